@@ -32,12 +32,16 @@ impl KeyRange {
             Bound::Excluded(from) => key > &**from,
             Bound::Unbounded => true,
         };
-        above
-            && match &self.to {
-                Bound::Included(to) => key <= &**to,
-                Bound::Excluded(to) => key < &**to,
-                Bound::Unbounded => true,
-            }
+        above && !self.is_below(key)
+    }
+
+    /// Whether it ends before a key.
+    fn is_below(&self, key: &[u8]) -> bool {
+        match &self.to {
+            Bound::Included(to) => key > &**to,
+            Bound::Excluded(to) => key >= &**to,
+            Bound::Unbounded => false,
+        }
     }
 }
 
@@ -91,11 +95,21 @@ impl KeyLook<'_> {
     /// # Errors
     /// As [`Snapshot::by_seqno`].
     ///
-    /// Cost: one walk over all rows of the vBucket; values of other rows are not copied.
+    /// Cost: one walk over the rows of the range, or over all of the vBucket in a store that has no order by key; values of
+    /// other rows are not copied.
     pub fn look(&self, snapshot: &dyn Snapshot) -> Result<KeyRows, StoreError> {
         let mut found = LowestKeys::default();
-        snapshot.look(&mut |row| {
+        let by_key = snapshot.looks_by_key();
+        let from = match &self.range.from {
+            Bound::Included(key) => Bound::Included(&**key),
+            Bound::Excluded(key) => Bound::Excluded(&**key),
+            Bound::Unbounded => Bound::Unbounded,
+        };
+        snapshot.look(from, &mut |row| {
             let (meta, key) = (row.meta, row.key);
+            if by_key && (!found.has_room_for(key) || self.range.is_below(key)) {
+                return Ok(ControlFlow::Break(()));
+            }
             if meta.kind.is_prepared() || !found.has_room_for(key) || !self.range.contains(key) {
                 return Ok(ControlFlow::Continue(()));
             }

@@ -10,31 +10,6 @@ use std::iter::Peekable;
 
 use model::Seqno;
 
-/// Bit of a place that says that it is one of the history: above all seqnos.
-const HISTORY: u64 = 1 << 48;
-
-/// Above the place of every row of the history.
-pub(crate) const HISTORY_END: Seqno = Seqno(HISTORY << 1);
-
-/// Where the version of `seqno` lies in the history: behind all documents of the vBucket.
-pub(crate) fn place_of(seqno: Seqno) -> Seqno {
-    Seqno(seqno.0 | HISTORY)
-}
-
-/// Whether a place is one of the history.
-pub(crate) fn is_history(place: Seqno) -> bool {
-    place < HISTORY_END && place.0 & HISTORY != 0
-}
-
-/// The seqno of what lies at a place.
-pub(crate) fn seqno_at(place: Seqno) -> Seqno {
-    if is_history(place) {
-        Seqno(place.0 & !HISTORY)
-    } else {
-        place
-    }
-}
-
 /// How much of the history stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryLimits {
@@ -125,10 +100,7 @@ pub(crate) fn merged<T, E>(
 /// Where a line goes on; an error comes first.
 fn at<T, E>(rows: &mut Peekable<impl Iterator<Item = Result<(Seqno, T), E>>>) -> Option<Seqno> {
     let next = rows.peek()?;
-    Some(
-        next.as_ref()
-            .map_or(Seqno::ZERO, |(place, _)| seqno_at(*place)),
-    )
+    Some(next.as_ref().map_or(Seqno::ZERO, |(seqno, _)| *seqno))
 }
 
 #[cfg(test)]
@@ -137,27 +109,20 @@ mod tests {
 
     #[test]
     fn two_lines_become_one_without_repetition() {
-        let line = |places: &[u64]| {
-            let rows: Vec<Result<(Seqno, u64), ()>> =
-                places.iter().map(|at| Ok((Seqno(*at), *at))).collect();
+        let line = |which, seqnos: &[u64]| {
+            let rows: Vec<Result<_, ()>> =
+                seqnos.iter().map(|at| Ok((Seqno(*at), which))).collect();
             rows.into_iter()
         };
-        let history: Vec<u64> = [3, 4, 5, 7, 9].map(|seqno| place_of(Seqno(seqno)).0).into();
-        let all: Vec<(u64, bool)> = merged(line(&[1, 3, 6, 7]), line(&history))
-            .map(|row| row.expect("no error").0)
-            .map(|place| (seqno_at(place).0, is_history(place)))
+        let all: Vec<(u64, u8)> = merged(line(0, &[1, 3, 6, 7]), line(1, &[3, 4, 5, 7, 9]))
+            .map(|row| row.expect("no error"))
+            .map(|(seqno, which)| (seqno.0, which))
             .collect();
-        let expected = [
-            (1, false),
-            (3, false),
-            (4, true),
-            (5, true),
-            (6, false),
-            (7, false),
-        ];
-        assert_eq!(all[..6], expected);
-        assert_eq!(all[6..], [(9, true)]);
-        assert_eq!(merged(line(&[]), line(&[])).count(), 0);
+        assert_eq!(
+            all,
+            [(1, 0), (3, 0), (4, 1), (5, 1), (6, 0), (7, 0), (9, 1)]
+        );
+        assert_eq!(merged(line(0, &[]), line(1, &[])).count(), 0);
     }
 
     #[test]

@@ -3,16 +3,11 @@
 //!
 //! This crate may not know hash tables, checkpoints or connections. Everything in it blocks, so
 //! it is called from worker threads only, and never under a vBucket's lock. Files are touched
-//! nowhere but in `disk`.
+//! nowhere but in `lsm` and `names`.
 //!
 //! The layout on disk is drawn in `docs/format/`.
 
 mod by_key;
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place where files are touched"
-)]
-mod disk;
 mod error;
 #[cfg(any(test, feature = "testing"))]
 mod faulty;
@@ -23,22 +18,24 @@ mod history;
 )]
 mod lsm;
 mod mem;
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where names of files are changed"
+)]
+pub mod names;
+mod per_vb;
 mod points;
 mod port;
-mod record;
 #[cfg(test)]
 mod suite;
 mod work;
 
 pub use by_key::{KeyLook, KeyRange, KeyRow, KeyRows};
-pub use disk::names;
-pub use disk::{
-    DiskOptions, DiskStore, OpenError, OpenErrorKind, Opened, SalvageError, Salvaged, salvage,
-};
 pub use error::{ErrorKind, StoreError};
 #[cfg(any(test, feature = "testing"))]
 pub use faulty::{Fault, FaultyStore};
 pub use history::{HistoryKept, HistoryLimits};
+pub use lsm::{DiskOptions, DiskStore, OpenError, OpenErrorKind, Opened};
 pub use mem::MemStore;
 pub use port::{
     Change, Changes, CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, LoadedVb,

@@ -1,6 +1,6 @@
 //! The port: what a bucket may ask of the store that keeps its history.
 
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::path::PathBuf;
 
 use model::{Document, Meta, Seqno, SnapshotRange, VbId, VbRecord};
@@ -212,6 +212,11 @@ pub trait Snapshot: Send + Sync {
     /// As [`KvStore::scan`].
     fn history_from(&self) -> Result<Option<Seqno>, StoreError>;
 
+    /// Whether [`Snapshot::look`] shows them in the order of their keys.
+    fn looks_by_key(&self) -> bool {
+        false
+    }
+
     /// The rows, and those of the history that are not among them, from seqno `from` on, seqnos
     /// ascending. Ends after the first error.
     fn with_history(
@@ -219,12 +224,13 @@ pub trait Snapshot: Send + Sync {
         from: Seqno,
     ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_>;
 
-    /// Shows `f` all rows, seqnos ascending, until it breaks; only of those that it asks for a
-    /// document is made.
+    /// Shows `f` the newest rows of keys, until it breaks; only of those that it asks for a document is made. Those before
+    /// `from` may be left out.
     ///
     /// # Errors
     /// As [`Snapshot::by_seqno`], and those of `f`.
-    fn look(&self, f: &mut RowLooker<'_>) -> Result<(), StoreError> {
+    fn look(&self, from: Bound<&[u8]>, f: &mut RowLooker<'_>) -> Result<(), StoreError> {
+        let _ = from;
         for document in self.by_seqno(Seqno::ZERO) {
             let document = document?;
             let flow = f(LookedAt {
@@ -303,8 +309,15 @@ pub enum Change<'a> {
         /// It must be right: a row that no change names stays for good, and shows up in scans.
         supersedes: Seqno,
     },
-    /// The row of this seqno goes, without a tombstone.
-    Remove(Seqno),
+    /// The row of a key goes, without a tombstone.
+    Remove {
+        /// Its key with collection prefix.
+        key: &'a [u8],
+        /// That of its prepare or abort, not that of its document.
+        prepared: bool,
+        /// The row's seqno.
+        seqno: Seqno,
+    },
     /// A committed document or tombstone becomes a row of the history, whatever else becomes of it.
     Keep {
         /// What is kept, at its own seqno; its value must be resident.
@@ -339,9 +352,9 @@ pub struct CommitInfo {
 /// A document that is wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct Want<'a> {
-    /// Its key with collection prefix. Empty for whichever is at `seqno`.
+    /// Its key with collection prefix.
     pub key: &'a [u8],
-    /// Where it is stored, when the caller knows: much faster.
+    /// Only if it is at that seqno, as a document or as a prepare.
     pub seqno: Option<Seqno>,
 }
 

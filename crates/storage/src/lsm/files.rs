@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::disk::names;
+use crate::names;
 
 /// A directory.
 pub(crate) trait Files: Debug + Send + Sync {
@@ -185,7 +185,10 @@ impl StoreFile for OpenFile {
     fn sync(&self) -> io::Result<()> {
         self.0.sync_data()?;
         if self.0.metadata()?.nlink() == 0 {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed"));
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the file was removed",
+            ));
         }
         Ok(())
     }

@@ -1,3 +1,41 @@
 //! The store on disk: a write-ahead log, sorted runs, and a manifest of them.
+//!
+//! ```text
+//! commit -> log --flush--> run --compaction--> run
+//!            |  (values of a KiB and more stay, and runs refer to them)
+//!            `- index in memory: where each row of the log lies, by name
+//! manifest: which runs and logs there are, and the states of the vBuckets as of them
+//! tail: how far commits were acknowledged
+//! ```
+//!
+//! Files are touched nowhere but in `files`. Drawn in `docs/format/`.
 
+mod bytes;
+mod commit;
+mod compaction;
+mod current;
+mod directory;
+mod fault;
 mod files;
+mod flush;
+mod locate;
+mod log;
+mod maintain;
+mod manifest;
+mod open;
+mod options;
+mod row;
+mod run;
+mod state;
+mod store;
+mod tail;
+mod threads;
+mod view;
+mod writer;
+
+pub use directory::{OpenError, OpenErrorKind};
+pub use options::DiskOptions;
+pub use store::{DiskStore, Opened};
+
+#[cfg(test)]
+mod tests;

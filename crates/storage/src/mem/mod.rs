@@ -51,7 +51,7 @@ impl Contents {
                 info.bytes += document.key_and_value().len() as u64;
                 self.rows.insert(document.seqno(), document.as_stored());
             }
-            Change::Remove(seqno) => self.remove(seqno),
+            Change::Remove { seqno, .. } => self.remove(seqno),
             Change::Keep { document, at_s } => {
                 info.bytes += document.key_and_value().len() as u64;
                 let row = (document.as_stored(), at_s);
@@ -81,13 +81,8 @@ impl Contents {
                 .find(|document| document.key() == want.key && !document.kind().is_prepared())
                 .cloned());
         };
-        match self.rows.get(&seqno) {
-            Some(document) if !want.key.is_empty() && document.key() != want.key => {
-                Err(StoreError::new(ErrorKind::Corrupt, "fetching a document")
-                    .because("another key lies at the wanted seqno"))
-            }
-            found => Ok(found.cloned()),
-        }
+        let found = self.rows.get(&seqno);
+        Ok(found.filter(|document| document.key() == want.key).cloned())
     }
 }
 

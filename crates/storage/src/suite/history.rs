@@ -18,7 +18,11 @@ impl Changes for Versions<'_> {
             };
             if self.0.iter().any(later) {
                 if *supersedes != Seqno::ZERO {
-                    f(Change::Remove(*supersedes));
+                    f(Change::Remove {
+                        key: document.key(),
+                        prepared: false,
+                        seqno: *supersedes,
+                    });
                 }
             } else {
                 let supersedes = *supersedes;

@@ -1,0 +1,142 @@
+//! Commits: one group of the log, one sync.
+
+use std::sync::atomic::Ordering;
+
+use model::{Document, Seqno, VbId};
+
+use super::current::Note;
+use super::log::{LogRow, What};
+use super::row::{self, ValuePlace, Written};
+use super::state::{self, Lineage, State};
+use super::writer::{Changes, Core};
+use crate::StoreError;
+use crate::port::{Change, CommitInfo, VbBatch};
+
+const DURING: &str = "committing";
+
+/// Documents of so many bytes are told of, since no two should be read at the same time.
+const LARGE_BYTES: usize = 1 << 20;
+
+/// See `KvStore::commit`.
+pub(crate) fn commit(core: &Core, batches: &[VbBatch<'_>]) -> Result<CommitInfo, StoreError> {
+    if batches.is_empty() {
+        return core
+            .writer
+            .lock()
+            .check(DURING)
+            .map(|()| CommitInfo::default());
+    }
+    let (mut changes, waited) = core.begin(DURING)?;
+    let mut info = CommitInfo {
+        waited,
+        ..CommitInfo::default()
+    };
+    let mut dead = 0;
+    for batch in batches {
+        let vb = batch.vb;
+        let mut state = changes.state(vb).unwrap_or_else(|| core.new_state());
+        batch.changes.for_each(&mut |change| match change {
+            Change::Put {
+                document,
+                supersedes,
+            } => {
+                if supersedes != document.seqno() && supersedes != Seqno::ZERO {
+                    state.points.row_gone(supersedes);
+                    dead += 1;
+                }
+                info.rows += 1;
+                info.bytes += put(&mut changes, vb, document, Written::Newest);
+            }
+            Change::Keep { document, at_s } => {
+                core.has_history.store(true, Ordering::Relaxed);
+                info.bytes += put(&mut changes, vb, document, Written::Version(at_s));
+            }
+            Change::Remove {
+                key,
+                prepared,
+                seqno,
+            } => {
+                state.points.row_gone(seqno);
+                dead += 2;
+                let tag = if prepared {
+                    row::PREPARED
+                } else {
+                    row::DOCUMENT
+                };
+                put_gone(&mut changes, vb, &row::name(tag, key), seqno);
+            }
+        });
+        state.high_seqno = batch.record.high_seqno;
+        state.purge_seqno = state.purge_seqno.max(batch.record.purge_seqno);
+        if batch.record.snapshot.end == state.high_seqno {
+            state.points.add(state.high_seqno);
+        }
+        info.bytes += put_state(&mut changes, vb, batch.record, state);
+    }
+    changes.finish()?;
+    core.dead_rows.fetch_add(dead, Ordering::Relaxed);
+    Ok(info)
+}
+
+impl Core {
+    /// The state of a vBucket of which there was nothing.
+    fn new_state(&self) -> State {
+        State {
+            lineage: Lineage::new(self.next_epoch.fetch_add(1, Ordering::Relaxed)),
+            ..State::default()
+        }
+    }
+}
+
+/// Puts a document; tells the bytes.
+fn put(changes: &mut Changes<'_>, vb: VbId, document: &Document, written: Written) -> u64 {
+    let value = document.value();
+    let core = changes.core;
+    if value.len() >= LARGE_BYTES && !core.has_large.load(Ordering::Relaxed) {
+        core.has_large.store(true, Ordering::Relaxed);
+    }
+    let is_apart = value.len() >= core.options.apart_bytes_min as usize;
+    let file = ValuePlace::of_log(changes.log_number());
+    let behind = if is_apart { value } else { &[] };
+    let mut hash = 0;
+    let place = changes.put(What::Row, vb, behind, |out, at| {
+        let from = out.len();
+        let apart = is_apart.then(|| ValuePlace {
+            file,
+            offset: at + row::bytes_apart(document, written) as u64,
+            length: value.len() as u32,
+            crc: crc32fast::hash(value),
+        });
+        row::encode(document, written, apart, out);
+        let row = row::Row::first_of(&out[from..]);
+        hash = row.map_or(0, |row| row::hash(vb, row.name()));
+    });
+    let Some(place) = place else { return 0 };
+    changes.row(LogRow::new(vb, document.seqno(), hash, place, false));
+    (place.length() + behind.len()) as u64
+}
+
+/// Puts that the row of a name and seqno is gone.
+pub(crate) fn put_gone(changes: &mut Changes<'_>, vb: VbId, name: &[u8], seqno: Seqno) {
+    let place = changes.put(What::Row, vb, &[], |out, _| {
+        row::encode_gone(name, seqno, out);
+    });
+    if let Some(place) = place {
+        changes.row(LogRow::new(vb, seqno, row::hash(vb, name), place, true));
+    }
+}
+
+/// Puts the state of a vBucket; tells the bytes.
+pub(crate) fn put_state(
+    changes: &mut Changes<'_>,
+    vb: VbId,
+    record: &model::VbRecord,
+    state: State,
+) -> u64 {
+    let place = changes.put(What::Record, vb, &[], |out, _| {
+        state::encode(record, &state, out);
+    });
+    let Some(place) = place else { return 0 };
+    changes.note(Note::State(vb, place, state));
+    place.length() as u64
+}

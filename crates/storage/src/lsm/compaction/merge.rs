@@ -1,0 +1,252 @@
+//! A merge: rows of several runs in one order, the newest of each name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use model::{Seqno, VbId};
+
+use crate::lsm::bytes::{FileKind, header};
+use crate::lsm::current::{ValueFile, Values};
+use crate::lsm::files::StoreFile;
+use crate::lsm::row::{Row, ValuePlace};
+use crate::lsm::run::{Cursor, Run, RunWriter};
+use crate::lsm::state::Lineage;
+use crate::lsm::writer::Core;
+use crate::per_vb::PerVb;
+
+/// Bytes of values that are written at once.
+const BUFFER_BYTES: usize = 256 << 10;
+/// Rows between two looks at whether to give up.
+const ROWS_PER_LOOK: u64 = 1024;
+
+/// Rows of one vBucket in several runs, in the order of their names: of each name the newest, as far as it counts.
+pub(crate) struct Merged {
+    cursors: Vec<(Cursor, Seqno)>,
+    /// The cursor of the row that it is at.
+    at: Option<usize>,
+    /// Rows that were passed over.
+    pub(crate) dropped: u64,
+}
+
+impl Merged {
+    /// Cursors, each with the highest seqno that counts of it, the youngest first.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub(crate) fn new(cursors: Vec<(Cursor, Seqno)>) -> io::Result<Self> {
+        let mut merged = Self {
+            cursors,
+            at: None,
+            dropped: 0,
+        };
+        merged.settle()?;
+        Ok(merged)
+    }
+
+    /// The row that it is at; `None` at the end. It may say that a row is gone.
+    pub(crate) fn row(&self) -> Option<Row<'_>> {
+        self.cursors.get(self.at?)?.0.row()
+    }
+
+    /// Goes on to the next row.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub(crate) fn advance(&mut self) -> io::Result<()> {
+        if let Some(at) = self.at {
+            self.cursors[at].0.advance()?;
+        }
+        self.settle()
+    }
+
+    /// Finds the lowest name and its newest row, and passes over the others of that name.
+    fn settle(&mut self) -> io::Result<()> {
+        loop {
+            let mut best: Option<usize> = None;
+            let mut passed: Option<usize> = None;
+            for number in 0..self.cursors.len() {
+                let (cursor, limit) = &self.cursors[number];
+                let Some(row) = cursor.row() else { continue };
+                if row.seqno() > *limit {
+                    passed = Some(number);
+                    break;
+                }
+                let Some(other) = best.and_then(|best| self.cursors[best].0.row()) else {
+                    best = Some(number);
+                    continue;
+                };
+                match row.name().cmp(other.name()) {
+                    std::cmp::Ordering::Less => best = Some(number),
+                    std::cmp::Ordering::Greater => {}
+                    std::cmp::Ordering::Equal => {
+                        let newer = (row.seqno(), row.is_gone()) > (other.seqno(), other.is_gone());
+                        passed = if newer { best } else { Some(number) };
+                        break;
+                    }
+                }
+            }
+            let Some(passed) = passed else {
+                self.at = best;
+                return Ok(());
+            };
+            self.dropped += 1;
+            self.cursors[passed].0.advance()?;
+        }
+    }
+}
+
+/// Values that move into a new file.
+struct Mover<'c> {
+    core: &'c Core,
+    values: Values,
+    emptied: &'c BTreeSet<u64>,
+    file: Option<(u64, Arc<dyn StoreFile>)>,
+    at: u64,
+    buffer: Vec<u8>,
+    row: Vec<u8>,
+}
+
+impl Mover<'_> {
+    /// The row with its value in the new file, if it lies in one that is emptied.
+    fn moved<'r>(&'r mut self, row: Row<'r>) -> io::Result<Row<'r>> {
+        let Some(place) = row
+            .place()
+            .filter(|place| self.emptied.contains(&place.file))
+        else {
+            return Ok(row);
+        };
+        let value = match self.values.read(place) {
+            Ok(value) => value,
+            // It stays where it is, for whoever may want to look at it.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(row),
+            Err(error) => return Err(error),
+        };
+        let number = match &self.file {
+            Some((number, _)) => *number,
+            None => {
+                let number = self.core.next_file.fetch_add(1, Ordering::Relaxed);
+                let file = self.core.files.create(&FileKind::Values.name(number))?;
+                self.buffer
+                    .extend_from_slice(&header(FileKind::Values, number));
+                self.file = Some((number, file));
+                number
+            }
+        };
+        let moved = ValuePlace {
+            file: ValuePlace::of_values(number),
+            offset: self.at + self.buffer.len() as u64,
+            ..place
+        };
+        self.buffer.extend_from_slice(&value);
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.write()?;
+        }
+        self.row.clear();
+        row.moved(moved, &mut self.row);
+        Row::of(&self.row)
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        if let Some((_, file)) = &self.file {
+            file.write_at(&self.buffer, self.at)?;
+            self.at += self.buffer.len() as u64;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+
+    /// Makes the values durable; gives their file.
+    fn finish(mut self) -> io::Result<BTreeMap<u64, ValueFile>> {
+        self.write()?;
+        let Some((number, file)) = self.file else {
+            return Ok(BTreeMap::new());
+        };
+        file.sync()?;
+        let bytes = self.at;
+        Ok([(ValuePlace::of_values(number), ValueFile { file, bytes })].into())
+    }
+}
+
+/// Makes one run of some that lie side by side, the youngest first. `oldest`: there are none older.
+///
+/// # Errors
+/// Those of the system, and `Interrupted` when the store is being closed: nothing is changed then.
+pub(crate) fn merge(
+    core: &Core,
+    inputs: &[Arc<Run>],
+    oldest: bool,
+    emptied: &BTreeSet<u64>,
+) -> io::Result<()> {
+    let (values, lineages) = {
+        let current = core.current.read();
+        let of = |(vb, state): (VbId, &super::super::state::State)| (vb, state.lineage.clone());
+        let lineages: PerVb<Lineage> = current.states.iter().map(of).collect();
+        (current.values(), lineages)
+    };
+    let number = core.next_file.fetch_add(1, Ordering::Relaxed);
+    let mut writer = RunWriter::create(&*core.files, number)?;
+    let mut mover = Mover {
+        core,
+        values,
+        emptied,
+        file: None,
+        at: 0,
+        buffer: Vec::new(),
+        row: Vec::new(),
+    };
+    for (vb, lineage) in lineages.iter() {
+        merge_vb(core, inputs, (vb, lineage), oldest, &mut mover, &mut writer)?;
+    }
+    let new_values = mover.finish()?;
+    let before: u64 = inputs.iter().map(|run| run.rows()).sum();
+    let dropped = before.saturating_sub(writer.rows());
+    let merged = (writer.rows() > 0).then(|| writer.finish()).transpose()?;
+    let is_input = |run: &Arc<Run>| inputs.iter().any(|input| input.number == run.number);
+    super::super::writer::lower(&core.dead_rows, dropped);
+    core.switch(
+        None,
+        |runs| {
+            let at = runs.iter().position(is_input).unwrap_or(runs.len());
+            runs.retain(|run| !is_input(run));
+            runs.splice(at..at, merged.map(Arc::new));
+        },
+        &new_values,
+    )
+}
+
+fn merge_vb(
+    core: &Core,
+    inputs: &[Arc<Run>],
+    (vb, lineage): (VbId, &Lineage),
+    oldest: bool,
+    mover: &mut Mover<'_>,
+    writer: &mut RunWriter,
+) -> io::Result<()> {
+    let mut cursors = Vec::new();
+    for run in inputs {
+        let Some(section) = run.section(vb) else {
+            continue;
+        };
+        if let Some(limit) = lineage.limit(section.epoch) {
+            cursors.push((Cursor::new(Arc::clone(run), *section, &[])?, limit));
+        }
+    }
+    let mut merged = Merged::new(cursors)?;
+    let mut begun = false;
+    while let Some(row) = merged.row() {
+        if !(oldest && row.is_gone()) {
+            if !std::mem::replace(&mut begun, true) {
+                writer.begin_section(vb, lineage.epoch)?;
+            }
+            writer.add(mover.moved(row)?)?;
+            if writer.rows().is_multiple_of(ROWS_PER_LOOK) && core.stopping.load(Ordering::Relaxed)
+            {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+        }
+        merged.advance()?;
+    }
+    Ok(())
+}

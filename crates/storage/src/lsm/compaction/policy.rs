@@ -1,0 +1,204 @@
+//! Which runs are merged, and which files of values are emptied meanwhile. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// Of rows, more than one in so many may be dead before all runs are merged: while commits come, and when none come.
+const DEAD_PART: u64 = 3;
+const DEAD_PART_QUIET: u64 = 5;
+
+/// A file of values is emptied when less than so many percent of it lives: while commits come, and when none come.
+const LIVE_PERCENT: u64 = 50;
+const LIVE_PERCENT_QUIET: u64 = 80;
+
+/// A run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RunSize {
+    pub(super) bytes: u64,
+    /// It has damage: it stays as it is, and nothing is merged across it.
+    pub(super) damaged: bool,
+}
+
+/// What there is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sizes {
+    /// The youngest first.
+    pub(super) runs: Vec<RunSize>,
+    pub(super) rows: u64,
+    /// About how many rows are superseded or gone.
+    pub(super) dead_rows: u64,
+    /// Of each file of values its bytes and those that runs refer to.
+    pub(super) values: BTreeMap<u64, (u64, u64)>,
+}
+
+/// What limits them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Bytes of the log, from which the least runs are made.
+    pub(super) log_bytes: u64,
+    /// Runs of one class that become one of the next.
+    pub(super) runs_max: usize,
+    pub(super) dead_bytes_min: u64,
+}
+
+/// A merge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Which runs, counted from the youngest.
+    pub(super) runs: Range<usize>,
+    /// The files from which values move.
+    pub(super) emptied: BTreeSet<u64>,
+}
+
+impl Sizes {
+    /// What shall be merged now; `quiet` while no commits come.
+    pub(super) fn plan(&self, limits: Limits, quiet: bool) -> Option<Plan> {
+        let runs = self
+            .full_class(limits)
+            .or_else(|| self.dead(limits, quiet))?;
+        Some(Plan {
+            runs,
+            emptied: self.emptied(quiet),
+        })
+    }
+
+    /// The runs of the lowest class that is full, and those that are younger.
+    fn full_class(&self, limits: Limits) -> Option<Range<usize>> {
+        let usable = self.usable();
+        let runs = &self.runs[usable.clone()];
+        let (mut least, mut most) = (0, 2 * limits.log_bytes);
+        loop {
+            let fits = runs.iter().take_while(|run| run.bytes <= most).count();
+            let of_class = runs[..fits].iter().filter(|run| run.bytes > least);
+            if of_class.count() >= limits.runs_max {
+                return Some(usable.start..usable.start + fits);
+            }
+            if fits == runs.len() {
+                return None;
+            }
+            (least, most) = (most, most.saturating_mul(limits.runs_max as u64));
+        }
+    }
+
+    /// All runs, when too much of them is dead.
+    fn dead(&self, limits: Limits, quiet: bool) -> Option<Range<usize>> {
+        let usable = self.usable();
+        let run_bytes: u64 = self.runs[usable.clone()].iter().map(|run| run.bytes).sum();
+        let value_bytes: u64 = self.values.values().map(|(bytes, _)| bytes).sum();
+        let live_values: u64 = self.values.values().map(|(_, live)| live).sum();
+        let dead_bytes = |rows: u64, of: u64| {
+            let share = u128::from(of) * u128::from(rows) / u128::from(self.rows.max(1));
+            u64::try_from(share).unwrap_or(u64::MAX)
+        };
+        let dead_rows = self.dead_rows.min(self.rows);
+        let dead = dead_bytes(dead_rows, run_bytes + live_values)
+            + (value_bytes - live_values.min(value_bytes));
+        let part = if quiet { DEAD_PART_QUIET } else { DEAD_PART };
+        let all = run_bytes + value_bytes;
+        let worth = dead >= limits.dead_bytes_min && dead > all / part;
+        // Nothing would go if only values of one file died that stays.
+        let goes = dead_rows > self.rows / (2 * part) || !self.emptied(quiet).is_empty();
+        (worth && goes && !usable.is_empty()).then_some(usable)
+    }
+
+    /// The files of values that are mostly dead.
+    fn emptied(&self, quiet: bool) -> BTreeSet<u64> {
+        let percent = if quiet {
+            LIVE_PERCENT_QUIET
+        } else {
+            LIVE_PERCENT
+        };
+        let dead_part = self.rows.saturating_sub(self.dead_rows);
+        let lives =
+            |live: u64| u128::from(live) * u128::from(dead_part) / u128::from(self.rows.max(1));
+        let files = self.values.iter();
+        let files = files.filter(|(_, (bytes, live))| {
+            lives(*live) * 100 < u128::from(*bytes) * u128::from(percent)
+        });
+        files.map(|(file, _)| *file).collect()
+    }
+
+    /// The longest line of runs without damage.
+    fn usable(&self) -> Range<usize> {
+        let mut best = 0..0;
+        let mut from = 0;
+        for at in 0..=self.runs.len() {
+            if self.runs.get(at).is_none_or(|run| run.damaged) {
+                if at - from > best.len() {
+                    best = from..at;
+                }
+                from = at + 1;
+            }
+        }
+        best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        log_bytes: 10,
+        runs_max: 4,
+        dead_bytes_min: 5,
+    };
+
+    fn sizes(runs: &[u64]) -> Sizes {
+        let run = |bytes: &u64| RunSize {
+            bytes: *bytes,
+            damaged: false,
+        };
+        Sizes {
+            runs: runs.iter().map(run).collect(),
+            rows: 100,
+            ..Sizes::default()
+        }
+    }
+
+    fn planned(sizes: &Sizes, quiet: bool) -> Option<Range<usize>> {
+        sizes.plan(LIMITS, quiet).map(|plan| plan.runs)
+    }
+
+    #[test]
+    fn a_full_class_is_merged_with_what_is_younger() {
+        assert_eq!(planned(&sizes(&[10, 10, 10]), false), None);
+        assert_eq!(planned(&sizes(&[10, 10, 10, 10]), false), Some(0..4));
+        assert_eq!(planned(&sizes(&[10, 10, 10, 70]), false), None);
+        assert_eq!(planned(&sizes(&[10, 70, 70, 70]), false), None);
+        assert_eq!(
+            planned(&sizes(&[10, 70, 70, 70, 70, 700]), false),
+            Some(0..5)
+        );
+        assert_eq!(planned(&sizes(&[10, 70, 70, 700]), false), None);
+    }
+
+    #[test]
+    fn all_is_merged_when_much_is_dead_and_sooner_when_nothing_comes() {
+        let mut half = sizes(&[10, 300]);
+        half.dead_rows = 50;
+        assert_eq!(planned(&half, false), Some(0..2));
+        half.dead_rows = 25;
+        assert_eq!(planned(&half, false), None);
+        assert_eq!(planned(&half, true), Some(0..2));
+    }
+
+    #[test]
+    fn nothing_is_merged_across_damage() {
+        let mut damaged = sizes(&[10, 10, 10, 10, 10, 10]);
+        damaged.runs[1].damaged = true;
+        assert_eq!(planned(&damaged, false), Some(2..6));
+        damaged.runs[4].damaged = true;
+        assert_eq!(planned(&damaged, false), None);
+    }
+
+    #[test]
+    fn files_of_values_are_emptied_when_mostly_dead() {
+        let mut values = sizes(&[10]);
+        values.values = [(1, (100, 40)), (3, (100, 60)), (5, (100, 90))].into();
+        let plan = values.plan(LIMITS, false).expect("a third is dead");
+        assert_eq!(plan.emptied, [1].into());
+        let plan = values.plan(LIMITS, true).expect("a fifth is dead");
+        assert_eq!(plan.emptied, [1, 3].into());
+    }
+}

@@ -1,0 +1,123 @@
+//! The worker that merges.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::merge::merge;
+use super::policy::{Limits, RunSize, Sizes};
+use crate::lsm::flush::pause_after;
+use crate::lsm::writer::Core;
+use crate::work::{Next, Worker};
+
+/// Merges as long as there is something to merge, one merge in each step.
+pub(crate) struct CompactionWorker {
+    core: Arc<Core>,
+    failures: u32,
+    retry_ns: u64,
+    /// The last group at the last look, and when that was.
+    seen: (u64, u64),
+}
+
+impl CompactionWorker {
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self {
+            core,
+            failures: 0,
+            retry_ns: 0,
+            seen: (0, 0),
+        }
+    }
+
+    /// Makes one merge if there is one to make; tells whether.
+    fn merge_once(&self, quiet: bool) -> std::io::Result<bool> {
+        let core = &self.core;
+        let version = Arc::clone(&core.current.read().version);
+        let mut sizes = Sizes {
+            dead_rows: core.dead_rows.load(Ordering::Relaxed),
+            ..Sizes::default()
+        };
+        for (file, value) in &version.values {
+            sizes.values.insert(*file, (value.bytes, 0));
+        }
+        for run in &version.runs {
+            sizes.rows += run.rows();
+            sizes.runs.push(RunSize {
+                bytes: run.bytes,
+                damaged: run.is_damaged(),
+            });
+            for (file, bytes) in run.values() {
+                if let Some(of_file) = sizes.values.get_mut(file) {
+                    of_file.1 += bytes;
+                }
+            }
+        }
+        let options = &core.options;
+        let limits = Limits {
+            log_bytes: options.log_bytes,
+            runs_max: options.runs_max,
+            dead_bytes_min: options.dead_bytes_min,
+        };
+        let Some(plan) = sizes.plan(limits, quiet) else {
+            return Ok(false);
+        };
+        let oldest = plan.runs.end == version.runs.len();
+        let before: u64 = sizes.rows;
+        merge(
+            core,
+            &version.runs[plan.runs.clone()],
+            oldest,
+            &plan.emptied,
+        )?;
+        core.counters.merges.fetch_add(1, Ordering::Relaxed);
+        if oldest && plan.runs.start == 0 {
+            // What is dead by now was counted; only what came since may be.
+            let after = core
+                .current
+                .read()
+                .version
+                .runs
+                .iter()
+                .map(|run| run.rows())
+                .sum::<u64>();
+            tracing::debug!(before, after, "all runs are merged");
+        }
+        Ok(true)
+    }
+}
+
+impl Worker for CompactionWorker {
+    fn step(&mut self, now_ns: u64) -> Next {
+        let core = Arc::clone(&self.core);
+        if core.stopping.load(Ordering::SeqCst) {
+            return Next::Done;
+        }
+        if self.failures > 0 && now_ns < self.retry_ns {
+            return Next::At(self.retry_ns);
+        }
+        let group = core.last_group();
+        if group != self.seen.0 {
+            self.seen = (group, now_ns);
+        }
+        let quiet_ns = self.seen.1 + core.options.quiet.as_nanos() as u64;
+        let quiet = now_ns >= quiet_ns;
+        match self.merge_once(quiet) {
+            Ok(true) => {
+                self.failures = 0;
+                Next::Again
+            }
+            Ok(false) if quiet => Next::OnSignal,
+            Ok(false) => Next::At(quiet_ns),
+            Err(_) if core.stopping.load(Ordering::SeqCst) => Next::Done,
+            Err(error) => {
+                self.failures += 1;
+                let failures = self.failures;
+                core.counters.merges_failed.fetch_add(1, Ordering::Relaxed);
+                if failures.is_power_of_two() {
+                    tracing::warn!(%error, failures, "a merge failed and was given up; trying again");
+                }
+                self.retry_ns = now_ns + pause_after(failures).as_nanos() as u64;
+                Next::At(self.retry_ns)
+            }
+        }
+    }
+}

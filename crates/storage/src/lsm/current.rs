@@ -1,0 +1,257 @@
+//! What there is at a moment: the logs, the runs, the states of the vBuckets.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use model::{Seqno, VbId};
+
+use super::bytes::{FileKind, damaged, named};
+use super::files::StoreFile;
+use super::log::{LogIndex, LogRow, Place, RecordAt, What};
+use super::manifest::Manifest;
+use super::row::{Row, ValuePlace};
+use super::run::{Run, Section};
+use super::state::{self, Lineage, State, StoredState};
+use crate::per_vb::PerVb;
+
+/// A log, and what is in it.
+#[derive(Debug)]
+pub(crate) struct LogPart {
+    pub(crate) file: Arc<dyn StoreFile>,
+    pub(crate) number: u64,
+    pub(crate) index: LogIndex,
+    /// Bytes of whole groups, and the last group, once it is sealed.
+    pub(crate) bytes: u64,
+    pub(crate) last_group: u64,
+}
+
+impl LogPart {
+    /// The rows of a vBucket that count, the last one first.
+    pub(crate) fn rows_of(&self, vb: VbId, lineage: &Lineage) -> impl Iterator<Item = &LogRow> {
+        let epoch = self.index.vb(vb).map_or(0, |rows| rows.epoch);
+        let limit = lineage.limit(epoch).unwrap_or(Seqno::ZERO);
+        let rows = self.index.rows_of(vb);
+        rows.filter(move |row| row.seqno <= limit)
+    }
+
+    /// Has the rows from number `from` on counted, and what a group says beside them.
+    ///
+    /// # Errors
+    /// As [`LogIndex::link`].
+    pub(crate) fn link(
+        &mut self,
+        from: usize,
+        states: &mut PerVb<State>,
+        notes: impl IntoIterator<Item = Note>,
+    ) -> io::Result<()> {
+        self.index.link(from, &*self.file)?;
+        for note in notes {
+            match note {
+                Note::Text(place) => self.index.text = Some(place),
+                Note::Forget(vb) => {
+                    self.index.forget(vb);
+                    states.remove(vb);
+                }
+                Note::State(vb, place, state) => {
+                    let before = self.index.vb(vb).map_or(0, |rows| rows.epoch);
+                    let limit = state.lineage.limit(before);
+                    self.index.set_record(vb, place, state.lineage.epoch, limit);
+                    states.insert(vb, state);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a group says of a vBucket beside its rows.
+pub(crate) enum Note {
+    State(VbId, Place, State),
+    Forget(VbId),
+    Text(Place),
+}
+
+/// A file that holds values of rows in runs.
+#[derive(Clone, Debug)]
+pub(crate) struct ValueFile {
+    pub(crate) file: Arc<dyn StoreFile>,
+    pub(crate) bytes: u64,
+}
+
+/// The files that the manifest names.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub(crate) manifest: Manifest,
+    /// The youngest first.
+    pub(crate) runs: Vec<Arc<Run>>,
+    pub(crate) values: BTreeMap<u64, ValueFile>,
+}
+
+impl Version {
+    /// The runs that have rows of a vBucket which count, the youngest first, with the highest seqno that does.
+    pub(crate) fn sections<'a>(
+        &'a self,
+        vb: VbId,
+        lineage: &'a Lineage,
+    ) -> impl Iterator<Item = (&'a Arc<Run>, &'a Section, Seqno)> {
+        self.runs.iter().filter_map(move |run| {
+            let section = run.section(vb)?;
+            let limit = lineage.limit(section.epoch)?;
+            (section.lowest <= limit).then_some((run, section, limit))
+        })
+    }
+}
+
+/// All that reads need. Commits change it once they are durable.
+#[derive(Debug)]
+pub(crate) struct Current {
+    pub(crate) active: LogPart,
+    /// A full log that is on its way into runs.
+    pub(crate) sealed: Option<Arc<LogPart>>,
+    pub(crate) version: Arc<Version>,
+    pub(crate) states: PerVb<State>,
+}
+
+impl Current {
+    /// The logs, the younger one first.
+    fn logs(&self) -> impl Iterator<Item = &LogPart> {
+        [Some(&self.active), self.sealed.as_deref()]
+            .into_iter()
+            .flatten()
+    }
+
+    /// The state of a vBucket with its record; `None` for one that is not there.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub(crate) fn stored(&self, vb: VbId) -> io::Result<Option<StoredState>> {
+        if self.states.get(vb).is_none() {
+            return Ok(None);
+        }
+        let bytes = self.state_bytes(vb)?;
+        let bytes = bytes.ok_or_else(|| state::no_record(vb))?;
+        let stored = state::decode(&bytes).ok_or_else(|| state::no_record(vb))?;
+        Ok(Some(stored))
+    }
+
+    fn state_bytes(&self, vb: VbId) -> io::Result<Option<Vec<u8>>> {
+        for log in self.logs() {
+            match log
+                .index
+                .vb(vb)
+                .map_or(RecordAt::Before, |rows| rows.record)
+            {
+                RecordAt::Before => {}
+                RecordAt::Nowhere => return Ok(None),
+                RecordAt::Log(place) => {
+                    let mut bytes = Vec::new();
+                    place.read(&*log.file, What::Record, vb, &mut bytes)?;
+                    return Ok(Some(bytes));
+                }
+            }
+        }
+        self.version.manifest.state(vb)
+    }
+
+    /// The text of the bucket.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub(crate) fn text(&self) -> io::Result<Option<Vec<u8>>> {
+        for log in self.logs() {
+            if let Some(place) = log.index.text {
+                let mut bytes = Vec::new();
+                place.read(&*log.file, What::Text, VbId(0), &mut bytes)?;
+                return Ok(Some(bytes));
+            }
+        }
+        self.version.manifest.text()
+    }
+
+    /// Where values lie.
+    pub(crate) fn values(&self) -> Values {
+        let file = |log: &LogPart| (ValuePlace::of_log(log.number), Arc::clone(&log.file));
+        Values {
+            active: file(&self.active),
+            sealed: self.sealed.as_deref().map(file),
+            version: Arc::clone(&self.version),
+        }
+    }
+
+    /// Reads the newest row of a name in the logs into `bytes`: whether there is one.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub(crate) fn find_in_logs(
+        &self,
+        vb: VbId,
+        (name, hash): (&[u8], u64),
+        lineage: &Lineage,
+        bytes: &mut Vec<u8>,
+    ) -> io::Result<bool> {
+        for log in self.logs() {
+            let epoch = log.index.vb(vb).map_or(0, |rows| rows.epoch);
+            let Some(limit) = lineage.limit(epoch) else {
+                continue;
+            };
+            let found = log.index.find(vb, hash, name, &*log.file, bytes)?;
+            if found.is_some_and(|row| row.seqno <= limit) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The files of values that rows refer to.
+#[derive(Clone, Debug)]
+pub(crate) struct Values {
+    active: (u64, Arc<dyn StoreFile>),
+    sealed: Option<(u64, Arc<dyn StoreFile>)>,
+    pub(crate) version: Arc<Version>,
+}
+
+impl Values {
+    fn file(&self, number: u64) -> io::Result<&Arc<dyn StoreFile>> {
+        let logs = [Some(&self.active), self.sealed.as_ref()];
+        let mut logs = logs.into_iter().flatten();
+        if let Some((_, file)) = logs.find(|(known, _)| *known == number) {
+            return Ok(file);
+        }
+        let listed = self.version.values.get(&number);
+        let listed = listed.ok_or_else(|| damaged("a row refers to a file that is not there"))?;
+        Ok(&listed.file)
+    }
+
+    /// The names of the logs.
+    pub(crate) fn log_names(&self) -> impl Iterator<Item = String> {
+        let logs = [Some(&self.active), self.sealed.as_ref()];
+        let numbers = logs.into_iter().flatten().map(|(number, _)| number >> 1);
+        numbers.map(|number| FileKind::Log.name(number))
+    }
+
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// Those of the system; `InvalidData` when it is not what was written.
+    pub(crate) fn read(&self, place: ValuePlace) -> io::Result<Vec<u8>> {
+        let mut value = vec![0; place.length as usize];
+        self.file(place.file)?.read_at(&mut value, place.offset)?;
+        if crc32fast::hash(&value) == place.crc {
+            return Ok(value);
+        }
+        let name = if place.file & 1 == 1 { "log" } else { "values" };
+        let name = format!("{name}-{:08}", place.file >> 1);
+        Err(named(&name, damaged("a value is damaged")))
+    }
+
+    /// The document of a row.
+    ///
+    /// # Errors
+    /// Those of reading its value, and `InvalidData` for one that cannot be.
+    pub(crate) fn document(&self, row: Row<'_>) -> io::Result<model::Document> {
+        let apart = row.place().map(|place| self.read(place)).transpose()?;
+        row.document(apart.as_deref())
+    }
+}

@@ -1,0 +1,195 @@
+//! The directory of a store: its lock, and what opening it may find.
+
+use std::fmt;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::files;
+use super::open::is_ours;
+use super::options::DiskOptions;
+use super::store::{DiskStore, Opened};
+use super::threads::OwnThreads;
+use crate::error::one_line;
+use crate::names;
+use crate::work::Threads;
+
+/// How often the lock is tried: the process that had it may be ending just now, or a program that it started may
+/// hold it for the moment between its beginning and its own files.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+const LOCK: &str = "LOCK";
+/// The file of stores of before the first version of the format.
+const FORMAT: &str = "FORMAT";
+
+/// Why a store could not be opened; `Display` is one line that starts with the path.
+#[derive(Debug)]
+pub struct OpenError {
+    /// The directory of the store.
+    pub path: PathBuf,
+    /// What the operator has to look at.
+    pub kind: OpenErrorKind,
+    /// What exactly is wrong.
+    pub reason: String,
+}
+
+/// Why a store could not be opened. In no case has a file in it been changed or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OpenErrorKind {
+    /// Another process has it open.
+    InUse,
+    /// A later release wrote it.
+    NewerFormat,
+    /// A release wrote it that kept no promise about its files.
+    OlderFormat,
+    /// The directory holds something else than a store.
+    Foreign,
+    /// It may not be read or written.
+    Unreadable,
+    /// What is in it is damaged.
+    Damaged,
+    /// The file system is full.
+    NoSpace,
+    /// Any other input or output error.
+    Io,
+}
+
+impl OpenError {
+    fn new(path: &Path, kind: OpenErrorKind, reason: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            kind,
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = match self.kind {
+            OpenErrorKind::InUse => "in use by another process",
+            OpenErrorKind::NewerFormat => "written by a later release",
+            OpenErrorKind::OlderFormat => {
+                "written by a release before the first version of the format"
+            }
+            OpenErrorKind::Foreign => "not a data directory of Settee",
+            OpenErrorKind::Unreadable => "cannot be read and written",
+            OpenErrorKind::Damaged => "damaged",
+            OpenErrorKind::NoSpace => "no space left on device",
+            OpenErrorKind::Io => "input/output error",
+        };
+        write!(f, "{}: {words}", self.path.display())?;
+        if !self.reason.is_empty() {
+            write!(f, ": {}", one_line(&self.reason))?;
+        }
+        if self.kind == OpenErrorKind::Damaged {
+            write!(
+                f,
+                "; nothing was changed, settee salvage copies what is left"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// What an error means for an opening.
+pub(crate) fn open_error(path: &Path, error: &io::Error) -> OpenError {
+    let kind = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OpenErrorKind::NoSpace,
+        io::ErrorKind::PermissionDenied
+        | io::ErrorKind::ReadOnlyFilesystem
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::IsADirectory
+        | io::ErrorKind::AlreadyExists
+        | io::ErrorKind::NotFound => OpenErrorKind::Unreadable,
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => OpenErrorKind::Damaged,
+        io::ErrorKind::Unsupported => OpenErrorKind::NewerFormat,
+        _ => OpenErrorKind::Io,
+    };
+    OpenError::new(path, kind, &error.to_string())
+}
+
+impl DiskStore {
+    /// Opens the store in directory `path`, or makes one in an empty or missing directory. The directory is locked for this
+    /// process until the store is dropped.
+    ///
+    /// # Errors
+    /// See [`OpenErrorKind`]; what is in the directory stays as it is.
+    ///
+    /// Cost: reads one record per vBucket, and the logs that are in no run yet; making a store takes six syncs.
+    pub fn open(path: &Path, options: DiskOptions) -> Result<(Self, Opened), OpenError> {
+        Self::open_with(&OwnThreads, path, options)
+    }
+
+    /// [`DiskStore::open`], with what runs in the background run by `threads` instead of threads of its own.
+    ///
+    /// # Errors
+    /// As [`DiskStore::open`].
+    pub fn open_with(
+        threads: &dyn Threads,
+        path: &Path,
+        options: DiskOptions,
+    ) -> Result<(Self, Opened), OpenError> {
+        let failed = |error: io::Error| open_error(path, &error);
+        // Also those above: the process that made them may have died before their names were synced.
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        above
+            .map_or(Ok(()), names::make_directories)
+            .map_err(failed)?;
+        names::make_directories(path).map_err(failed)?;
+        check_content(path)?;
+        let lock = lock(path)?;
+        // Again, now that no other process changes it.
+        check_content(path)?;
+        let files = Arc::new(files::Directory::at(path));
+        let (mut store, opened) = Self::open_files(files, threads, options).map_err(failed)?;
+        store.lock = Some(lock);
+        Ok((store, opened))
+    }
+}
+
+/// Looks whether a directory holds a store, or nothing.
+fn check_content(path: &Path) -> Result<(), OpenError> {
+    let failed = |error: io::Error| open_error(path, &error);
+    let (mut ours, mut stranger) = (false, None);
+    for entry in fs::read_dir(path).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        match name.to_str() {
+            Some(FORMAT) => {
+                let reason = "start the release that wrote it, and copy it with settee replicate";
+                return Err(OpenError::new(path, OpenErrorKind::OlderFormat, reason));
+            }
+            Some(LOCK) => {}
+            Some(name) if is_ours(name) => ours = true,
+            _ => stranger = Some(name),
+        }
+    }
+    match stranger {
+        Some(name) if !ours => {
+            let reason = format!("it holds {} and no MANIFEST", name.display());
+            Err(OpenError::new(path, OpenErrorKind::Foreign, &reason))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn lock(path: &Path) -> Result<File, OpenError> {
+    let failed = |error: io::Error| open_error(path, &error);
+    let file = names::create_unsynced(&path.join(LOCK)).map_err(failed)?;
+    for tried in 1.. {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) if tried < LOCK_TRIES => std::thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => {
+                return Err(OpenError::new(path, OpenErrorKind::InUse, ""));
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+    }
+    Ok(file)
+}

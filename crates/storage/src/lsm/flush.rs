@@ -1,0 +1,388 @@
+//! A full log becomes a run.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use model::VbId;
+
+use super::bytes::{FileKind, damaged};
+use super::current::{LogPart, ValueFile, Version};
+use super::fault::shortage;
+use super::files::StoreFile;
+use super::log::{Log, LogRow, RecordAt, What, open_body};
+use super::manifest::{Contents, Manifest, Parts, RunEntry};
+use super::row::{Row, ValuePlace};
+use super::run::{Run, RunWriter};
+use super::writer::{Core, lower};
+use crate::ErrorKind;
+use crate::work::{Next, Worker};
+
+/// Bytes of rows that are sorted at once. A vBucket that has more in the log becomes a part of several runs.
+const PIECE_BYTES: usize = 8 << 20;
+
+/// Rows of a log lie next to one another when there are at most so many bytes between them.
+const GAP_MAX: u64 = 8 << 10;
+/// Bytes that are read at once.
+const READ_BYTES: u64 = 1 << 20;
+
+/// The pause after the first failure in a row; it doubles with each, up to the second.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// The pause after so many failures in a row.
+pub(crate) fn pause_after(failures: u32) -> Duration {
+    let doubled = PAUSE_MIN.saturating_mul(1 << failures.saturating_sub(1).min(16));
+    doubled.min(PAUSE_MAX)
+}
+
+/// The runs of one log on their way: mostly one.
+struct Runs<'c> {
+    core: &'c Core,
+    writers: Vec<(RunWriter, Option<VbId>)>,
+}
+
+impl Runs<'_> {
+    /// A run into which rows of `vb` that come before others of it may still go.
+    fn writer(&mut self, vb: VbId, epoch: u64) -> io::Result<&mut RunWriter> {
+        let free = |(_, last): &(RunWriter, Option<VbId>)| last.is_none_or(|last| last < vb);
+        let at = match self.writers.iter().position(free) {
+            Some(at) => at,
+            None => {
+                let number = self.core.next_file.fetch_add(1, Ordering::Relaxed);
+                let writer = RunWriter::create(&*self.core.files, number)?;
+                self.writers.push((writer, None));
+                self.writers.len() - 1
+            }
+        };
+        let (writer, last) = &mut self.writers[at];
+        *last = Some(vb);
+        writer.begin_section(vb, epoch)?;
+        Ok(writer)
+    }
+}
+
+/// Rows that are sorted together.
+#[derive(Default)]
+struct Piece {
+    rows: Vec<LogRow>,
+    bytes: usize,
+    arena: Vec<u8>,
+}
+
+impl Piece {
+    /// Reads the rows, sorts those of each vBucket by name and writes them.
+    fn write(&mut self, sealed: &LogPart, runs: &mut Runs<'_>) -> io::Result<()> {
+        let mut places = read_rows(&*sealed.file, &mut self.rows, &mut self.arena)?;
+        let arena = &self.arena;
+        let row = |place: &(VbId, usize, usize)| Row::of(&arena[place.1..place.1 + place.2]);
+        let name = |place: &(VbId, usize, usize)| row(place).map(|row| row.name());
+        places.sort_by(|a, b| {
+            let names = || name(a).unwrap_or_default().cmp(name(b).unwrap_or_default());
+            a.0.cmp(&b.0).then_with(names)
+        });
+        for of_one in places.chunk_by(|a, b| a.0 == b.0) {
+            let vb = of_one[0].0;
+            let epoch = sealed.index.vb(vb).map_or(0, |rows| rows.epoch);
+            let writer = runs.writer(vb, epoch)?;
+            for place in of_one {
+                writer.add(row(place)?)?;
+            }
+        }
+        self.rows.clear();
+        self.arena.clear();
+        self.bytes = 0;
+        Ok(())
+    }
+}
+
+/// Reads rows into `arena`, those next to one another at once; gives where each lies there.
+fn read_rows(
+    file: &dyn StoreFile,
+    rows: &mut [LogRow],
+    arena: &mut Vec<u8>,
+) -> io::Result<Vec<(VbId, usize, usize)>> {
+    rows.sort_unstable_by_key(|row| row.place.offset());
+    let mut places = Vec::with_capacity(rows.len());
+    let mut window: Vec<u8> = Vec::new();
+    let mut at = 0;
+    while at < rows.len() {
+        let from = rows[at].place.offset() - 4;
+        let (mut end, mut next) = (from, at);
+        while let Some(row) = rows.get(next) {
+            let (begin, after) = (
+                row.place.offset(),
+                row.place.offset() + row.place.length() as u64,
+            );
+            if next > at && (begin > end + GAP_MAX || after - from > READ_BYTES) {
+                break;
+            }
+            end = after;
+            next += 1;
+        }
+        window.resize((end - from) as usize, 0);
+        file.read_at(&mut window, from)?;
+        for row in &rows[at..next] {
+            let begin = (row.place.offset() - 4 - from) as usize;
+            let bytes = &window[begin..begin + 4 + row.place.length()];
+            let body = open_body(What::Row, row.vb, bytes)?;
+            places.push((row.vb, arena.len(), body.len()));
+            arena.extend_from_slice(body);
+        }
+        at = next;
+    }
+    Ok(places)
+}
+
+/// Makes runs of a sealed log, durably, and has them take its place.
+///
+/// # Errors
+/// Those of the system: nothing is changed then.
+pub(crate) fn flush(core: &Core, sealed: &Arc<LogPart>) -> io::Result<()> {
+    let mut runs = Runs {
+        core,
+        writers: Vec::new(),
+    };
+    let mut piece = Piece::default();
+    for (vb, _) in sealed.index.vbs() {
+        for row in sealed.index.rows_of(vb) {
+            piece.bytes += row.place.length();
+            piece.rows.push(*row);
+            if piece.bytes >= PIECE_BYTES {
+                piece.write(sealed, &mut runs)?;
+            }
+        }
+    }
+    piece.write(sealed, &mut runs)?;
+    drop(piece);
+    let made = runs.writers.into_iter().map(|(writer, _)| writer.finish());
+    let made = made.collect::<io::Result<Vec<Run>>>()?;
+    let written: u64 = made.iter().map(Run::rows).sum();
+    lower(
+        &core.dead_rows,
+        (sealed.index.len() as u64).saturating_sub(written),
+    );
+    core.switch(
+        Some(sealed),
+        |runs| {
+            for run in made {
+                runs.insert(0, Arc::new(run));
+            }
+        },
+        &BTreeMap::new(),
+    )
+}
+
+impl Core {
+    /// Replaces the manifest: by one of the runs that `change` leaves, and without the log that became runs, if one did.
+    /// `new_values` are files of values that were written for them.
+    ///
+    /// # Errors
+    /// Those of the system: nothing is changed then in memory.
+    pub(crate) fn switch(
+        &self,
+        flushed: Option<&Arc<LogPart>>,
+        change: impl FnOnce(&mut Vec<Arc<Run>>),
+        new_values: &BTreeMap<u64, ValueFile>,
+    ) -> io::Result<()> {
+        let _turn = self.switch.lock();
+        let before = Arc::clone(&self.current.read().version);
+        let mut runs = before.runs.clone();
+        change(&mut runs);
+        let mut values = BTreeMap::new();
+        for file in runs.iter().flat_map(|run| run.values().keys()) {
+            let known = before
+                .values
+                .get(file)
+                .or_else(|| new_values.get(file))
+                .cloned();
+            let sealed = flushed.filter(|log| ValuePlace::of_log(log.number) == *file);
+            let of_log = sealed.map(|log| ValueFile {
+                file: Arc::clone(&log.file),
+                bytes: log.bytes,
+            });
+            let found = known.or(of_log);
+            let found = found.ok_or_else(|| damaged("a run refers to a file that is not there"))?;
+            values.insert(*file, found);
+        }
+        let old = &before.manifest.contents;
+        let contents = Contents {
+            number: old.number + 1,
+            next_file: self.next_file.load(Ordering::Relaxed),
+            next_epoch: self.next_epoch.load(Ordering::Relaxed),
+            first_log: flushed.map_or(old.first_log, |log| log.number + 1),
+            flushed_group: flushed.map_or(old.flushed_group, |log| log.last_group),
+            dead_rows: self.dead_rows.load(Ordering::Relaxed),
+            has_history: self.has_history.load(Ordering::Relaxed),
+            runs: runs
+                .iter()
+                .map(|run| RunEntry {
+                    number: run.number,
+                    bytes: run.bytes,
+                })
+                .collect(),
+            values: values
+                .iter()
+                .map(|(file, value)| (*file, value.bytes))
+                .collect(),
+        };
+        let parts = parts(&before.manifest, flushed.map(|log| &**log))?;
+        let manifest = Manifest::write(&*self.files, contents, &parts)?;
+        let version = Arc::new(Version {
+            manifest,
+            runs,
+            values,
+        });
+        let mut current = self.current.write();
+        current.version = Arc::clone(&version);
+        if flushed.is_some() {
+            current.sealed = None;
+        }
+        drop(current);
+        self.remove_unused(&before, &version, flushed.map(|log| &**log));
+        Ok(())
+    }
+
+    /// Takes the files away that no manifest names any more. What cannot be removed is left to the next opening.
+    fn remove_unused(&self, before: &Version, after: &Version, flushed: Option<&LogPart>) {
+        let is_left = |run: &Run| after.runs.iter().any(|left| left.number == run.number);
+        let runs = before.runs.iter().filter(|run| !is_left(run));
+        let mut names: Vec<String> = runs.map(|run| run.name()).collect();
+        let files = before.values.keys().copied();
+        let log = flushed.map(|log| ValuePlace::of_log(log.number));
+        let files = files
+            .chain(log)
+            .filter(|file| !after.values.contains_key(file));
+        names.extend(files.map(value_file_name));
+        for name in names {
+            if let Err(error) = self.files.remove(&name) {
+                tracing::warn!(%error, name, "cannot remove a file of the store");
+            }
+        }
+    }
+}
+
+/// The name of a file of values.
+pub(crate) fn value_file_name(file: u64) -> String {
+    let kind = if file & 1 == 1 {
+        FileKind::Log
+    } else {
+        FileKind::Values
+    };
+    kind.name(file >> 1)
+}
+
+/// The states of all vBuckets, and the text: as of the manifest, and of a log after it.
+fn parts(before: &Manifest, log: Option<&LogPart>) -> io::Result<Parts> {
+    let mut vbs: Vec<VbId> = before.vbs().collect();
+    if let Some(log) = log {
+        vbs.extend(log.index.vbs().map(|(vb, _)| vb));
+        vbs.sort_unstable();
+        vbs.dedup();
+    }
+    let mut parts = Parts::default();
+    for vb in vbs {
+        let at = log.and_then(|log| Some((log, log.index.vb(vb)?.record)));
+        let bytes = match at {
+            Some((_, RecordAt::Nowhere)) => None,
+            Some((log, RecordAt::Log(place))) => {
+                let mut bytes = Vec::new();
+                place.read(&*log.file, What::Record, vb, &mut bytes)?;
+                Some(bytes)
+            }
+            None | Some((_, RecordAt::Before)) => before.state(vb)?,
+        };
+        parts.states.extend(bytes.map(|bytes| (vb, bytes)));
+    }
+    parts.text = match log.and_then(|log| Some((log, log.index.text?))) {
+        Some((log, place)) => {
+            let mut bytes = Vec::new();
+            place.read(&*log.file, What::Text, VbId(0), &mut bytes)?;
+            Some(bytes)
+        }
+        None => before.text()?,
+    };
+    Ok(parts)
+}
+
+/// Makes runs of logs that are full.
+pub(crate) struct FlushWorker {
+    core: Arc<Core>,
+    /// Called when there are more runs.
+    flushed: Box<dyn Fn() + Send>,
+    failures: u32,
+    retry_ns: u64,
+}
+
+impl FlushWorker {
+    pub(crate) fn new(core: Arc<Core>, flushed: Box<dyn Fn() + Send>) -> Self {
+        Self {
+            core,
+            flushed,
+            failures: 0,
+            retry_ns: 0,
+        }
+    }
+
+    fn failed(&mut self, error: &io::Error, now_ns: u64) -> Next {
+        self.failures += 1;
+        let failures = self.failures;
+        if failures.is_power_of_two() {
+            tracing::warn!(%error, failures, "a log did not become a run; trying again");
+        }
+        self.core
+            .counters
+            .runs_failed
+            .fetch_add(1, Ordering::Relaxed);
+        let kind = shortage(error).unwrap_or(ErrorKind::Io);
+        let mut state = self.core.flushing.state.lock();
+        state.failed = Some((kind, error.to_string()));
+        self.core.flushing.changed.notify_all();
+        self.retry_ns = now_ns + pause_after(failures).as_nanos() as u64;
+        Next::At(self.retry_ns)
+    }
+
+    /// Makes the next log ahead, so that no commit has to.
+    fn make_spare(&self) {
+        let number = self.core.current.read().active.number + 1;
+        let made = Log::create(&*self.core.files, number, 0, self.core.options.log_bytes);
+        match made {
+            Ok(spare) => self.core.flushing.state.lock().spare = Some(spare),
+            Err(error) => tracing::warn!(%error, "cannot make the next log yet"),
+        }
+    }
+}
+
+impl Worker for FlushWorker {
+    fn step(&mut self, now_ns: u64) -> Next {
+        if self.core.stopping.load(Ordering::SeqCst) {
+            return Next::Done;
+        }
+        let sealed = self.core.current.read().sealed.clone();
+        let Some(sealed) = sealed else {
+            return Next::OnSignal;
+        };
+        // Nothing failed any more when a writer waits: it is to try at once.
+        let waits = self.core.flushing.state.lock().failed.is_some();
+        if self.failures > 0 && waits && now_ns < self.retry_ns {
+            return Next::At(self.retry_ns);
+        }
+        if let Err(error) = flush(&self.core, &sealed) {
+            return self.failed(&error, now_ns);
+        }
+        if self.failures > 0 {
+            tracing::info!("logs become runs again");
+            self.failures = 0;
+        }
+        drop(sealed);
+        self.make_spare();
+        let mut state = self.core.flushing.state.lock();
+        (state.waiting, state.failed) = (false, None);
+        self.core.flushing.changed.notify_all();
+        drop(state);
+        (self.flushed)();
+        Next::OnSignal
+    }
+}

@@ -1,0 +1,142 @@
+//! Chunks, in which a log is written: a header, then entries.
+
+use std::io;
+
+use model::VbId;
+
+use crate::lsm::bytes::{CRC_BYTES, Reader, damaged};
+use crate::lsm::log::index::Place;
+use crate::lsm::row::Row;
+
+/// Bytes of a chunk's header: crc, length of what follows, log, group, chunk of it, flags.
+pub(super) const CHUNK_HEADER_BYTES: usize = 29;
+
+/// Bytes before the body of an entry: what it is, vBucket, length of the body, crc.
+pub(super) const ENTRY_BYTES: usize = 11;
+
+/// Flag of the last chunk of a group.
+pub(super) const LAST: u8 = 1;
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A row; where its value is apart, the value follows the body.
+    Row = 1,
+    /// The state of a vBucket.
+    Record = 2,
+    /// A vBucket is forgotten.
+    Forget = 3,
+    /// The text that the bucket keeps.
+    Text = 4,
+}
+
+impl What {
+    fn of(number: u8) -> Option<Self> {
+        [Self::Row, Self::Record, Self::Forget, Self::Text]
+            .into_iter()
+            .find(|what| *what as u8 == number)
+    }
+}
+
+/// What stands before the entries of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ChunkHeader {
+    pub(super) length: u32,
+    pub(super) log: u64,
+    pub(super) group: u64,
+    pub(super) chunk: u32,
+    pub(super) flags: u8,
+}
+
+impl ChunkHeader {
+    /// Fills it in, with the checksum over all that follows the checksum, `rest` the last of it.
+    pub(super) fn write(self, chunk: &mut [u8], rest: &[u8]) {
+        chunk[4..8].copy_from_slice(&self.length.to_be_bytes());
+        chunk[8..16].copy_from_slice(&self.log.to_be_bytes());
+        chunk[16..24].copy_from_slice(&self.group.to_be_bytes());
+        chunk[24..28].copy_from_slice(&self.chunk.to_be_bytes());
+        chunk[28] = self.flags;
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(&chunk[CRC_BYTES..]);
+        crc.update(rest);
+        chunk[..CRC_BYTES].copy_from_slice(&crc.finalize().to_be_bytes());
+    }
+
+    pub(super) fn read(bytes: &[u8; CHUNK_HEADER_BYTES]) -> Self {
+        let u32_at = |at: usize| u32::from_be_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let u64_at = |at: usize| u64::from_be_bytes(std::array::from_fn(|i| bytes[at + i]));
+        Self {
+            length: u32_at(4),
+            log: u64_at(8),
+            group: u64_at(16),
+            chunk: u32_at(24),
+            flags: bytes[28],
+        }
+    }
+}
+
+/// One entry as it lies in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    pub(crate) what: What,
+    pub(crate) vb: VbId,
+    /// Where the body lies in the file.
+    pub(crate) place: Place,
+    pub(crate) body: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    /// Fills in what stands before the body, which is behind room for it.
+    pub(super) fn seal(what: What, vb: VbId, entry: &mut [u8]) {
+        let length = (entry.len() - ENTRY_BYTES) as u32;
+        entry[0] = what as u8;
+        entry[1..3].copy_from_slice(&vb.0.to_be_bytes());
+        entry[3..7].copy_from_slice(&length.to_be_bytes());
+        let crc = checksum(what, vb, &entry[ENTRY_BYTES..]);
+        entry[7..ENTRY_BYTES].copy_from_slice(&crc.to_be_bytes());
+    }
+
+    /// Takes the next entry off `reader`, which is at `at` of the file; `None` when it makes no sense.
+    pub(super) fn next(reader: &mut Reader<'a>, at: u64) -> Option<Self> {
+        let before = reader.rest.len();
+        let what = What::of(reader.u8()?)?;
+        let vb = VbId(reader.u16()?);
+        let length = reader.u32()? as usize;
+        let _crc = reader.u32()?;
+        let place = Place::at(at + (before - reader.rest.len()) as u64, length).ok()?;
+        let body = reader.bytes(length)?;
+        if what == What::Row
+            && let Some(place) = Row::of(body).ok()?.place()
+        {
+            reader.bytes(place.length as usize)?;
+        }
+        Some(Self {
+            what,
+            vb,
+            place,
+            body,
+        })
+    }
+}
+
+fn checksum(what: What, vb: VbId, body: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&[what as u8]);
+    crc.update(&vb.0.to_be_bytes());
+    crc.update(body);
+    crc.finalize()
+}
+
+/// Checks a body that was read together with the [`CRC_BYTES`] before it.
+///
+/// # Errors
+/// `InvalidData` when it is not that of such an entry.
+pub(crate) fn open_body(what: What, vb: VbId, bytes: &[u8]) -> io::Result<&[u8]> {
+    let split = bytes.split_first_chunk::<CRC_BYTES>();
+    let (crc, body) = split.ok_or_else(|| damaged("an entry of a log is cut"))?;
+    if u32::from_be_bytes(*crc) == checksum(what, vb, body) {
+        Ok(body)
+    } else {
+        Err(damaged("checksum mismatch"))
+    }
+}

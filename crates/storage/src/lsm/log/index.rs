@@ -1,0 +1,354 @@
+//! What is in a log, in memory: where each row lies, by name and by vBucket.
+
+use std::io;
+
+use hashbrown::HashTable;
+use model::{Seqno, VbId};
+
+use crate::lsm::bytes::CRC_BYTES;
+use crate::lsm::files::StoreFile;
+use crate::lsm::log::chunk::{What, open_body};
+use crate::lsm::row::Row;
+use crate::per_vb::PerVb;
+
+/// Where the body of an entry lies in its log.
+///
+/// Shape: the offset in the upper 38 bits, the length in the lower 26.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place(u64);
+
+impl Place {
+    const LENGTH_BITS: u32 = 26;
+
+    /// The place of `length` bytes at `offset`.
+    ///
+    /// # Errors
+    /// The log is too long, or the entry.
+    pub(super) fn at(offset: u64, length: usize) -> io::Result<Self> {
+        let fits = offset >> (64 - Self::LENGTH_BITS) == 0 && length >> Self::LENGTH_BITS == 0;
+        if !fits {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a log is full"));
+        }
+        Ok(Self(offset << Self::LENGTH_BITS | length as u64))
+    }
+
+    pub(crate) fn offset(self) -> u64 {
+        self.0 >> Self::LENGTH_BITS
+    }
+
+    pub(crate) fn length(self) -> usize {
+        (self.0 & ((1 << Self::LENGTH_BITS) - 1)) as usize
+    }
+
+    /// Reads the body into `bytes`, and checks it.
+    ///
+    /// # Errors
+    /// Those of the system; `InvalidData` when it is not what was written.
+    pub(crate) fn read(
+        self,
+        file: &dyn StoreFile,
+        what: What,
+        vb: VbId,
+        bytes: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        bytes.clear();
+        bytes.resize(CRC_BYTES + self.length(), 0);
+        file.read_at(bytes, self.offset() - CRC_BYTES as u64)?;
+        open_body(what, vb, bytes)?;
+        bytes.drain(..CRC_BYTES);
+        Ok(())
+    }
+}
+
+/// A row of a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogRow {
+    pub(crate) seqno: Seqno,
+    pub(crate) place: Place,
+    /// See [`hash`](crate::lsm::row::hash).
+    pub(crate) hash: u64,
+    /// The row of the vBucket before this one, counted from 1; 0 for none.
+    before: u32,
+    pub(crate) vb: VbId,
+    /// It says that a row is gone.
+    pub(crate) gone: bool,
+    /// A later one has its name.
+    superseded: bool,
+}
+
+impl LogRow {
+    pub(crate) fn new(vb: VbId, seqno: Seqno, hash: u64, place: Place, gone: bool) -> Self {
+        Self {
+            seqno,
+            place,
+            hash,
+            before: 0,
+            vb,
+            gone,
+            superseded: false,
+        }
+    }
+
+    /// Reads the row into `bytes`.
+    ///
+    /// # Errors
+    /// As [`Place::read`].
+    pub(crate) fn read(&self, file: &dyn StoreFile, bytes: &mut Vec<u8>) -> io::Result<()> {
+        self.place.read(file, What::Row, self.vb, bytes)
+    }
+}
+
+/// What a log says of the record of a vBucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RecordAt {
+    /// Nothing.
+    #[default]
+    Before,
+    /// It lies there.
+    Log(Place),
+    /// The vBucket is forgotten.
+    Nowhere,
+}
+
+/// The rows of a vBucket in a log.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct VbRows {
+    /// The last row, counted from 1; 0 for none.
+    last: u32,
+    /// The epoch of all rows.
+    pub(crate) epoch: u64,
+    pub(crate) record: RecordAt,
+}
+
+const SEGMENT_BITS: u32 = 12;
+const SEGMENT: usize = 1 << SEGMENT_BITS;
+
+/// Where each row of a log lies.
+///
+/// Cost: 32 bytes a row, and 5 to 9 for the table of names.
+#[derive(Debug, Default)]
+pub(crate) struct LogIndex {
+    /// In segments, so that it grows without a copy.
+    rows: Vec<Vec<LogRow>>,
+    len: usize,
+    /// The newest row of each name.
+    by_name: HashTable<u32>,
+    vbs: PerVb<VbRows>,
+    /// The text of the bucket.
+    pub(crate) text: Option<Place>,
+}
+
+impl LogIndex {
+    fn row(&self, number: u32) -> &LogRow {
+        let at = number as usize;
+        &self.rows[at >> SEGMENT_BITS][at & (SEGMENT - 1)]
+    }
+
+    fn row_mut(&mut self, number: u32) -> &mut LogRow {
+        let at = number as usize;
+        &mut self.rows[at >> SEGMENT_BITS][at & (SEGMENT - 1)]
+    }
+
+    /// Rows, those that do not count among them.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds a row that is seen once it is linked.
+    pub(crate) fn stage(&mut self, row: LogRow) {
+        if self.len & (SEGMENT - 1) == 0 {
+            // The first segment of an idle log stays small.
+            let room = if self.len == 0 { 0 } else { SEGMENT };
+            self.rows.push(Vec::with_capacity(room));
+        }
+        if let Some(segment) = self.rows.last_mut() {
+            segment.push(row);
+            self.len += 1;
+        }
+    }
+
+    /// Takes the rows from number `from` on away, none of which is linked.
+    pub(crate) fn unstage(&mut self, from: usize) {
+        self.len = from;
+        self.rows.truncate(from.div_ceil(SEGMENT));
+        if let Some(segment) = self.rows.last_mut()
+            && from & (SEGMENT - 1) > 0
+        {
+            segment.truncate(from & (SEGMENT - 1));
+        }
+    }
+
+    fn hash_of(rows: &[Vec<LogRow>], number: u32) -> u64 {
+        let at = number as usize;
+        rows[at >> SEGMENT_BITS][at & (SEGMENT - 1)].hash
+    }
+
+    /// Links the rows from number `from` on, which lie in `file`.
+    ///
+    /// # Errors
+    /// Those of reading rows of the same hash; nothing is known of the index then.
+    ///
+    /// Cost: a look into the table for each, and two reads for one that takes the place of another.
+    pub(crate) fn link(&mut self, from: usize, file: &dyn StoreFile) -> io::Result<()> {
+        let rows = &self.rows;
+        let hash = |number: &u32| Self::hash_of(rows, *number);
+        self.by_name.reserve(self.len - from, hash);
+        let (mut bytes, mut others) = (Vec::new(), Vec::new());
+        for number in from..self.len {
+            let number = number as u32;
+            let row = *self.row(number);
+            let mut own = false;
+            let older = self.find_number(row.vb, row.hash, &mut |found| {
+                if !std::mem::replace(&mut own, true) {
+                    row.read(file, &mut bytes)?;
+                }
+                found.read(file, &mut others)?;
+                Ok(Row::of(&bytes)?.name() == Row::of(&others)?.name())
+            })?;
+            self.link_one(number, older);
+        }
+        Ok(())
+    }
+
+    /// Links a row, which takes the place of `older`.
+    fn link_one(&mut self, number: u32, older: Option<u32>) {
+        let row = *self.row(number);
+        if let Some(older) = older {
+            let found = self.row_mut(older);
+            if found.seqno > row.seqno {
+                // What says that an old row is gone, after a new one.
+                return;
+            }
+            found.superseded = true;
+            if let Ok(entry) = self.by_name.find_entry(row.hash, |known| *known == older) {
+                entry.remove();
+            }
+        }
+        let rows = &self.rows;
+        let hash = |number: &u32| Self::hash_of(rows, *number);
+        self.by_name.insert_unique(row.hash, number, hash);
+        let vb = self.vbs.slot(row.vb).get_or_insert_default();
+        let before = std::mem::replace(&mut vb.last, number + 1);
+        self.row_mut(number).before = before;
+    }
+
+    /// The newest row of a hash that is the `same`.
+    fn find_number(
+        &self,
+        vb: VbId,
+        hash: u64,
+        same: &mut dyn FnMut(&LogRow) -> io::Result<bool>,
+    ) -> io::Result<Option<u32>> {
+        let mut failed = None;
+        let found = self.by_name.find(hash, |number| {
+            let row = self.row(*number);
+            let known = row.hash == hash && row.vb == vb && failed.is_none();
+            known
+                && same(row).unwrap_or_else(|error| {
+                    failed = Some(error);
+                    true
+                })
+        });
+        failed.map_or(Ok(found.copied()), Err)
+    }
+
+    /// The newest row of a name, which is read from `file` into `bytes`.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub(crate) fn find(
+        &self,
+        vb: VbId,
+        hash: u64,
+        name: &[u8],
+        file: &dyn StoreFile,
+        bytes: &mut Vec<u8>,
+    ) -> io::Result<Option<LogRow>> {
+        let found = self.find_number(vb, hash, &mut |row| {
+            row.read(file, bytes)?;
+            Ok(Row::of(bytes)?.name() == name)
+        })?;
+        Ok(found.map(|number| *self.row(number)))
+    }
+
+    /// Whether there may be a row of that hash.
+    pub(crate) fn may_have(&self, vb: VbId, hash: u64) -> bool {
+        let is_it = |number: &u32| {
+            let row = self.row(*number);
+            row.hash == hash && row.vb == vb
+        };
+        self.by_name.find(hash, is_it).is_some()
+    }
+
+    /// The rows of a vBucket that count, the last one first.
+    pub(crate) fn rows_of(&self, vb: VbId) -> impl Iterator<Item = &LogRow> {
+        let mut next = self.vbs.get(vb).map_or(0, |rows| rows.last);
+        std::iter::from_fn(move || {
+            loop {
+                let row = self.row(next.checked_sub(1)?);
+                next = row.before;
+                if !row.superseded {
+                    return Some(row);
+                }
+            }
+        })
+    }
+
+    /// What is known of a vBucket.
+    pub(crate) fn vb(&self, vb: VbId) -> Option<&VbRows> {
+        self.vbs.get(vb)
+    }
+
+    /// Whether there are rows of a vBucket.
+    pub(crate) fn has_rows(&self, vb: VbId) -> bool {
+        self.vbs.get(vb).is_some_and(|rows| rows.last != 0)
+    }
+
+    /// All vBuckets of which there is anything, ascending.
+    pub(crate) fn vbs(&self) -> impl Iterator<Item = (VbId, &VbRows)> {
+        self.vbs.iter()
+    }
+
+    /// Notes the record of a vBucket, and that the rows have `epoch`: of those before, which had another one, the ones
+    /// above `limit` do not count any more.
+    pub(crate) fn set_record(&mut self, vb: VbId, place: Place, epoch: u64, limit: Option<Seqno>) {
+        let known = self.vbs.get(vb).copied().unwrap_or_default();
+        if known.epoch != 0 && known.epoch != epoch {
+            self.unlink(vb, limit);
+        }
+        let rows = self.vbs.slot(vb).get_or_insert_default();
+        (rows.epoch, rows.record) = (epoch, RecordAt::Log(place));
+    }
+
+    /// Notes that a vBucket is forgotten.
+    pub(crate) fn forget(&mut self, vb: VbId) {
+        self.unlink(vb, None);
+        let rows = self.vbs.slot(vb).get_or_insert_default();
+        (rows.epoch, rows.record) = (0, RecordAt::Nowhere);
+    }
+
+    /// Lets go of the rows of a vBucket above `limit`; without one, of all.
+    fn unlink(&mut self, vb: VbId, limit: Option<Seqno>) {
+        let mut stay = Vec::new();
+        let mut next = self.vbs.get(vb).map_or(0, |rows| rows.last);
+        while let Some(number) = next.checked_sub(1) {
+            let row = *self.row(number);
+            next = row.before;
+            if limit.is_some_and(|limit| row.seqno <= limit) {
+                stay.push(number);
+            } else if !row.superseded
+                && let Ok(entry) = self.by_name.find_entry(row.hash, |known| *known == number)
+            {
+                entry.remove();
+            }
+        }
+        let mut before = 0;
+        for number in stay.into_iter().rev() {
+            self.row_mut(number).before = before;
+            before = number + 1;
+        }
+        if let Some(rows) = self.vbs.slot(vb) {
+            rows.last = before;
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The write-ahead log: what was committed and is in no run yet, in the order of commits; afterwards the values that runs
+//! leave in it.
+//!
+//! It holds whole groups: all entries of one group count, or none. A group is begun when all before it are durable. Drawn
+//! in `docs/format/log.md`.
+
+mod chunk;
+mod index;
+mod replay;
+
+use std::io;
+use std::sync::Arc;
+
+use model::VbId;
+
+use super::bytes::{FileKind, HEADER_BYTES, header};
+use super::files::{Files, StoreFile};
+use chunk::{CHUNK_HEADER_BYTES, ChunkHeader, ENTRY_BYTES, LAST};
+
+pub(crate) use chunk::{Entry, What, open_body};
+pub(crate) use index::{LogIndex, LogRow, Place, RecordAt};
+pub(crate) use replay::{Existing, Groups};
+
+/// A chunk is written once it has so many bytes; only a large value makes a larger one.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Values of so many bytes are written from where they lie.
+const LARGE_BYTES: usize = 256 << 10;
+
+/// Bytes that a file has from the start, at most, as a hole: a sync after writing into it need not make a new length
+/// durable as well, which takes a file system many times as long.
+const EXTENT_MAX: u64 = 64 << 20;
+
+/// The log that is written into.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) file: Arc<dyn StoreFile>,
+    pub(crate) number: u64,
+    /// Where the next group begins; all before are whole groups.
+    pub(crate) end: u64,
+    /// The number of the last whole group of this log or of those before.
+    pub(crate) last_group: u64,
+    /// Whether all before `end` is durable.
+    synced: bool,
+    /// Reused by every group.
+    buffer: Vec<u8>,
+}
+
+/// A group on its way into the log. One that does not come to [`Log::finish`] never was.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    /// Where the chunk in the buffer will lie.
+    at: u64,
+    chunk: u32,
+}
+
+impl Log {
+    /// Makes an empty log, durably. `bytes` is about what it will hold.
+    ///
+    /// # Errors
+    /// Those of the system; the file may be there then, and is overwritten by the next try.
+    ///
+    /// Cost: two syncs.
+    pub(crate) fn create(
+        files: &dyn Files,
+        number: u64,
+        last_group: u64,
+        bytes: u64,
+    ) -> io::Result<Self> {
+        let file = files.create(&FileKind::Log.name(number))?;
+        file.write_at(&header(FileKind::Log, number), 0)?;
+        file.set_length(bytes.clamp(HEADER_BYTES as u64, EXTENT_MAX))?;
+        file.sync()?;
+        files.sync_names()?;
+        Ok(Self::at(file, number, HEADER_BYTES as u64, last_group))
+    }
+
+    /// One that is there, after its last whole group.
+    pub(crate) fn at(file: Arc<dyn StoreFile>, number: u64, end: u64, last_group: u64) -> Self {
+        Self {
+            file,
+            number,
+            end,
+            last_group,
+            synced: true,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// The same, an empty one, after another group.
+    pub(crate) fn after(mut self, last_group: u64) -> Self {
+        self.last_group = last_group;
+        self
+    }
+
+    /// Makes everything written durable.
+    ///
+    /// # Errors
+    /// Nothing is known then of what is on the disk.
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
+        if !self.synced {
+            self.file.sync()?;
+            self.synced = true;
+        }
+        Ok(())
+    }
+
+    /// Begins a group. All before it must be durable.
+    pub(crate) fn begin(&mut self) -> Group {
+        debug_assert!(self.synced, "a group is begun when all before are durable");
+        self.begin_chunk();
+        Group {
+            at: self.end,
+            chunk: 0,
+        }
+    }
+
+    /// Adds an entry: the body that `encode` adds to the buffer, given where that will lie in the file, and behind it
+    /// `value`, which belongs to no body. Gives the place of the body.
+    ///
+    /// # Errors
+    /// Those of the system: the group cannot be finished.
+    pub(crate) fn put(
+        &mut self,
+        group: &mut Group,
+        what: What,
+        vb: VbId,
+        value: &[u8],
+        encode: impl FnOnce(&mut Vec<u8>, u64),
+    ) -> io::Result<Place> {
+        let entry = self.buffer.len();
+        self.buffer.resize(entry + ENTRY_BYTES, 0);
+        let body = entry + ENTRY_BYTES;
+        let at = group.at + body as u64;
+        encode(&mut self.buffer, at);
+        let length = self.buffer.len() - body;
+        Entry::seal(what, vb, &mut self.buffer[entry..]);
+        if value.len() < LARGE_BYTES {
+            self.buffer.extend_from_slice(value);
+            if self.buffer.len() >= CHUNK_BYTES {
+                self.write_chunk(group, 0, &[])?;
+                self.begin_chunk();
+            }
+        } else {
+            self.write_chunk(group, 0, value)?;
+            self.begin_chunk();
+        }
+        Place::at(at, length)
+    }
+
+    /// Writes the rest: the group counts from now on, and is durable after [`Log::sync`].
+    ///
+    /// # Errors
+    /// Those of the system: nothing of the group counts.
+    pub(crate) fn finish(&mut self, mut group: Group) -> io::Result<()> {
+        let written = self.write_chunk(&mut group, LAST, &[]);
+        if written.is_ok() {
+            self.end = group.at;
+            self.last_group += 1;
+            self.synced = false;
+        }
+        // An idle store keeps little, and a large value should not stay as a large buffer.
+        self.buffer.clear();
+        self.buffer.shrink_to(CHUNK_BYTES / 8);
+        written
+    }
+
+    fn begin_chunk(&mut self) {
+        self.buffer.clear();
+        self.buffer.resize(CHUNK_HEADER_BYTES, 0);
+    }
+
+    /// Writes the buffer, and `rest` behind it, as a chunk.
+    fn write_chunk(&mut self, group: &mut Group, flags: u8, rest: &[u8]) -> io::Result<()> {
+        let header = ChunkHeader {
+            length: (self.buffer.len() - CHUNK_HEADER_BYTES + rest.len()) as u32,
+            log: self.number,
+            group: self.last_group + 1,
+            chunk: group.chunk,
+            flags,
+        };
+        header.write(&mut self.buffer, rest);
+        self.file.write_at(&self.buffer, group.at)?;
+        group.at += self.buffer.len() as u64;
+        if !rest.is_empty() {
+            self.file.write_at(rest, group.at)?;
+            group.at += rest.len() as u64;
+        }
+        group.chunk += 1;
+        Ok(())
+    }
+}

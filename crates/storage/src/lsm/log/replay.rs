@@ -1,0 +1,188 @@
+//! Reading a log back, group after group.
+
+use std::io;
+use std::sync::Arc;
+
+use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader, Entry, LAST};
+use crate::lsm::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, Reader, check_header, damaged};
+use crate::lsm::files::StoreFile;
+
+/// Bytes that are searched at a time, and those of them that the next time sees as well: a header may lie across.
+const SEARCH_BYTES: usize = 64 << 10;
+const SEARCH_OVERLAP: usize = CHUNK_HEADER_BYTES - 1;
+/// So many zeros are taken for the end of what was ever written.
+const SEARCH_ZEROS_MAX: usize = 1 << 20;
+
+/// A log that is there.
+#[derive(Debug)]
+pub(crate) struct Existing {
+    pub(crate) file: Arc<dyn StoreFile>,
+    pub(crate) number: u64,
+    length: u64,
+}
+
+/// What was read of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Groups {
+    /// Behind the last whole group.
+    pub(crate) end: u64,
+    /// Its number, or that of the last group before.
+    pub(crate) last_group: u64,
+}
+
+impl Existing {
+    /// Looks at the header.
+    ///
+    /// # Errors
+    /// Those of the system; `InvalidData` for another file.
+    pub(crate) fn new(file: Arc<dyn StoreFile>, number: u64) -> io::Result<Self> {
+        let length = file.length()?;
+        let mut head = [0; HEADER_BYTES];
+        if length < HEADER_BYTES as u64 {
+            return Err(damaged("its header is cut"));
+        }
+        file.read_at(&mut head, 0)?;
+        check_header(FileKind::Log, number, &head)?;
+        Ok(Self {
+            file,
+            number,
+            length,
+        })
+    }
+
+    /// Hands the entries of all whole groups after group `last` on, up to the first that is not whole.
+    ///
+    /// # Errors
+    /// Those of the system and of `each`; `InvalidData` where a group that was durable is not whole: one that others
+    /// follow.
+    pub(crate) fn replay(
+        &self,
+        last_group: u64,
+        each: &mut dyn FnMut(Entry<'_>) -> io::Result<()>,
+    ) -> io::Result<Groups> {
+        let mut groups = Groups {
+            end: HEADER_BYTES as u64,
+            last_group,
+        };
+        while let Some((chunks, end)) = self.group(groups)? {
+            for (at, bytes) in &chunks {
+                read_entries(bytes, *at, each)?;
+            }
+            groups = Groups {
+                end,
+                last_group: groups.last_group + 1,
+            };
+        }
+        if self.is_damaged(groups)? {
+            let (end, number) = (groups.end, self.number);
+            let name = FileKind::Log.name(number);
+            return Err(damaged(format!(
+                "{name} is damaged at byte {end}, and commits follow it"
+            )));
+        }
+        Ok(groups)
+    }
+
+    /// Whether any chunk of a group is there, whole.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn has_groups(&self) -> io::Result<bool> {
+        Ok(self.chunk(HEADER_BYTES as u64)?.is_some())
+    }
+
+    /// The chunks of the next group, each with where it lies, if all of it is there, and where it ends.
+    fn group(&self, before: Groups) -> io::Result<Option<(Vec<(u64, Vec<u8>)>, u64)>> {
+        let mut chunks = Vec::new();
+        let mut at = before.end;
+        loop {
+            let Some((header, bytes)) = self.chunk(at)? else {
+                return Ok(None);
+            };
+            let expected = (self.number, before.last_group + 1, chunks.len() as u32);
+            if (header.log, header.group, header.chunk) != expected {
+                return Ok(None);
+            }
+            let from = at;
+            at += bytes.len() as u64;
+            chunks.push((from, bytes));
+            if header.flags == LAST {
+                return Ok(Some((chunks, at)));
+            }
+        }
+    }
+
+    /// Whether a whole chunk that was written after the group that is missing lies behind: since a group is begun when
+    /// all before it are durable, that one was.
+    ///
+    /// Cost: reads what is behind, up to a MiB of zeros.
+    fn is_damaged(&self, groups: Groups) -> io::Result<bool> {
+        let missing = groups.last_group + 1;
+        let mut zeros = 0;
+        let mut at = groups.end;
+        let mut buffer = vec![0; SEARCH_BYTES + SEARCH_OVERLAP];
+        while at < self.length && zeros < SEARCH_ZEROS_MAX {
+            let left = usize::try_from(self.length - at).unwrap_or(usize::MAX);
+            let window = &mut buffer[..left.min(SEARCH_BYTES + SEARCH_OVERLAP)];
+            self.file.read_at(window, at)?;
+            if window.iter().all(|byte| *byte == 0) {
+                zeros += window.len();
+            } else {
+                zeros = 0;
+                if self.has_later(window, at, missing)? {
+                    return Ok(true);
+                }
+            }
+            at += SEARCH_BYTES as u64;
+        }
+        Ok(false)
+    }
+
+    /// Whether a whole chunk of a group after `missing` begins within `window`, which lies at `at`.
+    fn has_later(&self, window: &[u8], at: u64, missing: u64) -> io::Result<bool> {
+        let ours = self.number.to_be_bytes();
+        for (offset, head) in window.windows(CHUNK_HEADER_BYTES).enumerate() {
+            if head[8..16] == ours
+                && let Some((header, _)) = self.chunk(at + offset as u64)?
+                && header.group > missing
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The chunk at `at`, header included; `None` when there is none or it is not whole.
+    fn chunk(&self, at: u64) -> io::Result<Option<(ChunkHeader, Vec<u8>)>> {
+        let left = self.length.saturating_sub(at);
+        let mut head = [0; CHUNK_HEADER_BYTES];
+        if left < CHUNK_HEADER_BYTES as u64 {
+            return Ok(None);
+        }
+        self.file.read_at(&mut head, at)?;
+        let header = ChunkHeader::read(&head);
+        if u64::from(header.length) > left - CHUNK_HEADER_BYTES as u64 || header.log != self.number
+        {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; CHUNK_HEADER_BYTES + header.length as usize];
+        self.file.read_at(&mut bytes, at)?;
+        let crc = crc32fast::hash(&bytes[CRC_BYTES..]).to_be_bytes();
+        Ok((bytes[..CRC_BYTES] == crc).then_some((header, bytes)))
+    }
+}
+
+/// Hands on the entries of a chunk that lies at `at`.
+fn read_entries(
+    chunk: &[u8],
+    at: u64,
+    each: &mut dyn FnMut(Entry<'_>) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut reader = Reader::new(&chunk[CHUNK_HEADER_BYTES..]);
+    while !reader.rest.is_empty() {
+        let here = at + (chunk.len() - reader.rest.len()) as u64;
+        let entry = Entry::next(&mut reader, here);
+        each(entry.ok_or_else(|| damaged("an entry of a log makes no sense"))?)?;
+    }
+    Ok(())
+}

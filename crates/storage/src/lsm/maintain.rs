@@ -1,0 +1,247 @@
+//! Rollback, removal, and what thins out the rows of a vBucket.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+
+use model::{Kind, Meta, Seqno, VbId, VbRecord};
+
+use super::commit::{put_gone, put_state};
+use super::current::Note;
+use super::fault::read_error_of;
+use super::log::What;
+use super::row::{DOCUMENT, HISTORY, PREPARED, Row};
+use super::view::{DiskSnapshot, RowView};
+use super::writer::Core;
+use crate::history::{HistoryKept, HistoryLimits, Trim};
+use crate::port::{Compacted, Keep, Snapshot as _, rolled_back};
+use crate::{ErrorKind, StoreError};
+
+/// See `KvStore::rollback`: another epoch begins, in which rows above the point do not count.
+pub(crate) fn rollback(core: &Core, vb: VbId, to: Seqno) -> Result<VbRecord, StoreError> {
+    let during = "rolling back";
+    let (mut changes, _) = core.begin(during)?;
+    let stored = core.current.read().stored(vb);
+    let stored = stored.map_err(read_error_of(vb, during))?;
+    let Some(mut stored) = stored else {
+        return Err(StoreError::new(ErrorKind::Corrupt, during)
+            .of(vb)
+            .because("it has no record"));
+    };
+    if to >= stored.record.high_seqno {
+        return Ok(stored.record);
+    }
+    let mut state = stored.state();
+    let mut point = state.points.go_back(to);
+    if state.lineage.is_full() {
+        point = state.points.go_back(Seqno::ZERO);
+    }
+    rolled_back(&mut stored.record, point);
+    state.high_seqno = point;
+    state.purge_seqno = stored.record.purge_seqno;
+    let epoch = core.next_epoch.fetch_add(1, Ordering::Relaxed);
+    state.lineage.roll_back(point, epoch);
+    put_state(&mut changes, vb, &stored.record, state);
+    changes.finish()?;
+    Ok(stored.record)
+}
+
+/// See `KvStore::remove`: without a state no rows count, and a state that comes later has another epoch.
+pub(crate) fn remove(core: &Core, vbs: &[VbId]) -> Result<(), StoreError> {
+    let (mut changes, _) = core.begin("removing")?;
+    for vb in vbs {
+        if changes.state(*vb).is_some() && changes.put(What::Forget, *vb, &[], |_, _| {}).is_some()
+        {
+            changes.note(Note::Forget(*vb));
+        }
+    }
+    changes.finish()
+}
+
+/// Rows that are dropped with one sync.
+const DROPS_PER_COMMIT: usize = 5_000;
+
+/// Rows of a vBucket that are dropped, a part at a time.
+struct Drops<'c> {
+    core: &'c Core,
+    vb: VbId,
+    /// As of the view in which they were found.
+    epoch: u64,
+    rows: Vec<(Vec<u8>, Seqno)>,
+    purge_seqno: Option<Seqno>,
+    /// The vBucket is not the same any more.
+    over: bool,
+    during: &'static str,
+}
+
+impl Drops<'_> {
+    fn add(&mut self, row: Row<'_>) -> Result<(), StoreError> {
+        self.rows.push((row.name().to_vec(), row.seqno()));
+        if self.rows.len() >= DROPS_PER_COMMIT {
+            self.apply()?;
+        }
+        Ok(())
+    }
+
+    /// Drops what was found, durably.
+    fn apply(&mut self) -> Result<(), StoreError> {
+        if self.rows.is_empty() || self.over {
+            self.rows.clear();
+            return Ok(());
+        }
+        let (vb, during) = (self.vb, self.during);
+        let (mut changes, _) = self.core.begin(during)?;
+        let stored = self.core.current.read().stored(vb);
+        let stored = stored.map_err(read_error_of(vb, during))?;
+        let Some(stored) = stored.filter(|stored| stored.lineage.epoch == self.epoch) else {
+            self.over = true;
+            return Ok(());
+        };
+        let mut state = stored.state();
+        if let Some(purge_seqno) = self.purge_seqno {
+            state.points.clear();
+            state.purge_seqno = state.purge_seqno.max(purge_seqno);
+        }
+        let count = self.rows.len() as u64;
+        for (name, seqno) in self.rows.drain(..) {
+            put_gone(&mut changes, vb, &name, seqno);
+        }
+        put_state(&mut changes, vb, &stored.record, state);
+        changes.finish()?;
+        self.core.dead_rows.fetch_add(2 * count, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// A view of a vBucket whose rows are to be thinned out; `None` when it has no record.
+fn thinned<'c>(
+    core: &'c Core,
+    vb: VbId,
+    during: &'static str,
+) -> Result<Option<(DiskSnapshot, Drops<'c>)>, StoreError> {
+    core.writer.lock().check(during)?;
+    let current = core.current.read();
+    let Some(epoch) = current.states.get(vb).map(|state| state.lineage.epoch) else {
+        return Ok(None);
+    };
+    let snapshot = DiskSnapshot::open(&current, vb).map_err(read_error_of(vb, during))?;
+    let drops = Drops {
+        core,
+        vb,
+        epoch,
+        rows: Vec::new(),
+        purge_seqno: None,
+        over: false,
+        during,
+    };
+    Ok(Some((snapshot, drops)))
+}
+
+/// See `KvStore::compact`. `keep` is called without any lock.
+pub(crate) fn compact(
+    core: &Core,
+    vb: VbId,
+    keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
+) -> Result<Compacted, StoreError> {
+    let during = "compacting";
+    let Some((snapshot, mut drops)) = thinned(core, vb, during)? else {
+        return Ok(Compacted::default());
+    };
+    let mut done = Compacted {
+        purge_seqno: snapshot.purge_seqno(),
+        ..Compacted::default()
+    };
+    let high_seqno = snapshot.high_seqno();
+    let io = read_error_of(vb, during);
+    for tag in [DOCUMENT, PREPARED] {
+        let Some(rows) = snapshot.rows() else { break };
+        each(rows, tag, during, &mut |row| {
+            let meta = row.meta().map_err(&io)?;
+            let verdict = if meta.seqno == high_seqno {
+                Keep::Keep
+            } else {
+                keep(&meta, row.key())
+            };
+            if verdict == Keep::Keep {
+                done.kept += 1;
+                return Ok(());
+            }
+            let gone = meta.kind.is_tombstone() || meta.kind == Kind::Abort;
+            let purged = if verdict == Keep::Drop && gone {
+                meta.seqno
+            } else {
+                Seqno::ZERO
+            };
+            let purge_seqno = drops.purge_seqno.get_or_insert(done.purge_seqno);
+            *purge_seqno = purged.max(*purge_seqno);
+            done.dropped += 1;
+            drops.add(row)
+        })?;
+    }
+    drops.apply()?;
+    done.purge_seqno = drops.purge_seqno.unwrap_or(done.purge_seqno);
+    Ok(done)
+}
+
+/// All rows of a tag, by name.
+fn each(
+    rows: &RowView,
+    tag: u8,
+    during: &'static str,
+    f: &mut dyn FnMut(Row<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    rows.by_name(
+        &[tag],
+        tag,
+        &mut |row| {
+            f(row)?;
+            Ok(ControlFlow::Continue(()))
+        },
+        during,
+    )
+}
+
+/// See `KvStore::trim_history`. `dead` is called without any lock.
+pub(crate) fn trim_history(
+    core: &Core,
+    vb: VbId,
+    limits: HistoryLimits,
+    dead: &mut dyn FnMut(&Meta, &[u8]) -> bool,
+) -> Result<HistoryKept, StoreError> {
+    let during = "trimming the history";
+    let Some((snapshot, mut drops)) = thinned(core, vb, during)? else {
+        return Ok(HistoryKept::default());
+    };
+    let Some(rows) = snapshot.rows() else {
+        return Ok(HistoryKept::default());
+    };
+    let bytes_of =
+        |row: Row<'_>| row.bytes.len() as u64 + row.place().map_or(0, |at| u64::from(at.length));
+    let mut bytes = 0;
+    if limits.bytes != u64::MAX {
+        each(rows, HISTORY, during, &mut |row| {
+            bytes += bytes_of(row);
+            Ok(())
+        })?;
+    }
+    let mut trim = Trim::new(limits, bytes);
+    let io = read_error_of(vb, during);
+    each(rows, HISTORY, during, &mut |row| {
+        let meta = row.meta().map_err(&io)?;
+        let dead = dead(&meta, row.key());
+        if trim.goes(row.seqno(), bytes_of(row), row.written_at_s(), dead) {
+            drops.add(row)?;
+        }
+        Ok(())
+    })?;
+    drops.apply()?;
+    Ok(trim.end())
+}
+
+/// Whether there may be rows of a history.
+pub(crate) fn may_have_history(core: &Core) -> Result<bool, StoreError> {
+    let writer = core.writer.lock();
+    if writer.is_closed() {
+        return Err(StoreError::new(ErrorKind::Closed, "looking for a history"));
+    }
+    Ok(core.has_history.load(Ordering::Relaxed))
+}

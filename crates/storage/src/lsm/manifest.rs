@@ -1,0 +1,234 @@
+//! The manifest: which files there are, and the states of the vBuckets as of the runs. Drawn in `docs/format/manifest.md`.
+//!
+//! It is replaced whole: after a crash the one before or the new one is there.
+
+use std::io;
+use std::sync::Arc;
+
+use model::VbId;
+
+use super::bytes::{
+    CRC_BYTES, FileKind, HEADER_BYTES, Reader, check_header, damaged, header, named,
+};
+use super::files::{Files, StoreFile};
+use crate::per_vb::PerVb;
+
+pub(crate) const NAME: &str = "MANIFEST";
+pub(crate) const DRAFT: &str = "MANIFEST.new";
+
+/// A run that there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunEntry {
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
+}
+
+/// What the manifest says, but for the states of vBuckets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Contents {
+    /// How often it was replaced.
+    pub(crate) number: u64,
+    /// The next number of a run or a file of values.
+    pub(crate) next_file: u64,
+    /// The next epoch.
+    pub(crate) next_epoch: u64,
+    /// The first log of which not all is in runs, and the last group that is.
+    pub(crate) first_log: u64,
+    pub(crate) flushed_group: u64,
+    /// Rows that are superseded or gone, about.
+    pub(crate) dead_rows: u64,
+    /// Rows of a history were written.
+    pub(crate) has_history: bool,
+    /// The youngest first.
+    pub(crate) runs: Vec<RunEntry>,
+    /// Files that hold values of rows in runs, as [`ValuePlace`](super::row::ValuePlace) numbers them, ascending, each
+    /// with its length.
+    pub(crate) values: Vec<(u64, u64)>,
+}
+
+/// An open manifest: the states are read where they lie.
+#[derive(Debug)]
+pub(crate) struct Manifest {
+    pub(crate) contents: Contents,
+    file: Arc<dyn StoreFile>,
+    states: PerVb<(u32, u32)>,
+    text: Option<(u32, u32)>,
+}
+
+/// Bytes of the states of vBuckets, and the text of the bucket.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    pub(crate) states: Vec<(VbId, Vec<u8>)>,
+    pub(crate) text: Option<Vec<u8>>,
+}
+
+impl Manifest {
+    /// Puts a manifest in the place of the last one, durably.
+    ///
+    /// # Errors
+    /// Those of the system. The one or the other may be there after a crash: nothing that either names may be removed.
+    ///
+    /// Cost: two syncs.
+    pub(crate) fn write(files: &dyn Files, contents: Contents, parts: &Parts) -> io::Result<Self> {
+        let (bytes, states, text) = encode(&contents, parts);
+        let file = files.create(DRAFT)?;
+        file.write_at(&bytes, 0)?;
+        file.sync()?;
+        files.rename(DRAFT, NAME)?;
+        files.sync_names()?;
+        Ok(Self {
+            contents,
+            file,
+            states,
+            text,
+        })
+    }
+
+    /// Reads the manifest.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the system; `InvalidData` when it is damaged.
+    pub(crate) fn read(files: &dyn Files) -> io::Result<Self> {
+        let file = files.open(NAME)?;
+        Self::of(file).map_err(|error| named(NAME, error))
+    }
+
+    fn of(file: Arc<dyn StoreFile>) -> io::Result<Self> {
+        let length = file.length()?;
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        file.read_at(&mut bytes, 0)?;
+        check_header(FileKind::Manifest, 0, &bytes)?;
+        let body = bytes
+            .len()
+            .checked_sub(CRC_BYTES)
+            .filter(|body| *body >= HEADER_BYTES)
+            .ok_or_else(|| damaged("it is cut"))?;
+        if bytes[body..] != crc32fast::hash(&bytes[..body]).to_be_bytes() {
+            return Err(damaged("checksum mismatch"));
+        }
+        let found = decode(&bytes[..body]).ok_or_else(|| damaged("it makes no sense"))?;
+        let (contents, states, text) = found;
+        Ok(Self {
+            contents,
+            file,
+            states,
+            text,
+        })
+    }
+
+    /// The vBuckets of which there is a state.
+    pub(crate) fn vbs(&self) -> impl Iterator<Item = VbId> {
+        self.states.keys()
+    }
+
+    /// The bytes of a state.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn state(&self, vb: VbId) -> io::Result<Option<Vec<u8>>> {
+        self.states.get(vb).map(|at| self.part(*at)).transpose()
+    }
+
+    /// The text of the bucket.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn text(&self) -> io::Result<Option<Vec<u8>>> {
+        self.text.map(|at| self.part(at)).transpose()
+    }
+
+    fn part(&self, (at, length): (u32, u32)) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; length as usize + CRC_BYTES];
+        self.file.read_at(&mut bytes, u64::from(at))?;
+        let crc = bytes.split_off(length as usize);
+        if crc == crc32fast::hash(&bytes).to_be_bytes() {
+            Ok(bytes)
+        } else {
+            Err(named(NAME, damaged("a part of it is damaged")))
+        }
+    }
+}
+
+type Decoded = (Contents, PerVb<(u32, u32)>, Option<(u32, u32)>);
+
+fn encode(contents: &Contents, parts: &Parts) -> (Vec<u8>, PerVb<(u32, u32)>, Option<(u32, u32)>) {
+    let mut out = header(FileKind::Manifest, 0).to_vec();
+    let numbers = |out: &mut Vec<u8>, numbers: &[u64]| {
+        for number in numbers {
+            out.extend_from_slice(&number.to_be_bytes());
+        }
+    };
+    let head = [
+        contents.number,
+        contents.next_file,
+        contents.next_epoch,
+        contents.first_log,
+        contents.flushed_group,
+        contents.dead_rows,
+        u64::from(contents.has_history),
+        contents.runs.len() as u64,
+    ];
+    numbers(&mut out, &head);
+    for run in &contents.runs {
+        numbers(&mut out, &[run.number, run.bytes]);
+    }
+    numbers(&mut out, &[contents.values.len() as u64]);
+    for (file, bytes) in &contents.values {
+        numbers(&mut out, &[*file, *bytes]);
+    }
+    let part = |out: &mut Vec<u8>, bytes: &[u8]| {
+        out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+        let at = (out.len() as u32, bytes.len() as u32);
+        out.extend_from_slice(bytes);
+        out.extend_from_slice(&crc32fast::hash(bytes).to_be_bytes());
+        at
+    };
+    out.push(u8::from(parts.text.is_some()));
+    let text = parts.text.as_ref().map(|text| part(&mut out, text));
+    out.extend_from_slice(&(parts.states.len() as u32).to_be_bytes());
+    let mut states = PerVb::default();
+    for (vb, bytes) in &parts.states {
+        out.extend_from_slice(&vb.0.to_be_bytes());
+        states.insert(*vb, part(&mut out, bytes));
+    }
+    let crc = crc32fast::hash(&out);
+    out.extend_from_slice(&crc.to_be_bytes());
+    (out, states, text)
+}
+
+fn decode(bytes: &[u8]) -> Option<Decoded> {
+    let reader = &mut Reader::new(&bytes[HEADER_BYTES..]);
+    let mut contents = Contents {
+        number: reader.u64()?,
+        next_file: reader.u64()?,
+        next_epoch: reader.u64()?,
+        first_log: reader.u64()?,
+        flushed_group: reader.u64()?,
+        dead_rows: reader.u64()?,
+        has_history: reader.u64()? != 0,
+        ..Contents::default()
+    };
+    for _ in 0..reader.u64()? {
+        let (number, bytes) = (reader.u64()?, reader.u64()?);
+        contents.runs.push(RunEntry { number, bytes });
+    }
+    for _ in 0..reader.u64()? {
+        contents.values.push((reader.u64()?, reader.u64()?));
+    }
+    let part = |reader: &mut Reader<'_>| {
+        let length = reader.u32()?;
+        let at = (bytes.len() - reader.rest.len()) as u32;
+        reader.bytes(length as usize + CRC_BYTES)?;
+        Some((at, length))
+    };
+    let text = match reader.u8()? {
+        0 => None,
+        _ => Some(part(reader)?),
+    };
+    let mut states = PerVb::default();
+    for _ in 0..reader.u32()? {
+        let vb = VbId(reader.u16()?);
+        states.insert(vb, part(reader)?);
+    }
+    reader.rest.is_empty().then_some((contents, states, text))
+}

@@ -1,0 +1,423 @@
+//! Opening: what is there is read and checked against what it says of itself; only then anything is changed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use super::bytes::{FileKind, HEADER_BYTES, check_header, damaged, named};
+use super::current::{Current, LogPart, Note, ValueFile, Version};
+use super::files::Files;
+use super::flush::value_file_name;
+use super::log::{Entry, Existing, Groups, Log, LogIndex, LogRow, What};
+use super::manifest::{self, Contents, Manifest, Parts};
+use super::options::DiskOptions;
+use super::row::{self, HISTORY, Row, ValuePlace};
+use super::run::Run;
+use super::state;
+use super::tail::{self, Left, TailFile};
+use crate::per_vb::PerVb;
+
+/// Bytes that are read and written at once when a log is written again.
+const REWRITTEN_BYTES: usize = 256 << 10;
+
+/// What was found.
+pub(crate) struct Found {
+    pub(crate) current: Current,
+    pub(crate) log: Log,
+    pub(crate) tail: TailFile,
+    pub(crate) next_epoch: u64,
+    pub(crate) dead_rows: u64,
+    pub(crate) has_history: bool,
+    pub(crate) fresh: bool,
+    pub(crate) left: Left,
+}
+
+/// Names that belong to a store.
+pub(crate) fn is_ours(name: &str) -> bool {
+    FileKind::of_name(name).is_some()
+        || name == tail::NAME
+        || name == manifest::NAME
+        || name == manifest::DRAFT
+}
+
+/// Opens what is there, or makes a store where there is nothing.
+///
+/// # Errors
+/// `InvalidData` when something is damaged or missing: nothing was changed then. Those of the system.
+pub(crate) fn open(files: &dyn Files, options: &DiskOptions) -> io::Result<Found> {
+    match Manifest::read(files) {
+        Ok(manifest) => open_existing(files, manifest),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            check_unfinished(files)?;
+            create(files, options)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A store without a manifest is one whose making was cut short: it never held anything.
+fn check_unfinished(files: &dyn Files) -> io::Result<()> {
+    let names = files.list()?;
+    let lost = || damaged(format!("{} is missing", manifest::NAME));
+    for name in names.iter().filter(|name| is_ours(name)) {
+        let first_log = FileKind::Log.name(1);
+        if *name == tail::NAME {
+            match TailFile::open(files) {
+                Ok(tail) if tail.tail.group == 0 && tail.tail.manifest == 0 => {}
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
+                Ok(_) => return Err(lost()),
+                Err(error) => return Err(error),
+            }
+        } else if *name == first_log {
+            let log = Existing::new(files.open(name)?, 1);
+            let groups = log.and_then(|log| log.replay(0, &mut |_| Ok(())));
+            match groups {
+                Ok(groups) if groups.last_group == 0 => {}
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
+                Ok(_) => return Err(lost()),
+                Err(error) => return Err(error),
+            }
+        } else if *name != manifest::DRAFT {
+            return Err(lost());
+        }
+    }
+    Ok(())
+}
+
+/// Makes a store. Cost: five syncs.
+fn create(files: &dyn Files, options: &DiskOptions) -> io::Result<Found> {
+    let log = Log::create(files, 1, 0, options.log_bytes)?;
+    let tail = TailFile::create(files)?;
+    let contents = Contents {
+        number: 1,
+        next_file: 1,
+        next_epoch: 1,
+        first_log: 1,
+        ..Contents::default()
+    };
+    let manifest = Manifest::write(files, contents, &Parts::default())?;
+    let active = LogPart {
+        file: Arc::clone(&log.file),
+        number: 1,
+        index: LogIndex::default(),
+        bytes: 0,
+        last_group: 0,
+    };
+    Ok(Found {
+        current: Current {
+            active,
+            sealed: None,
+            version: Arc::new(Version {
+                manifest,
+                runs: Vec::new(),
+                values: BTreeMap::new(),
+            }),
+            states: PerVb::default(),
+        },
+        log,
+        tail,
+        next_epoch: 1,
+        dead_rows: 0,
+        has_history: false,
+        fresh: true,
+        left: Left::Clean,
+    })
+}
+
+fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<Found> {
+    let tail = TailFile::open(files).map_err(|error| missing(tail::NAME, error))?;
+    let contents = manifest.contents.clone();
+    if contents.number < tail.tail.manifest {
+        let reason = format!("{} is older than what was written after it", manifest::NAME);
+        return Err(damaged(reason));
+    }
+    let (runs, values) = (open_runs(files, &contents)?, open_values(files, &contents)?);
+    let mut replay = Replay::new(&manifest)?;
+    let logs = replay.logs(files, &contents)?;
+    let Replay {
+        states,
+        mut parts,
+        next_epoch,
+        dead_rows,
+        has_history,
+        last_group,
+    } = replay;
+    if last_group < tail.tail.group {
+        let group = tail.tail.group;
+        return Err(damaged(format!(
+            "commits up to {group} were acknowledged, and {last_group} is the last one that the logs have"
+        )));
+    }
+    // All that was acknowledged is there. From here on something may be changed.
+    let left = match tail.tail.left {
+        Left::Clean if tail.tail.group < last_group => Left::Running,
+        left => left,
+    };
+    if left != Left::Clean {
+        rewrite(&logs)?;
+        if let Some((log, groups)) = logs.last() {
+            // What is behind the last whole group shall not be taken for part of a later one.
+            let length = log.file.length()?;
+            log.file.set_length(groups.end)?;
+            log.file.set_length(length)?;
+            log.file.sync()?;
+        }
+    }
+    let version = Version {
+        manifest,
+        runs,
+        values,
+    };
+    remove_unnamed(files, &version, &logs)?;
+    let log = logs.last().map(|(log, groups)| {
+        let end = groups.end;
+        Log::at(Arc::clone(&log.file), log.number, end, last_group)
+    });
+    let log = log.ok_or_else(|| damaged("there is no log"))?;
+    let active = parts.pop().ok_or_else(|| damaged("there is no log"))?;
+    Ok(Found {
+        current: Current {
+            active,
+            sealed: parts.pop().map(Arc::new),
+            version: Arc::new(version),
+            states,
+        },
+        log,
+        tail,
+        next_epoch: next_epoch.max(contents.next_epoch),
+        dead_rows: dead_rows + contents.dead_rows,
+        has_history: has_history || contents.has_history,
+        fresh: false,
+        left,
+    })
+}
+
+fn missing(name: &str, error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::NotFound {
+        damaged(format!("{name} is missing"))
+    } else {
+        error
+    }
+}
+
+fn open_runs(files: &dyn Files, contents: &Contents) -> io::Result<Vec<Arc<Run>>> {
+    let open = |entry: &manifest::RunEntry| {
+        let name = FileKind::Run.name(entry.number);
+        let run = Run::open(files, entry.number, entry.bytes);
+        run.map(Arc::new).map_err(|error| missing(&name, error))
+    };
+    contents.runs.iter().map(open).collect()
+}
+
+fn open_values(files: &dyn Files, contents: &Contents) -> io::Result<BTreeMap<u64, ValueFile>> {
+    let mut values = BTreeMap::new();
+    for (number, bytes) in &contents.values {
+        let name = value_file_name(*number);
+        let file = files.open(&name).map_err(|error| missing(&name, error))?;
+        let mut head = [0; HEADER_BYTES];
+        file.read_at(&mut head, 0)
+            .map_err(|error| named(&name, error))?;
+        let kind = if number & 1 == 1 {
+            FileKind::Log
+        } else {
+            FileKind::Values
+        };
+        check_header(kind, number >> 1, &head).map_err(|error| named(&name, error))?;
+        let length = file.length()?;
+        if length < *bytes {
+            return Err(damaged(format!(
+                "{name} has {length} bytes instead of {bytes}"
+            )));
+        }
+        let bytes = *bytes;
+        values.insert(*number, ValueFile { file, bytes });
+    }
+    Ok(values)
+}
+
+/// What replaying the logs finds.
+struct Replay {
+    states: PerVb<state::State>,
+    parts: Vec<LogPart>,
+    next_epoch: u64,
+    dead_rows: u64,
+    has_history: bool,
+    last_group: u64,
+}
+
+impl Replay {
+    /// As of the manifest.
+    fn new(manifest: &Manifest) -> io::Result<Self> {
+        let mut states = PerVb::default();
+        let mut next_epoch = 1;
+        for vb in manifest.vbs() {
+            let bytes = manifest.state(vb)?;
+            let stored = bytes.as_deref().and_then(state::decode);
+            let stored = stored.ok_or_else(|| state::no_record(vb))?;
+            next_epoch = next_epoch.max(stored.lineage.epoch + 1);
+            states.insert(vb, stored.state());
+        }
+        Ok(Self {
+            states,
+            parts: Vec::new(),
+            next_epoch,
+            dead_rows: 0,
+            has_history: false,
+            last_group: manifest.contents.flushed_group,
+        })
+    }
+
+    /// Replays the logs that follow the runs, one after the other.
+    fn logs(
+        &mut self,
+        files: &dyn Files,
+        contents: &Contents,
+    ) -> io::Result<Vec<(Existing, Groups)>> {
+        let mut logs = Vec::new();
+        for number in contents.first_log.. {
+            let name = FileKind::Log.name(number);
+            let log = match files.open(&name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                opened => opened.and_then(|file| Existing::new(file, number)),
+            };
+            let log = match log {
+                // It was being made when the process ended: nothing was ever in it.
+                Err(error)
+                    if number > contents.first_log
+                        && error.kind() == io::ErrorKind::InvalidData =>
+                {
+                    break;
+                }
+                log => log.map_err(|error| named(&name, error))?,
+            };
+            let groups = self.log(&log)?;
+            if number > contents.first_log && groups.end == HEADER_BYTES as u64 {
+                // One that was made ahead.
+                self.parts.pop();
+                break;
+            }
+            logs.push((log, groups));
+        }
+        if logs.is_empty() {
+            let name = FileKind::Log.name(contents.first_log);
+            return Err(damaged(format!("{name} is missing")));
+        }
+        self.check_followers(files, contents.first_log + logs.len() as u64)?;
+        Ok(logs)
+    }
+
+    /// Looks for logs that have something and do not follow.
+    fn check_followers(&self, files: &dyn Files, next: u64) -> io::Result<()> {
+        for name in files.list()? {
+            let later = FileKind::of_name(&name)
+                .filter(|(kind, number)| *kind == FileKind::Log && *number >= next);
+            let Some((_, number)) = later else { continue };
+            let log = files
+                .open(&name)
+                .and_then(|file| Existing::new(file, number));
+            if let Ok(log) = log
+                && log.has_groups()?
+            {
+                return Err(damaged(format!(
+                    "{name} does not follow the logs before it"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn log(&mut self, log: &Existing) -> io::Result<Groups> {
+        self.parts.push(LogPart {
+            file: Arc::clone(&log.file),
+            number: log.number,
+            index: LogIndex::default(),
+            bytes: 0,
+            last_group: self.last_group,
+        });
+        let mut linked = 0;
+        let groups = log.replay(self.last_group, &mut |entry| self.entry(entry, &mut linked))?;
+        self.last_group = groups.last_group;
+        if let Some(part) = self.parts.last_mut() {
+            (part.bytes, part.last_group) = (groups.end, groups.last_group);
+        }
+        Ok(groups)
+    }
+
+    fn entry(&mut self, entry: Entry<'_>, linked: &mut usize) -> io::Result<()> {
+        let Some(part) = self.parts.last_mut() else {
+            return Ok(());
+        };
+        let vb = entry.vb;
+        let note = match entry.what {
+            What::Row => {
+                let row = Row::of(entry.body)?;
+                self.has_history |= row.tag() == HISTORY;
+                let hash = row::hash(vb, row.name());
+                let row = LogRow::new(vb, row.seqno(), hash, entry.place, row.is_gone());
+                part.index.stage(row);
+                return Ok(());
+            }
+            What::Text => Note::Text(entry.place),
+            What::Forget => Note::Forget(vb),
+            What::Record => {
+                let stored = state::decode(entry.body).ok_or_else(|| state::no_record(vb))?;
+                self.next_epoch = self.next_epoch.max(stored.lineage.epoch + 1);
+                Note::State(vb, entry.place, stored.state())
+            }
+        };
+        let from = std::mem::replace(linked, part.index.len());
+        part.link(from, &mut self.states, [note])
+    }
+}
+
+/// Writes the last log that has anything once more, as it reads, and durably: after a failed sync its pages may read as they
+/// never reached the disk, and the system takes them for written. Those before it were durable as a whole when it was begun.
+fn rewrite(logs: &[(Existing, Groups)]) -> io::Result<()> {
+    let mut logs = logs.iter().rev();
+    let last = logs.find(|(_, groups)| groups.end > HEADER_BYTES as u64);
+    let Some((log, groups)) = last else {
+        return Ok(());
+    };
+    let mut buffer = vec![0; REWRITTEN_BYTES];
+    let mut at = 0;
+    while at < groups.end {
+        let left = usize::try_from(groups.end - at).unwrap_or(usize::MAX);
+        let piece = &mut buffer[..left.min(REWRITTEN_BYTES)];
+        log.file.read_at(piece, at)?;
+        log.file.write_at(piece, at)?;
+        at += piece.len() as u64;
+    }
+    log.file.sync()
+}
+
+/// Removes files that nothing names: what was being made when the process ended, and what should have been removed.
+fn remove_unnamed(
+    files: &dyn Files,
+    version: &Version,
+    logs: &[(Existing, Groups)],
+) -> io::Result<()> {
+    let mut removed = false;
+    for name in files.list()? {
+        let named = match FileKind::of_name(&name) {
+            Some((FileKind::Run, number)) => version.runs.iter().any(|run| run.number == number),
+            Some((FileKind::Values, number)) => {
+                version.values.contains_key(&ValuePlace::of_values(number))
+            }
+            Some((FileKind::Log, number)) => {
+                version.values.contains_key(&ValuePlace::of_log(number))
+                    || logs.iter().any(|(log, _)| log.number == number)
+            }
+            Some((FileKind::Manifest, _)) => true,
+            None => name != manifest::DRAFT,
+        };
+        if !named {
+            files.remove(&name)?;
+            removed = true;
+        }
+    }
+    if removed {
+        // Before anything is written that one of them might seem to follow.
+        files.sync_names()?;
+    }
+    Ok(())
+}

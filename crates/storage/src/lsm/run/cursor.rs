@@ -1,0 +1,80 @@
+//! Walking over the rows of a vBucket in a run, in the order of their names.
+
+use std::io;
+use std::sync::Arc;
+
+use super::format::Section;
+use super::open::Run;
+use crate::lsm::row::Row;
+
+/// A walk over a section.
+pub(crate) struct Cursor {
+    run: Arc<Run>,
+    section: Section,
+    /// The block after the one that is read.
+    next_block: u32,
+    block: Vec<u8>,
+    /// The row in it.
+    at: usize,
+    length: usize,
+}
+
+impl Cursor {
+    /// Before the first row whose name is not below `from`.
+    ///
+    /// # Errors
+    /// As [`Run::read_block`].
+    pub(crate) fn new(run: Arc<Run>, section: Section, from: &[u8]) -> io::Result<Self> {
+        let next_block = run.block_of(&section, from);
+        let mut cursor = Self {
+            run,
+            section,
+            next_block,
+            block: Vec::new(),
+            at: 0,
+            length: 0,
+        };
+        cursor.settle()?;
+        while cursor.row().is_some_and(|row| row.name() < from) {
+            cursor.advance()?;
+        }
+        Ok(cursor)
+    }
+
+    /// The section.
+    pub(crate) fn section(&self) -> &Section {
+        &self.section
+    }
+
+    /// The row that it is at; `None` at the end.
+    pub(crate) fn row(&self) -> Option<Row<'_>> {
+        Row::first_of(self.block.get(self.at..self.at + self.length)?)
+    }
+
+    /// Goes on to the next row.
+    ///
+    /// # Errors
+    /// As [`Run::read_block`].
+    pub(crate) fn advance(&mut self) -> io::Result<()> {
+        self.at += self.length;
+        self.settle()
+    }
+
+    /// Finds the row at `at`, or the first one of the next block.
+    fn settle(&mut self) -> io::Result<()> {
+        loop {
+            if let Some(row) = self.block.get(self.at..).and_then(Row::first_of) {
+                self.length = row.bytes.len();
+                return Ok(());
+            }
+            (self.at, self.length) = (0, 0);
+            if self.next_block == self.section.first_block + self.section.blocks {
+                self.block = Vec::new();
+                return Ok(());
+            }
+            self.run
+                .read_block(&self.section, self.next_block, &mut self.block)?;
+            self.next_block += 1;
+        }
+    }
+}

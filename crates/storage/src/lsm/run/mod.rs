@@ -1,0 +1,18 @@
+//! A run: an immutable file of rows in the order of vBucket and name.
+//!
+//! ```text
+//! header | blocks of rows, each with a checksum | filters | index | end
+//! ```
+//!
+//! The rows of a vBucket are a section, which begins a block and says of which epoch of the vBucket they are. Drawn in
+//! `docs/format/run.md`.
+
+mod cursor;
+mod format;
+mod open;
+mod writer;
+
+pub(crate) use cursor::Cursor;
+pub(crate) use format::Section;
+pub(crate) use open::Run;
+pub(crate) use writer::RunWriter;

@@ -1,0 +1,290 @@
+//! The store: what a bucket calls.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use model::{Document, Meta, Seqno, VbId, VbRecord};
+use parking_lot::{Mutex, RwLock};
+
+use super::compaction::CompactionWorker;
+use super::current::Note;
+use super::fault::{read_error, read_error_of};
+use super::files::Files;
+use super::flush::FlushWorker;
+use super::log::What;
+use super::maintain;
+use super::open::{self, Found};
+use super::options::DiskOptions;
+use super::tail::Left;
+use super::view::{self, DiskSnapshot};
+use super::writer::{Core, Counters, Flushing, Writer};
+use super::{commit, locate};
+use crate::history::{HistoryKept, HistoryLimits};
+use crate::port::{
+    CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, Upkeep,
+    VbBatch, Want,
+};
+use crate::work::{Duty, Running, Threads};
+use crate::{ErrorKind, StoreError};
+
+/// What opening a store found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Whether the store is a new one.
+    pub fresh: bool,
+    /// Whether the last stop was a clean one; after any other, every active vBucket begins a new history. A fresh store is
+    /// clean.
+    pub clean: bool,
+    /// Whether it came after a failed sync. What was read of the files then is on disk by now.
+    pub poisoned: bool,
+}
+
+/// A [`KvStore`] on disk.
+pub struct DiskStore {
+    core: Arc<Core>,
+    workers: Mutex<Vec<Box<dyn Running>>>,
+    /// Held for the lock on it; dropped last.
+    pub(super) lock: Option<File>,
+}
+
+impl DiskStore {
+    /// Opens the store that the files are, or makes one where there is none.
+    ///
+    /// # Errors
+    /// `InvalidData` when something is damaged or missing: nothing was changed then. Those of the system.
+    pub(crate) fn open_files(
+        files: Arc<dyn Files>,
+        threads: &dyn Threads,
+        options: DiskOptions,
+    ) -> io::Result<(Self, Opened)> {
+        let Found {
+            current,
+            log,
+            tail,
+            next_epoch,
+            dead_rows,
+            has_history,
+            fresh,
+            left,
+        } = open::open(&*files, &options)?;
+        let flushing = Flushing::default();
+        flushing.state.lock().waiting = current.sealed.is_some();
+        let core = Arc::new(Core {
+            files,
+            options,
+            next_file: AtomicU64::new(current.version.manifest.contents.next_file),
+            next_epoch: AtomicU64::new(next_epoch),
+            dead_rows: AtomicU64::new(dead_rows),
+            has_history: AtomicBool::new(has_history),
+            committed: AtomicU64::new(log.last_group),
+            // Nothing is known of what there is.
+            has_large: AtomicBool::new(!fresh),
+            writer: Mutex::new(Writer::new(log, tail)),
+            switch: Mutex::new(()),
+            current: RwLock::new(current),
+            flushing,
+            stopping: AtomicBool::new(false),
+            counters: Counters::default(),
+        });
+        let compaction = CompactionWorker::new(Arc::clone(&core));
+        let compaction = threads.start(Duty::Merge, Box::new(compaction))?;
+        let compaction: Arc<dyn Running> = Arc::from(compaction);
+        let ring = Arc::clone(&compaction);
+        let flusher = FlushWorker::new(Arc::clone(&core), Box::new(move || ring.ring()));
+        let store = Self {
+            core,
+            workers: Mutex::new(vec![Box::new(Shared(compaction))]),
+            lock: None,
+        };
+        let flusher = threads.start(Duty::Drain, Box::new(flusher))?;
+        *store.core.flushing.worker.lock() = Some(flusher);
+        store.core.flushing.ring();
+        let opened = Opened {
+            fresh,
+            clean: left == Left::Clean,
+            poisoned: left == Left::Poisoned,
+        };
+        Ok((store, opened))
+    }
+
+    fn check_open(&self, during: &'static str) -> Result<(), StoreError> {
+        if self.core.stopping.load(Ordering::SeqCst) {
+            return Err(StoreError::new(ErrorKind::Closed, during));
+        }
+        Ok(())
+    }
+
+    /// Ends the workers.
+    fn stop(&self) {
+        self.core.stopping.store(true, Ordering::SeqCst);
+        self.core.flushing.changed.notify_all();
+        let flusher = self.core.flushing.worker.lock().take();
+        let others = std::mem::take(&mut *self.workers.lock());
+        for worker in others.into_iter().chain(flusher) {
+            worker.ring();
+            worker.join();
+        }
+    }
+
+    /// Makes runs of all that was committed.
+    #[cfg(test)]
+    pub(crate) fn flush(&self) -> Result<(), StoreError> {
+        self.core.flush_now("flushing")
+    }
+}
+
+/// A worker that another one rings.
+struct Shared(Arc<dyn Running>);
+
+impl Running for Shared {
+    fn ring(&self) {
+        self.0.ring();
+    }
+
+    fn join(&self) {
+        self.0.join();
+    }
+}
+
+impl Drop for DiskStore {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl KvStore for DiskStore {
+    fn load(&self) -> Result<Vec<LoadedVb>, StoreError> {
+        let during = "loading";
+        self.check_open(during)?;
+        let current = self.core.current.read();
+        let mut loaded = Vec::new();
+        for vb in current.states.keys() {
+            let stored = current.stored(vb).map_err(read_error_of(vb, during))?;
+            loaded.extend(stored.map(|stored| LoadedVb {
+                vb,
+                record: stored.record,
+            }));
+        }
+        Ok(loaded)
+    }
+
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Result<CommitInfo, StoreError> {
+        commit::commit(&self.core, batches)
+    }
+
+    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError> {
+        let during = "fetching documents";
+        self.check_open(during)?;
+        let fetch = |want| view::fetch(&self.core, vb, want).map_err(read_error_of(vb, during));
+        wants.iter().map(fetch).collect()
+    }
+
+    fn may_have_large(&self) -> bool {
+        self.core.has_large.load(Ordering::Relaxed)
+    }
+
+    fn snapshot(&self, vb: VbId) -> Result<Box<dyn Snapshot>, StoreError> {
+        let during = "opening a snapshot";
+        self.check_open(during)?;
+        let snapshot = DiskSnapshot::open(&self.core.current.read(), vb);
+        Ok(Box::new(snapshot.map_err(read_error_of(vb, during))?))
+    }
+
+    fn rollback(&self, vb: VbId, to: Seqno) -> Result<VbRecord, StoreError> {
+        maintain::rollback(&self.core, vb, to)
+    }
+
+    fn compact(
+        &self,
+        vb: VbId,
+        keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
+    ) -> Result<Compacted, StoreError> {
+        maintain::compact(&self.core, vb, keep)
+    }
+
+    fn trim_history(
+        &self,
+        vb: VbId,
+        limits: HistoryLimits,
+        dead: &mut dyn FnMut(&Meta, &[u8]) -> bool,
+    ) -> Result<HistoryKept, StoreError> {
+        maintain::trim_history(&self.core, vb, limits, dead)
+    }
+
+    fn may_have_history(&self) -> Result<bool, StoreError> {
+        self.check_open("looking for a history")?;
+        Ok(self.core.has_history.load(Ordering::Relaxed))
+    }
+
+    fn remove(&self, vbs: &[VbId]) -> Result<(), StoreError> {
+        maintain::remove(&self.core, vbs)
+    }
+
+    fn manifest(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        let during = "reading the manifest";
+        self.check_open(during)?;
+        let text = self.core.current.read().text();
+        text.map_err(|error| read_error(error, during))
+    }
+
+    fn set_manifest(&self, text: &[u8]) -> Result<(), StoreError> {
+        let (mut changes, _) = self.core.begin("keeping the manifest")?;
+        let put = |out: &mut Vec<u8>, _| out.extend_from_slice(text);
+        if let Some(place) = changes.put(What::Text, VbId(0), &[], put) {
+            changes.note(Note::Text(place));
+        }
+        changes.finish()
+    }
+
+    fn locate(&self, vb: VbId, after: Seqno, high: Seqno) -> DamagedRow {
+        locate::locate(&self.core, vb, after, high)
+    }
+
+    fn disk_usage(&self) -> Result<DiskUsage, StoreError> {
+        let during = "measuring";
+        self.check_open(during)?;
+        let (version, logs) = {
+            let current = self.core.current.read();
+            let logs = [
+                Some(Arc::clone(&current.active.file)),
+                current.sealed.as_ref().map(|log| Arc::clone(&log.file)),
+            ];
+            (Arc::clone(&current.version), logs)
+        };
+        let mut file_bytes = 0;
+        for log in logs.into_iter().flatten() {
+            file_bytes += log
+                .disk_bytes()
+                .map_err(|error| read_error(error, during))?;
+        }
+        let runs: u64 = version.runs.iter().map(|run| run.bytes).sum();
+        let values: u64 = version.values.values().map(|value| value.bytes).sum();
+        let referred = version.runs.iter().flat_map(|run| run.values().values());
+        let live_values: u64 = referred.sum();
+        let rows: u64 = version.runs.iter().map(|run| run.rows()).sum();
+        let dead = self.core.dead_rows.load(Ordering::Relaxed).min(rows);
+        let all = u128::from(runs + live_values) * u128::from(rows - dead);
+        let live = all.checked_div(u128::from(rows)).unwrap_or(0);
+        Ok(DiskUsage {
+            data_bytes: u64::try_from(live).unwrap_or(u64::MAX) + file_bytes,
+            file_bytes: file_bytes + runs + values,
+        })
+    }
+
+    fn upkeep(&self) -> Upkeep {
+        let counters = &self.core.counters;
+        Upkeep {
+            merges: counters.merges.load(Ordering::Relaxed),
+            merges_failed: counters.merges_failed.load(Ordering::Relaxed),
+            runs_failed: counters.runs_failed.load(Ordering::Relaxed),
+        }
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        let closed = self.core.writer.lock().close();
+        self.stop();
+        closed
+    }
+}

@@ -1,0 +1,149 @@
+//! The tail: how far commits were acknowledged, and how the store was left.
+//!
+//! A log that lost its end is replayed up to there and looks whole. This file, which is apart from it, tells that more was
+//! acknowledged. It has two slots, which are written in turns, so that one is always whole.
+
+use std::io;
+use std::sync::Arc;
+
+use super::bytes::{CRC_BYTES, Reader, damaged, named};
+use super::files::{Files, StoreFile};
+
+pub(crate) const NAME: &str = "TAIL";
+
+/// Bytes of a slot; a sector, so that one is torn at most.
+const SLOT_BYTES: usize = 512;
+const SLOTS: u64 = 2;
+const MAGIC: [u8; 8] = *b"SETTEETL";
+/// Bytes of a slot up to its checksum.
+const BODY_BYTES: usize = 48;
+
+/// How a store was left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// It is open, or its process ended.
+    #[default]
+    Running,
+    /// It was closed.
+    Clean,
+    /// A sync failed.
+    Poisoned,
+}
+
+/// What a slot says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tail {
+    /// How often one was written.
+    number: u64,
+    /// The last group that was acknowledged.
+    pub(crate) group: u64,
+    /// The last manifest.
+    pub(crate) manifest: u64,
+    pub(crate) left: Left,
+}
+
+/// The open file.
+#[derive(Debug)]
+pub(crate) struct TailFile {
+    file: Arc<dyn StoreFile>,
+    pub(crate) tail: Tail,
+}
+
+impl TailFile {
+    /// Makes one; its name is not durable yet.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn create(files: &dyn Files) -> io::Result<Self> {
+        let file = files.create(NAME)?;
+        file.set_length(SLOTS * SLOT_BYTES as u64)?;
+        let mut tail = Self {
+            file,
+            tail: Tail::default(),
+        };
+        tail.note(0, 0, Left::Running)?;
+        tail.file.sync()?;
+        Ok(tail)
+    }
+
+    /// Reads the newer of the slots that are whole.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the system; `InvalidData` when none is whole.
+    pub(crate) fn open(files: &dyn Files) -> io::Result<Self> {
+        let file = files.open(NAME)?;
+        let mut newest: Option<Tail> = None;
+        for slot in 0..SLOTS {
+            let mut bytes = [0; SLOT_BYTES];
+            let read = file.read_at(&mut bytes, slot * SLOT_BYTES as u64);
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => continue,
+                read => read?,
+            }
+            let found = decode(&bytes).filter(|found| found.number % SLOTS == slot);
+            newest = [newest, found]
+                .into_iter()
+                .flatten()
+                .max_by_key(|tail| tail.number);
+        }
+        let tail = newest.ok_or_else(|| named(NAME, damaged("none of its slots is whole")))?;
+        Ok(Self { file, tail })
+    }
+
+    /// Notes how far commits are durable. The write reaches the operating system at once, so that it outlives this process;
+    /// nobody waits for the disk.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn note(&mut self, group: u64, manifest: u64, left: Left) -> io::Result<()> {
+        let next = Tail {
+            number: self.tail.number + 1,
+            group,
+            manifest,
+            left,
+        };
+        let at = next.number % SLOTS * SLOT_BYTES as u64;
+        self.file.write_at(&encode(next), at)?;
+        self.tail = next;
+        Ok(())
+    }
+
+    /// Makes the last note durable.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+}
+
+fn encode(tail: Tail) -> [u8; BODY_BYTES] {
+    let mut slot = [0; BODY_BYTES];
+    slot[..8].copy_from_slice(&MAGIC);
+    slot[8..16].copy_from_slice(&tail.number.to_be_bytes());
+    slot[16..24].copy_from_slice(&tail.group.to_be_bytes());
+    slot[24..32].copy_from_slice(&tail.manifest.to_be_bytes());
+    slot[32] = tail.left as u8;
+    let crc = crc32fast::hash(&slot[..BODY_BYTES - CRC_BYTES]);
+    slot[BODY_BYTES - CRC_BYTES..].copy_from_slice(&crc.to_be_bytes());
+    slot
+}
+
+fn decode(slot: &[u8; SLOT_BYTES]) -> Option<Tail> {
+    let body = BODY_BYTES - CRC_BYTES;
+    if slot[..8] != MAGIC || slot[body..BODY_BYTES] != crc32fast::hash(&slot[..body]).to_be_bytes()
+    {
+        return None;
+    }
+    let mut reader = Reader::new(&slot[8..body]);
+    Some(Tail {
+        number: reader.u64()?,
+        group: reader.u64()?,
+        manifest: reader.u64()?,
+        left: match reader.u8()? {
+            0 => Left::Running,
+            1 => Left::Clean,
+            _ => Left::Poisoned,
+        },
+    })
+}

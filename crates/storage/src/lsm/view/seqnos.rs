@@ -1,0 +1,196 @@
+//! The rows of a vBucket in the order of their seqnos: they lie by name, so as many of the lowest seqnos as may be in memory
+//! are taken at once, and sorted.
+
+use std::io;
+use std::sync::Arc;
+
+use model::{Document, Seqno};
+
+use super::snapshot::RowView;
+use crate::lsm::files::StoreFile;
+use crate::lsm::log::LogRow;
+use crate::lsm::row::{self, HISTORY, Row};
+
+/// Bytes of rows that are in memory at once, about; values that lie elsewhere do not count.
+const WINDOW_BYTES: usize = 8 << 20;
+
+/// Which rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Range {
+    /// The newest ones of all keys.
+    Newest,
+    /// Those of the history.
+    History,
+}
+
+/// A walk in the order of seqnos. It ends with the first error.
+pub(crate) struct BySeqno<'v> {
+    view: &'v RowView,
+    range: Range,
+    /// Where the next window begins; `None` after the last one.
+    next: Option<Seqno>,
+    window: Window,
+    /// The next row of it.
+    at: usize,
+    /// Rows of the logs, ascending.
+    logged: Vec<(LogRow, Arc<dyn StoreFile>)>,
+    logged_at: usize,
+    bytes: Vec<u8>,
+}
+
+/// Rows that were taken.
+#[derive(Default)]
+struct Window {
+    arena: Vec<u8>,
+    /// Seqno, where it lies in the arena, its length.
+    rows: Vec<(Seqno, u32, u32)>,
+    /// Seqnos above were not taken.
+    ceiling: Option<Seqno>,
+}
+
+impl Window {
+    fn add(&mut self, row: Row<'_>) {
+        if self.ceiling.is_some_and(|ceiling| row.seqno() > ceiling) {
+            return;
+        }
+        let place = (self.arena.len() as u32, row.bytes.len() as u32);
+        self.rows.push((row.seqno(), place.0, place.1));
+        self.arena.extend_from_slice(row.bytes);
+        if self.arena.len() >= 2 * WINDOW_BYTES {
+            self.shrink();
+        }
+    }
+
+    /// Keeps the lowest seqnos.
+    fn shrink(&mut self) {
+        self.rows.sort_unstable();
+        let mut bytes = 0;
+        let fits = self.rows.iter().take_while(|(_, _, length)| {
+            bytes += *length as usize;
+            bytes <= WINDOW_BYTES
+        });
+        let count = fits.count().max(1);
+        if count == self.rows.len() {
+            return;
+        }
+        self.rows.truncate(count);
+        self.ceiling = self.rows.last().map(|(seqno, ..)| *seqno);
+        let mut arena = Vec::with_capacity(2 * WINDOW_BYTES);
+        for (_, at, length) in &mut self.rows {
+            let from = *at as usize;
+            *at = arena.len() as u32;
+            arena.extend_from_slice(&self.arena[from..from + *length as usize]);
+        }
+        self.arena = arena;
+    }
+}
+
+impl<'v> BySeqno<'v> {
+    /// From a seqno on.
+    pub(crate) fn new(view: &'v RowView, range: Range, from: Seqno) -> Self {
+        let rows = view.logged().iter();
+        let rows = rows.filter(|(row, _)| row.seqno >= from && !row.gone);
+        let mut logged: Vec<_> = rows.cloned().collect();
+        logged.sort_by_key(|(row, _)| row.seqno);
+        Self {
+            view,
+            range,
+            next: Some(from),
+            window: Window::default(),
+            at: 0,
+            logged,
+            logged_at: 0,
+            bytes: Vec::new(),
+        }
+    }
+
+    fn is_in_range(&self, row: Row<'_>) -> bool {
+        (row.tag() == HISTORY) == (self.range == Range::History)
+    }
+
+    /// Takes the next window of the runs.
+    fn turn(&mut self, from: Seqno) -> io::Result<()> {
+        self.window.arena.clear();
+        self.window.rows.clear();
+        self.window.ceiling = None;
+        self.at = 0;
+        let begin = match self.range {
+            Range::Newest => vec![0],
+            Range::History => row::history_from(from).to_vec(),
+        };
+        let mut rows = self.view.in_runs(&begin, from)?;
+        while let Some(row) = rows.row() {
+            if self.range == Range::Newest && row.tag() == HISTORY {
+                break;
+            }
+            let wanted = row.seqno() >= from && !row.is_gone() && self.is_in_range(row);
+            if wanted && !self.view.is_hidden(row, None)? {
+                self.window.add(row);
+            }
+            rows.advance()?;
+            if self.range == Range::History && self.window.ceiling.is_some() {
+                break;
+            }
+        }
+        self.window.rows.sort_unstable();
+        self.next = self.window.ceiling.map(Seqno::next);
+        Ok(())
+    }
+
+    /// The seqno of the next row of the runs.
+    fn in_runs(&mut self) -> io::Result<Option<Seqno>> {
+        while self.at == self.window.rows.len() {
+            let Some(from) = self.next.take() else {
+                return Ok(None);
+            };
+            self.turn(from)?;
+        }
+        Ok(self.window.rows.get(self.at).map(|(seqno, ..)| *seqno))
+    }
+
+    /// The next row of the logs, which is read.
+    fn in_logs(&mut self) -> io::Result<Option<Seqno>> {
+        while let Some((row, file)) = self.logged.get(self.logged_at) {
+            row.read(&**file, &mut self.bytes)?;
+            let found = Row::of(&self.bytes)?;
+            if self.is_in_range(found) && !self.view.is_hidden(found, Some(row))? {
+                return Ok(Some(row.seqno));
+            }
+            self.logged_at += 1;
+        }
+        Ok(None)
+    }
+
+    fn step(&mut self) -> io::Result<Option<Document>> {
+        let in_runs = self.in_runs()?;
+        let in_logs = if in_runs.is_some_and(|seqno| {
+            let next = self.logged.get(self.logged_at);
+            next.is_none_or(|(row, _)| row.seqno > seqno)
+        }) {
+            None
+        } else {
+            self.in_logs()?
+        };
+        match (in_runs, in_logs) {
+            (None, None) => Ok(None),
+            (Some(seqno), other) if other.is_none_or(|other| seqno < other) => {
+                let (_, at, length) = self.window.rows[self.at];
+                self.at += 1;
+                let bytes = &self.window.arena[at as usize..(at + length) as usize];
+                self.view.values.document(Row::of(bytes)?).map(Some)
+            }
+            _ => {
+                self.logged_at += 1;
+                self.view.values.document(Row::of(&self.bytes)?).map(Some)
+            }
+        }
+    }
+}
+
+impl Iterator for BySeqno<'_> {
+    type Item = io::Result<Document>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step().transpose()
+    }
+}
