@@ -178,7 +178,7 @@ pub(super) fn store(figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
     let counters = figures.counters();
     rows.prefix("rw_0:");
     let backend = if figures.is_durable() {
-        "fjall"
+        "runs"
     } else {
         "memory"
     };

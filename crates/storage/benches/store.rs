@@ -2,7 +2,7 @@
 //!
 //! `commit/N` replaces N documents of 256 bytes in one vBucket; `commit/1024-vbuckets` writes one
 //! document to each of 1,024 vBuckets with one sync; `KVStoreBench/Scan/100000` is a walk over that many small
-//! documents with all checks, from the tables and from the journal; `open/empty` makes a store in an empty directory.
+//! documents with all checks, from a run and from the log; `open/empty` makes a store in an empty directory.
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
@@ -103,10 +103,10 @@ fn scans(c: &mut Criterion) {
     group
         .sample_size(10)
         .throughput(Throughput::Elements(100_000));
-    for (name, direct_rows_min) in [("Scan", 1), ("ScanJournal", usize::MAX)] {
+    for (name, log_bytes) in [("Scan", 1), ("ScanLog", u64::MAX)] {
         let dir = tempfile::tempdir().expect("a directory");
         let options = DiskOptions {
-            direct_rows_min,
+            log_bytes,
             ..DiskOptions::default()
         };
         let (store, _) = DiskStore::open(dir.path(), options).expect("an empty directory opens");
@@ -115,6 +115,14 @@ fn scans(c: &mut Criterion) {
             vb: VbId(0),
             record: &record(100_000),
             changes: &changes.as_slice(),
+        };
+        store.commit(&[batch]).expect("it fits");
+        // The next commit finds a full log.
+        let changes: &[(Document, Seqno)] = &[];
+        let batch = VbBatch {
+            vb: VbId(1),
+            record: &record(1),
+            changes: &changes,
         };
         store.commit(&[batch]).expect("it fits");
         group.bench_function(format!("{name}/100000"), |b| {

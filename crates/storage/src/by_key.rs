@@ -35,8 +35,13 @@ impl KeyRange {
         above && !self.is_below(key)
     }
 
+    /// Where it begins.
+    pub fn begin(&self) -> Bound<&[u8]> {
+        self.from.as_ref().map(|key| &**key)
+    }
+
     /// Whether it ends before a key.
-    fn is_below(&self, key: &[u8]) -> bool {
+    pub fn is_below(&self, key: &[u8]) -> bool {
         match &self.to {
             Bound::Included(to) => key > &**to,
             Bound::Excluded(to) => key >= &**to,
@@ -100,12 +105,7 @@ impl KeyLook<'_> {
     pub fn look(&self, snapshot: &dyn Snapshot) -> Result<KeyRows, StoreError> {
         let mut found = LowestKeys::default();
         let by_key = snapshot.looks_by_key();
-        let from = match &self.range.from {
-            Bound::Included(key) => Bound::Included(&**key),
-            Bound::Excluded(key) => Bound::Excluded(&**key),
-            Bound::Unbounded => Bound::Unbounded,
-        };
-        snapshot.look(from, &mut |row| {
+        snapshot.look(self.range.begin(), &mut |row| {
             let (meta, key) = (row.meta, row.key);
             if by_key && (!found.has_room_for(key) || self.range.is_below(key)) {
                 return Ok(ControlFlow::Break(()));

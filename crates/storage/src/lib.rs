@@ -26,6 +26,8 @@ pub mod names;
 mod per_vb;
 mod points;
 mod port;
+mod salvage_shim;
+pub use salvage_shim::*;
 #[cfg(test)]
 mod suite;
 mod work;

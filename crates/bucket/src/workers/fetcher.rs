@@ -158,8 +158,7 @@ impl<S: KvStore> Bucket<S> {
     /// Reads and restores, one at a time: their sizes are not known. Returns whether that did not fail.
     fn fetch_key(&self, vb: VbId, wanted: &FetchKey) -> bool {
         let want = Want {
-            // Of a document that left memory whole only a part of the hash is known.
-            key: if wanted.whole { &[] } else { &wanted.key },
+            key: &wanted.key,
             seqno: Some(wanted.seqno),
         };
         let document = match self.store.fetch(vb, &[want]) {

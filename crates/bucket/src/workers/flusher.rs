@@ -48,7 +48,15 @@ impl Changes for Rows<'_> {
                 document,
                 supersedes,
             }),
-            FlushItem::Remove(seqno) => f(Change::Remove(seqno)),
+            FlushItem::Remove {
+                of,
+                prepared,
+                seqno,
+            } => f(Change::Remove {
+                key: of.key(),
+                prepared,
+                seqno,
+            }),
             FlushItem::Keep(document) => f(Change::Keep {
                 document,
                 at_s: self.1,

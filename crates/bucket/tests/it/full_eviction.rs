@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bucket::{Bucket, BucketOptions, Eviction, Flushed, Purpose};
-use engine::{FetchKey, OpError, Outcome, StoreMode, VbConfig, Write};
+use engine::{OpError, Outcome, StoreMode, VbConfig, Write};
 use model::{Cas, Draft, Meta, Seqno, VbId, VbState, VbUuid};
 use storage::{KvStore, MemStore};
 
@@ -143,26 +143,6 @@ fn an_absent_key_asks_the_store_for_nothing() {
         assert_eq!(get(&bucket, &format!("absent{index}")), None);
     }
     assert_eq!(fetches(), 0);
-}
-
-#[test]
-fn a_row_of_another_key_is_put_back_and_the_search_goes_on() {
-    let bucket = warm(whole(1, ROOMY), MemStore::new(), 1);
-    bucket.set(0, "a", b"1");
-    assert_eq!(bucket.flush_step(), Flushed::Clean);
-    evict_all(&bucket);
-    // As if the hash of "b" were that of "a".
-    let wrong = FetchKey {
-        key: b"\0b"[..].into(),
-        seqno: Seqno(1),
-        whole: true,
-    };
-    assert!(bucket.fetch_now(VB, &wrong));
-    let Ok(Outcome::Done(there)) = bucket.try_get(0, "a") else {
-        panic!("it was put back");
-    };
-    assert_eq!(there.value(), b"1");
-    assert!(matches!(bucket.try_get(0, "b"), Err(OpError::KeyNotFound)));
 }
 
 #[test]

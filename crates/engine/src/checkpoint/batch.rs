@@ -37,8 +37,15 @@ pub enum FlushItem<'a> {
         /// Seqno of the key's older row, zero for none.
         supersedes: Seqno,
     },
-    /// Remove the row of this seqno: the key's newest change of this batch is another `Put`.
-    Remove(Seqno),
+    /// Remove a row: the key's newest change of this batch is another `Put`, or what was prepared is committed.
+    Remove {
+        /// Its key is the row's.
+        of: &'a Document,
+        /// The row is that of a prepare or an abort.
+        prepared: bool,
+        /// The row's seqno.
+        seqno: Seqno,
+    },
     /// Write a row of the history, besides what else becomes of the change: its collection keeps
     /// replaced versions.
     Keep(&'a Document),
@@ -201,12 +208,20 @@ impl Taken {
                     supersedes,
                 });
             } else if supersedes != Seqno::ZERO {
-                f(FlushItem::Remove(supersedes));
+                f(FlushItem::Remove {
+                    of: document,
+                    prepared: document.kind().is_prepared(),
+                    seqno: supersedes,
+                });
             }
             // The row of the prepare goes with the change that commits it.
             let prepare = self.committed(slot);
             if prepare != Seqno::ZERO && (prepare < first || prepare <= self.failed_to) {
-                f(FlushItem::Remove(prepare));
+                f(FlushItem::Remove {
+                    of: document,
+                    prepared: true,
+                    seqno: prepare,
+                });
             }
         }
     }

@@ -31,7 +31,7 @@ impl ModelStore {
                 self.remove(supersedes, Some(document));
                 self.rows.insert(document.seqno(), document.clone());
             }
-            FlushItem::Remove(seqno) => self.remove(seqno, None),
+            FlushItem::Remove { seqno, .. } => self.remove(seqno, None),
             FlushItem::Keep(document) => {
                 let again = self.history.insert(document.seqno(), document.clone());
                 assert!(again.is_none_or(|before| before.same_as(document)));

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use registry::{Registry, Store};
-use storage::DiskOptions;
 
 /// How often it looks while the process takes less than its buckets may, and near that.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -47,14 +46,13 @@ pub(super) async fn watch(node: Arc<Registry>) {
         let quota: u64 = buckets.iter().map(|b| b.bucket.memory().quota()).sum();
         let booked: u64 = buckets.iter().map(|b| b.bucket.memory().booked()).sum();
         least_unbooked = least_unbooked.min(resident.saturating_sub(booked));
-        let (mut fixed, mut coming) = (least_unbooked, 0);
+        let mut fixed = least_unbooked;
         for served in &buckets {
             if let Store::Disk(store) = served.bucket.store() {
-                fixed += DiskOptions::default().cache_bytes;
-                coming += store.cache_room();
+                fixed += store.memory_bytes();
             }
         }
-        overhead = next_overhead(overhead, fixed, resident + coming, quota);
+        overhead = next_overhead(overhead, fixed, resident, quota);
         for served in &buckets {
             let own = u128::from(served.bucket.memory().quota()) * u128::from(overhead);
             let share = own.checked_div(u128::from(quota)).unwrap_or(0);

@@ -261,10 +261,10 @@ impl Launcher {
             (BucketKind::Couchbase, Some(dir)) => {
                 let path = dir.bucket(&bucket.name);
                 let options = DiskOptions {
-                    journal_bytes: self.journal_bytes,
+                    log_bytes: self.journal_bytes,
                     ..DiskOptions::default()
                 };
-                let threads = Arc::clone(&self.pool) as Arc<dyn Threads>;
+                let threads: &dyn Threads = &*self.pool;
                 let (store, opened) = DiskStore::open_with(threads, &path, options)
                     .map_err(|error| start_error(&error))?;
                 if !opened.clean {
@@ -341,9 +341,10 @@ fn start_error(error: &OpenError) -> StartError {
     let text = error.to_string();
     match error.kind {
         OpenErrorKind::InUse => StartError::DataInUse(text),
-        OpenErrorKind::NewerFormat | OpenErrorKind::Foreign | OpenErrorKind::Damaged => {
-            StartError::DataFormat(text)
-        }
+        OpenErrorKind::NewerFormat
+        | OpenErrorKind::OlderFormat
+        | OpenErrorKind::Foreign
+        | OpenErrorKind::Damaged => StartError::DataFormat(text),
         OpenErrorKind::Unreadable | OpenErrorKind::NoSpace | OpenErrorKind::Io => {
             StartError::DataAccess(text)
         }

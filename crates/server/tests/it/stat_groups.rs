@@ -37,7 +37,7 @@ fn the_store_tells_what_it_did() {
     let wait = Request::new(Opcode::SEQNO_PERSISTENCE).vbucket(vb);
     client.call(&wait.extras(&seqno.to_be_bytes())).ok();
     let (all, store) = (client.stats(""), client.stats("kvstore"));
-    assert_eq!(store["rw_0:backend_type"], "fjall");
+    assert_eq!(store["rw_0:backend_type"], "runs");
     assert_ne!(store["rw_0:io_num_write"], "0");
     assert_eq!(store["rw_0:io_num_write"], all["ep_total_persisted"]);
     assert!(client.stats("kvtimings").contains_key("rw_0:commit_mean"));

@@ -30,8 +30,8 @@ pub(crate) static BUCKET: &[BucketRow] = rows! {
             BucketKind::Couchbase => "persistent",
             BucketKind::Ephemeral => "ephemeral",
         };
-    CONFIG "ep_backend" Text "What keeps the documents: fjall (on disk) or memory",
-        |f| if f.is_durable() { "fjall" } else { "memory" };
+    CONFIG "ep_backend" Text "What keeps the documents: runs (on disk) or memory",
+        |f| if f.is_durable() { "runs" } else { "memory" };
     CONFIG "ep_max_vbuckets" Count "vBuckets that there can be", |f| u32::from(f.vbuckets());
     CONFIG "ep_max_item_size" Bytes "Longest value", |f| f.vb_config().value_bytes_max;
     CONFIG "ep_max_ttl" Seconds "Longest time to live, 0 for no limit",

@@ -72,7 +72,7 @@ pub(crate) static OTHERS: &[About] = abouts! {
         "Changes that it has yet to take, at most";
     CHECKPOINT "vb_N:eq_dcpq:NAME:pinned_bytes" Bytes
         "Bytes that it holds back and persistence does not";
-    STORE "rw_N:backend_type" Text "fjall (on disk) or memory";
+    STORE "rw_N:backend_type" Text "runs (on disk) or memory";
     STORE "rw_N:failure_get" Count "Reads that failed";
     STORE "rw_N:failure_set" Count "Commits that failed";
     STORE "rw_N:failure_compaction" Count "Times that it failed while a vBucket was looked through";

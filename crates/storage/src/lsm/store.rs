@@ -109,6 +109,17 @@ impl DiskStore {
         Ok((store, opened))
     }
 
+    /// Bytes of memory that it takes: what tells where rows lie in the logs, filters and indexes of runs.
+    pub fn memory_bytes(&self) -> u64 {
+        let current = self.core.current.read();
+        let sealed = current
+            .sealed
+            .as_ref()
+            .map_or(0, |log| log.index.memory_bytes());
+        let runs = current.version.runs.iter().map(|run| run.memory_bytes());
+        (current.active.index.memory_bytes() + sealed + runs.sum::<usize>()) as u64
+    }
+
     fn check_open(&self, during: &'static str) -> Result<(), StoreError> {
         if self.core.stopping.load(Ordering::SeqCst) {
             return Err(StoreError::new(ErrorKind::Closed, during));

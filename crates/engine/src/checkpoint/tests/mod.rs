@@ -168,7 +168,7 @@ fn told(taken: &Taken) -> String {
                     document.seqno()
                 )
             }
-            FlushItem::Remove(seqno) => format!("-{seqno}"),
+            FlushItem::Remove { seqno, .. } => format!("-{seqno}"),
             FlushItem::Keep(document) => format!("+{}", document.seqno()),
         });
     });

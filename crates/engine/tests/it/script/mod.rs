@@ -426,7 +426,7 @@ impl World {
                 } => {
                     format!("{} for {supersedes}", named(document))
                 }
-                FlushItem::Remove(seqno) => format!("remove {seqno}"),
+                FlushItem::Remove { seqno, .. } => format!("remove {seqno}"),
                 FlushItem::Keep(document) => format!("keep {}", named(document)),
             });
         });

@@ -154,6 +154,12 @@ impl LogIndex {
         self.len
     }
 
+    /// Bytes that it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let segments = self.rows.iter().map(Vec::capacity).sum::<usize>();
+        segments * size_of::<LogRow>() + self.by_name.allocation_size()
+    }
+
     /// Adds a row that is seen once it is linked.
     pub(crate) fn stage(&mut self, row: LogRow) {
         if self.len & (SEGMENT - 1) == 0 {
