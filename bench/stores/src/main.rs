@@ -8,7 +8,6 @@ mod fjall;
 mod lmdb;
 mod peer;
 mod redb;
-mod runs;
 mod settee;
 
 use std::path::PathBuf;
@@ -17,7 +16,7 @@ use std::process::Command;
 use figures::{Took, disk_bytes, measure, resident_bytes};
 use peer::{Failure, Key, Peer};
 
-const NAMES: [&str; 5] = ["settee", "runs", "fjall", "redb", "lmdb"];
+const NAMES: [&str; 4] = ["settee", "fjall", "redb", "lmdb"];
 const READS: u64 = 200_000;
 const RANGES: u64 = 200;
 const RANGE: usize = 1000;
@@ -172,7 +171,6 @@ fn run<P: Peer>(name: &str, load: &Load) -> Result<(), Failure> {
 fn run_named(name: &str, load: &Load) -> Result<(), Failure> {
     match name {
         "settee" => run::<settee::Settee>(name, load),
-        "runs" => run::<runs::Runs>(name, load),
         "fjall" => run::<fjall::Fjall>(name, load),
         "redb" => run::<redb::Redb>(name, load),
         "lmdb" => run::<lmdb::Lmdb>(name, load),

@@ -1,4 +1,4 @@
-//! Settee's disk store, as a bucket uses it: 1,024 vBuckets, the seqno of each row known in memory.
+//! Settee's disk store, as a bucket uses it: 1,024 vBuckets, the seqno of each row that is replaced known.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -13,7 +13,7 @@ const VBUCKETS: u16 = 1024;
 
 pub struct Settee {
     store: DiskStore,
-    /// What a bucket has in its hash tables. Counted with the memory of the store.
+    /// What a bucket has in its hash tables.
     seqnos: HashMap<Key, u32>,
     high: Vec<u64>,
 }
@@ -94,13 +94,7 @@ impl Peer for Settee {
     }
 
     fn get(&mut self, key: &Key) -> Result<Option<Vec<u8>>, Failure> {
-        let Some(seqno) = self.seqnos.get(key) else {
-            return Ok(None);
-        };
-        let want = Want {
-            key,
-            seqno: Some(Seqno((*seqno).into())),
-        };
+        let want = Want { key, seqno: None };
         let mut found = self.store.fetch(vb_of(key), &[want])?;
         let document = found.pop().flatten();
         Ok(document.map(|document| document.value().to_vec()))
