@@ -116,7 +116,7 @@ pub(crate) fn open_error(path: &Path, error: &io::Error) -> OpenError {
 
 impl DiskStore {
     /// Opens the store in directory `path`, or makes one in an empty or missing directory. The directory is locked for this
-    /// process until the store is dropped.
+    /// process until the store is closed or dropped.
     ///
     /// # Errors
     /// See [`OpenErrorKind`]; what is in the directory stays as it is.
@@ -147,8 +147,8 @@ impl DiskStore {
         // Again, now that no other process changes it.
         check_content(path)?;
         let files = Arc::new(files::Directory::at(path));
-        let (mut store, opened) = Self::open_files(files, threads, options).map_err(failed)?;
-        store.lock = Some(lock);
+        let (store, opened) = Self::open_files(files, threads, options).map_err(failed)?;
+        *store.lock.lock() = Some(lock);
         Ok((store, opened))
     }
 }

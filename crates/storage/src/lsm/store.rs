@@ -45,8 +45,8 @@ pub struct Opened {
 pub struct DiskStore {
     core: Arc<Core>,
     workers: Mutex<Vec<Box<dyn Running>>>,
-    /// Held for the lock on it; dropped last.
-    pub(super) lock: Option<File>,
+    /// The locked file, until the store is closed or dropped.
+    pub(super) lock: Mutex<Option<File>>,
 }
 
 impl DiskStore {
@@ -96,7 +96,7 @@ impl DiskStore {
         let store = Self {
             core,
             workers: Mutex::new(vec![Box::new(Shared(compaction))]),
-            lock: None,
+            lock: Mutex::new(None),
         };
         let flusher = threads.start(Duty::Drain, Box::new(flusher))?;
         *store.core.flushing.worker.lock() = Some(flusher);
@@ -296,6 +296,7 @@ impl KvStore for DiskStore {
     fn close(&self) -> Result<(), StoreError> {
         let closed = self.core.writer.lock().close();
         self.stop();
+        self.lock.lock().take();
         closed
     }
 }

@@ -250,12 +250,15 @@ fn a_refused_start_leaves_other_buckets_clean() {
     node.shutdown().unwrap();
     drop(node);
     let of = |bucket: &str, file: &str| place.path().join("buckets").join(bucket).join(file);
-    let whole = std::fs::read(of("toys", "FORMAT")).unwrap();
-    std::fs::write(of("toys", "FORMAT"), "damaged").unwrap();
+    let whole = std::fs::read(of("toys", "MANIFEST")).unwrap();
+    std::fs::write(of("toys", "MANIFEST"), "damaged").unwrap();
     let refused = Node::start(config(Some(place.path()), vec![bucket("default")]));
     assert!(refused.is_err());
-    assert!(of("shop", "CLEAN").exists(), "its stop was a clean one");
-    std::fs::write(of("toys", "FORMAT"), whole).unwrap();
+    let shop = place.path().join("buckets/shop");
+    let (store, opened) = storage::DiskStore::open(&shop, storage::DiskOptions::default()).unwrap();
+    assert!(opened.clean, "its stop was a clean one");
+    drop(store);
+    std::fs::write(of("toys", "MANIFEST"), whole).unwrap();
     let node = on(place.path());
     assert_eq!(shopper(&node).get("a").ok().value, b"1");
 }
