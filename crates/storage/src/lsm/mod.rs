@@ -38,4 +38,6 @@ pub use options::DiskOptions;
 pub use store::{DiskStore, Opened};
 
 #[cfg(test)]
+mod sim;
+#[cfg(test)]
 mod tests;

@@ -1,0 +1,259 @@
+//! Damage at rest, and disks that said yes and did nothing: it is noticed, or does no harm.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use model::VbId;
+
+use super::content::Content;
+use super::disk::Disk;
+use super::files::SimFiles;
+use super::harness::Harness;
+use super::random::Random;
+use super::read::{Candidate, Found, Possible, Wrong, read};
+use super::threads::{SimThreads, WORK_MAX};
+use super::verdict::{Failed, Stats};
+use super::workload::Workload;
+use super::world::{Step, World};
+use crate::ErrorKind;
+use crate::port::{KvStore, VbBatch};
+
+type Contents = BTreeMap<String, Content>;
+
+/// Does one damage to files of which there are older versions as well; tells which.
+pub(super) fn damage(files: &mut Contents, older: &[Contents], random: &mut Random) -> String {
+    let names: Vec<String> = files.keys().cloned().collect();
+    let (name, other) = (random.pick(&names).clone(), random.pick(&names).clone());
+    let past = random.pick(older);
+    match random.next(12) {
+        0 => {
+            files.remove(&name);
+            format!("{name}: missing")
+        }
+        1..3 => {
+            let same = |name: &&String| past.contains_key(*name);
+            if let Some(name) = [&name, &other].into_iter().find(same) {
+                files.insert(name.clone(), past[name].clone());
+                return format!("{name}: stale");
+            }
+            "nothing".to_owned()
+        }
+        3 => {
+            let gone = past.keys().filter(|name| !files.contains_key(*name));
+            let gone: Vec<&String> = gone.collect();
+            if gone.is_empty() {
+                return "nothing".to_owned();
+            }
+            let name = (*random.pick(&gone)).clone();
+            files.insert(name.clone(), past[&name].clone());
+            format!("{name}: back again")
+        }
+        4 => {
+            let (mut ours, mut theirs) = (files[&name].bytes(), files[&other].bytes());
+            let both = ours.len().min(theirs.len()) as u64;
+            let range = piece(both, random);
+            if name != other {
+                ours[range.clone()].swap_with_slice(&mut theirs[range.clone()]);
+                files.insert(name.clone(), Content::of(&ours));
+                files.insert(other.clone(), Content::of(&theirs));
+            }
+            format!("{name}: {range:?} swapped with {other}")
+        }
+        _ => {
+            let mut bytes = files[&name].bytes();
+            let length = bytes.len();
+            let what = damage_within(&mut bytes, random);
+            files.insert(name.clone(), Content::of(&bytes));
+            format!("{name} of {length}: {what}")
+        }
+    }
+}
+
+/// A part of so many bytes that begins and ends where pages, sectors or words do, or that is any byte.
+fn piece(length: u64, random: &mut Random) -> Range<usize> {
+    let size = *random.pick(&[1, 8, 64, 512, 4096]);
+    let at = random.next(length) / size * size;
+    at as usize..(at + size).min(length) as usize
+}
+
+/// Does one damage to the bytes of a file; tells which.
+fn damage_within(bytes: &mut Vec<u8>, random: &mut Random) -> String {
+    let length = bytes.len() as u64;
+    let (part, from) = (piece(length, random), piece(length, random));
+    match random.next(10) {
+        _ if length == 0 => {
+            bytes.push(1);
+            "a byte more".to_owned()
+        }
+        0..3 => {
+            let bit = random.next(8);
+            let at = random.next(length);
+            bytes[at as usize] ^= 1 << bit;
+            format!("bit {bit} of byte {at}")
+        }
+        3 => {
+            let end = *random.pick(&[part.start, length as usize - 1]);
+            bytes.truncate(end);
+            format!("cut to {end}")
+        }
+        4..6 => {
+            bytes[part.clone()].fill(0);
+            format!("zeros at {part:?}")
+        }
+        6 => {
+            let count = part.len().min(from.len());
+            bytes.copy_within(from.start..from.start + count, part.start);
+            format!("{count} from {} doubled at {}", from.start, part.start)
+        }
+        7 => {
+            let count = part.len().min(from.len());
+            for offset in 0..count {
+                bytes.swap(from.start + offset, part.start + offset);
+            }
+            format!("{count} at {} and {} swapped", from.start, part.start)
+        }
+        8 => {
+            for byte in &mut bytes[part.clone()] {
+                *byte = random.next(256) as u8;
+            }
+            format!("noise at {part:?}")
+        }
+        _ => {
+            let count = 1 + random.next(300);
+            bytes.extend((0..count).map(|_| random.next(256) as u8));
+            format!("{count} more bytes")
+        }
+    }
+}
+
+impl<S: KvStore> Harness<S> {
+    /// Opens what was damaged, reads all, goes on, and reads all once more.
+    pub(super) fn check_damaged(
+        &self,
+        damaged: &Contents,
+        world: &World,
+        (mut random, mut workload): (Random, Workload),
+        stats: &mut Stats,
+    ) -> Result<(), Failed> {
+        stats.damages += 1;
+        let files = SimFiles::over(Disk::of(damaged.clone()), random.split());
+        let Some((store, threads)) = self.open_damaged(&files, damaged, stats)? else {
+            return Ok(());
+        };
+        let mut told = judge_found(read(&store), &Possible::only(world))?;
+        if random.one_in(3) {
+            let step = workload.commit(world);
+            told |= go_on(&store, &threads, world, &step)?;
+            let mut possible = Possible::only(&world.after(&step));
+            for vb in step.touched() {
+                let before = world.vbs.get(&vb).cloned();
+                possible.or(vb, Candidate::Exact(before));
+            }
+            told |= random.one_in(2) && store.close().is_err();
+            let disk = files.cut();
+            let contents = disk.contents();
+            drop(store);
+            let files = SimFiles::over(disk, random.split());
+            if let Some((store, _)) = self.open_damaged(&files, &contents, stats)? {
+                told |= judge_found(read(&store), &possible)?;
+            }
+        }
+        stats.told += u64::from(told);
+        Ok(())
+    }
+
+    /// `None` for what is refused, which changes nothing.
+    pub(super) fn open_damaged(
+        &self,
+        files: &SimFiles,
+        damaged: &Contents,
+        stats: &mut Stats,
+    ) -> Result<Option<(S, SimThreads)>, Failed> {
+        let threads = SimThreads::default();
+        stats.openings += 1;
+        match self.open(files, &threads) {
+            Ok((store, _)) => Ok(Some((store, threads))),
+            Err(refused) if !refused.damage => Err(Failed(format!(
+                "refused, but not as damage: {}",
+                refused.text
+            ))),
+            Err(refused) => {
+                stats.refused_openings += 1;
+                drop(threads);
+                if files.killed().contents() == *damaged {
+                    Ok(None)
+                } else {
+                    Err(Failed(format!(
+                        "a refused opening changed files: {}",
+                        refused.text
+                    )))
+                }
+            }
+        }
+    }
+}
+
+/// Commits, merges, and reads all; whether the store told of damage.
+fn go_on<S: KvStore>(
+    store: &S,
+    threads: &SimThreads,
+    world: &World,
+    step: &Step,
+) -> Result<bool, Failed> {
+    let Step::Commit(batches) = step else {
+        return Ok(false);
+    };
+    threads.run(WORK_MAX);
+    let batches: Vec<VbBatch<'_>> = batches.iter().map(|batch| batch.as_batch()).collect();
+    let done = threads.call(|| store.commit(&batches));
+    let possible = Possible::only(&done.as_ref().map_or(world.clone(), |_| world.after(step)));
+    if let Err(error) = &done
+        && !matches!(error.kind, ErrorKind::Corrupt | ErrorKind::Poisoned)
+    {
+        return Err(Failed(format!("a commit answers {error}")));
+    }
+    threads.pass(60_000_000_000);
+    threads.run(WORK_MAX);
+    Ok(judge_found(read(store), &possible)? || done.is_err())
+}
+
+/// Whether the store told of the damage; what it shows otherwise must be right.
+pub(super) fn judge_found(
+    found: Result<Found, Wrong>,
+    possible: &Possible,
+) -> Result<bool, Failed> {
+    let Found { vbs, manifest } = match found {
+        Ok(found) => found,
+        Err(wrong) => return said(wrong).map(|()| true),
+    };
+    let mut told = false;
+    let all: std::collections::BTreeSet<VbId> =
+        vbs.keys().chain(possible.vbs.keys()).copied().collect();
+    let mut vbs = vbs;
+    for vb in all {
+        match vbs.remove(&vb) {
+            Some(Err(wrong)) => {
+                said(wrong)?;
+                told = true;
+            }
+            found => {
+                let view = found.and_then(Result::ok);
+                possible.find(vb, view.as_ref()).map_err(Failed)?;
+            }
+        }
+    }
+    match manifest {
+        Ok(text) if possible.manifests.contains(&text) => Ok(told),
+        Ok(_) => Err(Failed::of("the manifest is another")),
+        Err(wrong) => said(wrong).map(|()| true),
+    }
+}
+
+/// Damage must be called that.
+fn said(wrong: Wrong) -> Result<(), Failed> {
+    match wrong {
+        Wrong::Said(error) if error.kind == ErrorKind::Corrupt => Ok(()),
+        Wrong::Said(error) => Err(Failed(format!("damage is told as {error}"))),
+        Wrong::Silent(text) => Err(Failed(text)),
+    }
+}

@@ -1,0 +1,308 @@
+//! A file system in memory that fails by plan, and that tells what a power cut would have left at any time.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+
+use super::disk::{Disk, FileId, Left};
+use super::plan::{Mishap, OpKind, Plan};
+use super::random::Random;
+use crate::lsm::files::{Files, StoreFile};
+
+/// More bytes than are ever held.
+pub(super) const SPACE: u64 = 1 << 40;
+
+/// How many images are taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taking {
+    /// Before each sync; all that there can be, if they are not more.
+    pub(crate) at_sync: usize,
+    /// Before one of so many of the other changes, one image.
+    pub(crate) one_in: u64,
+}
+
+/// A directory that is simulated. Copies are the same directory.
+#[derive(Clone, Debug)]
+pub(crate) struct SimFiles {
+    inside: Arc<Mutex<Inside>>,
+}
+
+#[derive(Debug)]
+struct Inside {
+    disk: Disk,
+    plan: Plan,
+    random: Random,
+    taking: Option<Taking>,
+    taken: Vec<Disk>,
+    /// Bytes that fit.
+    space: u64,
+}
+
+/// A file of it.
+#[derive(Debug)]
+struct SimFile {
+    inside: Arc<Mutex<Inside>>,
+    id: FileId,
+}
+
+impl SimFiles {
+    /// A directory with what a disk holds.
+    pub(crate) fn over(disk: Disk, random: Random) -> Self {
+        let inside = Inside {
+            disk,
+            plan: Plan::default(),
+            random,
+            taking: None,
+            taken: Vec::new(),
+            space: SPACE,
+        };
+        Self {
+            inside: Arc::new(Mutex::new(inside)),
+        }
+    }
+
+    /// Takes images from here on, or does so no more.
+    pub(crate) fn take(&self, taking: Option<Taking>) {
+        self.inside.lock().taking = taking;
+    }
+
+    /// The images that were taken.
+    pub(crate) fn taken(&self) -> Vec<Disk> {
+        std::mem::take(&mut self.inside.lock().taken)
+    }
+
+    /// Does something with what is planned to go wrong, and with what was counted of it.
+    pub(crate) fn plan(&self) -> MappedMutexGuard<'_, Plan> {
+        MutexGuard::map(self.inside.lock(), |inside| &mut inside.plan)
+    }
+
+    /// So many bytes may be held in all.
+    pub(crate) fn set_space(&self, bytes: u64) {
+        self.inside.lock().space = bytes;
+    }
+
+    /// Bytes that all files take.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.inside.lock().disk.held_bytes()
+    }
+
+    /// Puts another disk in its place.
+    pub(crate) fn set_disk(&self, disk: Disk) {
+        self.inside.lock().disk = disk;
+    }
+
+    /// What a process leaves that is killed just then.
+    pub(crate) fn killed(&self) -> Disk {
+        self.inside.lock().disk.killed()
+    }
+
+    /// What a power cut leaves just then at worst.
+    pub(crate) fn cut(&self) -> Disk {
+        self.inside.lock().disk.cut(Left::Nothing)
+    }
+
+    /// What a power cut may leave just then.
+    pub(crate) fn cut_somehow(&self, random: &mut Random) -> Disk {
+        self.inside.lock().disk.cut(Left::Any(random))
+    }
+
+    fn file(&self, id: FileId) -> Arc<dyn StoreFile> {
+        Arc::new(SimFile {
+            inside: Arc::clone(&self.inside),
+            id,
+        })
+    }
+}
+
+impl Inside {
+    /// Counts an operation; answers what goes wrong with it.
+    fn begin(&mut self, kind: OpKind, file: Option<FileId>) -> Option<Mishap> {
+        if let Some(taking) = self.taking {
+            match kind {
+                OpKind::Sync | OpKind::SyncNames => self.take_at_sync(taking.at_sync),
+                _ if kind.changes() && self.random.one_in(taking.one_in) => {
+                    let image = self.disk.cut(Left::Any(&mut self.random));
+                    self.taken.push(image);
+                }
+                _ => {}
+            }
+        }
+        let disk = &self.disk;
+        let name = || file.and_then(|id| disk.name_of(id)).cloned();
+        self.plan.next(kind, || name().unwrap_or_default())
+    }
+
+    fn take_at_sync(&mut self, count: usize) {
+        let unsynced = self.disk.unsynced();
+        let all = u32::try_from(unsynced)
+            .ok()
+            .and_then(|bits| 1_usize.checked_shl(bits));
+        if let Some(all) = all.filter(|all| *all <= count) {
+            let images = (0..all as u64).map(|bits| self.disk.cut(Left::Whole(bits)));
+            self.taken.extend(images);
+        } else {
+            self.taken.push(self.disk.cut(Left::Nothing));
+            self.taken.push(self.disk.killed());
+        }
+        for _ in 0..count.div_ceil(2) {
+            let image = self.disk.cut(Left::Any(&mut self.random));
+            self.taken.push(image);
+        }
+    }
+
+    /// An operation that happens or fails.
+    fn plainly(&mut self, kind: OpKind) -> io::Result<()> {
+        match self.begin(kind, None) {
+            Some(Mishap::Error(code)) => Err(io::Error::from_raw_os_error(code)),
+            _ => Ok(()),
+        }
+    }
+
+    /// An operation that fails, and may have happened nevertheless.
+    fn perhaps(&mut self, kind: OpKind, change: impl FnOnce(&mut Disk)) -> io::Result<()> {
+        let result = self.plainly(kind);
+        if result.is_ok() || self.random.one_in(3) {
+            change(&mut self.disk);
+        }
+        result
+    }
+
+    fn check_space(&self, id: FileId, end: u64) -> io::Result<()> {
+        let grows = end.saturating_sub(self.disk.seen(id).length());
+        if grows > 0 && self.disk.held_bytes() + grows > self.space {
+            return Err(io::Error::from_raw_os_error(super::plan::ENOSPC));
+        }
+        Ok(())
+    }
+}
+
+fn not_found(name: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("there is no {name}"))
+}
+
+impl Files for SimFiles {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StoreFile>> {
+        let mut inside = self.inside.lock();
+        inside.perhaps(OpKind::Create, |disk| {
+            disk.create(name);
+        })?;
+        let id = inside.disk.find(name).expect("it was made");
+        Ok(self.file(id))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StoreFile>> {
+        let mut inside = self.inside.lock();
+        inside.plainly(OpKind::Open)?;
+        let id = inside.disk.find(name).ok_or_else(|| not_found(name))?;
+        Ok(self.file(id))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut inside = self.inside.lock();
+        let mut found = true;
+        inside.perhaps(OpKind::Rename, |disk| found = disk.rename(from, to))?;
+        if found { Ok(()) } else { Err(not_found(from)) }
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut inside = self.inside.lock();
+        inside.perhaps(OpKind::Remove, |disk| disk.remove(name))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut inside = self.inside.lock();
+        inside.plainly(OpKind::List)?;
+        let mut names: Vec<String> = inside.disk.names().cloned().collect();
+        let at = inside.random.next(names.len() as u64) as usize;
+        names.rotate_left(at);
+        Ok(names)
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        let mut inside = self.inside.lock();
+        match inside.begin(OpKind::SyncNames, None) {
+            None => {
+                inside.disk.sync_names();
+                Ok(())
+            }
+            // Of names the file system keeps a log, which it goes on with or not at all.
+            Some(Mishap::Error(code)) => Err(io::Error::from_raw_os_error(code)),
+            Some(Mishap::Lie) => {
+                inside.disk.doubt_names();
+                Ok(())
+            }
+        }
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let mut inside = self.inside.lock();
+        inside.plainly(OpKind::FreeBytes)?;
+        Ok(inside.space.saturating_sub(inside.disk.held_bytes()))
+    }
+
+    fn path_of(&self, name: &str) -> PathBuf {
+        PathBuf::from("/simulated").join(name)
+    }
+}
+
+impl StoreFile for SimFile {
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        let mut inside = self.inside.lock();
+        inside.plainly(OpKind::Read)?;
+        let content = inside.disk.seen(self.id);
+        if at + bytes.len() as u64 > content.length() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        content.read(at, bytes);
+        Ok(())
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        let mut inside = self.inside.lock();
+        if let Some(mishap) = inside.begin(OpKind::Write, Some(self.id)) {
+            let written = inside.random.next(bytes.len() as u64 + 1) as usize;
+            if written > 0 {
+                inside.disk.write(self.id, at, &bytes[..written]);
+            }
+            return mishap.answer();
+        }
+        inside.check_space(self.id, at + bytes.len() as u64)?;
+        if !bytes.is_empty() {
+            inside.disk.write(self.id, at, bytes);
+        }
+        Ok(())
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        let mut inside = self.inside.lock();
+        inside.plainly(OpKind::Length)?;
+        Ok(inside.disk.seen(self.id).length())
+    }
+
+    fn disk_bytes(&self) -> io::Result<u64> {
+        let mut inside = self.inside.lock();
+        inside.plainly(OpKind::DiskBytes)?;
+        Ok(inside.disk.seen(self.id).held_bytes())
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        let mut inside = self.inside.lock();
+        inside.perhaps(OpKind::SetLength, |disk| disk.set_length(self.id, length))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut inside = self.inside.lock();
+        if let Some(mishap) = inside.begin(OpKind::Sync, Some(self.id)) {
+            inside.disk.doubt(self.id);
+            return mishap.answer();
+        }
+        inside.disk.sync(self.id);
+        if inside.disk.name_of(self.id).is_some() {
+            Ok(())
+        } else {
+            Err(not_found("such name any more"))
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! Reads a store in all ways, and compares it with what it must hold.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use model::{Document, Seqno, VbId, VbRecord};
+
+use super::workload::ABSENT;
+use super::world::{VbState, World};
+use crate::port::{KvStore, Snapshot, Want};
+use crate::{KeyLook, KeyRange, KeyRow, StoreError};
+
+/// Why something is not as it must be.
+#[derive(Debug)]
+pub(crate) enum Wrong {
+    /// The store says so itself.
+    Said(StoreError),
+    /// It says nothing of it.
+    Silent(String),
+}
+
+impl From<StoreError> for Wrong {
+    fn from(error: StoreError) -> Self {
+        Self::Said(error)
+    }
+}
+
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Said(error) => write!(f, "{error}"),
+            Self::Silent(text) => write!(f, "{text}"),
+        }
+    }
+}
+
+fn ensure(holds: bool, text: impl FnOnce() -> String) -> Result<(), Wrong> {
+    if holds {
+        Ok(())
+    } else {
+        Err(Wrong::Silent(text()))
+    }
+}
+
+/// A vBucket as it was read.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) record: VbRecord,
+    pub(crate) rows: BTreeMap<Seqno, Document>,
+    /// With the history.
+    pub(crate) all: BTreeMap<Seqno, Document>,
+    pub(crate) history_from: Option<Seqno>,
+}
+
+/// Whether two documents have everything in common.
+pub(crate) fn same(one: &Document, other: &Document) -> bool {
+    one.meta() == other.meta()
+        && one.key().len() == other.key().len()
+        && one.key_and_value() == other.key_and_value()
+}
+
+fn same_rows<'d>(
+    one: impl ExactSizeIterator<Item = &'d Document>,
+    other: impl ExactSizeIterator<Item = &'d Document>,
+) -> bool {
+    one.len() == other.len() && one.zip(other).all(|(one, other)| same(one, other))
+}
+
+impl View {
+    /// Whether that is what it shows.
+    pub(crate) fn shows(&self, state: &VbState) -> bool {
+        let all = state.all();
+        self.record == state.record
+            && same_rows(self.rows.values(), state.rows.values())
+            && same_rows(self.all.values(), all.values().copied())
+            && self.history_from == state.history.keys().next().copied()
+    }
+
+    /// What differs, in short.
+    pub(crate) fn differs(&self, state: &VbState) -> String {
+        let seqnos = |rows: &mut dyn Iterator<Item = &Seqno>| {
+            let list: Vec<String> = rows.map(|seqno| seqno.0.to_string()).collect();
+            list.join(" ")
+        };
+        format!(
+            "found record {:?}\n rows {}\n all {} from {:?}\n  want record {:?}\n rows {}\n all {} from {:?}",
+            self.record,
+            seqnos(&mut self.rows.keys()),
+            seqnos(&mut self.all.keys()),
+            self.history_from,
+            state.record,
+            seqnos(&mut state.rows.keys()),
+            seqnos(&mut state.all().keys()),
+            state.history.keys().next(),
+        )
+    }
+
+    /// What it is, when it may stand between two states of a compaction or of a trim of the history.
+    pub(crate) fn between(&self, from: &VbState, to: &VbState) -> Option<VbState> {
+        let whole = VbRecord {
+            purge_seqno: self.record.purge_seqno,
+            ..from.record.clone()
+        };
+        let purged = from.record.purge_seqno..=to.record.purge_seqno;
+        if self.record != whole || !purged.contains(&self.record.purge_seqno) {
+            return None;
+        }
+        let is_of = |(seqno, row): (&Seqno, &Document), among: &BTreeMap<Seqno, &Document>| {
+            among.get(seqno).is_some_and(|other| same(row, other))
+        };
+        let refs =
+            |rows: &'_ BTreeMap<Seqno, Document>| -> Vec<Seqno> { rows.keys().copied().collect() };
+        let from_rows = from.rows.iter().map(|(seqno, row)| (*seqno, row)).collect();
+        let fits = self.rows.iter().all(|row| is_of(row, &from_rows))
+            && self.all.iter().all(|row| is_of(row, &from.all()))
+            && to.rows.keys().all(|seqno| self.rows.contains_key(seqno))
+            && to.all().keys().all(|seqno| self.all.contains_key(seqno));
+        let purge = self.record.purge_seqno;
+        let told = from.rows.iter().all(|(seqno, row)| {
+            let gone = !self.rows.contains_key(seqno);
+            !(gone && row.kind().is_tombstone() && to.record.purge_seqno >= *seqno)
+                || purge >= *seqno
+        });
+        if !fits || !told {
+            return None;
+        }
+        let mut history = from.history.clone();
+        history.retain(|seqno, _| {
+            self.history_from.is_some_and(|first| *seqno >= first) && self.all.contains_key(seqno)
+        });
+        let state = VbState {
+            record: self.record.clone(),
+            rows: self.rows.clone(),
+            history,
+            points: None,
+        };
+        let rest = refs(&self.all).into_iter();
+        let mut rest = rest.filter(|seqno| !state.all().contains_key(seqno));
+        (rest.next().is_none() && self.shows(&state)).then_some(state)
+    }
+}
+
+/// Everything of a store, or what is wrong with a part of it.
+pub(crate) struct Found {
+    pub(crate) vbs: BTreeMap<VbId, Result<View, Wrong>>,
+    pub(crate) manifest: Result<Option<Vec<u8>>, Wrong>,
+}
+
+/// Reads all there is.
+pub(crate) fn read(store: &dyn KvStore) -> Result<Found, Wrong> {
+    let mut vbs = BTreeMap::new();
+    let mut last = None;
+    for loaded in store.load()? {
+        ensure(last < Some(loaded.vb), || {
+            "vBuckets do not ascend".to_owned()
+        })?;
+        last = Some(loaded.vb);
+        let view = read_vb(store, loaded.vb).and_then(|view| {
+            ensure(view.record == loaded.record, || {
+                format!(
+                    "{}: a snapshot has another record than it was loaded with",
+                    loaded.vb
+                )
+            })?;
+            Ok(view)
+        });
+        vbs.insert(loaded.vb, view);
+    }
+    for vb in super::workload::VBS {
+        if !vbs.contains_key(&vb) {
+            let snapshot = store.snapshot(vb)?;
+            let rows = snapshot.with_history(Seqno::ZERO).count();
+            ensure(snapshot.record().is_none() && rows == 0, || {
+                format!("{vb} has no record and {rows} rows")
+            })?;
+        }
+    }
+    let manifest = store.manifest().map_err(Wrong::Said);
+    Ok(Found { vbs, manifest })
+}
+
+fn rows_of(
+    rows: Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_>,
+) -> Result<BTreeMap<Seqno, Document>, Wrong> {
+    let mut found: BTreeMap<Seqno, Document> = BTreeMap::new();
+    for row in rows {
+        let row = row?;
+        let ascends = found
+            .last_key_value()
+            .is_none_or(|last| *last.0 < row.seqno());
+        ensure(ascends, || format!("seqno {} does not ascend", row.seqno()))?;
+        found.insert(row.seqno(), row);
+    }
+    Ok(found)
+}
+
+/// What a snapshot shows.
+pub(crate) fn view(snapshot: &dyn Snapshot) -> Result<View, Wrong> {
+    let record = snapshot.record().cloned();
+    let record = record.ok_or_else(|| Wrong::Silent("there is no record".to_owned()))?;
+    ensure(snapshot.high_seqno() == record.high_seqno, || {
+        "the snapshot ends elsewhere than its record".to_owned()
+    })?;
+    ensure(snapshot.purge_seqno() == record.purge_seqno, || {
+        "the snapshot is purged further than its record".to_owned()
+    })?;
+    let rows = rows_of(snapshot.by_seqno(Seqno::ZERO))?;
+    let all = rows_of(snapshot.with_history(Seqno::ZERO))?;
+    let middle = Seqno(record.high_seqno.0 / 2);
+    let later = rows_of(snapshot.by_seqno(middle))?;
+    ensure(
+        later.keys().eq(rows.range(middle..).map(|row| row.0)),
+        || format!("other rows from {middle} on"),
+    )?;
+    let later = rows_of(snapshot.with_history(middle))?;
+    ensure(
+        later.keys().eq(all.range(middle..).map(|row| row.0)),
+        || format!("another history from {middle} on"),
+    )?;
+    Ok(View {
+        record,
+        rows,
+        all,
+        history_from: snapshot.history_from()?,
+    })
+}
+
+/// Reads a vBucket, by seqno and by key.
+pub(crate) fn read_vb(store: &dyn KvStore, vb: VbId) -> Result<View, Wrong> {
+    let of_vb = |wrong: Wrong| match wrong {
+        Wrong::Silent(text) => Wrong::Silent(format!("{vb}: {text}")),
+        said @ Wrong::Said(_) => said,
+    };
+    let snapshot = store.snapshot(vb)?;
+    let view = view(&*snapshot).map_err(of_vb)?;
+    by_fetch(store, vb, &view.rows).map_err(of_vb)?;
+    by_look(&*snapshot, &view.rows).map_err(of_vb)?;
+    Ok(view)
+}
+
+/// Each row is found by its place, and the committed ones by their key.
+fn by_fetch(store: &dyn KvStore, vb: VbId, rows: &BTreeMap<Seqno, Document>) -> Result<(), Wrong> {
+    let mut wants = Vec::new();
+    let mut expected = Vec::new();
+    for (seqno, row) in rows {
+        wants.push(Want {
+            key: row.key(),
+            seqno: Some(*seqno),
+        });
+        expected.push(Some(row));
+        if !row.kind().is_prepared() {
+            wants.push(Want {
+                key: row.key(),
+                seqno: None,
+            });
+            expected.push(Some(row));
+        }
+    }
+    let end = rows.last_key_value().map_or(Seqno::ZERO, |row| *row.0);
+    for seqno in [None, Some(end.next())] {
+        wants.push(Want { key: ABSENT, seqno });
+        expected.push(None);
+    }
+    let found = store.fetch(vb, &wants)?;
+    ensure(found.len() == wants.len(), || {
+        "another number was fetched".to_owned()
+    })?;
+    for ((want, found), expected) in wants.iter().zip(&found).zip(expected) {
+        let right = match (found, expected) {
+            (Some(found), Some(expected)) => same(found, expected),
+            (None, None) => true,
+            _ => false,
+        };
+        ensure(right, || {
+            let found = found.as_ref().map(|row| (row.seqno(), row.kind()));
+            format!(
+                "fetching {want:?} found {found:?}, a walk {:?}",
+                expected.map(Document::seqno)
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// The keys of living documents are found in order.
+fn by_look(snapshot: &dyn Snapshot, rows: &BTreeMap<Seqno, Document>) -> Result<(), Wrong> {
+    let range = KeyRange {
+        from: Bound::Unbounded,
+        to: Bound::Unbounded,
+    };
+    let look = KeyLook {
+        range: &range,
+        keys_only: true,
+        bytes_max: 1 << 20,
+        wants: &|_, _| true,
+    };
+    let found = look.look(snapshot)?;
+    let found: Vec<&[u8]> = found
+        .rows
+        .iter()
+        .filter_map(|row| match row {
+            KeyRow::Key(key) => Some(&**key),
+            _ => None,
+        })
+        .collect();
+    let lives = |row: &&Document| !row.kind().is_prepared() && !row.kind().is_tombstone();
+    let mut expected: Vec<&[u8]> = rows.values().filter(lives).map(Document::key).collect();
+    expected.sort_unstable();
+    ensure(found == expected, || {
+        "the keys in order are others than those by seqno".to_owned()
+    })
+}
+
+/// What a vBucket may be.
+#[derive(Clone, Debug)]
+pub(crate) enum Candidate {
+    /// This; `None` for one that is not there.
+    Exact(Option<Arc<VbState>>),
+    /// Somewhere on the way from one to the other.
+    Between(Arc<VbState>, Arc<VbState>),
+}
+
+/// All that a store may hold: of each vBucket one candidate. The first ones are what was acknowledged.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Possible {
+    pub(crate) vbs: BTreeMap<VbId, Vec<Candidate>>,
+    pub(crate) manifests: Vec<Option<Vec<u8>>>,
+}
+
+impl Possible {
+    /// Only that.
+    pub(crate) fn only(world: &World) -> Self {
+        let exact = |(vb, state): (&VbId, &Arc<VbState>)| {
+            (*vb, vec![Candidate::Exact(Some(Arc::clone(state)))])
+        };
+        Self {
+            vbs: world.vbs.iter().map(exact).collect(),
+            manifests: vec![world.manifest.clone()],
+        }
+    }
+
+    /// A vBucket may also be that.
+    pub(crate) fn or(&mut self, vb: VbId, candidate: Candidate) {
+        let candidates = self.vbs.entry(vb);
+        let candidates = candidates.or_insert_with(|| vec![Candidate::Exact(None)]);
+        candidates.push(candidate);
+    }
+
+    /// The state of a vBucket that was read; `None` for one that is not there.
+    pub(crate) fn find(
+        &self,
+        vb: VbId,
+        view: Option<&View>,
+    ) -> Result<Option<Arc<VbState>>, String> {
+        let none = [Candidate::Exact(None)];
+        let candidates = self.vbs.get(&vb).map_or(&none[..], |all| all);
+        for candidate in candidates {
+            match (candidate, view) {
+                (Candidate::Exact(None), None) => return Ok(None),
+                (Candidate::Exact(Some(state)), Some(view)) if view.shows(state) => {
+                    return Ok(Some(Arc::clone(state)));
+                }
+                (Candidate::Between(from, to), Some(view)) => {
+                    if let Some(state) = view.between(from, to) {
+                        return Ok(Some(Arc::new(state)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let first = candidates.first();
+        Err(match (view, first) {
+            (Some(view), Some(Candidate::Exact(Some(state)))) => {
+                format!(
+                    "{vb} of {} candidates: {}",
+                    candidates.len(),
+                    view.differs(state)
+                )
+            }
+            (Some(_), _) => format!("{vb} is there"),
+            (None, _) => format!("{vb} is not there"),
+        })
+    }
+
+    /// The world that a store shows.
+    pub(crate) fn recognize(&self, found: Found) -> Result<World, Wrong> {
+        let mut world = World::default();
+        let mut views = BTreeMap::new();
+        for (vb, view) in found.vbs {
+            views.insert(vb, view?);
+        }
+        let vbs: std::collections::BTreeSet<VbId> =
+            views.keys().chain(self.vbs.keys()).copied().collect();
+        for vb in vbs {
+            let state = self.find(vb, views.get(&vb)).map_err(Wrong::Silent)?;
+            if let Some(state) = state {
+                world.vbs.insert(vb, state);
+            }
+        }
+        world.manifest = found.manifest?;
+        ensure(self.manifests.contains(&world.manifest), || {
+            "the manifest is another".to_owned()
+        })?;
+        Ok(world)
+    }
+}

@@ -1,0 +1,272 @@
+//! Many lives. Settings from the environment: `SETTEE_SEED` is the first seed, `SETTEE_IMAGES`, `SETTEE_FAULTS` and
+//! `SETTEE_DAMAGES` are how many of each there are at least, and `SETTEE_THREADS` how many threads look at them.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::damage::{damage, judge_found};
+use super::disk::Disk;
+use super::files::{SimFiles, Taking};
+use super::harness::{Harness, Opening};
+use super::life::{Life, Past};
+use super::plan::{EIO, EMFILE, ENOSPC, EROFS, Fault, Mishap, OpKind};
+use super::random::Random;
+use super::read::{Candidate, Possible, read};
+use super::verdict::{Failed, Refused, Stats};
+use super::workload::{VBS, Workload};
+use crate::lsm::files::Files;
+use crate::lsm::{DiskOptions, DiskStore};
+use crate::port::KvStore;
+use crate::work::Threads;
+
+/// A number from the environment.
+fn setting(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
+}
+
+/// Tries seeds, on several threads, until `enough` says so of the sum.
+fn seeds(
+    what: &str,
+    enough: impl Fn(&Stats) -> bool + Sync,
+    one: impl Fn(u64, &mut Stats) -> Result<(), Failed> + Sync,
+) -> Stats {
+    let next = AtomicU64::new(setting("SETTEE_SEED", 1));
+    let total = Mutex::new(Stats::default());
+    let began = std::time::Instant::now();
+    let threads = setting("SETTEE_THREADS", 2);
+    let only_one = std::env::var_os("SETTEE_SEED").is_some() && threads == 1;
+    let look = || {
+        while !enough(&total.lock()) {
+            let seed = next.fetch_add(1, Ordering::SeqCst);
+            let mut stats = Stats::default();
+            let done = one(seed, &mut stats);
+            *total.lock() += stats;
+            if let Err(Failed(text)) = done {
+                panic!("{what}, SETTEE_SEED={seed} SETTEE_THREADS=1: {text}");
+            }
+            if only_one && std::env::var_os("SETTEE_ONE").is_some() {
+                break;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(look);
+        }
+        look();
+    });
+    let stats = *total.lock();
+    let took = began.elapsed().as_secs_f64();
+    println!("{what}: {stats:?} in {took:.1} s");
+    stats
+}
+
+const TAKING: Taking = Taking {
+    at_sync: 8,
+    one_in: 2,
+};
+/// Of a life in which something goes wrong.
+const FEW: Taking = Taking {
+    at_sync: 1,
+    one_in: 40,
+};
+
+fn power_cuts<S: KvStore>(harness: &Harness<S>, images: u64) -> Stats {
+    let enough = |stats: &Stats| stats.images >= images;
+    seeds("power cuts", enough, |seed, stats| {
+        let mut life = Life::new(harness, seed, Some(TAKING));
+        let done = life.run(60);
+        *stats = life.stats;
+        done
+    })
+}
+
+/// Each operation of a life fails once, or from there on for a while.
+fn faults<S: KvStore>(harness: &Harness<S>, lives: u64) -> Stats {
+    const STEPS: u64 = 25;
+    let tried = AtomicU64::new(0);
+    let enough = |_: &Stats| tried.load(Ordering::SeqCst) >= lives;
+    seeds("faults", enough, |seed, stats| {
+        let mut without = Life::new(harness, seed, None);
+        without.faulty = true;
+        without.run(STEPS)?;
+        let all = without.files.plan().count(None);
+        let mut random = Random(seed);
+        let mut number = random.next(16);
+        while number < all {
+            for code in [ENOSPC, EIO, EROFS, EMFILE] {
+                let mut life = Life::new(harness, seed, random.one_in(8).then_some(FEW));
+                life.faulty = true;
+                life.files.plan().faults.push(Fault {
+                    of: None,
+                    named: "",
+                    from: number,
+                    count: *random.pick(&[1, 1, 1, 4, 40]),
+                    mishap: Mishap::Error(code),
+                });
+                let done = life.run(STEPS);
+                tried.fetch_add(1, Ordering::SeqCst);
+                *stats += life.stats;
+                let plan = life.files.plan();
+                done.map_err(|failed| {
+                    let met = plan.met.first();
+                    Failed(format!(
+                        "error {code} at operation {number} ({met:?}): {}",
+                        failed.0
+                    ))
+                })?;
+            }
+            number += 1 + random.next(16);
+        }
+        Ok(())
+    })
+}
+
+/// Lives on a disk that is full at times.
+fn full_disks<S: KvStore>(harness: &Harness<S>, lives: u64) -> Stats {
+    let tried = AtomicU64::new(0);
+    let enough = |_: &Stats| tried.fetch_add(1, Ordering::SeqCst) >= lives;
+    seeds("full disks", enough, |seed, stats| {
+        let mut life = Life::new(harness, seed, Some(FEW));
+        (life.faulty, life.filled) = (true, true);
+        let done = life.run(60);
+        *stats = life.stats;
+        done
+    })
+}
+
+/// Damage to what a life left.
+fn damages<S: KvStore>(harness: &Harness<S>, count: u64) -> Stats {
+    let enough = |stats: &Stats| stats.damages >= count;
+    seeds("damages", enough, |seed, stats| {
+        let mut random = Random(seed);
+        let mut life = Life::new(harness, seed, None);
+        let mut older = Vec::new();
+        for _ in 0..6 {
+            life.run(10)?;
+            older.push(life.files.cut().contents());
+        }
+        let disk = life.end(random.one_in(2))?;
+        let contents = disk.contents();
+        for number in 0..100 {
+            let mut damaged = contents.clone();
+            let what = damage(&mut damaged, &older, &mut random);
+            if damaged == contents {
+                continue;
+            }
+            let means = (random.split(), Workload::new(random.split()));
+            let done = harness.check_damaged(&damaged, &life.world, means, stats);
+            done.map_err(|failed| Failed(format!("damage {number}, {what}: {}", failed.0)))?;
+        }
+        Ok(())
+    })
+}
+
+/// Syncs that do nothing and say otherwise: what is lost may be lost, but nothing is made up.
+fn lies<S: KvStore>(harness: &Harness<S>, lives: u64) -> Stats {
+    let enough = |stats: &Stats| stats.damages >= lives;
+    seeds("lies", enough, |seed, stats| {
+        let mut random = Random(seed);
+        let mut life = Life::new(harness, seed, None);
+        life.past = Some(Past::default());
+        let of = *random.pick(&[OpKind::Sync, OpKind::Sync, OpKind::SyncNames]);
+        life.files.plan().faults.push(Fault {
+            of: Some(of),
+            named: "",
+            from: random.next(if of == OpKind::Sync { 60 } else { 10 }),
+            count: *random.pick(&[1, 1, 2, 10]),
+            mishap: Mishap::Lie,
+        });
+        life.run(10 + random.next(40))?;
+        let mut possible = Possible::default();
+        for world in life.past.iter().flat_map(|past| &past.worlds) {
+            for vb in VBS {
+                possible.or(vb, Candidate::Exact(world.vbs.get(&vb).cloned()));
+            }
+            possible.manifests.push(world.manifest.clone());
+        }
+        possible.manifests.push(None);
+        for _ in 0..10 {
+            let disk: Disk = life.files.cut_somehow(&mut random);
+            let contents = disk.contents();
+            let files = SimFiles::over(disk, random.split());
+            stats.damages += 1;
+            if let Some((store, _)) = harness.open_damaged(&files, &contents, stats)? {
+                stats.told += u64::from(judge_found(read(&store), &possible)?);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Limits so small that logs become runs, and runs are merged, all the time.
+fn open(files: Arc<dyn Files>, threads: Arc<dyn Threads>) -> Opening<DiskStore> {
+    let options = DiskOptions {
+        log_bytes: 8 << 10,
+        free_bytes_min: 0,
+        apart_bytes_min: 300,
+        runs_max: 3,
+        quiet: Duration::from_millis(500),
+        dead_bytes_min: 1,
+    };
+    match DiskStore::open_files(files, &*threads, options) {
+        Ok((store, opened)) => Ok((store, opened.clean)),
+        Err(error) => Err(Refused {
+            damage: error.kind() == io::ErrorKind::InvalidData,
+            text: error.to_string(),
+        }),
+    }
+}
+
+#[test]
+fn nothing_is_lost_when_the_power_is_cut() {
+    power_cuts(&Harness::new(open), setting("SETTEE_IMAGES", 2_000));
+}
+
+#[test]
+fn nothing_is_lost_when_operations_fail() {
+    let stats = faults(&Harness::new(open), setting("SETTEE_FAULTS", 500));
+    assert!(stats.poisoned > 0 && stats.refused > stats.poisoned);
+}
+
+#[test]
+fn nothing_is_lost_when_the_disk_is_full() {
+    let stats = full_disks(&Harness::new(open), setting("SETTEE_FULL", 50));
+    assert!(stats.refused > 0);
+}
+
+#[test]
+fn damage_is_noticed_or_does_no_harm() {
+    damages(&Harness::new(open), setting("SETTEE_DAMAGES", 500));
+}
+
+#[test]
+fn a_disk_that_lies_is_not_believed_further() {
+    lies(&Harness::new(open), setting("SETTEE_LIES", 500));
+}
+
+/// The judges are awake: each kind of sync is needed, and where it does nothing that is found out.
+#[test]
+fn each_sync_is_needed() {
+    let harness = Harness::new(open);
+    let syncs = ["log-", "run-", "MANIFEST"].map(|named| (OpKind::Sync, named));
+    for (of, named) in syncs.into_iter().chain([(OpKind::SyncNames, "")]) {
+        let found = (1..20).filter(|seed| {
+            let mut life = Life::new(&harness, *seed, None);
+            life.files.plan().faults.push(Fault {
+                of: Some(of),
+                named,
+                from: 0,
+                count: u64::MAX,
+                mishap: Mishap::Lie,
+            });
+            life.run(40).is_err()
+        });
+        let found = found.count();
+        assert!(found > 5, "{of:?} {named}: {found}");
+    }
+}

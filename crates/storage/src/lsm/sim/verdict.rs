@@ -1,0 +1,49 @@
+//! What comes of looking at stores.
+
+/// An opening that was refused.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// Something is damaged, as opposed to a file system that gave no answer.
+    pub(crate) damage: bool,
+    pub(crate) text: String,
+}
+
+/// What a store did that it must not do.
+#[derive(Debug)]
+pub(crate) struct Failed(pub(crate) String);
+
+impl Failed {
+    pub(crate) fn of(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+/// What was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stats {
+    pub(crate) steps: u64,
+    pub(crate) steps_of_workers: u64,
+    pub(crate) images: u64,
+    pub(crate) openings: u64,
+    /// Calls that failed.
+    pub(crate) refused: u64,
+    pub(crate) poisoned: u64,
+    pub(crate) damages: u64,
+    /// Damages that an opening refused, and those that a read told of.
+    pub(crate) refused_openings: u64,
+    pub(crate) told: u64,
+}
+
+impl std::ops::AddAssign for Stats {
+    fn add_assign(&mut self, other: Self) {
+        self.steps += other.steps;
+        self.steps_of_workers += other.steps_of_workers;
+        self.images += other.images;
+        self.openings += other.openings;
+        self.refused += other.refused;
+        self.poisoned += other.poisoned;
+        self.damages += other.damages;
+        self.refused_openings += other.refused_openings;
+        self.told += other.told;
+    }
+}
