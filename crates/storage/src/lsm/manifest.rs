@@ -126,7 +126,8 @@ impl Manifest {
     /// # Errors
     /// Those of the system.
     pub(crate) fn state(&self, vb: VbId) -> io::Result<Option<Vec<u8>>> {
-        self.states.get(vb).map(|at| self.part(*at)).transpose()
+        let at = self.states.get(vb);
+        at.map(|at| self.part(*at, &vb.0.to_be_bytes())).transpose()
     }
 
     /// The text of the bucket.
@@ -134,19 +135,28 @@ impl Manifest {
     /// # Errors
     /// Those of the system.
     pub(crate) fn text(&self) -> io::Result<Option<Vec<u8>>> {
-        self.text.map(|at| self.part(at)).transpose()
+        self.text.map(|at| self.part(at, &[])).transpose()
     }
 
-    fn part(&self, (at, length): (u32, u32)) -> io::Result<Vec<u8>> {
+    /// The bytes of a part, which is `of` something.
+    fn part(&self, (at, length): (u32, u32), of: &[u8]) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; length as usize + CRC_BYTES];
         self.file.read_at(&mut bytes, u64::from(at))?;
         let crc = bytes.split_off(length as usize);
-        if crc == crc32fast::hash(&bytes).to_be_bytes() {
+        if crc == part_crc(of, &bytes).to_be_bytes() {
             Ok(bytes)
         } else {
             Err(named(NAME, damaged("a part of it is damaged")))
         }
     }
+}
+
+/// The checksum of a part: that of a vBucket is not taken for that of another.
+fn part_crc(of: &[u8], bytes: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(of);
+    crc.update(bytes);
+    crc.finalize()
 }
 
 type Decoded = (Contents, PerVb<(u32, u32)>, Option<(u32, u32)>);
@@ -176,20 +186,20 @@ fn encode(contents: &Contents, parts: &Parts) -> (Vec<u8>, PerVb<(u32, u32)>, Op
     for (file, bytes) in &contents.values {
         numbers(&mut out, &[*file, *bytes]);
     }
-    let part = |out: &mut Vec<u8>, bytes: &[u8]| {
+    let part = |out: &mut Vec<u8>, of: &[u8], bytes: &[u8]| {
         out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
         let at = (out.len() as u32, bytes.len() as u32);
         out.extend_from_slice(bytes);
-        out.extend_from_slice(&crc32fast::hash(bytes).to_be_bytes());
+        out.extend_from_slice(&part_crc(of, bytes).to_be_bytes());
         at
     };
     out.push(u8::from(parts.text.is_some()));
-    let text = parts.text.as_ref().map(|text| part(&mut out, text));
+    let text = parts.text.as_ref().map(|text| part(&mut out, &[], text));
     out.extend_from_slice(&(parts.states.len() as u32).to_be_bytes());
     let mut states = PerVb::default();
     for (vb, bytes) in &parts.states {
         out.extend_from_slice(&vb.0.to_be_bytes());
-        states.insert(*vb, part(&mut out, bytes));
+        states.insert(*vb, part(&mut out, &vb.0.to_be_bytes(), bytes));
     }
     let crc = crc32fast::hash(&out);
     out.extend_from_slice(&crc.to_be_bytes());

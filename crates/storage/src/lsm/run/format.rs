@@ -10,6 +10,9 @@ use crate::lsm::bytes::Reader;
 pub(super) const BLOCK_BYTES: usize = 16 << 10;
 /// Blocks begin at multiples of it.
 pub(super) const BLOCK_ALIGN: usize = 8;
+/// What ends a block, so that it is found and understood without the index: its length, epoch, vBucket, magic, checksum.
+pub(super) const BLOCK_END_BYTES: usize = 20;
+pub(super) const BLOCK_MAGIC: [u8; 2] = *b"SB";
 /// So many rows have a filter of their own.
 pub(super) const FILTER_ROWS: usize = 200_000;
 

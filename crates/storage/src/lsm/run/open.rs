@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use model::{Seqno, VbId};
 use xorf::{BinaryFuse8, BinaryFuse8Ref, DmaSerializable as _, Filter as _, FilterRef as _};
 
-use super::format::{END_BYTES, END_MAGIC, Index, Section};
+use super::format::{BLOCK_END_BYTES, END_BYTES, END_MAGIC, Index, Section};
 use super::writer::block_crc;
 use crate::lsm::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, Reader, check_header, damaged, named};
 use crate::lsm::files::{Files, StoreFile};
@@ -170,7 +170,7 @@ impl Run {
     ) -> io::Result<()> {
         let (from, to) = self.index.block(section, block);
         let length = usize::try_from(to.saturating_sub(from)).unwrap_or(0);
-        if length < CRC_BYTES {
+        if length < BLOCK_END_BYTES {
             return Err(named(&self.name(), damaged("a block without a length")));
         }
         bytes.clear();
@@ -184,7 +184,7 @@ impl Run {
             let reason = format!("the block at {from} ({}) is damaged", section.vb);
             return Err(named(&self.name(), damaged(reason)));
         }
-        bytes.truncate(body);
+        bytes.truncate(length - BLOCK_END_BYTES);
         Ok(())
     }
 

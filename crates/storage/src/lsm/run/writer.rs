@@ -7,7 +7,8 @@ use model::{Seqno, VbId};
 use xorf::{BinaryFuse8, DmaSerializable};
 
 use super::format::{
-    BLOCK_ALIGN, BLOCK_BYTES, END_BYTES, END_MAGIC, FILTER_ROWS, FilterAt, Index, Section,
+    BLOCK_ALIGN, BLOCK_BYTES, BLOCK_END_BYTES, BLOCK_MAGIC, END_BYTES, END_MAGIC, FILTER_ROWS,
+    FilterAt, Index, Section,
 };
 use super::open::Run;
 use crate::lsm::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, damaged, header};
@@ -136,9 +137,13 @@ impl RunWriter {
             return Ok(());
         }
         let begin = self.at + self.block as u64;
-        let body = self.buffer.len() - self.block + CRC_BYTES;
-        let padding = body.next_multiple_of(BLOCK_ALIGN) - body;
-        self.buffer.resize(self.buffer.len() + padding, 0);
+        let body = self.buffer.len() - self.block + BLOCK_END_BYTES;
+        let bytes = body.next_multiple_of(BLOCK_ALIGN);
+        self.buffer.resize(self.buffer.len() + bytes - body, 0);
+        self.buffer.extend_from_slice(&(bytes as u32).to_be_bytes());
+        self.buffer.extend_from_slice(&section.epoch.to_be_bytes());
+        self.buffer.extend_from_slice(&section.vb.0.to_be_bytes());
+        self.buffer.extend_from_slice(&BLOCK_MAGIC);
         let crc = block_crc(self.number, begin, &self.buffer[self.block..]);
         self.buffer.extend_from_slice(&crc.to_be_bytes());
         self.block = self.buffer.len();
