@@ -13,6 +13,7 @@ use super::current::{LogPart, ValueFile, Version};
 use super::fault::shortage;
 use super::files::StoreFile;
 use super::log::{Log, LogRow, RecordAt, What, open_body};
+use super::made::Made;
 use super::manifest::{Contents, Manifest, Parts, RunEntry};
 use super::row::{Row, ValuePlace};
 use super::run::{Run, RunWriter};
@@ -52,7 +53,7 @@ impl Runs<'_> {
             Some(at) => at,
             None => {
                 let number = self.core.next_file.fetch_add(1, Ordering::Relaxed);
-                let writer = RunWriter::create(&*self.core.files, number)?;
+                let writer = RunWriter::create(&self.core.files, number)?;
                 self.writers.push((writer, None));
                 self.writers.len() - 1
             }
@@ -158,21 +159,33 @@ pub(crate) fn flush(core: &Core, sealed: &Arc<LogPart>) -> io::Result<()> {
     piece.write(sealed, &mut runs)?;
     drop(piece);
     let made = runs.writers.into_iter().map(|(writer, _)| writer.finish());
-    let made = made.collect::<io::Result<Vec<Run>>>()?;
+    let (made, files): (Vec<Run>, Vec<Made>) =
+        made.collect::<io::Result<Vec<_>>>()?.into_iter().unzip();
     let written: u64 = made.iter().map(Run::rows).sum();
-    lower(
-        &core.dead_rows,
-        (sealed.index.len() as u64).saturating_sub(written),
-    );
-    core.switch(
-        Some(sealed),
-        |runs| {
-            for run in made {
-                runs.insert(0, Arc::new(run));
-            }
-        },
-        &BTreeMap::new(),
-    )
+    let change = Switch {
+        flushed: Some(sealed),
+        files,
+        new_values: BTreeMap::new(),
+    };
+    core.switch(change, |runs| {
+        for run in made {
+            runs.insert(0, Arc::new(run));
+        }
+    })?;
+    let dropped = (sealed.index.len() as u64).saturating_sub(written);
+    lower(&core.dead_rows, dropped);
+    Ok(())
+}
+
+/// What is to be named by another manifest.
+#[derive(Default)]
+pub(crate) struct Switch<'s> {
+    /// The log that became runs, if one did.
+    pub(crate) flushed: Option<&'s Arc<LogPart>>,
+    /// The files that were made for it.
+    pub(crate) files: Vec<Made>,
+    /// Those of them that hold values.
+    pub(crate) new_values: BTreeMap<u64, ValueFile>,
 }
 
 impl Core {
@@ -180,13 +193,17 @@ impl Core {
     /// `new_values` are files of values that were written for them.
     ///
     /// # Errors
-    /// Those of the system: nothing is changed then in memory.
+    /// Those of the system: nothing is changed then in memory, and files that no manifest can name are gone.
     pub(crate) fn switch(
         &self,
-        flushed: Option<&Arc<LogPart>>,
+        switch: Switch<'_>,
         change: impl FnOnce(&mut Vec<Arc<Run>>),
-        new_values: &BTreeMap<u64, ValueFile>,
     ) -> io::Result<()> {
+        let Switch {
+            flushed,
+            mut files,
+            new_values,
+        } = switch;
         let _turn = self.switch.lock();
         let before = Arc::clone(&self.current.read().version);
         let mut runs = before.runs.clone();
@@ -229,7 +246,10 @@ impl Core {
                 .collect(),
         };
         let parts = parts(&before.manifest, flushed.map(|log| &**log))?;
-        let manifest = Manifest::write(&*self.files, contents, &parts)?;
+        // The names of new files are there before a manifest names them.
+        self.files.sync_names()?;
+        let keep = || files.iter_mut().for_each(Made::keep);
+        let manifest = Manifest::write(&*self.files, contents, &parts, keep)?;
         let version = Arc::new(Version {
             manifest,
             runs,

@@ -63,17 +63,23 @@ pub(crate) struct Parts {
 }
 
 impl Manifest {
-    /// Puts a manifest in the place of the last one, durably.
+    /// Puts a manifest in the place of the last one, durably; `written` is called when it is on disk, before it counts.
     ///
     /// # Errors
     /// Those of the system. The one or the other may be there after a crash: nothing that either names may be removed.
     ///
     /// Cost: two syncs.
-    pub(crate) fn write(files: &dyn Files, contents: Contents, parts: &Parts) -> io::Result<Self> {
+    pub(crate) fn write(
+        files: &dyn Files,
+        contents: Contents,
+        parts: &Parts,
+        written: impl FnOnce(),
+    ) -> io::Result<Self> {
         let (bytes, states, text) = encode(&contents, parts);
         let file = files.create(DRAFT)?;
         file.write_at(&bytes, 0)?;
         file.sync()?;
+        written();
         files.rename(DRAFT, NAME)?;
         files.sync_names()?;
         Ok(Self {

@@ -20,6 +20,7 @@ mod files;
 mod flush;
 mod locate;
 mod log;
+mod made;
 mod maintain;
 mod manifest;
 mod open;

@@ -86,8 +86,9 @@ fn check_unfinished(files: &dyn Files) -> io::Result<()> {
 
 /// Makes a store. Cost: five syncs.
 fn create(files: &dyn Files, options: &DiskOptions) -> io::Result<Found> {
-    let log = Log::create(files, 1, 0, options.log_bytes)?;
     let tail = TailFile::create(files)?;
+    // With its name that of the tail becomes durable.
+    let log = Log::create(files, 1, 0, options.log_bytes)?;
     let contents = Contents {
         number: 1,
         next_file: 1,
@@ -95,7 +96,7 @@ fn create(files: &dyn Files, options: &DiskOptions) -> io::Result<Found> {
         first_log: 1,
         ..Contents::default()
     };
-    let manifest = Manifest::write(files, contents, &Parts::default())?;
+    let manifest = Manifest::write(files, contents, &Parts::default(), || {})?;
     let active = LogPart {
         file: Arc::clone(&log.file),
         number: 1,
@@ -154,6 +155,8 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<Found> {
         left => left,
     };
     if left != Left::Clean {
+        // The manifest that was read is there for good before what others name is removed.
+        files.sync_names()?;
         rewrite(&logs)?;
         if let Some((log, groups)) = logs.last() {
             // What is behind the last whole group shall not be taken for part of a later one.

@@ -9,11 +9,12 @@ use model::{Seqno, VbId};
 
 use crate::lsm::bytes::{FileKind, header};
 use crate::lsm::current::{ValueFile, Values};
-use crate::lsm::files::StoreFile;
+use crate::lsm::flush::Switch;
+use crate::lsm::made::Made;
 use crate::lsm::row::{Row, ValuePlace};
 use crate::lsm::run::{Cursor, Run, RunWriter};
-use crate::lsm::state::Lineage;
-use crate::lsm::writer::Core;
+use crate::lsm::state::{Lineage, State};
+use crate::lsm::writer::{Core, lower};
 use crate::per_vb::PerVb;
 
 /// Bytes of values that are written at once.
@@ -102,7 +103,7 @@ struct Mover<'c> {
     core: &'c Core,
     values: Values,
     emptied: &'c BTreeSet<u64>,
-    file: Option<(u64, Arc<dyn StoreFile>)>,
+    file: Option<(u64, Made)>,
     at: u64,
     buffer: Vec<u8>,
     row: Vec<u8>,
@@ -127,10 +128,10 @@ impl Mover<'_> {
             Some((number, _)) => *number,
             None => {
                 let number = self.core.next_file.fetch_add(1, Ordering::Relaxed);
-                let file = self.core.files.create(&FileKind::Values.name(number))?;
+                let made = Made::create(&self.core.files, FileKind::Values.name(number))?;
                 self.buffer
                     .extend_from_slice(&header(FileKind::Values, number));
-                self.file = Some((number, file));
+                self.file = Some((number, made));
                 number
             }
         };
@@ -149,23 +150,26 @@ impl Mover<'_> {
     }
 
     fn write(&mut self) -> io::Result<()> {
-        if let Some((_, file)) = &self.file {
-            file.write_at(&self.buffer, self.at)?;
+        if let Some((_, made)) = &self.file {
+            made.file.write_at(&self.buffer, self.at)?;
             self.at += self.buffer.len() as u64;
             self.buffer.clear();
         }
         Ok(())
     }
 
-    /// Makes the values durable; gives their file.
-    fn finish(mut self) -> io::Result<BTreeMap<u64, ValueFile>> {
+    /// Makes the values durable, but for the name of their file.
+    fn finish(mut self) -> io::Result<Option<(u64, ValueFile, Made)>> {
         self.write()?;
-        let Some((number, file)) = self.file else {
-            return Ok(BTreeMap::new());
+        let Some((number, made)) = self.file else {
+            return Ok(None);
         };
-        file.sync()?;
-        let bytes = self.at;
-        Ok([(ValuePlace::of_values(number), ValueFile { file, bytes })].into())
+        made.file.sync()?;
+        let values = ValueFile {
+            file: Arc::clone(&made.file),
+            bytes: self.at,
+        };
+        Ok(Some((ValuePlace::of_values(number), values, made)))
     }
 }
 
@@ -179,14 +183,15 @@ pub(crate) fn merge(
     oldest: bool,
     emptied: &BTreeSet<u64>,
 ) -> io::Result<()> {
+    let dead_before = core.dead_rows.load(Ordering::Relaxed);
     let (values, lineages) = {
         let current = core.current.read();
-        let of = |(vb, state): (VbId, &super::super::state::State)| (vb, state.lineage.clone());
+        let of = |(vb, state): (VbId, &State)| (vb, state.lineage.clone());
         let lineages: PerVb<Lineage> = current.states.iter().map(of).collect();
         (current.values(), lineages)
     };
     let number = core.next_file.fetch_add(1, Ordering::Relaxed);
-    let mut writer = RunWriter::create(&*core.files, number)?;
+    let mut writer = RunWriter::create(&core.files, number)?;
     let mut mover = Mover {
         core,
         values,
@@ -199,21 +204,31 @@ pub(crate) fn merge(
     for (vb, lineage) in lineages.iter() {
         merge_vb(core, inputs, (vb, lineage), oldest, &mut mover, &mut writer)?;
     }
-    let new_values = mover.finish()?;
+    let mut switch = Switch::default();
+    if let Some((file, values, made)) = mover.finish()? {
+        switch.new_values.insert(file, values);
+        switch.files.push(made);
+    }
     let before: u64 = inputs.iter().map(|run| run.rows()).sum();
     let dropped = before.saturating_sub(writer.rows());
-    let merged = (writer.rows() > 0).then(|| writer.finish()).transpose()?;
+    let mut merged = None;
+    if writer.rows() > 0 {
+        let (run, made) = writer.finish()?;
+        merged = Some(Arc::new(run));
+        switch.files.push(made);
+    }
     let is_input = |run: &Arc<Run>| inputs.iter().any(|input| input.number == run.number);
-    super::super::writer::lower(&core.dead_rows, dropped);
-    core.switch(
-        None,
-        |runs| {
-            let at = runs.iter().position(is_input).unwrap_or(runs.len());
-            runs.retain(|run| !is_input(run));
-            runs.splice(at..at, merged.map(Arc::new));
-        },
-        &new_values,
-    )
+    let mut all = false;
+    core.switch(switch, |runs| {
+        all = oldest && runs.iter().all(is_input);
+        let at = runs.iter().position(is_input).unwrap_or(runs.len());
+        runs.retain(|run| !is_input(run));
+        runs.splice(at..at, merged);
+    })?;
+    // How many are dead is an estimate, which is right again once all runs were looked at.
+    let dropped = if all { dead_before } else { dropped };
+    lower(&core.dead_rows, dropped);
+    Ok(())
 }
 
 fn merge_vb(

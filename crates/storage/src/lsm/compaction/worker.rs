@@ -16,6 +16,8 @@ pub(crate) struct CompactionWorker {
     retry_ns: u64,
     /// The last group at the last look, and when that was.
     seen: (u64, u64),
+    /// The run that a merge of all left; it is not merged by itself, whatever is thought to be dead of it.
+    settled: Option<u64>,
 }
 
 impl CompactionWorker {
@@ -25,13 +27,19 @@ impl CompactionWorker {
             failures: 0,
             retry_ns: 0,
             seen: (0, 0),
+            settled: None,
         }
     }
 
     /// Makes one merge if there is one to make; tells whether.
-    fn merge_once(&self, quiet: bool) -> std::io::Result<bool> {
-        let core = &self.core;
+    fn merge_once(&mut self, quiet: bool) -> std::io::Result<bool> {
+        let core = &*Arc::clone(&self.core);
         let version = Arc::clone(&core.current.read().version);
+        if let [only] = version.runs.as_slice()
+            && self.settled == Some(only.number)
+        {
+            return Ok(false);
+        }
         let mut sizes = Sizes {
             dead_rows: core.dead_rows.load(Ordering::Relaxed),
             ..Sizes::default()
@@ -61,7 +69,6 @@ impl CompactionWorker {
             return Ok(false);
         };
         let oldest = plan.runs.end == version.runs.len();
-        let before: u64 = sizes.rows;
         merge(
             core,
             &version.runs[plan.runs.clone()],
@@ -70,16 +77,8 @@ impl CompactionWorker {
         )?;
         core.counters.merges.fetch_add(1, Ordering::Relaxed);
         if oldest && plan.runs.start == 0 {
-            // What is dead by now was counted; only what came since may be.
-            let after = core
-                .current
-                .read()
-                .version
-                .runs
-                .iter()
-                .map(|run| run.rows())
-                .sum::<u64>();
-            tracing::debug!(before, after, "all runs are merged");
+            let left = &core.current.read().version.runs;
+            self.settled = left.last().map(|run| run.number);
         }
         Ok(true)
     }

@@ -12,7 +12,8 @@ use super::format::{
 };
 use super::open::Run;
 use crate::lsm::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, damaged, header};
-use crate::lsm::files::{Files, StoreFile};
+use crate::lsm::files::Files;
+use crate::lsm::made::Made;
 use crate::lsm::row::{self, HISTORY, Row};
 
 /// Bytes that are written at once.
@@ -22,7 +23,7 @@ const SYNC_BYTES: u64 = 32 << 20;
 
 /// A run on its way.
 pub(crate) struct RunWriter {
-    file: Arc<dyn StoreFile>,
+    made: Made,
     number: u64,
     index: Index,
     buffer: Vec<u8>,
@@ -46,10 +47,9 @@ impl RunWriter {
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn create(files: &dyn Files, number: u64) -> io::Result<Self> {
-        let file = files.create(&FileKind::Run.name(number))?;
+    pub(crate) fn create(files: &Arc<dyn Files>, number: u64) -> io::Result<Self> {
         Ok(Self {
-            file,
+            made: Made::create(files, FileKind::Run.name(number))?,
             number,
             index: Index::default(),
             buffer: header(FileKind::Run, number).to_vec(),
@@ -202,23 +202,23 @@ impl RunWriter {
     }
 
     fn write(&mut self) -> io::Result<()> {
-        self.file.write_at(&self.buffer, self.at)?;
+        self.made.file.write_at(&self.buffer, self.at)?;
         self.at += self.buffer.len() as u64;
         self.unsynced += self.buffer.len() as u64;
         self.buffer.clear();
         self.block = 0;
         if self.unsynced >= SYNC_BYTES {
-            self.file.sync()?;
+            self.made.file.sync()?;
             self.unsynced = 0;
         }
         Ok(())
     }
 
-    /// Ends the run, durably but for its name.
+    /// Ends the run, durably but for its name; it goes again unless its file is kept.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn finish(mut self) -> io::Result<Run> {
+    pub(crate) fn finish(mut self) -> io::Result<(Run, Made)> {
         self.end_section()?;
         if !self.hashes.is_empty() || self.filter_ats.is_empty() {
             self.end_filter()?;
@@ -250,15 +250,10 @@ impl RunWriter {
         end[28..].copy_from_slice(&crc.to_be_bytes());
         self.buffer.extend_from_slice(&end);
         self.write()?;
-        self.file.sync()?;
-        Ok(Run::new(
-            self.file,
-            self.number,
-            self.at,
-            self.index,
-            filters,
-            filters_at,
-        ))
+        self.made.file.sync()?;
+        let file = Arc::clone(&self.made.file);
+        let run = Run::new(file, self.number, self.at, self.index, filters, filters_at);
+        Ok((run, self.made))
     }
 }
 

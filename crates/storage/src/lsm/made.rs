@@ -1,0 +1,47 @@
+//! A file that is being made: it goes again unless it is kept.
+
+use std::io;
+use std::sync::Arc;
+
+use super::files::{Files, StoreFile};
+
+/// A file that nothing names yet. Dropped before [`Made::keep`], it is removed.
+#[derive(Debug)]
+pub(crate) struct Made {
+    files: Arc<dyn Files>,
+    name: String,
+    pub(crate) file: Arc<dyn StoreFile>,
+    kept: bool,
+}
+
+impl Made {
+    /// Makes an empty file; its name is not durable yet.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn create(files: &Arc<dyn Files>, name: String) -> io::Result<Self> {
+        let file = files.create(&name)?;
+        Ok(Self {
+            files: Arc::clone(files),
+            name,
+            file,
+            kept: false,
+        })
+    }
+
+    /// Something may name it from now on.
+    pub(crate) fn keep(&mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if !self.kept
+            && let Err(error) = self.files.remove(&self.name)
+        {
+            let name = &self.name;
+            tracing::warn!(%error, name, "cannot remove a file that was begun");
+        }
+    }
+}
