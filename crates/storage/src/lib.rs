@@ -37,7 +37,10 @@ pub use error::{ErrorKind, StoreError};
 #[cfg(any(test, feature = "testing"))]
 pub use faulty::{Fault, FaultyStore};
 pub use history::{HistoryKept, HistoryLimits};
-pub use lsm::{DiskOptions, DiskStore, OpenError, OpenErrorKind, Opened};
+pub use lsm::{
+    CheckProgress, Checked, Damage, DiskOptions, DiskStore, Keys, OpenError, OpenErrorKind, Opened,
+    SalvageError, Salvaged, check, salvage,
+};
 pub use mem::MemStore;
 pub use port::{
     Change, Changes, CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, LoadedVb,
