@@ -91,7 +91,7 @@ fn a_store_is_there_again_after_a_clean_stop_and_after_any_other() {
     }
     let usage = store.disk_usage().unwrap();
     assert!(
-        usage.file_bytes > 10_000 && usage.file_bytes < 8 << 20,
+        usage.file_bytes > 4_000 && usage.file_bytes < 8 << 20,
         "{usage:?}"
     );
 }

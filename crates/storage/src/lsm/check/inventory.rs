@@ -72,6 +72,27 @@ impl Inventory {
         Ok(Some(found))
     }
 
+    /// Has all files counted, for want of one that the manifest names.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn widen(&mut self, files: &dyn Files) -> io::Result<()> {
+        let runs = self.runs.iter();
+        let runs = runs.map(|(number, _)| FileKind::Run.name(*number));
+        let logs = self.logs.iter().map(|log| FileKind::Log.name(*log));
+        let values = self.values.iter().map(|(file, _)| value_file_name(*file));
+        let there = files.list()?;
+        if runs.chain(logs).chain(values).all(|name| there.contains(&name)) {
+            return Ok(());
+        }
+        self.trusted = false;
+        self.runs.clear();
+        self.logs.clear();
+        self.values.clear();
+        self.unnamed.clear();
+        self.sort_names(files)
+    }
+
     fn sort_names(&mut self, files: &dyn Files) -> io::Result<()> {
         let contents = self.manifest.as_ref().filter(|_| self.trusted);
         let contents = contents.map(|manifest| &manifest.contents);

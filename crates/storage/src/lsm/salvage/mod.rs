@@ -6,8 +6,8 @@
 //! runs      blocks that are whole, found without the index
 //! ```
 //!
-//! With a manifest that is whole, the files that it names count. Without it all that are there do, in which case rows that
-//! were removed lately may be back.
+//! With a manifest that is whole, and when all files are there that it names, these count. Else all that are there do, in
+//! which case rows that were removed lately may be back.
 
 mod old;
 

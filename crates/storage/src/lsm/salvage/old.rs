@@ -63,9 +63,10 @@ impl<'f> Old<'f> {
     /// # Errors
     /// Those of the system.
     pub(super) fn read(files: &'f dyn Files) -> io::Result<Option<Self>> {
-        let Some(inventory) = Inventory::of(files)? else {
+        let Some(mut inventory) = Inventory::of(files)? else {
             return Ok(None);
         };
+        inventory.widen(files)?;
         let mut old = Self {
             values: ValueFiles::new(files),
             trusted: inventory.trusted,
