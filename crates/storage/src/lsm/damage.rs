@@ -46,7 +46,7 @@ impl Damage {
 }
 
 /// A key as text: its collection, unless that is the default one, and what can be shown of the rest.
-fn text(key: &[u8]) -> String {
+pub fn key_text(key: &[u8]) -> String {
     match split_key(key) {
         Some((collection, key)) if collection.0 == 0 => key.escape_ascii().to_string(),
         Some((collection, key)) => format!("{:#x}:{}", collection.0, key.escape_ascii()),
@@ -58,12 +58,12 @@ impl fmt::Display for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown | Self::Between(None, None) => f.write_str("any key"),
-            Self::One(key) => write!(f, "key {}", text(key)),
+            Self::One(key) => write!(f, "key {}", key_text(key)),
             Self::Between(Some(from), Some(to)) => {
-                write!(f, "keys between {} and {}", text(from), text(to))
+                write!(f, "keys between {} and {}", key_text(from), key_text(to))
             }
-            Self::Between(Some(from), None) => write!(f, "keys behind {}", text(from)),
-            Self::Between(None, Some(to)) => write!(f, "keys before {}", text(to)),
+            Self::Between(Some(from), None) => write!(f, "keys behind {}", key_text(from)),
+            Self::Between(None, Some(to)) => write!(f, "keys before {}", key_text(to)),
         }
     }
 }
@@ -96,7 +96,10 @@ mod tests {
         damage.rows = Some(3);
         damage.keys = Keys::Between(Some(b"\0a\n".to_vec()), Some(b"\x08b".to_vec()));
         let line = damage.to_string();
-        assert!(line.ends_with(": vb_7, 3 rows, keys between a\\n and 0x8:b"), "{line}");
+        assert!(
+            line.ends_with(": vb_7, 3 rows, keys between a\\n and 0x8:b"),
+            "{line}"
+        );
         damage.keys = Keys::One(b"\0k".to_vec());
         assert!(damage.to_string().ends_with("3 rows, key k"));
     }

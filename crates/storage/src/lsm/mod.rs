@@ -39,7 +39,7 @@ mod view;
 mod writer;
 
 pub use check::{CheckProgress, Checked, check};
-pub use damage::{Damage, Keys};
+pub use damage::{Damage, Keys, key_text};
 pub use directory::{OpenError, OpenErrorKind};
 pub use options::DiskOptions;
 pub use salvage::{SalvageError, Salvaged, salvage};

@@ -145,7 +145,9 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<Found> {
     } = replay;
     if last_group < tail.tail.group {
         let group = tail.tail.group;
-        let number = logs.last().map_or(contents.first_log, |(log, _)| log.number);
+        let number = logs
+            .last()
+            .map_or(contents.first_log, |(log, _)| log.number);
         return Err(damaged(format!(
             "{}: commits up to {group} were acknowledged, and {last_group} is the last one that is there",
             FileKind::Log.name(number)

@@ -128,7 +128,10 @@ fn judge(path: &Path, world: &World, what: &str) -> Outcome {
             }
         }
     }
-    assert!(outcome == Outcome::Whole || told > 0, "{what}: a check finds nothing");
+    assert!(
+        outcome == Outcome::Whole || told > 0,
+        "{what}: a check finds nothing"
+    );
     outcome
 }
 
@@ -279,8 +282,15 @@ fn a_check_notices_each_flipped_bit() {
             whole.write_all_at(&bytes[at..=at], at as u64).unwrap();
             // All of what is at the begin and at the end, and some of the rest.
             let edge = at < 70 || at + 40 > bytes.len();
-            at += if edge { 3 } else { 1 + random.next(2_000) as usize };
+            at += if edge {
+                3
+            } else {
+                1 + random.next(2_000) as usize
+            };
         }
     }
-    assert!(noticed > 10 * harmless && noticed > 300, "{noticed} {harmless}");
+    assert!(
+        noticed > 10 * harmless && noticed > 300,
+        "{noticed} {harmless}"
+    );
 }

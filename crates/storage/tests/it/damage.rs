@@ -174,7 +174,11 @@ fn a_flipped_bit_in_a_run_is_an_error_and_never_wrong_data() {
 
 /// A run that is not a short one, and that nothing removes meanwhile.
 pub(crate) fn largest_run(path: &Path) -> Option<PathBuf> {
-    let mut runs = if path.is_dir() { named(path, "run-") } else { Vec::new() };
+    let mut runs = if path.is_dir() {
+        named(path, "run-")
+    } else {
+        Vec::new()
+    };
     let length = |path: &PathBuf| path.metadata().map_or(0, |meta| meta.len());
     runs.retain(|path| length(path) > 50_000);
     runs.into_iter().max_by_key(length)

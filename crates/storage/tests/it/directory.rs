@@ -126,7 +126,10 @@ fn a_file_of_a_later_version_is_refused() {
         assert_eq!(error.kind, OpenErrorKind::NewerFormat, "{error}");
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
         let message = error.to_string();
-        assert!(message.contains(&format!("{name}: its version is 2")), "{message}");
+        assert!(
+            message.contains(&format!("{name}: its version is 2")),
+            "{message}"
+        );
         let checked = storage::check(dir.path(), &mut |_| {});
         assert_eq!(checked.unwrap_err().kind, OpenErrorKind::NewerFormat);
         let salvaged = storage::salvage(dir.path(), &dir.path().join("new"));
@@ -240,7 +243,10 @@ fn without_any_one_of_its_files_a_store_has_everything_or_is_refused() {
     store.close().unwrap();
     let mut all = Vec::new();
     files(&whole, &mut all);
-    assert!(all.iter().any(|file| file.display().to_string().contains("/run-")));
+    assert!(
+        all.iter()
+            .any(|file| file.display().to_string().contains("/run-"))
+    );
     let (mut refusals, mut served) = (Vec::new(), 0);
     for (number, file) in all.into_iter().enumerate() {
         let name = file.strip_prefix(&whole).unwrap();
@@ -270,6 +276,9 @@ fn without_any_one_of_its_files_a_store_has_everything_or_is_refused() {
     assert!(served > 0);
     for needed in ["MANIFEST", "TAIL", "run-", "log-"] {
         let mut names = refusals.iter().map(|name| name.display().to_string());
-        assert!(names.any(|name| name.starts_with(needed)), "{needed}: {refusals:?}");
+        assert!(
+            names.any(|name| name.starts_with(needed)),
+            "{needed}: {refusals:?}"
+        );
     }
 }

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use model::{Document, Seqno, VbId};
-use storage::{Damage, DiskOptions, DiskStore, Keys, KvStore, SalvageError, Salvaged, VbBatch, salvage};
+use storage::{
+    Damage, DiskOptions, DiskStore, Keys, KvStore, SalvageError, Salvaged, VbBatch, salvage,
+};
 
 use crate::damage::{check as check_of, copy, largest_run, named};
 use crate::directory::picture;
@@ -146,7 +148,12 @@ fn groups_behind_damage_come_over() {
     let store = open(&old);
     for number in 1..=3 {
         let key = format!("k{number}");
-        put(&store, VbId(1), number, &[(document(number, &key, b"value"), Seqno::ZERO)]);
+        put(
+            &store,
+            VbId(1),
+            number,
+            &[(document(number, &key, b"value"), Seqno::ZERO)],
+        );
     }
     drop(store);
     let log = &named(&old, "log-")[0];
@@ -209,7 +216,9 @@ fn a_value_that_lies_apart_comes_over_and_a_damaged_one_is_told() {
     files.extend(named(&old, "values-"));
     let place = files.into_iter().find_map(|path| {
         let bytes = fs::read(&path).unwrap();
-        let at = bytes.windows(value.len()).position(|window| window == value);
+        let at = bytes
+            .windows(value.len())
+            .position(|window| window == value);
         Some((path, at?))
     });
     let (file, at) = place.expect("it lies apart");
@@ -275,7 +284,11 @@ fn a_row_that_a_rollback_took_away_and_that_was_written_anew_comes_over() {
     let (report, store) = salvaged(&old, &new);
     assert!(report.is_whole(), "{report:?}");
     let wanted = [(1, "a".to_owned()), (2, "d".to_owned())];
-    assert_eq!(keys(&store, vb), wanted, "what was not written anew stays away");
+    assert_eq!(
+        keys(&store, vb),
+        wanted,
+        "what was not written anew stays away"
+    );
     assert_eq!(read(&store, VbId(9)).unwrap().rows.len() as u64, high);
 }
 
@@ -302,7 +315,12 @@ fn a_check_names_the_block_that_is_damaged_with_vbucket_and_keys() {
     let dir = tempfile::tempdir().unwrap();
     let (store, vb, mut high) = (open(dir.path()), VbId(4), 0);
     let rows: Vec<_> = (1..=1_000)
-        .map(|seqno| (document(seqno, &format!("\0key{seqno:04}"), &[3; 90]), Seqno::ZERO))
+        .map(|seqno| {
+            (
+                document(seqno, &format!("\0key{seqno:04}"), &[3; 90]),
+                Seqno::ZERO,
+            )
+        })
         .collect();
     put(&store, vb, 1_000, &rows);
     push_into_runs(&store, &mut high);
@@ -312,11 +330,13 @@ fn a_check_names_the_block_that_is_damaged_with_vbucket_and_keys() {
     assert_eq!(whole.damaged, []);
     assert_eq!(whole.vbuckets, 2);
     assert!(whole.rows >= 1_000 && whole.values >= 200, "{whole:?}");
-    let found = named(dir.path(), "run-").into_iter().find_map(|path: PathBuf| {
-        let bytes = fs::read(&path).unwrap();
-        let at = bytes.windows(7).position(|window| window == b"key0500")?;
-        Some((path, at))
-    });
+    let found = named(dir.path(), "run-")
+        .into_iter()
+        .find_map(|path: PathBuf| {
+            let bytes = fs::read(&path).unwrap();
+            let at = bytes.windows(7).position(|window| window == b"key0500")?;
+            Some((path, at))
+        });
     let (run, at) = found.expect("it is in a run");
     flip(&run, at);
     let checked = check_of(dir.path());
@@ -329,7 +349,10 @@ fn a_check_names_the_block_that_is_damaged_with_vbucket_and_keys() {
     let Keys::Between(Some(from), Some(to)) = &damage.keys else {
         panic!("{damage}");
     };
-    assert!(&from[..] < b"\0key0500" && &to[..] > b"\0key0500", "{damage}");
+    assert!(
+        &from[..] < b"\0key0500" && &to[..] > b"\0key0500",
+        "{damage}"
+    );
     let to = dir.path().join("salvaged");
     assert_eq!(salvage(dir.path(), &to).unwrap().rows, 1_600 - lost);
 }

@@ -82,7 +82,11 @@ impl Inventory {
         let logs = self.logs.iter().map(|log| FileKind::Log.name(*log));
         let values = self.values.iter().map(|(file, _)| value_file_name(*file));
         let there = files.list()?;
-        if runs.chain(logs).chain(values).all(|name| there.contains(&name)) {
+        if runs
+            .chain(logs)
+            .chain(values)
+            .all(|name| there.contains(&name))
+        {
             return Ok(());
         }
         self.trusted = false;

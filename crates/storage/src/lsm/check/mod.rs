@@ -64,10 +64,7 @@ pub struct CheckProgress {
 /// `InUse`, `NewerFormat`, `OlderFormat`, `Foreign`, `Unreadable`. Damage is no error.
 ///
 /// Cost: reads each file once, and each value that lies apart twice.
-pub fn check(
-    path: &Path,
-    progress: &mut dyn FnMut(CheckProgress),
-) -> Result<Checked, OpenError> {
+pub fn check(path: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<Checked, OpenError> {
     let files = ReadOnly::lock(path)?;
     let checked = check_files(&files, progress);
     let mut checked = checked.map_err(|error| open_error(path, &error))?;
@@ -192,7 +189,10 @@ impl Check<'_> {
 
     /// The logs of which not all is in runs.
     fn logs(&mut self, inventory: &Inventory) -> io::Result<()> {
-        let contents = inventory.manifest.as_ref().map(|manifest| &manifest.contents);
+        let contents = inventory
+            .manifest
+            .as_ref()
+            .map(|manifest| &manifest.contents);
         let contents = contents.filter(|_| inventory.trusted);
         let mut last = contents.map(|contents| contents.flushed_group);
         let acknowledged = inventory.tail.map_or(0, |tail| tail.group);
@@ -284,7 +284,11 @@ impl Check<'_> {
         };
         let length = opened.length()?;
         let mut head = [0; HEADER_BYTES];
-        let kind = if is_log { FileKind::Log } else { FileKind::Values };
+        let kind = if is_log {
+            FileKind::Log
+        } else {
+            FileKind::Values
+        };
         let read = opened.read_at(&mut head, 0);
         if let Err(error) = read.and_then(|()| check_header(kind, number, &head)) {
             self.failed(&name, error)?;

@@ -27,7 +27,10 @@ impl States {
         let order = |stored: &StoredState| (stored.lineage.epoch, stored.record.high_seqno);
         self.newest = self.newest.max(stored.lineage.epoch);
         let found = self.vbs.slot(vb).get_or_insert_default();
-        let is_later = found.state.as_ref().is_none_or(|known| order(known) <= order(&stored));
+        let is_later = found
+            .state
+            .as_ref()
+            .is_none_or(|known| order(known) <= order(&stored));
         if is_later && stored.lineage.epoch > found.forgotten {
             found.state = Some(stored);
         }

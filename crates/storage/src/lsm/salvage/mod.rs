@@ -22,8 +22,8 @@ use super::directory::{OpenError, OpenErrorKind, open_error};
 use super::options::DiskOptions;
 use super::reading::ReadOnly;
 use super::store::DiskStore;
-use crate::port::{KvStore as _, VbBatch};
 use crate::StoreError;
+use crate::port::{KvStore as _, VbBatch};
 use old::{Old, VbRows};
 
 /// Documents and bytes that one commit into the new store takes.

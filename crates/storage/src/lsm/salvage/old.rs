@@ -112,7 +112,10 @@ impl<'f> Old<'f> {
     }
 
     fn read_logs(&mut self, files: &dyn Files, inventory: &Inventory) -> io::Result<()> {
-        let contents = inventory.manifest.as_ref().map(|manifest| &manifest.contents);
+        let contents = inventory
+            .manifest
+            .as_ref()
+            .map(|manifest| &manifest.contents);
         // Those before the first one have an older text than the manifest.
         let first_log = contents.map_or(0, |contents| contents.first_log);
         let flushed = contents.map(|contents| contents.flushed_group);
@@ -233,7 +236,10 @@ impl<'f> Old<'f> {
     /// Those of reading its value.
     pub(super) fn document(&mut self, row: &[u8]) -> io::Result<Document> {
         let row = Row::of(row)?;
-        let apart = row.place().map(|place| self.values.read(place)).transpose()?;
+        let apart = row
+            .place()
+            .map(|place| self.values.read(place))
+            .transpose()?;
         row.document(apart.as_deref())
     }
 }
