@@ -407,7 +407,11 @@ impl<'h, S: KvStore> Life<'h, S> {
             tries -= 1;
             match read(self.store()).and_then(|found| self.possible.recognize(found)) {
                 Ok(world) => break world,
-                Err(Wrong::Said(error)) if tries > 0 && error.kind.may_pass() => {}
+                Err(Wrong::Said(error)) if tries > 0 && error.kind.may_pass() => {
+                    if tries == 1 {
+                        self.put_right();
+                    }
+                }
                 Err(wrong) => return Err(Failed(format!("once opened again: {wrong}"))),
             }
         };
