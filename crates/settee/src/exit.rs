@@ -8,10 +8,12 @@ use client::ClientError;
 use identity::ScramError;
 use wire::Status;
 
-/// Exit codes of `sysexits.h` in use.
+/// Exit codes of `sysexits.h` in use, and 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Sysexit {
+    /// A search found what should not be there.
+    Found = 1,
     /// The command line is wrong.
     Usage = 64,
     /// Data is wrong: what was given, or what a server returned.

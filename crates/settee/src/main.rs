@@ -6,6 +6,7 @@
 
 mod bench;
 mod cert;
+mod check;
 mod collections;
 mod compact;
 mod connect;
@@ -51,6 +52,7 @@ enum Command {
     Promote(promote::PromoteArgs),
     Compact(compact::CompactArgs),
     Ctl(ctl::CtlArgs),
+    Check(check::CheckArgs),
     Salvage(salvage::SalvageArgs),
     Cert(cert::CertArgs),
     Get(kv::GetArgs),
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
         Command::Promote(args) => promote::run(&args),
         Command::Compact(args) => compact::run(&args),
         Command::Ctl(args) => ctl::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Salvage(args) => salvage::run(&args),
         Command::Cert(args) => cert::run(&args),
         Command::Get(args) => kv::get(&args),

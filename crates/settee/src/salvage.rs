@@ -81,10 +81,18 @@ fn not_damage(error: &SalvageError) -> Option<String> {
 fn describe(bucket: &str, salvaged: &Salvaged) -> Vec<String> {
     let Salvaged { vbuckets, rows, .. } = salvaged;
     let mut lines = vec![format!("{rows} rows of {vbuckets} vBuckets copied")];
-    let damaged = salvaged.damaged.iter();
-    lines.extend(damaged.map(|(file, parts)| format!("{}: {parts} damaged parts", file.display())));
+    lines.extend(salvaged.damaged.iter().map(ToString::to_string));
     if salvaged.rows_damaged > 0 {
-        lines.push(format!("{} damaged rows", salvaged.rows_damaged));
+        lines.push(format!(
+            "{} rows have lost their values",
+            salvaged.rows_damaged
+        ));
+    }
+    if salvaged.commits_lost > 0 {
+        lines.push(format!(
+            "{} acknowledged commits are lost",
+            salvaged.commits_lost
+        ));
     }
     let without_record = salvaged.without_record.iter();
     lines.extend(without_record.map(|vb| format!("{vb} had lost its record")));
@@ -97,18 +105,14 @@ fn describe(bucket: &str, salvaged: &Salvaged) -> Vec<String> {
             salvaged.history_left
         ));
     }
-    let behind = salvaged.behind.iter();
-    lines.extend(
-        behind.map(|(vb, wanted, found)| {
-            format!("{vb} had come to seqno {wanted}, {found} was found")
-        }),
-    );
     let lines = lines.into_iter();
     lines.map(|line| format!("{bucket}: {line}")).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use server::{Damage, Keys};
+
     use super::*;
 
     #[test]
@@ -117,17 +121,24 @@ mod tests {
             vbuckets: 2,
             last: Some(model::VbId(1)),
             rows: 7,
-            damaged: vec![("a/b".into(), 3)],
+            damaged: vec![Damage {
+                file: "a/b".into(),
+                reason: "bytes 64 to 128 are damaged".into(),
+                vb: Some(model::VbId(3)),
+                keys: Keys::Unknown,
+                rows: Some(9),
+            }],
             rows_damaged: 1,
             without_record: vec![model::VbId(4)],
-            behind: vec![(model::VbId(5), model::Seqno(9), model::Seqno(8))],
+            commits_lost: 8,
             manifest_lost: true,
             history_left: 12,
         };
         let lines = describe("default", &salvaged);
         assert_eq!(lines.len(), 7);
         assert_eq!(lines[0], "default: 7 rows of 2 vBuckets copied");
-        assert_eq!(lines[1], "default: a/b: 3 damaged parts");
-        assert!(lines[5].contains("history is not copied: 12 versions"));
+        let damage = "default: a/b: bytes 64 to 128 are damaged: vb_3, 9 rows";
+        assert_eq!(lines[1], damage);
+        assert!(lines[6].contains("history is not copied: 12 versions"));
     }
 }

@@ -26,8 +26,6 @@ pub mod names;
 mod per_vb;
 mod points;
 mod port;
-mod salvage_shim;
-pub use salvage_shim::*;
 #[cfg(test)]
 mod suite;
 mod work;
@@ -37,7 +35,10 @@ pub use error::{ErrorKind, StoreError};
 #[cfg(any(test, feature = "testing"))]
 pub use faulty::{Fault, FaultyStore};
 pub use history::{HistoryKept, HistoryLimits};
-pub use lsm::{DiskOptions, DiskStore, OpenError, OpenErrorKind, Opened};
+pub use lsm::{
+    CheckProgress, Checked, Damage, DiskOptions, DiskStore, Keys, OpenError, OpenErrorKind, Opened,
+    SalvageError, Salvaged, check, key_text, salvage,
+};
 pub use mem::MemStore;
 pub use port::{
     Change, Changes, CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, LoadedVb,

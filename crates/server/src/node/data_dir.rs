@@ -17,8 +17,8 @@ use super::identities::Identities;
 use super::sealed_file;
 use crate::config::StartError;
 
-/// Whole since the last step of its making.
-const STORE_MARK: &str = "FORMAT";
+/// A directory with one of these is a store; the second one is of releases before the first version of the format.
+const STORE_MARKS: [&str; 2] = ["MANIFEST", "FORMAT"];
 /// How often the lock is tried: the process that has it may be ending just now.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
@@ -149,8 +149,11 @@ pub(super) fn stores(path: &Path) -> std::io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in entries {
         let entry = entry?;
-        if entry.path().join(STORE_MARK).try_exists()? {
-            names.push(entry.file_name().to_string_lossy().into_owned());
+        for mark in STORE_MARKS {
+            if entry.path().join(mark).try_exists()? {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+                break;
+            }
         }
     }
     names.sort();
@@ -306,7 +309,7 @@ mod tests {
         let make = |name: &str| {
             let store = place.path().join(BUCKETS).join(name);
             fs::create_dir_all(&store).unwrap();
-            fs::write(store.join(STORE_MARK), "settee storage 11\n").unwrap();
+            fs::write(store.join(STORE_MARKS[0]), "").unwrap();
         };
         make("default");
         assert!(DataDir::open(place.path()).is_ok());

@@ -9,6 +9,7 @@
 mod address_space;
 mod audit_log;
 mod buckets;
+mod check;
 mod client_certificates;
 mod data_dir;
 mod descriptors;
@@ -62,6 +63,7 @@ use open::{Launcher, Opened, open_buckets};
 use sockets::Sockets;
 use world::World;
 
+pub use check::{CheckStep, check};
 pub use salvage::{SalvageStep, salvage};
 pub(crate) use state::NodeState;
 

@@ -40,7 +40,7 @@ pub enum SalvageStep<'a> {
 /// # Errors
 /// The one cannot be read at all, or the other not written.
 ///
-/// Cost: reads everything three times; some 100 bytes of memory a row of the largest bucket.
+/// Cost: reads everything up to four times; in memory are the rows of one vBucket without large values.
 pub fn salvage(
     from: &Path,
     to: &Path,
@@ -48,14 +48,7 @@ pub fn salvage(
 ) -> Result<(), SalvageError> {
     let buckets = from.join(BUCKETS);
     let read = |error: io::Error| SalvageError::Read(buckets.clone(), error);
-    let mut names = Vec::new();
-    for entry in fs::read_dir(&buckets).map_err(read)? {
-        let entry = entry.map_err(read)?;
-        if entry.path().is_dir() && entry.file_name() != "lost+found" {
-            names.push(entry.file_name().to_string_lossy().into_owned());
-        }
-    }
-    names.sort();
+    let mut names = bucket_names(from).map_err(read)?;
     let write = |error: io::Error| SalvageError::Read(to.to_owned(), error);
     private::make_directory(to).map_err(write)?;
     if let Some(name) = stores(to).map_err(write)?.first() {
@@ -95,7 +88,20 @@ pub fn salvage(
     Ok(())
 }
 
-fn identities_of(from: &Path) -> Result<Identities, String> {
+/// The names of the directories that may be stores, sorted.
+pub(super) fn bucket_names(data_dir: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(data_dir.join(BUCKETS))? {
+        let entry = entry?;
+        if entry.path().is_dir() && entry.file_name() != "lost+found" {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+pub(super) fn identities_of(from: &Path) -> Result<Identities, String> {
     let file = from.join(sealed_file::NODE.name);
     let bytes = fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
     Identities::parse(&bytes).map_err(|why| format!("{}: {why}", file.display()))

@@ -21,7 +21,7 @@ use crate::work::Threads;
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-const LOCK: &str = "LOCK";
+pub(crate) const LOCK: &str = "LOCK";
 /// The file of stores of before the first version of the format.
 const FORMAT: &str = "FORMAT";
 
@@ -58,7 +58,7 @@ pub enum OpenErrorKind {
 }
 
 impl OpenError {
-    fn new(path: &Path, kind: OpenErrorKind, reason: &str) -> Self {
+    pub(crate) fn new(path: &Path, kind: OpenErrorKind, reason: &str) -> Self {
         Self {
             path: path.to_owned(),
             kind,
@@ -154,7 +154,7 @@ impl DiskStore {
 }
 
 /// Looks whether a directory holds a store, or nothing.
-fn check_content(path: &Path) -> Result<(), OpenError> {
+pub(crate) fn check_content(path: &Path) -> Result<(), OpenError> {
     let failed = |error: io::Error| open_error(path, &error);
     let (mut ours, mut stranger) = (false, None);
     for entry in fs::read_dir(path).map_err(failed)? {

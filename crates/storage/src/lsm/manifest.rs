@@ -99,6 +99,27 @@ impl Manifest {
         Self::of(file).map_err(|error| named(NAME, error))
     }
 
+    /// Reads what can be read of a damaged one: the states and the text have checksums of their own, the rest has none.
+    ///
+    /// # Errors
+    /// Those of the system; `InvalidData` when its parts cannot be told from one another.
+    pub(crate) fn read_damaged(files: &dyn Files) -> io::Result<Self> {
+        let file = files.open(NAME)?;
+        let mut bytes = vec![0; usize::try_from(file.length()?).unwrap_or(usize::MAX)];
+        file.read_at(&mut bytes, 0)?;
+        let body = bytes.len().checked_sub(CRC_BYTES);
+        let found = body
+            .filter(|body| *body >= HEADER_BYTES)
+            .and_then(|body| decode(&bytes[..body]));
+        let (contents, states, text) = found.ok_or_else(|| damaged("it makes no sense"))?;
+        Ok(Self {
+            contents,
+            file,
+            states,
+            text,
+        })
+    }
+
     fn of(file: Arc<dyn StoreFile>) -> io::Result<Self> {
         let length = file.length()?;
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];

@@ -11,9 +11,11 @@
 //! Files are touched nowhere but in `files`. Drawn in `docs/format/`.
 
 mod bytes;
+mod check;
 mod commit;
 mod compaction;
 mod current;
+mod damage;
 mod directory;
 mod fault;
 mod files;
@@ -25,8 +27,10 @@ mod maintain;
 mod manifest;
 mod open;
 mod options;
+mod reading;
 mod row;
 mod run;
+mod salvage;
 mod state;
 mod store;
 mod tail;
@@ -34,8 +38,11 @@ mod threads;
 mod view;
 mod writer;
 
+pub use check::{CheckProgress, Checked, check};
+pub use damage::{Damage, Keys, key_text};
 pub use directory::{OpenError, OpenErrorKind};
 pub use options::DiskOptions;
+pub use salvage::{SalvageError, Salvaged, salvage};
 pub use store::{DiskStore, Opened};
 
 #[cfg(test)]

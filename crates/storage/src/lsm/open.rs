@@ -56,7 +56,7 @@ pub(crate) fn open(files: &dyn Files, options: &DiskOptions) -> io::Result<Found
 }
 
 /// A store without a manifest is one whose making was cut short: it never held anything.
-fn check_unfinished(files: &dyn Files) -> io::Result<()> {
+pub(crate) fn check_unfinished(files: &dyn Files) -> io::Result<()> {
     let names = files.list()?;
     let lost = || damaged(format!("{} is missing", manifest::NAME));
     for name in names.iter().filter(|name| is_ours(name)) {
@@ -145,8 +145,12 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<Found> {
     } = replay;
     if last_group < tail.tail.group {
         let group = tail.tail.group;
+        let number = logs
+            .last()
+            .map_or(contents.first_log, |(log, _)| log.number);
         return Err(damaged(format!(
-            "commits up to {group} were acknowledged, and {last_group} is the last one that the logs have"
+            "{}: commits up to {group} were acknowledged, and {last_group} is the last one that is there",
+            FileKind::Log.name(number)
         )));
     }
     // All that was acknowledged is there. From here on something may be changed.

@@ -90,6 +90,22 @@ impl TailFile {
         Ok(Self { file, tail })
     }
 
+    /// Whether all of its bytes are what was written: slots that are whole, or were never used.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn is_whole(&self) -> io::Result<bool> {
+        let mut bytes = vec![0; usize::try_from(self.file.length()?).unwrap_or(usize::MAX)];
+        self.file.read_at(&mut bytes, 0)?;
+        let (slots, rest) = bytes.as_chunks::<SLOT_BYTES>();
+        let mut slots_whole = slots.iter().zip(0..).map(|(slot, number)| {
+            let found = decode(slot).filter(|found| found.number % SLOTS == number);
+            let used = if found.is_some() { BODY_BYTES } else { 0 };
+            slot[used..].iter().all(|byte| *byte == 0)
+        });
+        Ok(slots.len() as u64 == SLOTS && rest.is_empty() && slots_whole.all(|whole| whole))
+    }
+
     /// Notes how far commits are durable. The write reaches the operating system at once, so that it outlives this process;
     /// nobody waits for the disk.
     ///

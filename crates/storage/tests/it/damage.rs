@@ -4,18 +4,17 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use model::Seqno;
-use storage::{DiskOptions, DiskStore, ErrorKind, OpenErrorKind, salvage};
+use storage::{Checked, DiskOptions, DiskStore, ErrorKind, OpenErrorKind, salvage};
 
 use crate::directory::picture;
 use crate::workload::{Random, VBS, World, open, options, read};
 
 const COMMITS: u64 = 40;
 
-/// A store that stopped uncleanly after [`COMMITS`] commits, all of them in its journal.
+/// A store that stopped uncleanly after [`COMMITS`] commits, all of them in its log.
 fn prepare(path: &Path) -> World {
     let options = DiskOptions {
-        journal_bytes: 4 << 20,
+        log_bytes: 4 << 20,
         ..options()
     };
     let store = DiskStore::open(path, options).unwrap().0;
@@ -42,14 +41,20 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The one journal.
-fn journal(path: &Path) -> PathBuf {
+/// The files of a store whose names begin so, in the order of their names.
+pub(crate) fn named(path: &Path, begin: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     files(path, &mut found);
     found.retain(|path| {
         let name = path.file_name().unwrap().to_string_lossy();
-        name.starts_with("journal-")
+        name.starts_with(begin)
     });
+    found
+}
+
+/// The one log.
+fn log(path: &Path) -> PathBuf {
+    let mut found = named(path, "log-");
     assert_eq!(found.len(), 1);
     found.remove(0)
 }
@@ -66,31 +71,42 @@ pub(crate) fn files(path: &Path, found: &mut Vec<PathBuf>) {
     found.sort();
 }
 
-/// Opens what was damaged: everything is there, or it is refused, untouched, and says so of a file. Tells whether.
+/// What a check finds.
+pub(crate) fn check(path: &Path) -> Checked {
+    storage::check(path, &mut |_| {}).unwrap()
+}
+
+/// Opens what was damaged: everything is there, or it is refused, untouched, and says so of a file, as a check does. Tells
+/// whether.
 fn is_refused(path: &Path, world: &World, what: &str) -> bool {
     let before = picture(path);
+    let checked = check(path);
     let (store, _) = match DiskStore::open(path, options()) {
         Ok(opened) => opened,
         Err(error) => {
             assert_eq!(error.kind, OpenErrorKind::Damaged, "{what}: {error}");
-            assert!(error.to_string().contains("journal-1"), "{what}: {error}");
+            assert!(error.to_string().contains("log-0"), "{what}: {error}");
             assert!(picture(path) == before, "{what}");
+            let mut damaged = checked.damaged.iter();
+            let of_log = damaged.any(|one| one.to_string().contains("log-0"));
+            assert!(of_log, "{what}: {checked:?}");
             return true;
         }
     };
     for vb in VBS {
         assert!(read(&store, vb).unwrap() == world.vbs[&vb], "{what}: {vb}");
     }
+    assert_eq!(checked.damaged, [], "{what}");
     false
 }
 
 #[test]
-fn a_torn_journal_is_refused_when_what_it_lost_was_acknowledged() {
+fn a_torn_log_is_refused_when_what_it_lost_was_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let origin = dir.path().join("origin");
     let world = prepare(&origin);
-    let journal = journal(&origin);
-    let bytes = fs::read(&journal).unwrap();
+    let log = log(&origin);
+    let bytes = fs::read(&log).unwrap();
     let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     let mut refused = 0;
     let mut try_with = |what: String, damage: &dyn Fn(&mut Vec<u8>)| {
@@ -98,7 +114,7 @@ fn a_torn_journal_is_refused_when_what_it_lost_was_acknowledged() {
         copy(&origin, &path);
         let mut bytes = bytes.clone();
         damage(&mut bytes);
-        fs::write(path.join(journal.file_name().unwrap()), bytes).unwrap();
+        fs::write(path.join(log.file_name().unwrap()), bytes).unwrap();
         refused += usize::from(is_refused(&path, &world, &what));
         fs::remove_dir_all(path).unwrap();
     };
@@ -127,23 +143,18 @@ fn a_torn_journal_is_refused_when_what_it_lost_was_acknowledged() {
 }
 
 #[test]
-fn a_flipped_bit_in_a_table_is_an_error_and_never_wrong_data() {
+fn a_flipped_bit_in_a_run_is_an_error_and_never_wrong_data() {
     let dir = tempfile::tempdir().unwrap();
     let origin = dir.path().join("origin");
     let store = open(&origin);
     let mut world = World::default();
-    while !has_large_table(&origin) {
+    while largest_run(&origin).is_none() {
         world.commit(&store).unwrap();
-        assert!(world.commits < 3_000, "no table was ever written");
+        assert!(world.commits < 3_000, "no run was ever written");
     }
     drop(store);
-    let mut tables = Vec::new();
-    files(&origin.join("db/keyspaces/1/tables"), &mut tables);
-    let table = tables
-        .iter()
-        .max_by_key(|path| path.metadata().unwrap().len())
-        .unwrap();
-    let bytes = fs::read(table).unwrap();
+    let run = largest_run(&origin).unwrap();
+    let bytes = fs::read(&run).unwrap();
     let mut random = Random(5);
     let mut detected = 0;
     for _ in 0..24 {
@@ -152,22 +163,25 @@ fn a_flipped_bit_in_a_table_is_an_error_and_never_wrong_data() {
         let at = random.next(bytes.len() as u64) as usize;
         let mut damaged = bytes.clone();
         damaged[at] ^= 1 << random.next(8);
-        fs::write(path.join(table.strip_prefix(&origin).unwrap()), damaged).unwrap();
+        fs::write(path.join(run.strip_prefix(&origin).unwrap()), damaged).unwrap();
+        let checked = check(&path);
+        assert_eq!(checked.damaged.len(), 1, "byte {at}: {checked:?}");
         detected += usize::from(!reads_right_or_fails(&path, &world, at));
         fs::remove_dir_all(path).unwrap();
     }
     assert!(detected > 5, "flips in the data are detected ({detected})");
 }
 
-pub(crate) fn has_large_table(path: &Path) -> bool {
-    let mut tables = Vec::new();
-    let folder = path.join("db/keyspaces/1/tables");
-    if folder.is_dir() {
-        files(&folder, &mut tables);
-    }
-    tables
-        .iter()
-        .any(|path| path.metadata().is_ok_and(|meta| meta.len() > 100_000))
+/// A run that is not a short one, and that nothing removes meanwhile.
+pub(crate) fn largest_run(path: &Path) -> Option<PathBuf> {
+    let mut runs = if path.is_dir() {
+        named(path, "run-")
+    } else {
+        Vec::new()
+    };
+    let length = |path: &PathBuf| path.metadata().map_or(0, |meta| meta.len());
+    runs.retain(|path| length(path) > 50_000);
+    runs.into_iter().max_by_key(length)
 }
 
 /// Whether everything was read, and right; `false` when something said that it is damaged.
@@ -192,42 +206,41 @@ fn reads_right_or_fails(path: &Path, world: &World, at: usize) -> bool {
     right
 }
 
-/// A store whose tables have nothing yet: the records are lost with the journal, and only the tails are left.
+/// A store that has no runs yet: everything is lost with the log, and only the tail is left.
 #[test]
-fn a_lost_journal_is_refused_and_salvage_tells_of_it() {
+fn a_lost_log_is_refused_and_salvage_tells_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let (origin, path) = (dir.path().join("origin"), dir.path().join("copy"));
     let world = prepare(&origin);
-    let whole = fs::read(journal(&origin)).unwrap();
+    let whole = fs::read(log(&origin)).unwrap();
     let zeros = vec![0; whole.len()];
     for content in [Some(&b""[..]), Some(&zeros), None] {
         copy(&origin, &path);
-        let journal = journal(&path);
+        let log = log(&path);
         match content {
-            Some(content) => fs::write(&journal, content).unwrap(),
-            None => fs::remove_file(&journal).unwrap(),
+            Some(content) => fs::write(&log, content).unwrap(),
+            None => fs::remove_file(&log).unwrap(),
         }
         for _ in 0..2 {
             assert!(is_refused(&path, &world, "lost"));
         }
         let to = dir.path().join("salvaged");
         let report = salvage(&path, &to).unwrap();
-        let behind = VBS.map(|vb| (vb, Seqno(world.vbs[&vb].high), Seqno::ZERO));
-        assert_eq!(report.behind, behind);
+        assert_eq!((report.rows, report.commits_lost), (0, COMMITS));
         fs::remove_dir_all(&to).unwrap();
         fs::remove_dir_all(&path).unwrap();
     }
 }
 
 #[test]
-fn a_store_that_lost_its_format_while_it_was_young_is_not_made_anew() {
+fn a_store_that_lost_its_manifest_while_it_was_young_is_not_made_anew() {
     let dir = tempfile::tempdir().unwrap();
     prepare(dir.path());
-    fs::remove_file(dir.path().join("FORMAT")).unwrap();
-    // As a power cut may bring it back, which means nothing beside FORMAT.
-    fs::write(dir.path().join("CREATING"), "").unwrap();
+    fs::remove_file(dir.path().join("MANIFEST")).unwrap();
+    // What a stop between two steps of its making may have left.
+    fs::write(dir.path().join("MANIFEST.new"), "half").unwrap();
     let before = picture(dir.path());
     let error = DiskStore::open(dir.path(), options()).err().unwrap();
-    assert!(error.to_string().contains("FORMAT is missing"), "{error}");
+    assert!(error.to_string().contains("MANIFEST is missing"), "{error}");
     assert!(picture(dir.path()) == before);
 }

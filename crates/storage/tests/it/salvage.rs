@@ -5,30 +5,28 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use model::{Document, Seqno, VbId};
-use storage::{DiskOptions, DiskStore, KvStore, SalvageError, Salvaged, VbBatch, salvage};
+use storage::{
+    Damage, DiskOptions, DiskStore, Keys, KvStore, SalvageError, Salvaged, VbBatch, salvage,
+};
 
-use crate::damage::{copy, files, has_large_table};
+use crate::damage::{check as check_of, copy, largest_run, named};
 use crate::directory::picture;
 use crate::workload::{Random, VBS, World, document, open, options, read, record};
 
 type History = BTreeMap<(VbId, u64), (String, Vec<u8>)>;
 
-/// A store with tables and journals that stopped uncleanly, and every row that it ever had.
+/// A store with runs and logs that stopped uncleanly, and every row that it ever had.
 fn prepare(path: &Path) -> (World, History) {
-    prepare_with(path, options())
-}
-
-fn prepare_with(path: &Path, options: DiskOptions) -> (World, History) {
-    let store = DiskStore::open(path, options).unwrap().0;
+    let store = open(path);
     let mut world = World::default();
     let mut history = History::new();
-    while !has_large_table(path) || world.commits % 7 != 0 {
+    while largest_run(path).is_none() || world.commits % 7 != 0 {
         world.commit(&store).unwrap();
         for (vb, contents) in &world.vbs {
             let rows = contents.rows.iter();
             history.extend(rows.map(|(seqno, row)| ((*vb, *seqno), row.clone())));
         }
-        assert!(world.commits < 3_000, "no table was ever written");
+        assert!(world.commits < 3_000, "no run was ever written");
     }
     (world, history)
 }
@@ -56,11 +54,10 @@ fn check(store: &DiskStore, world: &World, history: &History) -> usize {
     missing
 }
 
-fn largest_table(path: &Path) -> PathBuf {
-    let mut tables = Vec::new();
-    files(&path.join("db/keyspaces/1/tables"), &mut tables);
-    let by_size = |path: &PathBuf| path.metadata().unwrap().len();
-    tables.into_iter().max_by_key(by_size).unwrap()
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 1;
+    fs::write(path, bytes).unwrap();
 }
 
 #[test]
@@ -73,6 +70,7 @@ fn a_whole_store_comes_over_whole_and_is_not_touched() {
     assert!(report.is_whole(), "{report:?}");
     assert!(picture(&old) == before);
     assert_eq!(report.vbuckets, VBS.len() as u64);
+    assert_eq!(report.last, VBS.last().copied());
     for vb in VBS {
         assert!(read(&store, vb).unwrap() == world.vbs[&vb], "{vb}");
     }
@@ -90,14 +88,9 @@ fn a_whole_store_comes_over_whole_and_is_not_touched() {
 fn what_is_damaged_is_left_out_and_told() {
     let dir = tempfile::tempdir().unwrap();
     let origin = dir.path().join("origin");
-    // Which rows tables only refer to depends on when they were merged: here they have all but the longest.
-    let own = DiskOptions {
-        refer_bytes_min: options().blob_bytes_min,
-        ..options()
-    };
-    let (world, history) = prepare_with(&origin, own);
-    let table = largest_table(&origin);
-    let bytes = fs::read(&table).unwrap();
+    let (world, history) = prepare(&origin);
+    let run = largest_run(&origin).unwrap();
+    let bytes = fs::read(&run).unwrap();
     let mut random = Random(11);
     let (mut lost, mut refused) = (0, 0);
     for round in 0..16 {
@@ -109,13 +102,11 @@ fn what_is_damaged_is_left_out_and_told() {
             0 => random.next(end),
             _ => end - 1 - random.next(1_000),
         };
-        let mut damaged = bytes.clone();
-        damaged[at as usize] ^= 1 << random.next(8);
-        fs::write(old.join(table.strip_prefix(&origin).unwrap()), damaged).unwrap();
+        flip(&old.join(run.strip_prefix(&origin).unwrap()), at as usize);
         let (report, store) = salvaged(&old, &new);
         let missing = check(&store, &world, &history);
-        assert!(missing == 0 || !report.is_whole(), "byte {at}: {report:?}");
-        assert!(missing < 400, "one block is missing, not {missing} rows");
+        assert!(!report.is_whole(), "byte {at}: {report:?}");
+        assert!(missing < 200, "one block is missing, not {missing} rows");
         lost += usize::from(missing > 0);
         drop(store);
         refused += usize::from(DiskStore::open(&old, options()).is_err());
@@ -126,18 +117,54 @@ fn what_is_damaged_is_left_out_and_told() {
 }
 
 #[test]
-fn without_the_lists_of_tables_all_rows_are_there() {
+fn without_a_manifest_all_rows_are_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = dir.path().join("old");
+    let (world, history) = prepare(&old);
+    let manifest = fs::read(old.join("MANIFEST")).unwrap();
+    let mut cases: Vec<Option<Vec<u8>>> = vec![None, Some(Vec::new())];
+    let mut random = Random(4);
+    for _ in 0..6 {
+        let mut damaged = manifest.clone();
+        damaged[random.next(manifest.len() as u64) as usize] ^= 1 << random.next(8);
+        cases.push(Some(damaged));
+    }
+    for (number, content) in cases.into_iter().enumerate() {
+        let path = old.join("MANIFEST");
+        match content {
+            None => fs::remove_file(path).unwrap(),
+            Some(content) => fs::write(path, content).unwrap(),
+        }
+        let (report, store) = salvaged(&old, &dir.path().join(number.to_string()));
+        assert_eq!(check(&store, &world, &history), 0, "{number}: {report:?}");
+        assert!(report.damaged[0].to_string().contains("MANIFEST"));
+    }
+}
+
+#[test]
+fn groups_behind_damage_come_over() {
     let dir = tempfile::tempdir().unwrap();
     let (old, new) = (dir.path().join("old"), dir.path().join("new"));
-    let (world, history) = prepare(&old);
-    for entry in fs::read_dir(old.join("db/keyspaces/1")).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_file() {
-            fs::remove_file(path).unwrap();
-        }
+    let store = open(&old);
+    for number in 1..=3 {
+        let key = format!("k{number}");
+        put(
+            &store,
+            VbId(1),
+            number,
+            &[(document(number, &key, b"value"), Seqno::ZERO)],
+        );
     }
-    let (_, store) = salvaged(&old, &new);
-    assert_eq!(check(&store, &world, &history), 0);
+    drop(store);
+    let log = &named(&old, "log-")[0];
+    let bytes = fs::read(log).unwrap();
+    let at = bytes.windows(2).position(|two| two == b"k2").unwrap();
+    flip(log, at);
+    assert!(DiskStore::open(&old, options()).is_err());
+    let (report, store) = salvaged(&old, &new);
+    assert_eq!((report.rows, report.commits_lost), (2, 1), "{report:?}");
+    let found = read(&store, VbId(1)).unwrap();
+    assert_eq!(found.rows.into_keys().collect::<Vec<_>>(), [1, 3]);
 }
 
 #[test]
@@ -145,59 +172,67 @@ fn the_manifest_comes_over_or_is_told_to_be_lost() {
     const TEXT: &[u8] = b"{\"uid\":\"1\"}";
     let dir = tempfile::tempdir().unwrap();
     let old = dir.path().join("old");
-    let store = open(&old);
+    let (store, mut high) = (open(&old), 0);
     put(&store, VbId(1), 1, &[(document(1, "a", b"1"), Seqno::ZERO)]);
     store.set_manifest(TEXT).unwrap();
+    store.close().unwrap();
     drop(store);
-    let (report, store) = salvaged(&old, &dir.path().join("whole"));
+    let (report, store) = salvaged(&old, &dir.path().join("in a log"));
     assert!(report.is_whole(), "{report:?}");
     assert_eq!(store.manifest().unwrap().as_deref(), Some(TEXT));
-    let lost = |name: &str| {
-        let (report, store) = salvaged(&old, &dir.path().join(name));
-        assert!(report.manifest_lost && !report.is_whole(), "{report:?}");
-        assert_eq!(store.manifest().unwrap(), None);
-        assert_eq!(read(&store, VbId(1)).unwrap().rows.len(), 1);
+    // So that the log is not kept for its values.
+    let in_runs = DiskOptions {
+        apart_bytes_min: u32::MAX,
+        ..options()
     };
-    fs::write(old.join("manifest"), "damaged").unwrap();
-    lost("damaged");
-    fs::remove_file(old.join("manifest")).unwrap();
-    lost("missing");
+    push_into_runs(&DiskStore::open(&old, in_runs).unwrap().0, &mut high);
+    let (report, store) = salvaged(&old, &dir.path().join("in the manifest"));
+    assert!(report.is_whole(), "{report:?}");
+    assert_eq!(store.manifest().unwrap().as_deref(), Some(TEXT));
+    fs::remove_file(old.join("MANIFEST")).unwrap();
+    let (report, store) = salvaged(&old, &dir.path().join("lost"));
+    assert!(report.manifest_lost && !report.is_whole(), "{report:?}");
+    assert_eq!(store.manifest().unwrap(), None);
+    assert_eq!(read(&store, VbId(1)).unwrap().rows.len(), 1);
 }
 
 #[test]
-fn a_row_that_lies_apart_comes_over_and_a_damaged_one_is_told() {
-    const BLOB_BYTES: u64 = 400;
+fn a_value_that_lies_apart_comes_over_and_a_damaged_one_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let old = dir.path().join("old");
     let (store, vb, mut high) = (open(&old), VbId(1), 0);
-    let value = [7; BLOB_BYTES as usize];
+    let value = [7; 400];
     let two = [
-        (document(1, "a", &value), Seqno::ZERO),
-        (document(2, "b", &value), Seqno::ZERO),
+        (document(1, "\0a", &value), Seqno::ZERO),
+        (document(2, "\0b", &value), Seqno::ZERO),
     ];
     put(&store, vb, 2, &two);
-    push_into_tables(&store, &mut high);
+    push_into_runs(&store, &mut high);
     drop(store);
     let (report, store) = salvaged(&old, &dir.path().join("whole"));
     assert!(report.is_whole(), "{report:?}");
     assert_eq!(read(&store, vb).unwrap().rows[&2].1, value);
-    let mut apart = Vec::new();
-    files(&old.join("db/keyspaces/1/blobs"), &mut apart);
-    let file = apart.iter().find(|path| {
-        let bytes = fs::read(path).unwrap();
-        bytes.windows(value.len()).any(|window| window == value)
+    let mut files = named(&old, "log-");
+    files.extend(named(&old, "values-"));
+    let place = files.into_iter().find_map(|path| {
+        let bytes = fs::read(&path).unwrap();
+        let at = bytes
+            .windows(value.len())
+            .position(|window| window == value);
+        Some((path, at?))
     });
-    let file = file.expect("it lies in a file of its own");
-    let mut bytes = fs::read(file).unwrap();
-    bytes[100] ^= 1;
-    fs::write(file, bytes).unwrap();
+    let (file, at) = place.expect("it lies apart");
+    flip(&file, at + 100);
     let (report, store) = salvaged(&old, &dir.path().join("damaged"));
     assert_eq!(report.rows_damaged, 1, "{report:?}");
+    let of_row = |damage: &&Damage| damage.keys == Keys::One(b"\0a".to_vec());
+    let told = report.damaged.iter().find(of_row).expect("it is told");
+    assert_eq!((&told.file, told.vb, told.rows), (&file, Some(vb), Some(1)));
     assert_eq!(read(&store, vb).unwrap().rows.len(), 1);
 }
 
-/// Writes so much of another vBucket that what was written before is in tables.
-fn push_into_tables(store: &DiskStore, high: &mut u64) {
+/// Writes so much of another vBucket that what was written before is in runs, and nothing is under way any more.
+fn push_into_runs(store: &DiskStore, high: &mut u64) {
     for _ in 0..3 {
         let rows: Vec<_> = (*high + 1..=*high + 200)
             .map(|seqno| {
@@ -223,6 +258,12 @@ fn put(store: &DiskStore, vb: VbId, high: u64, rows: &[(Document, Seqno)]) {
         .unwrap();
 }
 
+/// The keys of a vBucket, by seqno.
+fn keys(store: &DiskStore, vb: VbId) -> Vec<(u64, String)> {
+    let rows = read(store, vb).unwrap().rows.into_iter();
+    rows.map(|(seqno, (key, _))| (seqno, key)).collect()
+}
+
 #[test]
 fn a_row_that_a_rollback_took_away_and_that_was_written_anew_comes_over() {
     let dir = tempfile::tempdir().unwrap();
@@ -234,24 +275,84 @@ fn a_row_that_a_rollback_took_away_and_that_was_written_anew_comes_over() {
         (document(3, "c", b"3"), Seqno::ZERO),
     ];
     put(&store, vb, 3, &two);
-    push_into_tables(&store, &mut high);
+    push_into_runs(&store, &mut high);
     assert_eq!(store.rollback(vb, Seqno(1)).unwrap().high_seqno, Seqno(1));
-    push_into_tables(&store, &mut high);
+    push_into_runs(&store, &mut high);
     put(&store, vb, 2, &[(document(2, "d", b"4"), Seqno::ZERO)]);
-    push_into_tables(&store, &mut high);
+    push_into_runs(&store, &mut high);
     drop(store);
     let (report, store) = salvaged(&old, &new);
     assert!(report.is_whole(), "{report:?}");
-    let found = read(&store, vb).unwrap();
-    let rows: Vec<_> = found
-        .rows
-        .iter()
-        .map(|(seqno, (key, _))| (*seqno, key.as_str()))
-        .collect();
+    let wanted = [(1, "a".to_owned()), (2, "d".to_owned())];
     assert_eq!(
-        rows,
-        [(1, "a"), (2, "d")],
-        "and what was not written anew stays away"
+        keys(&store, vb),
+        wanted,
+        "what was not written anew stays away"
     );
     assert_eq!(read(&store, VbId(9)).unwrap().rows.len() as u64, high);
+}
+
+#[test]
+fn without_a_manifest_a_vbucket_that_was_removed_stays_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+    let (store, mut high) = (open(&old), 0);
+    for vb in [VbId(1), VbId(2)] {
+        put(&store, vb, 1, &[(document(1, "a", b"1"), Seqno::ZERO)]);
+    }
+    push_into_runs(&store, &mut high);
+    store.remove(&[VbId(1), VbId(2)]).unwrap();
+    put(&store, VbId(2), 1, &[(document(1, "b", b"1"), Seqno::ZERO)]);
+    drop(store);
+    fs::remove_file(old.join("MANIFEST")).unwrap();
+    let (report, store) = salvaged(&old, &new);
+    assert_eq!(keys(&store, VbId(1)), [], "{report:?}");
+    assert_eq!(keys(&store, VbId(2)), [(1, "b".to_owned())]);
+}
+
+#[test]
+fn a_check_names_the_block_that_is_damaged_with_vbucket_and_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, vb, mut high) = (open(dir.path()), VbId(4), 0);
+    let rows: Vec<_> = (1..=1_000)
+        .map(|seqno| {
+            (
+                document(seqno, &format!("\0key{seqno:04}"), &[3; 90]),
+                Seqno::ZERO,
+            )
+        })
+        .collect();
+    put(&store, vb, 1_000, &rows);
+    push_into_runs(&store, &mut high);
+    store.close().unwrap();
+    drop(store);
+    let whole = check_of(dir.path());
+    assert_eq!(whole.damaged, []);
+    assert_eq!(whole.vbuckets, 2);
+    assert!(whole.rows >= 1_000 && whole.values >= 200, "{whole:?}");
+    let found = named(dir.path(), "run-")
+        .into_iter()
+        .find_map(|path: PathBuf| {
+            let bytes = fs::read(&path).unwrap();
+            let at = bytes.windows(7).position(|window| window == b"key0500")?;
+            Some((path, at))
+        });
+    let (run, at) = found.expect("it is in a run");
+    flip(&run, at);
+    let checked = check_of(dir.path());
+    let [damage] = &checked.damaged[..] else {
+        panic!("{checked:?}");
+    };
+    assert_eq!((&damage.file, damage.vb), (&run, Some(vb)));
+    let lost = damage.rows.unwrap();
+    assert!((100..200).contains(&lost), "{damage}");
+    let Keys::Between(Some(from), Some(to)) = &damage.keys else {
+        panic!("{damage}");
+    };
+    assert!(
+        &from[..] < b"\0key0500" && &to[..] > b"\0key0500",
+        "{damage}"
+    );
+    let to = dir.path().join("salvaged");
+    assert_eq!(salvage(dir.path(), &to).unwrap().rows, 1_600 - lost);
 }

@@ -7,6 +7,7 @@
 mod chunk;
 mod index;
 mod replay;
+mod search;
 
 use std::io;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use chunk::{CHUNK_HEADER_BYTES, ChunkHeader, ENTRY_BYTES, LAST};
 pub(crate) use chunk::{Entry, What, open_body};
 pub(crate) use index::{LogIndex, LogRow, Place, RecordAt};
 pub(crate) use replay::{Existing, Groups};
+pub(crate) use search::Searched;
 
 /// A chunk is written once it has so many bytes; only a large value makes a larger one.
 const CHUNK_BYTES: usize = 64 << 10;

@@ -8,8 +8,8 @@ use crate::lsm::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, Reader, check_header,
 use crate::lsm::files::StoreFile;
 
 /// Bytes that are searched at a time, and those of them that the next time sees as well: a header may lie across.
-const SEARCH_BYTES: usize = 64 << 10;
-const SEARCH_OVERLAP: usize = CHUNK_HEADER_BYTES - 1;
+pub(super) const SEARCH_BYTES: usize = 64 << 10;
+pub(super) const SEARCH_OVERLAP: usize = CHUNK_HEADER_BYTES - 1;
 /// So many zeros are taken for the end of what was ever written.
 const SEARCH_ZEROS_MAX: usize = 1 << 20;
 
@@ -18,7 +18,7 @@ const SEARCH_ZEROS_MAX: usize = 1 << 20;
 pub(crate) struct Existing {
     pub(crate) file: Arc<dyn StoreFile>,
     pub(crate) number: u64,
-    length: u64,
+    pub(super) length: u64,
 }
 
 /// What was read of a log.
@@ -92,7 +92,7 @@ impl Existing {
     }
 
     /// The chunks of the next group, each with where it lies, if all of it is there, and where it ends.
-    fn group(&self, before: Groups) -> io::Result<Option<(Vec<(u64, Vec<u8>)>, u64)>> {
+    pub(super) fn group(&self, before: Groups) -> io::Result<Option<(Vec<(u64, Vec<u8>)>, u64)>> {
         let mut chunks = Vec::new();
         let mut at = before.end;
         loop {
@@ -173,7 +173,7 @@ impl Existing {
 }
 
 /// Hands on the entries of a chunk that lies at `at`.
-fn read_entries(
+pub(super) fn read_entries(
     chunk: &[u8],
     at: u64,
     each: &mut dyn FnMut(Entry<'_>) -> io::Result<()>,

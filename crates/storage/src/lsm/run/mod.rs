@@ -7,12 +7,16 @@
 //! The rows of a vBucket are a section, which begins a block and says of which epoch of the vBucket they are. Drawn in
 //! `docs/format/run.md`.
 
+mod check;
 mod cursor;
 mod format;
 mod open;
+mod scan;
 mod writer;
 
+pub(crate) use check::{Told, check};
 pub(crate) use cursor::Cursor;
 pub(crate) use format::Section;
 pub(crate) use open::Run;
+pub(crate) use scan::{FoundBlock, scan};
 pub(crate) use writer::RunWriter;

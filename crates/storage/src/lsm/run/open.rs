@@ -205,6 +205,16 @@ impl Run {
         Ok(rows(bytes).find(|row| row.name() == name))
     }
 
+    /// Where a block lies: from and to.
+    pub(super) fn block_at(&self, section: &Section, block: u32) -> (u64, u64) {
+        self.index.block(section, block)
+    }
+
+    /// Where the filters begin, behind the last block.
+    pub(super) fn filters_at(&self) -> u64 {
+        self.filters_at
+    }
+
     /// The block from which on names not below `name` lie.
     pub(super) fn block_of(&self, section: &Section, name: &[u8]) -> u32 {
         self.index.block_of(section, name)

@@ -11,7 +11,7 @@ use super::format::{
     FilterAt, Index, Section,
 };
 use super::open::Run;
-use crate::lsm::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, damaged, header};
+use crate::lsm::bytes::{FileKind, HEADER_BYTES, damaged, header};
 use crate::lsm::files::Files;
 use crate::lsm::made::Made;
 use crate::lsm::row::{self, HISTORY, Row};

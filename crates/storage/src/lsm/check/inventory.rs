@@ -1,0 +1,173 @@
+//! Which files of a store count.
+
+use std::io;
+
+use crate::lsm::bytes::FileKind;
+use crate::lsm::damage::Damage;
+use crate::lsm::files::Files;
+use crate::lsm::flush::value_file_name;
+use crate::lsm::manifest::{self, Manifest};
+use crate::lsm::open::{check_unfinished, is_ours};
+use crate::lsm::row::ValuePlace;
+use crate::lsm::tail::{self, Tail, TailFile};
+
+/// The files of a store, as the manifest names them, or, without a manifest that can be trusted, all that are there.
+pub(crate) struct Inventory {
+    /// What can be read of the manifest.
+    pub(crate) manifest: Option<Manifest>,
+    /// The manifest is whole, and the last one.
+    pub(crate) trusted: bool,
+    pub(crate) tail: Option<Tail>,
+    /// Numbers, with the lengths that the manifest knows.
+    pub(crate) runs: Vec<(u64, Option<u64>)>,
+    /// Logs of which not all is in runs, ascending; without a manifest all.
+    pub(crate) logs: Vec<u64>,
+    /// Files of values, as [`ValuePlace`] numbers them, with the lengths that the manifest knows.
+    pub(crate) values: Vec<(u64, Option<u64>)>,
+    /// Files that nothing names.
+    pub(crate) unnamed: Vec<String>,
+    /// What is wrong with manifest and tail.
+    pub(crate) damaged: Vec<Damage>,
+}
+
+impl Inventory {
+    /// Looks at manifest, tail and names. `None`: nothing was ever in the store.
+    ///
+    /// # Errors
+    /// `Unsupported` for a manifest of a later version; those of the system.
+    pub(crate) fn of(files: &dyn Files) -> io::Result<Option<Self>> {
+        let mut damaged = Vec::new();
+        let read = Manifest::read(files);
+        if is_missing(&read) && check_unfinished(files).is_ok() {
+            return Ok(None);
+        }
+        let tail = tail_of(files, &mut damaged)?;
+        let known = tail.map_or(0, |tail| tail.manifest);
+        let mut wrong = |reason: String| {
+            damaged.push(Damage::of(files.path_of(manifest::NAME), reason));
+        };
+        let (manifest, trusted) = match read {
+            Ok(manifest) if manifest.contents.number < known => {
+                wrong("it is older than what was written after it".into());
+                (Some(manifest), false)
+            }
+            Ok(manifest) => (Some(manifest), true),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => return Err(error),
+            Err(error) => {
+                wrong(reason(&error));
+                (Manifest::read_damaged(files).ok(), false)
+            }
+        };
+        let mut found = Self {
+            manifest,
+            trusted,
+            tail,
+            runs: Vec::new(),
+            logs: Vec::new(),
+            values: Vec::new(),
+            unnamed: Vec::new(),
+            damaged,
+        };
+        found.sort_names(files)?;
+        Ok(Some(found))
+    }
+
+    /// Has all files counted, for want of one that the manifest names.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn widen(&mut self, files: &dyn Files) -> io::Result<()> {
+        let runs = self.runs.iter();
+        let runs = runs.map(|(number, _)| FileKind::Run.name(*number));
+        let logs = self.logs.iter().map(|log| FileKind::Log.name(*log));
+        let values = self.values.iter().map(|(file, _)| value_file_name(*file));
+        let there = files.list()?;
+        if runs
+            .chain(logs)
+            .chain(values)
+            .all(|name| there.contains(&name))
+        {
+            return Ok(());
+        }
+        self.trusted = false;
+        self.runs.clear();
+        self.logs.clear();
+        self.values.clear();
+        self.unnamed.clear();
+        self.sort_names(files)
+    }
+
+    fn sort_names(&mut self, files: &dyn Files) -> io::Result<()> {
+        let contents = self.manifest.as_ref().filter(|_| self.trusted);
+        let contents = contents.map(|manifest| &manifest.contents);
+        let first_log = contents.map_or(0, |contents| contents.first_log);
+        if let Some(contents) = contents {
+            let runs = contents.runs.iter();
+            self.runs = runs.map(|run| (run.number, Some(run.bytes))).collect();
+            let values = contents.values.iter();
+            self.values = values.map(|(file, bytes)| (*file, Some(*bytes))).collect();
+            self.logs.push(first_log);
+        }
+        let mut names = files.list()?;
+        names.retain(|name| is_ours(name));
+        names.sort();
+        for name in names {
+            let of_log = |number| (ValuePlace::of_log(number), None);
+            match FileKind::of_name(&name) {
+                Some((FileKind::Log, number)) if number >= first_log => {
+                    if !self.logs.contains(&number) {
+                        self.logs.push(number);
+                    }
+                    if !self.trusted {
+                        self.values.push(of_log(number));
+                    }
+                }
+                Some((FileKind::Run, number)) if !self.trusted => self.runs.push((number, None)),
+                Some((FileKind::Values, number)) if !self.trusted => {
+                    self.values.push((ValuePlace::of_values(number), None));
+                }
+                _ if self.names(&name) => {}
+                _ => self.unnamed.push(name),
+            }
+        }
+        self.logs.sort_unstable();
+        Ok(())
+    }
+
+    fn names(&self, name: &str) -> bool {
+        let mut values = self.values.iter();
+        name == manifest::NAME
+            || name == tail::NAME
+            || values.any(|(file, _)| value_file_name(*file) == name)
+            || matches!(FileKind::of_name(name), Some((FileKind::Run, number))
+                if self.runs.iter().any(|(run, _)| *run == number))
+    }
+}
+
+fn is_missing<T>(read: &io::Result<T>) -> bool {
+    matches!(read, Err(error) if error.kind() == io::ErrorKind::NotFound)
+}
+
+/// The words of an error of a file.
+pub(crate) fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "it is missing".into(),
+        io::ErrorKind::UnexpectedEof => "it is cut".into(),
+        _ => error.to_string(),
+    }
+}
+
+fn tail_of(files: &dyn Files, damaged: &mut Vec<Damage>) -> io::Result<Option<Tail>> {
+    let path = files.path_of(tail::NAME);
+    let file = match TailFile::open(files) {
+        Ok(file) => file,
+        Err(error) => {
+            damaged.push(Damage::of(path, reason(&error)));
+            return Ok(None);
+        }
+    };
+    if !file.is_whole()? {
+        damaged.push(Damage::of(path, "a part of it is damaged"));
+    }
+    Ok(Some(file.tail))
+}

@@ -1,0 +1,378 @@
+//! A check: everything of a store is read, and nothing is changed.
+//!
+//! ```text
+//! manifest, tail -> which files count
+//! runs     each block, the index, the filters, and the values that rows refer to
+//! logs     each group; those that only hold values as well
+//! ```
+
+mod inventory;
+mod states;
+mod values;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use model::VbId;
+
+use super::bytes::{FileKind, HEADER_BYTES, check_header};
+use super::damage::{Damage, Keys};
+use super::directory::{OpenError, open_error};
+use super::files::Files;
+use super::flush::value_file_name;
+use super::log::{Entry, Existing, Searched, What};
+use super::reading::ReadOnly;
+use super::row::{Row, ValuePlace};
+use super::run::{self, Run, Told};
+use super::state;
+
+pub(crate) use inventory::{Inventory, reason};
+pub(crate) use states::States;
+pub(crate) use values::ValueFiles;
+
+/// What a check read, and what is damaged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Files that count.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// vBuckets that have a state.
+    pub vbuckets: u64,
+    /// Rows, those that are superseded and those that say that one is gone among them.
+    pub rows: u64,
+    /// Values that lie apart from their rows.
+    pub values: u64,
+    /// All that is not what was written.
+    pub damaged: Vec<Damage>,
+    /// Files of a store that nothing names: what was being made when the process ended. The next opening removes them.
+    pub unnamed: Vec<PathBuf>,
+}
+
+/// How far a check is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckProgress {
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Of so many.
+    pub bytes_total: u64,
+}
+
+/// Reads everything of the store in directory `path`, which must not be open, and tells how far it is. Nothing is changed.
+///
+/// # Errors
+/// `InUse`, `NewerFormat`, `OlderFormat`, `Foreign`, `Unreadable`. Damage is no error.
+///
+/// Cost: reads each file once, and each value that lies apart twice.
+pub fn check(path: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<Checked, OpenError> {
+    let files = ReadOnly::lock(path)?;
+    let checked = check_files(&files, progress);
+    let mut checked = checked.map_err(|error| open_error(path, &error))?;
+    checked.damaged.extend(files.failures());
+    Ok(checked)
+}
+
+/// The same for any files.
+///
+/// # Errors
+/// `Unsupported` for a file of a later version; those of the system.
+pub(crate) fn check_files(
+    files: &dyn Files,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> io::Result<Checked> {
+    let Some(mut inventory) = Inventory::of(files)? else {
+        return Ok(Checked::default());
+    };
+    let mut check = Check {
+        files,
+        values: ValueFiles::new(files),
+        checked: Checked::default(),
+        states: States::default(),
+        bytes: 0,
+        progress,
+    };
+    check.checked.damaged = std::mem::take(&mut inventory.damaged);
+    let unnamed = inventory.unnamed.iter();
+    check.checked.unnamed = unnamed.map(|name| files.path_of(name)).collect();
+    check.measure(&inventory)?;
+    check.manifest(&inventory);
+    check.logs(&inventory)?;
+    for (file, bytes) in &inventory.values {
+        check.value_file(*file, *bytes, &inventory)?;
+    }
+    for (number, bytes) in &inventory.runs {
+        check.run(*number, *bytes, &inventory)?;
+    }
+    let states = check.states.vbs.iter();
+    check.checked.vbuckets = states.filter(|(_, found)| found.state.is_some()).count() as u64;
+    Ok(check.checked)
+}
+
+/// A check that is under way.
+struct Check<'f> {
+    files: &'f dyn Files,
+    values: ValueFiles<'f>,
+    checked: Checked,
+    states: States,
+    bytes: u64,
+    progress: &'f mut dyn FnMut(CheckProgress),
+}
+
+impl Check<'_> {
+    fn damage(&mut self, name: &str, reason: impl Into<String>) {
+        let damage = Damage::of(self.files.path_of(name), reason);
+        self.checked.damaged.push(damage);
+    }
+
+    /// Damage by an error that is not one of the system's; the others are handed on.
+    fn failed(&mut self, name: &str, error: io::Error) -> io::Result<()> {
+        if error.kind() == io::ErrorKind::Unsupported {
+            return Err(error);
+        }
+        let reason = reason(&error);
+        let own = format!("{name}: ");
+        self.damage(name, reason.strip_prefix(&own).unwrap_or(&reason));
+        Ok(())
+    }
+
+    fn read(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        let bytes_total = self.checked.bytes;
+        let bytes = self.bytes.min(bytes_total);
+        (self.progress)(CheckProgress { bytes, bytes_total });
+    }
+
+    /// Counts the files and their bytes.
+    fn measure(&mut self, inventory: &Inventory) -> io::Result<()> {
+        let runs = inventory.runs.iter();
+        let runs = runs.map(|(number, _)| FileKind::Run.name(*number));
+        let logs = inventory.logs.iter().map(|log| FileKind::Log.name(*log));
+        let values = inventory.values.iter();
+        let mut names: Vec<String> = values.map(|(file, _)| value_file_name(*file)).collect();
+        names.extend(runs.chain(logs));
+        names.push(super::manifest::NAME.into());
+        names.push(super::tail::NAME.into());
+        names.sort();
+        names.dedup();
+        for name in names {
+            match self.files.open(&name) {
+                Ok(file) => {
+                    self.checked.files += 1;
+                    self.checked.bytes += file.length()?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The states that the manifest has.
+    fn manifest(&mut self, inventory: &Inventory) {
+        let Some(manifest) = &inventory.manifest else {
+            return;
+        };
+        for vb in manifest.vbs() {
+            let bytes = manifest.state(vb).ok().flatten();
+            match bytes.as_deref().and_then(state::decode) {
+                Some(stored) => self.states.record(vb, stored),
+                None => {
+                    let reason = "the state of a vBucket is damaged";
+                    self.damage(super::manifest::NAME, reason);
+                    if let Some(damage) = self.checked.damaged.last_mut() {
+                        damage.vb = Some(vb);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The logs of which not all is in runs.
+    fn logs(&mut self, inventory: &Inventory) -> io::Result<()> {
+        let contents = inventory
+            .manifest
+            .as_ref()
+            .map(|manifest| &manifest.contents);
+        let contents = contents.filter(|_| inventory.trusted);
+        let mut last = contents.map(|contents| contents.flushed_group);
+        let acknowledged = inventory.tail.map_or(0, |tail| tail.group);
+        let mut name = String::new();
+        for number in &inventory.logs {
+            name = FileKind::Log.name(*number);
+            let is_first = inventory.logs.first() == Some(number);
+            let file = match self.files.open(&name) {
+                Ok(file) => file,
+                Err(error) => {
+                    self.failed(&name, error)?;
+                    continue;
+                }
+            };
+            let log = Existing::of_any(file, *number)?;
+            let header = Existing::new(log.file.clone(), *number).map(drop);
+            let Some(found) = self.log(&name, &log, last.filter(|_| inventory.trusted))? else {
+                continue;
+            };
+            let has_groups = found.groups.end > HEADER_BYTES as u64;
+            if let Err(error) = header {
+                // A log that was being made when the process ended never had any.
+                if is_first || has_groups || last.is_none_or(|last| last < acknowledged) {
+                    self.failed(&name, error)?;
+                }
+            }
+            if has_groups {
+                last = Some(found.groups.last_group);
+            }
+        }
+        let last = last.unwrap_or(0);
+        if last < acknowledged {
+            let reason = format!(
+                "commits up to {acknowledged} were acknowledged, and {last} is the last one that is there"
+            );
+            self.damage(&name, reason);
+        }
+        Ok(())
+    }
+
+    /// Reads all groups of a log; `None` when that was not possible.
+    fn log(
+        &mut self,
+        name: &str,
+        log: &Existing,
+        last: Option<u64>,
+    ) -> io::Result<Option<Searched>> {
+        let length = log.file.length()?;
+        let (states, rows) = (&mut self.states, &mut self.checked.rows);
+        let mut values = 0;
+        let found = log.search(last, &mut |entry| {
+            apply(states, &entry);
+            if entry.what == What::Row {
+                *rows += 1;
+                values += u64::from(Row::of(entry.body)?.place().is_some());
+            }
+            Ok(())
+        });
+        self.checked.values += values;
+        self.read(length);
+        match found {
+            Ok(found) => {
+                for missing in &found.missing {
+                    let (from, to, groups) = (missing.from, missing.to, missing.groups);
+                    let reason = format!("bytes {from} to {to} are damaged: {groups} commits");
+                    self.damage(name, reason);
+                }
+                Ok(Some(found))
+            }
+            Err(error) => self.failed(name, error).map(|()| None),
+        }
+    }
+
+    /// What holds values: the header, and of a log the groups.
+    fn value_file(
+        &mut self,
+        file: u64,
+        bytes: Option<u64>,
+        inventory: &Inventory,
+    ) -> io::Result<()> {
+        let (name, number) = (value_file_name(file), file >> 1);
+        let is_log = file == ValuePlace::of_log(number);
+        if is_log && inventory.logs.contains(&number) {
+            return Ok(());
+        }
+        let opened = match self.files.open(&name) {
+            Ok(opened) => opened,
+            Err(error) => return self.failed(&name, error),
+        };
+        let length = opened.length()?;
+        let mut head = [0; HEADER_BYTES];
+        let kind = if is_log {
+            FileKind::Log
+        } else {
+            FileKind::Values
+        };
+        let read = opened.read_at(&mut head, 0);
+        if let Err(error) = read.and_then(|()| check_header(kind, number, &head)) {
+            self.failed(&name, error)?;
+        }
+        let mut end = length;
+        if is_log {
+            let log = Existing::of_any(opened, number)?;
+            let found = log.search(None, &mut |_| Ok(()))?;
+            for missing in &found.missing {
+                let reason = format!("bytes {} to {} are damaged", missing.from, missing.to);
+                self.damage(&name, reason);
+            }
+            end = found.groups.end;
+        }
+        if let Some(bytes) = bytes.filter(|bytes| end < *bytes) {
+            let reason = format!("it is whole up to byte {end} instead of {bytes}");
+            self.damage(&name, reason);
+        }
+        self.read(length);
+        Ok(())
+    }
+
+    /// Everything of a run.
+    fn run(&mut self, number: u64, bytes: Option<u64>, inventory: &Inventory) -> io::Result<()> {
+        let name = FileKind::Run.name(number);
+        let opened = self.files.open(&name).and_then(|file| {
+            let length = file.length()?;
+            Run::open(self.files, number, bytes.unwrap_or(length))
+        });
+        let run = match opened {
+            Ok(run) => run,
+            Err(error) => return self.failed(&name, error),
+        };
+        run::check(&run, &mut |told| match told {
+            Told::Bytes(bytes) => self.read(bytes),
+            Told::Row(vb, row) => self.row(vb, row),
+            Told::Damage(found) => self.checked.damaged.push(Damage {
+                file: self.files.path_of(&name),
+                reason: found.reason,
+                vb: found.vb,
+                keys: found.keys,
+                rows: found.rows,
+            }),
+        });
+        for section in run.sections().iter().filter(|_| inventory.trusted) {
+            let state = self.states.get(section.vb);
+            let state = state.filter(|stored| stored.lineage.epoch == section.epoch);
+            if state.is_some_and(|stored| stored.record.high_seqno < section.highest) {
+                self.damage(&name, "it has rows above the high seqno");
+                if let Some(damage) = self.checked.damaged.last_mut() {
+                    damage.vb = Some(section.vb);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A row of a run, with the value that it refers to.
+    fn row(&mut self, vb: VbId, row: Row<'_>) {
+        self.checked.rows += 1;
+        let Some(place) = row.place() else { return };
+        self.checked.values += 1;
+        if let Err(error) = self.values.read(place) {
+            let name = value_file_name(place.file);
+            self.checked.damaged.push(Damage {
+                file: self.files.path_of(&name),
+                reason: format!("the value at byte {}: {}", place.offset, reason(&error)),
+                vb: Some(vb),
+                keys: Keys::One(row.key().to_vec()),
+                rows: Some(1),
+            });
+        }
+    }
+}
+
+/// Notes what an entry of a log says of the state of a vBucket.
+pub(crate) fn apply(states: &mut States, entry: &Entry<'_>) {
+    match entry.what {
+        What::Record => {
+            if let Some(stored) = state::decode(entry.body) {
+                states.record(entry.vb, stored);
+            }
+        }
+        What::Forget => states.forget(entry.vb),
+        What::Row | What::Text => {}
+    }
+}

@@ -1,0 +1,50 @@
+//! The states of vBuckets, as manifest and logs tell them.
+
+use model::VbId;
+
+use crate::lsm::state::StoredState;
+use crate::per_vb::PerVb;
+
+/// What is known of a vBucket.
+#[derive(Debug, Default)]
+pub(crate) struct VbFound {
+    pub(crate) state: Option<StoredState>,
+    /// Epochs up to this one were forgotten.
+    pub(crate) forgotten: u64,
+}
+
+/// The states of all vBuckets.
+#[derive(Debug, Default)]
+pub(crate) struct States {
+    pub(crate) vbs: PerVb<VbFound>,
+    /// The highest epoch of any vBucket: one that is forgotten had no higher one.
+    newest: u64,
+}
+
+impl States {
+    /// Notes a state, unless a later one is known.
+    pub(crate) fn record(&mut self, vb: VbId, stored: StoredState) {
+        let order = |stored: &StoredState| (stored.lineage.epoch, stored.record.high_seqno);
+        self.newest = self.newest.max(stored.lineage.epoch);
+        let found = self.vbs.slot(vb).get_or_insert_default();
+        let is_later = found
+            .state
+            .as_ref()
+            .is_none_or(|known| order(known) <= order(&stored));
+        if is_later && stored.lineage.epoch > found.forgotten {
+            found.state = Some(stored);
+        }
+    }
+
+    /// Notes that a vBucket was forgotten.
+    pub(crate) fn forget(&mut self, vb: VbId) {
+        let found = self.vbs.slot(vb).get_or_insert_default();
+        found.forgotten = self.newest;
+        found.state = None;
+    }
+
+    /// The state of a vBucket.
+    pub(crate) fn get(&self, vb: VbId) -> Option<&StoredState> {
+        self.vbs.get(vb)?.state.as_ref()
+    }
+}

@@ -1,0 +1,126 @@
+//! What is whole of a log, whatever else is not.
+
+use std::io;
+use std::sync::Arc;
+
+use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader, Entry};
+use super::replay::{Existing, Groups, SEARCH_BYTES, SEARCH_OVERLAP, read_entries};
+use crate::lsm::bytes::HEADER_BYTES;
+use crate::lsm::files::StoreFile;
+
+/// Groups of a log that are not there, or not whole, although others follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// Where they should lie: from and to.
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    /// How many there are.
+    pub(crate) groups: u64,
+}
+
+/// What was found of a log.
+#[derive(Debug)]
+pub(crate) struct Searched {
+    /// Behind the last group that is whole.
+    pub(crate) groups: Groups,
+    /// The group before the first one that is whole.
+    pub(crate) before: u64,
+    pub(crate) missing: Vec<Missing>,
+}
+
+impl Existing {
+    /// One whose header may be damaged.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn of_any(file: Arc<dyn StoreFile>, number: u64) -> io::Result<Self> {
+        let length = file.length()?;
+        Ok(Self {
+            file,
+            number,
+            length,
+        })
+    }
+
+    /// Hands the entries of all groups that are whole on, those behind damage as well. `last`: the group before the first
+    /// one of the log, where that is known.
+    ///
+    /// # Errors
+    /// Those of the system and of `each`.
+    ///
+    /// Cost: reads the file.
+    pub(crate) fn search(
+        &self,
+        last: Option<u64>,
+        each: &mut dyn FnMut(Entry<'_>) -> io::Result<()>,
+    ) -> io::Result<Searched> {
+        let mut groups = Groups {
+            end: HEADER_BYTES as u64,
+            last_group: last.unwrap_or(0),
+        };
+        let (mut first, mut missing) = (None, Vec::new());
+        loop {
+            let mut found = self.group(groups)?;
+            if found.is_none() {
+                let Some(next) = self.next_whole(groups)? else {
+                    break;
+                };
+                let is_known = first.is_some() || last.is_some();
+                if is_known || next.end > groups.end {
+                    let lost = next.last_group - groups.last_group;
+                    missing.push(Missing {
+                        from: groups.end,
+                        to: next.end,
+                        groups: if is_known { lost } else { 1 },
+                    });
+                }
+                groups = next;
+                found = self.group(groups)?;
+            }
+            let Some((chunks, end)) = found else { break };
+            first.get_or_insert(groups.last_group);
+            for (at, bytes) in &chunks {
+                read_entries(bytes, *at, each)?;
+            }
+            groups = Groups {
+                end,
+                last_group: groups.last_group + 1,
+            };
+        }
+        Ok(Searched {
+            groups,
+            before: first.unwrap_or(groups.last_group),
+            missing,
+        })
+    }
+
+    /// Where the next whole group of a higher number begins.
+    fn next_whole(&self, groups: Groups) -> io::Result<Option<Groups>> {
+        let mut at = groups.end;
+        let mut buffer = vec![0; SEARCH_BYTES + SEARCH_OVERLAP];
+        while at < self.length {
+            let left = usize::try_from(self.length - at).unwrap_or(usize::MAX);
+            let window = &mut buffer[..left.min(SEARCH_BYTES + SEARCH_OVERLAP)];
+            self.file.read_at(window, at)?;
+            if window.iter().all(|byte| *byte == 0) {
+                at += SEARCH_BYTES as u64;
+                continue;
+            }
+            for (offset, head) in window.array_windows::<CHUNK_HEADER_BYTES>().enumerate() {
+                let header = ChunkHeader::read(head);
+                let may_be = header.log == self.number
+                    && header.chunk == 0
+                    && header.group > groups.last_group;
+                let next = Groups {
+                    end: at + offset as u64,
+                    last_group: header.group.wrapping_sub(1),
+                };
+                if may_be && self.group(next)?.is_some() {
+                    return Ok(Some(next));
+                }
+            }
+            at += SEARCH_BYTES as u64;
+        }
+        Ok(None)
+    }
+}

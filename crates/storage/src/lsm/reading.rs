@@ -1,0 +1,154 @@
+//! The files of a store that is only read, whatever its state.
+//!
+//! What the system cannot read is taken for zeros, so that its checksum tells, and what is around it is read all the same.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::damage::Damage;
+use super::directory::{LOCK, OpenError, OpenErrorKind, check_content, open_error};
+use super::files::{Files, StoreFile};
+
+/// Bytes that are read on their own when more at once cannot be read.
+const PIECE_BYTES: usize = 4096;
+
+/// Reads that failed: file, offset, why.
+type Failures = Arc<Mutex<Vec<(String, u64, io::Error)>>>;
+
+/// A directory that is not changed.
+#[derive(Debug)]
+pub(crate) struct ReadOnly {
+    path: PathBuf,
+    failures: Failures,
+    _lock: Option<File>,
+}
+
+impl ReadOnly {
+    /// The store in a directory, locked against other processes unless it has no file to lock.
+    ///
+    /// # Errors
+    /// `InUse`, `OlderFormat`, `Foreign`, `Unreadable`.
+    pub(crate) fn lock(path: &Path) -> Result<Self, OpenError> {
+        let lock = match File::open(path.join(LOCK)) {
+            Ok(file) => match file.try_lock() {
+                Ok(()) => Some(file),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(OpenError::new(path, OpenErrorKind::InUse, ""));
+                }
+                Err(TryLockError::Error(error)) => return Err(open_error(path, &error)),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(open_error(path, &error)),
+        };
+        check_content(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            failures: Failures::default(),
+            _lock: lock,
+        })
+    }
+
+    /// What could not be read so far.
+    pub(crate) fn failures(&self) -> Vec<Damage> {
+        let failures = std::mem::take(&mut *self.failures.lock());
+        let damage = |(name, at, error): (String, u64, io::Error)| {
+            Damage::of(self.path.join(name), format!("byte {at}: {error}"))
+        };
+        failures.into_iter().map(damage).collect()
+    }
+}
+
+fn refused() -> io::Error {
+    io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "it is only read")
+}
+
+impl Files for ReadOnly {
+    fn create(&self, _name: &str) -> io::Result<Arc<dyn StoreFile>> {
+        Err(refused())
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StoreFile>> {
+        Ok(Arc::new(OpenFile {
+            file: File::open(self.path.join(name))?,
+            name: name.to_owned(),
+            failures: Arc::clone(&self.failures),
+        }))
+    }
+
+    fn rename(&self, _from: &str, _to: &str) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn remove(&self, _name: &str) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(&self.path)?;
+        names
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn path_of(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    name: String,
+    failures: Failures,
+}
+
+impl StoreFile for OpenFile {
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        match self.file.read_exact_at(bytes, at) {
+            Err(error) if error.raw_os_error().is_some() => {}
+            read => return read,
+        }
+        let mut at = at;
+        for piece in bytes.chunks_mut(PIECE_BYTES) {
+            if let Err(error) = self.file.read_exact_at(piece, at) {
+                piece.fill(0);
+                self.failures.lock().push((self.name.clone(), at, error));
+            }
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, _bytes: &[u8], _at: u64) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn disk_bytes(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.blocks() * 512)
+    }
+
+    fn set_length(&self, _length: u64) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Err(refused())
+    }
+}

@@ -1,0 +1,184 @@
+//! Reading everything of a run: each block, and whether the index finds what is in it.
+
+use std::collections::BTreeMap;
+
+use model::{Seqno, VbId};
+
+use super::format::{BLOCK_ALIGN, Section};
+use super::open::{Run, rows};
+use crate::lsm::bytes::HEADER_BYTES;
+use crate::lsm::damage::Keys;
+use crate::lsm::row::{self, HISTORY, Row};
+
+/// What is told of a run.
+pub(crate) enum Told<'a> {
+    /// So many bytes more were read.
+    Bytes(u64),
+    /// A row that is whole.
+    Row(VbId, Row<'a>),
+    /// What is not.
+    Damage(RunDamage),
+}
+
+/// A part of a run that is not what was written.
+#[derive(Debug, Default)]
+pub(crate) struct RunDamage {
+    pub(crate) reason: String,
+    pub(crate) vb: Option<VbId>,
+    pub(crate) keys: Keys,
+    pub(crate) rows: Option<u64>,
+}
+
+/// Reads all blocks of a run that was opened, and tells what is in them.
+pub(crate) fn check(run: &Run, tell: &mut dyn FnMut(Told<'_>)) {
+    let (mut counted, mut gone, mut values) = (0, 0, BTreeMap::<u64, u64>::new());
+    let (mut at, mut is_whole) = (HEADER_BYTES as u64, true);
+    for section in run.sections() {
+        let mut walk = Walk::new(run, section);
+        is_whole &= walk.blocks(&mut at, &mut |told| {
+            if let Told::Row(_, row) = &told {
+                counted += 1;
+                gone += u64::from(row.is_gone());
+                if let Some(place) = row.place() {
+                    *values.entry(place.file).or_default() += u64::from(place.length);
+                }
+            }
+            tell(told);
+        });
+    }
+    let agrees = (counted, gone) == (run.rows(), run.gone()) && values == *run.values();
+    if is_whole && !(agrees && at == run.filters_at()) {
+        tell(Told::Damage(RunDamage {
+            reason: "its index does not agree with its blocks".into(),
+            ..RunDamage::default()
+        }));
+    }
+}
+
+/// A walk over the blocks of a section.
+struct Walk<'r> {
+    run: &'r Run,
+    section: &'r Section,
+    /// The last row that was read.
+    last: Option<Vec<u8>>,
+    /// Blocks that are damaged, and behind which nothing was read yet.
+    gap: Option<(u64, u64)>,
+    gaps: Vec<RunDamage>,
+    rows: u64,
+    lowest: Seqno,
+    highest: Seqno,
+    /// What is told once only of a section.
+    wrong: Option<&'static str>,
+}
+
+impl<'r> Walk<'r> {
+    fn new(run: &'r Run, section: &'r Section) -> Self {
+        Self {
+            run,
+            section,
+            last: None,
+            gap: None,
+            gaps: Vec::new(),
+            rows: 0,
+            lowest: Seqno(u64::MAX),
+            highest: Seqno::ZERO,
+            wrong: None,
+        }
+    }
+
+    /// Reads all blocks, which should follow what ends at `at`; tells whether all are whole.
+    fn blocks(&mut self, at: &mut u64, tell: &mut dyn FnMut(Told<'_>)) -> bool {
+        let section = self.section;
+        let mut bytes = Vec::new();
+        for block in section.first_block..section.first_block + section.blocks {
+            let (from, to) = self.run.block_at(section, block);
+            if from != *at {
+                self.wrong = Some("its blocks do not follow one another");
+            }
+            *at = to;
+            tell(Told::Bytes(to.saturating_sub(from)));
+            match self.run.read_block(section, block, &mut bytes) {
+                Ok(()) => self.block(block, &bytes, tell),
+                Err(_) => self.gap = Some((self.gap.map_or(from, |(from, _)| from), to)),
+            }
+        }
+        self.end_gap(None);
+        let is_whole = self.gaps.is_empty();
+        let counts = (self.rows, self.lowest, self.highest);
+        if !is_whole {
+            let lost = u64::from(section.rows).saturating_sub(self.rows);
+            if let [gap] = &mut self.gaps[..] {
+                gap.rows = Some(lost);
+            }
+        } else if counts != (u64::from(section.rows), section.lowest, section.highest) {
+            self.wrong = Some("its index does not agree with its rows");
+        }
+        for gap in self.gaps.drain(..) {
+            tell(Told::Damage(gap));
+        }
+        if let Some(reason) = self.wrong {
+            tell(Told::Damage(RunDamage {
+                reason: reason.into(),
+                vb: Some(section.vb),
+                ..RunDamage::default()
+            }));
+        }
+        is_whole
+    }
+
+    /// Ends a gap before the row `next`.
+    fn end_gap(&mut self, next: Option<Row<'_>>) {
+        let Some((from, to)) = self.gap.take() else {
+            return;
+        };
+        let last = self.last.as_deref().and_then(Row::first_of);
+        let key = |row: Option<Row<'_>>| row.map(|row| row.key().to_vec());
+        self.gaps.push(RunDamage {
+            reason: format!("bytes {from} to {to} are damaged"),
+            vb: Some(self.section.vb),
+            keys: Keys::Between(key(last), key(next)),
+            rows: None,
+        });
+    }
+
+    fn block(&mut self, block: u32, bytes: &[u8], tell: &mut dyn FnMut(Told<'_>)) {
+        let (vb, mut length) = (self.section.vb, 0);
+        for row in rows(bytes) {
+            if length == 0 {
+                self.end_gap(Some(row));
+            }
+            length += row.bytes.len();
+            self.rows += 1;
+            self.lowest = self.lowest.min(row.seqno());
+            self.highest = self.highest.max(row.seqno());
+            let last = self.last.as_deref().and_then(Row::first_of);
+            if last.is_some_and(|last| last.name() >= row.name()) {
+                self.wrong = Some("its rows are out of order");
+            }
+            if !self.is_found(row, block) {
+                self.wrong = Some("a row of it is not found by its key");
+            }
+            if !row.is_gone() && row.meta().is_err() {
+                self.wrong = Some("a row of it makes no sense");
+            }
+            let last = self.last.get_or_insert_default();
+            last.clear();
+            last.extend_from_slice(row.bytes);
+            tell(Told::Row(vb, row));
+        }
+        let padding = &bytes[length..];
+        if padding.len() >= BLOCK_ALIGN || padding.iter().any(|byte| *byte != 0) {
+            self.wrong = Some("a block of it makes no sense");
+        }
+    }
+
+    /// Whether the index and the filter lead to a row.
+    fn is_found(&self, row: Row<'_>, block: u32) -> bool {
+        let name = row.name();
+        if row.tag() == HISTORY {
+            return self.run.block_of(self.section, name) == block;
+        }
+        let hash = row::hash(self.section.vb, name);
+        self.run.may_have(self.section, name, hash) == Some(block)
+    }
+}

@@ -1,0 +1,207 @@
+//! Salvage: copies what can still be read of a damaged store into a new one.
+//!
+//! ```text
+//! manifest  states of the vBuckets, as far as they are whole
+//! logs      groups that are whole, those behind damage as well  -> newest row of each name -> commits
+//! runs      blocks that are whole, found without the index
+//! ```
+//!
+//! With a manifest that is whole, and when all files are there that it names, these count. Else all that are there do, in
+//! which case rows that were removed lately may be back.
+
+mod old;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use model::{Document, FailoverEntry, Seqno, VbId, VbRecord, VbState, VbUuid};
+
+use super::check::check_files;
+use super::damage::Damage;
+use super::directory::{OpenError, OpenErrorKind, open_error};
+use super::options::DiskOptions;
+use super::reading::ReadOnly;
+use super::store::DiskStore;
+use crate::StoreError;
+use crate::port::{KvStore as _, VbBatch};
+use old::{Old, VbRows};
+
+/// Documents and bytes that one commit into the new store takes.
+const COMMIT_ROWS: usize = 10_000;
+const COMMIT_BYTES: usize = 8 << 20;
+
+/// What a salvage brought, and what it could not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Salvaged {
+    /// vBuckets of which something was copied.
+    pub vbuckets: u64,
+    /// The highest of them.
+    pub last: Option<VbId>,
+    /// Rows copied, tombstones included.
+    pub rows: u64,
+    /// What a [`check`](super::check()) finds of the damaged store. Rows in it are lost, if they are not elsewhere. Without the
+    /// manifest rows that were removed may be back.
+    pub damaged: Vec<Damage>,
+    /// Rows that were found and not copied, since their value is lost.
+    pub rows_damaged: u64,
+    /// vBuckets that got a new record: their history begins anew.
+    pub without_record: Vec<VbId>,
+    /// Commits that were acknowledged and are not there, as far as is known.
+    pub commits_lost: u64,
+    /// The manifest of the collections is damaged or missing; the new store has none.
+    pub manifest_lost: bool,
+    /// Versions of a history, which is not copied: it begins anew, so that it has no hole.
+    pub history_left: u64,
+}
+
+impl Salvaged {
+    /// Whether anything is known to be damaged or missing.
+    pub fn is_whole(&self) -> bool {
+        self.damaged.is_empty()
+            && self.rows_damaged == 0
+            && self.without_record.is_empty()
+            && self.commits_lost == 0
+            && !self.manifest_lost
+            && self.history_left == 0
+    }
+}
+
+/// Why nothing, or not all that can be read, was copied.
+#[derive(Debug, thiserror::Error)]
+pub enum SalvageError {
+    /// A process has the store open.
+    #[error("{0}: in use by another process")]
+    InUse(PathBuf),
+    /// The old store cannot be read at all.
+    #[error("{0}: {1}")]
+    Read(PathBuf, io::Error),
+    /// The old store is not one that this release reads.
+    #[error("{0}")]
+    Refused(OpenError),
+    /// The new store cannot be made.
+    #[error(transparent)]
+    Target(#[from] OpenError),
+    /// There is something in the place of the new store.
+    #[error("{0}: there is a store already")]
+    Occupied(PathBuf),
+    /// The new store cannot be written.
+    #[error(transparent)]
+    Write(#[from] StoreError),
+}
+
+/// Copies every row of the store in `from` that can be read into a new store in `to`, which must
+/// be empty or missing. Nothing in `from` is changed. The new store is left as an unclean stop
+/// leaves it, so every active vBucket of it begins a new history.
+///
+/// # Errors
+/// See [`SalvageError`]. Damage is no error.
+///
+/// Cost: reads the store up to four times; in memory the rows of one vBucket without the values that lie apart, and 40 bytes
+/// for each row of a log.
+pub fn salvage(from: &Path, to: &Path) -> Result<Salvaged, SalvageError> {
+    let files = ReadOnly::lock(from).map_err(|error| match error.kind {
+        OpenErrorKind::InUse => SalvageError::InUse(from.to_owned()),
+        _ => SalvageError::Refused(error),
+    })?;
+    let read = |error: io::Error| match error.kind() {
+        io::ErrorKind::Unsupported => SalvageError::Refused(open_error(from, &error)),
+        _ => SalvageError::Read(from.to_owned(), error),
+    };
+    let checked = check_files(&files, &mut |_| {}).map_err(read)?;
+    let mut report = Salvaged {
+        damaged: checked.damaged,
+        ..Salvaged::default()
+    };
+    report.damaged.extend(files.failures());
+    let old = Old::read(&files).map_err(read)?;
+    let (store, opened) = DiskStore::open(to, DiskOptions::default())?;
+    if !opened.fresh {
+        return Err(SalvageError::Occupied(to.to_owned()));
+    }
+    let Some(mut old) = old else {
+        return Ok(report);
+    };
+    report.commits_lost = old.commits_lost;
+    report.manifest_lost = old.text_lost;
+    if let Some(text) = &old.text {
+        store.set_manifest(text)?;
+    }
+    for vb in old.vbs() {
+        let found = old.rows_of(vb).map_err(read)?;
+        if let Some(found) = found {
+            copy(&mut old, vb, found, &store, &mut report)?;
+        }
+    }
+    Ok(report)
+}
+
+fn copy(
+    old: &mut Old<'_>,
+    vb: VbId,
+    found: VbRows,
+    store: &DiskStore,
+    report: &mut Salvaged,
+) -> Result<(), SalvageError> {
+    report.history_left += found.versions;
+    if found.record.is_none() && found.rows.is_empty() {
+        return Ok(());
+    }
+    if found.record.is_none() {
+        report.without_record.push(vb);
+    }
+    let record = found.record.unwrap_or_else(|| new_record(vb));
+    let record = covering(record, &found.metas);
+    let (mut documents, mut bytes) = (Vec::new(), 0);
+    for row in found.rows.values() {
+        // Its value is lost.
+        let Ok(document) = old.document(row) else {
+            report.rows_damaged += 1;
+            continue;
+        };
+        bytes += document.key_and_value().len();
+        documents.push((document, Seqno::ZERO));
+        report.rows += 1;
+        if documents.len() >= COMMIT_ROWS || bytes >= COMMIT_BYTES {
+            write(store, vb, &record, &documents)?;
+            documents.clear();
+            bytes = 0;
+        }
+    }
+    write(store, vb, &record, &documents)?;
+    report.vbuckets += 1;
+    report.last = report.last.max(Some(vb));
+    Ok(())
+}
+
+/// The record of a vBucket of which only rows are left.
+fn new_record(vb: VbId) -> VbRecord {
+    // Only for as long as it takes: the first start gives it a history of its own.
+    let first = FailoverEntry {
+        uuid: VbUuid(u64::from(vb.0) + 1),
+        seqno: Seqno::ZERO,
+    };
+    VbRecord::new(VbState::Active, first)
+}
+
+/// The record with all rows within it: it may be older than they are.
+fn covering(mut record: VbRecord, metas: &old::Highest) -> VbRecord {
+    record.high_seqno = record.high_seqno.max(metas.seqno);
+    record.max_cas = record.max_cas.max(metas.cas);
+    record.max_deleted_rev = record.max_deleted_rev.max(metas.deleted_rev);
+    record.snapshot.end = record.snapshot.end.max(record.high_seqno);
+    record
+}
+
+fn write(
+    store: &DiskStore,
+    vb: VbId,
+    record: &VbRecord,
+    documents: &[(Document, Seqno)],
+) -> Result<(), StoreError> {
+    let batch = VbBatch {
+        vb,
+        record,
+        changes: &documents,
+    };
+    store.commit(&[batch]).map(drop)
+}

@@ -1,0 +1,296 @@
+//! A damaged store as far as it can be read.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use model::{Cas, Document, Seqno, VbId, VbRecord};
+
+use crate::lsm::bytes::FileKind;
+use crate::lsm::check::{Inventory, States, ValueFiles, apply};
+use crate::lsm::files::{Files, StoreFile};
+use crate::lsm::log::{Entry, Existing, Place, What};
+use crate::lsm::row::{HISTORY, Row, ValuePlace};
+use crate::lsm::run::{FoundBlock, scan};
+use crate::lsm::state::Lineage;
+use crate::per_vb::PerVb;
+
+/// A row of a log.
+#[derive(Clone, Copy)]
+struct Logged {
+    /// The number of the log.
+    log: u64,
+    place: Place,
+    epoch: u64,
+}
+
+/// What is whole of a store.
+pub(super) struct Old<'f> {
+    values: ValueFiles<'f>,
+    /// The manifest tells which files count, and which vBuckets there are.
+    trusted: bool,
+    states: States,
+    logged: PerVb<Vec<Logged>>,
+    /// The blocks of runs, each with the file it lies in.
+    blocks: PerVb<Vec<(Arc<dyn StoreFile>, FoundBlock)>>,
+    /// The text of the bucket.
+    pub(super) text: Option<Vec<u8>>,
+    pub(super) text_lost: bool,
+    pub(super) commits_lost: u64,
+}
+
+/// The rows of a vBucket that count.
+pub(super) struct VbRows {
+    pub(super) record: Option<VbRecord>,
+    /// The newest of each name; none that says that one is gone.
+    pub(super) rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(super) metas: Highest,
+    /// Rows of the history.
+    pub(super) versions: u64,
+}
+
+/// What the record of a vBucket must cover.
+#[derive(Default)]
+pub(super) struct Highest {
+    pub(super) seqno: Seqno,
+    pub(super) cas: Cas,
+    pub(super) deleted_rev: u64,
+}
+
+impl<'f> Old<'f> {
+    /// Reads what is whole; `None` when nothing was ever in the store.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn read(files: &'f dyn Files) -> io::Result<Option<Self>> {
+        let Some(mut inventory) = Inventory::of(files)? else {
+            return Ok(None);
+        };
+        inventory.widen(files)?;
+        let mut old = Self {
+            values: ValueFiles::new(files),
+            trusted: inventory.trusted,
+            states: States::default(),
+            logged: PerVb::default(),
+            blocks: PerVb::default(),
+            text: None,
+            text_lost: inventory.manifest.is_none(),
+            commits_lost: 0,
+        };
+        old.read_manifest(&inventory);
+        old.read_logs(files, &inventory)?;
+        for (number, _) in &inventory.runs {
+            let name = FileKind::Run.name(*number);
+            match files.open(&name) {
+                Ok(file) => {
+                    for block in scan(&*file, *number)? {
+                        let blocks = old.blocks.slot(block.vb).get_or_insert_default();
+                        blocks.push((Arc::clone(&file), block));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(old))
+    }
+
+    fn read_manifest(&mut self, inventory: &Inventory) {
+        let Some(manifest) = &inventory.manifest else {
+            return;
+        };
+        for vb in manifest.vbs() {
+            let bytes = manifest.state(vb).ok().flatten();
+            if let Some(stored) = bytes.as_deref().and_then(crate::lsm::state::decode) {
+                self.states.record(vb, stored);
+            }
+        }
+        match manifest.text() {
+            Ok(text) => self.text = text,
+            Err(_damaged) => self.text_lost = true,
+        }
+    }
+
+    fn read_logs(&mut self, files: &dyn Files, inventory: &Inventory) -> io::Result<()> {
+        let contents = inventory
+            .manifest
+            .as_ref()
+            .map(|manifest| &manifest.contents);
+        // Those before the first one have an older text than the manifest.
+        let first_log = contents.map_or(0, |contents| contents.first_log);
+        let flushed = contents.map(|contents| contents.flushed_group);
+        let mut last = flushed.filter(|_| self.trusted);
+        for number in &inventory.logs {
+            let file = match files.open(&FileKind::Log.name(*number)) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            let log = Existing::of_any(file, *number)?;
+            let mut pending = PerVb::default();
+            let has_text = *number >= first_log || self.text.is_none();
+            let follows = last.filter(|_| self.trusted);
+            let found = log.search(follows, &mut |entry| {
+                self.entry(*number, &entry, &mut pending);
+                if entry.what == What::Text && has_text {
+                    self.text = Some(entry.body.to_vec());
+                    self.text_lost = false;
+                }
+                Ok(())
+            })?;
+            if self.trusted {
+                self.commits_lost += found.missing.iter().map(|one| one.groups).sum::<u64>();
+            }
+            last = last.max(Some(found.groups.last_group));
+        }
+        let acknowledged = inventory.tail.map_or(0, |tail| tail.group);
+        self.commits_lost += acknowledged.saturating_sub(last.unwrap_or(0));
+        Ok(())
+    }
+
+    /// Rows of a group come before the state of their vBucket, which has their epoch.
+    fn entry(&mut self, log: u64, entry: &Entry<'_>, pending: &mut PerVb<Vec<Place>>) {
+        apply(&mut self.states, entry);
+        match entry.what {
+            What::Row => {
+                let rows = pending.slot(entry.vb).get_or_insert_default();
+                rows.push(entry.place);
+            }
+            What::Record => {
+                let Some(stored) = crate::lsm::state::decode(entry.body) else {
+                    return;
+                };
+                let epoch = stored.lineage.epoch;
+                let places = pending.remove(entry.vb).unwrap_or_default();
+                let rows = self.logged.slot(entry.vb).get_or_insert_default();
+                rows.extend(places.into_iter().map(|place| Logged { log, place, epoch }));
+            }
+            What::Forget | What::Text => {}
+        }
+    }
+
+    /// All vBuckets of which there is anything, ascending.
+    pub(super) fn vbs(&self) -> Vec<VbId> {
+        let states = self.states.vbs.keys();
+        let mut vbs: Vec<VbId> = states
+            .chain(self.logged.keys())
+            .chain(self.blocks.keys())
+            .collect();
+        vbs.sort_unstable();
+        vbs.dedup();
+        vbs
+    }
+
+    /// Which rows of a vBucket count, and its record; `None` when it is not there.
+    ///
+    /// Without its state, the rows of its last epoch do.
+    fn lineage(&self, vb: VbId) -> Option<(Lineage, Option<VbRecord>)> {
+        let logged = self.logged.get(vb).into_iter().flatten();
+        let blocks = self.blocks.get(vb).into_iter().flatten();
+        let epochs = logged.map(|row| row.epoch);
+        let epochs = epochs.chain(blocks.map(|(_, block)| block.epoch));
+        let newest = epochs.max().unwrap_or(0);
+        if let Some(stored) = self.states.get(vb)
+            && (self.trusted || stored.lineage.epoch >= newest)
+        {
+            return Some((stored.lineage.clone(), Some(stored.record.clone())));
+        }
+        let forgotten = self.states.vbs.get(vb).map_or(0, |found| found.forgotten);
+        (!self.trusted && newest > forgotten).then(|| (Lineage::new(newest), None))
+    }
+
+    /// The rows of a vBucket that count; `None` when it is not there.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn rows_of(&mut self, vb: VbId) -> io::Result<Option<VbRows>> {
+        let Some((lineage, record)) = self.lineage(vb) else {
+            return Ok(None);
+        };
+        let mut newest = Newest::default();
+        for (file, block) in self.blocks.remove(vb).unwrap_or_default() {
+            if let Some(limit) = lineage.limit(block.epoch) {
+                block.read(&*file, &mut |row| {
+                    newest.add(row, limit);
+                    Ok(())
+                })?;
+            }
+        }
+        let mut bytes = Vec::new();
+        for row in self.logged.remove(vb).unwrap_or_default() {
+            let Some(limit) = lineage.limit(row.epoch) else {
+                continue;
+            };
+            let file = self.values.file(ValuePlace::of_log(row.log))?;
+            // It was read once before.
+            if row.place.read(&**file, What::Row, vb, &mut bytes).is_ok() {
+                newest.add(Row::of(&bytes)?, limit);
+            }
+        }
+        Ok(Some(newest.end(record)))
+    }
+
+    /// The document of a row.
+    ///
+    /// # Errors
+    /// Those of reading its value.
+    pub(super) fn document(&mut self, row: &[u8]) -> io::Result<Document> {
+        let row = Row::of(row)?;
+        let apart = row
+            .place()
+            .map(|place| self.values.read(place))
+            .transpose()?;
+        row.document(apart.as_deref())
+    }
+}
+
+/// Of each name the newest row.
+#[derive(Default)]
+struct Newest {
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Newest {
+    fn add(&mut self, row: Row<'_>, limit: Seqno) {
+        if row.seqno() > limit {
+            return;
+        }
+        let order = |row: Row<'_>| (row.seqno(), row.is_gone());
+        match self.rows.get_mut(row.name()) {
+            None => {
+                self.rows.insert(row.name().to_vec(), row.bytes.to_vec());
+            }
+            Some(known) => {
+                let known_row = Row::first_of(known);
+                if known_row.is_none_or(|known| order(known) <= order(row)) {
+                    known.clear();
+                    known.extend_from_slice(row.bytes);
+                }
+            }
+        }
+    }
+
+    fn end(mut self, record: Option<VbRecord>) -> VbRows {
+        let (mut metas, mut versions) = (Highest::default(), 0);
+        self.rows.retain(|_, bytes| {
+            let Some(row) = Row::first_of(bytes).filter(|row| !row.is_gone()) else {
+                return false;
+            };
+            if let Ok(meta) = row.meta() {
+                metas.seqno = metas.seqno.max(meta.seqno);
+                metas.cas = metas.cas.max(meta.cas);
+                if meta.kind.is_tombstone() {
+                    metas.deleted_rev = metas.deleted_rev.max(meta.rev);
+                }
+            }
+            versions += u64::from(row.tag() == HISTORY);
+            row.tag() != HISTORY
+        });
+        VbRows {
+            record,
+            rows: self.rows,
+            metas,
+            versions,
+        }
+    }
+}
