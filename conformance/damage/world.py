@@ -1,8 +1,8 @@
 """A data directory as a node leaves it, and everything that must be found in it again.
 
-Five lives of a node make it: values beyond a MiB, rows in tables of several drains and in journals that are
-kept, deletions, counters of versions, collections, a history, a bucket whose keys leave memory, and one so young that its
-tables are empty. The state of an earlier stop is kept beside it, for files that come back older.
+Five lives of a node make it: values beyond a MiB, rows in a log and in runs, values in logs that became runs and in files
+to which a merge moved them, deletions, counters of versions, collections, a history, a bucket whose keys leave memory, and one
+so young that it has no run. The state of an earlier stop is kept beside it, for files that come back older.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from mcbp import (
 )
 
 KIB = 1024
-FLAGS = ("--bucket", "default:128", "--kv-tls-port", "0", "--threads", "2")
+FLAGS = ("--bucket", "default:128", "--kv-tls-port", "0", "--threads", "2", "--journal", "3")
 # Name, and what it is made with over HTTP.
 MADE = {
     "shop": {"ramQuota": 100, "storageBackend": "magma", "historyRetentionSeconds": 86400,
