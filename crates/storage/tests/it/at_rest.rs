@@ -16,10 +16,10 @@ use crate::workload::{Random, VBS, World, options, read};
 /// Damages that each test draws.
 const DRAWS: u64 = 60;
 
-/// Small journals, so that few commits make many runs, and a merge of them.
-fn small_journals() -> DiskOptions {
+/// Small logs, so that few commits make many runs, and a merge of them.
+fn small_logs() -> DiskOptions {
     DiskOptions {
-        journal_bytes: 24 << 10,
+        log_bytes: 24 << 10,
         ..options()
     }
 }
@@ -27,12 +27,12 @@ fn small_journals() -> DiskOptions {
 /// What every row ever was.
 type History = BTreeMap<(VbId, u64), (String, Vec<u8>)>;
 
-/// A store that was opened and written several times: runs, merged tables, rows that lie apart, journals that are
-/// kept, a manifest. The last stop is a clean one, or none.
+/// A store that was opened and written several times: runs, merged ones, values in logs that are there for
+/// them alone, a text. The last stop is a clean one, or none.
 fn lived_in(path: &Path, clean: bool) -> (World, History) {
     let (mut world, mut history) = (World::default(), History::new());
     for life in 0..3 {
-        let store = DiskStore::open(path, small_journals()).unwrap().0;
+        let store = DiskStore::open(path, small_logs()).unwrap().0;
         store.set_manifest(b"{\"uid\":\"1\"}").unwrap();
         for _ in 0..40 {
             world.commit(&store).unwrap();
@@ -105,7 +105,7 @@ enum Outcome {
 /// Opens a store; everything must be there, or something must be told.
 fn judge(path: &Path, world: &World, what: &str) -> Outcome {
     let before = picture(path);
-    let store = match DiskStore::open(path, small_journals()) {
+    let store = match DiskStore::open(path, small_logs()) {
         Ok((store, _)) => store,
         Err(error) => {
             let kinds = [OpenErrorKind::Damaged, OpenErrorKind::Foreign];
@@ -125,14 +125,6 @@ fn judge(path: &Path, world: &World, what: &str) -> Outcome {
         }
     }
     outcome
-}
-
-/// The words with which a store is refused.
-fn refused(path: &Path, world: &World, what: &str) -> String {
-    match judge(path, world, what) {
-        Outcome::Refused(words) => words,
-        other => panic!("{what}: {other:?}"),
-    }
 }
 
 /// All files that were there are there, with what was in them.
@@ -209,125 +201,31 @@ fn one_damaged_place_after_a_kill_is_told() {
     damaged_anywhere(false, 18);
 }
 
-/// The list of tables that counts, as `current` names it.
-fn number(rows: &Path) -> u64 {
-    let current = fs::read(rows.join("current")).unwrap();
-    u64::from_le_bytes(current[..8].try_into().unwrap())
-}
-
+/// A manifest that was replaced comes back, as a device may lose a rename.
 #[test]
-fn any_other_byte_in_the_name_of_the_list_of_tables_is_refused_and_all_can_be_salvaged() {
-    let dir = tempfile::tempdir().unwrap();
-    let origin = dir.path().join("origin");
-    let known = lived_in(&origin, true);
-    for keyspace in ["0", "1"] {
-        let current = origin.join("db/keyspaces").join(keyspace).join("current");
-        let whole = fs::read(&current).unwrap();
-        for at in (0..whole.len()).filter(|at| whole[*at] != 1) {
-            let mut damaged = whole.clone();
-            damaged[at] = 1;
-            fs::write(&current, damaged).unwrap();
-            let what = format!("byte {at} of keyspace {keyspace}");
-            let words = refused(&origin, &known.0, &what);
-            assert!(words.contains(&*current.to_string_lossy()), "{words}");
-            assert!(words.contains("settee salvage"), "{words}");
-            fs::write(&current, &whole).unwrap();
-        }
-    }
-    let current = origin.join("db/keyspaces/1/current");
-    let whole = fs::read(&current).unwrap();
-    fs::write(&current, [&[1, 0], &whole[2..]].concat()).unwrap();
-    let to = dir.path().join("salvaged");
-    let report = salvage(&origin, &to).unwrap();
-    assert_eq!(report.damaged, [(current, 1)]);
-    assert_eq!(
-        (report.behind.len(), report.rows_damaged),
-        (0, 0),
-        "{report:?}"
-    );
-    let (store, _) = DiskStore::open(&to, options()).unwrap();
-    for vb in VBS {
-        assert!(read(&store, vb).unwrap() == known.0.vbs[&vb], "{vb}");
-    }
-}
-
-/// Lists that were replaced come back, as a device may lose a rename: alone, with later lists beside them, and with
-/// these and their tables as the only ones that have what was removed elsewhere.
-#[test]
-fn an_older_list_of_tables_hides_nothing() {
+fn an_older_manifest_hides_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (origin, path) = (dir.path().join("origin"), dir.path().join("copy"));
-    let rows = origin.join("db/keyspaces/1");
-    let store = DiskStore::open(&origin, small_journals()).unwrap().0;
-    let (mut world, mut older) = (World::default(), BTreeMap::new());
+    let store = DiskStore::open(&origin, small_logs()).unwrap().0;
+    let (mut world, mut older) = (World::default(), Vec::new());
     for _ in 0..80 {
         world.commit(&store).unwrap();
-        let before = fs::read(rows.join("current")).unwrap();
-        let list = fs::read(rows.join(format!("v{}", number(&rows))));
-        if let Ok(list) = list {
-            older.insert(number(&rows), (before, list));
-        }
+        older.push(fs::read(origin.join("MANIFEST")).unwrap());
     }
     store.close().unwrap();
-    let last = number(&rows);
-    older.retain(|number, _| *number < last);
+    older.dedup();
+    let last = fs::read(origin.join("MANIFEST")).unwrap();
+    older.retain(|manifest| *manifest != last);
     let mut refused = 0;
-    for (number, (current, list)) in older.into_iter().rev().take(20) {
-        for later_too in [true, false] {
-            copy(&origin, &path);
-            let rows = path.join("db/keyspaces/1");
-            fs::write(rows.join("current"), &current).unwrap();
-            fs::write(rows.join(format!("v{number}")), &list).unwrap();
-            if !later_too {
-                fs::remove_file(rows.join(format!("v{last}"))).unwrap();
-            }
-            let what = format!("list {number} of {last}, later lists: {later_too}");
-            if let Outcome::Refused(reason) = judge(&path, &world, &what) {
-                assert!(reason.contains("keyspaces/1/current"), "{what}: {reason}");
-                refused += 1;
-            }
-            fs::remove_dir_all(&path).unwrap();
+    for (number, manifest) in older.iter().enumerate() {
+        copy(&origin, &path);
+        fs::write(path.join("MANIFEST"), manifest).unwrap();
+        let what = format!("manifest {number} of {}", older.len());
+        if let Outcome::Refused(reason) = judge(&path, &world, &what) {
+            assert!(reason.contains("MANIFEST"), "{what}: {reason}");
+            refused += 1;
         }
+        fs::remove_dir_all(&path).unwrap();
     }
     assert!(refused > 4, "{refused}");
-}
-
-/// A stop between the writing of a list and its naming: the tables that it has beyond the other's do not
-/// count yet, and what is in them is in the journals.
-#[test]
-fn a_list_that_was_not_named_yet_is_cleared_away() {
-    let dir = tempfile::tempdir().unwrap();
-    let (before, after) = (dir.path().join("before"), dir.path().join("after"));
-    let all_in_a_journal = DiskOptions {
-        journal_bytes: 8 << 20,
-        ..options()
-    };
-    let mut world = World::default();
-    let store = DiskStore::open(&before, all_in_a_journal).unwrap().0;
-    for _ in 0..20 {
-        world.commit(&store).unwrap();
-    }
-    store.close().unwrap();
-    copy(&before, &after);
-    let store = DiskStore::open(&after, small_journals()).unwrap().0;
-    world.clone().commit(&store).unwrap();
-    store.close().unwrap();
-    let rows = |path: &Path| path.join("db/keyspaces/1");
-    let next = number(&rows(&before)) + 1;
-    assert_eq!(number(&rows(&after)), next, "one journal became tables");
-    let list = format!("v{next}");
-    fs::copy(rows(&after).join(&list), rows(&before).join(&list)).unwrap();
-    for folder in ["tables", "blobs"] {
-        let (from, to) = (rows(&after).join(folder), rows(&before).join(folder));
-        copy(&from, &to);
-    }
-    // With a lost journal these tables are all that is left of it.
-    let alone = dir.path().join("alone");
-    copy(&before, &alone);
-    fs::remove_file(alone.join("journal-1")).unwrap();
-    refused(&alone, &world, "a journal is lost");
-    fs::write(alone.join("journal-1"), "").unwrap();
-    refused(&alone, &world, "a journal is empty");
-    assert_eq!(judge(&before, &world, "a list too many"), Outcome::Whole);
-    assert!(!rows(&before).join(&list).exists());
 }

@@ -4,18 +4,17 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use model::Seqno;
-use storage::{DiskOptions, DiskStore, ErrorKind, OpenErrorKind, salvage};
+use storage::{DiskOptions, DiskStore, ErrorKind, OpenErrorKind};
 
 use crate::directory::picture;
 use crate::workload::{Random, VBS, World, open, options, read};
 
 const COMMITS: u64 = 40;
 
-/// A store that stopped uncleanly after [`COMMITS`] commits, all of them in its journal.
+/// A store that stopped uncleanly after [`COMMITS`] commits, all of them in its log.
 fn prepare(path: &Path) -> World {
     let options = DiskOptions {
-        journal_bytes: 4 << 20,
+        log_bytes: 4 << 20,
         ..options()
     };
     let store = DiskStore::open(path, options).unwrap().0;
@@ -42,14 +41,22 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The one journal.
-fn journal(path: &Path) -> PathBuf {
+/// Files of one kind.
+pub(crate) fn files_of(path: &Path, kind: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     files(path, &mut found);
     found.retain(|path| {
-        let name = path.file_name().unwrap().to_string_lossy();
-        name.starts_with("journal-")
+        path.file_name()
+            .unwrap()
+            .to_string_lossy()
+            .starts_with(kind)
     });
+    found
+}
+
+/// The one log.
+fn log(path: &Path) -> PathBuf {
+    let mut found = files_of(path, "log-");
     assert_eq!(found.len(), 1);
     found.remove(0)
 }
@@ -73,7 +80,10 @@ fn is_refused(path: &Path, world: &World, what: &str) -> bool {
         Ok(opened) => opened,
         Err(error) => {
             assert_eq!(error.kind, OpenErrorKind::Damaged, "{what}: {error}");
-            assert!(error.to_string().contains("journal-1"), "{what}: {error}");
+            assert!(
+                error.to_string().contains("log-00000001"),
+                "{what}: {error}"
+            );
             assert!(picture(path) == before, "{what}");
             return true;
         }
@@ -85,12 +95,12 @@ fn is_refused(path: &Path, world: &World, what: &str) -> bool {
 }
 
 #[test]
-fn a_torn_journal_is_refused_when_what_it_lost_was_acknowledged() {
+fn a_torn_log_is_refused_when_what_it_lost_was_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let origin = dir.path().join("origin");
     let world = prepare(&origin);
-    let journal = journal(&origin);
-    let bytes = fs::read(&journal).unwrap();
+    let log = log(&origin);
+    let bytes = fs::read(&log).unwrap();
     let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     let mut refused = 0;
     let mut try_with = |what: String, damage: &dyn Fn(&mut Vec<u8>)| {
@@ -98,7 +108,7 @@ fn a_torn_journal_is_refused_when_what_it_lost_was_acknowledged() {
         copy(&origin, &path);
         let mut bytes = bytes.clone();
         damage(&mut bytes);
-        fs::write(path.join(journal.file_name().unwrap()), bytes).unwrap();
+        fs::write(path.join(log.file_name().unwrap()), bytes).unwrap();
         refused += usize::from(is_refused(&path, &world, &what));
         fs::remove_dir_all(path).unwrap();
     };
@@ -127,23 +137,20 @@ fn a_torn_journal_is_refused_when_what_it_lost_was_acknowledged() {
 }
 
 #[test]
-fn a_flipped_bit_in_a_table_is_an_error_and_never_wrong_data() {
+fn a_flipped_bit_in_a_run_is_an_error_and_never_wrong_data() {
     let dir = tempfile::tempdir().unwrap();
     let origin = dir.path().join("origin");
     let store = open(&origin);
     let mut world = World::default();
-    while !has_large_table(&origin) {
+    while !has_large_run(&origin) {
         world.commit(&store).unwrap();
-        assert!(world.commits < 3_000, "no table was ever written");
+        assert!(world.commits < 3_000, "no run was ever written");
     }
     drop(store);
-    let mut tables = Vec::new();
-    files(&origin.join("db/keyspaces/1/tables"), &mut tables);
-    let table = tables
-        .iter()
-        .max_by_key(|path| path.metadata().unwrap().len())
-        .unwrap();
-    let bytes = fs::read(table).unwrap();
+    let runs = files_of(&origin, "run-");
+    let length = |path: &&PathBuf| path.metadata().unwrap().len();
+    let run = runs.iter().max_by_key(length).unwrap();
+    let bytes = fs::read(run).unwrap();
     let mut random = Random(5);
     let mut detected = 0;
     for _ in 0..24 {
@@ -152,22 +159,16 @@ fn a_flipped_bit_in_a_table_is_an_error_and_never_wrong_data() {
         let at = random.next(bytes.len() as u64) as usize;
         let mut damaged = bytes.clone();
         damaged[at] ^= 1 << random.next(8);
-        fs::write(path.join(table.strip_prefix(&origin).unwrap()), damaged).unwrap();
+        fs::write(path.join(run.file_name().unwrap()), damaged).unwrap();
         detected += usize::from(!reads_right_or_fails(&path, &world, at));
         fs::remove_dir_all(path).unwrap();
     }
     assert!(detected > 5, "flips in the data are detected ({detected})");
 }
 
-pub(crate) fn has_large_table(path: &Path) -> bool {
-    let mut tables = Vec::new();
-    let folder = path.join("db/keyspaces/1/tables");
-    if folder.is_dir() {
-        files(&folder, &mut tables);
-    }
-    tables
-        .iter()
-        .any(|path| path.metadata().is_ok_and(|meta| meta.len() > 100_000))
+fn has_large_run(path: &Path) -> bool {
+    let large = |path: &PathBuf| path.metadata().is_ok_and(|meta| meta.len() > 50_000);
+    files_of(path, "run-").iter().any(large)
 }
 
 /// Whether everything was read, and right; `false` when something said that it is damaged.
@@ -192,42 +193,34 @@ fn reads_right_or_fails(path: &Path, world: &World, at: usize) -> bool {
     right
 }
 
-/// A store whose tables have nothing yet: the records are lost with the journal, and only the tails are left.
+/// A store that has no run yet: the records are lost with the log, and only the tail is left.
 #[test]
-fn a_lost_journal_is_refused_and_salvage_tells_of_it() {
+fn a_lost_log_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (origin, path) = (dir.path().join("origin"), dir.path().join("copy"));
     let world = prepare(&origin);
-    let whole = fs::read(journal(&origin)).unwrap();
-    let zeros = vec![0; whole.len()];
+    let zeros = vec![0; fs::read(log(&origin)).unwrap().len()];
     for content in [Some(&b""[..]), Some(&zeros), None] {
         copy(&origin, &path);
-        let journal = journal(&path);
+        let log = log(&path);
         match content {
-            Some(content) => fs::write(&journal, content).unwrap(),
-            None => fs::remove_file(&journal).unwrap(),
+            Some(content) => fs::write(&log, content).unwrap(),
+            None => fs::remove_file(&log).unwrap(),
         }
         for _ in 0..2 {
             assert!(is_refused(&path, &world, "lost"));
         }
-        let to = dir.path().join("salvaged");
-        let report = salvage(&path, &to).unwrap();
-        let behind = VBS.map(|vb| (vb, Seqno(world.vbs[&vb].high), Seqno::ZERO));
-        assert_eq!(report.behind, behind);
-        fs::remove_dir_all(&to).unwrap();
         fs::remove_dir_all(&path).unwrap();
     }
 }
 
 #[test]
-fn a_store_that_lost_its_format_while_it_was_young_is_not_made_anew() {
+fn a_store_that_lost_its_manifest_while_it_was_young_is_not_made_anew() {
     let dir = tempfile::tempdir().unwrap();
     prepare(dir.path());
-    fs::remove_file(dir.path().join("FORMAT")).unwrap();
-    // As a power cut may bring it back, which means nothing beside FORMAT.
-    fs::write(dir.path().join("CREATING"), "").unwrap();
+    fs::remove_file(dir.path().join("MANIFEST")).unwrap();
     let before = picture(dir.path());
     let error = DiskStore::open(dir.path(), options()).err().unwrap();
-    assert!(error.to_string().contains("FORMAT is missing"), "{error}");
+    assert!(error.to_string().contains("MANIFEST is missing"), "{error}");
     assert!(picture(dir.path()) == before);
 }

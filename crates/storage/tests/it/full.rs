@@ -114,11 +114,10 @@ impl Client {
     }
 }
 
-/// Fills the file system at `path` three times and empties it again; commits go through the
-/// journal, or all of them past it.
-fn recover_unattended(path: &Path, direct_rows_min: usize) {
+/// Fills the file system at `path` three times and empties it again; values lie apart from their rows, or in them.
+fn recover_unattended(path: &Path, apart_bytes_min: u32) {
     let options = DiskOptions {
-        direct_rows_min,
+        apart_bytes_min,
         ..options()
     };
     let ballast = path.join("ballast");
@@ -221,7 +220,7 @@ fn writes_go_on_when_there_is_space_again() {
     match kind.as_deref() {
         Ok("tmpfs") => {
             let path = std::env::var_os("DIR").unwrap();
-            recover_unattended(Path::new(&path), usize::MAX);
+            recover_unattended(Path::new(&path), u32::MAX);
             return recover_unattended(Path::new(&path), 1);
         }
         Ok(_) => return fail_and_lose_nothing(Path::new(&std::env::var_os("DIR").unwrap())),

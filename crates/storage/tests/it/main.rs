@@ -9,5 +9,4 @@ mod damage;
 mod directory;
 mod full;
 mod history;
-mod salvage;
 mod workload;

@@ -143,14 +143,14 @@ pub(crate) fn read(store: &dyn KvStore, vb: VbId) -> Result<Contents, StoreError
     Ok(contents)
 }
 
-/// A small journal, so that it often becomes tables; the longest rows lie apart from them, and those
-/// in the middle stay in it at first.
+/// A small log, so that it often becomes a run, and few runs; longer values stay in it.
 pub(crate) fn options() -> DiskOptions {
     DiskOptions {
-        journal_bytes: 128 << 10,
+        log_bytes: 128 << 10,
         free_bytes_min: 0,
-        blob_bytes_min: 330,
-        refer_bytes_min: 200,
+        apart_bytes_min: 200,
+        runs_max: 4,
+        dead_bytes_min: 64 << 10,
         ..DiskOptions::default()
     }
 }
