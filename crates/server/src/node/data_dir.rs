@@ -18,7 +18,7 @@ use super::sealed_file;
 use crate::config::StartError;
 
 /// Whole since the last step of its making.
-const STORE_MARK: &str = "FORMAT";
+const STORE_MARK: &str = "MANIFEST";
 /// How often the lock is tried: the process that has it may be ending just now.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
@@ -306,7 +306,7 @@ mod tests {
         let make = |name: &str| {
             let store = place.path().join(BUCKETS).join(name);
             fs::create_dir_all(&store).unwrap();
-            fs::write(store.join(STORE_MARK), "settee storage 11\n").unwrap();
+            fs::write(store.join(STORE_MARK), "").unwrap();
         };
         make("default");
         assert!(DataDir::open(place.path()).is_ok());
