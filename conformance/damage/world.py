@@ -195,6 +195,8 @@ class World:
         default |= {(0, b"s%d" % n): 100 + n for n in range(life * 50, life * 50 + 200)}
         default |= {(0, b"large%d" % life): 1100 * KIB, (0, b"large"): 1500 * KIB}
         self.fill(node, "default", default)
+        if life == LIVES - 2:
+            self.move_values(node, default)
         gone = [key for n in range(life * 40, life * 40 + 40, 5) if self.has("default", key := (0, b"k%d" % n))]
         self.fill(node, "default", dict.fromkeys(gone))
         shop = {(self.collection(node), b"c%d" % n): 200 for n in range(life * 10, life * 10 + 60)}
@@ -204,6 +206,14 @@ class World:
         self.fill(node, "shop", shop)
         full = {(0, b"f%d" % n): 12 * KIB for n in range(life * 100, life * 100 + 600)}
         self.fill(node, "full", full)
+
+    def move_values(self, node, sizes):
+        """Replaces documents until a merge moves values out of logs of which most is dead."""
+        for _ in range(30):
+            if any(self.data.glob("buckets/default/values-*")):
+                return
+            self.fill(node, "default", sizes)
+        raise AssertionError("no merge moves values")
 
     def collection(self, node):
         """The number of the collection that was made."""
