@@ -11,6 +11,7 @@ pub mod cluster_map;
 pub mod collections;
 mod connections;
 pub mod dcp;
+mod followed_settings;
 mod group;
 mod held;
 mod loans;

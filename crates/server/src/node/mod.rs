@@ -10,6 +10,7 @@ mod address_space;
 mod audit_log;
 mod buckets;
 mod client_certificates;
+mod configured;
 mod data_dir;
 mod descriptors;
 mod identities;
@@ -324,7 +325,8 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
     let (buckets, group) = served(buckets, config, at, revision);
     let global = global_map(at, &group, revision);
     let own_threads = Arc::new(OwnThreads::default());
-    let world = Arc::new(World::new(kept, users, Arc::clone(&own_threads), audit));
+    let world = World::new(&launcher.configured, kept, users, &own_threads, audit);
+    let world = Arc::new(world);
     let registry = Arc::new(Registry {
         clock,
         env: Arc::clone(&world) as Arc<dyn Env>,
@@ -362,7 +364,6 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
         cluster: RwLock::new(cluster),
         revs: AtomicI64::new(0),
         buckets_max: config.buckets_max,
-        configured: config.buckets.clone(),
         replica_of: config.replica_of.clone(),
         launcher,
         load: Load::default(),

@@ -13,7 +13,7 @@ use crate::place::{on_disk, own, replica_of};
 use crate::promotion::until;
 
 /// The status and the body of an answer to a user, told as NAME:PASSWORD.
-fn asked(port: u16, method: &str, path: &str, form: &str, user: &str) -> (u16, String) {
+pub(crate) fn asked(port: u16, method: &str, path: &str, form: &str, user: &str) -> (u16, String) {
     sent(port, method, path, form, &login(user))
 }
 
@@ -39,7 +39,7 @@ fn sent(port: u16, method: &str, path: &str, form: &str, lines: &str) -> (u16, S
     (status, body.to_owned())
 }
 
-const BUCKETS: &str = "/pools/default/buckets";
+pub(crate) const BUCKETS: &str = "/pools/default/buckets";
 const ANA: &str = "/settings/rbac/users/local/ana";
 
 /// A node and one that follows it and knows where its management is, which it learns with the first map.
@@ -53,7 +53,7 @@ fn pair() -> (Node, Node) {
     (active, follower)
 }
 
-fn admin() -> String {
+pub(crate) fn admin() -> String {
     format!("{USER}:{PASSWORD}")
 }
 
