@@ -22,6 +22,7 @@ mod peer;
 mod progress;
 mod publish;
 mod rate;
+mod recaching;
 mod registry;
 mod roster;
 mod served;
@@ -47,6 +48,7 @@ pub use peer::{Peer, is_host};
 pub use progress::{Progress, Stage};
 pub use publish::{about_bucket, manifest_changed, publish};
 pub use rate::{Rate, Rates};
+pub use recaching::{RecacheRead, RecacheTurn, Recaching};
 pub use registry::{
     COMPATIBLE_VERSION, Env, FlushError, HANDSHAKE_TIMEOUT, NodeCounters, Registry, SILENCE_MAX,
     Serving, Waits,
