@@ -46,19 +46,18 @@ pub(super) async fn count(
 }
 
 async fn bucket_stats(State(state): State<HttpState>, Path(bucket): Path<String>) -> Handled {
-    samples(&state, &bucket).map(|value| answers::ok(&value))
+    let value = samples(&state, &bucket).ok_or_else(answers::not_found)?;
+    Ok(answers::ok(&value))
 }
 
-fn samples(state: &HttpState, bucket: &str) -> Result<Value, Response> {
+/// A sample of each figure of a bucket, if it is here.
+fn samples(state: &HttpState, bucket: &str) -> Option<Value> {
     let view = &state.view;
-    let summary = view.bucket(bucket).ok_or_else(answers::not_found)?;
-    let of_bucket = view.samples(bucket).ok_or_else(answers::not_found)?;
-    Ok(figures::samples(
-        &view.node(),
-        &summary,
-        of_bucket,
-        of_http(state),
-        view.unix_ms(),
+    let (summary, of_bucket) = (view.bucket(bucket)?, view.samples(bucket)?);
+    let (node, now_ms) = (view.node(), view.unix_ms());
+    let of_http = of_http(state);
+    Some(figures::samples(
+        &node, &summary, of_bucket, of_http, now_ms,
     ))
 }
 
@@ -68,7 +67,8 @@ async fn one_sample(
     Path((bucket, name)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Handled {
-    let mut op = samples(&state, &bucket)?["op"].take();
+    let mut all = samples(&state, &bucket).ok_or_else(answers::not_found)?;
+    let op = &mut all["op"];
     let mut samples = op["samples"].take();
     let values = samples.get_mut(&name).map(Value::take);
     let node = format!("$HOST:{}", state.view.node().ports.http);
