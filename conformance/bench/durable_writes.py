@@ -1,7 +1,7 @@
 """Durable writes a second, on one node and on a pair: `SETTEE_BIN=... python3 durable_writes.py`.
 
 One connection with raw frames over 20,000 keys; `window` requests are under way at a time. Larger
-documents fill several journals of the store. The client shares the machine with the nodes.
+documents fill several logs of the store. The client shares the machine with the nodes.
 """
 
 import socket

@@ -8,20 +8,18 @@ import shutil
 from world import copy_sparse, runs
 
 PAGE = 4096
+# Where a manifest names the first log of which not all is in runs.
+MANIFEST_FIRST_LOG = 88
 # What files are called in verdicts; the first that matches.
 KINDS = [
     ("node.json", r"node\.json$"),
     ("tls", r"tls/"),
-    ("journal kept", r"^kept journal$"),
-    ("journal", r"journal-\d+$"),
-    ("spare", r"spare-\d+$"),
-    ("current", r"keyspaces/\d+/current$"),
-    ("list of tables", r"keyspaces/\d+/v\d+$"),
-    ("table", r"keyspaces/\d+/tables/"),
-    ("blob", r"keyspaces/\d+/blobs/"),
-    ("database journal", r"db/\d+\.jnl$"),
-    ("database", r"db/"),
-    ("mark", r"/(LOCK|CLEAN|CREATING|FORMAT)$"),
+    ("log", r"/log-\d+$"),
+    ("run", r"/run-\d+$"),
+    ("values", r"/values-\d+$"),
+    ("manifest", r"/MANIFEST$"),
+    ("tail", r"/TAIL$"),
+    ("lock", r"/LOCK$"),
     ("", r""),
 ]
 
@@ -33,19 +31,21 @@ def files_of(data):
         for name in names:
             path = os.path.relpath(os.path.join(folder, name), data)
             kind = next(kind or name for kind, pattern in KINDS if re.search(pattern, path))
-            if kind == "journal" and is_kept(data, path):
-                kind = "journal kept"
+            if kind == "log" and is_flushed(data, path):
+                kind = "log of values"
             found.setdefault(kind, []).append(path)
     return {kind: sorted(found[kind]) for kind in sorted(found)}
 
 
-def is_kept(data, path):
-    folder, _, name = os.path.join(data, path).rpartition("/")
+def is_flushed(data, path):
+    """Whether all rows of a log are in runs: it is there for values that they refer to."""
+    folder, _, number = os.path.join(data, path).rpartition("/log-")
     try:
-        lines = open(os.path.join(folder, "kept"), "rb").read().split(b"\n")
+        with open(os.path.join(folder, "MANIFEST"), "rb") as manifest:
+            manifest.seek(MANIFEST_FIRST_LOG)
+            return int(number) < int.from_bytes(manifest.read(8), "big")
     except OSError:
         return False
-    return any(line.split(b" ")[0].decode(errors="replace") == name.removeprefix("journal-") for line in lines[1:])
 
 
 def clone(data, to, damaged):
@@ -60,7 +60,7 @@ def clone(data, to, damaged):
         for name in names:
             path = os.path.normpath(os.path.join(below, name))
             source, target = os.path.join(folder, name), os.path.join(to, path)
-            if not fnmatch.fnmatch(path, damaged) and re.search(r"keyspaces/\d+/(tables|blobs)/", path):
+            if not fnmatch.fnmatch(path, damaged) and re.search(r"/(run|values)-\d+$", path):
                 os.link(source, target)
             else:
                 copy_sparse(source, target)

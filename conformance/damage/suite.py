@@ -86,12 +86,10 @@ def checksum(path):
 
 
 def may_change(path):
-    """Whether a start may take a file of an undamaged store away, or replace it, before it is refused.
-
-    Those are lists of tables that others replaced, journals that tables took over and that are not kept, and empty ones
-    of the database. That nothing is missing without them is looked at when the damage is mended.
+    """Whether a start may take a file of an undamaged store away, or replace it, before it is refused: stores that were
+    opened work on. That nothing is missing without it is looked at when the damage is mended.
     """
-    return bool(re.search(r"/(keyspaces/\d+/v\d+|journal-\d+|spare-\d+|db/\d+\.jnl|LOCK|FORMAT|tails)$", path))
+    return bool(re.search(r"^buckets/[^/]+/(LOCK|TAIL|MANIFEST|(log|run|values)-\d+)$", path))
 
 
 def lines_that_tell(text):
@@ -149,9 +147,8 @@ class Case:
 
     def names(self, line):
         """Whether a line names the damaged file, or what holds it."""
-        folder = os.path.dirname(self.path)
-        store = "/".join(self.path.split("/")[:2])
-        return self.path in line or (store != self.path and os.path.join(self.data, store) in line and os.path.basename(self.path) in line) or (folder.count("/") >= 2 and folder in line)
+        store, _, name = self.path.rpartition("/")
+        return self.path in line or (store != "" and os.path.join(self.data, store) in line and name in line)
 
     def compare(self, node):
         truth, found = self.world.truth, self.world.look(node)

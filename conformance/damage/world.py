@@ -1,8 +1,8 @@
 """A data directory as a node leaves it, and everything that must be found in it again.
 
-Five lives of a node make it: values beyond a MiB, rows in tables of several drains and in journals that are
-kept, deletions, counters of versions, collections, a history, a bucket whose keys leave memory, and one so young that its
-tables are empty. The state of an earlier stop is kept beside it, for files that come back older.
+Five lives of a node make it: values beyond a MiB, rows in a log and in runs, values in logs that became runs and in files
+to which a merge moved them, deletions, counters of versions, collections, a history, a bucket whose keys leave memory, and one
+so young that it has no run. The state of an earlier stop is kept beside it, for files that come back older.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from mcbp import (
 )
 
 KIB = 1024
-FLAGS = ("--bucket", "default:128", "--kv-tls-port", "0", "--threads", "2")
+FLAGS = ("--bucket", "default:128", "--kv-tls-port", "0", "--threads", "2", "--journal", "3")
 # Name, and what it is made with over HTTP.
 MADE = {
     "shop": {"ramQuota": 100, "storageBackend": "magma", "historyRetentionSeconds": 86400,
@@ -195,6 +195,8 @@ class World:
         default |= {(0, b"s%d" % n): 100 + n for n in range(life * 50, life * 50 + 200)}
         default |= {(0, b"large%d" % life): 1100 * KIB, (0, b"large"): 1500 * KIB}
         self.fill(node, "default", default)
+        if life == LIVES - 2:
+            self.move_values(node, default)
         gone = [key for n in range(life * 40, life * 40 + 40, 5) if self.has("default", key := (0, b"k%d" % n))]
         self.fill(node, "default", dict.fromkeys(gone))
         shop = {(self.collection(node), b"c%d" % n): 200 for n in range(life * 10, life * 10 + 60)}
@@ -204,6 +206,14 @@ class World:
         self.fill(node, "shop", shop)
         full = {(0, b"f%d" % n): 12 * KIB for n in range(life * 100, life * 100 + 600)}
         self.fill(node, "full", full)
+
+    def move_values(self, node, sizes):
+        """Replaces documents until a merge moves values out of logs of which most is dead."""
+        for _ in range(30):
+            if any(self.data.glob("buckets/default/values-*")):
+                return
+            self.fill(node, "default", sizes)
+        raise AssertionError("no merge moves values")
 
     def collection(self, node):
         """The number of the collection that was made."""

@@ -5,7 +5,7 @@
 // FAULT_OPS   write: writes, lengths, creations, renames; sync: fsync and fdatasync; read
 // FAULT_KIND  full (ENOSPC), error (EIO; a sync also loses what it should have synced),
 //             torn (half is written, then killed), power (all that is not synced is lost, then killed),
-//             readonly (EROFS), hang (a sync does not return as long as the tally says so)
+//             readonly (EROFS, also of files that are opened to write), hang (a sync does not return as long as the tally says so)
 // FAULT_COUNT how many operations go wrong, with full and error
 // FAULT_EVERY instead of FAULT_AT and FAULT_COUNT: every so many operations, while the tally says so
 // FAULT_FILES what the path of a file must contain for its operations to be counted
@@ -231,10 +231,11 @@ int open64(const char *path, int flags, ...) {
     va_start(rest, flags);
     mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
     va_end(rest);
-    if (!(flags & (O_CREAT | O_TRUNC)) || !below(path)) return REAL(open64)(path, flags, mode);
+    int read_only = !strcmp(kind, "readonly") && (flags & O_ACCMODE) != O_RDONLY;
+    if (!(flags & (O_CREAT | O_TRUNC) || read_only) || !below(path)) return REAL(open64)(path, flags, mode);
     pthread_mutex_lock(&turn);
     int done = -1;
-    if (access(path, F_OK) == 0 || !wrong(WRITE, -1, NULL, 0, 0)) done = REAL(open64)(path, flags, mode);
+    if ((!read_only && access(path, F_OK) == 0) || !wrong(WRITE, -1, NULL, 0, 0)) done = REAL(open64)(path, flags, mode);
     pthread_mutex_unlock(&turn);
     return done;
 }

@@ -356,14 +356,14 @@ def stats(node):
 def merges_fail(world, plan):
     """Merges fail under load, for a while: nothing else does, then nothing at all."""
     node, flood = Faulty(world.shim), Flood()
-    node.plan = {"FILES": "/db/keyspaces/1/tables", **plan}
+    node.plan = {"FILES": "/run-", **plan}
     with node.watched(plan):
         node.start().ready()
         node.switch(1)
         connection = flood.connect(node)
         equal(flood.round(connection), len(flood.KEYS), "durable before a merge")
-        # A run of tables is made of 32 MB, and 16 of them are merged: once or twice in these rounds. A merge
-        # that fails is tried again after 100 ms, so every one has to fail, however few operations it takes.
+        # A run is made of 32 MB, and runs of which a third is dead are merged. A merge that fails is tried again
+        # after 100 ms, so every one has to fail, however few operations it takes.
         for _ in range(60):
             flood.round(connection)
             if int(stats(node)["ep_store_merges_failed"]) > 1:
@@ -376,8 +376,8 @@ def merges_fail(world, plan):
         node.switch(0)
         merges = int(rows["ep_store_merges"])
         eventually("merges succeed", lambda: int(stats(node)["ep_store_merges"]) > merges, seconds=60)
-        files = len(list(node.data.glob("**/db/keyspaces/1/tables/*")))
-        assert files < 30, f"{files} tables: failed merges leave something"
+        files = len(list(node.data.glob("**/run-*")))
+        assert files < 30, f"{files} runs: failed merges leave something"
         equal(flood.round(connection), len(flood.KEYS), "durable after it")
         connection.close()
         end(node)
@@ -386,7 +386,7 @@ def merges_fail(world, plan):
 
 
 @suite.test
-def some_reads_fail_while_tables_are_merged(world):
+def some_reads_fail_while_runs_are_merged(world):
     merges_fail(world, {"OPS": "read", "KIND": "error", "EVERY": 3, "THREAD": "merge"})
 
 

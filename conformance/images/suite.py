@@ -1,6 +1,6 @@
 """Power cuts under strict POSIX: what was not synced, with its name, may be there or not.
 
-A node's files are recorded (`record.c`) while it takes durable writes, makes tables of its journals and merges them, while
+A node's files are recorded (`record.c`) while it takes durable writes, makes runs of its logs and merges them, while
 vBuckets, scopes and buckets come and go, and while it is killed and started again. Then images of its disk
 are built (`disk.py`) as a power cut at drawn moments may leave them, and a node is started on each: it has every write that had
 been answered as durable, and nothing torn or invented. In some lives a sync fails: what it was for never reaches the disk,

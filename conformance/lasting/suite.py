@@ -36,7 +36,7 @@ QUOTA_MIB = 32
 
 
 class Large(Flood):
-    """Large documents, of which two rounds fill a journal."""
+    """Large documents, of which two rounds fill a log."""
 
     PATIENCE = bytes([0x13, 2]) + (2_000).to_bytes(2, "big")
 
@@ -186,10 +186,10 @@ def descriptors_run_out(_):
         time.sleep(1)
         busy = processor_seconds(node) - before
         assert busy < 0.5, f"{busy} s of processor time for connections that cannot be accepted"
-        # The next journal cannot be made: nothing more is durable, and nothing is lost.
+        # The next log cannot be made: nothing more is durable, and nothing is lost.
         for _ in range(2):
             large.round(connection)
-        equal(small.round(connection), 0, "durable without a journal")
+        equal(small.round(connection), 0, "durable without a log")
         equal(connection.stats()["ep_flusher_state"], "retrying")
         equal(key_call(connection, GET, small.KEYS[0]).status, SUCCESS)
         for one in crowd:

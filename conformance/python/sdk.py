@@ -36,6 +36,7 @@ from couchbase.exceptions import (
     DocumentExistsException,
     DocumentLockedException,
     DocumentNotFoundException,
+    DurabilityImpossibleException,
     GroupNotFoundException,
     InvalidArgumentException,
     PathExistsException,
@@ -77,7 +78,10 @@ from couchbase.transcoder import RawBinaryTranscoder, RawStringTranscoder
 from certificates import client_certificate
 from harness import OVER_TLS, Node, Suite, equal, eventually, raises
 from manage import must
-from mcbp import FEATURE_XERROR, NO_ACCESS, SEQNO_PERSISTENCE, SUCCESS, Connection
+from mcbp import (
+    FEATURE_JSON, FEATURE_SELECT_BUCKET, FEATURE_XERROR, NO_ACCESS, SEQNO_PERSISTENCE, SET_VBUCKET, SUCCESS, Connection,
+    vbucket_of,
+)  # fmt: skip
 
 suite = Suite("python")
 MIB = 1024 * 1024
@@ -437,6 +441,38 @@ def writes_durably_at_each_level(world):
         equal(content(c.get(key)), {"n": 2}, level.name)
         c.remove(key, RemoveOptions(durability=durability))
         raises(DocumentNotFoundException, lambda: c.get(key))
+
+
+def chain_of(node, key, chain):
+    """Tells the vBucket of a key which nodes it has, as a cluster manager does; `null` is one that is missing."""
+    connection = Connection(node.kv)
+    connection.hello(FEATURE_JSON, FEATURE_XERROR, FEATURE_SELECT_BUCKET)
+    connection.login()
+    topology = json.dumps({"topology": [chain]}).encode()
+    told = connection.call(SET_VBUCKET, b"", b"\1", topology, vbucket=vbucket_of(key), datatype=1)
+    equal(told.status, SUCCESS, "SET_VBUCKET")
+    connection.close()
+
+
+@suite.test
+def falls_back_to_the_active_node_where_the_bucket_says_so(world):
+    """Where a replica is missing a durable write is impossible, unless the bucket falls back."""
+    c, key, bucket = world.collection, "alone", "/pools/default/buckets/default"
+    durable = UpsertOptions(durability=ServerDurability(DurabilityLevel.MAJORITY))
+    chain_of(world.node, key.encode(), ["here", None])
+    try:
+        raises(DurabilityImpossibleException, lambda: c.upsert(key, {"n": 1}, durable))
+        raises(DocumentNotFoundException, lambda: c.get(key))
+        must(world.node, "POST", bucket, durabilityImpossibleFallback="fallbackToActiveAck")
+        c.upsert(key, {"n": 2}, durable)
+        equal(content(c.get(key)), {"n": 2})
+        must(world.node, "POST", bucket, durabilityImpossibleFallback="disabled")
+        raises(DurabilityImpossibleException, lambda: c.upsert(key, {"n": 3}, durable))
+        equal(content(c.get(key)), {"n": 2}, "what was refused is not there")
+    finally:
+        must(world.node, "POST", bucket, durabilityImpossibleFallback="disabled")
+        chain_of(world.node, key.encode(), ["here"])
+    c.upsert(key, {"n": 4}, durable)
 
 
 @suite.test

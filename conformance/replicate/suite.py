@@ -6,10 +6,12 @@ import os
 import random
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
@@ -18,7 +20,7 @@ from certificates import client_certificate
 from harness import Node, Suite, binary, clean_environment, end_with_parent, equal, eventually
 from manage import must
 from mcbp import (
-    DELETE, FEATURE_COLLECTIONS, FEATURE_SNAPPY, FEATURE_XERROR, GET, NOT_FOUND, SET, SUCCESS, Connection,
+    DELETE, FEATURE_COLLECTIONS, FEATURE_SNAPPY, FEATURE_XERROR, GET, HELLO, NOT_FOUND, SET, SUCCESS, Connection,
     collection_key, vbucket_of,
 )  # fmt: skip
 
@@ -31,6 +33,41 @@ FEATURE_XATTR, XATTR_PATH, MKDIR_P, ACCESS_DELETED = 0x06, 0x04, 0x01, 0x04
 SUCCESS_DELETED = 0xCD
 USAGE, NO_INPUT = 64, 66
 PATIENCE = 40
+
+
+class WithoutSnappy:
+    """The way to a node that does not know Snappy: it is left out of what clients ask for."""
+
+    def __init__(self, port):
+        self.to, self.refused = port, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("127.0.0.1", self.to))
+            for ends in ((near, far, True), (far, near, False)):
+                threading.Thread(target=self.carry, args=ends, daemon=True).start()
+
+    def carry(self, source, target, asks):
+        # HELLO is the first request, and small.
+        while data := source.recv(65536):
+            if asks and data[1] == HELLO:
+                features = [data[at : at + 2] for at in range(24 + data[3], len(data), 2)]
+                self.refused += features.count(b"\0\x0a")
+                # That of the other order of bytes in datatypes means nothing any more.
+                data = data[: 24 + data[3]] + b"".join(b"\0\x01" if one == b"\0\x0a" else one for one in features)
+            asks = False
+            target.sendall(data)
+        target.close()
+
+    def close(self):
+        self.listener.close()
 
 
 class World:
@@ -201,7 +238,7 @@ PACKED += bytes([(len(LINE) - 1) << 2 | 2, len(LINE), 0]) * 3
 
 @suite.test
 def the_last_write_wins_over_tls_with_a_certificate(_):
-    """Between buckets of other names; values that are compressed go along plain."""
+    """Between buckets of other names; values that are compressed go along so."""
     one = Node("--kv-tls-port", "0", "--https-port", "0", "--client-cert", "optional").start()
     authority = one.data / "tls" / "ca.pem"
     client = ("--client-cert", "optional", "--client-ca", str(authority))
@@ -234,14 +271,52 @@ def the_last_write_wins_over_tls_with_a_certificate(_):
                 equal(known(there, name), known(here, name), name.decode())
             equal(call(there, GET, b"fought").value, b"newer")
             equal(call(here, GET, b"packed").value, PACKED, "where it was compressed")
-            equal(call(there, GET, b"packed").value, 4 * LINE, "a value that was compressed")
+            equal(call(there, GET, b"packed").value, PACKED, "where it arrived")
             metas = [known(side, b"packed") for side in (there, here)]
-            equal(*((extras[:20], cas) for _, extras, cas, *_ in metas), "its metadata")
+            equal(*((extras, cas) for _, extras, cas, *_ in metas), "its metadata")
             code, error = run(arguments)
             assert code, f"without the certificate there is no login: {error}"
         finally:
             for node, _ in sites:
                 node.close()
+
+
+@suite.test
+def values_go_compressed_where_both_sides_take_them_so(world):
+    """What one side does not know goes plain, and what a bucket does not keep is stored plain."""
+    one, two = world.nodes
+    sender = log_in(one, "default", FEATURE_SNAPPY)
+    addresses = list(world.addresses)
+    for number, plain_side in enumerate((None, 0, 1)):
+        key = b"snappy-%d" % number
+        sent = sender.call(SET, collection_key(0, key), bytes(8), PACKED, vbucket=vbucket_of(key), datatype=2)
+        equal(sent.status, SUCCESS, "stored compressed")
+        sides, wire = list(addresses), None
+        if plain_side is not None:
+            wire = WithoutSnappy(world.nodes[plain_side].kv)
+            sides[plain_side] = f"couchbase://Administrator:password@127.0.0.1:{wire.port}/default"
+        code, error = run([*sides, "--state", world.state(), "--until-now"])
+        equal(code, 0, error)
+        if wire is not None:
+            assert wire.refused > 0, "Snappy was not asked for"
+            wire.close()
+        receiver = log_in(two, "default", FEATURE_SNAPPY)
+        arrived = call(receiver, GET, key)
+        packed = plain_side is None
+        equal((arrived.value, arrived.datatype & 2), (PACKED, 2) if packed else (4 * LINE, 0), key)
+        equal(call(log_in(two), GET, key).value, 4 * LINE, "for a client without Snappy")
+        receiver.close()
+    # A bucket that keeps nothing compressed takes it all the same.
+    must(two, "POST", "/pools/default/buckets/default", compressionMode="off")
+    try:
+        key = b"snappy-off"
+        equal(sender.call(SET, collection_key(0, key), bytes(8), PACKED, vbucket=vbucket_of(key), datatype=2).status, 0)
+        equal(run([*addresses, "--state", world.state(), "--until-now"])[0], 0)
+        arrived = call(log_in(two, "default", FEATURE_SNAPPY), GET, key)
+        equal((arrived.value, arrived.datatype & 2), (4 * LINE, 0))
+    finally:
+        must(two, "POST", "/pools/default/buckets/default", compressionMode="passive")
+    sender.close()
 
 
 @suite.test

@@ -87,6 +87,7 @@ impl Memcached {
             address,
             tls: None,
             timeout,
+            compressed: false,
         }
     }
 

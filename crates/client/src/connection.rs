@@ -28,6 +28,8 @@ pub struct ConnectOptions {
     pub tls: Option<Arc<ClientConfig>>,
     /// How long to wait for a connection and for each answer.
     pub timeout: Duration,
+    /// Whether to ask that values may go compressed (Snappy), both ways.
+    pub compressed: bool,
 }
 
 /// How keys are sent on a connection.
@@ -60,6 +62,8 @@ pub struct Client {
     output: Vec<u8>,
     next_opaque: u32,
     pub(crate) key_form: KeyForm,
+    /// Whether values may go compressed.
+    pub(crate) compressed: bool,
     /// Whether there is a certificate to show if the server asks.
     pub(crate) certified: bool,
     /// Of a collection that was chosen: what stands before a user's key.
@@ -82,6 +86,7 @@ impl Client {
             output: Vec::new(),
             next_opaque: 1,
             key_form: KeyForm::default(),
+            compressed: options.compressed,
             certified: shows_certificate(options),
             collection: None,
         })
@@ -90,6 +95,11 @@ impl Client {
     /// How keys are sent on this connection.
     pub fn key_form(&self) -> KeyForm {
         self.key_form
+    }
+
+    /// Whether values may go compressed: it was asked for, and the server agreed.
+    pub fn is_compressed(&self) -> bool {
+        self.compressed
     }
 
     /// The socket of the client, on which no answer is outstanding.

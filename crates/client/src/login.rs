@@ -44,7 +44,7 @@ impl Client {
         cache: &mut SaltedCache,
     ) -> Result<Self, ClientError> {
         let mut client = Self::open(options)?;
-        client.key_form.collections = hello(&mut client)?;
+        hello(&mut client)?;
         authenticate(&mut client, login, cache)?;
         Ok(client)
     }
@@ -56,7 +56,7 @@ fn bootstrap(
     login: &Login,
     cache: &mut SaltedCache,
 ) -> Result<KeyForm, ClientError> {
-    let collections = hello(client)?;
+    hello(client)?;
     authenticate(client, login, cache)?;
     client.expect_success(&Request::with(
         Opcode::SELECT_BUCKET,
@@ -69,20 +69,28 @@ fn bootstrap(
         reason: "the map names no vBuckets".to_owned(),
     })?;
     Ok(KeyForm {
-        collections,
         vbuckets: Some(vbuckets),
+        ..client.key_form
     })
 }
 
-fn hello(client: &mut Client) -> Result<bool, ClientError> {
+/// Notes what the server agrees to.
+fn hello(client: &mut Client) -> Result<(), ClientError> {
+    let snappy = client.compressed.then_some(Feature::SNAPPY);
     let asked: Vec<u8> = FEATURES
-        .iter()
+        .into_iter()
+        .chain(snappy)
         .flat_map(|feature| feature.0.to_be_bytes())
         .collect();
     let agent = concat!("{\"a\":\"settee/", env!("CARGO_PKG_VERSION"), "\"}");
     let answer = client.expect_success(&Request::with(Opcode::HELLO, agent.as_bytes(), &asked))?;
-    let mut granted = answer.value.chunks_exact(2);
-    Ok(granted.any(|feature| feature == Feature::COLLECTIONS.0.to_be_bytes()))
+    let granted = |feature: Feature| {
+        let mut all = answer.value.chunks_exact(2);
+        all.any(|granted| granted == feature.0.to_be_bytes())
+    };
+    client.key_form.collections = granted(Feature::COLLECTIONS);
+    client.compressed = granted(Feature::SNAPPY);
+    Ok(())
 }
 
 /// Uses the strongest mechanism that both know; PLAIN only where there is no other.

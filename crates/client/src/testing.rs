@@ -113,6 +113,7 @@ pub fn options(connect_string: &str) -> ConnectOptions {
         address,
         tls: None,
         timeout: Duration::from_secs(10),
+        compressed: false,
     }
 }
 

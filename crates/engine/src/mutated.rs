@@ -18,6 +18,8 @@ pub struct Mutated {
 pub struct Counted {
     /// Its new number.
     pub number: u64,
+    /// When it expires, Unix seconds, 0 for never.
+    pub expiry: u32,
     /// Its change.
     pub mutated: Mutated,
 }

@@ -219,6 +219,10 @@ pub struct Arithmetic {
     pub initial: Option<u64>,
     /// Absolute expiry of a counter that is created, Unix seconds, 0 for never.
     pub expiry: u32,
+    /// The revision that a counter must have that is there already; [`Cas::ANY`] for any.
+    pub cas: Cas,
+    /// Absolute expiry that a counter gets that is there already; `None` to keep its own.
+    pub touch: Option<u32>,
     /// As for [`Write::durability`].
     pub durability: Option<Requirement>,
 }

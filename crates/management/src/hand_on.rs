@@ -67,6 +67,9 @@ enum Concerns {
     Users,
     /// The list of buckets, which this node tells itself if it must.
     List,
+    /// The collections of the bucket that its path names, which this node tells itself if it must and has it: there may
+    /// be newer ones that are not here yet.
+    Collections,
     /// The bucket that its path names.
     Bucket,
     /// The same, where this node does not have it.
@@ -79,7 +82,8 @@ fn concerns(method: &Method, path: &str) -> Option<Concerns> {
     match path.strip_prefix("/pools/default/buckets") {
         Some("" | "/") if reads => Some(Concerns::List),
         Some("" | "/") => Some(Concerns::Node),
-        Some("/{bucket}" | "/{bucket}/scopes") if reads => Some(Concerns::MissingBucket),
+        Some("/{bucket}/scopes") if reads => Some(Concerns::Collections),
+        Some("/{bucket}") if reads => Some(Concerns::MissingBucket),
         Some("/{bucket}/scopes/@ensureManifest/{uid}") => Some(Concerns::MissingBucket),
         Some("/{bucket}" | "/{bucket}/controller/doFlush") => Some(Concerns::Bucket),
         Some(below) if below.starts_with("/{bucket}/scopes") => Some(Concerns::Bucket),
@@ -113,7 +117,14 @@ pub(super) async fn to_active(
         return Ok(with_edition(&state, concerns, answer));
     }
     let certified = peer.user.clone();
-    let there = active_node(&state, concerns, bucket, certified.is_some()).await;
+    let known = bucket
+        .as_ref()
+        .is_some_and(|name| state.view.bucket_settings(name).is_some());
+    if known && concerns == Concerns::MissingBucket {
+        return Ok(next.run(request).await);
+    }
+    let own = concerns == Concerns::List || known && concerns == Concerns::Collections;
+    let there = active_node(&state, bucket, certified.is_some()).await;
     let Some(there) = there else {
         return Ok(next.run(request).await);
     };
@@ -140,6 +151,10 @@ pub(super) async fn to_active(
     match answer {
         Ok(answer) => {
             let refused = answer.status() == StatusCode::UNAUTHORIZED;
+            if refused && own {
+                // A user of this node need not be one there.
+                return Ok(next.run(Request::from_parts(head, body.into())).await);
+            }
             if refused && peer.user.is_some() {
                 return Err(unavailable("it does not take the credentials of this node"));
             }
@@ -153,9 +168,7 @@ pub(super) async fn to_active(
             }
             Ok(answer)
         }
-        Err(_) if concerns == Concerns::List => {
-            Ok(next.run(Request::from_parts(head, body.into())).await)
-        }
+        Err(_) if own => Ok(next.run(Request::from_parts(head, body.into())).await),
         Err(why) => Err(unavailable(&why)),
     }
 }
@@ -210,14 +223,9 @@ async fn users_come(state: &HttpState, edition: u64) {
 
 async fn active_node(
     state: &HttpState,
-    concerns: Concerns,
     bucket: Option<String>,
     as_itself: bool,
 ) -> Option<Result<ActiveNode, String>> {
-    let known = |name: &String| state.view.bucket_settings(name).is_some();
-    if concerns == Concerns::MissingBucket && bucket.as_ref().is_some_and(known) {
-        return None;
-    }
     let view = Arc::clone(&state.view);
     let found = task::spawn_blocking(move || view.active_node(bucket.as_deref(), as_itself));
     found.await.ok().flatten()
@@ -311,11 +319,7 @@ mod tests {
                 &format!("{one}/controller/doFlush"),
                 Some(Concerns::Bucket),
             ),
-            (
-                "GET",
-                &format!("{one}/scopes"),
-                Some(Concerns::MissingBucket),
-            ),
+            ("GET", &format!("{one}/scopes"), Some(Concerns::Collections)),
             ("POST", &format!("{one}/scopes"), Some(Concerns::Bucket)),
             (
                 "DELETE",

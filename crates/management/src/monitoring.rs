@@ -11,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::get;
 use registry::cluster_map::percent_encode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::answers::{self, Handled};
 use super::figures;
@@ -23,6 +23,7 @@ use crate::state::HttpState;
 pub(super) fn routes(bucket: &str) -> Router<HttpState> {
     Router::new()
         .route(&format!("{bucket}/stats"), get(bucket_stats))
+        .route(&format!("{bucket}/stats/{{name}}"), get(one_sample))
         .route(&format!("{bucket}/nodes"), get(nodes))
         .route(&format!("{bucket}/nodes/{{node}}/stats"), get(node_stats))
 }
@@ -45,17 +46,41 @@ pub(super) async fn count(
 }
 
 async fn bucket_stats(State(state): State<HttpState>, Path(bucket): Path<String>) -> Handled {
-    let view = &state.view;
-    let summary = view.bucket(&bucket).ok_or_else(answers::not_found)?;
-    let of_bucket = view.samples(&bucket).ok_or_else(answers::not_found)?;
-    let value = figures::samples(
-        &view.node(),
-        &summary,
-        of_bucket,
-        of_http(&state),
-        view.unix_ms(),
-    );
+    let value = samples(&state, &bucket).ok_or_else(answers::not_found)?;
     Ok(answers::ok(&value))
+}
+
+/// A sample of each figure of a bucket, if it is here.
+fn samples(state: &HttpState, bucket: &str) -> Option<Value> {
+    let view = &state.view;
+    let (summary, of_bucket) = (view.bucket(bucket)?, view.samples(bucket)?);
+    let (node, now_ms) = (view.node(), view.unix_ms());
+    let of_http = of_http(state);
+    Some(figures::samples(
+        &node, &summary, of_bucket, of_http, now_ms,
+    ))
+}
+
+/// The samples of one figure, by node.
+async fn one_sample(
+    State(state): State<HttpState>,
+    Path((bucket, name)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Handled {
+    let mut all = samples(&state, &bucket).ok_or_else(answers::not_found)?;
+    let op = &mut all["op"];
+    let mut samples = op["samples"].take();
+    let values = samples.get_mut(&name).map(Value::take);
+    let node = format!("$HOST:{}", state.view.node().ports.http);
+    let value = json!({
+        "samplesCount": op["samplesCount"],
+        "isPersistent": op["isPersistent"],
+        "lastTStamp": op["lastTStamp"],
+        "interval": op["interval"],
+        "timestamp": samples["timestamp"],
+        "nodeStats": { node: values.ok_or_else(answers::not_found)? },
+    });
+    Ok(answers::localized(&value, &headers))
 }
 
 /// Of HTTP itself.

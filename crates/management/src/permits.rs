@@ -81,6 +81,11 @@ pub(super) const PERMITS: &[(&str, &str, &str)] = &[
         "/pools/default/buckets/{bucket}/stats",
         "cluster.bucket[{bucket}].stats!read",
     ),
+    (
+        "GET",
+        "/pools/default/buckets/{bucket}/stats/{name}",
+        "cluster.bucket[{bucket}].stats!read",
+    ),
     ("GET", "/pools/default/buckets/{bucket}/nodes", SEES_BUCKET),
     (
         "GET",

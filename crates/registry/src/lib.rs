@@ -11,6 +11,7 @@ pub mod cluster_map;
 pub mod collections;
 mod connections;
 pub mod dcp;
+mod followed_settings;
 mod group;
 mod held;
 mod loans;
@@ -21,6 +22,7 @@ mod peer;
 mod progress;
 mod publish;
 mod rate;
+mod recaching;
 mod registry;
 mod roster;
 mod served;
@@ -46,6 +48,7 @@ pub use peer::{Peer, is_host};
 pub use progress::{Progress, Stage};
 pub use publish::{about_bucket, manifest_changed, publish};
 pub use rate::{Rate, Rates};
+pub use recaching::{RecacheRead, RecacheTurn, Recaching};
 pub use registry::{
     COMPATIBLE_VERSION, Env, FlushError, HANDSHAKE_TIMEOUT, NodeCounters, Registry, SILENCE_MAX,
     Serving, Waits,

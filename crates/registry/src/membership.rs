@@ -9,6 +9,7 @@
 use std::net::IpAddr;
 
 use model::{Seqno, VbId};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::cluster_map::MapRevision;
@@ -18,7 +19,7 @@ use crate::peer::{Peer, host_of, is_uuid, port, revision};
 use crate::publish::{about_bucket, about_this, publish};
 use crate::registry::Registry;
 use crate::served::ServedBucket;
-use crate::settings::VBUCKETS;
+use crate::settings::{BucketSettings, VBUCKETS};
 use crate::supersede::{Later, give_way};
 
 /// Path of the setting with which a replica makes itself known to its active node.
@@ -108,7 +109,7 @@ fn welcome(node: &Registry, served: &ServedBucket) -> String {
         "rev": revision.rev,
         "nodes": nodes,
         "vbuckets": served.bucket.vbuckets(),
-        "history": served.settings().history,
+        "settings": served.settings(),
     })
     .to_string()
 }
@@ -177,10 +178,12 @@ pub fn registered(
         served.show_uuid(uuid);
     }
     let group = group_of(node, active, &answer["nodes"]);
-    let history = serde_json::from_value(answer["history"].clone());
-    let kept = history.map(|history| node.env.follow_history(served, history));
-    let told = kept.unwrap_or(Ok(false)).unwrap_or_else(|error| {
-        tracing::error!(bucket = served.name(), ?error, "the history is not kept");
+    let told = take_settings(node, served, &answer["settings"]).unwrap_or_else(|error| {
+        tracing::error!(
+            bucket = served.name(),
+            error,
+            "the settings are not followed"
+        );
         false
     });
     if !node.env.standing(served.name()).is_plain() {
@@ -194,6 +197,15 @@ pub fn registered(
         publish(node, served, revision);
     }
     Ok(())
+}
+
+/// Obeys the settings that the active node told, if it told some; returns whether they are news.
+fn take_settings(node: &Registry, served: &ServedBucket, told: &Value) -> Result<bool, String> {
+    if told.is_null() {
+        return Ok(false);
+    }
+    let told = BucketSettings::deserialize(told).map_err(|error| error.to_string())?;
+    node.env.follow_settings(served, told)
 }
 
 /// All nodes but this one, as the active node lists them after itself.

@@ -17,7 +17,7 @@ use crate::connections::Connections;
 use crate::group::Standing;
 use crate::maps::{MapVersion, Reached};
 use crate::served::ServedBucket;
-use crate::settings::{HistorySettings, MemcachedPort, Ports, StandIn};
+use crate::settings::{BucketSettings, MemcachedPort, Ports, StandIn};
 use crate::timings::Timings;
 
 /// The release of the reference server whose behaviour clients may expect.
@@ -80,16 +80,12 @@ pub trait Env: Send + Sync {
     /// They could not be written, and are as before.
     fn follow_users(&self, roster: Roster) -> Result<(), String>;
 
-    /// The bucket keeps from now on what the one that it follows keeps of its history, over a restart as
-    /// well. Returns whether that is news. Blocks for the disk.
+    /// The bucket obeys from now on the settings of the one that it follows, as [`BucketSettings::followed_by`] says,
+    /// over a restart as well. Returns whether that is news. Blocks for the disk.
     ///
     /// # Errors
-    /// Why it does not; nothing is changed then.
-    fn follow_history(
-        &self,
-        served: &ServedBucket,
-        history: HistorySettings,
-    ) -> Result<bool, String>;
+    /// Why it does not; then it tells the settings that it had.
+    fn follow_settings(&self, served: &ServedBucket, told: BucketSettings) -> Result<bool, String>;
 }
 
 /// Why a bucket was not flushed. `Display` is for clients; they look for some of these texts.

@@ -20,6 +20,7 @@ use crate::maps::{MapVersion, Reached, this_node};
 use crate::peer::Peer;
 use crate::progress::Progress;
 use crate::rate::{Rate, Rates};
+use crate::recaching::Recaching;
 use crate::settings::{BucketKind, BucketSettings};
 use crate::store::Store;
 
@@ -80,6 +81,8 @@ pub struct ServedBucket {
     pub persistence_wait: RwLock<Option<Duration>>,
     /// Large values that HTTP readers of its changes hold.
     pub loans: Loans,
+    /// What clients of the meta protocol make anew.
+    pub recaching: Recaching,
     /// Connections with a large request that waits for quota.
     pub admission_queue: Arc<AdmissionQueue>,
     map: RwLock<MapVersion>,
@@ -106,6 +109,7 @@ impl ServedBucket {
             rates: Rates::default(),
             persistence_wait: RwLock::new(None),
             loans: Loans::default(),
+            recaching: Recaching::default(),
             admission_queue: Arc::default(),
             map: RwLock::new(MapVersion { revision, json }),
             group: RwLock::new(opened.group),

@@ -55,7 +55,7 @@ pub struct NodeConfig {
     /// Age at which tombstones of buckets with a disk are purged, seconds: as long as a consumer
     /// of changes may be away without starting anew.
     pub purge_age_s: u64,
-    /// Bytes of a bucket's journal at which it becomes tables.
+    /// Bytes of a bucket's write-ahead log at which it becomes a run.
     pub journal_bytes: u64,
 }
 

@@ -164,7 +164,8 @@ impl Session {
         output: &mut Vec<u8>,
     ) {
         if let Some(text) = &self.text {
-            text.answer(reply, &*self.node.clock, output);
+            let recaching = self.bucket.as_ref().map(|bucket| &bucket.recaching);
+            text.answer(reply, &*self.node.clock, recaching, output);
             return self.timings.responded(reply.status);
         }
         let mut datatype = reply.datatype;

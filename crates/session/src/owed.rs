@@ -23,6 +23,8 @@ pub(crate) struct Owed {
     pub(crate) status: Status,
     /// The value of the answer: what a counter has come to.
     pub(crate) value: Vec<u8>,
+    /// When the document expires.
+    pub(crate) expiry: u32,
     /// When the request was run, and when it is given up; monotonic.
     pub(crate) since_ns: u64,
     pub(crate) deadline_ns: u64,

@@ -78,6 +78,7 @@ impl Session {
                 &[]
             },
             value: &owed.value,
+            expiry: owed.expiry,
             ..Reply::EMPTY
         };
         self.answer_to(&owed.header, &reply, owed.since_ns, output);

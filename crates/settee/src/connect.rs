@@ -120,6 +120,7 @@ impl LoginArgs {
             address,
             tls: tls.map(Arc::new),
             timeout: Duration::from_secs(self.timeout),
+            compressed: false,
         })
     }
 

@@ -16,7 +16,7 @@ pub enum ErrorKind {
     /// The file system is full, or there are no descriptors left. Nothing of the commit counts; trying it again later is right,
     /// and succeeds once there is space.
     NoSpace,
-    /// An earlier sync or journal write failed, so what is on disk is unknown. No commit of
+    /// An earlier sync or write of the log failed, so what is on disk is unknown. No commit of
     /// this store succeeds any more; a restart is needed.
     Poisoned,
     /// The store was closed.

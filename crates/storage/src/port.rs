@@ -161,7 +161,7 @@ pub trait KvStore: Send + Sync + 'static {
     /// Looks for what is damaged of a vBucket's rows behind seqno `after` and up to `high`, to tell it: the
     /// first such row, and the files.
     ///
-    /// Cost: up to a read of all tables.
+    /// Cost: up to a read of all runs.
     fn locate(&self, vb: VbId, after: Seqno, high: Seqno) -> DamagedRow {
         let (_, _, _) = (vb, after, high);
         DamagedRow::default()

@@ -22,12 +22,12 @@ pub trait Worker: Send {
     fn step(&mut self, now_ns: u64) -> Next;
 }
 
-/// What a store does in the background. A drain may wait for a merge, and a commit for a drain.
+/// What a store does in the background. A commit may wait for a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duty {
-    /// Makes tables of a journal.
+    /// Makes runs of a log.
     Drain,
-    /// Merges tables.
+    /// Merges runs.
     Merge,
 }
 

@@ -96,7 +96,7 @@ const REPLICA_SDK: Suite = suite(
 const DCP_GO: Suite = suite("dcp-go", &["go"], Language::Go, "dcp-go");
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 33] = [
+pub(super) const SUITES: [Suite; 34] = [
     PYTHON,
     suite(
         "classic",
@@ -116,6 +116,12 @@ pub(super) const SUITES: [Suite; 33] = [
         &["python3", "go"],
         Language::PlainPython,
         "monitoring/suite.py",
+    ),
+    suite(
+        "tools",
+        &["python3"],
+        Language::PlainPython,
+        "tools/suite.py",
     ),
     GO,
     NODE,

@@ -44,7 +44,7 @@ fn source_of(manifest: &Path) -> Result<Modules> {
     Modules::read(&package.join("src"))
 }
 
-/// Code of each module of a crate by its path (`disk::journal`; the crate's root is empty), without
+/// Code of each module of a crate by its path (`lsm::log`; the crate's root is empty), without
 /// comments and tests.
 struct Modules(BTreeMap<String, String>);
 

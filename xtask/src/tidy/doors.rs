@@ -21,13 +21,12 @@ struct Door {
 const DOORS: [Door; 2] = [
     // Names on disk are created, renamed and removed by the module that syncs their directories.
     Door {
-        module: "crates/storage/src/disk/names.rs",
+        module: "crates/storage/src/names.rs",
         within: "crates/",
         // Nothing depends on what they make after a power cut.
         exceptions: &[
             "crates/audit/src/log.rs",
             "crates/settee/src/serve/ports_file.rs",
-            "crates/storage/src/disk/links.rs",
         ],
         acts: &[
             "fs::rename(",

@@ -41,9 +41,9 @@ pub(crate) enum Lane {
     Flush,
     /// Long reads of stores: backfiller, scanner, compactor.
     Read,
-    /// Makes tables of journals. Commits may wait for it.
+    /// Makes runs of logs. Commits may wait for it.
     Drain,
-    /// Merges tables. Drains may wait for it.
+    /// Merges runs.
     Merge,
 }
 

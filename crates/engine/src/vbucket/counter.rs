@@ -1,6 +1,6 @@
 //! Counters: documents whose value is a decimal number.
 
-use model::{Cas, Datatype, Draft, KEY_BYTES_MAX, Meta, Now};
+use model::{Datatype, Draft, KEY_BYTES_MAX, Meta, Now};
 
 use super::VBucket;
 use super::attributes::plain_meta;
@@ -14,13 +14,13 @@ use crate::types::{Arithmetic, Outcome};
 impl VBucket {
     /// Counts up or down, or creates the counter. Returns the new number.
     ///
-    /// A counter that exists keeps its flags, expiry and attributes. The value is stored as decimal text,
-    /// which is JSON. Up wraps modulo 2^64, down stops at zero.
+    /// A counter that exists keeps its flags and attributes, and its expiry unless it is touched. The value is
+    /// stored as decimal text, which is JSON. Up wraps modulo 2^64, down stops at zero.
     ///
     /// # Errors
     /// `DeltaBadValue` unless the value is a number; `KeyNotFound` when it is not to be created;
-    /// `Locked`; `InvalidArgument` when the stored value cannot be read or the key is too long;
-    /// `NotMyVbucket`, `WouldBlockPending`.
+    /// `Locked`; `KeyExists` if it has another CAS; `InvalidArgument` when the stored value cannot be read or the
+    /// key is too long; `NotMyVbucket`, `WouldBlockPending`.
     pub fn arithmetic(
         &mut self,
         key: &[u8],
@@ -35,7 +35,7 @@ impl VBucket {
         let Some(document) = self.live(place, now).cloned() else {
             return self.create_counter(key, arithmetic, durable, now);
         };
-        self.check_writer(place, Cas::ANY, now)?;
+        self.check_writer(place, arithmetic.cas, now)?;
         if !document.is_resident() {
             return Ok(self.needs_fetch(&document));
         }
@@ -46,15 +46,23 @@ impl VBucket {
         } else {
             number.wrapping_add(arithmetic.delta)
         };
+        let asked = arithmetic.touch;
+        let asked = asked.map(|expiry| self.effective_expiry(key, expiry, now));
+        let expiry = asked.unwrap_or(document.expiry());
         let meta = Meta {
             datatype: behind(plain.section(), Datatype::JSON),
+            expiry,
             ..plain_meta(&document)
         };
         let joined = [key, plain.section(), number.to_string().as_bytes()].concat();
         let draft = Draft::from_joined(&joined, key.len(), &meta);
         let outcome = self.write(place, draft, durable, now);
         self.count_write(key, true);
-        Ok(outcome.map(|mutated| Counted { number, mutated }))
+        Ok(outcome.map(|mutated| Counted {
+            number,
+            expiry,
+            mutated,
+        }))
     }
 
     fn create_counter(
@@ -77,7 +85,11 @@ impl VBucket {
         let draft = Draft::new(key, number.to_string().as_bytes(), &meta);
         let outcome = self.write(self.table.place(key), draft, durable, now);
         self.count_write(key, false);
-        Ok(outcome.map(|mutated| Counted { number, mutated }))
+        Ok(outcome.map(|mutated| Counted {
+            number,
+            expiry,
+            mutated,
+        }))
     }
 }
 

@@ -130,8 +130,18 @@ async fn exporters_find_figures_of_a_bucket_and_of_the_node() {
     for (name, values) in samples.as_object().unwrap() {
         assert_eq!(values.as_array().unwrap().len(), 1, "{name}");
     }
-    let gone = fixture.get("/pools/default/buckets/nope/stats").await;
-    assert_eq!(gone.status(), StatusCode::NOT_FOUND);
+    let one = "/pools/default/buckets/travel/stats/curr_items";
+    let told = fixture.get_json(one).await;
+    let by_node = told["nodeStats"].as_object().unwrap();
+    assert_eq!(
+        by_node.values().collect::<Vec<_>>(),
+        [&serde_json::json!([3])]
+    );
+    assert!(by_node.keys().all(|node| node.contains(':')), "{told}");
+    for path in ["nope/stats", "nope/stats/curr_items", "travel/stats/nope"] {
+        let gone = format!("/pools/default/buckets/{path}");
+        assert_eq!(fixture.get(&gone).await.status(), StatusCode::NOT_FOUND);
+    }
     let node = fixture.get_json("/nodes/self").await;
     assert_is_a_node(&node);
     assert_eq!(node["memoryQuota"], 512);

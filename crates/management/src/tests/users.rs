@@ -237,6 +237,36 @@ async fn lists_of_users_come_in_pages() {
     );
 }
 
+/// There is no other directory (LDAP, SAML, PAM) that tells of them.
+#[tokio::test]
+async fn external_users_are_refused_with_a_reason() {
+    let fixture = Fixture::new();
+    let path = "/settings/rbac/users/external/ada";
+    for form in [
+        "roles=admin",
+        "roles=data_reader[travel]&name=Ada",
+        "groups=readers",
+        "roles=admin&password=secret1",
+        "",
+    ] {
+        let (status, said) = put(&fixture, path, form).await;
+        assert_eq!(status, 400, "{form}");
+        let text = said["errors"]["_"].as_str().unwrap_or_default();
+        assert!(
+            text.contains("LDAP") && text.contains("make a local one"),
+            "{form} {said}"
+        );
+    }
+    for method in [Method::GET, Method::DELETE] {
+        let (status, said) = call(&fixture, ADMIN, (method, path), "").await;
+        assert_eq!((status, said), (404, serde_json::json!("Unknown user.")));
+    }
+    let list = fixture.get_json("/settings/rbac/users/external").await;
+    assert_eq!(list, serde_json::json!([]));
+    let directory = fixture.node.identity.directory();
+    assert_eq!(*directory, Directory::default(), "nothing was made");
+}
+
 #[tokio::test]
 async fn roles_are_listed_with_what_they_may_be_narrowed_to() {
     let fixture = Fixture::new();

@@ -14,8 +14,8 @@ use model::{VbId, VbState};
 use registry::cluster_map::{AlternateAddress, MapRevision};
 use registry::collections::CollectionsError;
 use registry::{
-    BucketSettings, ClusterSettings, FlushError, Group, OpenedBucket, ServedBucket, Store,
-    Versioning, collections, global_map, publish,
+    BucketSettings, ClusterSettings, FlushError, Group, OpenedBucket, ServedBucket, Versioning,
+    collections, global_map, publish,
 };
 
 use super::address_space;
@@ -124,7 +124,10 @@ impl NodeState {
     fn set_purge_ages(&self) {
         let cluster = self.cluster.read();
         for served in self.all_buckets() {
-            let age_s = self.launcher.purge_age_s(&served.settings(), &cluster);
+            let age_s = self
+                .launcher
+                .configured
+                .purge_age_s(&served.settings(), &cluster);
             served.bucket.set_purge_age_s(age_s);
         }
     }
@@ -225,26 +228,10 @@ impl NodeState {
             Ok(())
         });
         changed.map_err(|reason| BucketsError::Failed(reason.to_owned()))?;
-        let kept = served
-            .bucket
-            .set_history_retention(settings.history.retention());
-        kept.map_err(|error| BucketsError::Failed(error.to_string()))?;
-        let mut kept = self.world.kept();
-        let configured = self.configured.iter().find(|one| one.name == *name);
-        let noted = kept.update(|identities| identities.note_settings(&settings, configured));
-        noted.map_err(|error| failed(&error))?;
-        drop(kept);
-        let bucket = &served.bucket;
-        bucket.change_vb_config(|config| {
-            config.max_ttl_s = settings.max_ttl_s;
-            config.durability_min = settings.bucket.durability_min;
-            config.durability_falls_back = settings.durability_falls_back;
-        });
-        let durable = matches!(bucket.store(), Store::Disk(_));
-        bucket.set_eviction(settings.bucket.eviction(durable));
-        bucket.set_compression(settings.compression);
-        served.set_settings(settings);
-        self.set_purge_ages();
+        let obeyed = self.world.obey(&served, settings);
+        obeyed.map_err(|error| failed(&error))?;
+        // Nodes that follow this one take it for news.
+        self.connections.map_changed();
         Ok(())
     }
 

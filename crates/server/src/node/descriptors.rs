@@ -9,8 +9,7 @@ use crate::config::NodeConfig;
 
 /// For threads, listeners, links to other nodes and what consumers of changes have of their own.
 const NODE_OWN: usize = 256;
-/// For the files of one store: its tables, its journals, those of them that it keeps, those that a merge reads and
-/// writes.
+/// For the files of one store: its logs, its runs, what they refer to, those that a merge reads and writes.
 const STORE_OWN: usize = 512;
 /// Of what is left to clients, HTTP gets this part.
 const HTTP_PART: usize = 8;

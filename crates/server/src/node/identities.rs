@@ -40,7 +40,7 @@ pub(super) struct Identities {
     /// What management clients said of buckets that are configured, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     adjusted: BTreeMap<String, Adjusted>,
-    /// What buckets that follow another node's were told of their history, by name.
+    /// What buckets that followed another node's were told of their history by an earlier release, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     histories: BTreeMap<String, HistorySettings>,
     /// What is kept of the groups of buckets that have other nodes, by name.
@@ -174,9 +174,7 @@ impl Identities {
         configured: Option<&BucketConfig>,
     ) {
         let name = settings.bucket.name.clone();
-        if self.histories.contains_key(&name) {
-            self.set_history(&name, settings.history);
-        }
+        self.histories.remove(&name);
         let settings = settings.clone();
         if let Some(configured) = configured.cloned() {
             let adjusted = Adjusted {
@@ -204,13 +202,12 @@ impl Identities {
         let mut settings = told.unwrap_or_else(|| configured.clone().into());
         let made_with = self.vbuckets.get(name).copied();
         settings.bucket.vbuckets = made_with.or(configured.vbuckets);
-        settings.history = self.history(name).unwrap_or(settings.history);
+        settings.history = self
+            .histories
+            .get(name)
+            .copied()
+            .unwrap_or(settings.history);
         settings
-    }
-
-    /// Whether a bucket was made while a node ran.
-    pub(super) fn is_made(&self, name: &str) -> bool {
-        self.made.contains_key(name)
     }
 
     /// Takes out everything about a bucket, and notes that its store is to be removed.
@@ -223,16 +220,6 @@ impl Identities {
         self.histories.remove(name);
         self.standings.remove(name);
         self.dropped.insert(name.to_owned());
-    }
-
-    /// What a bucket was told of its history by the one that it followed.
-    pub(super) fn history(&self, name: &str) -> Option<HistorySettings> {
-        self.histories.get(name).copied()
-    }
-
-    /// Notes what a bucket keeps of its history, as the one that it follows does.
-    pub(super) fn set_history(&mut self, name: &str, history: HistorySettings) {
-        self.histories.insert(name.to_owned(), history);
     }
 
     /// The identity of a bucket, a new one if it has none.

@@ -11,6 +11,7 @@ mod audit_log;
 mod buckets;
 mod check;
 mod client_certificates;
+mod configured;
 mod data_dir;
 mod descriptors;
 mod identities;
@@ -326,7 +327,8 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
     let (buckets, group) = served(buckets, config, at, revision);
     let global = global_map(at, &group, revision);
     let own_threads = Arc::new(OwnThreads::default());
-    let world = Arc::new(World::new(kept, users, Arc::clone(&own_threads), audit));
+    let world = World::new(&launcher.configured, kept, users, &own_threads, audit);
+    let world = Arc::new(world);
     let registry = Arc::new(Registry {
         clock,
         env: Arc::clone(&world) as Arc<dyn Env>,
@@ -364,7 +366,6 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
         cluster: RwLock::new(cluster),
         revs: AtomicI64::new(0),
         buckets_max: config.buckets_max,
-        configured: config.buckets.clone(),
         replica_of: config.replica_of.clone(),
         launcher,
         load: Load::default(),

@@ -7,8 +7,8 @@ use bucket::{Bucket, BucketOptions, Buffers, Clock, MemoryWaits, Pool, Workers};
 use engine::VbConfig;
 use model::DurabilityLevel;
 use registry::{
-    AutoCompaction, BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy,
-    Group, OpenedBucket, Standing, StartAs, Store, collections,
+    BucketConfig, BucketKind, BucketSettings, EvictionPolicy, Group, OpenedBucket, Standing,
+    StartAs, Store, collections,
 };
 use replication::ReplicaOf;
 use storage::{
@@ -21,6 +21,7 @@ use value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX};
 use super::address_space;
 use super::audit_log::AuditLog;
 use super::client_certificates;
+use super::configured::Configured;
 use super::data_dir::DataDir;
 use super::identities::Identities;
 use super::node_record::NodeRecord;
@@ -34,9 +35,6 @@ const FLUSH_INTERVAL_MS: u64 = 50;
 
 /// Time between two passes that look for expired documents.
 const EXPIRY_PASS_S: u32 = 600;
-
-/// Age at which tombstones of buckets without a disk are purged.
-const PURGE_AGE_EPHEMERAL_S: u64 = 60;
 
 /// The data of the node.
 pub(super) struct Opened {
@@ -53,8 +51,7 @@ pub(super) struct Launcher {
     /// Runs the workers of all buckets.
     pool: Arc<Pool>,
     pub(super) buffers: Arc<Buffers>,
-    /// Of buckets with a disk, where nothing else was set.
-    pub(super) purge_age_default_s: u64,
+    pub(super) configured: Arc<Configured>,
     /// Where files are kept, if any are.
     pub(super) data_dir: Option<PathBuf>,
     journal_bytes: u64,
@@ -111,7 +108,9 @@ pub(super) fn open_buckets(
             epoch: kept.identities.epoch(name),
             standing: kept.identities.standing(name),
             follows: of.filter(|of| of.bucket == *name),
-            purge_age_s: launcher.purge_age_s(&settings, &kept.identities.cluster),
+            purge_age_s: launcher
+                .configured
+                .purge_age_s(&settings, &kept.identities.cluster),
         };
         let warmed = warmed.clone();
         let done = move || warmed.send_modify(|count| *count += 1);
@@ -210,19 +209,9 @@ impl Launcher {
             clock,
             pool: Arc::new(Pool::new()),
             buffers: Arc::new(Buffers::new(waits)),
-            purge_age_default_s: config.purge_age_s,
+            configured: Arc::new(Configured::new(config)),
             data_dir: config.data_dir.clone(),
             journal_bytes: config.journal_bytes,
-        }
-    }
-
-    /// The age at which a bucket purges tombstones, seconds.
-    pub(super) fn purge_age_s(&self, bucket: &BucketSettings, node: &ClusterSettings) -> u64 {
-        let of = |set: &Option<AutoCompaction>| set.as_ref().and_then(|set| set.purge_s);
-        let set = of(&bucket.auto_compaction).or_else(|| of(&node.auto_compaction));
-        match bucket.bucket.kind {
-            BucketKind::Couchbase => set.unwrap_or(self.purge_age_default_s),
-            BucketKind::Ephemeral => PURGE_AGE_EPHEMERAL_S,
         }
     }
 
@@ -243,7 +232,9 @@ impl Launcher {
             epoch: 1,
             standing: Standing::default(),
             follows: None,
-            purge_age_s: self.purge_age_s(&settings, &kept.identities.cluster),
+            purge_age_s: self
+                .configured
+                .purge_age_s(&settings, &kept.identities.cluster),
         };
         let opened = self.start(settings, store, known, done)?;
         // An empty store is loaded at once. Nothing is ever sent: the channel ends with the warmup.

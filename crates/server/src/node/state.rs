@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicI64;
 
 use identity::CertificateSettings;
 use parking_lot::RwLock;
-use registry::{BucketConfig, ClusterSettings, Registry};
+use registry::{ClusterSettings, Registry};
 use replication::ReplicaOf;
 use tls::{Ask, Tls};
 
@@ -31,8 +31,6 @@ pub(crate) struct NodeState {
     pub(super) buckets_max: usize,
     /// The node that a bucket of this one follows, as configured.
     pub(super) replica_of: Option<ReplicaOf>,
-    /// The buckets of the configuration, as they are there.
-    pub(super) configured: Vec<BucketConfig>,
     /// What each bucket is opened with.
     pub(super) launcher: Launcher,
     /// What monitoring read of it last.

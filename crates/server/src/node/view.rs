@@ -115,7 +115,7 @@ impl NodeView for NodeState {
             disk_used_bytes: sum(|served| disk_usage(served).file_bytes),
             data_path: (self.launcher.data_dir.as_ref())
                 .map_or_else(String::new, |path| path.display().to_string()),
-            purge_age_s: self.launcher.purge_age_default_s,
+            purge_age_s: self.launcher.configured.purge_age_s,
             gets_per_second: rates.gets,
             hits_per_second: rates.hits,
             machine: rates.machine,

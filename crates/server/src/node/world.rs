@@ -6,10 +6,11 @@ use bucket::WarmupStage;
 use identity::Roster;
 use model::{VbId, VbState};
 use parking_lot::{Mutex, MutexGuard};
-use registry::{BucketKind, Env, FlushError, HistorySettings, ServedBucket, Standing};
+use registry::{BucketSettings, Env, FlushError, ServedBucket, Standing, Store};
 use tokio::sync::watch;
 
 use super::audit_log::AuditLog;
+use super::configured::Configured;
 use super::node_record::NodeRecord;
 use super::random::random_vb_uuid;
 use super::users::Users;
@@ -18,6 +19,7 @@ use crate::net::OwnThreads;
 
 /// The world around the node's parts.
 pub(super) struct World {
+    configured: Arc<Configured>,
     kept: Mutex<NodeRecord>,
     /// Held while buckets are made, changed and dropped: one at a time.
     changing: Mutex<()>,
@@ -30,17 +32,19 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(
+        configured: &Arc<Configured>,
         kept: NodeRecord,
         users: Users,
-        own_threads: Arc<OwnThreads>,
+        own_threads: &Arc<OwnThreads>,
         audit: AuditLog,
     ) -> Self {
         Self {
+            configured: Arc::clone(configured),
             kept: Mutex::new(kept),
             changing: Mutex::new(()),
             users: Mutex::new(users),
             maps: watch::channel(0).0,
-            own_threads,
+            own_threads: Arc::clone(own_threads),
             audit,
         }
     }
@@ -65,31 +69,35 @@ impl World {
         self.maps.subscribe()
     }
 
-    fn keep_history(
+    /// Gives a bucket other settings, but for its quota, and keeps them over a restart. To hold [`World::changing`] is the
+    /// caller's. Blocks for the disk.
+    pub(super) fn obey(
         &self,
         served: &ServedBucket,
-        history: HistorySettings,
-    ) -> Result<bool, StartError> {
-        let _turn = self.changing();
-        let mut settings = served.settings();
-        let disk = settings.bucket.kind == BucketKind::Couchbase;
-        if !disk || settings.history == history {
-            return Ok(false);
-        }
-        settings.history = history;
-        let mut kept = self.kept();
-        kept.update(|identities| {
-            if identities.is_made(served.name()) {
-                identities.add_made(&settings);
-            } else {
-                identities.set_history(served.name(), history);
-            }
-        })?;
-        drop(kept);
-        let keeps = served.bucket.set_history_retention(history.retention());
+        settings: BucketSettings,
+    ) -> Result<(), StartError> {
+        let bucket = &served.bucket;
+        let keeps = bucket.set_history_retention(settings.history.retention());
         keeps.map_err(|error| StartError::System(error.to_string()))?;
+        let mut kept = self.kept();
+        let configured = self.configured.bucket(served.name());
+        kept.update(|identities| identities.note_settings(&settings, configured))?;
+        let purge_age_s = self
+            .configured
+            .purge_age_s(&settings, &kept.identities.cluster);
+        drop(kept);
+        bucket.change_vb_config(|config| {
+            config.max_ttl_s = settings.max_ttl_s;
+            config.durability_min = settings.bucket.durability_min;
+            config.durability_falls_back = settings.durability_falls_back;
+            config.conflicts = settings.conflicts;
+        });
+        let durable = matches!(bucket.store(), Store::Disk(_));
+        bucket.set_eviction(settings.bucket.eviction(durable));
+        bucket.set_compression(settings.compression);
+        bucket.set_purge_age_s(purge_age_s);
         served.set_settings(settings);
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -162,12 +170,15 @@ impl Env for World {
         self.users().replace(roster)
     }
 
-    fn follow_history(
-        &self,
-        served: &ServedBucket,
-        history: HistorySettings,
-    ) -> Result<bool, String> {
-        self.keep_history(served, history)
-            .map_err(|error| error.to_string())
+    fn follow_settings(&self, served: &ServedBucket, told: BucketSettings) -> Result<bool, String> {
+        let _turn = self.changing();
+        let own = served.settings();
+        let settings = told.followed_by(&own);
+        if settings == own {
+            return Ok(false);
+        }
+        let obeyed = self.obey(served, settings);
+        obeyed.map_err(|error| error.to_string())?;
+        Ok(true)
     }
 }

@@ -13,7 +13,7 @@ use crate::place::{on_disk, own, replica_of};
 use crate::promotion::until;
 
 /// The status and the body of an answer to a user, told as NAME:PASSWORD.
-fn asked(port: u16, method: &str, path: &str, form: &str, user: &str) -> (u16, String) {
+pub(crate) fn asked(port: u16, method: &str, path: &str, form: &str, user: &str) -> (u16, String) {
     sent(port, method, path, form, &login(user))
 }
 
@@ -39,7 +39,7 @@ fn sent(port: u16, method: &str, path: &str, form: &str, lines: &str) -> (u16, S
     (status, body.to_owned())
 }
 
-const BUCKETS: &str = "/pools/default/buckets";
+pub(crate) const BUCKETS: &str = "/pools/default/buckets";
 const ANA: &str = "/settings/rbac/users/local/ana";
 
 /// A node and one that follows it and knows where its management is, which it learns with the first map.
@@ -53,7 +53,7 @@ fn pair() -> (Node, Node) {
     (active, follower)
 }
 
-fn admin() -> String {
+pub(crate) fn admin() -> String {
     format!("{USER}:{PASSWORD}")
 }
 
@@ -95,6 +95,13 @@ fn a_follower_hands_management_on_and_answers_as_the_active_node_did() {
     let scopes = format!("{default}/scopes");
     assert_eq!(ask("POST", &scopes, "name=goods").0, 200);
     assert!(active_node_tells(&scopes).1.contains("goods"));
+    // Collections that the active node made are told here at once.
+    assert_eq!(
+        asked(ports.1, "POST", &scopes, "name=there", &admin()).0,
+        200
+    );
+    let told = ask("GET", &scopes, "");
+    assert!(told.0 == 200 && told.1.contains("there"), "{told:?}");
     // What is the node's own stays here.
     assert_eq!(ask("POST", "/settings/audit", "auditdEnabled=false").0, 200);
 
@@ -103,6 +110,15 @@ fn a_follower_hands_management_on_and_answers_as_the_active_node_did() {
     assert_eq!(status, 503, "{why}");
     assert!(why.contains("follows another one"), "{why}");
     assert_eq!(ask("GET", BUCKETS, "").0, 200, "its own list");
+    assert_eq!(ask("GET", &scopes, "").0, 200, "those that it has");
+    let elsewhere = format!("{shop}/scopes");
+    assert_eq!(
+        ask("GET", &elsewhere, "").0,
+        503,
+        "of a bucket that it has not"
+    );
+    let wrong = asked(ports.0, "GET", &scopes, "", "ben:x");
+    assert_eq!(wrong.0, 401);
     follower.shutdown().unwrap();
 }
 

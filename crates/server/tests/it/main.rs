@@ -11,6 +11,7 @@ mod crud;
 mod dcp;
 mod durable;
 mod flow;
+mod followed_settings;
 mod golden;
 mod handed_on;
 mod hello;

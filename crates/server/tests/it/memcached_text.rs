@@ -147,6 +147,60 @@ fn meta_commands_answer_the_flags_that_were_asked_for() {
     assert_eq!(&lines[9..], ["HD", "VA 2", "xy"]);
 }
 
+/// The number that follows a flag in a line.
+fn flag(line: &str, letter: char) -> u64 {
+    let mut words = line.split(' ').skip(1);
+    let found = words.find_map(|word| word.strip_prefix(letter));
+    found.unwrap().parse().unwrap()
+}
+
+#[test]
+fn one_client_wins_what_is_to_be_made_anew() {
+    let lines = talk("mg t:viv N30 c\nmg t:viv N30 c v\nmg dDp2aXY= b k\nmg t:viv-none R30\n");
+    let cas = flag(&lines[0], 'c');
+    let expected = [
+        format!("HD c{cas} W"),
+        format!("VA 0 c{cas} Z"),
+        String::new(),
+        "HD kdDp2aXY= b Z".to_owned(),
+        "EN".to_owned(),
+    ];
+    assert_eq!(lines, expected);
+    let store = format!("ms t:viv 1 C1\nx\nms t:viv 1 C{cas}\ny\nmg t:viv v N30\n");
+    assert_eq!(talk(&store), ["EX", "HD", "VA 1", "y"]);
+
+    // What an SDK writes is new as well, and what it deletes is not there.
+    let mut sdk = Client::ready(shared());
+    let due = "mg t:due R30\nmg t:due R30\n";
+    talk("ms t:due 1 T20\nx\n");
+    assert_eq!(talk(due), ["HD W", "HD Z"]);
+    sdk.call(&set("t:due", "other")).ok();
+    assert_eq!(talk(due), ["HD", "HD"], "it never expires");
+    sdk.call(&Request::of(Opcode::DELETE, "t:due")).ok();
+    assert_eq!(talk("mg t:due N30\nmg t:due\n"), ["HD W", "HD Z"]);
+
+    for refused in ["mg t:due I\n", "md t:due I T5\n", "ms t:due 1 I C5\nx\n"] {
+        let lines = talk(refused);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(
+            lines[0].starts_with("CLIENT_ERROR a document is never stale"),
+            "{lines:?}"
+        );
+    }
+}
+
+#[test]
+fn a_counter_tells_and_takes_its_revision_and_its_expiry() {
+    let lines = talk("ms t:mt 1\n5\nma t:mt c t\nma t:mt T60 t v\nma t:mt c t\n");
+    assert_eq!(lines[0], "HD");
+    assert!(lines[1].ends_with(" t-1"), "{lines:?}");
+    assert_eq!(&lines[2..4], ["VA 1 t60", "7"]);
+    let cas = flag(&lines[4], 'c');
+    assert_eq!(flag(&lines[4], 't'), 60, "it keeps its expiry");
+    let swap = format!("ma t:mt C1\nma t:mt C{cas} v t\nma t:mt C{cas}\nma t:mt-none C{cas}\n");
+    assert_eq!(talk(&swap), ["EX", "VA 1 t60", "9", "EX", "NF"]);
+}
+
 #[test]
 fn what_is_no_request_is_answered_and_the_next_one_runs() {
     let long = "k".repeat(251);

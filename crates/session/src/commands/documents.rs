@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bucket::{Counters, Purpose};
-use engine::{Got, Mutated, Outcome};
+use engine::{Got, Outcome};
 use model::{Datatype, Document, Now, VbId, body_at};
 use registry::ServedBucket;
-use wire::response::{ItemFlags, MutationToken};
-use wire::{Feature, Frame, Status};
+use wire::response::ItemFlags;
+use wire::{Frame, Status};
 
 use crate::context::Context;
 use crate::outcome::{CommandOutcome, Refusal};
@@ -26,7 +26,7 @@ const FETCH_WAIT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// `ExpiryOverflow` beyond the year 2106.
-pub(super) fn absolute_expiry(expiry: u32, now: Now) -> Result<u32, Refusal> {
+pub(crate) fn absolute_expiry(expiry: u32, now: Now) -> Result<u32, Refusal> {
     if expiry == 0 || expiry > RELATIVE_EXPIRY_MAX {
         return Ok(expiry);
     }
@@ -124,33 +124,6 @@ impl Context<'_> {
         }
         let plain = value::inflate(document.value()).map_err(|_| Status::EINTERNAL)?;
         Ok((Cow::Owned(plain), datatype.without(Datatype::SNAPPY)))
-    }
-
-    /// Answers a write: its CAS, and its token where the peer wants one.
-    pub(super) fn reply_mutated(
-        &mut self,
-        frame: &Frame<'_>,
-        mutated: &Mutated,
-        status: Status,
-        value: &[u8],
-    ) -> CommandOutcome {
-        let token = MutationToken {
-            uuid: mutated.vb_uuid,
-            seqno: mutated.seqno,
-        }
-        .to_bytes();
-        let wanted = self.session.has(Feature::MUTATION_SEQNO);
-        let extras = if wanted { token.as_slice() } else { &[] };
-        self.reply(
-            frame,
-            &Reply {
-                status,
-                cas: mutated.cas,
-                extras,
-                value,
-                ..Reply::EMPTY
-            },
-        )
     }
 }
 

@@ -5,12 +5,13 @@ use std::time::Duration;
 use engine::{Counted, Mutated, OpError, Outcome, Requirement, VBucket};
 use model::VbId;
 use registry::ServedBucket;
-use wire::response::counter_value;
-use wire::{Frame, Status};
+use wire::response::{MutationToken, counter_value};
+use wire::{Feature, Frame, Status};
 
 use crate::context::Context;
 use crate::outcome::{CommandOutcome, CommandResult};
 use crate::owed::Owed;
+use crate::reply::Reply;
 
 /// What a write gives back.
 pub(super) trait Written: Copy {
@@ -20,6 +21,11 @@ pub(super) trait Written: Copy {
     /// What it is answered with.
     fn status(&self) -> Status {
         Status::SUCCESS
+    }
+
+    /// When the document expires, where answers tell it.
+    fn expiry(&self) -> u32 {
+        0
     }
 
     /// Appends the value of the answer.
@@ -35,6 +41,10 @@ impl Written for Mutated {
 impl Written for Counted {
     fn mutated(&self) -> Mutated {
         self.mutated
+    }
+
+    fn expiry(&self) -> u32 {
+        self.expiry
     }
 
     fn append_value(&self, out: &mut Vec<u8>) {
@@ -89,12 +99,38 @@ impl Context<'_> {
                 quiet: self.quiet,
                 status: written.status(),
                 value,
+                expiry: written.expiry(),
                 since_ns: self.now.mono_ns,
                 deadline_ns,
                 record: Vec::new(),
             });
             return Ok(CommandOutcome::Owed);
         }
-        Ok(self.reply_mutated(frame, &written.mutated(), written.status(), &value))
+        Ok(self.reply_written(frame, &written, &value))
+    }
+
+    /// Answers a write: its CAS, and its token where the peer wants one.
+    fn reply_written(
+        &mut self,
+        frame: &Frame<'_>,
+        written: &impl Written,
+        value: &[u8],
+    ) -> CommandOutcome {
+        let mutated = written.mutated();
+        let token = MutationToken {
+            uuid: mutated.vb_uuid,
+            seqno: mutated.seqno,
+        }
+        .to_bytes();
+        let wanted = self.session.has(Feature::MUTATION_SEQNO);
+        let reply = Reply {
+            status: written.status(),
+            cas: mutated.cas,
+            extras: if wanted { &token } else { &[] },
+            value,
+            expiry: written.expiry(),
+            ..Reply::EMPTY
+        };
+        self.reply(frame, &reply)
     }
 }

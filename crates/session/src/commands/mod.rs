@@ -30,6 +30,7 @@ mod with_meta;
 mod write;
 
 pub(crate) use command::{Command, Scope, Sends, Where};
+pub(crate) use documents::absolute_expiry;
 pub(crate) use find::find;
 pub use page::compatibility_page;
 pub(crate) use refused::reason;

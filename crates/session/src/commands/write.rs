@@ -91,6 +91,9 @@ pub(super) fn arithmetic(context: &mut Context<'_>, frame: &Frame<'_>) -> Comman
     let Location { bucket, key, vb } = context.locate(frame, request.key)?;
     let now = context.now;
     let create = request.expiry != Arithmetic::DO_NOT_CREATE;
+    let counting = context.session.text.as_ref().map(|text| text.counting);
+    let counting = counting.unwrap_or_default();
+    let touch = counting.expiry.map(|expiry| absolute_expiry(expiry, now));
     let change = engine::Arithmetic {
         delta: request.delta,
         decrement: request.direction == Direction::Decrement,
@@ -100,6 +103,8 @@ pub(super) fn arithmetic(context: &mut Context<'_>, frame: &Frame<'_>) -> Comman
         } else {
             0
         },
+        cas: counting.cas,
+        touch: touch.transpose()?,
         durability: context.requirement(&bucket),
     };
     context.admit(Purpose::Write, ROOM_BYTES)?;

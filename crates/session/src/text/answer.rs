@@ -1,6 +1,7 @@
 //! Answers as lines.
 
 use bucket::Clock;
+use registry::{RecacheRead, RecacheTurn, Recaching};
 use wire::Status;
 use wire::text::{MetaFlags, MetaVerb, push_decimal, push_signed};
 
@@ -27,20 +28,30 @@ fn number_of(reply: &Reply<'_>) -> u64 {
     number.map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
+/// The time, Unix seconds. Rounded up, as where expiry dates are made.
+fn now_s(clock: &dyn Clock) -> u32 {
+    let now_s = clock.now().unix_ns.div_ceil(1_000_000_000);
+    now_s.try_into().unwrap_or(u32::MAX)
+}
+
 /// Seconds that a document has left; -1 for one that does not expire.
-fn ttl(expiry: u32, clock: &dyn Clock) -> i64 {
+fn ttl(expiry: u32, now_s: u32) -> i64 {
     if expiry == 0 {
         return -1;
     }
-    // Rounded up, as where expiry dates are made.
-    let now_s = clock.now().unix_ns.div_ceil(1_000_000_000);
-    u64::from(expiry).saturating_sub(now_s).cast_signed()
+    expiry.saturating_sub(now_s).into()
 }
 
 impl TextConversation {
     /// Writes what a command answers.
-    pub(crate) fn answer(&self, reply: &Reply<'_>, clock: &dyn Clock, out: &mut Vec<u8>) {
-        self.missed.set(false);
+    pub(crate) fn answer(
+        &self,
+        reply: &Reply<'_>,
+        clock: &dyn Clock,
+        recaching: Option<&Recaching>,
+        out: &mut Vec<u8>,
+    ) {
+        self.refused.set(None);
         if self.noreply {
             return;
         }
@@ -67,14 +78,17 @@ impl TextConversation {
                 out.extend_from_slice(END_OF_LINE);
             }
             Form::MetaNoop => line(out, "MN"),
-            Form::Meta(form) => self.meta(form, reply, clock, out),
+            Form::Meta(form) => {
+                let now_s = now_s(clock);
+                let turn = recaching.and_then(|all| self.recache_turn(form, reply, all, now_s));
+                self.meta(form, (reply, turn), now_s, out);
+            }
         }
     }
 
     /// Writes why a command did not do what it was asked for.
     pub(crate) fn refuse(&self, status: Status, context: Option<&str>, out: &mut Vec<u8>) {
-        self.missed
-            .set(matches!(status, Status::NOT_STORED | Status::KEY_ENOENT));
+        self.refused.set(Some(status));
         if !self.noreply {
             self.tell(status, context, out);
         }
@@ -109,7 +123,47 @@ impl TextConversation {
         out.extend_from_slice(END_OF_LINE);
     }
 
-    fn meta(&self, form: MetaForm, reply: &Reply<'_>, clock: &dyn Clock, out: &mut Vec<u8>) {
+    /// Whether the client that reads a document is to make it anew. A document that it stores is new.
+    fn recache_turn(
+        &self,
+        form: MetaForm,
+        reply: &Reply<'_>,
+        recaching: &Recaching,
+        now_s: u32,
+    ) -> Option<RecacheTurn> {
+        let key = self.document_key();
+        if let Some(expiry) = form.stub {
+            recaching.made_stub(key, reply.cas, expiry, now_s);
+            return Some(RecacheTurn::Won);
+        }
+        match form.verb {
+            MetaVerb::Get => {
+                let left_s = u64::try_from(ttl(reply.expiry, now_s)).ok();
+                let due = form.recache.zip(left_s);
+                let read = RecacheRead {
+                    cas: reply.cas,
+                    expiry: reply.expiry,
+                    empty: reply.value.is_empty(),
+                    due: due.is_some_and(|(below, left)| left < u64::from(below)),
+                };
+                recaching.read(key, read, now_s)
+            }
+            MetaVerb::Set => {
+                recaching.stored(key);
+                None
+            }
+            MetaVerb::Delete | MetaVerb::Arithmetic | MetaVerb::Debug => None,
+        }
+    }
+
+    fn meta(
+        &self,
+        form: MetaForm,
+        (reply, turn): (&Reply<'_>, Option<RecacheTurn>),
+        now_s: u32,
+        out: &mut Vec<u8>,
+    ) {
+        let expiry = form.stub.unwrap_or(reply.expiry);
         let mut digits = Vec::new();
         let value = match form.verb {
             MetaVerb::Arithmetic => {
@@ -119,7 +173,7 @@ impl TextConversation {
             _ => reply.value,
         };
         match form.verb {
-            MetaVerb::Debug => return self.debug(reply, clock, out),
+            MetaVerb::Debug => return self.debug(reply, now_s, out),
             MetaVerb::Get | MetaVerb::Arithmetic if form.value => {
                 out.reserve(value.len() + 128);
                 out.extend_from_slice(b"VA ");
@@ -132,15 +186,21 @@ impl TextConversation {
         for (letter, token) in MetaFlags::of(&self.flags).iter() {
             match letter {
                 b'c' => flag(out, letter, reply.cas.0),
+                b'f' if form.stub.is_some() => flag(out, letter, 0),
                 b'f' => flag(out, letter, flags_of(reply)),
                 b's' if form.verb == MetaVerb::Set => flag(out, letter, form.brings as u64),
                 b's' => flag(out, letter, value.len() as u64),
                 b't' => {
                     out.extend_from_slice(b" t");
-                    push_signed(out, ttl(reply.expiry, clock));
+                    push_signed(out, ttl(expiry, now_s));
                 }
                 _ => self.repeat(letter, token, out),
             }
+        }
+        match turn {
+            Some(RecacheTurn::Won) => out.extend_from_slice(b" W"),
+            Some(RecacheTurn::Taken) => out.extend_from_slice(b" Z"),
+            None => {}
         }
         out.extend_from_slice(END_OF_LINE);
         if form.value {
@@ -150,11 +210,11 @@ impl TextConversation {
     }
 
     /// The answer to `me`.
-    fn debug(&self, reply: &Reply<'_>, clock: &dyn Clock, out: &mut Vec<u8>) {
+    fn debug(&self, reply: &Reply<'_>, now_s: u32, out: &mut Vec<u8>) {
         out.extend_from_slice(b"ME ");
         out.extend_from_slice(&self.key);
         out.extend_from_slice(b" exp=");
-        push_signed(out, ttl(reply.expiry, clock));
+        push_signed(out, ttl(reply.expiry, now_s));
         for (name, number) in [(" cas=", reply.cas.0), (" size=", reply.value.len() as u64)] {
             out.extend_from_slice(name.as_bytes());
             push_decimal(out, number);

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use model::Cas;
+use wire::Status;
 use wire::text::{MetaVerb, TextPlace};
 
 /// How the request at hand is answered.
@@ -50,8 +52,21 @@ pub(super) struct MetaForm {
     pub(super) with_cas: bool,
     /// Bytes of the value that it brings.
     pub(super) brings: usize,
-    /// A document that is not there is not answered: another command follows.
+    /// A document that is not there, or there already, is not answered: another command follows.
     pub(super) holds_miss: bool,
+    /// Seconds that a document has left below which one client is to make it anew.
+    pub(super) recache: Option<u32>,
+    /// When the stub expires, Unix seconds, that is made for a document that is not there.
+    pub(super) stub: Option<u32>,
+}
+
+/// What a request to count says beyond what a frame can.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counting {
+    /// The revision that the counter must have.
+    pub(crate) cas: Cas,
+    /// Its expiry, as a frame has it; `None` to keep it.
+    pub(crate) expiry: Option<u32>,
 }
 
 /// A conversation in text. Its answers are in the order of its requests, so there is one form at a time.
@@ -65,10 +80,14 @@ pub(crate) struct TextConversation {
     pub(super) noreply: bool,
     /// The key as it came, where the answer may repeat it.
     pub(super) key: Vec<u8>,
+    /// What that stands for, if it is another one.
+    pub(super) decoded_key: Vec<u8>,
+    /// What the request at hand says of counting.
+    pub(crate) counting: Counting,
     /// The flags of a meta command as they came.
     pub(super) flags: Vec<u8>,
-    /// Whether the last command found nothing to do it with.
-    pub(super) missed: Cell<bool>,
+    /// Why the last command did not do what it was asked for.
+    pub(super) refused: Cell<Option<Status>>,
 }
 
 impl TextConversation {
@@ -85,12 +104,39 @@ impl TextConversation {
     /// Takes how the next request is answered.
     pub(super) fn expect(&mut self, form: Form, noreply: bool) {
         self.form = form;
+        self.counting = Counting::default();
         self.noreply = noreply;
+    }
+
+    /// Takes that the next answer of the meta command is that to the stub that is made, with its expiry.
+    pub(super) fn makes_stub(&mut self, expiry: u32) {
+        if let Form::Meta(form) = &mut self.form {
+            form.stub = Some(expiry);
+        }
+        self.refused.set(None);
     }
 
     /// Keeps the key for the answer.
     pub(super) fn keep_key(&mut self, key: &[u8]) {
         self.key.clear();
         self.key.extend_from_slice(key);
+        self.decoded_key.clear();
+    }
+
+    /// The key of the document.
+    pub(super) fn document_key(&self) -> &[u8] {
+        if self.decoded_key.is_empty() {
+            &self.key
+        } else {
+            &self.decoded_key
+        }
+    }
+
+    /// Whether the last command found nothing to do it with.
+    pub(super) fn missed(&self) -> bool {
+        matches!(
+            self.refused.get(),
+            Some(Status::NOT_STORED | Status::KEY_ENOENT)
+        )
     }
 }

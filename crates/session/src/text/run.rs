@@ -9,10 +9,11 @@ use wire::text::{
     MetaMode, MetaRequest, MetaVerb, Retrieval, TextDecoded, TextRequest, TextStore, TextStoreMode,
     decode_text,
 };
-use wire::{Frame, Limits, Opcode, RawParts};
+use wire::{Frame, Limits, Opcode, RawParts, Status};
 
 use super::TextConversation;
-use super::conversation::{Form, MetaForm};
+use super::conversation::{Counting, Form, MetaForm};
+use crate::commands::absolute_expiry;
 use crate::outcome::CommandOutcome;
 use crate::receive::{Turn, Verdict};
 use crate::session::Session;
@@ -66,8 +67,11 @@ impl TextConversation {
     }
 
     /// Takes how a meta command is answered.
-    fn expect_meta(&mut self, meta: &MetaRequest<'_>, holds_miss: bool) {
+    fn expect_meta(&mut self, meta: &MetaRequest<'_>, key: &[u8], holds_miss: bool) {
         self.keep_key(meta.key);
+        if meta.options.base64 {
+            self.decoded_key.extend_from_slice(key);
+        }
         self.flags.clear();
         self.flags.extend_from_slice(meta.flags.bytes());
         let form = MetaForm {
@@ -77,8 +81,15 @@ impl TextConversation {
             with_cas: meta.options.cas.is_some(),
             brings: meta.value.len(),
             holds_miss,
+            recache: meta.options.recache,
+            stub: None,
         };
         self.expect(Form::Meta(form), false);
+        let cas = meta.options.cas.map_or(Cas::ANY, Cas);
+        self.counting = Counting {
+            cas,
+            expiry: meta.options.expiry,
+        };
     }
 }
 
@@ -132,7 +143,7 @@ impl Session {
                 if let Some(text) = &mut self.text {
                     match &request {
                         TextRequest::Store(store) => text.expect_store(store),
-                        TextRequest::Meta(meta) => text.expect_meta(meta, false),
+                        TextRequest::Meta(meta) => text.expect_meta(meta, meta.key, false),
                         _ => {}
                     }
                 }
@@ -313,20 +324,18 @@ impl Session {
         } else {
             meta.key
         };
-        let vivifies = meta.verb == MetaVerb::Set
-            && meta.options.mode == MetaMode::Append
-            && meta.options.vivify.is_some();
+        let vivifies = match meta.verb {
+            MetaVerb::Get => self.may_win(turn),
+            MetaVerb::Set => meta.options.mode == MetaMode::Append,
+            _ => false,
+        };
+        let vivifies = vivifies && meta.options.vivify.is_some();
         if let Some(text) = &mut self.text {
-            text.expect_meta(meta, vivifies);
+            text.expect_meta(meta, key, vivifies);
         }
         match meta.verb {
-            MetaVerb::Get | MetaVerb::Debug => match meta.options.expiry {
-                None => self.run_frame(&about(Opcode::GET, key), turn, out),
-                Some(expiry) => {
-                    let extras = expiry.to_be_bytes();
-                    self.run_frame(&with_extras(Opcode::GAT, &extras, key), turn, out)
-                }
-            },
+            MetaVerb::Get if vivifies => self.meta_get_or_make(meta, key, turn, out),
+            MetaVerb::Get | MetaVerb::Debug => self.meta_get(meta, key, turn, out),
             MetaVerb::Set => self.meta_set(meta, key, turn, out),
             MetaVerb::Delete => {
                 let cas = meta.options.cas.map_or(Cas(0), cas_of);
@@ -353,6 +362,53 @@ impl Session {
         }
     }
 
+    /// Whether one more client can be told to make a document anew.
+    fn may_win(&self, turn: &Turn) -> bool {
+        let bucket = self.bucket.as_ref();
+        bucket.is_some_and(|bucket| bucket.recaching.has_room(turn.now.unix_s()))
+    }
+
+    fn meta_get(
+        &mut self,
+        meta: &MetaRequest<'_>,
+        key: &[u8],
+        turn: &mut Turn,
+        out: &mut Vec<u8>,
+    ) -> Ran {
+        let Some(expiry) = meta.options.expiry else {
+            return self.run_frame(&about(Opcode::GET, key), turn, out);
+        };
+        let extras = expiry.to_be_bytes();
+        self.run_frame(&with_extras(Opcode::GAT, &extras, key), turn, out)
+    }
+
+    /// Reads a document. Where there is none, makes one without a value, to which this client is to give one.
+    fn meta_get_or_make(
+        &mut self,
+        meta: &MetaRequest<'_>,
+        key: &[u8],
+        turn: &mut Turn,
+        out: &mut Vec<u8>,
+    ) -> Ran {
+        let outcome = self.meta_get(meta, key, turn, out)?;
+        let expiry = meta.options.expiry.or(meta.options.vivify).unwrap_or(0);
+        let absolute = absolute_expiry(expiry, turn.now);
+        let Some(text) = self.text.as_mut().filter(|text| text.missed()) else {
+            return Ok(outcome);
+        };
+        text.makes_stub(absolute.unwrap_or(u32::MAX));
+        let extras = store_extras(0, expiry);
+        let outcome = self.run_frame(&with_extras(Opcode::ADD, &extras, key), turn, out)?;
+        match &mut self.text {
+            // Another client made it meanwhile.
+            Some(text) if text.refused.get() == Some(Status::KEY_EEXISTS) => {
+                text.expect_meta(meta, key, false);
+                self.meta_get(meta, key, turn, out)
+            }
+            _ => Ok(outcome),
+        }
+    }
+
     fn meta_set(
         &mut self,
         meta: &MetaRequest<'_>,
@@ -373,12 +429,12 @@ impl Session {
         let cas = options.cas.map_or(Cas(0), cas_of);
         let parts = RawParts { extras, key, value };
         let outcome = self.run_frame(&Frame::request(opcode, cas, parts), turn, out)?;
-        let missed = self.text.as_ref().is_some_and(|text| text.missed.get());
+        let missed = self.text.as_deref().is_some_and(TextConversation::missed);
         let (Some(expiry), MetaMode::Append, true) = (options.vivify, options.mode, missed) else {
             return Ok(outcome);
         };
         if let Some(text) = &mut self.text {
-            text.expect_meta(meta, false);
+            text.expect_meta(meta, key, false);
         }
         let extras = store_extras(options.flags, expiry);
         let parts = RawParts {

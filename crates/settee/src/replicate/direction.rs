@@ -72,8 +72,11 @@ impl Direction<'_> {
     /// A connection broke, or a server refuses.
     pub(super) fn run(&mut self) -> Result<(), Broken> {
         let shared = self.shared;
-        let mut source = Client::connect(&self.from, &mut self.caches[0])?;
-        let mut target = Client::connect(&self.to, &mut self.caches[1])?;
+        let [source, target] = &mut self.caches;
+        // Values go as they are stored where both sides take compressed ones, else plain.
+        let mut target = Client::connect(&compressed(&self.to, true), target)?;
+        let from = compressed(&self.from, target.is_compressed());
+        let mut source = Client::connect(&from, source)?;
         let by_time = last_write_wins(&mut source)?;
         if by_time != last_write_wins(&mut target)? {
             let reason = "the buckets resolve conflicts in different ways (conflictResolutionType)";
@@ -132,6 +135,14 @@ impl Direction<'_> {
             direction: self,
         };
         session.run(&mut Feed::new(source))
+    }
+}
+
+/// How to connect where compressed values may be asked for.
+fn compressed(options: &ConnectOptions, compressed: bool) -> ConnectOptions {
+    ConnectOptions {
+        compressed,
+        ..options.clone()
     }
 }
 

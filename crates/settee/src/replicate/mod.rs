@@ -29,7 +29,8 @@ use crate::tail::{CollectionPart, Interrupt};
 ///
 /// Documents keep CAS, revision, flags, expiry and extended attributes; deletions are applied, too. Of two versions
 /// of a document the one that wins by the conflictResolutionType of the buckets (the same on both sides) stays. With
-/// --both each side may be written. Collections are found by name, and must be there.
+/// --both each side may be written. Collections are found by name, and must be there. Values go as they are stored if
+/// both sides take compressed ones (Snappy), else plain.
 ///
 /// The position is kept in FILE once the other side has everything on disk: a later run, also after a kill, goes on
 /// from there.

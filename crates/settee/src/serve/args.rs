@@ -147,8 +147,8 @@ pub(crate) struct ServeArgs {
     /// long [default: 259200, three days] [env: SETTEE_PURGE_AGE]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) purge_age: Option<String>,
-    /// MiB that are journaled before they become tables; a start reads up to four times as many
-    /// of each bucket [default: 32] [env: SETTEE_JOURNAL]
+    /// MiB of a bucket's write-ahead log at which it becomes a sorted run; a start reads up to four times as
+    /// many [default: 32] [env: SETTEE_JOURNAL]
     #[arg(long, value_name = "MIB")]
     pub(crate) journal: Option<String>,
     /// Buckets that there may be, with those made while the node runs [default: 100]

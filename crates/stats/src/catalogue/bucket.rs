@@ -156,13 +156,13 @@ pub(crate) static BUCKET: &[BucketRow] = rows! {
         Counter "bucket_commits_waited", |f| &f.counters().commits_waited;
     FAILURES "ep_data_write_failed" Count "The same as ep_item_commit_failed",
         |f| &f.counters().commits_failed;
-    GENERAL "ep_store_merges" Count "Merges of the store's tables, since the start"
+    GENERAL "ep_store_merges" Count "Merges of the store's runs, since the start"
         Counter "bucket_store_merges", |f| f.upkeep().merges;
     GENERAL "ep_store_merges_failed" Count
         "Merges that failed and were given up; each is tried again"
         Counter "bucket_store_merges_failed", |f| f.upkeep().merges_failed;
     GENERAL "ep_store_runs_failed" Count
-        "Attempts to make tables of a journal that failed; each is tried again"
+        "Attempts to make runs of a log that failed; each is tried again"
         Counter "bucket_store_runs_failed", |f| f.upkeep().runs_failed;
     GENERAL "ep_commit_time" Millis "Time of the last commit",
         |f| Counters::read(&f.counters().commit_last_us) / 1000;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use model::{Seqno, VbId};
 
+use super::flush::value_file_name;
 use super::run::Cursor;
 use super::view::DiskSnapshot;
 use super::writer::Core;
@@ -24,7 +25,20 @@ pub(crate) fn locate(core: &Core, vb: VbId, after: Seqno, high: Seqno) -> Damage
         let cursor = Cursor::new(Arc::clone(run), *section, &[]);
         let walked = cursor.and_then(|mut cursor| {
             while let Some(row) = cursor.row() {
-                rows.check_value(row)?;
+                if let Some(place) = row.place()
+                    && is_damage(&rows.check_value(row))
+                {
+                    let lower = found.seqno.is_none_or(|seqno| row.seqno() < seqno);
+                    found.seqno = if lower {
+                        Some(row.seqno())
+                    } else {
+                        found.seqno
+                    };
+                    let file = core.files.path_of(&value_file_name(place.file));
+                    if !found.files.contains(&file) {
+                        found.files.push(file);
+                    }
+                }
                 cursor.advance()?;
             }
             Ok(())

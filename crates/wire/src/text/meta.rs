@@ -27,10 +27,10 @@ impl MetaVerb {
     /// Flags that it takes.
     fn flags(self) -> &'static [u8] {
         match self {
-            Self::Get => b"bcfkOqstvT",
+            Self::Get => b"bcfkOqstuvNRT",
             Self::Set => b"bcCFkOqsTMN",
             Self::Delete => b"bCkOq",
-            Self::Arithmetic => b"bckOqvNJDM",
+            Self::Arithmetic => b"bckOqtvNJDMTC",
             Self::Debug => b"bkO",
         }
     }
@@ -85,6 +85,8 @@ pub struct MetaOptions {
     pub expiry: Option<u32>,
     /// Expiry of a document that is made where there is none.
     pub vivify: Option<u32>,
+    /// Seconds that a document has left below which one client is to make it anew.
+    pub recache: Option<u32>,
     /// Revision that the document must have.
     pub cas: Option<u64>,
     /// Flags to store.
@@ -146,7 +148,8 @@ impl MetaOptions {
                 return Err("CLIENT_ERROR duplicate flag");
             }
             seen |= bit;
-            if !verb.flags().contains(&letter) {
+            // What a proxy in front of the server was told is passed over.
+            if !verb.flags().contains(&letter) && !b"PL".contains(&letter) {
                 return Err(unserved(letter));
             }
             options.take(verb, letter, token)?;
@@ -161,6 +164,7 @@ impl MetaOptions {
             b'v' => self.value = true,
             b'T' => self.expiry = Some(expiry(token).ok_or(BAD_TOKEN)?),
             b'N' => self.vivify = Some(expiry(token).ok_or(BAD_TOKEN)?),
+            b'R' => self.recache = Some(seconds_left(token).ok_or(BAD_TOKEN)?),
             b'C' => self.cas = Some(decimal(token).ok_or(BAD_TOKEN)?),
             b'F' => self.flags = decimal_u32(token).ok_or(BAD_TOKEN)?,
             b'D' => self.delta = Some(decimal(token).ok_or(BAD_TOKEN)?),
@@ -175,14 +179,25 @@ impl MetaOptions {
     }
 }
 
+/// Seconds that may be left; none are fewer than 0.
+fn seconds_left(token: &[u8]) -> Option<u32> {
+    let (negative, digits) = match token.strip_prefix(b"-") {
+        Some(digits) => (true, digits),
+        None => (false, token),
+    };
+    let seconds = decimal(digits)?.min(u64::from(u32::MAX));
+    u32::try_from(if negative { 0 } else { seconds }).ok()
+}
+
 /// What is said of a flag that a command does not take here.
 fn unserved(letter: u8) -> &'static str {
     match letter {
         b'h' | b'l' => "CLIENT_ERROR documents do not tell when they were read: no h and l",
         b'E' => "CLIENT_ERROR the server alone gives documents their CAS: no E",
-        b'R' | b'I' | b'N' => "CLIENT_ERROR documents do not become stale: no I, N and R here",
+        b'I' => {
+            "CLIENT_ERROR a document is never stale: delete it, or set it with a short expiry; no I"
+        }
         b'x' => "CLIENT_ERROR a document is deleted as a whole: no x",
-        b't' | b'T' | b'C' => "CLIENT_ERROR this command takes neither t nor T nor C here",
         _ => "CLIENT_ERROR invalid flag",
     }
 }

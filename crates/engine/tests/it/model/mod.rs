@@ -139,6 +139,8 @@ impl World {
                     decrement: *decrement,
                     initial: initial.map(u64::from),
                     expiry: 0,
+                    cas: Cas::ANY,
+                    touch: None,
                     durability: None,
                 };
                 self.count(&key_of(*key), arithmetic);

@@ -311,6 +311,8 @@ impl World {
             decrement,
             initial: line.option("initial"),
             expiry: self.expiry(line.option("expiry")),
+            cas: Cas::ANY,
+            touch: None,
             durability: durable::requirement(&line.options, self.now),
         };
         let outcome = self

@@ -20,7 +20,7 @@ use tracing_subscriber::filter::LevelFilter;
 use self::values::{mistake, number, parse, path, port, refuse, switch};
 use super::settings::{ConfigError, Settings};
 
-/// MiB that are journaled before they become tables.
+/// MiB of the write-ahead log at which it becomes a run.
 const JOURNAL_MIB_DEFAULT: u64 = 32;
 
 /// Age at which tombstones are purged, seconds: three days, and at most sixty.

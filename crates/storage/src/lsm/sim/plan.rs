@@ -103,7 +103,11 @@ impl Plan {
                 && (fault.from..fault.from.saturating_add(fault.count)).contains(&at)
                 && (fault.named.is_empty() || name().starts_with(fault.named))
         };
-        let mishap = self.faults.iter().find(hit)?.mishap;
+        let mishap = match self.faults.iter().find(hit)?.mishap {
+            // Nothing else goes wrong with what only looks.
+            Mishap::Error(_) if !kind.changes() && kind != OpKind::Open => Mishap::Error(EIO),
+            mishap => mishap,
+        };
         self.met.push(kind);
         Some(mishap)
     }
@@ -118,11 +122,11 @@ impl Fault {
         let synced = met
             .iter()
             .any(|op| matches!(op, OpKind::Sync | OpKind::SyncNames));
-        let wrote = met.iter().any(|op| matches!(op, OpKind::Write));
+        let looked = met.iter().any(|op| !op.changes());
         match kind {
-            ErrorKind::Poisoned => synced || (wrote && code == EIO),
+            ErrorKind::Poisoned => synced || looked || code == EIO,
             ErrorKind::NoSpace => code == ENOSPC || code == EMFILE,
-            ErrorKind::Io => code == EROFS || code == EIO || !met.iter().all(|op| op.changes()),
+            ErrorKind::Io => code == EROFS || code == EIO || looked,
             ErrorKind::Corrupt | ErrorKind::Closed => false,
         }
     }

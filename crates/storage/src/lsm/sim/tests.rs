@@ -216,7 +216,10 @@ fn open(files: Arc<dyn Files>, threads: Arc<dyn Threads>) -> Opening<DiskStore> 
     match DiskStore::open_files(files, &*threads, options) {
         Ok((store, opened)) => Ok((store, opened.clean)),
         Err(error) => Err(Refused {
-            damage: error.kind() == io::ErrorKind::InvalidData,
+            damage: matches!(
+                error.kind(),
+                io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+            ),
             text: error.to_string(),
         }),
     }

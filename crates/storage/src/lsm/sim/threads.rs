@@ -2,6 +2,7 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,10 +15,18 @@ use crate::work::{Duty, Next, Running, Threads, Worker};
 const STEPS_MAX: u32 = 100_000;
 
 /// Steps of workers after which they must rest.
-pub(super) const WORK_MAX: usize = 10_000;
+pub(super) const WORK_MAX: usize = 60;
 
-/// A call that takes so long is taken to wait for a worker.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// How often a call is looked at, whether it waits for a worker.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// Whether a thread of this process waits for something. One that only has no processor does not.
+fn sleeps(thread: &Path) -> bool {
+    let stat = Path::new("/proc").join(thread).join("stat");
+    let stat = std::fs::read_to_string(stat).unwrap_or_default();
+    let state = stat.rsplit(") ").next();
+    state.is_some_and(|state| state.starts_with('S'))
+}
 
 /// Runs the workers of stores, one step of one at a time, in the thread that asks for it.
 #[derive(Clone, Default)]
@@ -81,14 +90,15 @@ impl SimThreads {
         made
     }
 
-    /// Makes a call; if it waits for the workers, they make steps.
+    /// Makes a call; while it waits for the workers, they make steps.
     pub(crate) fn call<T>(&self, call: impl FnOnce() -> T) -> T {
         let over = AtomicBool::new(false);
+        let caller = std::fs::read_link("/proc/thread-self").unwrap_or_default();
         std::thread::scope(|scope| {
             let helper = scope.spawn(|| {
                 while !over.load(Ordering::SeqCst) {
                     std::thread::park_timeout(PATIENCE);
-                    if !over.load(Ordering::SeqCst) {
+                    if !over.load(Ordering::SeqCst) && sleeps(&caller) {
                         self.run(1);
                     }
                 }

@@ -23,6 +23,8 @@ impl Failed {
 pub(crate) struct Stats {
     pub(crate) steps: u64,
     pub(crate) steps_of_workers: u64,
+    /// Times that the workers did not rest.
+    pub(crate) restless: u64,
     pub(crate) images: u64,
     pub(crate) openings: u64,
     /// Calls that failed.
@@ -38,6 +40,7 @@ impl std::ops::AddAssign for Stats {
     fn add_assign(&mut self, other: Self) {
         self.steps += other.steps;
         self.steps_of_workers += other.steps_of_workers;
+        self.restless += other.restless;
         self.images += other.images;
         self.openings += other.openings;
         self.refused += other.refused;
