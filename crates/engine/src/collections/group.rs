@@ -1,6 +1,6 @@
 //! Beginnings of many scopes and collections at once, written down once for all vBuckets.
 //!
-//! Drawn in `docs/format/record.md`. In a vBucket a group takes as many seqnos as it has events, the
+//! Drawn in `docs/format/row.md`. In a vBucket a group takes as many seqnos as it has events, the
 //! last of which is that of its row. A stream tells each event by itself, with its own seqno.
 
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! DATA_DIR/
-//!   node.json           identities, written when a bucket is new (docs/format/directory.md)
-//!   buckets/NAME/       the store of one bucket (docs/format/directory.md)
+//!   node.json           identities, written when a bucket is new (docs/format/node.md)
+//!   buckets/NAME/       the store of one bucket (docs/format/README.md)
 //! ```
 
 use std::fs::{self, File, TryLockError};

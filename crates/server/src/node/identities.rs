@@ -1,5 +1,5 @@
 //! What the node's own file, `node.json`, says: the identities of the node and its buckets
-//! (docs/format/directory.md).
+//! (docs/format/node.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

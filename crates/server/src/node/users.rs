@@ -1,4 +1,4 @@
-//! The users that management made, and the file in which they are kept (docs/format/directory.md).
+//! The users that management made, and the file in which they are kept (docs/format/node.md).
 
 use std::fs;
 use std::io::ErrorKind;

@@ -179,8 +179,16 @@ pub(crate) fn check_content(path: &Path) -> Result<(), OpenError> {
 }
 
 fn lock(path: &Path) -> Result<File, OpenError> {
-    let failed = |error: io::Error| open_error(path, &error);
-    let file = names::create_unsynced(&path.join(LOCK)).map_err(failed)?;
+    let file = names::create_unsynced(&path.join(LOCK)).map_err(|error| open_error(path, &error))?;
+    try_lock(path, &file)?;
+    Ok(file)
+}
+
+/// Locks the file of a store's lock.
+///
+/// # Errors
+/// `InUse`; those of the system.
+pub(crate) fn try_lock(path: &Path, file: &File) -> Result<(), OpenError> {
     for tried in 1.. {
         match file.try_lock() {
             Ok(()) => break,
@@ -188,8 +196,8 @@ fn lock(path: &Path) -> Result<File, OpenError> {
             Err(TryLockError::WouldBlock) => {
                 return Err(OpenError::new(path, OpenErrorKind::InUse, ""));
             }
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
+            Err(TryLockError::Error(error)) => return Err(open_error(path, &error)),
         }
     }
-    Ok(file)
+    Ok(())
 }

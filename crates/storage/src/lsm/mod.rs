@@ -48,4 +48,6 @@ pub use store::{DiskStore, Opened};
 #[cfg(test)]
 mod sim;
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests;

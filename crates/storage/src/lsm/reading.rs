@@ -2,7 +2,7 @@
 //!
 //! What the system cannot read is taken for zeros, so that its checksum tells, and what is around it is read all the same.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::damage::Damage;
-use super::directory::{LOCK, OpenError, OpenErrorKind, check_content, open_error};
+use super::directory::{LOCK, OpenError, check_content, open_error, try_lock};
 use super::files::{Files, StoreFile};
 
 /// Bytes that are read on their own when more at once cannot be read.
@@ -35,13 +35,10 @@ impl ReadOnly {
     /// `InUse`, `OlderFormat`, `Foreign`, `Unreadable`.
     pub(crate) fn lock(path: &Path) -> Result<Self, OpenError> {
         let lock = match File::open(path.join(LOCK)) {
-            Ok(file) => match file.try_lock() {
-                Ok(()) => Some(file),
-                Err(TryLockError::WouldBlock) => {
-                    return Err(OpenError::new(path, OpenErrorKind::InUse, ""));
-                }
-                Err(TryLockError::Error(error)) => return Err(open_error(path, &error)),
-            },
+            Ok(file) => {
+                try_lock(path, &file)?;
+                Some(file)
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(open_error(path, &error)),
         };

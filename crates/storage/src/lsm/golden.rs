@@ -1,0 +1,301 @@
+//! The drawings of `docs/format/`, byte by byte.
+
+use std::fs;
+use std::sync::Arc;
+
+use model::{Cas, Datatype, Document, DurabilityLevel, Kind, Meta, Seqno, VbId};
+
+use super::bytes::FileKind;
+use super::files::{Directory, Files};
+use super::log::{Log, What};
+use super::manifest::{Contents, Manifest, Parts, RunEntry};
+use super::row::{self, Row, ValuePlace, Written};
+use super::run::RunWriter;
+use super::state::{self, Lineage, State};
+use super::tail::{Left, TailFile};
+use crate::points::RestorePoints;
+
+fn crc(parts: &[&[u8]]) -> [u8; 4] {
+    crc32fast::hash(&parts.concat()).to_be_bytes()
+}
+
+/// The header of a file.
+fn header(letters: &[u8; 2], number: u8) -> Vec<u8> {
+    let mut bytes = [b"SETTEE", &letters[..], &[0, 0, 0, 1, 0, 0, 0, 0]].concat();
+    bytes.extend([0, 0, 0, 0, 0, 0, 0, number]);
+    bytes.extend([0; 36]);
+    let crc = crc(&[&bytes]);
+    bytes.extend(crc);
+    bytes
+}
+
+fn document(value: &[u8], meta: Meta) -> Document {
+    let known = Meta {
+        seqno: Seqno(2),
+        cas: Cas(0x2_0001),
+        rev: 3,
+        flags: 0x0200_0006,
+        expiry: 7,
+        datatype: Datatype(1),
+        ..meta
+    };
+    Document::from_parts(b"\0k", value, &known)
+}
+
+/// The first 42 bytes of a row of that document.
+fn head(first: [u8; 4], name_len: u8, value_len: u8) -> Vec<u8> {
+    let mut bytes = first.to_vec();
+    bytes.extend([0, name_len, 0, 0, 0, value_len]);
+    bytes.extend([0, 0, 0, 0, 0, 0, 0, 2]); // seqno
+    bytes.extend([0, 0, 0, 0, 0, 2, 0, 1]); // CAS
+    bytes.extend([0, 0, 0, 0, 0, 0, 0, 3]); // rev
+    bytes.extend([2, 0, 0, 6, 0, 0, 0, 7]); // flags, expiry
+    bytes
+}
+
+fn encoded(document: &Document, written: Written, apart: Option<ValuePlace>) -> Vec<u8> {
+    let mut out = Vec::new();
+    row::encode(document, written, apart, &mut out);
+    out
+}
+
+#[test]
+fn row() {
+    let plain = document(b"v", Meta::default());
+    let expected = [head([0, 0, 1, 0], 3, 1), b"\0\0kv".to_vec()].concat();
+    assert_eq!(encoded(&plain, Written::Newest, None), expected);
+    let place = ValuePlace {
+        file: ValuePlace::of_log(5),
+        offset: 0x0100,
+        length: 1,
+        crc: 0x0102_0304,
+    };
+    let expected = [
+        &head([1, 0, 1, 0], 3, 1)[..],
+        b"\0\0k",
+        &[0, 0, 0, 0, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 1, 0, 1, 2, 3, 4],
+    ];
+    assert_eq!(encoded(&plain, Written::Newest, Some(place)), expected.concat());
+    assert_eq!(ValuePlace::of_values(5), 10);
+    let expected = [
+        &head([0, 0, 1, 4], 11, 1)[..],
+        b"\x02\0\0\0\0\0\0\0\x02\0k\0\0\x01\0v",
+    ];
+    assert_eq!(encoded(&plain, Written::Version(256), None), expected.concat());
+    assert_eq!(row::hash(VbId(7), b"\0\0k"), 0xfce7_031a_f053_ff4b);
+}
+
+#[test]
+fn rows_of_durable_writes() {
+    let prepare = Meta {
+        kind: Kind::Prepare,
+        level: Some(DurabilityLevel::PersistToMajority),
+        ..Meta::default()
+    };
+    let abort = Meta {
+        kind: Kind::Abort,
+        prepare_seqno: Seqno(1),
+        ..Meta::default()
+    };
+    let expected = [head([0, 0x33, 1, 0], 3, 1), b"\x01\0kv".to_vec()].concat();
+    assert_eq!(encoded(&document(b"v", prepare), Written::Newest, None), expected);
+    let name_and_more = b"\x01\0k\0\0\0\0\0\0\0\x01".to_vec();
+    let expected = [head([0, 7, 1, 8], 3, 0), name_and_more].concat();
+    assert_eq!(encoded(&document(b"", abort), Written::Newest, None), expected);
+    let mut gone = Vec::new();
+    row::encode_gone(b"\x01\0k", Seqno(2), &mut gone);
+    let mut expected = vec![2, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+    expected.resize(42, 0);
+    expected.extend(b"\x01\0k");
+    assert_eq!(gone, expected);
+}
+
+/// A state, and its bytes.
+fn known_state() -> Vec<u8> {
+    let numbers = [3, 9, 0, 9, 9, 5, 9, 0x9_0002, 7, 6].map(u64::to_be_bytes);
+    [
+        &[1][..],
+        &numbers.concat()[..],
+        &[1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 4], // an earlier epoch
+        &[2, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 9], // restore points
+        &[1, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 0, 0, 0, 0, 0], // one history
+        br#"[["n1",null]]"#,
+    ]
+    .concat()
+}
+
+#[test]
+fn state() {
+    let mut record = crate::suite::record(9);
+    record.high_prepared = Seqno(5);
+    record.high_completed = Seqno(9);
+    record.max_deleted_rev = 7;
+    record.term = 6;
+    record.topology = r#"[["n1",null]]"#.to_owned();
+    record.max_cas = Cas(0x9_0002);
+    let mut lineage = Lineage::new(2);
+    lineage.roll_back(Seqno(4), 3);
+    let points = RestorePoints::from_seqnos(&[Seqno(8), Seqno(9)]).expect("ascending");
+    let mut out = Vec::new();
+    let state = State {
+        high_seqno: record.high_seqno,
+        purge_seqno: record.purge_seqno,
+        points,
+        lineage,
+    };
+    state::encode(&record, &state, &mut out);
+    assert_eq!(out, known_state());
+}
+
+fn directory() -> (tempfile::TempDir, Arc<dyn Files>) {
+    let place = tempfile::tempdir().expect("a directory");
+    let files = Arc::new(Directory::at(place.path()));
+    (place, files)
+}
+
+#[test]
+fn log() {
+    let (place, files) = directory();
+    let mut log = Log::create(&*files, 5, 6, 4096).expect("a log");
+    let mut group = log.begin();
+    let put = |out: &mut Vec<u8>, _| out.extend_from_slice(b"abc");
+    log.put(&mut group, What::Record, VbId(0x0102), &[], put).expect("an entry");
+    let put = |_: &mut Vec<u8>, _| {};
+    log.put(&mut group, What::Forget, VbId(3), &[], put).expect("an entry");
+    log.finish(group).expect("a group");
+    log.sync().expect("it is durable");
+    let entries = [
+        &[2, 1, 2, 0, 0, 0, 3][..],
+        &crc(&[&[2, 1, 2], b"abc"]),
+        b"abc",
+        &[3, 0, 3, 0, 0, 0, 0],
+        &crc(&[&[3, 0, 3]]),
+    ]
+    .concat();
+    let chunk = [
+        &[0, 0, 0, 25][..],
+        &[0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 7],
+        &[0, 0, 0, 0, 1],
+        &entries,
+    ]
+    .concat();
+    let mut expected = [&header(b"LG", 5)[..], &crc(&[&chunk]), &chunk].concat();
+    expected.resize(4096, 0);
+    let bytes = fs::read(place.path().join("log-00000005")).expect("it is there");
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn run() {
+    let (place, files) = directory();
+    let mut writer = RunWriter::create(&files, 9).expect("a run");
+    writer.begin_section(VbId(0x0102), 3).expect("a section");
+    let one = encoded(&document(b"v", Meta::default()), Written::Newest, None);
+    let mut gone = Vec::new();
+    row::encode_gone(b"\0\0l", Seqno(4), &mut gone);
+    for row in [&one, &gone] {
+        writer.add(Row::of(row).expect("a row")).expect("it is added");
+    }
+    let (_run, mut made) = writer.finish().expect("a run");
+    made.keep();
+    let at = |crc_of: &[u8], from: u8| {
+        crc(&[&[0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, from], crc_of])
+    };
+    let mut block = [&one[..], &gone, &[0; 1]].concat();
+    block.extend([0, 0, 0, 112, 0, 0, 0, 0, 0, 0, 0, 3, 1, 2, b'S', b'B']);
+    block.extend(at(&block, 64));
+    assert_eq!(block.len(), 112);
+    let filter = FILTER;
+    let index_at = 64 + 112 + filter.len() as u8 + 4;
+    let numbers = |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_be_bytes()).collect();
+    let index: Vec<u8> = [
+        numbers(&[0, 2, 0, 1, 1]), // rows, gone, one section
+        vec![1, 2],
+        numbers(&[0, 3, 0, 64, 0, 2, 0, 4]), // epoch, begins, lowest, highest
+        numbers(&[0, 1, 2, 0, 0]),           // first block, blocks, rows, prefix
+        numbers(&[1, 112 / 8, 0, 0]),        // one block, its separator, the arena
+        numbers(&[1, 0, filter.len() as u32, 0, 64 + 112]),
+        numbers(&[0]),
+    ]
+    .concat();
+    let end = [
+        &[0, 0, 0, 0, 0, 0, 0, index_at][..],
+        &[0, 0, 0, 0, 0, 0, 0, index.len() as u8],
+        &at(&index, index_at),
+        b"SETTEEND",
+    ]
+    .concat();
+    let expected = [
+        &header(b"RN", 9)[..],
+        &block,
+        filter,
+        &at(filter, 64 + 112),
+        &index,
+        &end,
+        &crc(&[&end]),
+    ]
+    .concat();
+    let bytes = fs::read(place.path().join("run-00000009")).expect("it is there");
+    assert_eq!(bytes, expected);
+}
+
+/// The filter of two names.
+const FILTER: &[u8] = &[];
+
+#[test]
+fn manifest() {
+    let (place, files) = directory();
+    let contents = Contents {
+        number: 12,
+        next_file: 10,
+        next_epoch: 4,
+        first_log: 4,
+        flushed_group: 3,
+        dead_rows: 2,
+        has_history: true,
+        runs: vec![RunEntry {
+            number: 9,
+            bytes: 300,
+        }],
+        values: vec![(ValuePlace::of_log(2), 400)],
+    };
+    let parts = Parts {
+        states: vec![(VbId(0x0102), known_state())],
+        text: Some(b"{}".to_vec()),
+    };
+    Manifest::write(&*files, contents, &parts, || {}).expect("a manifest");
+    let numbers = [12, 10, 4, 4, 3, 2, 1, 1, 9, 300, 1, 5, 400].map(u64::to_be_bytes);
+    let body = [
+        &header(b"MF", 0)[..],
+        &numbers.concat(),
+        &[1, 0, 0, 0, 2, b'{', b'}'],
+        &crc(&[b"{}"]),
+        &[0, 0, 0, 1, 1, 2, 0, 0, 0, known_state().len() as u8],
+        &known_state(),
+        &crc(&[&[1, 2], &known_state()]),
+    ]
+    .concat();
+    let bytes = fs::read(place.path().join("MANIFEST")).expect("it is there");
+    assert_eq!(bytes, [&body[..], &crc(&[&body])].concat());
+}
+
+#[test]
+fn tail() {
+    let (place, files) = directory();
+    let mut tail = TailFile::create(&*files).expect("a tail");
+    tail.note(7, 12, Left::Clean).expect("a note");
+    let slot = |number: u8, group: u8, manifest: u8, left: u8| {
+        let mut slot = b"SETTEETL".to_vec();
+        for number in [number, group, manifest] {
+            slot.extend([0, 0, 0, 0, 0, 0, 0, number]);
+        }
+        slot.push(left);
+        slot.resize(44, 0);
+        slot.extend(crc(&[&slot]));
+        slot.resize(512, 0);
+        slot
+    };
+    let bytes = fs::read(place.path().join("TAIL")).expect("it is there");
+    assert_eq!(bytes, [slot(2, 7, 12, 1), slot(1, 0, 0, 0)].concat());
+    assert!(FileKind::of_name("TAIL").is_none());
+}
