@@ -179,7 +179,8 @@ pub(crate) fn check_content(path: &Path) -> Result<(), OpenError> {
 }
 
 fn lock(path: &Path) -> Result<File, OpenError> {
-    let file = names::create_unsynced(&path.join(LOCK)).map_err(|error| open_error(path, &error))?;
+    let file =
+        names::create_unsynced(&path.join(LOCK)).map_err(|error| open_error(path, &error))?;
     try_lock(path, &file)?;
     Ok(file)
 }

@@ -22,7 +22,7 @@ use crate::ErrorKind;
 use crate::work::{Next, Worker};
 
 /// Bytes of rows that are sorted at once. A vBucket that has more in the log becomes a part of several runs.
-const PIECE_BYTES: usize = 8 << 20;
+const PIECE_BYTES: usize = 4 << 20;
 
 /// Rows of a log lie next to one another when there are at most so many bytes between them.
 const GAP_MAX: u64 = 8 << 10;

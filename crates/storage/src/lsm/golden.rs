@@ -75,13 +75,19 @@ fn row() {
         b"\0\0k",
         &[0, 0, 0, 0, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 1, 0, 1, 2, 3, 4],
     ];
-    assert_eq!(encoded(&plain, Written::Newest, Some(place)), expected.concat());
+    assert_eq!(
+        encoded(&plain, Written::Newest, Some(place)),
+        expected.concat()
+    );
     assert_eq!(ValuePlace::of_values(5), 10);
     let expected = [
         &head([0, 0, 1, 4], 11, 1)[..],
         b"\x02\0\0\0\0\0\0\0\x02\0k\0\0\x01\0v",
     ];
-    assert_eq!(encoded(&plain, Written::Version(256), None), expected.concat());
+    assert_eq!(
+        encoded(&plain, Written::Version(256), None),
+        expected.concat()
+    );
     assert_eq!(row::hash(VbId(7), b"\0\0k"), 0xfce7_031a_f053_ff4b);
 }
 
@@ -98,10 +104,16 @@ fn rows_of_durable_writes() {
         ..Meta::default()
     };
     let expected = [head([0, 0x33, 1, 0], 3, 1), b"\x01\0kv".to_vec()].concat();
-    assert_eq!(encoded(&document(b"v", prepare), Written::Newest, None), expected);
+    assert_eq!(
+        encoded(&document(b"v", prepare), Written::Newest, None),
+        expected
+    );
     let name_and_more = b"\x01\0k\0\0\0\0\0\0\0\x01".to_vec();
     let expected = [head([0, 7, 1, 8], 3, 0), name_and_more].concat();
-    assert_eq!(encoded(&document(b"", abort), Written::Newest, None), expected);
+    assert_eq!(
+        encoded(&document(b"", abort), Written::Newest, None),
+        expected
+    );
     let mut gone = Vec::new();
     row::encode_gone(b"\x01\0k", Seqno(2), &mut gone);
     let mut expected = vec![2, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
@@ -159,9 +171,11 @@ fn log() {
     let mut log = Log::create(&*files, 5, 6, 4096).expect("a log");
     let mut group = log.begin();
     let put = |out: &mut Vec<u8>, _| out.extend_from_slice(b"abc");
-    log.put(&mut group, What::Record, VbId(0x0102), &[], put).expect("an entry");
+    log.put(&mut group, What::Record, VbId(0x0102), &[], put)
+        .expect("an entry");
     let put = |_: &mut Vec<u8>, _| {};
-    log.put(&mut group, What::Forget, VbId(3), &[], put).expect("an entry");
+    log.put(&mut group, What::Forget, VbId(3), &[], put)
+        .expect("an entry");
     log.finish(group).expect("a group");
     log.sync().expect("it is durable");
     let entries = [
@@ -194,7 +208,9 @@ fn run() {
     let mut gone = Vec::new();
     row::encode_gone(b"\0\0l", Seqno(4), &mut gone);
     for row in [&one, &gone] {
-        writer.add(Row::of(row).expect("a row")).expect("it is added");
+        writer
+            .add(Row::of(row).expect("a row"))
+            .expect("it is added");
     }
     let (_run, mut made) = writer.finish().expect("a run");
     made.keep();

@@ -46,8 +46,8 @@ pub use salvage::{SalvageError, Salvaged, salvage};
 pub use store::{DiskStore, Opened};
 
 #[cfg(test)]
-mod sim;
-#[cfg(test)]
 mod golden;
+#[cfg(test)]
+mod sim;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! A merge: rows of several runs in one order, the newest of each name.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

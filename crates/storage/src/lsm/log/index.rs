@@ -277,15 +277,6 @@ impl LogIndex {
         Ok(found.map(|number| *self.row(number)))
     }
 
-    /// Whether there may be a row of that hash.
-    pub(crate) fn may_have(&self, vb: VbId, hash: u64) -> bool {
-        let is_it = |number: &u32| {
-            let row = self.row(*number);
-            row.hash == hash && row.vb == vb
-        };
-        self.by_name.find(hash, is_it).is_some()
-    }
-
     /// The rows of a vBucket that count, the last one first.
     pub(crate) fn rows_of(&self, vb: VbId) -> impl Iterator<Item = &LogRow> {
         let mut next = self.vbs.get(vb).map_or(0, |rows| rows.last);
@@ -303,11 +294,6 @@ impl LogIndex {
     /// What is known of a vBucket.
     pub(crate) fn vb(&self, vb: VbId) -> Option<&VbRows> {
         self.vbs.get(vb)
-    }
-
-    /// Whether there are rows of a vBucket.
-    pub(crate) fn has_rows(&self, vb: VbId) -> bool {
-        self.vbs.get(vb).is_some_and(|rows| rows.last != 0)
     }
 
     /// All vBuckets of which there is anything, ascending.

@@ -338,7 +338,9 @@ impl<'h, S: KvStore> Life<'h, S> {
         // Of a commit that failed all may be there: that the stop was clean would not be right then.
         if clean.is_some_and(|clean| clean != said && !(clean && self.faulty)) {
             let trace = self.files.trace();
-            return Err(Failed(format!("it says of the last stop: clean = {said} ({trace})")));
+            return Err(Failed(format!(
+                "it says of the last stop: clean = {said} ({trace})"
+            )));
         }
         self.store = Some(store);
         self.changed = false;
