@@ -204,7 +204,7 @@ impl Current {
             let Some(limit) = lineage.limit(epoch) else {
                 continue;
             };
-            let found = log.index.find(vb, hash, name, &*log.file, bytes)?;
+            let found = log.index.find(vb, (name, hash), &*log.file, bytes)?;
             if found.is_some_and(|row| row.seqno <= limit) {
                 return Ok(true);
             }

@@ -49,15 +49,14 @@ impl Runs<'_> {
     /// A run into which rows of `vb` that come before others of it may still go.
     fn writer(&mut self, vb: VbId, epoch: u64) -> io::Result<&mut RunWriter> {
         let free = |(_, last): &(RunWriter, Option<VbId>)| last.is_none_or(|last| last < vb);
-        let at = match self.writers.iter().position(free) {
-            Some(at) => at,
-            None => {
-                let number = self.core.next_file.fetch_add(1, Ordering::Relaxed);
-                let writer = RunWriter::create(&self.core.files, number)?;
-                self.writers.push((writer, None));
-                self.writers.len() - 1
-            }
-        };
+        let mut at = self.writers.iter().position(free);
+        if at.is_none() {
+            let number = self.core.next_file.fetch_add(1, Ordering::Relaxed);
+            let writer = RunWriter::create(&self.core.files, number)?;
+            self.writers.push((writer, None));
+            at = self.writers.len().checked_sub(1);
+        }
+        let at = at.unwrap_or(0);
         let (writer, last) = &mut self.writers[at];
         *last = Some(vb);
         writer.begin_section(vb, epoch)?;

@@ -142,12 +142,6 @@ impl DiskStore {
             worker.join();
         }
     }
-
-    /// Makes runs of all that was committed.
-    #[cfg(test)]
-    pub(crate) fn flush(&self) -> Result<(), StoreError> {
-        self.core.flush_now("flushing")
-    }
 }
 
 /// A worker that another one rings.

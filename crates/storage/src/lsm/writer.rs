@@ -268,32 +268,6 @@ impl Core {
         self.flushing.ring();
         Ok(())
     }
-
-    /// Seals what is in the log, whatever its size, and waits until it is in runs.
-    ///
-    /// # Errors
-    /// As [`Core::begin`].
-    #[cfg(test)]
-    pub(crate) fn flush_now(&self, during: &'static str) -> Result<(), StoreError> {
-        let mut writer = self.writer.lock();
-        writer.check(during)?;
-        for turn in 0..2 {
-            let mut state = self.flushing.state.lock();
-            while state.waiting && state.failed.is_none() {
-                self.flushing.changed.wait(&mut state);
-            }
-            if let Some((kind, reason)) = state.failed.as_ref().filter(|_| state.waiting) {
-                return Err(StoreError::new(*kind, during).because(reason.clone()));
-            }
-            let spare = state.spare.take();
-            drop(state);
-            if turn == 0 {
-                self.rotate(&mut writer, spare)
-                    .map_err(|error| not_begun(&error, during))?;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Changes<'_> {
@@ -311,7 +285,7 @@ impl Changes<'_> {
         let put = self
             .writer
             .log
-            .put(&mut self.group, what, vb, value, encode);
+            .put(&mut self.group, (what, vb), value, encode);
         put.map_err(|error| self.failed = Some(error)).ok()
     }
 
@@ -417,5 +391,5 @@ pub(crate) fn lower(counter: &AtomicU64, by: u64) {
     let lowered = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
         Some(now.saturating_sub(by))
     });
-    drop(lowered);
+    debug_assert!(lowered.is_ok(), "it always has a next value");
 }

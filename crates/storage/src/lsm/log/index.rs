@@ -265,8 +265,7 @@ impl LogIndex {
     pub(crate) fn find(
         &self,
         vb: VbId,
-        hash: u64,
-        name: &[u8],
+        (name, hash): (&[u8], u64),
         file: &dyn StoreFile,
         bytes: &mut Vec<u8>,
     ) -> io::Result<Option<LogRow>> {

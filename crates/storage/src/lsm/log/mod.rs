@@ -125,8 +125,7 @@ impl Log {
     pub(crate) fn put(
         &mut self,
         group: &mut Group,
-        what: What,
-        vb: VbId,
+        (what, vb): (What, VbId),
         value: &[u8],
         encode: impl FnOnce(&mut Vec<u8>, u64),
     ) -> io::Result<Place> {

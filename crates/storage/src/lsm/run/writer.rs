@@ -252,7 +252,13 @@ impl RunWriter {
         self.write()?;
         self.made.file.sync()?;
         let file = Arc::clone(&self.made.file);
-        let run = Run::new(file, self.number, self.at, self.index, filters, filters_at);
+        let run = Run::new(
+            file,
+            self.number,
+            self.at,
+            self.index,
+            (filters, filters_at),
+        );
         Ok((run, self.made))
     }
 }

@@ -221,6 +221,10 @@ fn lies<S: KvStore>(harness: &Harness<S>, lives: u64) -> Stats {
 }
 
 /// Limits so small that logs become runs, and runs are merged, all the time.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the harness gives each opening threads of its own"
+)]
 fn open(files: Arc<dyn Files>, threads: Arc<dyn Threads>) -> Opening<DiskStore> {
     let options = DiskOptions {
         log_bytes: 8 << 10,
