@@ -298,7 +298,7 @@ fn manifest() {
 #[test]
 fn tail() {
     let (place, files) = directory();
-    let mut tail = TailFile::create(&*files).expect("a tail");
+    let mut tail = TailFile::make(&*files).expect("a tail");
     tail.note(7, 12, Left::Clean).expect("a note");
     let slot = |number: u8, group: u8, manifest: u8, left: u8| {
         let mut slot = b"SETTEETL".to_vec();

@@ -86,7 +86,7 @@ pub(crate) fn check_unfinished(files: &dyn Files) -> io::Result<()> {
 
 /// Makes a store. Cost: five syncs.
 fn create(files: &dyn Files, options: &DiskOptions) -> io::Result<Found> {
-    let tail = TailFile::create(files)?;
+    let tail = TailFile::make(files)?;
     // With its name that of the tail becomes durable.
     let log = Log::create(files, 1, 0, options.log_bytes)?;
     let contents = Contents {

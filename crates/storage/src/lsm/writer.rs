@@ -32,7 +32,7 @@ pub(crate) struct Core {
     pub(crate) options: DiskOptions,
     /// Taken before `switch`.
     pub(crate) writer: Mutex<Writer>,
-    /// Held by whoever replaces the manifest. Taken before `current`.
+    /// Held while the manifest is replaced. Taken before `current`.
     pub(crate) switch: Mutex<()>,
     pub(crate) current: RwLock<Current>,
     pub(crate) next_file: AtomicU64,
@@ -98,7 +98,7 @@ enum Mode {
     Closed,
 }
 
-/// Who writes into the log. One at a time.
+/// What writes into the log.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) log: Log,

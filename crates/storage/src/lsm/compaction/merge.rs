@@ -120,7 +120,7 @@ impl Mover<'_> {
         };
         let value = match self.values.read(place) {
             Ok(value) => value,
-            // It stays where it is, for whoever may want to look at it.
+            // It stays where it is, to be looked at.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(row),
             Err(error) => return Err(error),
         };

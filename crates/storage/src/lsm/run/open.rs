@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use model::{Seqno, VbId};
 use xorf::{BinaryFuse8, BinaryFuse8Ref, DmaSerializable as _, Filter as _, FilterRef as _};
 
+use super::format::block_crc;
 use super::format::{BLOCK_END_BYTES, END_BYTES, END_MAGIC, Index, Section};
-use super::writer::block_crc;
 use crate::lsm::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, Reader, check_header, damaged, named};
 use crate::lsm::files::{Files, StoreFile};
 use crate::lsm::row::Row;

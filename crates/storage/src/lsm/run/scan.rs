@@ -4,9 +4,9 @@ use std::io;
 
 use model::VbId;
 
+use super::format::block_crc;
 use super::format::{BLOCK_ALIGN, BLOCK_END_BYTES, BLOCK_MAGIC};
 use super::open::rows;
-use super::writer::block_crc;
 use crate::lsm::bytes::{CRC_BYTES, HEADER_BYTES, Reader};
 use crate::lsm::files::StoreFile;
 use crate::lsm::row::Row;
