@@ -125,7 +125,7 @@ fn describe(bucket: &str, checked: &Checked) -> Vec<String> {
         checked.values,
         match checked.damaged.len() {
             0 => "whole".to_owned(),
-            damages => format!("{damages} damages"),
+            count => format!("{count} damages"),
         }
     );
     let lines = damaged.chain(unnamed).chain([read]);

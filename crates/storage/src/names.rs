@@ -58,16 +58,6 @@ pub(crate) fn create_unsynced(path: &Path) -> io::Result<File> {
     options().truncate(true).open(path)
 }
 
-/// Opens a file to read and to write, and makes it if there is none.
-///
-/// # Errors
-/// It is not there, or not for good.
-pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
-    let file = options().open(path)?;
-    sync(parent_of(path))?;
-    Ok(file)
-}
-
 /// Puts `content` in the place of a file, or makes it: after a power cut there is the old content or the new one.
 ///
 /// # Errors

@@ -47,11 +47,6 @@ impl<T> PerVb<T> {
     pub(crate) fn keys(&self) -> impl Iterator<Item = VbId> {
         self.iter().map(|(vb, _)| vb)
     }
-
-    /// Ascending.
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.slots.iter_mut().flatten()
-    }
 }
 
 impl<T> FromIterator<(VbId, T)> for PerVb<T> {

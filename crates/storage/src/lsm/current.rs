@@ -121,6 +121,15 @@ impl Current {
             .flatten()
     }
 
+    /// Lets go of earlier epochs of a vBucket of which there are no rows any more.
+    pub(crate) fn forget_epochs(&self, vb: VbId, lineage: &mut Lineage) {
+        let logs = self.logs().filter_map(|log| Some(log.index.vb(vb)?.epoch));
+        let runs = self.version.runs.iter();
+        let runs = runs.filter_map(|run| Some(run.section(vb)?.epoch));
+        let there: Vec<u64> = logs.chain(runs).collect();
+        lineage.retain(|epoch| there.contains(&epoch));
+    }
+
     /// The state of a vBucket with its record; `None` for one that is not there.
     ///
     /// # Errors
@@ -195,7 +204,7 @@ impl Current {
             let Some(limit) = lineage.limit(epoch) else {
                 continue;
             };
-            let found = log.index.find(vb, hash, name, &*log.file, bytes)?;
+            let found = log.index.find(vb, (name, hash), &*log.file, bytes)?;
             if found.is_some_and(|row| row.seqno <= limit) {
                 return Ok(true);
             }

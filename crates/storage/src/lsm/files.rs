@@ -33,7 +33,7 @@ pub(crate) trait Files: Debug + Send + Sync {
     /// It has one of the two names.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Takes a file's name away; one that is not there is no error. Whoever has the file open may still read it.
+    /// Takes a file's name away; one that is not there is no error. Where the file is open it can still be read.
     ///
     /// # Errors
     /// It may still be there.

@@ -22,7 +22,7 @@ use crate::ErrorKind;
 use crate::work::{Next, Worker};
 
 /// Bytes of rows that are sorted at once. A vBucket that has more in the log becomes a part of several runs.
-const PIECE_BYTES: usize = 8 << 20;
+const PIECE_BYTES: usize = 4 << 20;
 
 /// Rows of a log lie next to one another when there are at most so many bytes between them.
 const GAP_MAX: u64 = 8 << 10;
@@ -49,15 +49,14 @@ impl Runs<'_> {
     /// A run into which rows of `vb` that come before others of it may still go.
     fn writer(&mut self, vb: VbId, epoch: u64) -> io::Result<&mut RunWriter> {
         let free = |(_, last): &(RunWriter, Option<VbId>)| last.is_none_or(|last| last < vb);
-        let at = match self.writers.iter().position(free) {
-            Some(at) => at,
-            None => {
-                let number = self.core.next_file.fetch_add(1, Ordering::Relaxed);
-                let writer = RunWriter::create(&self.core.files, number)?;
-                self.writers.push((writer, None));
-                self.writers.len() - 1
-            }
-        };
+        let mut at = self.writers.iter().position(free);
+        if at.is_none() {
+            let number = self.core.next_file.fetch_add(1, Ordering::Relaxed);
+            let writer = RunWriter::create(&self.core.files, number)?;
+            self.writers.push((writer, None));
+            at = self.writers.len().checked_sub(1);
+        }
+        let at = at.unwrap_or(0);
         let (writer, last) = &mut self.writers[at];
         *last = Some(vb);
         writer.begin_section(vb, epoch)?;

@@ -20,7 +20,7 @@ fn crc(parts: &[&[u8]]) -> [u8; 4] {
 }
 
 /// The header of a file.
-fn header(letters: &[u8; 2], number: u8) -> Vec<u8> {
+fn header(letters: [u8; 2], number: u8) -> Vec<u8> {
     let mut bytes = [b"SETTEE", &letters[..], &[0, 0, 0, 1, 0, 0, 0, 0]].concat();
     bytes.extend([0, 0, 0, 0, 0, 0, 0, number]);
     bytes.extend([0; 36]);
@@ -171,10 +171,10 @@ fn log() {
     let mut log = Log::create(&*files, 5, 6, 4096).expect("a log");
     let mut group = log.begin();
     let put = |out: &mut Vec<u8>, _| out.extend_from_slice(b"abc");
-    log.put(&mut group, What::Record, VbId(0x0102), &[], put)
+    log.put(&mut group, (What::Record, VbId(0x0102)), &[], put)
         .expect("an entry");
     let put = |_: &mut Vec<u8>, _| {};
-    log.put(&mut group, What::Forget, VbId(3), &[], put)
+    log.put(&mut group, (What::Forget, VbId(3)), &[], put)
         .expect("an entry");
     log.finish(group).expect("a group");
     log.sync().expect("it is durable");
@@ -193,7 +193,7 @@ fn log() {
         &entries,
     ]
     .concat();
-    let mut expected = [&header(b"LG", 5)[..], &crc(&[&chunk]), &chunk].concat();
+    let mut expected = [&header(*b"LG", 5)[..], &crc(&[&chunk]), &chunk].concat();
     expected.resize(4096, 0);
     let bytes = fs::read(place.path().join("log-00000005")).expect("it is there");
     assert_eq!(bytes, expected);
@@ -242,7 +242,7 @@ fn run() {
     ]
     .concat();
     let expected = [
-        &header(b"RN", 9)[..],
+        &header(*b"RN", 9)[..],
         &block,
         filter,
         &at(filter, 64 + 112),
@@ -285,7 +285,7 @@ fn manifest() {
     Manifest::write(&*files, contents, &parts, || {}).expect("a manifest");
     let numbers = [12, 10, 4, 4, 3, 2, 1, 1, 9, 300, 1, 5, 400].map(u64::to_be_bytes);
     let body = [
-        &header(b"MF", 0)[..],
+        &header(*b"MF", 0)[..],
         &numbers.concat(),
         &[1, 0, 0, 0, 2, b'{', b'}'],
         &crc(&[b"{}"]),
@@ -301,7 +301,7 @@ fn manifest() {
 #[test]
 fn tail() {
     let (place, files) = directory();
-    let mut tail = TailFile::create(&*files).expect("a tail");
+    let mut tail = TailFile::make(&*files).expect("a tail");
     tail.note(7, 12, Left::Clean).expect("a note");
     let slot = |number: u8, group: u8, manifest: u8, left: u8| {
         let mut slot = b"SETTEETL".to_vec();

@@ -39,6 +39,7 @@ pub(crate) fn rollback(core: &Core, vb: VbId, to: Seqno) -> Result<VbRecord, Sto
     state.high_seqno = point;
     state.purge_seqno = stored.record.purge_seqno;
     let epoch = core.next_epoch.fetch_add(1, Ordering::Relaxed);
+    core.current.read().forget_epochs(vb, &mut state.lineage);
     state.lineage.roll_back(point, epoch);
     put_state(&mut changes, vb, &stored.record, state);
     changes.finish()?;
@@ -235,13 +236,4 @@ pub(crate) fn trim_history(
     })?;
     drops.apply()?;
     Ok(trim.end())
-}
-
-/// Whether there may be rows of a history.
-pub(crate) fn may_have_history(core: &Core) -> Result<bool, StoreError> {
-    let writer = core.writer.lock();
-    if writer.is_closed() {
-        return Err(StoreError::new(ErrorKind::Closed, "looking for a history"));
-    }
-    Ok(core.has_history.load(Ordering::Relaxed))
 }

@@ -186,9 +186,12 @@ fn part_crc(of: &[u8], bytes: &[u8]) -> u32 {
     crc.finalize()
 }
 
-type Decoded = (Contents, PerVb<(u32, u32)>, Option<(u32, u32)>);
+/// Where a part lies, and its length.
+type PartAt = (u32, u32);
 
-fn encode(contents: &Contents, parts: &Parts) -> (Vec<u8>, PerVb<(u32, u32)>, Option<(u32, u32)>) {
+type Decoded = (Contents, PerVb<PartAt>, Option<PartAt>);
+
+fn encode(contents: &Contents, parts: &Parts) -> (Vec<u8>, PerVb<PartAt>, Option<PartAt>) {
     let mut out = header(FileKind::Manifest, 0).to_vec();
     let numbers = |out: &mut Vec<u8>, numbers: &[u64]| {
         for number in numbers {

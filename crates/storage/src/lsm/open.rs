@@ -86,7 +86,7 @@ pub(crate) fn check_unfinished(files: &dyn Files) -> io::Result<()> {
 
 /// Makes a store. Cost: five syncs.
 fn create(files: &dyn Files, options: &DiskOptions) -> io::Result<Found> {
-    let tail = TailFile::create(files)?;
+    let tail = TailFile::make(files)?;
     // With its name that of the tail becomes durable.
     let log = Log::create(files, 1, 0, options.log_bytes)?;
     let contents = Contents {
@@ -309,12 +309,12 @@ impl Replay {
             let name = FileKind::Log.name(contents.first_log);
             return Err(damaged(format!("{name} is missing")));
         }
-        self.check_followers(files, contents.first_log + logs.len() as u64)?;
+        Self::check_followers(files, contents.first_log + logs.len() as u64)?;
         Ok(logs)
     }
 
     /// Looks for logs that have something and do not follow.
-    fn check_followers(&self, files: &dyn Files, next: u64) -> io::Result<()> {
+    fn check_followers(files: &dyn Files, next: u64) -> io::Result<()> {
         for name in files.list()? {
             let later = FileKind::of_name(&name)
                 .filter(|(kind, number)| *kind == FileKind::Log && *number >= next);

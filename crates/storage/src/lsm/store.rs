@@ -29,6 +29,9 @@ use crate::port::{
 use crate::work::{Duty, Running, Threads};
 use crate::{ErrorKind, StoreError};
 
+/// Bytes that the workers take, about: rows that are sorted, a filter that is made, blocks of runs that are merged.
+const WORK_BYTES: u64 = 16 << 20;
+
 /// What opening a store found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
@@ -109,7 +112,8 @@ impl DiskStore {
         Ok((store, opened))
     }
 
-    /// Bytes of memory that it takes: what tells where rows lie in the logs, filters and indexes of runs.
+    /// Bytes of memory that it takes: what tells where rows lie in the logs, filters and indexes of runs, and what its
+    /// workers take when they are at work.
     pub fn memory_bytes(&self) -> u64 {
         let current = self.core.current.read();
         let sealed = current
@@ -117,7 +121,7 @@ impl DiskStore {
             .as_ref()
             .map_or(0, |log| log.index.memory_bytes());
         let runs = current.version.runs.iter().map(|run| run.memory_bytes());
-        (current.active.index.memory_bytes() + sealed + runs.sum::<usize>()) as u64
+        (current.active.index.memory_bytes() + sealed + runs.sum::<usize>()) as u64 + WORK_BYTES
     }
 
     fn check_open(&self, during: &'static str) -> Result<(), StoreError> {
@@ -137,12 +141,6 @@ impl DiskStore {
             worker.ring();
             worker.join();
         }
-    }
-
-    /// Makes runs of all that was committed.
-    #[cfg(test)]
-    pub(crate) fn flush(&self) -> Result<(), StoreError> {
-        self.core.flush_now("flushing")
     }
 }
 
@@ -294,8 +292,17 @@ impl KvStore for DiskStore {
     }
 
     fn close(&self) -> Result<(), StoreError> {
-        let closed = self.core.writer.lock().close();
+        let ended = self.core.writer.lock().end();
         self.stop();
+        let manifest = self.core.manifest_number();
+        let closed = ended.and_then(|was_open| {
+            let mut writer = self.core.writer.lock();
+            if was_open {
+                writer.mark_clean(manifest)
+            } else {
+                Ok(())
+            }
+        });
         self.lock.lock().take();
         closed
     }

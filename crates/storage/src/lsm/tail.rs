@@ -54,7 +54,7 @@ impl TailFile {
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn create(files: &dyn Files) -> io::Result<Self> {
+    pub(crate) fn make(files: &dyn Files) -> io::Result<Self> {
         let file = files.create(NAME)?;
         file.set_length(SLOTS * SLOT_BYTES as u64)?;
         let mut tail = Self {
@@ -107,7 +107,7 @@ impl TailFile {
     }
 
     /// Notes how far commits are durable. The write reaches the operating system at once, so that it outlives this process;
-    /// nobody waits for the disk.
+    /// the disk is not waited for.
     ///
     /// # Errors
     /// Those of the system.

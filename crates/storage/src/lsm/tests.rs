@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::KvStore as _;
 
 fn small() -> DiskOptions {
     DiskOptions {

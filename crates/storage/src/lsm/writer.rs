@@ -17,6 +17,8 @@ use super::tail::{Left, TailFile};
 use crate::work::Running;
 use crate::{ErrorKind, StoreError};
 
+const CLOSING: &str = "closing";
+
 /// Rows that are added to the index under one lock.
 const STAGED_MAX: usize = 4096;
 
@@ -30,7 +32,7 @@ pub(crate) struct Core {
     pub(crate) options: DiskOptions,
     /// Taken before `switch`.
     pub(crate) writer: Mutex<Writer>,
-    /// Held by whoever replaces the manifest. Taken before `current`.
+    /// Held while the manifest is replaced. Taken before `current`.
     pub(crate) switch: Mutex<()>,
     pub(crate) current: RwLock<Current>,
     pub(crate) next_file: AtomicU64,
@@ -96,7 +98,7 @@ enum Mode {
     Closed,
 }
 
-/// Who writes into the log. One at a time.
+/// What writes into the log.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) log: Log,
@@ -143,27 +145,28 @@ impl Writer {
         StoreError::new(ErrorKind::Poisoned, during).because(error)
     }
 
-    /// Ends everything; see `KvStore::close`.
-    pub(crate) fn close(&mut self) -> Result<(), StoreError> {
-        let during = "closing";
+    /// Takes no more commits; tells whether the store was open until now.
+    ///
+    /// # Errors
+    /// `Poisoned`: it cannot be left as a clean one.
+    pub(crate) fn end(&mut self) -> Result<bool, StoreError> {
         match std::mem::replace(&mut self.mode, Mode::Closed) {
-            Mode::Closed => return Ok(()),
-            Mode::Poisoned => return Err(StoreError::new(ErrorKind::Poisoned, during)),
-            Mode::Ready => {}
+            Mode::Closed => Ok(false),
+            Mode::Poisoned => Err(StoreError::new(ErrorKind::Poisoned, CLOSING)),
+            Mode::Ready => Ok(true),
         }
-        let (group, manifest) = (self.log.last_group, self.tail.tail.manifest);
-        let noted = self
-            .tail
-            .note(group, manifest, Left::Clean)
-            .and_then(|()| self.tail.sync());
-        noted.map_err(|error| {
-            let kind = shortage(&error).unwrap_or(ErrorKind::Io);
-            StoreError::new(kind, during).because(error)
-        })
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.mode == Mode::Closed
+    /// Notes that the store was closed, with all that is on disk.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`: the stop counts as unclean.
+    pub(crate) fn mark_clean(&mut self, manifest: u64) -> Result<(), StoreError> {
+        let noted = self.tail.note(self.log.last_group, manifest, Left::Clean);
+        noted.and_then(|()| self.tail.sync()).map_err(|error| {
+            let kind = shortage(&error).unwrap_or(ErrorKind::Io);
+            StoreError::new(kind, CLOSING).because(error)
+        })
     }
 }
 
@@ -237,7 +240,7 @@ impl Core {
         let spare = state.spare.take();
         drop(state);
         self.rotate(writer, spare)
-            .map_err(|error| writer.failed(error, during))?;
+            .map_err(|error| not_begun(&error, during))?;
         Ok(waits)
     }
 
@@ -265,31 +268,6 @@ impl Core {
         self.flushing.ring();
         Ok(())
     }
-
-    /// Seals what is in the log, whatever its size, and waits until it is in runs.
-    ///
-    /// # Errors
-    /// As [`Core::begin`].
-    pub(crate) fn flush_now(&self, during: &'static str) -> Result<(), StoreError> {
-        let mut writer = self.writer.lock();
-        writer.check(during)?;
-        for turn in 0..2 {
-            let mut state = self.flushing.state.lock();
-            while state.waiting && state.failed.is_none() {
-                self.flushing.changed.wait(&mut state);
-            }
-            if let Some((kind, reason)) = state.failed.as_ref().filter(|_| state.waiting) {
-                return Err(StoreError::new(*kind, during).because(reason.clone()));
-            }
-            let spare = state.spare.take();
-            drop(state);
-            if turn == 0 {
-                self.rotate(&mut writer, spare)
-                    .map_err(|error| writer.failed(error, during))?;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Changes<'_> {
@@ -307,7 +285,7 @@ impl Changes<'_> {
         let put = self
             .writer
             .log
-            .put(&mut self.group, what, vb, value, encode);
+            .put(&mut self.group, (what, vb), value, encode);
         put.map_err(|error| self.failed = Some(error)).ok()
     }
 
@@ -397,9 +375,15 @@ impl Core {
         self.committed.load(Ordering::Relaxed)
     }
 
-    fn manifest_number(&self) -> u64 {
+    pub(crate) fn manifest_number(&self) -> u64 {
         self.current.read().version.manifest.contents.number
     }
+}
+
+/// What it means that the next log could not be made: the one that is written into is whole.
+fn not_begun(error: &io::Error, during: &'static str) -> StoreError {
+    let kind = shortage(error).unwrap_or(ErrorKind::Io);
+    StoreError::new(kind, during).because(error.to_string())
 }
 
 /// Counts down what is dead.
@@ -407,5 +391,5 @@ pub(crate) fn lower(counter: &AtomicU64, by: u64) {
     let lowered = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
         Some(now.saturating_sub(by))
     });
-    drop(lowered);
+    debug_assert!(lowered.is_ok(), "it always has a next value");
 }

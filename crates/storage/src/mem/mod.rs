@@ -74,15 +74,15 @@ impl Contents {
         self.rows.remove(&seqno);
     }
 
-    fn fetch(&self, want: &Want<'_>) -> Result<Option<Document>, StoreError> {
-        let Some(seqno) = want.seqno else {
+    fn fetch(&self, want: &Want<'_>) -> Option<Document> {
+        let found = if let Some(seqno) = want.seqno {
+            self.rows.get(&seqno)
+        } else {
             let mut newest_first = self.rows.values().rev();
-            return Ok(newest_first
+            newest_first
                 .find(|document| document.key() == want.key && !document.kind().is_prepared())
-                .cloned());
         };
-        let found = self.rows.get(&seqno);
-        Ok(found.filter(|document| document.key() == want.key).cloned())
+        found.filter(|document| document.key() == want.key).cloned()
     }
 }
 
@@ -143,13 +143,9 @@ impl KvStore for MemStore {
     }
 
     fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> MemResult<Vec<Option<Document>>> {
-        match self.contents(vb, "fetching documents")? {
-            Some(contents) => wants
-                .iter()
-                .map(|want| contents.fetch(want).map_err(|error| error.of(vb)))
-                .collect(),
-            None => Ok(vec![None; wants.len()]),
-        }
+        let contents = self.contents(vb, "fetching documents")?;
+        let fetch = |want| contents.as_ref()?.fetch(want);
+        Ok(wants.iter().map(fetch).collect())
     }
 
     fn snapshot(&self, vb: VbId) -> MemResult<Box<dyn Snapshot>> {

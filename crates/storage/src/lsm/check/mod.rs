@@ -174,15 +174,14 @@ impl Check<'_> {
         };
         for vb in manifest.vbs() {
             let bytes = manifest.state(vb).ok().flatten();
-            match bytes.as_deref().and_then(state::decode) {
-                Some(stored) => self.states.record(vb, stored),
-                None => {
-                    let reason = "the state of a vBucket is damaged";
-                    self.damage(super::manifest::NAME, reason);
-                    if let Some(damage) = self.checked.damaged.last_mut() {
-                        damage.vb = Some(vb);
-                    }
-                }
+            if let Some(stored) = bytes.as_deref().and_then(state::decode) {
+                self.states.record(vb, stored);
+                continue;
+            }
+            let reason = "the state of a vBucket is damaged";
+            self.damage(super::manifest::NAME, reason);
+            if let Some(damage) = self.checked.damaged.last_mut() {
+                damage.vb = Some(vb);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A merge: rows of several runs in one order, the newest of each name.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -120,20 +120,19 @@ impl Mover<'_> {
         };
         let value = match self.values.read(place) {
             Ok(value) => value,
-            // It stays where it is, for whoever may want to look at it.
+            // It stays where it is, to be looked at.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(row),
             Err(error) => return Err(error),
         };
-        let number = match &self.file {
-            Some((number, _)) => *number,
-            None => {
-                let number = self.core.next_file.fetch_add(1, Ordering::Relaxed);
-                let made = Made::create(&self.core.files, FileKind::Values.name(number))?;
-                self.buffer
-                    .extend_from_slice(&header(FileKind::Values, number));
-                self.file = Some((number, made));
-                number
-            }
+        let number = if let Some((number, _)) = &self.file {
+            *number
+        } else {
+            let number = self.core.next_file.fetch_add(1, Ordering::Relaxed);
+            let made = Made::create(&self.core.files, FileKind::Values.name(number))?;
+            self.buffer
+                .extend_from_slice(&header(FileKind::Values, number));
+            self.file = Some((number, made));
+            number
         };
         let moved = ValuePlace {
             file: ValuePlace::of_values(number),
@@ -202,7 +201,13 @@ pub(crate) fn merge(
         row: Vec::new(),
     };
     for (vb, lineage) in lineages.iter() {
-        merge_vb(core, inputs, (vb, lineage), oldest, &mut mover, &mut writer)?;
+        merge_vb(
+            core,
+            (inputs, oldest),
+            (vb, lineage),
+            &mut mover,
+            &mut writer,
+        )?;
     }
     let mut switch = Switch::default();
     if let Some((file, values, made)) = mover.finish()? {
@@ -233,9 +238,8 @@ pub(crate) fn merge(
 
 fn merge_vb(
     core: &Core,
-    inputs: &[Arc<Run>],
+    (inputs, oldest): (&[Arc<Run>], bool),
     (vb, lineage): (VbId, &Lineage),
-    oldest: bool,
     mover: &mut Mover<'_>,
     writer: &mut RunWriter,
 ) -> io::Result<()> {

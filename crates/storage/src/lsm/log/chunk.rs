@@ -5,7 +5,8 @@ use std::io;
 use model::VbId;
 
 use crate::lsm::bytes::{CRC_BYTES, Reader, damaged};
-use crate::lsm::log::index::Place;
+use crate::lsm::files::StoreFile;
+use crate::lsm::log::place::Place;
 use crate::lsm::row::Row;
 
 /// Bytes of a chunk's header: crc, length of what follows, log, group, chunk of it, flags.
@@ -138,5 +139,26 @@ pub(crate) fn open_body(what: What, vb: VbId, bytes: &[u8]) -> io::Result<&[u8]>
         Ok(body)
     } else {
         Err(damaged("checksum mismatch"))
+    }
+}
+
+impl Place {
+    /// Reads the body into `bytes`, and checks it.
+    ///
+    /// # Errors
+    /// Those of the system; `InvalidData` when it is not what was written.
+    pub(crate) fn read(
+        self,
+        file: &dyn StoreFile,
+        what: What,
+        vb: VbId,
+        bytes: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        bytes.clear();
+        bytes.resize(CRC_BYTES + self.length(), 0);
+        file.read_at(bytes, self.offset() - CRC_BYTES as u64)?;
+        open_body(what, vb, bytes)?;
+        bytes.drain(..CRC_BYTES);
+        Ok(())
     }
 }

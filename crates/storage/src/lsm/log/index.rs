@@ -5,60 +5,11 @@ use std::io;
 use hashbrown::HashTable;
 use model::{Seqno, VbId};
 
-use crate::lsm::bytes::CRC_BYTES;
 use crate::lsm::files::StoreFile;
-use crate::lsm::log::chunk::{What, open_body};
+use crate::lsm::log::chunk::What;
+use crate::lsm::log::place::Place;
 use crate::lsm::row::Row;
 use crate::per_vb::PerVb;
-
-/// Where the body of an entry lies in its log.
-///
-/// Shape: the offset in the upper 38 bits, the length in the lower 26.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(u64);
-
-impl Place {
-    const LENGTH_BITS: u32 = 26;
-
-    /// The place of `length` bytes at `offset`.
-    ///
-    /// # Errors
-    /// The log is too long, or the entry.
-    pub(super) fn at(offset: u64, length: usize) -> io::Result<Self> {
-        let fits = offset >> (64 - Self::LENGTH_BITS) == 0 && length >> Self::LENGTH_BITS == 0;
-        if !fits {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a log is full"));
-        }
-        Ok(Self(offset << Self::LENGTH_BITS | length as u64))
-    }
-
-    pub(crate) fn offset(self) -> u64 {
-        self.0 >> Self::LENGTH_BITS
-    }
-
-    pub(crate) fn length(self) -> usize {
-        (self.0 & ((1 << Self::LENGTH_BITS) - 1)) as usize
-    }
-
-    /// Reads the body into `bytes`, and checks it.
-    ///
-    /// # Errors
-    /// Those of the system; `InvalidData` when it is not what was written.
-    pub(crate) fn read(
-        self,
-        file: &dyn StoreFile,
-        what: What,
-        vb: VbId,
-        bytes: &mut Vec<u8>,
-    ) -> io::Result<()> {
-        bytes.clear();
-        bytes.resize(CRC_BYTES + self.length(), 0);
-        file.read_at(bytes, self.offset() - CRC_BYTES as u64)?;
-        open_body(what, vb, bytes)?;
-        bytes.drain(..CRC_BYTES);
-        Ok(())
-    }
-}
 
 /// A row of a log.
 #[derive(Clone, Copy, Debug)]
@@ -265,8 +216,7 @@ impl LogIndex {
     pub(crate) fn find(
         &self,
         vb: VbId,
-        hash: u64,
-        name: &[u8],
+        (name, hash): (&[u8], u64),
         file: &dyn StoreFile,
         bytes: &mut Vec<u8>,
     ) -> io::Result<Option<LogRow>> {
@@ -275,15 +225,6 @@ impl LogIndex {
             Ok(Row::of(bytes)?.name() == name)
         })?;
         Ok(found.map(|number| *self.row(number)))
-    }
-
-    /// Whether there may be a row of that hash.
-    pub(crate) fn may_have(&self, vb: VbId, hash: u64) -> bool {
-        let is_it = |number: &u32| {
-            let row = self.row(*number);
-            row.hash == hash && row.vb == vb
-        };
-        self.by_name.find(hash, is_it).is_some()
     }
 
     /// The rows of a vBucket that count, the last one first.
@@ -303,11 +244,6 @@ impl LogIndex {
     /// What is known of a vBucket.
     pub(crate) fn vb(&self, vb: VbId) -> Option<&VbRows> {
         self.vbs.get(vb)
-    }
-
-    /// Whether there are rows of a vBucket.
-    pub(crate) fn has_rows(&self, vb: VbId) -> bool {
-        self.vbs.get(vb).is_some_and(|rows| rows.last != 0)
     }
 
     /// All vBuckets of which there is anything, ascending.

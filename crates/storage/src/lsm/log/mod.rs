@@ -6,6 +6,7 @@
 
 mod chunk;
 mod index;
+mod place;
 mod replay;
 mod search;
 
@@ -19,7 +20,8 @@ use super::files::{Files, StoreFile};
 use chunk::{CHUNK_HEADER_BYTES, ChunkHeader, ENTRY_BYTES, LAST};
 
 pub(crate) use chunk::{Entry, What, open_body};
-pub(crate) use index::{LogIndex, LogRow, Place, RecordAt};
+pub(crate) use index::{LogIndex, LogRow, RecordAt};
+pub(crate) use place::Place;
 pub(crate) use replay::{Existing, Groups};
 pub(crate) use search::Searched;
 
@@ -125,8 +127,7 @@ impl Log {
     pub(crate) fn put(
         &mut self,
         group: &mut Group,
-        what: What,
-        vb: VbId,
+        (what, vb): (What, VbId),
         value: &[u8],
         encode: impl FnOnce(&mut Vec<u8>, u64),
     ) -> io::Result<Place> {

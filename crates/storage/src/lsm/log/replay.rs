@@ -21,6 +21,9 @@ pub(crate) struct Existing {
     pub(super) length: u64,
 }
 
+/// The chunks of a group, each with where it lies, and where the group ends.
+pub(super) type GroupChunks = (Vec<(u64, Vec<u8>)>, u64);
+
 /// What was read of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Groups {
@@ -92,7 +95,7 @@ impl Existing {
     }
 
     /// The chunks of the next group, each with where it lies, if all of it is there, and where it ends.
-    pub(super) fn group(&self, before: Groups) -> io::Result<Option<(Vec<(u64, Vec<u8>)>, u64)>> {
+    pub(super) fn group(&self, before: Groups) -> io::Result<Option<GroupChunks>> {
         let mut chunks = Vec::new();
         let mut at = before.end;
         loop {

@@ -23,8 +23,6 @@ pub(crate) struct Missing {
 pub(crate) struct Searched {
     /// Behind the last group that is whole.
     pub(crate) groups: Groups,
-    /// The group before the first one that is whole.
-    pub(crate) before: u64,
     pub(crate) missing: Vec<Missing>,
 }
 
@@ -58,27 +56,27 @@ impl Existing {
             end: HEADER_BYTES as u64,
             last_group: last.unwrap_or(0),
         };
-        let (mut first, mut missing) = (None, Vec::new());
+        let (mut any, mut missing) = (false, Vec::new());
         loop {
             let mut found = self.group(groups)?;
             if found.is_none() {
                 let Some(next) = self.next_whole(groups)? else {
                     break;
                 };
-                let is_known = first.is_some() || last.is_some();
+                let is_known = any || last.is_some();
                 if is_known || next.end > groups.end {
-                    let lost = next.last_group - groups.last_group;
+                    let between = next.last_group - groups.last_group;
                     missing.push(Missing {
                         from: groups.end,
                         to: next.end,
-                        groups: if is_known { lost } else { 1 },
+                        groups: if is_known { between } else { 1 },
                     });
                 }
                 groups = next;
                 found = self.group(groups)?;
             }
             let Some((chunks, end)) = found else { break };
-            first.get_or_insert(groups.last_group);
+            any = true;
             for (at, bytes) in &chunks {
                 read_entries(bytes, *at, each)?;
             }
@@ -87,11 +85,7 @@ impl Existing {
                 last_group: groups.last_group + 1,
             };
         }
-        Ok(Searched {
-            groups,
-            before: first.unwrap_or(groups.last_group),
-            missing,
-        })
+        Ok(Searched { groups, missing })
     }
 
     /// Where the next whole group of a higher number begins.

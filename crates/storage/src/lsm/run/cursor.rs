@@ -41,11 +41,6 @@ impl Cursor {
         Ok(cursor)
     }
 
-    /// The section.
-    pub(crate) fn section(&self) -> &Section {
-        &self.section
-    }
-
     /// The row that it is at; `None` at the end.
     pub(crate) fn row(&self) -> Option<Row<'_>> {
         Row::first_of(self.block.get(self.at..self.at + self.length)?)

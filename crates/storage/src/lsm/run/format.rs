@@ -230,3 +230,12 @@ fn u32s(reader: &mut Reader<'_>, count: u32) -> Option<Vec<u32>> {
     let numbers = bytes.as_chunks::<4>().0.iter();
     Some(numbers.map(|bytes| u32::from_be_bytes(*bytes)).collect())
 }
+
+/// The checksum of a part of a run: what lies at another place, or in another run, is found out as well.
+pub(super) fn block_crc(number: u64, at: u64, bytes: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&number.to_be_bytes());
+    crc.update(&at.to_be_bytes());
+    crc.update(bytes);
+    crc.finalize()
+}

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use model::{Seqno, VbId};
 use xorf::{BinaryFuse8, BinaryFuse8Ref, DmaSerializable as _, Filter as _, FilterRef as _};
 
+use super::format::block_crc;
 use super::format::{BLOCK_END_BYTES, END_BYTES, END_MAGIC, Index, Section};
-use super::writer::block_crc;
 use crate::lsm::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, Reader, check_header, damaged, named};
 use crate::lsm::files::{Files, StoreFile};
 use crate::lsm::row::Row;
@@ -34,8 +34,7 @@ impl Run {
         number: u64,
         bytes: u64,
         mut index: Index,
-        mut filters: Vec<u8>,
-        filters_at: u64,
+        (mut filters, filters_at): (Vec<u8>, u64),
     ) -> Self {
         index.separators.shrink_to_fit();
         index.separator_ends.shrink_to_fit();
@@ -104,7 +103,7 @@ impl Run {
         if crc != block_crc(number, filters_at, &filters).to_be_bytes() {
             return Err(damaged("its filters are damaged"));
         }
-        Ok(Self::new(file, number, bytes, index, filters, filters_at))
+        Ok(Self::new(file, number, bytes, index, (filters, filters_at)))
     }
 
     /// The name of its file.

@@ -4,9 +4,9 @@ use std::io;
 
 use model::VbId;
 
+use super::format::block_crc;
 use super::format::{BLOCK_ALIGN, BLOCK_END_BYTES, BLOCK_MAGIC};
 use super::open::rows;
-use super::writer::block_crc;
 use crate::lsm::bytes::{CRC_BYTES, HEADER_BYTES, Reader};
 use crate::lsm::files::StoreFile;
 use crate::lsm::row::Row;
@@ -45,8 +45,8 @@ impl FoundBlock {
         let length = reader.u32()?;
         let epoch = reader.u64()?;
         let vb = VbId(reader.u16()?);
-        let least = BLOCK_END_BYTES.next_multiple_of(BLOCK_ALIGN);
-        let fits = length as usize >= least && (length as usize).is_multiple_of(BLOCK_ALIGN);
+        let bytes_min = BLOCK_END_BYTES.next_multiple_of(BLOCK_ALIGN);
+        let fits = length as usize >= bytes_min && (length as usize).is_multiple_of(BLOCK_ALIGN);
         let at = end.checked_sub(u64::from(length))?;
         (reader.rest.starts_with(&BLOCK_MAGIC) && fits && at >= HEADER_BYTES as u64).then_some(
             Self {

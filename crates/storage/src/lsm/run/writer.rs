@@ -8,7 +8,7 @@ use xorf::{BinaryFuse8, DmaSerializable};
 
 use super::format::{
     BLOCK_ALIGN, BLOCK_BYTES, BLOCK_END_BYTES, BLOCK_MAGIC, END_BYTES, END_MAGIC, FILTER_ROWS,
-    FilterAt, Index, Section,
+    FilterAt, Index, Section, block_crc,
 };
 use super::open::Run;
 use crate::lsm::bytes::{FileKind, HEADER_BYTES, damaged, header};
@@ -252,18 +252,15 @@ impl RunWriter {
         self.write()?;
         self.made.file.sync()?;
         let file = Arc::clone(&self.made.file);
-        let run = Run::new(file, self.number, self.at, self.index, filters, filters_at);
+        let run = Run::new(
+            file,
+            self.number,
+            self.at,
+            self.index,
+            (filters, filters_at),
+        );
         Ok((run, self.made))
     }
-}
-
-/// The checksum of a part of a run: what lies at another place, or in another run, is found out as well.
-pub(super) fn block_crc(number: u64, at: u64, bytes: &[u8]) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
-    crc.update(&number.to_be_bytes());
-    crc.update(&at.to_be_bytes());
-    crc.update(bytes);
-    crc.finalize()
 }
 
 /// The shortest begin of `next` that is above `last`.

@@ -14,6 +14,9 @@ use crate::lsm::files::{Files, StoreFile};
 /// More bytes than are ever held.
 pub(super) const SPACE: u64 = 1 << 40;
 
+/// A write that fails did so where a sector ends.
+const SECTOR: u64 = 512;
+
 /// How many images are taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taking {
@@ -38,6 +41,8 @@ struct Inside {
     taken: Vec<Disk>,
     /// Bytes that fit.
     space: u64,
+    /// What was asked, if `SETTEE_TRACE` is set.
+    trace: Option<Vec<String>>,
 }
 
 /// A file of it.
@@ -57,6 +62,7 @@ impl SimFiles {
             taking: None,
             taken: Vec::new(),
             space: SPACE,
+            trace: std::env::var_os("SETTEE_TRACE").map(|_| Vec::new()),
         };
         Self {
             inside: Arc::new(Mutex::new(inside)),
@@ -81,6 +87,13 @@ impl SimFiles {
     /// So many bytes may be held in all.
     pub(crate) fn set_space(&self, bytes: u64) {
         self.inside.lock().space = bytes;
+    }
+
+    /// What was asked last, for messages.
+    pub(crate) fn trace(&self) -> String {
+        let inside = self.inside.lock();
+        let trace = inside.trace.as_deref().unwrap_or_default();
+        trace[trace.len().saturating_sub(60)..].join(", ")
     }
 
     /// Bytes that all files take.
@@ -130,8 +143,18 @@ impl Inside {
             }
         }
         let disk = &self.disk;
+        if let Some(trace) = &mut self.trace {
+            let name = file.and_then(|id| disk.name_of(id)).cloned();
+            trace.push(format!("{kind:?} {}", name.unwrap_or_default()));
+        }
         let name = || file.and_then(|id| disk.name_of(id)).cloned();
         self.plan.next(kind, || name().unwrap_or_default())
+    }
+
+    fn note(&mut self, name: &str) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("[{name}]"));
+        }
     }
 
     fn take_at_sync(&mut self, count: usize) {
@@ -185,6 +208,7 @@ fn not_found(name: &str) -> io::Error {
 impl Files for SimFiles {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StoreFile>> {
         let mut inside = self.inside.lock();
+        inside.note(name);
         inside.perhaps(OpKind::Create, |disk| {
             disk.create(name);
         })?;
@@ -194,6 +218,7 @@ impl Files for SimFiles {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StoreFile>> {
         let mut inside = self.inside.lock();
+        inside.note(name);
         inside.plainly(OpKind::Open)?;
         let id = inside.disk.find(name).ok_or_else(|| not_found(name))?;
         Ok(self.file(id))
@@ -208,6 +233,7 @@ impl Files for SimFiles {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut inside = self.inside.lock();
+        inside.note(name);
         inside.perhaps(OpKind::Remove, |disk| disk.remove(name))
     }
 
@@ -262,7 +288,9 @@ impl StoreFile for SimFile {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         let mut inside = self.inside.lock();
         if let Some(mishap) = inside.begin(OpKind::Write, Some(self.id)) {
-            let written = inside.random.next(bytes.len() as u64 + 1) as usize;
+            let end = at + inside.random.next(bytes.len() as u64 + SECTOR);
+            let written = (end / SECTOR * SECTOR).saturating_sub(at) as usize;
+            let written = written.min(bytes.len());
             if written > 0 {
                 inside.disk.write(self.id, at, &bytes[..written]);
             }

@@ -43,6 +43,7 @@ impl<S: KvStore> Harness<S> {
         stats: &mut Stats,
     ) -> Result<(), Failed> {
         stats.images += 1;
+        let seen: Vec<String> = image.names().cloned().collect();
         let files = SimFiles::over(image, random.split());
         let (threads, mut world, store) = self.open_as(&files, possible, stats)?;
         if !random.one_in(4) {
@@ -67,9 +68,12 @@ impl<S: KvStore> Harness<S> {
             _ => files.cut(),
         };
         drop(store);
+        let trace = files.trace();
         let files = SimFiles::over(disk, random.split());
         self.open_as(&files, &Possible::only(&world), stats)
-            .map_err(|failed| Failed(format!("opened once more: {}", failed.0)))?;
+            .map_err(|failed| {
+                Failed(format!("opened once more: {} ({seen:?} {trace})", failed.0))
+            })?;
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use model::VbId;
 
+use super::call::call;
 use super::disk::Disk;
 use super::files::{SPACE, SimFiles, Taking};
 use super::harness::Harness;
@@ -15,8 +16,7 @@ use super::threads::{SimThreads, WORK_MAX};
 use super::verdict::{Failed, Stats};
 use super::workload::{Workload, again};
 use super::world::{Step, VbState, World};
-use crate::history::HistoryLimits;
-use crate::port::{KvStore, Snapshot, VbBatch};
+use crate::port::{KvStore, Snapshot};
 use crate::{ErrorKind, StoreError};
 
 /// Attempts at a step while something goes wrong.
@@ -164,10 +164,10 @@ impl<'h, S: KvStore> Life<'h, S> {
         Err(Failed(format!("it does not recover: {step:?}")))
     }
 
-    /// Ends what lasts longer than an operation.
+    /// Ends what goes wrong.
     fn put_right(&self) {
         self.files.set_space(SPACE);
-        self.files.plan().faults.retain(|fault| fault.count == 1);
+        self.files.plan().faults.clear();
     }
 
     /// Whether an error is one that may come of what went wrong.
@@ -194,9 +194,9 @@ impl<'h, S: KvStore> Life<'h, S> {
     /// Does a step once.
     fn perform(&mut self, step: &Step) -> Result<Result<(), StoreError>, Failed> {
         let after = self.world.after(step);
-        let during = self.during(step, &after);
+        let during = self.possible.during(step, &self.world, &after);
         self.files.take(self.taking);
-        let result = self.threads.call(|| self.call(step, &after));
+        let result = self.threads.call(|| call(self.store(), step, &after));
         self.check_taken(&during)?;
         self.stats.steps += 1;
         if let Err(error) = result {
@@ -217,68 +217,6 @@ impl<'h, S: KvStore> Life<'h, S> {
         self.world = after;
         self.changed = true;
         Ok(Ok(()))
-    }
-
-    /// What may be there while a step is under way.
-    fn during(&self, step: &Step, after: &World) -> Possible {
-        let mut during = self.possible.clone();
-        for vb in step.touched() {
-            let state = after.vbs.get(&vb).cloned();
-            if step.has_parts()
-                && let (Some(before), Some(state)) = (self.world.vbs.get(&vb), &state)
-            {
-                let (before, state) = (Arc::clone(before), Arc::clone(state));
-                during.or(vb, Candidate::Between(before, state));
-            }
-            during.or(vb, Candidate::Exact(state));
-        }
-        during.manifests.push(after.manifest.clone());
-        during
-    }
-
-    fn call(&self, step: &Step, after: &World) -> Result<(), Wrong> {
-        let store = self.store();
-        match step {
-            Step::Commit(batches) => {
-                let batches: Vec<VbBatch<'_>> =
-                    batches.iter().map(|batch| batch.as_batch()).collect();
-                store.commit(&batches)?;
-            }
-            Step::Rollback(vb, to) => {
-                let record = store.rollback(*vb, *to)?;
-                let expected = &after.vbs[vb].record;
-                if record != *expected {
-                    return Err(Wrong::Silent(format!(
-                        "rolled back to {record:?}, not {expected:?}"
-                    )));
-                }
-            }
-            Step::Remove(vbs) => store.remove(vbs)?,
-            Step::Compact(vb, verdicts) => {
-                let done = store.compact(*vb, &mut |meta, key| verdicts.of(meta, key))?;
-                let expected = &after.vbs[vb];
-                let right = done.purge_seqno == expected.record.purge_seqno
-                    && done.kept == expected.rows.len() as u64;
-                if !right {
-                    return Err(Wrong::Silent(format!("compacted: {done:?}")));
-                }
-            }
-            Step::Trim(vb, trim) => {
-                let limits = HistoryLimits {
-                    bytes: u64::MAX,
-                    before_s: trim.before_s,
-                };
-                let kept = store.trim_history(*vb, limits, &mut |_, key| trim.is_dead(key))?;
-                let expected = &after.vbs[vb].history;
-                if kept.rows != expected.len() as u64
-                    || kept.from != expected.keys().next().copied()
-                {
-                    return Err(Wrong::Silent(format!("trimmed: {kept:?}")));
-                }
-            }
-            Step::Manifest(text) => store.set_manifest(text)?,
-        }
-        Ok(())
     }
 
     /// Reads all of the store that is open.
@@ -397,8 +335,12 @@ impl<'h, S: KvStore> Life<'h, S> {
                 }
             }
         };
-        if clean.is_some_and(|clean| clean != said) {
-            return Err(Failed(format!("it says of the last stop: clean = {said}")));
+        // Of a commit that failed all may be there: that the stop was clean would not be right then.
+        if clean.is_some_and(|clean| clean != said && !(clean && self.faulty)) {
+            let trace = self.files.trace();
+            return Err(Failed(format!(
+                "it says of the last stop: clean = {said} ({trace})"
+            )));
         }
         self.store = Some(store);
         self.changed = false;
@@ -438,7 +380,10 @@ impl<'h, S: KvStore> Life<'h, S> {
                     (random, self.workload.clone()),
                     &mut self.stats,
                 )
-                .map_err(|failed| Failed(format!("image {number}: {}", failed.0)))?;
+                .map_err(|failed| {
+                    let trace = self.files.trace();
+                    Failed(format!("image {number}: {} ({trace})", failed.0))
+                })?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //!
 //! What a store acknowledged must be there after each of them, and nothing else.
 
+mod call;
 mod content;
 mod damage;
 mod disk;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use model::{Document, Seqno, VbId, VbRecord};
 
 use super::workload::ABSENT;
-use super::world::{VbState, World};
+use super::world::{Step, VbState, World};
 use crate::port::{KvStore, Snapshot, Want};
 use crate::{KeyLook, KeyRange, KeyRow, StoreError};
 
@@ -345,6 +345,23 @@ impl Possible {
         let candidates = self.vbs.entry(vb);
         let candidates = candidates.or_insert_with(|| vec![Candidate::Exact(None)]);
         candidates.push(candidate);
+    }
+
+    /// What may be there while a step leads from one world to another.
+    pub(crate) fn during(&self, step: &Step, before: &World, after: &World) -> Self {
+        let mut during = self.clone();
+        for vb in step.touched() {
+            let state = after.vbs.get(&vb).cloned();
+            if step.has_parts()
+                && let (Some(before), Some(state)) = (before.vbs.get(&vb), &state)
+            {
+                let (before, state) = (Arc::clone(before), Arc::clone(state));
+                during.or(vb, Candidate::Between(before, state));
+            }
+            during.or(vb, Candidate::Exact(state));
+        }
+        during.manifests.push(after.manifest.clone());
+        during
     }
 
     /// The state of a vBucket that was read; `None` for one that is not there.

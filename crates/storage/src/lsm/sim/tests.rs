@@ -108,6 +108,15 @@ fn faults<S: KvStore>(harness: &Harness<S>, lives: u64) -> Stats {
                     count: *random.pick(&[1, 1, 1, 4, 40]),
                     mishap: Mishap::Error(code),
                 });
+                if random.one_in(4) {
+                    life.files.plan().faults.push(Fault {
+                        of: None,
+                        named: "",
+                        from: number + 1 + random.next(60),
+                        count: 1,
+                        mishap: Mishap::Error(code),
+                    });
+                }
                 let done = life.run(STEPS);
                 tried.fetch_add(1, Ordering::SeqCst);
                 *stats += life.stats;
@@ -160,7 +169,15 @@ fn damages<S: KvStore>(harness: &Harness<S>, count: u64) -> Stats {
             }
             let means = (random.split(), Workload::new(random.split()));
             let done = harness.check_damaged(&damaged, &life.world, means, stats);
-            done.map_err(|failed| Failed(format!("damage {number}, {what}: {}", failed.0)))?;
+            done.map_err(|failed| {
+                if let Some(place) = std::env::var_os("SETTEE_DUMP") {
+                    for (name, content) in &damaged {
+                        let path = std::path::Path::new(&place).join(name);
+                        std::fs::write(path, content.bytes()).expect("it can be written");
+                    }
+                }
+                Failed(format!("damage {number}, {what}: {}", failed.0))
+            })?;
         }
         Ok(())
     })
@@ -204,6 +221,10 @@ fn lies<S: KvStore>(harness: &Harness<S>, lives: u64) -> Stats {
 }
 
 /// Limits so small that logs become runs, and runs are merged, all the time.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the harness gives each opening threads of its own"
+)]
 fn open(files: Arc<dyn Files>, threads: Arc<dyn Threads>) -> Opening<DiskStore> {
     let options = DiskOptions {
         log_bytes: 8 << 10,

@@ -12,8 +12,11 @@ use super::world::{Batch, OwnedChange, Step, TrimBy, VbState, Verdicts, World};
 
 /// The vBuckets of a workload.
 pub(crate) const VBS: [VbId; 4] = [VbId(0), VbId(1), VbId(511), VbId(1023)];
-/// Keys of each.
+/// Keys of each, in most lives and in some.
 const KEYS: u64 = 24;
+const KEYS_MANY: u64 = 300;
+/// One value in so many is so long that it is not copied on its way into the log.
+const LARGE_IN: u64 = 2_000;
 /// What no row has.
 pub(crate) const ABSENT: &[u8] = b"\0absent";
 
@@ -21,13 +24,16 @@ pub(crate) const ABSENT: &[u8] = b"\0absent";
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
     random: Random,
+    keys: u64,
     now_s: u32,
 }
 
 impl Workload {
-    pub(crate) fn new(random: Random) -> Self {
+    pub(crate) fn new(mut random: Random) -> Self {
+        let keys = if random.one_in(10) { KEYS_MANY } else { KEYS };
         Self {
             random,
+            keys,
             now_s: 1_000,
         }
     }
@@ -90,12 +96,12 @@ impl Workload {
         let keeps = vb == VBS[0] || vb == VBS[2];
         let count = match self.random.next(20) {
             0 => 0,
-            1 => KEYS,
+            1 => self.keys,
             _ => 1 + self.random.next(7),
         };
-        let first = self.random.next(KEYS);
+        let first = self.random.next(self.keys);
         for offset in 0..count {
-            let key = format!("\0key{}", (first + offset * 5) % KEYS).into_bytes();
+            let key = format!("\0key{}", (first + offset * 7) % self.keys).into_bytes();
             let rows = stored.get(&key[..]).copied().unwrap_or_default();
             high = Seqno(high.0 + 1 + u64::from(self.one_in(5)));
             changes.extend(self.change(&key, rows, &mut high, keeps));
@@ -179,6 +185,7 @@ impl Workload {
         let gone = kind.is_tombstone() || kind == Kind::PrepareDeletion;
         let length = match self.random.next(60) {
             _ if gone => 0,
+            _ if self.one_in(LARGE_IN) => 256 << 10 | self.random.next(1 << 16),
             0 => 6_000 + self.random.next(20_000),
             1..5 => 900 + self.random.next(3_000),
             5..15 => self.random.next(700),

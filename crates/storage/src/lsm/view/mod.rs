@@ -1,8 +1,10 @@
 //! Reading: the row of a key, and views of a vBucket.
 
 mod fetch;
+mod rows;
 mod seqnos;
 mod snapshot;
 
 pub(crate) use fetch::fetch;
-pub(crate) use snapshot::{DiskSnapshot, RowView};
+pub(crate) use rows::RowView;
+pub(crate) use snapshot::DiskSnapshot;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use model::{Document, Seqno};
 
-use super::snapshot::RowView;
+use super::rows::RowView;
 use crate::lsm::files::StoreFile;
 use crate::lsm::log::LogRow;
 use crate::lsm::row::{self, HISTORY, Row};

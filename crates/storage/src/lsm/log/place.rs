@@ -1,0 +1,33 @@
+//! Where entries of a log lie.
+
+use std::io;
+
+/// Where the body of an entry lies in its log.
+///
+/// Shape: the offset in the upper 38 bits, the length in the lower 26.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place(u64);
+
+impl Place {
+    const LENGTH_BITS: u32 = 26;
+
+    /// The place of `length` bytes at `offset`.
+    ///
+    /// # Errors
+    /// The log is too long, or the entry.
+    pub(super) fn at(offset: u64, length: usize) -> io::Result<Self> {
+        let fits = offset >> (64 - Self::LENGTH_BITS) == 0 && length >> Self::LENGTH_BITS == 0;
+        if !fits {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a log is full"));
+        }
+        Ok(Self(offset << Self::LENGTH_BITS | length as u64))
+    }
+
+    pub(crate) fn offset(self) -> u64 {
+        self.0 >> Self::LENGTH_BITS
+    }
+
+    pub(crate) fn length(self) -> usize {
+        (self.0 & ((1 << Self::LENGTH_BITS) - 1)) as usize
+    }
+}

@@ -1,0 +1,189 @@
+//! The rows of a vBucket at a moment.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use model::{Seqno, VbId};
+
+use crate::StoreError;
+use crate::lsm::compaction::Merged;
+use crate::lsm::current::{Current, Values};
+use crate::lsm::fault::read_error_of;
+use crate::lsm::files::StoreFile;
+use crate::lsm::log::LogRow;
+use crate::lsm::row::{self, Row};
+use crate::lsm::run::{Cursor, Run, Section};
+use crate::lsm::state::Lineage;
+
+/// What is stored of a vBucket at a moment.
+pub(crate) struct RowView {
+    pub(super) vb: VbId,
+    lineage: Lineage,
+    pub(super) values: Values,
+    /// Rows of the logs that count, each with the file it lies in, by hash; of those of one hash the newest last.
+    logged: Vec<(LogRow, Arc<dyn StoreFile>)>,
+}
+
+impl RowView {
+    /// What is there now.
+    ///
+    /// Cost: a copy of what the logs know of the vBucket, 40 bytes a row.
+    pub(crate) fn open(current: &Current, vb: VbId, lineage: &Lineage) -> Self {
+        let mut logged = Vec::new();
+        let sealed = current.sealed.as_deref();
+        for log in [sealed, Some(&current.active)].into_iter().flatten() {
+            let rows = log.rows_of(vb, lineage);
+            logged.extend(rows.map(|row| (*row, Arc::clone(&log.file))));
+        }
+        logged.sort_by_key(|(row, _)| row.hash);
+        Self {
+            vb,
+            lineage: lineage.clone(),
+            values: current.values(),
+            logged,
+        }
+    }
+
+    /// The runs that have rows which count.
+    pub(crate) fn sections(&self) -> impl Iterator<Item = (&Arc<Run>, &Section, Seqno)> {
+        self.values.version.sections(self.vb, &self.lineage)
+    }
+
+    /// Reads the value of a row that lies elsewhere.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub(crate) fn check_value(&self, row: Row<'_>) -> io::Result<()> {
+        row.place()
+            .map_or(Ok(()), |place| self.values.read(place).map(drop))
+    }
+
+    /// The names of the logs.
+    pub(crate) fn log_names(&self) -> impl Iterator<Item = String> {
+        self.values.log_names()
+    }
+
+    /// The rows of the logs, by hash.
+    pub(super) fn logged(&self) -> &[(LogRow, Arc<dyn StoreFile>)] {
+        &self.logged
+    }
+
+    /// The rows of the logs of a hash.
+    pub(super) fn logged_of(&self, hash: u64) -> &[(LogRow, Arc<dyn StoreFile>)] {
+        let from = self.logged.partition_point(|(row, _)| row.hash < hash);
+        let rest = &self.logged[from..];
+        &rest[..rest.partition_point(|(row, _)| row.hash == hash)]
+    }
+
+    /// Whether a row of the logs, at least as new, has that name.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub(super) fn is_hidden(&self, row: Row<'_>, but: Option<&LogRow>) -> io::Result<bool> {
+        if self.logged.is_empty() {
+            return Ok(false);
+        }
+        let mut bytes = Vec::new();
+        for (other, file) in self.logged_of(row::hash(self.vb, row.name())) {
+            let newer = (other.seqno, other.gone) > (row.seqno(), row.is_gone())
+                || but.is_none() && other.seqno == row.seqno();
+            if !newer || but.is_some_and(|own| own.place == other.place && own.seqno == other.seqno)
+            {
+                continue;
+            }
+            other.read(&**file, &mut bytes)?;
+            if Row::of(&bytes)?.name() == row.name() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The rows of the runs from a name on, of which only those may be passed over that have no seqno from `lowest` on.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub(super) fn in_runs(&self, from: &[u8], lowest: Seqno) -> io::Result<Merged> {
+        let mut cursors = Vec::new();
+        for (run, section, limit) in self.values.version.sections(self.vb, &self.lineage) {
+            if Run::has_seqnos_from(section, lowest) {
+                let cursor = Cursor::new(Arc::clone(run), *section, from)?;
+                cursors.push((cursor, limit));
+            }
+        }
+        Merged::new(cursors)
+    }
+
+    /// The rows of a tag from a name on, in the order of names, until `f` breaks.
+    ///
+    /// # Errors
+    /// Those of reading and of `f`.
+    pub(crate) fn by_name(
+        &self,
+        from: &[u8],
+        tag: u8,
+        f: &mut dyn FnMut(Row<'_>) -> Result<ControlFlow<()>, StoreError>,
+        during: &'static str,
+    ) -> Result<(), StoreError> {
+        let io = read_error_of(self.vb, during);
+        let logged = self.logged_by_name(from, tag).map_err(&io)?;
+        let mut logged = logged.iter().peekable();
+        let mut runs = self.in_runs(from, Seqno::ZERO).map_err(&io)?;
+        loop {
+            let in_runs = runs.row().filter(|row| row.tag() == tag);
+            let in_logs = logged.peek().map(|bytes| Row::of(bytes)).transpose();
+            let in_logs = in_logs.map_err(&io)?;
+            let next = match (in_runs, in_logs) {
+                (None, None) => return Ok(()),
+                (Some(one), Some(other)) if one.name() < other.name() => Some(one),
+                (Some(one), None) => Some(one),
+                _ => None,
+            };
+            let flow = if let Some(row) = next {
+                let hidden = row.is_gone() || self.is_hidden(row, None).map_err(&io)?;
+                let flow = if hidden {
+                    ControlFlow::Continue(())
+                } else {
+                    f(row)?
+                };
+                runs.advance().map_err(&io)?;
+                flow
+            } else if let Some(row) = in_logs {
+                let newer = in_runs.filter(|one| {
+                    one.name() == row.name() && one.seqno() > row.seqno() && !one.is_gone()
+                });
+                let flow = if newer.is_some() || row.is_gone() {
+                    ControlFlow::Continue(())
+                } else {
+                    f(row)?
+                };
+                logged.next();
+                flow
+            } else {
+                return Ok(());
+            };
+            if flow.is_break() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The rows of the logs of a tag from a name on, by name, the newest of each.
+    fn logged_by_name(&self, from: &[u8], tag: u8) -> io::Result<Vec<Vec<u8>>> {
+        let mut rows = Vec::new();
+        for (row, file) in &self.logged {
+            let mut bytes = Vec::new();
+            row.read(&**file, &mut bytes)?;
+            let found = Row::of(&bytes)?;
+            if found.tag() == tag && found.name() >= from && !self.is_hidden(found, Some(row))? {
+                rows.push(bytes);
+            }
+        }
+        rows.sort_by(|a, b| {
+            let name = |bytes: &[u8]| Row::first_of(bytes).map(|row| row.name().to_vec());
+            name(a).cmp(&name(b))
+        });
+        Ok(rows)
+    }
+}
