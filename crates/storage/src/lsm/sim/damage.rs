@@ -9,7 +9,7 @@ use super::call::call;
 use super::content::Content;
 use super::disk::Disk;
 use super::files::SimFiles;
-use super::harness::Harness;
+use super::harness::{Harness, damaged as damaged_of};
 use super::random::Random;
 use super::read::{Found, Possible, Wrong, read};
 use super::threads::{SimThreads, WORK_MAX};
@@ -139,11 +139,20 @@ impl<S: KvStore> Harness<S> {
     ) -> Result<(), Failed> {
         stats.damages += 1;
         let files = SimFiles::over(Disk::of(damaged.clone()), random.split());
+        let is_found = !damaged_of(&files)?.is_empty();
+        let unnoticed = |what: &str| Failed(format!("{what}, and a check finds nothing"));
         let Some((store, threads)) = self.open_damaged(&files, damaged, stats)? else {
-            return Ok(());
+            return if is_found {
+                Ok(())
+            } else {
+                Err(unnoticed("refused"))
+            };
         };
         let mut told = judge_found(read(&store), &Possible::only(world))
             .map_err(|failed| Failed(format!("at first: {}", failed.0)))?;
+        if told && !is_found {
+            return Err(unnoticed("told"));
+        }
         if random.one_in(3) {
             let step = workload.step(world);
             let mut possible = Possible::only(world);

@@ -10,6 +10,8 @@ use super::threads::{SimThreads, WORK_MAX};
 use super::verdict::{Failed, Refused, Stats};
 use super::workload::Workload;
 use super::world::World;
+use crate::lsm::check::check_files;
+use crate::lsm::damage::Damage;
 use crate::lsm::files::Files;
 use crate::port::{KvStore, VbBatch};
 use crate::work::Threads;
@@ -84,6 +86,10 @@ impl<S: KvStore> Harness<S> {
         stats: &mut Stats,
     ) -> Result<(SimThreads, World, S), Failed> {
         stats.openings += 1;
+        let damaged = damaged(files)?;
+        if !damaged.is_empty() {
+            return Err(Failed(format!("a check finds {damaged:?}")));
+        }
         let threads = SimThreads::default();
         let (store, _) = self
             .open(files, &threads)
@@ -92,4 +98,11 @@ impl<S: KvStore> Harness<S> {
         let world = world.map_err(|wrong| Failed(wrong.to_string()))?;
         Ok((threads, world, store))
     }
+}
+
+/// What a check finds damaged.
+pub(super) fn damaged(files: &SimFiles) -> Result<Vec<Damage>, Failed> {
+    let checked = check_files(files, &mut |_| {});
+    let checked = checked.map_err(|error| Failed(format!("a check: {error}")))?;
+    Ok(checked.damaged)
 }
