@@ -313,11 +313,12 @@ impl Replay {
         Ok(logs)
     }
 
-    /// Looks for logs that have something and do not follow.
+    /// Looks for logs that have something and do not follow. That with number `next` was looked at: a part of its first
+    /// group is no damage.
     fn check_followers(files: &dyn Files, next: u64) -> io::Result<()> {
         for name in files.list()? {
             let later = FileKind::of_name(&name)
-                .filter(|(kind, number)| *kind == FileKind::Log && *number >= next);
+                .filter(|(kind, number)| *kind == FileKind::Log && *number > next);
             let Some((_, number)) = later else { continue };
             let log = files
                 .open(&name)
