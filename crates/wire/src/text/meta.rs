@@ -28,8 +28,8 @@ impl MetaVerb {
     fn flags(self) -> &'static [u8] {
         match self {
             Self::Get => b"bcfkOqstuvNRT",
-            Self::Set => b"bcCFkOqsTMN",
-            Self::Delete => b"bCkOq",
+            Self::Set => b"bcCFIkOqsTMN",
+            Self::Delete => b"bCIkOqT",
             Self::Arithmetic => b"bckOqtvNJDMTC",
             Self::Debug => b"bkO",
         }
@@ -74,6 +74,10 @@ impl MetaMode {
 /// What the flags of a request say about its work; those that ask for a part of the answer are in
 /// [`MetaRequest::flags`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the protocol"
+)]
 pub struct MetaOptions {
     /// The key is in base64.
     pub base64: bool,
@@ -85,6 +89,8 @@ pub struct MetaOptions {
     pub expiry: Option<u32>,
     /// Expiry of a document that is made where there is none.
     pub vivify: Option<u32>,
+    /// The document becomes stale, or, of a set, is stored all the same over a later revision, as a stale one.
+    pub invalidate: bool,
     /// Seconds that a document has left below which one client is to make it anew.
     pub recache: Option<u32>,
     /// Revision that the document must have.
@@ -162,6 +168,7 @@ impl MetaOptions {
             b'b' => self.base64 = true,
             b'q' => self.quiet = true,
             b'v' => self.value = true,
+            b'I' => self.invalidate = true,
             b'T' => self.expiry = Some(expiry(token).ok_or(BAD_TOKEN)?),
             b'N' => self.vivify = Some(expiry(token).ok_or(BAD_TOKEN)?),
             b'R' => self.recache = Some(seconds_left(token).ok_or(BAD_TOKEN)?),
@@ -194,9 +201,6 @@ fn unserved(letter: u8) -> &'static str {
     match letter {
         b'h' | b'l' => "CLIENT_ERROR documents do not tell when they were read: no h and l",
         b'E' => "CLIENT_ERROR the server alone gives documents their CAS: no E",
-        b'I' => {
-            "CLIENT_ERROR a document is never stale: delete it, or set it with a short expiry; no I"
-        }
         b'x' => "CLIENT_ERROR a document is deleted as a whole: no x",
         _ => "CLIENT_ERROR invalid flag",
     }
