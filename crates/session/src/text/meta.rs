@@ -44,7 +44,7 @@ impl TextConversation {
             verb: meta.verb,
             quiet: meta.options.quiet,
             value: meta.options.value,
-            with_cas: meta.options.cas.is_some(),
+            with_cas: meta.options.cas.is_some() && meta.options.mode != MetaMode::Add,
             brings: meta.value.len(),
             holds_miss,
             recache: meta.options.recache,
@@ -193,7 +193,9 @@ impl Session {
             MetaMode::Usual | MetaMode::Decrement => (Opcode::SET, &extras[..]),
         };
         let value = meta.value;
-        let cas = options.cas.map_or(Cas(0), cas_of);
+        // What is not there has no CAS.
+        let named = options.cas.filter(|_| options.mode != MetaMode::Add);
+        let cas = named.map_or(Cas::ANY, cas_of);
         let parts = RawParts { extras, key, value };
         let outcome = self.run_frame(&Frame::request(opcode, cas, parts), turn, out)?;
         let missed = self.text.as_deref().is_some_and(TextConversation::missed);
