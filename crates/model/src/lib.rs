@@ -26,5 +26,6 @@ pub use moment::utc;
 pub use record::{FailoverEntry, FailoverLog, SnapshotRange, VbRecord, VbState};
 pub use time::Now;
 pub use xattr::{
-    AttributeBytes, Attributes, Entries, body_at, encode_attributes, is_system, system_section,
+    AttributeBytes, Attributes, Entries, STALE, body_at, encode_attributes, is_stale, is_system,
+    section_behind, system_section,
 };

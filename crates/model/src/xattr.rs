@@ -7,7 +7,9 @@
 //!
 //! Only plain values are read here: a stored value with attributes is never compressed.
 
-use crate::Datatype;
+use std::borrow::Cow;
+
+use crate::{Datatype, Document};
 
 /// Bytes of a length.
 const LENGTH_BYTES: usize = 4;
@@ -110,6 +112,28 @@ impl<'a> Iterator for Entries<'a> {
 /// Whether an attribute belongs to the system: such ones outlive their document.
 pub fn is_system(name: &[u8]) -> bool {
     name.first() == Some(&b'_')
+}
+
+/// The attribute that says to clients of the meta protocol of memcached that a document is stale. It goes with the
+/// value: a whole value that replaces it takes it away, from whichever client that comes.
+pub const STALE: &[u8] = b"memcached_stale";
+
+/// Whether a document, whose value is in memory, is stale.
+pub fn is_stale(document: &Document) -> bool {
+    let attributes = Attributes::of(document.value(), document.datatype());
+    attributes.get(STALE).is_some()
+}
+
+/// The section that a whole value gets which replaces one with this section.
+pub fn section_behind(section: &[u8]) -> Cow<'_, [u8]> {
+    let attributes = Attributes::of(section, Datatype::XATTR);
+    if attributes.get(STALE).is_none() {
+        return Cow::Borrowed(section);
+    }
+    let mut kept = Vec::with_capacity(section.len());
+    let others = attributes.iter().filter(|(name, _)| *name != STALE);
+    encode_attributes(others, &mut kept);
+    Cow::Owned(kept)
 }
 
 /// Where the body of a plain value begins: behind the attributes, if it has some. A length that

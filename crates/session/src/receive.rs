@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bucket::{Purpose, Reservation};
 use model::Now;
-use wire::{Decoded, Frame, Magic};
+use wire::{Decoded, Feature, Frame, Magic};
 
 use crate::outcome::CommandOutcome;
 use crate::session::Session;
@@ -127,6 +127,10 @@ impl Session {
         if let (true, Some(first)) = (self.undecided, input.first()) {
             self.undecided = false;
             self.text = Magic::from_byte(*first).is_none().then(Box::default);
+            if self.text.is_some() {
+                // Stale documents are marked with one.
+                self.features.insert(Feature::XATTR);
+            }
         }
     }
 

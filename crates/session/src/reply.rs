@@ -14,6 +14,8 @@ pub(crate) struct Reply<'a> {
     pub(crate) value: &'a [u8],
     /// When the document expires; only answers in text tell it.
     pub(crate) expiry: u32,
+    /// Whether the document is stale; only answers in text tell it.
+    pub(crate) stale: bool,
     /// The opcode to answer with, where it is not the request's own.
     pub(crate) opcode: Option<Opcode>,
 }
@@ -28,6 +30,7 @@ impl<'a> Reply<'a> {
         key: &[],
         value: &[],
         expiry: 0,
+        stale: false,
         opcode: None,
     };
 

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use model::{
-    Attributes, Datatype, Document, Draft, Kind, Meta, Now, Seqno, body_at, system_section,
+    Attributes, Datatype, Document, Draft, Kind, Meta, Now, Seqno, body_at, section_behind,
+    system_section,
 };
 
 use crate::codec::Codec;
@@ -88,7 +89,8 @@ pub(super) fn tombstone_of(document: &Document, kind: Kind, now: Now) -> Option<
     Some(Draft::new(document.key(), &section, &meta))
 }
 
-/// `asked` with the attributes of `old` in front of its value, uncompressed.
+/// `asked` with the attributes of `old` in front of its value, uncompressed; without the one that says that the old
+/// value was stale.
 ///
 /// # Errors
 /// `TooBig` if body and attributes of users are; `InvalidArgument` for a value that cannot be
@@ -100,14 +102,17 @@ pub(super) fn with_attributes_of(
     value_bytes_max: usize,
 ) -> Result<Draft, OpError> {
     let (old, new) = (Plain::of(old, codec)?, Plain::of(asked, codec)?);
-    let users = Attributes::of(&old.value, Datatype::XATTR).bytes().user;
+    let section = section_behind(old.section());
+    let users = Attributes::of(&section, behind(&section, Datatype::RAW))
+        .bytes()
+        .user;
     if new.body().len().saturating_add(users) > value_bytes_max {
         return Err(OpError::TooBig);
     }
     let meta = Meta {
-        datatype: behind(old.section(), asked.datatype().without(Datatype::SNAPPY)),
+        datatype: behind(&section, asked.datatype().without(Datatype::SNAPPY)),
         ..plain_meta(asked)
     };
-    let joined = [asked.key(), old.section(), new.body()].concat();
+    let joined = [asked.key(), &section, new.body()].concat();
     Ok(Draft::from_joined(&joined, asked.key().len(), &meta))
 }

@@ -43,6 +43,42 @@ fn attributed(client: &mut Client, key: &str) {
     client.call(&changes(key, &both)).ok();
 }
 
+/// The mark of stale documents goes with their value; other attributes stay.
+#[test]
+fn a_whole_value_takes_the_mark_of_a_stale_one_away() {
+    let mut client = Client::ready(shared());
+    let has = |client: &mut Client| {
+        let names = attributes(client, "at-stale", 0, &["$XTOC"]);
+        names[0].contains("memcached_stale")
+    };
+    let mark = |client: &mut Client| {
+        let mark = [(DICT_UPSERT, XATTR, "memcached_stale", "true")];
+        client.call(&changes("at-stale", &mark)).ok();
+        assert!(has(client));
+    };
+    attributed(&mut client, "at-stale");
+    mark(&mut client);
+    client
+        .call(&Request::of(Opcode::APPEND, "at-stale").value(" "))
+        .ok();
+    assert!(has(&mut client), "what is added to it is of a stale value");
+    client.set("at-stale", "6").ok();
+    assert!(!has(&mut client));
+    let found = attributes(&mut client, "at-stale", 0, &["user.a[0]", "_sys", "$XTOC"]);
+    assert_eq!(found, ["1", "true", r#"["user","_sys"]"#]);
+    // Where it is the only one, nothing is left.
+    client.set("at-stale-only", "1").ok();
+    let mark = [(DICT_UPSERT, XATTR, "memcached_stale", "true")];
+    client.call(&changes("at-stale-only", &mark)).ok();
+    client.set("at-stale-only", "2").ok();
+    let got = client.get("at-stale-only").ok();
+    assert_eq!((got.text().as_str(), got.datatype), ("2", 1));
+    assert_eq!(
+        attributes(&mut client, "at-stale-only", 0, &["$XTOC"]),
+        ["[]"]
+    );
+}
+
 #[test]
 fn whole_writes_keep_attributes() {
     let mut client = Client::ready(shared());

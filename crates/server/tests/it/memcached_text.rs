@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use wire::Opcode;
 
 use crate::client::{Client, PASSWORD, Request, USER, set};
-use crate::place::{asking_for_logins, shared, shared_classic};
+use crate::place::{asking_for_logins, on_disk, shared, shared_classic};
 
 /// Everything that a conversation answers until its end.
 fn talk_to(port: u16, request: &[u8]) -> String {
@@ -178,15 +178,56 @@ fn one_client_wins_what_is_to_be_made_anew() {
     assert_eq!(talk(due), ["HD", "HD"], "it never expires");
     sdk.call(&Request::of(Opcode::DELETE, "t:due")).ok();
     assert_eq!(talk("mg t:due N30\nmg t:due\n"), ["HD W", "HD Z"]);
+}
 
-    for refused in ["mg t:due I\n", "md t:due I T5\n", "ms t:due 1 I C5\nx\n"] {
-        let lines = talk(refused);
-        assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(
-            lines[0].starts_with("CLIENT_ERROR a document is never stale"),
-            "{lines:?}"
-        );
+/// What is answered by one line to `mg KEY v`, behind the size of the value.
+fn flags_at(port: u16, key: &str) -> String {
+    let answer = talk_to(port, format!("mg {key} v\r\n").as_bytes());
+    let line = answer.split("\r\n").next().unwrap();
+    line.split(' ').skip(2).collect::<Vec<_>>().join(" ")
+}
+
+/// To other clients it is a document as before, until one of them stores another value.
+#[test]
+fn a_stale_document_stays_stale_until_its_value_is_replaced() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on_disk(place.path());
+    let classic = node.ports().memcached.unwrap();
+    let answers = |request: &str| talk_to(classic, request.replace('\n', "\r\n").as_bytes());
+    assert_eq!(
+        answers("ms a 1 F5\nx\nms b 1\nx\nmd a I\nmd b I T60\n"),
+        "HD\r\n".repeat(4)
+    );
+    let mut sdk = Client::ready(node.ports().kv);
+    let got = sdk.get("a").ok();
+    assert_eq!(
+        (got.value.as_slice(), got.extras.as_slice()),
+        (&b"x"[..], &[0, 0, 0, 5][..])
+    );
+    sdk.call(&Request::of(Opcode::TOUCH, "a").extras(&100_u32.to_be_bytes()))
+        .ok();
+    sdk.call(&Request::of(Opcode::APPEND, "a").value("y")).ok();
+    assert_eq!(flags_at(classic, "a"), "X W");
+    assert_eq!(flags_at(classic, "a"), "Z X");
+    drop(sdk);
+    node.shutdown().unwrap();
+
+    let node = on_disk(place.path());
+    let classic = node.ports().memcached.unwrap();
+    let mut sdk = Client::ready(node.ports().kv);
+    assert_eq!(
+        flags_at(classic, "a"),
+        "X W",
+        "who won is forgotten, what is stale is not"
+    );
+    assert_eq!(flags_at(classic, "b"), "X W");
+    sdk.set("a", "xy").ok();
+    sdk.call(&Request::of(Opcode::REPLACE, "b").extras(&[0; 8]).value("x"))
+        .ok();
+    for key in ["a", "b"] {
+        assert_eq!(flags_at(classic, key), "");
     }
+    node.shutdown().unwrap();
 }
 
 #[test]

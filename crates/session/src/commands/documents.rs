@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bucket::{Counters, Purpose};
 use engine::{Got, Outcome};
-use model::{Datatype, Document, Now, VbId, body_at};
+use model::{Datatype, Document, Now, VbId, body_at, is_stale};
 use registry::ServedBucket;
 use wire::response::ItemFlags;
 use wire::{Frame, Status};
@@ -93,6 +93,7 @@ impl Context<'_> {
             key,
             value: &value,
             expiry: got.document.expiry(),
+            stale: self.session.text.is_some() && is_stale(&got.document),
             ..Reply::EMPTY
         };
         self.reply_loudly(frame, &reply)

@@ -78,6 +78,7 @@ impl TextConversation {
                 out.extend_from_slice(END_OF_LINE);
             }
             Form::MetaNoop => line(out, "MN"),
+            Form::Meta(form) if form.asks_cas => self.seen.set(Some(reply.cas)),
             Form::Meta(form) => {
                 let now_s = now_s(clock);
                 let turn = recaching.and_then(|all| self.recache_turn(form, reply, all, now_s));
@@ -144,15 +145,15 @@ impl TextConversation {
                     cas: reply.cas,
                     expiry: reply.expiry,
                     empty: reply.value.is_empty(),
-                    due: due.is_some_and(|(below, left)| left < u64::from(below)),
+                    due: reply.stale || due.is_some_and(|(below, left)| left < u64::from(below)),
                 };
                 recaching.read(key, read, now_s)
             }
-            MetaVerb::Set => {
+            MetaVerb::Set | MetaVerb::Delete => {
                 recaching.stored(key);
                 None
             }
-            MetaVerb::Delete | MetaVerb::Arithmetic | MetaVerb::Debug => None,
+            MetaVerb::Arithmetic | MetaVerb::Debug => None,
         }
     }
 
@@ -197,11 +198,16 @@ impl TextConversation {
                 _ => self.repeat(letter, token, out),
             }
         }
-        match turn {
-            Some(RecacheTurn::Won) => out.extend_from_slice(b" W"),
-            Some(RecacheTurn::Taken) => out.extend_from_slice(b" Z"),
-            None => {}
-        }
+        // In the order in which memcached tells them.
+        let told: &[u8] = match (turn, reply.stale) {
+            (Some(RecacheTurn::Won), false) => b" W",
+            (Some(RecacheTurn::Won), true) => b" X W",
+            (Some(RecacheTurn::Taken), false) => b" Z",
+            (Some(RecacheTurn::Taken), true) => b" Z X",
+            (None, true) => b" X",
+            (None, false) => b"",
+        };
+        out.extend_from_slice(told);
         out.extend_from_slice(END_OF_LINE);
         if form.value {
             out.extend_from_slice(value);

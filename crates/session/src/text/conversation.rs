@@ -58,6 +58,8 @@ pub(super) struct MetaForm {
     pub(super) recache: Option<u32>,
     /// When the stub expires, Unix seconds, that is made for a document that is not there.
     pub(super) stub: Option<u32>,
+    /// Nothing is answered but what went wrong; the CAS of the document is kept.
+    pub(super) asks_cas: bool,
 }
 
 /// What a request to count says beyond what a frame can.
@@ -88,6 +90,8 @@ pub(crate) struct TextConversation {
     pub(super) flags: Vec<u8>,
     /// Why the last command did not do what it was asked for.
     pub(super) refused: Cell<Option<Status>>,
+    /// The CAS that was asked for.
+    pub(super) seen: Cell<Option<Cas>>,
 }
 
 impl TextConversation {
@@ -106,6 +110,14 @@ impl TextConversation {
         self.form = form;
         self.counting = Counting::default();
         self.noreply = noreply;
+    }
+
+    /// Takes that the meta command only wants to know the CAS of the document.
+    pub(super) fn expect_cas(&mut self) {
+        if let Form::Meta(form) = &mut self.form {
+            form.asks_cas = true;
+        }
+        self.seen.set(None);
     }
 
     /// Takes that the next answer of the meta command is that to the stub that is made, with its expiry.

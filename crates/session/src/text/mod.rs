@@ -10,6 +10,7 @@
 
 mod answer;
 mod conversation;
+mod meta;
 mod run;
 mod stats;
 

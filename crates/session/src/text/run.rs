@@ -5,15 +5,11 @@ use std::ops::ControlFlow;
 use model::Cas;
 use value::VALUE_BYTES_MAX;
 use wire::request::{Arithmetic, Direction};
-use wire::text::{
-    MetaMode, MetaRequest, MetaVerb, Retrieval, TextDecoded, TextRequest, TextStore, TextStoreMode,
-    decode_text,
-};
-use wire::{Frame, Limits, Opcode, RawParts, Status};
+use wire::text::{Retrieval, TextDecoded, TextRequest, TextStore, TextStoreMode, decode_text};
+use wire::{Frame, Limits, Opcode, RawParts};
 
 use super::TextConversation;
-use super::conversation::{Counting, Form, MetaForm};
-use crate::commands::absolute_expiry;
+use super::conversation::Form;
 use crate::outcome::CommandOutcome;
 use crate::receive::{Turn, Verdict};
 use crate::session::Session;
@@ -22,15 +18,15 @@ use crate::session::Session;
 const CAS_OF_NONE: Cas = Cas(1);
 
 /// What a request came to: how it ended, or why nothing is run at this moment.
-type Ran = Result<CommandOutcome, Verdict>;
+pub(super) type Ran = Result<CommandOutcome, Verdict>;
 
 /// The CAS of a frame for one that a peer named.
-fn cas_of(named: u64) -> Cas {
+pub(super) fn cas_of(named: u64) -> Cas {
     if named == 0 { CAS_OF_NONE } else { Cas(named) }
 }
 
 /// Flags and expiry, as the extras of a store.
-fn store_extras(flags: u32, expiry: u32) -> [u8; 8] {
+pub(super) fn store_extras(flags: u32, expiry: u32) -> [u8; 8] {
     let mut extras = [0; 8];
     extras[..4].copy_from_slice(&flags.to_be_bytes());
     extras[4..].copy_from_slice(&expiry.to_be_bytes());
@@ -38,7 +34,7 @@ fn store_extras(flags: u32, expiry: u32) -> [u8; 8] {
 }
 
 /// The extras of counting.
-fn count_extras(delta: u64, initial: u64, expiry: u32) -> [u8; 20] {
+pub(super) fn count_extras(delta: u64, initial: u64, expiry: u32) -> [u8; 20] {
     let mut extras = [0; 20];
     extras[..8].copy_from_slice(&delta.to_be_bytes());
     extras[8..16].copy_from_slice(&initial.to_be_bytes());
@@ -46,7 +42,7 @@ fn count_extras(delta: u64, initial: u64, expiry: u32) -> [u8; 20] {
     extras
 }
 
-fn about(opcode: Opcode, key: &[u8]) -> Frame<'_> {
+pub(super) fn about(opcode: Opcode, key: &[u8]) -> Frame<'_> {
     let parts = RawParts {
         key,
         ..RawParts::default()
@@ -54,7 +50,7 @@ fn about(opcode: Opcode, key: &[u8]) -> Frame<'_> {
     Frame::request(opcode, Cas(0), parts)
 }
 
-fn with_extras<'a>(opcode: Opcode, extras: &'a [u8], key: &'a [u8]) -> Frame<'a> {
+pub(super) fn with_extras<'a>(opcode: Opcode, extras: &'a [u8], key: &'a [u8]) -> Frame<'a> {
     let value = &[];
     Frame::request(opcode, Cas(0), RawParts { extras, key, value })
 }
@@ -64,32 +60,6 @@ impl TextConversation {
     fn expect_store(&mut self, store: &TextStore<'_>) {
         let with_cas = matches!(store.mode, TextStoreMode::Cas(_));
         self.expect(Form::Store { with_cas }, store.noreply);
-    }
-
-    /// Takes how a meta command is answered.
-    fn expect_meta(&mut self, meta: &MetaRequest<'_>, key: &[u8], holds_miss: bool) {
-        self.keep_key(meta.key);
-        if meta.options.base64 {
-            self.decoded_key.extend_from_slice(key);
-        }
-        self.flags.clear();
-        self.flags.extend_from_slice(meta.flags.bytes());
-        let form = MetaForm {
-            verb: meta.verb,
-            quiet: meta.options.quiet,
-            value: meta.options.value,
-            with_cas: meta.options.cas.is_some(),
-            brings: meta.value.len(),
-            holds_miss,
-            recache: meta.options.recache,
-            stub: None,
-        };
-        self.expect(Form::Meta(form), false);
-        let cas = meta.options.cas.map_or(Cas::ANY, Cas);
-        self.counting = Counting {
-            cas,
-            expiry: meta.options.expiry,
-        };
     }
 }
 
@@ -310,139 +280,6 @@ impl Session {
         };
         let frame = Frame::request(Opcode::SASL_AUTH, Cas(0), parts);
         self.run_frame(&frame, turn, out)
-    }
-
-    fn run_meta(&mut self, meta: &MetaRequest<'_>, turn: &mut Turn, out: &mut Vec<u8>) -> Ran {
-        let mut place = [0; 250];
-        let key = if meta.options.base64 {
-            use base64::Engine as _;
-            let engine = base64::engine::general_purpose::STANDARD;
-            match engine.decode_slice(meta.key, &mut place) {
-                Ok(length) if length > 0 => &place[..length],
-                _ => return say(out, "CLIENT_ERROR error decoding key"),
-            }
-        } else {
-            meta.key
-        };
-        let vivifies = match meta.verb {
-            MetaVerb::Get => self.may_win(turn),
-            MetaVerb::Set => meta.options.mode == MetaMode::Append,
-            _ => false,
-        };
-        let vivifies = vivifies && meta.options.vivify.is_some();
-        if let Some(text) = &mut self.text {
-            text.expect_meta(meta, key, vivifies);
-        }
-        match meta.verb {
-            MetaVerb::Get if vivifies => self.meta_get_or_make(meta, key, turn, out),
-            MetaVerb::Get | MetaVerb::Debug => self.meta_get(meta, key, turn, out),
-            MetaVerb::Set => self.meta_set(meta, key, turn, out),
-            MetaVerb::Delete => {
-                let cas = meta.options.cas.map_or(Cas(0), cas_of);
-                let parts = RawParts {
-                    key,
-                    ..RawParts::default()
-                };
-                let frame = Frame::request(Opcode::DELETE, cas, parts);
-                self.run_frame(&frame, turn, out)
-            }
-            MetaVerb::Arithmetic => {
-                let opcode = if meta.options.mode == MetaMode::Decrement {
-                    Opcode::DECREMENT
-                } else {
-                    Opcode::INCREMENT
-                };
-                let extras = count_extras(
-                    meta.options.delta.unwrap_or(1),
-                    meta.options.initial,
-                    meta.options.vivify.unwrap_or(Arithmetic::DO_NOT_CREATE),
-                );
-                self.run_frame(&with_extras(opcode, &extras, key), turn, out)
-            }
-        }
-    }
-
-    /// Whether one more client can be told to make a document anew.
-    fn may_win(&self, turn: &Turn) -> bool {
-        let bucket = self.bucket.as_ref();
-        bucket.is_some_and(|bucket| bucket.recaching.has_room(turn.now.unix_s()))
-    }
-
-    fn meta_get(
-        &mut self,
-        meta: &MetaRequest<'_>,
-        key: &[u8],
-        turn: &mut Turn,
-        out: &mut Vec<u8>,
-    ) -> Ran {
-        let Some(expiry) = meta.options.expiry else {
-            return self.run_frame(&about(Opcode::GET, key), turn, out);
-        };
-        let extras = expiry.to_be_bytes();
-        self.run_frame(&with_extras(Opcode::GAT, &extras, key), turn, out)
-    }
-
-    /// Reads a document. Where there is none, makes one without a value, to which this client is to give one.
-    fn meta_get_or_make(
-        &mut self,
-        meta: &MetaRequest<'_>,
-        key: &[u8],
-        turn: &mut Turn,
-        out: &mut Vec<u8>,
-    ) -> Ran {
-        let outcome = self.meta_get(meta, key, turn, out)?;
-        let expiry = meta.options.expiry.or(meta.options.vivify).unwrap_or(0);
-        let absolute = absolute_expiry(expiry, turn.now);
-        let Some(text) = self.text.as_mut().filter(|text| text.missed()) else {
-            return Ok(outcome);
-        };
-        text.makes_stub(absolute.unwrap_or(u32::MAX));
-        let extras = store_extras(0, expiry);
-        let outcome = self.run_frame(&with_extras(Opcode::ADD, &extras, key), turn, out)?;
-        match &mut self.text {
-            // Another client made it meanwhile.
-            Some(text) if text.refused.get() == Some(Status::KEY_EEXISTS) => {
-                text.expect_meta(meta, key, false);
-                self.meta_get(meta, key, turn, out)
-            }
-            _ => Ok(outcome),
-        }
-    }
-
-    fn meta_set(
-        &mut self,
-        meta: &MetaRequest<'_>,
-        key: &[u8],
-        turn: &mut Turn,
-        out: &mut Vec<u8>,
-    ) -> Ran {
-        let options = &meta.options;
-        let extras = store_extras(options.flags, options.expiry.unwrap_or(0));
-        let (opcode, extras) = match options.mode {
-            MetaMode::Add => (Opcode::ADD, &extras[..]),
-            MetaMode::Replace => (Opcode::REPLACE, &extras[..]),
-            MetaMode::Append => (Opcode::APPEND, &[][..]),
-            MetaMode::Prepend => (Opcode::PREPEND, &[][..]),
-            MetaMode::Usual | MetaMode::Decrement => (Opcode::SET, &extras[..]),
-        };
-        let value = meta.value;
-        let cas = options.cas.map_or(Cas(0), cas_of);
-        let parts = RawParts { extras, key, value };
-        let outcome = self.run_frame(&Frame::request(opcode, cas, parts), turn, out)?;
-        let missed = self.text.as_deref().is_some_and(TextConversation::missed);
-        let (Some(expiry), MetaMode::Append, true) = (options.vivify, options.mode, missed) else {
-            return Ok(outcome);
-        };
-        if let Some(text) = &mut self.text {
-            text.expect_meta(meta, key, false);
-        }
-        let extras = store_extras(options.flags, expiry);
-        let parts = RawParts {
-            extras: &extras,
-            key,
-            value,
-        };
-        self.run_frame(&Frame::request(Opcode::ADD, Cas(0), parts), turn, out)
     }
 }
 

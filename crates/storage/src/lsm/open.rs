@@ -126,7 +126,7 @@ fn create(files: &dyn Files, options: &DiskOptions) -> io::Result<Found> {
 }
 
 fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<Found> {
-    let tail = TailFile::open(files).map_err(|error| missing(tail::NAME, error))?;
+    let mut tail = TailFile::open(files).map_err(|error| missing(tail::NAME, error))?;
     let contents = manifest.contents.clone();
     if contents.number < tail.tail.manifest {
         let reason = format!("{} is older than what was written after it", manifest::NAME);
@@ -158,9 +158,11 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<Found> {
         Left::Clean if tail.tail.group < last_group => Left::Running,
         left => left,
     };
-    if left != Left::Clean {
+    if left != Left::Clean || tail.tail.manifest < contents.number {
         // The manifest that was read is there for good before what others name is removed.
         files.sync_names()?;
+    }
+    if left != Left::Clean {
         rewrite(&logs)?;
         if let Some((log, groups)) = logs.last() {
             // What is behind the last whole group shall not be taken for part of a later one.
@@ -176,6 +178,10 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<Found> {
         values,
     };
     remove_unnamed(files, &version, &logs)?;
+    if tail.tail.group < last_group || tail.tail.manifest < contents.number {
+        tail.note(last_group, contents.number, Left::Running)?;
+        tail.sync()?;
+    }
     let log = logs.last().map(|(log, groups)| {
         let end = groups.end;
         Log::at(Arc::clone(&log.file), log.number, end, last_group)
@@ -313,11 +319,12 @@ impl Replay {
         Ok(logs)
     }
 
-    /// Looks for logs that have something and do not follow.
+    /// Looks for logs that have something and do not follow. That with number `next` was looked at: a part of its first
+    /// group is no damage.
     fn check_followers(files: &dyn Files, next: u64) -> io::Result<()> {
         for name in files.list()? {
             let later = FileKind::of_name(&name)
-                .filter(|(kind, number)| *kind == FileKind::Log && *number >= next);
+                .filter(|(kind, number)| *kind == FileKind::Log && *number > next);
             let Some((_, number)) = later else { continue };
             let log = files
                 .open(&name)

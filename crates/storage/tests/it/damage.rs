@@ -4,10 +4,13 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use storage::{Checked, DiskOptions, DiskStore, ErrorKind, OpenErrorKind, salvage};
+use model::Seqno;
+use storage::{
+    Checked, DiskOptions, DiskStore, ErrorKind, KvStore as _, OpenErrorKind, VbBatch, salvage,
+};
 
 use crate::directory::picture;
-use crate::workload::{Random, VBS, World, open, options, read};
+use crate::workload::{Random, VBS, World, document, open, options, read, record};
 
 const COMMITS: u64 = 40;
 
@@ -243,4 +246,43 @@ fn a_store_that_lost_its_manifest_while_it_was_young_is_not_made_anew() {
     let error = DiskStore::open(dir.path(), options()).err().unwrap();
     assert!(error.to_string().contains("MANIFEST is missing"), "{error}");
     assert!(picture(dir.path()) == before);
+}
+
+/// A power cut may leave some chunks of a group that was not durable, also in a new log.
+#[test]
+fn a_part_of_the_first_group_of_a_log_is_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let (origin, path) = (dir.path().join("origin"), dir.path().join("copy"));
+    let options = DiskOptions {
+        log_bytes: 100,
+        ..options()
+    };
+    let store = DiskStore::open(&origin, options).unwrap().0;
+    let commit = |seqnos: std::ops::RangeInclusive<u64>| {
+        let changes: Vec<_> = seqnos
+            .map(|seqno| {
+                (
+                    document(seqno, &format!("key{seqno}"), &[1; 60_000]),
+                    Seqno::ZERO,
+                )
+            })
+            .collect();
+        let record = record(changes.len() as u64);
+        let batch = VbBatch {
+            vb: VBS[0],
+            record: &record,
+            changes: &changes.as_slice(),
+        };
+        store.commit(&[batch]).unwrap();
+    };
+    commit(1..=1);
+    copy(&origin, &path);
+    commit(2..=4);
+    drop(store);
+    let next = fs::read(origin.join("log-00000002")).unwrap();
+    for part in [100_000, 150_000, 185_000] {
+        fs::write(path.join("log-00000002"), &next[..part.min(next.len() - 1)]).unwrap();
+        let store = DiskStore::open(&path, options).unwrap().0;
+        assert_eq!(read(&store, VBS[0]).unwrap().rows.len(), 1, "{part} bytes");
+    }
 }

@@ -7,6 +7,8 @@ use crate::bytes::debug_without_value;
 const OPAQUE_BYTES_MAX: usize = 33;
 
 const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
+const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
+const INVALID: &str = "CLIENT_ERROR invalid flag";
 
 /// A command of the meta protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +26,22 @@ pub enum MetaVerb {
 }
 
 impl MetaVerb {
+    /// What memcached says of flags that are wrong in this way.
+    fn said(self, line: &'static str) -> &'static str {
+        match self {
+            Self::Arithmetic | Self::Delete if [BAD_TOKEN, DUPLICATE, INVALID].contains(&line) => {
+                "CLIENT_ERROR invalid or duplicate flag"
+            }
+            _ => line,
+        }
+    }
+
     /// Flags that it takes.
     fn flags(self) -> &'static [u8] {
         match self {
             Self::Get => b"bcfkOqstuvNRT",
-            Self::Set => b"bcCFkOqsTMN",
-            Self::Delete => b"bCkOq",
+            Self::Set => b"bcCFIkOqsTMN",
+            Self::Delete => b"bCIkOqT",
             Self::Arithmetic => b"bckOqtvNJDMTC",
             Self::Debug => b"bkO",
         }
@@ -74,6 +86,10 @@ impl MetaMode {
 /// What the flags of a request say about its work; those that ask for a part of the answer are in
 /// [`MetaRequest::flags`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the protocol"
+)]
 pub struct MetaOptions {
     /// The key is in base64.
     pub base64: bool,
@@ -85,6 +101,8 @@ pub struct MetaOptions {
     pub expiry: Option<u32>,
     /// Expiry of a document that is made where there is none.
     pub vivify: Option<u32>,
+    /// The document becomes stale, or, of a set, is stored all the same over a later revision, as a stale one.
+    pub invalidate: bool,
     /// Seconds that a document has left below which one client is to make it anew.
     pub recache: Option<u32>,
     /// Revision that the document must have.
@@ -145,14 +163,15 @@ impl MetaOptions {
         for (letter, token) in flags.iter() {
             let bit = 1_u128.checked_shl(u32::from(letter)).unwrap_or(0);
             if seen & bit != 0 {
-                return Err("CLIENT_ERROR duplicate flag");
+                return Err(verb.said(DUPLICATE));
             }
             seen |= bit;
             // What a proxy in front of the server was told is passed over.
             if !verb.flags().contains(&letter) && !b"PL".contains(&letter) {
-                return Err(unserved(letter));
+                return Err(verb.said(unserved(letter)));
             }
-            options.take(verb, letter, token)?;
+            let taken = options.take(verb, letter, token);
+            taken.map_err(|line| verb.said(line))?;
         }
         Ok(options)
     }
@@ -162,11 +181,15 @@ impl MetaOptions {
             b'b' => self.base64 = true,
             b'q' => self.quiet = true,
             b'v' => self.value = true,
+            b'I' => self.invalidate = true,
             b'T' => self.expiry = Some(expiry(token).ok_or(BAD_TOKEN)?),
             b'N' => self.vivify = Some(expiry(token).ok_or(BAD_TOKEN)?),
             b'R' => self.recache = Some(seconds_left(token).ok_or(BAD_TOKEN)?),
             b'C' => self.cas = Some(decimal(token).ok_or(BAD_TOKEN)?),
-            b'F' => self.flags = decimal_u32(token).ok_or(BAD_TOKEN)?,
+            b'F' => {
+                let wrong = "CLIENT_ERROR bad command line format";
+                self.flags = decimal_u32(token).ok_or(wrong)?;
+            }
             b'D' => self.delta = Some(decimal(token).ok_or(BAD_TOKEN)?),
             b'J' => self.initial = decimal(token).ok_or(BAD_TOKEN)?,
             b'M' => self.mode = MetaMode::of(verb, token)?,
@@ -194,10 +217,7 @@ fn unserved(letter: u8) -> &'static str {
     match letter {
         b'h' | b'l' => "CLIENT_ERROR documents do not tell when they were read: no h and l",
         b'E' => "CLIENT_ERROR the server alone gives documents their CAS: no E",
-        b'I' => {
-            "CLIENT_ERROR a document is never stale: delete it, or set it with a short expiry; no I"
-        }
         b'x' => "CLIENT_ERROR a document is deleted as a whole: no x",
-        _ => "CLIENT_ERROR invalid flag",
+        _ => INVALID,
     }
 }

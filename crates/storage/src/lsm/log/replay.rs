@@ -91,7 +91,12 @@ impl Existing {
     /// # Errors
     /// Those of the system.
     pub(crate) fn has_groups(&self) -> io::Result<bool> {
-        Ok(self.chunk(HEADER_BYTES as u64)?.is_some())
+        let end = HEADER_BYTES as u64;
+        let Some((first, _)) = self.chunk(end)? else {
+            return Ok(false);
+        };
+        let last_group = first.group.saturating_sub(1);
+        Ok(self.group(Groups { end, last_group })?.is_some())
     }
 
     /// The chunks of the next group, each with where it lies, if all of it is there, and where it ends.

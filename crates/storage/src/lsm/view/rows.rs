@@ -80,7 +80,11 @@ impl RowView {
     ///
     /// # Errors
     /// Those of reading it.
-    pub(super) fn is_hidden(&self, row: Row<'_>, but: Option<&LogRow>) -> io::Result<bool> {
+    pub(super) fn is_hidden(
+        &self,
+        row: Row<'_>,
+        but: Option<&(LogRow, Arc<dyn StoreFile>)>,
+    ) -> io::Result<bool> {
         if self.logged.is_empty() {
             return Ok(false);
         }
@@ -88,8 +92,10 @@ impl RowView {
         for (other, file) in self.logged_of(row::hash(self.vb, row.name())) {
             let newer = (other.seqno, other.gone) > (row.seqno(), row.is_gone())
                 || but.is_none() && other.seqno == row.seqno();
-            if !newer || but.is_some_and(|own| own.place == other.place && own.seqno == other.seqno)
-            {
+            let is_own = |(own, of): &(LogRow, Arc<dyn StoreFile>)| {
+                own.place == other.place && own.seqno == other.seqno && Arc::ptr_eq(of, file)
+            };
+            if !newer || but.is_some_and(is_own) {
                 continue;
             }
             other.read(&**file, &mut bytes)?;
@@ -172,11 +178,12 @@ impl RowView {
     /// The rows of the logs of a tag from a name on, by name, the newest of each.
     fn logged_by_name(&self, from: &[u8], tag: u8) -> io::Result<Vec<Vec<u8>>> {
         let mut rows = Vec::new();
-        for (row, file) in &self.logged {
+        for logged in &self.logged {
+            let (row, file) = logged;
             let mut bytes = Vec::new();
             row.read(&**file, &mut bytes)?;
             let found = Row::of(&bytes)?;
-            if found.tag() == tag && found.name() >= from && !self.is_hidden(found, Some(row))? {
+            if found.tag() == tag && found.name() >= from && !self.is_hidden(found, Some(logged))? {
                 rows.push(bytes);
             }
         }

@@ -150,10 +150,11 @@ impl<'v> BySeqno<'v> {
 
     /// The next row of the logs, which is read.
     fn in_logs(&mut self) -> io::Result<Option<Seqno>> {
-        while let Some((row, file)) = self.logged.get(self.logged_at) {
+        while let Some(logged) = self.logged.get(self.logged_at) {
+            let (row, file) = logged;
             row.read(&**file, &mut self.bytes)?;
             let found = Row::of(&self.bytes)?;
-            if self.is_in_range(found) && !self.view.is_hidden(found, Some(row))? {
+            if self.is_in_range(found) && !self.view.is_hidden(found, Some(logged))? {
                 return Ok(Some(row.seqno));
             }
             self.logged_at += 1;
