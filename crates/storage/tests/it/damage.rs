@@ -262,7 +262,7 @@ fn a_part_of_the_first_group_of_a_log_is_no_damage() {
         let changes: Vec<_> = seqnos
             .map(|seqno| {
                 (
-                    document(seqno, &format!("key{seqno}"), &[1; 60_000]),
+                    document(seqno, &format!("key{seqno}"), &vec![1; 60_000]),
                     Seqno::ZERO,
                 )
             })
