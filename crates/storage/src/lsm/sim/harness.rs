@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::disk::Disk;
 use super::files::SimFiles;
+use super::possible::Possible;
 use super::random::Random;
-use super::read::{Possible, read};
+use super::read::read;
 use super::threads::{SimThreads, WORK_MAX};
 use super::verdict::{Failed, Refused, Stats};
 use super::workload::Workload;

@@ -10,6 +10,7 @@ mod files;
 mod harness;
 mod life;
 mod plan;
+mod possible;
 mod random;
 mod read;
 mod tests;

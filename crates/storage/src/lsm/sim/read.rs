@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Arc;
 
 use model::{Document, Seqno, VbId, VbRecord};
 
 use super::workload::ABSENT;
-use super::world::{Step, VbState, World};
+use super::world::VbState;
 use crate::port::{KvStore, Snapshot, Want};
 use crate::{KeyLook, KeyRange, KeyRow, StoreError};
 
@@ -35,7 +34,7 @@ impl std::fmt::Display for Wrong {
     }
 }
 
-fn ensure(holds: bool, text: impl FnOnce() -> String) -> Result<(), Wrong> {
+pub(super) fn ensure(holds: bool, text: impl FnOnce() -> String) -> Result<(), Wrong> {
     if holds {
         Ok(())
     } else {
@@ -310,115 +309,4 @@ fn by_look(snapshot: &dyn Snapshot, rows: &BTreeMap<Seqno, Document>) -> Result<
     ensure(found == expected, || {
         "the keys in order are others than those by seqno".to_owned()
     })
-}
-
-/// What a vBucket may be.
-#[derive(Clone, Debug)]
-pub(crate) enum Candidate {
-    /// This; `None` for one that is not there.
-    Exact(Option<Arc<VbState>>),
-    /// Somewhere on the way from one to the other.
-    Between(Arc<VbState>, Arc<VbState>),
-}
-
-/// All that a store may hold: of each vBucket one candidate. The first ones are what was acknowledged.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Possible {
-    pub(crate) vbs: BTreeMap<VbId, Vec<Candidate>>,
-    pub(crate) manifests: Vec<Option<Vec<u8>>>,
-}
-
-impl Possible {
-    /// Only that.
-    pub(crate) fn only(world: &World) -> Self {
-        let exact = |(vb, state): (&VbId, &Arc<VbState>)| {
-            (*vb, vec![Candidate::Exact(Some(Arc::clone(state)))])
-        };
-        Self {
-            vbs: world.vbs.iter().map(exact).collect(),
-            manifests: vec![world.manifest.clone()],
-        }
-    }
-
-    /// A vBucket may also be that.
-    pub(crate) fn or(&mut self, vb: VbId, candidate: Candidate) {
-        let candidates = self.vbs.entry(vb);
-        let candidates = candidates.or_insert_with(|| vec![Candidate::Exact(None)]);
-        candidates.push(candidate);
-    }
-
-    /// What may be there while a step leads from one world to another.
-    pub(crate) fn during(&self, step: &Step, before: &World, after: &World) -> Self {
-        let mut during = self.clone();
-        for vb in step.touched() {
-            let state = after.vbs.get(&vb).cloned();
-            if step.has_parts()
-                && let (Some(before), Some(state)) = (before.vbs.get(&vb), &state)
-            {
-                let (before, state) = (Arc::clone(before), Arc::clone(state));
-                during.or(vb, Candidate::Between(before, state));
-            }
-            during.or(vb, Candidate::Exact(state));
-        }
-        during.manifests.push(after.manifest.clone());
-        during
-    }
-
-    /// The state of a vBucket that was read; `None` for one that is not there.
-    pub(crate) fn find(
-        &self,
-        vb: VbId,
-        view: Option<&View>,
-    ) -> Result<Option<Arc<VbState>>, String> {
-        let none = [Candidate::Exact(None)];
-        let candidates = self.vbs.get(&vb).map_or(&none[..], |all| all);
-        for candidate in candidates {
-            match (candidate, view) {
-                (Candidate::Exact(None), None) => return Ok(None),
-                (Candidate::Exact(Some(state)), Some(view)) if view.shows(state) => {
-                    return Ok(Some(Arc::clone(state)));
-                }
-                (Candidate::Between(from, to), Some(view)) => {
-                    if let Some(state) = view.between(from, to) {
-                        return Ok(Some(Arc::new(state)));
-                    }
-                }
-                _ => {}
-            }
-        }
-        let first = candidates.first();
-        Err(match (view, first) {
-            (Some(view), Some(Candidate::Exact(Some(state)))) => {
-                format!(
-                    "{vb} of {} candidates: {}",
-                    candidates.len(),
-                    view.differs(state)
-                )
-            }
-            (Some(_), _) => format!("{vb} is there"),
-            (None, _) => format!("{vb} is not there"),
-        })
-    }
-
-    /// The world that a store shows.
-    pub(crate) fn recognize(&self, found: Found) -> Result<World, Wrong> {
-        let mut world = World::default();
-        let mut views = BTreeMap::new();
-        for (vb, view) in found.vbs {
-            views.insert(vb, view?);
-        }
-        let vbs: std::collections::BTreeSet<VbId> =
-            views.keys().chain(self.vbs.keys()).copied().collect();
-        for vb in vbs {
-            let state = self.find(vb, views.get(&vb)).map_err(Wrong::Silent)?;
-            if let Some(state) = state {
-                world.vbs.insert(vb, state);
-            }
-        }
-        world.manifest = found.manifest?;
-        ensure(self.manifests.contains(&world.manifest), || {
-            "the manifest is another".to_owned()
-        })?;
-        Ok(world)
-    }
 }

@@ -25,15 +25,19 @@ pub(crate) const ABSENT: &[u8] = b"\0absent";
 pub(crate) struct Workload {
     random: Random,
     keys: u64,
+    /// Steps of a hundred that are rollbacks.
+    rollbacks: u64,
     now_s: u32,
 }
 
 impl Workload {
     pub(crate) fn new(mut random: Random) -> Self {
         let keys = if random.one_in(10) { KEYS_MANY } else { KEYS };
+        let rollbacks = if random.one_in(6) { 25 } else { 4 };
         Self {
             random,
             keys,
+            rollbacks,
             now_s: 1_000,
         }
     }
@@ -43,8 +47,16 @@ impl Workload {
         self.now_s += 1;
         let vb = *self.random.pick(&VBS);
         let high = world.vbs.get(&vb).map(|state| state.record.high_seqno);
+        if let Some(high) = high.filter(|_| self.random.next(100) < self.rollbacks) {
+            // Mostly not far: where a commit ended that nothing has replaced since.
+            let back = if self.one_in(3) {
+                high.0 + 1
+            } else {
+                12.min(high.0 + 1)
+            };
+            return Step::Rollback(vb, Seqno(high.0 + 1 - self.random.next(back + 1)));
+        }
         match (self.random.next(100), high) {
-            (0..4, Some(high)) => Step::Rollback(vb, Seqno(self.random.next(high.0 + 2))),
             (4..8, _) => {
                 let count = 1 + self.random.next(2);
                 let vbs = (0..count).map(|_| *self.random.pick(&VBS));
@@ -65,7 +77,8 @@ impl Workload {
                 },
             ),
             (21..25, _) => {
-                let length = self.random.next(300);
+                let most = if self.one_in(20) { 100_000 } else { 300 };
+                let length = self.random.next(most);
                 Step::Manifest((0..length).map(|_| self.random.next(256) as u8).collect())
             }
             _ => self.commit(world),
