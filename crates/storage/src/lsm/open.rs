@@ -164,13 +164,7 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<Found> {
     }
     if left != Left::Clean {
         rewrite(&logs)?;
-        if let Some((log, groups)) = logs.last() {
-            // What is behind the last whole group shall not be taken for part of a later one.
-            let length = log.file.length()?;
-            log.file.set_length(groups.end)?;
-            log.file.set_length(length)?;
-            log.file.sync()?;
-        }
+        logs.last().map_or(Ok(()), cut)?;
     }
     let version = Version {
         manifest,
@@ -401,6 +395,14 @@ fn rewrite(logs: &[(Existing, Groups)]) -> io::Result<()> {
         log.file.write_at(piece, at)?;
         at += piece.len() as u64;
     }
+    log.file.sync()
+}
+
+/// Makes what is behind the last whole group of a log zeros: it shall not be taken for part of a later one.
+fn cut((log, groups): &(Existing, Groups)) -> io::Result<()> {
+    let length = log.file.length()?;
+    log.file.set_length(groups.end)?;
+    log.file.set_length(length)?;
     log.file.sync()
 }
 
