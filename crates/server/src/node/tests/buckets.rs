@@ -11,6 +11,7 @@ use registry::{
 };
 use wire::{Opcode, Status};
 
+use super::super::CheckStep;
 use super::client::{Client, Request, SDK};
 use super::{Node, Waits, bucket, config, started};
 
@@ -305,6 +306,53 @@ fn a_salvaged_directory_is_the_same_node() {
     assert_ne!(uuids(&node), known);
     assert_eq!(get_in_few(&node, "a"), b"1");
     node.shutdown().unwrap();
+}
+
+/// Damages that a check finds, the last one as a line, and the names of what was read.
+fn checked(path: &Path) -> (usize, String, Vec<String>) {
+    let (mut damages, mut line, mut names) = (0, String::new(), Vec::new());
+    super::super::check(path, &mut |step| match step {
+        CheckStep::Progress(..) => {}
+        CheckStep::NodeDamaged(why) => {
+            damages += 1;
+            line = why;
+        }
+        CheckStep::Bucket(name, checked) => {
+            damages += checked.damaged.len();
+            line.extend(checked.damaged.last().map(ToString::to_string));
+            names.push(name.to_owned());
+        }
+        CheckStep::BucketFailed(_, error) => line = error.to_string(),
+    })
+    .unwrap();
+    (damages, line, names)
+}
+
+#[test]
+fn a_check_reads_a_node_or_a_bucket_and_tells_what_is_damaged() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on(place.path());
+    make(&node, shop(true)).unwrap();
+    let (_, line, _) = checked(place.path());
+    assert!(line.contains("in use"), "{line}");
+    node.shutdown().unwrap();
+    drop(node);
+    let bucket = place.path().join("buckets/shop");
+    let whole = |names: &[&str]| {
+        (
+            0,
+            String::new(),
+            names.iter().map(ToString::to_string).collect(),
+        )
+    };
+    assert_eq!(checked(&bucket), whole(&["shop"]));
+    let (damages, _, all) = checked(place.path());
+    assert!(damages == 0 && all.contains(&"shop".to_owned()), "{all:?}");
+    std::fs::write(bucket.join("TAIL"), "").unwrap();
+    let (damages, line, _) = checked(&bucket);
+    assert!(damages == 1 && line.contains("shop/TAIL"), "{line}");
+    std::fs::write(place.path().join("node.json"), "").unwrap();
+    assert_eq!(checked(place.path()).0, 2);
 }
 
 fn purging_at(seconds: u64) -> AutoCompaction {
