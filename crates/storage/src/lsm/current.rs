@@ -36,16 +36,13 @@ impl LogPart {
     }
 
     /// Has the rows from number `from` on counted, and what a group says beside them.
-    ///
-    /// # Errors
-    /// As [`LogIndex::link`].
     pub(crate) fn link(
         &mut self,
         from: usize,
         states: &mut PerVb<State>,
         notes: impl IntoIterator<Item = Note>,
-    ) -> io::Result<()> {
-        self.index.link(from, &*self.file)?;
+    ) {
+        self.index.link(from, &*self.file);
         for note in notes {
             match note {
                 Note::Text(place) => self.index.text = Some(place),
@@ -61,7 +58,6 @@ impl LogPart {
                 }
             }
         }
-        Ok(())
     }
 }
 

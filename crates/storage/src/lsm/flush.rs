@@ -105,6 +105,7 @@ fn read_rows(
     arena: &mut Vec<u8>,
 ) -> io::Result<Vec<(VbId, usize, usize)>> {
     rows.sort_unstable_by_key(|row| row.place.offset());
+    arena.reserve_exact(rows.iter().map(|row| row.place.length()).sum());
     let mut places = Vec::with_capacity(rows.len());
     let mut window: Vec<u8> = Vec::new();
     let mut at = 0;

@@ -374,7 +374,8 @@ impl Replay {
             }
         };
         let from = std::mem::replace(linked, part.index.len());
-        part.link(from, &mut self.states, [note])
+        part.link(from, &mut self.states, [note]);
+        Ok(())
     }
 }
 

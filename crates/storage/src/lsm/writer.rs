@@ -192,8 +192,15 @@ impl Core {
     pub(crate) fn begin(&self, during: &'static str) -> Result<(Changes<'_>, bool), StoreError> {
         let mut writer = self.writer.lock();
         writer.check(during)?;
-        let free = self.files.free_bytes();
-        let free = free.map_err(|error| StoreError::new(ErrorKind::Io, during).because(error))?;
+        let free = match self.files.free_bytes() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let error = io::Error::new(error.kind(), "the directory was removed");
+                return Err(writer.poison(error, during));
+            }
+            free => {
+                free.map_err(|error| StoreError::new(ErrorKind::Io, during).because(error))?
+            }
+        };
         if free < self.options.free_bytes_min {
             let reason = format!("only {free} bytes are free");
             return Err(StoreError::new(ErrorKind::NoSpace, during).because(reason));
@@ -355,10 +362,10 @@ impl Changes<'_> {
         self.stage();
         let mut current = self.core.current.write();
         let Current { active, states, .. } = &mut *current;
-        let linked = active.link(self.from, states, self.notes.drain(..));
+        active.link(self.from, states, self.notes.drain(..));
         self.from = active.index.len();
         drop(current);
-        linked.map_err(|error| self.writer.poison(error, self.during))
+        Ok(())
     }
 }
 

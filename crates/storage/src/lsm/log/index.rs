@@ -142,11 +142,11 @@ impl LogIndex {
 
     /// Links the rows from number `from` on, which lie in `file`.
     ///
-    /// # Errors
-    /// Those of reading rows of the same hash; nothing is known of the index then.
+    /// A row of the same hash that cannot be read is taken for one of the same name: what it says is lost anyway, and
+    /// the group of the new one is durable already.
     ///
     /// Cost: a look into the table for each, and two reads for one that takes the place of another.
-    pub(crate) fn link(&mut self, from: usize, file: &dyn StoreFile) -> io::Result<()> {
+    pub(crate) fn link(&mut self, from: usize, file: &dyn StoreFile) {
         let rows = &self.rows;
         let hash = |number: &u32| Self::hash_of(rows, *number);
         self.by_name.reserve(self.len - from, hash);
@@ -155,16 +155,18 @@ impl LogIndex {
             let number = number as u32;
             let row = *self.row(number);
             let mut own = false;
-            let older = self.find_number(row.vb, row.hash, &mut |found| {
+            let mut same = |found: &LogRow| {
                 if !std::mem::replace(&mut own, true) {
                     row.read(file, &mut bytes)?;
                 }
                 found.read(file, &mut others)?;
-                Ok(Row::of(&bytes)?.name() == Row::of(&others)?.name())
-            })?;
-            self.link_one(number, older);
+                io::Result::Ok(Row::of(&bytes)?.name() == Row::of(&others)?.name())
+            };
+            let older = self.find_number(row.vb, row.hash, &mut |found| {
+                Ok(same(found).unwrap_or(true))
+            });
+            self.link_one(number, older.ok().flatten());
         }
-        Ok(())
     }
 
     /// Links a row, which takes the place of `older`.
