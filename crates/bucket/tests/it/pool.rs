@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bucket::{Bucket, Counters, Pool, Workers};
+use engine::OpError;
 use model::VbId;
 use storage::KvStore;
 
@@ -23,7 +24,13 @@ fn running_in<S: KvStore>(
 }
 
 fn await_persisted<S: KvStore>(bucket: &Bucket<S>, key: &str, value: &[u8]) {
-    let seqno = bucket.set(0, key, value);
+    // As a client does where memory is not relieved as fast as it fills.
+    let seqno = loop {
+        match bucket.try_set(0, key, value) {
+            Err(OpError::TemporaryFailure) => std::thread::yield_now(),
+            set => break set.unwrap(),
+        }
+    };
     let ear = Ear::new();
     bucket.await_persisted(VbId(0), seqno, ear.clone());
     ear.listen();
