@@ -197,9 +197,7 @@ impl Core {
                 let error = io::Error::new(error.kind(), "the directory was removed");
                 return Err(writer.poison(error, during));
             }
-            free => {
-                free.map_err(|error| StoreError::new(ErrorKind::Io, during).because(error))?
-            }
+            free => free.map_err(|error| StoreError::new(ErrorKind::Io, during).because(error))?,
         };
         if free < self.options.free_bytes_min {
             let reason = format!("only {free} bytes are free");
