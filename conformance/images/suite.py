@@ -219,7 +219,7 @@ def draw(world, fails):
             print(f"     broken: {problem}", flush=True)
 
     with ThreadPoolExecutor(WORKERS) as pool:
-        while time.monotonic() < until and len(problems) < 20:
+        while (time.monotonic() < until or fails and not failed) and len(problems) < 20:
             life = Life(world.recorder, asked.seed * 1_000_003 + lives, fails)
             try:
                 life.live(10 if not asked.minutes else 10 + life.chance.randrange(60))
