@@ -474,11 +474,20 @@ def more_random_kills_lose_nothing_durable():
 
 def collections_of(node):
     """Numbers of the collections of the scope `s`, by name, as the node itself has them."""
+    scopes = [scope for scope in own_scopes(node) if scope["name"] == "s"]
+    return {one["name"]: int(one["uid"], 16) for scope in scopes for one in scope["collections"]}
+
+
+def own_scopes(node):
     connection = log_in_with_collections(node)
     manifest = json.loads(connection.call(GET_MANIFEST).value)
     connection.close()
-    scopes = [scope for scope in manifest["scopes"] if scope["name"] == "s"]
-    return {one["name"]: int(one["uid"], 16) for scope in scopes for one in scope["collections"]}
+    return manifest["scopes"]
+
+
+def scopes_of(node):
+    """Names of the scopes, as the node itself has them."""
+    return sorted(scope["name"] for scope in own_scopes(node))
 
 
 def log_in_with_collections(node):
@@ -594,7 +603,7 @@ def a_replica_tells_its_collections_and_hands_changes_on():
             equal((status, list(json.loads(body))), (200, ["uid"]), f"answer to {method} {path}")
             assert manage(pair.active, "GET", "") != before, f"{method} {path} changed nothing"
             equal(manage(pair.replica, "GET", ""), manage(pair.active, "GET", ""), "told at once")
-        eventually("the replica knows of all", knows, CATCH_UP_SECONDS)
+        eventually("the replica knows of all", lambda: knows() and scopes_of(pair.replica) == scopes_of(pair.active), CATCH_UP_SECONDS)
         equal(asked(pair.replica, "DELETE", "/x")[0], 404, "status of a scope that is not there")
         pair.active.kill()
         status, _, body = asked(pair.replica, "POST", "", name="late")

@@ -22,12 +22,12 @@ use crate::ErrorKind;
 use crate::work::{Next, Worker};
 
 /// Bytes of rows that are sorted at once. A vBucket that has more in the log becomes a part of several runs.
-const PIECE_BYTES: usize = 4 << 20;
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Rows of a log lie next to one another when there are at most so many bytes between them.
 const GAP_MAX: u64 = 8 << 10;
 /// Bytes that are read at once.
-const READ_BYTES: u64 = 1 << 20;
+const READ_BYTES: u64 = 256 << 10;
 
 /// The pause after the first failure in a row; it doubles with each, up to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -79,7 +79,7 @@ impl Piece {
         let arena = &self.arena;
         let row = |place: &(VbId, usize, usize)| Row::of(&arena[place.1..place.1 + place.2]);
         let name = |place: &(VbId, usize, usize)| row(place).map(|row| row.name());
-        places.sort_by(|a, b| {
+        places.sort_unstable_by(|a, b| {
             let names = || name(a).unwrap_or_default().cmp(name(b).unwrap_or_default());
             a.0.cmp(&b.0).then_with(names)
         });
