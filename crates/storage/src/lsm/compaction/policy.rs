@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Of rows, more than one in so many may be dead before all runs are merged: while commits come, and when none come.
-const DEAD_PART: u64 = 3;
+const DEAD_PART: u64 = 2;
 const DEAD_PART_QUIET: u64 = 5;
 
 /// A file of values is emptied when less than so many percent of it lives: while commits come, and when none come.
-const LIVE_PERCENT: u64 = 50;
+const LIVE_PERCENT: u64 = 35;
 const LIVE_PERCENT_QUIET: u64 = 80;
 
 /// A run.
@@ -176,9 +176,9 @@ mod tests {
     #[test]
     fn all_is_merged_when_much_is_dead_and_sooner_when_nothing_comes() {
         let mut half = sizes(&[10, 300]);
-        half.dead_rows = 50;
+        half.dead_rows = 60;
         assert_eq!(planned(&half, false), Some(0..2));
-        half.dead_rows = 25;
+        half.dead_rows = 30;
         assert_eq!(planned(&half, false), None);
         assert_eq!(planned(&half, true), Some(0..2));
     }
@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn files_of_values_are_emptied_when_mostly_dead() {
         let mut values = sizes(&[10]);
-        values.values = [(1, (100, 40)), (3, (100, 60)), (5, (100, 90))].into();
-        let plan = values.plan(LIMITS, false).expect("a third is dead");
+        values.values = [(1, (100, 10)), (3, (100, 40)), (5, (100, 90))].into();
+        let plan = values.plan(LIMITS, false).expect("half is dead");
         assert_eq!(plan.emptied, [1].into());
         let plan = values.plan(LIMITS, true).expect("a fifth is dead");
         assert_eq!(plan.emptied, [1, 3].into());
