@@ -45,11 +45,16 @@ pub(crate) fn commit(core: &Core, batches: &[VbBatch<'_>]) -> Result<CommitInfo,
                     dead += 1;
                 }
                 info.rows += 1;
-                info.bytes += put(&mut changes, vb, document, Written::Newest);
+                info.bytes += put(&mut changes, vb, (document, supersedes), Written::Newest);
             }
             Change::Keep { document, at_s } => {
                 core.has_history.store(true, Ordering::Relaxed);
-                info.bytes += put(&mut changes, vb, document, Written::Version(at_s));
+                info.bytes += put(
+                    &mut changes,
+                    vb,
+                    (document, Seqno::ZERO),
+                    Written::Version(at_s),
+                );
             }
             Change::Remove {
                 key,
@@ -88,8 +93,13 @@ impl Core {
     }
 }
 
-/// Puts a document; tells the bytes.
-fn put(changes: &mut Changes<'_>, vb: VbId, document: &Document, written: Written) -> u64 {
+/// Puts a document, in the place of the row of a seqno; tells the bytes.
+fn put(
+    changes: &mut Changes<'_>,
+    vb: VbId,
+    (document, supersedes): (&Document, Seqno),
+    written: Written,
+) -> u64 {
     let value = document.value();
     let core = changes.core;
     if value.len() >= LARGE_BYTES && !core.has_large.load(Ordering::Relaxed) {
@@ -112,7 +122,7 @@ fn put(changes: &mut Changes<'_>, vb: VbId, document: &Document, written: Writte
         hash = row.map_or(0, |row| row::hash(vb, row.name()));
     });
     let Some(place) = place else { return 0 };
-    changes.row(LogRow::new(vb, document.seqno(), hash, place, false));
+    changes.row(LogRow::new(vb, document.seqno(), hash, place, false).after(supersedes));
     (place.length() + behind.len()) as u64
 }
 
@@ -122,7 +132,7 @@ pub(crate) fn put_gone(changes: &mut Changes<'_>, vb: VbId, name: &[u8], seqno: 
         row::encode_gone(name, seqno, out);
     });
     if let Some(place) = place {
-        changes.row(LogRow::new(vb, seqno, row::hash(vb, name), place, true));
+        changes.row(LogRow::new(vb, seqno, row::hash(vb, name), place, true).after(seqno));
     }
 }
 

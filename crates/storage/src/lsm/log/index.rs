@@ -18,7 +18,8 @@ pub(crate) struct LogRow {
     pub(crate) place: Place,
     /// See [`hash`](crate::lsm::row::hash).
     pub(crate) hash: u64,
-    /// The row of the vBucket before this one, counted from 1; 0 for none.
+    /// The row of the vBucket before this one, counted from 1; 0 for none. Until it is linked the low bits of the seqno
+    /// of the row whose place it takes, as far as that is known.
     before: u32,
     pub(crate) vb: VbId,
     /// It says that a row is gone.
@@ -38,6 +39,12 @@ impl LogRow {
             gone,
             superseded: false,
         }
+    }
+
+    /// The same, that takes the place of the row of `seqno`: that one has its name.
+    pub(crate) fn after(mut self, seqno: Seqno) -> Self {
+        self.before = seqno.0 as u32;
+        self
     }
 
     /// Reads the row into `bytes`.
@@ -145,7 +152,7 @@ impl LogIndex {
     /// A row of the same hash that cannot be read is taken for one of the same name: what it says is lost anyway, and
     /// the group of the new one is durable already.
     ///
-    /// Cost: a look into the table for each, and two reads for one that takes the place of another.
+    /// Cost: a look into the table for each, and two reads for one that takes the place of another, unless it says of which.
     pub(crate) fn link(&mut self, from: usize, file: &dyn StoreFile) {
         let rows = &self.rows;
         let hash = |number: &u32| Self::hash_of(rows, *number);
@@ -156,6 +163,9 @@ impl LogIndex {
             let row = *self.row(number);
             let mut own = false;
             let mut same = |found: &LogRow| {
+                if row.before != 0 && row.before == found.seqno.0 as u32 {
+                    return Ok(true);
+                }
                 if !std::mem::replace(&mut own, true) {
                     row.read(file, &mut bytes)?;
                 }

@@ -220,8 +220,9 @@ impl<'h, S: KvStore> Life<'h, S> {
         if let Some(past) = &mut self.past {
             past.worlds.push(after.clone());
         }
+        // The others may have had nothing to write.
+        self.changed |= matches!(step, Step::Commit(_) | Step::Manifest(_));
         self.world = after;
-        self.changed = true;
         Ok(Ok(()))
     }
 
