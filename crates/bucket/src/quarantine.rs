@@ -75,7 +75,7 @@ impl<S: KvStore> Bucket<S> {
         self.memory.add(vbucket.memory_to_give_back());
         let record = vbucket.record();
         drop(vbucket);
-        let (row, files) = self.locate(id, after, record.high_seqno);
+        let (row, files) = self.locate(id, after);
         tracing::error!(
             bucket = self.name(),
             vb = id.0,
@@ -100,9 +100,7 @@ impl<S: KvStore> Bucket<S> {
         if error.kind != ErrorKind::Corrupt || !self.quarantine.located.lock().insert(id) {
             return;
         }
-        let high = self.with_vbucket(id, |vbucket| vbucket.high_seqno());
-        let Some(high) = high else { return };
-        let (row, files) = self.locate(id, after, high);
+        let (row, files) = self.locate(id, after);
         tracing::error!(
             bucket = self.name(),
             vb = id.0,
@@ -112,9 +110,9 @@ impl<S: KvStore> Bucket<S> {
         );
     }
 
-    /// The first damaged row of a range, and the files in which it may lie, in words.
-    fn locate(&self, id: VbId, after: Seqno, high: Seqno) -> (String, String) {
-        let place = self.store.locate(id, after, high);
+    /// The first damaged row behind a seqno, and the files in which it may lie, in words.
+    fn locate(&self, id: VbId, after: Seqno) -> (String, String) {
+        let place = self.store.locate(id, after);
         let row = match place.seqno {
             Some(seqno) => format!("row {seqno}"),
             None => format!("a row behind seqno {after}"),

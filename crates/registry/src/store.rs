@@ -69,7 +69,7 @@ impl KvStore for Store {
         remove(vbs: &[VbId]) -> Result<(), StoreError>;
         manifest() -> Result<Option<Vec<u8>>, StoreError>;
         set_manifest(text: &[u8]) -> Result<(), StoreError>;
-        locate(vb: VbId, after: Seqno, high: Seqno) -> DamagedRow;
+        locate(vb: VbId, after: Seqno) -> DamagedRow;
         disk_usage() -> Result<DiskUsage, StoreError>;
         upkeep() -> Upkeep;
         close() -> Result<(), StoreError>;

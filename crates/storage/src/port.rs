@@ -45,10 +45,9 @@ pub trait KvStore: Send + Sync + 'static {
     /// there (or no longer at the seqno it was wanted at). Tombstones are returned.
     ///
     /// # Errors
-    /// `Corrupt` when a row fails its checksum or holds another key, `Io`, `Closed`.
+    /// `Corrupt` when what is read is not what was written, `Io`, `Closed`.
     ///
-    /// Cost: one point read per want with a seqno; a want without one walks the vBucket from
-    /// its newest row down until the key turns up.
+    /// Cost: about one read for each that is there; mostly none for one that is not.
     fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError>;
 
     /// Whether there may be documents of a MiB and more: of such no two should be read at the same time, since none is
@@ -158,12 +157,11 @@ pub trait KvStore: Send + Sync + 'static {
     /// `NoSpace`, `Io`: the last one is still there. `Closed`.
     fn set_manifest(&self, text: &[u8]) -> Result<(), StoreError>;
 
-    /// Looks for what is damaged of a vBucket's rows behind seqno `after` and up to `high`, to tell it: the
-    /// first such row, and the files.
+    /// Looks for what is damaged of a vBucket's rows behind seqno `after`, to tell it: the first such row, and the files.
     ///
     /// Cost: up to a read of all runs.
-    fn locate(&self, vb: VbId, after: Seqno, high: Seqno) -> DamagedRow {
-        let (_, _, _) = (vb, after, high);
+    fn locate(&self, vb: VbId, after: Seqno) -> DamagedRow {
+        let (_, _) = (vb, after);
         DamagedRow::default()
     }
 
@@ -306,7 +304,7 @@ pub enum Change<'a> {
         document: &'a Document,
         /// Seqno of the stored row of the same key, which goes; zero when there is none.
         ///
-        /// It must be right: a row that no change names stays for good, and shows up in scans.
+        /// It must be right: it tells which states a rollback can go back to, and how much is dead.
         supersedes: Seqno,
     },
     /// The row of a key goes, without a tombstone.

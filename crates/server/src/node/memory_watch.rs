@@ -65,8 +65,7 @@ pub(super) async fn watch(node: Arc<Registry>) {
     }
 }
 
-/// The overhead to be told, after `overhead` was told and `resident` is taken all the same, what the
-/// stores' caches will grow by included; `fixed` is what the process takes for other things than documents, whatever they do.
+/// The overhead to be told, after `overhead` was told and `resident` is taken all the same; `fixed` is what the process takes for other things than documents, whatever they do.
 ///
 /// The rest follows from how far the process is above its quotas, and does not add up over time:
 /// what the allocator keeps is used again by the next documents, and need not come back.

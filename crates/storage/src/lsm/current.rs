@@ -184,7 +184,8 @@ impl Current {
         }
     }
 
-    /// Reads the newest row of a name in the logs into `bytes`: whether there is one.
+    /// Reads the newest row of a name in the logs into `bytes`: whether there is one. The younger log may have the older
+    /// row: that a row is gone may be written after a newer one.
     ///
     /// # Errors
     /// Those of reading it.
@@ -195,17 +196,28 @@ impl Current {
         lineage: &Lineage,
         bytes: &mut Vec<u8>,
     ) -> io::Result<bool> {
+        let mut newest = None;
+        let mut found_bytes = Vec::new();
         for log in self.logs() {
             let epoch = log.index.vb(vb).map_or(0, |rows| rows.epoch);
             let Some(limit) = lineage.limit(epoch) else {
                 continue;
             };
-            let found = log.index.find(vb, (name, hash), &*log.file, bytes)?;
-            if found.is_some_and(|row| row.seqno <= limit) {
-                return Ok(true);
+            let found = log
+                .index
+                .find(vb, (name, hash), &*log.file, &mut found_bytes)?;
+            let Some(row) = found.filter(|row| row.seqno <= limit) else {
+                continue;
+            };
+            if newest.is_none_or(|seqno| row.seqno > seqno) {
+                newest = Some(row.seqno);
+                std::mem::swap(bytes, &mut found_bytes);
+            }
+            if !row.gone {
+                break;
             }
         }
-        Ok(false)
+        Ok(newest.is_some())
     }
 }
 

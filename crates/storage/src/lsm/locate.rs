@@ -12,7 +12,7 @@ use super::writer::Core;
 use crate::port::{DamagedRow, Snapshot as _};
 
 /// See `KvStore::locate`.
-pub(crate) fn locate(core: &Core, vb: VbId, after: Seqno, high: Seqno) -> DamagedRow {
+pub(crate) fn locate(core: &Core, vb: VbId, after: Seqno) -> DamagedRow {
     let mut found = DamagedRow::default();
     let Ok(snapshot) = DiskSnapshot::open(&core.current.read(), vb) else {
         return found;
@@ -20,7 +20,6 @@ pub(crate) fn locate(core: &Core, vb: VbId, after: Seqno, high: Seqno) -> Damage
     let Some(rows) = snapshot.rows() else {
         return found;
     };
-    let _ = high;
     for (run, section, _) in rows.sections() {
         let cursor = Cursor::new(Arc::clone(run), *section, &[]);
         let walked = cursor.and_then(|mut cursor| {
@@ -28,12 +27,8 @@ pub(crate) fn locate(core: &Core, vb: VbId, after: Seqno, high: Seqno) -> Damage
                 if let Some(place) = row.place()
                     && is_damage(&rows.check_value(row))
                 {
-                    let lower = found.seqno.is_none_or(|seqno| row.seqno() < seqno);
-                    found.seqno = if lower {
-                        Some(row.seqno())
-                    } else {
-                        found.seqno
-                    };
+                    let lowest = found.seqno.unwrap_or(row.seqno());
+                    found.seqno = Some(lowest.min(row.seqno()));
                     let file = core.files.path_of(&value_file_name(place.file));
                     if !found.files.contains(&file) {
                         found.files.push(file);

@@ -247,8 +247,8 @@ impl KvStore for DiskStore {
         changes.finish()
     }
 
-    fn locate(&self, vb: VbId, after: Seqno, high: Seqno) -> DamagedRow {
-        locate::locate(&self.core, vb, after, high)
+    fn locate(&self, vb: VbId, after: Seqno) -> DamagedRow {
+        locate::locate(&self.core, vb, after)
     }
 
     fn disk_usage(&self) -> Result<DiskUsage, StoreError> {

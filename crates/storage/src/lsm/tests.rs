@@ -2,7 +2,14 @@
 
 use std::path::PathBuf;
 
+use std::io;
+
+use model::{Document, Seqno, VbId};
+
 use super::*;
+use crate::suite::{document, parts, put, record};
+use crate::work::{Duty, Running, Threads, Worker};
+use crate::{Change, Changes, KvStore as _, VbBatch, Want};
 
 fn small() -> DiskOptions {
     DiskOptions {
@@ -42,4 +49,65 @@ fn the_suite_passes_with_a_run_of_each_commit() {
             .expect("it opens")
             .0
     });
+}
+
+/// Threads that do nothing: a full log stays beside the one that follows.
+struct Idle;
+
+impl Threads for Idle {
+    fn start(&self, _: Duty, _: Box<dyn Worker>) -> io::Result<Box<dyn Running>> {
+        Ok(Box::new(Self))
+    }
+}
+
+impl Running for Idle {
+    fn ring(&self) {}
+
+    fn join(&self) {}
+}
+
+/// That the first row of `k` is gone.
+struct Gone;
+
+impl Changes for Gone {
+    fn for_each(&self, f: &mut dyn FnMut(Change<'_>)) {
+        f(Change::Remove {
+            key: b"\0k",
+            prepared: false,
+            seqno: Seqno(1),
+        });
+    }
+
+    fn len(&self) -> usize {
+        1
+    }
+}
+
+/// As a compaction does that saw the row before it was replaced.
+#[test]
+fn an_old_row_may_be_told_to_be_gone_after_a_newer_one_that_lies_in_the_log_before() {
+    let place = tempfile::tempdir().expect("a directory");
+    let (store, _) = DiskStore::open_with(&Idle, place.path(), small()).expect("it opens");
+    let vb = VbId(3);
+    let none = Seqno::ZERO;
+    put(&store, vb, &[(document(1, "k", "old"), none)]);
+    let newer: Document = document(2, "k", "new");
+    put(&store, vb, &[(newer.clone(), Seqno(1))]);
+    put(
+        &store,
+        vb,
+        &[(document(3, "large", &"v".repeat(20_000)), none)],
+    );
+    let batch = VbBatch {
+        vb,
+        record: &record(3),
+        changes: &Gone,
+    };
+    store.commit(&[batch]).expect("it goes into the next log");
+    let want = Want {
+        key: b"\0k",
+        seqno: None,
+    };
+    let found = store.fetch(vb, &[want]).expect("it can be read");
+    assert_eq!(found[0].as_ref().map(parts), Some(parts(&newer)));
 }

@@ -33,41 +33,21 @@ fn of_tag(core: &Core, vb: VbId, tag: u8, key: &[u8]) -> io::Result<Option<Docum
     let Some(state) = current.states.get(vb) else {
         return Ok(None);
     };
-    let found = current.find_in_logs(vb, (&name, hash), &state.lineage, &mut bytes)?;
+    let lineage = state.lineage.clone();
+    let found = current.find_in_logs(vb, (&name, hash), &lineage, &mut bytes)?;
     let values = current.values();
+    drop(current);
+    let mut gone = Seqno::ZERO;
     if found {
-        drop(current);
         let row = Row::of(&bytes)?;
         if !row.is_gone() {
             return values.document(row).map(Some);
         }
         // What is older than the row that is gone is so, too; a run may still have a newer one.
-        return older(&values, vb, core, (&name, hash), row.seqno());
+        gone = row.seqno();
     }
-    drop(current);
-    older(&values, vb, core, (&name, hash), Seqno::ZERO)
-}
-
-/// The newest row in runs above seqno `gone`.
-fn older(
-    values: &crate::lsm::current::Values,
-    vb: VbId,
-    core: &Core,
-    (name, hash): (&[u8], u64),
-    mut gone: Seqno,
-) -> io::Result<Option<Document>> {
-    let lineage = core
-        .current
-        .read()
-        .states
-        .get(vb)
-        .map(|state| state.lineage.clone());
-    let Some(lineage) = lineage else {
-        return Ok(None);
-    };
-    let mut bytes = Vec::new();
     for (run, section, limit) in values.version.sections(vb, &lineage) {
-        let Some(row) = run.get(section, (name, hash), &mut bytes)? else {
+        let Some(row) = run.get(section, (&name, hash), &mut bytes)? else {
             continue;
         };
         if row.seqno() > limit || row.seqno() <= gone {
