@@ -47,6 +47,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("changes", &["model", "wire"]),
+    ("cluster", &[]),
     (
         "management",
         &[
@@ -91,7 +92,7 @@ const BENCHKIT: &str = "benchkit";
 /// Crates that must run without a runtime and without sockets.
 const WITHOUT_RUNTIME: &[&str] = &[
     "model", "wire", "engine", "storage", "bucket", "identity", "audit", "value", "registry",
-    "stats", "session",
+    "stats", "session", "cluster",
 ];
 
 /// Runtimes, HTTP stacks and socket crates.
@@ -118,7 +119,7 @@ const RANDOM: &[&str] = &["getrandom", "rand", "fastrand"];
 /// Crates with their own list of banned clocks, threads and files.
 const WITH_BANS: &[&str] = &[
     "engine", "bucket", "storage", "identity", "audit", "value", "registry", "stats", "session",
-    "client", "bench",
+    "client", "bench", "cluster",
 ];
 
 /// Every edge between crates of ours is one of [`ALLOWED`]; no runtime below `server`.

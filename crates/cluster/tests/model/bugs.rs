@@ -1,0 +1,67 @@
+//! Bugs that can be planted into the model. Each must be found.
+
+/// A rule that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// The term of a seal is not on disk: a restart forgets it.
+    SealForgotten,
+    /// The sealed copy with the lowest position is chosen.
+    LowerPreparedChosen,
+    /// Sealed copies are compared by seqno, whatever branch of the history the seqno is of.
+    BranchIgnored,
+    /// What the old active copy has is left out of the choice, although it was sealed.
+    OldActiveLeftOut,
+    /// A promotion needs one seal less.
+    OneSealTooFew,
+    /// A sealed copy takes and acknowledges changes of the zombie that was active at an older term.
+    ZombieStreamAccepted,
+    /// A new active acknowledges older prepares before a majority reached its failover entry.
+    FailoverEntryNotAwaited,
+    /// A write that must be on disk is acknowledged from memory.
+    AcknowledgedFromMemory,
+    /// An active copy that crashed is active again at its term.
+    RestartedActiveServes,
+    /// A copy that crashed between its seal and its promotion becomes active.
+    RestartedCandidateActivates,
+    /// A new active begins without waiting for the end of the old node's lease.
+    LeaseTrustedTooLong,
+    /// A new active begins without waiting for the end of what the replicas confirmed.
+    ConfirmationTrustedTooLong,
+    /// A failed node takes a lease without reading the map.
+    FailedNodeRenewsLease,
+    /// Durable writes while a vBucket moves need the old chain only.
+    TwoChainsForgotten,
+    /// The takeover begins before the new chain has the older writes.
+    CatchUpSkipped,
+    /// A controller takes a move in its first phase for one in the takeover.
+    MoveResumedFromWrongPhase,
+    /// The new chain is written before its active copy has all of the old one.
+    TakeoverUndrained,
+    /// A replaced controller writes.
+    OldControllerWrites,
+    /// A node applies a row with a lower revision.
+    MapGoesBack,
+}
+
+/// Every bug.
+pub(crate) const BUGS: [Bug; 19] = [
+    Bug::SealForgotten,
+    Bug::LowerPreparedChosen,
+    Bug::BranchIgnored,
+    Bug::OldActiveLeftOut,
+    Bug::OneSealTooFew,
+    Bug::ZombieStreamAccepted,
+    Bug::FailoverEntryNotAwaited,
+    Bug::AcknowledgedFromMemory,
+    Bug::RestartedActiveServes,
+    Bug::RestartedCandidateActivates,
+    Bug::LeaseTrustedTooLong,
+    Bug::ConfirmationTrustedTooLong,
+    Bug::FailedNodeRenewsLease,
+    Bug::TwoChainsForgotten,
+    Bug::CatchUpSkipped,
+    Bug::MoveResumedFromWrongPhase,
+    Bug::TakeoverUndrained,
+    Bug::OldControllerWrites,
+    Bug::MapGoesBack,
+];

@@ -1,0 +1,189 @@
+//! What is explored: small clusters with few faults.
+
+use crate::bugs::Bug;
+use crate::model::{KEPT, MAPS_GROW, ONE_SERVES};
+use crate::setup::Cluster;
+use crate::setup::Level::{Majority, PersistToMajority};
+use crate::state::Budget;
+
+const NOTHING: Budget = Budget {
+    writes: 0,
+    crashes: 0,
+    failovers: 0,
+    moves: 0,
+    controllers: 0,
+};
+
+/// One vBucket of three copies; nothing happens.
+const THREE_COPIES: Cluster = Cluster {
+    bug: None,
+    chains: [&[0, 1, 2], &[]],
+    to: [&[], &[]],
+    levels: [PersistToMajority, Majority, PersistToMajority],
+    clocks: false,
+    budget: NOTHING,
+};
+
+/// A crash, and failovers of whatever is active.
+const FAILOVER: Cluster = Cluster {
+    budget: Budget {
+        writes: 1,
+        crashes: 1,
+        failovers: 2,
+        ..NOTHING
+    },
+    ..THREE_COPIES
+};
+
+/// Writes of both levels that a crash may reach.
+const LEVELS: Cluster = Cluster {
+    budget: Budget {
+        writes: 2,
+        crashes: 1,
+        failovers: 1,
+        ..NOTHING
+    },
+    ..THREE_COPIES
+};
+
+/// Histories that part and meet again, without crashes.
+const BRANCHES: Cluster = Cluster {
+    levels: [Majority; 3],
+    budget: Budget {
+        writes: 3,
+        failovers: 2,
+        ..NOTHING
+    },
+    ..THREE_COPIES
+};
+
+/// A third failover: an active copy of a former term is active again.
+const ACTIVE_AGAIN: Cluster = Cluster {
+    budget: Budget {
+        writes: 2,
+        failovers: 3,
+        ..NOTHING
+    },
+    ..BRANCHES
+};
+
+/// One of two copies moves, with a crash and a failover at any moment.
+const MOVE: Cluster = Cluster {
+    chains: [&[], &[0, 1]],
+    to: [&[], &[2, 1]],
+    budget: Budget {
+        writes: 1,
+        crashes: 1,
+        failovers: 1,
+        moves: 1,
+        controllers: 0,
+    },
+    ..THREE_COPIES
+};
+
+/// One copy becomes two on other nodes, then one of them is lost. The controller changes.
+const GROW: Cluster = Cluster {
+    chains: [&[], &[0]],
+    to: [&[], &[2, 1]],
+    budget: Budget {
+        writes: 1,
+        crashes: 0,
+        failovers: 1,
+        moves: 1,
+        controllers: 1,
+    },
+    ..THREE_COPIES
+};
+
+/// One copy becomes three.
+const GROW_TO_THREE: Cluster = Cluster {
+    to: [&[], &[2, 1, 0]],
+    ..GROW
+};
+
+/// Leases and confirmations, with a crash and two failovers.
+const LEASES: Cluster = Cluster {
+    clocks: true,
+    budget: Budget {
+        crashes: 1,
+        failovers: 2,
+        ..NOTHING
+    },
+    ..THREE_COPIES
+};
+
+/// The controller is replaced in a failover.
+const OLD_CONTROLLER: Cluster = Cluster {
+    budget: Budget {
+        writes: 1,
+        failovers: 2,
+        controllers: 1,
+        ..NOTHING
+    },
+    ..THREE_COPIES
+};
+
+/// Two vBuckets on the same nodes: one loses its active copy while the other one moves.
+const TWO_VBUCKETS: Cluster = Cluster {
+    chains: [&[0, 1, 2], &[0, 1]],
+    to: [&[], &[2, 1]],
+    levels: [Majority; 3],
+    clocks: true,
+    budget: Budget {
+        writes: 1,
+        failovers: 1,
+        moves: 1,
+        ..NOTHING
+    },
+    ..THREE_COPIES
+};
+
+/// What a test run explores.
+pub(crate) const CASES: [(&str, Cluster); 9] = [
+    ("failover", FAILOVER),
+    ("levels", LEVELS),
+    ("branches", BRANCHES),
+    ("move", MOVE),
+    ("grow", GROW),
+    ("grow to three", GROW_TO_THREE),
+    ("leases", LEASES),
+    ("old controller", OLD_CONTROLLER),
+    ("two vBuckets", TWO_VBUCKETS),
+];
+
+/// Two vBuckets, and one of each: write, crash, failover, move.
+pub(crate) const LARGEST: Cluster = Cluster {
+    levels: [PersistToMajority, Majority, Majority],
+    budget: Budget {
+        writes: 1,
+        crashes: 1,
+        failovers: 1,
+        moves: 1,
+        controllers: 0,
+    },
+    ..TWO_VBUCKETS
+};
+
+/// Where a planted bug shows, and which rule it breaks.
+pub(crate) const fn case_for(bug: Bug) -> (Cluster, &'static str) {
+    match bug {
+        Bug::SealForgotten
+        | Bug::LowerPreparedChosen
+        | Bug::OneSealTooFew
+        | Bug::AcknowledgedFromMemory
+        | Bug::RestartedActiveServes
+        | Bug::RestartedCandidateActivates => (FAILOVER, KEPT),
+        Bug::OldActiveLeftOut => (LEVELS, KEPT),
+        Bug::BranchIgnored | Bug::ZombieStreamAccepted => (BRANCHES, KEPT),
+        Bug::FailoverEntryNotAwaited => (ACTIVE_AGAIN, KEPT),
+        Bug::LeaseTrustedTooLong | Bug::ConfirmationTrustedTooLong | Bug::FailedNodeRenewsLease => {
+            (LEASES, ONE_SERVES)
+        }
+        Bug::TwoChainsForgotten | Bug::CatchUpSkipped | Bug::MoveResumedFromWrongPhase => {
+            (GROW, KEPT)
+        }
+        Bug::TakeoverUndrained => (GROW_TO_THREE, KEPT),
+        Bug::OldControllerWrites => (OLD_CONTROLLER, MAPS_GROW),
+        Bug::MapGoesBack => (FAILOVER, MAPS_GROW),
+    }
+}

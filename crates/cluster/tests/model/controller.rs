@@ -1,0 +1,214 @@
+//! What the controller does. Every write of a row is a transaction that fails for a controller that was replaced.
+
+use cluster::{Phase, seals_needed};
+
+use crate::bugs::Bug;
+use crate::node::is_on_disk;
+use crate::setup::Cluster;
+use crate::state::{Chain, Move, Position, Row, State, TERMS, VBucket};
+
+/// Another controller is elected. The one before goes on with what it saw.
+pub(crate) fn replace(state: &mut State) -> bool {
+    if state.left.controllers == 0 {
+        return false;
+    }
+    state.left.controllers -= 1;
+    state.old_view = Some(state.vbs.map(|vb| vb.row));
+    true
+}
+
+/// Writes a row of a vBucket.
+fn write_row(state: &mut State, vb: usize, row: Row) {
+    let vb = &mut state.vbs[vb];
+    state.went_back |= row.highest_term() < vb.row.highest_term();
+    vb.previous = vb.row;
+    vb.row = Row {
+        revision: vb.row.revision + 1,
+        ..row
+    };
+}
+
+/// Writes the intent to seal at the next term, and marks the active copy's node as failed.
+pub(crate) fn fail_over(state: &mut State, vb: usize) -> bool {
+    let row = state.vbs[vb].row;
+    let term = row.highest_term() + 1;
+    if state.left.failovers == 0 || row.chain.len() == 1 || usize::from(term) >= TERMS {
+        return false;
+    }
+    state.left.failovers -= 1;
+    state.failed[row.chain.active()] = true;
+    write_row(
+        state,
+        vb,
+        Row {
+            intent: term,
+            ..row
+        },
+    );
+    true
+}
+
+/// Whether an active copy may serve: its node's lease is valid, or W - 1 replicas confirmed its term.
+pub(crate) fn may_serve(state: &State, node: usize, vb: usize) -> bool {
+    state.leases[node] || state.vbs[vb].copies[node].confirmed
+}
+
+/// Whether the old active copy confirmed the seal, or can serve no longer: the rest of its lease and L are over, its
+/// node is still marked as failed so that the lease is not renewed, and too few replicas are left to confirm.
+fn old_active_is_over(cluster: &Cluster, state: &State, vb: usize, row: &Row) -> bool {
+    let old = row.chain.active();
+    if !cluster.clocks || state.vbs[vb].answer(old, row.intent).is_some() {
+        return true;
+    }
+    let lease = state.leases[old] && !cluster.has(Bug::LeaseTrustedTooLong);
+    let confirmed =
+        state.vbs[vb].copies[old].confirmed && !cluster.has(Bug::ConfirmationTrustedTooLong);
+    state.failed[old] && !lease && !confirmed
+}
+
+/// The row after a promotion, if enough copies other than the old active one are sealed. Of all that are sealed, the
+/// copy with the newest history becomes the first; the old active one only if no other has as much.
+fn promoted(cluster: &Cluster, vb: &VBucket, row: &Row) -> Option<Row> {
+    let old = row.chain.active();
+    let answer = |node: &usize| vb.answer(*node, row.intent);
+    let others = row
+        .chain
+        .nodes()
+        .filter(|node| *node != old && answer(node).is_some());
+    let needed = seals_needed(row.chain.len()) - usize::from(cluster.has(Bug::OneSealTooFew));
+    if row.intent == 0 || others.count() < needed.max(1) {
+        return None;
+    }
+    let mut chain: Vec<usize> = row.chain.nodes().collect();
+    chain.rotate_left(1);
+    let position = |node: &usize| {
+        let mut position = answer(node).unwrap_or_default();
+        if *node == old && cluster.has(Bug::OldActiveLeftOut) {
+            return Position::default();
+        }
+        if cluster.has(Bug::BranchIgnored) {
+            position.branch = position.branch.min(1);
+        }
+        position
+    };
+    chain.sort_by_key(|node| std::cmp::Reverse(position(node)));
+    if cluster.has(Bug::LowerPreparedChosen) {
+        chain.retain(|node| answer(node).is_some());
+        chain.reverse();
+        chain.extend(row.chain.nodes().filter(|node| answer(node).is_none()));
+    }
+    Some(Row {
+        chain: Chain::new(&chain),
+        term: row.intent,
+        intent: 0,
+        change: None,
+        ..*row
+    })
+}
+
+/// Writes the row with the chosen copy first. A move is taken back.
+pub(crate) fn promote(cluster: &Cluster, state: &mut State, vb: usize) -> bool {
+    let row = state.vbs[vb].row;
+    let Some(new) = promoted(cluster, &state.vbs[vb], &row) else {
+        return false;
+    };
+    if !old_active_is_over(cluster, state, vb, &row) {
+        return false;
+    }
+    let old = row.chain.active();
+    if state.vbs[vb].answer(old, row.intent).is_none() {
+        state.lost[old] = true;
+    }
+    write_row(state, vb, new);
+    true
+}
+
+/// The same by a controller that was replaced, as if transactions compared nothing.
+pub(crate) fn old_promote(cluster: &Cluster, state: &mut State, vb: usize) -> bool {
+    let row = state.old_view.map(|view| view[vb]);
+    let new = row.and_then(|row| promoted(cluster, &state.vbs[vb], &row));
+    if let Some(new) = new {
+        state.old_view = None;
+        write_row(state, vb, new);
+    }
+    new.is_some()
+}
+
+/// Begins the move that the run has for the vBucket.
+pub(crate) fn start_move(cluster: &Cluster, state: &mut State, vb: usize) -> bool {
+    let row = state.vbs[vb].row;
+    let to = Chain::new(cluster.to[vb]);
+    let idle = row.change.is_none() && row.intent == 0;
+    if state.left.moves == 0 || to.len() == 0 || to == row.chain || !idle {
+        return false;
+    }
+    state.left.moves -= 1;
+    let phase = Phase::Build;
+    let change = Some(Move { to, phase });
+    write_row(state, vb, Row { change, ..row });
+    true
+}
+
+/// From the first phase to two chains; from there, when a majority of the new chain has all on disk, to the takeover.
+pub(crate) fn advance(cluster: &Cluster, state: &mut State, vb: usize) -> bool {
+    let row = state.vbs[vb].row;
+    let Some(change) = row.change.filter(|_| row.intent == 0) else {
+        return false;
+    };
+    let resumed = cluster.has(Bug::MoveResumedFromWrongPhase) && state.old_view.is_some();
+    if change.phase == Phase::Build && !resumed {
+        let phase = Phase::TwoChains;
+        let change = Some(Move { phase, ..change });
+        write_row(state, vb, Row { change, ..row });
+        return true;
+    }
+    let copy = &state.vbs[vb].copies[row.chain.active()];
+    let follows = copy.is_active() && copy.row.is_in(Phase::TwoChains);
+    let caught_up = || is_on_disk(&state.vbs[vb], change.to, copy.term, copy.log.len);
+    let ready = follows && (cluster.has(Bug::CatchUpSkipped) || caught_up());
+    let term = row.highest_term() + 1;
+    if !(ready || resumed && change.phase == Phase::Build) || usize::from(term) >= TERMS {
+        return false;
+    }
+    let phase = Phase::TakeOver;
+    let change = Some(Move { phase, ..change });
+    write_row(
+        state,
+        vb,
+        Row {
+            change,
+            intent: term,
+            ..row
+        },
+    );
+    true
+}
+
+/// Writes the new chain when the old active copy is sealed and the new one has all of it.
+pub(crate) fn finish_move(cluster: &Cluster, state: &mut State, vb: usize) -> bool {
+    let row = state.vbs[vb].row;
+    let Some(change) = row.change.filter(|_| row.is_in(Phase::TakeOver)) else {
+        return false;
+    };
+    let answer = |node| state.vbs[vb].answer(node, row.intent);
+    let (Some(old), Some(new)) = (answer(row.chain.active()), answer(change.to.active())) else {
+        return false;
+    };
+    if new < old && !cluster.has(Bug::TakeoverUndrained) {
+        return false;
+    }
+    let chain = change.to;
+    let term = row.intent;
+    write_row(
+        state,
+        vb,
+        Row {
+            chain,
+            term,
+            intent: 0,
+            change: None,
+            ..row
+        },
+    );
+    true
+}
