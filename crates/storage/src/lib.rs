@@ -36,8 +36,8 @@ pub use error::{ErrorKind, StoreError};
 pub use faulty::{Fault, FaultyStore};
 pub use history::{HistoryKept, HistoryLimits};
 pub use lsm::{
-    CheckProgress, Checked, Damage, DiskOptions, DiskStore, Keys, OpenError, OpenErrorKind, Opened,
-    SalvageError, Salvaged, check, key_text, salvage,
+    CheckProgress, Checked, Damage, DiskOptions, DiskStore, EncryptionKeys, Keys, KeysError,
+    OpenError, OpenErrorKind, Opened, SalvageError, Salvaged, check, key_text, salvage,
 };
 pub use mem::MemStore;
 pub use port::{

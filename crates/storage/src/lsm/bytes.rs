@@ -2,11 +2,22 @@
 
 use std::io;
 
+use super::keys::KEY_ID_BYTES;
+
 /// Bytes of the header of each file.
 pub(crate) const HEADER_BYTES: usize = 64;
 
-/// The version of the format; the only one there is.
+/// The version of the format, and that of files that are encrypted: releases that know nothing of that refuse them.
 const VERSION: u32 = 1;
+const VERSION_ENCRYPTED: u32 = 2;
+/// The only cipher there is: AES-256-GCM.
+const CIPHER: u8 = 1;
+
+/// Bytes of what names a store.
+pub(crate) const STORE_BYTES: usize = 16;
+/// Bytes of a header from which the key of its file is derived, and of what tells that a key fits.
+pub(crate) const CHECKED_BYTES: usize = 52;
+pub(crate) const CHECK_BYTES: usize = 8;
 
 /// Bytes of a checksum.
 pub(crate) const CRC_BYTES: usize = 4;
@@ -64,26 +75,88 @@ pub(crate) fn header(kind: FileKind, number: u64) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// Checks that `bytes` begin with the header of such a file.
+/// What the header of an encrypted file says of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Encrypted {
+    pub(crate) key_id: [u8; KEY_ID_BYTES],
+    /// The files of a store have the same one.
+    pub(crate) store: [u8; STORE_BYTES],
+    /// What tells that a key fits.
+    pub(crate) check: [u8; CHECK_BYTES],
+}
+
+/// The header of an encrypted file; `check` makes its last part of those before.
+///
+/// # Errors
+/// Those of `check`.
+pub(crate) fn encrypted_header(
+    (kind, number): (FileKind, u64),
+    key_id: [u8; KEY_ID_BYTES],
+    store: [u8; STORE_BYTES],
+    check: impl FnOnce(&[u8]) -> io::Result<[u8; CHECK_BYTES]>,
+) -> io::Result<[u8; HEADER_BYTES]> {
+    let mut header = header(kind, number);
+    header[8..12].copy_from_slice(&VERSION_ENCRYPTED.to_be_bytes());
+    header[24] = CIPHER;
+    header[25..36].copy_from_slice(&key_id);
+    header[36..CHECKED_BYTES].copy_from_slice(&store);
+    let check = check(&header[..CHECKED_BYTES])?;
+    header[CHECKED_BYTES..HEADER_BYTES - CRC_BYTES].copy_from_slice(&check);
+    let crc = crc32fast::hash(&header[..HEADER_BYTES - CRC_BYTES]);
+    header[HEADER_BYTES - CRC_BYTES..].copy_from_slice(&crc.to_be_bytes());
+    Ok(header)
+}
+
+/// Whether a header that may be damaged is of a plain file.
+pub(crate) fn is_plain(header: &[u8; HEADER_BYTES]) -> bool {
+    header[8..12] == VERSION.to_be_bytes()
+}
+
+/// Checks that `found` is the header of such a file; tells whether it is encrypted.
 ///
 /// # Errors
 /// `InvalidData` for any other; `Unsupported` for one of a later version.
-pub(crate) fn check_header(kind: FileKind, number: u64, bytes: &[u8]) -> io::Result<()> {
-    let found = bytes.first_chunk::<HEADER_BYTES>();
-    let found = found.ok_or_else(|| damaged("its header is cut"))?;
+pub(crate) fn check_header(
+    kind: FileKind,
+    number: u64,
+    found: &[u8; HEADER_BYTES],
+) -> io::Result<Option<Encrypted>> {
     if *found == header(kind, number) {
-        return Ok(());
+        return Ok(None);
     }
     let whole = crc32fast::hash(&found[..HEADER_BYTES - CRC_BYTES]).to_be_bytes();
     if found[..8] != kind.magic() || found[HEADER_BYTES - CRC_BYTES..] != whole {
         return Err(damaged("its header is damaged"));
     }
-    let version = Reader::new(&found[8..]).u32().unwrap_or(0);
-    if version > VERSION {
-        let reason = format!("its version is {version}");
+    let mut reader = Reader::new(&found[8..]);
+    let version = reader.u32().unwrap_or(0);
+    if version > VERSION_ENCRYPTED || version == VERSION_ENCRYPTED && found[24] != CIPHER {
+        let reason = format!("its version is {version}.{}", found[24]);
         return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
     }
-    Err(damaged("its header is that of another file"))
+    if version != VERSION_ENCRYPTED || found[16..24] != number.to_be_bytes() {
+        return Err(damaged("its header is that of another file"));
+    }
+    Ok(Some(Encrypted {
+        key_id: std::array::from_fn(|at| found[25 + at]),
+        store: std::array::from_fn(|at| found[36 + at]),
+        check: std::array::from_fn(|at| found[CHECKED_BYTES + at]),
+    }))
+}
+
+/// The reason of an error that only a key helps against.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct KeyError(String);
+
+/// The error of a file that no given key opens.
+pub(crate) fn key_error(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, KeyError(reason))
+}
+
+/// Whether it is such an error.
+pub(crate) fn is_key_error(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<KeyError>())
 }
 
 /// The error of bytes that are not what was written.
@@ -96,7 +169,11 @@ pub(crate) fn named(name: &str, error: io::Error) -> io::Error {
     if error.raw_os_error().is_some() {
         return error;
     }
-    io::Error::new(error.kind(), format!("{name}: {error}"))
+    let reason = format!("{name}: {error}");
+    if is_key_error(&error) {
+        return key_error(reason);
+    }
+    io::Error::new(error.kind(), reason)
 }
 
 /// Reads numbers off the front.

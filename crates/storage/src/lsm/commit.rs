@@ -105,15 +105,16 @@ fn put(
     if value.len() >= LARGE_BYTES && !core.has_large.load(Ordering::Relaxed) {
         core.has_large.store(true, Ordering::Relaxed);
     }
-    let is_apart = value.len() >= core.options.apart_bytes_min as usize;
+    let is_apart = value.len() >= core.options.apart_bytes_min.max(1) as usize;
     let file = ValuePlace::of_log(changes.log_number());
+    let seal_bytes = changes.writer.log.file.seal_bytes();
     let behind = if is_apart { value } else { &[] };
     let mut hash = 0;
     let place = changes.put(What::Row, vb, behind, |out, at| {
         let from = out.len();
         let apart = is_apart.then(|| ValuePlace {
             file,
-            offset: at + row::bytes_apart(document, written) as u64,
+            offset: at + (row::bytes_apart(document, written) + seal_bytes) as u64,
             length: value.len() as u32,
             crc: crc32fast::hash(value),
         });

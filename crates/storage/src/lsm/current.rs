@@ -10,7 +10,7 @@ use super::bytes::{FileKind, damaged, named};
 use super::files::StoreFile;
 use super::log::{LogIndex, LogRow, Place, RecordAt, What};
 use super::manifest::Manifest;
-use super::row::{Row, ValuePlace};
+use super::row::{Row, ValuePlace, value_file};
 use super::run::{Run, Section};
 use super::state::{self, Lineage, State, StoredState};
 use crate::per_vb::PerVb;
@@ -253,14 +253,9 @@ impl Values {
     /// # Errors
     /// Those of the system; `InvalidData` when it is not what was written.
     pub(crate) fn read(&self, place: ValuePlace) -> io::Result<Vec<u8>> {
-        let mut value = vec![0; place.length as usize];
-        self.file(place.file)?.read_at(&mut value, place.offset)?;
-        if crc32fast::hash(&value) == place.crc {
-            return Ok(value);
-        }
-        let name = if place.file & 1 == 1 { "log" } else { "values" };
-        let name = format!("{name}-{:08}", place.file >> 1);
-        Err(named(&name, damaged("a value is damaged")))
+        let read = place.read(&**self.file(place.file)?);
+        let (kind, number) = value_file(place.file);
+        read.map_err(|error| named(&kind.name(number), error))
     }
 
     /// The document of a row.

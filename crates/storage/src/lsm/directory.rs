@@ -7,9 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::files;
+use super::bytes::is_key_error;
+use super::files::Directory;
+use super::keys::EncryptionKeys;
 use super::open::is_ours;
 use super::options::DiskOptions;
+use super::sealed::KeyedFiles;
 use super::store::{DiskStore, Opened};
 use super::threads::OwnThreads;
 use crate::error::one_line;
@@ -51,6 +54,8 @@ pub enum OpenErrorKind {
     Unreadable,
     /// What is in it is damaged.
     Damaged,
+    /// It is encrypted, with a key that was not given, or that is another one than what was given by its name.
+    Key,
     /// The file system is full.
     NoSpace,
     /// Any other input or output error.
@@ -78,6 +83,7 @@ impl fmt::Display for OpenError {
             OpenErrorKind::Foreign => "not a data directory of Settee",
             OpenErrorKind::Unreadable => "cannot be read and written",
             OpenErrorKind::Damaged => "damaged",
+            OpenErrorKind::Key => "cannot be decrypted",
             OpenErrorKind::NoSpace => "no space left on device",
             OpenErrorKind::Io => "input/output error",
         };
@@ -108,6 +114,7 @@ pub(crate) fn open_error(path: &Path, error: &io::Error) -> OpenError {
         | io::ErrorKind::AlreadyExists
         | io::ErrorKind::NotFound => OpenErrorKind::Unreadable,
         io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => OpenErrorKind::Damaged,
+        io::ErrorKind::Unsupported if is_key_error(error) => OpenErrorKind::Key,
         io::ErrorKind::Unsupported => OpenErrorKind::NewerFormat,
         _ => OpenErrorKind::Io,
     };
@@ -123,10 +130,11 @@ impl DiskStore {
     ///
     /// Cost: reads one record per vBucket, and the logs that are in no run yet; making a store takes six syncs.
     pub fn open(path: &Path, options: DiskOptions) -> Result<(Self, Opened), OpenError> {
-        Self::open_with(&OwnThreads, path, options)
+        Self::open_with(&OwnThreads, path, options, None)
     }
 
-    /// [`DiskStore::open`], with what runs in the background run by `threads` instead of threads of its own.
+    /// [`DiskStore::open`], with what runs in the background run by `threads` instead of threads of its own. With `keys`, what
+    /// is written is encrypted.
     ///
     /// # Errors
     /// As [`DiskStore::open`].
@@ -134,6 +142,7 @@ impl DiskStore {
         threads: &dyn Threads,
         path: &Path,
         options: DiskOptions,
+        keys: Option<&Arc<EncryptionKeys>>,
     ) -> Result<(Self, Opened), OpenError> {
         let failed = |error: io::Error| open_error(path, &error);
         // Also those above: the process that made them may have died before their names were synced.
@@ -146,7 +155,7 @@ impl DiskStore {
         let lock = lock(path)?;
         // Again, now that no other process changes it.
         check_content(path)?;
-        let files = Arc::new(files::Directory::at(path));
+        let files = Arc::new(KeyedFiles::new(Directory::at(path), keys));
         let (store, opened) = Self::open_files(files, threads, options).map_err(failed)?;
         *store.lock.lock() = Some(lock);
         Ok((store, opened))

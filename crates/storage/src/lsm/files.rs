@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::cipher::{Cipher, Keyring};
 use crate::names;
 
 /// A directory.
@@ -59,6 +60,11 @@ pub(crate) trait Files: Debug + Send + Sync {
 
     /// Where a file lies, for messages.
     fn path_of(&self, name: &str) -> PathBuf;
+
+    /// The keys with which files are encrypted; `None` when they are not.
+    fn keyring(&self) -> Option<&Keyring> {
+        None
+    }
 }
 
 /// An open file. It may be read and written by several threads at the same time.
@@ -99,6 +105,11 @@ pub(crate) trait StoreFile: Debug + Send + Sync {
     /// Nothing is known then of what was written since the last time. `NotFound` when its name is gone: no opening would
     /// find it.
     fn sync(&self) -> io::Result<()>;
+
+    /// What its units are sealed with; `None` for a plain file.
+    fn cipher(&self) -> Option<&Cipher> {
+        None
+    }
 }
 
 /// A directory of the file system.

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use model::VbId;
 
-use super::bytes::{FileKind, damaged};
+use super::bytes::damaged;
 use super::current::{LogPart, ValueFile, Version};
 use super::fault::shortage;
 use super::files::StoreFile;
-use super::log::{Log, LogRow, RecordAt, What, open_body};
+use super::log::{Log, LogRow, RecordAt, What, check_body};
 use super::made::Made;
 use super::manifest::{Contents, Manifest, Parts, RunEntry};
-use super::row::{Row, ValuePlace};
+use super::row::{Row, ValuePlace, value_file};
 use super::run::{Run, RunWriter};
 use super::writer::{Core, lower};
 use crate::ErrorKind;
@@ -128,9 +128,11 @@ fn read_rows(
         for row in &rows[at..next] {
             let begin = (row.place.offset() - 4 - from) as usize;
             let bytes = &window[begin..begin + 4 + row.place.length()];
-            let body = open_body(What::Row, row.vb, bytes)?;
-            places.push((row.vb, arena.len(), body.len()));
+            let body = check_body(What::Row, row.vb, bytes)?;
+            let from = arena.len();
             arena.extend_from_slice(body);
+            row.place.unseal(file, (What::Row, row.vb), arena, from)?;
+            places.push((row.vb, from, arena.len() - from));
         }
         at = next;
     }
@@ -286,12 +288,8 @@ impl Core {
 
 /// The name of a file of values.
 pub(crate) fn value_file_name(file: u64) -> String {
-    let kind = if file & 1 == 1 {
-        FileKind::Log
-    } else {
-        FileKind::Values
-    };
-    kind.name(file >> 1)
+    let (kind, number) = value_file(file);
+    kind.name(number)
 }
 
 /// The states of all vBuckets, and the text: as of the manifest, and of a log after it.

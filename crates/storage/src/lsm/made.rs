@@ -3,7 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
+use super::bytes::{FileKind, HEADER_BYTES};
 use super::files::{Files, StoreFile};
+use super::sealed;
 
 /// A file that nothing names yet. Dropped before [`Made::keep`], it is removed.
 #[derive(Debug)]
@@ -15,18 +17,24 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Makes an empty file; its name is not durable yet.
+    /// Makes an empty file, and gives its header; its name is not durable yet.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn create(files: &Arc<dyn Files>, name: String) -> io::Result<Self> {
-        let file = files.create(&name)?;
-        Ok(Self {
+    pub(crate) fn create(
+        files: &Arc<dyn Files>,
+        kind: FileKind,
+        number: u64,
+    ) -> io::Result<(Self, [u8; HEADER_BYTES])> {
+        let name = kind.name(number);
+        let (file, header) = sealed::create(&**files, &name, (kind, number))?;
+        let made = Self {
             files: Arc::clone(files),
             name,
             file,
             kept: false,
-        })
+        };
+        Ok((made, header))
     }
 
     /// Something may name it from now on.

@@ -6,11 +6,11 @@ use std::io;
 use std::sync::Arc;
 
 use model::VbId;
+use ring::digest::{self, Digest, SHA256};
 
-use super::bytes::{
-    CRC_BYTES, FileKind, HEADER_BYTES, Reader, check_header, damaged, header, named,
-};
+use super::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, Reader, damaged, named};
 use super::files::{Files, StoreFile};
+use super::sealed;
 use crate::per_vb::PerVb;
 
 pub(crate) const NAME: &str = "MANIFEST";
@@ -75,8 +75,8 @@ impl Manifest {
         parts: &Parts,
         written: impl FnOnce(),
     ) -> io::Result<Self> {
-        let (bytes, states, text) = encode(&contents, parts);
-        let file = files.create(DRAFT)?;
+        let (file, header) = sealed::create(files, DRAFT, (FileKind::Manifest, 0))?;
+        let (bytes, states, text) = encode(&*file, &header, &contents, parts)?;
         file.write_at(&bytes, 0)?;
         file.sync()?;
         written();
@@ -95,8 +95,8 @@ impl Manifest {
     /// # Errors
     /// `NotFound`; those of the system; `InvalidData` when it is damaged.
     pub(crate) fn read(files: &dyn Files) -> io::Result<Self> {
-        let file = files.open(NAME)?;
-        Self::of(file).map_err(|error| named(NAME, error))
+        let file = sealed::open(files, FileKind::Manifest, 0);
+        file.and_then(Self::of).map_err(|error| named(NAME, error))
     }
 
     /// Reads what can be read of a damaged one: the states and the text have checksums of their own, the rest has none.
@@ -104,10 +104,10 @@ impl Manifest {
     /// # Errors
     /// Those of the system; `InvalidData` when its parts cannot be told from one another.
     pub(crate) fn read_damaged(files: &dyn Files) -> io::Result<Self> {
-        let file = files.open(NAME)?;
+        let file = sealed::open_any(files, FileKind::Manifest, 0)?;
         let mut bytes = vec![0; usize::try_from(file.length()?).unwrap_or(usize::MAX)];
         file.read_at(&mut bytes, 0)?;
-        let body = bytes.len().checked_sub(CRC_BYTES);
+        let body = bytes.len().checked_sub(file.seal_bytes() + CRC_BYTES);
         let found = body
             .filter(|body| *body >= HEADER_BYTES)
             .and_then(|body| decode(&bytes[..body]));
@@ -124,7 +124,6 @@ impl Manifest {
         let length = file.length()?;
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
         file.read_at(&mut bytes, 0)?;
-        check_header(FileKind::Manifest, 0, &bytes)?;
         let body = bytes
             .len()
             .checked_sub(CRC_BYTES)
@@ -133,7 +132,11 @@ impl Manifest {
         if bytes[body..] != crc32fast::hash(&bytes[..body]).to_be_bytes() {
             return Err(damaged("checksum mismatch"));
         }
-        let found = decode(&bytes[..body]).ok_or_else(|| damaged("it makes no sense"))?;
+        bytes.truncate(body);
+        let body = body.saturating_sub(file.seal_bytes());
+        let about = digest(&bytes[..body]);
+        file.unseal(&mut bytes, body, (body as u64, about.as_ref()))?;
+        let found = decode(&bytes).ok_or_else(|| damaged("it makes no sense"))?;
         let (contents, states, text) = found;
         Ok(Self {
             contents,
@@ -141,6 +144,11 @@ impl Manifest {
             states,
             text,
         })
+    }
+
+    /// Whether it is encrypted as it would be if it was made now.
+    pub(crate) fn is_current(&self, files: &dyn Files) -> bool {
+        sealed::is_current(files, &*self.file)
     }
 
     /// The vBuckets of which there is a state.
@@ -170,7 +178,9 @@ impl Manifest {
         let mut bytes = vec![0; length as usize + CRC_BYTES];
         self.file.read_at(&mut bytes, u64::from(at))?;
         let crc = bytes.split_off(length as usize);
-        if crc == part_crc(of, &bytes).to_be_bytes() {
+        let whole = crc == part_crc(of, &bytes).to_be_bytes();
+        let opened = self.file.unseal(&mut bytes, 0, (u64::from(at), of));
+        if whole && opened.is_ok() {
             Ok(bytes)
         } else {
             Err(named(NAME, damaged("a part of it is damaged")))
@@ -191,8 +201,18 @@ type PartAt = (u32, u32);
 
 type Decoded = (Contents, PerVb<PartAt>, Option<PartAt>);
 
-fn encode(contents: &Contents, parts: &Parts) -> (Vec<u8>, PerVb<PartAt>, Option<PartAt>) {
-    let mut out = header(FileKind::Manifest, 0).to_vec();
+/// What the seal of the whole covers.
+fn digest(bytes: &[u8]) -> Digest {
+    digest::digest(&SHA256, bytes)
+}
+
+fn encode(
+    file: &dyn StoreFile,
+    header: &[u8],
+    contents: &Contents,
+    parts: &Parts,
+) -> io::Result<(Vec<u8>, PerVb<PartAt>, Option<PartAt>)> {
+    let mut out = header.to_vec();
     let numbers = |out: &mut Vec<u8>, numbers: &[u64]| {
         for number in numbers {
             out.extend_from_slice(&number.to_be_bytes());
@@ -217,23 +237,29 @@ fn encode(contents: &Contents, parts: &Parts) -> (Vec<u8>, PerVb<PartAt>, Option
         numbers(&mut out, &[*file, *bytes]);
     }
     let part = |out: &mut Vec<u8>, of: &[u8], bytes: &[u8]| {
-        out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
-        let at = (out.len() as u32, bytes.len() as u32);
+        let length = (bytes.len() + file.seal_bytes()) as u32;
+        out.extend_from_slice(&length.to_be_bytes());
+        let from = out.len();
         out.extend_from_slice(bytes);
-        out.extend_from_slice(&part_crc(of, bytes).to_be_bytes());
-        at
+        file.seal(out, from, (from as u64, of))?;
+        let crc = part_crc(of, &out[from..]);
+        out.extend_from_slice(&crc.to_be_bytes());
+        io::Result::Ok((from as u32, length))
     };
     out.push(u8::from(parts.text.is_some()));
-    let text = parts.text.as_ref().map(|text| part(&mut out, &[], text));
+    let text = parts.text.as_ref();
+    let text = text.map(|text| part(&mut out, &[], text)).transpose()?;
     out.extend_from_slice(&(parts.states.len() as u32).to_be_bytes());
     let mut states = PerVb::default();
     for (vb, bytes) in &parts.states {
         out.extend_from_slice(&vb.0.to_be_bytes());
-        states.insert(*vb, part(&mut out, &vb.0.to_be_bytes(), bytes));
+        states.insert(*vb, part(&mut out, &vb.0.to_be_bytes(), bytes)?);
     }
+    let (from, about) = (out.len(), digest(&out));
+    file.seal(&mut out, from, (from as u64, about.as_ref()))?;
     let crc = crc32fast::hash(&out);
     out.extend_from_slice(&crc.to_be_bytes());
-    (out, states, text)
+    Ok((out, states, text))
 }
 
 fn decode(bytes: &[u8]) -> Option<Decoded> {

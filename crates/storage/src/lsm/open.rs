@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use super::bytes::{FileKind, HEADER_BYTES, check_header, damaged, named};
+use super::bytes::{FileKind, HEADER_BYTES, damaged, named};
 use super::current::{Current, LogPart, Note, ValueFile, Version};
 use super::files::Files;
 use super::flush::value_file_name;
 use super::log::{Entry, Existing, Groups, Log, LogIndex, LogRow, What};
 use super::manifest::{self, Contents, Manifest, Parts};
 use super::options::DiskOptions;
-use super::row::{self, HISTORY, Row, ValuePlace};
+use super::row::{self, HISTORY, Row, ValuePlace, value_file};
 use super::run::Run;
+use super::sealed;
 use super::state;
 use super::tail::{self, Left, TailFile};
 use crate::per_vb::PerVb;
@@ -69,7 +70,7 @@ pub(crate) fn check_unfinished(files: &dyn Files) -> io::Result<()> {
                 Err(error) => return Err(error),
             }
         } else if *name == first_log {
-            let log = Existing::new(files.open(name)?, 1);
+            let log = Existing::open(files, 1);
             let groups = log.and_then(|log| log.replay(0, &mut |_| Ok(())));
             match groups {
                 Ok(groups) if groups.last_group == 0 => {}
@@ -220,16 +221,9 @@ fn open_values(files: &dyn Files, contents: &Contents) -> io::Result<BTreeMap<u6
     let mut values = BTreeMap::new();
     for (number, bytes) in &contents.values {
         let name = value_file_name(*number);
-        let file = files.open(&name).map_err(|error| missing(&name, error))?;
-        let mut head = [0; HEADER_BYTES];
-        file.read_at(&mut head, 0)
-            .map_err(|error| named(&name, error))?;
-        let kind = if number & 1 == 1 {
-            FileKind::Log
-        } else {
-            FileKind::Values
-        };
-        check_header(kind, number >> 1, &head).map_err(|error| named(&name, error))?;
+        let (kind, number_of) = value_file(*number);
+        let file = sealed::open(files, kind, number_of);
+        let file = file.map_err(|error| named(&name, missing(&name, error)))?;
         let length = file.length()?;
         if length < *bytes {
             return Err(damaged(format!(
@@ -283,11 +277,8 @@ impl Replay {
         let mut logs = Vec::new();
         for number in contents.first_log.. {
             let name = FileKind::Log.name(number);
-            let log = match files.open(&name) {
+            let log = match Existing::open(files, number) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-                opened => opened.and_then(|file| Existing::new(file, number)),
-            };
-            let log = match log {
                 // It was being made when the process ended: nothing was ever in it.
                 Err(error)
                     if number > contents.first_log
@@ -320,10 +311,7 @@ impl Replay {
             let later = FileKind::of_name(&name)
                 .filter(|(kind, number)| *kind == FileKind::Log && *number > next);
             let Some((_, number)) = later else { continue };
-            let log = files
-                .open(&name)
-                .and_then(|file| Existing::new(file, number));
-            if let Ok(log) = log
+            if let Ok(log) = Existing::open(files, number)
                 && log.has_groups()?
             {
                 return Err(damaged(format!(

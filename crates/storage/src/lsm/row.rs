@@ -8,7 +8,8 @@ use std::io;
 use model::{Cas, Datatype, Document, DurabilityLevel, Kind, Meta, Seqno, VbId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::bytes::{Reader, damaged};
+use super::bytes::{FileKind, Reader, damaged};
+use super::files::StoreFile;
 
 /// The tag of a committed document, or of its tombstone.
 pub(crate) const DOCUMENT: u8 = 0;
@@ -50,6 +51,32 @@ impl ValuePlace {
     pub(crate) fn of_values(number: u64) -> u64 {
         number << 1
     }
+
+    /// Reads the value from its file.
+    ///
+    /// # Errors
+    /// Those of the system; `InvalidData` when it is not what was written.
+    pub(crate) fn read(self, file: &dyn StoreFile) -> io::Result<Vec<u8>> {
+        let mut value = vec![0; self.length as usize + file.seal_bytes()];
+        file.read_at(&mut value, self.offset)?;
+        let whole = file.unseal(&mut value, 0, (self.offset, &[]));
+        if whole.is_ok() && crc32fast::hash(&value) == self.crc {
+            Ok(value)
+        } else {
+            Err(damaged("a value is damaged"))
+        }
+    }
+}
+
+/// Kind and number of a file of values, as [`ValuePlace`] numbers them.
+pub(crate) fn value_file(file: u64) -> (FileKind, u64) {
+    let is_log = file & 1 == 1;
+    let kind = if is_log {
+        FileKind::Log
+    } else {
+        FileKind::Values
+    };
+    (kind, file >> 1)
 }
 
 /// The tag of a document's row.

@@ -84,6 +84,7 @@ impl DiskStore {
             committed: AtomicU64::new(log.last_group),
             // Nothing is known of what there is.
             has_large: AtomicBool::new(!fresh),
+            renewing: AtomicBool::new(false),
             writer: Mutex::new(Writer::new(log, tail)),
             switch: Mutex::new(()),
             current: RwLock::new(current),
@@ -210,7 +211,12 @@ impl KvStore for DiskStore {
         vb: VbId,
         keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
     ) -> Result<Compacted, StoreError> {
-        maintain::compact(&self.core, vb, keep)
+        let compacted = maintain::compact(&self.core, vb, keep)?;
+        if !self.core.renewing.load(Ordering::Relaxed) && self.core.has_stale() {
+            self.core.renewing.store(true, Ordering::Relaxed);
+            self.workers.lock().iter().for_each(|worker| worker.ring());
+        }
+        Ok(compacted)
     }
 
     fn trim_history(

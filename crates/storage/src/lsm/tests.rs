@@ -87,7 +87,7 @@ impl Changes for Gone {
 #[test]
 fn an_old_row_may_be_told_to_be_gone_after_a_newer_one_that_lies_in_the_log_before() {
     let place = tempfile::tempdir().expect("a directory");
-    let (store, _) = DiskStore::open_with(&Idle, place.path(), small()).expect("it opens");
+    let (store, _) = DiskStore::open_with(&Idle, place.path(), small(), None).expect("it opens");
     let vb = VbId(3);
     let none = Seqno::ZERO;
     put(&store, vb, &[(document(1, "k", "old"), none)]);

@@ -44,6 +44,8 @@ pub(crate) struct Core {
     pub(crate) committed: AtomicU64,
     /// There may be documents of a MiB and more.
     pub(crate) has_large: AtomicBool,
+    /// What is not encrypted with the first key shall be written again.
+    pub(crate) renewing: AtomicBool,
     pub(crate) flushing: Flushing,
     pub(crate) stopping: AtomicBool,
     pub(crate) counters: Counters,
@@ -222,13 +224,15 @@ impl Core {
     /// Turns to another log when this one is full; tells whether that took waiting.
     fn ensure_space(&self, writer: &mut Writer, during: &'static str) -> Result<bool, StoreError> {
         let (bytes, bytes_max) = (writer.log.end, self.options.log_bytes);
-        if bytes < bytes_max {
+        // Into one that is encrypted in another way nothing more is written.
+        let stale = !writer.log.is_current(&*self.files);
+        if bytes < bytes_max && !stale {
             return Ok(false);
         }
         let mut state = self.flushing.state.lock();
         let waits = state.waiting;
         if waits {
-            if bytes < GROWTH_MAX * bytes_max {
+            if bytes < GROWTH_MAX * bytes_max && !stale {
                 return Ok(false);
             }
             if state.failed.take().is_some() {
@@ -247,6 +251,24 @@ impl Core {
         self.rotate(writer, spare)
             .map_err(|error| not_begun(&error, during))?;
         Ok(waits)
+    }
+
+    /// Seals the log if it is not encrypted as it should be, unless there is a sealed one. A commit that is under way does that
+    /// itself.
+    ///
+    /// # Errors
+    /// Those of making the next one.
+    pub(crate) fn seal_stale(&self) -> io::Result<()> {
+        let Some(mut writer) = self.writer.try_lock() else {
+            return Ok(());
+        };
+        let mut state = self.flushing.state.lock();
+        if state.waiting || writer.mode != Mode::Ready || writer.log.is_current(&*self.files) {
+            return Ok(());
+        }
+        let spare = state.spare.take();
+        drop(state);
+        self.rotate(&mut writer, spare)
     }
 
     /// Seals the log, and goes on with the next one. There must be no sealed one.

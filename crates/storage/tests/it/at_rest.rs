@@ -105,7 +105,7 @@ enum Outcome {
 /// Opens a store; everything must be there, or something must be told, by a check as well.
 fn judge(path: &Path, world: &World, what: &str) -> Outcome {
     let before = picture(path);
-    let checked = storage::check(path, &mut |_| {});
+    let checked = storage::check(path, None, &mut |_| {});
     unchanged(path, &before, what);
     let told = checked.map_or(1, |checked| checked.damaged.len());
     let store = match DiskStore::open(path, small_logs()) {
@@ -146,7 +146,7 @@ fn unchanged(path: &Path, before: &BTreeMap<PathBuf, Vec<u8>>, what: &str) {
 
 /// Salvages a store; nothing that was never written comes back, and what is missing is told.
 fn check_salvage(from: &Path, to: &Path, (world, history): &(World, History), what: &str) {
-    let report = salvage(from, to).unwrap();
+    let report = salvage(from, to, None).unwrap();
     let (store, _) = DiskStore::open(to, options()).unwrap();
     let mut missing = 0;
     for vb in VBS {
@@ -236,7 +236,7 @@ fn an_older_manifest_hides_nothing() {
         if let Outcome::Refused(_) = judge(&path, &world, &what) {
             refused += 1;
             let to = dir.path().join("salvaged");
-            salvage(&path, &to).unwrap();
+            salvage(&path, &to, None).unwrap();
             let (store, _) = DiskStore::open(&to, options()).unwrap();
             for vb in VBS {
                 assert!(read(&store, vb).unwrap() == world.vbs[&vb], "{what}: {vb}");

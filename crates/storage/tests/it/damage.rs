@@ -76,7 +76,7 @@ pub(crate) fn files(path: &Path, found: &mut Vec<PathBuf>) {
 
 /// What a check finds.
 pub(crate) fn check(path: &Path) -> Checked {
-    storage::check(path, &mut |_| {}).unwrap()
+    storage::check(path, None, &mut |_| {}).unwrap()
 }
 
 /// Opens what was damaged: everything is there, or it is refused, untouched, and says so of a file, as a check does. Tells
@@ -228,7 +228,7 @@ fn a_lost_log_is_refused_and_salvage_tells_of_it() {
             assert!(is_refused(&path, &world, "lost"));
         }
         let to = dir.path().join("salvaged");
-        let report = salvage(&path, &to).unwrap();
+        let report = salvage(&path, &to, None).unwrap();
         assert_eq!((report.rows, report.commits_lost), (0, COMMITS));
         fs::remove_dir_all(&to).unwrap();
         fs::remove_dir_all(&path).unwrap();

@@ -130,9 +130,9 @@ fn a_file_of_a_later_version_is_refused() {
             message.contains(&format!("{name}: its version is 2")),
             "{message}"
         );
-        let checked = storage::check(dir.path(), &mut |_| {});
+        let checked = storage::check(dir.path(), None, &mut |_| {});
         assert_eq!(checked.unwrap_err().kind, OpenErrorKind::NewerFormat);
-        let salvaged = storage::salvage(dir.path(), &dir.path().join("new"));
+        let salvaged = storage::salvage(dir.path(), &dir.path().join("new"), None);
         assert!(matches!(salvaged, Err(SalvageError::Refused(_))));
     }
 }
@@ -145,9 +145,9 @@ fn a_store_of_before_the_first_version_is_refused_with_a_hint() {
     let error = refused_untouched(dir.path());
     assert_eq!(error.kind, OpenErrorKind::OlderFormat);
     assert!(error.to_string().contains("settee replicate"), "{error}");
-    let checked = storage::check(dir.path(), &mut |_| {});
+    let checked = storage::check(dir.path(), None, &mut |_| {});
     assert_eq!(checked.unwrap_err().kind, OpenErrorKind::OlderFormat);
-    let salvaged = storage::salvage(dir.path(), &dir.path().join("new"));
+    let salvaged = storage::salvage(dir.path(), &dir.path().join("new"), None);
     assert!(matches!(salvaged, Err(SalvageError::Refused(_))));
 }
 
@@ -159,7 +159,9 @@ fn a_foreign_directory_is_refused() {
     assert_eq!(error.kind, OpenErrorKind::Foreign);
     assert!(error.to_string().contains("letter.txt"), "{error}");
     assert_eq!(
-        storage::check(dir.path(), &mut |_| {}).unwrap_err().kind,
+        storage::check(dir.path(), None, &mut |_| {})
+            .unwrap_err()
+            .kind,
         OpenErrorKind::Foreign
     );
 }

@@ -212,7 +212,7 @@ fn salvage_tells_of_a_history_that_it_leaves() {
     }
     store.close().unwrap();
     drop(store);
-    let report = storage::salvage(&at("old"), &at("new")).unwrap();
+    let report = storage::salvage(&at("old"), &at("new"), None).unwrap();
     assert_eq!(report.rows, KEYS);
     assert_eq!(report.history_left, 200 * VERSIONS);
     assert!(!report.is_whole());

@@ -32,7 +32,7 @@ fn prepare(path: &Path) -> (World, History) {
 }
 
 fn salvaged(from: &Path, to: &Path) -> (Salvaged, DiskStore) {
-    let report = salvage(from, to).unwrap();
+    let report = salvage(from, to, None).unwrap();
     let (store, opened) = DiskStore::open(to, options()).unwrap();
     assert!(!opened.clean, "histories begin anew");
     (report, store)
@@ -76,12 +76,15 @@ fn a_whole_store_comes_over_whole_and_is_not_touched() {
     }
     drop(store);
     assert!(matches!(
-        salvage(&old, &new),
+        salvage(&old, &new, None),
         Err(SalvageError::Occupied(_))
     ));
     let _running = open(&old);
     let other = dir.path().join("other");
-    assert!(matches!(salvage(&old, &other), Err(SalvageError::InUse(_))));
+    assert!(matches!(
+        salvage(&old, &other, None),
+        Err(SalvageError::InUse(_))
+    ));
 }
 
 #[test]
@@ -355,5 +358,8 @@ fn a_check_names_the_block_that_is_damaged_with_vbucket_and_keys() {
         "{damage}"
     );
     let to = dir.path().join("salvaged");
-    assert_eq!(salvage(dir.path(), &to).unwrap().rows, 1_000 + high - lost);
+    assert_eq!(
+        salvage(dir.path(), &to, None).unwrap().rows,
+        1_000 + high - lost
+    );
 }

@@ -12,18 +12,21 @@ mod values;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use model::VbId;
 
-use super::bytes::{FileKind, HEADER_BYTES, check_header};
+use super::bytes::{FileKind, HEADER_BYTES};
 use super::damage::{Damage, Keys};
 use super::directory::{OpenError, open_error};
 use super::files::Files;
 use super::flush::value_file_name;
+use super::keys::EncryptionKeys;
 use super::log::{Entry, Existing, Searched, What};
 use super::reading::ReadOnly;
-use super::row::{Row, ValuePlace};
+use super::row::{Row, ValuePlace, value_file};
 use super::run::{self, Run, Told};
+use super::sealed::{self, KeyedFiles};
 use super::state;
 
 pub(crate) use inventory::{Inventory, reason};
@@ -61,14 +64,18 @@ pub struct CheckProgress {
 /// Reads everything of the store in directory `path`, which must not be open, and tells how far it is. Nothing is changed.
 ///
 /// # Errors
-/// `InUse`, `NewerFormat`, `OlderFormat`, `Foreign`, `Unreadable`. Damage is no error.
+/// `InUse`, `NewerFormat`, `OlderFormat`, `Foreign`, `Unreadable`, `Key`. Damage is no error.
 ///
 /// Cost: reads each file once, and each value that lies apart twice.
-pub fn check(path: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<Checked, OpenError> {
-    let files = ReadOnly::lock(path)?;
+pub fn check(
+    path: &Path,
+    keys: Option<&Arc<EncryptionKeys>>,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<Checked, OpenError> {
+    let files = KeyedFiles::new(ReadOnly::lock(path)?, keys);
     let checked = check_files(&files, progress);
     let mut checked = checked.map_err(|error| open_error(path, &error))?;
-    checked.damaged.extend(files.failures());
+    checked.damaged.extend(files.inner().failures());
     Ok(checked)
 }
 
@@ -199,15 +206,14 @@ impl Check<'_> {
         for number in &inventory.logs {
             name = FileKind::Log.name(*number);
             let is_first = inventory.logs.first() == Some(number);
-            let file = match self.files.open(&name) {
-                Ok(file) => file,
+            let log = match Existing::open_any(self.files, *number) {
+                Ok(log) => log,
                 Err(error) => {
                     self.failed(&name, error)?;
                     continue;
                 }
             };
-            let log = Existing::of_any(file, *number)?;
-            let header = Existing::new(log.file.clone(), *number).map(drop);
+            let header = Existing::open(self.files, *number).map(drop);
             let Some(found) = self.log(&name, &log, last.filter(|_| inventory.trusted))? else {
                 continue;
             };
@@ -277,24 +283,18 @@ impl Check<'_> {
         if is_log && inventory.logs.contains(&number) {
             return Ok(());
         }
-        let opened = match self.files.open(&name) {
+        let (kind, _) = value_file(file);
+        let opened = match sealed::open_any(self.files, kind, number) {
             Ok(opened) => opened,
             Err(error) => return self.failed(&name, error),
         };
         let length = opened.length()?;
-        let mut head = [0; HEADER_BYTES];
-        let kind = if is_log {
-            FileKind::Log
-        } else {
-            FileKind::Values
-        };
-        let read = opened.read_at(&mut head, 0);
-        if let Err(error) = read.and_then(|()| check_header(kind, number, &head)) {
+        if let Err(error) = sealed::open(self.files, kind, number) {
             self.failed(&name, error)?;
         }
         let mut end = length;
         if is_log {
-            let log = Existing::of_any(opened, number)?;
+            let log = Existing::open_any(self.files, number)?;
             let found = log.search(None, &mut |_| Ok(()))?;
             for missing in &found.missing {
                 let reason = format!("bytes {} to {} are damaged", missing.from, missing.to);

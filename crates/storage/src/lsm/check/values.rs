@@ -5,10 +5,9 @@ use std::collections::btree_map::Entry;
 use std::io;
 use std::sync::Arc;
 
-use crate::lsm::bytes::damaged;
 use crate::lsm::files::{Files, StoreFile};
-use crate::lsm::flush::value_file_name;
-use crate::lsm::row::ValuePlace;
+use crate::lsm::row::{ValuePlace, value_file};
+use crate::lsm::sealed;
 
 /// So many files are open at a time.
 const OPEN_MAX: usize = 256;
@@ -37,7 +36,10 @@ impl<'f> ValueFiles<'f> {
         }
         Ok(match self.open.entry(number) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => free.insert(self.files.open(&value_file_name(number))?),
+            Entry::Vacant(free) => {
+                let (kind, number) = value_file(number);
+                free.insert(sealed::open_any(self.files, kind, number)?)
+            }
         })
     }
 
@@ -47,16 +49,10 @@ impl<'f> ValueFiles<'f> {
     /// Those of the system; `InvalidData` when it is not what was written.
     pub(crate) fn read(&mut self, place: ValuePlace) -> io::Result<Vec<u8>> {
         let file = self.file(place.file)?;
-        let length = file.length()?;
-        if place.offset.saturating_add(u64::from(place.length)) > length {
+        let bytes = u64::from(place.length) + file.seal_bytes() as u64;
+        if place.offset.saturating_add(bytes) > file.length()? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let mut value = vec![0; place.length as usize];
-        file.read_at(&mut value, place.offset)?;
-        if crc32fast::hash(&value) == place.crc {
-            Ok(value)
-        } else {
-            Err(damaged("a value is damaged"))
-        }
+        place.read(&**file)
     }
 }

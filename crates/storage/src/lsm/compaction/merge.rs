@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use model::{Seqno, VbId};
 
-use crate::lsm::bytes::{FileKind, header};
+use crate::lsm::bytes::FileKind;
 use crate::lsm::current::{ValueFile, Values};
 use crate::lsm::flush::Switch;
 use crate::lsm::made::Made;
@@ -128,18 +128,22 @@ impl Mover<'_> {
             *number
         } else {
             let number = self.core.next_file.fetch_add(1, Ordering::Relaxed);
-            let made = Made::create(&self.core.files, FileKind::Values.name(number))?;
-            self.buffer
-                .extend_from_slice(&header(FileKind::Values, number));
+            let (made, header) = Made::create(&self.core.files, FileKind::Values, number)?;
+            self.buffer.extend_from_slice(&header);
             self.file = Some((number, made));
             number
         };
+        let from = self.buffer.len();
         let moved = ValuePlace {
             file: ValuePlace::of_values(number),
-            offset: self.at + self.buffer.len() as u64,
+            offset: self.at + from as u64,
             ..place
         };
         self.buffer.extend_from_slice(&value);
+        if let Some((_, made)) = &self.file {
+            let at = (moved.offset, &[][..]);
+            made.file.seal(&mut self.buffer, from, at)?;
+        }
         if self.buffer.len() >= BUFFER_BYTES {
             self.write()?;
         }

@@ -3,6 +3,7 @@
 
 mod merge;
 mod policy;
+mod renewal;
 mod worker;
 
 pub(crate) use merge::Merged;

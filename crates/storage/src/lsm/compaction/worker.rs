@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::merge::merge;
 use super::policy::{Limits, RunSize, Sizes};
+use super::renewal::Renewal;
 use crate::lsm::flush::pause_after;
 use crate::lsm::writer::Core;
 use crate::work::{Next, Worker};
@@ -34,8 +35,22 @@ impl CompactionWorker {
     /// Makes one merge if there is one to make; tells whether.
     fn merge_once(&mut self, quiet: bool) -> std::io::Result<bool> {
         let core = &*Arc::clone(&self.core);
+        let renewal = if core.renewing.load(Ordering::Relaxed) {
+            core.renew()?
+        } else {
+            Renewal::Over
+        };
+        let renewed = match renewal {
+            Renewal::Waits => return Ok(false),
+            Renewal::Merge(values) => Some(values),
+            Renewal::Over => None,
+        };
+        if renewed.is_none() {
+            core.renewing.store(false, Ordering::Relaxed);
+        }
         let version = Arc::clone(&core.current.read().version);
-        if let [only] = version.runs.as_slice()
+        if renewed.is_none()
+            && let [only] = version.runs.as_slice()
             && self.settled == Some(only.number)
         {
             return Ok(false);
@@ -65,7 +80,13 @@ impl CompactionWorker {
             runs_max: options.runs_max,
             dead_bytes_min: options.dead_bytes_min,
         };
-        let Some(plan) = sizes.plan(limits, quiet) else {
+        let renews = renewed.is_some();
+        let plan = match renewed {
+            Some(values) => sizes.all(values),
+            None => sizes.plan(limits, quiet),
+        };
+        let Some(plan) = plan else {
+            core.renewing.store(false, Ordering::Relaxed);
             return Ok(false);
         };
         let oldest = plan.runs.end == version.runs.len();
@@ -76,6 +97,10 @@ impl CompactionWorker {
             &plan.emptied,
         )?;
         core.counters.merges.fetch_add(1, Ordering::Relaxed);
+        if renews {
+            // What is damaged stays as it is.
+            core.renewing.store(false, Ordering::Relaxed);
+        }
         if oldest && plan.runs.start == 0 {
             let left = &core.current.read().version.runs;
             self.settled = left.last().map(|run| run.number);

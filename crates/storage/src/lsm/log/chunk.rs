@@ -5,6 +5,7 @@ use std::io;
 use model::VbId;
 
 use crate::lsm::bytes::{CRC_BYTES, Reader, damaged};
+use crate::lsm::cipher::{Cipher, SEAL_BYTES};
 use crate::lsm::files::StoreFile;
 use crate::lsm::log::place::Place;
 use crate::lsm::row::Row;
@@ -50,17 +51,47 @@ pub(super) struct ChunkHeader {
 }
 
 impl ChunkHeader {
-    /// Fills it in, with the checksum over all that follows the checksum, `rest` the last of it.
-    pub(super) fn write(self, chunk: &mut [u8], rest: &[u8]) {
+    /// Fills it in, with its seal where the file has one, and the checksum over all that follows the checksum, `rest` the
+    /// last of it. The chunk will lie at `at`.
+    ///
+    /// # Errors
+    /// As [`Cipher::seal`](crate::lsm::cipher::Cipher::seal).
+    pub(super) fn write(
+        self,
+        chunk: &mut [u8],
+        rest: &[u8],
+        (file, at): (&dyn StoreFile, u64),
+    ) -> io::Result<()> {
         chunk[4..8].copy_from_slice(&self.length.to_be_bytes());
         chunk[8..16].copy_from_slice(&self.log.to_be_bytes());
         chunk[16..24].copy_from_slice(&self.group.to_be_bytes());
         chunk[24..28].copy_from_slice(&self.chunk.to_be_bytes());
         chunk[28] = self.flags;
+        if let Some(cipher) = file.cipher() {
+            let (header, rest) = chunk.split_at_mut(CHUNK_HEADER_BYTES);
+            let seal = cipher.seal(&mut [], at, &header[CRC_BYTES..])?;
+            rest[..SEAL_BYTES].copy_from_slice(&seal);
+        }
         let mut crc = crc32fast::Hasher::new();
         crc.update(&chunk[CRC_BYTES..]);
         crc.update(rest);
         chunk[..CRC_BYTES].copy_from_slice(&crc.finalize().to_be_bytes());
+        Ok(())
+    }
+
+    /// Whether a chunk that was read at `at` has the checksum and the seal of one.
+    pub(super) fn is_whole(chunk: &[u8], (file, at): (&dyn StoreFile, u64)) -> bool {
+        let crc = crc32fast::hash(&chunk[CRC_BYTES..]).to_be_bytes();
+        let is_sealed = |cipher: &Cipher| {
+            let (header, rest) = chunk.split_at(CHUNK_HEADER_BYTES);
+            let seal = rest.first_chunk::<SEAL_BYTES>();
+            seal.is_some_and(|seal| {
+                cipher
+                    .open(&mut seal.clone(), at, &header[CRC_BYTES..])
+                    .is_ok()
+            })
+        };
+        chunk[..CRC_BYTES] == crc && file.cipher().is_none_or(is_sealed)
     }
 
     pub(super) fn read(bytes: &[u8; CHUNK_HEADER_BYTES]) -> Self {
@@ -97,20 +128,28 @@ impl<'a> Entry<'a> {
         entry[7..ENTRY_BYTES].copy_from_slice(&crc.to_be_bytes());
     }
 
-    /// Takes the next entry off `reader`, which is at `at` of the file; `None` when it makes no sense.
-    pub(super) fn next(reader: &mut Reader<'a>, at: u64) -> Option<Self> {
-        let before = reader.rest.len();
+    /// Takes the next entry off `rest`, which lies at `at` of the file; `None` when it makes no sense.
+    pub(super) fn next(rest: &mut &'a mut [u8], (file, at): (&dyn StoreFile, u64)) -> Option<Self> {
+        let (head, behind) = std::mem::take(rest).split_at_mut_checked(ENTRY_BYTES)?;
+        let reader = &mut Reader::new(head);
         let what = What::of(reader.u8()?)?;
         let vb = VbId(reader.u16()?);
         let length = reader.u32()? as usize;
-        let _crc = reader.u32()?;
-        let place = Place::at(at + (before - reader.rest.len()) as u64, length).ok()?;
-        let body = reader.bytes(length)?;
+        let at = at + ENTRY_BYTES as u64;
+        let place = Place::at(at, length).ok()?;
+        let (body, mut behind) = behind.split_at_mut_checked(length)?;
+        let mut length = length;
+        if let Some(cipher) = file.cipher() {
+            length = cipher.open(body, at, &about(what, vb)).ok()?;
+        }
+        let body = &body[..length];
         if what == What::Row
             && let Some(place) = Row::of(body).ok()?.place()
         {
-            reader.bytes(place.length as usize)?;
+            let value = place.length as usize + file.seal_bytes();
+            behind = behind.split_at_mut_checked(value)?.1;
         }
+        *rest = behind;
         Some(Self {
             what,
             vb,
@@ -120,10 +159,15 @@ impl<'a> Entry<'a> {
     }
 }
 
+/// What is known of an entry where it is read alone.
+pub(super) fn about(what: What, vb: VbId) -> [u8; 3] {
+    let [high, low] = vb.0.to_be_bytes();
+    [what as u8, high, low]
+}
+
 fn checksum(what: What, vb: VbId, body: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
-    crc.update(&[what as u8]);
-    crc.update(&vb.0.to_be_bytes());
+    crc.update(&about(what, vb));
     crc.update(body);
     crc.finalize()
 }
@@ -132,7 +176,7 @@ fn checksum(what: What, vb: VbId, body: &[u8]) -> u32 {
 ///
 /// # Errors
 /// `InvalidData` when it is not that of such an entry.
-pub(crate) fn open_body(what: What, vb: VbId, bytes: &[u8]) -> io::Result<&[u8]> {
+pub(crate) fn check_body(what: What, vb: VbId, bytes: &[u8]) -> io::Result<&[u8]> {
     let split = bytes.split_first_chunk::<CRC_BYTES>();
     let (crc, body) = split.ok_or_else(|| damaged("an entry of a log is cut"))?;
     if u32::from_be_bytes(*crc) == checksum(what, vb, body) {
@@ -157,8 +201,22 @@ impl Place {
         bytes.clear();
         bytes.resize(CRC_BYTES + self.length(), 0);
         file.read_at(bytes, self.offset() - CRC_BYTES as u64)?;
-        open_body(what, vb, bytes)?;
+        check_body(what, vb, bytes)?;
         bytes.drain(..CRC_BYTES);
-        Ok(())
+        self.unseal(file, (what, vb), bytes, 0)
+    }
+
+    /// Opens the body that begins at `from` of `bytes`, where they end with it.
+    ///
+    /// # Errors
+    /// `InvalidData` when it is not what was sealed there.
+    pub(crate) fn unseal(
+        self,
+        file: &dyn StoreFile,
+        (what, vb): (What, VbId),
+        bytes: &mut Vec<u8>,
+        from: usize,
+    ) -> io::Result<()> {
+        file.unseal(bytes, from, (self.offset(), &about(what, vb)))
     }
 }

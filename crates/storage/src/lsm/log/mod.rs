@@ -15,11 +15,12 @@ use std::sync::Arc;
 
 use model::VbId;
 
-use super::bytes::{FileKind, HEADER_BYTES, header};
+use super::bytes::{FileKind, HEADER_BYTES};
 use super::files::{Files, StoreFile};
-use chunk::{CHUNK_HEADER_BYTES, ChunkHeader, ENTRY_BYTES, LAST};
+use super::sealed::{self, is_current};
+use chunk::{CHUNK_HEADER_BYTES, ChunkHeader, ENTRY_BYTES, LAST, about};
 
-pub(crate) use chunk::{Entry, What, open_body};
+pub(crate) use chunk::{Entry, What, check_body};
 pub(crate) use index::{LogIndex, LogRow, RecordAt};
 pub(crate) use place::Place;
 pub(crate) use replay::{Existing, Groups};
@@ -71,8 +72,9 @@ impl Log {
         last_group: u64,
         bytes: u64,
     ) -> io::Result<Self> {
-        let file = files.create(&FileKind::Log.name(number))?;
-        file.write_at(&header(FileKind::Log, number), 0)?;
+        let name = FileKind::Log.name(number);
+        let (file, header) = sealed::create(files, &name, (FileKind::Log, number))?;
+        file.write_at(&header, 0)?;
         file.set_length(bytes.clamp(HEADER_BYTES as u64, EXTENT_MAX))?;
         file.sync()?;
         files.sync_names()?;
@@ -95,6 +97,11 @@ impl Log {
     pub(crate) fn after(mut self, last_group: u64) -> Self {
         self.last_group = last_group;
         self
+    }
+
+    /// Whether it is encrypted as it would be if it was made now.
+    pub(crate) fn is_current(&self, files: &dyn Files) -> bool {
+        is_current(files, &*self.file)
     }
 
     /// Makes everything written durable.
@@ -136,10 +143,16 @@ impl Log {
         let body = entry + ENTRY_BYTES;
         let at = group.at + body as u64;
         encode(&mut self.buffer, at);
-        let length = self.buffer.len() - body;
-        Entry::seal(what, vb, &mut self.buffer[entry..]);
-        if value.len() < LARGE_BYTES {
-            self.buffer.extend_from_slice(value);
+        let (file, buffer) = (&*self.file, &mut self.buffer);
+        file.seal(buffer, body, (at, &about(what, vb)))?;
+        let length = buffer.len() - body;
+        Entry::seal(what, vb, &mut buffer[entry..]);
+        if value.len() < LARGE_BYTES || file.cipher().is_some() {
+            let from = buffer.len();
+            buffer.extend_from_slice(value);
+            if !value.is_empty() {
+                file.seal(buffer, from, (group.at + from as u64, &[]))?;
+            }
             if self.buffer.len() >= CHUNK_BYTES {
                 self.write_chunk(group, 0, &[])?;
                 self.begin_chunk();
@@ -170,7 +183,8 @@ impl Log {
 
     fn begin_chunk(&mut self) {
         self.buffer.clear();
-        self.buffer.resize(CHUNK_HEADER_BYTES, 0);
+        let bytes = CHUNK_HEADER_BYTES + self.file.seal_bytes();
+        self.buffer.resize(bytes, 0);
     }
 
     /// Writes the buffer, and `rest` behind it, as a chunk.
@@ -182,7 +196,7 @@ impl Log {
             chunk: group.chunk,
             flags,
         };
-        header.write(&mut self.buffer, rest);
+        header.write(&mut self.buffer, rest, (&*self.file, group.at))?;
         self.file.write_at(&self.buffer, group.at)?;
         group.at += self.buffer.len() as u64;
         if !rest.is_empty() {

@@ -4,8 +4,9 @@ use std::io;
 use std::sync::Arc;
 
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader, Entry, LAST};
-use crate::lsm::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, Reader, check_header, damaged};
-use crate::lsm::files::StoreFile;
+use crate::lsm::bytes::{FileKind, HEADER_BYTES, damaged};
+use crate::lsm::files::{Files, StoreFile};
+use crate::lsm::sealed;
 
 /// Bytes that are searched at a time, and those of them that the next time sees as well: a header may lie across.
 pub(super) const SEARCH_BYTES: usize = 64 << 10;
@@ -34,18 +35,13 @@ pub(crate) struct Groups {
 }
 
 impl Existing {
-    /// Looks at the header.
+    /// Opens one, and looks at the header.
     ///
     /// # Errors
-    /// Those of the system; `InvalidData` for another file.
-    pub(crate) fn new(file: Arc<dyn StoreFile>, number: u64) -> io::Result<Self> {
+    /// As [`sealed::open`].
+    pub(crate) fn open(files: &dyn Files, number: u64) -> io::Result<Self> {
+        let file = sealed::open(files, FileKind::Log, number)?;
         let length = file.length()?;
-        let mut head = [0; HEADER_BYTES];
-        if length < HEADER_BYTES as u64 {
-            return Err(damaged("its header is cut"));
-        }
-        file.read_at(&mut head, 0)?;
-        check_header(FileKind::Log, number, &head)?;
         Ok(Self {
             file,
             number,
@@ -68,8 +64,8 @@ impl Existing {
             last_group,
         };
         while let Some((chunks, end)) = self.group(groups)? {
-            for (at, bytes) in &chunks {
-                read_entries(bytes, *at, each)?;
+            for (at, mut bytes) in chunks {
+                self.read_entries(&mut bytes, at, each)?;
             }
             groups = Groups {
                 end,
@@ -175,22 +171,25 @@ impl Existing {
         }
         let mut bytes = vec![0; CHUNK_HEADER_BYTES + header.length as usize];
         self.file.read_at(&mut bytes, at)?;
-        let crc = crc32fast::hash(&bytes[CRC_BYTES..]).to_be_bytes();
-        Ok((bytes[..CRC_BYTES] == crc).then_some((header, bytes)))
+        let whole = ChunkHeader::is_whole(&bytes, (&*self.file, at));
+        Ok(whole.then_some((header, bytes)))
     }
-}
 
-/// Hands on the entries of a chunk that lies at `at`.
-pub(super) fn read_entries(
-    chunk: &[u8],
-    at: u64,
-    each: &mut dyn FnMut(Entry<'_>) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut reader = Reader::new(&chunk[CHUNK_HEADER_BYTES..]);
-    while !reader.rest.is_empty() {
-        let here = at + (chunk.len() - reader.rest.len()) as u64;
-        let entry = Entry::next(&mut reader, here);
-        each(entry.ok_or_else(|| damaged("an entry of a log makes no sense"))?)?;
+    /// Hands on the entries of a chunk that lies at `at`.
+    pub(super) fn read_entries(
+        &self,
+        chunk: &mut [u8],
+        at: u64,
+        each: &mut dyn FnMut(Entry<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let end = at + chunk.len() as u64;
+        let head = CHUNK_HEADER_BYTES + self.file.seal_bytes();
+        let mut rest = chunk.get_mut(head..).unwrap_or_default();
+        while !rest.is_empty() {
+            let here = end - rest.len() as u64;
+            let entry = Entry::next(&mut rest, (&*self.file, here));
+            each(entry.ok_or_else(|| damaged("an entry of a log makes no sense"))?)?;
+        }
+        Ok(())
     }
-    Ok(())
 }

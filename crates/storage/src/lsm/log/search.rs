@@ -1,12 +1,12 @@
 //! What is whole of a log, whatever else is not.
 
 use std::io;
-use std::sync::Arc;
 
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader, Entry};
-use super::replay::{Existing, Groups, SEARCH_BYTES, SEARCH_OVERLAP, read_entries};
-use crate::lsm::bytes::HEADER_BYTES;
-use crate::lsm::files::StoreFile;
+use super::replay::{Existing, Groups, SEARCH_BYTES, SEARCH_OVERLAP};
+use crate::lsm::bytes::{FileKind, HEADER_BYTES};
+use crate::lsm::files::Files;
+use crate::lsm::sealed;
 
 /// Groups of a log that are not there, or not whole, although others follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +27,12 @@ pub(crate) struct Searched {
 }
 
 impl Existing {
-    /// One whose header may be damaged.
+    /// Opens one whose header may be damaged.
     ///
     /// # Errors
-    /// Those of the system.
-    pub(crate) fn of_any(file: Arc<dyn StoreFile>, number: u64) -> io::Result<Self> {
+    /// As [`sealed::open_any`].
+    pub(crate) fn open_any(files: &dyn Files, number: u64) -> io::Result<Self> {
+        let file = sealed::open_any(files, FileKind::Log, number)?;
         let length = file.length()?;
         Ok(Self {
             file,
@@ -77,8 +78,8 @@ impl Existing {
             }
             let Some((chunks, end)) = found else { break };
             any = true;
-            for (at, bytes) in &chunks {
-                read_entries(bytes, *at, each)?;
+            for (at, mut bytes) in chunks {
+                self.read_entries(&mut bytes, at, each)?;
             }
             groups = Groups {
                 end,

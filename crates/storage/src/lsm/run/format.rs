@@ -239,3 +239,11 @@ pub(super) fn block_crc(number: u64, at: u64, bytes: &[u8]) -> u32 {
     crc.update(bytes);
     crc.finalize()
 }
+
+/// What a block is sealed with: what it says of itself outside of the seal.
+pub(super) fn block_about(epoch: u64, vb: VbId) -> [u8; 10] {
+    let mut about = [0; 10];
+    about[..8].copy_from_slice(&epoch.to_be_bytes());
+    about[8..].copy_from_slice(&vb.0.to_be_bytes());
+    about
+}

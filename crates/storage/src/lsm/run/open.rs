@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use model::{Seqno, VbId};
 use xorf::{BinaryFuse8, BinaryFuse8Ref, DmaSerializable as _, Filter as _, FilterRef as _};
 
-use super::format::block_crc;
 use super::format::{BLOCK_END_BYTES, END_BYTES, END_MAGIC, Index, Section};
-use crate::lsm::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, Reader, check_header, damaged, named};
+use super::format::{block_about, block_crc};
+use crate::lsm::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, Reader, damaged, named};
 use crate::lsm::files::{Files, StoreFile};
 use crate::lsm::row::Row;
+use crate::lsm::sealed::{self, is_current};
 
 /// A run. Cost in memory: some 1.14 bytes a row for the filters, and a quarter of a byte for the index.
 #[derive(Debug)]
@@ -62,8 +63,7 @@ impl Run {
     /// Those of the system; `InvalidData` when what is around the rows is damaged.
     pub(crate) fn open(files: &dyn Files, number: u64, bytes: u64) -> io::Result<Self> {
         let name = FileKind::Run.name(number);
-        let opened = files
-            .open(&name)
+        let opened = sealed::open(files, FileKind::Run, number)
             .and_then(|file| Self::read(file, number, bytes));
         opened.map_err(|error| named(&name, error))
     }
@@ -73,9 +73,6 @@ impl Run {
         if length != bytes || bytes < (HEADER_BYTES + CRC_BYTES + END_BYTES) as u64 {
             return Err(damaged(format!("it has {length} bytes instead of {bytes}")));
         }
-        let mut head = [0; HEADER_BYTES];
-        file.read_at(&mut head, 0)?;
-        check_header(FileKind::Run, number, &head)?;
         let mut end = [0; END_BYTES];
         let end_at = bytes - END_BYTES as u64;
         file.read_at(&mut end, end_at)?;
@@ -95,6 +92,7 @@ impl Run {
         if end[16..20] != block_crc(number, index_at, &bytes_of).to_be_bytes() {
             return Err(damaged("its index is damaged"));
         }
+        file.unseal(&mut bytes_of, 0, (index_at, &[]))?;
         let index = Index::decode(&bytes_of).ok_or_else(|| damaged("its index makes no sense"))?;
         let filters_at = index.filters.first().map_or(index_at, |filter| filter.at);
         let mut filters = vec![0; index_at.saturating_sub(filters_at) as usize];
@@ -103,6 +101,7 @@ impl Run {
         if crc != block_crc(number, filters_at, &filters).to_be_bytes() {
             return Err(damaged("its filters are damaged"));
         }
+        file.unseal(&mut filters, 0, (filters_at, &[]))?;
         Ok(Self::new(file, number, bytes, index, (filters, filters_at)))
     }
 
@@ -179,12 +178,23 @@ impl Run {
             .map_err(|error| named(&self.name(), error))?;
         let body = length - CRC_BYTES;
         if bytes[body..] != block_crc(self.number, from, &bytes[..body]).to_be_bytes() {
-            self.damaged.store(true, Ordering::Relaxed);
-            let reason = format!("the block at {from} ({}) is damaged", section.vb);
-            return Err(named(&self.name(), damaged(reason)));
+            return Err(self.block_damaged(section, from));
         }
         bytes.truncate(length - BLOCK_END_BYTES);
-        Ok(())
+        let about = block_about(section.epoch, section.vb);
+        let opened = self.file.unseal(bytes, 0, (from, &about));
+        opened.map_err(|_| self.block_damaged(section, from))
+    }
+
+    fn block_damaged(&self, section: &Section, from: u64) -> io::Error {
+        self.damaged.store(true, Ordering::Relaxed);
+        let reason = format!("the block at {from} ({}) is damaged", section.vb);
+        named(&self.name(), damaged(reason))
+    }
+
+    /// Whether it is encrypted as it would be if it was made now.
+    pub(crate) fn is_current(&self, files: &dyn Files) -> bool {
+        is_current(files, &*self.file)
     }
 
     /// Reads the row of a name into `bytes`, if there is one up to seqno `limit`.

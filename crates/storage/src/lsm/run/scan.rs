@@ -4,8 +4,8 @@ use std::io;
 
 use model::VbId;
 
-use super::format::block_crc;
 use super::format::{BLOCK_ALIGN, BLOCK_END_BYTES, BLOCK_MAGIC};
+use super::format::{block_about, block_crc};
 use super::open::rows;
 use crate::lsm::bytes::{CRC_BYTES, HEADER_BYTES, Reader};
 use crate::lsm::files::StoreFile;
@@ -36,7 +36,13 @@ impl FoundBlock {
     ) -> io::Result<()> {
         let mut bytes = vec![0; self.length as usize - BLOCK_END_BYTES];
         file.read_at(&mut bytes, self.at)?;
+        self.unseal(file, &mut bytes)?;
         rows(&bytes).try_for_each(each)
+    }
+
+    fn unseal(&self, file: &dyn StoreFile, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let about = block_about(self.epoch, self.vb);
+        file.unseal(bytes, 0, (self.at, &about))
     }
 
     /// The block that ends at `end` with what `last` says.
@@ -62,7 +68,9 @@ impl FoundBlock {
         let mut bytes = vec![0; self.length as usize];
         file.read_at(&mut bytes, self.at)?;
         let crc = bytes.split_off(bytes.len() - CRC_BYTES);
-        Ok(crc == block_crc(number, self.at, &bytes).to_be_bytes())
+        let whole = crc == block_crc(number, self.at, &bytes).to_be_bytes();
+        bytes.truncate(self.length as usize - BLOCK_END_BYTES);
+        Ok(whole && self.unseal(file, &mut bytes).is_ok())
     }
 }
 

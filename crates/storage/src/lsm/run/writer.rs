@@ -8,10 +8,10 @@ use xorf::{BinaryFuse8, DmaSerializable};
 
 use super::format::{
     BLOCK_ALIGN, BLOCK_BYTES, BLOCK_END_BYTES, BLOCK_MAGIC, END_BYTES, END_MAGIC, FILTER_ROWS,
-    FilterAt, Index, Section, block_crc,
+    FilterAt, Index, Section, block_about, block_crc,
 };
 use super::open::Run;
-use crate::lsm::bytes::{FileKind, HEADER_BYTES, damaged, header};
+use crate::lsm::bytes::{FileKind, HEADER_BYTES, damaged};
 use crate::lsm::files::Files;
 use crate::lsm::made::Made;
 use crate::lsm::row::{self, HISTORY, Row};
@@ -48,11 +48,12 @@ impl RunWriter {
     /// # Errors
     /// Those of the system.
     pub(crate) fn create(files: &Arc<dyn Files>, number: u64) -> io::Result<Self> {
+        let (made, header) = Made::create(files, FileKind::Run, number)?;
         Ok(Self {
-            made: Made::create(files, FileKind::Run.name(number))?,
+            made,
             number,
             index: Index::default(),
-            buffer: header(FileKind::Run, number).to_vec(),
+            buffer: header.to_vec(),
             at: 0,
             block: HEADER_BYTES,
             unsynced: 0,
@@ -137,9 +138,12 @@ impl RunWriter {
             return Ok(());
         }
         let begin = self.at + self.block as u64;
-        let body = self.buffer.len() - self.block + BLOCK_END_BYTES;
+        let file = &*self.made.file;
+        let body = self.buffer.len() - self.block + file.seal_bytes() + BLOCK_END_BYTES;
         let bytes = body.next_multiple_of(BLOCK_ALIGN);
         self.buffer.resize(self.buffer.len() + bytes - body, 0);
+        let about = block_about(section.epoch, section.vb);
+        file.seal(&mut self.buffer, self.block, (begin, &about))?;
         self.buffer.extend_from_slice(&(bytes as u32).to_be_bytes());
         self.buffer.extend_from_slice(&section.epoch.to_be_bytes());
         self.buffer.extend_from_slice(&section.vb.0.to_be_bytes());
@@ -214,6 +218,15 @@ impl RunWriter {
         Ok(())
     }
 
+    /// Adds a part that is no block; gives its checksum.
+    fn add_part(&mut self, part: &[u8]) -> io::Result<u32> {
+        let (from, at) = (self.buffer.len(), self.bytes());
+        self.buffer.extend_from_slice(part);
+        let file = &*self.made.file;
+        file.seal(&mut self.buffer, from, (at, &[]))?;
+        Ok(block_crc(self.number, at, &self.buffer[from..]))
+    }
+
     /// Ends the run, durably but for its name; it goes again unless its file is kept.
     ///
     /// # Errors
@@ -234,17 +247,16 @@ impl RunWriter {
             });
         }
         let filters = std::mem::take(&mut self.filters);
-        self.buffer.extend_from_slice(&filters);
-        let crc = block_crc(self.number, filters_at, &filters);
+        let crc = self.add_part(&filters)?;
         self.buffer.extend_from_slice(&crc.to_be_bytes());
         let index_at = self.bytes();
         let index = self.index.encode();
-        self.buffer.extend_from_slice(&index);
+        let index_crc = self.add_part(&index)?;
+        let index_bytes = self.bytes() - index_at;
         let mut end = [0; END_BYTES];
         end[..8].copy_from_slice(&index_at.to_be_bytes());
-        end[8..16].copy_from_slice(&(index.len() as u64).to_be_bytes());
-        let crc = block_crc(self.number, index_at, &index);
-        end[16..20].copy_from_slice(&crc.to_be_bytes());
+        end[8..16].copy_from_slice(&index_bytes.to_be_bytes());
+        end[16..20].copy_from_slice(&index_crc.to_be_bytes());
         end[20..28].copy_from_slice(&END_MAGIC);
         let crc = crc32fast::hash(&end[..28]);
         end[28..].copy_from_slice(&crc.to_be_bytes());

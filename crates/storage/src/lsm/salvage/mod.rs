@@ -13,15 +13,19 @@ mod old;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use model::{Document, FailoverEntry, Seqno, VbId, VbRecord, VbState, VbUuid};
 
 use super::check::check_files;
 use super::damage::Damage;
 use super::directory::{OpenError, OpenErrorKind, open_error};
+use super::keys::EncryptionKeys;
 use super::options::DiskOptions;
 use super::reading::ReadOnly;
+use super::sealed::KeyedFiles;
 use super::store::DiskStore;
+use super::threads::OwnThreads;
 use crate::StoreError;
 use crate::port::{KvStore as _, VbBatch};
 use old::{Old, VbRows};
@@ -91,18 +95,23 @@ pub enum SalvageError {
 
 /// Copies every row of the store in `from` that can be read into a new store in `to`, which must
 /// be empty or missing. Nothing in `from` is changed. The new store is left as an unclean stop
-/// leaves it, so every active vBucket of it begins a new history.
+/// leaves it, so every active vBucket of it begins a new history. With `keys`, which open the old one, it is encrypted.
 ///
 /// # Errors
 /// See [`SalvageError`]. Damage is no error.
 ///
 /// Cost: reads the store up to four times; in memory the rows of one vBucket without the values that lie apart, and 40 bytes
 /// for each row of a log.
-pub fn salvage(from: &Path, to: &Path) -> Result<Salvaged, SalvageError> {
+pub fn salvage(
+    from: &Path,
+    to: &Path,
+    keys: Option<&Arc<EncryptionKeys>>,
+) -> Result<Salvaged, SalvageError> {
     let files = ReadOnly::lock(from).map_err(|error| match error.kind {
         OpenErrorKind::InUse => SalvageError::InUse(from.to_owned()),
         _ => SalvageError::Refused(error),
     })?;
+    let files = KeyedFiles::new(files, keys);
     let read = |error: io::Error| match error.kind() {
         io::ErrorKind::Unsupported => SalvageError::Refused(open_error(from, &error)),
         _ => SalvageError::Read(from.to_owned(), error),
@@ -112,9 +121,9 @@ pub fn salvage(from: &Path, to: &Path) -> Result<Salvaged, SalvageError> {
         damaged: checked.damaged,
         ..Salvaged::default()
     };
-    report.damaged.extend(files.failures());
+    report.damaged.extend(files.inner().failures());
     let old = Old::read(&files).map_err(read)?;
-    let (store, opened) = DiskStore::open(to, DiskOptions::default())?;
+    let (store, opened) = DiskStore::open_with(&OwnThreads, to, DiskOptions::default(), keys)?;
     if !opened.fresh {
         return Err(SalvageError::Occupied(to.to_owned()));
     }

@@ -12,6 +12,7 @@ use crate::lsm::files::{Files, StoreFile};
 use crate::lsm::log::{Entry, Existing, Place, What};
 use crate::lsm::row::{HISTORY, Row, ValuePlace};
 use crate::lsm::run::{FoundBlock, scan};
+use crate::lsm::sealed;
 use crate::lsm::state::Lineage;
 use crate::per_vb::PerVb;
 
@@ -80,8 +81,7 @@ impl<'f> Old<'f> {
         old.read_manifest(&inventory);
         old.read_logs(files, &inventory)?;
         for (number, _) in &inventory.runs {
-            let name = FileKind::Run.name(*number);
-            match files.open(&name) {
+            match sealed::open_any(files, FileKind::Run, *number) {
                 Ok(file) => {
                     for block in scan(&*file, *number)? {
                         let blocks = old.blocks.slot(block.vb).get_or_insert_default();
@@ -121,12 +121,11 @@ impl<'f> Old<'f> {
         let flushed = contents.map(|contents| contents.flushed_group);
         let mut last = flushed.filter(|_| self.trusted);
         for number in &inventory.logs {
-            let file = match files.open(&FileKind::Log.name(*number)) {
-                Ok(file) => file,
+            let log = match Existing::open_any(files, *number) {
+                Ok(log) => log,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
-            let log = Existing::of_any(file, *number)?;
             let mut pending = PerVb::default();
             let has_text = *number >= first_log || self.text.is_none();
             let follows = last.filter(|_| self.trusted);

@@ -9,7 +9,7 @@ use super::call::call;
 use super::content::Content;
 use super::disk::Disk;
 use super::files::SimFiles;
-use super::harness::{Harness, damaged as damaged_of};
+use super::harness::Harness;
 use super::possible::Possible;
 use super::random::Random;
 use super::read::{Found, Wrong, read};
@@ -140,7 +140,7 @@ impl<S: KvStore> Harness<S> {
     ) -> Result<(), Failed> {
         stats.damages += 1;
         let files = SimFiles::over(Disk::of(damaged.clone()), random.split());
-        let is_found = !damaged_of(&files)?.is_empty();
+        let is_found = !self.damaged(&files)?.is_empty();
         let unnoticed = |what: &str| Failed(format!("{what}, and a check finds nothing"));
         let Some((store, threads)) = self.open_damaged(&files, damaged, stats)? else {
             return if is_found {

@@ -1,6 +1,9 @@
 //! Opens stores over simulated files, and judges what they show.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
 
 use super::disk::Disk;
 use super::files::SimFiles;
@@ -14,6 +17,8 @@ use super::world::World;
 use crate::lsm::check::check_files;
 use crate::lsm::damage::Damage;
 use crate::lsm::files::Files;
+use crate::lsm::keys::EncryptionKeys;
+use crate::lsm::sealed::KeyedFiles;
 use crate::port::{KvStore, VbBatch};
 use crate::work::Threads;
 
@@ -26,15 +31,63 @@ pub(crate) type Open<S> = fn(Arc<dyn Files>, Arc<dyn Threads>) -> Opening<S>;
 /// Opens stores.
 pub(crate) struct Harness<S> {
     open: Open<S>,
+    /// The same two keys, of which the one or the other writes; `None` where nothing is encrypted.
+    keys: Option<[Arc<EncryptionKeys>; 2]>,
+    /// Openings so far, and those of them in which nothing is encrypted yet.
+    openings: AtomicU64,
+    plain: u64,
+}
+
+/// Keys, and numbers that are the same every time.
+fn keys(text: &str, seed: u64) -> Arc<EncryptionKeys> {
+    let random = Mutex::new(Random(seed));
+    let keys = EncryptionKeys::parse(text, move || random.lock().next(u64::MAX));
+    Arc::new(keys.expect("they are keys"))
 }
 
 impl<S: KvStore> Harness<S> {
     pub(crate) fn new(open: Open<S>) -> Self {
-        Self { open }
+        Self {
+            open,
+            keys: None,
+            openings: AtomicU64::new(0),
+            plain: 0,
+        }
+    }
+
+    /// That of a seed: in one of three all is encrypted from the start, or from the second opening on, with keys in turn.
+    pub(crate) fn of_seed(&self, seed: u64) -> Self {
+        let line = |id: &str, byte| EncryptionKeys::line(id, &[byte; 32]).expect("an ID");
+        let (one, two) = (line("one", 1), line("two", 2));
+        let texts = [format!("{one}\n{two}"), format!("{two}\n{one}")];
+        Self {
+            open: self.open,
+            keys: (seed % 3 == 0).then(|| texts.map(|text| keys(&text, seed))),
+            openings: AtomicU64::new(0),
+            plain: u64::from(seed % 6 == 0),
+        }
+    }
+
+    fn keyed(&self, files: &SimFiles, writes: u64) -> KeyedFiles<SimFiles> {
+        let keys = self.keys.as_ref().map(|keys| &keys[writes as usize % 2]);
+        KeyedFiles::new(files.clone(), keys)
     }
 
     pub(super) fn open(&self, files: &SimFiles, threads: &SimThreads) -> Opening<S> {
-        (self.open)(Arc::new(files.clone()), Arc::new(threads.clone()))
+        let opening = self.openings.fetch_add(1, Ordering::SeqCst);
+        let files: Arc<dyn Files> = if opening < self.plain {
+            Arc::new(files.clone())
+        } else {
+            Arc::new(self.keyed(files, opening / 3))
+        };
+        (self.open)(files, Arc::new(threads.clone()))
+    }
+
+    /// What a check finds damaged.
+    pub(super) fn damaged(&self, files: &SimFiles) -> Result<Vec<Damage>, Failed> {
+        let checked = check_files(&self.keyed(files, 0), &mut |_| {});
+        let checked = checked.map_err(|error| Failed(format!("a check: {error}")))?;
+        Ok(checked.damaged)
     }
 
     /// Opens an image: it must show what is possible, go on from there, and still show that after the power is cut.
@@ -87,7 +140,7 @@ impl<S: KvStore> Harness<S> {
         stats: &mut Stats,
     ) -> Result<(SimThreads, World, S), Failed> {
         stats.openings += 1;
-        let damaged = damaged(files)?;
+        let damaged = self.damaged(files)?;
         if !damaged.is_empty() {
             return Err(Failed(format!("a check finds {damaged:?}")));
         }
@@ -99,11 +152,4 @@ impl<S: KvStore> Harness<S> {
         let world = world.map_err(|wrong| Failed(wrong.to_string()))?;
         Ok((threads, world, store))
     }
-}
-
-/// What a check finds damaged.
-pub(super) fn damaged(files: &SimFiles) -> Result<Vec<Damage>, Failed> {
-    let checked = check_files(files, &mut |_| {});
-    let checked = checked.map_err(|error| Failed(format!("a check: {error}")))?;
-    Ok(checked.damaged)
 }

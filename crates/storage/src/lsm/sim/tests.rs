@@ -82,6 +82,7 @@ const FEW: Taking = Taking {
 fn power_cuts<S: KvStore>(harness: &Harness<S>, images: u64) -> Stats {
     let enough = |stats: &Stats| stats.images >= images;
     seeds("power cuts", enough, |seed, stats| {
+        let harness = &harness.of_seed(seed);
         let mut life = Life::new(harness, seed, Some(TAKING));
         let done = life.run(60);
         *stats = life.stats;
@@ -95,6 +96,7 @@ fn faults<S: KvStore>(harness: &Harness<S>, lives: u64) -> Stats {
     let tried = AtomicU64::new(0);
     let enough = |_: &Stats| tried.load(Ordering::SeqCst) >= lives;
     seeds("faults", enough, |seed, stats| {
+        let harness = &harness.of_seed(seed);
         let mut without = Life::new(harness, seed, None);
         without.faulty = true;
         without.run(STEPS)?;
@@ -143,6 +145,7 @@ fn full_disks<S: KvStore>(harness: &Harness<S>, lives: u64) -> Stats {
     let tried = AtomicU64::new(0);
     let enough = |_: &Stats| tried.fetch_add(1, Ordering::SeqCst) >= lives;
     seeds("full disks", enough, |seed, stats| {
+        let harness = &harness.of_seed(seed);
         let mut life = Life::new(harness, seed, Some(FEW));
         (life.faulty, life.filled) = (true, true);
         let done = life.run(60);
@@ -155,6 +158,7 @@ fn full_disks<S: KvStore>(harness: &Harness<S>, lives: u64) -> Stats {
 fn damages<S: KvStore>(harness: &Harness<S>, count: u64) -> Stats {
     let enough = |stats: &Stats| stats.damages >= count;
     seeds("damages", enough, |seed, stats| {
+        let harness = &harness.of_seed(seed);
         let mut random = Random(seed);
         let mut life = Life::new(harness, seed, None);
         let mut older = Vec::new();
@@ -190,6 +194,7 @@ fn damages<S: KvStore>(harness: &Harness<S>, count: u64) -> Stats {
 fn lies<S: KvStore>(harness: &Harness<S>, lives: u64) -> Stats {
     let enough = |stats: &Stats| stats.damages >= lives;
     seeds("lies", enough, |seed, stats| {
+        let harness = &harness.of_seed(seed);
         let mut random = Random(seed);
         let mut life = Life::new(harness, seed, None);
         life.past = Some(Past::default());

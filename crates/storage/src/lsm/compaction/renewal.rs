@@ -1,0 +1,68 @@
+//! New keys take over: what is not encrypted with the first one is written again.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use crate::lsm::current::Version;
+use crate::lsm::files::Files;
+use crate::lsm::flush::Switch;
+use crate::lsm::sealed::is_current;
+use crate::lsm::writer::Core;
+
+/// What is to be done next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Renewal {
+    /// A log is on its way into runs.
+    Waits,
+    /// All runs are merged, and these files of values emptied.
+    Merge(BTreeSet<u64>),
+    /// Nothing more.
+    Over,
+}
+
+impl Core {
+    /// Whether anything is not encrypted as it would be if it was written now.
+    pub(crate) fn has_stale(&self) -> bool {
+        let files = &*self.files;
+        if files.keyring().is_none() {
+            return false;
+        }
+        let current = self.current.read();
+        let sealed = current.sealed.as_ref().map(|log| &log.file);
+        let mut logs = [Some(&current.active.file), sealed].into_iter().flatten();
+        let version = &current.version;
+        logs.any(|file| !is_current(files, &**file))
+            || !version.manifest.is_current(files)
+            || version.runs.iter().any(|run| !run.is_current(files))
+            || !stale_values(files, version).is_empty()
+    }
+
+    /// Goes on with a renewal: the log becomes a run, then all is merged.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn renew(&self) -> io::Result<Renewal> {
+        self.seal_stale()?;
+        let (files, current) = (&*self.files, self.current.read());
+        if current.sealed.is_some() {
+            return Ok(Renewal::Waits);
+        }
+        let version = &current.version;
+        let values = stale_values(files, version);
+        if !values.is_empty() || version.runs.iter().any(|run| !run.is_current(files)) {
+            return Ok(Renewal::Merge(values));
+        }
+        let is_current = version.manifest.is_current(files);
+        drop(current);
+        if !is_current {
+            self.switch(Switch::default(), |_| {})?;
+        }
+        Ok(Renewal::Over)
+    }
+}
+
+fn stale_values(files: &dyn Files, version: &Version) -> BTreeSet<u64> {
+    let values = version.values.iter();
+    let stale = values.filter(|(_, value)| !is_current(files, &*value.file));
+    stale.map(|(number, _)| *number).collect()
+}

@@ -1,0 +1,169 @@
+//! The keys of encryption at rest, as an operator gives them.
+
+use std::fmt;
+
+use ring::hkdf::{HKDF_SHA256, Prk, Salt};
+
+/// Bytes of a key.
+const SECRET_BYTES: usize = 32;
+/// Bytes that the name of a key has at most: so many are in the header of a file.
+pub(crate) const KEY_ID_BYTES: usize = 11;
+
+/// The keys that were given. The first one writes; all of them read.
+///
+/// Shape: a line for each, `ID:KEY`. The ID has 1 to 11 letters, digits, `-`, `_` and `.`; the key is 64 hexadecimal digits.
+/// Empty lines, and what follows a `#`, say nothing.
+pub struct EncryptionKeys {
+    keys: Vec<MasterKey>,
+    random: Box<dyn Fn() -> u64 + Send + Sync>,
+}
+
+/// Why a file of keys is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeysError {
+    /// A line of it makes no sense: its number, from 1, and why.
+    #[error("line {0}: {1}")]
+    Line(usize, &'static str),
+    /// There is no key in it.
+    #[error("it holds no key")]
+    Empty,
+}
+
+/// One of the keys.
+pub(crate) struct MasterKey {
+    pub(crate) id: KeyId,
+    /// What the keys of files are derived from.
+    pub(crate) secret: Prk,
+}
+
+/// The name of a key, filled up with zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct KeyId(pub(crate) [u8; KEY_ID_BYTES]);
+
+impl KeyId {
+    fn parse(text: &str) -> Option<Self> {
+        let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let mut id = [0; KEY_ID_BYTES];
+        id.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        (!text.is_empty() && text.bytes().all(is_fit)).then_some(Self(id))
+    }
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}",
+            self.0.escape_ascii().to_string().trim_end_matches("\\x00")
+        )
+    }
+}
+
+impl EncryptionKeys {
+    /// Reads a file of keys. `random` gives numbers that nobody can guess.
+    ///
+    /// # Errors
+    /// The first line that makes no sense, without what is in it.
+    pub fn parse(
+        text: &str,
+        random: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Result<Self, KeysError> {
+        let mut keys: Vec<MasterKey> = Vec::new();
+        for (line, number) in text.lines().zip(1..) {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if line.is_empty() {
+                continue;
+            }
+            let bad = |reason| KeysError::Line(number, reason);
+            let split = line.split_once(':');
+            let (id, secret) = split.ok_or(bad("it is not of the form ID:KEY"))?;
+            let id = KeyId::parse(id.trim()).ok_or(bad(
+                "the ID of a key has 1 to 11 letters, digits, '-', '_' and '.'",
+            ))?;
+            let secret = hex(secret.trim()).ok_or(bad("a key has 64 hexadecimal digits"))?;
+            if keys.iter().any(|key| key.id == id) {
+                return Err(bad("there is a key with this ID before"));
+            }
+            let secret = Salt::new(HKDF_SHA256, b"settee at rest").extract(&secret);
+            keys.push(MasterKey { id, secret });
+        }
+        if keys.is_empty() {
+            return Err(KeysError::Empty);
+        }
+        let random = Box::new(random);
+        Ok(Self { keys, random })
+    }
+
+    /// The line of a key: its name, and 32 bytes that nobody can guess.
+    pub fn line(id: &str, secret: &[u8; SECRET_BYTES]) -> Option<String> {
+        KeyId::parse(id)?;
+        let digits: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(format!("{id}:{digits}"))
+    }
+
+    /// The key that writes.
+    pub(crate) fn first(&self) -> &MasterKey {
+        &self.keys[0]
+    }
+
+    pub(crate) fn find(&self, id: KeyId) -> Option<&MasterKey> {
+        self.keys.iter().find(|key| key.id == id)
+    }
+
+    pub(crate) fn random(&self) -> u64 {
+        (self.random)()
+    }
+}
+
+impl fmt::Debug for EncryptionKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ids = self.keys.iter().map(|key| key.id.to_string());
+        f.debug_list().entries(ids).finish()
+    }
+}
+
+fn hex(text: &str) -> Option<[u8; SECRET_BYTES]> {
+    let digits: Vec<u32> = text
+        .chars()
+        .map(|c| c.to_digit(16))
+        .collect::<Option<_>>()?;
+    let pairs = digits.as_chunks::<2>().0.iter();
+    let bytes: Vec<u8> = pairs.map(|[high, low]| (high << 4 | low) as u8).collect();
+    (digits.len() == 2 * SECRET_BYTES)
+        .then(|| bytes.try_into().ok())
+        .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<EncryptionKeys, KeysError> {
+        EncryptionKeys::parse(text, || 0)
+    }
+
+    #[test]
+    fn keys_are_lines_and_no_message_shows_one() {
+        let line = |id: &str, byte: u8| EncryptionKeys::line(id, &[byte; 32]).expect("an ID");
+        let text = format!(
+            "# keys\n\n{} # new\n  {}  \n",
+            line("k.2", 2),
+            line("a-1_b2c3d4e", 1)
+        );
+        let keys = parse(&text).expect("two keys");
+        assert_eq!(format!("{keys:?}"), r#"["k.2", "a-1_b2c3d4e"]"#);
+        assert_eq!(EncryptionKeys::line("no:id", &[0; 32]), None);
+        let refused = |text: &str| parse(text).expect_err("it is refused").to_string();
+        assert_eq!(refused("# none\n"), "it holds no key");
+        assert_eq!(refused("\nk1"), "line 2: it is not of the form ID:KEY");
+        assert!(refused("k1:00").starts_with("line 1: a key has 64"));
+        assert!(refused(&line("k1", 7)[..66]).starts_with("line 1: a key has 64"));
+        assert!(refused(":00").starts_with("line 1: the ID"));
+        assert!(refused("abcdefghijkl:00").starts_with("line 1: the ID"));
+        let twice = format!("{}\n{}", line("k1", 1), line("k1", 2));
+        assert_eq!(
+            refused(&twice),
+            "line 2: there is a key with this ID before"
+        );
+    }
+}

@@ -1,0 +1,217 @@
+//! Files with a header, which says whether they are encrypted, and with what.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::bytes::{FileKind, HEADER_BYTES, check_header, damaged, header, is_plain};
+use super::cipher::{Cipher, Keyring, SEAL_BYTES, missing};
+use super::files::{Files, StoreFile};
+use super::keys::{EncryptionKeys, KeyId};
+
+/// Makes a file; gives the header that is to be written into it as well.
+///
+/// # Errors
+/// Those of the system.
+pub(crate) fn create(
+    files: &dyn Files,
+    name: &str,
+    (kind, number): (FileKind, u64),
+) -> io::Result<(Arc<dyn StoreFile>, [u8; HEADER_BYTES])> {
+    let file = files.create(name)?;
+    let Some(keyring) = files.keyring() else {
+        return Ok((file, header(kind, number)));
+    };
+    let (header, cipher) = keyring.create((kind, number))?;
+    Ok((Arc::new(SealedFile { file, cipher }), header))
+}
+
+/// Opens a file, and looks at its header.
+///
+/// # Errors
+/// Those of the system; `InvalidData` for another file; a [`key_error`](super::bytes::key_error).
+pub(crate) fn open(
+    files: &dyn Files,
+    kind: FileKind,
+    number: u64,
+) -> io::Result<Arc<dyn StoreFile>> {
+    let file = files.open(&kind.name(number))?;
+    let mut head = [0; HEADER_BYTES];
+    if file.length()? < HEADER_BYTES as u64 {
+        return Err(damaged("its header is cut"));
+    }
+    file.read_at(&mut head, 0)?;
+    let Some(found) = check_header(kind, number, &head)? else {
+        return Ok(file);
+    };
+    let keyring = files.keyring();
+    let keyring = keyring.ok_or_else(|| missing(KeyId(found.key_id)))?;
+    let cipher = keyring.open(&head, &found)?;
+    Ok(Arc::new(SealedFile { file, cipher }))
+}
+
+/// Opens a file whose header may be damaged: it is encrypted then if it does not look plain, with the key of the others.
+///
+/// # Errors
+/// Those of the system; a [`key_error`](super::bytes::key_error).
+pub(crate) fn open_any(
+    files: &dyn Files,
+    kind: FileKind,
+    number: u64,
+) -> io::Result<Arc<dyn StoreFile>> {
+    match open(files, kind, number) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
+        opened => return opened,
+    }
+    let file = files.open(&kind.name(number))?;
+    let Some(keyring) = files.keyring() else {
+        return Ok(file);
+    };
+    let mut head = [0; HEADER_BYTES];
+    let cut = file.read_at(&mut head, 0).is_err();
+    let cipher = keyring.guess((kind, number))?;
+    match cipher.filter(|_| !cut && !is_plain(&head)) {
+        Some(cipher) => Ok(Arc::new(SealedFile { file, cipher })),
+        None => Ok(file),
+    }
+}
+
+/// Whether a file is as it would be written today: encrypted with the first key, if there are keys.
+pub(crate) fn is_current(files: &dyn Files, file: &dyn StoreFile) -> bool {
+    files.keyring().is_none() || file.cipher().is_some_and(|cipher| cipher.current)
+}
+
+impl dyn StoreFile + '_ {
+    /// Bytes by which a unit is longer in the file.
+    pub(crate) fn seal_bytes(&self) -> usize {
+        self.cipher().map_or(0, |_| SEAL_BYTES)
+    }
+
+    /// Seals the unit that begins at `from` of `bytes` and will lie at `at`, with what is known `of` it there.
+    ///
+    /// # Errors
+    /// It is too long.
+    pub(crate) fn seal(
+        &self,
+        bytes: &mut Vec<u8>,
+        from: usize,
+        (at, of): (u64, &[u8]),
+    ) -> io::Result<()> {
+        if let Some(cipher) = self.cipher() {
+            let seal = cipher.seal(&mut bytes[from..], at, of)?;
+            bytes.extend_from_slice(&seal);
+        }
+        Ok(())
+    }
+
+    /// Opens the unit of which all of `bytes` from `from` on was read at `at`.
+    ///
+    /// # Errors
+    /// `InvalidData` when that is not what was sealed there.
+    pub(crate) fn unseal(
+        &self,
+        bytes: &mut Vec<u8>,
+        from: usize,
+        (at, of): (u64, &[u8]),
+    ) -> io::Result<()> {
+        if let Some(cipher) = self.cipher() {
+            let length = cipher.open(&mut bytes[from..], at, of)?;
+            bytes.truncate(from + length);
+        }
+        Ok(())
+    }
+}
+
+/// An encrypted file. What is read and written are bytes as they lie in it.
+#[derive(Debug)]
+struct SealedFile {
+    file: Arc<dyn StoreFile>,
+    cipher: Cipher,
+}
+
+impl StoreFile for SealedFile {
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        self.file.read_at(bytes, at)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.file.write_at(bytes, at)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.file.length()
+    }
+
+    fn disk_bytes(&self) -> io::Result<u64> {
+        self.file.disk_bytes()
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.file.set_length(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+
+    fn cipher(&self) -> Option<&Cipher> {
+        Some(&self.cipher)
+    }
+}
+
+/// Files that are encrypted when they are made.
+#[derive(Debug)]
+pub(crate) struct KeyedFiles<F> {
+    files: F,
+    keyring: Option<Keyring>,
+}
+
+impl<F> KeyedFiles<F> {
+    pub(crate) fn new(files: F, keys: Option<&Arc<EncryptionKeys>>) -> Self {
+        let keyring = keys.map(Keyring::new);
+        Self { files, keyring }
+    }
+
+    /// The files as they are.
+    pub(crate) fn inner(&self) -> &F {
+        &self.files
+    }
+}
+
+impl<F: Files> Files for KeyedFiles<F> {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StoreFile>> {
+        self.files.create(name)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StoreFile>> {
+        self.files.open(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.files.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.files.remove(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.files.list()
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.files.sync_names()
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.files.free_bytes()
+    }
+
+    fn path_of(&self, name: &str) -> PathBuf {
+        self.files.path_of(name)
+    }
+
+    fn keyring(&self) -> Option<&Keyring> {
+        self.keyring.as_ref()
+    }
+}
