@@ -36,8 +36,9 @@ pub use error::{ErrorKind, StoreError};
 pub use faulty::{Fault, FaultyStore};
 pub use history::{HistoryKept, HistoryLimits};
 pub use lsm::{
-    CheckProgress, Checked, Damage, DiskOptions, DiskStore, EncryptionKeys, Keys, KeysError,
-    OpenError, OpenErrorKind, Opened, SalvageError, Salvaged, check, key_text, salvage,
+    CheckProgress, Checked, Damage, DiskOptions, DiskStore, EncryptionKeys, FileEncryption, Keys,
+    KeysError, OpenError, OpenErrorKind, Opened, SalvageError, Salvaged, check, encryption,
+    key_text, salvage,
 };
 pub use mem::MemStore;
 pub use port::{

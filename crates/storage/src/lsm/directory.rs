@@ -130,11 +130,22 @@ impl DiskStore {
     ///
     /// Cost: reads one record per vBucket, and the logs that are in no run yet; making a store takes six syncs.
     pub fn open(path: &Path, options: DiskOptions) -> Result<(Self, Opened), OpenError> {
-        Self::open_with(&OwnThreads, path, options, None)
+        Self::open_with_keys(path, options, None)
     }
 
-    /// [`DiskStore::open`], with what runs in the background run by `threads` instead of threads of its own. With `keys`, what
-    /// is written is encrypted.
+    /// [`DiskStore::open`] of a store of which all that is written is encrypted.
+    ///
+    /// # Errors
+    /// As [`DiskStore::open`].
+    pub fn open_with_keys(
+        path: &Path,
+        options: DiskOptions,
+        keys: Option<&Arc<EncryptionKeys>>,
+    ) -> Result<(Self, Opened), OpenError> {
+        Self::open_with(&OwnThreads, path, options, keys)
+    }
+
+    /// [`DiskStore::open_with_keys`], with what runs in the background run by `threads` instead of threads of its own.
     ///
     /// # Errors
     /// As [`DiskStore::open`].

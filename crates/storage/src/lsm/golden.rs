@@ -1,16 +1,20 @@
 //! The drawings of `docs/format/`, byte by byte.
 
 use std::fs;
+use std::io::ErrorKind::InvalidData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::{Cas, Datatype, Document, DurabilityLevel, Kind, Meta, Seqno, VbId};
 
 use super::bytes::FileKind;
 use super::files::{Directory, Files};
+use super::keys::EncryptionKeys;
 use super::log::{Log, What};
 use super::manifest::{Contents, Manifest, Parts, RunEntry};
 use super::row::{self, Row, ValuePlace, Written};
 use super::run::RunWriter;
+use super::sealed::{self, KeyedFiles};
 use super::state::{self, Lineage, State};
 use super::tail::{Left, TailFile};
 use crate::points::RestorePoints;
@@ -260,6 +264,41 @@ const FILTER: &[u8] = &[
     193, 92, 2, 137, 236, 45, 10, 145, 4, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, //
     0, 0, 0, 0, 0, 0, 0, 44, 0, 0, 0, 58,
 ];
+
+fn bytes_of(digits: &str) -> Vec<u8> {
+    let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).expect("digits");
+    (0..digits.len()).step_by(2).map(byte).collect()
+}
+
+/// Another library made these of a key of 32 bytes 01, and random numbers that count from 7.
+#[test]
+fn encrypted() {
+    let place = tempfile::tempdir().expect("a directory");
+    let next = AtomicU64::new(7);
+    let line = EncryptionKeys::line("k1", &[1; 32]).expect("an ID");
+    let keys = EncryptionKeys::parse(&line, move || next.fetch_add(1, Ordering::SeqCst));
+    let keys = Arc::new(keys.expect("a key"));
+    let files = KeyedFiles::new(Directory::at(place.path()), Some(&keys));
+    let made = (FileKind::Values, 9);
+    let (file, header) = sealed::create(&files, "values-00000009", made).expect("a file");
+    let expected = "534554544545564c00000002000000000000000000000009016b31000000000000000000\
+                    00000000000000070000000000000008957a61f70044ab86d69f941e";
+    assert_eq!(header[..], bytes_of(expected));
+    let mut unit = b"a value".to_vec();
+    file.seal(&mut unit, 0, (64, &[1, 2, 3]))
+        .expect("it is sealed");
+    let expected = "562c441c9a2729973baac036a32b689673dcbdf52c83300000000000000009";
+    assert_eq!(unit, bytes_of(expected));
+    file.write_at(&header, 0).expect("a header");
+    let file = sealed::open(&files, made.0, made.1).expect("it is there");
+    for (at, of) in [(65, [1, 2, 3]), (64, [1, 2, 4]), (64 | 1 << 32, [1, 2, 3])] {
+        let error = file.unseal(&mut unit.clone(), 0, (at, &of));
+        assert_eq!(error.map_err(|error| error.kind()), Err(InvalidData));
+    }
+    file.unseal(&mut unit, 0, (64, &[1, 2, 3]))
+        .expect("it is whole");
+    assert_eq!(unit, b"a value");
+}
 
 #[test]
 fn manifest() {

@@ -44,10 +44,18 @@ impl ReadOnly {
         };
         check_content(path)?;
         Ok(Self {
+            _lock: lock,
+            ..Self::unlocked(path)
+        })
+    }
+
+    /// One that another process may change.
+    pub(crate) fn unlocked(path: &Path) -> Self {
+        Self {
             path: path.to_owned(),
             failures: Failures::default(),
-            _lock: lock,
-        })
+            _lock: None,
+        }
     }
 
     /// What could not be read so far.

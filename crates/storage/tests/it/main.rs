@@ -7,6 +7,7 @@ mod at_rest;
 mod crash;
 mod damage;
 mod directory;
+mod encryption;
 mod formats;
 mod full;
 mod history;

@@ -25,7 +25,6 @@ use super::options::DiskOptions;
 use super::reading::ReadOnly;
 use super::sealed::KeyedFiles;
 use super::store::DiskStore;
-use super::threads::OwnThreads;
 use crate::StoreError;
 use crate::port::{KvStore as _, VbBatch};
 use old::{Old, VbRows};
@@ -123,7 +122,7 @@ pub fn salvage(
     };
     report.damaged.extend(files.inner().failures());
     let old = Old::read(&files).map_err(read)?;
-    let (store, opened) = DiskStore::open_with(&OwnThreads, to, DiskOptions::default(), keys)?;
+    let (store, opened) = DiskStore::open_with_keys(to, DiskOptions::default(), keys)?;
     if !opened.fresh {
         return Err(SalvageError::Occupied(to.to_owned()));
     }

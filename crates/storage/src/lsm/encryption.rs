@@ -1,0 +1,62 @@
+//! Which files of a store are encrypted, and with what.
+
+use std::io;
+use std::path::Path;
+
+use super::bytes::{FileKind, HEADER_BYTES, check_header, named};
+use super::directory::{OpenError, open_error};
+use super::files::Files;
+use super::keys::KeyId;
+use super::manifest;
+use super::reading::ReadOnly;
+
+/// A file that holds documents, names of collections or states.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileEncryption {
+    /// Its name.
+    pub name: String,
+    /// Bytes that it takes on the disk.
+    pub bytes: u64,
+    /// The ID of the key that it is encrypted with; `None` for a plain one.
+    pub key: Option<String>,
+}
+
+/// Reads the headers of the files of the store in directory `path`, which may be open.
+///
+/// # Errors
+/// Those of reading the directory; `Damaged` for a header that is.
+pub fn encryption(path: &Path) -> Result<Vec<FileEncryption>, OpenError> {
+    files_of(&ReadOnly::unlocked(path)).map_err(|error| open_error(path, &error))
+}
+
+fn files_of(files: &dyn Files) -> io::Result<Vec<FileEncryption>> {
+    let mut found = Vec::new();
+    let mut names = files.list()?;
+    names.sort();
+    for name in names {
+        let kind = if name == manifest::NAME {
+            Some((FileKind::Manifest, 0))
+        } else {
+            FileKind::of_name(&name)
+        };
+        let Some((kind, number)) = kind else { continue };
+        let file = match files.open(&name) {
+            // It was removed just now.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            opened => opened?,
+        };
+        let mut head = [0; HEADER_BYTES];
+        // What has no header yet has nothing else.
+        if file.length()? < HEADER_BYTES as u64 {
+            continue;
+        }
+        file.read_at(&mut head, 0)?;
+        let header = check_header(kind, number, &head).map_err(|error| named(&name, error))?;
+        found.push(FileEncryption {
+            bytes: file.disk_bytes()?,
+            key: header.map(|header| KeyId(header.key_id).to_string()),
+            name,
+        });
+    }
+    Ok(found)
+}
