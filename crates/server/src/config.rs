@@ -3,10 +3,12 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use identity::{CertificateState, Password};
 use registry::{BucketConfig, MemcachedPort};
 use replication::ReplicaOf;
+use storage::EncryptionKeys;
 use tls::CertificateFiles;
 
 /// Everything that decides how a node serves. Plain data: reading flags and files is the
@@ -57,6 +59,8 @@ pub struct NodeConfig {
     pub purge_age_s: u64,
     /// Bytes of a bucket's write-ahead log at which it becomes a run.
     pub journal_bytes: u64,
+    /// The keys of encryption at rest; `None` writes plain files.
+    pub encryption_keys: Option<Arc<EncryptionKeys>>,
 }
 
 /// Where a node that is set up over HTTP stands in for services that it does not have.
@@ -90,6 +94,9 @@ pub enum StartError {
     /// What lies in the data directory is damaged, foreign, or from a newer version.
     #[error("{0}")]
     DataFormat(String),
+    /// What lies in the data directory is encrypted with a key that was not given.
+    #[error("{0}")]
+    DataKey(String),
     /// A bucket that is to follow another node's has changes of its own.
     #[error(
         "bucket {bucket} has {own} vBuckets with changes of their own, which following another node may \

@@ -8,7 +8,10 @@ mod net;
 mod node;
 
 pub use config::{NodeConfig, StandInsConfig, StartError};
-pub use node::{CheckStep, Node, SalvageStep, check, salvage};
+pub use node::{
+    BucketEncryption, CheckStep, Node, SalvageStep, check, encryption_keys, encryption_of,
+    new_encryption_key, salvage,
+};
 pub use registry::{
     BucketConfig, BucketKind, EvictionPolicy, MemcachedPort, Ports, VBUCKET_COUNTS, cluster_map,
     collections, is_host,
@@ -17,5 +20,8 @@ pub use replication::ReplicaOf;
 pub use session::compatibility_page;
 pub use stats::stats_page;
 pub use storage::names;
-pub use storage::{Checked, Damage, Keys, OpenErrorKind, SalvageError, Salvaged, key_text};
+pub use storage::{
+    Checked, Damage, EncryptionKeys, FileEncryption, Keys, KeysError, OpenErrorKind, SalvageError,
+    Salvaged, key_text,
+};
 pub use tls::{CertificateFiles, Trust, authority_file};

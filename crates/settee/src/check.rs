@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use server::{CheckStep, Checked, Damage, Keys, OpenErrorKind, key_text};
 
+use crate::encryption::KeyArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output::{self, Progress};
 
@@ -24,6 +25,8 @@ pub(crate) struct CheckArgs {
     /// Print one JSON object
     #[arg(long, env = "SETTEE_JSON")]
     json: bool,
+    #[command(flatten)]
+    keys: KeyArgs,
 }
 
 /// Runs the command.
@@ -33,7 +36,8 @@ pub(crate) struct CheckArgs {
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let mut found = Found::default();
     let line = Progress::new(false);
-    let done = server::check(&args.data_dir, &mut |step| match step {
+    let keys = args.keys.keys()?;
+    let done = server::check(&args.data_dir, keys.as_ref(), &mut |step| match step {
         CheckStep::Progress(bucket, progress) => {
             let percent = (progress.bytes * 100).checked_div(progress.bytes_total);
             line.show(&format!("{bucket}: {} %", percent.unwrap_or(100)));

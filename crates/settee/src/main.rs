@@ -11,6 +11,7 @@ mod collections;
 mod compact;
 mod connect;
 mod ctl;
+mod encryption;
 mod exit;
 mod kv;
 mod output;
@@ -54,6 +55,7 @@ enum Command {
     Ctl(ctl::CtlArgs),
     Check(check::CheckArgs),
     Salvage(salvage::SalvageArgs),
+    Encryption(encryption::EncryptionArgs),
     Cert(cert::CertArgs),
     Get(kv::GetArgs),
     Set(kv::SetArgs),
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         Command::Ctl(args) => ctl::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Salvage(args) => salvage::run(&args),
+        Command::Encryption(args) => encryption::run(&args),
         Command::Cert(args) => cert::run(&args),
         Command::Get(args) => kv::get(&args),
         Command::Set(args) => kv::set(&args),

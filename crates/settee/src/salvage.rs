@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use server::{SalvageError, SalvageStep, Salvaged};
 
+use crate::encryption::KeyArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 
@@ -12,6 +13,7 @@ use crate::output;
 /// For a node that refuses to start because a file is damaged. Every document that is copied
 /// passed its checksum. A node that starts on the copy has the identity and the buckets of the
 /// damaged one. The damaged directory stays as it is; no node may be running on it.
+/// With keys the copy is encrypted, with the first of them.
 /// Documents of which the newest version is lost may come back in an older one.
 ///
 /// Exit code 65 when something is damaged or missing; it is listed.
@@ -23,6 +25,8 @@ pub(crate) struct SalvageArgs {
     /// The new data directory; it must not hold any of the buckets
     #[arg(long, env = "SETTEE_SALVAGE_TO", value_name = "DIR")]
     to: PathBuf,
+    #[command(flatten)]
+    keys: KeyArgs,
 }
 
 /// Runs the command.
@@ -32,7 +36,8 @@ pub(crate) struct SalvageArgs {
 pub(crate) fn run(args: &SalvageArgs) -> Result<(), Failure> {
     crate::serve::keep_files_private();
     let (mut lines, mut whole, mut failed) = (Vec::new(), true, None);
-    let done = server::salvage(&args.data_dir, &args.to, &mut |step| {
+    let keys = args.keys.keys()?;
+    let done = server::salvage(&args.data_dir, &args.to, keys.as_ref(), &mut |step| {
         whole &= matches!(step, SalvageStep::Bucket(_, salvaged) if salvaged.is_whole());
         match step {
             SalvageStep::NodeLost(why) => lines.push(format!(

@@ -34,6 +34,7 @@ pub(crate) fn node(data_dir: Option<PathBuf>, quota_bytes: u64) -> Node {
         threads: 2,
         purge_age_s: 259_200,
         journal_bytes: 32 << 20,
+        encryption_keys: None,
         buckets_max: 100,
     })
     .unwrap();

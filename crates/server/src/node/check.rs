@@ -2,8 +2,9 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
-use storage::{CheckProgress, Checked, OpenError};
+use storage::{CheckProgress, Checked, EncryptionKeys, OpenError};
 
 use super::data_dir::BUCKETS;
 use super::salvage::{bucket_names, identities_of};
@@ -23,17 +24,21 @@ pub enum CheckStep<'a> {
 }
 
 /// Reads everything of the data directory of a node, or of the store of a bucket, on which no node is running. Tells `each`
-/// how it goes.
+/// how it goes. What is encrypted is opened with `keys`.
 ///
 /// # Errors
 /// The directory cannot be read.
 ///
 /// Cost: reads each file once, and each value that lies apart from its row twice.
-pub fn check(path: &Path, each: &mut dyn FnMut(CheckStep<'_>)) -> io::Result<()> {
+pub fn check(
+    path: &Path,
+    keys: Option<&Arc<EncryptionKeys>>,
+    each: &mut dyn FnMut(CheckStep<'_>),
+) -> io::Result<()> {
     if !path.join(BUCKETS).is_dir() {
         let name = path.canonicalize()?;
         let name = name.file_name().unwrap_or_default().to_string_lossy();
-        check_bucket(&name, path, each);
+        check_bucket(&name, path, keys, each);
         return Ok(());
     }
     let mut names = bucket_names(path)?;
@@ -45,13 +50,18 @@ pub fn check(path: &Path, each: &mut dyn FnMut(CheckStep<'_>)) -> io::Result<()>
         each(CheckStep::NodeDamaged(error.to_string()));
     }
     for name in &names {
-        check_bucket(name, &path.join(BUCKETS).join(name), each);
+        check_bucket(name, &path.join(BUCKETS).join(name), keys, each);
     }
     Ok(())
 }
 
-fn check_bucket(name: &str, path: &Path, each: &mut dyn FnMut(CheckStep<'_>)) {
-    let checked = storage::check(path, &mut |progress| {
+fn check_bucket(
+    name: &str,
+    path: &Path,
+    keys: Option<&Arc<EncryptionKeys>>,
+    each: &mut dyn FnMut(CheckStep<'_>),
+) {
+    let checked = storage::check(path, keys, &mut |progress| {
         each(CheckStep::Progress(name, progress));
     });
     each(match checked {

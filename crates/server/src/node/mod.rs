@@ -14,6 +14,7 @@ mod client_certificates;
 mod configured;
 mod data_dir;
 mod descriptors;
+mod encryption;
 mod identities;
 mod load;
 mod logins;
@@ -65,6 +66,7 @@ use sockets::Sockets;
 use world::World;
 
 pub use check::{CheckStep, check};
+pub use encryption::{BucketEncryption, encryption_keys, encryption_of, new_encryption_key};
 pub use salvage::{SalvageStep, salvage};
 pub(crate) use state::NodeState;
 

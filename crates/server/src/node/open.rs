@@ -12,7 +12,8 @@ use registry::{
 };
 use replication::ReplicaOf;
 use storage::{
-    DiskOptions, DiskStore, ErrorKind, KvStore as _, OpenError, OpenErrorKind, StoreError, Threads,
+    DiskOptions, DiskStore, EncryptionKeys, ErrorKind, KvStore as _, OpenError, OpenErrorKind,
+    StoreError, Threads,
 };
 use tls::{Tls, TlsOptions};
 use tokio::sync::watch;
@@ -55,6 +56,7 @@ pub(super) struct Launcher {
     /// Where files are kept, if any are.
     pub(super) data_dir: Option<PathBuf>,
     journal_bytes: u64,
+    encryption_keys: Option<Arc<EncryptionKeys>>,
 }
 
 /// Where a bucket is told apart from others, and what it is among the nodes that have it.
@@ -212,6 +214,7 @@ impl Launcher {
             configured: Arc::new(Configured::new(config)),
             data_dir: config.data_dir.clone(),
             journal_bytes: config.journal_bytes,
+            encryption_keys: config.encryption_keys.clone(),
         }
     }
 
@@ -256,7 +259,8 @@ impl Launcher {
                     ..DiskOptions::default()
                 };
                 let threads: &dyn Threads = &*self.pool;
-                let (store, opened) = DiskStore::open_with(threads, &path, options)
+                let keys = self.encryption_keys.as_ref();
+                let (store, opened) = DiskStore::open_with(threads, &path, options, keys)
                     .map_err(|error| start_error(&error))?;
                 if !opened.clean {
                     tracing::warn!(bucket = bucket.name, "the last stop was not a clean one");
@@ -338,6 +342,9 @@ fn start_error(error: &OpenError) -> StartError {
         | OpenErrorKind::Damaged => StartError::DataFormat(text),
         OpenErrorKind::Unreadable | OpenErrorKind::NoSpace | OpenErrorKind::Io => {
             StartError::DataAccess(text)
+        }
+        OpenErrorKind::Key => {
+            StartError::DataKey(format!("{text}; give it with --encryption-key-file"))
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Salvage of a node's data directory: the identities of the node and its buckets, then bucket by bucket.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::{fs, io};
 
 use registry::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy, VBUCKET_COUNTS};
-use storage::{SalvageError, Salvaged};
+use storage::{EncryptionKeys, SalvageError, Salvaged};
 
 use super::data_dir::{BUCKETS, stores};
 use super::identities::Identities;
@@ -34,7 +35,7 @@ pub enum SalvageStep<'a> {
 }
 
 /// Copies what can be read of every bucket in the data directory `from` into `to`, which must hold none
-/// of them; changes nothing in `from`. A node that starts on `to` serves every bucket that was copied, with the
+/// of them; changes nothing in `from`. With `keys`, which open what is encrypted there, the copy is encrypted. A node that starts on `to` serves every bucket that was copied, with the
 /// settings that it had. Tells `each` how it goes.
 ///
 /// # Errors
@@ -44,6 +45,7 @@ pub enum SalvageStep<'a> {
 pub fn salvage(
     from: &Path,
     to: &Path,
+    keys: Option<&Arc<EncryptionKeys>>,
     each: &mut dyn FnMut(SalvageStep<'_>),
 ) -> Result<(), SalvageError> {
     let buckets = from.join(BUCKETS);
@@ -74,7 +76,7 @@ pub fn salvage(
     }
     for name in &names {
         let target = to.join(BUCKETS).join(name);
-        match storage::salvage(&buckets.join(name), &target) {
+        match storage::salvage(&buckets.join(name), &target, keys) {
             Ok(salvaged) => {
                 if lost.contains(name) && salvaged.last.is_some_and(|last| last.0 < FEW) {
                     identities.set_vbuckets(name, FEW);

@@ -33,6 +33,7 @@ fn config(data_dir: Option<&Path>) -> NodeConfig {
         threads: 2,
         purge_age_s: 259_200,
         journal_bytes: 32 << 20,
+        encryption_keys: None,
         buckets_max: 100,
     }
 }

@@ -151,6 +151,12 @@ pub(crate) struct ServeArgs {
     /// many [default: 32] [env: SETTEE_JOURNAL]
     #[arg(long, value_name = "MIB")]
     pub(crate) journal: Option<String>,
+    /// File with the keys of encryption at rest, a line ID:KEY for each, as settee encryption new-key makes them:
+    /// the first one writes, all of them read. The file must be its owner's alone. Without it, SETTEE_ENCRYPTION_KEYS in
+    /// the environment, separated by commas, or encryption-keys in the file may hold them
+    /// [default: nothing is encrypted] [env: SETTEE_ENCRYPTION_KEY_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) encryption_key_file: Option<String>,
     /// Buckets that there may be, with those made while the node runs [default: 100]
     /// [env: SETTEE_BUCKETS_MAX]
     #[arg(long, value_name = "N")]

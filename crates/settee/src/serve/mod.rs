@@ -18,6 +18,7 @@ use tokio::runtime;
 
 pub(crate) use args::ServeArgs;
 
+use crate::encryption::read_keys;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 use config::ServeConfig;
@@ -121,9 +122,12 @@ fn write_ports_file(path: &Path, ports: Ports) -> Result<(), Failure> {
 
 fn resolve(args: &ServeArgs) -> Result<ServeConfig, Failure> {
     let environment = |name: &str| std::env::var_os(name);
-    let settings = settings::gather(args, &environment, &|path: &Path| {
-        std::fs::read_to_string(path)
-    })
+    let settings = settings::gather(
+        args,
+        &environment,
+        &|path: &Path| std::fs::read_to_string(path),
+        &read_keys,
+    )
     .map_err(|error| Failure::new(error.code, error.line))?;
     ServeConfig::from_settings(&settings).map_err(|error| Failure::new(error.code, error.line))
 }
@@ -134,6 +138,7 @@ fn refusal(error: &StartError) -> Failure {
         StartError::NotReplica { .. } | StartError::Certificate(_) => Sysexit::Config,
         StartError::DataAccess(_) => Sysexit::CantCreate,
         StartError::DataFormat(_) => Sysexit::Data,
+        StartError::DataKey(_) => Sysexit::Config,
         StartError::System(_) => Sysexit::Os,
     };
     Failure::new(code, error.to_string())

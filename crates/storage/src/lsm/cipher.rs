@@ -132,7 +132,7 @@ impl Keyring {
 
     fn cipher(&self, key: &MasterKey, header: &[u8; HEADER_BYTES]) -> io::Result<Cipher> {
         Ok(Cipher {
-            key: derive(&key.secret, &header[..CHECKED_BYTES])?,
+            key: derive(&key.secret(), &header[..CHECKED_BYTES])?,
             next: AtomicU64::new(self.keys.random()),
             id: key.id,
             current: key.id == self.keys.first().id,
@@ -145,7 +145,7 @@ impl Keyring {
         store: [u8; STORE_BYTES],
     ) -> io::Result<[u8; HEADER_BYTES]> {
         encrypted_header((kind, number), key.id.0, store, |header| {
-            check_of(&key.secret, header)
+            check_of(&key.secret(), header)
         })
     }
 
@@ -176,7 +176,7 @@ impl Keyring {
     ) -> io::Result<Cipher> {
         let id = KeyId(found.key_id);
         let key = self.keys.find(id).ok_or_else(|| missing(id))?;
-        if check_of(&key.secret, &header[..CHECKED_BYTES])? != found.check {
+        if check_of(&key.secret(), &header[..CHECKED_BYTES])? != found.check {
             return Err(key_error(format!(
                 "key {id} is not the one that it was encrypted with"
             )));

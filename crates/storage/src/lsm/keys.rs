@@ -11,7 +11,7 @@ pub(crate) const KEY_ID_BYTES: usize = 11;
 
 /// The keys that were given. The first one writes; all of them read.
 ///
-/// Shape: a line for each, `ID:KEY`. The ID has 1 to 11 letters, digits, `-`, `_` and `.`; the key is 64 hexadecimal digits.
+/// Shape: a line for each, `ID:KEY`, or several separated by commas. The ID has 1 to 11 letters, digits, `-`, `_` and `.`; the key is 64 hexadecimal digits.
 /// Empty lines, and what follows a `#`, say nothing.
 pub struct EncryptionKeys {
     keys: Vec<MasterKey>,
@@ -30,10 +30,25 @@ pub enum KeysError {
 }
 
 /// One of the keys.
+#[derive(PartialEq, Eq)]
 pub(crate) struct MasterKey {
     pub(crate) id: KeyId,
+    secret: [u8; SECRET_BYTES],
+}
+
+impl MasterKey {
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        let (id, secret) = text.split_once(':').ok_or("it is not of the form ID:KEY")?;
+        let id = KeyId::parse(id.trim())
+            .ok_or("the ID of a key has 1 to 11 letters, digits, '-', '_' and '.'")?;
+        let secret = hex(secret.trim()).ok_or("a key has 64 hexadecimal digits")?;
+        Ok(Self { id, secret })
+    }
+
     /// What the keys of files are derived from.
-    pub(crate) secret: Prk,
+    pub(crate) fn secret(&self) -> Prk {
+        Salt::new(HKDF_SHA256, b"settee at rest").extract(&self.secret)
+    }
 }
 
 /// The name of a key, filled up with zeros.
@@ -70,22 +85,16 @@ impl EncryptionKeys {
     ) -> Result<Self, KeysError> {
         let mut keys: Vec<MasterKey> = Vec::new();
         for (line, number) in text.lines().zip(1..) {
-            let line = line.split('#').next().unwrap_or_default().trim();
-            if line.is_empty() {
-                continue;
+            let said = line.split('#').next().unwrap_or_default();
+            for one in said.split(',').map(str::trim).filter(|one| !one.is_empty()) {
+                let key =
+                    MasterKey::parse(one).map_err(|reason| KeysError::Line(number, reason))?;
+                if keys.iter().any(|known| known.id == key.id) {
+                    let reason = "there is a key with this ID before";
+                    return Err(KeysError::Line(number, reason));
+                }
+                keys.push(key);
             }
-            let bad = |reason| KeysError::Line(number, reason);
-            let split = line.split_once(':');
-            let (id, secret) = split.ok_or(bad("it is not of the form ID:KEY"))?;
-            let id = KeyId::parse(id.trim()).ok_or(bad(
-                "the ID of a key has 1 to 11 letters, digits, '-', '_' and '.'",
-            ))?;
-            let secret = hex(secret.trim()).ok_or(bad("a key has 64 hexadecimal digits"))?;
-            if keys.iter().any(|key| key.id == id) {
-                return Err(bad("there is a key with this ID before"));
-            }
-            let secret = Salt::new(HKDF_SHA256, b"settee at rest").extract(&secret);
-            keys.push(MasterKey { id, secret });
         }
         if keys.is_empty() {
             return Err(KeysError::Empty);
@@ -114,6 +123,15 @@ impl EncryptionKeys {
         (self.random)()
     }
 }
+
+/// The same keys, in the same order.
+impl PartialEq for EncryptionKeys {
+    fn eq(&self, other: &Self) -> bool {
+        self.keys == other.keys
+    }
+}
+
+impl Eq for EncryptionKeys {}
 
 impl fmt::Debug for EncryptionKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,12 +164,13 @@ mod tests {
     fn keys_are_lines_and_no_message_shows_one() {
         let line = |id: &str, byte: u8| EncryptionKeys::line(id, &[byte; 32]).expect("an ID");
         let text = format!(
-            "# keys\n\n{} # new\n  {}  \n",
+            "# keys\n\n{} # new\n  {} , {}\n",
             line("k.2", 2),
-            line("a-1_b2c3d4e", 1)
+            line("a-1_b2c3d4e", 1),
+            line("3", 3)
         );
-        let keys = parse(&text).expect("two keys");
-        assert_eq!(format!("{keys:?}"), r#"["k.2", "a-1_b2c3d4e"]"#);
+        let keys = parse(&text).expect("three keys");
+        assert_eq!(format!("{keys:?}"), r#"["k.2", "a-1_b2c3d4e", "3"]"#);
         assert_eq!(EncryptionKeys::line("no:id", &[0; 32]), None);
         let refused = |text: &str| parse(text).expect_err("it is refused").to_string();
         assert_eq!(refused("# none\n"), "it holds no key");

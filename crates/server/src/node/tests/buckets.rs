@@ -282,8 +282,10 @@ fn a_salvaged_directory_is_the_same_node() {
     drop(node);
     let copy = |to: &Path| {
         let mut told = Vec::new();
-        super::super::salvage(place.path(), to, &mut |step| told.push(format!("{step:?}")))
-            .unwrap();
+        super::super::salvage(place.path(), to, None, &mut |step| {
+            told.push(format!("{step:?}"))
+        })
+        .unwrap();
         told
     };
     let copied = tempfile::tempdir().unwrap();
@@ -311,7 +313,7 @@ fn a_salvaged_directory_is_the_same_node() {
 /// Damages that a check finds, the last one as a line, and the names of what was read.
 fn checked(path: &Path) -> (usize, String, Vec<String>) {
     let (mut damages, mut line, mut names) = (0, String::new(), Vec::new());
-    super::super::check(path, &mut |step| match step {
+    super::super::check(path, None, &mut |step| match step {
         CheckStep::Progress(..) => {}
         CheckStep::NodeDamaged(why) => {
             damages += 1;

@@ -68,6 +68,7 @@ pub(crate) fn config(data_dir: Option<&Path>, buckets: Vec<BucketConfig>) -> Nod
         threads: 1,
         purge_age_s: 259_200,
         journal_bytes: 32 << 20,
+        encryption_keys: None,
         buckets_max: 100,
     }
 }

@@ -5,14 +5,15 @@ mod values;
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 
 use client::Address;
 use identity::CertificateState;
 use model::DurabilityLevel;
 use server::{
-    BucketConfig, BucketKind, CertificateFiles, EvictionPolicy, MemcachedPort, NodeConfig,
-    ReplicaOf, StandInsConfig, Trust, VBUCKET_COUNTS,
+    BucketConfig, BucketKind, CertificateFiles, EncryptionKeys, EvictionPolicy, MemcachedPort,
+    NodeConfig, ReplicaOf, StandInsConfig, Trust, VBUCKET_COUNTS,
 };
 
 use tracing_subscriber::filter::LevelFilter;
@@ -87,6 +88,7 @@ impl ServeConfig {
             threads: threads(settings)?,
             purge_age_s: purge_age(settings)?,
             journal_bytes: journal_bytes(settings)?,
+            encryption_keys: encryption_keys(settings)?,
         };
         check_levels(&node, settings)?;
         check_followed(&node, settings)?;
@@ -366,6 +368,19 @@ fn journal_bytes(settings: &Settings) -> Result<u64, ConfigError> {
     let allowed = "must be a number of MiB from 1 to 1024";
     let given = number(settings, "journal", allowed, 1..=1024)?;
     Ok(given.unwrap_or(JOURNAL_MIB_DEFAULT) << 20)
+}
+
+fn encryption_keys(settings: &Settings) -> Result<Option<Arc<EncryptionKeys>>, ConfigError> {
+    let Some(given) = settings.get("encryption-keys") else {
+        return Ok(None);
+    };
+    let keys = server::encryption_keys(&given.values[0]);
+    let named = match settings.get("encryption-key-file") {
+        Some(_) => "encryption-key-file",
+        None => "encryption-keys",
+    };
+    keys.map(Some)
+        .map_err(|error| mistake("encryption-keys", given, "", format!("{named}: {error}")))
 }
 
 fn log_level(settings: &Settings) -> Result<LevelFilter, ConfigError> {

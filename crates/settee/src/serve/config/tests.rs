@@ -105,6 +105,7 @@ fn every_setting_arrives() {
         threads: 3,
         purge_age_s: 5_184_000,
         journal_bytes: 3 << 20,
+        encryption_keys: None,
     };
     let expected = ServeConfig {
         node,

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::serve::settings::{ConfigError, GivenSetting, Settings};
+use crate::serve::settings::{ConfigError, GivenSetting, Settings, is_secret};
 
 /// A value that is not allowed; `allowed` says what is. Secrets are not shown.
 pub(super) fn mistake(
@@ -14,8 +14,7 @@ pub(super) fn mistake(
     value: &str,
     allowed: impl Display,
 ) -> ConfigError {
-    let secret = matches!(key, "password" | "peer-password" | "replica-of");
-    let value = if secret { "***" } else { value };
+    let value = if is_secret(key) { "***" } else { value };
     let written = given.written(key);
     ConfigError::new(given.exit_code(), format!("{written} {value:?}: {allowed}"))
 }

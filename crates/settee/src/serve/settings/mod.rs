@@ -14,7 +14,7 @@ use crate::connect::first_line;
 use crate::exit::Sysexit;
 
 /// Every setting, sorted. `config` itself names the file and so is no key of it.
-pub(super) const KEYS: [&str; 37] = [
+pub(super) const KEYS: [&str; 39] = [
     "advertise",
     "bucket",
     "buckets-max",
@@ -22,6 +22,8 @@ pub(super) const KEYS: [&str; 37] = [
     "client-cert",
     "data-dir",
     "demote",
+    "encryption-key-file",
+    "encryption-keys",
     "http-port",
     "https-port",
     "journal",
@@ -65,14 +67,23 @@ const SWITCHES: [&str; 6] = [
 ];
 
 /// Settings that are a text also where it looks like a number.
-const TEXTS: [&str; 6] = [
+const TEXTS: [&str; 7] = [
     "bucket",
+    "encryption-keys",
     "memcached-bucket",
     "password",
     "peer-password",
     "replica-of",
     "username",
 ];
+
+/// Settings that no message shows.
+const SECRETS: [&str; 4] = ["encryption-keys", "password", "peer-password", "replica-of"];
+
+/// Whether no message may show the value of a setting.
+pub(super) fn is_secret(key: &str) -> bool {
+    SECRETS.contains(&key)
+}
 
 /// A mistake in the configuration: one line that names the key, the value and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +140,7 @@ pub(super) type Settings = BTreeMap<&'static str, GivenSetting>;
 type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 
-/// Collects the settings; the environment and the file system are parameters.
+/// Collects the settings; the environment and the file system are parameters, `read_keys` for a file of keys.
 ///
 /// # Errors
 /// The file cannot be read, is no TOML or has a key that means nothing; a variable is not UTF-8.
@@ -137,6 +148,7 @@ pub(super) fn gather(
     args: &ServeArgs,
     environment: Environment<'_>,
     read_file: ReadFile<'_>,
+    read_keys: ReadFile<'_>,
 ) -> Result<Settings, ConfigError> {
     let mut settings = match config_path(args, environment)? {
         Some((path, written)) => from_file(&path, &written, read_file)?,
@@ -156,7 +168,12 @@ pub(super) fn gather(
         }
     }
     settings.extend(from_flags(args));
-    read_peer_password(&mut settings, read_file)?;
+    let peer = ("peer-password-file", "peer-password");
+    read_secret(&mut settings, peer, &|path| {
+        read_file(path).map(|text| first_line(&text).to_owned())
+    })?;
+    let keys = ("encryption-key-file", "encryption-keys");
+    read_secret(&mut settings, keys, read_keys)?;
     Ok(settings)
 }
 
@@ -180,27 +197,31 @@ fn from_flags(args: &ServeArgs) -> Settings {
     settings
 }
 
-/// The password that a file holds, as if it had been given where the file was named.
-fn read_peer_password(settings: &mut Settings, read_file: ReadFile<'_>) -> Result<(), ConfigError> {
-    let Some(given) = settings.get("peer-password-file").cloned() else {
+/// What a file holds, as if it had been given where the file was named.
+fn read_secret(
+    settings: &mut Settings,
+    (file, key): (&'static str, &'static str),
+    read: ReadFile<'_>,
+) -> Result<(), ConfigError> {
+    let Some(given) = settings.get(file).cloned() else {
         return Ok(());
     };
-    let written = given.written("peer-password-file");
-    if let Some(other) = settings.get("peer-password") {
-        let other = other.written("peer-password");
+    let written = given.written(file);
+    if let Some(other) = settings.get(key) {
+        let other = other.written(key);
         let line = format!("{written}: must be left out where {other} is given");
         return Err(ConfigError::new(given.exit_code(), line));
     }
     let path = &given.values[0];
-    let text = read_file(Path::new(path)).map_err(|error| {
+    let text = read(Path::new(path)).map_err(|error| {
         let line = format!("{written} {path}: must be a readable file: {error}");
         ConfigError::new(Sysexit::NoInput, line)
     })?;
-    let password = GivenSetting {
-        values: vec![first_line(&text).to_owned()],
+    let secret = GivenSetting {
+        values: vec![text],
         ..given
     };
-    settings.insert("peer-password", password);
+    settings.insert(key, secret);
     Ok(())
 }
 
@@ -283,7 +304,7 @@ fn wrong_type(path: &Path, key: &str, value: &TomlValue) -> ConfigError {
         key if TEXTS.contains(&key) => "a text",
         _ => "a text or a whole number",
     };
-    let value = if matches!(key, "password" | "peer-password" | "replica-of") {
+    let value = if is_secret(key) {
         "***".to_owned()
     } else {
         value.to_string()

@@ -46,7 +46,7 @@ impl Places<'_> {
             _ if path == Path::new(SECRET_FILE) => Ok("open-sesame\nmore\n".to_owned()),
             _ => Err(io::Error::from(io::ErrorKind::NotFound)),
         };
-        gather(&args, &environment, &read_file)
+        gather(&args, &environment, &read_file, &read_file)
     }
 
     fn values(&self, key: &str) -> Vec<String> {
@@ -123,13 +123,17 @@ fn every_key_is_a_flag_a_variable_and_a_key_of_the_file() {
         let flags: &[&str] = match key {
             key if SWITCHES.contains(&key) => &[&flag],
             // Process lists show flags.
-            "peer-password" => &["--config", "settee.toml"],
+            "peer-password" | "encryption-keys" => &["--config", "settee.toml"],
             _ => &[&flag, "true"],
         };
         assert_eq!(
             Places {
                 flags,
-                file: (key == "peer-password").then_some("peer-password = \"true\""),
+                file: match key {
+                    "peer-password" => Some("peer-password = \"true\""),
+                    "encryption-keys" => Some("encryption-keys = \"true\""),
+                    _ => None,
+                },
                 ..Places::default()
             }
             .values(key),
@@ -241,7 +245,7 @@ fn a_variable_that_is_no_text_is_named() {
     let environment =
         |name: &str| (name == "SETTEE_LISTEN").then(|| OsString::from_vec(b"\xff".to_vec()));
     let read_file = |_: &Path| Err(io::Error::from(io::ErrorKind::NotFound));
-    let error = gather(&ServeArgs::default(), &environment, &read_file).unwrap_err();
+    let error = gather(&ServeArgs::default(), &environment, &read_file, &read_file).unwrap_err();
     assert_eq!(error.line, "SETTEE_LISTEN \"\u{fffd}\": must be UTF-8");
 }
 
