@@ -32,7 +32,7 @@ suite = Suite("cli")
 
 GET_META, COMPACT_DB = 0xA0, 0xB3
 
-USAGE, DATA, UNAVAILABLE, NO_ACCESS, CONFIG = 64, 65, 69, 77, 78
+USAGE, DATA, NO_INPUT, UNAVAILABLE, NO_ACCESS, CONFIG = 64, 65, 66, 69, 77, 78
 
 
 class World:
@@ -288,6 +288,74 @@ def refuses_damaged_data(world):
         refused_untouched(node, (DATA,), str(node.data))
     finally:
         node.close()
+
+
+@suite.test
+def encrypts_at_rest(world):
+    """Keys from a file and from the environment, one after the other; without them nothing opens."""
+    keys = world.folder() / "keys"
+    first, second = (run("encryption", "new-key", name)[1] for name in ("one", "two"))
+    keys.write_text("# the first one\n" + first)
+    keys.chmod(0o640)
+    node = stopped_node()
+    bucket = node.data / "buckets" / "default"
+
+    def status():
+        code, out, err = run("encryption", "status", str(node.data), "--json")
+        equal((code, err), (0, ""))
+        return {one["key"]: one["files"] for one in json.loads(out)["buckets"][0]["keys"]}
+
+    try:
+        equal(set(status()), {None}, "nothing is encrypted")
+        flags = ["--encryption-key-file", str(keys)]
+        refused(serve(world, *flags), (NO_INPUT,), str(keys), "640", "chmod 600")
+        keys.chmod(0o600)
+        node.flags += flags
+        node.start().ready()
+        connection = Connection(node.kv).login()
+        equal(key_call(connection, SET, b"hushed", bytes(8), b"a secret value").status, SUCCESS)
+        address = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
+        equal(run("compact", "--vbucket", "0", "--connect", address)[0], 0, "settee compact")
+        eventually("all is encrypted", lambda: set(status()) == {"one"})
+        connection.close()
+        node.stop()
+        refused_untouched(node, (CONFIG,), "one", "not given", "--encryption-key-file")
+        code, _, err = run("check", str(node.data))
+        assert code != 0 and "one" in err, f"a check without the key: {code} {err!r}"
+        code, out, err = run("check", str(node.data), *flags)
+        equal((code, err), (0, ""), f"a check with the key: {out}")
+        given = {"SETTEE_ENCRYPTION_KEYS": second.strip() + "," + first.strip()}
+        copy = world.folder()
+        code, out, err = run("salvage", "--data-dir", str(node.data), "--to", str(copy), environment=given)
+        equal((code, err), (0, ""), f"a copy: {out}")
+        code, out, _ = run("encryption", "status", str(copy))
+        equal((code, "key two" in out, "key one" in out), (0, True, False), out)
+        keys.write_text("one:" + "00" * 32)
+        again = ["serve", "--data-dir", str(node.data), "--kv-port", "0", "--http-port", "0", *flags]
+        refused(again, (CONFIG,), "one", "not the one")
+        keys.write_text(second + first)
+        node.start().ready()
+        address = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
+        equal(run("compact", "--vbucket", "0", "--connect", address)[0], 0, "settee compact")
+        eventually("the new key took over", lambda: set(status()) == {"two"})
+        node.stop()
+        keys.write_text(second)
+        node.start().ready()
+        connection = Connection(node.kv).login()
+        equal(key_call(connection, GET, b"hushed").value, b"a secret value")
+        equal(key_call(connection, GET, b"kept-7").value, b"value")
+        connection.close()
+        node.stop()
+        for path in bucket.iterdir():
+            content = path.read_bytes()
+            assert b"hushed" not in content and b"a secret" not in content, path
+    finally:
+        node.close()
+    for text, word in (("one", "ID:KEY"), ("one:12", "64"), ("", "no key")):
+        keys.write_text("\n" + text)
+        line = "line 2" if text else "no key"
+        refused(serve(world, *flags), (USAGE,), "encryption-key-file", line, word)
+    refused(["encryption", "new-key", "no:name"], (USAGE,), "letters")
 
 
 @suite.test

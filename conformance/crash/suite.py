@@ -6,6 +6,8 @@ rounds with OBSERVE_SEQNO (the persisted seqno reached the mutation's), in odd r
 the same data directory. Every document must be in a state that a write at or after the last one
 observed as persisted left; a value carries its key, its version and a checksum of itself.
 
+In the second half of the rounds the files are encrypted, with keys in turn.
+
 After that the same among collections that come and go: see manifests.py.
 
 usage: suite.py [--rounds N] [--manifest-rounds N] [--seed N]
@@ -228,6 +230,12 @@ def check(port, documents):
     return problems
 
 
+def encrypt(node, number):
+    """From the next start on the files are encrypted, with the one or the other of two keys."""
+    keys = ["one:" + "5e" * 32, "two:" + "77" * 32]
+    node.environment["SETTEE_ENCRYPTION_KEYS"] = ",".join(keys[:: 1 if number % 4 < 2 else -1])
+
+
 def one_round(node, number, documents, chance):
     """Writes, kills, starts again, checks; returns what was wrong."""
     groups = [documents[i::WRITERS] for i in range(WRITERS)]
@@ -273,6 +281,8 @@ def main():
     failed = writes = observed = 0
     try:
         for number in range(options.rounds):
+            if number >= options.rounds // 2:
+                encrypt(node, number)
             problems, round_writes, round_observed = one_round(node, number, documents, chance)
             failed += bool(problems)
             writes += round_writes

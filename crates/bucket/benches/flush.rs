@@ -7,6 +7,7 @@
 //! random among 100,000 in 1,024 vBuckets and flushes them: most vBuckets have one change, which
 //! is what a node that answers many clients one at a time has. `Warmup/N` loads N keys with their
 //! values.
+//! With keys in `SETTEE_ENCRYPTION_KEYS`, all is encrypted.
 //! `cpu_items_per_second` counts the processor time of all threads (Linux). Rates are of the median.
 
 use std::alloc::System;
@@ -20,7 +21,8 @@ use engine::{Outcome, StoreMode, VbConfig, Write};
 use model::{Cas, Datatype, Document, Draft, Meta, Now, VbId, VbState, VbUuid};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use storage::{
-    Change, Changes, CommitInfo, DiskOptions, DiskStore, KvStore, StoreError, VbBatch, Want,
+    Change, Changes, CommitInfo, DiskOptions, DiskStore, EncryptionKeys, KvStore, StoreError,
+    VbBatch, Want,
 };
 
 #[global_allocator]
@@ -110,7 +112,11 @@ impl Clock for Standstill {
 }
 
 fn open(path: &Path, vbuckets: u16) -> Arc<Bucket<Watched>> {
-    let (inner, opened) = DiskStore::open(path, DiskOptions::default()).expect("it opens");
+    let keys = std::env::var("SETTEE_ENCRYPTION_KEYS").ok();
+    let keys = keys.map(|text| EncryptionKeys::parse(&text, || 1).expect("they are keys"));
+    let keys = keys.map(Arc::new);
+    let opened = DiskStore::open_with_keys(path, DiskOptions::default(), keys.as_ref());
+    let (inner, opened) = opened.expect("it opens");
     let store = Watched {
         inner,
         peak: AtomicUsize::new(0),

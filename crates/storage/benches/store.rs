@@ -2,20 +2,27 @@
 //!
 //! `commit/N` replaces N documents of 256 bytes in one vBucket; `commit/1024-vbuckets` writes one
 //! document to each of 1,024 vBuckets with one sync; `KVStoreBench/Scan/100000` is a walk over that many small
-//! documents with all checks, from a run and from the log; `open/empty` makes a store in an empty directory.
+//! documents with all checks, from a run and from the log; `fetch/N` reads a document of N bytes, in no order, from a run,
+//! and its value from a log where it is long; with keys in `SETTEE_ENCRYPTION_KEYS` all is encrypted; `open/empty` makes a store in an empty directory.
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use model::{Cas, Document, FailoverEntry, Meta, Seqno, VbId, VbRecord, VbState, VbUuid};
-use storage::{DiskOptions, DiskStore, KvStore, VbBatch};
+use storage::{DiskOptions, DiskStore, EncryptionKeys, KvStore, VbBatch, Want};
 
 fn open(path: &Path) -> DiskStore {
-    DiskStore::open(path, DiskOptions::default())
-        .expect("an empty directory opens")
-        .0
+    open_with(path, DiskOptions::default())
+}
+
+fn open_with(path: &Path, options: DiskOptions) -> DiskStore {
+    let keys = std::env::var("SETTEE_ENCRYPTION_KEYS").ok();
+    let keys = keys.map(|text| EncryptionKeys::parse(&text, || 1).expect("they are keys"));
+    let opened = DiskStore::open_with_keys(path, options, keys.map(Arc::new).as_ref());
+    opened.expect("an empty directory opens").0
 }
 
 fn record(high: u64) -> VbRecord {
@@ -109,7 +116,7 @@ fn scans(c: &mut Criterion) {
             log_bytes,
             ..DiskOptions::default()
         };
-        let (store, _) = DiskStore::open(dir.path(), options).expect("an empty directory opens");
+        let store = open_with(dir.path(), options);
         let changes = round(100_000, 0, b"value");
         let batch = VbBatch {
             vb: VbId(0),
@@ -141,6 +148,46 @@ fn scans(c: &mut Criterion) {
     }
 }
 
+fn fetches(c: &mut Criterion) {
+    const DOCUMENTS: u64 = 50_000;
+    let mut group = c.benchmark_group("fetch");
+    group.sample_size(10);
+    for bytes in [256, 4096] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = DiskOptions {
+            log_bytes: 1,
+            ..DiskOptions::default()
+        };
+        let store = open_with(dir.path(), options);
+        let changes = round(DOCUMENTS, 0, &vec![7; bytes]);
+        let rows = changes.as_slice();
+        let none: &[(Document, Seqno)] = &[];
+        // The second finds a full log, the third waits until that is a run.
+        for changes in [&rows, &none, &none] {
+            let batch = VbBatch {
+                vb: VbId(0),
+                record: &record(DOCUMENTS),
+                changes,
+            };
+            store.commit(&[batch]).expect("it fits");
+        }
+        let mut at = 0;
+        group.throughput(Throughput::Elements(1));
+        group.bench_function(bytes.to_string(), |b| {
+            b.iter(|| {
+                at = (at + 7_919) % DOCUMENTS;
+                let key = format!("\0key{at}");
+                let want = Want {
+                    key: key.as_bytes(),
+                    seqno: None,
+                };
+                let found = store.fetch(VbId(0), &[want]).expect("it is whole");
+                assert!(found[0].is_some());
+            });
+        });
+    }
+}
+
 fn opening(c: &mut Criterion) {
     let mut group = c.benchmark_group("open");
     group.sample_size(10);
@@ -162,6 +209,6 @@ criterion_group! {
     config = Criterion::default()
         .warm_up_time(std::time::Duration::from_millis(500))
         .measurement_time(std::time::Duration::from_secs(2));
-    targets = opening, commits, scans
+    targets = opening, commits, scans, fetches
 }
 criterion_main!(benches);

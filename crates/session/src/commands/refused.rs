@@ -28,8 +28,8 @@ static REFUSED: &[(Opcode, &str)] = &[
         Opcode::SET_BUCKET_DATA_LIMIT_EXCEEDED,
         "Nothing limits a bucket but its memory quota",
     ),
-    (Opcode::SET_ACTIVE_ENCRYPTION_KEYS, UNENCRYPTED),
-    (Opcode::PRUNE_ENCRYPTION_KEYS, UNENCRYPTED),
+    (Opcode::SET_ACTIVE_ENCRYPTION_KEYS, KEYS_AT_START),
+    (Opcode::PRUNE_ENCRYPTION_KEYS, KEYS_AT_START),
     (
         Opcode::REGISTER_AUTH_TOKEN,
         "Users log in with passwords, not with tokens",
@@ -79,7 +79,7 @@ static REFUSED: &[(Opcode, &str)] = &[
     (Opcode::AUTH_PROVIDER, OWN_USERS),
 ];
 
-const UNENCRYPTED: &str = "The node does not encrypt its files, so it has no keys for them";
+const KEYS_AT_START: &str = "Keys of encryption at rest are given when the node is started";
 const NO_CACHE_TRANSFER: &str =
     "Which values are in memory is not handed over: a replica evicts by itself";
 const OVER_HTTP: &str = "Buckets are made, judged and dropped over HTTP (/pools/default/buckets), which keeps their settings";

@@ -101,7 +101,7 @@ pub(crate) static GROUPS_LEFT_OUT: &[(&[&str], &str)] = &[
     (&["disk-slowness"], "`kvtimings` has how long commits took"),
     (
         &["encryption-key-ids"],
-        "nothing on disk is encrypted by the node",
+        "keys are given when the node is started",
     ),
     (&["info"], "`config` has the settings of the bucket"),
     (

@@ -18,11 +18,11 @@ use crate::directory::picture;
 use crate::workload::{VBS, World, document, options, read, record};
 
 /// The line of a key of 32 equal bytes.
-fn line(id: &str, byte: u8) -> String {
+pub(crate) fn line(id: &str, byte: u8) -> String {
     EncryptionKeys::line(id, &[byte; 32]).unwrap()
 }
 
-fn keys(lines: &[String]) -> Arc<EncryptionKeys> {
+pub(crate) fn keys(lines: &[String]) -> Arc<EncryptionKeys> {
     static NEXT: AtomicU64 = AtomicU64::new(0x5e77_ee00);
     let random = || {
         let number = NEXT.fetch_add(1, Ordering::SeqCst);

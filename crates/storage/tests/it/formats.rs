@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use model::{Cas, Datatype, Document, DurabilityLevel, Kind, Meta, Seqno, VbId};
-use storage::{Change, Changes, DiskOptions, DiskStore, KvStore, VbBatch};
+use storage::{Change, Changes, DiskOptions, DiskStore, EncryptionKeys, KvStore, Opened, VbBatch};
 
-use crate::damage::{check, copy, named};
+use crate::damage::{copy, named};
+use crate::encryption::{keys, line};
 use crate::workload::{document, record};
 
 const TEXT: &[u8] = b"{\"uid\":\"1\",\"scopes\":[]}";
@@ -25,6 +27,18 @@ fn tiny() -> DiskOptions {
         runs_max: 3,
         ..DiskOptions::default()
     }
+}
+
+/// The directory that is encrypted.
+const ENCRYPTED: &str = "v1-encrypted";
+
+/// The keys of a directory, by its name.
+fn keys_of(path: &Path) -> Option<Arc<EncryptionKeys>> {
+    path.ends_with(ENCRYPTED).then(|| keys(&[line("k1", 1)]))
+}
+
+fn open(path: &Path) -> (DiskStore, Opened) {
+    DiskStore::open_with_keys(path, tiny(), keys_of(path).as_ref()).unwrap()
 }
 
 /// A value that lies apart from its row.
@@ -108,7 +122,7 @@ fn put(store: &DiskStore, vb: VbId, high: u64, changes: &dyn Changes) {
 /// Makes a store of the present version: what was flushed and merged, what is only in a log, values that lie apart in logs
 /// and in a file of their own, a history, a rollback, a vBucket that was removed.
 fn make(path: &Path) {
-    let store = DiskStore::open(path, tiny()).unwrap().0;
+    let store = open(path).0;
     let (vb, one_by_one) = (VbId(1), |seqno: u64| {
         [(
             document(seqno, &format!("\0old{}", seqno % 3), &long(seqno)),
@@ -149,13 +163,15 @@ fn make(path: &Path) {
 #[test]
 #[ignore = "it writes what the other test reads"]
 fn make_the_directory_of_this_version() {
-    let path = formats().join("v1");
-    if path.exists() {
-        fs::remove_dir_all(&path).unwrap();
-    }
-    make(&path);
-    for begin in ["log-", "run-", "values-", "MANIFEST", "TAIL"] {
-        assert!(!named(&path, begin).is_empty(), "no {begin}: make it again");
+    for name in ["v1", ENCRYPTED] {
+        let path = formats().join(name);
+        if path.exists() {
+            fs::remove_dir_all(&path).unwrap();
+        }
+        make(&path);
+        for begin in ["log-", "run-", "values-", "MANIFEST", "TAIL"] {
+            assert!(!named(&path, begin).is_empty(), "no {begin}: make it again");
+        }
     }
 }
 
@@ -164,9 +180,9 @@ fn each_version_that_was_released_is_read() {
     for entry in fs::read_dir(formats()).unwrap() {
         let from = entry.unwrap().path();
         let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("copy");
+        let path = place.path().join(from.file_name().unwrap());
         copy(&from, &path);
-        let checked = check(&path);
+        let checked = storage::check(&path, keys_of(&path).as_ref(), &mut |_| {}).unwrap();
         assert_eq!((&checked.damaged[..], checked.vbuckets), (&[][..], 2));
         for _ in 0..2 {
             read(&path);
@@ -175,7 +191,7 @@ fn each_version_that_was_released_is_read() {
 }
 
 fn read(path: &Path) {
-    let (store, opened) = DiskStore::open(path, tiny()).unwrap();
+    let (store, opened) = open(path);
     assert!(opened.clean && !opened.fresh);
     assert_eq!(store.manifest().unwrap().as_deref(), Some(TEXT));
     let vbs: Vec<VbId> = store.load().unwrap().iter().map(|one| one.vb).collect();

@@ -375,12 +375,13 @@ fn encryption_keys(settings: &Settings) -> Result<Option<Arc<EncryptionKeys>>, C
         return Ok(None);
     };
     let keys = server::encryption_keys(&given.values[0]);
-    let named = match settings.get("encryption-key-file") {
-        Some(_) => "encryption-key-file",
-        None => "encryption-keys",
-    };
-    keys.map(Some)
-        .map_err(|error| mistake("encryption-keys", given, "", format!("{named}: {error}")))
+    keys.map(Some).map_err(|error| {
+        let file = settings.get("encryption-key-file");
+        match file {
+            Some(file) => mistake("encryption-key-file", file, &file.values[0], error),
+            None => mistake("encryption-keys", given, "", error),
+        }
+    })
 }
 
 fn log_level(settings: &Settings) -> Result<LevelFilter, ConfigError> {
