@@ -156,7 +156,10 @@ pub(crate) fn key_error(reason: String) -> io::Error {
 
 /// Whether it is such an error.
 pub(crate) fn is_key_error(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<KeyError>())
+    let inner = error.get_ref();
+    inner
+        .and_then(|inner| inner.downcast_ref::<KeyError>())
+        .is_some()
 }
 
 /// The error of bytes that are not what was written.

@@ -106,8 +106,12 @@ impl EncryptionKeys {
     /// The line of a key: its name, and 32 bytes that nobody can guess.
     pub fn line(id: &str, secret: &[u8; SECRET_BYTES]) -> Option<String> {
         KeyId::parse(id)?;
-        let digits: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
-        Some(format!("{id}:{digits}"))
+        let mut line = format!("{id}:");
+        let digit = |half: u8| char::from_digit(u32::from(half), 16);
+        for byte in secret {
+            line.extend([digit(byte >> 4), digit(byte & 15)].into_iter().flatten());
+        }
+        Some(line)
     }
 
     /// The key that writes.

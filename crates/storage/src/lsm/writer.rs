@@ -225,14 +225,14 @@ impl Core {
     fn ensure_space(&self, writer: &mut Writer, during: &'static str) -> Result<bool, StoreError> {
         let (bytes, bytes_max) = (writer.log.end, self.options.log_bytes);
         // Into one that is encrypted in another way nothing more is written.
-        let stale = !writer.log.is_current(&*self.files);
-        if bytes < bytes_max && !stale {
+        let outdated = !writer.log.is_current(&*self.files);
+        if bytes < bytes_max && !outdated {
             return Ok(false);
         }
         let mut state = self.flushing.state.lock();
         let waits = state.waiting;
         if waits {
-            if bytes < GROWTH_MAX * bytes_max && !stale {
+            if bytes < GROWTH_MAX * bytes_max && !outdated {
                 return Ok(false);
             }
             if state.failed.take().is_some() {
@@ -262,12 +262,13 @@ impl Core {
         let Some(mut writer) = self.writer.try_lock() else {
             return Ok(());
         };
-        let mut state = self.flushing.state.lock();
-        if state.waiting || writer.mode != Mode::Ready || writer.log.is_current(&*self.files) {
+        let is_due = writer.mode == Mode::Ready && !writer.log.is_current(&*self.files);
+        let mut flushing = self.flushing.state.lock();
+        if flushing.waiting || !is_due {
             return Ok(());
         }
-        let spare = state.spare.take();
-        drop(state);
+        let spare = flushing.spare.take();
+        drop(flushing);
         self.rotate(&mut writer, spare)
     }
 

@@ -63,9 +63,9 @@ impl Sizes {
     }
 
     /// A merge of all that can be merged, with those files of values emptied.
-    pub(super) fn all(&self, emptied: BTreeSet<u64>) -> Option<Plan> {
+    pub(super) fn all(&self, emptied: BTreeSet<u64>) -> Plan {
         let runs = self.usable();
-        (!runs.is_empty()).then_some(Plan { runs, emptied })
+        Plan { runs, emptied }
     }
 
     /// The runs of the lowest class that is full, and those that are younger.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::merge::merge;
 use super::policy::{Limits, RunSize, Sizes};
 use super::renewal::Renewal;
+use crate::lsm::current::Version;
 use crate::lsm::flush::pause_after;
 use crate::lsm::writer::Core;
 use crate::work::{Next, Worker};
@@ -35,60 +36,34 @@ impl CompactionWorker {
     /// Makes one merge if there is one to make; tells whether.
     fn merge_once(&mut self, quiet: bool) -> std::io::Result<bool> {
         let core = &*Arc::clone(&self.core);
-        let renewal = if core.renewing.load(Ordering::Relaxed) {
-            core.renew()?
-        } else {
-            Renewal::Over
-        };
-        let renewed = match renewal {
-            Renewal::Waits => return Ok(false),
-            Renewal::Merge(values) => Some(values),
-            Renewal::Over => None,
-        };
-        if renewed.is_none() {
-            core.renewing.store(false, Ordering::Relaxed);
+        let mut outdated = None;
+        if core.renewing.load(Ordering::Relaxed) {
+            match core.renew()? {
+                Renewal::Waits => return Ok(false),
+                Renewal::Merge(values) => outdated = Some(values),
+                Renewal::Over => core.renewing.store(false, Ordering::Relaxed),
+            }
         }
+        let renews = outdated.is_some();
         let version = Arc::clone(&core.current.read().version);
-        if renewed.is_none()
+        if !renews
             && let [only] = version.runs.as_slice()
             && self.settled == Some(only.number)
         {
             return Ok(false);
         }
-        let mut sizes = Sizes {
-            dead_rows: core.dead_rows.load(Ordering::Relaxed),
-            ..Sizes::default()
-        };
-        for (file, value) in &version.values {
-            sizes.values.insert(*file, (value.bytes, 0));
-        }
-        for run in &version.runs {
-            sizes.rows += run.rows();
-            sizes.runs.push(RunSize {
-                bytes: run.bytes,
-                damaged: run.is_damaged(),
-            });
-            for (file, bytes) in run.values() {
-                if let Some(of_file) = sizes.values.get_mut(file) {
-                    of_file.1 += bytes;
-                }
-            }
-        }
+        let sizes = sizes_of(&version, core.dead_rows.load(Ordering::Relaxed));
         let options = &core.options;
         let limits = Limits {
             log_bytes: options.log_bytes,
             runs_max: options.runs_max,
             dead_bytes_min: options.dead_bytes_min,
         };
-        let renews = renewed.is_some();
-        let plan = match renewed {
-            Some(values) => sizes.all(values),
+        let plan = match outdated {
+            Some(values) => Some(sizes.all(values)),
             None => sizes.plan(limits, quiet),
         };
-        let Some(plan) = plan else {
-            core.renewing.store(false, Ordering::Relaxed);
-            return Ok(false);
-        };
+        let Some(plan) = plan else { return Ok(false) };
         let oldest = plan.runs.end == version.runs.len();
         merge(
             core,
@@ -107,6 +82,29 @@ impl CompactionWorker {
         }
         Ok(true)
     }
+}
+
+fn sizes_of(version: &Version, dead_rows: u64) -> Sizes {
+    let mut sizes = Sizes {
+        dead_rows,
+        ..Sizes::default()
+    };
+    for (file, value) in &version.values {
+        sizes.values.insert(*file, (value.bytes, 0));
+    }
+    for run in &version.runs {
+        sizes.rows += run.rows();
+        sizes.runs.push(RunSize {
+            bytes: run.bytes,
+            damaged: run.is_damaged(),
+        });
+        for (file, bytes) in run.values() {
+            if let Some(of_file) = sizes.values.get_mut(file) {
+                of_file.1 += bytes;
+            }
+        }
+    }
+    sizes
 }
 
 impl Worker for CompactionWorker {

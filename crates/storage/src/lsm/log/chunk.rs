@@ -128,9 +128,12 @@ impl<'a> Entry<'a> {
         entry[7..ENTRY_BYTES].copy_from_slice(&crc.to_be_bytes());
     }
 
-    /// Takes the next entry off `rest`, which lies at `at` of the file; `None` when it makes no sense.
-    pub(super) fn next(rest: &mut &'a mut [u8], (file, at): (&dyn StoreFile, u64)) -> Option<Self> {
-        let (head, behind) = std::mem::take(rest).split_at_mut_checked(ENTRY_BYTES)?;
+    /// Takes the first entry off `bytes`, which lie at `at` of the file, and gives the rest; `None` when it makes no sense.
+    pub(super) fn split_first(
+        bytes: &'a mut [u8],
+        (file, at): (&dyn StoreFile, u64),
+    ) -> Option<(Self, &'a mut [u8])> {
+        let (head, behind) = bytes.split_at_mut_checked(ENTRY_BYTES)?;
         let reader = &mut Reader::new(head);
         let what = What::of(reader.u8()?)?;
         let vb = VbId(reader.u16()?);
@@ -149,13 +152,13 @@ impl<'a> Entry<'a> {
             let value = place.length as usize + file.seal_bytes();
             behind = behind.split_at_mut_checked(value)?.1;
         }
-        *rest = behind;
-        Some(Self {
+        let entry = Self {
             what,
             vb,
             place,
             body,
-        })
+        };
+        Some((entry, behind))
     }
 }
 

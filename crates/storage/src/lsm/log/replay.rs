@@ -187,8 +187,10 @@ impl Existing {
         let mut rest = chunk.get_mut(head..).unwrap_or_default();
         while !rest.is_empty() {
             let here = end - rest.len() as u64;
-            let entry = Entry::next(&mut rest, (&*self.file, here));
-            each(entry.ok_or_else(|| damaged("an entry of a log makes no sense"))?)?;
+            let found = Entry::split_first(rest, (&*self.file, here));
+            let found = found.ok_or_else(|| damaged("an entry of a log makes no sense"))?;
+            each(found.0)?;
+            rest = found.1;
         }
         Ok(())
     }

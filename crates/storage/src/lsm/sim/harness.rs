@@ -62,9 +62,11 @@ impl<S: KvStore> Harness<S> {
         let texts = [format!("{one}\n{two}"), format!("{two}\n{one}")];
         Self {
             open: self.open,
-            keys: (seed % 3 == 0).then(|| texts.map(|text| keys(&text, seed))),
+            keys: seed
+                .is_multiple_of(3)
+                .then(|| texts.map(|text| keys(&text, seed))),
             openings: AtomicU64::new(0),
-            plain: u64::from(seed % 6 == 0),
+            plain: u64::from(seed.is_multiple_of(6)),
         }
     }
 
