@@ -75,7 +75,7 @@ impl fmt::Display for KeyId {
 }
 
 impl EncryptionKeys {
-    /// Reads a file of keys. `random` gives numbers that nobody can guess.
+    /// Reads a file of keys. `random` gives numbers that cannot be guessed.
     ///
     /// # Errors
     /// The first line that makes no sense, without what is in it.
@@ -103,7 +103,7 @@ impl EncryptionKeys {
         Ok(Self { keys, random })
     }
 
-    /// The line of a key: its name, and 32 bytes that nobody can guess.
+    /// The line of a key: its name, and 32 bytes that should be random.
     pub fn line(id: &str, secret: &[u8; SECRET_BYTES]) -> Option<String> {
         KeyId::parse(id)?;
         let mut line = format!("{id}:");
