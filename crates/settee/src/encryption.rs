@@ -113,13 +113,13 @@ fn status(data_dir: &Path, json: bool) -> Result<(), Failure> {
     let found = server::encryption_of(data_dir);
     let found = found
         .map_err(|error| Failure::new(Sysexit::Os, format!("{}: {error}", data_dir.display())))?;
-    let (mut lines, mut buckets) = (String::new(), Vec::new());
+    let (mut lines, mut buckets) = (Vec::new(), Vec::new());
     for (bucket, files) in found {
         let files = files.map_err(|error| Failure::new(Sysexit::Data, error.to_string()))?;
         let by_key = sum(&files);
         for (key, (files, bytes)) in &by_key {
             let key = key.map_or("not encrypted".to_owned(), |key| format!("key {key}"));
-            lines.push_str(&format!("{bucket}: {key}: {files} files, {bytes} bytes\n"));
+            lines.push(format!("{bucket}: {key}: {files} files, {bytes} bytes\n"));
         }
         let object = |(key, (files, bytes)): (Option<&str>, (u64, u64))| json!({ "key": key, "files": files, "bytes": bytes });
         let keys: Vec<Value> = by_key.into_iter().map(object).collect();
@@ -128,7 +128,7 @@ fn status(data_dir: &Path, json: bool) -> Result<(), Failure> {
     if json {
         output::print_json(&json!({ "buckets": buckets }))
     } else {
-        output::print(lines.as_bytes())
+        output::print(lines.concat().as_bytes())
     }
 }
 

@@ -48,7 +48,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a node
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     Stat(stat::StatArgs),
     Promote(promote::PromoteArgs),
     Compact(compact::CompactArgs),
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
         Err(error) => return explain(&error),
     };
     let result = match cli.command {
-        Command::Serve(args) => return serve::run(args),
+        Command::Serve(args) => return serve::run(*args),
         Command::Stat(args) => stat::run(&args),
         Command::Promote(args) => promote::run(&args),
         Command::Compact(args) => compact::run(&args),

@@ -135,10 +135,11 @@ fn resolve(args: &ServeArgs) -> Result<ServeConfig, Failure> {
 fn refusal(error: &StartError) -> Failure {
     let code = match error {
         StartError::Listen { .. } | StartError::DataInUse(_) => Sysexit::Unavailable,
-        StartError::NotReplica { .. } | StartError::Certificate(_) => Sysexit::Config,
+        StartError::NotReplica { .. } | StartError::Certificate(_) | StartError::DataKey(_) => {
+            Sysexit::Config
+        }
         StartError::DataAccess(_) => Sysexit::CantCreate,
         StartError::DataFormat(_) => Sysexit::Data,
-        StartError::DataKey(_) => Sysexit::Config,
         StartError::System(_) => Sysexit::Os,
     };
     Failure::new(code, error.to_string())
