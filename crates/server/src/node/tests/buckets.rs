@@ -283,7 +283,7 @@ fn a_salvaged_directory_is_the_same_node() {
     let copy = |to: &Path| {
         let mut told = Vec::new();
         super::super::salvage(place.path(), to, None, &mut |step| {
-            told.push(format!("{step:?}"))
+            told.push(format!("{step:?}"));
         })
         .unwrap();
         told
