@@ -90,6 +90,10 @@ impl KvStore for Watched {
         info
     }
 
+    fn may_have(&self, vb: VbId, key: &[u8]) -> bool {
+        self.inner.may_have(vb, key)
+    }
+
     fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
         self.inner.fetch(vb, wants)
     }

@@ -1,9 +1,10 @@
 //! The bucket: vBuckets behind one lock each, and the bridge between engine, store and server.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
-use engine::{MemoryDelta, OpError, Outbox, Outcome, VBucket, VbConfig};
+use engine::{KeyFilter, MemoryDelta, OpError, Outbox, Outcome, StoredKeys, VBucket, VbConfig};
 use model::{CompressionMode, VbId, VbUuid};
 use parking_lot::{MutexGuard, RwLock};
 use storage::{KvStore, StoreError};
@@ -74,7 +75,7 @@ pub(crate) struct Effects {
 /// (in tests, in the simulator) their steps are called one by one.
 pub struct Bucket<S> {
     pub(crate) options: BucketOptions,
-    pub(crate) store: S,
+    pub(crate) store: Arc<S>,
     pub(crate) clock: Arc<dyn Clock>,
     /// Settings of every vBucket as they are in force. Read under the locks of vBuckets.
     pub(crate) vb_config: RwLock<Arc<VbConfig>>,
@@ -104,6 +105,21 @@ pub struct Bucket<S> {
     compaction: CompactionStats,
 }
 
+/// A store as its bucket's vBuckets ask it.
+struct KeysOf<S>(Arc<S>);
+
+impl<S> fmt::Debug for KeysOf<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeysOf")
+    }
+}
+
+impl<S: KvStore> KeyFilter for KeysOf<S> {
+    fn may_have(&self, vb: VbId, key: &[u8]) -> bool {
+        self.0.may_have(vb, key)
+    }
+}
+
 impl<S: KvStore> Bucket<S> {
     /// Takes over what `store` knows. Keys are loaded later, by the warmup worker; until then
     /// data operations are refused with `TemporaryFailure`.
@@ -113,12 +129,15 @@ impl<S: KvStore> Bucket<S> {
     /// # Errors
     /// The store's records cannot be read.
     pub fn open(
-        options: BucketOptions,
+        mut options: BucketOptions,
         store: S,
         clock: Arc<dyn Clock>,
         uuids: &mut dyn FnMut() -> VbUuid,
     ) -> Result<Arc<Self>, StoreError> {
         let loaded = store.load()?;
+        let store = Arc::new(store);
+        Arc::make_mut(&mut options.vb).stored_keys =
+            StoredKeys(Some(Arc::new(KeysOf(Arc::clone(&store)))));
         let slots = slot::slots(&options.vb, options.vbuckets, &loaded, options.clean, uuids);
         let histories = Histories::new(options.history);
         let bucket = Arc::new(Self {

@@ -24,10 +24,6 @@ use crate::stats::Counters;
 const STEPS_PER_HOLD: usize = 16;
 /// Slots of the table looked at under one lock hold.
 const SLOTS_PER_HOLD: usize = 4;
-/// Rows that one walk takes out of the store at most; bounds the memory that it takes.
-const ROWS_PER_WALK: usize = 50_000;
-/// Rows forgotten under one lock hold.
-const FORGOTTEN_PER_HOLD: usize = 8;
 /// How soon the eraser looks again at what had to wait for the flusher.
 pub(crate) const ERASE_AGAIN: Duration = Duration::from_millis(100);
 
@@ -437,50 +433,36 @@ impl<S: KvStore> Bucket<S> {
             self.hurry();
             return false;
         };
-        loop {
-            let mut gone: Vec<(Box<[u8]>, model::Seqno, bool)> = Vec::new();
-            let done = self.store.compact(id, &mut |meta, key| {
-                let tombstone = meta.kind.is_tombstone();
-                let dead = living.is_dead(key, meta.seqno, tombstone);
-                if !dead || gone.len() >= ROWS_PER_WALK || self.is_stopping() {
-                    return Keep::Keep;
-                }
-                gone.push((key.into(), meta.seqno, tombstone));
-                Keep::Erase
-            });
-            match done {
-                // As with tombstones: a forgotten row that is still in the store would stay there.
-                Ok(done) if done.dropped == gone.len() as u64 => {
-                    Counters::add(&self.compaction().rows_erased, done.dropped);
-                }
-                Ok(_) => return false,
-                Err(error) => {
-                    tracing::warn!(bucket = self.name(), %error, "erasing a collection failed");
-                    return false;
-                }
+        let (mut tombstones, mut dead) = (0, 0);
+        let done = self.store.compact(id, &mut |meta, key| {
+            let tombstone = meta.kind.is_tombstone();
+            if living.is_dead(key, meta.seqno, tombstone) && !self.is_stopping() {
+                dead += 1;
+                return Keep::Erase;
             }
-            self.forget_rows(id, &gone);
-            if self.is_stopping() {
-                return true;
-            }
-            if gone.len() < ROWS_PER_WALK {
-                if let Err(error) = self.trim_history(id, Some(&living)) {
-                    tracing::warn!(bucket = self.name(), %error, "erasing a history failed");
-                    return false;
-                }
-                self.with_vbucket(id, |vbucket| vbucket.finish_erasing(living.up_to()));
-                return true;
+            tombstones += u64::from(tombstone && !meta.kind.is_prepared());
+            Keep::Keep
+        });
+        match done {
+            // It may have ended early, because the vBucket is not the same any more.
+            Ok(done) if done.dropped != dead => return false,
+            Ok(done) => Counters::add(&self.compaction().rows_erased, done.dropped),
+            Err(error) => {
+                tracing::warn!(bucket = self.name(), %error, "erasing a collection failed");
+                return false;
             }
         }
-    }
-
-    fn forget_rows(&self, id: VbId, gone: &[(Box<[u8]>, model::Seqno, bool)]) {
-        for some in gone.chunks(FORGOTTEN_PER_HOLD) {
-            self.with_vbucket_for(Hold::Collections, id, |vbucket| {
-                for (key, seqno, tombstone) in some {
-                    vbucket.forget_dead_row(key, *seqno, *tombstone);
-                }
-            });
+        if self.is_stopping() {
+            return true;
         }
+        if let Err(error) = self.trim_history(id, Some(&living)) {
+            tracing::warn!(bucket = self.name(), %error, "erasing a history failed");
+            return false;
+        }
+        self.with_vbucket(id, |vbucket| {
+            vbucket.bound_tombstones(tombstones);
+            vbucket.finish_erasing(living.up_to());
+        });
+        true
     }
 }

@@ -42,10 +42,11 @@ pub use durability::{Decided, Decision, Requirement};
 pub use error::OpError;
 pub use mutated::{Counted, Mutated};
 pub use types::{
-    Arithmetic, Concat, ConcatPlace, Exchange, FetchKey, Got, GotMeta, MemoryDelta, ObserveSeqno,
-    ObserveState, Observed, Outbox, Outcome, ScanProgress, StoreMode, VbConfig, WithMeta, Write,
+    Arithmetic, Concat, ConcatPlace, Exchange, FetchKey, Got, GotMeta, KeyFilter, MemoryDelta,
+    ObserveSeqno, ObserveState, Observed, Outbox, Outcome, ScanProgress, StoreMode, StoredKeys,
+    VbConfig, Wanted, WithMeta, Write,
 };
 pub use vbucket::{
-    Applied, DurabilityChain, DurabilityStats, FoundRow, HashStats, RowWalk, VBucket, VbStats,
-    WalkRequest, Walked,
+    Applied, DurabilityChain, DurabilityStats, FoundRow, HashStats, Restored, RowWalk, VBucket,
+    VbStats, WalkRequest, Walked,
 };

@@ -1,5 +1,8 @@
 //! Requests, answers and settings of a vBucket.
 
+use std::fmt;
+use std::sync::Arc;
+
 use model::{
     Cas, ConflictResolution, Document, Draft, DurabilityLevel, FailoverEntry, Meta, Seqno, VbId,
     VbUuid,
@@ -41,6 +44,8 @@ pub struct VbConfig {
     pub conflicts: ConflictResolution,
     /// How far CAS values from elsewhere may be from the clock.
     pub drift: DriftLimits,
+    /// Asked for keys that left memory.
+    pub stored_keys: StoredKeys,
 }
 
 impl Default for VbConfig {
@@ -61,6 +66,7 @@ impl Default for VbConfig {
             durability_timeout_ms: 30_000,
             conflicts: ConflictResolution::Revision,
             drift: DriftLimits::default(),
+            stored_keys: StoredKeys::default(),
         }
     }
 }
@@ -89,17 +95,53 @@ impl<T> Outcome<T> {
     }
 }
 
-/// Names a document whose value must be read from the store.
+/// Names a document that must be read from the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchKey {
     /// The stored key.
     pub key: Box<[u8]>,
-    /// The revision that the table knows; its row is the one to read.
-    pub seqno: Seqno,
-    /// Whether the whole document left memory. The row is then most likely, but not surely, that
-    /// of the key: whichever it is, it is to be restored.
-    pub whole: bool,
+    /// What of it.
+    pub wanted: Wanted,
 }
+
+/// What is wanted of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The value of the revision with this seqno, which memory knows.
+    Value(Seqno),
+    /// Its newest row, if there is one: memory knows nothing of the key. The number tells the answers to two questions
+    /// apart.
+    Row(u64),
+}
+
+/// Which keys the store may have.
+pub trait KeyFilter: fmt::Debug + Send + Sync {
+    /// Whether the store may have a row of a key, a tombstone's too. `false` is certain as long as the vBucket is locked.
+    ///
+    /// Cost: less than a microsecond, no read.
+    fn may_have(&self, vb: VbId, key: &[u8]) -> bool;
+}
+
+/// The store's [`KeyFilter`]; without one all keys may be there.
+#[derive(Clone, Debug, Default)]
+pub struct StoredKeys(pub Option<Arc<dyn KeyFilter>>);
+
+impl StoredKeys {
+    pub(crate) fn may_have(&self, vb: VbId, key: &[u8]) -> bool {
+        self.0
+            .as_ref()
+            .is_none_or(|filter| filter.may_have(vb, key))
+    }
+}
+
+/// Settings are the same whichever store they are for.
+impl PartialEq for StoredKeys {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for StoredKeys {}
 
 /// A document as a reader sees it.
 #[derive(Clone, Debug)]

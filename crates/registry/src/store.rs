@@ -56,6 +56,7 @@ impl KvStore for Store {
         load() -> Result<Vec<LoadedVb>, StoreError>;
         commit(batches: &[VbBatch<'_>]) -> Result<CommitInfo, StoreError>;
         fetch(vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError>;
+        may_have(vb: VbId, key: &[u8]) -> bool;
         may_have_large() -> bool;
         snapshot(vb: VbId) -> Result<Box<dyn Snapshot>, StoreError>;
         rollback(vb: VbId, to: Seqno) -> Result<VbRecord, StoreError>;

@@ -1,6 +1,6 @@
 //! Groups about one document.
 
-use engine::{FetchKey, ObserveState, OpError};
+use engine::{ObserveState, OpError};
 use identity::Privilege;
 use model::{CollectionId, Meta, VbId, VbState, collection_key};
 use storage::{KvStore as _, Want};
@@ -100,15 +100,10 @@ fn find(key: &[u8], vb: VbId, figures: &BucketFigures<'_>) -> Result<DocumentFou
         if got.deleted {
             return Err(OpError::KeyNotFound);
         }
-        let wanted = FetchKey {
-            whole: false,
-            key: key.into(),
-            seqno: got.meta.seqno,
-        };
         Ok(DocumentFound {
             meta: got.meta,
             dirty: observed.state == ObserveState::FoundNotPersisted,
-            resident: !vbucket.still_wants(&wanted),
+            resident: !vbucket.is_value_away(key),
             state: vbucket.state(),
         })
     });

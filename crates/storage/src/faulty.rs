@@ -200,6 +200,10 @@ impl<S: KvStore> KvStore for FaultyStore<S> {
         Err(StoreError::new(kind, "committing").because("planned fault"))
     }
 
+    fn may_have(&self, vb: VbId, key: &[u8]) -> bool {
+        self.inner.may_have(vb, key)
+    }
+
     fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError> {
         self.check_damage(vb, "fetching documents")?;
         self.inner.fetch(vb, wants)

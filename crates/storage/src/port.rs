@@ -50,6 +50,12 @@ pub trait KvStore: Send + Sync + 'static {
     /// Cost: about one read for each that is there; mostly none for one that is not.
     fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError>;
 
+    /// Whether there may be a document or a tombstone of a key. `false` is certain, as to everything that was committed
+    /// before.
+    ///
+    /// Cost: no read.
+    fn may_have(&self, vb: VbId, key: &[u8]) -> bool;
+
     /// Whether there may be documents of a MiB and more: of such no two should be read at the same time, since none is
     /// counted before it is in memory.
     fn may_have_large(&self) -> bool {

@@ -114,6 +114,7 @@ impl<S: KvStore> Bucket<S> {
         loop {
             let mut purged: Vec<(Box<[u8]>, Seqno)> = Vec::new();
             let mut expired: Vec<Box<[u8]>> = Vec::new();
+            let mut tombstones = 0;
             let done = self.store.compact(vb, &mut |meta, key| {
                 if self.is_stopping() {
                     return Keep::Keep;
@@ -125,6 +126,7 @@ impl<S: KvStore> Bucket<S> {
                 // Some collections would come back if their ends were forgotten.
                 let kept = SystemEvent::is_kept(key, meta);
                 if kept || !goes(meta, rules) || purged.len() >= PURGED_PER_WALK {
+                    tombstones += u64::from(meta.kind.is_tombstone() && !meta.kind.is_prepared());
                     return Keep::Keep;
                 }
                 purged.push((key.into(), meta.seqno));
@@ -139,6 +141,7 @@ impl<S: KvStore> Bucket<S> {
             // tombstone whose row is still in the store would leave that row behind.
             if done.dropped == purged.len() as u64 {
                 self.forget(vb, &purged);
+                self.with_vbucket(vb, |vbucket| vbucket.bound_tombstones(tombstones));
             }
             self.expire_keys(vb, &expired);
             first = false;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use engine::FetchKey;
+use engine::{FetchKey, Restored, Wanted};
 use model::{Seqno, VbId};
 use parking_lot::Mutex;
 use storage::{KvStore, Next, Want, Worker};
@@ -37,7 +37,7 @@ struct FetchRequest {
 impl FetchRequest {
     /// Whether both want the same document.
     fn is_for(&self, other: &Self) -> bool {
-        (self.vb, self.key.seqno) == (other.vb, other.key.seqno)
+        self.vb == other.vb && self.key == other.key
     }
 }
 
@@ -129,7 +129,7 @@ impl<S: KvStore> Bucket<S> {
             return (same, more);
         }
         drop(waiting);
-        taken.sort_by_key(|request| (request.vb, request.key.seqno));
+        taken.sort_by(|one, other| (one.vb, &one.key.key).cmp(&(other.vb, &other.key.key)));
         (taken, false)
     }
 
@@ -157,26 +157,31 @@ impl<S: KvStore> Bucket<S> {
 
     /// Reads and restores, one at a time: their sizes are not known. Returns whether that did not fail.
     fn fetch_key(&self, vb: VbId, wanted: &FetchKey) -> bool {
+        let seqno = match wanted.wanted {
+            Wanted::Value(seqno) => Some(seqno),
+            Wanted::Row(_) => None,
+        };
         let want = Want {
             key: &wanted.key,
-            seqno: Some(wanted.seqno),
+            seqno,
         };
         let document = match self.store.fetch(vb, &[want]) {
             Ok(documents) => documents.into_iter().next().flatten(),
             Err(error) => {
                 Counters::add(&self.counters().fetch_failed, 1);
                 tracing::error!(bucket = self.name(), %error, "a document could not be read");
-                let before = Seqno(wanted.seqno.0.saturating_sub(1));
+                let before = Seqno(seqno.map_or(0, |seqno| seqno.0.saturating_sub(1)));
                 self.report_damage(vb, before, &error);
                 return false;
             }
         };
-        if let Some(document) = document {
-            Counters::add(&self.counters().fetched, 1);
-            self.with_vbucket_for(Hold::Restore, vb, |vbucket| vbucket.restore(document));
-        } else if self.with_vbucket(vb, |vbucket| vbucket.still_wants(wanted)) == Some(true) {
+        Counters::add(&self.counters().fetched, u64::from(document.is_some()));
+        let restored = self.with_vbucket_for(Hold::Restore, vb, |vbucket| {
+            vbucket.restore(wanted, document)
+        });
+        if restored == Some(Restored::Missing) {
             Counters::add(&self.counters().fetch_failed, 1);
-            let (vb, seqno) = (vb.0, wanted.seqno.0);
+            let (vb, seqno) = (vb.0, seqno.map(|seqno| seqno.0));
             tracing::error!(bucket = self.name(), vb, seqno, "the store lost a document");
             return false;
         }

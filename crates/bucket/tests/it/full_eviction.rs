@@ -162,8 +162,10 @@ fn locked_documents_and_replicas_keep_their_keys() {
         bucket.try_get(0, "free"),
         Ok(Outcome::NeedsFetch(_))
     ));
-    let unlock = |key: &[u8], cas| bucket.run(VB, |vb| vb.unlock(key, cas, now));
+    let unlock =
+        |key: &[u8], cas| retried(&bucket, || bucket.run(VB, |vb| vb.unlock(key, cas, now)));
     assert_eq!(unlock(b"\0free", locked.cas), Err(OpError::NotLocked));
+    assert_eq!(unlock(b"\0none", locked.cas), Err(OpError::KeyNotFound));
     assert_eq!(unlock(b"\0locked", locked.cas), Ok(()));
     bucket
         .set_vbucket(VB, VbState::Replica, None, VbUuid(7))
@@ -174,7 +176,7 @@ fn locked_documents_and_replicas_keep_their_keys() {
     assert_eq!(known, Some(None), "a replica keeps its keys");
     let wanted = bucket.with_vbucket(VB, |vb| vb.fetch_before_apply(b"\0free"));
     let wanted = wanted.flatten().unwrap();
-    assert!(wanted.whole && bucket.fetch_now(VB, &wanted));
+    assert!(bucket.fetch_now(VB, &wanted));
     let known = bucket.with_vbucket(VB, |vb| vb.fetch_before_apply(b"\0free"));
     assert_eq!(known, Some(None));
 }

@@ -60,6 +60,10 @@ type Answer<T> = Result<T, StoreError>;
 impl KvStore for Kept {
     storage::hand_on!();
 
+    fn may_have(&self, vb: VbId, key: &[u8]) -> bool {
+        self.inner.may_have(vb, key)
+    }
+
     fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
         self.inner.fetch(vb, wants)
     }
@@ -76,6 +80,10 @@ impl KvStore for Kept {
 
 impl KvStore for Gated {
     storage::hand_on!();
+
+    fn may_have(&self, vb: VbId, key: &[u8]) -> bool {
+        self.inner.may_have(vb, key)
+    }
 
     fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
         self.inner.fetch(vb, wants)
@@ -145,6 +153,10 @@ impl KvStore for Slow {
         self.reads.lock().asked += 1;
         self.changed.notify_all();
         self.has_large
+    }
+
+    fn may_have(&self, vb: VbId, key: &[u8]) -> bool {
+        self.inner.may_have(vb, key)
     }
 
     fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {

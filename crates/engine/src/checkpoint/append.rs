@@ -20,9 +20,6 @@ pub(crate) enum LogEntry<'a> {
         /// It is never replaced in memory, and stays in the store when it is replaced there.
         kept: bool,
     },
-    /// Of a key whose document has left memory: all that is known of that is its row, and whether it
-    /// was a durable write.
-    OverEvicted { row: Seqno, committed: bool },
     /// A system event, which no table holds: the row that it supersedes goes when it is written, but in
     /// memory it replaces nothing. Readers never get both in one snapshot of an active vBucket; a
     /// replica keeps the checkpoints of its active one.
@@ -63,7 +60,6 @@ impl CheckpointLog {
                 }
                 RowEffect::new(old.map_or(Seqno::ZERO, |old| self.replace(old)), kept)
             }
-            LogEntry::OverEvicted { row, .. } => RowEffect::new(row, false),
             LogEntry::Event { before, .. } => RowEffect::new(before.row, false),
             LogEntry::Group(group) => return self.push_group(document, group),
         };
@@ -80,7 +76,6 @@ impl CheckpointLog {
         let memory = self.open.kind == CheckpointKind::Memory;
         match entry {
             LogEntry::Document { old, kept } => memory && self.collides(document, old, kept),
-            LogEntry::OverEvicted { row, committed } => memory && committed && is_here(row),
             LogEntry::Event { before, active } => {
                 active && before.seqno > Seqno::ZERO && is_here(before.seqno)
             }

@@ -217,13 +217,6 @@ impl VbCollections {
         }
     }
 
-    /// A document that was not in memory is not there any more.
-    pub(crate) fn removed_evicted(&mut self, key: &[u8], tombstone: bool) {
-        if !self.derives(key) {
-            self.counts_mut(key).remove(0, tombstone);
-        }
-    }
-
     /// Counts what a client did.
     #[inline]
     pub(crate) fn count(&mut self, key: &[u8], what: impl FnOnce(&mut CollectionCounts)) {
@@ -241,6 +234,12 @@ impl VbCollections {
     pub(crate) fn counts_of(&self, id: CollectionId) -> Option<&CollectionCounts> {
         let at = self.counts.binary_search_by_key(&id, |counts| counts.id);
         self.counts.get(at.ok()?)
+    }
+
+    /// Counts no documents of what was dropped any more; returns how many were counted.
+    pub(crate) fn forget_dead_items(&mut self) -> u64 {
+        let dead = self.dead.as_deref_mut();
+        dead.map_or(0, |dead| std::mem::take(&mut dead.items))
     }
 
     /// Figures of what was dropped and is still in memory.

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 
-use evicted::Evicted;
-pub(crate) use evicted::Remains;
+pub(crate) use away::Asked;
+use away::Away;
 use foldhash::fast::FixedState;
-use model::{Document, Seqno};
+use model::Document;
 use part::{CacheLine, Rehash};
 use parts::Parts;
 pub(crate) use parts::Spot;
 
-mod evicted;
+mod away;
 mod part;
 mod parts;
 #[cfg(test)]
@@ -34,8 +34,8 @@ pub(crate) struct Table {
     counts: TableCounts,
     documents: Parts<Document>,
     hasher: FixedState,
-    /// `None` as long as nothing was evicted whole.
-    evicted: Option<Box<Evicted>>,
+    /// `None` as long as no document is in the store alone.
+    away: Option<Box<Away>>,
 }
 
 /// How documents are found again when they move.
@@ -99,9 +99,6 @@ impl TableCounts {
     }
 }
 
-/// What the keys of the prints of evicted keys are made of, with the seed.
-const PRINT_KEYS: [&[u8]; 2] = [b"the first key of prints", b"the second key of prints"];
-
 #[inline]
 fn hash_of(hasher: &FixedState, key: &[u8]) -> u64 {
     let mut hasher = hasher.build_hasher();
@@ -113,7 +110,7 @@ impl Table {
     pub(crate) fn new(hash_seed: u64) -> Self {
         Self {
             documents: Parts::default(),
-            evicted: None,
+            away: None,
             hasher: FixedState::with_seed(hash_seed),
             counts: TableCounts::default(),
         }
@@ -141,9 +138,6 @@ impl Table {
     pub(crate) fn prefetch(&self, key: &[u8]) {
         let hash = hash_of(&self.hasher, key);
         self.documents.prefetch(hash);
-        if let Some(evicted) = &self.evicted {
-            evicted.prefetch(hash);
-        }
     }
 
     /// Asks for the document of `key`, once the memory before it has come.
@@ -186,9 +180,9 @@ impl Table {
         self.documents.part(index)
     }
 
-    /// Whether a document ever left the table whole.
-    pub(crate) fn has_evicted(&self) -> bool {
-        self.evicted.is_some()
+    /// Whether documents may be in the store alone.
+    pub(crate) fn has_away(&self) -> bool {
+        self.away.is_some()
     }
 
     /// A slot chosen by `seed`.
@@ -205,6 +199,9 @@ impl Table {
             let old = std::mem::replace(there, document);
             self.counts.subtract(&old);
             return Some(old);
+        }
+        if let Some(away) = &mut self.away {
+            away.forget(place.hash, document.key());
         }
         let rehash = ByKey(&self.hasher);
         self.documents.insert(place.hash, document, &rehash);
@@ -231,62 +228,87 @@ impl Table {
         self.documents.slots()
     }
 
-    /// Takes the document of `place` out, and remembers where its row is. `None`, and nothing
-    /// is done, when there is none or its seqno is too high to be remembered.
+    /// Takes the document of `place` out, which is in the store alone from now on.
     pub(crate) fn evict(&mut self, place: Place) -> Option<Document> {
         let document = self.at(place)?.clone();
-        if !Evicted::fits(document.seqno()) {
-            return None;
-        }
         let is_it = |other: &Document| other.same_as(&document);
         let rehash = ByKey(&self.hasher);
         self.documents.remove(place.hash, is_it, &rehash)?;
-        let keys = || {
-            let [first, second] = PRINT_KEYS;
-            (hash_of(&self.hasher, first), hash_of(&self.hasher, second))
-        };
-        self.evicted
-            .get_or_insert_with(|| Box::new(Evicted::new(keys())))
-            .insert(place.hash, &document);
+        let tombstone = document.kind().is_tombstone();
+        self.away.get_or_insert_default().leaves(tombstone);
         self.counts.subtract(&document);
-        self.counts.add_entry(document.kind().is_tombstone(), false);
+        self.counts.add_entry(tombstone, false);
         Some(document)
     }
 
-    /// Whether all is known of the key of `place`: its document is here, or none ever left.
+    /// Whether all is known of the key of `place`: its document is here, or none is in the store alone.
     #[inline]
     pub(crate) fn is_known(&self, place: Place) -> bool {
-        place.spot != Spot::NONE || self.evicted.is_none()
+        place.spot != Spot::NONE || self.away.is_none()
     }
 
-    /// What is known of the document of `key`, whose place this is, when it has left the table.
-    /// `None` when it is there, or nowhere.
-    pub(crate) fn remains(&self, place: Place, key: &[u8]) -> Option<Remains> {
-        if place.spot != Spot::NONE {
-            return None;
+    /// What is known of a key that is not here.
+    pub(crate) fn asked(&self, place: Place, key: &[u8]) -> Asked {
+        let away = self.away.as_ref();
+        away.map_or(Asked::Absent, |away| away.asked(place.hash, key))
+    }
+
+    /// Notes that the store is asked for a key that is not here, and with which ticket it answers.
+    pub(crate) fn ask(&mut self, place: Place, key: &[u8], ticket: u64) {
+        if let Some(away) = &mut self.away {
+            away.ask(place.hash, key, Some(ticket));
         }
-        self.evicted.as_ref()?.find(place.hash, key)
     }
 
-    /// A revision that none of a document that left the table is above.
-    pub(crate) fn max_evicted_rev(&self) -> u64 {
-        self.evicted.as_ref().map_or(0, |evicted| evicted.max_rev())
-    }
-
-    /// Whether a row of the key with this hash is remembered as evicted.
-    pub(crate) fn is_evicted(&self, place: Place, seqno: Seqno) -> bool {
-        let evicted = self.evicted.as_ref();
-        evicted.is_some_and(|evicted| evicted.contains(place.hash, seqno))
-    }
-
-    /// Forgets that this row was evicted: it is put back, or is no more.
-    pub(crate) fn forget_evicted(&mut self, place: Place, seqno: Seqno) -> bool {
-        let evicted = self.evicted.as_mut();
-        let found = evicted.and_then(|evicted| evicted.take(place.hash, seqno));
-        if let Some(tombstone) = found {
-            self.counts.subtract_entry(tombstone, false);
+    /// Takes the store's answer to what was asked with `ticket`, the newest row of the key. `false`, and nothing is
+    /// done, when another answer is awaited, or none.
+    pub(crate) fn answer(
+        &mut self,
+        place: Place,
+        key: &[u8],
+        ticket: u64,
+        row: Option<Document>,
+    ) -> bool {
+        let Some(away) = &mut self.away else {
+            return false;
+        };
+        if away.asked(place.hash, key) != Asked::Waits(ticket) {
+            return false;
         }
-        found.is_some()
+        let Some(row) = row else {
+            away.ask(place.hash, key, None);
+            return true;
+        };
+        self.count_back(row.kind().is_tombstone(), 1);
+        self.put(place, row);
+        true
+    }
+
+    /// Forgets what the store was asked for of a key.
+    pub(crate) fn forget_asked(&mut self, place: Place, key: &[u8]) {
+        if let Some(away) = &mut self.away {
+            away.forget(place.hash, key);
+        }
+    }
+
+    /// Counts so many documents less that are in the store alone.
+    pub(crate) fn count_back(&mut self, tombstone: bool, many: u64) {
+        let many = self
+            .away
+            .as_mut()
+            .map_or(0, |away| away.come_back(tombstone, many));
+        if tombstone {
+            self.counts.tombstones -= many;
+        } else {
+            self.counts.items -= many;
+            self.counts.non_resident -= many;
+        }
+    }
+
+    /// The store has no more tombstones than these.
+    pub(crate) fn bound_tombstones(&mut self, stored: u64) {
+        let away = self.away.as_ref().map_or(0, |away| away.tombstones());
+        self.count_back(true, away.saturating_sub(stored));
     }
 
     /// Documents and tombstones that it holds.
@@ -305,7 +327,7 @@ impl Table {
 
     /// Bytes of the arrays of slots.
     pub(crate) fn array_bytes(&self) -> usize {
-        self.documents.bytes() + self.evicted.as_ref().map_or(0, |evicted| evicted.bytes())
+        self.documents.bytes() + self.away.as_ref().map_or(0, |away| away.bytes())
     }
 }
 

@@ -238,56 +238,6 @@ fn parts_that_grow_by_steps_find_what_they_hold_and_nothing_else() {
 }
 
 #[test]
-fn a_key_that_left_takes_22_bytes() {
-    let mut table = Table::new(7);
-    let (mut sum, mut looks) = (0, 0);
-    for index in 1..=20_000_u32 {
-        let document = document(&index.to_be_bytes(), b"", Kind::Mutation);
-        let place = table.place(document.key());
-        table.put(place, document);
-        let place = table.place(&index.to_be_bytes());
-        assert!(table.evict(place).is_some());
-        // On the average of a doubling, parts are as full as they ever are.
-        if index > 10_000 {
-            let bytes = table.evicted.as_ref().map_or(0, |evicted| evicted.bytes());
-            sum += bytes * 100 / index as usize;
-            looks += 1;
-        }
-    }
-    let hundredths = sum / looks;
-    assert!((1600..2200).contains(&hundredths), "{hundredths}");
-}
-
-#[test]
-fn parts_of_many_tables_whose_keys_left_do_not_grow_at_once() {
-    let mut tables: Vec<Table> = (0..64).map(Table::new).collect();
-    for index in 1..=4096_u32 {
-        for table in &mut tables {
-            let document = document(&index.to_be_bytes(), b"", Kind::Mutation);
-            let place = table.place(document.key());
-            table.put(place, document);
-            assert!(table.evict(table.place(&index.to_be_bytes())).is_some());
-        }
-        if index % 128 == 0 && index > 2048 {
-            // Parts have between 2 and 4 KiB, or half of that right after they were split.
-            let of = |table: &Table| {
-                table
-                    .evicted
-                    .as_ref()
-                    .map_or(0, |evicted| evicted.part_bytes())
-            };
-            let mut sizes = [0; 4];
-            for bytes in tables.iter().map(of) {
-                let bytes = if bytes < 2048 { bytes * 2 } else { bytes };
-                sizes[(bytes - 2048) / 512] += 1;
-            }
-            let most = sizes.iter().max().unwrap();
-            assert!(*most <= 48, "{index}: {sizes:?}");
-        }
-    }
-}
-
-#[test]
 fn what_is_prefetched_is_what_a_look_up_finds() {
     let mut table = Table::new(7);
     let absent = hash_of(&table.hasher, b"absent");

@@ -10,15 +10,13 @@ use crate::checkpoint::LogEntry;
 use crate::collections::{EventGroup, Superseded};
 use crate::durability::Tracked;
 use crate::mutated::Mutated;
-use crate::table::{Place, Remains};
+use crate::table::Place;
 
 /// What kind of change it is, and where it belongs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change<'a> {
     /// The newest document or tombstone of its key, for readers too.
     Commit(Place),
-    /// The same, over a document of which only this remains in memory.
-    CommitOver(Place, Remains),
     /// A durable write that waits to be decided.
     Prepare {
         hash: u64,
@@ -38,10 +36,6 @@ impl VBucket {
     /// Gives the draft its seqno, CAS and rev, and makes it the newest of its key. Cannot fail: the
     /// caller has checked everything.
     pub(super) fn commit(&mut self, place: Place, draft: Draft, now: Now) -> Mutated {
-        debug_assert!(
-            self.table.remains(place, draft.document().key()).is_none(),
-            "its row is known"
-        );
         let old = self.table.at(place);
         let rev = old.map_or(self.max_deleted_rev, Document::rev) + 1;
         let heat = old.map_or(0, Document::heat).max(HEAT_WRITTEN);
@@ -49,23 +43,6 @@ impl VBucket {
         document.set_heat(heat);
         let mutated = self.mutated(&document);
         self.change(document, Change::Commit(place));
-        mutated
-    }
-
-    /// As [`VBucket::commit`], over a document of which only this remains. Its revision is not known:
-    /// the new one is above all that it can be.
-    pub(super) fn commit_over(
-        &mut self,
-        place: Place,
-        remains: Remains,
-        draft: Draft,
-        now: Now,
-    ) -> Mutated {
-        let rev = self.max_deleted_rev.max(self.table.max_evicted_rev()) + 1;
-        let document = draft.stamp(self.hlc.next(now), self.high_seqno.next(), rev);
-        document.set_heat(HEAT_WRITTEN);
-        let mutated = self.mutated(&document);
-        self.change(document, Change::CommitOver(place, remains));
         mutated
     }
 
@@ -83,7 +60,6 @@ impl VBucket {
         self.outbox.changed = true;
         match change {
             Change::Commit(place) => self.put_newest(place, document),
-            Change::CommitOver(place, remains) => self.put_over(place, remains, document),
             Change::Prepare {
                 hash,
                 older,
@@ -126,20 +102,6 @@ impl VBucket {
         let kept = self.keeps(&document);
         self.checkpoints
             .append(&document, LogEntry::Document { old, kept });
-        self.table.put(place, document);
-    }
-
-    #[inline(never)]
-    fn put_over(&mut self, place: Place, remains: Remains, document: Document) {
-        let entry = LogEntry::OverEvicted {
-            row: remains.seqno,
-            committed: remains.committed,
-        };
-        self.table.forget_evicted(place, remains.seqno);
-        self.collections
-            .removed_evicted(document.key(), remains.tombstone);
-        self.collections.replaced(&document, None);
-        self.checkpoints.append(&document, entry);
         self.table.put(place, document);
     }
 

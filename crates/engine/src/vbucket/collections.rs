@@ -256,6 +256,11 @@ impl VBucket {
         erasing.done = erasing.end;
         erasing.end = Seqno::ZERO;
         erasing.empty = 0;
+        if self.collections.dead_end() == erasing.done {
+            // What is left of them is in the store alone.
+            let items = self.collections.forget_dead_items();
+            self.table.count_back(false, items);
+        }
         true
     }
 
@@ -281,18 +286,6 @@ impl VBucket {
     pub(crate) fn living_rows(&self) -> Option<Living> {
         let high = self.high_seqno;
         self.has_dead().then(|| self.collections.living(high))
-    }
-
-    /// The store dropped the row of a document of a collection that was dropped: so is what is
-    /// remembered of it where it had left memory.
-    /// Returns whether it had.
-    pub fn forget_dead_row(&mut self, key: &[u8], seqno: Seqno, tombstone: bool) -> bool {
-        let place = self.table.place(key);
-        let found = self.table.forget_evicted(place, seqno);
-        if found {
-            self.collections.removed_evicted(key, tombstone);
-        }
-        found
     }
 
     /// The store dropped everything that ended up to `end`.

@@ -54,21 +54,17 @@ impl VBucket {
     /// # Errors
     /// `KeyNotFound`; `NotLocked`; `Locked` for another CAS; `NotMyVbucket`,
     /// `WouldBlockPending`.
-    pub fn unlock(&mut self, key: &[u8], cas: Cas, now: Now) -> Result<(), OpError> {
+    pub fn unlock(&mut self, key: &[u8], cas: Cas, now: Now) -> Result<Outcome<()>, OpError> {
         self.check_key(key)?;
-        let place = self.table.place(key);
+        let place = seek!(self, key);
         if self.live(place, now).is_none() {
-            // One that left memory is not locked: the locked ones stay.
-            return Err(match self.table.remains(place, key) {
-                Some(remains) if !remains.tombstone => OpError::NotLocked,
-                _ => OpError::KeyNotFound,
-            });
+            return Err(OpError::KeyNotFound);
         }
         match self.locks.cas_of(place.hash, key, now) {
             None => Err(OpError::NotLocked),
             Some(lock) if lock == cas => {
                 self.locks.remove(place.hash, key);
-                Ok(())
+                Ok(Outcome::Done(()))
             }
             Some(_) => Err(OpError::Locked),
         }

@@ -7,7 +7,7 @@ use super::attributes::tombstone_of;
 use super::partition::HEAT_WRITTEN;
 use super::pass::{Pass, Visited};
 use crate::table::Spot;
-use crate::types::{FetchKey, MemoryDelta, Outcome, ScanProgress};
+use crate::types::{MemoryDelta, Outcome, ScanProgress};
 
 impl VBucket {
     /// Whether the document can be read back once it left memory, and would free some memory.
@@ -49,20 +49,6 @@ impl VBucket {
         self.checkpoints.note_evicted(document);
         self.counters.evicted += 1;
         true
-    }
-
-    /// What must be read from the store, and restored, before [`VBucket::finish_warmup`] may
-    /// decide about durable writes: the documents that they replace.
-    pub fn fetch_before_decisions(&self) -> Option<FetchKey> {
-        self.durability.seqnos().find_map(|seqno| {
-            let key = self.durability.get(seqno)?.document.key();
-            let seqno = self.table.remains(self.table.place(key), key)?.seqno;
-            Some(FetchKey {
-                key: key.into(),
-                seqno,
-                whole: true,
-            })
-        })
     }
 
     /// Drops the value of a document from memory; its key and metadata stay, unless the bucket

@@ -11,7 +11,7 @@ macro_rules! seek {
 }
 
 mod attributes;
-mod blind;
+mod away;
 mod change;
 mod collections;
 mod counter;
@@ -35,6 +35,7 @@ mod tests;
 mod with_meta;
 mod write;
 
+pub use away::Restored;
 pub use durable::{DurabilityChain, DurabilityStats};
 pub use partition::VBucket;
 pub use replica::Applied;

@@ -14,7 +14,7 @@ use crate::error::OpError;
 use crate::hlc::Hlc;
 use crate::locks::Locks;
 use crate::table::{Place, Spot, Table};
-use crate::types::{FetchKey, MemoryDelta, Outbox, Outcome, VbConfig};
+use crate::types::{FetchKey, MemoryDelta, Outbox, Outcome, VbConfig, Wanted};
 
 /// Heat of a document that was just read, and of one that was just written.
 pub(super) const HEAT_READ: u8 = 3;
@@ -247,13 +247,12 @@ impl VBucket {
         self.counters.fetches += 1;
         FetchKey {
             key: document.key().into(),
-            seqno: document.seqno(),
-            whole: false,
+            wanted: Wanted::Value(document.seqno()),
         }
     }
 
     /// Where `key` is or would be. Every operation on a key begins here: if its document may
-    /// have left memory whole, nothing can be said or changed before its row was read.
+    /// be in the store alone, nothing can be said or changed before its row was read.
     ///
     /// # Errors
     /// What to fetch, and to [`VBucket::restore`].
@@ -267,26 +266,7 @@ impl VBucket {
         if self.table.is_known(place) {
             return Ok(place);
         }
-        self.seek_evicted(place, key)
-    }
-
-    #[inline(never)]
-    pub(super) fn seek_evicted(&mut self, place: Place, key: &[u8]) -> Result<Place, FetchKey> {
-        let Some(remains) = self.table.remains(place, key) else {
-            return Ok(place);
-        };
-        self.counters.fetches += 1;
-        Err(FetchKey {
-            key: key.into(),
-            seqno: remains.seqno,
-            whole: true,
-        })
-    }
-
-    /// What must be read from the store, and restored, before a change of another node of this
-    /// key can be [applied](VBucket::apply). `None` as long as no key was evicted.
-    pub fn fetch_before_apply(&mut self, key: &[u8]) -> Option<FetchKey> {
-        self.seek(key).err()
+        self.seek_away(place, key)
     }
 
     /// What a write may ask for: the limit of the collection, or else of the bucket, caps it, and

@@ -3,10 +3,10 @@
 use model::{Cas, CollectionId, Document, FailoverEntry, Now, VbState, VbUuid, split_key};
 
 use super::VBucket;
-use super::partition::{HEAT_READ, HEAT_WRITTEN};
+use super::partition::HEAT_READ;
 use crate::error::OpError;
 use crate::table::Place;
-use crate::types::{FetchKey, Got, GotMeta, ObserveSeqno, ObserveState, Observed, Outcome};
+use crate::types::{Got, GotMeta, ObserveSeqno, ObserveState, Observed, Outcome};
 
 /// Slots that [`VBucket::random_document`] looks at.
 const RANDOM_SLOTS_MAX: usize = 4096;
@@ -199,40 +199,5 @@ impl VBucket {
             }
         }
         Ok(None)
-    }
-
-    /// Puts a document that was read from the store back into memory. Ignored (`false`) unless
-    /// the table still has the key without its value and with the same seqno, or the whole
-    /// document had left it.
-    pub fn restore(&mut self, fetched: Document) -> bool {
-        if !self.collections.has(fetched.key()) {
-            // It is being erased, and its row need not be looked at any more.
-            let tombstone = fetched.kind().is_tombstone();
-            return self.forget_dead_row(fetched.key(), fetched.seqno(), tombstone);
-        }
-        let place = self.table.place(fetched.key());
-        let before = match self.table.at(place).cloned() {
-            Some(there) if there.is_resident() || there.seqno() != fetched.seqno() => return false,
-            Some(_) if !fetched.is_resident() => return false,
-            Some(there) => there.memory_bytes(),
-            None if self.table.forget_evicted(place, fetched.seqno()) => 0,
-            None => return false,
-        };
-        fetched.set_heat(HEAT_WRITTEN);
-        let (key, bytes) = (fetched.key(), fetched.memory_bytes());
-        self.collections.resized(key, before, bytes);
-        self.table.put(place, fetched);
-        true
-    }
-
-    /// Whether the table still waits for exactly this row. When the store has no such row, this
-    /// tells a lost row (`true`) from a document that has moved on meanwhile (`false`).
-    pub fn still_wants(&self, wanted: &FetchKey) -> bool {
-        let place = self.table.place(&wanted.key);
-        if wanted.whole {
-            return self.table.is_evicted(place, wanted.seqno);
-        }
-        let there = self.table.at(place);
-        there.is_some_and(|there| !there.is_resident() && there.seqno() == wanted.seqno)
     }
 }

@@ -94,7 +94,7 @@ impl VBucket {
     ///
     /// Cost: O(slots of a part); the first step O(collections).
     pub fn walk_rows(&self, walk: &mut RowWalk) -> Walked {
-        if self.table.has_evicted() {
+        if self.table.has_away() {
             return Walked::Unknown;
         }
         if walk.begun.is_none() && !self.begin_walk(walk) {

@@ -160,16 +160,21 @@ impl VBucket {
     pub fn forget_tombstone(&mut self, key: &[u8], seqno: Seqno) {
         let same = |there: &Document| there.seqno() == seqno && there.kind().is_tombstone();
         let place = self.table.place(key);
-        if self.table.at(place).is_some_and(same) {
-            if let Some(gone) = self.table.remove(key) {
-                self.collections.removed(&gone);
-            }
-        } else if self.table.forget_evicted(place, seqno) {
-            self.collections.removed_evicted(key, true);
+        // The answer that is on its way may be this tombstone.
+        self.table.forget_asked(place, key);
+        if self.table.at(place).is_some_and(same)
+            && let Some(gone) = self.table.remove(key)
+        {
+            self.collections.removed(&gone);
         }
         if seqno > self.purge_seqno {
             self.purge_seqno = seqno;
             self.touch_record();
         }
+    }
+
+    /// The store has so many tombstones: there are no more of those that are not in memory.
+    pub fn bound_tombstones(&mut self, stored: u64) {
+        self.table.bound_tombstones(stored);
     }
 }

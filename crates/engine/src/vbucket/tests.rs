@@ -382,6 +382,21 @@ fn evicted_with_attributes(expiry: u32) -> (VBucket, Document) {
     (vbucket, got.document)
 }
 
+/// Restores what an operation asked for.
+fn put_back<T: std::fmt::Debug>(
+    vbucket: &mut VBucket,
+    asked: Result<Outcome<T>, OpError>,
+    stored: &Document,
+) {
+    let Ok(Outcome::NeedsFetch(asked)) = asked else {
+        panic!("{asked:?}");
+    };
+    assert_eq!(
+        vbucket.restore(&asked, Some(stored.clone())),
+        Restored::Done
+    );
+}
+
 /// The value of what is there, fetched if it was evicted.
 fn value_left(vbucket: &mut VBucket, now: Now) -> (Vec<u8>, Datatype) {
     match vbucket.get_or_tombstone(b"\0k", now) {
@@ -402,15 +417,13 @@ fn attributes_are_fetched_before_the_document_changes() {
         durability: None,
     };
     let asked = vbucket.store(&mut write, NOW);
-    assert!(matches!(asked, Ok(Outcome::NeedsFetch(_))), "{asked:?}");
-    assert!(vbucket.restore(stored.clone()));
+    put_back(&mut vbucket, asked, &stored);
     assert!(vbucket.store(&mut write, NOW).is_ok());
     let expected = ([section, b"new"].concat(), Datatype::XATTR);
     assert_eq!(value_left(&mut vbucket, NOW), expected);
     let (mut vbucket, stored) = evicted_with_attributes(0);
     let asked = vbucket.delete(b"\0k", Cas::ANY, None, NOW);
-    assert!(matches!(asked, Ok(Outcome::NeedsFetch(_))), "{asked:?}");
-    assert!(vbucket.restore(stored.clone()));
+    put_back(&mut vbucket, asked, &stored);
     assert!(vbucket.delete(b"\0k", Cas::ANY, None, NOW).is_ok());
     let system = model::system_section(stored.value(), Datatype::XATTR);
     let expected = (system, Datatype::XATTR);
@@ -440,8 +453,7 @@ fn attributes_are_fetched_before_the_document_expires() {
     ));
     assert_eq!(vbucket.expire_due(1000, late).changed, 0, "it is hidden");
     let asked = vbucket.expire_key(b"\0k", late);
-    assert!(matches!(asked, Outcome::NeedsFetch(_)), "{asked:?}");
-    assert!(vbucket.restore(stored.clone()));
+    put_back(&mut vbucket, Ok(asked), &stored);
     assert_eq!(vbucket.expire_key(b"\0k", late), Outcome::Done(true));
     let system = model::system_section(stored.value(), Datatype::XATTR);
     assert_eq!(value_left(&mut vbucket, late), (system, Datatype::XATTR));

@@ -39,15 +39,7 @@ impl VBucket {
         if asked.value().len() > self.config.value_bytes_max {
             return Err(OpError::TooBig);
         }
-        let place = self.table.place(asked.key());
-        if !self.table.is_known(place) {
-            if let Some(remains) = self.blindly_replaced(place, write, durable)? {
-                return self.store_over(place, remains, write, now);
-            }
-            if let Err(fetch) = self.seek_evicted(place, asked.key()) {
-                return Ok(Outcome::NeedsFetch(fetch));
-            }
-        }
+        let place = seek!(self, asked.key());
         self.check_undecided(place, asked.key())?;
         let live = self.live(place, now);
         let live_expiry = live.map(Document::expiry);

@@ -1,6 +1,6 @@
 //! Commands with which operators look after a bucket: its traffic, its persistence, a document in memory.
 
-use engine::{FetchKey, OpError, Outcome};
+use engine::{OpError, Outcome};
 use registry::Store;
 use wire::{Frame, Status};
 
@@ -60,12 +60,7 @@ pub(super) fn evict(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResu
         if found.deleted {
             return Err(OpError::KeyNotFound);
         }
-        let wanted = FetchKey {
-            key: key.into(),
-            seqno: found.meta.seqno,
-            whole: false,
-        };
-        if vbucket.still_wants(&wanted) {
+        if vbucket.is_value_away(key) {
             return Ok(Some(ALREADY));
         }
         Ok(vbucket.evict(key, now).then_some("Ejected."))

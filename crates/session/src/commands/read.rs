@@ -172,15 +172,14 @@ pub(super) fn unlock(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandRes
     let result = bucket
         .bucket
         .run(vb, |vbucket| vbucket.unlock(key.bytes(), cas, now));
-    match result {
+    let outcome = match result {
         Err(OpError::Locked) if !context.session.has(Feature::XERROR) => {
-            Err(Status::ETMPFAIL.into())
+            return Err(Status::ETMPFAIL.into());
         }
-        result => {
-            result?;
-            Ok(context.reply(frame, &Reply::EMPTY))
-        }
-    }
+        result => result?,
+    };
+    context.settle(&bucket, vb, outcome)?;
+    Ok(context.reply(frame, &Reply::EMPTY))
 }
 
 /// GET_META, GETQ_META.

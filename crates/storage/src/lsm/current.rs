@@ -184,6 +184,11 @@ impl Current {
         }
     }
 
+    /// Whether there may be a row of a name with this hash in the logs.
+    pub(crate) fn may_have_in_logs(&self, vb: VbId, hash: u64) -> bool {
+        self.logs().any(|log| log.index.has_hash(vb, hash))
+    }
+
     /// Reads the newest row of a name in the logs into `bytes`: whether there is one. The younger log may have the older
     /// row: that a row is gone may be written after a newer one.
     ///

@@ -191,6 +191,10 @@ impl KvStore for DiskStore {
         wants.iter().map(fetch).collect()
     }
 
+    fn may_have(&self, vb: VbId, key: &[u8]) -> bool {
+        view::may_have(&self.core, vb, key)
+    }
+
     fn may_have_large(&self) -> bool {
         self.core.has_large.load(Ordering::Relaxed)
     }

@@ -148,6 +148,13 @@ impl KvStore for MemStore {
         Ok(wants.iter().map(fetch).collect())
     }
 
+    /// Cost: a look at every row.
+    fn may_have(&self, vb: VbId, key: &[u8]) -> bool {
+        let want = Want { key, seqno: None };
+        let contents = self.contents(vb, "fetching documents");
+        contents.is_ok_and(|contents| contents.is_some_and(|rows| rows.fetch(&want).is_some()))
+    }
+
     fn snapshot(&self, vb: VbId) -> MemResult<Box<dyn Snapshot>> {
         Ok(Box::new(MemSnapshot {
             contents: self.contents(vb, "opening a snapshot")?,

@@ -11,7 +11,7 @@ use crate::durability::Requirement;
 use crate::error::OpError;
 use crate::mutated::Mutated;
 use crate::types::{Outcome, StoreMode, VbConfig, WithMeta, Write};
-use crate::vbucket::VBucket;
+use crate::vbucket::{Restored, VBucket};
 
 pub(super) const NOW: Now = Now {
     unix_ns: 1_700_000_000_000_000_000,
@@ -323,8 +323,10 @@ fn what_has_left_memory_is_compared_all_the_same() {
     assert!(vbucket.evict(KEY, NOW));
     let mut older = asking(&Meta { rev: 6, ..FIRST });
     let fetch = vbucket.write_with_meta(&mut older, &|_, _, _| {}, NOW);
-    assert!(matches!(fetch, Ok(Outcome::NeedsFetch(_))), "{fetch:?}");
-    assert!(vbucket.restore(row));
+    let Ok(Outcome::NeedsFetch(asked)) = fetch else {
+        panic!("{fetch:?}");
+    };
+    assert_eq!(vbucket.restore(&asked, Some(row)), Restored::Done);
     let refused = vbucket.write_with_meta(&mut older, &|_, _, _| {}, NOW);
     assert_eq!(refused.err(), Some(OpError::KeyExists));
     set(&mut vbucket, &Meta { rev: 8, ..FIRST }).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::{FetchKey, OpError};
+use engine::{FetchKey, OpError, Wanted};
 use model::{Cas, DOCUMENT_OVERHEAD_BYTES, Document, Kind, Meta, Now, Seqno};
 
 /// One revision as the model knows it.
@@ -76,9 +76,8 @@ impl Expected {
     pub(super) fn fetch(&self, key: &[u8]) -> Option<FetchKey> {
         let seqno = self.documents.get(key)?.meta.seqno;
         self.evicted.contains(key).then(|| FetchKey {
-            whole: false,
             key: key.into(),
-            seqno,
+            wanted: Wanted::Value(seqno),
         })
     }
 

@@ -10,8 +10,8 @@ use engine::collections::{
     Collection, CollectionSettings, Manifest, ManifestPlanner, Scope, SystemEvent,
 };
 use engine::{
-    Arithmetic, Codec, Concat, ConcatPlace, FlushBatch, FlushBudget, OpError, Outcome, StoreMode,
-    VBucket, VbConfig, Write,
+    Arithmetic, Codec, Concat, ConcatPlace, FetchKey, FlushBatch, FlushBudget, OpError, Outcome,
+    Restored, StoreMode, VBucket, VbConfig, Wanted, Write,
 };
 use expected::Expected;
 use model::{
@@ -389,7 +389,7 @@ impl World {
         let expected = match (self.expected.live(key, now), self.expected.lock(key, now)) {
             (None, _) => Err(OpError::KeyNotFound),
             (_, None) => Err(OpError::NotLocked),
-            (_, Some(lock)) if lock == cas => Ok(()),
+            (_, Some(lock)) if lock == cas => Ok(Outcome::Done(())),
             _ => Err(OpError::Locked),
         };
         assert_eq!(outcome, expected);
@@ -495,10 +495,14 @@ impl World {
                 let Some(row) = self.store.row(&key).map(reread) else {
                     return;
                 };
-                let wanted = self.expected.fetch(&key).map(|fetch| fetch.seqno);
-                let restored = self.vbucket.restore(row.clone());
-                assert_eq!(restored, wanted == Some(row.seqno()));
-                if restored {
+                let asked = FetchKey {
+                    wanted: Wanted::Value(row.seqno()),
+                    key: key.clone().into(),
+                };
+                let is_wanted = self.expected.fetch(&key).as_ref() == Some(&asked);
+                let restored = self.vbucket.restore(&asked, Some(row));
+                assert_eq!(restored == Restored::Done, is_wanted);
+                if is_wanted {
                     self.expected.evicted.remove(&key);
                 }
             }

@@ -127,7 +127,6 @@ pub(crate) fn erase(vbucket: &mut VBucket, store: &mut ModelStore) -> String {
         .collect();
     for row in &dead {
         store.rows.remove(&row.seqno());
-        vbucket.forget_dead_row(row.key(), row.seqno(), row.kind().is_tombstone());
     }
     vbucket.finish_erasing(living.up_to());
     assert!(!vbucket.has_dead());

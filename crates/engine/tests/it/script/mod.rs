@@ -16,7 +16,7 @@ use std::sync::Arc;
 use engine::collections::SystemEvent;
 use engine::{
     Arithmetic, Concat, ConcatPlace, FetchKey, FlushBatch, FlushBudget, FlushItem, Got, Mutated,
-    ObserveState, OpError, Outcome, StoreMode, VBucket, VbConfig, Write,
+    ObserveState, OpError, Outcome, Restored, StoreMode, VBucket, VbConfig, Wanted, Write,
 };
 use model::{
     Cas, CollectionId, Datatype, Document, Draft, FailoverEntry, Kind, Meta, Now, Seqno, VbId,
@@ -215,10 +215,10 @@ impl World {
                 }
                 Ok(text)
             }
-            Outcome::NeedsFetch(FetchKey { key, seqno, whole }) => {
-                let what = if whole { "fetch whole" } else { "fetch" };
-                Ok(format!("{what} {}@{seqno}", key_shown(&key)))
-            }
+            Outcome::NeedsFetch(FetchKey { key, wanted }) => Ok(match wanted {
+                Wanted::Value(seqno) => format!("fetch {}@{seqno}", key_shown(&key)),
+                Wanted::Row(_) => format!("fetch whole {}", key_shown(&key)),
+            }),
         }
     }
 
@@ -361,7 +361,7 @@ impl World {
                         Outcome::NeedsFetch(fetch) => Outcome::NeedsFetch(fetch),
                     })
             }
-            "unlock" => return vbucket.unlock(key, cas, now).map(|()| "unlocked".into()),
+            "unlock" => return vbucket.unlock(key, cas, now).map(|_| "unlocked".into()),
             "random" => {
                 let found = vbucket.random_document(CollectionId::DEFAULT, line.number(1), now)?;
                 return Ok(found.map_or("none".into(), |got| named(&got.document)));
@@ -465,15 +465,19 @@ impl World {
         match line.word(0) {
             "evict" if self.vbucket.evict(key, self.now) => "evicted".into(),
             "evict" => "kept".into(),
-            _ => match self
-                .store
-                .row(key)
-                .map(|row| self.vbucket.restore(reread(row)))
-            {
-                Some(true) => "restored".into(),
-                Some(false) => "ignored".into(),
-                None => "no row".into(),
-            },
+            _ => {
+                let Some(row) = self.store.row(key).map(reread) else {
+                    return "no row".into();
+                };
+                let asked = FetchKey {
+                    wanted: Wanted::Value(row.seqno()),
+                    key: key.as_slice().into(),
+                };
+                match self.vbucket.restore(&asked, Some(row)) {
+                    Restored::Done => "restored".into(),
+                    _ => "ignored".into(),
+                }
+            }
         }
     }
 

@@ -176,7 +176,10 @@ impl World {
             let found = self.replica.vbucket.get_replica(&key, false, now);
             let found = found.ok().map(|outcome| match outcome {
                 engine::Outcome::Done(got) | engine::Outcome::Prepared(got) => got.document.seqno(),
-                engine::Outcome::NeedsFetch(fetch) => fetch.seqno,
+                engine::Outcome::NeedsFetch(fetch) => match fetch.wanted {
+                    engine::Wanted::Value(seqno) => seqno,
+                    engine::Wanted::Row(_) => panic!("all keys are here"),
+                },
             });
             assert_eq!(
                 found,

@@ -221,6 +221,15 @@ impl LogIndex {
         failed.map_or(Ok(found.copied()), Err)
     }
 
+    /// Whether there is a row of this hash.
+    pub(crate) fn has_hash(&self, vb: VbId, hash: u64) -> bool {
+        let found = self.by_name.find(hash, |number| {
+            let row = self.row(*number);
+            row.hash == hash && row.vb == vb
+        });
+        found.is_some()
+    }
+
     /// The newest row of a name, which is read from `file` into `bytes`.
     ///
     /// # Errors

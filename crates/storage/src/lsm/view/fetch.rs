@@ -1,4 +1,4 @@
-//! The row of one key, as it is now.
+//! The row of one key, as it is now; whether there may be one.
 
 use std::io;
 
@@ -23,6 +23,21 @@ pub(crate) fn fetch(core: &Core, vb: VbId, want: &Want<'_>) -> io::Result<Option
             Ok(prepared.filter(|found| found.seqno() == wanted))
         }
     }
+}
+
+/// Whether there may be a document of a key.
+///
+/// Cost: no read; a look into the index of each log and into a filter of each run.
+pub(crate) fn may_have(core: &Core, vb: VbId, key: &[u8]) -> bool {
+    let name = row::name(row::DOCUMENT, key);
+    let hash = row::hash(vb, &name);
+    let current = core.current.read();
+    let Some(state) = current.states.get(vb) else {
+        return false;
+    };
+    let mut sections = current.version.sections(vb, &state.lineage);
+    current.may_have_in_logs(vb, hash)
+        || sections.any(|(run, section, _)| run.may_have(section, &name, hash).is_some())
 }
 
 fn of_tag(core: &Core, vb: VbId, tag: u8, key: &[u8]) -> io::Result<Option<Document>> {

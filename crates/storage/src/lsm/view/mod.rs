@@ -5,6 +5,6 @@ mod rows;
 mod seqnos;
 mod snapshot;
 
-pub(crate) use fetch::fetch;
+pub(crate) use fetch::{fetch, may_have};
 pub(crate) use rows::RowView;
 pub(crate) use snapshot::DiskSnapshot;

@@ -1,0 +1,114 @@
+//! Documents that are in the store alone: asked for, and put back.
+
+use model::{Document, Seqno};
+
+use super::VBucket;
+use super::partition::HEAT_WRITTEN;
+use crate::table::{Asked, Place};
+use crate::types::{FetchKey, Wanted};
+
+/// What became of the store's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restored {
+    /// What was asked is known now.
+    Done,
+    /// It is not asked any more: it is known, or has changed.
+    Ignored,
+    /// The store does not have a row that it should have.
+    Missing,
+}
+
+impl VBucket {
+    #[inline(never)]
+    pub(super) fn seek_away(&mut self, place: Place, key: &[u8]) -> Result<Place, FetchKey> {
+        let ticket = match self.table.asked(place, key) {
+            Asked::Absent => return Ok(place),
+            Asked::Waits(ticket) => ticket,
+            Asked::No if !self.config.stored_keys.may_have(self.id, key) => return Ok(place),
+            Asked::No => {
+                // Another vBucket of this number has other tickets.
+                let history = self.failover_log.newest().uuid.0;
+                let ticket = history.wrapping_add(self.counters.fetches);
+                self.table.ask(place, key, ticket);
+                ticket
+            }
+        };
+        self.counters.fetches += 1;
+        Err(FetchKey {
+            key: key.into(),
+            wanted: Wanted::Row(ticket),
+        })
+    }
+
+    /// What must be read from the store, and restored, before a change of another node of this
+    /// key can be [applied](VBucket::apply). `None` as long as all keys are in memory.
+    pub fn fetch_before_apply(&mut self, key: &[u8]) -> Option<FetchKey> {
+        self.seek(key).err()
+    }
+
+    /// What must be read from the store, and restored, before [`VBucket::finish_warmup`] may
+    /// decide about durable writes: the documents that they replace.
+    pub fn fetch_before_decisions(&mut self) -> Vec<FetchKey> {
+        let prepared = |seqno| Some(self.durability.get(seqno)?.document.clone());
+        let prepared: Vec<Document> = self.durability.seqnos().filter_map(prepared).collect();
+        let wanted = prepared.iter().map(|prepare| self.seek(prepare.key()));
+        wanted.filter_map(Result::err).collect()
+    }
+
+    /// Puts a document that was read from the store back into memory; `None` when the store has no such row.
+    pub fn restore(&mut self, asked: &FetchKey, found: Option<Document>) -> Restored {
+        let place = self.table.place(&asked.key);
+        match asked.wanted {
+            Wanted::Row(ticket) => self.restore_row(place, &asked.key, ticket, found),
+            Wanted::Value(seqno) => self.restore_value(place, seqno, found),
+        }
+    }
+
+    fn restore_row(
+        &mut self,
+        place: Place,
+        key: &[u8],
+        ticket: u64,
+        found: Option<Document>,
+    ) -> Restored {
+        // One of a dropped collection is being erased.
+        let row = found.filter(|row| self.collections.has(row.key()));
+        let bytes = row.as_ref().map(Document::memory_bytes);
+        if let Some(row) = &row {
+            row.set_heat(HEAT_WRITTEN);
+        }
+        if !self.table.answer(place, key, ticket, row) {
+            return Restored::Ignored;
+        }
+        if let Some(bytes) = bytes {
+            self.collections.resized(key, 0, bytes);
+        }
+        Restored::Done
+    }
+
+    fn restore_value(&mut self, place: Place, seqno: Seqno, found: Option<Document>) -> Restored {
+        let there = self.table.at(place);
+        let there = there.filter(|there| !there.is_resident() && there.seqno() == seqno);
+        let Some(before) = there.map(Document::memory_bytes) else {
+            return Restored::Ignored;
+        };
+        let Some(found) = found.filter(|found| found.seqno() == seqno && found.is_resident())
+        else {
+            return Restored::Missing;
+        };
+        found.set_heat(HEAT_WRITTEN);
+        let bytes = found.memory_bytes();
+        self.collections.resized(found.key(), before, bytes);
+        self.table.put(place, found);
+        Restored::Done
+    }
+
+    /// Whether memory has the key, but not its value.
+    pub fn is_value_away(&self, key: &[u8]) -> bool {
+        let there = self.table.at(self.table.place(key));
+        there.is_some_and(|there| !there.is_resident())
+    }
+}
+
+#[cfg(test)]
+mod tests;
