@@ -166,6 +166,7 @@ fn locked_documents_and_replicas_keep_their_keys() {
         |key: &[u8], cas| retried(&bucket, || bucket.run(VB, |vb| vb.unlock(key, cas, now)));
     assert_eq!(unlock(b"\0free", locked.cas), Err(OpError::NotLocked));
     assert_eq!(unlock(b"\0none", locked.cas), Err(OpError::KeyNotFound));
+    evict_all(&bucket);
     assert_eq!(unlock(b"\0locked", locked.cas), Ok(()));
     bucket
         .set_vbucket(VB, VbState::Replica, None, VbUuid(7))

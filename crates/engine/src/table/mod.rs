@@ -7,7 +7,7 @@ pub(crate) use away::Asked;
 use away::Away;
 use foldhash::fast::FixedState;
 use model::Document;
-use part::{CacheLine, Rehash};
+use part::Rehash;
 use parts::Parts;
 pub(crate) use parts::Spot;
 
@@ -40,12 +40,6 @@ pub(crate) struct Table {
 
 /// How documents are found again when they move.
 struct ByKey<'a>(&'a FixedState);
-
-impl part::TableEntry for Document {
-    type Line = CacheLine;
-    /// Its key lies elsewhere.
-    const HASHES_QUICKLY: bool = false;
-}
 
 impl Rehash<Document> for ByKey<'_> {
     #[inline]

@@ -26,24 +26,9 @@ impl<T, F: Fn(&T) -> u64> Rehash<T> for F {
     }
 }
 
-/// How a part keeps its entries, by what they are.
-pub(crate) trait TableEntry {
-    /// What buckets are aligned as.
-    type Line;
-    /// Hashing one reads nothing but the entry itself. A part of such entries has any number of
-    /// buckets, and grows and shrinks by steps in which all of them move; of others, by doubling.
-    const HASHES_QUICKLY: bool;
-}
-
 /// What a processor reads at once.
 #[repr(align(64))]
-pub(crate) struct CacheLine;
-
-/// What the bits of a hash that choose the bucket, the lowest ones, stay below.
-const HOME: u64 = 1 << PART_SHIFT;
-
-/// Sizes between a power of two of bytes and the next one: as many as the allocator has.
-const STEPS: usize = 4;
+struct CacheLine;
 
 /// Slots of a bucket. With their tags and the count of guests they fill a cache line.
 pub(super) const WIDTH: usize = 7;
@@ -57,15 +42,15 @@ const WITHOUT_COUNT: u64 = 0x00ff_ffff_ffff_ffff;
 
 /// Seven entries and their tags: what a look-up needs before it looks at an entry itself.
 #[repr(C)]
-struct Bucket<T: TableEntry> {
-    line: [T::Line; 0],
+struct Bucket<T> {
+    line: [CacheLine; 0],
     /// Bits of each entry's hash, never zero, zero where there is none. The last byte counts
     /// the entries that belong here or before, but lie behind this bucket since it was full.
     tags: [u8; WIDTH + 1],
     slots: [Option<T>; WIDTH],
 }
 
-impl<T: TableEntry> Bucket<T> {
+impl<T> Bucket<T> {
     fn new() -> Self {
         Self {
             line: [],
@@ -100,16 +85,16 @@ impl<T: TableEntry> Bucket<T> {
     }
 }
 
-/// A part of a table: entries by hash, in a power of two of buckets unless they hash quickly. An
+/// A part of a table: entries by hash, in a power of two of buckets. An
 /// entry lies in the bucket of its hash, or, if that was full, in one of those that follow.
 ///
 /// What look-ups read before the buckets is written only when a part grows or shrinks, so that it
 /// stays in the caches of all processors.
-pub(super) struct Part<T: TableEntry> {
+pub(super) struct Part<T> {
     buckets: Box<[Bucket<T>]>,
 }
 
-impl<T: TableEntry> Default for Part<T> {
+impl<T> Default for Part<T> {
     fn default() -> Self {
         Self {
             buckets: Box::default(),
@@ -122,7 +107,7 @@ fn tag_of(hash: u64) -> u8 {
     (hash >> 57) as u8 | 0x80
 }
 
-impl<T: TableEntry> Part<T> {
+impl<T> Part<T> {
     /// An empty one of so many slots, a number that [`Part::rounded`] gave. None takes no memory.
     pub(super) fn with_slots(slots: usize) -> Self {
         Self {
@@ -132,37 +117,22 @@ impl<T: TableEntry> Part<T> {
 
     /// How many slots a part has that is to have this many.
     pub(super) fn rounded(slots: usize) -> usize {
-        let buckets = slots.div_ceil(WIDTH);
-        if buckets == 0 {
-            return 0;
+        match slots.div_ceil(WIDTH) {
+            0 => 0,
+            buckets => buckets.next_power_of_two() * WIDTH,
         }
-        if !T::HASHES_QUICKLY {
-            return buckets.next_power_of_two() * WIDTH;
-        }
-        let bytes = buckets * size_of::<Bucket<T>>();
-        let step = (bytes.next_power_of_two() / 2 / STEPS).max(1);
-        Self::slots_in(bytes.next_multiple_of(step))
     }
 
     /// The bucket where an entry of this hash belongs.
     #[inline]
     fn home(&self, hash: u64) -> usize {
-        if T::HASHES_QUICKLY {
-            let part = hash & (HOME - 1);
-            (part * self.buckets.len() as u64 / HOME) as usize
-        } else {
-            hash as usize & self.buckets.len().wrapping_sub(1)
-        }
+        hash as usize & self.buckets.len().wrapping_sub(1)
     }
 
     /// The bucket that follows this one.
     #[inline]
     fn after(&self, index: usize) -> usize {
-        if index + 1 == self.buckets.len() {
-            0
-        } else {
-            index + 1
-        }
+        (index + 1) & self.buckets.len().wrapping_sub(1)
     }
 
     /// How many slots take so many bytes, a power of two.
@@ -204,22 +174,10 @@ impl<T: TableEntry> Part<T> {
         self.buckets.len().min(4 + self.buckets.len() / 8)
     }
 
-    /// How many slots are not full with so many entries.
-    pub(super) fn slots_for(len: usize) -> usize {
-        len * 8 / 7 + usize::from(len > 0)
-    }
-
     /// Asks for the memory that a look-up of this hash will look at first.
     #[inline]
     pub(super) fn prefetch(&self, hash: u64) {
-        let home = self.home(hash);
-        prefetch_index(&self.buckets, home);
-        if let Some(bucket) = self.buckets.get(home)
-            && size_of::<Bucket<T>>() > align_of::<CacheLine>()
-        {
-            prefetch_index(&bucket.slots, WIDTH / 2);
-            prefetch_index(&bucket.slots, WIDTH - 1);
-        }
+        prefetch_index(&self.buckets, self.home(hash));
     }
 
     /// The entries that a look-up of this hash will most likely look at.
@@ -347,26 +305,11 @@ impl<T: TableEntry> Part<T> {
         Some(entry)
     }
 
-    /// Makes it one of another number of slots, which must be enough, and one that [`Part::rounded`] gave.
-    pub(super) fn resize(&mut self, slots: usize, hasher: &impl Rehash<T>) {
-        if !T::HASHES_QUICKLY && slots < self.slots() {
-            self.shrink(slots, hasher);
-        } else if !T::HASHES_QUICKLY {
-            self.double(hasher);
-        } else {
-            for bucket in std::mem::replace(self, Self::with_slots(slots)).buckets {
-                for entry in bucket.slots.into_iter().flatten() {
-                    self.insert(hasher.hash(&entry), entry);
-                }
-            }
-        }
-    }
-
-    /// Makes it one of fewer slots.
+    /// Makes it one of fewer slots, which must be enough, and a number that [`Part::rounded`] gave.
     ///
     /// Only entries that lie behind a full bucket are hashed: of the others the bucket that they
     /// are in says all that is needed.
-    fn shrink(&mut self, slots: usize, hasher: &impl Rehash<T>) {
+    pub(super) fn shrink(&mut self, slots: usize, hasher: &impl Rehash<T>) {
         let mut old = std::mem::replace(self, Self::with_slots(slots)).buckets;
         let Some(mut is_passed) = old.last().map(Bucket::is_passed) else {
             return;
@@ -388,7 +331,7 @@ impl<T: TableEntry> Part<T> {
     }
 
     /// Gives it twice as many buckets.
-    fn double(&mut self, hasher: &impl Rehash<T>) {
+    pub(super) fn double(&mut self, hasher: &impl Rehash<T>) {
         let half = self.buckets.len();
         let mut doubled = Self::with_slots(Self::rounded((self.slots() * 2).max(1)));
         for (new, old) in doubled.buckets.iter_mut().zip(&mut *self.buckets) {
@@ -403,32 +346,11 @@ impl<T: TableEntry> Part<T> {
 
     /// Takes out the entries whose hash `goes`, and makes another part of them.
     pub(super) fn split(&mut self, goes: impl Fn(u64) -> bool, hasher: &impl Rehash<T>) -> Self {
-        if T::HASHES_QUICKLY {
-            return self.divide_quickly(goes, hasher);
-        }
         let mut other = Self::with_slots(self.slots());
         for (hash, entry) in divide(&mut self.buckets, &mut other.buckets, &goes, hasher) {
             let part = if goes(hash) { &mut other } else { &mut *self };
             part.insert(hash, entry);
         }
-        other
-    }
-
-    /// The same for entries that hash quickly: each part has as many slots as it needs.
-    fn divide_quickly(&mut self, goes: impl Fn(u64) -> bool, hasher: &impl Rehash<T>) -> Self {
-        let len = self.len();
-        let gone = self.entries().filter(|entry| goes(hasher.hash(entry)));
-        let gone = gone.count();
-        let room = |len: usize| Self::with_slots(Self::rounded(Self::slots_for(len + 1)));
-        let (mut stay, mut other) = (room(len - gone), room(gone));
-        for bucket in std::mem::take(self).buckets {
-            for entry in bucket.slots.into_iter().flatten() {
-                let hash = hasher.hash(&entry);
-                let part = if goes(hash) { &mut other } else { &mut stay };
-                part.insert(hash, entry);
-            }
-        }
-        *self = stay;
         other
     }
 }
@@ -438,7 +360,7 @@ impl<T: TableEntry> Part<T> {
 ///
 /// First all are touched, then hashed, then they move: what hashing waits for is far away in
 /// memory, and most of it can be waited for at once, as long as nothing is decided by it.
-fn divide<T: TableEntry>(
+fn divide<T>(
     low: &mut [Bucket<T>],
     high: &mut [Bucket<T>],
     goes: impl Fn(u64) -> bool,

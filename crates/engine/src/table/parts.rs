@@ -1,6 +1,6 @@
 //! A hash table that grows and shrinks a small part at a time.
 
-use super::part::{PART_SHIFT, Part, Rehash, TableEntry, WIDTH};
+use super::part::{PART_SHIFT, Part, Rehash, WIDTH};
 
 /// Bytes of a part at which it is split in two rather than doubled: what one insertion may cost is
 /// a rehash of what they hold. An allocator gives no more than what is asked for up to a page, and
@@ -10,9 +10,7 @@ const PART_BYTES_MAX: usize = 4096;
 const DEPTH_MAX: u8 = 22;
 /// Parts shrink when there is room for so many times what they hold, to a quarter: seldom, since all
 /// that they hold moves.
-const SPARSE_IF_SLOW: usize = 8;
-/// The same for entries that hash quickly, to a little more than what they need.
-const SPARSE_IF_QUICK: usize = 2;
+const SPARSE: usize = 8;
 /// Parts that a removal looks at while parts shrink, at most.
 const LOOKS: usize = 4;
 /// Entries that a part is meant for when room is taken at once: few parts will have to be split.
@@ -50,7 +48,7 @@ impl Spot {
 /// Allocates nothing while it is empty. Cost: one look into the directory more than a plain
 /// table; growing splits one part, which hashes what [`PART_BYTES_MAX`] hold.
 #[repr(C)]
-pub(crate) struct Parts<T: TableEntry> {
+pub(crate) struct Parts<T> {
     len: usize,
     slots: usize,
     array_bytes: usize,
@@ -64,7 +62,7 @@ pub(crate) struct Parts<T: TableEntry> {
     depths: Vec<u8>,
 }
 
-impl<T: TableEntry> Default for Parts<T> {
+impl<T> Default for Parts<T> {
     fn default() -> Self {
         Self {
             all: Vec::new(),
@@ -79,14 +77,9 @@ impl<T: TableEntry> Default for Parts<T> {
     }
 }
 
-impl<T: TableEntry> Parts<T> {
+impl<T> Parts<T> {
     /// Slots of a part at which it is split; of entries of 8 bytes 448.
     const SLOTS_MAX: usize = Part::<T>::slots_in(PART_BYTES_MAX);
-    const SPARSE: usize = if T::HASHES_QUICKLY {
-        SPARSE_IF_QUICK
-    } else {
-        SPARSE_IF_SLOW
-    };
 
     /// An empty one with room for so many entries, most of which then make nothing grow.
     pub(crate) fn with_room(entries: usize) -> Self {
@@ -186,7 +179,7 @@ impl<T: TableEntry> Parts<T> {
         let slot = part.find(hash, is_it)?;
         let entry = part.remove(hash, slot)?;
         self.len -= 1;
-        if self.len * Self::SPARSE <= self.slots {
+        if self.len * SPARSE <= self.slots {
             self.shrink_one(hasher);
         }
         Some(entry)
@@ -208,13 +201,8 @@ impl<T: TableEntry> Parts<T> {
             self.next_sparse = index as u32 + 1;
             let part = &self.all[index];
             let len = part.len();
-            if part.slots() > 0 && len * Self::SPARSE <= part.slots() {
-                let room = if T::HASHES_QUICKLY {
-                    Part::<T>::slots_for(len + len / 4)
-                } else {
-                    len * 2
-                };
-                self.shrink(index, room, hasher);
+            if part.slots() > 0 && len * SPARSE <= part.slots() {
+                self.shrink(index, len * 2, hasher);
                 return;
             }
         }
@@ -238,17 +226,17 @@ impl<T: TableEntry> Parts<T> {
         let (slots, part) = (Part::<T>::rounded(slots), &mut self.all[index]);
         let (slots_before, bytes_before) = (part.slots(), part.bytes());
         if slots < slots_before {
-            part.resize(slots, hasher);
+            part.shrink(slots, hasher);
             self.slots = self.slots + slots - slots_before;
             self.array_bytes = self.array_bytes + part.bytes() - bytes_before;
         }
     }
 
-    /// Gives a part more slots, twice as many or one step.
+    /// Gives a part twice as many slots.
     fn grow(&mut self, index: usize, hasher: &impl Rehash<T>) {
         let part = &mut self.all[index];
         let (slots_before, bytes_before) = (part.slots(), part.bytes());
-        part.resize(Part::<T>::rounded(slots_before + 1), hasher);
+        part.double(hasher);
         self.slots += part.slots() - slots_before;
         self.array_bytes += part.bytes() - bytes_before;
     }
@@ -329,16 +317,6 @@ impl<T: TableEntry> Parts<T> {
     /// Slots, empty ones included.
     pub(crate) fn slots(&self) -> usize {
         self.slots
-    }
-
-    #[cfg(test)]
-    pub(crate) fn parts(&self) -> usize {
-        self.all.len()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn array_bytes(&self) -> usize {
-        self.array_bytes
     }
 
     /// How often a part grew or was split.

@@ -153,23 +153,18 @@ fn crowded(number: u64) -> u64 {
     scattered & 0xc000_0000_0f00_0003
 }
 
-/// An entry, and whether parts of its kind grow by steps.
+/// An entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Number<const QUICK: bool>(std::num::NonZeroU64);
+struct Number(std::num::NonZeroU64);
 
-impl<const QUICK: bool> part::TableEntry for Number<QUICK> {
-    type Line = part::CacheLine;
-    const HASHES_QUICKLY: bool = QUICK;
-}
-
-/// Entries of a kind beside the set that they should be.
-struct Compared<const QUICK: bool> {
-    entries: Parts<Number<QUICK>>,
-    held: std::collections::BTreeSet<Number<QUICK>>,
+/// Entries beside the set that they should be.
+struct Compared {
+    entries: Parts<Number>,
+    held: std::collections::BTreeSet<Number>,
     hash: fn(u64) -> u64,
 }
 
-impl<const QUICK: bool> Compared<QUICK> {
+impl Compared {
     fn new(hash: fn(u64) -> u64) -> Self {
         Self {
             entries: Parts::default(),
@@ -179,24 +174,24 @@ impl<const QUICK: bool> Compared<QUICK> {
     }
 
     /// Whether it was there.
-    fn remove(&mut self, number: Number<QUICK>) -> bool {
+    fn remove(&mut self, number: Number) -> bool {
         let hash = self.hash;
-        let rehash = |other: &Number<QUICK>| hash(other.0.get());
-        let is_it = |other: &Number<QUICK>| *other == number;
+        let rehash = |other: &Number| hash(other.0.get());
+        let is_it = |other: &Number| *other == number;
         let gone = self.entries.remove(hash(number.0.get()), is_it, &rehash);
         let held = self.held.remove(&number);
         assert_eq!(gone, held.then_some(number));
         held
     }
 
-    fn insert(&mut self, number: Number<QUICK>) {
+    fn insert(&mut self, number: Number) {
         let hash = self.hash;
-        let rehash = |other: &Number<QUICK>| hash(other.0.get());
+        let rehash = |other: &Number| hash(other.0.get());
         self.entries.insert(hash(number.0.get()), number, &rehash);
         self.held.insert(number);
     }
 
-    fn find(&self, number: Number<QUICK>) -> Option<Number<QUICK>> {
+    fn find(&self, number: Number) -> Option<Number> {
         let hash = (self.hash)(number.0.get());
         let found = self.entries.find(hash, |&other| other == number);
         self.entries.get(found).copied()
@@ -227,14 +222,9 @@ impl<const QUICK: bool> Compared<QUICK> {
 
 #[test]
 fn a_crowded_part_finds_what_it_holds_and_nothing_else() {
-    Compared::<false>::new(crowded).run(60_000, 1500);
-}
-
-#[test]
-fn parts_that_grow_by_steps_find_what_they_hold_and_nothing_else() {
-    Compared::<true>::new(crowded).run(60_000, 1500);
+    Compared::new(crowded).run(60_000, 1500);
     let scattered = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    Compared::<true>::new(scattered).run(60_000, 15_000);
+    Compared::new(scattered).run(60_000, 15_000);
 }
 
 #[test]
