@@ -15,12 +15,7 @@ impl VBucket {
         if document.seqno() > self.durable.flushed {
             return false;
         }
-        self.evicts_keys() || document.is_resident() && !document.value().is_empty()
-    }
-
-    /// A replica keeps its keys: what it is sent replaces rows that must be known by then.
-    fn evicts_keys(&self) -> bool {
-        self.evicts_keys && self.state == VbState::Active
+        self.evicts_keys || document.is_resident() && !document.value().is_empty()
     }
 
     /// Lets keys leave memory with their values from now on, or only values. What has left stays away
@@ -31,7 +26,7 @@ impl VBucket {
 
     fn evict_document(&mut self, document: &Document, now: Now) -> bool {
         let place = self.table.place(document.key());
-        if self.evicts_keys() {
+        if self.evicts_keys {
             // Locks lie beside the table, and a durable write will replace what is there.
             let stays = self.locks.cas_of(place.hash, document.key(), now).is_some()
                 || self.check_undecided(place, document.key()).is_err();
