@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bucket::{Bucket, BucketOptions, Eviction, Flushed, Purpose};
+use engine::collections::{CollectionSettings, Manifest};
 use engine::{OpError, Outcome, StoreMode, VbConfig, Write};
-use model::{Cas, Draft, Meta, Seqno, VbId, VbState, VbUuid};
+use model::{Cas, CollectionId, Draft, Meta, Seqno, VbId, VbState, VbUuid};
 use storage::{KvStore, MemStore};
 
 use crate::world::{Ops, ROOMY, disk, options, read_through, rows, running, warm};
@@ -350,4 +351,48 @@ fn warmup_remembers_where_the_rest_is() {
     for index in (0..4000).step_by(97) {
         assert_eq!(get(&again, &format!("k{index}")).unwrap(), [7; 1000]);
     }
+}
+
+#[test]
+fn documents_of_a_dropped_collection_that_left_are_counted_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let bucket = warm(whole(1, ROOMY), disk(dir.path()).0, 1);
+    let with =
+        |now: &Manifest| now.with_collection("_default", "few", CollectionSettings::default());
+    let (manifest, _) = bucket.change_manifest(with, |_| Vec::new()).unwrap();
+    let few = manifest
+        .scope_named("_default")
+        .unwrap()
+        .collections
+        .last()
+        .unwrap()
+        .id;
+    let now = bucket.clock().now();
+    let set = |id, number: u32| {
+        let key = model::collection_key(id, &number.to_be_bytes());
+        let mut write = Write {
+            mode: StoreMode::Set,
+            draft: Some(Draft::new(&key, b"v", &Meta::default())),
+            cas: Cas::ANY,
+            preserve_expiry: false,
+            durability: None,
+        };
+        retried(&bucket, || bucket.run(VB, |vb| vb.store(&mut write, now))).unwrap();
+    };
+    for number in 0..300 {
+        set(CollectionId::DEFAULT, number);
+        set(few, number);
+    }
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    evict_all(&bucket);
+    for number in 0..100 {
+        set(few, number);
+    }
+    let without = |now: &Manifest| now.without_collection("_default", "few");
+    bucket.change_manifest(without, |_| Vec::new()).unwrap();
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert!(bucket.erase_step());
+    let stats = bucket.with_vbucket(VB, |vb| vb.stats()).unwrap();
+    assert_eq!((stats.items, stats.non_resident), (300, 300), "{stats:?}");
+    assert_eq!(get(&bucket, "\0\0\0\u{7}").unwrap(), b"v");
 }
