@@ -145,7 +145,7 @@ impl<S: KvStore> Bucket<S> {
             ControlFlow::Continue(())
         })?;
         self.load_rows(vb, &mut rows, told);
-        let wanted = self.with_vbucket(vb, |vb| vb.fetch_before_decisions());
+        let wanted = self.with_vbucket(vb, engine::VBucket::fetch_before_decisions);
         for wanted in wanted.into_iter().flatten() {
             if !self.fetch_now(vb, &wanted) {
                 let error = StoreError::new(ErrorKind::Corrupt, "warming up").of(vb);
