@@ -5,7 +5,11 @@
 //! `tests/model`, and the code follows its names.
 
 mod map;
+mod planner;
+mod promotion;
 mod quorum;
 
-pub use map::Phase;
+pub use map::{COPIES_MAX, Chain, Member, NodeId, Phase, Row, Version};
+pub use planner::{BucketMap, Work, plan};
+pub use promotion::{Position, Promotion, SealsMissing};
 pub use quorum::{majority, seals_needed};

@@ -1,4 +1,58 @@
-//! The map of vBuckets.
+//! The map of vBuckets: on which nodes the copies of each are.
+
+/// A node of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u16);
+
+/// A node that shall have copies, and the zone that it fails with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Member {
+    /// The node.
+    pub node: NodeId,
+    /// Number of its zone.
+    pub zone: u16,
+}
+
+/// Copies of a vBucket at most: an active one and three replicas.
+pub const COPIES_MAX: usize = 4;
+
+/// The nodes with a copy of a vBucket, the active one first. No node is in it twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Chain {
+    nodes: [NodeId; COPIES_MAX],
+    len: u8,
+}
+
+impl Chain {
+    /// A chain of `nodes`; `None` for more than [`COPIES_MAX`], or for a node that is there twice.
+    pub fn new(nodes: &[NodeId]) -> Option<Self> {
+        let twice = |at: usize| nodes[..at].contains(&nodes[at]);
+        if nodes.len() > COPIES_MAX || (0..nodes.len()).any(twice) {
+            return None;
+        }
+        let mut chain = Self {
+            nodes: [NodeId(0); COPIES_MAX],
+            len: nodes.len() as u8,
+        };
+        chain.nodes[..nodes.len()].copy_from_slice(nodes);
+        Some(chain)
+    }
+
+    /// The nodes, the active one first.
+    pub fn nodes(&self) -> &[NodeId] {
+        &self.nodes[..usize::from(self.len)]
+    }
+
+    /// The node of the active copy; `None` for a vBucket that has no copy yet.
+    pub fn active(&self) -> Option<NodeId> {
+        self.nodes().first().copied()
+    }
+
+    /// Whether `node` has a copy.
+    pub fn holds(&self, node: NodeId) -> bool {
+        self.nodes().contains(&node)
+    }
+}
 
 /// How far the move of a vBucket to another chain is. Each phase may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,4 +65,26 @@ pub enum Phase {
     TwoChains,
     /// The old active copy is sealed; the first of the new chain becomes active when it has all that the old one had.
     TakeOver,
+}
+
+/// The version of a map; ordered in total, also across controllers and after a restore of etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// Raised by an operator after a restore or an unsafe failover.
+    pub epoch: u64,
+    /// etcd's revision of the transaction that wrote the map.
+    pub revision: u64,
+}
+
+/// What the map says of one vBucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Row {
+    /// Its copies.
+    pub chain: Chain,
+    /// The term at which the active copy works.
+    pub term: u64,
+    /// The term at which copies are being sealed.
+    pub intent: Option<u64>,
+    /// The chain that it moves to, and how far it is.
+    pub change: Option<(Chain, Phase)>,
 }

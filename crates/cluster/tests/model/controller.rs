@@ -1,11 +1,11 @@
 //! What the controller does. Every write of a row is a transaction that fails for a controller that was replaced.
 
-use cluster::{Phase, seals_needed};
+use cluster::{NodeId, Phase, Promotion};
 
 use crate::bugs::Bug;
 use crate::node::is_on_disk;
 use crate::setup::Cluster;
-use crate::state::{Chain, Move, Position, Row, State, TERMS, VBucket};
+use crate::state::{Chain, Move, Row, State, TERMS, VBucket};
 
 /// Another controller is elected. The one before goes on with what it saw.
 pub(crate) fn replace(state: &mut State) -> bool {
@@ -66,37 +66,39 @@ fn old_active_is_over(cluster: &Cluster, state: &State, vb: usize, row: &Row) ->
     state.failed[old] && !lease && !confirmed
 }
 
-/// The row after a promotion, if enough copies other than the old active one are sealed. Of all that are sealed, the
-/// copy with the newest history becomes the first; the old active one only if no other has as much.
+/// The row after a promotion, as the code under test decides on it.
 fn promoted(cluster: &Cluster, vb: &VBucket, row: &Row) -> Option<Row> {
-    let old = row.chain.active();
-    let answer = |node: &usize| vb.answer(*node, row.intent);
-    let others = row
-        .chain
-        .nodes()
-        .filter(|node| *node != old && answer(node).is_some());
-    let needed = seals_needed(row.chain.len()) - usize::from(cluster.has(Bug::OneSealTooFew));
-    if row.intent == 0 || others.count() < needed.max(1) {
+    if row.intent == 0 {
         return None;
     }
-    let mut chain: Vec<usize> = row.chain.nodes().collect();
-    chain.rotate_left(1);
-    let position = |node: &usize| {
-        let mut position = answer(node).unwrap_or_default();
-        if *node == old && cluster.has(Bug::OldActiveLeftOut) {
-            return Position::default();
+    let nodes: Vec<NodeId> = row.chain.nodes().map(|node| NodeId(node as u16)).collect();
+    let term = u64::from(row.intent);
+    let mut promotion = Promotion::new(cluster::Chain::new(&nodes)?, term);
+    let mut missing = cluster.has(Bug::OneSealTooFew);
+    for (at, node) in row.chain.nodes().enumerate() {
+        let mut answer = vb.answer(node, row.intent).map(cluster::Position::from);
+        if at == 0 && cluster.has(Bug::OldActiveLeftOut) {
+            answer = None;
         }
-        if cluster.has(Bug::BranchIgnored) {
-            position.branch = position.branch.min(1);
+        if at > 0 && answer.is_none() && std::mem::take(&mut missing) {
+            answer = Some(cluster::Position::default());
         }
-        position
-    };
-    chain.sort_by_key(|node| std::cmp::Reverse(position(node)));
-    if cluster.has(Bug::LowerPreparedChosen) {
-        chain.retain(|node| answer(node).is_some());
-        chain.reverse();
-        chain.extend(row.chain.nodes().filter(|node| answer(node).is_none()));
+        if let Some(mut position) = answer {
+            if cluster.has(Bug::BranchIgnored) {
+                position.branch = 0;
+            }
+            if cluster.has(Bug::LowerPreparedChosen) {
+                position.prepared = u64::MAX - position.prepared;
+            }
+            promotion.answer(nodes[at], term, position);
+        }
     }
+    let chain = promotion.chosen().ok()?;
+    let chain: Vec<usize> = chain
+        .nodes()
+        .iter()
+        .map(|node| usize::from(node.0))
+        .collect();
     Some(Row {
         chain: Chain::new(&chain),
         term: row.intent,

@@ -97,6 +97,16 @@ pub(crate) struct Position {
     pub(crate) seqno: u8,
 }
 
+impl From<Position> for cluster::Position {
+    fn from(position: Position) -> Self {
+        Self {
+            branch: position.branch.into(),
+            prepared: position.seqno.into(),
+            seqno: position.seqno.into(),
+        }
+    }
+}
+
 impl Log {
     pub(crate) fn writes(&self) -> &[u8] {
         &self.writes[..usize::from(self.len)]

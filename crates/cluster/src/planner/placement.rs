@@ -1,0 +1,280 @@
+//! Which nodes have a copy of a vBucket, whichever of them is active.
+
+use std::collections::VecDeque;
+
+use super::quota::{Limits, Quotas, Totals};
+use crate::map::{Chain, Member, NodeId};
+
+/// Copies by vBucket and by member; members are numbers.
+pub(super) struct Placement<'a> {
+    members: &'a [Member],
+    limits: &'a Limits,
+    copies: Vec<Vec<u16>>,
+    vbuckets: Vec<Vec<u16>>,
+    /// How many vBuckets two members have in common.
+    common: Vec<u16>,
+    /// How many copies in a zone the vBuckets of a member have besides.
+    common_in_zone: Vec<u16>,
+    /// Copies that are there already, as bits by member and vBucket.
+    kept: Vec<Vec<u16>>,
+}
+
+impl<'a> Placement<'a> {
+    /// What can stay of the present chains.
+    pub(super) fn keep(members: &'a [Member], limits: &'a Limits, chains: &[Chain]) -> Self {
+        let mut placement = Self {
+            members,
+            limits,
+            copies: vec![Vec::with_capacity(limits.copies + 1); chains.len()],
+            vbuckets: vec![Vec::new(); members.len()],
+            common: vec![0; members.len() * members.len()],
+            common_in_zone: vec![0; members.len() * limits.per_zone.len()],
+            kept: Vec::new(),
+        };
+        for (vb, chain) in chains.iter().enumerate() {
+            for node in chain.nodes() {
+                let Some(member) = placement.member(*node) else {
+                    continue;
+                };
+                if placement.fits(vb, member, None) {
+                    placement.add(vb, member);
+                }
+            }
+        }
+        for vb in 0..chains.len() {
+            placement.drop_surplus(vb);
+        }
+        placement.kept.clone_from(&placement.copies);
+        placement
+    }
+
+    /// Drops replicas of which there are more than wanted, on the members with the most copies.
+    fn drop_surplus(&mut self, vb: usize) {
+        while self.copies[vb].len() > self.limits.copies {
+            let replicas = self.copies[vb][1..].iter().copied();
+            let fullest = replicas.max_by_key(|member| self.vbuckets[usize::from(*member)].len());
+            self.remove(vb, fullest.expect("more copies than one"));
+        }
+    }
+
+    pub(super) fn member(&self, node: NodeId) -> Option<u16> {
+        let found = self
+            .members
+            .binary_search_by_key(&node, |member| member.node);
+        found.ok().map(|at| at as u16)
+    }
+
+    pub(super) fn limits(&self) -> &Limits {
+        self.limits
+    }
+
+    pub(super) fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The members with a copy of `vb`.
+    pub(super) fn copies(&self, vb: usize) -> &[u16] {
+        &self.copies[vb]
+    }
+
+    /// Copies of each member.
+    pub(super) fn counts(&self) -> Vec<usize> {
+        self.vbuckets.iter().map(Vec::len).collect()
+    }
+
+    /// Gives each vBucket the copies that it lacks: on members below their quota, those first that have the fewest
+    /// vBuckets in common with its other copies, so that the load of a node that fails is spread.
+    pub(super) fn complete(&mut self, quotas: &Quotas, totals: &Totals) {
+        for vb in 0..self.copies.len() {
+            while self.copies[vb].len() < self.limits.copies {
+                let key = |member: &u16| {
+                    let at = usize::from(*member);
+                    let count = self.vbuckets[at].len();
+                    let common = self.in_common(vb, *member, None);
+                    let full = count >= quotas.0[at];
+                    (full, common, count, totals.counts[at], *member)
+                };
+                let members = 0..self.members.len() as u16;
+                let fitting = members.filter(|member| self.fits(vb, *member, None));
+                let Some(member) = fitting.min_by_key(key) else {
+                    break;
+                };
+                self.add(vb, member);
+            }
+        }
+    }
+
+    /// Moves copies from members above their quota to members below, by way of others where no direct move fits.
+    pub(super) fn level(&mut self, quotas: &Quotas) {
+        for from in 0..self.members.len() as u16 {
+            while self.vbuckets[usize::from(from)].len() > quotas.0[usize::from(from)] {
+                let Some(path) = self.path(from, quotas) else {
+                    break;
+                };
+                // From the end, so that each move sees what it was planned with.
+                for (vb, from, to) in path.into_iter().rev() {
+                    self.remove(vb, from);
+                    self.add(vb, to);
+                }
+            }
+        }
+    }
+
+    /// The way of moves (vBucket, from, to) to a member below its quota that moves the fewest copies which are there
+    /// already: a breadth-first search in which the other moves cost nothing.
+    fn path(&self, start: u16, quotas: &Quotas) -> Option<Vec<(usize, u16, u16)>> {
+        let count = |member: u16| self.vbuckets[usize::from(member)].len();
+        let below = |member: u16| count(member) < quotas.0[usize::from(member)];
+        let mut targets: Vec<u16> = (0..self.members.len() as u16).collect();
+        targets.sort_by_key(|to| (!below(*to), count(*to), *to));
+        let mut by: Vec<Option<Step>> = vec![None; self.members.len()];
+        let mut done = vec![false; self.members.len()];
+        let mut queue = VecDeque::from([(0, start)]);
+        while let Some((cost, from)) = queue.pop_front() {
+            if std::mem::replace(&mut done[usize::from(from)], true) {
+                continue;
+            }
+            if below(from) {
+                return Some(trace(&by, start, from));
+            }
+            for to in &targets {
+                let at = usize::from(*to);
+                let known = by[at].map_or(usize::MAX, |step| step.cost);
+                if done[at] || known <= cost {
+                    continue;
+                }
+                let Some(vb) = self.movable(from, *to) else {
+                    continue;
+                };
+                let there = self.kept[vb].contains(&from);
+                let step = Step {
+                    vb,
+                    from,
+                    cost: cost + usize::from(there),
+                };
+                if step.cost < known {
+                    by[at] = Some(step);
+                    if there {
+                        queue.push_back((step.cost, *to));
+                    } else {
+                        queue.push_front((step.cost, *to));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// A vBucket whose copy can move; one that has to be built anyway if there is one, else one that parts the two
+    /// members that have most in common.
+    fn movable(&self, from: u16, to: u16) -> Option<usize> {
+        let vbuckets = self.vbuckets[usize::from(from)]
+            .iter()
+            .map(|vb| usize::from(*vb));
+        let key = |vb: &usize| {
+            let there = self.kept[*vb].contains(&from);
+            (there, self.in_common(*vb, to, Some(from)), *vb)
+        };
+        vbuckets
+            .filter(|vb| self.fits(*vb, to, Some(from)))
+            .min_by_key(key)
+    }
+
+    /// Whether `member` may take a copy of `vb`, in the place of the copy on `instead`.
+    fn fits(&self, vb: usize, member: u16, instead: Option<u16>) -> bool {
+        let zone = self.limits.zone_of[usize::from(member)];
+        let others = self.copies[vb]
+            .iter()
+            .filter(|other| Some(**other) != instead);
+        let mut in_zone = 0;
+        for other in others {
+            if *other == member {
+                return false;
+            }
+            in_zone += usize::from(self.limits.zone_of[usize::from(*other)] == zone);
+        }
+        in_zone < self.limits.per_zone[usize::from(zone)]
+    }
+
+    /// What `member` has in common with the copies of `vb` but that on `instead`: with their members, and, of those, its
+    /// zone.
+    fn in_common(&self, vb: usize, member: u16, instead: Option<u16>) -> (u16, u16) {
+        let others = self.copies[vb]
+            .iter()
+            .filter(|other| Some(**other) != instead);
+        others.fold((0, 0), |(common, in_zone), other| {
+            let (pair, zone) = self.indices(*other, member);
+            (
+                common + self.common[pair],
+                in_zone + self.common_in_zone[zone],
+            )
+        })
+    }
+
+    /// Where the counts of `one` with `other`, and with the zone of `other`, are.
+    fn indices(&self, one: u16, other: u16) -> (usize, usize) {
+        let (one, other) = (usize::from(one), usize::from(other));
+        let zone = usize::from(self.limits.zone_of[other]);
+        let zones = self.limits.per_zone.len();
+        (one * self.members.len() + other, one * zones + zone)
+    }
+
+    fn add(&mut self, vb: usize, member: u16) {
+        for at in 0..self.copies[vb].len() {
+            let other = self.copies[vb][at];
+            for (one, other) in [(member, other), (other, member)] {
+                let (pair, zone) = self.indices(one, other);
+                self.common[pair] += 1;
+                self.common_in_zone[zone] += 1;
+            }
+        }
+        self.copies[vb].push(member);
+        self.vbuckets[usize::from(member)].push(vb as u16);
+    }
+
+    fn remove(&mut self, vb: usize, member: u16) {
+        self.copies[vb].retain(|other| *other != member);
+        self.vbuckets[usize::from(member)].retain(|other| usize::from(*other) != vb);
+        for at in 0..self.copies[vb].len() {
+            let other = self.copies[vb][at];
+            for (one, other) in [(member, other), (other, member)] {
+                let (pair, zone) = self.indices(one, other);
+                self.common[pair] -= 1;
+                self.common_in_zone[zone] -= 1;
+            }
+        }
+    }
+
+    /// The chain of `vb`: the active copy, the others in their present order, then the new ones.
+    pub(super) fn chain(&self, vb: usize, present: &Chain, active: u16) -> Chain {
+        let node = |member: &u16| self.members[usize::from(*member)].node;
+        let mut nodes: Vec<NodeId> = self.copies[vb].iter().map(node).collect();
+        let active = node(&active);
+        nodes.sort_by_key(|node| {
+            let at = present.nodes().iter().position(|present| present == node);
+            (*node != active, at.unwrap_or(usize::MAX), *node)
+        });
+        Chain::new(&nodes).expect("a member has one copy of a vBucket")
+    }
+}
+
+/// How the search came to a member.
+#[derive(Clone, Copy)]
+struct Step {
+    vb: usize,
+    from: u16,
+    cost: usize,
+}
+
+/// The moves from `start` to `end`.
+fn trace(by: &[Option<Step>], start: u16, end: u16) -> Vec<(usize, u16, u16)> {
+    let mut moves = Vec::new();
+    let mut to = end;
+    while to != start {
+        let step = by[usize::from(to)].expect("the search came this way");
+        moves.push((step.vb, step.from, to));
+        to = step.from;
+    }
+    moves.reverse();
+    moves
+}

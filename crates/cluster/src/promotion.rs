@@ -1,0 +1,154 @@
+//! Which copy is promoted: a decision from the answers to seals.
+
+use crate::map::{COPIES_MAX, Chain, NodeId};
+use crate::quorum::seals_needed;
+
+/// How much of the history a sealed copy has; the greater one has more.
+///
+/// A copy with a newer branch has every write that was acknowledged on older ones, however long its log is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// The newest term whose failover entry the copy has reached.
+    pub branch: u64,
+    /// Its high prepared seqno, of the level that is promised.
+    pub prepared: u64,
+    /// Its high seqno.
+    pub seqno: u64,
+}
+
+/// Too few copies beside the old active one are sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SealsMissing {
+    /// S.
+    pub needed: usize,
+    /// Copies that answered, the old active one apart.
+    pub sealed: usize,
+}
+
+/// The answers to the seals of one term of a vBucket.
+#[derive(Clone, Debug)]
+pub struct Promotion {
+    chain: Chain,
+    term: u64,
+    answers: [Option<Position>; COPIES_MAX],
+}
+
+impl Promotion {
+    /// To replace the first of `chain` at `term`, for which the map has the intent.
+    pub fn new(chain: Chain, term: u64) -> Self {
+        Self {
+            chain,
+            term,
+            answers: [None; COPIES_MAX],
+        }
+    }
+
+    /// Takes an answer. One of another term, or of a node outside the chain, says nothing; a repeated one, nothing new.
+    pub fn answer(&mut self, node: NodeId, term: u64, position: Position) {
+        let at = self.chain.nodes().iter().position(|other| *other == node);
+        if let Some(at) = at.filter(|_| term == self.term) {
+            self.answers[at] = Some(position);
+        }
+    }
+
+    /// The chain after the promotion: the copy with the greatest position first, the old active copy only if no other has
+    /// as much. What the old active copy answered counts in the choice, but not among the seals that are needed.
+    ///
+    /// # Errors
+    /// Fewer than S others are sealed; those without an answer may have acknowledged more than all that answered.
+    pub fn chosen(&self) -> Result<Chain, SealsMissing> {
+        let nodes = self.chain.nodes();
+        let sealed = self.answers.iter().skip(1).flatten().count();
+        let needed = seals_needed(nodes.len());
+        if sealed < needed {
+            return Err(SealsMissing { needed, sealed });
+        }
+        let mut order: Vec<usize> = (0..nodes.len()).collect();
+        order.rotate_left(1);
+        order.sort_by_key(|at| std::cmp::Reverse(self.answers[*at]));
+        let chain: Vec<NodeId> = order.into_iter().map(|at| nodes[at]).collect();
+        Ok(Chain::new(&chain).expect("the nodes of a chain"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId(0);
+    const B: NodeId = NodeId(1);
+    const C: NodeId = NodeId(2);
+
+    fn position(branch: u64, prepared: u64, seqno: u64) -> Position {
+        Position {
+            branch,
+            prepared,
+            seqno,
+        }
+    }
+
+    fn promotion(nodes: &[NodeId], answers: &[(NodeId, Position)]) -> Promotion {
+        let mut promotion = Promotion::new(Chain::new(nodes).unwrap(), 5);
+        for (node, position) in answers {
+            promotion.answer(*node, 5, *position);
+        }
+        promotion
+    }
+
+    fn chosen(nodes: &[NodeId], answers: &[(NodeId, Position)]) -> NodeId {
+        let chain = promotion(nodes, answers).chosen().unwrap();
+        chain.active().unwrap()
+    }
+
+    #[test]
+    fn f11_a_replica_with_a_lower_prepared_seqno_is_not_chosen() {
+        let answers = [(B, position(1, 7, 20)), (C, position(1, 9, 15))];
+        assert_eq!(chosen(&[A, B, C], &answers), C);
+    }
+
+    #[test]
+    fn f14_without_durable_writes_the_highest_seqno_is_promoted() {
+        let answers = [(B, position(1, 0, 20)), (C, position(1, 0, 21))];
+        assert_eq!(chosen(&[A, B, C], &answers), C);
+    }
+
+    #[test]
+    fn f16_the_active_and_a_replica_of_three_are_not_replaced() {
+        let promotion = promotion(&[A, B, C], &[(B, position(1, 7, 7))]);
+        let (needed, sealed) = (2, 1);
+        assert_eq!(promotion.chosen(), Err(SealsMissing { needed, sealed }));
+    }
+
+    #[test]
+    fn a_newer_branch_counts_more_than_a_longer_log() {
+        let answers = [(B, position(1, 30, 40)), (C, position(2, 8, 8))];
+        assert_eq!(chosen(&[A, B, C], &answers), C);
+    }
+
+    #[test]
+    fn an_old_active_that_is_sealed_is_chosen_again_if_it_alone_has_all() {
+        let mut answers = [
+            (A, position(1, 9, 9)),
+            (B, position(1, 8, 8)),
+            (C, position(1, 8, 8)),
+        ];
+        assert_eq!(chosen(&[A, B, C], &answers), A);
+        answers[1].1 = answers[0].1;
+        assert_eq!(chosen(&[A, B, C], &answers), B);
+        assert!(promotion(&[A, B, C], &answers[..2]).chosen().is_err());
+    }
+
+    #[test]
+    fn the_only_copy_is_never_replaced() {
+        assert!(promotion(&[A], &[(A, position(1, 9, 9))]).chosen().is_err());
+    }
+
+    #[test]
+    fn answers_of_other_terms_and_nodes_say_nothing() {
+        let mut promotion = promotion(&[A, B], &[(C, position(1, 9, 9))]);
+        promotion.answer(B, 4, position(1, 9, 9));
+        assert!(promotion.chosen().is_err());
+        promotion.answer(B, 5, position(1, 9, 9));
+        assert_eq!(promotion.chosen(), Ok(Chain::new(&[B, A]).unwrap()));
+    }
+}
