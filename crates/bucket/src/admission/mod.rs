@@ -375,12 +375,14 @@ impl Accounts<'_> {
             limit,
             usage,
         };
-        // The quota instead of one of its shares, once it is used up.
+        // The quota instead of one of its shares, once documents and connections use it up: what the process takes
+        // beyond them is an estimate that comes and goes, also while the store is slow.
         if matches!(limit, Limit::Mutation | Limit::Backfill) {
-            let allowed = self.memory?.quota();
-            if usage.used >= allowed {
+            let memory = self.memory?;
+            let (used, allowed) = (memory.booked() + memory.transit(), memory.quota());
+            if used >= allowed {
                 shortage.limit = Limit::Quota;
-                shortage.usage.allowed = allowed;
+                shortage.usage = Usage { used, allowed };
             }
         }
         Some(shortage)

@@ -124,14 +124,14 @@ fn cell(pressed: Pressed, purpose: Purpose) -> String {
 fn the_table_of_purposes_and_pressures() {
     #[rustfmt::skip]
     let expected = [
-        "Write:        . 10:Mutation 10:Mutation 10:Quota 10:Quota 10:Checkpoints 10:Quota . . . .",
+        "Write:        . 10:Mutation 10:Mutation 10:Quota 10:Mutation 10:Checkpoints 10:Mutation . . . .",
         "Removal:      . . . . . 10:Checkpoints . . . . .",
         "Expiry:       . . . . . waits . . . . .",
         "Fetch:        . . 500:Backfill 500:Quota 50:granted . 50:granted . . . .",
         "Restore:      . . waits waits . . . . . . .",
         "Replication:  . waits waits waits waits waits waits . . . .",
-        "Request(1st): . 1500:Mutation 1500:Mutation 1500:Quota 1500:Quota 1500:Checkpoints 5000:Congestion 5000:Congestion 5000:Congestion . .",
-        "Request(2nd): 1500:Queue 1500:Mutation 1500:Mutation 1500:Quota 1500:Quota 1500:Checkpoints 5000:Congestion 5000:Congestion 5000:Congestion 1500:Queue 1500:Queue",
+        "Request(1st): . 1500:Mutation 1500:Mutation 1500:Quota 1500:Mutation 1500:Checkpoints 5000:Congestion 5000:Congestion 5000:Congestion . .",
+        "Request(2nd): 1500:Queue 1500:Mutation 1500:Mutation 1500:Quota 1500:Mutation 1500:Checkpoints 5000:Congestion 5000:Congestion 5000:Congestion 1500:Queue 1500:Queue",
         "Frame(1st):   . 1500:granted 1500:granted 1500:granted 1500:granted 1500:granted waits waits waits . .",
         "LargeAnswer:  . . . . . . 5000:Congestion 5000:Congestion 5000:Congestion . .",
         "Answer:       . . . . . . . . waits . .",

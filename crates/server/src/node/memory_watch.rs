@@ -17,15 +17,18 @@ const PERIOD_NEAR: Duration = Duration::from_millis(50);
 /// Resident memory from which it is near, percent of the quotas.
 const NEAR_PERCENT: u64 = 85;
 /// Resident memory above which there is an overhead, percent of the quotas.
-const UPPER_PERCENT: u64 = 98;
+const UPPER_PERCENT: u64 = 95;
 /// What the overhead is of what is above that, percent. More than all of it, since documents
 /// that leave give back only a part.
 const GAIN_PERCENT: u64 = 200;
-/// The most that it becomes, percent of the quotas, and the most that it changes by each time: a
+/// The most that it becomes, percent of the quotas, and the most that it rises by each time: a
 /// flood fills an empty bucket within a second. Without these, memory that comes back late would
 /// empty the buckets.
 const MOST_PERCENT: u64 = 50;
 const STEP_UP_PERCENT: u64 = 3;
+/// The most that it falls by in a [`PERIOD`], percent of the quotas. Less than it rises by: the allocator gives free pages
+/// back once a second, and what it gave back is not to be filled again before the next such second has shown how much
+/// the process takes.
 const STEP_DOWN_PERCENT: u64 = 1;
 /// The most that counts of what the process always takes: buckets with the least quotas need some
 /// room for documents, too.
@@ -60,8 +63,16 @@ pub(super) async fn watch(node: Arc<Registry>) {
                 .bucket
                 .set_memory_overhead(u64::try_from(share).unwrap_or(0));
         }
-        let is_near = resident > quota / 100 * NEAR_PERCENT;
-        tokio::time::sleep(if is_near { PERIOD_NEAR } else { PERIOD }).await;
+        tokio::time::sleep(period(resident, quota)).await;
+    }
+}
+
+/// How long to wait before the next look.
+fn period(resident: u64, quota: u64) -> Duration {
+    if resident > quota / 100 * NEAR_PERCENT {
+        PERIOD_NEAR
+    } else {
+        PERIOD
     }
 }
 
@@ -74,8 +85,10 @@ fn next_overhead(overhead: u64, fixed: u64, resident: u64, quota: u64) -> u64 {
     let fixed = fixed.min(share(FIXED_PERCENT));
     let above = resident.saturating_sub(share(UPPER_PERCENT));
     let wanted = (fixed + above / 100 * GAIN_PERCENT).min(share(MOST_PERCENT));
+    let periods = PERIOD.as_millis() / period(resident, quota).as_millis();
+    let step_down = share(STEP_DOWN_PERCENT) / periods as u64;
     let told = wanted.clamp(
-        overhead.saturating_sub(share(STEP_DOWN_PERCENT)),
+        overhead.saturating_sub(step_down),
         overhead + share(STEP_UP_PERCENT),
     );
     told.max(fixed)
@@ -98,16 +111,18 @@ mod tests {
     #[test]
     fn overhead_follows_what_the_process_takes_within_limits() {
         let (mut overhead, quota) = (0, 10_000);
-        overhead = next_overhead(overhead, 0, 9_800, quota);
+        overhead = next_overhead(overhead, 0, 9_500, quota);
         assert_eq!(overhead, 0, "about at the quota");
         for expected in [300, 600, 900, 1200, 1200] {
-            overhead = next_overhead(overhead, 0, 10_400, quota);
+            overhead = next_overhead(overhead, 0, 10_100, quota);
             assert_eq!(overhead, expected);
         }
-        for expected in [1100, 1000, 900, 800, 800] {
-            overhead = next_overhead(overhead, 0, 10_200, quota);
-            assert_eq!(overhead, expected, "a third of it came back");
+        for expected in [1180, 1160, 1140] {
+            overhead = next_overhead(overhead, 0, 9_000, quota);
+            assert_eq!(overhead, expected, "a fifth of a percent each 50 ms");
         }
+        overhead = next_overhead(overhead, 0, 8_000, quota);
+        assert_eq!(overhead, 1040, "a percent each 250 ms");
         for _ in 0..100 {
             overhead = next_overhead(overhead, 0, 50_000, quota);
         }
@@ -123,17 +138,17 @@ mod tests {
         let quota = 10_000;
         assert_eq!(next_overhead(0, 1_500, 2_000, quota), 1_500);
         assert_eq!(
-            next_overhead(0, 9_000, 9_500, quota),
+            next_overhead(0, 9_000, 9_400, quota),
             2_500,
             "a quarter at most"
         );
         let mut overhead = 1_500;
         for expected in [1_800, 1_900, 1_900] {
-            overhead = next_overhead(overhead, 1_500, 10_000, quota);
+            overhead = next_overhead(overhead, 1_500, 9_700, quota);
             assert_eq!(overhead, expected, "and twice what is above");
         }
         for expected in [1_800, 1_700, 1_600, 1_500, 1_500] {
-            overhead = next_overhead(overhead, 1_500, 9_000, quota);
+            overhead = next_overhead(overhead, 1_500, 8_000, quota);
             assert_eq!(overhead, expected);
         }
     }

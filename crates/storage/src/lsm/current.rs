@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use model::{Seqno, VbId};
 
@@ -107,6 +108,27 @@ pub(crate) struct Current {
     pub(crate) sealed: Option<Arc<LogPart>>,
     pub(crate) version: Arc<Version>,
     pub(crate) states: PerVb<State>,
+    pub(crate) walks: WalkBytes,
+}
+
+/// Bytes of memory that walks over vBuckets hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WalkBytes(Arc<AtomicUsize>);
+
+impl WalkBytes {
+    /// All of them.
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// A walk holds `after` bytes instead of `before`.
+    pub(crate) fn change(&self, before: usize, after: usize) {
+        if after >= before {
+            self.0.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.0.fetch_sub(before - after, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Current {

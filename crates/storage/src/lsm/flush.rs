@@ -22,7 +22,7 @@ use crate::ErrorKind;
 use crate::work::{Next, Worker};
 
 /// Bytes of rows that are sorted at once. A vBucket that has more in the log becomes a part of several runs.
-const PIECE_BYTES: usize = 1 << 20;
+const PIECE_BYTES: usize = 512 << 10;
 
 /// Rows of a log lie next to one another when there are at most so many bytes between them.
 const GAP_MAX: u64 = 8 << 10;
@@ -105,7 +105,8 @@ fn read_rows(
     arena: &mut Vec<u8>,
 ) -> io::Result<Vec<(VbId, usize, usize)>> {
     rows.sort_unstable_by_key(|row| row.place.offset());
-    arena.reserve_exact(rows.iter().map(|row| row.place.length()).sum());
+    let bytes: usize = rows.iter().map(|row| row.place.length()).sum();
+    arena.reserve_exact(bytes.max(PIECE_BYTES));
     let mut places = Vec::with_capacity(rows.len());
     let mut window: Vec<u8> = Vec::new();
     let mut at = 0;
@@ -151,11 +152,11 @@ pub(crate) fn flush(core: &Core, sealed: &Arc<LogPart>) -> io::Result<()> {
     let mut piece = Piece::default();
     for (vb, _) in sealed.index.vbs() {
         for row in sealed.index.rows_of(vb) {
-            piece.bytes += row.place.length();
-            piece.rows.push(*row);
-            if piece.bytes >= PIECE_BYTES {
+            if piece.bytes + row.place.length() > PIECE_BYTES {
                 piece.write(sealed, &mut runs)?;
             }
+            piece.bytes += row.place.length();
+            piece.rows.push(*row);
         }
     }
     piece.write(sealed, &mut runs)?;

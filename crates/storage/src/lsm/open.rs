@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::bytes::{FileKind, HEADER_BYTES, damaged, named};
-use super::current::{Current, LogPart, Note, ValueFile, Version};
+use super::current::{Current, LogPart, Note, ValueFile, Version, WalkBytes};
 use super::files::Files;
 use super::flush::value_file_name;
 use super::log::{Entry, Existing, Groups, Log, LogIndex, LogRow, What};
@@ -115,6 +115,7 @@ fn create(files: &dyn Files, options: &DiskOptions) -> io::Result<Found> {
                 values: BTreeMap::new(),
             }),
             states: PerVb::default(),
+            walks: WalkBytes::default(),
         },
         log,
         tail,
@@ -189,6 +190,7 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<Found> {
             sealed: parts.pop().map(Arc::new),
             version: Arc::new(version),
             states,
+            walks: WalkBytes::default(),
         },
         log,
         tail,

@@ -113,8 +113,8 @@ impl DiskStore {
         Ok((store, opened))
     }
 
-    /// Bytes of memory that it takes: what tells where rows lie in the logs, filters and indexes of runs, and what its
-    /// workers take when they are at work.
+    /// Bytes of memory that it takes: what tells where rows lie in the logs, filters and indexes of runs, what walks over
+    /// vBuckets hold, and what its workers take when they are at work.
     pub fn memory_bytes(&self) -> u64 {
         let current = self.core.current.read();
         let sealed = current
@@ -122,7 +122,8 @@ impl DiskStore {
             .as_ref()
             .map_or(0, |log| log.index.memory_bytes());
         let runs = current.version.runs.iter().map(|run| run.memory_bytes());
-        (current.active.index.memory_bytes() + sealed + runs.sum::<usize>()) as u64 + WORK_BYTES
+        let logs = current.active.index.memory_bytes() + sealed;
+        (logs + runs.sum::<usize>() + current.walks.get()) as u64 + WORK_BYTES
     }
 
     fn check_open(&self, during: &'static str) -> Result<(), StoreError> {

@@ -13,8 +13,8 @@ pub(super) const BLOCK_ALIGN: usize = 8;
 /// What ends a block, so that it is found and understood without the index: its length, epoch, vBucket, magic, checksum.
 pub(super) const BLOCK_END_BYTES: usize = 20;
 pub(super) const BLOCK_MAGIC: [u8; 2] = *b"SB";
-/// So many rows have a filter of their own.
-pub(super) const FILTER_ROWS: usize = 200_000;
+/// So many rows have a filter of their own: building one takes 26 bytes a row, and larger ones are only a twentieth smaller.
+pub(super) const FILTER_ROWS: usize = 32_000;
 
 /// Bytes of what ends a run: where the index begins, its length, its checksum, magic, checksum of these.
 pub(super) const END_BYTES: usize = 32;

@@ -8,7 +8,7 @@ use model::{Seqno, VbId};
 
 use crate::StoreError;
 use crate::lsm::compaction::Merged;
-use crate::lsm::current::{Current, Values};
+use crate::lsm::current::{Current, Values, WalkBytes};
 use crate::lsm::fault::read_error_of;
 use crate::lsm::files::StoreFile;
 use crate::lsm::log::LogRow;
@@ -21,6 +21,7 @@ pub(crate) struct RowView {
     pub(super) vb: VbId,
     lineage: Lineage,
     pub(super) values: Values,
+    pub(super) walks: WalkBytes,
     /// Rows of the logs that count, each with the file it lies in, by hash; of those of one hash the newest last.
     logged: Vec<(LogRow, Arc<dyn StoreFile>)>,
 }
@@ -41,6 +42,7 @@ impl RowView {
             vb,
             lineage: lineage.clone(),
             values: current.values(),
+            walks: current.walks.clone(),
             logged,
         }
     }

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use model::{Document, Seqno};
 
 use super::rows::RowView;
+use crate::lsm::current::WalkBytes;
 use crate::lsm::files::StoreFile;
 use crate::lsm::log::LogRow;
 use crate::lsm::row::{self, HISTORY, Row};
 
-/// Bytes of rows that are in memory at once, about; values that lie elsewhere do not count.
-const WINDOW_BYTES: usize = 8 << 20;
+/// Bytes of rows that a window begins with, and half of those that are in memory at once, about; values that lie elsewhere
+/// do not count. As much as the largest chunk that a backfill takes of a walk before it begins another.
+const WINDOW_BYTES: usize = 4 << 20;
 
 /// Which rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +41,10 @@ pub(crate) struct BySeqno<'v> {
 }
 
 /// Rows that were taken.
-#[derive(Default)]
 struct Window {
+    /// Where its bytes count, and how many do.
+    walks: WalkBytes,
+    counted: usize,
     arena: Vec<u8>,
     /// Seqno, where it lies in the arena, its length.
     rows: Vec<(Seqno, u32, u32)>,
@@ -49,6 +53,24 @@ struct Window {
 }
 
 impl Window {
+    fn new(walks: WalkBytes) -> Self {
+        Self {
+            walks,
+            counted: 0,
+            arena: Vec::new(),
+            rows: Vec::new(),
+            ceiling: None,
+        }
+    }
+
+    fn count(&mut self) {
+        let bytes = self.arena.capacity() + self.rows.capacity() * size_of::<(Seqno, u32, u32)>();
+        if bytes != self.counted {
+            self.walks.change(self.counted, bytes);
+            self.counted = bytes;
+        }
+    }
+
     fn add(&mut self, row: Row<'_>) {
         if self.ceiling.is_some_and(|ceiling| row.seqno() > ceiling) {
             return;
@@ -59,6 +81,7 @@ impl Window {
         if self.arena.len() >= 2 * WINDOW_BYTES {
             self.shrink();
         }
+        self.count();
     }
 
     /// Keeps the lowest seqnos.
@@ -85,6 +108,12 @@ impl Window {
     }
 }
 
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.walks.change(self.counted, 0);
+    }
+}
+
 impl<'v> BySeqno<'v> {
     /// From a seqno on.
     pub(crate) fn new(view: &'v RowView, range: Range, from: Seqno) -> Self {
@@ -96,7 +125,7 @@ impl<'v> BySeqno<'v> {
             view,
             range,
             next: Some(from),
-            window: Window::default(),
+            window: Window::new(view.walks.clone()),
             at: 0,
             logged,
             logged_at: 0,
@@ -193,5 +222,31 @@ impl Iterator for BySeqno<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.step().transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lsm::row::DOCUMENT;
+
+    #[test]
+    fn what_a_window_holds_is_counted_and_bounded() {
+        let walks = WalkBytes::default();
+        let mut window = Window::new(walks.clone());
+        let mut bytes = Vec::new();
+        for seqno in (1..=60_000).rev() {
+            bytes.clear();
+            row::encode_gone(&row::name(DOCUMENT, &[b'k'; 200]), Seqno(seqno), &mut bytes);
+            window.add(Row::of(&bytes).expect("a row"));
+        }
+        let held = window.arena.capacity();
+        assert!(
+            walks.get() >= held && held <= 2 * WINDOW_BYTES,
+            "{held} bytes"
+        );
+        assert!(window.rows.iter().any(|(seqno, ..)| *seqno == Seqno(1)));
+        drop(window);
+        assert_eq!(walks.get(), 0);
     }
 }
