@@ -20,9 +20,8 @@ fn stream(vbucket: &mut VBucket) -> Stream {
         end: Seqno(u64::MAX),
         options: StreamOptions::default(),
     };
-    let (stream, garbage) = Stream::open(vbucket, NAME, ask).expect("from nothing");
-    drop(garbage);
-    stream
+    let opened = Stream::open(vbucket, NAME, ask);
+    opened.expect("from nothing").stream
 }
 
 /// A stream that has yet to see `items` changes in `checkpoints` checkpoints.

@@ -147,7 +147,7 @@ fn a_thousand_empty_collections_cost_next_to_nothing() {
             assert_eq!(vbucket.load_shared(row.clone(), &mut shared), None);
         }
         vbucket.share_collections(&mut shared);
-        assert_eq!(vbucket.collection_lengths(), (COLLECTIONS + 1, 1));
+        assert_eq!(vbucket.collection_count(), COLLECTIONS + 1);
         loaded.push(vbucket);
     }
     let restarted = held(&region);
@@ -177,7 +177,7 @@ fn several_groups_are_loaded_once(config: &Arc<VbConfig>) {
             assert_eq!(vbucket.load_shared(row.clone(), &mut shared), None);
         }
         vbucket.share_collections(&mut shared);
-        assert_eq!(vbucket.collection_lengths().0, COLLECTIONS + 1);
+        assert_eq!(vbucket.collection_count(), COLLECTIONS + 1);
     }
     let allocated = region.change().bytes_allocated;
     // A table alone takes 24 KiB.

@@ -361,7 +361,8 @@ fn of_vbucket(
 ) -> Option<CollectionId> {
     let DetailsPosition { vb: id, after } = position;
     let found = served.bucket.with_vbucket_for(Hold::Stat, id, |vbucket| {
-        let lengths = after.is_none().then(|| vbucket.collection_lengths());
+        let counts = || (vbucket.collection_count(), vbucket.scopes().len());
+        let lengths = after.is_none().then(counts);
         let seqnos = (vbucket.manifest_uid(), vbucket.persisted_seqno());
         let some = vbucket.collections_after(after, COLLECTIONS_A_HOLD + 1);
         (some, lengths, seqnos)

@@ -109,12 +109,11 @@ impl Follower {
             options: StreamOptions::default(),
         };
         let opened = bucket.with_vbucket(VB, |vbucket| Stream::open(vbucket, NAME, ask));
-        let (stream, garbage) = opened.expect("it is there").expect("from nothing");
-        drop(garbage);
+        let opened = opened.expect("it is there").expect("from nothing");
         Self {
             bucket: Arc::clone(bucket),
             ready: Arc::clone(ready),
-            stream,
+            stream: opened.stream,
             batching: ReadBatching::default(),
             started: Instant::now(),
             output: Vec::new(),

@@ -77,12 +77,14 @@ impl BackfillBuffer {
         self.full.load(Ordering::SeqCst)
     }
 
-    /// Backfills that read, and that wait for their turn.
-    pub fn counts(&self) -> (usize, usize) {
-        (
-            self.active.load(Ordering::Relaxed),
-            self.pending.load(Ordering::Relaxed),
-        )
+    /// Backfills that read.
+    pub fn active(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Backfills that wait for their turn.
+    pub fn pending(&self) -> usize {
+        self.pending.load(Ordering::Relaxed)
     }
 
     pub(crate) fn may_begin(&self) -> bool {

@@ -29,4 +29,4 @@ pub use message::{
     StreamOptions, StreamRefusal, StreamTotals, Versions,
 };
 pub use rollback::{History, Position, RollbackRules, rollback};
-pub use stream::{OnlyRows, Stream};
+pub use stream::{OnlyRows, Opened, Stream};

@@ -80,7 +80,9 @@ const FOR_EVER: u64 = u64::MAX;
 impl World {
     fn open(vbucket: VBucket, ask: StreamAsk) -> Self {
         let mut vbucket = vbucket;
-        let (stream, _garbage) = Stream::open(&mut vbucket, NAME, ask).expect("it may go on");
+        let stream = Stream::open(&mut vbucket, NAME, ask)
+            .expect("it may go on")
+            .stream;
         Self {
             vbucket,
             rows: Vec::new(),
@@ -210,7 +212,9 @@ fn the_store_then_memory_without_a_gap() {
     world.set("a b a");
     world.flush(usize::MAX);
     world.set("c");
-    let (stream, _garbage) = Stream::open(&mut world.vbucket, NAME, plain(0)).expect("from 0");
+    let stream = Stream::open(&mut world.vbucket, NAME, plain(0))
+        .expect("from 0")
+        .stream;
     world.stream = stream;
     assert_eq!(
         world.read(),
@@ -231,7 +235,9 @@ fn a_store_that_stopped_inside_of_a_checkpoint() {
     world.set("a b c d a");
     world.flush(2);
     world.set("e");
-    let (stream, _garbage) = Stream::open(&mut world.vbucket, NAME, plain(0)).expect("from 0");
+    let stream = Stream::open(&mut world.vbucket, NAME, plain(0))
+        .expect("from 0")
+        .stream;
     world.stream = stream;
     let said = world.read();
     let told = said.split(' ').filter(|word| word.contains('@'));
@@ -276,7 +282,9 @@ fn a_cursor_dropped_during_a_backfill_makes_another_one() {
     );
     world.set("a b");
     world.flush(usize::MAX);
-    let (stream, _garbage) = Stream::open(&mut world.vbucket, NAME, plain(0)).expect("from 0");
+    let stream = Stream::open(&mut world.vbucket, NAME, plain(0))
+        .expect("from 0")
+        .stream;
     world.stream = stream;
     let (filled, _garbage) = world.stream.fill(&mut world.vbucket, NAME);
     assert_eq!(filled, Filled::Backfill(range(1, FOR_EVER)));
@@ -335,7 +343,9 @@ fn only_what_is_in_the_store() {
     world.flush(usize::MAX);
     world.set("c");
     let asked = ask(0, FOR_EVER, disk_only);
-    let (stream, _garbage) = Stream::open(&mut world.vbucket, "other", asked).expect("from 0");
+    let stream = Stream::open(&mut world.vbucket, "other", asked)
+        .expect("from 0")
+        .stream;
     world.stream = stream;
     assert_eq!(world.read(), "store1 [0..2 disk+] a@1 b@2 Finished");
 }
@@ -389,7 +399,9 @@ fn deletions_are_left_out_of_the_first_rows_where_that_is_asked_for() {
         let cursor = world.stream.take_cursor().expect("it has one");
         drop(world.vbucket.remove_cursor(cursor));
         let asked = ask(seqno, FOR_EVER, without);
-        let (stream, _garbage) = Stream::open(&mut world.vbucket, NAME, asked).expect("it may");
+        let stream = Stream::open(&mut world.vbucket, NAME, asked)
+            .expect("it may")
+            .stream;
         world.stream = stream;
         assert_eq!(world.read(), expected);
         // Later ones are told, also when they come from the store.
@@ -414,7 +426,9 @@ fn who_knows_of_a_purge_is_not_sent_back_by_a_backfill() {
         drop(world.vbucket.remove_cursor(cursor));
         let mut knows = plain(2);
         knows.position.purge_seqno = Seqno(4);
-        let (stream, _garbage) = Stream::open(&mut world.vbucket, NAME, knows).expect("it may");
+        let stream = Stream::open(&mut world.vbucket, NAME, knows)
+            .expect("it may")
+            .stream;
         world.stream = stream;
         world.stored.purge_seqno = Seqno(purged);
         let expected = if ended {

@@ -394,10 +394,9 @@ impl VBucket {
         self.collections.scopes()
     }
 
-    /// How many collections and scopes are here.
-    pub fn collection_lengths(&self) -> (usize, usize) {
+    /// How many collections are here.
+    pub fn collection_count(&self) -> usize {
         let default = usize::from(self.collections.is_open(CollectionId::DEFAULT));
-        let others = self.collections.len();
-        (others + default, self.collections.scopes().len())
+        self.collections.len() + default
     }
 }

@@ -83,8 +83,10 @@ pub struct ProducerFigures {
     pub backfill_full: bool,
     /// Most bytes that are read ahead.
     pub backfill_bytes_max: usize,
-    /// Backfills that read, and that wait for their turn.
-    pub backfills: (usize, usize),
+    /// Backfills that read.
+    pub backfills_active: usize,
+    /// Backfills that wait for their turn.
+    pub backfills_pending: usize,
     /// Its streams.
     pub streams: Vec<StreamFigures>,
 }

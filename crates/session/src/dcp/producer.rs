@@ -264,17 +264,17 @@ impl Producer {
         bucket.subscribe(key.vb, &self.ready);
         let opened = bucket.run(key.vb, |vbucket| {
             let mut opened = Stream::open(vbucket, &name, ask);
-            if let (Ok((stream, _)), Some(limit)) = (&mut opened, limit.clone()) {
-                stream.limit_to(limit.for_stream(vbucket));
+            if let (Ok(opened), Some(limit)) = (&mut opened, limit.clone()) {
+                opened.stream.limit_to(limit.for_stream(vbucket));
             }
             let log = vbucket.failover_log().clone();
             Ok((opened, log, bucket.epoch(key.vb)))
         });
         let refusal: Refusal = match opened {
-            Ok((Ok((stream, garbage)), log, epoch)) => {
-                drop(garbage);
+            Ok((Ok(opened), log, epoch)) => {
+                drop(opened.garbage);
                 let entry = Entry {
-                    stream,
+                    stream: opened.stream,
                     opaque,
                     epoch,
                     limit: limit.map(Box::new),
@@ -534,7 +534,8 @@ impl Producer {
             backfill_bytes: self.buffer.bytes(),
             backfill_full: self.buffer.is_full(),
             backfill_bytes_max: self.bucket().backfill_bytes_max(),
-            backfills: self.buffer.counts(),
+            backfills_active: self.buffer.active(),
+            backfills_pending: self.buffer.pending(),
             streams: streams.collect(),
         }
     }

@@ -56,8 +56,8 @@ pub(crate) static PRODUCERS: &[ProducerRow] = rows! {
         |p| p.backfill_bytes;
     DCP "backfill_buffer_max_bytes" Bytes "Most that is read ahead", |p| p.backfill_bytes_max;
     DCP "backfill_buffer_full" Bool "Whether reading waits for room", |p| p.backfill_full;
-    DCP "backfill_num_active" Count "Backfills that read", |p| p.backfills.0;
-    DCP "backfill_num_pending" Count "Backfills that wait for their turn", |p| p.backfills.1;
+    DCP "backfill_num_active" Count "Backfills that read", |p| p.backfills_active;
+    DCP "backfill_num_pending" Count "Backfills that wait for their turn", |p| p.backfills_pending;
     DCP "backfill_order" Text "Whether vBuckets are read in turn, or one after the other",
         |p| if p.settings.sequential_backfill { "sequential" } else { "round-robin" };
     DCP "num_streams" Count "Streams", |p| p.streams.len();

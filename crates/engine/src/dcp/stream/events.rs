@@ -3,7 +3,7 @@
 use model::{Seqno, SnapshotRange, VbState};
 
 use super::backfill::awaits;
-use super::state::{ANNOUNCED, OutOfOrder, Phase, Stream};
+use super::state::{ANNOUNCED, Opened, OutOfOrder, Phase, Stream};
 use crate::VBucket;
 use crate::checkpoint::{
     BatchPlace, CheckpointKind, CursorBatch, CursorId, CursorRead, FlushBudget, Garbage,
@@ -32,7 +32,7 @@ impl Stream {
         vbucket: &mut VBucket,
         name: &str,
         mut ask: StreamAsk,
-    ) -> Result<(Self, Garbage), StreamRefusal> {
+    ) -> Result<Opened, StreamRefusal> {
         let options = ask.options;
         match vbucket.state() {
             VbState::Active => {}
@@ -76,7 +76,8 @@ impl Stream {
         let mut stream = Self::new(&ask);
         if stream.end <= stream.read {
             stream.phase = Phase::Ending(StreamEnd::Finished);
-            return Ok((stream, Garbage::default()));
+            let garbage = Garbage::default();
+            return Ok(Opened { stream, garbage });
         }
         let garbage = if options.disk_only {
             stream.phase = Phase::NeedsStore;
@@ -84,7 +85,7 @@ impl Stream {
         } else {
             stream.seat(vbucket, name)
         };
-        Ok((stream, garbage))
+        Ok(Opened { stream, garbage })
     }
 
     /// Limits the stream to some collections. To be called under the lock under which it was

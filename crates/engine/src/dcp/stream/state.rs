@@ -2,7 +2,7 @@
 
 use model::{Seqno, VbState};
 
-use crate::checkpoint::{CursorBatch, CursorId};
+use crate::checkpoint::{CursorBatch, CursorId, Garbage};
 use crate::collections::Living;
 use crate::dcp::filter::StreamFilter;
 use crate::dcp::held::Held;
@@ -50,6 +50,14 @@ pub(super) struct HistoryPart {
     pub(super) marker: Snapshot,
     /// It was announced before this change, which was found and is yet to be given.
     pub(super) awaiting: Option<Seqno>,
+}
+
+/// A stream that was opened.
+pub struct Opened {
+    /// Has its cursor, unless it begins in the store.
+    pub stream: Stream,
+    /// What a cursor of the same name held before.
+    pub garbage: Garbage,
 }
 
 /// A stream of changes. Pulled: [`Stream::next_event`] while there is something, then

@@ -115,8 +115,7 @@ impl Reader {
         };
         let uuid = vbucket.failover_log().newest().uuid;
         let opened = Stream::open(vbucket, &name, ask(&wanted, uuid, after, at));
-        let (mut stream, garbage) = opened.expect("it may go on");
-        drop(garbage);
+        let mut stream = opened.expect("it may go on").stream;
         if let Some(filter) = limit(&wanted, vbucket) {
             stream.limit_to(filter);
         }
@@ -158,10 +157,10 @@ impl Reader {
         let inside = self.snapshot.map(|snapshot| snapshot.range);
         let inside = inside.filter(|range| range.start <= self.last && self.last < range.end);
         let ask = ask(&self.wanted, self.uuid, self.last, inside.unwrap_or(whole));
-        let Ok((mut stream, garbage)) = Stream::open(vbucket, &self.name, ask) else {
+        let Ok(opened) = Stream::open(vbucket, &self.name, ask) else {
             return false;
         };
-        drop(garbage);
+        let mut stream = opened.stream;
         if let Some(filter) = limit(&self.wanted, vbucket) {
             stream.limit_to(filter);
         }
