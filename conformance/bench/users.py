@@ -67,33 +67,41 @@ def held_after(node, connection, role, wanted):
     return timed(change)
 
 
+def use(node):
+    """Logins and changes of a role: the milliseconds of each."""
+    logins, changes = [], []
+    for _ in range(CHANGES):
+        connection = Connection(node.kv)
+        # Without it a refusal ends the connection.
+        connection.hello(FEATURE_XERROR)
+        logins.append(timed(lambda: connection.login("u0", "sesame")))
+    for number in range(CHANGES):
+        role, wanted = [("data_writer", NO_ACCESS), ("data_reader", NOT_FOUND)][number % 2]
+        changes.append(held_after(node, connection, f"{role}[default]", wanted))
+    return logins, changes
+
+
 def main(count):
     node = Node("--bucket", "default:128")
     with node.start().ready().watched():
         make_collections(node)
         must(node, "PUT", USER, password="sesame", roles="data_reader[default]")
         node.stop()
+        # What the same takes with one user.
         node.start().ready()
-        before = node.resident_bytes()
+        started = node.resident_bytes()
+        use(node)
+        used = node.resident_bytes()
         node.stop()
         put_users(node, count)
         took = timed(lambda: node.start().ready())
-        loaded = (node.resident_bytes() - before) / MIB
-        print(f"{count} users: start {took:.0f} ms, {loaded:.1f} MiB more resident")
-        logins = []
-        for _ in range(CHANGES):
-            connection = Connection(node.kv)
-            # Without it a refusal ends the connection.
-            connection.hello(FEATURE_XERROR)
-            logins.append(timed(lambda: connection.login("u0", "sesame")))
+        loaded = (node.resident_bytes() - started) / MIB
+        print(f"{count} users: start {took:.0f} ms, {loaded:.1f} MiB more resident than with one")
+        logins, changes = use(node)
         print(f"login (PLAIN): first {logins[0]:.1f} ms, then {statistics.median(logins[1:]):.2f} ms")
-        changes = []
-        for number in range(CHANGES):
-            role, wanted = [("data_writer", NO_ACCESS), ("data_reader", NOT_FOUND)][number % 2]
-            changes.append(held_after(node, connection, f"{role}[default]", wanted))
         print(f"a role holds after {statistics.median(changes):.1f} ms, at most {max(changes):.1f} ms")
-        now = (node.resident_bytes() - before) / MIB
-        print(f"after {CHANGES} changes: {now:.1f} MiB more resident")
+        now = (node.resident_bytes() - used) / MIB
+        print(f"after {CHANGES} logins and changes: {now:.1f} MiB more resident than with one")
 
 
 if __name__ == "__main__":

@@ -84,8 +84,8 @@ impl Access {
     pub fn on_bucket<'a>(&'a self, bucket: &'a str) -> impl Iterator<Item = BucketGrant<'a>> {
         let grants = self.grants.iter().filter(|grant| grant.is_for(bucket));
         grants.map(|grant| BucketGrant {
-            scope: grant.scope.as_deref(),
-            collection: grant.collection.as_deref(),
+            scope: grant.scope(),
+            collection: grant.collection(),
             privileges: grant.role.data,
         })
     }

@@ -13,12 +13,14 @@ mod certificate;
 mod certificate_login;
 mod client;
 mod collections;
+mod directory;
 mod hash;
 mod privilege;
 mod record;
 mod role;
 mod sasl;
 mod scram;
+mod user;
 mod users;
 mod verifier;
 
@@ -31,14 +33,13 @@ pub use certificate::{CertificateSettings, CertificateState, NamePath, NameRule}
 pub use certificate_login::CertificateVerdict;
 pub use client::{Proof, SaltedCache, ScramClient, ScramError};
 pub use collections::CollectionPrivileges;
+pub use directory::{Directory, Roster, Users};
 pub use hash::Hash;
 pub use privilege::{Privilege, PrivilegeSet};
 pub use record::{GroupRecord, UserRecord};
 pub use role::{Grant, ROLES, Reach, Role};
 pub use sasl::{MECHANISMS, SaslSession, SaslStep};
 pub use scram::USER_NAME_BYTES_MAX;
-pub use users::{
-    Administrator, AuthenticatedUser, Directory, Identity, Password, Roster, SCRAM_ITERATIONS,
-    Secrets,
-};
+pub use user::User;
+pub use users::{Administrator, AuthenticatedUser, Identity, Password, SCRAM_ITERATIONS, Secrets};
 pub use verifier::Verifier;

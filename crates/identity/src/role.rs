@@ -260,23 +260,31 @@ pub static ROLES: &[Role] = &[
 pub struct Grant {
     /// The row of the table.
     pub role: &'static Role,
-    /// The bucket; `None` for all of them, and for a role of the node.
-    pub bucket: Option<Box<str>>,
-    /// The scope; `None` for all of them.
-    pub scope: Option<Box<str>>,
-    /// The collection; `None` for all of them.
-    pub collection: Option<Box<str>>,
+    /// Bucket, scope and collection as in the text; empty for all buckets, and for a role of the node. One text, as many
+    /// users have one.
+    place: Box<str>,
 }
 
 impl Grant {
     /// A role of the node, or one on all buckets.
     pub fn everywhere(role: &'static Role) -> Self {
-        Self {
-            role,
-            bucket: None,
-            scope: None,
-            collection: None,
-        }
+        Self::on(role, [None; 3])
+    }
+
+    /// A role on a bucket, a scope, a collection; those after the first `None` count for nothing.
+    pub fn on(role: &'static Role, place: [Option<&str>; 3]) -> Self {
+        let parts: Vec<&str> = place.into_iter().map_while(|part| part).collect();
+        Self::at(role, &parts.join(":"))
+    }
+
+    /// A role on a place as [`Grant::place`] has it.
+    pub(crate) fn at(role: &'static Role, place: &str) -> Self {
+        let place = place.into();
+        Self { role, place }
+    }
+
+    pub(crate) fn place(&self) -> &str {
+        &self.place
     }
 
     /// What a text says; `None` if it is malformed, or there is no such role, or it cannot be narrowed so far.
@@ -294,22 +302,40 @@ impl Grant {
             None | Some("*") => Some(None),
             Some("") => None,
             Some(_) if role.reach < reach => None,
-            Some(part) => Some(Some(part.into())),
+            Some(part) => Some(Some(part)),
         };
-        let grant = Self {
-            role,
-            bucket: next(Reach::Bucket)?,
-            scope: next(Reach::Scope)?,
-            collection: next(Reach::Collection)?,
-        };
-        let narrower = [&grant.bucket, &grant.scope, &grant.collection];
-        let has_gap = narrower.is_sorted_by_key(|part| part.is_none());
-        (parts.next().is_none() && has_gap).then_some(grant)
+        let place = [
+            next(Reach::Bucket)?,
+            next(Reach::Scope)?,
+            next(Reach::Collection)?,
+        ];
+        let has_gap = !place.is_sorted_by_key(Option::is_none);
+        (parts.next().is_none() && !has_gap).then(|| Self::on(role, place))
+    }
+
+    fn part(&self, index: usize) -> Option<&str> {
+        let part = self.place.split(':').nth(index);
+        part.filter(|name| !name.is_empty())
+    }
+
+    /// The bucket; `None` for all of them, and for a role of the node.
+    pub fn bucket(&self) -> Option<&str> {
+        self.part(0)
+    }
+
+    /// The scope; `None` for all of them.
+    pub fn scope(&self) -> Option<&str> {
+        self.part(1)
+    }
+
+    /// The collection; `None` for all of them.
+    pub fn collection(&self) -> Option<&str> {
+        self.part(2)
     }
 
     /// Whether it concerns a bucket.
     pub fn is_for(&self, bucket: &str) -> bool {
-        self.bucket.as_deref().is_none_or(|name| name == bucket)
+        self.bucket().is_none_or(|name| name == bucket)
     }
 }
 
@@ -319,11 +345,8 @@ impl fmt::Display for Grant {
         if self.role.reach == Reach::Node {
             return Ok(());
         }
-        write!(f, "[{}", self.bucket.as_deref().unwrap_or("*"))?;
-        for part in [&self.scope, &self.collection].into_iter().flatten() {
-            write!(f, ":{part}")?;
-        }
-        f.write_str("]")
+        let everywhere = if self.place.is_empty() { "*" } else { "" };
+        write!(f, "[{everywhere}{}]", self.place)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The users of a node and their credentials.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,16 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hmac::{Hmac, KeyInit, Mac};
 use parking_lot::{Mutex, RwLock};
-use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
 use super::Hash;
 use super::access::Access;
 use super::certificate::CertificateSettings;
-use super::record::{GroupRecord, UserRecord};
+use super::directory::{Directory, Roster};
+use super::record::UserRecord;
 use super::role::{Grant, ROLES};
 use super::scram::{Keys, ScramKeys};
+use super::user::User;
 use super::verifier::Verifier;
 
 /// Rounds of PBKDF2 that SCRAM asks of clients; the count the reference uses.
@@ -104,59 +105,10 @@ impl AuthenticatedUser {
     }
 }
 
-/// The users and groups that management made. A copy shares the records.
-///
-/// Shape on disk: JSON, names to records.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Directory {
-    /// Users by name.
-    pub users: BTreeMap<Arc<str>, Arc<UserRecord>>,
-    /// Groups by name.
-    pub groups: BTreeMap<String, GroupRecord>,
-}
-
-/// Everything about the users of a group of nodes: what one of them keeps, and tells those that follow it.
-///
-/// Shape on disk and on links: JSON.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(from = "FlatRoster")]
-pub struct Roster {
-    /// When it was changed, nanoseconds since 1970, and larger than that of the one before; 0 if there was never a user.
-    /// Nodes with the same edition have the same roster.
-    pub edition: u64,
-    /// See [`Secrets::salts`]; what is kept of passwords depends on them.
-    pub salts: [u8; 32],
-    /// The users and groups.
-    #[serde(flatten)]
-    pub directory: Arc<Directory>,
-}
-
-/// A roster as its JSON lies: to read a flattened field, serde would hold all of it a second time.
-#[derive(Deserialize)]
-struct FlatRoster {
-    #[serde(default)]
-    edition: u64,
-    salts: [u8; 32],
-    users: BTreeMap<Arc<str>, Arc<UserRecord>>,
-    groups: BTreeMap<String, GroupRecord>,
-}
-
-impl From<FlatRoster> for Roster {
-    fn from(flat: FlatRoster) -> Self {
-        let (users, groups) = (flat.users, flat.groups);
-        Self {
-            edition: flat.edition,
-            salts: flat.salts,
-            directory: Arc::new(Directory { users, groups }),
-        }
-    }
-}
-
 /// One known user, or the decoy that stands in for the unknown ones. A copy shares what it holds.
 #[derive(Clone)]
 pub(super) struct Account {
-    name: Arc<str>,
-    record: Arc<UserRecord>,
+    user: User,
     built_in: Option<Arc<BuiltIn>>,
 }
 
@@ -168,9 +120,9 @@ struct BuiltIn {
     fingerprint: [u8; 32],
 }
 
-/// A password that was right once for a record of a user.
+/// A password that was right once for a user as it was then.
 struct Seen {
-    record: Arc<UserRecord>,
+    user: User,
     /// HMAC of the password under the process's key: PLAIN is compared with it, so a comparison takes the same time
     /// whatever the lengths.
     fingerprint: [u8; 32],
@@ -183,7 +135,7 @@ pub struct Identity {
     decoy: Account,
     roster: RwLock<Roster>,
     /// Of users that logged in with PLAIN or over HTTP.
-    seen: Mutex<HashMap<Arc<str>, Seen>>,
+    seen: Mutex<HashMap<String, Seen>>,
     /// [`Secrets::process`].
     process: [u8; 32],
     pub(super) iterations: u32,
@@ -271,24 +223,11 @@ impl Identity {
     pub fn replace_roster(&self, mut roster: Roster) {
         let directory = Arc::make_mut(&mut roster.directory);
         if let Some(administrator) = &self.administrator {
-            directory.users.remove(&administrator.name);
+            directory.users.remove(administrator.user.name());
         }
-        let before = self.roster();
-        for (name, record) in &mut directory.users {
-            // Users that stay as they are need not prove their passwords anew.
-            if let Some(known) = before.directory.users.get(name).filter(|it| *it == record) {
-                *record = Arc::clone(known);
-            }
-        }
+        let other_salts = self.roster.read().salts != roster.salts;
         let mut seen = self.seen.lock();
-        seen.retain(|name, seen| {
-            let record = directory.users.get(name);
-            record.is_some_and(|record| Arc::ptr_eq(record, &seen.record))
-        });
-        let other_salts = before.salts != roster.salts;
-        if other_salts {
-            seen.clear();
-        }
+        seen.retain(|name, seen| !other_salts && directory.users.get(name) == Some(&seen.user));
         *self.roster.write() = roster;
         if other_salts {
             // After the salts: a reader of the new keys finds those salts as well.
@@ -312,7 +251,9 @@ impl Identity {
     }
 
     fn built_in(&self, name: &str) -> Option<&Account> {
-        self.administrator.as_ref().filter(|one| *one.name == *name)
+        self.administrator
+            .as_ref()
+            .filter(|one| one.user.name() == name)
     }
 
     /// Checks a name and a password, as PLAIN and HTTP carry them.
@@ -332,10 +273,10 @@ impl Identity {
             equal = bool::from(proven.stored.ct_eq(&keys.stored)) && !password.contains(&0);
             if equal && judged.built_in.is_none() {
                 let seen = Seen {
-                    record: Arc::clone(&judged.record),
+                    user: judged.user.clone(),
                     fingerprint: given,
                 };
-                self.seen.lock().insert(Arc::clone(&judged.name), seen);
+                self.seen.lock().insert(name.to_owned(), seen);
             }
         }
         let account = account.filter(|_| equal)?;
@@ -346,7 +287,7 @@ impl Identity {
     fn fingerprint(&self, name: &str, account: &Account) -> [u8; 32] {
         let seen = self.seen.lock();
         let seen = seen.get(name);
-        let seen = seen.filter(|seen| Arc::ptr_eq(&seen.record, &account.record));
+        let seen = seen.filter(|seen| seen.user == account.user);
         let built_in = account.built_in.as_ref().map(|one| one.fingerprint);
         let seen = seen.map(|seen| seen.fingerprint);
         built_in.or(seen).unwrap_or_default()
@@ -364,12 +305,9 @@ impl Identity {
             return Some(administrator.clone());
         }
         let directory = self.directory();
-        let (name, record) = directory.users.get_key_value(name)?;
-        Some(Account {
-            name: Arc::clone(name),
-            record: Arc::clone(record),
-            built_in: None,
-        })
+        let user = directory.users.get(name)?.clone();
+        let built_in = None;
+        Some(Account { user, built_in })
     }
 
     /// Of an account found before: what its user may do now.
@@ -377,12 +315,13 @@ impl Identity {
         // Read first: a change in between is seen by the next look at the revision.
         let revision = self.revision();
         let directory = self.directory();
-        let groups = account.record.groups.iter();
+        let record = account.user.record();
+        let groups = record.groups.iter();
         let groups = groups.filter_map(|name| directory.groups.get(name));
         let of_groups = groups.flat_map(|group| &group.roles);
-        let grants = account.record.roles.iter().chain(of_groups);
+        let grants = record.roles.iter().chain(of_groups);
         AuthenticatedUser {
-            name: Arc::clone(&account.name),
+            name: account.user.name().into(),
             built_in: account.built_in.is_some(),
             access: Arc::new(Access::new(grants.cloned())),
             revision,
@@ -425,6 +364,12 @@ impl Identity {
         &built_in.expect("the decoy has a password").password
     }
 
+    /// Whether a password was right for a user as it is.
+    pub(super) fn was_right(&self, name: &str) -> bool {
+        let account = self.account(name);
+        account.is_some_and(|account| self.fingerprint(name, &account) != [0; 32])
+    }
+
     /// The hashes for which keys of a built-in user are there.
     pub(super) fn derived(&self, name: &str) -> Vec<Hash> {
         let account = self.account(name).expect("a user");
@@ -439,7 +384,7 @@ impl fmt::Debug for Identity {
     /// How many users there are.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity")
-            .field("users", &self.directory().users.len())
+            .field("users", &self.directory().users.all().len())
             .field("iterations", &self.iterations)
             .finish_non_exhaustive()
     }
@@ -458,26 +403,25 @@ impl Account {
             fingerprint,
         };
         Self {
-            name: user.name.into(),
-            record: Arc::new(record),
+            user: User::new(&user.name, &record),
             built_in: Some(Arc::new(built_in)),
         }
     }
 
     /// The keys for one hash; a user without a password has those of the decoy.
     fn keys(&self, hash: Hash, identity: &Identity) -> Keys {
-        match (&self.built_in, &self.record.password) {
-            (Some(built_in), _) => {
-                let keys = Arc::clone(&built_in.keys.read());
-                let derive = || {
-                    let salt = identity.salt(&self.name, hash);
-                    let password = built_in.password.as_bytes();
-                    Keys::derive(hash, password, &salt, identity.iterations)
-                };
-                keys.get(hash, derive).clone()
-            }
-            (None, Some(verifier)) => verifier.keys(hash),
-            (None, None) => identity.decoy.keys(hash, identity),
+        if let Some(built_in) = &self.built_in {
+            let keys = Arc::clone(&built_in.keys.read());
+            let derive = || {
+                let salt = identity.salt(self.user.name(), hash);
+                let password = built_in.password.as_bytes();
+                Keys::derive(hash, password, &salt, identity.iterations)
+            };
+            return keys.get(hash, derive).clone();
+        }
+        match self.user.record().password {
+            Some(verifier) => verifier.keys(hash),
+            None => identity.decoy.keys(hash, identity),
         }
     }
 }

@@ -164,7 +164,8 @@ pub(super) async fn close(state: &HttpState, body: &[u8]) -> Handled {
             ..UserRecord::default()
         };
         let edit = &mut |directory: &mut Directory| {
-            directory.users.insert((*name).into(), user.clone().into());
+            directory.users.insert(&name, &user);
+            true
         };
         view.change_users(edit).map_err(failed)?;
         // A crash in between leaves a user, and a node that is open: the call was not answered.

@@ -26,11 +26,11 @@ pub trait NodeView: Send + Sync + 'static {
     /// Whether it waits for its administrator, and answers every request without credentials.
     fn is_open(&self) -> bool;
 
-    /// Changes users and groups. Once this returns the change holds everywhere. Blocks for the disk.
+    /// Changes users and groups, if `edit` returns that they are to be changed. Once this returns the change holds everywhere. Blocks for the disk.
     ///
     /// # Errors
     /// It could not be written, and is not made; one line.
-    fn change_users(&self, edit: &mut dyn FnMut(&mut Directory)) -> Result<(), String>;
+    fn change_users(&self, edit: &mut dyn FnMut(&mut Directory) -> bool) -> Result<(), String>;
 
     /// What is recorded for audits.
     fn audit(&self) -> &Recorder;

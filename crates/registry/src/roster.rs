@@ -45,7 +45,7 @@ pub fn take_users(node: &Registry, told: &[u8]) -> Result<(), String> {
         return Ok(());
     }
     let roster: Roster = serde_json::from_slice(told).map_err(|error| error.to_string())?;
-    let (users, edition) = (roster.directory.users.len(), roster.edition);
+    let (users, edition) = (roster.directory.users.all().len(), roster.edition);
     if node.identity.edition() == edition {
         return Ok(());
     }

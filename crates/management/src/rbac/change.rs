@@ -50,11 +50,8 @@ pub(super) async fn change<T: Send + 'static>(
         let derived = derive(view.identity());
         let mut refused = None;
         let written = view.change_users(&mut |directory| {
-            let mut next = directory.clone();
-            match edit(&mut next, &derived) {
-                Ok(()) => *directory = next,
-                Err(why) => refused = Some(why),
-            }
+            refused = edit(directory, &derived).err();
+            refused.is_none()
         });
         (written, refused)
     });

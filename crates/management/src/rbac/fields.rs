@@ -46,7 +46,7 @@ pub(super) fn roles(state: &HttpState, body: &[u8], wrong: &mut FieldErrors) -> 
     let mut unknown = Vec::new();
     for text in list(body, "roles") {
         let grant = Grant::parse(&text);
-        match grant.filter(|grant| grant.bucket.as_deref().is_none_or(is_here)) {
+        match grant.filter(|grant| grant.bucket().is_none_or(is_here)) {
             Some(grant) if grants.contains(&grant) => {}
             Some(grant) => grants.push(grant),
             None => unknown.push(text),

@@ -1,7 +1,5 @@
 //! Groups of users.
 
-use std::sync::Arc;
-
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -79,12 +77,13 @@ pub(super) async fn remove(
     let edit = move |directory: &mut Directory, (): &()| {
         let group = directory.groups.remove(&name);
         let group = group.ok_or(Refused::Unknown(UNKNOWN))?;
-        let users = directory.users.values_mut();
-        for user in users.filter(|user| user.groups.contains(&name)) {
-            let user = Arc::make_mut(user);
-            let mut groups = std::mem::take(&mut user.groups).into_vec();
-            groups.retain(|of| *of != name);
-            user.groups = groups.into();
+        for user in directory.users.clone().all() {
+            let mut record = user.record();
+            if record.groups.contains(&name) {
+                let groups = record.groups.into_iter().filter(|of| *of != name);
+                record.groups = groups.collect();
+                directory.users.insert(user.name(), &record);
+            }
         }
         check_power(&asks, &group.roles)
     };

@@ -21,13 +21,13 @@ pub(super) async fn list() -> Response {
 pub(super) fn role_json(grant: &Grant) -> Value {
     let mut value = json!({ "role": grant.role.name });
     let parts = [
-        (Reach::Bucket, "bucket_name", &grant.bucket),
-        (Reach::Scope, "scope_name", &grant.scope),
-        (Reach::Collection, "collection_name", &grant.collection),
+        (Reach::Bucket, "bucket_name", grant.bucket()),
+        (Reach::Scope, "scope_name", grant.scope()),
+        (Reach::Collection, "collection_name", grant.collection()),
     ];
     for (reach, field, name) in parts {
         if grant.role.reach >= reach {
-            value[field] = name.as_deref().unwrap_or("*").into();
+            value[field] = name.unwrap_or("*").into();
         }
     }
     value

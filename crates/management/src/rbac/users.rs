@@ -1,13 +1,11 @@
 //! Users that log in, and the one that asks.
 
-use std::sync::Arc;
-
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use identity::{AuthenticatedUser, Directory, Identity, UserRecord};
+use identity::{AuthenticatedUser, Directory, Identity, User, UserRecord};
 use model::utc;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -25,12 +23,13 @@ const BUILT_IN: &str =
 const EXTERNAL: &str =
     "Users of another directory (LDAP, SAML, PAM) are not supported: make a local one.";
 
-fn user_json(directory: &Directory, name: &str, user: &UserRecord) -> Value {
+fn user_json(directory: &Directory, user: &User) -> Value {
+    let (name, user) = (user.name(), user.record());
     json!({
         "id": name,
         "domain": "local",
         "name": user.full_name,
-        "roles": roles::roles_of(directory, user),
+        "roles": roles::roles_of(directory, &user),
         "groups": user.groups,
         "external_groups": [],
         "password_change_date": iso(user.password_set_unix_s),
@@ -56,28 +55,24 @@ pub(super) struct Page {
 pub(super) async fn list(State(state): State<HttpState>, Query(page): Query<Page>) -> Response {
     let directory = state.view.identity().directory();
     let from = page.start_from.unwrap_or_default();
-    let users = directory.users.iter();
-    let users = users.skip_while(|(name, _)| page.page_size.is_some() && ***name < *from);
-    let users = users.take(page.page_size.unwrap_or(usize::MAX));
-    let users: Value = users
-        .map(|(name, user)| user_json(&directory, name, user))
-        .collect();
-    let Some(size) = page.page_size else {
-        return answers::ok(&users);
+    let all = directory.users.all();
+    let listed = |users: &[User]| -> Value {
+        let users = users.iter();
+        users.map(|user| user_json(&directory, user)).collect()
     };
-    let before = directory
-        .users
-        .keys()
-        .filter(|name| ***name < *from)
-        .count();
-    let following = directory.users.keys().nth(before.saturating_add(size));
+    let Some(size) = page.page_size else {
+        return answers::ok(&listed(all));
+    };
+    let before = all.partition_point(|user| user.name() < &*from);
+    let (users, following) = all[before..].split_at(size.min(all.len() - before));
+    let users = listed(users);
     let mut links = json!({});
-    if let Some(next) = following.filter(|_| size > 0) {
-        let next = registry::cluster_map::percent_encode(next);
+    if let Some(next) = following.first().filter(|_| size > 0) {
+        let next = registry::cluster_map::percent_encode(next.name());
         let path = format!("/settings/rbac/users?pageSize={size}&startFrom={next}");
         links["next"] = path.into();
     }
-    let total = directory.users.len();
+    let total = all.len();
     answers::ok(&json!({ "total": total, "links": links, "skipped": before, "users": users }))
 }
 
@@ -102,10 +97,10 @@ pub(super) async fn show(
     let directory = state.view.identity().directory();
     let user = directory
         .users
-        .get(&*name)
+        .get(&name)
         .filter(|_| domain == "local")
         .ok_or(Refused::Unknown(UNKNOWN))?;
-    Ok(answers::ok(&user_json(&directory, &name, user)))
+    Ok(answers::ok(&user_json(&directory, user)))
 }
 
 /// `PUT /settings/rbac/users/D/U`
@@ -146,8 +141,8 @@ pub(super) async fn put(
     };
     let edit = move |directory: &mut Directory, verifier: &Option<_>| {
         check_groups(directory, &wanted.groups)?;
-        let before = directory.users.get(&*name);
-        let known = before.into_iter();
+        let before = directory.users.get(&name).map(User::record);
+        let known = before.iter();
         let known = known.flat_map(|user| all_grants(directory, user));
         check_power(&asks, known.chain(all_grants(directory, &wanted)))?;
         let mut user = wanted.clone();
@@ -159,7 +154,7 @@ pub(super) async fn put(
             user.password.clone_from(&before.password);
             user.password_set_unix_s = before.password_set_unix_s;
         }
-        directory.users.insert((*name).into(), user.into());
+        directory.users.insert(&name, &user);
         Ok(())
     };
     change(&state, verifier, edit).await
@@ -188,9 +183,9 @@ pub(super) async fn remove(
         return Err(answers::refusal(StatusCode::BAD_REQUEST, BUILT_IN));
     }
     let edit = move |directory: &mut Directory, (): &()| {
-        let user = directory.users.remove(&*name);
+        let user = directory.users.remove(&name);
         let user = user.ok_or(Refused::Unknown(UNKNOWN))?;
-        check_power(&asks, all_grants(directory, &user))
+        check_power(&asks, all_grants(directory, &user.record()))
     };
     change(&state, |_| (), edit).await
 }
@@ -228,10 +223,11 @@ pub(super) async fn change_password(
     let id = name.clone();
     let verifier = move |identity: &Identity| identity.verifier(&id, password.as_bytes());
     let edit = move |directory: &mut Directory, verifier: &_| {
-        let user = directory.users.get_mut(&*name);
-        let user = Arc::make_mut(user.ok_or(Refused::Unknown(UNKNOWN))?);
+        let user = directory.users.get(&name);
+        let mut user = user.ok_or(Refused::Unknown(UNKNOWN))?.record();
         user.password = Some(Clone::clone(verifier));
         user.password_set_unix_s = now_s;
+        directory.users.insert(&name, &user);
         Ok(())
     };
     change(&state, verifier, edit).await

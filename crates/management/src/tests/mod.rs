@@ -158,13 +158,14 @@ impl NodeView for FakeNode {
         *self.stands_in.lock() && !self.cluster.lock().provisioned
     }
 
-    fn change_users(&self, edit: &mut dyn FnMut(&mut Directory)) -> Result<(), String> {
+    fn change_users(&self, edit: &mut dyn FnMut(&mut Directory) -> bool) -> Result<(), String> {
         if let Some(why) = &*self.disk_error.lock() {
             return Err(why.clone());
         }
         let mut directory = Directory::clone(&self.identity.directory());
-        edit(&mut directory);
-        self.identity.replace_directory(directory);
+        if edit(&mut directory) {
+            self.identity.replace_directory(directory);
+        }
         Ok(())
     }
 

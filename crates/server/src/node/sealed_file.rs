@@ -1,10 +1,15 @@
 //! The files of a node beside its stores: a line with the checksum, then JSON.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use storage::names;
+
+/// What follows the words of a first line: CRC-32 in hex, and a length.
+const CHECKSUM_BYTES_MAX: u64 = 31;
 
 /// One kind of file.
 #[derive(Debug)]
@@ -50,6 +55,41 @@ impl SealedFile {
             writeln!(file, "{}", self.first_line(&checksum))?;
             Ok(serde_json::to_writer(file, value)?)
         })
+    }
+
+    /// Reads a file of a release that this one knows, and for which its checksum vouches; `None` if there is none.
+    /// Cost: reads it three times, and holds none of it.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub(super) fn read<T: DeserializeOwned>(
+        &self,
+        path: &Path,
+        known: u32,
+    ) -> Result<Option<T>, String> {
+        let text = |error: io::Error| error.to_string();
+        let mut file = match File::open(path) {
+            Ok(file) => BufReader::new(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(text(error)),
+        };
+        let mut line = Vec::new();
+        let most = self.words.len() as u64 + CHECKSUM_BYTES_MAX;
+        let mut first = file.by_ref().take(most);
+        first.read_until(b'\n', &mut line).map_err(text)?;
+        if line.starts_with(b"{") {
+            return Err(damaged("it has no checksum"));
+        }
+        let mut checksum = Checksum::default();
+        io::copy(&mut file, &mut checksum).map_err(text)?;
+        if line != format!("{}\n", self.first_line(&checksum)).as_bytes() {
+            return Err(damaged("checksum mismatch"));
+        }
+        let json = SeekFrom::Start(line.len() as u64);
+        file.seek(json).map_err(text)?;
+        check_version(&mut file, known)?;
+        file.seek(json).map_err(text)?;
+        serde_json::from_reader(file).map_err(damaged).map(Some)
     }
 
     /// What the bytes of a file say.
@@ -110,12 +150,12 @@ impl Write for Checksum {
 ///
 /// # Errors
 /// It is none, or of a later release; why.
-pub(super) fn check_version(json: &[u8], known: u32) -> Result<(), String> {
+pub(super) fn check_version(json: impl Read, known: u32) -> Result<(), String> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
     }
-    let Versioned { version } = serde_json::from_slice(json).map_err(damaged)?;
+    let Versioned { version } = serde_json::from_reader(json).map_err(damaged)?;
     if version > known {
         return Err(format!(
             "written by a later release: version {version}, this one reads up to {known}"

@@ -69,9 +69,8 @@ impl NodeState {
 
     fn has_administrator(&self) -> bool {
         let directory = self.identity.directory();
-        let mut names = directory.users.keys();
-        names.any(|name| {
-            let user = self.identity.look_up(name);
+        directory.users.all().iter().any(|user| {
+            let user = self.identity.look_up(user.name());
             user.is_some_and(|user| user.access.is_admin())
         })
     }

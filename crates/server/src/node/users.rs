@@ -1,7 +1,5 @@
 //! The users that management made, and the file in which they are kept (docs/format/node.md).
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +7,7 @@ use identity::{Administrator, Directory, Identity, Roster, Secrets};
 use serde::Serialize;
 
 use super::random::fill_random;
-use super::sealed_file::{USERS, check_version, damaged};
+use super::sealed_file::USERS;
 use crate::config::{NodeConfig, StartError};
 
 /// The version of `users.json` that this release reads and writes.
@@ -49,17 +47,15 @@ impl KeptUsers {
     /// users.
     pub(super) fn load(dir: Option<&Path>) -> Result<Self, StartError> {
         let path = dir.map(|dir| dir.join(USERS.name));
-        let read = path.as_ref().map(|path| (path, fs::read(path)));
-        let roster = match read {
-            Some((path, Ok(bytes))) => {
-                let refused = |why: String| StartError::DataFormat(refusal(path, &why));
-                parse(&bytes).map_err(refused)?
-            }
-            Some((path, Err(error))) if error.kind() != ErrorKind::NotFound => {
-                return Err(StartError::DataFormat(refusal(path, &error.to_string())));
-            }
-            _ => fresh(),
-        };
+        let read = path.as_ref().map_or(Ok(None), |path| {
+            let read = USERS.read(path, VERSION);
+            read.map_err(|why| StartError::DataFormat(refusal(path, &why)))
+        });
+        let roster = read?.map_or_else(fresh, |roster: Roster| Roster {
+            // Written before there were editions.
+            edition: roster.edition.max(1),
+            ..roster
+        });
         Ok(Self {
             file: UsersFile(path),
             roster,
@@ -117,18 +113,6 @@ fn fresh() -> Roster {
     roster
 }
 
-fn parse(bytes: &[u8]) -> Result<Roster, String> {
-    let text = USERS.unseal(bytes).map_err(damaged)?;
-    if !text.sealed {
-        return Err(damaged("it has no checksum"));
-    }
-    check_version(text.json, VERSION)?;
-    let mut roster: Roster = serde_json::from_slice(text.json).map_err(damaged)?;
-    // Written before there were editions.
-    roster.edition = roster.edition.max(1);
-    Ok(roster)
-}
-
 impl UsersFile {
     /// Writes it: whole or not at all.
     fn write(&self, roster: &Roster) -> std::io::Result<()> {
@@ -144,20 +128,19 @@ impl UsersFile {
 }
 
 impl Users {
-    /// Changes users and groups at a time, nanoseconds since 1970. Once this returns they hold for every command that
-    /// arrives.
+    /// Changes users and groups at a time, nanoseconds since 1970, if `edit` returns that they are to be changed. Once
+    /// this returns they hold for every command that arrives.
     ///
     /// # Errors
     /// They could not be written, and are as before.
     pub(super) fn edit(
         &self,
         now_ns: u64,
-        edit: &mut dyn FnMut(&mut Directory),
+        edit: &mut dyn FnMut(&mut Directory) -> bool,
     ) -> Result<(), String> {
         let before = self.identity.roster();
         let mut directory = Directory::clone(&before.directory);
-        edit(&mut directory);
-        if directory == *before.directory {
+        if !edit(&mut directory) || directory == *before.directory {
             return Ok(());
         }
         self.replace(Roster {
@@ -183,6 +166,8 @@ impl Users {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use identity::{Grant, UserRecord};
 
     use super::*;
@@ -192,10 +177,8 @@ mod tests {
             roles: [Grant::parse("data_reader[b:s]").unwrap()].into(),
             ..UserRecord::default()
         };
-        let directory = Directory {
-            users: [("ada".into(), user.into())].into(),
-            groups: [].into(),
-        };
+        let mut directory = Directory::default();
+        directory.users.insert("ada", &user);
         Roster {
             edition: 7,
             directory: directory.into(),

@@ -33,7 +33,7 @@ impl NodeView for NodeState {
         NodeState::is_open(self)
     }
 
-    fn change_users(&self, edit: &mut dyn FnMut(&mut Directory)) -> Result<(), String> {
+    fn change_users(&self, edit: &mut dyn FnMut(&mut Directory) -> bool) -> Result<(), String> {
         let now_ns = self.clock.now().unix_ns;
         self.world.users().edit(now_ns, edit)?;
         self.users_changed();

@@ -69,7 +69,7 @@ impl Audited {
             password: Some(identity.verifier(name, b"password")),
             ..UserRecord::default()
         };
-        directory.users.insert(name.into(), record.into());
+        directory.users.insert(name, &record);
         identity.replace_directory(directory);
     }
 

@@ -227,21 +227,16 @@ fn grant(node: &Node, grants: &[(Place, PrivilegeSet)]) {
     let known = directory
         .users
         .remove("u")
-        .and_then(|user| user.password.clone());
-    let roles = grants
-        .iter()
-        .map(|&((bucket, scope, collection), given)| Grant {
-            role: role(given),
-            bucket: Some(bucket.into()),
-            scope: scope.map(Into::into),
-            collection: collection.map(Into::into),
-        });
+        .and_then(|user| user.record().password);
+    let roles = grants.iter().map(|&((bucket, scope, collection), given)| {
+        Grant::on(role(given), [Some(bucket), scope, collection])
+    });
     let record = UserRecord {
         roles: roles.collect(),
         password: known.or_else(|| Some(identity.verifier("u", b"pw"))),
         ..UserRecord::default()
     };
-    directory.users.insert("u".into(), record.into());
+    directory.users.insert("u", &record);
     identity.replace_directory(directory);
 }
 

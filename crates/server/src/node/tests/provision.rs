@@ -35,7 +35,7 @@ fn a_node_is_open_until_it_has_its_administrator_and_never_again() {
     let (query, search) = (fresh.ports().query.unwrap(), fresh.ports().search.unwrap());
     assert_ne!(query, search);
     assert!(fresh.state.is_open());
-    assert!(fresh.state.identity.directory().users.is_empty());
+    assert!(fresh.state.identity.directory().users.all().is_empty());
     // No login over KV is right, that of the flags neither.
     let mut client = Client::connect(fresh.ports().kv);
     let by_flags = plain(super::USER, super::PASSWORD);
@@ -58,7 +58,8 @@ fn a_node_is_open_until_it_has_its_administrator_and_never_again() {
         ..UserRecord::default()
     };
     let mut edit = |directory: &mut identity::Directory| {
-        directory.users.insert("ada".into(), user.clone().into());
+        directory.users.insert("ada", &user);
+        true
     };
     fresh.state.change_users(&mut edit).unwrap();
     assert!(

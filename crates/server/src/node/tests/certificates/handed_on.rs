@@ -58,7 +58,8 @@ fn make_user(node: &Node, name: &str, role: &str) {
         ..UserRecord::default()
     };
     let mut edit = |directory: &mut Directory| {
-        directory.users.insert(name.into(), user.clone().into());
+        directory.users.insert(name, &user);
+        true
     };
     node.state.change_users(&mut edit).unwrap();
 }

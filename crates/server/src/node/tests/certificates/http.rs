@@ -83,7 +83,7 @@ fn https_knows_the_user_of_a_certificate() {
     });
     assert_eq!(https(&served, Some(&stranger), &users), None);
     // A user that is removed is none from the next request on.
-    served.change_users(|directory| directory.users.clear());
+    served.change_users(|directory| directory.users = identity::Users::default());
     assert_eq!(https(&served, Some(&ada), &whoami).unwrap().0, 401);
 
     served.make_user("ro_admin");

@@ -58,11 +58,15 @@ impl Certified {
             ..UserRecord::default()
         };
         self.change_users(|directory| {
-            directory.users.insert(USER.into(), user.clone().into());
+            directory.users.insert(USER, &user);
         });
     }
 
     fn change_users(&self, mut edit: impl FnMut(&mut Directory)) {
+        let mut edit = |directory: &mut Directory| {
+            edit(directory);
+            true
+        };
         self.node.state.change_users(&mut edit).unwrap();
     }
 
@@ -250,7 +254,7 @@ fn a_certificate_is_a_login_with_the_roles_of_its_user() {
     served.make_user("data_writer[default]");
     client.call(&set("a", "1")).ok();
     client.call(&get("a")).is(Status::EACCESS);
-    served.change_users(|directory| directory.users.clear());
+    served.change_users(|directory| directory.users = identity::Users::default());
     client.call(&set("a", "2")).is(Status::EACCESS);
     assert_eq!(served.outcome(Some(&ada)), Outcome::MayLogIn);
 }

@@ -1,0 +1,130 @@
+//! The users and groups of a node, as a value.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::record::{GroupRecord, UserRecord};
+use super::user::User;
+
+/// Users by name. A copy shares them, and costs 16 bytes each.
+///
+/// Shape on disk: JSON, names to records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Users(
+    /// In the order of names.
+    Vec<User>,
+);
+
+impl Users {
+    fn position(&self, name: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|user| user.name().cmp(name))
+    }
+
+    /// The user of a name.
+    pub fn get(&self, name: &str) -> Option<&User> {
+        self.position(name).ok().map(|index| &self.0[index])
+    }
+
+    /// Adds a user, or replaces the one of that name.
+    pub fn insert(&mut self, name: &str, record: &UserRecord) {
+        let user = User::new(name, record);
+        match self.position(name) {
+            Ok(index) => self.0[index] = user,
+            Err(index) => self.0.insert(index, user),
+        }
+    }
+
+    /// Takes a user out.
+    pub fn remove(&mut self, name: &str) -> Option<User> {
+        let index = self.position(name).ok()?;
+        Some(self.0.remove(index))
+    }
+
+    /// All, in the order of names.
+    pub fn all(&self) -> &[User] {
+        &self.0
+    }
+}
+
+impl Serialize for Users {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|user| (user.name(), user.record())))
+    }
+}
+
+impl<'de> Deserialize<'de> for Users {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(UsersVisitor)
+    }
+}
+
+struct UsersVisitor;
+
+impl<'de> Visitor<'de> for UsersVisitor {
+    type Value = Users;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("users by name")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Users, A::Error> {
+        let mut users = Users::default();
+        while let Some((name, record)) = map.next_entry::<String, _>()? {
+            users.insert(&name, &record);
+        }
+        users.0.shrink_to_fit();
+        Ok(users)
+    }
+}
+
+/// The users and groups that management made. A copy shares the users.
+///
+/// Shape on disk: JSON, names to records.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Directory {
+    /// The users.
+    pub users: Users,
+    /// Groups by name.
+    pub groups: BTreeMap<String, GroupRecord>,
+}
+
+/// Everything about the users of a group of nodes: what one of them keeps, and tells those that follow it.
+///
+/// Shape on disk and on links: JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(from = "FlatRoster")]
+pub struct Roster {
+    /// When it was changed, nanoseconds since 1970, and larger than that of the one before; 0 if there was never a user.
+    /// Nodes with the same edition have the same roster.
+    pub edition: u64,
+    /// See [`Secrets::salts`](crate::Secrets::salts); what is kept of passwords depends on them.
+    pub salts: [u8; 32],
+    /// The users and groups.
+    #[serde(flatten)]
+    pub directory: Arc<Directory>,
+}
+
+/// A roster as its JSON lies: to read a flattened field, serde would hold all of it a second time.
+#[derive(Deserialize)]
+struct FlatRoster {
+    #[serde(default)]
+    edition: u64,
+    salts: [u8; 32],
+    users: Users,
+    groups: BTreeMap<String, GroupRecord>,
+}
+
+impl From<FlatRoster> for Roster {
+    fn from(flat: FlatRoster) -> Self {
+        let (users, groups) = (flat.users, flat.groups);
+        Self {
+            edition: flat.edition,
+            salts: flat.salts,
+            directory: Arc::new(Directory { users, groups }),
+        }
+    }
+}
