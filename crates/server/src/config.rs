@@ -35,7 +35,7 @@ pub struct NodeConfig {
     /// Whether clients of the ports with TLS show a certificate; `None` for what management said last, or that they do
     /// not.
     pub client_cert: Option<CertificateState>,
-    /// File with the authorities of client certificates; `None` for the one that the node makes, if it does.
+    /// File with the authorities of client certificates and their revocation lists; `None` for the one that the node makes, if it does.
     pub client_ca: Option<PathBuf>,
     /// The port for classic memcached clients; `None` is closed.
     pub memcached: Option<MemcachedPort>,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
@@ -72,10 +72,11 @@ impl Clients {
     }
 }
 
-/// What judges certificates of clients by the authorities in a file, PEM. Those whose time is over are left out.
+/// What judges certificates of clients by the authorities and the revocation lists in a file, PEM. Authorities whose
+/// time is over are left out; lists count whatever their time.
 ///
 /// # Errors
-/// The file cannot be read, or holds no authority that is valid; one line.
+/// The file cannot be read, holds no authority that is valid, or a damaged list; one line.
 pub(crate) fn of_file(path: &Path, provider: &Arc<CryptoProvider>) -> Result<Verifier, String> {
     let fail = |why: String| format!("{}: {why}", path.display());
     let mut valid = Vec::new();
@@ -92,12 +93,14 @@ pub(crate) fn of_file(path: &Path, provider: &Arc<CryptoProvider>) -> Result<Ver
     if valid.is_empty() {
         return Err(fail(reason));
     }
-    of_authorities(valid, provider).map_err(fail)
+    let lists = pem::read_revocation_lists(path)?;
+    of_authorities(valid, lists, provider).map_err(fail)
 }
 
-/// The same for authorities that are known.
+/// The same for authorities and lists that are known. What an authority without a list vouches for is not revoked.
 pub(crate) fn of_authorities(
     authorities: Vec<CertificateDer<'static>>,
+    lists: Vec<CertificateRevocationListDer<'static>>,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Verifier, String> {
     let mut roots = RootCertStore::empty();
@@ -105,7 +108,10 @@ pub(crate) fn of_authorities(
         roots.add(authority).map_err(|error| error.to_string())?;
     }
     let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build();
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+            .with_crls(lists)
+            .allow_unknown_revocation_status()
+            .build();
     verifier.map(Some).map_err(|error| error.to_string())
 }
 

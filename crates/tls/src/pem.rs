@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
-/// What is read of a file at most: more is no certificate.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+/// What is read of a file at most: a revocation list of some 400,000 certificates.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// A certificate and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +53,18 @@ pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'stati
         return Err(format!("{} holds no certificate", path.display()));
     }
     Ok(certificates)
+}
+
+/// The revocation lists in a file, among other things; there may be none.
+///
+/// # Errors
+/// It cannot be read, or one is damaged; one line with its name.
+pub(crate) fn read_revocation_lists(
+    path: &Path,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    let text = read(path)?;
+    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&text).collect();
+    lists.map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// A chain and its key. Whether they belong together is not looked at.

@@ -46,7 +46,7 @@ pub struct TlsOptions {
     pub listen: IpAddr,
     /// The host under which it is reached, if that was said.
     pub advertise: Option<String>,
-    /// File with the authorities of client certificates, PEM; `None` for the one that the node makes, if it does.
+    /// File with the authorities of client certificates and their revocation lists, PEM; `None` for the one that the node makes, if it does.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -196,7 +196,9 @@ fn load(
     // The authority of a certificate that was given may vouch for strangers.
     let clients = match (client_ca, source) {
         (Some(path), _) => clients::of_file(path, provider)?,
-        (None, Source::Made(_)) => clients::of_authorities(vec![authority.clone()], provider)?,
+        (None, Source::Made(_)) => {
+            clients::of_authorities(vec![authority.clone()], Vec::new(), provider)?
+        }
         (None, Source::Files(_)) => None,
     };
     let invalid = chain.first().and_then(|first| validity::check(first).err());

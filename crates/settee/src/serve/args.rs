@@ -54,7 +54,7 @@ pub(crate) struct ServeArgs {
     /// [default: what was set there last, else off] [env: SETTEE_CLIENT_CERT]
     #[arg(long, value_name = "MODE")]
     pub(crate) client_cert: Option<String>,
-    /// Authorities of client certificates, a PEM file; SIGHUP reads it again [default: the
+    /// Authorities of client certificates, and their revocation lists, a PEM file; SIGHUP reads it again [default: the
     /// authority that the node makes; none where --tls-cert is given] [env: SETTEE_CLIENT_CA]
     #[arg(long, value_name = "FILE")]
     pub(crate) client_ca: Option<String>,

@@ -347,6 +347,54 @@ fn a_new_bundle_revokes_what_the_old_one_vouched_for() {
 }
 
 #[test]
+fn a_revocation_list_refuses_the_certificates_that_it_names() {
+    let served = Certified::start(CertificateState::Enable);
+    let (listed, other) = (&served.authority, Authority::new("other"));
+    let numbered = |authority: &Authority, serial: u64| {
+        authority.sign(|params| {
+            params.distinguished_name.push(DnType::CommonName, USER);
+            params.serial_number = Some(serial.into());
+        })
+    };
+    let (lost, kept) = (numbered(listed, 7), numbered(listed, 8));
+    let of_other = numbered(&other, 7);
+    let outcomes = |made: &Made| {
+        [&TLS12, &TLS13].map(|version| {
+            let trusted = served.node.authority().unwrap();
+            let tls = authority::trusting(&trusted, &[version], Some(made));
+            outcome(&served.node, tls)
+        })
+    };
+    let authorities = format!("{}{}", listed.pem(), other.pem());
+    let reload = |list: &str| {
+        std::fs::write(served.client_ca(), format!("{authorities}{list}")).unwrap();
+        served.node.reload_certificate()
+    };
+    reload("").unwrap();
+    assert_eq!(outcomes(&lost), [Outcome::IsUser; 2]);
+    // A list whose successor is overdue counts, too.
+    for year in [2100, 2001] {
+        reload(&listed.revoke(&[7], year)).unwrap();
+        assert_eq!(outcomes(&lost), [Outcome::Refused; 2], "{year}");
+        assert_eq!(outcomes(&kept), [Outcome::IsUser; 2], "{year}");
+        assert_eq!(outcomes(&of_other), [Outcome::IsUser; 2], "{year}");
+    }
+    // A damaged list leaves what was there.
+    let whole = listed.revoke(&[8], 2100);
+    for damaged in [&whole[..whole.len() / 2], &whole.replacen('M', "N", 1)] {
+        let refused = reload(damaged).unwrap_err();
+        assert!(refused.contains("clients.pem"), "{refused}");
+        assert_eq!(outcomes(&lost), [Outcome::Refused; 2]);
+        assert_eq!(outcomes(&kept), [Outcome::IsUser; 2]);
+    }
+    // An authority of the same name signs no list of another one: nothing that the list is about comes in.
+    reload(&Authority::new("clients").revoke(&[], 2100)).unwrap();
+    assert_eq!(outcomes(&kept), [Outcome::Refused; 2]);
+    reload("").unwrap();
+    assert_eq!(outcomes(&lost), [Outcome::IsUser; 2]);
+}
+
+#[test]
 fn a_bundle_of_no_use_leaves_the_old_one_and_refuses_a_start() {
     let served = Certified::start(CertificateState::Mandatory);
     let (ada, file) = (served.ada(), served.client_ca());
