@@ -257,8 +257,8 @@ impl Session {
         value.extend_from_slice(&[Opcode::SET.0, 0, 0, 0]);
         value.extend_from_slice(&(meta.value.len() as u32).to_be_bytes());
         value.extend_from_slice(meta.value);
-        let expiry = options.expiry.unwrap_or(0).to_be_bytes();
-        let extras = [expiry, options.flags.to_be_bytes()].concat();
+        // It keeps its expiry, whatever `T` says.
+        let extras = [0_u32.to_be_bytes(), options.flags.to_be_bytes()].concat();
         for _ in 0..TRIES {
             let before = out.len();
             if let Some(text) = &mut self.text {
@@ -279,7 +279,8 @@ impl Session {
                 key,
                 value: &value,
             };
-            let frame = Frame::request(Opcode::SUBDOC_MULTI_MUTATION, there, parts);
+            let mut frame = Frame::request(Opcode::SUBDOC_MULTI_MUTATION, there, parts);
+            frame.frame_infos = PRESERVE_TTL;
             let outcome = self.run_frame(&frame, turn, out)?;
             let refused = self.text.as_ref().and_then(|text| text.refused.get());
             let raced = matches!(refused, Some(Status::KEY_EEXISTS | Status::KEY_ENOENT));
