@@ -100,7 +100,7 @@ fn a_role_that_is_taken_away_counts_on_open_connections() {
     client.call(&set("a", "2")).is(Status::EACCESS);
     assert_eq!(client.call(&get("a")).ok().value, b"1");
     change(&node, |directory| {
-        directory.users = identity::Users::default()
+        directory.users = identity::Users::default();
     });
     client.call(&get("a")).is(Status::EACCESS);
     let mut again = Client::connect(node.ports().kv);
@@ -149,7 +149,7 @@ fn a_stream_of_changes_ends_with_the_right_to_it() {
     stream.read_exact(&mut first).unwrap();
     assert_eq!(&first, b"HTTP/1.0 200");
     change(&node, |directory| {
-        directory.users = identity::Users::default()
+        directory.users = identity::Users::default();
     });
     all(stream);
     node.shutdown().unwrap();
