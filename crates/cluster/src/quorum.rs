@@ -13,3 +13,17 @@ pub const fn majority(copies: usize) -> usize {
 pub const fn seals_needed(copies: usize) -> usize {
     copies - majority(copies) + 1
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seals_meet_every_majority() {
+        for copies in 1..=crate::map::COPIES_MAX {
+            let (majority, seals) = (majority(copies), seals_needed(copies));
+            assert!(majority + seals > copies);
+            assert!(majority <= copies && seals <= copies);
+        }
+    }
+}

@@ -151,9 +151,10 @@ pub(crate) const CASES: [(&str, Cluster); 9] = [
     ("two vBuckets", TWO_VBUCKETS),
 ];
 
-/// Two vBuckets, and one of each: write, crash, failover, move.
+/// Two vBuckets, and one of each: write, crash, failover, move. Durability needs no clock.
 pub(crate) const LARGEST: Cluster = Cluster {
     levels: [PersistToMajority, Majority, Majority],
+    clocks: false,
     budget: Budget {
         writes: 1,
         crashes: 1,

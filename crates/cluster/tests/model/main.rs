@@ -61,7 +61,7 @@ fn each_planted_bug_is_found() {
 }
 
 #[test]
-#[ignore = "takes half an hour and gigabytes"]
+#[ignore = "takes a minute of one core more"]
 fn the_rules_hold_in_the_largest_case() {
     // Depth first: what is still to be explored stays short.
     holds("largest", &LARGEST.checker().threads(1).spawn_dfs().join());
