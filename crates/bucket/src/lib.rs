@@ -34,6 +34,7 @@ mod settings;
 mod signals;
 mod slot;
 mod stats;
+mod stored_key;
 mod subscribers;
 mod workers;
 

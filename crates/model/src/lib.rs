@@ -23,7 +23,9 @@ pub use ids::{Cas, CollectionId, ManifestUid, ScopeId, Seqno, VbId, VbUuid};
 pub use key::{KEY_BYTES_MAX, collection_key, push_leb128, split_key};
 pub use kind::{DurabilityLevel, Kind};
 pub use moment::utc;
-pub use record::{FailoverEntry, FailoverLog, SnapshotRange, VbRecord, VbState};
+pub use record::{
+    CollectionCount, FailoverEntry, FailoverLog, SnapshotRange, VbCounts, VbRecord, VbState,
+};
 pub use time::Now;
 pub use xattr::{
     AttributeBytes, Attributes, Entries, STALE, body_at, encode_attributes, is_stale, is_system,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Cas, Seqno, VbUuid};
+use crate::{Cas, CollectionId, Seqno, VbUuid};
 
 /// Life state of a vBucket; the numbers are those of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -134,6 +134,35 @@ pub struct VbRecord {
     pub topology: String,
     /// Term under which the vBucket's owner was chosen (cluster mode); 0 without one.
     pub term: u64,
+    /// How much there is as of the high seqno, where it is known. With it, documents need not be read before the vBucket
+    /// serves.
+    pub counts: Option<Box<VbCounts>>,
+}
+
+/// How many documents a vBucket has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VbCounts {
+    /// Live documents, but for those of dropped collections.
+    pub items: u64,
+    /// Tombstones; there may be fewer.
+    pub tombstones: u64,
+    /// The newest change of the default collection.
+    pub default_high: Seqno,
+    /// The newest end of a collection of which there may be rows.
+    pub dead_end: Seqno,
+    /// Of each other collection that was used, ascending.
+    pub collections: Vec<CollectionCount>,
+}
+
+/// How many documents a collection has in a vBucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CollectionCount {
+    /// The collection.
+    pub id: CollectionId,
+    /// Live documents.
+    pub items: u64,
+    /// Its newest change.
+    pub high_seqno: Seqno,
 }
 
 impl VbRecord {
@@ -155,6 +184,7 @@ impl VbRecord {
             failover_log: FailoverLog::new(first),
             topology: String::new(),
             term: 0,
+            counts: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::{Bound, ControlFlow};
 use std::path::PathBuf;
 
-use model::{Document, Meta, Seqno, SnapshotRange, VbId, VbRecord};
+use model::{CollectionId, Document, Meta, Seqno, SnapshotRange, VbId, VbRecord, split_key};
 
 use crate::StoreError;
 use crate::history::{HistoryKept, HistoryLimits};
@@ -210,6 +210,18 @@ pub trait Snapshot: Send + Sync {
         from: Seqno,
     ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_>;
 
+    /// The rows that are no documents of clients, seqnos ascending: events of collections, durable writes that are
+    /// undecided or were given up.
+    ///
+    /// # Errors
+    /// As [`KvStore::scan`].
+    fn beside_documents(&self) -> Result<Vec<Document>, StoreError> {
+        let is_beside = |row: &Document| row.kind().is_prepared() || is_event(row.key());
+        let rows = self.by_seqno(Seqno::ZERO);
+        rows.filter(|row| row.as_ref().map_or(true, is_beside))
+            .collect()
+    }
+
     /// From here on every version that was to be kept is in the history. `None` for an empty one.
     ///
     /// # Errors
@@ -248,6 +260,11 @@ pub trait Snapshot: Send + Sync {
         }
         Ok(())
     }
+}
+
+/// Whether a stored key is that of an event of a collection or a scope.
+pub(crate) fn is_event(key: &[u8]) -> bool {
+    split_key(key).is_some_and(|(id, _)| id == CollectionId::SYSTEM)
 }
 
 /// What looks at rows.
@@ -440,6 +457,7 @@ pub(crate) fn rolled_back(record: &mut VbRecord, point: Seqno) {
     };
     record.high_prepared = record.high_prepared.min(point);
     record.high_completed = record.high_completed.min(point);
+    record.counts = None;
     if point == Seqno::ZERO {
         record.purge_seqno = Seqno::ZERO;
     }

@@ -126,6 +126,9 @@ impl<S: KvStore> Bucket<S> {
         if known != Some(true) {
             return Ok(());
         }
+        if self.eviction() == Eviction::Documents && self.leave_in_store(vb, told)? {
+            return self.fetch_before_decisions(vb);
+        }
         let mut rows: Vec<Document> = Vec::with_capacity(ROWS_PER_HOLD);
         let mut bytes = 0;
         self.store.scan(vb, Seqno(1), &mut |document| {
@@ -145,6 +148,26 @@ impl<S: KvStore> Bucket<S> {
             ControlFlow::Continue(())
         })?;
         self.load_rows(vb, &mut rows, told);
+        self.fetch_before_decisions(vb)
+    }
+
+    /// Loads what the store has beside documents, and takes their number from the record; `false` when that does not have
+    /// it.
+    fn leave_in_store(&self, vb: VbId, told: &mut LearnedGroups) -> Result<bool, StoreError> {
+        let snapshot = self.store.snapshot(vb)?;
+        let counts = snapshot
+            .record()
+            .and_then(|record| record.counts.as_deref());
+        let Some(counts) = counts else {
+            return Ok(false);
+        };
+        let mut rows = snapshot.beside_documents()?;
+        self.load_rows(vb, &mut rows, told);
+        self.with_vbucket(vb, |vbucket| vbucket.leave_in_store(counts));
+        Ok(true)
+    }
+
+    fn fetch_before_decisions(&self, vb: VbId) -> Result<(), StoreError> {
         let wanted = self.with_vbucket(vb, engine::VBucket::fetch_before_decisions);
         for wanted in wanted.into_iter().flatten() {
             if !self.fetch_now(vb, &wanted) {

@@ -396,3 +396,60 @@ fn documents_of_a_dropped_collection_that_left_are_counted_no_more() {
     assert_eq!((stats.items, stats.non_resident), (300, 300), "{stats:?}");
     assert_eq!(get(&bucket, "\0\0\0\u{7}").unwrap(), b"v");
 }
+
+#[test]
+fn a_start_reads_no_documents() {
+    let dir = tempfile::tempdir().unwrap();
+    let few = {
+        let bucket = warm(whole(1, ROOMY), disk(dir.path()).0, 1);
+        let with =
+            |now: &Manifest| now.with_collection("_default", "few", CollectionSettings::default());
+        let (manifest, _) = bucket.change_manifest(with, |_| Vec::new()).unwrap();
+        let few = &manifest.scope_named("_default").unwrap().collections;
+        let few = few.last().unwrap().id;
+        for index in 0..100 {
+            bucket.set(0, &format!("k{index}"), b"v");
+        }
+        bucket.try_delete(0, "k0").unwrap();
+        let key = model::collection_key(few, b"k");
+        let mut write = Write {
+            mode: StoreMode::Set,
+            draft: Some(Draft::new(&key, b"few", &Meta::default())),
+            cas: Cas::ANY,
+            preserve_expiry: false,
+            durability: None,
+        };
+        let now = bucket.clock().now();
+        bucket.run(VB, |vb| vb.store(&mut write, now)).unwrap();
+        assert_eq!(bucket.flush_step(), Flushed::Clean);
+        // No close: as after a kill.
+        few
+    };
+    let bucket = warm(whole(1, ROOMY), disk(dir.path()).0, 50);
+    let facts = || {
+        let figures = bucket.with_vbucket(VB, |vb| (vb.stats(), vb.hash_stats(), vb.items_of(few)));
+        figures.unwrap()
+    };
+    let (stats, table, of_few) = facts();
+    assert_eq!((stats.items, stats.tombstones, of_few), (100, 1, 1));
+    assert_eq!((stats.non_resident, table.entries), (100, 0));
+    assert_eq!(get(&bucket, "k1").unwrap(), b"v");
+    assert_eq!(get(&bucket, "k0"), None);
+    assert_eq!(get(&bucket, "k100"), None);
+    let added = write(&bucket, StoreMode::Add, "k2", b"x");
+    assert_eq!(added, Err(OpError::KeyExists));
+    delete(&bucket, "k3").unwrap();
+    write(&bucket, StoreMode::Set, "k0", b"again").unwrap();
+    let key = bucket.stored_key(VB, few, 7).unwrap().unwrap();
+    assert_eq!(key, model::collection_key(few, b"k"));
+    let (stats, table, of_few) = facts();
+    assert_eq!((stats.items, stats.tombstones, of_few), (100, 1, 1));
+    assert_eq!(table.entries, 4);
+    assert_eq!(bucket.memory().used(), bucket.recount());
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!(
+        rows(bucket.store(), 0).len(),
+        102,
+        "documents, a tombstone, an event"
+    );
+}

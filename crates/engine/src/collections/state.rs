@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{CollectionId, Document, ManifestUid, ScopeId, Seqno, split_key};
+use model::{CollectionId, Document, ManifestUid, ScopeId, Seqno, VbCounts, split_key};
 
 use super::group::GroupEvents;
 use super::plan::{ManifestPlanner, Plan};
@@ -234,6 +234,21 @@ impl VbCollections {
     pub(crate) fn counts_of(&self, id: CollectionId) -> Option<&CollectionCounts> {
         let at = self.counts.binary_search_by_key(&id, |counts| counts.id);
         self.counts.get(at.ok()?)
+    }
+
+    /// Takes note of documents that are in the store alone.
+    pub(crate) fn leave_in_store(&mut self, stored: &VbCounts) {
+        self.default_high = self.default_high.max(stored.default_high);
+        self.dead_end = self.dead_end.max(stored.dead_end);
+        for one in &stored.collections {
+            if self.table.place(one.id.0).is_err() {
+                continue;
+            }
+            let key = model::collection_key(one.id, b"");
+            let counts = self.counts_mut(&key);
+            counts.items += one.items;
+            counts.high_seqno = counts.high_seqno.max(one.high_seqno);
+        }
     }
 
     /// Counts no documents of what was dropped any more; returns how many were counted.

@@ -46,9 +46,10 @@ impl Away {
         }
     }
 
-    /// Counts a document that leaves.
-    pub(super) fn leaves(&mut self, tombstone: bool) {
-        *self.count(tombstone) += 1;
+    /// Counts documents that leave.
+    pub(super) fn leave(&mut self, items: u64, tombstones: u64) {
+        self.items += items;
+        self.tombstones += tombstones;
     }
 
     /// Counts so many less; returns how many were counted.

@@ -229,10 +229,19 @@ impl Table {
         let rehash = ByKey(&self.hasher);
         self.documents.remove(place.hash, is_it, &rehash)?;
         let tombstone = document.kind().is_tombstone();
-        self.away.get_or_insert_default().leaves(tombstone);
+        let (gone, live) = (u64::from(tombstone), u64::from(!tombstone));
+        self.away.get_or_insert_default().leave(live, gone);
         self.counts.subtract(&document);
         self.counts.add_entry(tombstone, false);
         Some(document)
+    }
+
+    /// Counts so many documents that are in the store alone.
+    pub(crate) fn leave_in_store(&mut self, items: u64, tombstones: u64) {
+        self.away.get_or_insert_default().leave(items, tombstones);
+        self.counts.items += items;
+        self.counts.non_resident += items;
+        self.counts.tombstones += tombstones;
     }
 
     /// Whether all is known of the key of `place`: its document is here, or none is in the store alone.

@@ -1,12 +1,16 @@
 //! The flusher's side: changes are taken under the lock, written without it, and answered.
 
-use model::{SnapshotRange, VbRecord};
+use model::{CollectionCount, SnapshotRange, VbCounts, VbRecord};
 
 use super::VBucket;
 use super::partition::FlightInfo;
 use crate::checkpoint::{
     FlightId, FlushBatch, FlushBudget, FlushDone, Garbage, PrepareProgress, SpareBuffers,
 };
+use crate::collections::CollectionCounts;
+
+/// Collections whose documents are counted in the record: 20 bytes each, with every flush.
+const COUNTED_MAX: usize = 16;
 
 impl VBucket {
     /// Takes changes for the store. `None` when there is nothing to write, or while the answer
@@ -63,6 +67,9 @@ impl VBucket {
             snapshot,
             high_prepared: self.durability.high_prepared.min(prepared),
             high_completed: self.durability.high_completed.min(completed),
+            counts: (high_seqno == self.high_seqno)
+                .then(|| self.counts())
+                .flatten(),
             ..self.record()
         };
         Some(FlushBatch {
@@ -126,6 +133,28 @@ impl VBucket {
             failover_log: self.failover_log.clone(),
             topology: self.topology.to_string(),
             term: self.term,
+            counts: self.counts(),
         }
+    }
+
+    /// How much there is, unless that takes more than few bytes.
+    fn counts(&self) -> Option<Box<VbCounts>> {
+        let collections = self.collections.counts();
+        if collections.len() > COUNTED_MAX {
+            return None;
+        }
+        let of = |counts: &CollectionCounts| CollectionCount {
+            id: counts.id,
+            items: counts.items,
+            high_seqno: counts.high_seqno,
+        };
+        let all = self.table.counts();
+        Some(Box::new(VbCounts {
+            items: all.items.saturating_sub(self.collections.dead().items),
+            tombstones: all.tombstones,
+            default_high: self.collections.default_high(),
+            dead_end: self.collections.dead_end(),
+            collections: collections.iter().map(of).collect(),
+        }))
     }
 }

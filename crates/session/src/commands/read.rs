@@ -245,5 +245,19 @@ pub(super) fn get_random_key(context: &mut Context<'_>, frame: &Frame<'_>) -> Co
             Err(error) => return Err(error.into()),
         }
     }
+    // Memory has none: one that is in the store comes back, and is found when this runs again.
+    for step in 0..count {
+        let vb = VbId(((seed % u64::from(count)) as u16 + step) % count);
+        let stored = bucket.bucket.stored_key(vb, collection, seed);
+        if let Some(key) = stored.map_err(|_| OpError::TemporaryFailure)? {
+            let outcome = bucket.bucket.run(vb, |vbucket| vbucket.get(&key, now));
+            let got = context.settle(&bucket, vb, outcome?)?;
+            context
+                .session
+                .record_document(Event::DocumentRead, &key, now);
+            let skip = usize::from(!context.session.has(Feature::COLLECTIONS));
+            return Ok(context.reply_document(frame, &got, &key[skip..]));
+        }
+    }
     Err(OpError::KeyNotFound.into())
 }

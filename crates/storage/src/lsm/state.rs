@@ -1,7 +1,8 @@
 //! What is kept of a vBucket beside its rows: its record, where a rollback may go, and which rows count.
 
 use model::{
-    Cas, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid,
+    Cas, CollectionCount, CollectionId, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbCounts,
+    VbId, VbRecord, VbState, VbUuid,
 };
 
 use super::bytes::Reader;
@@ -124,7 +125,51 @@ pub(crate) fn encode(record: &VbRecord, state: &State, out: &mut Vec<u8>) {
         out.extend_from_slice(&entry.uuid.0.to_be_bytes());
         out.extend_from_slice(&entry.seqno.0.to_be_bytes());
     }
+    out.extend_from_slice(&(record.topology.len() as u32).to_be_bytes());
     out.extend_from_slice(record.topology.as_bytes());
+    if let Some(counts) = &record.counts {
+        encode_counts(counts, out);
+    }
+}
+
+fn encode_counts(counts: &VbCounts, out: &mut Vec<u8>) {
+    let VbCounts {
+        items,
+        tombstones,
+        default_high,
+        dead_end,
+        collections,
+    } = counts;
+    for number in [*items, *tombstones, default_high.0, dead_end.0] {
+        out.extend_from_slice(&number.to_be_bytes());
+    }
+    for one in collections {
+        out.extend_from_slice(&one.id.0.to_be_bytes());
+        out.extend_from_slice(&one.items.to_be_bytes());
+        out.extend_from_slice(&one.high_seqno.0.to_be_bytes());
+    }
+}
+
+/// Reads what is left as counts, if anything is.
+fn decode_counts(reader: &mut Reader<'_>) -> Option<Option<Box<VbCounts>>> {
+    if reader.rest.is_empty() {
+        return Some(None);
+    }
+    let mut counts = VbCounts {
+        items: reader.u64()?,
+        tombstones: reader.u64()?,
+        default_high: Seqno(reader.u64()?),
+        dead_end: Seqno(reader.u64()?),
+        collections: Vec::new(),
+    };
+    while !reader.rest.is_empty() {
+        counts.collections.push(CollectionCount {
+            id: CollectionId(reader.u32()?),
+            items: reader.u64()?,
+            high_seqno: Seqno(reader.u64()?),
+        });
+    }
+    Some(Some(Box::new(counts)))
 }
 
 /// Reads a state; `None` when it is none.
@@ -151,7 +196,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<StoredState> {
         })
     });
     let entries = entries.collect::<Option<Vec<_>>>()?;
-    let topology = str::from_utf8(reader.rest).ok()?.to_owned();
+    let length = reader.u32()? as usize;
+    let topology = str::from_utf8(reader.bytes(length)?).ok()?.to_owned();
+    let counts = decode_counts(reader)?;
     let record = VbRecord {
         state,
         high_seqno,
@@ -164,6 +211,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<StoredState> {
         failover_log: FailoverLog::from_entries(entries)?,
         topology,
         term,
+        counts,
     };
     Some(StoredState {
         record,

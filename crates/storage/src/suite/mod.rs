@@ -6,8 +6,8 @@ mod history;
 use std::ops::ControlFlow;
 
 use model::{
-    Cas, Datatype, Document, FailoverEntry, FailoverLog, Kind, Meta, Seqno, SnapshotRange, VbId,
-    VbRecord, VbState, VbUuid,
+    Cas, CollectionCount, CollectionId, Datatype, Document, FailoverEntry, FailoverLog, Kind, Meta,
+    Seqno, SnapshotRange, VbCounts, VbId, VbRecord, VbState, VbUuid,
 };
 
 use crate::{
@@ -56,6 +56,17 @@ pub(crate) fn record(high: u64) -> VbRecord {
         max_deleted_rev: 5,
         topology: r#"[["n1",null]]"#.to_owned(),
         term: 9,
+        counts: Some(Box::new(VbCounts {
+            items: 3,
+            tombstones: 1,
+            default_high: Seqno(high),
+            dead_end: Seqno(2),
+            collections: vec![CollectionCount {
+                id: CollectionId(8),
+                items: 2,
+                high_seqno: Seqno(1),
+            }],
+        })),
         ..VbRecord::new(VbState::Active, first)
     }
 }
@@ -451,6 +462,7 @@ fn a_rollback_goes_to_the_last_exact_state(store: &dyn KvStore) {
         high_seqno: Seqno(2),
         high_prepared: Seqno(2),
         snapshot: range,
+        counts: None,
         ..record(5)
     };
     assert_eq!(

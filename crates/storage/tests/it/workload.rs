@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use model::{
-    Cas, Datatype, Document, FailoverEntry, Kind, Meta, Seqno, SnapshotRange, VbId, VbRecord,
-    VbState, VbUuid,
+    Cas, Datatype, Document, FailoverEntry, Kind, Meta, Seqno, SnapshotRange, VbCounts, VbId,
+    VbRecord, VbState, VbUuid,
 };
 use storage::{DiskOptions, DiskStore, KvStore, StoreError, VbBatch};
 
@@ -40,6 +40,11 @@ pub(crate) fn record(high: u64) -> VbRecord {
             end: Seqno(high),
         },
         max_cas: Cas(high),
+        counts: Some(Box::new(VbCounts {
+            items: high,
+            default_high: Seqno(high),
+            ..VbCounts::default()
+        })),
         ..VbRecord::new(VbState::Active, first)
     }
 }

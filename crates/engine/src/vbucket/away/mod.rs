@@ -1,6 +1,6 @@
 //! Documents that are in the store alone: asked for, and put back.
 
-use model::{Document, Seqno};
+use model::{Document, Seqno, VbCounts};
 
 use super::VBucket;
 use super::partition::HEAT_WRITTEN;
@@ -55,6 +55,13 @@ impl VBucket {
         wanted.filter_map(Result::err).collect()
     }
 
+    /// Takes note of documents that are in the store, none of which is here, after what
+    /// [beside documents](VBucket::load) is there was loaded.
+    pub fn leave_in_store(&mut self, counts: &VbCounts) {
+        self.table.leave_in_store(counts.items, counts.tombstones);
+        self.collections.leave_in_store(counts);
+    }
+
     /// Puts a document that was read from the store back into memory; `None` when the store has no such row.
     pub fn restore(&mut self, asked: &FetchKey, found: Option<Document>) -> Restored {
         let place = self.table.place(&asked.key);
@@ -101,6 +108,11 @@ impl VBucket {
         self.collections.resized(found.key(), before, bytes);
         self.table.put(place, found);
         Restored::Done
+    }
+
+    /// Whether documents may be in the store alone.
+    pub fn has_away(&self) -> bool {
+        self.table.has_away()
     }
 
     /// Whether memory has the key, but not its value.

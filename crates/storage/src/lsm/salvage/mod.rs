@@ -197,6 +197,8 @@ fn covering(mut record: VbRecord, metas: &old::Highest) -> VbRecord {
     record.max_cas = record.max_cas.max(metas.cas);
     record.max_deleted_rev = record.max_deleted_rev.max(metas.deleted_rev);
     record.snapshot.end = record.snapshot.end.max(record.high_seqno);
+    // Rows may be missing.
+    record.counts = None;
     record
 }
 

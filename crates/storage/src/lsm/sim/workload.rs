@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{
     Cas, Datatype, Document, DurabilityLevel, FailoverEntry, Kind, Meta, Seqno, SnapshotRange,
-    VbId, VbRecord, VbState as Life, VbUuid,
+    VbCounts, VbId, VbRecord, VbState as Life, VbUuid,
 };
 
 use super::random::Random;
@@ -228,6 +228,13 @@ impl Workload {
         };
         record.max_cas = Cas(high.0 << 20);
         record.max_deleted_rev += self.random.next(3);
+        record.counts = self.one_in(2).then(|| {
+            Box::new(VbCounts {
+                items: self.random.next(9),
+                default_high: high,
+                ..VbCounts::default()
+            })
+        });
         if self.one_in(6) {
             record.failover_log.begin(entry);
         }

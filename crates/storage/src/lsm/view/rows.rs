@@ -4,7 +4,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use model::{Seqno, VbId};
+use model::{CollectionId, Document, Seqno, VbId};
 
 use crate::StoreError;
 use crate::lsm::compaction::Merged;
@@ -15,6 +15,7 @@ use crate::lsm::log::LogRow;
 use crate::lsm::row::{self, Row};
 use crate::lsm::run::{Cursor, Run, Section};
 use crate::lsm::state::Lineage;
+use crate::port::is_event;
 
 /// What is stored of a vBucket at a moment.
 pub(crate) struct RowView {
@@ -175,6 +176,44 @@ impl RowView {
                 return Ok(());
             }
         }
+    }
+
+    /// See `Snapshot::beside_documents`.
+    ///
+    /// # Errors
+    /// Those of reading.
+    ///
+    /// Cost: reads the vBucket's rows in the logs, and mostly a block of each run.
+    pub(crate) fn beside_documents(&self) -> io::Result<Vec<Document>> {
+        let is_beside = |row: Row<'_>| match row.tag() {
+            row::DOCUMENT => is_event(row.key()),
+            tag => tag == row::PREPARED,
+        };
+        let mut found = Vec::new();
+        let mut bytes = Vec::new();
+        for logged in &self.logged {
+            let (row, file) = logged;
+            row.read(&**file, &mut bytes)?;
+            let row = Row::of(&bytes)?;
+            if is_beside(row) && !row.is_gone() && !self.is_hidden(row, Some(logged))? {
+                found.push(self.values.document(row)?);
+            }
+        }
+        let events = row::name(row::DOCUMENT, &[CollectionId::SYSTEM.0 as u8]);
+        for from in [events, row::name(row::PREPARED, &[])] {
+            let mut rows = self.in_runs(&from, Seqno::ZERO)?;
+            while let Some(row) = rows
+                .row()
+                .filter(|row| row.tag() == from[0] && is_beside(*row))
+            {
+                if !row.is_gone() && !self.is_hidden(row, None)? {
+                    found.push(self.values.document(row)?);
+                }
+                rows.advance()?;
+            }
+        }
+        found.sort_by_key(Document::seqno);
+        Ok(found)
     }
 
     /// The rows of the logs of a tag from a name on, by name, the newest of each.

@@ -94,6 +94,14 @@ impl Snapshot for DiskSnapshot {
         Box::new(until_error(rows).map(|row| row.map(|(_, document)| document)))
     }
 
+    fn beside_documents(&self) -> Result<Vec<Document>, StoreError> {
+        let io = read_error_of(self.vb, "reading events and durable writes");
+        let rows = self
+            .rows()
+            .map_or(Ok(Vec::new()), RowView::beside_documents);
+        rows.map_err(io)
+    }
+
     fn history_from(&self) -> Result<Option<Seqno>, StoreError> {
         let during = "looking for the history";
         let mut first = None;

@@ -1,0 +1,50 @@
+//! Some key of a collection that is in the store, where memory has none.
+
+use std::ops::{Bound, ControlFlow};
+
+use model::{CollectionId, VbId, collection_key, split_key};
+use storage::{KvStore, StoreError};
+
+use crate::Bucket;
+
+impl<S: KvStore> Bucket<S> {
+    /// The key of a live document of a collection, with its prefix, near where `seed` leads.
+    ///
+    /// # Errors
+    /// The store's.
+    ///
+    /// Cost: mostly a block of each run; none for a vBucket all of whose keys are in memory.
+    pub fn stored_key(
+        &self,
+        vb: VbId,
+        collection: CollectionId,
+        seed: u64,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        if self.with_vbucket(vb, |vbucket| vbucket.has_away()) != Some(true) {
+            return Ok(None);
+        }
+        let snapshot = self.store.snapshot(vb)?;
+        let now_s = self.clock.now().unix_s();
+        for near in [&seed.to_be_bytes()[..], &[]] {
+            let from = collection_key(collection, near);
+            let mut found = None;
+            snapshot.look(Bound::Included(&from), &mut |row| {
+                let of = split_key(row.key).map(|(of, _)| of);
+                if of != Some(collection) && snapshot.looks_by_key() {
+                    return Ok(ControlFlow::Break(()));
+                }
+                let meta = row.meta;
+                let expired = meta.expiry != 0 && meta.expiry <= now_s;
+                if meta.kind.is_tombstone() || expired || of != Some(collection) {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                found = Some(row.key.to_vec());
+                Ok(ControlFlow::Break(()))
+            })?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+}
