@@ -427,8 +427,10 @@ fn a_start_reads_no_documents() {
     };
     let bucket = warm(whole(1, ROOMY), disk(dir.path()).0, 50);
     let facts = || {
-        let figures = bucket.with_vbucket(VB, |vb| (vb.stats(), vb.hash_stats(), vb.items_of(few)));
-        figures.unwrap()
+        let figures = bucket.with_vbucket(VB, |vb| (vb.stats(), vb.hash_stats(), vb.collections()));
+        let (stats, table, collections) = figures.unwrap();
+        let of_few = collections.iter().find(|one| one.counts.id == few);
+        (stats, table, of_few.unwrap().counts.items)
     };
     let (stats, table, of_few) = facts();
     assert_eq!((stats.items, stats.tombstones, of_few), (100, 1, 1));
