@@ -27,11 +27,14 @@ pub(crate) fn fetch(core: &Core, vb: VbId, want: &Want<'_>) -> io::Result<Option
 
 /// Whether there may be a document of a key.
 ///
-/// Cost: no read; a look into the index of each log and into a filter of each run.
+/// Cost: no read; a look into the index of each log and into a filter of each run. While a commit is noted there may be any:
+/// it does not wait, since it is asked under the lock of a vBucket.
 pub(crate) fn may_have(core: &Core, vb: VbId, key: &[u8]) -> bool {
     let name = row::name(row::DOCUMENT, key);
     let hash = row::hash(vb, &name);
-    let current = core.current.read();
+    let Some(current) = core.current.try_read() else {
+        return true;
+    };
     let Some(state) = current.states.get(vb) else {
         return false;
     };
