@@ -5,7 +5,10 @@ use std::io::ErrorKind::InvalidData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use model::{Cas, Datatype, Document, DurabilityLevel, Kind, Meta, Seqno, VbId};
+use model::{
+    Cas, CollectionCount, CollectionId, Datatype, Document, DurabilityLevel, Kind, Meta, Seqno,
+    VbCounts, VbId,
+};
 
 use super::bytes::FileKind;
 use super::files::{Directory, Files};
@@ -152,6 +155,17 @@ fn state() {
     record.term = 6;
     record.topology = r#"[["n1",null]]"#.to_owned();
     record.max_cas = Cas(0x9_0002);
+    record.counts = Some(Box::new(VbCounts {
+        items: 3,
+        tombstones: 1,
+        default_high: Seqno(9),
+        dead_end: Seqno(2),
+        collections: vec![CollectionCount {
+            id: CollectionId(8),
+            items: 2,
+            high_seqno: Seqno(1),
+        }],
+    }));
     let mut lineage = Lineage::new(2);
     lineage.roll_back(Seqno(4), 3);
     let points = RestorePoints::from_seqnos(&[Seqno(8), Seqno(9)]).expect("ascending");
@@ -164,6 +178,7 @@ fn state() {
     };
     state::encode(&record, &state, &mut out);
     assert_eq!(out, known_state());
+    assert_eq!(state::decode(&out).expect("a state").record, record);
 }
 
 fn directory() -> (tempfile::TempDir, Arc<dyn Files>) {

@@ -150,11 +150,8 @@ fn encode_counts(counts: &VbCounts, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads what is left as counts, if anything is.
-fn decode_counts(reader: &mut Reader<'_>) -> Option<Option<Box<VbCounts>>> {
-    if reader.rest.is_empty() {
-        return Some(None);
-    }
+/// Reads what is left as counts.
+fn decode_counts(reader: &mut Reader<'_>) -> Option<VbCounts> {
     let mut counts = VbCounts {
         items: reader.u64()?,
         tombstones: reader.u64()?,
@@ -169,7 +166,7 @@ fn decode_counts(reader: &mut Reader<'_>) -> Option<Option<Box<VbCounts>>> {
             high_seqno: Seqno(reader.u64()?),
         });
     }
-    Some(Some(Box::new(counts)))
+    Some(counts)
 }
 
 /// Reads a state; `None` when it is none.
@@ -198,7 +195,11 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<StoredState> {
     let entries = entries.collect::<Option<Vec<_>>>()?;
     let length = reader.u32()? as usize;
     let topology = str::from_utf8(reader.bytes(length)?).ok()?.to_owned();
-    let counts = decode_counts(reader)?;
+    let counts = if reader.rest.is_empty() {
+        None
+    } else {
+        Some(Box::new(decode_counts(reader)?))
+    };
     let record = VbRecord {
         state,
         high_seqno,

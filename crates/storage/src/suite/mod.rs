@@ -6,8 +6,8 @@ mod history;
 use std::ops::ControlFlow;
 
 use model::{
-    Cas, CollectionCount, CollectionId, Datatype, Document, FailoverEntry, FailoverLog, Kind, Meta,
-    Seqno, SnapshotRange, VbCounts, VbId, VbRecord, VbState, VbUuid,
+    Cas, Datatype, Document, FailoverEntry, FailoverLog, Kind, Meta, Seqno, SnapshotRange,
+    VbCounts, VbId, VbRecord, VbState, VbUuid,
 };
 
 use crate::{
@@ -58,14 +58,8 @@ pub(crate) fn record(high: u64) -> VbRecord {
         term: 9,
         counts: Some(Box::new(VbCounts {
             items: 3,
-            tombstones: 1,
             default_high: Seqno(high),
-            dead_end: Seqno(2),
-            collections: vec![CollectionCount {
-                id: CollectionId(8),
-                items: 2,
-                high_seqno: Seqno(1),
-            }],
+            ..VbCounts::default()
         })),
         ..VbRecord::new(VbState::Active, first)
     }
