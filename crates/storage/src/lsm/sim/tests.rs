@@ -281,6 +281,27 @@ fn a_disk_that_lies_is_not_believed_further() {
     lies(&Harness::new(open), setting("SETTEE_LIES", 500));
 }
 
+/// One of three lives is encrypted, half of those from a restart on.
+#[test]
+fn lives_are_encrypted() {
+    let encrypted = |seed: u64| {
+        let harness = Harness::new(open).of_seed(seed);
+        let mut life = Life::new(&harness, seed, None);
+        life.run(20)
+            .and_then(|()| life.restart())
+            .expect("it lives");
+        life.run(40).expect("it goes on");
+        let files = life.files.killed().contents();
+        let version = |name: &String| files[name].bytes()[8..12] == [0, 0, 0, 2];
+        let mut names = files.keys().filter(|name| name.starts_with("log-"));
+        names.any(version)
+    };
+    assert_eq!(
+        [1, 2, 3, 6, 9].map(encrypted),
+        [false, false, true, true, true]
+    );
+}
+
 /// The judges are awake: each kind of sync is needed, and where it does nothing that is found out.
 #[test]
 fn each_sync_is_needed() {
