@@ -33,9 +33,33 @@ pub(crate) struct Cipher {
     /// The next counter. It begins anywhere in 64 bits, so that what was written at the same place before, by a process
     /// that ended, had another one.
     next: AtomicU64,
+    /// Where the pieces of a log lie whose rows are read alone.
+    pub(crate) pieces: Pieces,
     /// The name of the key, and whether it is the one that writes.
     pub(crate) id: KeyId,
     pub(crate) current: bool,
+}
+
+/// Where each piece of a log lies, and its length.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces(Mutex<Vec<(u64, u32)>>);
+
+impl Pieces {
+    /// Notes a piece; those behind it were never, or are overwritten.
+    pub(crate) fn add(&self, at: u64, length: u32) {
+        let mut pieces = self.0.lock();
+        while pieces.last().is_some_and(|(last, _)| *last >= at) {
+            pieces.pop();
+        }
+        pieces.push((at, length));
+    }
+
+    /// The piece that has an offset.
+    pub(crate) fn find(&self, offset: u64) -> Option<(u64, u32)> {
+        let pieces = self.0.lock();
+        let after = pieces.partition_point(|(at, _)| *at <= offset);
+        pieces.get(after.checked_sub(1)?).copied()
+    }
 }
 
 impl fmt::Debug for Cipher {
@@ -77,6 +101,16 @@ fn check_of(secret: &Prk, header: &[u8]) -> io::Result<[u8; CHECK_BYTES]> {
 }
 
 impl Cipher {
+    /// The same, to read values only.
+    pub(crate) fn of_values(&self) -> Self {
+        Self {
+            key: self.key.clone(),
+            next: AtomicU64::new(self.next.load(Ordering::Relaxed)),
+            pieces: Pieces::default(),
+            ..*self
+        }
+    }
+
     fn nonce(counter: [u8; COUNTER_BYTES], at: u64) -> Nonce {
         let mut nonce = [0; 12];
         nonce[..COUNTER_BYTES].copy_from_slice(&counter);
@@ -134,6 +168,7 @@ impl Keyring {
         Ok(Cipher {
             key: derive(&key.secret(), &header[..CHECKED_BYTES])?,
             next: AtomicU64::new(self.keys.random()),
+            pieces: Pieces::default(),
             id: key.id,
             current: key.id == self.keys.first().id,
         })

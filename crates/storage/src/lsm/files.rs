@@ -110,6 +110,11 @@ pub(crate) trait StoreFile: Debug + Send + Sync {
     fn cipher(&self) -> Option<&Cipher> {
         None
     }
+
+    /// The same file, of which only values are read from now on; `None` where that makes no difference.
+    fn for_values(&self) -> Option<Arc<dyn StoreFile>> {
+        None
+    }
 }
 
 /// A directory of the file system.

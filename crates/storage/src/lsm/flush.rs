@@ -12,7 +12,7 @@ use super::bytes::damaged;
 use super::current::{LogPart, ValueFile, Version};
 use super::fault::shortage;
 use super::files::StoreFile;
-use super::log::{Log, LogRow, RecordAt, What, check_body};
+use super::log::{Log, LogRow, PieceReader, RecordAt, What, check_body};
 use super::made::Made;
 use super::manifest::{Contents, Manifest, Parts, RunEntry};
 use super::row::{Row, ValuePlace, value_file};
@@ -108,6 +108,15 @@ fn read_rows(
     let bytes: usize = rows.iter().map(|row| row.place.length()).sum();
     arena.reserve_exact(bytes.max(PIECE_BYTES));
     let mut places = Vec::with_capacity(rows.len());
+    if file.cipher().is_some() {
+        let mut pieces = PieceReader::new(file);
+        for row in rows {
+            let from = arena.len();
+            arena.extend_from_slice(pieces.body(row.place)?);
+            places.push((row.vb, from, arena.len() - from));
+        }
+        return Ok(places);
+    }
     let mut window: Vec<u8> = Vec::new();
     let mut at = 0;
     while at < rows.len() {
@@ -130,10 +139,8 @@ fn read_rows(
             let begin = (row.place.offset() - 4 - from) as usize;
             let bytes = &window[begin..begin + 4 + row.place.length()];
             let body = check_body(What::Row, row.vb, bytes)?;
-            let from = arena.len();
+            places.push((row.vb, arena.len(), body.len()));
             arena.extend_from_slice(body);
-            row.place.unseal(file, (What::Row, row.vb), arena, from)?;
-            places.push((row.vb, from, arena.len() - from));
         }
         at = next;
     }
@@ -220,7 +227,10 @@ impl Core {
                 .cloned();
             let sealed = flushed.filter(|log| ValuePlace::of_log(log.number) == *file);
             let of_log = sealed.map(|log| ValueFile {
-                file: Arc::clone(&log.file),
+                file: log
+                    .file
+                    .for_values()
+                    .unwrap_or_else(|| Arc::clone(&log.file)),
                 bytes: log.bytes,
             });
             let found = known.or(of_log);

@@ -157,6 +157,13 @@ impl StoreFile for SealedFile {
     fn cipher(&self) -> Option<&Cipher> {
         Some(&self.cipher)
     }
+
+    fn for_values(&self) -> Option<Arc<dyn StoreFile>> {
+        Some(Arc::new(Self {
+            file: Arc::clone(&self.file),
+            cipher: self.cipher.of_values(),
+        }))
+    }
 }
 
 /// Files that are encrypted when they are made.

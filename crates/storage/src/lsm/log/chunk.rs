@@ -7,6 +7,7 @@ use model::VbId;
 use crate::lsm::bytes::{CRC_BYTES, Reader, damaged};
 use crate::lsm::cipher::{Cipher, SEAL_BYTES};
 use crate::lsm::files::StoreFile;
+use crate::lsm::log::piece::PieceReader;
 use crate::lsm::log::place::Place;
 use crate::lsm::row::Row;
 
@@ -128,49 +129,37 @@ impl<'a> Entry<'a> {
         entry[7..ENTRY_BYTES].copy_from_slice(&crc.to_be_bytes());
     }
 
-    /// Takes the first entry off `bytes`, which lie at `at` of the file, and gives the rest; `None` when it makes no sense.
-    pub(super) fn split_first(
-        bytes: &'a mut [u8],
-        (file, at): (&dyn StoreFile, u64),
-    ) -> Option<(Self, &'a mut [u8])> {
-        let (head, behind) = bytes.split_at_mut_checked(ENTRY_BYTES)?;
-        let reader = &mut Reader::new(head);
+    /// Takes the next entry off `reader`, which is at `at` of the file; `None` when it makes no sense.
+    pub(super) fn next(reader: &mut Reader<'a>, at: u64) -> Option<Self> {
+        let before = reader.rest.len();
         let what = What::of(reader.u8()?)?;
         let vb = VbId(reader.u16()?);
         let length = reader.u32()? as usize;
-        let at = at + ENTRY_BYTES as u64;
-        let place = Place::at(at, length).ok()?;
-        let (body, mut behind) = behind.split_at_mut_checked(length)?;
-        let mut length = length;
-        if let Some(cipher) = file.cipher() {
-            length = cipher.open(body, at, &about(what, vb)).ok()?;
-        }
-        let body = &body[..length];
-        if what == What::Row
-            && let Some(place) = Row::of(body).ok()?.place()
-        {
-            let value = place.length as usize + file.seal_bytes();
-            behind = behind.split_at_mut_checked(value)?.1;
-        }
-        let entry = Self {
+        let _crc = reader.u32()?;
+        let place = Place::at(at + (before - reader.rest.len()) as u64, length).ok()?;
+        let body = reader.bytes(length)?;
+        Some(Self {
             what,
             vb,
             place,
             body,
-        };
-        Some((entry, behind))
+        })
     }
-}
 
-/// What is known of an entry where it is read alone.
-pub(super) fn about(what: What, vb: VbId) -> [u8; 3] {
-    let [high, low] = vb.0.to_be_bytes();
-    [what as u8, high, low]
+    /// Bytes of the value behind it; `None` when it makes no sense.
+    pub(super) fn value_bytes(&self) -> Option<usize> {
+        if self.what != What::Row {
+            return Some(0);
+        }
+        let place = Row::of(self.body).ok()?.place();
+        Some(place.map_or(0, |place| place.length as usize))
+    }
 }
 
 fn checksum(what: What, vb: VbId, body: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
-    crc.update(&about(what, vb));
+    crc.update(&[what as u8]);
+    crc.update(&vb.0.to_be_bytes());
     crc.update(body);
     crc.finalize()
 }
@@ -202,24 +191,14 @@ impl Place {
         bytes: &mut Vec<u8>,
     ) -> io::Result<()> {
         bytes.clear();
+        if file.cipher().is_some() {
+            bytes.extend_from_slice(PieceReader::new(file).body(self)?);
+            return Ok(());
+        }
         bytes.resize(CRC_BYTES + self.length(), 0);
         file.read_at(bytes, self.offset() - CRC_BYTES as u64)?;
         check_body(what, vb, bytes)?;
         bytes.drain(..CRC_BYTES);
-        self.unseal(file, (what, vb), bytes, 0)
-    }
-
-    /// Opens the body that begins at `from` of `bytes`, where they end with it.
-    ///
-    /// # Errors
-    /// `InvalidData` when it is not what was sealed there.
-    pub(crate) fn unseal(
-        self,
-        file: &dyn StoreFile,
-        (what, vb): (What, VbId),
-        bytes: &mut Vec<u8>,
-        from: usize,
-    ) -> io::Result<()> {
-        file.unseal(bytes, from, (self.offset(), &about(what, vb)))
+        Ok(())
     }
 }

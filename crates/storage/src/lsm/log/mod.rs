@@ -6,6 +6,7 @@
 
 mod chunk;
 mod index;
+mod piece;
 mod place;
 mod replay;
 mod search;
@@ -18,10 +19,12 @@ use model::VbId;
 use super::bytes::{FileKind, HEADER_BYTES};
 use super::files::{Files, StoreFile};
 use super::sealed::{self, is_current};
-use chunk::{CHUNK_HEADER_BYTES, ChunkHeader, ENTRY_BYTES, LAST, about};
+use chunk::{CHUNK_HEADER_BYTES, ChunkHeader, ENTRY_BYTES, LAST};
+use piece::{LENGTH_BYTES, PIECE_BYTES};
 
 pub(crate) use chunk::{Entry, What, check_body};
 pub(crate) use index::{LogIndex, LogRow, RecordAt};
+pub(crate) use piece::PieceReader;
 pub(crate) use place::Place;
 pub(crate) use replay::{Existing, Groups};
 pub(crate) use search::Searched;
@@ -49,6 +52,8 @@ pub(crate) struct Log {
     synced: bool,
     /// Reused by every group.
     buffer: Vec<u8>,
+    /// Where a piece begins in it that is not sealed yet.
+    piece: Option<usize>,
 }
 
 /// A group on its way into the log. One that does not come to [`Log::finish`] never was.
@@ -90,6 +95,7 @@ impl Log {
             last_group,
             synced: true,
             buffer: Vec::new(),
+            piece: None,
         }
     }
 
@@ -138,20 +144,27 @@ impl Log {
         value: &[u8],
         encode: impl FnOnce(&mut Vec<u8>, u64),
     ) -> io::Result<Place> {
+        if self.piece.is_none() && self.file.cipher().is_some() {
+            self.buffer.extend_from_slice(&[0; LENGTH_BYTES]);
+            self.piece = Some(self.buffer.len());
+        }
         let entry = self.buffer.len();
         self.buffer.resize(entry + ENTRY_BYTES, 0);
         let body = entry + ENTRY_BYTES;
         let at = group.at + body as u64;
         encode(&mut self.buffer, at);
-        let (file, buffer) = (&*self.file, &mut self.buffer);
-        file.seal(buffer, body, (at, &about(what, vb)))?;
-        let length = buffer.len() - body;
-        Entry::seal(what, vb, &mut buffer[entry..]);
-        if value.len() < LARGE_BYTES || file.cipher().is_some() {
-            let from = buffer.len();
-            buffer.extend_from_slice(value);
+        let length = self.buffer.len() - body;
+        Entry::seal(what, vb, &mut self.buffer[entry..]);
+        let is_full = |from: usize| !value.is_empty() || self.buffer.len() - from >= PIECE_BYTES;
+        if self.piece.is_some_and(is_full) {
+            self.end_piece(group)?;
+        }
+        if value.len() < LARGE_BYTES || self.file.cipher().is_some() {
+            let from = self.buffer.len();
+            self.buffer.extend_from_slice(value);
             if !value.is_empty() {
-                file.seal(buffer, from, (group.at + from as u64, &[]))?;
+                let at = (group.at + from as u64, &[][..]);
+                self.file.seal(&mut self.buffer, from, at)?;
             }
             if self.buffer.len() >= CHUNK_BYTES {
                 self.write_chunk(group, 0, &[])?;
@@ -181,14 +194,29 @@ impl Log {
         written
     }
 
+    /// Seals the entries since the last piece.
+    fn end_piece(&mut self, group: &Group) -> io::Result<()> {
+        let (Some(from), Some(cipher)) = (self.piece.take(), self.file.cipher()) else {
+            return Ok(());
+        };
+        let at = group.at + from as u64;
+        self.file.seal(&mut self.buffer, from, (at, &[]))?;
+        let length = (self.buffer.len() - from) as u32;
+        self.buffer[from - LENGTH_BYTES..from].copy_from_slice(&length.to_be_bytes());
+        cipher.pieces.add(at, length);
+        Ok(())
+    }
+
     fn begin_chunk(&mut self) {
         self.buffer.clear();
+        self.piece = None;
         let bytes = CHUNK_HEADER_BYTES + self.file.seal_bytes();
         self.buffer.resize(bytes, 0);
     }
 
     /// Writes the buffer, and `rest` behind it, as a chunk.
     fn write_chunk(&mut self, group: &mut Group, flags: u8, rest: &[u8]) -> io::Result<()> {
+        self.end_piece(group)?;
         let header = ChunkHeader {
             length: (self.buffer.len() - CHUNK_HEADER_BYTES + rest.len()) as u32,
             log: self.number,

@@ -4,7 +4,9 @@ use std::io;
 use std::sync::Arc;
 
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader, Entry, LAST};
-use crate::lsm::bytes::{FileKind, HEADER_BYTES, damaged};
+use super::piece::LENGTH_BYTES;
+use crate::lsm::bytes::{FileKind, HEADER_BYTES, Reader, damaged};
+use crate::lsm::cipher::SEAL_BYTES;
 use crate::lsm::files::{Files, StoreFile};
 use crate::lsm::sealed;
 
@@ -184,13 +186,37 @@ impl Existing {
     ) -> io::Result<()> {
         let end = at + chunk.len() as u64;
         let head = CHUNK_HEADER_BYTES + self.file.seal_bytes();
+        let wrong = || damaged("an entry of a log makes no sense");
         let mut rest = chunk.get_mut(head..).unwrap_or_default();
-        while !rest.is_empty() {
-            let here = end - rest.len() as u64;
-            let found = Entry::split_first(rest, (&*self.file, here));
-            let found = found.ok_or_else(|| damaged("an entry of a log makes no sense"))?;
-            each(found.0)?;
-            rest = found.1;
+        let Some(cipher) = self.file.cipher() else {
+            let mut reader = Reader::new(rest);
+            while !reader.rest.is_empty() {
+                let here = end - reader.rest.len() as u64;
+                let entry = Entry::next(&mut reader, here).ok_or_else(wrong)?;
+                let value = entry.value_bytes().ok_or_else(wrong)?;
+                reader.bytes(value).ok_or_else(wrong)?;
+                each(entry)?;
+            }
+            return Ok(());
+        };
+        while let Some((length, behind)) = rest.split_first_chunk_mut::<LENGTH_BYTES>() {
+            let (length, from) = (u32::from_be_bytes(*length), end - behind.len() as u64);
+            let split = behind.split_at_mut_checked(length as usize);
+            let (piece, behind) = split.ok_or_else(wrong)?;
+            let plain = cipher.open(piece, from, &[])?;
+            cipher.pieces.add(from, length);
+            let mut reader = Reader::new(&piece[..plain]);
+            let mut value = 0;
+            while !reader.rest.is_empty() {
+                let here = from + (plain - reader.rest.len()) as u64;
+                let entry = Entry::next(&mut reader, here).ok_or_else(wrong)?;
+                value = entry.value_bytes().ok_or_else(wrong)?;
+                each(entry)?;
+            }
+            if value > 0 {
+                value += SEAL_BYTES;
+            }
+            rest = behind.get_mut(value..).ok_or_else(wrong)?;
         }
         Ok(())
     }

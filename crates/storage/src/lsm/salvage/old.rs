@@ -10,7 +10,7 @@ use crate::lsm::bytes::FileKind;
 use crate::lsm::check::{Inventory, States, ValueFiles, apply};
 use crate::lsm::files::{Files, StoreFile};
 use crate::lsm::log::{Entry, Existing, Place, What};
-use crate::lsm::row::{HISTORY, Row, ValuePlace};
+use crate::lsm::row::{HISTORY, Row};
 use crate::lsm::run::{FoundBlock, scan};
 use crate::lsm::sealed;
 use crate::lsm::state::Lineage;
@@ -32,6 +32,8 @@ pub(super) struct Old<'f> {
     trusted: bool,
     states: States,
     logged: PerVb<Vec<Logged>>,
+    /// The logs that they lie in.
+    logs: BTreeMap<u64, Arc<dyn StoreFile>>,
     /// The blocks of runs, each with the file it lies in.
     blocks: PerVb<Vec<(Arc<dyn StoreFile>, FoundBlock)>>,
     /// The text of the bucket.
@@ -73,6 +75,7 @@ impl<'f> Old<'f> {
             trusted: inventory.trusted,
             states: States::default(),
             logged: PerVb::default(),
+            logs: BTreeMap::new(),
             blocks: PerVb::default(),
             text: None,
             text_lost: inventory.manifest.is_none(),
@@ -141,6 +144,7 @@ impl<'f> Old<'f> {
                 self.commits_lost += found.missing.iter().map(|one| one.groups).sum::<u64>();
             }
             last = last.max(Some(found.groups.last_group));
+            self.logs.insert(*number, log.file);
         }
         let acknowledged = inventory.tail.map_or(0, |tail| tail.group);
         self.commits_lost += acknowledged.saturating_sub(last.unwrap_or(0));
@@ -220,7 +224,9 @@ impl<'f> Old<'f> {
             let Some(limit) = lineage.limit(row.epoch) else {
                 continue;
             };
-            let file = self.values.file(ValuePlace::of_log(row.log))?;
+            let Some(file) = self.logs.get(&row.log) else {
+                continue;
+            };
             // It was read once before.
             if row.place.read(&**file, What::Row, vb, &mut bytes).is_ok() {
                 newest.add(Row::of(&bytes)?, limit);
