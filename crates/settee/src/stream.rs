@@ -2,13 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use changes::{Collections, Streams};
+use changes::{Collections, StreamMessage, Streams};
 use client::{Client, ClientError, Outgoing, Request};
-use model::VbId;
-use wire::dcp::{BufferAck, StreamRequest};
-use wire::{Envelope, Malformed, Opaque, Opcode, Status};
+use model::{Seqno, VbId};
+use wire::dcp::{BufferAck, EndReason, StreamRequest, parse_rollback};
+use wire::response::FailoverEntries;
+use wire::{Envelope, Frame, Malformed, Opaque, Opcode, Response, Status};
 
-use crate::exit::{Failure, code_of_status};
+use crate::exit::{Failure, Sysexit, code_of_status};
+
+/// How long one wait for bytes is, and the delay before a stream is asked for again; an interrupt is noticed that late.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// Why a session broke off.
 #[derive(Debug)]
@@ -62,7 +66,7 @@ pub(crate) fn silent(silence: Duration) -> Broken {
 }
 
 /// A stream was not granted.
-pub(crate) fn refused(vbucket: VbId, status: Status) -> Broken {
+fn refused(vbucket: VbId, status: Status) -> Broken {
     let (vbucket, reason, number) = (vbucket.0, status.description(), status.0);
     let reason = format!("stream of vBucket {vbucket}: {reason}, status 0x{number:02x}");
     Broken {
@@ -95,7 +99,7 @@ fn stream_envelope(vbucket: VbId) -> Envelope<'static> {
 }
 
 /// The vBucket of a stream request, by its opaque.
-pub(crate) fn vbucket_of(Opaque([_, _, high, low]): Opaque) -> VbId {
+fn vbucket_of(Opaque([_, _, high, low]): Opaque) -> VbId {
     VbId(u16::from_be_bytes([high, low]))
 }
 
@@ -129,8 +133,61 @@ impl Asking {
         Ok(())
     }
 
+    /// Takes the answer to a request. Returns the vBucket and the seqno to which it was rolled back, if it was.
+    pub(crate) fn on_answer(
+        &mut self,
+        frame: &Frame<'_>,
+        streams: &mut Streams,
+    ) -> Result<Option<(VbId, Seqno)>, Broken> {
+        if frame.header.opcode != Opcode::DCP_STREAM_REQ {
+            return Ok(None);
+        }
+        let vbucket = vbucket_of(frame.header.opaque);
+        match frame.status() {
+            Status::SUCCESS => {
+                let log = FailoverEntries::parse(frame.value).map_err(malformed)?;
+                streams.granted(vbucket, log.iter()).map_err(violation)?;
+                Ok(None)
+            }
+            Status::ROLLBACK => {
+                let to = parse_rollback(frame.value).map_err(malformed)?;
+                let to = streams.rolled_back(vbucket, to).map_err(violation)?;
+                self.soon(Duration::ZERO);
+                Ok(Some((vbucket, to)))
+            }
+            Status::ETMPFAIL | Status::ENOMEM | Status::EBUSY => {
+                streams.want_again(vbucket);
+                self.soon(TICK);
+                Ok(None)
+            }
+            status => Err(refused(vbucket, status)),
+        }
+    }
+
+    /// Takes a message that is no change.
+    pub(crate) fn on_other(
+        &mut self,
+        told: &StreamMessage<'_>,
+        frame: &Frame<'_>,
+        out: &mut Outgoing,
+    ) -> Result<(), Broken> {
+        match told {
+            StreamMessage::Ended { reason, .. } if *reason == EndReason::LOST_PRIVILEGES => {
+                let lost = "the user may no longer read this bucket";
+                return Err(Failure::new(Sysexit::NoPerm, lost).into());
+            }
+            StreamMessage::Ended { again: true, .. } => self.soon(TICK),
+            StreamMessage::Noop => {
+                let answer = Response::new(Opcode::DCP_NOOP, frame.header.opaque, Status::SUCCESS);
+                out.answer(&answer);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// Asks after this time, if not before.
-    pub(crate) fn soon(&mut self, delay: Duration) {
+    fn soon(&mut self, delay: Duration) {
         let at = Instant::now() + delay;
         self.at = Some(self.at.map_or(at, |before| before.min(at)));
     }

@@ -7,26 +7,19 @@ use std::time::{Duration, Instant};
 use changes::{Collections, Position, StreamMessage, Streams};
 use client::{Client, ClientError, ConnectOptions, Feed, KeyForm, Outgoing, Request, SaltedCache};
 use model::{CollectionId, split_key};
-use wire::dcp::{
-    Deletion, EndReason, Expiration, Mutation, OpenFlags, flow_bytes_of, parse_rollback,
-};
+use wire::dcp::{Deletion, Expiration, Mutation, OpenFlags, flow_bytes_of};
 use wire::request::{MetaAction, MetaOptions, WithMeta};
-use wire::response::FailoverEntries;
-use wire::{Frame, Malformed, Message as _, Opcode, Response, Status};
+use wire::{Frame, Malformed, Message as _, Opcode};
 
 use super::counts::Counts;
 use super::echo::Echo;
 use super::state::StateFile;
 use super::writer::Writer;
 use crate::exit::{Failure, Sysexit};
-use crate::stream::{
-    Asking, Broken, Window, collections_of, malformed, refused, silent, vbucket_of, violation,
-};
+use crate::stream::{Asking, Broken, TICK, Window, collections_of, malformed, silent, violation};
 use crate::tail::{CollectionPart, Interrupt};
 
-/// How long one wait for bytes is while nothing is under way.
-const TICK: Duration = Duration::from_millis(100);
-/// The same while something is.
+/// How long one wait for bytes is while something is under way; [`TICK`] else.
 const MOMENT: Duration = Duration::from_millis(1);
 /// Without a byte for so long the connection is dead: noops come three times as often.
 const SILENCE: Duration = Duration::from_mins(1);
@@ -255,32 +248,12 @@ impl Session<'_, '_> {
     }
 
     fn on_answer(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
-        if frame.header.opcode != Opcode::DCP_STREAM_REQ {
-            return Ok(());
+        if self.asking.on_answer(frame, &mut self.streams)?.is_some() {
+            // What it lost the other side may still have: that is offered back, if it may be.
+            Counts::add(&self.direction.counts().rollbacks);
+            self.moved = true;
         }
-        let vbucket = vbucket_of(frame.header.opaque);
-        match frame.status() {
-            Status::SUCCESS => {
-                let log = FailoverEntries::parse(frame.value).map_err(malformed)?;
-                let granted = self.streams.granted(vbucket, log.iter());
-                granted.map_err(violation)
-            }
-            Status::ROLLBACK => {
-                let to = parse_rollback(frame.value).map_err(malformed)?;
-                self.streams.rolled_back(vbucket, to).map_err(violation)?;
-                // What it lost the other side may still have: that is offered back, if it may be.
-                Counts::add(&self.direction.counts().rollbacks);
-                self.moved = true;
-                self.asking.soon(Duration::ZERO);
-                Ok(())
-            }
-            Status::ETMPFAIL | Status::ENOMEM | Status::EBUSY => {
-                self.streams.want_again(vbucket);
-                self.asking.soon(TICK);
-                Ok(())
-            }
-            status => Err(refused(vbucket, status)),
-        }
+        Ok(())
     }
 
     fn on_message(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Broken> {
@@ -294,16 +267,7 @@ impl Session<'_, '_> {
                 self.moved = true;
                 self.collections.learn(&event);
             }
-            StreamMessage::Ended { reason, .. } if reason == EndReason::LOST_PRIVILEGES => {
-                let lost = "the user may no longer read this bucket";
-                return Err(Failure::new(Sysexit::NoPerm, lost).into());
-            }
-            StreamMessage::Ended { again: true, .. } => self.asking.soon(TICK),
-            StreamMessage::Nothing | StreamMessage::Ended { .. } => {}
-            StreamMessage::Noop => {
-                let answer = Response::new(Opcode::DCP_NOOP, frame.header.opaque, Status::SUCCESS);
-                out.answer(&answer);
-            }
+            other => self.asking.on_other(&other, frame, out)?,
         }
         Ok(())
     }

@@ -4,18 +4,14 @@ use std::time::{Duration, Instant};
 
 use changes::{self, Collections, StreamMessage, Streams};
 use client::{Feed, Outgoing};
-use wire::dcp::{EndReason, flow_bytes_of, parse_rollback};
-use wire::response::FailoverEntries;
-use wire::{Frame, Opcode, Response, Status};
+use wire::Frame;
+use wire::dcp::flow_bytes_of;
 
 use super::interrupt::Interrupt;
 use super::keeper::Keeper;
 use super::lines::{Lines, Unwritten};
-use crate::exit::{Failure, Sysexit};
-use crate::stream::{Asking, Broken, Window, malformed, refused, silent, vbucket_of, violation};
+use crate::stream::{Asking, Broken, TICK, Window, silent, violation};
 
-/// How long one wait for bytes is; an interrupt is noticed that late.
-const TICK: Duration = Duration::from_millis(100);
 /// Without a byte for so long the connection is dead: noops come three times as often.
 const SILENCE: Duration = Duration::from_mins(1);
 
@@ -143,36 +139,10 @@ impl<'a> Session<'a> {
     }
 
     fn on_answer(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
-        if frame.header.opcode != Opcode::DCP_STREAM_REQ {
-            return Ok(());
+        if let Some((vbucket, to)) = self.asking.on_answer(frame, &mut self.tail.streams)? {
+            self.tail.lines.rollback(vbucket, to);
         }
-        let vbucket = vbucket_of(frame.header.opaque);
-        match frame.status() {
-            Status::SUCCESS => {
-                let log = FailoverEntries::parse(frame.value).map_err(malformed)?;
-                self.tail
-                    .streams
-                    .granted(vbucket, log.iter())
-                    .map_err(violation)
-            }
-            Status::ROLLBACK => {
-                let to = parse_rollback(frame.value).map_err(malformed)?;
-                let to = self
-                    .tail
-                    .streams
-                    .rolled_back(vbucket, to)
-                    .map_err(violation)?;
-                self.tail.lines.rollback(vbucket, to);
-                self.asking.soon(Duration::ZERO);
-                Ok(())
-            }
-            Status::ETMPFAIL | Status::ENOMEM | Status::EBUSY => {
-                self.tail.streams.want_again(vbucket);
-                self.asking.soon(TICK);
-                Ok(())
-            }
-            status => Err(refused(vbucket, status)),
-        }
+        Ok(())
     }
 
     fn on_message(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Broken> {
@@ -188,16 +158,7 @@ impl<'a> Session<'a> {
                 self.tail.lines.change(&change, history);
             }
             StreamMessage::System(event) => self.collections.learn(&event),
-            StreamMessage::Ended { reason, .. } if reason == EndReason::LOST_PRIVILEGES => {
-                let lost = "the user may no longer read this bucket";
-                return Err(Failure::new(Sysexit::NoPerm, lost).into());
-            }
-            StreamMessage::Ended { again: true, .. } => self.asking.soon(TICK),
-            StreamMessage::Nothing | StreamMessage::Ended { .. } => {}
-            StreamMessage::Noop => {
-                let answer = Response::new(Opcode::DCP_NOOP, frame.header.opaque, Status::SUCCESS);
-                out.answer(&answer);
-            }
+            other => self.asking.on_other(&other, frame, out)?,
         }
         Ok(())
     }
