@@ -137,6 +137,8 @@ NOT_OURS = {
     "gocbcore::.*/TestGetHttpEps": "wants a query service",
     "gocbcore::.*/(Test.*GetReplica|TestObserveSeqNo)": "wants a replica: `gocbcore-replica`",
     "rust::test_(bucket|cluster)_ping": "wants a query service",
+    "rust-core::test_(ping|get_cluster_agent)": "wants a query service",
+    "rust-core::test_(json_block_read|row_streamer)": "has 127.0.0.1:8091 and :8093 written in",
     "gocb::.*/TestClusterPingAll": "wants services for queries and search",
     "gocb::.*/TestBucketMgrMemcached": "makes a `memcached` bucket, which is refused",
     "gocb::.*/Test.*WaitUntilReadyFastFailConnStr": "wants 10.10.10.10 to be silent; fails where a proxy answers for it",
