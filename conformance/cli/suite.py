@@ -710,7 +710,7 @@ def measures_itself(world):
 
 @suite.test
 def bench_tells_what_is_read_from_memory(world):
-    """With whole documents evicted, reads fetch them from the store; plain writes do not."""
+    """With whole documents evicted, reads and writes over them fetch them from the store."""
     node = Node("--bucket", "default:16:couchbase:full").start().ready()
     code, out, err = run(
         "bench", "--connect", node_address(node), "--connections", "2", "--depth", "8",
@@ -720,8 +720,9 @@ def bench_tells_what_is_read_from_memory(world):
     node.close()
     equal(code, 0, f"bench ({err})")
     memory = json.loads(out)["memory"]
-    # There are as many writes as reads; a document that left again before it was read is fetched twice.
-    assert memory["waited"] > 0 and 0 < memory["fetched"] < 1.5 * memory["waited"], memory
+    # There are as many writes as reads, and only reads that wait are told; a document that left again before it was
+    # read is fetched twice.
+    assert memory["waited"] > 0 and 0 < memory["fetched"] < 3 * memory["waited"], memory
     equal(memory["hit_rate"], 1 - memory["waited"] / memory["gets"], "hit rate")
     assert 0 < memory["hit_rate"] < 1, memory
 

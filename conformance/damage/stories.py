@@ -7,14 +7,14 @@ import shutil
 from harm import change, clone
 from harness import equal, eventually
 from manage import must
-from mcbp import GET, NOT_FOUND, SET, SUCCESS, collection_key, key_call, vbucket_of
+from mcbp import GET, NOT_FOUND, SET, SUCCESS, TEMPORARY_FAILURE, collection_key, key_call, vbucket_of
 from world import At, connect, value_of
 
 CHECKSUM_MISMATCH, SET_PARAM, FLUSH_PARAM = 0x27, 0x82, b"\0\0\0\1"
 MIB = 1 << 20
 
 
-def damage_a_large_row(world, data, bucket, key):
+def damage_a_large_row(world, data, bucket, key, behind=500_000):
     """Changes some bytes of a value that lies apart from its row; returns the names of its files."""
     head = value_of(bucket, key, world.buckets[bucket].now[0, key], 0)[4:]
     damaged = []
@@ -22,7 +22,7 @@ def damage_a_large_row(world, data, bucket, key):
         # As the row of its key, and as one of the history.
         content = path.read_bytes()
         places = [found.start() for found in re.finditer(re.escape(head), content)]
-        if any([change(path, at + 500_000, b"\xff\x00\xff") for at in places]):
+        if any([change(path, at + behind, b"\xff\x00\xff") for at in places]):
             damaged.append(path.name)
     assert damaged, "no value lies apart"
     return damaged
@@ -63,6 +63,31 @@ def a_damaged_row_costs_its_vbucket_alone(world, place):
         equal(connection.stats()["ep_vb_quarantined"], "0")
         must(node, "DELETE", "/pools/default/buckets/shop")
         assert not (data / "buckets" / "shop").exists(), "the bucket was dropped"
+        node.stop()
+    finally:
+        node.discard()
+
+
+def with_full_eviction_a_damaged_row_costs_its_reads_alone(world, place):
+    """A start does not read documents, so a vBucket with a damaged one is served."""
+    data = place / "full"
+    clone(world.data, data, "buckets/full/*")
+    # The oldest one: the end of a log that was acknowledged must be whole.
+    key, *others = [k for (c, k) in world.buckets["full"].now if c == 0]
+    names = damage_a_large_row(world, data, "full", key, 6_000)
+    node = At(data, place / "home-full").start(120)
+    try:
+        connection = connect(node, "full")
+        for opcode, extras, value in ((GET, b"", b""), (SET, bytes(8), b"1")):
+            reply = key_call(connection, opcode, collection_key(0, key), extras, value, vbucket=vbucket_of(key))
+            equal(reply.status, TEMPORARY_FAILURE, "a row that cannot be read")
+            assert "could not be read" in reply.value.decode(), reply.value
+        for other in others[:50]:
+            equal(key_call(connection, GET, collection_key(0, other), vbucket=vbucket_of(other)).status, SUCCESS)
+        equal(connection.stats()["ep_vb_quarantined"], "0")
+        named = [line for line in node.told().splitlines() if " ERROR " in line and "a damaged row" in line]
+        equal(len(named), 1, "lines that name row and file")
+        assert names_one(names, named[0]), (names, named)
         node.stop()
     finally:
         node.discard()
@@ -128,6 +153,7 @@ def a_limit_of_memory_is_told(world, place):
 
 STORIES = (
     a_damaged_row_costs_its_vbucket_alone,
+    with_full_eviction_a_damaged_row_costs_its_reads_alone,
     damage_met_by_a_read_names_its_file,
     all_files_are_for_their_user_alone,
     a_limit_of_memory_is_told,
