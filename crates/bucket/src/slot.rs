@@ -38,6 +38,7 @@ pub(crate) fn deleted_record(mut record: VbRecord) -> VbRecord {
     record.state = VbState::Dead;
     record.high_seqno = Seqno::ZERO;
     record.snapshot = SnapshotRange::default();
+    record.counts = None;
     record
 }
 

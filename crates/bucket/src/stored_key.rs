@@ -13,14 +13,14 @@ impl<S: KvStore> Bucket<S> {
     /// # Errors
     /// The store's.
     ///
-    /// Cost: mostly a block of each run; none for a vBucket all of whose keys are in memory.
+    /// Cost: mostly a block of each run; none where the collection has no documents, or all keys are in memory.
     pub fn stored_key(
         &self,
         vb: VbId,
         collection: CollectionId,
         seed: u64,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        if self.with_vbucket(vb, |vbucket| vbucket.has_away()) != Some(true) {
+        if self.with_vbucket(vb, |vbucket| vbucket.may_be_away(collection)) != Some(true) {
             return Ok(None);
         }
         let snapshot = self.store.snapshot(vb)?;

@@ -1,4 +1,4 @@
-//! Warmup: loads every key of the store, with its value as long as memory lasts.
+//! Warmup: loads every key of the store, with its value as long as memory lasts; with full eviction, how many there are.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

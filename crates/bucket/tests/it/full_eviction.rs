@@ -39,23 +39,23 @@ fn retried<T>(
     panic!("fetched a hundred times in vain");
 }
 
+fn asking(mode: StoreMode, key: &[u8], value: &[u8]) -> Write {
+    Write {
+        mode,
+        draft: Some(Draft::new(key, value, &Meta::default())),
+        cas: Cas::ANY,
+        preserve_expiry: false,
+        durability: None,
+    }
+}
+
 fn write(
     bucket: &Bucket<impl KvStore>,
     mode: StoreMode,
     key: &str,
     value: &[u8],
 ) -> Result<Seqno, OpError> {
-    let mut write = Write {
-        mode,
-        draft: Some(Draft::new(
-            &crate::world::stored(key),
-            value,
-            &Meta::default(),
-        )),
-        cas: Cas::ANY,
-        preserve_expiry: false,
-        durability: None,
-    };
+    let mut write = asking(mode, &crate::world::stored(key), value);
     let now = bucket.clock().now();
     retried(bucket, || bucket.run(VB, |vb| vb.store(&mut write, now))).map(|done| done.seqno)
 }
@@ -79,6 +79,15 @@ fn delete(bucket: &Bucket<impl KvStore>, key: &str) -> Result<(), OpError> {
         })
     };
     retried(bucket, delete).map(|_| ())
+}
+
+/// Makes a collection with the name `few`.
+fn make_few(bucket: &Bucket<impl KvStore>) -> CollectionId {
+    let with =
+        |now: &Manifest| now.with_collection("_default", "few", CollectionSettings::default());
+    let (manifest, _) = bucket.change_manifest(with, |_| Vec::new()).unwrap();
+    let collections = &manifest.scope_named("_default").unwrap().collections;
+    collections.last().unwrap().id
 }
 
 /// Everything that can go goes.
@@ -245,17 +254,7 @@ fn fill<S: KvStore>(bucket: &Bucket<S>, count: u32, value: &[u8]) {
     for index in 0..count {
         let (key, vb) = (format!("k{index}"), VbId((index % 4) as u16));
         let now = bucket.clock().now();
-        let mut write = Write {
-            mode: StoreMode::Set,
-            draft: Some(Draft::new(
-                &crate::world::stored(&key),
-                value,
-                &Meta::default(),
-            )),
-            cas: Cas::ANY,
-            preserve_expiry: false,
-            durability: None,
-        };
+        let mut write = asking(StoreMode::Set, &crate::world::stored(&key), value);
         for tries in 0.. {
             assert!(tries < 60_000, "nobody made room for {key}");
             if bucket.admit(Purpose::Write, value.len() + 100).is_err() {
@@ -357,26 +356,11 @@ fn warmup_remembers_where_the_rest_is() {
 fn documents_of_a_dropped_collection_that_left_are_counted_no_more() {
     let dir = tempfile::tempdir().unwrap();
     let bucket = warm(whole(1, ROOMY), disk(dir.path()).0, 1);
-    let with =
-        |now: &Manifest| now.with_collection("_default", "few", CollectionSettings::default());
-    let (manifest, _) = bucket.change_manifest(with, |_| Vec::new()).unwrap();
-    let few = manifest
-        .scope_named("_default")
-        .unwrap()
-        .collections
-        .last()
-        .unwrap()
-        .id;
+    let few = make_few(&bucket);
     let now = bucket.clock().now();
     let set = |id, number: u32| {
         let key = model::collection_key(id, &number.to_be_bytes());
-        let mut write = Write {
-            mode: StoreMode::Set,
-            draft: Some(Draft::new(&key, b"v", &Meta::default())),
-            cas: Cas::ANY,
-            preserve_expiry: false,
-            durability: None,
-        };
+        let mut write = asking(StoreMode::Set, &key, b"v");
         retried(&bucket, || bucket.run(VB, |vb| vb.store(&mut write, now))).unwrap();
     };
     for number in 0..300 {
@@ -402,23 +386,13 @@ fn a_start_reads_no_documents() {
     let dir = tempfile::tempdir().unwrap();
     let few = {
         let bucket = warm(whole(1, ROOMY), disk(dir.path()).0, 1);
-        let with =
-            |now: &Manifest| now.with_collection("_default", "few", CollectionSettings::default());
-        let (manifest, _) = bucket.change_manifest(with, |_| Vec::new()).unwrap();
-        let few = &manifest.scope_named("_default").unwrap().collections;
-        let few = few.last().unwrap().id;
+        let few = make_few(&bucket);
         for index in 0..100 {
             bucket.set(0, &format!("k{index}"), b"v");
         }
         bucket.try_delete(0, "k0").unwrap();
         let key = model::collection_key(few, b"k");
-        let mut write = Write {
-            mode: StoreMode::Set,
-            draft: Some(Draft::new(&key, b"few", &Meta::default())),
-            cas: Cas::ANY,
-            preserve_expiry: false,
-            durability: None,
-        };
+        let mut write = asking(StoreMode::Set, &key, b"few");
         let now = bucket.clock().now();
         bucket.run(VB, |vb| vb.store(&mut write, now)).unwrap();
         assert_eq!(bucket.flush_step(), Flushed::Clean);

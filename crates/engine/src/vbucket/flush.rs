@@ -62,16 +62,16 @@ impl VBucket {
             prepared,
             completed,
         } = changes.prepares;
-        let record = VbRecord {
+        let mut record = VbRecord {
             high_seqno,
             snapshot,
             high_prepared: self.durability.high_prepared.min(prepared),
             high_completed: self.durability.high_completed.min(completed),
-            counts: (high_seqno == self.high_seqno)
-                .then(|| self.counts())
-                .flatten(),
             ..self.record()
         };
+        if high_seqno != self.high_seqno {
+            record.counts = None;
+        }
         Some(FlushBatch {
             vb: self.id,
             record,

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use model::{Document, Seqno, VbId, VbRecord};
+use model::{Seqno, VbId, VbRecord};
 use storage::{
-    Change, Changes, Damage, DiskOptions, DiskStore, EncryptionKeys, ErrorKind, Keep, KvStore,
-    OpenError, OpenErrorKind, SalvageError, VbBatch, Want,
+    Damage, DiskOptions, DiskStore, EncryptionKeys, ErrorKind, Keep, KvStore, OpenError,
+    OpenErrorKind, SalvageError, VbBatch, Want,
 };
 
 use crate::directory::picture;
+use crate::formats::Version;
 use crate::workload::{VBS, World, document, options, read, record};
 
 /// The line of a key of 32 equal bytes.
@@ -89,25 +90,6 @@ fn assert_holds(store: &DiskStore, world: &World) {
     }
 }
 
-/// Changes with words that are easy to find again.
-struct Marked(Document);
-
-impl Changes for Marked {
-    fn for_each(&self, f: &mut dyn FnMut(Change<'_>)) {
-        let document = &self.0;
-        f(Change::Keep { document, at_s: 7 });
-        let supersedes = Seqno::ZERO;
-        f(Change::Put {
-            document,
-            supersedes,
-        });
-    }
-
-    fn len(&self) -> usize {
-        1
-    }
-}
-
 const WORDS: [&str; 5] = [
     "ThisIsAKey",
     "ThisIsAValue",
@@ -124,7 +106,7 @@ fn put_marked(store: &DiskStore, seqnos: std::ops::Range<u64>) {
         } else {
             "ThisIsAValue"
         };
-        let changes = Marked(document(
+        let changes = Version(document(
             seqno,
             &format!("\0ThisIsAKey{seqno}"),
             value.as_bytes(),

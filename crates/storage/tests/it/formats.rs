@@ -89,8 +89,8 @@ fn documents() -> Vec<Document> {
     ]
 }
 
-/// What it has of a history.
-struct Version(Document);
+/// A document that is kept in the history as well.
+pub(crate) struct Version(pub(crate) Document);
 
 impl Changes for Version {
     fn for_each(&self, f: &mut dyn FnMut(Change<'_>)) {

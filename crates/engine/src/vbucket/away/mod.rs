@@ -1,6 +1,6 @@
 //! Documents that are in the store alone: asked for, and put back.
 
-use model::{Document, Seqno, VbCounts};
+use model::{CollectionId, Document, Seqno, VbCounts};
 
 use super::VBucket;
 use super::partition::HEAT_WRITTEN;
@@ -110,9 +110,9 @@ impl VBucket {
         Restored::Done
     }
 
-    /// Whether documents may be in the store alone.
-    pub fn has_away(&self) -> bool {
-        self.table.has_away()
+    /// Whether documents of a collection may be in the store alone.
+    pub fn may_be_away(&self, collection: CollectionId) -> bool {
+        self.table.has_away() && self.items_of(collection) > 0
     }
 
     /// Whether memory has the key, but not its value.

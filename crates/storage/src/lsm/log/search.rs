@@ -27,7 +27,7 @@ pub(crate) struct Searched {
 }
 
 impl Existing {
-    /// Opens one whose header may be damaged.
+    /// Opens a log, also one with a damaged header.
     ///
     /// # Errors
     /// As [`sealed::open_any`].
