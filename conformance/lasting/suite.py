@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "faults"))
 from harness import Node, Suite, binary, equal, eventually
 from mcbp import (
     GET,
+    NOT_FOUND,
     OUT_OF_MEMORY,
     SET,
     SUCCESS,
@@ -30,6 +31,8 @@ from mcbp import (
     vbucket_of,
 )
 from suite import ON_ACTIVE, TIMEOUT_MS, Faulty, Flood, World, stats
+
+GET_RANDOM_KEY = 0xB6
 
 suite = Suite("lasting")
 QUOTA_MIB = 32
@@ -273,6 +276,33 @@ def documents_of_any_size_take_little_more_than_the_quota(_):
             assert most < 1.25 * (quota >> 20), f"{most} MiB with documents of {size} bytes"
         finally:
             node.close()
+
+
+@suite.test
+def with_full_eviction_a_killed_node_starts_without_its_documents(_):
+    """All of them are counted and served, absent keys are absent, and some are drawn at random."""
+    node = Node("--bucket", "default:100:couchbase:full")
+    try:
+        connection = Connection(node.start().ready().kv, seconds=30)
+        connection.login()
+        keys = [b"key-%d" % number for number in range(500)]
+        for key in keys:
+            equal(key_call(connection, SET, key, bytes(8), b"value of " + key).status, SUCCESS, key)
+        eventually("all is on disk", lambda: connection.stats()["ep_queue_size"] == "0")
+        node.kill()
+        connection = Connection(node.start().ready().kv, seconds=30)
+        connection.login()
+        figures = connection.stats()
+        told = [figures[name] for name in ("curr_items", "vb_active_num_non_resident")]
+        equal(told, ["500", "500"], "documents, and those in the store alone")
+        drawn = connection.call(GET_RANDOM_KEY)
+        equal(drawn.status, SUCCESS, "a random key")
+        assert drawn.key in keys and drawn.value == b"value of " + drawn.key, drawn
+        for key in keys:
+            equal(key_call(connection, GET, key).value, b"value of " + key)
+            equal(key_call(connection, GET, b"no " + key).status, NOT_FOUND)
+    finally:
+        node.close()
 
 
 if __name__ == "__main__":
