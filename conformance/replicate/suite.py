@@ -256,10 +256,11 @@ def the_last_write_wins_over_tls_with_a_certificate(_):
             certificate, key = client_certificate(one, "robot")
             addresses = [f"couchbases://robot:wrong@127.0.0.1:{node.ports['kv_tls']}/{bucket}" for node, bucket in sites]
             here, there = (log_in(node, bucket, FEATURE_SNAPPY) for node, bucket in sites)
-            # Changed more often, but before the other one.
+            # Changed more often, but before the other one: the time in a CAS has steps of 65 us.
             for number in range(5):
-                store(there, b"fought", b"older %d" % number)
-            store(here, b"fought", b"newer")
+                older = store(there, b"fought", b"older %d" % number).cas
+            while store(here, b"fought", b"newer").cas <= older:
+                pass
             store(there, b"back", b"y")
             packed = collection_key(0, b"packed")
             sent = here.call(SET, packed, bytes(8), PACKED, vbucket=vbucket_of(b"packed"), datatype=2)

@@ -10,8 +10,8 @@ use crate::error::OpError;
 use crate::types::{Outcome, StoreMode, VbConfig, WithMeta, Write};
 use crate::vbucket::VBucket;
 
-/// CAS values of two sites differ: clocks do in their nanoseconds.
-const STEP_NS: u64 = 1 << 17;
+/// What passes in two steps: one step at each site may have the same time, and its CAS with it.
+const TICK_NS: u64 = 1 << 17;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -38,10 +38,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Both sites, and each value that there was by its CAS.
+/// Both sites, and each value that there was by its CAS and flags.
 struct Sites {
     both: [VBucket; 2],
-    values: BTreeMap<Cas, Vec<u8>>,
+    values: BTreeMap<(Cas, u32), Vec<u8>>,
     offered: Vec<Meta>,
     steps: u64,
 }
@@ -62,31 +62,35 @@ impl Sites {
         }
     }
 
-    /// Each time is another one, and that of the second site is half a step behind.
-    fn now(&mut self, site: usize) -> Now {
+    fn now(&mut self) -> Now {
         self.steps += 1;
-        let unix_ns = NOW.unix_ns + self.steps * STEP_NS - site as u64 * STEP_NS / 2;
+        let unix_ns = NOW.unix_ns + self.steps / 2 * TICK_NS;
         Now { unix_ns, ..NOW }
     }
 
     fn set(&mut self, site: usize) {
-        let now = self.now(site);
+        let now = self.now();
         let value = format!("{site} wrote {}", self.steps).into_bytes();
+        let flags = self.steps as u32;
+        let meta = Meta {
+            flags,
+            ..Meta::default()
+        };
         let mut write = Write {
             mode: StoreMode::Set,
-            draft: Some(Draft::new(KEY, &value, &Meta::default())),
+            draft: Some(Draft::new(KEY, &value, &meta)),
             cas: Cas::ANY,
             preserve_expiry: false,
             durability: None,
         };
         match self.both[site].store(&mut write, now) {
-            Ok(Outcome::Done(mutated)) => self.values.insert(mutated.cas, value),
+            Ok(Outcome::Done(mutated)) => self.values.insert((mutated.cas, flags), value),
             other => panic!("{other:?}"),
         };
     }
 
     fn delete(&mut self, site: usize) {
-        let now = self.now(site);
+        let now = self.now();
         match self.both[site].delete(KEY, Cas::ANY, None, now) {
             Ok(_) | Err(OpError::KeyNotFound) => {}
             Err(error) => panic!("{error:?}"),
@@ -122,7 +126,10 @@ impl Sites {
 
     fn take(&mut self, to: usize, version: &Meta, adds: bool) {
         let gone = version.kind.is_tombstone();
-        let value = self.values.get(&version.cas).filter(|_| !gone);
+        let value = self
+            .values
+            .get(&(version.cas, version.flags))
+            .filter(|_| !gone);
         let offered = |adds| WithMeta {
             draft: Some(Draft::new(KEY, value.map_or(b"", Vec::as_slice), version)),
             adds,
