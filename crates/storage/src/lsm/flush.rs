@@ -171,6 +171,7 @@ pub(crate) fn flush(core: &Core, sealed: &Arc<LogPart>) -> io::Result<()> {
     let made = runs.writers.into_iter().map(|(writer, _)| writer.finish());
     let (made, files): (Vec<Run>, Vec<Made>) =
         made.collect::<io::Result<Vec<_>>>()?.into_iter().unzip();
+    made.iter().try_for_each(Run::load_filters)?;
     let written: u64 = made.iter().map(Run::rows).sum();
     let change = Switch {
         flushed: Some(sealed),

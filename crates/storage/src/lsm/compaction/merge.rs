@@ -176,7 +176,8 @@ impl Mover<'_> {
     }
 }
 
-/// Makes one run of some that lie side by side, the youngest first. `oldest`: there are none older.
+/// Makes one run of some that lie side by side, the youngest first. `oldest`: there are none older. Its filters are still
+/// to be loaded, once those of the others are gone.
 ///
 /// # Errors
 /// Those of the system, and `Interrupted` when the store is being closed: nothing is changed then.
@@ -194,7 +195,7 @@ pub(crate) fn merge(
         (current.values(), lineages)
     };
     let number = core.next_file.fetch_add(1, Ordering::Relaxed);
-    let mut writer = RunWriter::create(&core.files, number)?;
+    let mut writer = RunWriter::create_large(&core.files, number)?;
     let mut mover = Mover {
         core,
         values,

@@ -36,6 +36,7 @@ impl CompactionWorker {
     /// Makes one merge if there is one to make; tells whether.
     fn merge_once(&mut self, quiet: bool) -> std::io::Result<bool> {
         let core = &*Arc::clone(&self.core);
+        load_filters(core)?;
         let mut outdated = None;
         if core.renewing.load(Ordering::Relaxed) {
             match core.renew()? {
@@ -82,6 +83,12 @@ impl CompactionWorker {
         }
         Ok(true)
     }
+}
+
+/// Loads the filters of a run that a merge made, now that those of its inputs went.
+fn load_filters(core: &Core) -> std::io::Result<()> {
+    let version = Arc::clone(&core.current.read().version);
+    version.runs.iter().try_for_each(|run| run.load_filters())
 }
 
 fn sizes_of(version: &Version, dead_rows: u64) -> Sizes {

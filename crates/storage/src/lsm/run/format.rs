@@ -67,8 +67,10 @@ pub(super) struct FilterAt {
 }
 
 impl Index {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.separators.len() + 8 * self.block_ends.len());
+    /// Adds it to `out`.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        // At once: it is large where memory is short.
+        out.reserve_exact(self.memory_bytes() + 16 * (self.filters.len() + self.values.len()) + 64);
         let u32s = |out: &mut Vec<u8>, numbers: &[u32]| {
             for number in numbers {
                 out.extend_from_slice(&number.to_be_bytes());
@@ -79,34 +81,30 @@ impl Index {
                 out.extend_from_slice(&number.to_be_bytes());
             }
         };
-        u64s(&mut out, &[self.rows, self.gone]);
-        u32s(&mut out, &[self.sections.len() as u32]);
+        u64s(out, &[self.rows, self.gone]);
+        u32s(out, &[self.sections.len() as u32]);
         for section in &self.sections {
             out.extend_from_slice(&section.vb.0.to_be_bytes());
             let seqnos = [section.lowest.0, section.highest.0];
-            u64s(&mut out, &[section.epoch, section.at]);
-            u64s(&mut out, &seqnos);
-            u32s(
-                &mut out,
-                &[section.first_block, section.blocks, section.rows],
-            );
-            u32s(&mut out, &[section.prefix.0, section.prefix.1]);
+            u64s(out, &[section.epoch, section.at]);
+            u64s(out, &seqnos);
+            u32s(out, &[section.first_block, section.blocks, section.rows]);
+            u32s(out, &[section.prefix.0, section.prefix.1]);
         }
-        u32s(&mut out, &[self.block_ends.len() as u32]);
-        u32s(&mut out, &self.block_ends);
-        u32s(&mut out, &self.separator_ends);
-        u32s(&mut out, &[self.separators.len() as u32]);
+        u32s(out, &[self.block_ends.len() as u32]);
+        u32s(out, &self.block_ends);
+        u32s(out, &self.separator_ends);
+        u32s(out, &[self.separators.len() as u32]);
         out.extend_from_slice(&self.separators);
-        u32s(&mut out, &[self.filters.len() as u32]);
+        u32s(out, &[self.filters.len() as u32]);
         for filter in &self.filters {
-            u32s(&mut out, &[filter.first_block, filter.length]);
-            u64s(&mut out, &[filter.at]);
+            u32s(out, &[filter.first_block, filter.length]);
+            u64s(out, &[filter.at]);
         }
-        u32s(&mut out, &[self.values.len() as u32]);
+        u32s(out, &[self.values.len() as u32]);
         for (file, bytes) in &self.values {
-            u64s(&mut out, &[*file, *bytes]);
+            u64s(out, &[*file, *bytes]);
         }
-        out
     }
 
     /// `None` when it is no index.
@@ -233,11 +231,17 @@ fn u32s(reader: &mut Reader<'_>, count: u32) -> Option<Vec<u32>> {
 
 /// The checksum of a part of a run: what lies at another place, or in another run, is found out as well.
 pub(super) fn block_crc(number: u64, at: u64, bytes: &[u8]) -> u32 {
+    let mut crc = crc_from(number, at);
+    crc.update(bytes);
+    crc.finalize()
+}
+
+/// The same, of which the bytes are still to come.
+pub(super) fn crc_from(number: u64, at: u64) -> crc32fast::Hasher {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&number.to_be_bytes());
     crc.update(&at.to_be_bytes());
-    crc.update(bytes);
-    crc.finalize()
+    crc
 }
 
 /// What a block is sealed with: what it says of itself outside of the seal.

@@ -9,6 +9,7 @@
 
 mod check;
 mod cursor;
+mod filters;
 mod format;
 mod open;
 mod scan;

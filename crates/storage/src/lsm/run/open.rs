@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use model::{Seqno, VbId};
-use xorf::{BinaryFuse8, BinaryFuse8Ref, DmaSerializable as _, Filter as _, FilterRef as _};
 
+use super::filters;
 use super::format::{BLOCK_END_BYTES, END_BYTES, END_MAGIC, Index, Section};
 use super::format::{block_about, block_crc};
 use crate::lsm::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, Reader, damaged, named};
@@ -23,31 +23,33 @@ pub(crate) struct Run {
     /// Bytes of the file.
     pub(crate) bytes: u64,
     index: Index,
-    filters: Vec<u8>,
-    filters_at: u64,
+    /// Where the index begins, behind the filters.
+    index_at: u64,
+    /// Those that are in memory: a run that was just made has none for a moment, as long as there are those of the runs
+    /// that it replaces.
+    filters: OnceLock<Vec<u8>>,
     /// A block was found damaged.
     damaged: AtomicBool,
 }
 
 impl Run {
+    /// One without its filters in memory.
     pub(super) fn new(
         file: Arc<dyn StoreFile>,
-        number: u64,
-        bytes: u64,
+        (number, bytes): (u64, u64),
         mut index: Index,
-        (mut filters, filters_at): (Vec<u8>, u64),
+        index_at: u64,
     ) -> Self {
         index.separators.shrink_to_fit();
         index.separator_ends.shrink_to_fit();
         index.block_ends.shrink_to_fit();
-        filters.shrink_to_fit();
         Self {
             file,
             number,
             bytes,
             index,
-            filters,
-            filters_at,
+            index_at,
+            filters: OnceLock::new(),
             damaged: AtomicBool::new(false),
         }
     }
@@ -94,15 +96,35 @@ impl Run {
         }
         file.unseal(&mut bytes_of, 0, (index_at, &[]))?;
         let index = Index::decode(&bytes_of).ok_or_else(|| damaged("its index makes no sense"))?;
-        let filters_at = index.filters.first().map_or(index_at, |filter| filter.at);
-        let mut filters = vec![0; index_at.saturating_sub(filters_at) as usize];
-        file.read_at(&mut filters, filters_at)?;
-        let crc = filters.split_off(filters.len().saturating_sub(CRC_BYTES));
-        if crc != block_crc(number, filters_at, &filters).to_be_bytes() {
+        let run = Self::new(file, (number, bytes), index, index_at);
+        run.read_filters()?;
+        Ok(run)
+    }
+
+    /// Reads its filters into memory, unless they are there. Until then any name may be in it.
+    ///
+    /// # Errors
+    /// Those of the system; `InvalidData` when they are damaged.
+    pub(crate) fn load_filters(&self) -> io::Result<()> {
+        let read = self.read_filters();
+        read.map_err(|error| named(&self.name(), error))
+    }
+
+    fn read_filters(&self) -> io::Result<()> {
+        if self.filters.get().is_some() {
+            return Ok(());
+        }
+        let at = self.filters_at();
+        let mut bytes = vec![0; self.index_at.saturating_sub(at) as usize];
+        self.file.read_at(&mut bytes, at)?;
+        let crc = bytes.split_off(bytes.len().saturating_sub(CRC_BYTES));
+        if crc != block_crc(self.number, at, &bytes).to_be_bytes() {
             return Err(damaged("its filters are damaged"));
         }
-        file.unseal(&mut filters, 0, (filters_at, &[]))?;
-        Ok(Self::new(file, number, bytes, index, (filters, filters_at)))
+        filters::unseal(&*self.file, &self.index.filters, &mut bytes)?;
+        // They are the same if another thread was first.
+        self.filters.get_or_init(|| bytes);
+        Ok(())
     }
 
     /// The name of its file.
@@ -127,7 +149,7 @@ impl Run {
 
     /// Bytes that it takes in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.index.memory_bytes() + self.filters.len()
+        self.index.memory_bytes() + self.filters.get().map_or(0, Vec::len)
     }
 
     /// The rows of a vBucket.
@@ -146,14 +168,16 @@ impl Run {
     /// Cost: no read.
     pub(crate) fn may_have(&self, section: &Section, name: &[u8], hash: u64) -> Option<u32> {
         let block = self.index.block_of(section, name);
+        let Some(bytes) = self.filters.get() else {
+            return Some(block);
+        };
         let filters = &self.index.filters;
         let after = filters.partition_point(|filter| filter.first_block <= block);
         let filter = filters.get(after.checked_sub(1)?)?;
-        let from = usize::try_from(filter.at - self.filters_at).ok()?;
-        let bytes = self.filters.get(from..from + filter.length as usize)?;
-        let (descriptor, fingerprints) = bytes.split_at_checked(BinaryFuse8::DESCRIPTOR_LEN)?;
-        let filter = BinaryFuse8Ref::from_dma(descriptor, fingerprints);
-        filter.contains(&hash).then_some(block)
+        let from = usize::try_from(filter.at - self.filters_at()).ok()?;
+        let length = filter.length as usize - self.file.seal_bytes();
+        let filter = bytes.get(from..from + length)?;
+        filters::may_have(filter, hash)?.then_some(block)
     }
 
     /// Reads a block into `bytes`.
@@ -221,7 +245,8 @@ impl Run {
 
     /// Where the filters begin, behind the last block.
     pub(super) fn filters_at(&self) -> u64 {
-        self.filters_at
+        let first = self.index.filters.first();
+        first.map_or(self.index_at, |filter| filter.at)
     }
 
     /// The block from which on names not below `name` lie.

@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 
 use model::{Seqno, VbId};
-use xorf::{BinaryFuse8, DmaSerializable};
 
+use super::filters::FilterWriter;
 use super::format::{
-    BLOCK_ALIGN, BLOCK_BYTES, BLOCK_END_BYTES, BLOCK_MAGIC, END_BYTES, END_MAGIC, FILTER_ROWS,
-    FilterAt, Index, Section, block_about, block_crc,
+    BLOCK_ALIGN, BLOCK_BYTES, BLOCK_END_BYTES, BLOCK_MAGIC, END_BYTES, END_MAGIC, FilterAt, Index,
+    Section, block_about, block_crc, crc_from,
 };
 use super::open::Run;
 use crate::lsm::bytes::{FileKind, HEADER_BYTES, damaged};
@@ -36,10 +36,7 @@ pub(crate) struct RunWriter {
     last: Vec<u8>,
     /// Full separators of the section that is written, each with the end of its block.
     separators: Vec<Vec<u8>>,
-    hashes: Vec<u64>,
-    filter_from: u32,
-    filters: Vec<u8>,
-    filter_ats: Vec<(u32, usize)>,
+    filters: FilterWriter,
 }
 
 impl RunWriter {
@@ -59,11 +56,18 @@ impl RunWriter {
             unsynced: 0,
             last: Vec::new(),
             separators: Vec::new(),
-            hashes: Vec::new(),
-            filter_from: 0,
-            filters: Vec::new(),
-            filter_ats: Vec::new(),
+            filters: FilterWriter::default(),
         })
+    }
+
+    /// The same, for a run that may be large: its filters take no memory beside those of the runs that it replaces.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn create_large(files: &Arc<dyn Files>, number: u64) -> io::Result<Self> {
+        let mut writer = Self::create(files, number)?;
+        writer.filters = FilterWriter::aside(files, number)?;
+        Ok(writer)
     }
 
     /// Bytes written so far.
@@ -119,7 +123,7 @@ impl RunWriter {
             *self.index.values.entry(place.file).or_default() += u64::from(place.length);
         }
         if row.tag() != HISTORY {
-            self.hashes.push(row::hash(section.vb, name));
+            self.filters.add(row::hash(section.vb, name));
         }
         self.last.clear();
         self.last.extend_from_slice(name);
@@ -157,9 +161,8 @@ impl RunWriter {
         let units =
             units.map_err(|_| io::Error::new(io::ErrorKind::FileTooLarge, "a section is full"))?;
         self.index.block_ends.push(units);
-        if self.hashes.len() >= FILTER_ROWS {
-            self.end_filter()?;
-        }
+        let next = self.index.block_ends.len() as u32;
+        self.filters.end_block(file, next)?;
         if self.block >= BUFFER_BYTES {
             self.write()?;
         }
@@ -187,24 +190,6 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Ends the filter of the blocks so far.
-    fn end_filter(&mut self) -> io::Result<()> {
-        self.hashes.sort_unstable();
-        self.hashes.dedup();
-        if self.hashes.is_empty() {
-            self.hashes.push(0);
-        }
-        let filter = BinaryFuse8::try_from(&self.hashes).map_err(io::Error::other)?;
-        self.hashes.clear();
-        let from = self.filters.len();
-        self.filters.resize(from + BinaryFuse8::DESCRIPTOR_LEN, 0);
-        filter.dma_copy_descriptor_to(&mut self.filters[from..]);
-        self.filters.extend_from_slice(filter.dma_fingerprints());
-        self.filter_ats.push((self.filter_from, from));
-        self.filter_from = self.index.block_ends.len() as u32;
-        Ok(())
-    }
-
     fn write(&mut self) -> io::Result<()> {
         self.made.file.write_at(&self.buffer, self.at)?;
         self.at += self.buffer.len() as u64;
@@ -218,40 +203,34 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Adds a part that is no block; gives its checksum.
-    fn add_part(&mut self, part: &[u8]) -> io::Result<u32> {
-        let (from, at) = (self.buffer.len(), self.bytes());
-        self.buffer.extend_from_slice(part);
-        let file = &*self.made.file;
-        file.seal(&mut self.buffer, from, (at, &[]))?;
-        Ok(block_crc(self.number, at, &self.buffer[from..]))
+    /// Adds the filters; gives where each lies.
+    fn add_filters(&mut self) -> io::Result<Vec<FilterAt>> {
+        let filters_at = self.bytes();
+        let mut crc = crc_from(self.number, filters_at);
+        self.filters.finish(&*self.made.file)?;
+        while let Some(piece) = self.filters.next_piece()? {
+            crc.update(piece);
+            self.buffer.extend_from_slice(piece);
+            if self.buffer.len() >= BUFFER_BYTES {
+                self.write()?;
+            }
+        }
+        self.buffer.extend_from_slice(&crc.finalize().to_be_bytes());
+        Ok(self.filters.places(filters_at))
     }
 
-    /// Ends the run, durably but for its name; it goes again unless its file is kept.
+    /// Ends the run, durably but for its name; it goes again unless its file is kept. Its filters are not in memory yet.
     ///
     /// # Errors
     /// Those of the system.
     pub(crate) fn finish(mut self) -> io::Result<(Run, Made)> {
         self.end_section()?;
-        if !self.hashes.is_empty() || self.filter_ats.is_empty() {
-            self.end_filter()?;
-        }
-        let filters_at = self.bytes();
-        let ends = self.filter_ats.iter().skip(1).map(|(_, from)| *from);
-        let ends: Vec<usize> = ends.chain([self.filters.len()]).collect();
-        for ((first_block, from), to) in self.filter_ats.iter().zip(ends) {
-            self.index.filters.push(FilterAt {
-                first_block: *first_block,
-                at: filters_at + *from as u64,
-                length: (to - from) as u32,
-            });
-        }
-        let filters = std::mem::take(&mut self.filters);
-        let crc = self.add_part(&filters)?;
-        self.buffer.extend_from_slice(&crc.to_be_bytes());
-        let index_at = self.bytes();
-        let index = self.index.encode();
-        let index_crc = self.add_part(&index)?;
+        self.index.filters = self.add_filters()?;
+        let (from, index_at) = (self.buffer.len(), self.bytes());
+        self.index.encode(&mut self.buffer);
+        let file = Arc::clone(&self.made.file);
+        file.seal(&mut self.buffer, from, (index_at, &[]))?;
+        let index_crc = block_crc(self.number, index_at, &self.buffer[from..]);
         let index_bytes = self.bytes() - index_at;
         let mut end = [0; END_BYTES];
         end[..8].copy_from_slice(&index_at.to_be_bytes());
@@ -262,15 +241,8 @@ impl RunWriter {
         end[28..].copy_from_slice(&crc.to_be_bytes());
         self.buffer.extend_from_slice(&end);
         self.write()?;
-        self.made.file.sync()?;
-        let file = Arc::clone(&self.made.file);
-        let run = Run::new(
-            file,
-            self.number,
-            self.at,
-            self.index,
-            (filters, filters_at),
-        );
+        file.sync()?;
+        let run = Run::new(file, (self.number, self.at), self.index, index_at);
         Ok((run, self.made))
     }
 }
