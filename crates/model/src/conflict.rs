@@ -166,9 +166,10 @@ mod tests {
                 flags: 0,
                 ..*meta
             };
-            match one.kind.is_tombstone() && other.kind.is_tombstone() {
-                true => decides(one) != decides(other),
-                false => one != other,
+            if one.kind.is_tombstone() && other.kind.is_tombstone() {
+                decides(one) != decides(other)
+            } else {
+                one != other
             }
         };
         for way in [Revision, LastWrite] {
