@@ -121,8 +121,8 @@ impl<S: KvStore> KeyFilter for KeysOf<S> {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Takes over what `store` knows. Keys are loaded later, by the warmup worker; until then
-    /// data operations are refused with `TemporaryFailure`.
+    /// Takes over what `store` knows. Keys are loaded later, by the warmup workers; until those of a vBucket
+    /// are, data operations on it are refused with `TemporaryFailure`.
     ///
     /// `uuids` gives random, non-zero 48-bit numbers.
     ///
@@ -149,6 +149,7 @@ impl<S: KvStore> Bucket<S> {
             slots,
             vb_config: RwLock::new(Arc::clone(&options.vb)),
             compression: AtomicU8::new(options.compression as u8),
+            warmup: WarmupStats::new(options.vbuckets),
             options,
             store,
             clock,
@@ -166,7 +167,6 @@ impl<S: KvStore> Bucket<S> {
             quarantine: Quarantine::default(),
             alarms: Alarms::default(),
             counters: Counters::default(),
-            warmup: WarmupStats::default(),
         });
         let keeps_history = bucket.history_retention().keeps();
         if !keeps_history {
@@ -310,19 +310,17 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Runs a data operation: refused during warmup and once the workers were told to stop,
-    /// `NotMyVbucket` without the vBucket.
+    /// Runs a data operation: refused before the vBucket is loaded and once the workers were told to
+    /// stop, `NotMyVbucket` without the vBucket.
     ///
     /// # Errors
-    /// Those of `f`, `TemporaryFailure` during warmup and while stopping, `NotMyVbucket`.
+    /// Those of `f`, `TemporaryFailure` before it is loaded and while stopping, `NotMyVbucket`.
     pub fn run<T>(
         &self,
         id: VbId,
         f: impl FnOnce(&mut VBucket) -> Result<T, OpError>,
     ) -> Result<T, OpError> {
-        if !self.warmup.admits() {
-            return Err(OpError::TemporaryFailure);
-        }
+        self.check_loaded(id)?;
         let result = self.with_vbucket(id, |vbucket| {
             // Asked under the lock: what is refused here is no change that the last flush of
             // this vBucket could miss.
@@ -344,10 +342,7 @@ impl<S: KvStore> Bucket<S> {
         id: VbId,
         f: impl FnOnce(&mut VBucket) -> Result<Outcome<T>, OpError>,
     ) -> Result<Outcome<T>, OpError> {
-        if !self.warmup.admits() {
-            return Err(OpError::TemporaryFailure);
-        }
-        let slot = self.slot(id).ok_or(OpError::NotMyVbucket)?;
+        let slot = self.check_loaded(id)?;
         let mut locked = slot.vbucket.lock();
         let vbucket = locked.as_mut().ok_or(OpError::NotMyVbucket)?;
         // Under the lock, as with changes: a document may expire here.
@@ -361,6 +356,14 @@ impl<S: KvStore> Bucket<S> {
             self.deliver(id, left);
         }
         result
+    }
+
+    fn check_loaded(&self, id: VbId) -> Result<&Slot, OpError> {
+        let slot = self.slot(id).ok_or(OpError::NotMyVbucket)?;
+        if !slot.loaded.load(Ordering::Acquire) {
+            return Err(OpError::TemporaryFailure);
+        }
+        Ok(slot)
     }
 
     /// Whether the loaded state of a vBucket calls for a new history.

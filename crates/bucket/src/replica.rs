@@ -350,10 +350,12 @@ impl<S: KvStore> Bucket<S> {
                 keep_values = self.memory.used() + bytes < self.memory.low_mark();
             }
             rows += 1;
-            if SystemEvent::is_key(document.key()) {
+            let is_event = SystemEvent::is_key(document.key());
+            if is_event {
                 events.push(document.clone());
             }
-            let row = if !keep_values && self.value_may_leave(&document) {
+            let leaves = !keep_values && !is_event;
+            let row = if leaves && self.value_may_leave(&document.meta(), document.value().len()) {
                 document.to_non_resident()
             } else {
                 document

@@ -1,7 +1,7 @@
 //! The homes of vBuckets, and what opening makes of the store's records.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use engine::{VBucket, VbConfig};
 use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
@@ -17,6 +17,8 @@ pub(crate) struct Slot {
     /// Whether what was loaded may lack changes that were seen: an active vBucket then begins
     /// a new history.
     pub(crate) begins_anew: bool,
+    /// Whether warmup has loaded it, so that data operations are let in.
+    pub(crate) loaded: AtomicBool,
     pub(crate) subscribers: Subscribers,
     /// Counts what ends every stream of the vBucket: other states, removals, new objects.
     pub(crate) epoch: AtomicU64,
@@ -73,6 +75,7 @@ pub(crate) fn slots(
         slots.push(Slot {
             vbucket: Mutex::new(vbucket.map(Box::new)),
             begins_anew,
+            loaded: AtomicBool::new(false),
             subscribers: Subscribers::default(),
             epoch: AtomicU64::new(0),
             newest: AtomicU32::new(0),

@@ -137,7 +137,7 @@ impl FlusherState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum WarmupStage {
-    /// Documents are being read from the store; data operations are refused.
+    /// Documents are being read from the store; data operations on a vBucket are refused until it is loaded.
     Loading = 0,
     /// Done.
     Done = 1,
@@ -150,7 +150,7 @@ pub enum WarmupStage {
 pub struct WarmupStats {
     stage: AtomicU8,
     /// vBuckets to load.
-    pub vbuckets: AtomicU64,
+    pub vbuckets: u64,
     /// vBuckets loaded.
     pub vbuckets_done: AtomicU64,
     /// Keys loaded, tombstones included.
@@ -162,6 +162,13 @@ pub struct WarmupStats {
 }
 
 impl WarmupStats {
+    pub(crate) fn new(vbuckets: u16) -> Self {
+        Self {
+            vbuckets: u64::from(vbuckets),
+            ..Self::default()
+        }
+    }
+
     /// The stage.
     pub fn stage(&self) -> WarmupStage {
         match self.stage.load(Ordering::Acquire) {

@@ -252,6 +252,7 @@ pub trait Snapshot: Send + Sync {
             let flow = f(LookedAt {
                 meta: &document.meta(),
                 key: document.key(),
+                value_bytes: document.value().len(),
                 document: &|| Ok(document.clone()),
             })?;
             if flow.is_break() {
@@ -276,6 +277,8 @@ pub struct LookedAt<'r> {
     pub meta: &'r Meta,
     /// Its key with collection prefix.
     pub key: &'r [u8],
+    /// Length of its value, wherever that lies.
+    pub value_bytes: usize,
     /// Makes the document of it.
     pub document: &'r dyn Fn() -> Result<Document, StoreError>,
 }

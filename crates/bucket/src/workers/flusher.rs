@@ -406,19 +406,12 @@ impl<S: KvStore> Flusher<S> {
 impl<S: KvStore> Worker for Flusher<S> {
     fn step(&mut self, now_ns: u64) -> Next {
         let bucket = Arc::clone(&self.bucket);
-        let stage = bucket.warmup().stage();
         if bucket.is_stopping() && self.tries_left.is_none() {
             self.tries_left = Some(DRAIN_TRIES);
             (self.pause, self.pause_until_ns) = (None, 0);
         }
-        if stage != WarmupStage::Done {
-            if self.tries_left.is_none() {
-                return Next::OnSignal;
-            }
-            if stage == WarmupStage::Loading {
-                bucket.set_flusher_state(FlusherState::Stopped);
-            }
-            return Next::Done;
+        if bucket.warmup().stage() == WarmupStage::Failed {
+            return self.tries_left.map_or(Next::OnSignal, |_| Next::Done);
         }
         if self.waiting.is_empty() {
             if let Some(next) = self.rest(now_ns) {

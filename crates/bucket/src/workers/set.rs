@@ -97,8 +97,10 @@ impl<S: KvStore> Workers<S> {
         self.add(Lane::Read, Scanner(this()), &bucket.scans.signal)?;
         let compactor = Compactor::new(this());
         self.add(Lane::Read, compactor, &bucket.compactions.signal)?;
-        let warmup = Warmup::new(this(), uuids, warmed_up);
-        self.add(Lane::Warmup, warmup, &Signal::default())
+        for warmup in Warmup::workers(&bucket, uuids, warmed_up) {
+            self.add(Lane::Warmup, warmup, &Signal::default())?;
+        }
+        Ok(())
     }
 
     fn add<W: Worker + 'static>(
@@ -180,7 +182,8 @@ impl<S: KvStore> Bucket<S> {
     /// Closes the store if nothing is missing in it. Else it is left as a crash would leave it,
     /// so that the next opening begins new histories for what is lost.
     fn close(&self) -> Result<(), StoreError> {
-        if self.warmup().stage() == WarmupStage::Done {
+        let stage = self.warmup().stage();
+        if stage != WarmupStage::Failed {
             let failed_for_good = self
                 .flushes
                 .failure
@@ -194,7 +197,9 @@ impl<S: KvStore> Bucket<S> {
                     return Err(error.because("changes are not durable"));
                 }
             }
-        } else if (0..self.vbuckets()).any(|index| self.begins_anew(VbId(index))) {
+        }
+        let begins_anew = |index| self.begins_anew(VbId(index));
+        if stage != WarmupStage::Done && (0..self.vbuckets()).any(begins_anew) {
             return Ok(());
         }
         self.store.close()

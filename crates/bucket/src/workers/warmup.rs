@@ -1,24 +1,31 @@
 //! Warmup: loads every key of the store, with its value as long as memory lasts; with full eviction, how many there are.
 
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
+use std::thread::available_parallelism;
 
 use engine::collections::{SharedCollections, SystemEvent};
-use model::{Document, Seqno, VbId, VbState, VbUuid};
-use storage::{ErrorKind, KvStore, Next, StoreError, Worker};
+use model::{Document, Meta, Seqno, VbId, VbState, VbUuid};
+use parking_lot::Mutex;
+use storage::{ErrorKind, KvStore, LookedAt, Next, Snapshot, StoreError, Worker};
 
 use crate::Bucket;
 use crate::memory::Eviction;
 use crate::stats::{Counters, FlusherState, WarmupStage};
 
-/// Rows put into the table under one lock hold.
+/// Rows put into the table under one lock hold, and their bytes, about.
 const ROWS_PER_HOLD: usize = 256;
+const BYTES_PER_HOLD: u64 = 64 << 10;
 
-/// Rows loaded in one step, but for the rest of a vBucket.
+/// Rows that a worker loads in one step, but for the rest of a vBucket.
 const KEYS_PER_STEP: u64 = 8192;
 
 /// Groups of events that are remembered.
 const GROUPS_MAX: usize = 32;
+
+/// Workers of a bucket at most: beyond, they wait for memory and for each other.
+const WORKERS_MAX: usize = 8;
 
 /// What vBuckets that were loaded told of their collections.
 #[derive(Default)]
@@ -28,143 +35,190 @@ struct LearnedGroups {
     shared: SharedCollections,
 }
 
-/// A warmup under way.
-#[derive(Default)]
-struct Load {
+/// A warmup under way, which workers share.
+struct Load<U> {
     /// The vBucket that is next.
-    vb: u16,
+    next: AtomicU16,
+    /// Workers that have not ended.
+    workers: AtomicUsize,
     /// Whether any row could be read.
-    any_read: bool,
-    told: LearnedGroups,
+    any_read: AtomicBool,
+    uuids: Mutex<U>,
+    began_ns: u64,
+}
+
+impl<U: FnMut() -> VbUuid> Load<U> {
+    fn new(workers: usize, uuids: U, began_ns: u64) -> Self {
+        Self {
+            next: AtomicU16::new(0),
+            workers: AtomicUsize::new(workers),
+            any_read: AtomicBool::new(false),
+            uuids: Mutex::new(uuids),
+            began_ns,
+        }
+    }
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Loads all vBuckets, then lets data operations in. `uuids` is as for [`Bucket::open`]. A vBucket with a
-    /// row that cannot be read goes into quarantine, and is not served.
+    /// Loads all vBuckets; data operations on each are let in once it is loaded. `uuids` is as for [`Bucket::open`]. A
+    /// vBucket with a row that cannot be read goes into quarantine, and is not served.
     ///
-    /// When the workers are told to stop, it ends early and lets nothing in.
+    /// When the workers are told to stop, it ends early.
     pub fn warm_up(&self, uuids: &mut dyn FnMut() -> VbUuid) {
-        let mut load = Load::default();
-        while !self.continue_warmup(&mut load, uuids) {}
+        let load = Load::new(1, uuids, self.clock.mono_ns());
+        let mut told = LearnedGroups::default();
+        while !self.continue_warmup(&load, &mut told) {}
+        self.end_warmup(&load);
     }
 
-    /// Loads some rows, whole vBuckets. Returns whether warmup has ended.
-    fn continue_warmup(&self, load: &mut Load, uuids: &mut dyn FnMut() -> VbUuid) -> bool {
+    /// Loads some rows, whole vBuckets; `told` is what vBuckets told this worker. Returns whether nothing is left for it.
+    fn continue_warmup<U: FnMut() -> VbUuid>(
+        &self,
+        load: &Load<U>,
+        told: &mut LearnedGroups,
+    ) -> bool {
         let warmup = self.warmup();
-        let started = self.clock.mono_ns();
-        if load.vb == 0 {
-            Counters::add(&warmup.vbuckets, u64::from(self.vbuckets()));
-        }
         let enough = Counters::read(&warmup.keys) + KEYS_PER_STEP;
-        while load.vb < self.vbuckets() {
-            if !self.warm_up_vbucket(VbId(load.vb), load, uuids) {
+        while Counters::read(&warmup.keys) < enough {
+            let vb = load.next.fetch_add(1, Ordering::Relaxed);
+            let stops = self.is_stopping() || warmup.stage() == WarmupStage::Failed;
+            if stops || vb >= self.vbuckets() {
+                // However often it is asked again.
+                load.next.store(self.vbuckets(), Ordering::Relaxed);
                 return true;
             }
-            load.vb += 1;
-            if Counters::read(&warmup.keys) >= enough {
-                let took_us = self.clock.mono_ns().saturating_sub(started) / 1000;
-                Counters::add(&warmup.time_us, took_us);
-                return false;
-            }
+            self.warm_up_vbucket(VbId(vb), load, told);
         }
-        // Some may have stopped before they noted what the manifest had already.
-        self.bring_all_to_manifest((0..self.vbuckets()).map(VbId));
-        self.erase_soon();
-        let took_us = self.clock.mono_ns().saturating_sub(started) / 1000;
-        Counters::add(&warmup.time_us, took_us);
-        warmup.set_stage(WarmupStage::Done);
+        false
+    }
+
+    /// A worker has nothing left to do. Returns whether it was the last one.
+    fn end_warmup<U>(&self, load: &Load<U>) -> bool {
+        if load.workers.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return false;
+        }
+        let warmup = self.warmup();
+        if warmup.stage() == WarmupStage::Failed {
+            let slots = (0..self.vbuckets()).filter_map(|id| self.slot(VbId(id)));
+            for slot in slots {
+                slot.loaded.store(false, Ordering::Release);
+            }
+        } else if Counters::read(&warmup.vbuckets_done) == warmup.vbuckets {
+            // Some may have been loaded before others told what the manifest has.
+            self.bring_all_to_manifest((0..self.vbuckets()).map(VbId));
+            self.erase_soon();
+            let took_us = self.clock.mono_ns().saturating_sub(load.began_ns) / 1000;
+            Counters::add(&warmup.time_us, took_us);
+            warmup.set_stage(WarmupStage::Done);
+        }
         true
     }
 
-    /// `false` when it is the last one, because it failed or the workers are to stop.
-    fn warm_up_vbucket(
+    fn warm_up_vbucket<U: FnMut() -> VbUuid>(
         &self,
         vb: VbId,
-        load: &mut Load,
-        uuids: &mut dyn FnMut() -> VbUuid,
-    ) -> bool {
-        let mut after = Seqno::ZERO;
-        match self.load_vbucket(vb, &mut after, &mut load.told) {
-            Ok(()) => load.any_read |= after > Seqno::ZERO,
+        load: &Load<U>,
+        told: &mut LearnedGroups,
+    ) {
+        match self.load_vbucket(vb, load, told) {
+            Ok(read) => {
+                load.any_read.fetch_or(read, Ordering::Relaxed);
+            }
             // A disk that gives nothing at all is no damage of a vBucket.
             Err(error)
                 if error.kind == ErrorKind::Corrupt
-                    || load.any_read && error.kind == ErrorKind::Io =>
+                    || load.any_read.load(Ordering::Relaxed) && error.kind == ErrorKind::Io =>
             {
-                self.put_in_quarantine(vb, after, &error);
+                self.put_in_quarantine(vb, Seqno::ZERO, &error);
             }
             Err(error) => {
                 tracing::error!(bucket = self.name(), %error, "warmup failed");
                 self.set_flusher_state(FlusherState::Failed);
                 self.warmup().set_stage(WarmupStage::Failed);
-                return false;
+                return;
             }
         }
+        let uuid = (load.uuids.lock())();
         if self.is_stopping() {
-            return false;
+            return;
         }
-        let uuid = uuids();
         self.with_vbucket(vb, |vbucket| {
             let active = vbucket.state() == VbState::Active;
             let begin_anew = active && self.begins_anew(vb);
             vbucket.finish_warmup(begin_anew.then_some(uuid));
         });
         self.share_collections(vb);
+        self.bring_to_manifest(vb);
+        if let Some(slot) = self.slot(vb) {
+            slot.loaded.store(true, Ordering::Release);
+        }
         Counters::add(&self.warmup().vbuckets_done, 1);
-        true
     }
 
-    /// Loads the rows of a vBucket; `after` is the seqno of the last one that could be read, `told` what
-    /// vBuckets told of collections.
-    fn load_vbucket(
+    /// Loads the rows of a vBucket; `told` is what vBuckets told of collections. Returns whether there were any.
+    fn load_vbucket<U>(
         &self,
         vb: VbId,
-        after: &mut Seqno,
+        load: &Load<U>,
         told: &mut LearnedGroups,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let known = self.with_vbucket(vb, |vbucket| vbucket.high_seqno().0 != 0);
         if known != Some(true) {
-            return Ok(());
-        }
-        if self.eviction() == Eviction::Documents && self.leave_in_store(vb, told)? {
-            return self.fetch_before_decisions(vb);
-        }
-        let mut rows: Vec<Document> = Vec::with_capacity(ROWS_PER_HOLD);
-        let mut bytes = 0;
-        self.store.scan(vb, Seqno(1), &mut |document| {
-            *after = document.seqno();
-            if rows.is_empty() {
-                bytes = 0;
-            }
-            let row = self.with_value_if_it_fits(document, bytes);
-            bytes += row.memory_bytes() as u64;
-            rows.push(row);
-            if rows.len() == ROWS_PER_HOLD {
-                self.load_rows(vb, &mut rows, told);
-            }
-            if self.is_stopping() {
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
-        })?;
-        self.load_rows(vb, &mut rows, told);
-        self.fetch_before_decisions(vb)
-    }
-
-    /// Loads what the store has beside documents, and takes their number from the record; `false` when that does not have
-    /// it.
-    fn leave_in_store(&self, vb: VbId, told: &mut LearnedGroups) -> Result<bool, StoreError> {
-        let snapshot = self.store.snapshot(vb)?;
-        let counts = snapshot
-            .record()
-            .and_then(|record| record.counts.as_deref());
-        let Some(counts) = counts else {
             return Ok(false);
-        };
+        }
+        let snapshot = self.store.snapshot(vb)?;
         let mut rows = snapshot.beside_documents()?;
         self.load_rows(vb, &mut rows, told);
-        self.with_vbucket(vb, |vbucket| vbucket.leave_in_store(counts));
+        let stays = self.eviction() == Eviction::Documents && self.leave_in_store(vb, &*snapshot);
+        if !stays {
+            let workers = load.workers.load(Ordering::Relaxed);
+            self.load_documents(vb, &*snapshot, workers as u64, told)?;
+        }
+        self.fetch_before_decisions(vb)?;
         Ok(true)
+    }
+
+    /// Loads the keys of a vBucket, with their values as long as memory lasts: of others nothing is read where they lie
+    /// apart.
+    fn load_documents(
+        &self,
+        vb: VbId,
+        snapshot: &dyn Snapshot,
+        workers: u64,
+        told: &mut LearnedGroups,
+    ) -> Result<(), StoreError> {
+        let mut rows: Vec<Document> = Vec::with_capacity(ROWS_PER_HOLD);
+        let mut bytes = 0;
+        snapshot.look(Bound::Unbounded, &mut |row| {
+            if self.is_stopping() {
+                return Ok(ControlFlow::Break(()));
+            }
+            // Loaded before the documents.
+            if row.meta.kind.is_prepared() || SystemEvent::is_key(row.key) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            // Other workers have as much that is not booked yet.
+            let row = self.with_value_if_it_fits(&row, bytes * workers)?;
+            bytes += row.memory_bytes() as u64;
+            rows.push(row);
+            if rows.len() == ROWS_PER_HOLD || bytes >= BYTES_PER_HOLD {
+                self.load_rows(vb, &mut rows, told);
+                bytes = 0;
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        self.load_rows(vb, &mut rows, told);
+        Ok(())
+    }
+
+    /// Takes the number of documents from the record; `false` when that does not have it.
+    fn leave_in_store(&self, vb: VbId, snapshot: &dyn Snapshot) -> bool {
+        let record = snapshot.record();
+        let counts = record.and_then(|record| record.counts.as_deref());
+        if let Some(counts) = counts {
+            self.with_vbucket(vb, |vbucket| vbucket.leave_in_store(counts));
+        }
+        counts.is_some()
     }
 
     fn fetch_before_decisions(&self, vb: VbId) -> Result<(), StoreError> {
@@ -179,23 +233,26 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Values stay out once the account and the `bytes` not yet in it reach the low mark.
-    fn with_value_if_it_fits(&self, row: Document, bytes: u64) -> Document {
+    fn with_value_if_it_fits(
+        &self,
+        row: &LookedAt<'_>,
+        bytes: u64,
+    ) -> Result<Document, StoreError> {
         let warmup = self.warmup();
         Counters::add(&warmup.keys, 1);
-        let after = self.memory.used() + bytes + row.memory_bytes() as u64;
-        if after > self.memory.low_mark() && !row.kind().is_prepared() && self.value_may_leave(&row)
-        {
-            return row.to_non_resident();
+        let row_bytes = Document::memory_bytes_of(row.key.len(), row.value_bytes) as u64;
+        let after = self.memory.used() + bytes + row_bytes;
+        if after > self.memory.low_mark() && self.value_may_leave(row.meta, row.value_bytes) {
+            return Ok(Document::non_resident(row.key, row.meta));
         }
         Counters::add(&warmup.values, 1);
-        row
+        (row.document)()
     }
 
-    /// Whether the value of a row can be left in the store.
-    pub(crate) fn value_may_leave(&self, row: &Document) -> bool {
-        self.eviction().keeps_a_copy()
-            && (!row.kind().is_tombstone() || !row.value().is_empty())
-            && !SystemEvent::is_key(row.key())
+    /// Whether the value of a row that is no event can be left in the store.
+    pub(crate) fn value_may_leave(&self, meta: &Meta, value_bytes: usize) -> bool {
+        let alive = !meta.kind.is_tombstone();
+        self.eviction().keeps_a_copy() && !meta.kind.is_prepared() && (alive || value_bytes > 0)
     }
 
     /// Reports a row that [`VBucket::load`](engine::VBucket::load) found to be wrong.
@@ -250,23 +307,33 @@ impl<S: KvStore> Bucket<S> {
     }
 }
 
-/// Warms a bucket up, then has its other workers begin.
+/// One of the workers that warm a bucket up; the last one has its other workers begin.
 pub(super) struct Warmup<S, U, F> {
     bucket: Arc<Bucket<S>>,
-    load: Load,
-    uuids: U,
+    load: Arc<Load<U>>,
+    told: LearnedGroups,
     /// Called at the end.
-    warmed_up: Option<F>,
+    warmed_up: Arc<Mutex<Option<F>>>,
 }
 
-impl<S, U, F> Warmup<S, U, F> {
-    pub(super) fn new(bucket: Arc<Bucket<S>>, uuids: U, warmed_up: F) -> Self {
-        Self {
-            bucket,
-            load: Load::default(),
-            uuids,
-            warmed_up: Some(warmed_up),
-        }
+impl<S, U, F> Warmup<S, U, F>
+where
+    S: KvStore,
+    U: FnMut() -> VbUuid,
+{
+    /// As many as there are processors.
+    pub(super) fn workers(bucket: &Arc<Bucket<S>>, uuids: U, warmed_up: F) -> Vec<Self> {
+        let count = available_parallelism().map_or(1, usize::from);
+        let count = count.min(WORKERS_MAX);
+        let load = Arc::new(Load::new(count, uuids, bucket.clock.mono_ns()));
+        let warmed_up = Arc::new(Mutex::new(Some(warmed_up)));
+        let worker = |_| Self {
+            bucket: Arc::clone(bucket),
+            load: Arc::clone(&load),
+            told: LearnedGroups::default(),
+            warmed_up: Arc::clone(&warmed_up),
+        };
+        (0..count).map(worker).collect()
     }
 }
 
@@ -278,14 +345,17 @@ where
 {
     fn step(&mut self, _: u64) -> Next {
         let bucket = &self.bucket;
-        if !bucket.is_stopping() && !bucket.continue_warmup(&mut self.load, &mut self.uuids) {
+        if !bucket.continue_warmup(&self.load, &mut self.told) {
             return Next::Again;
         }
-        if let Some(warmed_up) = self.warmed_up.take() {
-            warmed_up();
+        if bucket.end_warmup(&self.load) {
+            let warmed_up = self.warmed_up.lock().take();
+            if let Some(warmed_up) = warmed_up {
+                warmed_up();
+            }
+            bucket.flushes.dirty.signal.ring();
+            bucket.compactions.signal.ring();
         }
-        bucket.flushes.dirty.signal.ring();
-        bucket.compactions.signal.ring();
         Next::Done
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bucket::{Bucket, Counters, Flushed, FlusherState, WarmupStage, Workers};
+use bucket::{Bucket, BucketOptions, Counters, Flushed, FlusherState, WarmupStage, Workers};
 use engine::OpError;
 use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbState, VbUuid};
 use storage::{FaultyStore, KvStore, VbBatch};
@@ -144,6 +144,86 @@ fn nothing_is_served_before_warmup_is_over() {
     assert_eq!(bucket.get(0, "a").unwrap(), b"1");
 }
 
+/// Workers that have loaded some vBuckets, and wait for a number before they go on with the others.
+struct HalfLoaded {
+    bucket: Arc<Bucket<FaultyStore<Kept>>>,
+    workers: Arc<Workers<FaultyStore<Kept>>>,
+    go: Arc<Ear>,
+}
+
+impl HalfLoaded {
+    /// The warmup of a bucket is held up once it asked for `numbers` of them: one for each vBucket.
+    fn after(numbers: usize, options: BucketOptions, kept: Kept) -> Self {
+        let bucket = cold(options, FaultyStore::new(kept), 50);
+        let (reached, go) = (Ear::new(), Ear::new());
+        let (at_gate, gate) = (reached.clone(), go.clone());
+        let (mut next, mut asked) = (uuids(60), 0);
+        let held = move || {
+            asked += 1;
+            if asked == numbers {
+                bucket::Wake::wake(&*at_gate);
+                gate.listen();
+            }
+            next()
+        };
+        let workers = Workers::start(&Arc::new(bucket::Pool::new()), &bucket, held, || ());
+        let workers = Arc::new(workers.unwrap());
+        reached.listen();
+        while Counters::read(&bucket.warmup().vbuckets_done) + 1 < numbers as u64 {
+            std::thread::yield_now();
+        }
+        Self {
+            bucket,
+            workers,
+            go,
+        }
+    }
+
+    /// Stops it, and has the warmup go on once it was told to.
+    fn stop(&self) {
+        let stopping = Arc::clone(&self.workers);
+        let stop = std::thread::Builder::new()
+            .spawn(move || stopping.stop())
+            .unwrap();
+        while !self.bucket.is_stopping() {
+            std::thread::yield_now();
+        }
+        bucket::Wake::wake(&*self.go);
+        stop.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+fn a_vbucket_is_served_as_soon_as_it_is_loaded() {
+    let kept = Kept::default();
+    let bucket = warm(options(4, ROOMY), kept.clone(), 1);
+    for vb in 0..4 {
+        bucket.set(vb, "a", b"1");
+    }
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let half = HalfLoaded::after(2, options(4, ROOMY), kept.clone());
+    let bucket = &half.bucket;
+    assert_eq!(bucket.warmup().stage(), WarmupStage::Loading);
+    // Each worker takes the next one: which one was loaded first is open.
+    let (loaded, others): (Vec<u16>, Vec<_>) =
+        (0..4).partition(|vb| bucket.try_get(*vb, "a").is_ok());
+    assert_eq!(loaded.len(), 1, "{loaded:?} and not {others:?}");
+    for vb in others {
+        let refused = bucket.try_set(vb, "a", b"2");
+        assert_eq!(refused, Err(OpError::TemporaryFailure));
+    }
+    assert_eq!(bucket.set(loaded[0], "a", b"2"), Seqno(2));
+    // What was written by then is stored, although the others never were loaded.
+    half.stop();
+    assert_eq!(half.bucket.warmup().stage(), WarmupStage::Loading);
+    assert_eq!(kept.closes.load(Ordering::SeqCst), 1);
+    let bucket = warm(options(4, ROOMY), kept, 90);
+    for vb in 0..4 {
+        let expected = if vb == loaded[0] { b"2" } else { b"1" };
+        assert_eq!(bucket.get(vb, "a").unwrap(), expected);
+    }
+}
+
 #[test]
 fn a_vbucket_deleted_during_warmup_stays_away() {
     let kept = Kept::default();
@@ -190,31 +270,9 @@ fn a_stop_during_warmup_lets_nothing_in_and_leaves_the_store_as_it_was() {
     for (clean, closes) in [(true, 1), (false, 1)] {
         let mut options = options(4, ROOMY);
         options.clean = clean;
-        let bucket = cold(options, FaultyStore::new(kept.clone()), 50);
-        // Warmup asks for the first number after the first vBucket: there it is held up.
-        let (reached, go) = (Ear::new(), Ear::new());
-        let (at_gate, gate) = (reached.clone(), go.clone());
-        let mut next = uuids(60);
-        let mut first = true;
-        let held = move || {
-            if std::mem::take(&mut first) {
-                bucket::Wake::wake(&*at_gate);
-                gate.listen();
-            }
-            next()
-        };
-        let workers =
-            Arc::new(Workers::start(&Arc::new(bucket::Pool::new()), &bucket, held, || ()).unwrap());
-        reached.listen();
-        let stopping = Arc::clone(&workers);
-        let stop = std::thread::Builder::new()
-            .spawn(move || stopping.stop())
-            .unwrap();
-        while !bucket.is_stopping() {
-            reached.listen_for(std::time::Duration::from_millis(1));
-        }
-        bucket::Wake::wake(&*go);
-        stop.join().unwrap().unwrap();
+        let half = HalfLoaded::after(1, options, kept.clone());
+        half.stop();
+        let bucket = &half.bucket;
         assert_eq!(bucket.warmup().stage(), WarmupStage::Loading);
         assert_eq!(bucket.try_set(3, "a", b"2"), Err(OpError::TemporaryFailure));
         assert_eq!(bucket.store().commits(), 0);

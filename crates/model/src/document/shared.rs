@@ -127,7 +127,12 @@ impl Document {
     /// This document without its value, which remains in the store only.
     #[must_use]
     pub fn to_non_resident(&self) -> Self {
-        Self::from_pieces(self.key(), b"", &self.meta(), false)
+        Self::non_resident(self.key(), &self.meta())
+    }
+
+    /// A document whose value is in the store only.
+    pub fn non_resident(key: &[u8], meta: &Meta) -> Self {
+        Self::from_pieces(key, b"", meta, false)
     }
 
     /// This document with its value in another form.
@@ -344,7 +349,12 @@ impl Document {
 
     /// Bytes of the allocation, rounded up as allocators do.
     pub fn memory_bytes(&self) -> usize {
-        allocated_bytes(DOCUMENT_OVERHEAD_BYTES + self.block.slice.len())
+        Self::memory_bytes_of(self.block.slice.len(), 0)
+    }
+
+    /// [`Document::memory_bytes`] of one with a key and a value of these lengths.
+    pub fn memory_bytes_of(key_bytes: usize, value_bytes: usize) -> usize {
+        allocated_bytes(DOCUMENT_OVERHEAD_BYTES + key_bytes + value_bytes)
     }
 
     /// Whether both handles are the same allocation.

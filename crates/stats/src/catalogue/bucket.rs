@@ -225,7 +225,7 @@ pub(crate) static BUCKET: &[BucketRow] = rows! {
     WARMUP "ep_warmup_key_count" Count "Keys loaded, tombstones included"
         Gauge "bucket_warmup_keys", |f| &f.warmup().keys;
     WARMUP "ep_warmup_value_count" Count "Values loaded with them", |f| &f.warmup().values;
-    WARMUP "ep_warmup_vbuckets" Count "vBuckets to load", |f| &f.warmup().vbuckets;
+    WARMUP "ep_warmup_vbuckets" Count "vBuckets to load", |f| f.warmup().vbuckets;
     WARMUP "ep_warmup_vbuckets_done" Count "vBuckets loaded", |f| &f.warmup().vbuckets_done;
     WARMUP "ep_warmup_time" Micros "Time that warmup took; 0 while it goes on"
         Gauge "bucket_warmup", |f| &f.warmup().time_us;

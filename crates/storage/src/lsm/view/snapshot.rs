@@ -151,6 +151,7 @@ impl Snapshot for DiskSnapshot {
                 f(LookedAt {
                     meta: &row.meta().map_err(&io)?,
                     key: row.key(),
+                    value_bytes: row.value_bytes() as usize,
                     document: &|| view.values.document(row).map_err(&io),
                 })
             },
