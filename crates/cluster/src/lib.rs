@@ -2,14 +2,29 @@
 //!
 //! This crate may not read a clock, draw random numbers, start threads, open sockets or files, or hold documents. etcd
 //! holds what is agreed; nothing of consensus is here. The rules of terms, seals and leases are checked by the model in
-//! `tests/model`, and the code follows its names.
+//! `tests/model`, and the code follows its names; the code itself runs in the simulation of `tests/sim`.
+//!
+//! A [`Participant`] is a node's part in a cluster: requests to etcd ([`coord`], keys and values in [`agreed`]), messages
+//! between nodes ([`Message`]), steps of the node's copies ([`agent`]), and, on one node, the controller
+//! ([`coordinator`]).
 
+pub mod agent;
+pub mod agreed;
+pub mod coord;
+pub mod coordinator;
 mod map;
+
+mod message;
+mod participant;
 mod planner;
 mod promotion;
 mod quorum;
+mod settings;
 
-pub use map::{COPIES_MAX, Chain, Member, NodeId, Phase, Row, Version};
+pub use map::{BucketId, COPIES_MAX, Chain, Member, NodeId, Phase, Row, Vb, Version};
+pub use message::{CopyReport, Message, Need, Order};
+pub use participant::{Copies, Identity, Lease, Output, Participant};
 pub use planner::{BucketMap, Work, plan};
 pub use promotion::{Position, Promotion, SealsMissing};
 pub use quorum::{majority, seals_needed};
+pub use settings::Settings;

@@ -1,7 +1,9 @@
 //! The map of vBuckets: on which nodes the copies of each are.
 
-/// A node of the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+use serde::{Deserialize, Serialize};
+
+/// A node of the cluster. It lives as long as the node's disk: a node that lost its data gets another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u16);
 
 /// A node that shall have copies, and the zone that it fails with.
@@ -17,7 +19,8 @@ pub struct Member {
 pub const COPIES_MAX: usize = 4;
 
 /// The nodes with a copy of a vBucket, the active one first. No node is in it twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Vec<NodeId>", into = "Vec<NodeId>")]
 pub struct Chain {
     nodes: [NodeId; COPIES_MAX],
     len: u8,
@@ -54,8 +57,23 @@ impl Chain {
     }
 }
 
+impl TryFrom<Vec<NodeId>> for Chain {
+    type Error = &'static str;
+
+    fn try_from(nodes: Vec<NodeId>) -> Result<Self, Self::Error> {
+        Self::new(&nodes).ok_or("too many nodes, or one of them twice")
+    }
+}
+
+impl From<Chain> for Vec<NodeId> {
+    fn from(chain: Chain) -> Self {
+        chain.nodes().to_vec()
+    }
+}
+
 /// How far the move of a vBucket to another chain is. Each phase may be repeated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// The new copies are filled.
     Build,
@@ -68,7 +86,7 @@ pub enum Phase {
 }
 
 /// The version of a map; ordered in total, also across controllers and after a restore of etcd.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// Raised by an operator after a restore or an unsafe failover.
     pub epoch: u64,
@@ -87,4 +105,40 @@ pub struct Row {
     pub intent: Option<u64>,
     /// The chain that it moves to, and how far it is.
     pub change: Option<(Chain, Phase)>,
+}
+
+impl Row {
+    /// Whether `node` has, or is to get, a copy.
+    pub fn has_copy(&self, node: NodeId) -> bool {
+        self.chain.holds(node) || self.change.is_some_and(|(to, _)| to.holds(node))
+    }
+
+    /// The highest term for which seals may have been sent.
+    pub fn highest_term(&self) -> u64 {
+        self.intent.unwrap_or(0).max(self.term)
+    }
+
+    /// The phase of its move.
+    pub fn phase(&self) -> Option<Phase> {
+        self.change.map(|(_, phase)| phase)
+    }
+}
+
+/// A bucket by its UUID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct BucketId(pub u128);
+
+impl std::fmt::Display for BucketId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// A vBucket of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Vb {
+    /// The bucket.
+    pub bucket: BucketId,
+    /// The number of the vBucket in it.
+    pub number: u16,
 }

@@ -1,12 +1,16 @@
 //! Which copy is promoted: a decision from the answers to seals.
 
+use serde::{Deserialize, Serialize};
+
 use crate::map::{COPIES_MAX, Chain, NodeId};
 use crate::quorum::seals_needed;
 
 /// How much of the history a sealed copy has; the greater one has more.
 ///
 /// A copy with a newer branch has every write that was acknowledged on older ones, however long its log is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Position {
     /// The newest term whose failover entry the copy has reached.
     pub branch: u64,

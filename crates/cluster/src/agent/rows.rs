@@ -1,0 +1,79 @@
+//! The rows that a node goes by.
+
+use std::collections::BTreeMap;
+
+use super::steps::{Copy, Role, Step, needs_election, next};
+use crate::agreed::{CHUNK_VBUCKETS, Chunk};
+use crate::map::{BucketId, NodeId, Row, Vb, Version};
+use crate::message::{CopyReport, Need};
+
+/// The part of the map that a node goes by. Rows only become newer.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    me: NodeId,
+    rows: BTreeMap<Vb, (Version, Row)>,
+}
+
+impl Agent {
+    /// For a node that knows no map yet.
+    pub fn new(me: NodeId) -> Self {
+        let rows = BTreeMap::new();
+        Self { me, rows }
+    }
+
+    /// Takes a chunk of a bucket's map; returns the vBuckets whose rows changed. An older chunk changes nothing.
+    pub fn apply(
+        &mut self,
+        (bucket, chunk): (BucketId, u16),
+        version: Version,
+        rows: &Chunk,
+    ) -> Vec<Vb> {
+        let mut changed = Vec::new();
+        for (number, row) in (chunk * CHUNK_VBUCKETS..).zip(&rows.rows) {
+            let vb = Vb { bucket, number };
+            let held = self.rows.get(&vb);
+            if held.is_none_or(|(held, _)| *held < version) {
+                if held.is_none_or(|(_, held)| held != row) {
+                    changed.push(vb);
+                }
+                self.rows.insert(vb, (version, *row));
+            }
+        }
+        changed
+    }
+
+    /// The row of a vBucket and its version.
+    pub fn row(&self, vb: Vb) -> Option<&(Version, Row)> {
+        self.rows.get(&vb)
+    }
+
+    /// The vBuckets of which this node has, or shall have, a copy.
+    pub fn vbuckets(&self) -> impl Iterator<Item = Vb> {
+        let mine = self
+            .rows
+            .iter()
+            .filter(|(_, (_, row))| row.has_copy(self.me));
+        mine.map(|(vb, _)| *vb)
+    }
+
+    /// The next step of a copy to what the map says; `None` when it is there, or the map does not say.
+    pub fn step(&self, vb: Vb, copy: Option<&Copy>) -> Option<Step> {
+        let (_, row) = self.rows.get(&vb)?;
+        next(self.me, vb, row, copy)
+    }
+
+    /// What a copy needs of the controller.
+    pub fn report(&self, vb: Vb, copy: &Copy) -> Option<CopyReport> {
+        let (version, row) = self.rows.get(&vb)?;
+        let term = copy.term;
+        let need = if needs_election(self.me, row, copy) {
+            Need::Election { term }
+        } else {
+            let works = copy.role == Role::Active && row.term == term && copy.ready;
+            let phase = copy.topology.and_then(|topology| topology.change)?.1;
+            (works && row.phase() == Some(phase)).then_some(Need::NextPhase(phase))?
+        };
+        let revision = version.revision;
+        Some(CopyReport { vb, revision, need })
+    }
+}

@@ -1,0 +1,161 @@
+//! The next step of one copy.
+
+use super::topology::Topology;
+use crate::map::{NodeId, Row, Vb};
+use crate::message::Message;
+use crate::promotion::Position;
+
+/// What a copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Takes changes of the active copy.
+    Replica,
+    /// Takes writes.
+    Active,
+}
+
+/// A node's copy of a vBucket, as the node has it at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// What it is. A copy is a replica when its node has started.
+    pub role: Role,
+    /// Its term, as it is on disk.
+    pub term: u64,
+    /// It was sealed at its term since the node started, and has had no stream of that term yet.
+    pub sealed: bool,
+    /// The node that it takes changes from. The stream is of the copy's term.
+    pub follows: Option<NodeId>,
+    /// The chains that an active copy works by.
+    pub topology: Option<Topology>,
+    /// What it has.
+    pub position: Position,
+    /// Of an active copy: [`Topology::is_ready`].
+    pub ready: bool,
+}
+
+/// A change of a copy. It may be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// An empty replica, with its term on disk.
+    Create {
+        /// The vBucket.
+        vb: Vb,
+        /// Its term.
+        term: u64,
+    },
+    /// The copy goes, when consumers have passed what it has.
+    Remove {
+        /// The vBucket.
+        vb: Vb,
+    },
+    /// A replica at `term`, which is on disk before anything else; nothing is served, acknowledged or taken from streams of
+    /// older terms. What an active copy has is still sent on the streams that it has, so that a takeover can be drained.
+    Seal {
+        /// The vBucket.
+        vb: Vb,
+        /// The new term.
+        term: u64,
+    },
+    /// Active at the copy's term: a failover entry of the term is written, and awaited by a majority before anything is
+    /// acknowledged.
+    Activate {
+        /// The vBucket.
+        vb: Vb,
+        /// The copy's term.
+        term: u64,
+        /// The chains to work by.
+        topology: Topology,
+    },
+    /// Other chains for an active copy.
+    SetTopology {
+        /// The vBucket.
+        vb: Vb,
+        /// The chains.
+        topology: Topology,
+    },
+    /// A replica: another copy is active at a newer term.
+    StepDown {
+        /// The vBucket.
+        vb: Vb,
+    },
+    /// Takes changes of `from`, the active copy of `term`. The term is on disk, and the copy rolled back to where its
+    /// failover log leaves that of the active copy, before any change is acknowledged. An older stream ends;
+    /// nothing that was sent on it is taken any more.
+    Follow {
+        /// The vBucket.
+        vb: Vb,
+        /// The term.
+        term: u64,
+        /// The node of the active copy.
+        from: NodeId,
+    },
+}
+
+/// What to do with a seal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SealReply {
+    /// Make the step, then ask again.
+    Make(Step),
+    /// Answer.
+    Answer(Message),
+    /// Nothing: the controller repeats itself.
+    Wait,
+}
+
+/// The next step of `copy` on node `me` to what `row` says; `None` when it is there.
+pub(super) fn next(me: NodeId, vb: Vb, row: &Row, copy: Option<&Copy>) -> Option<Step> {
+    let Some(copy) = copy else {
+        let term = row.term;
+        return row.has_copy(me).then_some(Step::Create { vb, term });
+    };
+    if !row.has_copy(me) {
+        return Some(Step::Remove { vb });
+    }
+    let first = row.chain.active()?;
+    let topology = Topology::of(row);
+    if copy.role == Role::Active {
+        return if row.term > copy.term {
+            Some(Step::StepDown { vb })
+        } else {
+            let follows = row.term == copy.term && copy.topology != Some(topology);
+            follows.then_some(Step::SetTopology { vb, topology })
+        };
+    }
+    if first == me {
+        let term = row.term;
+        let elected = copy.sealed && copy.term == term && row.intent.is_none();
+        return elected.then_some(Step::Activate { vb, term, topology });
+    }
+    let newer = row.term > copy.term;
+    let same = row.term == copy.term && copy.follows != Some(first);
+    (row.term > 0 && (newer || same)).then_some(Step::Follow {
+        vb,
+        term: row.term,
+        from: first,
+    })
+}
+
+/// Whether the row has `copy` of node `me` as active, and it can become that only by an election.
+pub(super) fn needs_election(me: NodeId, row: &Row, copy: &Copy) -> bool {
+    let elected = copy.sealed && copy.term == row.term;
+    let idle = row.intent.is_none() && copy.role == Role::Replica;
+    row.chain.active() == Some(me) && idle && !elected
+}
+
+/// What to do with a seal of `copy` at `term`.
+pub fn seal(vb: Vb, term: u64, at_least: Option<Position>, copy: Option<&Copy>) -> SealReply {
+    let Some(copy) = copy else {
+        return SealReply::Wait;
+    };
+    let (current, position) = (copy.term, copy.position);
+    if term == current && copy.sealed {
+        return SealReply::Answer(Message::Sealed { vb, term, position });
+    }
+    if term <= current {
+        return SealReply::Answer(Message::SealRefused { vb, term, current });
+    }
+    if at_least.is_some_and(|least| position < least) {
+        return SealReply::Wait;
+    }
+    SealReply::Make(Step::Seal { vb, term })
+}

@@ -1,0 +1,206 @@
+//! Values, as JSON. A field that is not known is ignored, one that is missing has its default.
+
+use serde::{Deserialize, Serialize};
+
+use crate::coord::LeaseId;
+use crate::map::{Chain, NodeId, Phase, Row};
+
+/// The cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Meta {
+    /// Its name.
+    pub name: String,
+    /// What all of its nodes understand.
+    pub feature_level: u32,
+    /// Raised after a restore of etcd, and by an unsafe failover.
+    pub epoch: u64,
+}
+
+/// What a node is for the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// It came, or came back, and is not counted on.
+    #[default]
+    New,
+    /// It shall have copies.
+    Active,
+    /// It shall have none.
+    Draining,
+    /// Its active copies are replaced. The node itself ends this state when it has read the map.
+    Failed,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Node {
+    /// Address for other nodes.
+    pub inside: String,
+    /// Address for clients.
+    pub outside: String,
+    /// Number of the zone that it fails with.
+    pub zone: u16,
+    /// Its version.
+    pub version: String,
+    /// What it is for the cluster.
+    pub state: NodeState,
+    /// Of a failed node: the lease that did not end by time. It is revoked, and its node's clock waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revoke: Option<LeaseId>,
+}
+
+/// What a node says of itself and of its peers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Health {
+    /// A sync failed: it acknowledges nothing and serves nothing.
+    pub disk_dead: bool,
+    /// Nodes that it has not heard for some time.
+    pub unheard: Vec<NodeId>,
+}
+
+/// A node that runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Alive {
+    /// Different for each start.
+    pub boot: u64,
+    /// How it is.
+    pub health: Health,
+}
+
+/// The controller; the create revision of its key is its term.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Controller {
+    /// The node.
+    pub node: NodeId,
+    /// Its start.
+    pub boot: u64,
+}
+
+/// Whether copies are moved to where the plan wants them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rebalance {
+    /// No; moves that can be taken back are.
+    #[default]
+    Idle,
+    /// Yes.
+    Running,
+    /// No move begins; those that began go on.
+    Paused,
+}
+
+/// What operators want, and what is counted for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Orders {
+    /// Whether there is a rebalance.
+    pub rebalance: Rebalance,
+    /// Failovers without an operator since one reset the count.
+    pub failovers: u32,
+}
+
+/// A bucket, as far as its map depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BucketSpec {
+    /// Its name.
+    pub name: String,
+    /// Its vBuckets.
+    pub vbuckets: u16,
+    /// Copies of each.
+    pub copies: usize,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct MoveValue {
+    to: Chain,
+    phase: Phase,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct RowValue {
+    chain: Chain,
+    term: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    intent: Option<u64>,
+    #[serde(default, rename = "move", skip_serializing_if = "Option::is_none")]
+    change: Option<MoveValue>,
+}
+
+/// Rows of a map: [`CHUNK_VBUCKETS`](super::CHUNK_VBUCKETS) of them, fewer in the last chunk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<RowValue>", into = "Vec<RowValue>")]
+pub struct Chunk {
+    /// In the order of vBuckets.
+    pub rows: Vec<Row>,
+}
+
+impl From<Vec<RowValue>> for Chunk {
+    fn from(rows: Vec<RowValue>) -> Self {
+        let row = |row: RowValue| Row {
+            chain: row.chain,
+            term: row.term,
+            intent: row.intent,
+            change: row.change.map(|change| (change.to, change.phase)),
+        };
+        Self {
+            rows: rows.into_iter().map(row).collect(),
+        }
+    }
+}
+
+impl From<Chunk> for Vec<RowValue> {
+    fn from(chunk: Chunk) -> Self {
+        let row = |row: Row| RowValue {
+            chain: row.chain,
+            term: row.term,
+            intent: row.intent,
+            change: row.change.map(|(to, phase)| MoveValue { to, phase }),
+        };
+        chunk.rows.into_iter().map(row).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_lists_of_small_objects() {
+        let chain = |nodes: &[u16]| {
+            let nodes: Vec<NodeId> = nodes.iter().copied().map(NodeId).collect();
+            Chain::new(&nodes).unwrap()
+        };
+        let chunk = Chunk {
+            rows: vec![
+                Row {
+                    chain: chain(&[1, 2]),
+                    term: 3,
+                    intent: None,
+                    change: None,
+                },
+                Row {
+                    chain: chain(&[2]),
+                    term: 1,
+                    intent: Some(2),
+                    change: Some((chain(&[3]), Phase::TakeOver)),
+                },
+            ],
+        };
+        let text = serde_json::to_string(&chunk).unwrap();
+        let rows = r#"[{"chain":[1,2],"term":3},{"chain":[2],"term":1,"intent":2,"move":{"to":[3],"phase":"take_over"}}]"#;
+        assert_eq!(text, rows);
+        assert_eq!(serde_json::from_str::<Chunk>(&text).unwrap(), chunk);
+        assert!(serde_json::from_str::<Chunk>(r#"[{"chain":[1,1],"term":1}]"#).is_err());
+    }
+
+    #[test]
+    fn fields_of_a_newer_version_are_ignored() {
+        let node: Node = serde_json::from_str(r#"{"zone":2,"state":"active","gpu":1}"#).unwrap();
+        assert_eq!((node.zone, node.state), (2, NodeState::Active));
+    }
+}

@@ -1,0 +1,146 @@
+//! Everything of a cluster's prefix, as of a revision.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::de::DeserializeOwned;
+
+use super::keys::{CHUNK_VBUCKETS, ClusterId, Key};
+use super::values::{Alive, BucketSpec, Chunk, Controller, Meta, Node, Orders};
+use crate::coord::{Change, KeyValue, LeaseId};
+use crate::map::{BucketId, NodeId, Row, Vb, Version};
+
+/// A value with what etcd says of its key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry<T> {
+    /// The value.
+    pub value: T,
+    /// The revision that created the key.
+    pub create_revision: u64,
+    /// The revision that wrote it last.
+    pub mod_revision: u64,
+    /// Its lease.
+    pub lease: LeaseId,
+}
+
+/// What a node has seen of etcd.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// All changes up to here are in it.
+    pub revision: u64,
+    /// The cluster.
+    pub meta: Option<Entry<Meta>>,
+    /// Nodes.
+    pub nodes: BTreeMap<NodeId, Entry<Node>>,
+    /// Nodes that run.
+    pub alive: BTreeMap<NodeId, Entry<Alive>>,
+    /// The controller.
+    pub controller: Option<Entry<Controller>>,
+    /// Orders.
+    pub orders: Option<Entry<Orders>>,
+    /// Buckets.
+    pub specs: BTreeMap<BucketId, Entry<BucketSpec>>,
+    /// Chunks of maps.
+    pub maps: BTreeMap<(BucketId, u16), Entry<Chunk>>,
+    /// Keys whose values cannot be read.
+    pub unreadable: BTreeSet<String>,
+}
+
+impl View {
+    /// Takes all keys as of `revision`, in the place of what there was.
+    pub fn load(&mut self, cluster: ClusterId, revision: u64, found: &[KeyValue]) {
+        *self = Self {
+            revision,
+            ..Self::default()
+        };
+        for kv in found {
+            self.put(cluster, kv);
+        }
+    }
+
+    /// Takes a change.
+    pub fn apply(&mut self, cluster: ClusterId, change: &Change) {
+        match change {
+            Change::Put(kv) => self.put(cluster, kv),
+            Change::Delete { key, .. } => self.delete(cluster, key),
+        }
+        self.revision = self.revision.max(change.revision());
+    }
+
+    fn put(&mut self, cluster: ClusterId, kv: &KeyValue) {
+        let Some(key) = Key::parse(cluster, &kv.key) else {
+            return;
+        };
+        let read = match key {
+            Key::Meta => entry(kv).map(|e| self.meta = Some(e)),
+            Key::Controller => entry(kv).map(|e| self.controller = Some(e)),
+            Key::Orders => entry(kv).map(|e| self.orders = Some(e)),
+            Key::Node(node) => entry(kv).map(|e| drop(self.nodes.insert(node, e))),
+            Key::Alive(node) => entry(kv).map(|e| drop(self.alive.insert(node, e))),
+            Key::Spec(bucket) => entry(kv).map(|e| drop(self.specs.insert(bucket, e))),
+            Key::Map(bucket, chunk) => {
+                entry(kv).map(|e| drop(self.maps.insert((bucket, chunk), e)))
+            }
+        };
+        if read.is_some() {
+            self.unreadable.remove(&kv.key);
+        } else {
+            self.unreadable.insert(kv.key.clone());
+        }
+    }
+
+    fn delete(&mut self, cluster: ClusterId, text: &str) {
+        self.unreadable.remove(text);
+        match Key::parse(cluster, text) {
+            None => {}
+            Some(Key::Meta) => self.meta = None,
+            Some(Key::Controller) => self.controller = None,
+            Some(Key::Orders) => self.orders = None,
+            Some(Key::Node(node)) => drop(self.nodes.remove(&node)),
+            Some(Key::Alive(node)) => drop(self.alive.remove(&node)),
+            Some(Key::Spec(bucket)) => drop(self.specs.remove(&bucket)),
+            Some(Key::Map(bucket, chunk)) => drop(self.maps.remove(&(bucket, chunk))),
+        }
+    }
+
+    /// The epoch of the cluster.
+    pub fn epoch(&self) -> u64 {
+        self.meta.as_ref().map_or(0, |meta| meta.value.epoch)
+    }
+
+    /// All rows, each with the version of its chunk.
+    pub fn rows(&self) -> impl Iterator<Item = (Vb, Version, &Row)> {
+        let epoch = self.epoch();
+        self.maps.iter().flat_map(move |((bucket, chunk), entry)| {
+            let revision = entry.mod_revision;
+            let version = Version { epoch, revision };
+            let first = chunk * CHUNK_VBUCKETS;
+            entry
+                .value
+                .rows
+                .iter()
+                .zip(first..)
+                .map(move |(row, number)| {
+                    let bucket = *bucket;
+                    (Vb { bucket, number }, version, row)
+                })
+        })
+    }
+
+    /// The row of a vBucket.
+    pub fn row(&self, vb: Vb) -> Option<&Row> {
+        let chunk = self.maps.get(&(vb.bucket, vb.number / CHUNK_VBUCKETS))?;
+        chunk
+            .value
+            .rows
+            .get(usize::from(vb.number % CHUNK_VBUCKETS))
+    }
+}
+
+fn entry<T: DeserializeOwned>(kv: &KeyValue) -> Option<Entry<T>> {
+    Some(Entry {
+        value: serde_json::from_str(&kv.value).ok()?,
+        create_revision: kv.create_revision,
+        mod_revision: kv.mod_revision,
+        lease: kv.lease,
+    })
+}

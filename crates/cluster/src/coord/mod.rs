@@ -1,0 +1,9 @@
+//! The port to what is agreed, in terms of etcd v3: requests and answers as values, and a store that answers them.
+
+mod port;
+mod store;
+
+pub use port::{
+    Answer, Change, Compare, KeyValue, LeaseId, OPS_MAX, Op, Range, Request, RequestId, Txn,
+};
+pub use store::Store;

@@ -1,0 +1,229 @@
+//! What becomes of one row of the map.
+
+use super::seals::Seals;
+use crate::agreed::{NodeState, View};
+use crate::map::{Chain, NodeId, Phase, Row};
+use crate::message::Need;
+use crate::quorum::seals_needed;
+use crate::settings::Settings;
+
+/// What a decision on a row goes by, the row apart.
+#[derive(Clone, Copy)]
+pub(super) struct Facts<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) now_ms: u64,
+    pub(super) view: &'a View,
+    /// Answers to the seals of the row's intent.
+    pub(super) seals: Option<&'a Seals>,
+    /// What the active copy reported for this very row.
+    pub(super) need: Option<Need>,
+    /// When the lease of the active copy's node, which failed, was revoked.
+    pub(super) revoked_ms: Option<u64>,
+    /// There is no rebalance any more.
+    pub(super) idle: bool,
+}
+
+/// A new row for a vBucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// The row stays.
+    Keep,
+    /// This row.
+    Write(Row),
+    /// This row, provided that the old active copy's node is still marked as failed, by the revision that was seen.
+    WriteIfFailed(Row, NodeId),
+    /// An election needs more copies than there are; so many.
+    Refuse(usize),
+}
+
+impl Facts<'_> {
+    fn state(&self, node: NodeId) -> Option<NodeState> {
+        self.view.nodes.get(&node).map(|entry| entry.value.state)
+    }
+
+    fn is_failed(&self, node: NodeId) -> bool {
+        self.state(node) == Some(NodeState::Failed)
+    }
+
+    fn is_alive(&self, node: NodeId) -> bool {
+        let alive = self.view.alive.get(&node);
+        alive.is_some_and(|alive| !alive.value.health.disk_dead)
+    }
+
+    /// What is to be done about a row.
+    pub(super) fn decide(&self, row: &Row) -> Decision {
+        let Some(active) = row.chain.active() else {
+            return Decision::Keep;
+        };
+        if row.intent.is_some() {
+            return self.elect(row, active);
+        }
+        let lacking = match self.need {
+            Some(Need::Election { term }) => Some(term),
+            _ if self.is_failed(active) => Some(0),
+            _ => None,
+        };
+        if let Some(term) = lacking {
+            return self.begin_election(row, active, term);
+        }
+        row.change
+            .map_or(Decision::Keep, |change| self.advance(row, change))
+    }
+
+    /// How many copies an election in `chain` lacks; the active copy's node counts only if it is the only one.
+    pub(super) fn seals_missing(&self, chain: &Chain) -> usize {
+        let nodes = chain.nodes();
+        let others = &nodes[usize::from(nodes.len() > 1)..];
+        let alive = others.iter().filter(|node| self.is_alive(**node)).count();
+        seals_needed(nodes.len()).saturating_sub(alive)
+    }
+
+    /// Writes the intent to seal.
+    fn begin_election(&self, row: &Row, active: NodeId, term: u64) -> Decision {
+        let missing = self.seals_missing(&row.chain);
+        let sole_is_failed = row.chain.nodes().len() == 1 && self.is_failed(active);
+        if missing > 0 || sole_is_failed {
+            return Decision::Refuse(missing.max(1));
+        }
+        let intent = Some(row.highest_term().max(term) + 1);
+        Decision::Write(Row { intent, ..*row })
+    }
+
+    /// Brings an election, or a takeover, to its end.
+    fn elect(&self, row: &Row, active: NodeId) -> Decision {
+        let (Some(seals), Some(term)) = (self.seals, row.intent) else {
+            return Decision::Keep;
+        };
+        let new = |chain| Row {
+            chain,
+            term,
+            intent: None,
+            change: None,
+        };
+        if let Some(chain) = drained(row, seals) {
+            return Decision::Write(new(chain));
+        }
+        if !self.takes_over(row, seals)
+            && let Some(chain) = seals.elected(row.chain, row.term == 0)
+        {
+            if seals.answer(active).is_some() {
+                return Decision::Write(new(chain));
+            }
+            if self.is_over(active, seals) {
+                return Decision::WriteIfFailed(new(chain), active);
+            }
+        }
+        let waited = self.now_ms >= seals.since_ms + 4 * self.settings.repeat_ms;
+        match seals.refused {
+            Some(current) if waited => Decision::Write(Row {
+                intent: Some(current.max(term) + 1),
+                ..*row
+            }),
+            _ => Decision::Keep,
+        }
+    }
+
+    /// Whether a takeover still has time. After that the old chain elects, which takes the move back.
+    fn takes_over(&self, row: &Row, seals: &Seals) -> bool {
+        let Some((to, Phase::TakeOver)) = row.change else {
+            return false;
+        };
+        let mut both = row.chain.active().into_iter().chain(to.active());
+        let over = self.now_ms >= seals.since_ms + self.settings.takeover_ms;
+        !over && !both.any(|node| self.is_failed(node))
+    }
+
+    /// Whether the old active copy, on a node that failed, can serve no longer: its lease is over by its own clock, and
+    /// what replicas confirmed to it before they were sealed.
+    fn is_over(&self, active: NodeId, seals: &Seals) -> bool {
+        let Some(entry) = self
+            .view
+            .nodes
+            .get(&active)
+            .filter(|_| self.is_failed(active))
+        else {
+            return false;
+        };
+        let Settings {
+            lease_ms,
+            margin_ms,
+            confirmed_ms,
+            ..
+        } = *self.settings;
+        let revoked = || {
+            self.revoked_ms
+                .is_some_and(|at| self.now_ms >= at + lease_ms + margin_ms)
+        };
+        let lease = entry.value.revoke.is_none() || revoked();
+        lease && self.now_ms >= seals.newest_ms + confirmed_ms + margin_ms
+    }
+
+    /// Whether only the old active copy's node, which does not answer, holds an election up for too long.
+    pub(super) fn is_stuck(&self, row: &Row) -> bool {
+        let (Some(seals), Some(active)) = (self.seals, row.chain.active()) else {
+            return false;
+        };
+        let late = self.now_ms >= seals.since_ms + self.settings.takeover_ms;
+        let elected = seals.elected(row.chain, false).is_some();
+        late && elected && seals.answer(active).is_none() && !self.is_failed(active)
+    }
+
+    /// The copies to be sealed yet, each with what it must have first.
+    pub(super) fn unsealed(&self, row: &Row) -> Vec<(NodeId, Option<crate::Position>)> {
+        let Some(seals) = self.seals else {
+            return Vec::new();
+        };
+        let open = |node: &NodeId| seals.answer(*node).is_none();
+        if let (true, Some((to, _)), Some(active)) =
+            (self.takes_over(row, seals), row.change, row.chain.active())
+        {
+            return match seals.answer(active) {
+                None => vec![(active, None)],
+                has => to
+                    .active()
+                    .filter(open)
+                    .map(|node| (node, has))
+                    .into_iter()
+                    .collect(),
+            };
+        }
+        let chain = row.chain.nodes().iter().copied();
+        chain.filter(open).map(|node| (node, None)).collect()
+    }
+
+    /// The next phase of a move, or its end before it had an effect.
+    fn advance(&self, row: &Row, (to, phase): (Chain, Phase)) -> Decision {
+        let gone = |node: &NodeId| self.state(*node).is_none() || self.is_failed(*node);
+        if self.idle || to.nodes().iter().any(gone) {
+            return Decision::Write(Row {
+                change: None,
+                ..*row
+            });
+        }
+        if self.need != Some(Need::NextPhase(phase)) {
+            return Decision::Keep;
+        }
+        let next = match phase {
+            Phase::Build => Phase::CatchUp,
+            Phase::CatchUp => Phase::TwoChains,
+            Phase::TwoChains | Phase::TakeOver => Phase::TakeOver,
+        };
+        if next == Phase::TakeOver && !to.active().is_some_and(|node| self.is_alive(node)) {
+            return Decision::Keep;
+        }
+        let intent = (next == Phase::TakeOver).then(|| row.highest_term() + 1);
+        Decision::Write(Row {
+            intent,
+            change: Some((to, next)),
+            ..*row
+        })
+    }
+}
+
+/// The chain that a takeover leads to, when the old active copy is sealed and the new one has all that it had.
+fn drained(row: &Row, seals: &Seals) -> Option<Chain> {
+    let (to, phase) = row.change?;
+    let old = seals.answer(row.chain.active()?)?;
+    let new = seals.answer(to.active()?)?;
+    (phase == Phase::TakeOver && new >= old).then_some(to)
+}

@@ -1,0 +1,104 @@
+//! A transaction in the making.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::agreed::{CHUNK_VBUCKETS, Chunk, ClusterId, Key, View};
+use crate::coord::{Compare, LeaseId, Op, Txn};
+use crate::map::{BucketId, NodeId, Row, Vb};
+
+/// Chunks of a transaction at most: about 2 KB each, of the 1.5 MiB and 128 operations that etcd takes.
+pub(super) const CHUNKS_MAX: usize = 16;
+
+/// Compares and writes, for one controller.
+pub(super) struct Draft<'a> {
+    cluster: ClusterId,
+    view: &'a View,
+    compare: BTreeSet<Compare>,
+    then: Vec<Op>,
+    chunks: BTreeMap<(BucketId, u16), Chunk>,
+}
+
+impl<'a> Draft<'a> {
+    /// For the controller whose key was created by revision `term`.
+    pub(super) fn new(cluster: ClusterId, view: &'a View, term: u64) -> Self {
+        let controller = Key::Controller.text(cluster);
+        Self {
+            cluster,
+            view,
+            compare: BTreeSet::from([Compare::CreateRevision(controller, term)]),
+            then: Vec::new(),
+            chunks: BTreeMap::new(),
+        }
+    }
+
+    /// Writes a key that was last written by `seen`.
+    pub(super) fn put<T: Serialize>(&mut self, key: Key, seen: u64, value: &T) {
+        let key = key.text(self.cluster);
+        let value = serde_json::to_string(value).expect("values of ours have no maps");
+        self.compare.insert(Compare::ModRevision(key.clone(), seen));
+        let lease = LeaseId(0);
+        self.then.push(Op::Put { key, value, lease });
+    }
+
+    /// Requires that a node is as it was seen.
+    pub(super) fn require_node(&mut self, node: NodeId) {
+        let seen = self
+            .view
+            .nodes
+            .get(&node)
+            .map_or(0, |entry| entry.mod_revision);
+        let key = Key::Node(node).text(self.cluster);
+        self.compare.insert(Compare::ModRevision(key, seen));
+    }
+
+    /// Requires that a node is as dead or alive as it was seen; one that is alive is so no longer.
+    pub(super) fn end_alive(&mut self, node: NodeId) {
+        let key = Key::Alive(node).text(self.cluster);
+        let seen = self
+            .view
+            .alive
+            .get(&node)
+            .map_or(0, |entry| entry.mod_revision);
+        self.compare.insert(Compare::ModRevision(key.clone(), seen));
+        if seen > 0 {
+            self.then.push(Op::Delete { key });
+        }
+    }
+
+    /// Whether a row of `vb` can be added.
+    pub(super) fn takes(&self, vb: Vb) -> bool {
+        let chunk = (vb.bucket, vb.number / CHUNK_VBUCKETS);
+        self.chunks.contains_key(&chunk) || self.chunks.len() < CHUNKS_MAX
+    }
+
+    /// Writes a row of a chunk that there is.
+    pub(super) fn row(&mut self, vb: Vb, row: Row) {
+        let at = (vb.bucket, vb.number / CHUNK_VBUCKETS);
+        let view = self.view;
+        let chunk = self
+            .chunks
+            .entry(at)
+            .or_insert_with(|| view.maps[&at].value.clone());
+        chunk.rows[usize::from(vb.number % CHUNK_VBUCKETS)] = row;
+    }
+
+    /// Writes a chunk that there is not yet.
+    pub(super) fn new_chunk(&mut self, bucket: BucketId, chunk: u16, rows: Vec<Row>) {
+        self.chunks.insert((bucket, chunk), Chunk { rows });
+    }
+
+    /// The transaction; `None` if it writes nothing.
+    pub(super) fn finish(mut self) -> Option<Txn> {
+        for ((bucket, chunk), value) in std::mem::take(&mut self.chunks) {
+            let seen = self.view.maps.get(&(bucket, chunk));
+            let seen = seen.map_or(0, |entry| entry.mod_revision);
+            self.put(Key::Map(bucket, chunk), seen, &value);
+        }
+        (!self.then.is_empty()).then(|| Txn {
+            compare: self.compare.into_iter().collect(),
+            then: self.then,
+        })
+    }
+}

@@ -1,0 +1,382 @@
+//! The controller's round: what it was told, what it does next.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::decide::{Decision, Facts};
+use super::draft::Draft;
+use super::moves::{Load, Wanted, members};
+use super::orders;
+use super::policy::{Held, Situation};
+use super::seals::Seals;
+use crate::agreed::{CHUNK_VBUCKETS, ClusterId, NodeState, Rebalance, View};
+use crate::coord::{Answer, LeaseId, Txn};
+use crate::map::{NodeId, Row, Vb};
+use crate::message::{CopyReport, Message, Order};
+use crate::settings::Settings;
+
+/// What the controller wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A transaction, whose answer is told to [`Coordinator::answered`]. There is one at a time.
+    Txn(Txn),
+    /// The lease of a node that failed is revoked; that is told to [`Coordinator::revoked`].
+    Revoke(NodeId, LeaseId),
+    /// A message.
+    Send(NodeId, Message),
+}
+
+/// A vBucket without an active copy, that gets none before more copies are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The vBucket.
+    pub vb: Vb,
+    /// Copies that an election lacks.
+    pub missing: usize,
+}
+
+/// What an operator sees.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// Elections that go on.
+    pub elections: usize,
+    /// Moves that go on.
+    pub moves: usize,
+    /// Moves that the plan wants and that have not begun.
+    pub moves_left: usize,
+    /// vBuckets that wait for copies.
+    pub waiting: Vec<Waiting>,
+    /// Nodes that are gone, and why they are not failed over.
+    pub held: Vec<(NodeId, Held)>,
+}
+
+/// What a round goes by.
+#[derive(Clone, Copy, Debug)]
+pub struct Tick<'a> {
+    /// What this node has seen of etcd.
+    pub view: &'a View,
+    /// The time of this node's clock.
+    pub now_ms: u64,
+    /// Since when this node has watched etcd.
+    pub watching_since_ms: u64,
+}
+
+/// The controller, while this node is it.
+#[derive(Clone, Debug)]
+pub struct Coordinator {
+    cluster: ClusterId,
+    settings: Settings,
+    /// The create revision of the controller's key; `None` while another node is the controller.
+    term: Option<u64>,
+    seals: BTreeMap<Vb, Seals>,
+    reports: BTreeMap<Vb, CopyReport>,
+    revoked: BTreeMap<(NodeId, LeaseId), u64>,
+    orders: VecDeque<Order>,
+    /// A transaction is under way; whether it is that of the first order.
+    in_flight: Option<bool>,
+    /// The view must have this revision before anything more is written.
+    wait_revision: u64,
+    asked_ms: Option<u64>,
+    wanted: Wanted,
+    progress: Progress,
+}
+
+impl Coordinator {
+    /// On a node that is not the controller yet.
+    pub fn new(cluster: ClusterId, settings: Settings) -> Self {
+        Self {
+            cluster,
+            settings,
+            term: None,
+            seals: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            revoked: BTreeMap::new(),
+            orders: VecDeque::new(),
+            in_flight: None,
+            wait_revision: 0,
+            asked_ms: None,
+            wanted: Wanted::default(),
+            progress: Progress::default(),
+        }
+    }
+
+    /// What goes on, as of the last round.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// The term as controller.
+    pub fn term(&self) -> Option<u64> {
+        self.term
+    }
+
+    /// This node was elected with a term, or another one is the controller.
+    pub fn set_term(&mut self, term: Option<u64>) {
+        if self.term != term {
+            *self = Self::new(self.cluster, self.settings);
+            self.term = term;
+        }
+    }
+
+    /// Takes an order.
+    pub fn order(&mut self, order: Order) {
+        if self.term.is_some() && !self.orders.contains(&order) {
+            self.orders.push_back(order);
+        }
+    }
+
+    /// Takes the answer to the transaction of the controller with `term`.
+    pub fn answered(&mut self, term: u64, answer: &Answer) {
+        if self.term != Some(term) {
+            return;
+        }
+        let was_order = self.in_flight.take();
+        if let Answer::Committed(revision) = answer {
+            self.wait_revision = *revision;
+            if was_order == Some(true) {
+                self.orders.pop_front();
+            }
+        }
+    }
+
+    /// Takes that a lease is over in etcd.
+    pub fn revoked(&mut self, node: NodeId, lease: LeaseId, now_ms: u64) {
+        self.revoked.entry((node, lease)).or_insert(now_ms);
+    }
+
+    /// Takes what a node says.
+    pub fn message(&mut self, from: NodeId, message: &Message, now_ms: u64) {
+        match message {
+            Message::Report(copies) => {
+                self.reports
+                    .extend(copies.iter().map(|copy| (copy.vb, *copy)));
+            }
+            Message::Sealed { vb, term, position } => {
+                if let Some(seals) = self.seals.get_mut(vb) {
+                    seals.sealed(from, *term, *position, now_ms);
+                }
+            }
+            Message::SealRefused { vb, term, current } => {
+                if let Some(seals) = self.seals.get_mut(vb) {
+                    seals.refused(*term, *current);
+                }
+            }
+            Message::Order(order) => self.order(*order),
+            Message::Ping | Message::Ask | Message::Seal { .. } => {}
+        }
+    }
+
+    /// A round: what is to be done now. It is called when something was told, and every few milliseconds.
+    #[must_use]
+    pub fn tick(&mut self, tick: &Tick<'_>) -> Vec<Action> {
+        let Some(term) = self.term else {
+            return Vec::new();
+        };
+        self.follow_intents(tick);
+        let mut actions = Vec::new();
+        if self.in_flight.is_none() && tick.view.revision >= self.wait_revision {
+            let (txn, is_order) = self.next_txn(tick, term);
+            if let Some(txn) = txn {
+                self.in_flight = Some(is_order);
+                actions.push(Action::Txn(txn));
+            }
+        }
+        let repeat_ms = self.settings.repeat_ms;
+        if self.asked_ms.is_none_or(|at| tick.now_ms >= at + repeat_ms) {
+            self.asked_ms = Some(tick.now_ms);
+            self.ask(tick, &mut actions);
+        }
+        actions
+    }
+
+    /// Makes ready for the answers to seals of the intents that there are.
+    fn follow_intents(&mut self, tick: &Tick<'_>) {
+        let mut found = BTreeSet::new();
+        for (vb, _, row) in tick.view.rows() {
+            let Some(term) = row.intent else {
+                continue;
+            };
+            found.insert(vb);
+            if self.seals.get(&vb).is_none_or(|seals| seals.term != term) {
+                self.seals.insert(vb, Seals::new(term, tick.now_ms));
+                self.asked_ms = None;
+            }
+        }
+        self.seals.retain(|vb, _| found.contains(vb));
+    }
+
+    fn facts<'a>(&'a self, tick: &Tick<'a>, row: Option<(Vb, u64, &Row)>) -> Facts<'a> {
+        let view = tick.view;
+        let report = row.and_then(|(vb, revision, _)| {
+            let report = self.reports.get(&vb);
+            report.filter(|report| report.revision == revision)
+        });
+        let active = row.and_then(|(_, _, row)| row.chain.active());
+        let failed = active.and_then(|node| Some((node, view.nodes.get(&node)?.value.revoke?)));
+        let rebalance = orders::current(view).rebalance;
+        Facts {
+            settings: &self.settings,
+            now_ms: tick.now_ms,
+            view,
+            seals: row.and_then(|(vb, _, _)| self.seals.get(&vb)),
+            need: report.map(|report| report.need),
+            revoked_ms: failed.and_then(|key| self.revoked.get(&key).copied()),
+            idle: rebalance == Rebalance::Idle,
+        }
+    }
+
+    /// The next transaction, and whether it is that of the first order.
+    fn next_txn(&mut self, tick: &Tick<'_>, term: u64) -> (Option<Txn>, bool) {
+        let view = tick.view;
+        if let Some(order) = self.orders.front() {
+            let mut draft = Draft::new(self.cluster, view, term);
+            orders::obey(view, &mut draft, *order);
+            if let Some(txn) = draft.finish() {
+                return (Some(txn), true);
+            }
+            self.orders.pop_front();
+        }
+        let txn = self.change_nodes(tick, term);
+        let txn = txn.or_else(|| self.make_maps(tick, term));
+        (txn.or_else(|| self.change_rows(tick, term)), false)
+    }
+
+    /// First members of a cluster; nodes that failed.
+    fn change_nodes(&mut self, tick: &Tick<'_>, term: u64) -> Option<Txn> {
+        let view = tick.view;
+        let mut draft = Draft::new(self.cluster, view, term);
+        if members(view).is_empty() {
+            for node in view.alive.keys() {
+                orders::set_state(view, &mut draft, *node, NodeState::Active);
+            }
+        }
+        let stuck = view.rows().filter(|(vb, version, row)| {
+            let facts = self.facts(tick, Some((*vb, version.revision, row)));
+            row.intent.is_some() && facts.is_stuck(row)
+        });
+        let situation = Situation {
+            facts: self.facts(tick, None),
+            watching_since_ms: tick.watching_since_ms,
+            stuck: stuck.filter_map(|(_, _, row)| row.chain.active()).collect(),
+        };
+        let judged = view
+            .nodes
+            .keys()
+            .filter_map(|node| Some((*node, situation.judge(*node)?)));
+        let judged: Vec<_> = judged.collect();
+        let failed = judged.iter().find(|(_, verdict)| verdict.is_ok());
+        if let Some((node, _)) = failed {
+            draft = Draft::new(self.cluster, view, term);
+            orders::fail(view, &mut draft, *node);
+            let mut orders = orders::current(view);
+            orders.failovers += 1;
+            if orders.rebalance == Rebalance::Running {
+                orders.rebalance = Rebalance::Paused;
+            }
+            orders::put(view, &mut draft, &orders);
+        }
+        let held = judged
+            .iter()
+            .filter_map(|(node, held)| Some((*node, held.err()?)));
+        self.progress.held = held.collect();
+        draft.finish()
+    }
+
+    /// Maps of new buckets.
+    fn make_maps(&mut self, tick: &Tick<'_>, term: u64) -> Option<Txn> {
+        let view = tick.view;
+        let lacks = |bucket, chunk| !view.maps.contains_key(&(bucket, chunk));
+        let mut draft = Draft::new(self.cluster, view, term);
+        let mut left = super::draft::CHUNKS_MAX;
+        for (bucket, spec) in &view.specs {
+            let vbuckets = spec.value.vbuckets;
+            for chunk in 0..vbuckets.div_ceil(CHUNK_VBUCKETS) {
+                if left > 0 && lacks(*bucket, chunk) {
+                    self.wanted.refresh(view);
+                    let rows = self.wanted.new_rows(*bucket, chunk, vbuckets)?;
+                    draft.new_chunk(*bucket, chunk, rows);
+                    left -= 1;
+                }
+            }
+        }
+        draft.finish()
+    }
+
+    /// Elections and moves.
+    fn change_rows(&mut self, tick: &Tick<'_>, term: u64) -> Option<Txn> {
+        let view = tick.view;
+        let rebalance = orders::current(view).rebalance;
+        if rebalance == Rebalance::Running {
+            self.wanted.refresh(view);
+        }
+        let mut draft = Draft::new(self.cluster, view, term);
+        let mut load = Load::of(view);
+        let mut progress = Progress {
+            held: std::mem::take(&mut self.progress.held),
+            ..Progress::default()
+        };
+        for (vb, version, row) in view.rows() {
+            progress.elections += usize::from(row.intent.is_some());
+            progress.moves += usize::from(row.change.is_some());
+            let facts = self.facts(tick, Some((vb, version.revision, row)));
+            let mut decision = facts.decide(row);
+            if decision == Decision::Keep && rebalance == Rebalance::Running {
+                decision = self.begin_move(vb, row, &mut load, &mut progress);
+            }
+            match decision {
+                Decision::Keep => {}
+                Decision::Refuse(missing) => progress.waiting.push(Waiting { vb, missing }),
+                Decision::Write(_) | Decision::WriteIfFailed(..) if !draft.takes(vb) => {}
+                Decision::Write(row) => draft.row(vb, row),
+                Decision::WriteIfFailed(row, node) => {
+                    draft.row(vb, row);
+                    draft.require_node(node);
+                }
+            }
+        }
+        if rebalance == Rebalance::Running && progress.moves + progress.moves_left == 0 {
+            let mut orders = orders::current(view);
+            orders.rebalance = Rebalance::Idle;
+            orders::put(view, &mut draft, &orders);
+        }
+        self.progress = progress;
+        draft.finish()
+    }
+
+    fn begin_move(&self, vb: Vb, row: &Row, load: &mut Load, progress: &mut Progress) -> Decision {
+        let wanted = self.wanted.chain(vb).filter(|wanted| *wanted != row.chain);
+        let Some(to) = wanted.filter(|_| row.change.is_none()) else {
+            return Decision::Keep;
+        };
+        progress.moves_left += 1;
+        if row.intent.is_some() || !load.allows(row, &to, self.settings.moves_per_node) {
+            return Decision::Keep;
+        }
+        load.add(row, &to);
+        Decision::Write(Row {
+            change: Some((to, crate::Phase::Build)),
+            ..*row
+        })
+    }
+
+    /// Asks nodes for reports, seals and leases that are to end.
+    fn ask(&self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
+        for node in tick.view.alive.keys() {
+            actions.push(Action::Send(*node, Message::Ask));
+        }
+        for (vb, version, row) in tick.view.rows() {
+            let Some(term) = row.intent else {
+                continue;
+            };
+            let facts = self.facts(tick, Some((vb, version.revision, row)));
+            for (node, at_least) in facts.unsealed(row) {
+                actions.push(Action::Send(node, Message::Seal { vb, term, at_least }));
+            }
+        }
+        for (node, entry) in &tick.view.nodes {
+            let open = |lease: &LeaseId| !self.revoked.contains_key(&(*node, *lease));
+            if let Some(lease) = entry.value.revoke.filter(open) {
+                actions.push(Action::Revoke(*node, lease));
+            }
+        }
+    }
+}

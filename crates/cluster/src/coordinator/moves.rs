@@ -1,0 +1,124 @@
+//! Which moves begin.
+
+use std::collections::BTreeMap;
+
+use crate::agreed::{CHUNK_VBUCKETS, NodeState, View};
+use crate::map::{BucketId, Chain, Member, NodeId, Row, Vb};
+use crate::planner::{BucketMap, plan};
+
+/// The chains that the plan wants, and what it was computed for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    members: Vec<Member>,
+    buckets: Vec<BucketId>,
+    chains: BTreeMap<BucketId, Vec<Chain>>,
+}
+
+/// Nodes that shall have copies.
+pub(super) fn members(view: &View) -> Vec<Member> {
+    let active = view
+        .nodes
+        .iter()
+        .filter(|(_, e)| e.value.state == NodeState::Active);
+    let member = |(node, entry): (&NodeId, &crate::agreed::Entry<crate::agreed::Node>)| Member {
+        node: *node,
+        zone: entry.value.zone,
+    };
+    active.map(member).collect()
+}
+
+impl Wanted {
+    /// Computes the plan anew if members or buckets are not what it was computed for.
+    pub(super) fn refresh(&mut self, view: &View) {
+        let members = members(view);
+        let buckets: Vec<BucketId> = view.specs.keys().copied().collect();
+        if members == self.members && buckets == self.buckets {
+            return;
+        }
+        let maps: Vec<BucketMap> = view
+            .specs
+            .iter()
+            .map(|(bucket, spec)| {
+                let of = |number| {
+                    present(
+                        view,
+                        Vb {
+                            bucket: *bucket,
+                            number,
+                        },
+                    )
+                };
+                BucketMap {
+                    chains: (0..spec.value.vbuckets).map(of).collect(),
+                    copies: spec.value.copies,
+                }
+            })
+            .collect();
+        let chains = plan(&members, &maps);
+        self.chains = buckets.iter().copied().zip(chains).collect();
+        (self.members, self.buckets) = (members, buckets);
+    }
+
+    /// The chain that is wanted for a vBucket.
+    pub(super) fn chain(&self, vb: Vb) -> Option<Chain> {
+        let chain = *self.chains.get(&vb.bucket)?.get(usize::from(vb.number))?;
+        chain.active().map(|_| chain)
+    }
+
+    /// The rows of a new chunk: the first election is to come.
+    pub(super) fn new_rows(&self, bucket: BucketId, chunk: u16, vbuckets: u16) -> Option<Vec<Row>> {
+        let first = chunk * CHUNK_VBUCKETS;
+        let row = |number| {
+            Some(Row {
+                chain: self.chain(Vb { bucket, number })?,
+                term: 0,
+                intent: Some(1),
+                change: None,
+            })
+        };
+        (first..vbuckets.min(first + CHUNK_VBUCKETS))
+            .map(row)
+            .collect()
+    }
+}
+
+/// The chain that a vBucket has, or is moving to.
+fn present(view: &View, vb: Vb) -> Chain {
+    let row = view.row(vb);
+    let chain = row.map(|row| row.change.map_or(row.chain, |(to, _)| to));
+    chain.unwrap_or_else(|| Chain::new(&[]).expect("an empty chain"))
+}
+
+/// Moves that go on, by node.
+#[derive(Debug, Default)]
+pub(super) struct Load(BTreeMap<NodeId, usize>);
+
+impl Load {
+    /// Of all rows.
+    pub(super) fn of(view: &View) -> Self {
+        let mut load = Self::default();
+        for (_, _, row) in view.rows() {
+            if let Some((to, _)) = row.change {
+                load.add(row, &to);
+            }
+        }
+        load
+    }
+
+    /// Counts a move of a row to another chain: at the node that sends, and at those that take.
+    pub(super) fn add(&mut self, row: &Row, to: &Chain) {
+        for node in busy(row, to) {
+            *self.0.entry(node).or_default() += 1;
+        }
+    }
+
+    /// Whether each of the nodes has fewer moves than `limit`.
+    pub(super) fn allows(&self, row: &Row, to: &Chain, limit: usize) -> bool {
+        busy(row, to).all(|node| self.0.get(&node).is_none_or(|count| *count < limit))
+    }
+}
+
+fn busy<'a>(row: &'a Row, to: &'a Chain) -> impl Iterator<Item = NodeId> + 'a {
+    let built = to.nodes().iter().filter(|node| !row.chain.holds(**node));
+    row.chain.active().into_iter().chain(built.copied())
+}

@@ -1,0 +1,92 @@
+//! What orders change in etcd.
+
+use super::draft::Draft;
+use crate::agreed::{Key, Node, NodeState, Orders, Rebalance, View};
+use crate::map::NodeId;
+use crate::message::Order;
+
+/// The orders as they are.
+pub(super) fn current(view: &View) -> Orders {
+    view.orders
+        .as_ref()
+        .map(|entry| entry.value.clone())
+        .unwrap_or_default()
+}
+
+/// Writes the orders, if they change.
+pub(super) fn put(view: &View, draft: &mut Draft<'_>, orders: &Orders) {
+    if current(view) != *orders {
+        let seen = view.orders.as_ref().map_or(0, |entry| entry.mod_revision);
+        draft.put(Key::Orders, seen, orders);
+    }
+}
+
+/// Writes the state of a node, if it changes.
+pub(super) fn set_state(view: &View, draft: &mut Draft<'_>, node: NodeId, state: NodeState) {
+    let entry = view
+        .nodes
+        .get(&node)
+        .filter(|entry| entry.value.state != state);
+    if let Some(entry) = entry {
+        let value = Node {
+            state,
+            ..entry.value.clone()
+        };
+        draft.put(Key::Node(node), entry.mod_revision, &value);
+    }
+}
+
+/// Marks a node as failed. The lease that it has, if it has one, is to be revoked.
+pub(super) fn fail(view: &View, draft: &mut Draft<'_>, node: NodeId) {
+    let Some(entry) = view.nodes.get(&node) else {
+        return;
+    };
+    let value = Node {
+        state: NodeState::Failed,
+        revoke: view.alive.get(&node).map(|alive| alive.lease),
+        ..entry.value.clone()
+    };
+    draft.put(Key::Node(node), entry.mod_revision, &value);
+    draft.end_alive(node);
+}
+
+/// Writes what an order asks for.
+pub(super) fn obey(view: &View, draft: &mut Draft<'_>, order: Order) {
+    let mut orders = current(view);
+    match order {
+        Order::Rebalance => {
+            orders.rebalance = Rebalance::Running;
+            for (node, entry) in &view.nodes {
+                if entry.value.state == NodeState::New {
+                    set_state(view, draft, *node, NodeState::Active);
+                }
+            }
+        }
+        Order::Pause if orders.rebalance == Rebalance::Running => {
+            orders.rebalance = Rebalance::Paused;
+        }
+        Order::Pause => {}
+        Order::Cancel => orders.rebalance = Rebalance::Idle,
+        Order::Drain(node) => {
+            orders.rebalance = Rebalance::Running;
+            let state = view.nodes.get(&node).map(|entry| entry.value.state);
+            if state != Some(NodeState::Failed) {
+                set_state(view, draft, node, NodeState::Draining);
+            }
+        }
+        Order::FailOver(node) => {
+            let state = view.nodes.get(&node).map(|entry| entry.value.state);
+            if state != Some(NodeState::Failed) {
+                fail(view, draft, node);
+            }
+        }
+        Order::Recover(node) => {
+            orders.failovers = 0;
+            let state = view.nodes.get(&node).map(|entry| entry.value.state);
+            if matches!(state, Some(NodeState::New | NodeState::Draining)) {
+                set_state(view, draft, node, NodeState::Active);
+            }
+        }
+    }
+    put(view, draft, &orders);
+}

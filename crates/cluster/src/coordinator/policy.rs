@@ -1,0 +1,115 @@
+//! Automatic failover: which node, and when not.
+
+use std::collections::BTreeSet;
+
+use super::decide::Facts;
+use crate::agreed::NodeState;
+use crate::map::NodeId;
+
+/// Why a node that is gone is not failed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// This controller has not watched for long enough.
+    Settling,
+    /// Most nodes are gone: it is rather this one that is cut off.
+    MostGone,
+    /// Most of its peers hear it.
+    Heard,
+    /// Another node, of another zone, is being failed over.
+    OneAtATime,
+    /// There were too many failovers since an operator reset their count.
+    Quota,
+    /// None of its active copies can be replaced without a loss of what was promised.
+    WouldLose,
+}
+
+/// What the policy goes by, beside the view.
+pub(super) struct Situation<'a> {
+    pub(super) facts: Facts<'a>,
+    pub(super) watching_since_ms: u64,
+    /// Nodes that hold up an election although their lease lasts.
+    pub(super) stuck: BTreeSet<NodeId>,
+}
+
+impl Situation<'_> {
+    /// Whether `node` is to be marked as failed; `None` for one that is well.
+    pub(super) fn judge(&self, node: NodeId) -> Option<Result<(), Held>> {
+        let view = self.facts.view;
+        let entry = view.nodes.get(&node)?;
+        let alive = view.alive.get(&node);
+        let dead_disk = alive.is_some_and(|alive| alive.value.health.disk_dead);
+        let gone = alive.is_none();
+        let is_active = || {
+            view.rows()
+                .any(|(_, _, row)| row.chain.active() == Some(node))
+        };
+        let condemned = dead_disk || self.stuck.contains(&node);
+        if entry.value.state == NodeState::Failed || !(gone || condemned) || !is_active() {
+            return None;
+        }
+        Some(self.allow(node, condemned))
+    }
+
+    fn allow(&self, node: NodeId, condemned: bool) -> Result<(), Held> {
+        let (view, settings) = (self.facts.view, self.facts.settings);
+        if self.facts.now_ms < self.watching_since_ms + settings.settle_ms {
+            return Err(Held::Settling);
+        }
+        let gone = view
+            .nodes
+            .keys()
+            .filter(|n| !view.alive.contains_key(n))
+            .count();
+        if gone * 2 > view.nodes.len() {
+            return Err(Held::MostGone);
+        }
+        let peers = view.alive.iter().filter(|(peer, _)| **peer != node);
+        let deaf = peers
+            .clone()
+            .filter(|(_, p)| p.value.health.unheard.contains(&node));
+        if !condemned && deaf.count() * 2 < peers.count() {
+            return Err(Held::Heard);
+        }
+        if self.is_busy_beside(node) {
+            return Err(Held::OneAtATime);
+        }
+        let failovers = view
+            .orders
+            .as_ref()
+            .map_or(0, |orders| orders.value.failovers);
+        if failovers >= settings.failovers_max {
+            return Err(Held::Quota);
+        }
+        let mut rows = view
+            .rows()
+            .filter(|(_, _, row)| row.chain.active() == Some(node));
+        let replaceable = |row: &crate::Row| {
+            row.chain.nodes().len() > 1 && self.facts.seals_missing(&row.chain) == 0
+        };
+        if rows.any(|(_, _, row)| replaceable(row)) {
+            Ok(())
+        } else {
+            Err(Held::WouldLose)
+        }
+    }
+
+    /// Whether active copies of another failed node, of another zone where there are zones, are being replaced.
+    fn is_busy_beside(&self, node: NodeId) -> bool {
+        let view = self.facts.view;
+        let zone = |of: &NodeId| view.nodes.get(of).map(|entry| entry.value.zone);
+        let zones: BTreeSet<_> = view.nodes.keys().map(zone).collect();
+        let together = |other: NodeId| zones.len() > 1 && zone(&other) == zone(&node);
+        let mut rows = view.rows();
+        rows.any(|(_, _, row)| {
+            let active = row.chain.active().filter(|active| *active != node);
+            let failed = active.filter(|active| {
+                let entry = view.nodes.get(active);
+                entry.is_some_and(|entry| entry.value.state == NodeState::Failed)
+            });
+            failed.is_some_and(|other| {
+                let begun = row.intent.is_some() || self.facts.seals_missing(&row.chain) == 0;
+                begun && row.chain.nodes().len() > 1 && !together(other)
+            })
+        })
+    }
+}

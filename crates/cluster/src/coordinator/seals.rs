@@ -1,0 +1,66 @@
+//! Answers to the seals of one term of a vBucket.
+
+use std::collections::BTreeMap;
+
+use crate::map::{Chain, NodeId};
+use crate::promotion::{Position, Promotion};
+
+/// The answers to the seals at `term`.
+#[derive(Clone, Debug)]
+pub(super) struct Seals {
+    pub(super) term: u64,
+    /// When this controller saw the intent first.
+    pub(super) since_ms: u64,
+    answers: BTreeMap<NodeId, Position>,
+    /// When the newest answer came.
+    pub(super) newest_ms: u64,
+    /// The highest term of copies that refused.
+    pub(super) refused: Option<u64>,
+}
+
+impl Seals {
+    pub(super) fn new(term: u64, now_ms: u64) -> Self {
+        Self {
+            term,
+            since_ms: now_ms,
+            answers: BTreeMap::new(),
+            newest_ms: now_ms,
+            refused: None,
+        }
+    }
+
+    pub(super) fn sealed(&mut self, node: NodeId, term: u64, position: Position, now_ms: u64) {
+        if term == self.term && !self.answers.contains_key(&node) {
+            self.answers.insert(node, position);
+            self.newest_ms = now_ms;
+        }
+    }
+
+    pub(super) fn refused(&mut self, term: u64, current: u64) {
+        if term == self.term && current >= term {
+            self.refused = self.refused.max(Some(current));
+        }
+    }
+
+    pub(super) fn answer(&self, node: NodeId) -> Option<Position> {
+        self.answers.get(&node).copied()
+    }
+
+    /// The chain after an election in `chain`, if enough copies are sealed.
+    ///
+    /// An only copy is elected again, with what it has. So is the first of a vBucket that has no data yet (`is_new`).
+    pub(super) fn elected(&self, chain: Chain, is_new: bool) -> Option<Chain> {
+        let first = self.answer(chain.active()?);
+        if chain.nodes().len() == 1 {
+            return first.map(|_| chain);
+        }
+        let mut promotion = Promotion::new(chain, self.term);
+        for (node, position) in &self.answers {
+            promotion.answer(*node, self.term, *position);
+        }
+        let chosen = promotion.chosen().ok()?;
+        let empty = self.answers.values().all(|at| *at == Position::default());
+        let keeps = is_new && empty && first.is_some();
+        Some(if keeps { chain } else { chosen })
+    }
+}

@@ -1,0 +1,89 @@
+//! What the controller and nodes say to each other. Every message may be lost, come twice, or come late.
+
+use serde::{Deserialize, Serialize};
+
+use crate::map::{NodeId, Phase, Vb};
+use crate::promotion::Position;
+
+/// A message to another node, or to the node itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Message {
+    /// The sender runs.
+    Ping,
+    /// The controller asks for [`Message::Report`].
+    Ask,
+    /// An order, for the controller.
+    Order(Order),
+    /// Copies that need something of the controller.
+    Report(Vec<CopyReport>),
+    /// Seal the copy at `term`.
+    Seal {
+        /// The vBucket.
+        vb: Vb,
+        /// The term, for which the map has the intent.
+        term: u64,
+        /// Only when the copy has this much, in a takeover.
+        at_least: Option<Position>,
+    },
+    /// The copy is sealed at `term` since its node started.
+    Sealed {
+        /// The vBucket.
+        vb: Vb,
+        /// The term.
+        term: u64,
+        /// What the copy has, and cannot get more of.
+        position: Position,
+    },
+    /// The copy cannot be sealed at `term` (any more).
+    SealRefused {
+        /// The vBucket.
+        vb: Vb,
+        /// The term that was asked for.
+        term: u64,
+        /// The copy's term.
+        current: u64,
+    },
+}
+
+/// What an operator orders. It may be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// New nodes become members, and copies move to where the plan wants them.
+    Rebalance,
+    /// No move begins.
+    Pause,
+    /// Moves that can be taken back are.
+    Cancel,
+    /// The node shall have no copies; rebalances.
+    Drain(NodeId),
+    /// The active copies of the node are replaced, where nothing is lost that was promised.
+    FailOver(NodeId),
+    /// The node is a member again; failovers are counted anew.
+    Recover(NodeId),
+}
+
+/// A copy that the map has as active, and what it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyReport {
+    /// The vBucket.
+    pub vb: Vb,
+    /// The revision of the map that the node goes by.
+    pub revision: u64,
+    /// What it needs.
+    pub need: Need,
+}
+
+/// What a copy needs of the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Need {
+    /// An election: the copy is not active, and cannot become it at the term of the map.
+    Election {
+        /// The copy's term.
+        term: u64,
+    },
+    /// The next phase of its move.
+    NextPhase(Phase),
+}

@@ -1,0 +1,215 @@
+//! What etcd answers, and what a watch tells.
+
+use super::lease::Lease;
+use super::machine::{Copies, Participant, Purpose};
+use crate::agreed::{Key, NodeState, View};
+use crate::coord::{Answer, Change, LeaseId, Range, Request, RequestId};
+use crate::map::{BucketId, Version};
+
+impl Participant {
+    pub(super) fn take_answer(
+        &mut self,
+        id: RequestId,
+        answer: &Answer,
+        now_ms: u64,
+        copies: &impl Copies,
+    ) {
+        let Some((purpose, sent_ms)) = self.requests.get(&id).copied() else {
+            return;
+        };
+        if purpose != Purpose::Watch {
+            self.requests.remove(&id);
+        }
+        match (purpose, answer) {
+            (Purpose::Watch, Answer::Changes { revision, changes }) => {
+                self.take_changes(*revision, changes, copies);
+            }
+            (Purpose::Watch, end) => {
+                self.requests.remove(&id);
+                self.watch = None;
+                if *end == Answer::Compacted {
+                    // All is read anew, as when a lease is taken.
+                    self.lease = Lease::None;
+                    self.watching_since_ms = None;
+                }
+            }
+            (Purpose::Grant, Answer::Granted(lease)) => {
+                let lease = *lease;
+                self.lease = Lease::Granted { lease, sent_ms };
+                let prefix = self.identity.cluster.prefix();
+                self.request(
+                    Purpose::Read(lease),
+                    Request::Get(Range::Prefix(prefix)),
+                    now_ms,
+                );
+            }
+            (Purpose::Read(lease), Answer::Got { revision, found }) => {
+                let Lease::Granted { lease: is, sent_ms } = self.lease else {
+                    return;
+                };
+                let mut read = View::default();
+                read.load(self.identity.cluster, *revision, found);
+                if is != lease || !self.is_newer(&read) {
+                    self.lease = Lease::None;
+                    return;
+                }
+                let mine = read.nodes.get(&self.identity.node);
+                let mine = mine.map_or(0, |entry| entry.mod_revision);
+                let alive = read.alive.get(&self.identity.node);
+                let seen = (mine, alive.map_or(0, |entry| entry.mod_revision));
+                self.lease = Lease::Read {
+                    lease,
+                    sent_ms,
+                    seen,
+                };
+                self.load(read, now_ms, copies);
+            }
+            (Purpose::Grant | Purpose::Read(_), _) => self.lease = Lease::None,
+            (Purpose::Join, answer) => {
+                let joining = self.lease;
+                self.lease = Lease::None;
+                if let (Lease::Joining { lease, sent_ms }, Answer::Committed(revision)) =
+                    (joining, answer)
+                {
+                    self.joined = *revision;
+                    self.lease = Lease::held(&self.settings, lease, sent_ms);
+                }
+            }
+            (Purpose::KeepAlive(lease), answer) => {
+                self.kept_alive(lease, sent_ms, answer);
+                self.check_watch(answer, now_ms);
+            }
+            (Purpose::Control(term), answer) => self.coordinator.answered(term, answer),
+            (Purpose::Revoke(node, lease), Answer::Revoked | Answer::NoLease) => {
+                self.coordinator.revoked(node, lease, now_ms);
+            }
+            (Purpose::Revoke(..) | Purpose::Health | Purpose::Elect, _) => {}
+        }
+    }
+
+    pub(super) fn kept_alive(&mut self, kept: LeaseId, sent_ms: u64, answer: &Answer) {
+        let Lease::Held {
+            lease, until_ms, ..
+        } = self.lease
+        else {
+            return;
+        };
+        if lease != kept {
+            return;
+        }
+        if matches!(answer, Answer::KeptAlive(_)) {
+            let renewed = Lease::held(&self.settings, lease, sent_ms);
+            if renewed.until_ms() > until_ms {
+                self.lease = renewed;
+            }
+        } else if *answer == Answer::NoLease {
+            self.lease = Lease::None;
+        }
+    }
+
+    /// Opens the watch anew if it does not tell what etcd has: the request may have been lost.
+    pub(super) fn check_watch(&mut self, answer: &Answer, now_ms: u64) {
+        let behind = matches!(answer, Answer::KeptAlive(at) if *at > self.view.revision);
+        if !behind {
+            self.behind_since_ms = None;
+            return;
+        }
+        let since_ms = *self.behind_since_ms.get_or_insert(now_ms);
+        if now_ms >= since_ms + self.settings.request_ms {
+            self.behind_since_ms = None;
+            if let Some(watch) = self.watch.take() {
+                self.requests.remove(&watch);
+            }
+            self.keep_watch(now_ms);
+        }
+    }
+
+    /// Whether what was read is not older than what this node has seen: etcd may have been restored from a backup.
+    pub(super) fn is_newer(&self, read: &View) -> bool {
+        let (epoch, revision) = (read.epoch(), read.revision);
+        Version { epoch, revision } >= self.newest
+    }
+
+    pub(super) fn see(&mut self) {
+        let (epoch, revision) = (self.view.epoch(), self.view.revision);
+        self.newest = self.newest.max(Version { epoch, revision });
+    }
+
+    /// Takes all of etcd anew, and watches from there on.
+    pub(super) fn load(&mut self, read: View, now_ms: u64, copies: &impl Copies) {
+        self.view = read;
+        self.watching_since_ms.get_or_insert(now_ms);
+        self.see();
+        if let Some(watch) = self.watch.take() {
+            self.requests.remove(&watch);
+        }
+        self.keep_watch(now_ms);
+        self.take_all_chunks(copies);
+    }
+
+    pub(super) fn take_all_chunks(&mut self, copies: &impl Copies) {
+        let chunks: Vec<_> = self.view.maps.keys().copied().collect();
+        for chunk in chunks {
+            self.take_chunk(chunk, copies);
+        }
+    }
+
+    pub(super) fn take_chunk(&mut self, chunk: (BucketId, u16), copies: &impl Copies) {
+        let epoch = self.view.epoch();
+        let changed = self.view.maps.get(&chunk).map(|entry| {
+            let revision = entry.mod_revision;
+            self.agent
+                .apply(chunk, Version { epoch, revision }, &entry.value)
+        });
+        for vb in changed.unwrap_or_default() {
+            self.look(vb, copies);
+        }
+    }
+
+    pub(super) fn take_changes(&mut self, revision: u64, changes: &[Change], copies: &impl Copies) {
+        let cluster = self.identity.cluster;
+        let mut all = false;
+        let seen = self.view.revision;
+        for change in changes.iter().filter(|change| change.revision() > seen) {
+            self.view.apply(cluster, change);
+            match Key::parse(cluster, change.key()) {
+                Some(Key::Map(bucket, chunk)) => self.take_chunk((bucket, chunk), copies),
+                Some(Key::Meta) => all = true,
+                _ => {}
+            }
+        }
+        self.view.revision = self.view.revision.max(revision);
+        self.see();
+        if all {
+            self.take_all_chunks(copies);
+        }
+        self.check_lease();
+    }
+
+    /// Drops a lease that etcd does not have any more, or that is worth nothing since the node is marked as failed.
+    pub(super) fn check_lease(&mut self) {
+        let Lease::Held { lease, .. } = self.lease else {
+            return;
+        };
+        let me = self.identity.node;
+        let state = self.view.nodes.get(&me).map(|entry| entry.value.state);
+        let known = self.view.revision >= self.joined;
+        if known && state == Some(NodeState::Failed) && !self.is_alive_by(lease) {
+            self.lease = Lease::None;
+        }
+    }
+
+    pub(super) fn is_alive_by(&self, lease: LeaseId) -> bool {
+        let alive = self.view.alive.get(&self.identity.node);
+        alive.is_some_and(|entry| entry.lease == lease)
+    }
+
+    pub(super) fn keep_watch(&mut self, now_ms: u64) {
+        if self.watch.is_none() && self.watching_since_ms.is_some() {
+            let prefix = self.identity.cluster.prefix();
+            let from = self.view.revision + 1;
+            self.watch =
+                Some(self.request(Purpose::Watch, Request::Watch { prefix, from }, now_ms));
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The state machine of a participant.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::lease::Lease;
+use crate::agent::{Agent, Copy, SealReply, Step, seal};
+use crate::agreed::{ClusterId, Controller, Entry, Health, Key, Node, View};
+use crate::coord::{Answer, Compare, LeaseId, Op, Request, RequestId, Txn};
+use crate::coordinator::{Action, Coordinator, Tick};
+use crate::map::{NodeId, Vb, Version};
+use crate::message::{Message, Order};
+use crate::promotion::Position;
+use crate::settings::Settings;
+
+/// Which node this is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The node.
+    pub node: NodeId,
+    /// Different for each start of the node.
+    pub boot: u64,
+    /// What etcd shall say of the node when it comes for the first time.
+    pub new: Node,
+}
+
+/// The copies of a node, as they are at this moment.
+pub trait Copies {
+    /// The copy of a vBucket.
+    fn copy(&self, vb: Vb) -> Option<Copy>;
+    /// All vBuckets with a copy.
+    fn vbuckets(&self) -> Vec<Vb>;
+}
+
+/// What a participant wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A request to etcd; its answer is told to [`Participant::answer`].
+    Request(RequestId, Request),
+    /// A message to a node, maybe to this one.
+    Send(NodeId, Message),
+    /// A step of a copy; when it is made, that is told to [`Participant::stepped`].
+    Step(Step),
+}
+
+/// What a request was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Watch,
+    Grant,
+    Read(LeaseId),
+    Join,
+    KeepAlive(LeaseId),
+    Health,
+    Elect,
+    Control(u64),
+    Revoke(NodeId, LeaseId),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PendingSeal {
+    pub(super) from: NodeId,
+    pub(super) term: u64,
+    pub(super) at_least: Option<Position>,
+}
+
+/// A node's part in its cluster.
+#[derive(Clone, Debug)]
+pub struct Participant {
+    pub(super) identity: Identity,
+    pub(super) settings: Settings,
+    pub(super) view: View,
+    pub(super) agent: Agent,
+    pub(super) coordinator: Coordinator,
+    pub(super) lease: Lease,
+    pub(super) health: Health,
+    pub(super) requests: BTreeMap<RequestId, (Purpose, u64)>,
+    pub(super) last_request: u64,
+    pub(super) watch: Option<RequestId>,
+    pub(super) watching_since_ms: Option<u64>,
+    /// Since when etcd has had more than the watch told.
+    pub(super) behind_since_ms: Option<u64>,
+    pub(super) heard: BTreeMap<NodeId, u64>,
+    pub(super) pinged_ms: Option<u64>,
+    pub(super) seals: BTreeMap<Vb, PendingSeal>,
+    /// The revision by which the lease was taken.
+    pub(super) joined: u64,
+    /// The newest version that this node has seen, also before it started.
+    pub(super) newest: Version,
+    pub(super) outputs: Vec<Output>,
+}
+
+impl Participant {
+    /// A node that starts. `newest` is what [`Self::newest`] was, as far as the node has kept it.
+    pub fn new(identity: Identity, settings: Settings, newest: Version) -> Self {
+        Self {
+            agent: Agent::new(identity.node),
+            coordinator: Coordinator::new(identity.cluster, settings),
+            identity,
+            settings,
+            view: View::default(),
+            lease: Lease::None,
+            health: Health::default(),
+            requests: BTreeMap::new(),
+            last_request: 0,
+            watch: None,
+            watching_since_ms: None,
+            behind_since_ms: None,
+            heard: BTreeMap::new(),
+            pinged_ms: None,
+            seals: BTreeMap::new(),
+            joined: 0,
+            newest,
+            outputs: Vec::new(),
+        }
+    }
+
+    /// What etcd holds, as far as this node has seen it.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The part of the map that this node goes by.
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// The controller's part.
+    pub fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
+    }
+
+    /// The newest version that this node has seen.
+    pub fn newest(&self) -> Version {
+        self.newest
+    }
+
+    /// Until when the node's lease lasts by its own clock.
+    pub fn lease_until_ms(&self) -> u64 {
+        if self.health.disk_dead {
+            0
+        } else {
+            self.lease.until_ms()
+        }
+    }
+
+    /// A sync of this node failed.
+    pub fn disk_died(&mut self) {
+        self.health.disk_dead = true;
+    }
+
+    /// Takes an operator's order, and sends it to the controller.
+    pub fn order(&mut self, order: Order) -> Vec<Output> {
+        if let Some(controller) = &self.view.controller {
+            let to = controller.value.node;
+            self.outputs.push(Output::Send(to, Message::Order(order)));
+        }
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Some time has passed. It is called every few ten milliseconds.
+    #[must_use]
+    pub fn tick(&mut self, now_ms: u64, copies: &impl Copies) -> Vec<Output> {
+        let limit_ms = self.settings.request_ms;
+        let late = self.requests.iter().filter(|(_, (purpose, sent_ms))| {
+            *purpose != Purpose::Watch && now_ms >= sent_ms + limit_ms
+        });
+        let late: Vec<RequestId> = late.map(|(id, _)| *id).collect();
+        for id in late {
+            self.take_answer(id, &Answer::Unavailable, now_ms, copies);
+        }
+        self.ping(now_ms);
+        self.keep_lease(now_ms, copies);
+        self.keep_watch(now_ms);
+        self.elect(now_ms);
+        self.control(now_ms);
+        let known = copies.vbuckets();
+        let all: BTreeSet<Vb> = known.into_iter().chain(self.agent.vbuckets()).collect();
+        for vb in all {
+            self.look(vb, copies);
+        }
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Takes an answer of etcd.
+    #[must_use]
+    pub fn answer(
+        &mut self,
+        id: RequestId,
+        answer: &Answer,
+        now_ms: u64,
+        copies: &impl Copies,
+    ) -> Vec<Output> {
+        self.take_answer(id, answer, now_ms, copies);
+        self.elect(now_ms);
+        self.control(now_ms);
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Takes a message of a node.
+    #[must_use]
+    pub fn message(
+        &mut self,
+        from: NodeId,
+        message: &Message,
+        now_ms: u64,
+        copies: &impl Copies,
+    ) -> Vec<Output> {
+        self.heard.insert(from, now_ms);
+        match message {
+            Message::Ping => {}
+            Message::Ask => {
+                let copy = |vb| self.agent.report(vb, &copies.copy(vb)?);
+                let reports: Vec<_> = self.agent.vbuckets().filter_map(copy).collect();
+                if !reports.is_empty() {
+                    self.outputs
+                        .push(Output::Send(from, Message::Report(reports)));
+                }
+            }
+            Message::Seal { vb, term, at_least } => {
+                let (term, at_least) = (*term, *at_least);
+                let pending = PendingSeal {
+                    from,
+                    term,
+                    at_least,
+                };
+                if self.seals.get(vb).is_none_or(|held| held.term <= term) {
+                    self.seals.insert(*vb, pending);
+                }
+                self.look(*vb, copies);
+            }
+            Message::Report(_)
+            | Message::Sealed { .. }
+            | Message::SealRefused { .. }
+            | Message::Order(_) => {
+                self.coordinator.message(from, message, now_ms);
+                self.control(now_ms);
+            }
+        }
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// A step of a copy was made.
+    #[must_use]
+    pub fn stepped(&mut self, vb: Vb, copies: &impl Copies) -> Vec<Output> {
+        self.look(vb, copies);
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Puts out the next step of a copy, or the answer to its seal.
+    pub(super) fn look(&mut self, vb: Vb, copies: &impl Copies) {
+        let copy = copies.copy(vb);
+        if let Some(pending) = self.seals.remove(&vb) {
+            match seal(vb, pending.term, pending.at_least, copy.as_ref()) {
+                SealReply::Wait => {}
+                SealReply::Answer(message) => {
+                    self.outputs.push(Output::Send(pending.from, message));
+                }
+                SealReply::Make(step) => {
+                    self.seals.insert(vb, pending);
+                    self.outputs.push(Output::Step(step));
+                    return;
+                }
+            }
+        }
+        let step = self.agent.step(vb, copy.as_ref());
+        self.outputs.extend(step.map(Output::Step));
+    }
+
+    pub(super) fn request(&mut self, purpose: Purpose, request: Request, now_ms: u64) -> RequestId {
+        self.last_request += 1;
+        let id = RequestId(self.last_request);
+        self.requests.insert(id, (purpose, now_ms));
+        self.outputs.push(Output::Request(id, request));
+        id
+    }
+
+    pub(super) fn is_under_way(&self, is: impl Fn(Purpose) -> bool) -> bool {
+        self.requests.values().any(|(purpose, _)| is(*purpose))
+    }
+
+    pub(super) fn key(&self, key: Key) -> String {
+        key.text(self.identity.cluster)
+    }
+
+    /// Becomes the controller if there is none.
+    fn elect(&mut self, now_ms: u64) {
+        let Identity { node, boot, .. } = self.identity;
+        let mine = |entry: &&Entry<Controller>| entry.value == Controller { node, boot };
+        let controller = self.view.controller.as_ref();
+        let term = controller.filter(mine).map(|entry| entry.create_revision);
+        self.coordinator.set_term(term);
+        let Lease::Held { lease, .. } = self.lease else {
+            return;
+        };
+        let known = self.watching_since_ms.is_some() && self.is_alive_by(lease);
+        if controller.is_some() || !known || self.is_under_way(|p| p == Purpose::Elect) {
+            return;
+        }
+        let key = self.key(Key::Controller);
+        let compare = vec![Compare::Version(key.clone(), 0)];
+        let value = serde_json::to_string(&Controller { node, boot });
+        let value = value.expect("values of ours have no maps");
+        let then = vec![Op::Put { key, value, lease }];
+        self.request(Purpose::Elect, Request::Txn(Txn { compare, then }), now_ms);
+    }
+
+    /// A round of the controller, if this node is it.
+    fn control(&mut self, now_ms: u64) {
+        let Some(watching_since_ms) = self.watching_since_ms else {
+            return;
+        };
+        let tick = Tick {
+            view: &self.view,
+            now_ms,
+            watching_since_ms,
+        };
+        for action in self.coordinator.tick(&tick) {
+            match action {
+                Action::Send(to, message) => self.outputs.push(Output::Send(to, message)),
+                Action::Txn(txn) => {
+                    let term = self.coordinator.term().unwrap_or_default();
+                    self.request(Purpose::Control(term), Request::Txn(txn), now_ms);
+                }
+                Action::Revoke(node, lease) => {
+                    self.request(Purpose::Revoke(node, lease), Request::Revoke(lease), now_ms);
+                }
+            }
+        }
+    }
+}

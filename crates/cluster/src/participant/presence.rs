@@ -1,0 +1,132 @@
+//! The lease of a node, and what it says of itself.
+
+use super::lease::Lease;
+use super::machine::{Copies, Output, Participant, Purpose};
+use crate::agent::Role;
+use crate::agreed::{Alive, Entry, Key, Node, NodeState};
+use crate::coord::{Compare, LeaseId, Op, Request, Txn};
+use crate::map::{NodeId, Vb};
+use crate::message::Message;
+
+impl Participant {
+    pub(super) fn ping(&mut self, now_ms: u64) {
+        if self
+            .pinged_ms
+            .is_some_and(|at| now_ms < at + self.settings.repeat_ms)
+        {
+            return;
+        }
+        let first = self.pinged_ms.is_none();
+        self.pinged_ms = Some(now_ms);
+        let me = self.identity.node;
+        let peers: Vec<NodeId> = self
+            .view
+            .nodes
+            .keys()
+            .filter(|node| **node != me)
+            .copied()
+            .collect();
+        for peer in &peers {
+            self.outputs.push(Output::Send(*peer, Message::Ping));
+            if first {
+                self.heard.entry(*peer).or_insert(now_ms);
+            }
+        }
+        let limit_ms = self.settings.unheard_ms;
+        let heard = |peer: &NodeId| {
+            self.heard
+                .get(peer)
+                .is_some_and(|at| now_ms < at + limit_ms)
+        };
+        self.health.unheard = peers.into_iter().filter(|peer| !heard(peer)).collect();
+    }
+
+    pub(super) fn alive_value(&self) -> String {
+        let alive = Alive {
+            boot: self.identity.boot,
+            health: self.health.clone(),
+        };
+        serde_json::to_string(&alive).expect("values of ours have no maps")
+    }
+
+    /// Takes a lease, or renews it, and says how the node is.
+    pub(super) fn keep_lease(&mut self, now_ms: u64, copies: &impl Copies) {
+        match self.lease {
+            Lease::None
+                if !self.is_under_way(|p| matches!(p, Purpose::Grant | Purpose::Read(_))) =>
+            {
+                self.lease = Lease::Asked;
+                let ttl_ms = self.settings.lease_ms;
+                self.request(Purpose::Grant, Request::Grant { ttl_ms }, now_ms);
+            }
+            Lease::Read {
+                lease,
+                sent_ms,
+                seen,
+            } => {
+                let old = |vb: &Vb| {
+                    let copy = copies.copy(*vb);
+                    let active = copy.is_some_and(|copy| copy.role == Role::Active);
+                    active && self.agent.step(*vb, copy.as_ref()).is_some()
+                };
+                if !copies.vbuckets().iter().any(old) {
+                    self.lease = Lease::Joining { lease, sent_ms };
+                    self.join(lease, seen, now_ms);
+                }
+            }
+            Lease::Held {
+                lease, renewed_ms, ..
+            } => {
+                if now_ms >= renewed_ms + self.settings.lease_ms / 5 {
+                    if let Lease::Held { renewed_ms, .. } = &mut self.lease {
+                        *renewed_ms = now_ms;
+                    }
+                    self.request(Purpose::KeepAlive(lease), Request::KeepAlive(lease), now_ms);
+                }
+                self.tell_health(lease, now_ms);
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes the node alive. A node that was marked as failed has read the map and is so no longer.
+    pub(super) fn join(&mut self, lease: LeaseId, (seen, alive): (u64, u64), now_ms: u64) {
+        let me = self.identity.node;
+        let mut node = self.view.nodes.get(&me).map_or_else(
+            || self.identity.new.clone(),
+            |entry: &Entry<Node>| entry.value.clone(),
+        );
+        let key = self.key(Key::Node(me));
+        let mut then = vec![Op::Put {
+            key: self.key(Key::Alive(me)),
+            value: self.alive_value(),
+            lease,
+        }];
+        if seen == 0 || node.state == NodeState::Failed {
+            (node.state, node.revoke) = (NodeState::New, None);
+            let value = serde_json::to_string(&node).expect("values of ours have no maps");
+            let (key, lease) = (key.clone(), LeaseId(0));
+            then.push(Op::Put { key, value, lease });
+        }
+        let compare = vec![
+            Compare::ModRevision(key, seen),
+            Compare::ModRevision(self.key(Key::Alive(me)), alive),
+        ];
+        self.request(Purpose::Join, Request::Txn(Txn { compare, then }), now_ms);
+    }
+
+    pub(super) fn tell_health(&mut self, lease: LeaseId, now_ms: u64) {
+        let Some(entry) = self.view.alive.get(&self.identity.node) else {
+            return;
+        };
+        let told = entry.lease != lease || entry.value.health == self.health;
+        if told || self.is_under_way(|purpose| purpose == Purpose::Health) {
+            return;
+        }
+        let key = self.key(Key::Alive(self.identity.node));
+        let compare = vec![Compare::ModRevision(key.clone(), entry.mod_revision)];
+        let value = self.alive_value();
+        let then = vec![Op::Put { key, value, lease }];
+        self.request(Purpose::Health, Request::Txn(Txn { compare, then }), now_ms);
+    }
+}

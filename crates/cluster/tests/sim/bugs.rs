@@ -1,0 +1,64 @@
+//! Bugs that can be planted at the seams of the code under test. Each must be found.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// A restart forgets the term of a seal.
+    SealForgotten,
+    /// Answers to seals tell less the more a copy has.
+    LowerPreparedChosen,
+    /// Answers to seals tell nothing of the branch.
+    BranchIgnored,
+    /// A promotion counts a seal that nothing answered.
+    OneSealTooFew,
+    /// A replica takes, and acknowledges, changes of an older term.
+    ZombieStreamAccepted,
+    /// A new active acknowledges before a majority reached its failover entry.
+    FailoverEntryNotAwaited,
+    /// A write that must be on disk is acknowledged from memory.
+    AcknowledgedFromMemory,
+    /// An active copy that crashed is active again at its term.
+    RestartedActiveServes,
+    /// A copy that crashed between its seal and its promotion becomes active.
+    RestartedCandidateActivates,
+    /// A node trusts its lease longer than etcd does.
+    LeaseTrustedTooLong,
+    /// A node trusts confirmations longer than the controller waits.
+    ConfirmationTrustedTooLong,
+    /// Durable writes while a vBucket moves need the old chain only.
+    TwoChainsForgotten,
+    /// Moves are ready for the next phase at once.
+    CatchUpSkipped,
+    /// A takeover seals the new active copy before it has everything, and takes its word for it.
+    TakeoverUndrained,
+    /// Transactions compare nothing.
+    NothingCompared,
+    /// A promotion does not require that the old node is still marked as failed.
+    PromotionWithoutMark,
+    /// A node takes its lease whatever happened since it read the map.
+    LeaseWithoutReading,
+}
+
+/// Found within some hundred seeds.
+pub(crate) const BUGS: [Bug; 9] = [
+    Bug::LowerPreparedChosen,
+    Bug::BranchIgnored,
+    Bug::OneSealTooFew,
+    Bug::AcknowledgedFromMemory,
+    Bug::RestartedActiveServes,
+    Bug::LeaseTrustedTooLong,
+    Bug::ConfirmationTrustedTooLong,
+    Bug::TakeoverUndrained,
+    Bug::NothingCompared,
+];
+
+/// Those that need more.
+pub(crate) const RARE: [Bug; 8] = [
+    Bug::SealForgotten,
+    Bug::ZombieStreamAccepted,
+    Bug::FailoverEntryNotAwaited,
+    Bug::RestartedCandidateActivates,
+    Bug::TwoChainsForgotten,
+    Bug::CatchUpSkipped,
+    Bug::PromotionWithoutMark,
+    Bug::LeaseWithoutReading,
+];

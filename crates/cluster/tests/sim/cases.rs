@@ -1,0 +1,149 @@
+//! The runs.
+
+use std::env;
+
+use cluster::Order;
+
+use crate::bugs::{BUGS, Bug, RARE};
+use crate::world::World;
+
+/// Seeds of a test run, without `SETTEE_SEEDS`.
+const SEEDS: u64 = 1_000;
+/// Seeds within which a planted bug is found.
+const SEEDS_FOR_BUG: u64 = 4_000;
+
+#[expect(clippy::disallowed_methods, reason = "a run is chosen from outside")]
+fn number(variable: &str) -> Option<u64> {
+    env::var(variable).ok()?.parse().ok()
+}
+
+/// A run of a seed: its trace, or what is wrong.
+fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<u64, String> {
+    let nodes = 3 + usize::from(seed.is_multiple_of(3));
+    let copies = [3, 2 + (seed % 2) as usize];
+    let mut world = World::new(seed, nodes, copies, bug);
+    world.verbose = verbose;
+    world.run(1_500);
+    world.order(Order::Rebalance);
+    world.run(4_000);
+    let strikes = world.rng.range(5, 40);
+    for _ in 0..strikes {
+        let pause_ms = world.rng.range(50, 2_500);
+        let until_ms = world.now_ms + pause_ms;
+        world.run(until_ms);
+        if world.checks.failure.is_none() {
+            world.strike();
+        }
+    }
+    settle(&mut world)
+}
+
+/// Heals all, and waits until all is as it should be.
+fn settle(world: &mut World) -> Result<u64, String> {
+    world.heal();
+    let healed_ms = world.now_ms;
+    world.run(healed_ms + 8_000);
+    world.order(Order::Rebalance);
+    loop {
+        let until_ms = world.now_ms + 500;
+        world.run(until_ms);
+        if let Some(failure) = &world.checks.failure {
+            return Err(failure.clone());
+        }
+        match world.lacks() {
+            None => break,
+            Some(lacks) if world.now_ms > healed_ms + 60_000 => {
+                world.tell_all();
+                return Err(format!("60 s after healing: {lacks}"));
+            }
+            Some(_) => {}
+        }
+    }
+    let before = world.checks.acknowledged.clone();
+    world.run(world.now_ms + 3_000);
+    let served = |vb| world.checks.acknowledged.get(vb) > before.get(vb);
+    if let Some(failure) = &world.checks.failure {
+        return Err(failure.clone());
+    }
+    match world.vbs.iter().find(|vb| !served(vb)) {
+        Some(vb) => Err(format!("no write of {vb:?} is acknowledged")),
+        None => Ok(world.trace),
+    }
+}
+
+#[test]
+fn clusters_keep_their_promises() {
+    let one = number("SETTEE_SEED");
+    let from = one.unwrap_or(0);
+    let count = if one.is_some() {
+        1
+    } else {
+        number("SETTEE_SEEDS").unwrap_or(SEEDS)
+    };
+    for seed in from..from + count {
+        if let Err(wrong) = run(seed, None, one.is_some()) {
+            panic!("seed {seed}: {wrong}");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_has_the_same_trace() {
+    for seed in 0..20 {
+        assert_eq!(run(seed, None, false), run(seed, None, false));
+    }
+}
+
+#[test]
+fn a_node_that_dies_is_replaced_and_comes_back() {
+    let mut world = World::new(1, 3, [2, 3], None);
+    world.run(2_000);
+    world.order(Order::Rebalance);
+    world.run(8_000);
+    assert_eq!(world.lacks(), None);
+    world.crash(0);
+    world.run(8_000 + 6_000);
+    assert_eq!(world.lacks(), None);
+    world.start(0);
+    world.run(20_000);
+    world.order(Order::Rebalance);
+    world.run(40_000);
+    assert_eq!(world.lacks(), None);
+    let view = world.agreed();
+    let active = view
+        .rows()
+        .filter(|(_, _, row)| row.chain.active() == Some(world.nodes[0].id));
+    assert!(active.count() > 0);
+    assert_eq!(world.checks.failure, None);
+}
+
+/// Looks for a planted bug.
+fn find(bug: Bug, seeds: u64) -> Option<(u64, String)> {
+    (0..seeds).find_map(|seed| Some((seed, run(seed, Some(bug), false).err()?)))
+}
+
+#[expect(
+    clippy::disallowed_macros,
+    reason = "the seeds are for the decision record"
+)]
+fn find_all(bugs: &[Bug]) {
+    let mut hidden = Vec::new();
+    for bug in bugs {
+        match find(*bug, number("SETTEE_SEEDS").unwrap_or(SEEDS_FOR_BUG)) {
+            Some((seed, wrong)) => eprintln!("{bug:?}: seed {seed}: {wrong}"),
+            None => hidden.push(*bug),
+        }
+    }
+    assert_eq!(hidden, Vec::new());
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    find_all(&BUGS);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn rare_planted_bugs_are_found() {
+    find_all(&RARE);
+}

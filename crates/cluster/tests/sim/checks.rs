@@ -1,0 +1,130 @@
+//! What must hold, whatever happens.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cluster::{Vb, Version};
+
+use crate::node::Node;
+
+/// A write that was acknowledged.
+#[derive(Clone, Debug)]
+struct Promise {
+    vb: Vb,
+    number: u64,
+    term: u64,
+    to_disk: bool,
+    /// Nodes that crashed, or were failed over, since before it was written.
+    lost: BTreeSet<usize>,
+    /// How many of them a write that is in memory alone survives: none if one copy alone has it.
+    survives: usize,
+}
+
+impl Promise {
+    fn holds(&self) -> bool {
+        self.to_disk || self.lost.len() <= self.survives
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Checks {
+    promises: Vec<Promise>,
+    /// For each write that waits: nodes lost since it was made.
+    lost_since: BTreeMap<u64, BTreeSet<usize>>,
+    versions: BTreeMap<(usize, Vb), Version>,
+    pub(crate) acknowledged: BTreeMap<Vb, u64>,
+    pub(crate) failure: Option<String>,
+}
+
+impl Checks {
+    fn fail(&mut self, what: String) {
+        self.failure.get_or_insert(what);
+    }
+
+    pub(crate) fn written(&mut self, number: u64) {
+        self.lost_since.insert(number, BTreeSet::new());
+    }
+
+    /// A node lost what it had in memory, or was passed over.
+    pub(crate) fn lost(&mut self, node: usize) {
+        for lost in self.lost_since.values_mut() {
+            lost.insert(node);
+        }
+        for promise in self.promises.iter_mut().filter(|promise| !promise.to_disk) {
+            promise.lost.insert(node);
+        }
+    }
+
+    /// `alone`: one copy is all that a vBucket has, or shall have.
+    pub(crate) fn acknowledged(
+        &mut self,
+        (vb, number): (Vb, u64),
+        term: u64,
+        (to_disk, alone): (bool, bool),
+    ) {
+        *self.acknowledged.entry(vb).or_default() += 1;
+        let lost = self.lost_since.get(&number).cloned().unwrap_or_default();
+        self.promises.push(Promise {
+            vb,
+            number,
+            term,
+            to_disk,
+            lost,
+            survives: usize::from(!alone),
+        });
+    }
+
+    /// An acknowledged write got to the disks of a majority.
+    pub(crate) fn on_disk(&mut self, number: u64) {
+        self.lost_since.remove(&number);
+        let mut kept = self.promises.iter_mut().rev();
+        if let Some(promise) = kept.find(|promise| promise.number == number) {
+            promise.to_disk |= promise.holds();
+        }
+    }
+
+    /// A copy became active: it has all that was promised.
+    pub(crate) fn history(&mut self, node: &Node, vb: Vb) {
+        let Some(copy) = node.vbs.copies.get(&vb).filter(|copy| copy.is_active()) else {
+            return;
+        };
+        let single = copy.is_alone();
+        for promise in self.promises.iter_mut().filter(|p| single && p.vb == vb) {
+            promise.survives = 0;
+        }
+        let numbers: BTreeSet<u64> = copy.log.writes.iter().map(|write| write.number).collect();
+        let mut due = self
+            .promises
+            .iter()
+            .filter(|promise| promise.vb == vb && promise.term <= copy.term && promise.holds());
+        let missing = due.find(|promise| !numbers.contains(&promise.number));
+        if let Some(promise) = missing {
+            let (id, term) = (node.id.0, copy.term);
+            self.fail(format!(
+                "node {id} is active at term {term} without {promise:?}"
+            ));
+        }
+    }
+
+    /// One node serves a vBucket.
+    pub(crate) fn one_serves(&mut self, nodes: &[Node], vb: Vb, now_ms: u64) {
+        let serving = nodes.iter().filter(|node| node.serves(vb, now_ms));
+        let serving: Vec<u16> = serving.map(|node| node.id.0).collect();
+        if serving.len() > 1 {
+            self.fail(format!("nodes {serving:?} serve {}", vb.number));
+        }
+    }
+
+    /// The rows that a node goes by become newer.
+    pub(crate) fn rows_grow(&mut self, index: usize, node: &Node, vb: Vb) {
+        let Some((version, _)) = node.participant.agent().row(vb) else {
+            return;
+        };
+        let key = (index, vb);
+        let before = self.versions.insert(key, *version).unwrap_or_default();
+        if before > *version {
+            self.fail(format!(
+                "node {index} went from {before:?} back to {version:?}"
+            ));
+        }
+    }
+}

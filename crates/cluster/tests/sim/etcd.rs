@@ -1,0 +1,98 @@
+//! The modelled etcd with its watchers.
+
+use std::collections::BTreeMap;
+
+use cluster::coord::{Answer, Compare, LeaseId, Op, Request, RequestId, Store, Txn};
+
+use crate::bugs::Bug;
+
+/// A watch of a node.
+struct Watcher {
+    boot: u64,
+    id: RequestId,
+    prefix: String,
+    next: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Etcd {
+    pub(crate) store: Store,
+    watchers: BTreeMap<usize, Watcher>,
+    pub(crate) down_until_ms: u64,
+}
+
+impl Etcd {
+    /// Answers a request of a node; a watch is answered by [`Self::flush`].
+    pub(crate) fn request(
+        &mut self,
+        (node, boot, id): (usize, u64, RequestId),
+        request: &Request,
+        bug: Option<Bug>,
+    ) -> Option<Answer> {
+        if let Request::Watch { prefix, from } = request {
+            let (prefix, next) = (prefix.clone(), *from);
+            let watcher = Watcher {
+                boot,
+                id,
+                prefix,
+                next,
+            };
+            self.watchers.insert(node, watcher);
+            return None;
+        }
+        let mut request = request.clone();
+        if let (Request::Txn(txn), Some(bug)) = (&mut request, bug) {
+            forget_compares(txn, bug);
+        }
+        Some(self.store.answer(&request))
+    }
+
+    /// What a node's watch has to tell.
+    pub(crate) fn flush(&mut self, node: usize) -> Option<(u64, RequestId, Answer)> {
+        let watcher = self.watchers.get_mut(&node)?;
+        let answer = self.store.changes_since(&watcher.prefix, watcher.next);
+        let (boot, id) = (watcher.boot, watcher.id);
+        match &answer {
+            Answer::Changes { revision, .. } if *revision < watcher.next => return None,
+            Answer::Changes { revision, .. } => watcher.next = revision + 1,
+            _ => drop(self.watchers.remove(&node)),
+        }
+        Some((boot, id, answer))
+    }
+
+    pub(crate) fn put(&mut self, key: String, value: String) {
+        let lease = LeaseId(0);
+        let then = vec![Op::Put { key, value, lease }];
+        let compare = Vec::new();
+        self.store.answer(&Request::Txn(Txn { compare, then }));
+    }
+}
+
+/// Leaves out what the bug forgets to compare.
+fn forget_compares(txn: &mut Txn, bug: Bug) {
+    let writes = |key: &str| {
+        txn.then.iter().any(|op| match op {
+            Op::Put { key: written, .. } | Op::Delete { key: written } => written == key,
+        })
+    };
+    let of_node = |compare: &Compare| match compare {
+        Compare::ModRevision(key, _) => key.contains("/nodes/").then_some(key.clone()),
+        _ => None,
+    };
+    let joins = txn
+        .then
+        .iter()
+        .any(|op| matches!(op, Op::Put { lease, .. } if lease.0 > 0));
+    let keep: Vec<Compare> = txn
+        .compare
+        .iter()
+        .filter(|compare| match bug {
+            Bug::NothingCompared => joins,
+            Bug::PromotionWithoutMark => of_node(compare).is_none_or(|key| joins || writes(&key)),
+            Bug::LeaseWithoutReading => of_node(compare).is_none_or(|_| !joins),
+            _ => true,
+        })
+        .cloned()
+        .collect();
+    txn.compare = keep;
+}

@@ -1,0 +1,161 @@
+//! What goes wrong in a run, and that it heals.
+
+use cluster::Order;
+use cluster::agreed::Rebalance;
+
+use crate::world::{Event, Weather, World};
+
+impl World {
+    pub(crate) fn crash(&mut self, index: usize) {
+        self.tell(|| format!("n{index} crashes"));
+        self.nodes[index].up = false;
+        self.checks.lost(index);
+    }
+
+    pub(crate) fn start(&mut self, index: usize) {
+        if !self.nodes[index].up {
+            self.tell(|| format!("n{index} starts"));
+            self.nodes[index].restart(0);
+            let boot = self.nodes[index].boot;
+            self.at(self.now_ms, Event::Tick(index, boot));
+        }
+    }
+
+    /// One fault, or the end of one.
+    pub(crate) fn strike(&mut self) {
+        let index = self.rng.index(self.nodes.len());
+        let all = self.nodes.len() as u64 + 1;
+        match self.rng.range(0, 16) {
+            0..=3 => {
+                if self.nodes[index].up {
+                    self.crash(index);
+                    if self.rng.per_mille(500) {
+                        self.start(index);
+                    }
+                } else {
+                    self.start(index);
+                }
+            }
+            4 => {
+                let until_ms = self.now_ms + self.rng.range(100, 8_000);
+                self.tell(|| format!("n{index} stops until {until_ms}"));
+                self.nodes[index].paused_until_ms = until_ms;
+            }
+            5..=7 => {
+                let (a, b) = (
+                    self.rng.range(0, all) as usize,
+                    self.rng.range(0, all) as usize,
+                );
+                self.tell(|| format!("{a} is cut off from {b}"));
+                self.blocked.insert((a, b));
+                if self.rng.per_mille(500) {
+                    self.blocked.insert((b, a));
+                }
+            }
+            8 => {
+                self.tell(|| format!("n{index} is cut off"));
+                let with_etcd = self.rng.per_mille(700);
+                for other in 0..self.nodes.len() + usize::from(with_etcd) {
+                    if other != index {
+                        self.blocked.insert((other, index));
+                        self.blocked.insert((index, other));
+                    }
+                }
+            }
+            9..=10 => {
+                self.tell(|| "links are whole".to_owned());
+                self.blocked.clear();
+            }
+            11 => {
+                let until_ms = self.now_ms + self.rng.range(100, 5_000);
+                self.tell(|| format!("etcd is away until {until_ms}"));
+                self.etcd.down_until_ms = until_ms;
+            }
+            12 => {
+                let revision = self.etcd.store.revision();
+                self.etcd.store.compact(revision);
+            }
+            13 => {
+                self.weather = Weather {
+                    lost: self.rng.range(0, 200),
+                    doubled: self.rng.range(0, 200),
+                    slow: self.rng.range(0, 100),
+                };
+            }
+            _ => self.some_order(),
+        }
+    }
+
+    fn some_order(&mut self) {
+        let node = self.nodes[self.rng.index(self.nodes.len())].id;
+        let order = match self.rng.range(0, 9) {
+            0..=2 => Order::Rebalance,
+            3 => Order::Drain(node),
+            4 => Order::FailOver(node),
+            5 => Order::Recover(node),
+            6 => Order::Pause,
+            _ => Order::Cancel,
+        };
+        self.order(order);
+    }
+
+    pub(crate) fn heal(&mut self) {
+        self.tell(|| "all is well".to_owned());
+        self.blocked.clear();
+        self.weather = Weather::default();
+        self.etcd.down_until_ms = 0;
+        for index in 0..self.nodes.len() {
+            self.start(index);
+            let until_ms = self.nodes[index].paused_until_ms;
+            self.nodes[index].paused_until_ms = until_ms.min(self.now_ms);
+        }
+    }
+
+    /// Tells how nodes see the cluster.
+    pub(crate) fn tell_all(&mut self) {
+        let agreed = self.agreed();
+        self.tell(|| {
+            format!(
+                "{:?} {:?} {:?}",
+                agreed.controller,
+                agreed.orders,
+                agreed.alive.keys()
+            )
+        });
+        for node in &self.nodes {
+            let (p, now_ms) = (&node.participant, node.clock_ms(self.now_ms));
+            let (revision, term) = (p.view().revision, p.coordinator().term());
+            let lease = p.lease_until_ms() > now_ms;
+            let progress = p.coordinator().progress();
+            self.tell(|| {
+                format!(
+                    "{:?} at {revision} term {term:?} lease {lease} {progress:?}",
+                    node.id
+                )
+            });
+        }
+    }
+
+    /// What is not yet as it should be after healing; `None` if all is.
+    pub(crate) fn lacks(&mut self) -> Option<String> {
+        let view = self.agreed();
+        if let Some((vb, _, row)) = view
+            .rows()
+            .find(|(_, _, row)| row.intent.is_some() || row.change.is_some())
+        {
+            return Some(format!("{vb:?} has {row:?}"));
+        }
+        for vb in self.vbs.clone() {
+            let serving = self
+                .nodes
+                .iter()
+                .filter(|node| node.serves(vb, self.now_ms))
+                .count();
+            if serving != 1 {
+                return Some(format!("{vb:?} is served by {serving}: {:?}", view.row(vb)));
+            }
+        }
+        let rebalance = view.orders.map(|orders| orders.value.rebalance);
+        (rebalance == Some(Rebalance::Running)).then(|| "a rebalance goes on".to_owned())
+    }
+}

@@ -1,0 +1,15 @@
+//! Whole clusters in one process, from a seed: the code of this crate on every node, a modelled etcd, a network that
+//! delays, loses and doubles, nodes that crash, stop and go on, and copies that are a list of writes.
+//!
+//! `SETTEE_SEEDS=N` runs N seeds, `SETTEE_SEED=N` runs one and tells what happened in it.
+
+mod bugs;
+mod cases;
+mod checks;
+mod copy;
+mod etcd;
+mod faults;
+mod log;
+mod node;
+mod rng;
+mod world;

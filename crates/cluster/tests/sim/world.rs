@@ -1,0 +1,614 @@
+//! The world: time, events, the network, nodes and clients.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use cluster::agreed::{BucketSpec, Key, Meta, Node as NodeValue, NodeState, View};
+use cluster::coord::{Answer, Op, Range, Request, RequestId, Txn};
+use cluster::{BucketId, Message, NodeId, Order, Output, Phase, Position, Vb};
+
+use crate::bugs::Bug;
+use crate::checks::Checks;
+use crate::copy::{Changes, Pull};
+use crate::etcd::Etcd;
+use crate::log::Write;
+use crate::node::{CLUSTER, Node};
+use crate::rng::Rng;
+
+pub(crate) const TICK_MS: u64 = 100;
+
+/// What goes from node to node.
+#[derive(Clone)]
+pub(crate) enum Packet {
+    Message(Message),
+    Pulls(Vec<Pull>),
+    Changes(Vec<Changes>),
+}
+
+pub(crate) enum Event {
+    Tick(usize, u64),
+    Packet(usize, usize, Packet),
+    Request(usize, u64, RequestId, Request),
+    Answer(usize, u64, RequestId, Answer),
+    Clients,
+    Etcd,
+}
+
+struct Scheduled {
+    at_ms: u64,
+    order: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at_ms, self.order).cmp(&(other.at_ms, other.order))
+    }
+}
+
+/// How bad the network is, in parts of a thousand.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Weather {
+    pub(crate) lost: u64,
+    pub(crate) doubled: u64,
+    pub(crate) slow: u64,
+}
+
+pub(crate) struct World {
+    pub(crate) now_ms: u64,
+    order: u64,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    pub(crate) rng: Rng,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) etcd: Etcd,
+    /// Pairs of nodes, one way; the number of nodes is etcd.
+    pub(crate) blocked: BTreeSet<(usize, usize)>,
+    pub(crate) weather: Weather,
+    pub(crate) checks: Checks,
+    pub(crate) vbs: Vec<Vb>,
+    pub(crate) bug: Option<Bug>,
+    pub(crate) verbose: bool,
+    pub(crate) trace: u64,
+    watch_at_ms: Vec<u64>,
+    writes: u64,
+}
+
+/// Nodes that a transaction marks as failed: they may be passed over.
+fn failed_by(txn: &Txn) -> Vec<usize> {
+    let marked = txn.then.iter().filter_map(|op| match op {
+        Op::Put { key, value, .. } => match Key::parse(CLUSTER, key) {
+            Some(Key::Node(node)) => {
+                let value: NodeValue = serde_json::from_str(value).ok()?;
+                (value.state == NodeState::Failed).then_some(usize::from(node.0))
+            }
+            _ => None,
+        },
+        Op::Delete { .. } => None,
+    });
+    marked.collect()
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, nodes: usize, copies: [usize; 2], bug: Option<Bug>) -> Self {
+        let mut rng = Rng::new(seed);
+        let node = |index| {
+            let clock = (
+                rng.range(0, 100_000),
+                rng.range(0, 40_000).cast_signed() - 20_000,
+            );
+            Node::new(index, 0, clock, bug)
+        };
+        let nodes: Vec<Node> = (0..nodes).map(node).collect();
+        let mut world = Self {
+            now_ms: 0,
+            order: 0,
+            queue: BinaryHeap::new(),
+            rng,
+            watch_at_ms: vec![0; nodes.len()],
+            nodes,
+            etcd: Etcd::default(),
+            blocked: BTreeSet::new(),
+            weather: Weather::default(),
+            checks: Checks::default(),
+            vbs: Vec::new(),
+            bug,
+            verbose: false,
+            trace: 0,
+            writes: 0,
+        };
+        world.make_cluster(copies);
+        world
+    }
+
+    fn make_cluster(&mut self, copies: [usize; 2]) {
+        let meta = serde_json::to_string(&Meta::default()).expect("JSON");
+        self.etcd.put(Key::Meta.text(CLUSTER), meta);
+        for (bucket, copies) in [BucketId(1), BucketId(2)].into_iter().zip(copies) {
+            let spec = BucketSpec {
+                name: format!("b{}", bucket.0),
+                vbuckets: 2,
+                copies,
+            };
+            let value = serde_json::to_string(&spec).expect("JSON");
+            self.etcd.put(Key::Spec(bucket).text(CLUSTER), value);
+            self.vbs.extend((0..2).map(|number| Vb { bucket, number }));
+        }
+        for node in 0..self.nodes.len() {
+            let at_ms = self.rng.range(0, 50);
+            self.at(at_ms, Event::Tick(node, 1));
+        }
+        self.at(0, Event::Clients);
+        self.at(0, Event::Etcd);
+    }
+
+    pub(crate) fn at(&mut self, at_ms: u64, event: Event) {
+        self.order += 1;
+        let order = self.order;
+        let scheduled = Scheduled {
+            at_ms,
+            order,
+            event,
+        };
+        self.queue.push(Reverse(scheduled));
+    }
+
+    #[expect(
+        clippy::disallowed_macros,
+        reason = "a run of one seed tells what happens"
+    )]
+    pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
+        if self.verbose {
+            eprintln!("{:>7} {}", self.now_ms, what());
+        }
+    }
+
+    /// Notes something that happened: the same seed has the same trace.
+    fn note(&mut self, what: u64) {
+        let mixed = (self.trace ^ what ^ self.now_ms << 20).wrapping_mul(0x100_0000_01b3);
+        self.trace = mixed.rotate_left(23);
+    }
+
+    /// Runs until `until_ms`, or until something is wrong.
+    pub(crate) fn run(&mut self, until_ms: u64) {
+        while self.checks.failure.is_none() {
+            let next = self.queue.peek().map(|next| next.0.at_ms);
+            if next.is_none_or(|at_ms| at_ms > until_ms) {
+                self.now_ms = until_ms;
+                return;
+            }
+            let Some(Reverse(next)) = self.queue.pop() else {
+                return;
+            };
+            self.now_ms = next.at_ms;
+            self.handle(next.event);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Tick(index, boot) => self.tick(index, boot),
+            Event::Packet(from, to, packet) => {
+                self.note((from * 16 + to) as u64);
+                if self.nodes[to].paused_until_ms > self.now_ms && self.nodes[to].up {
+                    let at_ms = self.nodes[to].paused_until_ms;
+                    self.at(at_ms, Event::Packet(from, to, packet));
+                } else if self.nodes[to].up {
+                    self.packet(from, to, packet);
+                }
+            }
+            Event::Request(node, boot, id, request) => {
+                self.note(id.0);
+                self.etcd.store.advance(self.now_ms);
+                let from = (node, boot, id);
+                let down = self.now_ms < self.etcd.down_until_ms;
+                let answer = (!down).then(|| self.etcd.request(from, &request, self.bug));
+                if let (Request::Txn(txn), Some(Some(Answer::Committed(_)))) = (&request, &answer) {
+                    let failed = failed_by(txn);
+                    for node in failed {
+                        self.checks.lost(node);
+                    }
+                }
+                if let Some(answer) = answer.flatten()
+                    && !self.blocked.contains(&(self.nodes.len(), node))
+                {
+                    let at_ms = self.now_ms + self.delay_ms();
+                    self.at(at_ms, Event::Answer(node, boot, id, answer));
+                }
+            }
+            Event::Answer(index, boot, id, answer) => self.answer(index, boot, id, &answer),
+            Event::Clients => {
+                self.clients();
+                let at_ms = self.now_ms + 40;
+                self.at(at_ms, Event::Clients);
+            }
+            Event::Etcd => {
+                self.flush_watches();
+                let at_ms = self.now_ms + 20;
+                self.at(at_ms, Event::Etcd);
+            }
+        }
+    }
+
+    fn delay_ms(&mut self) -> u64 {
+        if self.rng.per_mille(self.weather.slow) {
+            self.rng.range(100, 4_000)
+        } else {
+            self.rng.range(1, 10)
+        }
+    }
+
+    fn flush_watches(&mut self) {
+        self.etcd.store.advance(self.now_ms);
+        if self.now_ms < self.etcd.down_until_ms {
+            return;
+        }
+        for node in 0..self.nodes.len() {
+            if self.blocked.contains(&(self.nodes.len(), node)) {
+                continue;
+            }
+            if let Some((boot, id, answer)) = self.etcd.flush(node) {
+                let delay_ms = self.delay_ms();
+                let at_ms = self.watch_at_ms[node].max(self.now_ms + delay_ms);
+                self.watch_at_ms[node] = at_ms;
+                self.at(at_ms, Event::Answer(node, boot, id, answer));
+            }
+        }
+    }
+
+    fn answer(&mut self, index: usize, boot: u64, id: RequestId, answer: &Answer) {
+        let node = &mut self.nodes[index];
+        if !node.up || node.boot != boot {
+            return;
+        }
+        if node.paused_until_ms > self.now_ms {
+            let (at_ms, answer) = (node.paused_until_ms, answer.clone());
+            self.at(at_ms, Event::Answer(index, boot, id, answer));
+            return;
+        }
+        let now_ms = node.clock_ms(self.now_ms);
+        let outputs = node.participant.answer(id, answer, now_ms, &node.vbs);
+        self.carry(index, outputs);
+        for vb in self.vbs.clone() {
+            self.checks.rows_grow(index, &self.nodes[index], vb);
+        }
+    }
+
+    fn tick(&mut self, index: usize, boot: u64) {
+        let node = &mut self.nodes[index];
+        if !node.up || node.boot != boot {
+            return;
+        }
+        if node.paused_until_ms > self.now_ms {
+            let at_ms = node.paused_until_ms;
+            self.at(at_ms, Event::Tick(index, boot));
+            return;
+        }
+        let now_ms = node.clock_ms(self.now_ms);
+        let outputs = node.participant.tick(now_ms, &node.vbs);
+        self.carry(index, outputs);
+        self.persist(index);
+        self.pull(index);
+        let at_ms = self.now_ms + TICK_MS + self.rng.range(0, 10);
+        self.at(at_ms, Event::Tick(index, boot));
+    }
+
+    /// Does what a node's participant wants done.
+    fn carry(&mut self, index: usize, outputs: Vec<Output>) {
+        for output in outputs {
+            match output {
+                Output::Request(id, request) => {
+                    let boot = self.nodes[index].boot;
+                    if !self.blocked.contains(&(index, self.nodes.len())) {
+                        let at_ms = self.now_ms + self.delay_ms();
+                        self.at(at_ms, Event::Request(index, boot, id, request));
+                    }
+                }
+                Output::Send(to, message) => {
+                    self.send(index, usize::from(to.0), Packet::Message(message));
+                }
+                Output::Step(step) => {
+                    self.tell(|| format!("n{index} {step:?}"));
+                    let vb = self.nodes[index].step(&step);
+                    self.note(u64::from(vb.number) + 77);
+                    self.checks.history(&self.nodes[index], vb);
+                    let node = &mut self.nodes[index];
+                    let outputs = node.participant.stepped(vb, &node.vbs);
+                    self.carry(index, outputs);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, from: usize, to: usize, packet: Packet) {
+        if to >= self.nodes.len() || self.blocked.contains(&(from, to)) {
+            return;
+        }
+        if from == to {
+            self.at(self.now_ms, Event::Packet(from, to, packet));
+            return;
+        }
+        if self.rng.per_mille(self.weather.lost) {
+            return;
+        }
+        let mut times = 1;
+        if self.rng.per_mille(self.weather.doubled) {
+            times = 2;
+        }
+        for _ in 0..times {
+            let at_ms = self.now_ms + self.delay_ms();
+            self.at(at_ms, Event::Packet(from, to, packet.clone()));
+        }
+    }
+
+    fn packet(&mut self, from: usize, to: usize, packet: Packet) {
+        match packet {
+            Packet::Message(message) => {
+                let message = self.spoil(from, to, message);
+                let node = &mut self.nodes[to];
+                let now_ms = node.clock_ms(self.now_ms);
+                let from = NodeId(from as u16);
+                let outputs = node.participant.message(from, &message, now_ms, &node.vbs);
+                self.carry(to, outputs);
+            }
+            Packet::Pulls(pulls) => self.take_pulls(from, to, &pulls),
+            Packet::Changes(changes) => self.take_changes(from, to, &changes),
+        }
+    }
+
+    /// A message as a planted bug has it.
+    fn spoil(&mut self, from: usize, to: usize, message: Message) -> Message {
+        let takeover_to = |vb: Vb| {
+            let row = self.nodes[to].participant.view().row(vb);
+            let change = row.and_then(|row| row.change);
+            let change = change.filter(|change| change.1 == Phase::TakeOver);
+            change.and_then(|change| change.0.active())
+        };
+        match (message, self.bug) {
+            (Message::Seal { vb, term, .. }, Some(Bug::TakeoverUndrained)) => {
+                let at_least = None;
+                Message::Seal { vb, term, at_least }
+            }
+            (Message::Sealed { vb, term, position }, Some(bug)) => {
+                let mut position = position;
+                match bug {
+                    Bug::LowerPreparedChosen if takeover_to(vb).is_none() => {
+                        position.prepared = u64::MAX - position.prepared;
+                        position.seqno = u64::MAX - position.seqno;
+                    }
+                    Bug::BranchIgnored => position.branch = 0,
+                    Bug::TakeoverUndrained if takeover_to(vb) == Some(NodeId(from as u16)) => {
+                        position.branch = u64::MAX;
+                    }
+                    Bug::OneSealTooFew => self.invent_seal(to, vb, term),
+                    _ => {}
+                }
+                Message::Sealed { vb, term, position }
+            }
+            (message, _) => message,
+        }
+    }
+
+    /// A replica that is down seems to have answered.
+    fn invent_seal(&mut self, to: usize, vb: Vb, term: u64) {
+        let row = self.nodes[to].participant.view().row(vb).copied();
+        let Some(row) = row else {
+            return;
+        };
+        let replicas = row.chain.nodes().iter().skip(1);
+        let down = replicas.filter(|node| !self.nodes[usize::from(node.0)].runs(self.now_ms));
+        let down: Vec<NodeId> = down.copied().collect();
+        let position = Position::default();
+        let message = Message::Sealed { vb, term, position };
+        for from in down {
+            let node = &mut self.nodes[to];
+            let now_ms = node.clock_ms(self.now_ms);
+            let outputs = node.participant.message(from, &message, now_ms, &node.vbs);
+            self.carry(to, outputs);
+        }
+    }
+
+    /// Some of what is in memory gets on disk.
+    fn persist(&mut self, index: usize) {
+        let all = self.rng.per_mille(500);
+        if !all {
+            return;
+        }
+        let me = self.nodes[index].id;
+        let mut touched = Vec::new();
+        for (vb, copy) in &mut self.nodes[index].vbs.copies {
+            copy.persisted = copy.log.high();
+            if copy.is_active() {
+                copy.note_own(me);
+                touched.push(*vb);
+            }
+        }
+        for vb in touched {
+            self.acknowledge(index, vb);
+        }
+    }
+
+    /// Replicas ask for changes.
+    fn pull(&mut self, index: usize) {
+        let mut pulls: BTreeMap<usize, Vec<Pull>> = BTreeMap::new();
+        for (vb, copy) in &self.nodes[index].vbs.copies {
+            if let Some(from) = copy.follows {
+                pulls
+                    .entry(usize::from(from.0))
+                    .or_default()
+                    .push(copy.pull(*vb));
+            }
+        }
+        for (to, pulls) in pulls {
+            self.send(index, to, Packet::Pulls(pulls));
+        }
+    }
+
+    fn take_pulls(&mut self, from: usize, to: usize, pulls: &[Pull]) {
+        let mut answers = Vec::new();
+        let sent_ms = self.nodes[to].clock_ms(self.now_ms);
+        for pull in pulls {
+            let Some(copy) = self.nodes[to].vbs.copies.get_mut(&pull.vb) else {
+                continue;
+            };
+            let node = NodeId(from as u16);
+            if copy.pulled(node, pull) {
+                answers.push(Changes {
+                    vb: pull.vb,
+                    term: pull.term,
+                    stream: pull.stream,
+                    log: copy.log.clone(),
+                    sent_ms,
+                });
+                self.acknowledge(to, pull.vb);
+            }
+        }
+        if !answers.is_empty() {
+            self.send(to, from, Packet::Changes(answers));
+        }
+    }
+
+    fn take_changes(&mut self, from: usize, to: usize, changes: &[Changes]) {
+        let mut pulls = Vec::new();
+        for change in changes {
+            let Some(copy) = self.nodes[to].vbs.copies.get_mut(&change.vb) else {
+                continue;
+            };
+            if copy.take_changes(NodeId(from as u16), change, self.bug) {
+                let mut pull = copy.pull(change.vb);
+                if self.bug == Some(Bug::ZombieStreamAccepted) {
+                    pull.term = change.term;
+                    pull.has = Some(crate::copy::Acknowledged {
+                        memory: copy.log.high(),
+                        disk: copy.persisted,
+                    });
+                }
+                pulls.push(pull);
+            }
+        }
+        if !pulls.is_empty() {
+            self.send(to, from, Packet::Pulls(pulls));
+        }
+    }
+
+    /// Tells clients of writes that a majority has.
+    fn acknowledge(&mut self, index: usize, vb: Vb) {
+        let bug = self.bug;
+        let Some(copy) = self.nodes[index].vbs.copies.get_mut(&vb) else {
+            return;
+        };
+        let (Some(mut topology), true) = (copy.topology, copy.is_active()) else {
+            return;
+        };
+        if bug == Some(Bug::TwoChainsForgotten) {
+            topology.change = None;
+        }
+        let entry = copy.log.failover_seqno(copy.term);
+        let entry = if bug == Some(Bug::FailoverEntryNotAwaited) {
+            0
+        } else {
+            entry
+        };
+        let mut told = Vec::new();
+        let mut pending = std::mem::take(&mut copy.pending);
+        pending.retain_mut(|write| {
+            let needed = write.seqno.max(entry);
+            let has = |disk: bool| {
+                let at = |node: NodeId| copy.acknowledged.get(&node).copied().unwrap_or_default();
+                let on = |node| if disk { at(node).disk } else { at(node).memory };
+                topology.is_durable(|node| on(node) >= needed)
+            };
+            let disk = has(true);
+            let from_memory = !write.to_disk || bug == Some(Bug::AcknowledgedFromMemory);
+            if !write.told && (disk || from_memory && has(false)) {
+                write.told = true;
+                told.push((write.number, Some(write.to_disk)));
+            }
+            if disk {
+                told.push((write.number, None));
+            }
+            !disk
+        });
+        copy.pending = pending;
+        let (term, alone) = (copy.term, copy.is_alone());
+        for (number, told) in told {
+            match told {
+                Some(to_disk) => self
+                    .checks
+                    .acknowledged((vb, number), term, (to_disk, alone)),
+                None => self.checks.on_disk(number),
+            }
+        }
+    }
+
+    /// Clients write to what they take for the active copies.
+    fn clients(&mut self) {
+        for vb in self.vbs.clone() {
+            self.checks.one_serves(&self.nodes, vb, self.now_ms);
+        }
+        let vb = self.vbs[self.rng.index(self.vbs.len())];
+        let (durable, to_disk) = (self.rng.per_mille(700), self.rng.per_mille(500));
+        let serving = (0..self.nodes.len()).filter(|at| self.nodes[*at].serves(vb, self.now_ms));
+        let serving: Vec<usize> = serving.collect();
+        for index in serving {
+            self.writes += 1;
+            let number = self.writes;
+            self.checks.written(number);
+            let sent_ms = self.nodes[index].clock_ms(self.now_ms);
+            let node = &mut self.nodes[index];
+            let me = node.id;
+            let Some(copy) = node.vbs.copies.get_mut(&vb) else {
+                continue;
+            };
+            copy.write(me, Write { number, durable }, to_disk);
+            let change = |stream| Changes {
+                vb,
+                term: copy.term,
+                stream,
+                log: copy.log.clone(),
+                sent_ms,
+            };
+            let streams = copy.streams.iter();
+            let changes: Vec<_> = streams.map(|(to, stream)| (*to, change(*stream))).collect();
+            for (to, change) in changes {
+                self.send(index, usize::from(to.0), Packet::Changes(vec![change]));
+            }
+            self.acknowledge(index, vb);
+        }
+    }
+
+    /// An operator's order, given to some node.
+    pub(crate) fn order(&mut self, order: Order) {
+        let up = (0..self.nodes.len()).filter(|at| self.nodes[*at].runs(self.now_ms));
+        let up: Vec<usize> = up.collect();
+        if !up.is_empty() {
+            let index = up[self.rng.index(up.len())];
+            self.tell(|| format!("{order:?} at n{index}"));
+            let outputs = self.nodes[index].participant.order(order);
+            self.carry(index, outputs);
+        }
+    }
+
+    /// What etcd holds.
+    pub(crate) fn agreed(&mut self) -> View {
+        let mut view = View::default();
+        let range = Range::Prefix(CLUSTER.prefix());
+        if let Answer::Got { revision, found } = self.etcd.store.answer(&Request::Get(range)) {
+            view.load(CLUSTER, revision, &found);
+        }
+        view
+    }
+}
