@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -301,27 +301,21 @@ fn seal_plainly(run: &mut [u8], number: u64, (from, to): (usize, usize)) {
     run[to - 4..to].copy_from_slice(&crc.to_be_bytes());
 }
 
-#[test]
-fn what_is_moved_or_changed_with_its_checksum_is_noticed() {
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("store");
-    let lines = [line("k1", 1)];
-    let store = open(&path, &lines);
-    let changes: Vec<_> = (1..2_000)
-        .map(|seqno| {
-            (
-                document(seqno, &format!("\0key{seqno:08}"), &[7; 150]),
-                Seqno::ZERO,
-            )
-        })
-        .collect();
-    let changes = changes.as_slice();
-    let record = &record(1_999);
-    let vb = VbId(7);
+const RUN_VB: VbId = VbId(7);
+const RUN_KEYS: std::ops::Range<u64> = 1..2_000;
+
+/// Makes a store with a run of that vBucket; gives the run's path.
+fn make_run(path: &Path, lines: &[String]) -> PathBuf {
+    let store = open(path, lines);
+    let row = |seqno| {
+        let document = document(seqno, &format!("\0key{seqno:08}"), &[7; 150]);
+        (document, Seqno::ZERO)
+    };
+    let changes: Vec<_> = RUN_KEYS.map(row).collect();
     let batch = VbBatch {
-        vb,
-        record,
-        changes: &changes,
+        vb: RUN_VB,
+        record: &record(1_999),
+        changes: &changes.as_slice(),
     };
     store.commit(&[batch]).unwrap();
     // Another log is begun, and this one becomes a run.
@@ -334,7 +328,34 @@ fn what_is_moved_or_changed_with_its_checksum_is_noticed() {
         std::thread::yield_now();
     }
     store.close().unwrap();
-    drop(store);
+    run
+}
+
+/// Reads all keys of that run, one by one; gives how many are there, and the kinds of errors of the others.
+fn fetch_run(path: &Path, lines: &[String]) -> (usize, Vec<ErrorKind>) {
+    let store = open(path, lines);
+    let fetched = RUN_KEYS.map(|seqno| {
+        let key = format!("\0key{seqno:08}");
+        let want = Want {
+            key: key.as_bytes(),
+            seqno: None,
+        };
+        store.fetch(RUN_VB, &[want])
+    });
+    let (right, wrong): (Vec<_>, Vec<_>) = fetched.partition(Result::is_ok);
+    let right = right
+        .into_iter()
+        .filter(|found| matches!(found.as_deref(), Ok([Some(_)])));
+    let wrong = wrong.into_iter().map(|error| error.unwrap_err().kind);
+    (right.count(), wrong.collect())
+}
+
+#[test]
+fn what_is_moved_or_changed_with_its_checksum_is_noticed() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("store");
+    let lines = [line("k1", 1)];
+    let run = make_run(&path, &lines);
     let whole = fs::read(&run).unwrap();
     let found = blocks(&whole);
     let (a, b) = (found[2], found[5]);
@@ -355,22 +376,24 @@ fn what_is_moved_or_changed_with_its_checksum_is_noticed() {
         seal_plainly(&mut bytes, 1, b);
         fs::write(&run, &bytes).unwrap();
         let damaged = damaged(&path, &lines);
-        assert!(!damaged.is_empty() && damaged.iter().all(|one| one.vb == Some(vb)));
-        let store = open(&path, &lines);
-        let fetched = (1..2_000).map(|seqno| {
-            let key = format!("\0key{seqno:08}");
-            let want = Want {
-                key: key.as_bytes(),
-                seqno: None,
-            };
-            store.fetch(vb, &[want])
-        });
-        let (right, wrong): (Vec<_>, Vec<_>) = fetched.partition(Result::is_ok);
-        assert!(right.len() > 1_500 && !wrong.is_empty());
-        assert!(
-            wrong
-                .into_iter()
-                .all(|error| error.unwrap_err().kind == ErrorKind::Corrupt)
-        );
+        assert!(!damaged.is_empty() && damaged.iter().all(|one| one.vb == Some(RUN_VB)));
+        let (right, wrong) = fetch_run(&path, &lines);
+        assert!(right > 1_500 && right + wrong.len() == 1_999 && !wrong.is_empty());
+        assert!(wrong.into_iter().all(|kind| kind == ErrorKind::Corrupt));
     }
+}
+
+#[test]
+fn a_damaged_checksum_is_told_by_a_check_and_harms_no_read() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("store");
+    let lines = [line("k1", 1)];
+    let run = make_run(&path, &lines);
+    let mut bytes = fs::read(&run).unwrap();
+    let (_, end) = blocks(&bytes)[2];
+    bytes[end - 1] ^= 1;
+    fs::write(&run, &bytes).unwrap();
+    let damaged = damaged(&path, &lines);
+    assert!(!damaged.is_empty() && damaged.iter().all(|one| one.vb == Some(RUN_VB)));
+    assert_eq!(fetch_run(&path, &lines), (1_999, Vec::new()));
 }

@@ -97,7 +97,7 @@ impl<'r> Walk<'r> {
             }
             *at = to;
             tell(Told::Bytes(to.saturating_sub(from)));
-            match self.run.read_block(section, block, &mut bytes) {
+            match self.run.check_block(section, block, &mut bytes) {
                 Ok(()) => self.block(block, &bytes, tell),
                 Err(_) => self.gap = Some((self.gap.map_or(from, |(from, _)| from), to)),
             }

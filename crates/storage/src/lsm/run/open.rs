@@ -180,7 +180,7 @@ impl Run {
         filters::may_have(filter, hash)?.then_some(block)
     }
 
-    /// Reads a block into `bytes`.
+    /// Reads a block into `bytes`. One that is encrypted is looked at by its tag alone.
     ///
     /// # Errors
     /// Those of the system; `InvalidData` when it is damaged.
@@ -188,6 +188,29 @@ impl Run {
         &self,
         section: &Section,
         block: u32,
+        bytes: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let by_crc = self.file.cipher().is_none();
+        self.read_block_by(by_crc, (section, block), bytes)
+    }
+
+    /// The same, by its checksum in any case.
+    ///
+    /// # Errors
+    /// As [`Run::read_block`].
+    pub(super) fn check_block(
+        &self,
+        section: &Section,
+        block: u32,
+        bytes: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        self.read_block_by(true, (section, block), bytes)
+    }
+
+    fn read_block_by(
+        &self,
+        by_crc: bool,
+        (section, block): (&Section, u32),
         bytes: &mut Vec<u8>,
     ) -> io::Result<()> {
         let (from, to) = self.index.block(section, block);
@@ -201,7 +224,8 @@ impl Run {
             .read_at(bytes, from)
             .map_err(|error| named(&self.name(), error))?;
         let body = length - CRC_BYTES;
-        if bytes[body..] != block_crc(self.number, from, &bytes[..body]).to_be_bytes() {
+        let crc = || block_crc(self.number, from, &bytes[..body]).to_be_bytes();
+        if by_crc && bytes[body..] != crc() {
             return Err(self.block_damaged(section, from));
         }
         bytes.truncate(length - BLOCK_END_BYTES);
