@@ -6,7 +6,7 @@ use wire::{Opcode, Status};
 
 use crate::client::{Client, Request, SDK};
 use crate::dcp::history::post;
-use crate::place::{on_disk, own};
+use crate::place::{on_disk, own, with_full_eviction};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -74,6 +74,30 @@ fn a_value_leaves_memory_on_request_and_is_read_back() {
     assert_eq!(client.call(&evict).ok().text(), "Ejected.");
     let missing = Request::of(Opcode::EVICT_KEY, "missing");
     client.call(&missing).is(Status::KEY_ENOENT);
+}
+
+/// After a start with full eviction neither documents nor tombstones are in memory.
+#[test]
+fn of_a_key_that_left_memory_the_store_says_whether_there_is_a_document() {
+    let place = tempfile::tempdir().unwrap();
+    let node = with_full_eviction(place.path());
+    let mut client = Client::ready(node.ports().kv);
+    client.set("there", "value").ok();
+    client.set("gone", "value").ok();
+    client.call(&Request::of(Opcode::DELETE, "gone")).ok();
+    drop(client);
+    node.shutdown().unwrap();
+    let node = with_full_eviction(place.path());
+    let mut client = Client::ready(node.ports().kv);
+    let evict = |key| Request::of(Opcode::EVICT_KEY, key);
+    for _ in 0..2 {
+        client.call(&evict("gone")).is(Status::KEY_ENOENT);
+        client.call(&evict("never")).is(Status::KEY_ENOENT);
+        let there = client.call(&evict("there")).ok();
+        assert_eq!(there.text(), "Already ejected.");
+    }
+    assert_eq!(client.get("there").ok().value, b"value");
+    assert_eq!(client.call(&evict("there")).ok().text(), "Ejected.");
 }
 
 #[test]

@@ -137,6 +137,15 @@ pub(crate) fn on_disk(place: &Path) -> Node {
     start(Some(place))
 }
 
+/// A node with its data in `place` whose documents leave memory with their keys.
+pub(crate) fn with_full_eviction(place: &Path) -> Node {
+    let mut config = config(Some(place));
+    for bucket in &mut config.buckets {
+        bucket.eviction = server::EvictionPolicy::Documents;
+    }
+    started(config)
+}
+
 /// Runs a test against both kinds of store.
 pub(crate) fn on_both(test: impl Fn(u16)) {
     test(shared());

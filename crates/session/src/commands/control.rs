@@ -45,27 +45,30 @@ fn in_memory() -> Refusal {
     )
 }
 
-/// `EVICT_KEY`: the value leaves memory, and the document stays on disk.
+/// `EVICT_KEY`: the value leaves memory, and the document stays on disk. Of a key that is in memory no more the store is asked.
 pub(super) fn evict(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    const ALREADY: &str = "Already ejected.";
     let Location { bucket, key, vb } = context.locate(frame, frame.key)?;
     if !matches!(bucket.bucket.store(), Store::Disk(_)) {
         return Err(in_memory());
     }
     let (key, now) = (key.bytes(), context.now);
-    let text = bucket.bucket.run(vb, |vbucket| {
-        const ALREADY: &str = "Already ejected.";
-        let Outcome::Done(found) = vbucket.get_meta(key, now)? else {
-            return Ok(Some(ALREADY));
+    let came_back = context.session.park.is_some();
+    let outcome = bucket.bucket.run(vb, |vbucket| {
+        let found = match vbucket.get_meta(key, now)? {
+            Outcome::Done(found) | Outcome::Prepared(found) => found,
+            Outcome::NeedsFetch(wanted) => return Ok(Outcome::NeedsFetch(wanted)),
         };
         if found.deleted {
             return Err(OpError::KeyNotFound);
         }
         if vbucket.is_value_away(key) {
-            return Ok(Some(ALREADY));
+            return Ok(Outcome::Done(Some(ALREADY)));
         }
-        Ok(vbucket.evict(key, now).then_some("Ejected."))
+        let text = if came_back { ALREADY } else { "Ejected." };
+        Ok(Outcome::Done(vbucket.evict(key, now).then_some(text)))
     })?;
-    let text = text.ok_or_else(|| {
+    let text = context.settle(&bucket, vb, outcome)?.ok_or_else(|| {
         Refusal::because(
             Status::KEY_EEXISTS,
             "the document is not on disk yet, or it is locked and its key would leave, too",
