@@ -1,9 +1,9 @@
 //! Some key of a collection that is in the store, where memory has none.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 
-use model::{CollectionId, VbId, collection_key, split_key};
-use storage::{KvStore, StoreError};
+use model::{CollectionId, VbId, collection_key};
+use storage::{KeyRange, KvStore, StoreError};
 
 use crate::Bucket;
 
@@ -23,19 +23,18 @@ impl<S: KvStore> Bucket<S> {
         if self.with_vbucket(vb, |vbucket| vbucket.may_be_away(collection)) != Some(true) {
             return Ok(None);
         }
-        let snapshot = self.store.snapshot(vb)?;
+        let snapshot = self.store.snapshot_by_key(vb)?;
         let now_s = self.clock.now().unix_s();
         for near in [&seed.to_be_bytes()[..], &[]] {
-            let from = collection_key(collection, near);
+            let range = KeyRange {
+                from: collection_key(collection, near).into(),
+                ..KeyRange::of_collection(collection)
+            };
             let mut found = None;
-            snapshot.look(Bound::Included(&from), &mut |row| {
-                let of = split_key(row.key).map(|(of, _)| of);
-                if of != Some(collection) && snapshot.looks_by_key() {
-                    return Ok(ControlFlow::Break(()));
-                }
+            snapshot.look(&range, &mut |row| {
                 let meta = row.meta;
                 let expired = meta.expiry != 0 && meta.expiry <= now_s;
-                if meta.kind.is_tombstone() || expired || of != Some(collection) {
+                if meta.kind.is_tombstone() || expired {
                     return Ok(ControlFlow::Continue(()));
                 }
                 found = Some(row.key.to_vec());

@@ -59,6 +59,7 @@ impl KvStore for Store {
         may_have(vb: VbId, key: &[u8]) -> bool;
         may_have_large() -> bool;
         snapshot(vb: VbId) -> Result<Box<dyn Snapshot>, StoreError>;
+        snapshot_by_key(vb: VbId) -> Result<Box<dyn Snapshot>, StoreError>;
         rollback(vb: VbId, to: Seqno) -> Result<VbRecord, StoreError>;
         compact(vb: VbId, keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep) -> Result<Compacted, StoreError>;
         trim_history(

@@ -1,52 +1,59 @@
-//! Rows of one vBucket ordered by key, as many as fit: rows lie by seqno only, so each look walks
-//! over all of them and keeps the lowest keys.
+//! Rows of one vBucket in the order of their keys, as many as fit.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::ops::{Bound, ControlFlow};
 
-use model::{Document, Meta, Seqno};
+use model::{CollectionId, Document, Meta, collection_key};
 
 use crate::StoreError;
 use crate::port::Snapshot;
 
 /// What a key takes beside its own bytes.
 const ENTRY_BYTES: usize = 64;
-/// Documents leave a look before keys do, until they are no more than this part of it.
-const DOCUMENTS_PART: usize = 4;
 
-/// Which rows are looked for.
-#[derive(Clone, Debug)]
+/// A range of keys, with their collection's prefix.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRange {
-    /// Where it begins; keys with their collection's prefix.
-    pub from: Bound<Box<[u8]>>,
-    /// Where it ends.
-    pub to: Bound<Box<[u8]>>,
+    /// The lowest key that may be in it.
+    pub from: Box<[u8]>,
+    /// Where it ends (excluded); `None` where keys do.
+    pub to: Option<Box<[u8]>>,
 }
 
 impl KeyRange {
+    /// With ends of any kind.
+    pub fn new(from: Bound<&[u8]>, to: Bound<&[u8]>) -> Self {
+        let after = |key: &[u8]| [key, &[0]].concat().into_boxed_slice();
+        Self {
+            from: match from {
+                Bound::Included(key) => key.into(),
+                Bound::Excluded(key) => after(key),
+                Bound::Unbounded => Box::default(),
+            },
+            to: match to {
+                Bound::Included(key) => Some(after(key)),
+                Bound::Excluded(key) => Some(key.into()),
+                Bound::Unbounded => None,
+            },
+        }
+    }
+
+    /// All keys of a collection: they lie together, and end before the prefix whose last byte is one more.
+    pub fn of_collection(id: CollectionId) -> Self {
+        let from = collection_key(id, &[]);
+        let mut to = from.clone();
+        // The last byte of the number has its top bit clear, so it can be counted up.
+        if let Some(last) = to.last_mut() {
+            *last += 1;
+        }
+        Self {
+            from: from.into(),
+            to: Some(to.into()),
+        }
+    }
+
     /// Whether a key lies in it.
     pub fn contains(&self, key: &[u8]) -> bool {
-        let above = match &self.from {
-            Bound::Included(from) => key >= &**from,
-            Bound::Excluded(from) => key > &**from,
-            Bound::Unbounded => true,
-        };
-        above && !self.is_below(key)
-    }
-
-    /// Where it begins.
-    pub fn begin(&self) -> Bound<&[u8]> {
-        self.from.as_ref().map(|key| &**key)
-    }
-
-    /// Whether it ends before a key.
-    pub fn is_below(&self, key: &[u8]) -> bool {
-        match &self.to {
-            Bound::Included(to) => key > &**to,
-            Bound::Excluded(to) => key >= &**to,
-            Bound::Unbounded => false,
-        }
+        key >= &*self.from && self.to.as_deref().is_none_or(|to| key < to)
     }
 }
 
@@ -57,18 +64,16 @@ pub enum KeyRow {
     Key(Box<[u8]>),
     /// All of it.
     Whole(Document),
-    /// All of it is wanted but did not fit: it lies at this seqno of the same snapshot.
-    At(Seqno),
 }
 
 impl KeyRow {
     /// About the bytes of memory that it takes.
     pub fn memory_bytes(&self) -> usize {
-        match self {
-            Self::Key(key) => key.len().saturating_add(ENTRY_BYTES),
-            Self::Whole(document) => document.memory_bytes().saturating_add(ENTRY_BYTES),
-            Self::At(_) => ENTRY_BYTES,
-        }
+        let bytes = match self {
+            Self::Key(key) => key.len(),
+            Self::Whole(document) => document.memory_bytes(),
+        };
+        bytes.saturating_add(ENTRY_BYTES)
     }
 }
 
@@ -98,118 +103,29 @@ impl KeyLook<'_> {
     /// prepared are left out.
     ///
     /// # Errors
-    /// As [`Snapshot::by_seqno`].
+    /// As [`Snapshot::look`].
     ///
-    /// Cost: one walk over the rows of the range, or over all of the vBucket in a store that has no order by key; values of
-    /// other rows are not copied.
+    /// Cost: a walk over the rows of the range, until the result is full.
     pub fn look(&self, snapshot: &dyn Snapshot) -> Result<KeyRows, StoreError> {
-        let mut found = LowestKeys::default();
-        let by_key = snapshot.looks_by_key();
-        snapshot.look(self.range.begin(), &mut |row| {
+        let (mut found, mut bytes) = (KeyRows::default(), 0);
+        snapshot.look(self.range, &mut |row| {
             let (meta, key) = (row.meta, row.key);
-            if by_key && (!found.has_room_for(key) || self.range.is_below(key)) {
+            if meta.kind.is_tombstone() || !(self.wants)(meta, key) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            let kept = if self.keys_only {
+                KeyRow::Key(key.into())
+            } else {
+                KeyRow::Whole((row.document)()?)
+            };
+            bytes += kept.memory_bytes();
+            if bytes > self.bytes_max && !found.rows.is_empty() {
+                found.rest = Some(key.into());
                 return Ok(ControlFlow::Break(()));
             }
-            if meta.kind.is_prepared() || !found.has_room_for(key) || !self.range.contains(key) {
-                return Ok(ControlFlow::Continue(()));
-            }
-            if meta.kind.is_tombstone() || !(self.wants)(meta, key) {
-                // An older version may have been found before.
-                found.remove(key);
-                return Ok(ControlFlow::Continue(()));
-            }
-            let row = if self.keys_only {
-                None
-            } else if found.whole_until.as_deref().is_none_or(|end| key < end) {
-                Some(KeyRow::Whole((row.document)()?))
-            } else {
-                Some(KeyRow::At(meta.seqno))
-            };
-            found.insert(key, row);
-            found.shrink_to(self.bytes_max);
+            found.rows.push(kept);
             Ok(ControlFlow::Continue(()))
         })?;
-        Ok(found.into_rows())
-    }
-}
-
-fn document_bytes(row: Option<&KeyRow>) -> usize {
-    match row {
-        Some(KeyRow::Whole(document)) => document.memory_bytes(),
-        _ => 0,
-    }
-}
-
-#[derive(Default)]
-struct LowestKeys {
-    /// `None` for a row of which only the key is wanted.
-    rows: BTreeMap<Box<[u8]>, Option<KeyRow>>,
-    key_bytes: usize,
-    document_bytes: usize,
-    /// Documents from this key on did not fit, or keys.
-    whole_until: Option<Box<[u8]>>,
-    end: Option<Box<[u8]>>,
-}
-
-impl LowestKeys {
-    fn has_room_for(&self, key: &[u8]) -> bool {
-        self.end.as_deref().is_none_or(|end| key < end)
-    }
-
-    fn insert(&mut self, key: &[u8], row: Option<KeyRow>) {
-        self.document_bytes += document_bytes(row.as_ref());
-        match self.rows.entry(key.into()) {
-            Entry::Vacant(place) => {
-                self.key_bytes += key.len() + ENTRY_BYTES;
-                place.insert(row);
-            }
-            Entry::Occupied(mut place) => {
-                let before = place.insert(row);
-                self.document_bytes -= document_bytes(before.as_ref());
-            }
-        }
-    }
-
-    fn remove(&mut self, key: &[u8]) {
-        if let Some(row) = self.rows.remove(key) {
-            self.key_bytes -= key.len() + ENTRY_BYTES;
-            self.document_bytes -= document_bytes(row.as_ref());
-        }
-    }
-
-    fn shrink_to(&mut self, bytes_max: usize) {
-        while self.key_bytes + self.document_bytes > bytes_max && self.rows.len() > 1 {
-            if self.document_bytes > bytes_max / DOCUMENTS_PART {
-                self.let_go_of_a_document();
-            } else if let Some((key, row)) = self.rows.pop_last() {
-                self.key_bytes -= key.len() + ENTRY_BYTES;
-                self.document_bytes -= document_bytes(row.as_ref());
-                self.end = Some(key);
-            }
-        }
-    }
-
-    /// Of the document with the greatest key only the place is kept.
-    fn let_go_of_a_document(&mut self) {
-        let end = match &self.whole_until {
-            Some(end) => Bound::Excluded(end.clone()),
-            None => Bound::Unbounded,
-        };
-        let last = self.rows.range_mut((Bound::Unbounded, end)).next_back();
-        let Some((key, row)) = last else { return };
-        if let Some(KeyRow::Whole(document)) = row {
-            self.document_bytes -= document.memory_bytes();
-            *row = Some(KeyRow::At(document.seqno()));
-        }
-        self.whole_until = Some(key.clone());
-    }
-
-    fn into_rows(self) -> KeyRows {
-        let rows = self.rows.into_iter();
-        let rows = rows.map(|(key, row)| row.unwrap_or(KeyRow::Key(key)));
-        KeyRows {
-            rows: rows.collect(),
-            rest: self.end,
-        }
+        Ok(found)
     }
 }

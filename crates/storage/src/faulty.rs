@@ -218,6 +218,11 @@ impl<S: KvStore> KvStore for FaultyStore<S> {
         self.inner.snapshot(vb)
     }
 
+    fn snapshot_by_key(&self, vb: VbId) -> Result<Box<dyn Snapshot>, StoreError> {
+        self.check_damage(vb, "opening a snapshot")?;
+        self.inner.snapshot_by_key(vb)
+    }
+
     fn rollback(&self, vb: VbId, to: Seqno) -> Result<VbRecord, StoreError> {
         self.check_write("rolling back")?;
         self.inner.rollback(vb, to)

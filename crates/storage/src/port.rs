@@ -1,11 +1,12 @@
 //! The port: what a bucket may ask of the store that keeps its history.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use model::{CollectionId, Document, Meta, Seqno, SnapshotRange, VbId, VbRecord, split_key};
 
 use crate::StoreError;
+use crate::by_key::KeyRange;
 use crate::history::{HistoryKept, HistoryLimits};
 
 /// The durable history of every vBucket of one bucket.
@@ -68,6 +69,16 @@ pub trait KvStore: Send + Sync + 'static {
     /// # Errors
     /// `Corrupt` when its record cannot be read, `Io`, `Closed`.
     fn snapshot(&self, vb: VbId) -> Result<Box<dyn Snapshot>, StoreError>;
+
+    /// The same, for looks at ranges of keys: they do not cost a read of all that was committed of late.
+    ///
+    /// # Errors
+    /// As [`KvStore::snapshot`].
+    ///
+    /// Cost: once for so many new rows of all vBuckets together, a read of these.
+    fn snapshot_by_key(&self, vb: VbId) -> Result<Box<dyn Snapshot>, StoreError> {
+        self.snapshot(vb)
+    }
 
     /// Walks the rows from seqno `from` (included) upwards until the end or until `f` breaks.
     ///
@@ -228,11 +239,6 @@ pub trait Snapshot: Send + Sync {
     /// As [`KvStore::scan`].
     fn history_from(&self) -> Result<Option<Seqno>, StoreError>;
 
-    /// Whether [`Snapshot::look`] shows them in the order of their keys.
-    fn looks_by_key(&self) -> bool {
-        false
-    }
-
     /// The rows, and those of the history that are not among them, from seqno `from` on, seqnos
     /// ascending. Ends after the first error.
     fn with_history(
@@ -240,27 +246,12 @@ pub trait Snapshot: Send + Sync {
         from: Seqno,
     ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_>;
 
-    /// Shows `f` the newest rows of keys, until it breaks; only of those that it asks for a document is made. Those before
-    /// `from` may be left out.
+    /// Shows `f` the newest rows of the keys of a range, ascending, until it breaks; only of those that it asks for a document
+    /// is made. What is only prepared is left out.
     ///
     /// # Errors
     /// As [`Snapshot::by_seqno`], and those of `f`.
-    fn look(&self, from: Bound<&[u8]>, f: &mut RowLooker<'_>) -> Result<(), StoreError> {
-        let _ = from;
-        for document in self.by_seqno(Seqno::ZERO) {
-            let document = document?;
-            let flow = f(LookedAt {
-                meta: &document.meta(),
-                key: document.key(),
-                value_bytes: document.value().len(),
-                document: &|| Ok(document.clone()),
-            })?;
-            if flow.is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
+    fn look(&self, range: &KeyRange, f: &mut RowLooker<'_>) -> Result<(), StoreError>;
 }
 
 /// Whether a stored key is that of an event of a collection or a scope.

@@ -91,7 +91,7 @@ impl<S: KvStore> Bucket<S> {
     /// `Ok(Err(Busy))` when there are too many; those of [`Bucket::run`], `NotMyVbucket` where it is not
     /// active.
     ///
-    /// Cost: one lock; the scanner then walks over all rows of the vBucket.
+    /// Cost: one lock; the scanner then reads what lies in the range, until the scan's memory is full.
     pub fn begin_scan(
         &self,
         id: ScanId,

@@ -1,10 +1,9 @@
 //! The scanner: opens views, and reads the rows for which continued scans wait.
 
 use std::collections::VecDeque;
-use std::ops::Bound;
 use std::sync::Arc;
 
-use model::{Document, Meta, Seqno};
+use model::{Meta, Seqno};
 use storage::{KeyLook, KeyRange, KeyRow, KvStore, Next, Snapshot, StoreError, Worker};
 
 use super::sample::{hash, threshold};
@@ -17,14 +16,11 @@ const BYTES_MAX: usize = 4 << 20;
 const BYTES_MIN: usize = 64 << 10;
 /// Scans share what is left: each look takes this part of it at most.
 const PART_OF_FREE: usize = 4;
-/// Documents read one by one at a time.
-const FETCHED_MAX: usize = 1024;
 
 /// What is needed to read on.
 struct ScanPosition {
     snapshot: Box<dyn Snapshot>,
     sample_below: Option<u64>,
-    /// Rows of which only the seqno is known.
     rows: VecDeque<KeyRow>,
     rest: Option<Box<[u8]>>,
 }
@@ -79,9 +75,6 @@ impl<S: KvStore> Bucket<S> {
             None => return Ok(()),
         };
         let budget = self.scan_budget();
-        if matches!(position.rows.front(), Some(KeyRow::At(_))) {
-            fetch(&mut position, budget)?;
-        }
         while position.rows.is_empty() && position.rest.is_some() {
             self.look(scan, &mut position, budget)?;
         }
@@ -98,7 +91,7 @@ impl<S: KvStore> Bucket<S> {
 
     /// Opens the view, and finds out what the sample is.
     fn open_scan(&self, scan: &Scan) -> Result<Result<ScanPosition, ScanError>, StoreError> {
-        let snapshot = self.store().snapshot(scan.ask.vb)?;
+        let snapshot = self.store().snapshot_by_key(scan.ask.vb)?;
         if let Some(seqno) = scan.ask.exists {
             let there = snapshot.by_seqno(seqno).next().transpose()?;
             if there.is_none_or(|document| document.seqno() != seqno) {
@@ -118,19 +111,18 @@ impl<S: KvStore> Bucket<S> {
             snapshot,
             sample_below,
             rows: VecDeque::new(),
-            // Any key is above it.
-            rest: Some(Box::default()),
+            rest: Some(scan.range.from.clone()),
         }))
     }
 
-    /// Walks over the rows once, for the next ones by key.
+    /// Reads the next rows by key.
     fn look(
         &self,
         scan: &Scan,
         position: &mut ScanPosition,
         budget: usize,
     ) -> Result<(), StoreError> {
-        let Some(rest) = position.rest.take() else {
+        let Some(from) = position.rest.take() else {
             return Ok(());
         };
         let now_s = self.clock.now().unix_s();
@@ -138,11 +130,6 @@ impl<S: KvStore> Bucket<S> {
         let sample_below = position.sample_below;
         let wants = |meta: &Meta, key: &[u8]| {
             !is_expired(meta, now_s) && sample_below.is_none_or(|below| hash(seed, key) <= below)
-        };
-        let from = if rest.is_empty() {
-            scan.range.from.clone()
-        } else {
-            Bound::Included(rest)
         };
         let range = KeyRange {
             from,
@@ -157,9 +144,6 @@ impl<S: KvStore> Bucket<S> {
         let found = look.look(&*position.snapshot)?;
         position.rows = found.rows.into();
         position.rest = found.rest;
-        if matches!(position.rows.front(), Some(KeyRow::At(_))) {
-            fetch(position, budget)?;
-        }
         Ok(())
     }
 
@@ -195,27 +179,6 @@ impl<S: KvStore> Worker for Scanner<S> {
 
 fn is_expired(meta: &Meta, now_s: u32) -> bool {
     meta.expiry != 0 && meta.expiry <= now_s
-}
-
-/// Reads the documents at the front of which only the seqno is known.
-fn fetch(position: &mut ScanPosition, budget: usize) -> Result<(), StoreError> {
-    let mut bytes = 0;
-    for row in position.rows.iter_mut().take(FETCHED_MAX) {
-        let KeyRow::At(seqno) = *row else { break };
-        let found: Option<Document> = position.snapshot.by_seqno(seqno).next().transpose()?;
-        let Some(document) = found.filter(|document| document.seqno() == seqno) else {
-            return Err(StoreError::new(
-                storage::ErrorKind::Corrupt,
-                "scanning by key",
-            ));
-        };
-        bytes += document.memory_bytes();
-        *row = KeyRow::Whole(document);
-        if bytes >= budget {
-            break;
-        }
-    }
-    Ok(())
 }
 
 /// Hands over what was read, unless the scan was ended meanwhile.

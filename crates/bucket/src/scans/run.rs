@@ -67,18 +67,12 @@ impl<S: KvStore> ScanRun<S> {
         let (mut rows, mut bytes, mut freed) = (Vec::new(), 0, 0);
         let mut state = self.scan.state.lock();
         while rows.len() < items_max && bytes < bytes_max {
-            match state.rows.pop_front() {
-                None => break,
-                Some(row @ KeyRow::At(_)) => {
-                    state.rows.push_front(row);
-                    break;
-                }
-                Some(row) => {
-                    freed += row.memory_bytes();
-                    bytes += shown_bytes(&row);
-                    rows.push(row);
-                }
-            }
+            let Some(row) = state.rows.pop_front() else {
+                break;
+            };
+            freed += row.memory_bytes();
+            bytes += shown_bytes(&row);
+            rows.push(row);
         }
         let freed = freed.min(state.bytes);
         state.bytes -= freed;
@@ -86,7 +80,6 @@ impl<S: KvStore> ScanRun<S> {
         let next = match (state.ended, state.rows.front()) {
             (Some(error), _) => ScanNext::Ended(error),
             (None, _) if state.asked => ScanNext::Wait,
-            (None, Some(KeyRow::At(_))) => ScanNext::Wait,
             (None, Some(_)) => ScanNext::More,
             (None, None) if state.rest.is_some() => ScanNext::Wait,
             (None, None) => ScanNext::Complete,
@@ -130,6 +123,5 @@ fn shown_bytes(row: &KeyRow) -> usize {
     match row {
         KeyRow::Key(key) => key.len(),
         KeyRow::Whole(document) => document.key_and_value().len(),
-        KeyRow::At(_) => 0,
     }
 }

@@ -42,7 +42,7 @@ fn mix(mut number: u64) -> u64 {
 /// # Errors
 /// The store's.
 ///
-/// Cost: one walk over the rows of the range (of the vBucket, in a store without an order by key), less than 1 MiB of numbers.
+/// Cost: one walk over the rows of the range, less than 1 MiB of numbers.
 pub(super) fn threshold(
     sampling: Sampling,
     range: &KeyRange,
@@ -52,22 +52,13 @@ pub(super) fn threshold(
     let exact = usize::try_from(sampling.samples).unwrap_or(usize::MAX);
     let exact = exact.min(EXACT_MAX);
     let (mut lowest, mut count) = (BTreeSet::new(), 0_u64);
-    let by_key = snapshot.looks_by_key();
-    snapshot.look(range.begin(), &mut |row| {
+    snapshot.look(range, &mut |row| {
         let (meta, key) = (row.meta, row.key);
-        if by_key && range.is_below(key) {
-            return Ok(ControlFlow::Break(()));
-        }
-        if meta.kind.is_prepared() || !range.contains(key) {
-            return Ok(ControlFlow::Continue(()));
-        }
-        let number = hash(sampling.seed, key);
         if meta.kind.is_tombstone() || !wants(meta, key) {
-            lowest.remove(&number);
             return Ok(ControlFlow::Continue(()));
         }
         count += 1;
-        lowest.insert(number);
+        lowest.insert(hash(sampling.seed, key));
         if lowest.len() > exact {
             lowest.pop_last();
         }

@@ -43,28 +43,18 @@ pub struct ScanRequest {
 
 impl ScanRequest {
     pub(super) fn range(&self) -> KeyRange {
-        let stored = |key: &Vec<u8>| collection_key(self.collection, key).into_boxed_slice();
-        // Keys of one collection lie together, and end before the prefix with one more bit.
-        let from = match &self.from {
-            Bound::Unbounded => Bound::Included(stored(&Vec::new())),
-            bound => bound.as_ref().map(stored),
-        };
-        let to = match &self.to {
-            Bound::Unbounded => after_prefix(self.collection),
-            bound => bound.as_ref().map(stored),
-        };
-        KeyRange { from, to }
+        let stored = |key: &Vec<u8>| collection_key(self.collection, key);
+        let (from, to) = (self.from.as_ref().map(stored), self.to.as_ref().map(stored));
+        let asked = KeyRange::new(
+            from.as_ref().map(|key| &**key),
+            to.as_ref().map(|key| &**key),
+        );
+        let all = KeyRange::of_collection(self.collection);
+        KeyRange {
+            from: asked.from.max(all.from),
+            to: asked.to.or(all.to),
+        }
     }
-}
-
-/// Where keys of a collection are over.
-fn after_prefix(collection: CollectionId) -> Bound<Box<[u8]>> {
-    let mut prefix = collection_key(collection, &[]);
-    // The last byte of the number has its top bit clear, so it can be counted up.
-    if let Some(last) = prefix.last_mut() {
-        *last += 1;
-    }
-    Bound::Excluded(prefix.into())
 }
 
 /// Why a scan did not begin.

@@ -1,6 +1,6 @@
 //! Warmup: loads every key of the store, with its value as long as memory lasts; with full eviction, how many there are.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::thread::available_parallelism;
@@ -8,7 +8,7 @@ use std::thread::available_parallelism;
 use engine::collections::{SharedCollections, SystemEvent};
 use model::{Document, Meta, Seqno, VbId, VbState, VbUuid};
 use parking_lot::Mutex;
-use storage::{ErrorKind, KvStore, LookedAt, Next, Snapshot, StoreError, Worker};
+use storage::{ErrorKind, KeyRange, KvStore, LookedAt, Next, Snapshot, StoreError, Worker};
 
 use crate::Bucket;
 use crate::memory::Eviction;
@@ -189,7 +189,7 @@ impl<S: KvStore> Bucket<S> {
     ) -> Result<(), StoreError> {
         let mut rows: Vec<Document> = Vec::with_capacity(ROWS_PER_HOLD);
         let mut bytes = 0;
-        snapshot.look(Bound::Unbounded, &mut |row| {
+        snapshot.look(&KeyRange::default(), &mut |row| {
             if self.is_stopping() {
                 return Ok(ControlFlow::Break(()));
             }

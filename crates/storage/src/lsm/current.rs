@@ -9,7 +9,7 @@ use model::{Seqno, VbId};
 
 use super::bytes::{FileKind, damaged, named};
 use super::files::StoreFile;
-use super::log::{LogIndex, LogRow, Place, RecordAt, What};
+use super::log::{LogIndex, LogOrder, LogRow, Place, RecordAt, What};
 use super::manifest::Manifest;
 use super::row::{Row, ValuePlace, value_file};
 use super::run::{Run, Section};
@@ -22,6 +22,7 @@ pub(crate) struct LogPart {
     pub(crate) file: Arc<dyn StoreFile>,
     pub(crate) number: u64,
     pub(crate) index: LogIndex,
+    pub(crate) order: LogOrder,
     /// Bytes of whole groups, and the last group, once it is sealed.
     pub(crate) bytes: u64,
     pub(crate) last_group: u64,

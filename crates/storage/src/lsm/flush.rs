@@ -11,8 +11,7 @@ use model::VbId;
 use super::bytes::damaged;
 use super::current::{LogPart, ValueFile, Version};
 use super::fault::shortage;
-use super::files::StoreFile;
-use super::log::{Log, LogRow, PieceReader, RecordAt, What, check_body};
+use super::log::{Log, LogRow, RecordAt, What, read_rows};
 use super::made::Made;
 use super::manifest::{Contents, Manifest, Parts, RunEntry};
 use super::row::{Row, ValuePlace, value_file};
@@ -23,11 +22,6 @@ use crate::work::{Next, Worker};
 
 /// Bytes of rows that are sorted at once. A vBucket that has more in the log becomes a part of several runs.
 const PIECE_BYTES: usize = 512 << 10;
-
-/// Rows of a log lie next to one another when there are at most so many bytes between them.
-const GAP_MAX: u64 = 8 << 10;
-/// Bytes that are read at once.
-const READ_BYTES: u64 = 256 << 10;
 
 /// The pause after the first failure in a row; it doubles with each, up to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -75,6 +69,7 @@ struct Piece {
 impl Piece {
     /// Reads the rows, sorts those of each vBucket by name and writes them.
     fn write(&mut self, sealed: &LogPart, runs: &mut Runs<'_>) -> io::Result<()> {
+        self.arena.reserve_exact(self.bytes.max(PIECE_BYTES));
         let mut places = read_rows(&*sealed.file, &mut self.rows, &mut self.arena)?;
         let arena = &self.arena;
         let row = |place: &(VbId, usize, usize)| Row::of(&arena[place.1..place.1 + place.2]);
@@ -96,55 +91,6 @@ impl Piece {
         self.bytes = 0;
         Ok(())
     }
-}
-
-/// Reads rows into `arena`, those next to one another at once; gives where each lies there.
-fn read_rows(
-    file: &dyn StoreFile,
-    rows: &mut [LogRow],
-    arena: &mut Vec<u8>,
-) -> io::Result<Vec<(VbId, usize, usize)>> {
-    rows.sort_unstable_by_key(|row| row.place.offset());
-    let bytes: usize = rows.iter().map(|row| row.place.length()).sum();
-    arena.reserve_exact(bytes.max(PIECE_BYTES));
-    let mut places = Vec::with_capacity(rows.len());
-    if file.cipher().is_some() {
-        let mut pieces = PieceReader::new(file);
-        for row in rows {
-            let from = arena.len();
-            arena.extend_from_slice(pieces.body(row.place)?);
-            places.push((row.vb, from, arena.len() - from));
-        }
-        return Ok(places);
-    }
-    let mut window: Vec<u8> = Vec::new();
-    let mut at = 0;
-    while at < rows.len() {
-        let from = rows[at].place.offset() - 4;
-        let (mut end, mut next) = (from, at);
-        while let Some(row) = rows.get(next) {
-            let (begin, after) = (
-                row.place.offset(),
-                row.place.offset() + row.place.length() as u64,
-            );
-            if next > at && (begin > end + GAP_MAX || after - from > READ_BYTES) {
-                break;
-            }
-            end = after;
-            next += 1;
-        }
-        window.resize((end - from) as usize, 0);
-        file.read_at(&mut window, from)?;
-        for row in &rows[at..next] {
-            let begin = (row.place.offset() - 4 - from) as usize;
-            let bytes = &window[begin..begin + 4 + row.place.length()];
-            let body = check_body(What::Row, row.vb, bytes)?;
-            places.push((row.vb, arena.len(), body.len()));
-            arena.extend_from_slice(body);
-        }
-        at = next;
-    }
-    Ok(places)
 }
 
 /// Makes runs of a sealed log, durably, and has them take its place.

@@ -191,8 +191,7 @@ fn each(
     f: &mut dyn FnMut(Row<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     rows.by_name(
-        &[tag],
-        tag,
+        (&[tag], &[tag + 1]),
         &mut |row| {
             f(row)?;
             Ok(ControlFlow::Continue(()))

@@ -8,7 +8,7 @@ use super::bytes::{FileKind, HEADER_BYTES, damaged, named};
 use super::current::{Current, LogPart, Note, ValueFile, Version, WalkBytes};
 use super::files::Files;
 use super::flush::value_file_name;
-use super::log::{Entry, Existing, Groups, Log, LogIndex, LogRow, What};
+use super::log::{Entry, Existing, Groups, Log, LogIndex, LogOrder, LogRow, What};
 use super::manifest::{self, Contents, Manifest, Parts};
 use super::options::DiskOptions;
 use super::row::{self, HISTORY, Row, ValuePlace, value_file};
@@ -102,6 +102,7 @@ fn create(files: &dyn Files, options: &DiskOptions) -> io::Result<Found> {
         file: Arc::clone(&log.file),
         number: 1,
         index: LogIndex::default(),
+        order: LogOrder::default(),
         bytes: 0,
         last_group: 0,
     };
@@ -329,6 +330,7 @@ impl Replay {
             file: Arc::clone(&log.file),
             number: log.number,
             index: LogIndex::default(),
+            order: LogOrder::default(),
             bytes: 0,
             last_group: self.last_group,
         });

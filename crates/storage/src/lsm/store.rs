@@ -207,6 +207,11 @@ impl KvStore for DiskStore {
         Ok(Box::new(snapshot.map_err(read_error_of(vb, during))?))
     }
 
+    fn snapshot_by_key(&self, vb: VbId) -> Result<Box<dyn Snapshot>, StoreError> {
+        view::order_logs(&self.core);
+        self.snapshot(vb)
+    }
+
     fn rollback(&self, vb: VbId, to: Seqno) -> Result<VbRecord, StoreError> {
         maintain::rollback(&self.core, vb, to)
     }

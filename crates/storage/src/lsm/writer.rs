@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use super::current::{Current, LogPart, Note};
 use super::fault::shortage;
 use super::files::Files;
-use super::log::{Group, Log, LogIndex, LogRow, Place, What};
+use super::log::{Group, Log, LogIndex, LogOrder, LogRow, Place, What};
 use super::options::DiskOptions;
 use super::state::State;
 use super::tail::{Left, TailFile};
@@ -284,6 +284,7 @@ impl Core {
             file: Arc::clone(&next.file),
             number,
             index: LogIndex::default(),
+            order: LogOrder::default(),
             bytes: 0,
             last_group,
         };

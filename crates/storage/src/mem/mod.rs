@@ -6,10 +6,12 @@ use std::sync::Arc;
 use model::{Document, Kind, Meta, Seqno, VbId, VbRecord};
 use parking_lot::Mutex;
 
+use crate::by_key::KeyRange;
 use crate::history::{HistoryKept, HistoryLimits, Trim, merged};
 use crate::points::RestorePoints;
 use crate::port::{
-    Change, CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, VbBatch, Want,
+    Change, CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, LookedAt, RowLooker,
+    Snapshot, VbBatch, Want,
 };
 use crate::{ErrorKind, StoreError};
 
@@ -322,6 +324,29 @@ impl Snapshot for MemSnapshot {
         let history = contents.history.range(from..);
         let history = history.map(|(seqno, row)| Ok((*seqno, row.0.clone())));
         Box::new(merged(rows, history).map(|row| row.map(|(_, document)| document)))
+    }
+    /// Cost: a look at every row.
+    fn look(&self, range: &KeyRange, f: &mut RowLooker<'_>) -> MemResult<()> {
+        let rows = self
+            .contents
+            .iter()
+            .flat_map(|contents| contents.rows.values());
+        let inside = |row: &&Document| range.contains(row.key()) && !row.kind().is_prepared();
+        // Of rows of one key the newest comes last.
+        let by_key: BTreeMap<&[u8], &Document> =
+            rows.filter(inside).map(|row| (row.key(), row)).collect();
+        for (key, row) in by_key {
+            let flow = f(LookedAt {
+                meta: &row.meta(),
+                key,
+                value_bytes: row.value().len(),
+                document: &|| Ok(row.clone()),
+            })?;
+            if flow.is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -8,13 +8,6 @@ use super::{document, put, tombstone};
 use crate::port::Snapshot;
 use crate::{KeyLook, KeyRange, KeyRow, KvStore, MemStore};
 
-fn all() -> KeyRange {
-    KeyRange {
-        from: Bound::Unbounded,
-        to: Bound::Unbounded,
-    }
-}
-
 fn named(range: &KeyRange, keys_only: bool, bytes_max: usize) -> KeyLook<'_> {
     KeyLook {
         range,
@@ -24,28 +17,23 @@ fn named(range: &KeyRange, keys_only: bool, bytes_max: usize) -> KeyLook<'_> {
     }
 }
 
-fn key_of(row: &KeyRow, snapshot: &dyn Snapshot) -> String {
+fn key_of(row: &KeyRow) -> String {
     let key = match row {
-        KeyRow::Key(key) => key.to_vec(),
-        KeyRow::Whole(document) => document.key().to_vec(),
-        KeyRow::At(seqno) => {
-            let document = snapshot.by_seqno(*seqno).next().unwrap().unwrap();
-            assert_eq!(document.seqno(), *seqno);
-            document.key().to_vec()
-        }
+        KeyRow::Key(key) => key,
+        KeyRow::Whole(document) => document.key(),
     };
     String::from_utf8(key[1..].to_vec()).unwrap()
 }
 
 /// All keys, look by look.
 fn in_looks(snapshot: &dyn Snapshot, keys_only: bool, bytes_max: usize) -> (Vec<String>, u32) {
-    let (mut range, mut keys, mut looks) = (all(), Vec::new(), 0);
+    let (mut range, mut keys, mut looks) = (KeyRange::default(), Vec::new(), 0);
     loop {
         let found = named(&range, keys_only, bytes_max).look(snapshot).unwrap();
-        keys.extend(found.rows.iter().map(|row| key_of(row, snapshot)));
+        keys.extend(found.rows.iter().map(key_of));
         looks += 1;
         match found.rest {
-            Some(rest) => range.from = Bound::Included(rest),
+            Some(rest) => range.from = rest,
             None => return (keys, looks),
         }
     }
@@ -64,7 +52,7 @@ pub(super) fn rows_are_found_by_key(store: &dyn KvStore) {
         rows.push((row, Seqno::ZERO));
     }
     put(store, vb, &rows);
-    let snapshot = store.snapshot(vb).unwrap();
+    let snapshot = store.snapshot_by_key(vb).unwrap();
     let mut expected: Vec<String> = rows
         .iter()
         .filter(|(row, _)| row.kind() == Kind::Mutation)
@@ -83,50 +71,14 @@ pub(super) fn rows_are_found_by_key(store: &dyn KvStore) {
         assert!((5..60).contains(&looks), "{looks}");
         assert_eq!(in_looks(&*snapshot, keys_only, 0).0, expected, "one by one");
     }
-    let range = KeyRange {
-        from: Bound::Excluded(b"\x00100".as_slice().into()),
-        to: Bound::Included(b"\x00200".as_slice().into()),
-    };
+    let range = KeyRange::new(Bound::Excluded(b"\x00100"), Bound::Included(b"\x00200"));
     let found = named(&range, false, 1 << 20).look(&*snapshot).unwrap();
     let inside = |key: &&String| key.as_str() > "100" && key.as_str() <= "200";
     let expected: Vec<String> = expected.iter().filter(inside).cloned().collect();
-    let keys: Vec<String> = found
-        .rows
-        .iter()
-        .map(|row| key_of(row, &*snapshot))
-        .collect();
+    let keys: Vec<String> = found.rows.iter().map(key_of).collect();
     assert_eq!(keys, expected);
     let all_whole = |row: &KeyRow| matches!(row, KeyRow::Whole(_));
     assert!(found.rows.iter().all(all_whole) && found.rest.is_none());
-}
-
-#[test]
-fn documents_leave_before_keys() {
-    let store = MemStore::new();
-    let rows: Vec<_> = (1..=50)
-        .map(|seqno| {
-            (
-                document(seqno, &format!("{seqno:02}"), &"v".repeat(1_000)),
-                Seqno::ZERO,
-            )
-        })
-        .collect();
-    put(&store, VbId(0), &rows);
-    let snapshot = store.snapshot(VbId(0)).unwrap();
-    let range = all();
-    let found = named(&range, false, 12_000).look(&*snapshot).unwrap();
-    assert_eq!(found.rows.len(), 50);
-    assert!(found.rest.is_none());
-    let whole = found
-        .rows
-        .iter()
-        .take_while(|row| matches!(row, KeyRow::Whole(_)));
-    let whole = whole.count();
-    assert!((2..=10).contains(&whole), "{whole}");
-    let later = &found.rows[whole..];
-    assert!(later.iter().all(|row| matches!(row, KeyRow::At(_))));
-    let bytes: usize = found.rows.iter().map(KeyRow::memory_bytes).sum();
-    assert!(bytes <= 16_000, "{bytes}");
 }
 
 /// Stores that keep old versions show them all; the newest one counts.
@@ -145,7 +97,7 @@ fn the_newest_version_counts() {
     for bytes_max in [0, 1 << 20] {
         assert_eq!(in_looks(&*snapshot, false, bytes_max).0, ["a", "c"]);
     }
-    let range = all();
+    let range = KeyRange::default();
     let found = named(&range, false, 1 << 20).look(&*snapshot).unwrap();
     let KeyRow::Whole(first) = &found.rows[0] else {
         panic!("all fits");

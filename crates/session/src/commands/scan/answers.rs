@@ -45,7 +45,6 @@ impl Answers {
         let stored = match row {
             KeyRow::Key(key) => key,
             KeyRow::Whole(document) => document.key(),
-            KeyRow::At(_) => &[],
         };
         let now = context.now;
         let read = Event::DocumentRead;
@@ -57,8 +56,6 @@ impl Answers {
                 key.len()
             }
             KeyRow::Whole(document) => self.add_document(context, document)?,
-            // Never taken out of a scan.
-            KeyRow::At(_) => 0,
         };
         if self.value.len() >= ANSWER_BYTES {
             self.flush(context, frame);

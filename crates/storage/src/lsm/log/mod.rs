@@ -6,6 +6,7 @@
 
 mod chunk;
 mod index;
+mod order;
 mod piece;
 mod place;
 mod replay;
@@ -22,9 +23,9 @@ use super::sealed::{self, is_current};
 use chunk::{CHUNK_HEADER_BYTES, ChunkHeader, ENTRY_BYTES, LAST};
 use piece::{LENGTH_BYTES, PIECE_BYTES};
 
-pub(crate) use chunk::{Entry, What, check_body};
+pub(crate) use chunk::{Entry, What};
 pub(crate) use index::{LogIndex, LogRow, RecordAt};
-pub(crate) use piece::PieceReader;
+pub(crate) use order::{LogOrder, Ordered, read_rows};
 pub(crate) use place::Place;
 pub(crate) use replay::{Existing, Groups};
 pub(crate) use search::Searched;

@@ -13,6 +13,7 @@ mod plan;
 mod possible;
 mod random;
 mod read;
+mod reads;
 mod tests;
 mod threads;
 mod verdict;

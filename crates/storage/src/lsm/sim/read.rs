@@ -1,7 +1,6 @@
 //! Reads a store in all ways, and compares it with what it must hold.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 use model::{Document, Seqno, VbId, VbRecord};
 
@@ -284,10 +283,7 @@ fn by_fetch(store: &dyn KvStore, vb: VbId, rows: &BTreeMap<Seqno, Document>) -> 
 
 /// The keys of living documents are found in order.
 fn by_look(snapshot: &dyn Snapshot, rows: &BTreeMap<Seqno, Document>) -> Result<(), Wrong> {
-    let range = KeyRange {
-        from: Bound::Unbounded,
-        to: Bound::Unbounded,
-    };
+    let range = KeyRange::default();
     let look = KeyLook {
         range: &range,
         keys_only: true,
@@ -300,7 +296,7 @@ fn by_look(snapshot: &dyn Snapshot, rows: &BTreeMap<Seqno, Document>) -> Result<
         .iter()
         .filter_map(|row| match row {
             KeyRow::Key(key) => Some(&**key),
-            _ => None,
+            KeyRow::Whole(_) => None,
         })
         .collect();
     let lives = |row: &&Document| !row.kind().is_prepared() && !row.kind().is_tombstone();

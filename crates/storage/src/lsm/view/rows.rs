@@ -11,7 +11,7 @@ use crate::lsm::compaction::Merged;
 use crate::lsm::current::{Current, Values, WalkBytes};
 use crate::lsm::fault::read_error_of;
 use crate::lsm::files::StoreFile;
-use crate::lsm::log::LogRow;
+use crate::lsm::log::{LogRow, Ordered};
 use crate::lsm::row::{self, Row};
 use crate::lsm::run::{Cursor, Run, Section};
 use crate::lsm::state::Lineage;
@@ -25,6 +25,8 @@ pub(crate) struct RowView {
     pub(super) walks: WalkBytes,
     /// Rows of the logs that count, each with the file it lies in, by hash; of those of one hash the newest last.
     logged: Vec<(LogRow, Arc<dyn StoreFile>)>,
+    /// What is known of the order of each log that has rows of it.
+    orders: Vec<(Arc<Ordered>, Arc<dyn StoreFile>)>,
 }
 
 impl RowView {
@@ -32,11 +34,12 @@ impl RowView {
     ///
     /// Cost: a copy of what the logs know of the vBucket, 40 bytes a row.
     pub(crate) fn open(current: &Current, vb: VbId, lineage: &Lineage) -> Self {
-        let mut logged = Vec::new();
+        let (mut logged, mut orders) = (Vec::new(), Vec::new());
         let sealed = current.sealed.as_deref();
         for log in [sealed, Some(&current.active)].into_iter().flatten() {
             let rows = log.rows_of(vb, lineage);
             logged.extend(rows.map(|row| (*row, Arc::clone(&log.file))));
+            orders.push((log.order.known(), Arc::clone(&log.file)));
         }
         logged.sort_by_key(|(row, _)| row.hash);
         Self {
@@ -45,6 +48,7 @@ impl RowView {
             values: current.values(),
             walks: current.walks.clone(),
             logged,
+            orders,
         }
     }
 
@@ -124,23 +128,24 @@ impl RowView {
         Merged::new(cursors)
     }
 
-    /// The rows of a tag from a name on, in the order of names, until `f` breaks.
+    /// The rows with names from `from` (included) to `to`, in the order of names, until `f` breaks.
     ///
     /// # Errors
     /// Those of reading and of `f`.
+    ///
+    /// Cost: a block of each run and those of the range, and what the logs have of it (see [`LogOrder`](crate::lsm::log::LogOrder)).
     pub(crate) fn by_name(
         &self,
-        from: &[u8],
-        tag: u8,
+        (from, to): (&[u8], &[u8]),
         f: &mut dyn FnMut(Row<'_>) -> Result<ControlFlow<()>, StoreError>,
         during: &'static str,
     ) -> Result<(), StoreError> {
         let io = read_error_of(self.vb, during);
-        let logged = self.logged_by_name(from, tag).map_err(&io)?;
+        let logged = self.logged_by_name((from, to)).map_err(&io)?;
         let mut logged = logged.iter().peekable();
         let mut runs = self.in_runs(from, Seqno::ZERO).map_err(&io)?;
         loop {
-            let in_runs = runs.row().filter(|row| row.tag() == tag);
+            let in_runs = runs.row().filter(|row| row.name() < to);
             let in_logs = logged.peek().map(|bytes| Row::of(bytes)).transpose();
             let in_logs = in_logs.map_err(&io)?;
             let next = match (in_runs, in_logs) {
@@ -216,22 +221,46 @@ impl RowView {
         Ok(found)
     }
 
-    /// The rows of the logs of a tag from a name on, by name, the newest of each.
-    fn logged_by_name(&self, from: &[u8], tag: u8) -> io::Result<Vec<Vec<u8>>> {
+    /// The rows of the logs with names in a range, by name, the newest of each.
+    fn logged_by_name(&self, range: (&[u8], &[u8])) -> io::Result<Vec<Vec<u8>>> {
         let mut rows = Vec::new();
+        for (order, file) in &self.orders {
+            order.range((&**file, self.vb), range, &mut |place, bytes| {
+                let row = Row::of(&bytes)?;
+                let of_it = self.logged_of(row::hash(self.vb, row.name()));
+                let is_it = |(row, of): &&(LogRow, Arc<dyn StoreFile>)| {
+                    row.place == place && Arc::ptr_eq(of, file)
+                };
+                // What the view does not have does not count.
+                if let Some(logged) = of_it.iter().find(is_it)
+                    && !self.is_hidden(row, Some(logged))?
+                {
+                    rows.push(bytes);
+                }
+                Ok(())
+            })?;
+        }
         for logged in &self.logged {
             let (row, file) = logged;
+            let is_known = |(order, of): &(Arc<Ordered>, Arc<dyn StoreFile>)| {
+                order.has(row) && Arc::ptr_eq(of, file)
+            };
+            if self.orders.iter().any(is_known) {
+                continue;
+            }
             let mut bytes = Vec::new();
             row.read(&**file, &mut bytes)?;
             let found = Row::of(&bytes)?;
-            if found.tag() == tag && found.name() >= from && !self.is_hidden(found, Some(logged))? {
+            let inside = found.name() >= range.0 && found.name() < range.1;
+            if inside && !self.is_hidden(found, Some(logged))? {
                 rows.push(bytes);
             }
         }
-        rows.sort_by(|a, b| {
-            let name = |bytes: &[u8]| Row::first_of(bytes).map(|row| row.name().to_vec());
-            name(a).cmp(&name(b))
-        });
+        rows.sort_by(|a, b| name_of(a).cmp(&name_of(b)));
         Ok(rows)
     }
+}
+
+fn name_of(bytes: &[u8]) -> Option<&[u8]> {
+    Row::first_of(bytes).map(|row| row.name())
 }

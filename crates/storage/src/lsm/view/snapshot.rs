@@ -1,13 +1,14 @@
 //! A view of one vBucket that later commits do not change.
 
 use std::io;
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 
 use model::{Document, Seqno, VbId, VbRecord};
 
 use super::rows::RowView;
 use super::seqnos::{BySeqno, Range};
 use crate::StoreError;
+use crate::by_key::KeyRange;
 use crate::history::merged;
 use crate::lsm::current::Current;
 use crate::lsm::fault::{read_error, read_error_of};
@@ -107,8 +108,7 @@ impl Snapshot for DiskSnapshot {
         let mut first = None;
         if let Some(view) = self.rows() {
             view.by_name(
-                &row::history_from(Seqno::ZERO),
-                HISTORY,
+                (&[HISTORY], &[HISTORY + 1]),
                 &mut |row| {
                     first = Some(row.seqno());
                     Ok(ControlFlow::Break(()))
@@ -130,23 +130,15 @@ impl Snapshot for DiskSnapshot {
         Box::new(until_error(rows).map(|row| row.map(|(_, document)| document)))
     }
 
-    fn looks_by_key(&self) -> bool {
-        true
-    }
-
-    fn look(&self, from: Bound<&[u8]>, f: &mut RowLooker<'_>) -> Result<(), StoreError> {
+    fn look(&self, range: &KeyRange, f: &mut RowLooker<'_>) -> Result<(), StoreError> {
         let Some(view) = self.rows() else {
             return Ok(());
         };
         let during = "scanning by key";
         let io = read_error_of(self.vb, during);
-        let begin = match from {
-            Bound::Included(key) | Bound::Excluded(key) => row::name(DOCUMENT, key),
-            Bound::Unbounded => vec![DOCUMENT],
-        };
+        let (from, to) = names_of(range);
         view.by_name(
-            &begin,
-            DOCUMENT,
+            (&from, &to),
             &mut |row| {
                 f(LookedAt {
                     meta: &row.meta().map_err(&io)?,
@@ -158,4 +150,11 @@ impl Snapshot for DiskSnapshot {
             during,
         )
     }
+}
+
+/// The names of documents with keys in a range: from (included) and to.
+fn names_of(range: &KeyRange) -> (Vec<u8>, Vec<u8>) {
+    let to = range.to.as_ref();
+    let to = to.map_or_else(|| vec![DOCUMENT + 1], |key| row::name(DOCUMENT, key));
+    (row::name(DOCUMENT, &range.from), to)
 }

@@ -1,0 +1,189 @@
+//! The order by name of the rows of a log, which lie in the order of commits: found out when it is asked for, for looks at
+//! few rows of many.
+
+use std::io;
+use std::sync::Arc;
+
+use model::VbId;
+use parking_lot::Mutex;
+
+use super::chunk::{What, check_body};
+use super::index::{LogIndex, LogRow};
+use super::piece::PieceReader;
+use super::place::Place;
+use crate::lsm::files::StoreFile;
+use crate::lsm::row::Row;
+use crate::per_vb::PerVb;
+
+/// Rows of a log lie next to one another when there are at most so many bytes between them.
+const GAP_MAX: u64 = 8 << 10;
+/// Bytes that are read at once.
+const READ_BYTES: u64 = 256 << 10;
+/// Rows that are read at once for an order.
+const ROWS_AT_ONCE: usize = 2048;
+/// Rows that need no order: each look reads those of its vBucket. Tests have few rows.
+const ROWS_WITHOUT: usize = if cfg!(test) { 8 } else { 4096 };
+
+/// The order of a log, as far as it is known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LogOrder(Arc<Mutex<Arc<Ordered>>>);
+
+impl LogOrder {
+    /// What is known.
+    pub(crate) fn known(&self) -> Arc<Ordered> {
+        Arc::clone(&self.0.lock())
+    }
+
+    /// The rows of a log, if so many are not in the order that it is better made anew.
+    pub(crate) fn lacks(&self, index: &LogIndex) -> Option<Vec<LogRow>> {
+        let known = self.known().rows;
+        (index.len() > known + known / 2 + ROWS_WITHOUT).then(|| {
+            let of = |(vb, _)| index.rows_of(vb).copied();
+            index.vbs().flat_map(of).collect()
+        })
+    }
+
+    /// Makes it of the rows of a log, which has `len` rows with those that do not count.
+    ///
+    /// # Errors
+    /// Those of reading them.
+    ///
+    /// Cost: reads the rows, in the order in which they lie; holds their names meanwhile.
+    pub(crate) fn make(
+        &self,
+        (file, len): (&dyn StoreFile, usize),
+        mut rows: Vec<LogRow>,
+    ) -> io::Result<()> {
+        rows.sort_unstable_by_key(|row| row.place.offset());
+        let end = rows.last().map_or(0, |row| row.place.offset() + 1);
+        let (mut names, mut bytes) = (Vec::new(), Vec::new());
+        let mut entries = Vec::with_capacity(rows.len());
+        for some in rows.chunks_mut(ROWS_AT_ONCE) {
+            bytes.clear();
+            let lie = read_rows(file, some, &mut bytes)?;
+            for (row, (vb, from, length)) in some.iter().zip(lie) {
+                let name = Row::of(&bytes[from..from + length])?.name();
+                entries.push((vb, names.len() as u32, name.len() as u32, row.place));
+                names.extend_from_slice(name);
+            }
+        }
+        drop((rows, bytes));
+        let name =
+            |of: &(VbId, u32, u32, Place)| &names[of.1 as usize..of.1 as usize + of.2 as usize];
+        entries.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| name(a).cmp(name(b))));
+        let vbs = entries.chunk_by(|a, b| a.0 == b.0);
+        let vbs = vbs.map(|of_one| (of_one[0].0, of_one.iter().map(|of| of.3).collect()));
+        let vbs = vbs.collect();
+        *self.0.lock() = Arc::new(Ordered {
+            rows: len,
+            end,
+            vbs,
+        });
+        Ok(())
+    }
+}
+
+/// Rows of a log in the order of their names.
+#[derive(Debug, Default)]
+pub(crate) struct Ordered {
+    /// As many rows as the log had.
+    rows: usize,
+    /// All rows before this offset are in it.
+    end: u64,
+    vbs: PerVb<Box<[Place]>>,
+}
+
+impl Ordered {
+    /// Whether a row is in it.
+    pub(crate) fn has(&self, row: &LogRow) -> bool {
+        row.place.offset() < self.end
+    }
+
+    /// Hands the rows of a vBucket with names from `from` (included) to `to` on, in order.
+    ///
+    /// # Errors
+    /// Those of reading and of `f`.
+    ///
+    /// Cost: a read of each, and of about as many others as the number of rows has bits.
+    pub(crate) fn range(
+        &self,
+        (file, vb): (&dyn StoreFile, VbId),
+        (from, to): (&[u8], &[u8]),
+        f: &mut dyn FnMut(Place, Vec<u8>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let places = self.vbs.get(vb).map_or(&[][..], |places| places);
+        let read = |place: Place| {
+            let mut bytes = Vec::new();
+            place.read(file, What::Row, vb, &mut bytes)?;
+            io::Result::Ok(bytes)
+        };
+        let (mut low, mut high) = (0, places.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if Row::of(&read(places[middle])?)?.name() < from {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        for place in &places[low..] {
+            let bytes = read(*place)?;
+            if Row::of(&bytes)?.name() >= to {
+                break;
+            }
+            f(*place, bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads rows into `arena`, those next to one another at once, and sorts them by where they lie in the log; gives where each
+/// lies in the arena.
+///
+/// # Errors
+/// Those of the system; `InvalidData` when one is not what was written.
+pub(crate) fn read_rows(
+    file: &dyn StoreFile,
+    rows: &mut [LogRow],
+    arena: &mut Vec<u8>,
+) -> io::Result<Vec<(VbId, usize, usize)>> {
+    rows.sort_unstable_by_key(|row| row.place.offset());
+    let mut places = Vec::with_capacity(rows.len());
+    if file.cipher().is_some() {
+        let mut pieces = PieceReader::new(file);
+        for row in rows {
+            let from = arena.len();
+            arena.extend_from_slice(pieces.body(row.place)?);
+            places.push((row.vb, from, arena.len() - from));
+        }
+        return Ok(places);
+    }
+    let mut window: Vec<u8> = Vec::new();
+    let mut at = 0;
+    while at < rows.len() {
+        let from = rows[at].place.offset() - 4;
+        let (mut end, mut next) = (from, at);
+        while let Some(row) = rows.get(next) {
+            let (begin, after) = (
+                row.place.offset(),
+                row.place.offset() + row.place.length() as u64,
+            );
+            if next > at && (begin > end + GAP_MAX || after - from > READ_BYTES) {
+                break;
+            }
+            end = after;
+            next += 1;
+        }
+        window.resize((end - from) as usize, 0);
+        file.read_at(&mut window, from)?;
+        for row in &rows[at..next] {
+            let begin = (row.place.offset() - 4 - from) as usize;
+            let bytes = &window[begin..begin + 4 + row.place.length()];
+            let body = check_body(What::Row, row.vb, bytes)?;
+            places.push((row.vb, arena.len(), body.len()));
+            arena.extend_from_slice(body);
+        }
+        at = next;
+    }
+    Ok(places)
+}

@@ -1,0 +1,117 @@
+//! How many reads a look at few rows of many takes.
+
+use std::sync::Arc;
+
+use model::{Seqno, VbId};
+
+use super::disk::Disk;
+use super::files::SimFiles;
+use super::plan::OpKind;
+use super::random::Random;
+use super::threads::SimThreads;
+use crate::lsm::{DiskOptions, DiskStore};
+use crate::suite::{document, put, tombstone};
+use crate::{KeyLook, KeyRange, KeyRow, KvStore as _, Snapshot};
+
+const VB: VbId = VbId(3);
+const ROWS: u64 = 3_000;
+
+struct Counted {
+    store: DiskStore,
+    files: SimFiles,
+    threads: SimThreads,
+}
+
+impl Counted {
+    /// A store whose logs become runs at so many bytes, with [`ROWS`] rows in each of two vBuckets.
+    fn filled(log_bytes: u64) -> Self {
+        let files = SimFiles::over(Disk::default(), Random(1));
+        let threads = SimThreads::default();
+        let options = DiskOptions {
+            log_bytes,
+            free_bytes_min: 0,
+            ..DiskOptions::default()
+        };
+        let opened = DiskStore::open_files(Arc::new(files.clone()), &threads, options);
+        let (store, _) = opened.expect("it opens");
+        for vb in [VbId(1), VB] {
+            for first in (1..=ROWS).step_by(500) {
+                let rows: Vec<_> = (first..first + 500)
+                    .map(|seqno| {
+                        (
+                            document(seqno, &key(seqno * 7 % ROWS), "value"),
+                            Seqno::ZERO,
+                        )
+                    })
+                    .collect();
+                threads.call(|| put(&store, vb, &rows));
+                threads.run(1_000);
+            }
+        }
+        Self {
+            store,
+            files,
+            threads,
+        }
+    }
+
+    /// What `f` gives, and how many reads it took.
+    fn reads<T>(&self, f: impl FnOnce() -> T) -> (T, u64) {
+        let before = self.files.plan().count(Some(OpKind::Read));
+        let given = f();
+        (given, self.files.plan().count(Some(OpKind::Read)) - before)
+    }
+}
+
+fn key(number: u64) -> String {
+    format!("k{number:06}")
+}
+
+fn found(snapshot: &dyn Snapshot, from: u64, to: u64) -> Vec<String> {
+    let stored = |number| [b"\0", key(number).as_bytes()].concat();
+    let look = KeyLook {
+        range: &KeyRange {
+            from: stored(from).into(),
+            to: Some(stored(to).into()),
+        },
+        keys_only: true,
+        bytes_max: 1 << 20,
+        wants: &|_, _| true,
+    };
+    let rows = look.look(snapshot).expect("it can be read").rows;
+    let name = |row: &KeyRow| match row {
+        KeyRow::Key(key) => String::from_utf8_lossy(&key[1..]).into_owned(),
+        KeyRow::Whole(_) => unreachable!("keys are asked for"),
+    };
+    rows.iter().map(name).collect()
+}
+
+/// In the log and in runs, and with changes since the order of the log was found.
+#[test]
+fn a_look_at_a_few_keys_does_not_read_the_others() {
+    for log_bytes in [1 << 30, 64 << 10] {
+        let counted = Counted::filled(log_bytes);
+        let store = &counted.store;
+        drop(store.snapshot_by_key(VB).expect("it opens"));
+        let (keys, reads) = counted.reads(|| {
+            let snapshot = store.snapshot_by_key(VB).expect("it opens");
+            found(&*snapshot, 100, 110)
+        });
+        assert_eq!(keys, (100..110).map(key).collect::<Vec<_>>());
+        assert!(reads < 50, "{reads} reads with logs of {log_bytes} bytes");
+
+        let before = store.snapshot_by_key(VB).expect("it opens");
+        let changes = [
+            (tombstone(ROWS + 1, &key(103)), Seqno::ZERO),
+            (document(ROWS + 2, &key(104), "new"), Seqno::ZERO),
+            (document(ROWS + 3, "k000105a", "new"), Seqno::ZERO),
+        ];
+        counted.threads.call(|| put(store, VB, &changes));
+        let after = store.snapshot_by_key(VB).expect("it opens");
+        assert_eq!(found(&*before, 100, 110), keys);
+        let mut expected = keys;
+        expected.remove(3);
+        expected.insert(5, "k000105a".to_owned());
+        assert_eq!(found(&*after, 100, 110), expected);
+    }
+}
