@@ -1,12 +1,10 @@
-//! The collections of a bucket: the manifest, how it becomes another one, and what is left of
-//! collections that were dropped.
+//! The collections of a bucket: the manifest, and how it becomes another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use engine::collections::{
     Collection, CollectionChange, CollectionCounts, CollectionSettings, Manifest, ManifestError,
@@ -14,18 +12,13 @@ use engine::collections::{
 };
 use model::{CollectionId, Document, ManifestUid, ScopeId, VbId, VbState};
 use parking_lot::{Mutex, RwLock};
-use storage::{Keep, KvStore, StoreError};
+use storage::{KvStore, StoreError};
 
 use crate::Bucket;
 use crate::holds::Hold;
-use crate::stats::Counters;
 
 /// Events that one vBucket notes under one lock hold.
 const STEPS_PER_HOLD: usize = 16;
-/// Slots of the table looked at under one lock hold.
-const SLOTS_PER_HOLD: usize = 4;
-/// How soon the eraser looks again at what had to wait for the flusher.
-pub(crate) const ERASE_AGAIN: Duration = Duration::from_millis(100);
 
 /// What a bucket knows of its collections.
 #[derive(Debug, Default)]
@@ -149,6 +142,13 @@ impl std::error::Error for SetManifestError {}
 impl From<ManifestError> for SetManifestError {
     fn from(error: ManifestError) -> Self {
         Self::Refused(error)
+    }
+}
+
+impl Collections {
+    /// Whether a number was that of a collection that was dropped, as far as is known.
+    pub(crate) fn was_dropped(&self, id: CollectionId) -> bool {
+        self.dropped.lock().collections.contains(&id)
     }
 }
 
@@ -391,78 +391,5 @@ impl<S: KvStore> Bucket<S> {
                 sum.ops_delete += counted.ops_delete;
             }
         }
-    }
-
-    // --- What is left of dropped collections ---
-
-    pub(crate) fn erase_soon(&self) {
-        if !self.collections.erase.swap(true, Ordering::SeqCst) {
-            self.compactions.signal.ring();
-        }
-    }
-
-    /// Takes documents of dropped collections out of memory and out of the store; `false` when
-    /// something must wait for the flusher, or for a store that works again.
-    pub fn erase_step(&self) -> bool {
-        let mut finished = true;
-        for id in (0..self.vbuckets()).map(VbId) {
-            if self.is_stopping() {
-                return true;
-            }
-            let dead = self.with_vbucket(id, |vbucket| vbucket.has_dead());
-            if dead == Some(true) {
-                finished &= self.erase_of(id);
-            }
-        }
-        finished
-    }
-
-    fn erase_of(&self, id: VbId) -> bool {
-        let mut garbage = Vec::new();
-        loop {
-            let progress = self.with_vbucket_for(Hold::Collections, id, |vbucket| {
-                vbucket.erase_dead(SLOTS_PER_HOLD, &mut garbage)
-            });
-            garbage.clear();
-            if progress.is_none_or(|progress| progress.finished) || self.is_stopping() {
-                break;
-            }
-        }
-        let ready = self.with_vbucket_for(Hold::Collections, id, |vbucket| vbucket.dead_in_store());
-        let Some(Some(living)) = ready else {
-            self.hurry();
-            return false;
-        };
-        let (mut tombstones, mut dead) = (0, 0);
-        let done = self.store.compact(id, &mut |meta, key| {
-            let tombstone = meta.kind.is_tombstone();
-            if living.is_dead(key, meta.seqno, tombstone) && !self.is_stopping() {
-                dead += 1;
-                return Keep::Erase;
-            }
-            tombstones += u64::from(tombstone && !meta.kind.is_prepared());
-            Keep::Keep
-        });
-        match done {
-            // It may have ended early, because the vBucket is not the same any more.
-            Ok(done) if done.dropped != dead => return false,
-            Ok(done) => Counters::add(&self.compaction().rows_erased, done.dropped),
-            Err(error) => {
-                tracing::warn!(bucket = self.name(), %error, "erasing a collection failed");
-                return false;
-            }
-        }
-        if self.is_stopping() {
-            return true;
-        }
-        if let Err(error) = self.trim_history(id, Some(&living)) {
-            tracing::warn!(bucket = self.name(), %error, "erasing a history failed");
-            return false;
-        }
-        self.with_vbucket(id, |vbucket| {
-            vbucket.bound_tombstones(tombstones);
-            vbucket.finish_erasing(living.up_to());
-        });
-        true
     }
 }

@@ -16,6 +16,7 @@ mod buffers;
 mod collections;
 mod compactions;
 mod durable;
+mod erasure;
 mod histogram;
 mod history;
 mod holds;

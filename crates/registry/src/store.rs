@@ -3,7 +3,7 @@
 use model::{Document, Meta, Seqno, VbId, VbRecord};
 use storage::{
     CommitInfo, Compacted, DamagedRow, DiskStore, DiskUsage, HistoryKept, HistoryLimits, Keep,
-    KvStore, LoadedVb, MemStore, Snapshot, StoreError, Upkeep, VbBatch, Want,
+    KeyRange, KvStore, LoadedVb, MemStore, Snapshot, StoreError, Upkeep, VbBatch, Want,
 };
 
 /// Tests make it fail.
@@ -62,6 +62,11 @@ impl KvStore for Store {
         snapshot_by_key(vb: VbId) -> Result<Box<dyn Snapshot>, StoreError>;
         rollback(vb: VbId, to: Seqno) -> Result<VbRecord, StoreError>;
         compact(vb: VbId, keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep) -> Result<Compacted, StoreError>;
+        erase(
+            vb: VbId,
+            ranges: &[KeyRange],
+            is_dead: &mut dyn FnMut(&Meta, &[u8]) -> bool
+        ) -> Result<u64, StoreError>;
         trim_history(
             vb: VbId,
             limits: HistoryLimits,

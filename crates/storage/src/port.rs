@@ -134,6 +134,26 @@ pub trait KvStore: Send + Sync + 'static {
         keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
     ) -> Result<Compacted, StoreError>;
 
+    /// Drops the rows that are `dead`, given metadata and key of each, among those with keys in `ranges`, which ascend: no reader
+    /// misses them. Tells how many. For the rest as [`KvStore::compact`].
+    ///
+    /// # Errors
+    /// As [`KvStore::compact`].
+    ///
+    /// Cost: reads what lies in the ranges, where rows lie by key.
+    fn erase(
+        &self,
+        vb: VbId,
+        ranges: &[KeyRange],
+        is_dead: &mut dyn FnMut(&Meta, &[u8]) -> bool,
+    ) -> Result<u64, StoreError> {
+        let done = self.compact(vb, &mut |meta, key| {
+            let inside = ranges.iter().any(|range| range.contains(key));
+            Keep::erased_if(inside && is_dead(meta, key))
+        });
+        done.map(|done| done.dropped)
+    }
+
     /// Drops the oldest rows of the history until `limits` hold, and those that are `dead`, given
     /// metadata and key; tells what is left of it. Runs beside commits, as [`KvStore::compact`].
     ///
@@ -409,6 +429,13 @@ pub enum Keep {
     Drop,
     /// It goes, and no reader misses it: the purge seqno stays.
     Erase,
+}
+
+impl Keep {
+    /// Erases, or keeps.
+    pub(crate) fn erased_if(dead: bool) -> Self {
+        if dead { Self::Erase } else { Self::Keep }
+    }
 }
 
 /// What a compaction did.

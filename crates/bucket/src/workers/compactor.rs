@@ -9,8 +9,8 @@ use model::{Kind, Meta, Seqno, VbId};
 use storage::{Compacted, Keep, KvStore, Next, StoreError, Worker};
 
 use crate::Bucket;
-use crate::collections::ERASE_AGAIN;
 use crate::compactions::CompactionRules;
+use crate::erasure::ERASE_AGAIN;
 use crate::holds::Hold;
 use crate::stats::{CompactionStats, Counters, WarmupStage};
 

@@ -1,6 +1,6 @@
 //! Rows of a store that still mean something.
 
-use model::{Document, Seqno, split_key};
+use model::{CollectionId, Document, Seqno, split_key};
 
 use super::SystemEvent;
 
@@ -20,6 +20,11 @@ impl Living {
     /// The last seqno for which it tells.
     pub fn up_to(&self) -> Seqno {
         self.up_to
+    }
+
+    /// The collections that are there.
+    pub fn open(&self) -> impl Iterator<Item = CollectionId> {
+        self.open.iter().map(|(id, _)| CollectionId(*id))
     }
 
     /// Whether a row belongs to a collection that was dropped. What is newer than this view

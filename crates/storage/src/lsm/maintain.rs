@@ -10,8 +10,9 @@ use super::current::Note;
 use super::fault::read_error_of;
 use super::log::What;
 use super::row::{DOCUMENT, HISTORY, PREPARED, Row};
-use super::view::{DiskSnapshot, RowView};
+use super::view::{DiskSnapshot, Names, RowView};
 use super::writer::Core;
+use crate::by_key::KeyRange;
 use crate::history::{HistoryKept, HistoryLimits, Trim};
 use crate::port::{Compacted, Keep, Snapshot as _, rolled_back};
 use crate::{ErrorKind, StoreError};
@@ -69,6 +70,8 @@ struct Drops<'c> {
     epoch: u64,
     rows: Vec<(Vec<u8>, Seqno)>,
     purge_seqno: Option<Seqno>,
+    /// Those that are gone.
+    dropped: u64,
     /// The vBucket is not the same any more.
     over: bool,
     during: &'static str,
@@ -109,6 +112,7 @@ impl Drops<'_> {
         put_state(&mut changes, vb, &stored.record, state);
         changes.finish()?;
         self.core.dead_rows.fetch_add(2 * count, Ordering::Relaxed);
+        self.dropped += count;
         Ok(())
     }
 }
@@ -131,16 +135,18 @@ fn thinned<'c>(
         epoch,
         rows: Vec::new(),
         purge_seqno: None,
+        dropped: 0,
         over: false,
         during,
     };
     Ok(Some((snapshot, drops)))
 }
 
-/// See `KvStore::compact`. `keep` is called without any lock.
+/// See `KvStore::compact` and `KvStore::erase`: of rows with keys in some ranges, which ascend. `keep` is called without any
+/// lock.
 pub(crate) fn compact(
     core: &Core,
-    vb: VbId,
+    (vb, ranges): (VbId, &[KeyRange]),
     keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
 ) -> Result<Compacted, StoreError> {
     let during = "compacting";
@@ -155,7 +161,11 @@ pub(crate) fn compact(
     let io = read_error_of(vb, during);
     for tag in [DOCUMENT, PREPARED] {
         let Some(rows) = snapshot.rows() else { break };
-        each(rows, tag, during, &mut |row| {
+        let names: Vec<_> = ranges
+            .iter()
+            .map(|keys| Names::of_keys(tag, keys))
+            .collect();
+        each(rows, &names, during, &mut |row| {
             let meta = row.meta().map_err(&io)?;
             let verdict = if meta.seqno == high_seqno {
                 Keep::Keep
@@ -174,24 +184,24 @@ pub(crate) fn compact(
             };
             let purge_seqno = drops.purge_seqno.get_or_insert(done.purge_seqno);
             *purge_seqno = purged.max(*purge_seqno);
-            done.dropped += 1;
             drops.add(row)
         })?;
     }
     drops.apply()?;
+    done.dropped = drops.dropped;
     done.purge_seqno = drops.purge_seqno.unwrap_or(done.purge_seqno);
     Ok(done)
 }
 
-/// All rows of a tag, by name.
+/// All rows with some names.
 fn each(
     rows: &RowView,
-    tag: u8,
+    names: &[Names],
     during: &'static str,
     f: &mut dyn FnMut(Row<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     rows.by_name(
-        (&[tag], &[tag + 1]),
+        names,
         &mut |row| {
             f(row)?;
             Ok(ControlFlow::Continue(()))
@@ -217,15 +227,16 @@ pub(crate) fn trim_history(
     let bytes_of =
         |row: Row<'_>| row.bytes.len() as u64 + row.place().map_or(0, |at| u64::from(at.length));
     let mut bytes = 0;
+    let names = [Names::of_tag(HISTORY)];
     if limits.bytes != u64::MAX {
-        each(rows, HISTORY, during, &mut |row| {
+        each(rows, &names, during, &mut |row| {
             bytes += bytes_of(row);
             Ok(())
         })?;
     }
     let mut trim = Trim::new(limits, bytes);
     let io = read_error_of(vb, during);
-    each(rows, HISTORY, during, &mut |row| {
+    each(rows, &names, during, &mut |row| {
         let meta = row.meta().map_err(&io)?;
         let dead = dead(&meta, row.key());
         if trim.goes(row.seqno(), bytes_of(row), row.written_at_s(), dead) {

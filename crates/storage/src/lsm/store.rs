@@ -21,6 +21,7 @@ use super::tail::Left;
 use super::view::{self, DiskSnapshot};
 use super::writer::{Core, Counters, Flushing, Writer};
 use super::{commit, locate};
+use crate::by_key::KeyRange;
 use crate::history::{HistoryKept, HistoryLimits};
 use crate::port::{
     CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, Upkeep,
@@ -221,12 +222,23 @@ impl KvStore for DiskStore {
         vb: VbId,
         keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
     ) -> Result<Compacted, StoreError> {
-        let compacted = maintain::compact(&self.core, vb, keep)?;
+        let compacted = maintain::compact(&self.core, (vb, &[KeyRange::default()]), keep)?;
         if !self.core.renewing.load(Ordering::Relaxed) && self.core.has_stale() {
             self.core.renewing.store(true, Ordering::Relaxed);
             self.workers.lock().iter().for_each(|worker| worker.ring());
         }
         Ok(compacted)
+    }
+
+    fn erase(
+        &self,
+        vb: VbId,
+        ranges: &[KeyRange],
+        is_dead: &mut dyn FnMut(&Meta, &[u8]) -> bool,
+    ) -> Result<u64, StoreError> {
+        view::order_logs(&self.core);
+        let keep = &mut |meta: &Meta, key: &[u8]| Keep::erased_if(is_dead(meta, key));
+        maintain::compact(&self.core, (vb, ranges), keep).map(|done| done.dropped)
     }
 
     fn trim_history(

@@ -1,15 +1,15 @@
 //! The store against the suite of all stores.
 
-use std::path::PathBuf;
-
 use std::io;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 use model::{Document, Seqno, VbId};
 
 use super::*;
 use crate::suite::{document, parts, put, record};
 use crate::work::{Duty, Running, Threads, Worker};
-use crate::{Change, Changes, KvStore as _, VbBatch, Want};
+use crate::{Change, Changes, Keep, KvStore as _, VbBatch, Want};
 
 fn small() -> DiskOptions {
     DiskOptions {
@@ -110,4 +110,26 @@ fn an_old_row_may_be_told_to_be_gone_after_a_newer_one_that_lies_in_the_log_befo
     };
     let found = store.fetch(vb, &[want]).expect("it can be read");
     assert_eq!(found[0].as_ref().map(parts), Some(parts(&newer)));
+}
+
+#[test]
+fn what_is_compacted_while_the_vbucket_is_rolled_back_is_not_told_to_be_dropped() {
+    let place = tempfile::tempdir().expect("a directory");
+    let (store, _) = DiskStore::open_with(&Idle, place.path(), small(), None).expect("it opens");
+    let vb = VbId(3);
+    for seqno in 1..=3 {
+        let row = document(seqno, &format!("k{seqno}"), "value");
+        put(&store, vb, &[(row, Seqno::ZERO)]);
+    }
+    let done = store.compact(vb, &mut |meta, _| {
+        if meta.seqno == Seqno(1) {
+            store.rollback(vb, Seqno(2)).expect("it goes back");
+        }
+        Keep::Erase
+    });
+    assert_eq!(done.expect("it ends").dropped, 0);
+    let left = store.scan(vb, Seqno::ZERO, &mut |_| ControlFlow::Continue(()));
+    assert_eq!(left.expect("it can be read").high_seqno, Seqno(2));
+    let erased = store.compact(vb, &mut |_, _| Keep::Erase);
+    assert_eq!(erased.expect("it ends").dropped, 1);
 }

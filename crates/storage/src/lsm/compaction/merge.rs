@@ -62,6 +62,17 @@ impl Merged {
         self.settle()
     }
 
+    /// Goes on to the first row whose name is not below `name`.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub(crate) fn seek(&mut self, name: &[u8]) -> io::Result<()> {
+        self.cursors
+            .iter_mut()
+            .try_for_each(|(cursor, _)| cursor.seek(name))?;
+        self.settle()
+    }
+
     /// Finds the lowest name and its newest row, and passes over the others of that name.
     fn settle(&mut self) -> io::Result<()> {
         loop {

@@ -55,6 +55,29 @@ impl Cursor {
         self.settle()
     }
 
+    /// Goes on to the first row whose name is not below `name`.
+    ///
+    /// # Errors
+    /// As [`Run::read_block`].
+    ///
+    /// Cost: a read at most, unless that row begins a block.
+    pub(crate) fn seek(&mut self, name: &[u8]) -> io::Result<()> {
+        if self.row().is_none_or(|row| row.name() >= name) {
+            return Ok(());
+        }
+        let block = self.run.block_of(&self.section, name);
+        if block >= self.next_block {
+            self.next_block = block;
+            self.block.clear();
+            (self.at, self.length) = (0, 0);
+            self.settle()?;
+        }
+        while self.row().is_some_and(|row| row.name() < name) {
+            self.advance()?;
+        }
+        Ok(())
+    }
+
     /// Finds the row at `at`, or the first one of the next block.
     fn settle(&mut self) -> io::Result<()> {
         loop {

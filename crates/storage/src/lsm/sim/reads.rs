@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Seqno, VbId};
+use model::{CollectionId, Document, DurabilityLevel, Kind, Meta, Seqno, VbId};
 
 use super::disk::Disk;
 use super::files::SimFiles;
@@ -113,5 +113,58 @@ fn a_look_at_a_few_keys_does_not_read_the_others() {
         expected.remove(3);
         expected.insert(5, "k000105a".to_owned());
         assert_eq!(found(&*after, 100, 110), expected);
+    }
+}
+
+/// A row of collection 8.
+fn of_another(seqno: u64, kind: Kind) -> (Document, Seqno) {
+    let key = [b"\x08", key(seqno).as_bytes()].concat();
+    let meta = Meta {
+        kind,
+        level: kind.is_prepare().then_some(DurabilityLevel::Majority),
+        ..document(seqno, "", "").meta()
+    };
+    (Document::from_parts(&key, b"", &meta), Seqno::ZERO)
+}
+
+/// Documents, a tombstone and an undecided durable write, in the log and in runs.
+#[test]
+fn erasing_a_small_collection_does_not_read_the_others() {
+    for log_bytes in [1 << 30, 64 << 10] {
+        let counted = Counted::filled(log_bytes);
+        let (store, high) = (&counted.store, ROWS + 13);
+        let mut rows: Vec<_> = (ROWS + 1..high - 2)
+            .map(|seqno| of_another(seqno, Kind::Mutation))
+            .collect();
+        rows.push(of_another(high - 2, Kind::Deletion));
+        rows.push(of_another(high - 1, Kind::Prepare));
+        rows.push((document(high, "last", "value"), Seqno::ZERO));
+        counted.threads.call(|| put(store, VB, &rows));
+        counted.threads.run(1_000);
+        drop(store.snapshot_by_key(VB).expect("it opens"));
+
+        let all = KeyRange::of_collection(CollectionId::DEFAULT);
+        let others = KeyRange {
+            from: all.to.expect("an end"),
+            to: None,
+        };
+        let mut seen = 0;
+        let (erased, reads) = counted.reads(|| {
+            let is_dead = &mut |_: &Meta, key: &[u8]| {
+                seen += 1;
+                key.starts_with(b"\x08")
+            };
+            store.erase(VB, &[others], is_dead)
+        });
+        assert_eq!(erased.expect("it can be read"), 12);
+        assert_eq!(seen, 12, "rows that were looked at");
+        assert!(reads < 60, "{reads} reads with logs of {log_bytes} bytes");
+
+        let snapshot = store.snapshot(VB).expect("it opens");
+        let left = snapshot.by_seqno(Seqno::ZERO);
+        let left: Vec<_> = left.map(|row| row.expect("it can be read")).collect();
+        assert_eq!(left.len() as u64, ROWS + 1);
+        assert!(left.iter().all(|row| row.key()[0] == 0));
+        assert_eq!(snapshot.purge_seqno(), Seqno::ZERO);
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use model::{CollectionId, Document, Seqno, VbId};
 
 use crate::StoreError;
+use crate::by_key::KeyRange;
 use crate::lsm::compaction::Merged;
 use crate::lsm::current::{Current, Values, WalkBytes};
 use crate::lsm::fault::read_error_of;
@@ -15,7 +16,33 @@ use crate::lsm::log::{LogRow, Ordered};
 use crate::lsm::row::{self, Row};
 use crate::lsm::run::{Cursor, Run, Section};
 use crate::lsm::state::Lineage;
-use crate::port::is_event;
+
+/// A range of names.
+pub(crate) struct Names {
+    from: Vec<u8>,
+    /// Excluded.
+    to: Vec<u8>,
+}
+
+impl Names {
+    /// All of a tag.
+    pub(crate) fn of_tag(tag: u8) -> Self {
+        Self::of_keys(tag, &KeyRange::default())
+    }
+
+    /// Those of a tag with keys in a range.
+    pub(crate) fn of_keys(tag: u8, keys: &KeyRange) -> Self {
+        let to = keys.to.as_ref();
+        Self {
+            from: row::name(tag, &keys.from),
+            to: to.map_or_else(|| vec![tag + 1], |key| row::name(tag, key)),
+        }
+    }
+
+    fn contains(&self, name: &[u8]) -> bool {
+        name >= &*self.from && name < &*self.to
+    }
+}
 
 /// What is stored of a vBucket at a moment.
 pub(crate) struct RowView {
@@ -128,103 +155,92 @@ impl RowView {
         Merged::new(cursors)
     }
 
-    /// The rows with names from `from` (included) to `to`, in the order of names, until `f` breaks.
+    /// The rows with names in some ranges, which ascend, in the order of names, until `f` breaks.
     ///
     /// # Errors
     /// Those of reading and of `f`.
     ///
-    /// Cost: a block of each run and those of the range, and what the logs have of it (see [`LogOrder`](crate::lsm::log::LogOrder)).
+    /// Cost: mostly a block of each run for each range and those of the ranges, and what the logs have of them (see
+    /// [`LogOrder`](crate::lsm::log::LogOrder)).
     pub(crate) fn by_name(
         &self,
-        (from, to): (&[u8], &[u8]),
+        ranges: &[Names],
         f: &mut dyn FnMut(Row<'_>) -> Result<ControlFlow<()>, StoreError>,
         during: &'static str,
     ) -> Result<(), StoreError> {
         let io = read_error_of(self.vb, during);
-        let logged = self.logged_by_name((from, to)).map_err(&io)?;
+        let Some(first) = ranges.first() else {
+            return Ok(());
+        };
+        let logged = self.logged_by_name(ranges).map_err(&io)?;
         let mut logged = logged.iter().peekable();
-        let mut runs = self.in_runs(from, Seqno::ZERO).map_err(&io)?;
-        loop {
-            let in_runs = runs.row().filter(|row| row.name() < to);
-            let in_logs = logged.peek().map(|bytes| Row::of(bytes)).transpose();
-            let in_logs = in_logs.map_err(&io)?;
-            let next = match (in_runs, in_logs) {
-                (None, None) => return Ok(()),
-                (Some(one), Some(other)) if one.name() < other.name() => Some(one),
-                (Some(one), None) => Some(one),
-                _ => None,
-            };
-            let flow = if let Some(row) = next {
-                let hidden = row.is_gone() || self.is_hidden(row, None).map_err(&io)?;
-                let flow = if hidden {
-                    ControlFlow::Continue(())
-                } else {
-                    f(row)?
+        let mut runs = self.in_runs(&first.from, Seqno::ZERO).map_err(&io)?;
+        for range in ranges {
+            runs.seek(&range.from).map_err(&io)?;
+            loop {
+                let in_runs = runs.row().filter(|row| range.contains(row.name()));
+                let in_logs = logged.peek().map(|bytes| Row::of(bytes)).transpose();
+                let in_logs = in_logs.map_err(&io)?;
+                let in_logs = in_logs.filter(|row| range.contains(row.name()));
+                let next = match (in_runs, in_logs) {
+                    (Some(one), Some(other)) if one.name() < other.name() => Some(one),
+                    (Some(one), None) => Some(one),
+                    _ => None,
                 };
-                runs.advance().map_err(&io)?;
-                flow
-            } else if let Some(row) = in_logs {
-                let newer = in_runs.filter(|one| {
-                    one.name() == row.name() && one.seqno() > row.seqno() && !one.is_gone()
-                });
-                let flow = if newer.is_some() || row.is_gone() {
-                    ControlFlow::Continue(())
+                let counts = if let Some(row) = next {
+                    !row.is_gone() && !self.is_hidden(row, None).map_err(&io)?
+                } else if let Some(row) = in_logs {
+                    let is_newer = |one: Row<'_>| {
+                        one.name() == row.name() && one.seqno() > row.seqno() && !one.is_gone()
+                    };
+                    !row.is_gone() && !in_runs.is_some_and(is_newer)
                 } else {
-                    f(row)?
+                    break;
                 };
-                logged.next();
-                flow
-            } else {
-                return Ok(());
-            };
-            if flow.is_break() {
-                return Ok(());
+                if let Some(row) = next.or(in_logs).filter(|_| counts)
+                    && f(row)?.is_break()
+                {
+                    return Ok(());
+                }
+                if next.is_some() {
+                    runs.advance().map_err(&io)?;
+                } else {
+                    logged.next();
+                }
             }
         }
+        Ok(())
     }
 
     /// See `Snapshot::beside_documents`.
     ///
     /// # Errors
     /// Those of reading.
-    ///
-    /// Cost: reads the vBucket's rows in the logs, and mostly a block of each run.
-    pub(crate) fn beside_documents(&self) -> io::Result<Vec<Document>> {
-        let is_beside = |row: Row<'_>| match row.tag() {
-            row::DOCUMENT => is_event(row.key()),
-            tag => tag == row::PREPARED,
-        };
+    pub(crate) fn beside_documents(&self) -> Result<Vec<Document>, StoreError> {
+        let during = "reading events and durable writes";
+        let io = read_error_of(self.vb, during);
+        let events = KeyRange::of_collection(CollectionId::SYSTEM);
+        let names = [
+            Names::of_keys(row::DOCUMENT, &events),
+            Names::of_tag(row::PREPARED),
+        ];
         let mut found = Vec::new();
-        let mut bytes = Vec::new();
-        for logged in &self.logged {
-            let (row, file) = logged;
-            row.read(&**file, &mut bytes)?;
-            let row = Row::of(&bytes)?;
-            if is_beside(row) && !row.is_gone() && !self.is_hidden(row, Some(logged))? {
-                found.push(self.values.document(row)?);
-            }
-        }
-        let events = row::name(row::DOCUMENT, &[CollectionId::SYSTEM.0 as u8]);
-        for from in [events, row::name(row::PREPARED, &[])] {
-            let mut rows = self.in_runs(&from, Seqno::ZERO)?;
-            while let Some(row) = rows
-                .row()
-                .filter(|row| row.tag() == from[0] && is_beside(*row))
-            {
-                if !row.is_gone() && !self.is_hidden(row, None)? {
-                    found.push(self.values.document(row)?);
-                }
-                rows.advance()?;
-            }
-        }
+        let take = &mut |row: Row<'_>| {
+            found.push(self.values.document(row).map_err(&io)?);
+            Ok(ControlFlow::Continue(()))
+        };
+        self.by_name(&names, take, during)?;
         found.sort_by_key(Document::seqno);
         Ok(found)
     }
 
-    /// The rows of the logs with names in a range, by name, the newest of each.
-    fn logged_by_name(&self, range: (&[u8], &[u8])) -> io::Result<Vec<Vec<u8>>> {
+    /// The rows of the logs with names in some ranges, by name, the newest of each.
+    fn logged_by_name(&self, ranges: &[Names]) -> io::Result<Vec<Vec<u8>>> {
         let mut rows = Vec::new();
-        for (order, file) in &self.orders {
+        let known = self.orders.iter();
+        let known = known.flat_map(|known| ranges.iter().map(move |range| (known, range)));
+        for ((order, file), range) in known {
+            let range = (&*range.from, &*range.to);
             order.range((&**file, self.vb), range, &mut |place, bytes| {
                 let row = Row::of(&bytes)?;
                 let of_it = self.logged_of(row::hash(self.vb, row.name()));
@@ -251,8 +267,8 @@ impl RowView {
             let mut bytes = Vec::new();
             row.read(&**file, &mut bytes)?;
             let found = Row::of(&bytes)?;
-            let inside = found.name() >= range.0 && found.name() < range.1;
-            if inside && !self.is_hidden(found, Some(logged))? {
+            let is_in = |range: &Names| range.contains(found.name());
+            if ranges.iter().any(is_in) && !self.is_hidden(found, Some(logged))? {
                 rows.push(bytes);
             }
         }

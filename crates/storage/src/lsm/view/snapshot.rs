@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 
 use model::{Document, Seqno, VbId, VbRecord};
 
-use super::rows::RowView;
+use super::rows::{Names, RowView};
 use super::seqnos::{BySeqno, Range};
 use crate::StoreError;
 use crate::by_key::KeyRange;
 use crate::history::merged;
 use crate::lsm::current::Current;
 use crate::lsm::fault::{read_error, read_error_of};
-use crate::lsm::row::{self, DOCUMENT, HISTORY};
+use crate::lsm::row::{DOCUMENT, HISTORY};
 use crate::port::{LookedAt, RowLooker, Snapshot};
 
 /// A consistent view of one vBucket.
@@ -96,11 +96,8 @@ impl Snapshot for DiskSnapshot {
     }
 
     fn beside_documents(&self) -> Result<Vec<Document>, StoreError> {
-        let io = read_error_of(self.vb, "reading events and durable writes");
-        let rows = self
-            .rows()
-            .map_or(Ok(Vec::new()), RowView::beside_documents);
-        rows.map_err(io)
+        self.rows()
+            .map_or(Ok(Vec::new()), RowView::beside_documents)
     }
 
     fn history_from(&self) -> Result<Option<Seqno>, StoreError> {
@@ -108,7 +105,7 @@ impl Snapshot for DiskSnapshot {
         let mut first = None;
         if let Some(view) = self.rows() {
             view.by_name(
-                (&[HISTORY], &[HISTORY + 1]),
+                &[Names::of_tag(HISTORY)],
                 &mut |row| {
                     first = Some(row.seqno());
                     Ok(ControlFlow::Break(()))
@@ -136,9 +133,8 @@ impl Snapshot for DiskSnapshot {
         };
         let during = "scanning by key";
         let io = read_error_of(self.vb, during);
-        let (from, to) = names_of(range);
         view.by_name(
-            (&from, &to),
+            &[Names::of_keys(DOCUMENT, range)],
             &mut |row| {
                 f(LookedAt {
                     meta: &row.meta().map_err(&io)?,
@@ -150,11 +146,4 @@ impl Snapshot for DiskSnapshot {
             during,
         )
     }
-}
-
-/// The names of documents with keys in a range: from (included) and to.
-fn names_of(range: &KeyRange) -> (Vec<u8>, Vec<u8>) {
-    let to = range.to.as_ref();
-    let to = to.map_or_else(|| vec![DOCUMENT + 1], |key| row::name(DOCUMENT, key));
-    (row::name(DOCUMENT, &range.from), to)
 }
