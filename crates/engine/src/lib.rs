@@ -47,6 +47,5 @@ pub use types::{
     VbConfig, Wanted, WithMeta, Write,
 };
 pub use vbucket::{
-    Applied, DurabilityChain, DurabilityStats, FoundRow, HashStats, Restored, RowWalk, VBucket,
-    VbStats, WalkRequest, Walked,
+    Applied, DurabilityChain, DurabilityStats, HashStats, Restored, VBucket, VbStats,
 };

@@ -24,7 +24,7 @@ pub(crate) use account::BackfillAccount;
 use account::CHUNK_DOCUMENTS_MAX;
 pub use account::{BACKFILL_BYTES_MAX, BACKFILL_BYTES_MIN, BACKFILLS_PER_CONNECTION_MAX};
 pub use chosen::ChosenRows;
-use chosen::{Choice, Chosen};
+use chosen::{Chosen, ChosenRead};
 
 use crate::Bucket;
 use crate::pool::Signal;
@@ -236,8 +236,6 @@ pub(crate) struct Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     More,
-    /// The flusher must get further first.
-    Waiting,
     Ended,
 }
 
@@ -277,15 +275,10 @@ impl Job {
         bucket: &Bucket<S>,
         bytes_max: usize,
     ) -> Result<Progress, StoreError> {
-        match self
-            .chosen
-            .as_mut()
-            .map(|one| one.make(bucket, self.shared.vb))
-        {
-            Some(Choice::More) => return Ok(Progress::More),
-            Some(Choice::Waiting) => return Ok(Progress::Waiting),
-            Some(Choice::None) => self.chosen = None,
-            Some(Choice::Made) | None => {}
+        if self.snapshot.is_none() {
+            let vb = self.shared.vb;
+            self.chosen
+                .take_if(|chosen| !chosen.is_worth_it(bucket, vb));
         }
         let store = bucket.store();
         let opened = match self.snapshot.take() {
@@ -296,12 +289,16 @@ impl Job {
         let to = self.to.min(snapshot.high_seqno());
         let (mut documents, mut bytes, mut ended) = (Vec::new(), 0, true);
         if let Some(chosen) = &mut self.chosen {
-            bytes = chosen.read(&**snapshot, to, bytes_max, &mut documents)?;
-            let Some(rest) = chosen.rest() else {
-                self.post(documents, bytes, false);
-                return Ok(Progress::More);
+            let (bytes, progress) = match chosen.read(&**snapshot, to, bytes_max, &mut documents)? {
+                ChosenRead::Some(bytes) => (bytes, Some(Progress::More)),
+                ChosenRead::Last(bytes) => (bytes, Some(Progress::Ended)),
+                ChosenRead::TooMany => (0, None),
             };
-            self.next = self.next.max(rest);
+            if let Some(progress) = progress {
+                self.post(documents, bytes, progress == Progress::Ended);
+                return Ok(progress);
+            }
+            self.chosen = None;
         }
         let rows = if self.history {
             snapshot.with_history(self.next)
@@ -335,7 +332,11 @@ impl Job {
     }
 
     fn open<S: KvStore>(&self, store: &S) -> Result<Box<dyn Snapshot>, StoreError> {
-        let snapshot = store.snapshot(self.vb())?;
+        let snapshot = if self.chosen.is_some() {
+            store.snapshot_by_key(self.vb())?
+        } else {
+            store.snapshot(self.vb())?
+        };
         let high = snapshot.high_seqno();
         let whole = SnapshotRange {
             start: high,
@@ -386,9 +387,17 @@ impl Job {
     }
 }
 
-/// The newest row that is neither a prepare nor an abort. What is not decided, or was given up,
-/// lies near the end: mostly the last row is the one.
+/// The newest row that is neither a prepare nor an abort: mostly the last one. Otherwise it is near the end, where what is
+/// not decided, or was given up, lies.
 fn visible_end(snapshot: &dyn Snapshot) -> Result<Seqno, StoreError> {
+    let beside = snapshot.beside_documents()?;
+    let is_last = |row: &Document| row.seqno() == snapshot.high_seqno();
+    if !beside
+        .iter()
+        .any(|row| is_last(row) && row.kind().is_prepared())
+    {
+        return Ok(snapshot.high_seqno());
+    }
     let high = snapshot.high_seqno().0;
     let mut rows = 1;
     loop {
@@ -416,8 +425,6 @@ pub(crate) struct Backfills {
     pub(crate) active: Mutex<VecDeque<Job>>,
     /// Counts chunks.
     pub(crate) turn: AtomicU64,
-    /// Turns in a row in which a job waited for the flusher.
-    pub(crate) waited: AtomicUsize,
     pub(crate) signal: Arc<Signal>,
 }
 

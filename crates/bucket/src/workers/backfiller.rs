@@ -18,9 +18,6 @@ const PENDING_LOOKED_AT: usize = 256;
 /// How long to wait while memory is short; no bell rings when it is not.
 const SNOOZE: Duration = Duration::from_millis(200);
 
-/// How long to wait when all that could be read waits for the flusher.
-const FLUSH_PAUSE: Duration = Duration::from_millis(5);
-
 /// What the backfiller does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backfilled {
@@ -54,20 +51,8 @@ impl<S: KvStore> Bucket<S> {
             }
         };
         let progress = job.read(self, bytes_max);
-        let in_a_row = &self.backfills.waited;
-        if !matches!(progress, Ok(Progress::Waiting)) {
-            in_a_row.store(0, Ordering::Relaxed);
-        }
         match progress {
             Ok(Progress::More) => self.backfills.active.lock().push_back(job),
-            Ok(Progress::Waiting) => {
-                let waited = in_a_row.fetch_add(1, Ordering::Relaxed) + 1;
-                let mut active = self.backfills.active.lock();
-                active.push_back(job);
-                if waited >= active.len() {
-                    return Backfilled::Snooze(FLUSH_PAUSE);
-                }
-            }
             Ok(Progress::Ended) => job.end(),
             Err(error) => {
                 Counters::add(&self.counters().backfills_failed, 1);

@@ -189,13 +189,14 @@ fn a_collection_that_has_much_of_it_is_read_with_everything_else() {
 }
 
 #[test]
-fn what_is_never_flushed_is_not_waited_for_forever() {
-    let (bucket, _) = stocked(5, 100);
+fn what_is_not_flushed_yet_is_left_to_the_log() {
+    let (bucket, model) = stocked(5, 100);
     flush(&bucket);
-    set(&bucket, &key(0, 0));
+    set(&bucket, &key(MADE.0, 1));
     let came = read(&bucket, &ask(&bucket, 0, true, 8), || {});
-    assert!(!came.by_key);
+    assert!(came.by_key);
     assert_eq!(came.high, Seqno(106), "what is in the store");
+    assert_eq!(came.of_collection(), of_model(&model));
 }
 
 /// Writes between all steps, so that the table grows, splits and shrinks meanwhile, and keys of

@@ -168,12 +168,6 @@ impl Table {
         self.documents.step(next)
     }
 
-    /// The documents of one part of the table, some hundred at most; `None` after the last part.
-    /// A document that moves stays in its part or goes to a later one.
-    pub(crate) fn part(&self, index: usize) -> Option<impl Iterator<Item = &Document>> {
-        self.documents.part(index)
-    }
-
     /// Whether documents may be in the store alone.
     pub(crate) fn has_away(&self) -> bool {
         self.away.is_some()

@@ -227,13 +227,6 @@ impl<T> Part<T> {
         bucket.slots.get_mut(number & 7)?.as_mut()
     }
 
-    /// All entries.
-    pub(super) fn entries(&self) -> impl Iterator<Item = &T> {
-        self.buckets
-            .iter()
-            .flat_map(|bucket| bucket.slots.iter().flatten())
-    }
-
     /// The number of the slot after this one, for passes; from zero on, until it is `None`.
     pub(super) fn next(&self, number: usize) -> Option<usize> {
         let next = if number & 7 == WIDTH - 1 {

@@ -286,12 +286,6 @@ impl<T> Parts<T> {
         None
     }
 
-    /// The entries of one part; `None` after the last one. Parts are only ever added at the end,
-    /// and entries leave a part only for one that is added then.
-    pub(crate) fn part(&self, index: usize) -> Option<impl Iterator<Item = &T>> {
-        Some(self.all.get(index)?.entries())
-    }
-
     /// A slot chosen by `seed`, where a pass may begin.
     pub(crate) fn some_spot(&self, seed: u64) -> Spot {
         let part = (seed % (self.all.len() as u64).max(1)) as usize;

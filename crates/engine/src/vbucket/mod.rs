@@ -39,5 +39,4 @@ pub use away::Restored;
 pub use durable::{DurabilityChain, DurabilityStats};
 pub use partition::VBucket;
 pub use replica::Applied;
-pub use rows::{FoundRow, RowWalk, WalkRequest, Walked};
 pub use stats::{HashStats, VbStats};

@@ -1,10 +1,10 @@
-//! When the rows of a filtered stream are looked for one by one, and ordered by key.
+//! When the rows of a filtered stream are read by key.
 
 use bucket::ChosenRows;
 use engine::dcp::OnlyRows;
 
-/// Rows are looked for one by one where they are at most one of so many: to find one costs
-/// about as much as to pass over this many (10 and 0.6 us).
+/// Rows are read by key where they are at most one of so many: a snapshot that came without its order of seqnos in part must be
+/// begun again, and what must be sorted is to be little.
 const SPARSE: u64 = 25;
 
 /// Whether consumers that take snapshots in any order get them.

@@ -9,7 +9,7 @@ use crate::dcp::filter::StreamFilter;
 use crate::dcp::held::{Held, Rows};
 use crate::dcp::message::{Advances, Snapshot, StoreView, StreamEnd, Versions};
 
-/// Most collections of a filter whose rows are looked for one by one.
+/// Most collections of a filter whose rows are looked for by their keys.
 const COLLECTIONS_MAX: usize = 16;
 /// Most collections of a filter whose rows may come ordered by key.
 const OUT_OF_ORDER_COLLECTIONS_MAX: usize = 1;
@@ -35,7 +35,7 @@ impl Stream {
             return None;
         };
         if self.options.change_streams {
-            // The table knows of newest versions only.
+            // The order by key has newest versions only.
             return None;
         }
         let from_nothing = self.read == Seqno::ZERO && self.asked_start == Seqno::ZERO;
