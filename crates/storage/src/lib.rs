@@ -12,6 +12,7 @@ mod error;
 #[cfg(any(test, feature = "testing"))]
 mod faulty;
 mod history;
+mod key_range;
 #[expect(
     clippy::disallowed_methods,
     reason = "the one place where files are touched"
@@ -30,11 +31,12 @@ mod port;
 mod suite;
 mod work;
 
-pub use by_key::{KeyLook, KeyRange, KeyRow, KeyRows};
+pub use by_key::{KeyLook, KeyRow, KeyRows};
 pub use error::{ErrorKind, StoreError};
 #[cfg(any(test, feature = "testing"))]
 pub use faulty::{Fault, FaultyStore};
 pub use history::{HistoryKept, HistoryLimits};
+pub use key_range::KeyRange;
 pub use lsm::{
     CheckProgress, Checked, Damage, DiskOptions, DiskStore, EncryptionKeys, FileEncryption, Keys,
     KeysError, OpenError, OpenErrorKind, Opened, SalvageError, Salvaged, check, encryption,

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use model::{CollectionId, Document, Meta, Seqno, SnapshotRange, VbId, VbRecord, split_key};
 
 use crate::StoreError;
-use crate::by_key::KeyRange;
 use crate::history::{HistoryKept, HistoryLimits};
+use crate::key_range::KeyRange;
 
 /// The durable history of every vBucket of one bucket.
 ///

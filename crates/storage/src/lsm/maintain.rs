@@ -12,8 +12,8 @@ use super::log::What;
 use super::row::{DOCUMENT, HISTORY, PREPARED, Row};
 use super::view::{DiskSnapshot, Names, RowView};
 use super::writer::Core;
-use crate::by_key::KeyRange;
 use crate::history::{HistoryKept, HistoryLimits, Trim};
+use crate::key_range::KeyRange;
 use crate::port::{Compacted, Keep, Snapshot as _, rolled_back};
 use crate::{ErrorKind, StoreError};
 

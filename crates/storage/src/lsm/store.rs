@@ -21,8 +21,8 @@ use super::tail::Left;
 use super::view::{self, DiskSnapshot};
 use super::writer::{Core, Counters, Flushing, Writer};
 use super::{commit, locate};
-use crate::by_key::KeyRange;
 use crate::history::{HistoryKept, HistoryLimits};
+use crate::key_range::KeyRange;
 use crate::port::{
     CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, Upkeep,
     VbBatch, Want,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use model::{Document, Kind, Meta, Seqno, VbId, VbRecord};
 use parking_lot::Mutex;
 
-use crate::by_key::KeyRange;
 use crate::history::{HistoryKept, HistoryLimits, Trim, merged};
+use crate::key_range::KeyRange;
 use crate::points::RestorePoints;
 use crate::port::{
     Change, CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, LookedAt, RowLooker,

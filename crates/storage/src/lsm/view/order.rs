@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::lsm::writer::Core;
 
 /// Finds the order of what the logs have, as far as it lacks so much that looks at ranges would read many rows for few. A log that
-/// cannot be read has none: whoever needs its rows meets the error.
+/// cannot be read has none: a look that needs its rows meets the error.
 pub(crate) fn order_logs(core: &Core) {
     let behind: Vec<_> = {
         let current = core.current.read();

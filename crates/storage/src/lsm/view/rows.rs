@@ -7,7 +7,7 @@ use std::sync::Arc;
 use model::{CollectionId, Document, Seqno, VbId};
 
 use crate::StoreError;
-use crate::by_key::KeyRange;
+use crate::key_range::KeyRange;
 use crate::lsm::compaction::Merged;
 use crate::lsm::current::{Current, Values, WalkBytes};
 use crate::lsm::fault::read_error_of;

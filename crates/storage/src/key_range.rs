@@ -1,0 +1,52 @@
+//! Ranges of keys.
+
+use std::ops::Bound;
+
+use model::{CollectionId, collection_key};
+
+/// A range of keys, with their collection's prefix.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyRange {
+    /// The lowest key that may be in it.
+    pub from: Box<[u8]>,
+    /// Where it ends (excluded); `None` where keys do.
+    pub to: Option<Box<[u8]>>,
+}
+
+impl KeyRange {
+    /// With ends of any kind.
+    pub fn new(from: Bound<&[u8]>, to: Bound<&[u8]>) -> Self {
+        let after = |key: &[u8]| [key, &[0]].concat().into_boxed_slice();
+        Self {
+            from: match from {
+                Bound::Included(key) => key.into(),
+                Bound::Excluded(key) => after(key),
+                Bound::Unbounded => Box::default(),
+            },
+            to: match to {
+                Bound::Included(key) => Some(after(key)),
+                Bound::Excluded(key) => Some(key.into()),
+                Bound::Unbounded => None,
+            },
+        }
+    }
+
+    /// All keys of a collection: they lie together, and end before the prefix whose last byte is one more.
+    pub fn of_collection(id: CollectionId) -> Self {
+        let from = collection_key(id, &[]);
+        let mut to = from.clone();
+        // The last byte of the number has its top bit clear, so it can be counted up.
+        if let Some(last) = to.last_mut() {
+            *last += 1;
+        }
+        Self {
+            from: from.into(),
+            to: Some(to.into()),
+        }
+    }
+
+    /// Whether a key lies in it.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        key >= &*self.from && self.to.as_deref().is_none_or(|to| key < to)
+    }
+}
