@@ -34,6 +34,9 @@ pub enum Message {
         term: u64,
         /// What the copy has, and cannot get more of.
         position: Position,
+        /// It was active when it was sealed, so that it has everything that it acknowledged. A copy whose node restarted
+        /// may have lost some of that from memory.
+        complete: bool,
     },
     /// The copy cannot be sealed at `term` (any more).
     SealRefused {

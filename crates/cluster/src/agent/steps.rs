@@ -23,6 +23,8 @@ pub struct Copy {
     pub term: u64,
     /// It was sealed at its term since the node started, and has had no stream of that term yet.
     pub sealed: bool,
+    /// It was active when it was sealed, and has everything that it had as that.
+    pub complete: bool,
     /// The node that it takes changes from. The stream is of the copy's term.
     pub follows: Option<NodeId>,
     /// The chains that an active copy works by.
@@ -149,7 +151,12 @@ pub fn seal(vb: Vb, term: u64, at_least: Option<Position>, copy: Option<&Copy>) 
     };
     let (current, position) = (copy.term, copy.position);
     if term == current && copy.sealed {
-        return SealReply::Answer(Message::Sealed { vb, term, position });
+        return SealReply::Answer(Message::Sealed {
+            vb,
+            term,
+            position,
+            complete: copy.complete,
+        });
     }
     if term <= current {
         return SealReply::Answer(Message::SealRefused { vb, term, current });

@@ -123,14 +123,18 @@ impl Facts<'_> {
         }
     }
 
-    /// Whether a takeover still has time. After that the old chain elects, which takes the move back.
+    /// Whether a takeover still has time, and an old active copy that has all that it acknowledged. Otherwise the old chain elects, which takes the move back.
     fn takes_over(&self, row: &Row, seals: &Seals) -> bool {
         let Some((to, Phase::TakeOver)) = row.change else {
             return false;
         };
         let mut both = row.chain.active().into_iter().chain(to.active());
         let over = self.now_ms >= seals.since_ms + self.settings.takeover_ms;
-        !over && !both.any(|node| self.is_failed(node))
+        let restarted = row
+            .chain
+            .active()
+            .is_some_and(|active| seals.answer(active).is_some() && !seals.is_complete(active));
+        !over && !restarted && !both.any(|node| self.is_failed(node))
     }
 
     /// Whether the old active copy, on a node that failed, can serve no longer: its lease is over by its own clock, and
@@ -225,5 +229,6 @@ fn drained(row: &Row, seals: &Seals) -> Option<Chain> {
     let (to, phase) = row.change?;
     let old = seals.answer(row.chain.active()?)?;
     let new = seals.answer(to.active()?)?;
-    (phase == Phase::TakeOver && new >= old).then_some(to)
+    let complete = seals.is_complete(row.chain.active()?);
+    (phase == Phase::TakeOver && complete && new >= old).then_some(to)
 }

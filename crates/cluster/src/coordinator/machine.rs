@@ -150,9 +150,17 @@ impl Coordinator {
                 self.reports
                     .extend(copies.iter().map(|copy| (copy.vb, *copy)));
             }
-            Message::Sealed { vb, term, position } => {
+            Message::Sealed {
+                vb,
+                term,
+                position,
+                complete,
+            } => {
                 if let Some(seals) = self.seals.get_mut(vb) {
                     seals.sealed(from, *term, *position, now_ms);
+                    if *complete {
+                        seals.note_complete(from, *term);
+                    }
                 }
             }
             Message::SealRefused { vb, term, current } => {

@@ -1,6 +1,6 @@
 //! Answers to the seals of one term of a vBucket.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::map::{Chain, NodeId};
 use crate::promotion::{Position, Promotion};
@@ -12,6 +12,8 @@ pub(super) struct Seals {
     /// When this controller saw the intent first.
     pub(super) since_ms: u64,
     answers: BTreeMap<NodeId, Position>,
+    /// Copies that were active when they were sealed.
+    complete: BTreeSet<NodeId>,
     /// When the newest answer came.
     pub(super) newest_ms: u64,
     /// The highest term of copies that refused.
@@ -24,6 +26,7 @@ impl Seals {
             term,
             since_ms: now_ms,
             answers: BTreeMap::new(),
+            complete: BTreeSet::new(),
             newest_ms: now_ms,
             refused: None,
         }
@@ -34,6 +37,17 @@ impl Seals {
             self.answers.insert(node, position);
             self.newest_ms = now_ms;
         }
+    }
+
+    /// The copy of `node` was active until it was sealed.
+    pub(super) fn note_complete(&mut self, node: NodeId, term: u64) {
+        if term == self.term {
+            self.complete.insert(node);
+        }
+    }
+
+    pub(super) fn is_complete(&self, node: NodeId) -> bool {
+        self.complete.contains(&node)
     }
 
     pub(super) fn refused(&mut self, term: u64, current: u64) {

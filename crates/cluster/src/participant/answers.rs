@@ -36,12 +36,7 @@ impl Participant {
             (Purpose::Grant, Answer::Granted(lease)) => {
                 let lease = *lease;
                 self.lease = Lease::Granted { lease, sent_ms };
-                let prefix = self.identity.cluster.prefix();
-                self.request(
-                    Purpose::Read(lease),
-                    Request::Get(Range::Prefix(prefix)),
-                    now_ms,
-                );
+                self.read(lease, now_ms);
             }
             (Purpose::Read(lease), Answer::Got { revision, found }) => {
                 let Lease::Granted { lease: is, sent_ms } = self.lease else {
@@ -64,17 +59,18 @@ impl Participant {
                 };
                 self.load(read, now_ms, copies);
             }
-            (Purpose::Grant | Purpose::Read(_), _) => self.lease = Lease::None,
-            (Purpose::Join, answer) => {
-                let joining = self.lease;
-                self.lease = Lease::None;
-                if let (Lease::Joining { lease, sent_ms }, Answer::Committed(revision)) =
-                    (joining, answer)
+            (Purpose::ClearMark(lease), Answer::Committed(_)) => {
+                if let Lease::Joining { lease: is, sent_ms } = self.lease
+                    && is == lease
                 {
-                    self.joined = *revision;
-                    self.lease = Lease::held(&self.settings, lease, sent_ms);
+                    self.lease = Lease::Granted { lease, sent_ms };
+                    self.read(lease, now_ms);
                 }
             }
+            (Purpose::Grant | Purpose::Read(_) | Purpose::ClearMark(_), _) => {
+                self.lease = Lease::None;
+            }
+            (Purpose::Join, answer) => self.take_joined(answer),
             (Purpose::KeepAlive(lease), answer) => {
                 self.kept_alive(lease, sent_ms, answer);
                 self.check_watch(answer, now_ms);
@@ -85,6 +81,22 @@ impl Participant {
             }
             (Purpose::Revoke(..) | Purpose::Health | Purpose::Elect, _) => {}
         }
+    }
+
+    fn take_joined(&mut self, answer: &Answer) {
+        let joining = self.lease;
+        self.lease = Lease::None;
+        if let (Lease::Joining { lease, sent_ms }, Answer::Committed(revision)) = (joining, answer)
+        {
+            self.joined = *revision;
+            self.lease = Lease::held(&self.settings, lease, sent_ms);
+        }
+    }
+
+    fn read(&mut self, lease: LeaseId, now_ms: u64) {
+        let prefix = self.identity.cluster.prefix();
+        let request = Request::Get(Range::Prefix(prefix));
+        self.request(Purpose::Read(lease), request, now_ms);
     }
 
     pub(super) fn kept_alive(&mut self, kept: LeaseId, sent_ms: u64, answer: &Answer) {

@@ -1,7 +1,8 @@
 //! The lease of a node.
 //!
 //! A node reads the map before it takes a lease, and takes it by a transaction that fails if the node was marked as failed
-//! in between. So the lease of a node that was failed over is worth nothing before the node knows of that.
+//! in between. A node that is marked clears the mark before it reads: a promotion that requires the mark is then either
+//! in what was read, or refused. So the lease of a node that was failed over is worth nothing before the node knows of that.
 
 use crate::coord::LeaseId;
 use crate::settings::Settings;

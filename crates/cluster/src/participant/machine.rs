@@ -51,6 +51,7 @@ pub(super) enum Purpose {
     Grant,
     Read(LeaseId),
     Join,
+    ClearMark(LeaseId),
     KeepAlive(LeaseId),
     Health,
     Elect,

@@ -89,7 +89,7 @@ impl Participant {
         }
     }
 
-    /// Makes the node alive. A node that was marked as failed has read the map and is so no longer.
+    /// Makes the node alive. One that is marked as failed clears the mark first, and reads the map once more.
     pub(super) fn join(&mut self, lease: LeaseId, (seen, alive): (u64, u64), now_ms: u64) {
         let me = self.identity.node;
         let mut node = self.view.nodes.get(&me).map_or_else(
@@ -102,17 +102,27 @@ impl Participant {
             value: self.alive_value(),
             lease,
         }];
-        if seen == 0 || node.state == NodeState::Failed {
+        let marked = node.state == NodeState::Failed;
+        if seen == 0 || marked {
             (node.state, node.revoke) = (NodeState::New, None);
             let value = serde_json::to_string(&node).expect("values of ours have no maps");
             let (key, lease) = (key.clone(), LeaseId(0));
             then.push(Op::Put { key, value, lease });
         }
+        if marked {
+            // Promotions that require the mark can still be made until it is gone. The map is read again after that.
+            then.remove(0);
+        }
+        let purpose = if marked {
+            Purpose::ClearMark(lease)
+        } else {
+            Purpose::Join
+        };
         let compare = vec![
             Compare::ModRevision(key, seen),
             Compare::ModRevision(self.key(Key::Alive(me)), alive),
         ];
-        self.request(Purpose::Join, Request::Txn(Txn { compare, then }), now_ms);
+        self.request(purpose, Request::Txn(Txn { compare, then }), now_ms);
     }
 
     pub(super) fn tell_health(&mut self, lease: LeaseId, now_ms: u64) {

@@ -23,6 +23,10 @@ fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<u64, String> {
     let copies = [3, 2 + (seed % 2) as usize];
     let mut world = World::new(seed, nodes, copies, bug);
     world.verbose = verbose;
+    if seed % 4 > 1 {
+        world.strikes = 24;
+        world.sync_per_mille = if seed % 4 == 2 { 500 } else { 50 };
+    }
     world.run(1_500);
     world.order(Order::Rebalance);
     world.run(4_000);
@@ -60,6 +64,7 @@ fn settle(world: &mut World) -> Result<u64, String> {
         }
     }
     let before = world.checks.acknowledged.clone();
+    world.sync_per_mille = 500;
     world.run(world.now_ms + 3_000);
     let served = |vb| world.checks.acknowledged.get(vb) > before.get(vb);
     if let Some(failure) = &world.checks.failure {

@@ -121,6 +121,7 @@ impl SimCopy {
             role: self.role,
             term: self.term,
             sealed: self.sealed,
+            complete: self.drains.is_some(),
             follows: self.follows,
             topology: self.topology,
             position: self.log.position(),

@@ -25,7 +25,7 @@ impl World {
     pub(crate) fn strike(&mut self) {
         let index = self.rng.index(self.nodes.len());
         let all = self.nodes.len() as u64 + 1;
-        match self.rng.range(0, 16) {
+        match self.rng.range(0, self.strikes) {
             0..=3 => {
                 if self.nodes[index].up {
                     self.crash(index);
@@ -82,7 +82,45 @@ impl World {
                     slow: self.rng.range(0, 100),
                 };
             }
-            _ => self.some_order(),
+            14..=15 => self.some_order(),
+            _ => self.aim(),
+        }
+    }
+
+    /// A fault where it may hurt: a node crashes in an election or a move, or an active copy keeps one replica alone.
+    fn aim(&mut self) {
+        let vb = self.vbs[self.rng.index(self.vbs.len())];
+        let view = self.agreed();
+        let busy = view
+            .rows()
+            .find(|(_, _, row)| row.intent.is_some() || row.change.is_some());
+        let row = busy
+            .map(|(_, _, row)| *row)
+            .or_else(|| view.row(vb).copied());
+        let Some(row) = row else {
+            return;
+        };
+        let to = row.change.map_or(row.chain, |(to, _)| to);
+        let nodes: Vec<usize> = row
+            .chain
+            .nodes()
+            .iter()
+            .chain(to.nodes())
+            .map(|node| usize::from(node.0))
+            .collect();
+        if busy.is_some() && self.rng.per_mille(600) {
+            let index = nodes[self.rng.index(nodes.len())];
+            if self.nodes[index].up {
+                self.crash(index);
+                self.start(index);
+            }
+            return;
+        }
+        let (active, kept) = (nodes[0], nodes[self.rng.index(nodes.len())]);
+        self.tell(|| format!("n{active} keeps n{kept} alone"));
+        for other in (0..=self.nodes.len()).filter(|other| ![active, kept].contains(other)) {
+            self.blocked.insert((other, active));
+            self.blocked.insert((active, other));
         }
     }
 

@@ -83,6 +83,10 @@ pub(crate) struct World {
     pub(crate) bug: Option<Bug>,
     pub(crate) verbose: bool,
     pub(crate) trace: u64,
+    /// Kinds of faults that there are.
+    pub(crate) strikes: u64,
+    /// Chance of a node's tick to bring all to disk.
+    pub(crate) sync_per_mille: u64,
     watch_at_ms: Vec<u64>,
     writes: u64,
 }
@@ -128,6 +132,8 @@ impl World {
             bug,
             verbose: false,
             trace: 0,
+            strikes: 16,
+            sync_per_mille: 500,
             writes: 0,
         };
         world.make_cluster(copies);
@@ -382,7 +388,15 @@ impl World {
                 let at_least = None;
                 Message::Seal { vb, term, at_least }
             }
-            (Message::Sealed { vb, term, position }, Some(bug)) => {
+            (
+                Message::Sealed {
+                    vb,
+                    term,
+                    position,
+                    complete,
+                },
+                Some(bug),
+            ) => {
                 let mut position = position;
                 match bug {
                     Bug::LowerPreparedChosen if takeover_to(vb).is_none() => {
@@ -396,7 +410,12 @@ impl World {
                     Bug::OneSealTooFew => self.invent_seal(to, vb, term),
                     _ => {}
                 }
-                Message::Sealed { vb, term, position }
+                Message::Sealed {
+                    vb,
+                    term,
+                    position,
+                    complete,
+                }
             }
             (message, _) => message,
         }
@@ -412,7 +431,12 @@ impl World {
         let down = replicas.filter(|node| !self.nodes[usize::from(node.0)].runs(self.now_ms));
         let down: Vec<NodeId> = down.copied().collect();
         let position = Position::default();
-        let message = Message::Sealed { vb, term, position };
+        let message = Message::Sealed {
+            vb,
+            term,
+            position,
+            complete: false,
+        };
         for from in down {
             let node = &mut self.nodes[to];
             let now_ms = node.clock_ms(self.now_ms);
@@ -423,7 +447,7 @@ impl World {
 
     /// Some of what is in memory gets on disk.
     fn persist(&mut self, index: usize) {
-        let all = self.rng.per_mille(500);
+        let all = self.rng.per_mille(self.sync_per_mille);
         if !all {
             return;
         }
