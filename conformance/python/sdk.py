@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -75,7 +76,7 @@ from couchbase.options import (
 )
 from couchbase.subdocument import StoreSemantics
 from couchbase.transcoder import RawBinaryTranscoder, RawStringTranscoder
-from certificates import client_certificate
+from certificates import Authority, client_certificate
 from harness import OVER_TLS, Node, Suite, equal, eventually, raises
 from manage import must
 from mcbp import (
@@ -701,6 +702,42 @@ def a_certificate_is_a_login(world):
     finally:
         ask("disable")
         manager.drop_user("carol")
+
+
+@suite.test
+def a_certificate_that_was_revoked_is_no_login(_):
+    """The list lies with the authority; the node reads both again while connections last."""
+    if not OVER_TLS:
+        return
+    node = Node("--client-cert", "mandatory")
+    authority = Authority.made(node.home)
+    trusted = node.home / "clients.pem"
+
+    def trust(revoked):
+        trusted.write_text(authority.certificate.read_text() + revoked)
+
+    first, second = (authority.sign(name, serial) for serial, name in enumerate(("Administrator", "another"), 7))
+    trust(authority.revoke(second[0]))
+    node.flags += ["--client-ca", str(trusted)]
+    with node.start().ready().watched():
+        logins = [CertificateAuthenticator(*files, trust_store_path=node.authority) for files in (first, second)]
+        cluster = connect_as(node, logins[0])
+        collection = cluster.bucket("default").default_collection()
+        collection.upsert("k", "v")
+        raises(CouchbaseException, lambda: connect_as(node, logins[1]))
+        trust(authority.revoke(first[0]))
+        node.process.send_signal(signal.SIGHUP)
+
+        def refused():
+            try:
+                connect_as(node, logins[0]).close()
+            except CouchbaseException:
+                return True
+            return False
+
+        eventually("the certificate is refused", refused)
+        collection.upsert("k", "still connected")
+        cluster.close()
 
 
 def make_collections(world, scope, *names):
