@@ -137,6 +137,7 @@ impl World {
         self.order(order);
     }
 
+    /// Ends all faults but stops, which end by themselves: what waits for a stopped node comes in order.
     pub(crate) fn heal(&mut self) {
         self.tell(|| "all is well".to_owned());
         self.blocked.clear();
@@ -144,8 +145,6 @@ impl World {
         self.etcd.down_until_ms = 0;
         for index in 0..self.nodes.len() {
             self.start(index);
-            let until_ms = self.nodes[index].paused_until_ms;
-            self.nodes[index].paused_until_ms = until_ms.min(self.now_ms);
         }
     }
 
