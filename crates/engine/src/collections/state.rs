@@ -117,6 +117,16 @@ impl VbCollections {
         }
     }
 
+    /// Whether a row of the store means something: not one of a collection that was dropped, and came again under its
+    /// number.
+    pub(crate) fn has_row(&self, key: &[u8], seqno: Seqno) -> bool {
+        if is_default(key) {
+            return self.table.default_open;
+        }
+        let open = self.table.find(id_of(key));
+        open.is_some_and(|open| seqno >= self.seqnos.seqno(open.begun))
+    }
+
     /// The limit of the time to live of a key's collection; `None` for the bucket's.
     #[inline]
     pub(crate) fn max_ttl_s(&self, key: &[u8]) -> Option<u32> {
@@ -182,7 +192,7 @@ impl VbCollections {
     #[inline]
     pub(crate) fn replaced(&mut self, new: &Document, old: Option<&Document>) {
         if is_default(new.key()) {
-            self.default_high = new.seqno();
+            self.default_high = self.default_high.max(new.seqno());
         } else {
             self.count_replaced(new, old);
         }

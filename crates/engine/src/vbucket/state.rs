@@ -6,7 +6,8 @@ use super::VBucket;
 use crate::collections::{SharedCollections, SystemEvent};
 
 impl VBucket {
-    /// Takes a row of the store, in ascending seqno order; a later row of a key wins.
+    /// Takes a row of the store: events of collections first, with prepares in ascending order of seqnos, then documents
+    /// in any.
     ///
     /// Returns the seqno of a row that should not be in the store: the older one of two of the
     /// same key, or one above the record's high seqno.
@@ -28,7 +29,7 @@ impl VBucket {
         if SystemEvent::is_key(document.key()) {
             return (!self.load_event(&document, shared)).then_some(seqno);
         }
-        if !self.collections.has(document.key()) {
+        if !self.collections.has_row(document.key(), seqno) {
             // Its collection was dropped before this row was taken out of the store.
             self.collections.found_dead(seqno);
             return None;

@@ -79,7 +79,7 @@ impl VBucket {
         found: Option<Document>,
     ) -> Restored {
         // One of a dropped collection is being erased.
-        let row = found.filter(|row| self.collections.has(row.key()));
+        let row = found.filter(|row| self.collections.has_row(row.key(), row.seqno()));
         let bytes = row.as_ref().map(Document::memory_bytes);
         if let Some(row) = &row {
             row.set_heat(HEAT_WRITTEN);
