@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use engine::collections::SystemEvent;
 use engine::{Codec, FlushBatch, FlushItem, VBucket, VbConfig};
 use model::{Datatype, Document, FailoverEntry, Kind, Seqno, VbId, VbRecord, VbState, VbUuid};
 
@@ -116,9 +117,15 @@ impl ModelStore {
     ) -> Option<(VBucket, usize)> {
         let record = self.record.clone()?;
         let mut vbucket = VBucket::from_record(VbId(0), record, config);
-        let stale = self
+        // As a bucket loads it: events and prepares by seqno, then documents by key.
+        let (beside, mut documents): (Vec<_>, Vec<_>) = self
             .rows
             .values()
+            .partition(|row| SystemEvent::is_key(row.key()) || row.kind().is_prepared());
+        documents.sort_by(|a, b| a.key().cmp(b.key()));
+        let stale = beside
+            .into_iter()
+            .chain(documents)
             .filter_map(|row| vbucket.load(reread(row)))
             .count();
         vbucket.finish_warmup(new_history);
