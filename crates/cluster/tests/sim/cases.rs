@@ -148,7 +148,7 @@ fn planted_bugs_are_found() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "hidden in 700 seeds each: no fault aims at what they need yet"]
 fn rare_planted_bugs_are_found() {
     find_all(&RARE);
 }
