@@ -13,7 +13,7 @@ struct Promise {
     number: u64,
     term: u64,
     to_disk: bool,
-    /// Nodes that crashed, or were failed over, since before it was written.
+    /// Nodes that crashed, or were passed over, since it was written.
     lost: BTreeSet<usize>,
     /// How many of them a write that is in memory alone survives: none if one copy alone has it.
     survives: usize,
@@ -28,8 +28,8 @@ impl Promise {
 #[derive(Default)]
 pub(crate) struct Checks {
     promises: Vec<Promise>,
-    /// For each write that waits: nodes lost since it was made.
-    lost_since: BTreeMap<u64, BTreeSet<usize>>,
+    /// For each write that waits: its vBucket, and nodes lost since it was made.
+    lost_since: BTreeMap<u64, (Vb, BTreeSet<usize>)>,
     versions: BTreeMap<(usize, Vb), Version>,
     pub(crate) acknowledged: BTreeMap<Vb, u64>,
     pub(crate) failure: Option<String>,
@@ -40,16 +40,28 @@ impl Checks {
         self.failure.get_or_insert(what);
     }
 
-    pub(crate) fn written(&mut self, number: u64) {
-        self.lost_since.insert(number, BTreeSet::new());
+    pub(crate) fn written(&mut self, vb: Vb, number: u64) {
+        self.lost_since.insert(number, (vb, BTreeSet::new()));
     }
 
-    /// A node lost what it had in memory, or was passed over.
+    /// A node lost what it had in memory.
     pub(crate) fn lost(&mut self, node: usize) {
-        for lost in self.lost_since.values_mut() {
-            lost.insert(node);
+        self.lost_of(|_| true, node);
+    }
+
+    /// The active copy of a vBucket is replaced, and what it has is not asked for.
+    pub(crate) fn passed_over(&mut self, vb: Vb, node: usize) {
+        self.lost_of(|of| of == vb, node);
+    }
+
+    fn lost_of(&mut self, of: impl Fn(Vb) -> bool, node: usize) {
+        for (vb, lost) in self.lost_since.values_mut() {
+            if of(*vb) {
+                lost.insert(node);
+            }
         }
-        for promise in self.promises.iter_mut().filter(|promise| !promise.to_disk) {
+        let promises = self.promises.iter_mut();
+        for promise in promises.filter(|promise| !promise.to_disk && of(promise.vb)) {
             promise.lost.insert(node);
         }
     }
@@ -62,7 +74,8 @@ impl Checks {
         (to_disk, alone): (bool, bool),
     ) {
         *self.acknowledged.entry(vb).or_default() += 1;
-        let lost = self.lost_since.get(&number).cloned().unwrap_or_default();
+        let lost = self.lost_since.get(&number);
+        let lost = lost.map(|(_, lost)| lost.clone()).unwrap_or_default();
         self.promises.push(Promise {
             vb,
             number,

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use cluster::agreed::{CHUNK_VBUCKETS, Chunk, Key};
 use cluster::coord::{Answer, Compare, LeaseId, Op, Request, RequestId, Store, Txn};
+use cluster::{NodeId, Vb};
 
 use crate::bugs::Bug;
+use crate::node::CLUSTER;
 
 /// A watch of a node.
 struct Watcher {
@@ -45,6 +48,42 @@ impl Etcd {
             forget_compares(txn, bug);
         }
         Some(self.store.answer(&request))
+    }
+
+    /// Copies that a transaction, if it is made, passes over: active ones whose node is marked as failed and does not
+    /// answer, so that the mark is required.
+    pub(crate) fn passed_over_by(&self, request: &Request) -> Vec<(Vb, usize)> {
+        let Request::Txn(txn) = request else {
+            return Vec::new();
+        };
+        let requires = |node: NodeId| {
+            let key = Key::Node(node).text(CLUSTER);
+            let is =
+                |compare: &Compare| matches!(compare, Compare::ModRevision(of, _) if *of == key);
+            txn.compare.iter().any(is)
+        };
+        let replaced = txn.then.iter().flat_map(|op| self.replaced_by(op));
+        let passed = replaced.filter(|(_, node)| requires(*node));
+        passed.map(|(vb, node)| (vb, usize::from(node.0))).collect()
+    }
+
+    /// The active copies of rows that a write gives a newer term.
+    fn replaced_by(&self, op: &Op) -> Vec<(Vb, NodeId)> {
+        let Op::Put { key, value, .. } = op else {
+            return Vec::new();
+        };
+        let (Some(Key::Map(bucket, chunk)), Some(before)) =
+            (Key::parse(CLUSTER, key), self.store.get(key))
+        else {
+            return Vec::new();
+        };
+        let rows = |text: &str| serde_json::from_str::<Chunk>(text).expect("a chunk").rows;
+        let (old, new) = (rows(&before.value), rows(value));
+        let pairs = old.iter().zip(new).zip(chunk * CHUNK_VBUCKETS..);
+        let newer = pairs.filter(|((old, new), _)| new.term > old.term);
+        let active = newer
+            .filter_map(|((old, _), number)| Some((Vb { bucket, number }, old.chain.active()?)));
+        active.collect()
     }
 
     /// What a node's watch has to tell.

@@ -12,4 +12,6 @@ mod faults;
 mod log;
 mod node;
 mod rng;
+mod spoil;
+mod traffic;
 mod world;

@@ -1,17 +1,16 @@
 //! The world: time, events, the network, nodes and clients.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeSet, BinaryHeap};
 
-use cluster::agreed::{BucketSpec, Key, Meta, Node as NodeValue, NodeState, View};
-use cluster::coord::{Answer, Op, Range, Request, RequestId, Txn};
-use cluster::{BucketId, Message, NodeId, Order, Output, Phase, Position, Vb};
+use cluster::agreed::{BucketSpec, Key, Meta, View};
+use cluster::coord::{Answer, Range, Request, RequestId};
+use cluster::{BucketId, Message, NodeId, Order, Output, Vb};
 
 use crate::bugs::Bug;
 use crate::checks::Checks;
 use crate::copy::{Changes, Pull};
 use crate::etcd::Etcd;
-use crate::log::Write;
 use crate::node::{CLUSTER, Node};
 use crate::rng::Rng;
 
@@ -88,22 +87,7 @@ pub(crate) struct World {
     /// Chance of a node's tick to bring all to disk.
     pub(crate) sync_per_mille: u64,
     watch_at_ms: Vec<u64>,
-    writes: u64,
-}
-
-/// Nodes that a transaction marks as failed: they may be passed over.
-fn failed_by(txn: &Txn) -> Vec<usize> {
-    let marked = txn.then.iter().filter_map(|op| match op {
-        Op::Put { key, value, .. } => match Key::parse(CLUSTER, key) {
-            Some(Key::Node(node)) => {
-                let value: NodeValue = serde_json::from_str(value).ok()?;
-                (value.state == NodeState::Failed).then_some(usize::from(node.0))
-            }
-            _ => None,
-        },
-        Op::Delete { .. } => None,
-    });
-    marked.collect()
+    pub(crate) writes: u64,
 }
 
 impl World {
@@ -183,7 +167,7 @@ impl World {
     }
 
     /// Notes something that happened: the same seed has the same trace.
-    fn note(&mut self, what: u64) {
+    pub(crate) fn note(&mut self, what: u64) {
         let mixed = (self.trace ^ what ^ self.now_ms << 20).wrapping_mul(0x100_0000_01b3);
         self.trace = mixed.rotate_left(23);
     }
@@ -221,11 +205,11 @@ impl World {
                 self.etcd.store.advance(self.now_ms);
                 let from = (node, boot, id);
                 let down = self.now_ms < self.etcd.down_until_ms;
+                let passed_over = self.etcd.passed_over_by(&request);
                 let answer = (!down).then(|| self.etcd.request(from, &request, self.bug));
-                if let (Request::Txn(txn), Some(Some(Answer::Committed(_)))) = (&request, &answer) {
-                    let failed = failed_by(txn);
-                    for node in failed {
-                        self.checks.lost(node);
+                if let Some(Some(Answer::Committed(_))) = &answer {
+                    for (vb, node) in passed_over {
+                        self.checks.passed_over(vb, node);
                     }
                 }
                 if let Some(answer) = answer.flatten()
@@ -313,7 +297,7 @@ impl World {
     }
 
     /// Does what a node's participant wants done.
-    fn carry(&mut self, index: usize, outputs: Vec<Output>) {
+    pub(crate) fn carry(&mut self, index: usize, outputs: Vec<Output>) {
         for output in outputs {
             match output {
                 Output::Request(id, request) => {
@@ -339,7 +323,7 @@ impl World {
         }
     }
 
-    fn send(&mut self, from: usize, to: usize, packet: Packet) {
+    pub(crate) fn send(&mut self, from: usize, to: usize, packet: Packet) {
         if to >= self.nodes.len() || self.blocked.contains(&(from, to)) {
             return;
         }
@@ -372,245 +356,6 @@ impl World {
             }
             Packet::Pulls(pulls) => self.take_pulls(from, to, &pulls),
             Packet::Changes(changes) => self.take_changes(from, to, &changes),
-        }
-    }
-
-    /// A message as a planted bug has it.
-    fn spoil(&mut self, from: usize, to: usize, message: Message) -> Message {
-        let takeover_to = |vb: Vb| {
-            let row = self.nodes[to].participant.view().row(vb);
-            let change = row.and_then(|row| row.change);
-            let change = change.filter(|change| change.1 == Phase::TakeOver);
-            change.and_then(|change| change.0.active())
-        };
-        match (message, self.bug) {
-            (Message::Seal { vb, term, .. }, Some(Bug::TakeoverUndrained)) => {
-                let at_least = None;
-                Message::Seal { vb, term, at_least }
-            }
-            (
-                Message::Sealed {
-                    vb,
-                    term,
-                    position,
-                    complete,
-                },
-                Some(bug),
-            ) => {
-                let mut position = position;
-                match bug {
-                    Bug::LowerPreparedChosen if takeover_to(vb).is_none() => {
-                        position.prepared = u64::MAX - position.prepared;
-                        position.seqno = u64::MAX - position.seqno;
-                    }
-                    Bug::BranchIgnored => position.branch = 0,
-                    Bug::TakeoverUndrained if takeover_to(vb) == Some(NodeId(from as u16)) => {
-                        position.branch = u64::MAX;
-                    }
-                    Bug::OneSealTooFew => self.invent_seal(to, vb, term),
-                    _ => {}
-                }
-                Message::Sealed {
-                    vb,
-                    term,
-                    position,
-                    complete,
-                }
-            }
-            (message, _) => message,
-        }
-    }
-
-    /// A replica that is down seems to have answered.
-    fn invent_seal(&mut self, to: usize, vb: Vb, term: u64) {
-        let row = self.nodes[to].participant.view().row(vb).copied();
-        let Some(row) = row else {
-            return;
-        };
-        let replicas = row.chain.nodes().iter().skip(1);
-        let down = replicas.filter(|node| !self.nodes[usize::from(node.0)].runs(self.now_ms));
-        let down: Vec<NodeId> = down.copied().collect();
-        let position = Position::default();
-        let message = Message::Sealed {
-            vb,
-            term,
-            position,
-            complete: false,
-        };
-        for from in down {
-            let node = &mut self.nodes[to];
-            let now_ms = node.clock_ms(self.now_ms);
-            let outputs = node.participant.message(from, &message, now_ms, &node.vbs);
-            self.carry(to, outputs);
-        }
-    }
-
-    /// Some of what is in memory gets on disk.
-    fn persist(&mut self, index: usize) {
-        let all = self.rng.per_mille(self.sync_per_mille);
-        if !all {
-            return;
-        }
-        let me = self.nodes[index].id;
-        let mut touched = Vec::new();
-        for (vb, copy) in &mut self.nodes[index].vbs.copies {
-            copy.persisted = copy.log.high();
-            if copy.is_active() {
-                copy.note_own(me);
-                touched.push(*vb);
-            }
-        }
-        for vb in touched {
-            self.acknowledge(index, vb);
-        }
-    }
-
-    /// Replicas ask for changes.
-    fn pull(&mut self, index: usize) {
-        let mut pulls: BTreeMap<usize, Vec<Pull>> = BTreeMap::new();
-        for (vb, copy) in &self.nodes[index].vbs.copies {
-            if let Some(from) = copy.follows {
-                pulls
-                    .entry(usize::from(from.0))
-                    .or_default()
-                    .push(copy.pull(*vb));
-            }
-        }
-        for (to, pulls) in pulls {
-            self.send(index, to, Packet::Pulls(pulls));
-        }
-    }
-
-    fn take_pulls(&mut self, from: usize, to: usize, pulls: &[Pull]) {
-        let mut answers = Vec::new();
-        let sent_ms = self.nodes[to].clock_ms(self.now_ms);
-        for pull in pulls {
-            let Some(copy) = self.nodes[to].vbs.copies.get_mut(&pull.vb) else {
-                continue;
-            };
-            let node = NodeId(from as u16);
-            if copy.pulled(node, pull) {
-                answers.push(Changes {
-                    vb: pull.vb,
-                    term: pull.term,
-                    stream: pull.stream,
-                    log: copy.log.clone(),
-                    sent_ms,
-                });
-                self.acknowledge(to, pull.vb);
-            }
-        }
-        if !answers.is_empty() {
-            self.send(to, from, Packet::Changes(answers));
-        }
-    }
-
-    fn take_changes(&mut self, from: usize, to: usize, changes: &[Changes]) {
-        let mut pulls = Vec::new();
-        for change in changes {
-            let Some(copy) = self.nodes[to].vbs.copies.get_mut(&change.vb) else {
-                continue;
-            };
-            if copy.take_changes(NodeId(from as u16), change, self.bug) {
-                let mut pull = copy.pull(change.vb);
-                if self.bug == Some(Bug::ZombieStreamAccepted) {
-                    pull.term = change.term;
-                    pull.has = Some(crate::copy::Acknowledged {
-                        memory: copy.log.high(),
-                        disk: copy.persisted,
-                    });
-                }
-                pulls.push(pull);
-            }
-        }
-        if !pulls.is_empty() {
-            self.send(to, from, Packet::Pulls(pulls));
-        }
-    }
-
-    /// Tells clients of writes that a majority has.
-    fn acknowledge(&mut self, index: usize, vb: Vb) {
-        let bug = self.bug;
-        let Some(copy) = self.nodes[index].vbs.copies.get_mut(&vb) else {
-            return;
-        };
-        let (Some(mut topology), true) = (copy.topology, copy.is_active()) else {
-            return;
-        };
-        if bug == Some(Bug::TwoChainsForgotten) {
-            topology.change = None;
-        }
-        let entry = copy.log.failover_seqno(copy.term);
-        let entry = if bug == Some(Bug::FailoverEntryNotAwaited) {
-            0
-        } else {
-            entry
-        };
-        let mut told = Vec::new();
-        let mut pending = std::mem::take(&mut copy.pending);
-        pending.retain_mut(|write| {
-            let needed = write.seqno.max(entry);
-            let has = |disk: bool| {
-                let at = |node: NodeId| copy.acknowledged.get(&node).copied().unwrap_or_default();
-                let on = |node| if disk { at(node).disk } else { at(node).memory };
-                topology.is_durable(|node| on(node) >= needed)
-            };
-            let disk = has(true);
-            let from_memory = !write.to_disk || bug == Some(Bug::AcknowledgedFromMemory);
-            if !write.told && (disk || from_memory && has(false)) {
-                write.told = true;
-                told.push((write.number, Some(write.to_disk)));
-            }
-            if disk {
-                told.push((write.number, None));
-            }
-            !disk
-        });
-        copy.pending = pending;
-        let (term, alone) = (copy.term, copy.is_alone());
-        for (number, told) in told {
-            match told {
-                Some(to_disk) => self
-                    .checks
-                    .acknowledged((vb, number), term, (to_disk, alone)),
-                None => self.checks.on_disk(number),
-            }
-        }
-    }
-
-    /// Clients write to what they take for the active copies.
-    fn clients(&mut self) {
-        for vb in self.vbs.clone() {
-            self.checks.one_serves(&self.nodes, vb, self.now_ms);
-        }
-        let vb = self.vbs[self.rng.index(self.vbs.len())];
-        let (durable, to_disk) = (self.rng.per_mille(700), self.rng.per_mille(500));
-        let serving = (0..self.nodes.len()).filter(|at| self.nodes[*at].serves(vb, self.now_ms));
-        let serving: Vec<usize> = serving.collect();
-        for index in serving {
-            self.writes += 1;
-            let number = self.writes;
-            self.checks.written(number);
-            let sent_ms = self.nodes[index].clock_ms(self.now_ms);
-            let node = &mut self.nodes[index];
-            let me = node.id;
-            let Some(copy) = node.vbs.copies.get_mut(&vb) else {
-                continue;
-            };
-            copy.write(me, Write { number, durable }, to_disk);
-            let change = |stream| Changes {
-                vb,
-                term: copy.term,
-                stream,
-                log: copy.log.clone(),
-                sent_ms,
-            };
-            let streams = copy.streams.iter();
-            let changes: Vec<_> = streams.map(|(to, stream)| (*to, change(*stream))).collect();
-            for (to, change) in changes {
-                self.send(index, usize::from(to.0), Packet::Changes(vec![change]));
-            }
-            self.acknowledge(index, vb);
         }
     }
 
