@@ -7,6 +7,7 @@
 mod admission_queue;
 mod auto_compaction;
 mod claims;
+pub mod cluster;
 pub mod cluster_map;
 pub mod collections;
 mod connections;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use audit::Recorder;
@@ -12,6 +12,7 @@ use identity::{Identity, LoginBrake, LoginTurn, Roster};
 use model::VbUuid;
 use parking_lot::RwLock;
 
+use crate::cluster::ClusterMember;
 use crate::cluster_map::AlternateAddress;
 use crate::connections::Connections;
 use crate::group::Standing;
@@ -219,6 +220,8 @@ pub struct Registry {
     pub buckets: RwLock<BTreeMap<String, Arc<ServedBucket>>>,
     /// The map that names no bucket.
     pub global_map: RwLock<MapVersion>,
+    /// The node's part in a cluster, if it has one.
+    pub cluster: OnceLock<Arc<dyn ClusterMember>>,
 }
 
 impl Registry {

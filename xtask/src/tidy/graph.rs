@@ -21,7 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "registry",
         &[
-            "audit", "bucket", "engine", "identity", "storage", "wire", "model",
+            "audit", "bucket", "cluster", "engine", "identity", "storage", "wire", "model",
         ],
     ),
     ("value", &["engine", "wire", "model"]),

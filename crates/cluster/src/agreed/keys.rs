@@ -1,4 +1,4 @@
-//! Keys: `/settee/<cluster>/` and then what [`Key`] lists.
+//! Keys: `/settee/<cluster>/` and then what [`Key`] lists; [`name_key`] finds a cluster by its name.
 
 use crate::map::{BucketId, NodeId};
 
@@ -11,6 +11,11 @@ impl ClusterId {
     pub fn prefix(self) -> String {
         format!("/settee/{:032x}/", self.0)
     }
+}
+
+/// The key that has the UUID of the cluster of this name, [`Named`](super::Named).
+pub fn name_key(name: &str) -> String {
+    format!("/settee/names/{name}")
 }
 
 /// vBuckets of a chunk of a map.
@@ -31,6 +36,10 @@ pub enum Key {
     Orders,
     /// `buckets/<uuid>/spec`: [`BucketSpec`](super::BucketSpec).
     Spec(BucketId),
+    /// `buckets/<uuid>/manifest`: scopes and collections, the JSON text that nodes keep.
+    Manifest(BucketId),
+    /// `security/users`: users, the JSON text that nodes keep.
+    Users,
     /// `buckets/<uuid>/map/<0..15>`: [`Chunk`](super::Chunk).
     Map(BucketId, u16),
 }
@@ -45,6 +54,8 @@ impl Key {
             Self::Controller => "controller".to_owned(),
             Self::Orders => "orders".to_owned(),
             Self::Spec(bucket) => format!("buckets/{bucket}/spec"),
+            Self::Manifest(bucket) => format!("buckets/{bucket}/manifest"),
+            Self::Users => "security/users".to_owned(),
             Self::Map(bucket, chunk) => format!("buckets/{bucket}/map/{chunk}"),
         };
         cluster.prefix() + &tail
@@ -63,6 +74,8 @@ impl Key {
             ["nodes", id] => Some(Self::Node(node(id)?)),
             ["alive", id] => Some(Self::Alive(node(id)?)),
             ["buckets", uuid, "spec"] => Some(Self::Spec(bucket(uuid)?)),
+            ["buckets", uuid, "manifest"] => Some(Self::Manifest(bucket(uuid)?)),
+            ["security", "users"] => Some(Self::Users),
             ["buckets", uuid, "map", chunk] => Some(Self::Map(bucket(uuid)?, chunk.parse().ok()?)),
             _ => None,
         }
@@ -84,12 +97,14 @@ mod tests {
             Key::Controller,
             Key::Orders,
             Key::Spec(bucket),
+            Key::Manifest(bucket),
+            Key::Users,
             Key::Map(bucket, 15),
         ] {
             assert_eq!(Key::parse(cluster, &key.text(cluster)), Some(key));
             assert_eq!(Key::parse(ClusterId(8), &key.text(cluster)), None);
         }
-        let unknown = cluster.prefix() + "security/users";
+        let unknown = cluster.prefix() + "security/keys";
         assert_eq!(Key::parse(cluster, &unknown), None);
     }
 }

@@ -4,8 +4,9 @@ mod keys;
 mod values;
 mod view;
 
-pub use keys::{CHUNK_VBUCKETS, ClusterId, Key};
+pub use keys::{CHUNK_VBUCKETS, ClusterId, Key, name_key};
 pub use values::{
-    Alive, BucketSpec, Chunk, Controller, Health, Meta, Node, NodeState, Orders, Rebalance,
+    Address, Alive, BucketSpec, Chunk, Controller, Health, Meta, Named, Node, NodeState, Orders,
+    Rebalance,
 };
 pub use view::{Entry, View};

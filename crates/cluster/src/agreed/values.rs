@@ -5,6 +5,13 @@ use serde::{Deserialize, Serialize};
 use crate::coord::LeaseId;
 use crate::map::{Chain, NodeId, Phase, Row};
 
+/// What a name of a cluster stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Named {
+    /// The cluster's UUID, 32 hex digits.
+    pub uuid: String,
+}
+
 /// The cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -15,6 +22,8 @@ pub struct Meta {
     pub feature_level: u32,
     /// Raised after a restore of etcd, and by an unsafe failover.
     pub epoch: u64,
+    /// With this its nodes log in to each other.
+    pub secret: String,
 }
 
 /// What a node is for the cluster.
@@ -32,14 +41,37 @@ pub enum NodeState {
     Failed,
 }
 
+/// Where a node is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Address {
+    /// Name or address of its host.
+    pub host: String,
+    /// Port of the KV protocol.
+    pub kv: u16,
+    /// Port of HTTP management.
+    pub http: u16,
+    /// Port of the KV protocol over TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_tls: Option<u16>,
+    /// Port of HTTP management over TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub https: Option<u16>,
+}
+
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Node {
-    /// Address for other nodes.
-    pub inside: String,
-    /// Address for clients.
-    pub outside: String,
+    /// Its name, that no other node has.
+    pub name: String,
+    /// What it is called by its data directory, 32 hex digits: a node that lost its data is another one.
+    pub uuid: String,
+    /// Address for other nodes, and for clients in their network.
+    pub inside: Address,
+    /// Address for clients of another network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outside: Option<Address>,
     /// Number of the zone that it fails with.
     pub zone: u16,
     /// Its version.
@@ -103,7 +135,7 @@ pub struct Orders {
     pub failovers: u32,
 }
 
-/// A bucket, as far as its map depends on it.
+/// A bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BucketSpec {
@@ -113,6 +145,8 @@ pub struct BucketSpec {
     pub vbuckets: u16,
     /// Copies of each.
     pub copies: usize,
+    /// Its settings, as nodes know them.
+    pub settings: serde_json::Value,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! Everything of a cluster's prefix, as of a revision.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
@@ -39,6 +40,10 @@ pub struct View {
     pub orders: Option<Entry<Orders>>,
     /// Buckets.
     pub specs: BTreeMap<BucketId, Entry<BucketSpec>>,
+    /// Manifests of buckets.
+    pub manifests: BTreeMap<BucketId, Entry<Arc<str>>>,
+    /// Users.
+    pub users: Option<Entry<Arc<str>>>,
     /// Chunks of maps.
     pub maps: BTreeMap<(BucketId, u16), Entry<Chunk>>,
     /// Keys whose values cannot be read.
@@ -77,6 +82,8 @@ impl View {
             Key::Node(node) => entry(kv).map(|e| drop(self.nodes.insert(node, e))),
             Key::Alive(node) => entry(kv).map(|e| drop(self.alive.insert(node, e))),
             Key::Spec(bucket) => entry(kv).map(|e| drop(self.specs.insert(bucket, e))),
+            Key::Manifest(bucket) => Some(text(kv)).map(|e| drop(self.manifests.insert(bucket, e))),
+            Key::Users => Some(text(kv)).map(|e| self.users = Some(e)),
             Key::Map(bucket, chunk) => {
                 entry(kv).map(|e| drop(self.maps.insert((bucket, chunk), e)))
             }
@@ -98,6 +105,8 @@ impl View {
             Some(Key::Node(node)) => drop(self.nodes.remove(&node)),
             Some(Key::Alive(node)) => drop(self.alive.remove(&node)),
             Some(Key::Spec(bucket)) => drop(self.specs.remove(&bucket)),
+            Some(Key::Manifest(bucket)) => drop(self.manifests.remove(&bucket)),
+            Some(Key::Users) => self.users = None,
             Some(Key::Map(bucket, chunk)) => drop(self.maps.remove(&(bucket, chunk))),
         }
     }
@@ -133,6 +142,15 @@ impl View {
             .value
             .rows
             .get(usize::from(vb.number % CHUNK_VBUCKETS))
+    }
+}
+
+fn text(kv: &KeyValue) -> Entry<Arc<str>> {
+    Entry {
+        value: kv.value.as_str().into(),
+        create_revision: kv.create_revision,
+        mod_revision: kv.mod_revision,
+        lease: kv.lease,
     }
 }
 

@@ -156,7 +156,7 @@ pub(crate) fn settings() -> Settings {
 
 fn participant(node: NodeId, zone: u16, boot: u64, newest: Version) -> Participant {
     let new = NodeValue {
-        inside: format!("n{}", node.0),
+        name: format!("n{}", node.0),
         zone,
         ..NodeValue::default()
     };

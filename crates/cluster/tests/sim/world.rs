@@ -132,6 +132,7 @@ impl World {
                 name: format!("b{}", bucket.0),
                 vbuckets: 2,
                 copies,
+                ..BucketSpec::default()
             };
             let value = serde_json::to_string(&spec).expect("JSON");
             self.etcd.put(Key::Spec(bucket).text(CLUSTER), value);

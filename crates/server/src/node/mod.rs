@@ -35,8 +35,8 @@ mod world;
 pub(crate) mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use bucket::{Clock, WarmupStage};
@@ -353,6 +353,7 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
         uuid,
         buckets: RwLock::new(buckets),
         global_map: RwLock::new(global),
+        cluster: OnceLock::new(),
     });
     let net = Arc::new(NetState {
         registry: Arc::clone(&registry),

@@ -1,0 +1,88 @@
+//! The node's part in a cluster, as the other parts of the node see it.
+
+use std::sync::Arc;
+
+use cluster::agreed::View;
+use cluster::coordinator::Progress;
+use cluster::{NodeId, Order};
+
+use crate::settings::BucketSettings;
+
+/// The user as which nodes of a cluster log in to each other, with the secret that the cluster keeps in etcd.
+pub const CLUSTER_USER: &str = "@cluster";
+
+/// What a node tells of its part.
+#[derive(Clone, Debug, Default)]
+pub struct MemberStatus {
+    /// The node with the controller, as this node knows.
+    pub controller: Option<NodeId>,
+    /// How long nothing has come from etcd.
+    pub etcd_silent_ms: u64,
+    /// How long the node may serve by its lease alone.
+    pub lease_left_ms: u64,
+    /// Elections and moves, if the controller is here.
+    pub progress: Option<Progress>,
+}
+
+/// A change of what the nodes of a cluster agree on.
+#[derive(Clone, Debug)]
+pub enum AgreedChange {
+    /// A bucket is made.
+    MakeBucket(BucketSettings),
+    /// A bucket of this name has other settings.
+    AdjustBucket(BucketSettings),
+    /// The bucket of this name goes.
+    DropBucket(String),
+    /// A bucket has other scopes and collections.
+    Manifest {
+        /// Its name.
+        bucket: String,
+        /// Them, as nodes keep them.
+        text: String,
+        /// The UID of the manifest that this was made of.
+        previous_uid: u64,
+    },
+    /// There are other users, as nodes keep them.
+    Users(String),
+}
+
+/// Why a change was not agreed on. `Display` is one line for people.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// Another change came first, or what it is made of is not there any more: look again.
+    #[error("{0}")]
+    Conflict(String),
+    /// It cannot be.
+    #[error("{0}")]
+    Refused(String),
+    /// etcd does not answer.
+    #[error("etcd does not answer: changes of the cluster wait for it")]
+    Unavailable,
+}
+
+/// This node's part in a cluster.
+pub trait ClusterMember: Send + Sync {
+    /// This node.
+    fn me(&self) -> NodeId;
+
+    /// What etcd holds, as this node has seen it last.
+    fn view(&self) -> Arc<View>;
+
+    /// How it is.
+    fn status(&self) -> MemberStatus;
+
+    /// Sends an operator's order to the controller.
+    ///
+    /// # Errors
+    /// There is none.
+    fn order(&self, order: Order) -> Result<(), String>;
+
+    /// Makes a change, and waits until it is made.
+    ///
+    /// # Errors
+    /// It was not made; of [`ChangeError::Unavailable`] that is not known.
+    fn change(&self, change: AgreedChange) -> Result<(), ChangeError>;
+
+    /// Takes a message of another node.
+    fn message(&self, from: NodeId, bytes: &[u8]);
+}
