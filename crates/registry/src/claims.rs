@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::VbId;
 
-const NOBODY: u64 = 0;
+const NO_NODE: u64 = 0;
 
 /// The connection that follows for each vBucket of a bucket, by its number.
 ///
@@ -19,7 +19,7 @@ impl Claims {
     /// No connection follows.
     pub fn new(vbuckets: u16) -> Self {
         Self {
-            owners: (0..vbuckets).map(|_| AtomicU64::new(NOBODY)).collect(),
+            owners: (0..vbuckets).map(|_| AtomicU64::new(NO_NODE)).collect(),
         }
     }
 
@@ -32,7 +32,7 @@ impl Claims {
         let (order, otherwise) = (Ordering::SeqCst, Ordering::SeqCst);
         self.owner(vb).is_some_and(|owner| {
             owner
-                .compare_exchange(NOBODY, connection, order, otherwise)
+                .compare_exchange(NO_NODE, connection, order, otherwise)
                 .is_ok()
         })
     }
@@ -47,7 +47,7 @@ impl Claims {
     pub fn release(&self, vb: VbId, connection: u64) {
         if let Some(owner) = self.owner(vb) {
             let (order, otherwise) = (Ordering::SeqCst, Ordering::SeqCst);
-            let _other_owner = owner.compare_exchange(connection, NOBODY, order, otherwise);
+            let _other_owner = owner.compare_exchange(connection, NO_NODE, order, otherwise);
         }
     }
 
@@ -61,7 +61,7 @@ impl Claims {
     /// No connection follows for the vBucket any more.
     pub fn revoke(&self, vb: VbId) {
         if let Some(owner) = self.owner(vb) {
-            owner.store(NOBODY, Ordering::SeqCst);
+            owner.store(NO_NODE, Ordering::SeqCst);
         }
     }
 }

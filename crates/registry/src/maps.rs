@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::cluster_map::{
-    AlternateAddress, HOST_PLACEHOLDER, MapRevision, NodeAddress, StandInPorts, TlsPorts,
-    global_config,
+    AlternateAddress, HOST_PLACEHOLDER, MapRevision, NO_NODE, NodeAddress, Row, SERVER_GROUP,
+    StandInPorts, TlsPorts, global_config,
 };
 use crate::group::Group;
 use crate::peer::Peer;
@@ -61,6 +61,8 @@ pub(crate) fn this_node(at: Reached<'_>) -> NodeAddress<'_> {
     } = at;
     NodeAddress {
         host: HOST_PLACEHOLDER,
+        this_node: true,
+        group: SERVER_GROUP,
         kv_port: ports.kv,
         http_port: ports.http,
         tls: TlsPorts {
@@ -72,12 +74,72 @@ pub(crate) fn this_node(at: Reached<'_>) -> NodeAddress<'_> {
     }
 }
 
+/// The nodes of a group in the order of its maps: the active one last, behind its replicas.
+pub(crate) fn group_nodes<'a>(at: Reached<'a>, group: &'a Group) -> Vec<NodeAddress<'a>> {
+    let mut nodes: Vec<_> = group.peers.iter().map(Peer::address).collect();
+    nodes.insert(group.place.min(nodes.len()), this_node(at));
+    nodes.rotate_left(1);
+    nodes
+}
+
+/// The row of every vBucket of a group with so many nodes.
+pub(crate) fn group_row(nodes: usize) -> Row {
+    let mut row = [NO_NODE; 4];
+    let nodes = nodes.min(row.len());
+    for (place, of) in (0..).zip(&mut row[..nodes]) {
+        *of = place;
+    }
+    row[..nodes].rotate_right(1);
+    row
+}
+
 /// The map that names no bucket.
 pub fn global_map(at: Reached<'_>, group: &Group, revision: MapRevision) -> MapVersion {
-    let peers: Vec<_> = group.peers.iter().map(Peer::address).collect();
-    let json = global_config(revision, this_node(at), &peers, group.place);
+    let json = global_config(revision, &group_nodes(at, group));
     MapVersion {
         revision,
         json: json.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The active node comes first in rows, whichever of them tells the map.
+    #[test]
+    fn all_nodes_of_a_group_are_listed() {
+        let ports = Ports {
+            kv: 11210,
+            http: 8091,
+            ..Ports::default()
+        };
+        let at = Reached::new(ports, &BTreeSet::new(), None);
+        let peers = vec![
+            Peer::configured("10.0.0.2", 1, false),
+            Peer::configured("10.0.0.3", 1, false),
+        ];
+        let orders = [
+            ["10.0.0.2", "10.0.0.3", HOST_PLACEHOLDER],
+            [HOST_PLACEHOLDER, "10.0.0.3", "10.0.0.2"],
+            ["10.0.0.3", HOST_PLACEHOLDER, "10.0.0.2"],
+        ];
+        for (place, order) in orders.into_iter().enumerate() {
+            let group = Group {
+                peers: peers.clone(),
+                place,
+                superseded: false,
+            };
+            let nodes = group_nodes(at, &group);
+            let hosts: Vec<_> = nodes.iter().map(|node| node.host).collect();
+            assert_eq!(hosts, order);
+            assert!(
+                nodes
+                    .iter()
+                    .all(|node| node.this_node == (node.host == HOST_PLACEHOLDER))
+            );
+        }
+        assert_eq!(group_row(1), [0, -1, -1, -1]);
+        assert_eq!(group_row(3), [2, 0, 1, -1]);
     }
 }

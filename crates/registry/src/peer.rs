@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::cluster_map::{MapRevision, NodeAddress, StandInPorts, TlsPorts, bracketed};
+use crate::cluster_map::{
+    MapRevision, NodeAddress, SERVER_GROUP, StandInPorts, TlsPorts, bracketed,
+};
 
 /// Where HTTP management is until the node itself says so.
 const HTTP_PORT_GUESS: u16 = 8091;
@@ -88,6 +90,8 @@ impl Peer {
     pub(crate) fn address(&self) -> NodeAddress<'_> {
         NodeAddress {
             host: &self.host,
+            this_node: false,
+            group: SERVER_GROUP,
             kv_port: self.kv_port,
             http_port: self.http_port,
             tls: self.tls,

@@ -11,13 +11,12 @@ use crate::admission_queue::AdmissionQueue;
 use crate::claims::Claims;
 use crate::cluster_map::{
     BUCKET_CAPABILITIES, BucketMap, DISK_BUCKET_CAPABILITIES, HISTORY_BUCKET_CAPABILITIES,
-    MapRevision, bucket_config,
+    MapRevision, Rows, bucket_config,
 };
 use crate::dcp::DcpRegistry;
 use crate::group::Group;
 use crate::loans::Loans;
-use crate::maps::{MapVersion, Reached, this_node};
-use crate::peer::Peer;
+use crate::maps::{MapVersion, Reached, group_nodes, group_row};
 use crate::progress::Progress;
 use crate::rate::{Rate, Rates};
 use crate::recaching::Recaching;
@@ -124,22 +123,20 @@ impl ServedBucket {
     /// The cluster map of this revision, as the bucket is now, for a group of nodes.
     pub fn current_map(&self, group: &Group, at: Reached<'_>, revision: MapRevision) -> MapVersion {
         let (uuid, settings) = (self.shown_uuid(), self.settings());
-        let peers: Vec<_> = group.peers.iter().map(Peer::address).collect();
+        let nodes = group_nodes(at, group);
         let map = BucketMap {
             name: self.name(),
             uuid: &uuid,
             revision,
-            vbuckets: self.bucket.vbuckets(),
-            replicas: peers.len() as u8,
+            replicas: nodes.len().saturating_sub(1) as u8,
             manifest_uid: self.bucket.manifest().uid().0,
             capabilities: match settings.bucket.kind {
                 BucketKind::Couchbase if settings.history.magma => HISTORY_BUCKET_CAPABILITIES,
                 BucketKind::Couchbase => DISK_BUCKET_CAPABILITIES,
                 BucketKind::Ephemeral => BUCKET_CAPABILITIES,
             },
-            node: this_node(at),
-            peers: &peers,
-            place: group.place,
+            nodes: &nodes,
+            rows: Rows::Same(self.bucket.vbuckets(), group_row(nodes.len())),
         };
         let json = bucket_config(&map).into();
         MapVersion { revision, json }

@@ -21,8 +21,8 @@ use identity::{
 };
 use parking_lot::{Condvar, Mutex};
 use registry::cluster_map::{
-    AlternateAddress, BUCKET_CAPABILITIES, BucketMap, HOST_PLACEHOLDER, MapRevision, NodeAddress,
-    StandInPorts, TlsPorts, bucket_config, global_config,
+    AlternateAddress, BUCKET_CAPABILITIES, BucketMap, HOST_PLACEHOLDER, MapRevision, NO_NODE,
+    NodeAddress, Rows, SERVER_GROUP, StandInPorts, TlsPorts, bucket_config, global_config,
 };
 use registry::collections::CollectionsError;
 use serde_json::Value;
@@ -77,6 +77,8 @@ fn settings_of_the_bucket(name: &str) -> BucketSettings {
 const UUID: &str = "5f6a00112233445566778899aabbccdd";
 const NODE: NodeAddress<'_> = NodeAddress {
     host: HOST_PLACEHOLDER,
+    this_node: true,
+    group: SERVER_GROUP,
     kv_port: 11210,
     http_port: 8091,
     tls: TlsPorts {
@@ -326,20 +328,18 @@ impl NodeView for FakeNode {
                 name: "travel",
                 uuid: UUID,
                 revision,
-                vbuckets: 1024,
                 replicas: 0,
                 manifest_uid: 0,
                 capabilities: BUCKET_CAPABILITIES,
-                node: NODE,
-                peers: &[],
-                place: 0,
+                nodes: &[NODE],
+                rows: Rows::Same(1024, [0, NO_NODE, NO_NODE, NO_NODE]),
             };
             bucket_config(&map).into()
         })
     }
 
     fn global_config(&self) -> Arc<str> {
-        global_config(self.revision(), NODE, &[], 0).into()
+        global_config(self.revision(), &[NODE]).into()
     }
 
     fn config_changes(&self, bucket: Option<&str>) -> Option<watch::Receiver<u64>> {

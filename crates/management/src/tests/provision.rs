@@ -5,7 +5,7 @@ use super::*;
 use crate::stand_in;
 
 const ADA: &str = "ada:secret1";
-const NOBODY: &str = "nobody:at-all";
+const NO_NODE: &str = "nobody:at-all";
 const WEB: &str = "/settings/web";
 
 /// A node that was started without an administrator.
@@ -25,7 +25,7 @@ async fn an_open_node_asks_for_no_credentials_until_it_has_its_administrator() {
     let mut bare = request(Method::GET, "/pools/default");
     bare.headers_mut().remove(AUTHORIZATION);
     assert_eq!(fixture.send(bare).await.status(), StatusCode::OK);
-    assert_eq!(get(&fixture, NOBODY, "/pools/default").await.0, 200);
+    assert_eq!(get(&fixture, NO_NODE, "/pools/default").await.0, 200);
     for (form, field) in [
         ("", "username"),
         ("username=a+b&password=secret1", "username"),
@@ -33,25 +33,25 @@ async fn an_open_node_asks_for_no_credentials_until_it_has_its_administrator() {
         ("username=ada&password=secret1&port=80", "port"),
         ("username=ada&password=secret1&role=x", "role"),
     ] {
-        let (status, said) = post(&fixture, NOBODY, WEB, form).await;
+        let (status, said) = post(&fixture, NO_NODE, WEB, form).await;
         assert_eq!(status, 400, "{form}: {said}");
         assert!(said["errors"][field].is_string(), "{form}: {said}");
     }
     *fixture.node.disk_error.lock() = Some("no space".into());
     let form = "username=ada&password=secret1&port=SAME";
-    assert_eq!(post(&fixture, NOBODY, WEB, form).await.0, 500);
-    assert_eq!(get(&fixture, NOBODY, "/pools/default").await.0, 200);
+    assert_eq!(post(&fixture, NO_NODE, WEB, form).await.0, 500);
+    assert_eq!(get(&fixture, NO_NODE, "/pools/default").await.0, 200);
 
     *fixture.node.disk_error.lock() = None;
-    let (status, said) = post(&fixture, NOBODY, WEB, form).await;
+    let (status, said) = post(&fixture, NO_NODE, WEB, form).await;
     assert_eq!(status, 200);
     assert_eq!(said["newBaseUri"], "http://couch.example:8091/");
     for path in ["/pools/default", "/whoami", "/no/such/path"] {
-        assert_eq!(get(&fixture, NOBODY, path).await.0, 401, "{path}");
+        assert_eq!(get(&fixture, NO_NODE, path).await.0, 401, "{path}");
     }
     assert_eq!(get(&fixture, ADA, "/pools/default").await.0, 200);
     let other = "username=eve&password=secret1&port=SAME";
-    assert_eq!(post(&fixture, NOBODY, WEB, other).await.0, 401);
+    assert_eq!(post(&fixture, NO_NODE, WEB, other).await.0, 401);
     let (status, said) = post(&fixture, ADA, WEB, other).await;
     assert_eq!(status, 400);
     assert!(said.to_string().contains("already"), "{said}");
@@ -112,7 +112,7 @@ async fn a_stand_in_answers_what_containers_ask_and_refuses_the_rest() {
         "/query/service",
         "/no/such/path",
     ] {
-        assert_eq!(get(&fixture, NOBODY, path).await.0, 401, "{path}");
+        assert_eq!(get(&fixture, NO_NODE, path).await.0, 401, "{path}");
     }
     for path in ["/admin/ping", "/api/ping"] {
         assert_eq!(get(&fixture, ADMIN, path).await.0, 200, "{path}");

@@ -4,6 +4,8 @@ use super::*;
 
 const NODE: NodeAddress<'_> = NodeAddress {
     host: HOST_PLACEHOLDER,
+    this_node: true,
+    group: SERVER_GROUP,
     kv_port: 11210,
     http_port: 8091,
     tls: TlsPorts {
@@ -18,18 +20,18 @@ const NODE: NodeAddress<'_> = NodeAddress {
     external: None,
 };
 
+const ALONE: Row = [0, -1, -1, -1];
+
 fn travel() -> BucketMap<'static> {
     BucketMap {
         name: "travel",
         uuid: "5f6a00112233445566778899aabbccdd",
         revision: MapRevision { epoch: 1, rev: 7 },
-        vbuckets: 1024,
         replicas: 0,
         manifest_uid: 0,
         capabilities: BUCKET_CAPABILITIES,
-        node: NODE,
-        peers: &[],
-        place: 0,
+        nodes: &[NODE],
+        rows: Rows::Same(1024, ALONE),
     }
 }
 
@@ -67,7 +69,7 @@ fn bucket_config_is_the_example() {
 #[test]
 fn a_replica_nobody_holds_is_minus_one() {
     let map = BucketMap {
-        vbuckets: 2,
+        rows: Rows::Same(2, ALONE),
         replicas: 1,
         ..travel()
     };
@@ -98,13 +100,18 @@ fn uids_are_hex_and_names_are_escaped() {
 fn an_advertised_ipv6_address_has_brackets_before_a_port_only() {
     let node = NodeAddress {
         host: "fd00::7",
+        this_node: true,
+        group: SERVER_GROUP,
         kv_port: 1,
         http_port: 2,
         tls: TlsPorts::default(),
         stand_ins: StandInPorts::default(),
         external: None,
     };
-    let config = parse(&bucket_config(&BucketMap { node, ..travel() }));
+    let config = parse(&bucket_config(&BucketMap {
+        nodes: &[node],
+        ..travel()
+    }));
     assert_eq!(
         config["vBucketServerMap"]["serverList"],
         json!(["[fd00::7]:1"])
@@ -115,7 +122,7 @@ fn an_advertised_ipv6_address_has_brackets_before_a_port_only() {
 
 #[test]
 fn the_global_config_names_no_bucket() {
-    let text = global_config(MapRevision { epoch: 1, rev: 7 }, NODE, &[], 0);
+    let text = global_config(MapRevision { epoch: 1, rev: 7 }, &[NODE]);
     let expected = "{\"rev\":7,\"revEpoch\":1,\"nodesExt\":[{\"services\":{\"kv\":11210,\
                     \"mgmt\":8091},\"thisNode\":true,\"serverGroup\":\"Group 1\"}],\
                     \"clusterCapabilitiesVer\":[1,0],\"clusterCapabilities\":{}}";
@@ -148,50 +155,57 @@ fn capabilities_list_only_what_works() {
 #[should_panic(expected = "empty map")]
 fn a_map_without_vbuckets_is_a_bug() {
     drop(bucket_config(&BucketMap {
-        vbuckets: 0,
+        rows: Rows::Same(0, ALONE),
         ..travel()
     }));
 }
 
-/// The active node comes first, whichever of them tells the map.
+/// The example of three nodes with one replica in the specification.
 #[test]
-fn all_nodes_of_a_bucket_are_listed() {
-    let at = |host| NodeAddress {
+fn each_vbucket_may_have_nodes_of_its_own() {
+    let at = |host, group| NodeAddress {
         host,
-        kv_port: 1,
-        http_port: 2,
-        tls: TlsPorts::default(),
-        stand_ins: StandInPorts::default(),
-        external: None,
+        group,
+        this_node: host == "10.0.0.2",
+        ..NODE
     };
-    let peers = [at("10.0.0.2"), at("10.0.0.3")];
-    let orders = [
-        ["10.0.0.2:1", "10.0.0.3:1", "$HOST:11210"],
-        ["$HOST:11210", "10.0.0.3:1", "10.0.0.2:1"],
-        ["10.0.0.3:1", "$HOST:11210", "10.0.0.2:1"],
+    let nodes = [
+        at("10.0.0.1", "zone 1"),
+        at("10.0.0.2", "zone 2"),
+        at("10.0.0.3", "zone 1"),
     ];
-    for (place, order) in orders.into_iter().enumerate() {
-        let map = BucketMap {
-            vbuckets: 2,
-            replicas: 2,
-            peers: &peers,
-            place,
-            ..travel()
-        };
-        let config = parse(&bucket_config(&map));
-        let server_map = &config["vBucketServerMap"];
-        assert_eq!(server_map["vBucketMap"], json!([[2, 0, 1], [2, 0, 1]]));
-        assert_eq!(server_map["serverList"], json!(order));
-        let listed = (place + 2) % 3; // The active node is the last one.
-        for index in 0..3 {
-            let this = index == listed;
-            assert_eq!(config["nodesExt"][index]["thisNode"], this);
-        }
-        let revision = MapRevision { epoch: 1, rev: 7 };
-        let global = parse(&global_config(revision, NODE, &peers, place));
-        assert_eq!(global["nodesExt"][listed]["thisNode"], true);
-        assert_eq!(global["nodesExt"].as_array().map(Vec::len), Some(3));
-    }
+    let rows = [
+        [0, 1, NO_NODE, NO_NODE],
+        [2, 0, NO_NODE, NO_NODE],
+        [NO_NODE, 1, NO_NODE, NO_NODE],
+        [NO_NODE; 4],
+    ];
+    let map = BucketMap {
+        replicas: 1,
+        nodes: &nodes,
+        rows: Rows::Each(&rows),
+        ..travel()
+    };
+    let config = parse(&bucket_config(&map));
+    let server_map = &config["vBucketServerMap"];
+    assert_eq!(
+        server_map["vBucketMap"],
+        json!([[0, 1], [2, 0], [-1, 1], [-1, -1]])
+    );
+    assert_eq!(server_map["numReplicas"], 1);
+    let expected = json!(["10.0.0.1:11210", "10.0.0.2:11210", "10.0.0.3:11210"]);
+    assert_eq!(server_map["serverList"], expected);
+    let global = parse(&global_config(map.revision, &nodes));
+    assert_eq!(global["nodesExt"], config["nodesExt"]);
+    let services = json!({ "kv": 11210, "mgmt": 8091 });
+    let listed = |host, this, group| json!({ "hostname": host, "thisNode": this, "serverGroup": group, "services": services });
+    let expected = json!([
+        listed("10.0.0.1", false, "zone 1"),
+        listed("10.0.0.2", true, "zone 2"),
+        listed("10.0.0.3", false, "zone 1")
+    ]);
+    assert_eq!(global["nodesExt"], expected);
+    assert_eq!(config["nodes"].as_array().map(Vec::len), Some(3));
 }
 
 #[test]
@@ -206,8 +220,14 @@ fn clients_outside_are_told_another_address() {
     };
     let expected = json!({ "external": { "hostname": "outside", "ports": { "kv": 31_210 } } });
     let revision = MapRevision { epoch: 1, rev: 7 };
-    let global = global_config(revision, node, &[], 0);
-    for text in [bucket_config(&BucketMap { node, ..travel() }), global] {
+    let global = global_config(revision, &[node]);
+    for text in [
+        bucket_config(&BucketMap {
+            nodes: &[node],
+            ..travel()
+        }),
+        global,
+    ] {
         assert_eq!(parse(&text)["nodesExt"][0]["alternateAddresses"], expected);
     }
 }
@@ -222,7 +242,10 @@ fn stand_ins_have_the_names_that_clients_look_for() {
         },
         ..NODE
     };
-    let told = parse(&bucket_config(&BucketMap { node, ..travel() }));
+    let told = parse(&bucket_config(&BucketMap {
+        nodes: &[node],
+        ..travel()
+    }));
     let expected =
         json!({ "kv": 11210, "mgmt": 8091, "n1ql": 8093, "fts": 8094, "indexHttp": 8093 });
     assert_eq!(told["nodesExt"][0]["services"], expected);
