@@ -7,6 +7,7 @@
 mod bench;
 mod cert;
 mod check;
+mod cluster;
 mod collections;
 mod compact;
 mod connect;
@@ -64,6 +65,7 @@ enum Command {
     User(user::UserArgs),
     Tail(tail::TailArgs),
     Replicate(replicate::ReplicateArgs),
+    Cluster(cluster::ClusterArgs),
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
     ///
@@ -102,6 +104,7 @@ fn main() -> ExitCode {
         Command::User(args) => user::run(&args),
         Command::Tail(args) => tail::run(&args),
         Command::Replicate(args) => replicate::run(&args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completion { shell } => completion(shell),
         Command::CompatTable => output::print(server::compatibility_page().as_bytes()),

@@ -48,6 +48,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("changes", &["model", "wire"]),
     ("cluster", &[]),
+    ("etcd", &["cluster", "tls"]),
     (
         "management",
         &[
@@ -79,7 +80,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "settee",
         &[
-            "server", "changes", "client", "bench", "identity", "wire", "model",
+            "server", "changes", "client", "cluster", "etcd", "bench", "identity", "wire", "model",
         ],
     ),
     ("benchkit", &[]),

@@ -1,0 +1,141 @@
+//! A connection to a member: HTTP/1.1, over TLS where the member's address says so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use crate::lines::MESSAGE_BYTES_MAX;
+use crate::options::Endpoint;
+use crate::problem::{Problem, ProblemKind};
+use crate::refusal::{Refusal, one_line};
+
+/// Makes etcd refuse at once when it has no leader, and end watches then.
+const NEEDS_LEADER: &str = "Grpc-Metadata-hasleader";
+
+/// How soon it is noticed that the other side of a silent connection is gone.
+const KEEPALIVE: Duration = Duration::from_secs(2);
+
+/// One request at a time.
+pub(crate) type Connection = http1::SendRequest<Full<Bytes>>;
+
+/// What to ask of a member.
+pub(crate) struct Asked<'a> {
+    pub(crate) method: Method,
+    pub(crate) path: &'static str,
+    pub(crate) body: &'a str,
+    pub(crate) token: Option<&'a str>,
+}
+
+/// Connects.
+pub(crate) async fn connect(
+    endpoint: &Endpoint,
+    tls: Option<&Arc<ClientConfig>>,
+) -> Result<Connection, Problem> {
+    let fail = |why: &dyn std::fmt::Display| {
+        Problem::new(ProblemKind::Unreachable, one_line(&why.to_string())).not_done()
+    };
+    let socket = TcpStream::connect((&*endpoint.host, endpoint.port)).await;
+    let socket = socket.map_err(|error| fail(&error))?;
+    socket.set_nodelay(true).map_err(|error| fail(&error))?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE)
+        .with_interval(KEEPALIVE);
+    let set = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
+    set.map_err(|error| fail(&error))?;
+    let Some(config) = tls.filter(|_| endpoint.tls) else {
+        return shake_hands(socket).await;
+    };
+    let name = ServerName::try_from(endpoint.host.clone()).map_err(|error| fail(&error))?;
+    let sealed = TlsConnector::from(Arc::clone(config))
+        .connect(name, socket)
+        .await;
+    shake_hands(sealed.map_err(|error| fail(&format!("TLS: {error}")))?).await
+}
+
+async fn shake_hands(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) -> Result<Connection, Problem> {
+    let connected = http1::Builder::new().handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = connected.map_err(|error| lost(&error).not_done())?;
+    // It ends with its sender and the answers that are read; why it ended is told to them.
+    drop(tokio::spawn(connection));
+    Ok(sender)
+}
+
+/// Sends a request; the head of the answer.
+pub(crate) async fn send(
+    connection: &mut Connection,
+    endpoint: &Endpoint,
+    asked: &Asked<'_>,
+) -> Result<Response<Incoming>, Problem> {
+    let mut request = Request::builder()
+        .method(asked.method.clone())
+        .uri(asked.path)
+        .header(HOST, endpoint.authority())
+        .header(CONTENT_TYPE, "application/json")
+        .header(NEEDS_LEADER, "true");
+    if let Some(token) = asked.token {
+        request = request.header(AUTHORIZATION, token);
+    }
+    let request = request.body(Full::from(asked.body.to_owned()));
+    let request = request.map_err(|error| {
+        Problem::new(ProblemKind::Refused, error.to_string()).of_a_well_member()
+    })?;
+    let sent = connection.try_send_request(request).await;
+    sent.map_err(|mut error| {
+        let not_sent = error.take_message().is_some();
+        let problem = lost(error.error());
+        if not_sent {
+            problem.not_done()
+        } else {
+            problem
+        }
+    })
+}
+
+/// The whole body of an answer, if it is one that grants what was asked for.
+pub(crate) async fn body(answer: Response<Incoming>) -> Result<Bytes, Refusal> {
+    let (head, body) = answer.into_parts();
+    let body = Limited::new(body, MESSAGE_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| {
+        let sentence = format!("the answer broke off: {}", one_line(&error.to_string()));
+        Problem::new(ProblemKind::Unreachable, sentence)
+    })?;
+    let body = body.to_bytes();
+    if head.status.is_success() {
+        return Ok(body);
+    }
+    if let Ok(error @ serde_json::Value::Object(_)) = serde_json::from_slice(&body)
+        && (error["message"].is_string() || error["error"].is_string())
+    {
+        return Err(Refusal::of(&error));
+    }
+    let text = String::from_utf8_lossy(&body);
+    let why = if text.contains("HTTP request to an HTTPS server") {
+        "it speaks TLS only: write https:// or etcds://".to_owned()
+    } else {
+        format!("it answers HTTP {}, which etcd would not", head.status)
+    };
+    Err(Problem::new(ProblemKind::NotEtcd, why).into())
+}
+
+fn lost(error: &hyper::Error) -> Problem {
+    let (kind, what) = if error.is_parse() {
+        (ProblemKind::NotEtcd, "it does not speak HTTP")
+    } else {
+        (ProblemKind::Unreachable, "the connection broke")
+    };
+    Problem::new(kind, format!("{what} ({})", one_line(&error.to_string())))
+}

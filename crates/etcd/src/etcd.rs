@@ -1,0 +1,171 @@
+//! The handle: requests in, answers out, one thread between.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use cluster::coord::{Answer, Request, RequestId};
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::members::Members;
+use crate::messages::{Call, answer};
+use crate::options::Options;
+use crate::problem::Problem;
+use crate::refusal::Refusal;
+use crate::watches::Watches;
+
+/// Requests under way at most; another one is answered as if etcd did not.
+const UNDER_WAY_MAX: usize = 256;
+
+/// A client of etcd: one thread with its connections. Dropping it ends both; what is under way has no answer then.
+pub struct Etcd {
+    members: Arc<Members>,
+    commands: Option<UnboundedSender<Command>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Command {
+    to: To,
+    request: Request,
+}
+
+/// Where an answer goes.
+enum To {
+    Answers(RequestId),
+    Asked(SyncSender<Answer>),
+}
+
+impl Etcd {
+    /// Starts the thread; nothing is connected yet. `answers` is called on that thread, and must not block it.
+    ///
+    /// # Errors
+    /// There is nothing to trust, a certificate cannot be read, or there are no more threads.
+    pub fn start(
+        options: Options,
+        answers: Box<dyn Fn(RequestId, Answer) + Send + Sync>,
+    ) -> io::Result<Self> {
+        let members = Arc::new(Members::new(options)?);
+        let runtime = runtime()?;
+        let (commands, inbox) = unbounded_channel();
+        let watches = Watches::new(Arc::clone(&members), Arc::from(answers));
+        let work = Work {
+            members: Arc::clone(&members),
+            watches,
+            room: Arc::new(Semaphore::new(UNDER_WAY_MAX)),
+        };
+        let thread = Builder::new().name("etcd".to_owned()).spawn(move || {
+            runtime.block_on(work.run(inbox));
+            // Names that are looked up are not waited for.
+            runtime.shutdown_background();
+        })?;
+        Ok(Self {
+            members,
+            commands: Some(commands),
+            thread: Some(thread),
+        })
+    }
+
+    /// Carries a request out; never blocks. It is answered once, a watch until an answer ends it. A watch ends one of
+    /// the same prefix that is open.
+    pub fn request(&self, id: RequestId, request: Request) {
+        self.send(To::Answers(id), request);
+    }
+
+    /// Waits for the answer to a request that is no watch; [`Answer::Unavailable`] if there is none in time.
+    pub fn ask(&self, request: Request, patience: Duration) -> Answer {
+        let (answer, answered) = sync_channel(1);
+        self.send(To::Asked(answer), request);
+        answered
+            .recv_timeout(patience)
+            .unwrap_or(Answer::Unavailable)
+    }
+
+    /// Why etcd failed last; `None` when it answered since.
+    pub fn problem(&self) -> Option<Problem> {
+        self.members.problem()
+    }
+
+    fn send(&self, to: To, request: Request) {
+        let command = Command { to, request };
+        let commands = self.commands.as_ref().expect("it ends by being dropped");
+        let sent = commands.send(command);
+        assert!(sent.is_ok(), "the thread ends when this is dropped");
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.commands = None;
+        let own = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(|thread| !own(thread)) {
+            thread.join().expect("the thread does not panic");
+        }
+    }
+}
+
+/// A runtime for one thread.
+pub(crate) fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(4)
+        .build()
+}
+
+struct Work {
+    members: Arc<Members>,
+    watches: Arc<Watches>,
+    room: Arc<Semaphore>,
+}
+
+impl Work {
+    async fn run(&self, mut inbox: UnboundedReceiver<Command>) {
+        while let Some(Command { to, request }) = inbox.recv().await {
+            let call = Call::of(&request);
+            match (to, request) {
+                (To::Answers(id), Request::Watch { prefix, from }) => {
+                    self.watches.open(id, &prefix, from, call);
+                }
+                (to, request) => self.begin(to, request, call),
+            }
+        }
+    }
+
+    fn begin(&self, to: To, request: Request, call: Call) {
+        let watches = Arc::clone(&self.watches);
+        let room = Arc::clone(&self.room).try_acquire_owned();
+        let (Ok(room), false) = (room, matches!(request, Request::Watch { .. })) else {
+            return watches.answer(to, Answer::Unavailable);
+        };
+        let members = Arc::clone(&self.members);
+        tokio::spawn(async move {
+            let read = |body: &[u8]| answer(&request, body);
+            let answer = match members.call(&call, read).await {
+                Ok(answer) => answer,
+                // As any transaction that cannot be made.
+                Err(Refusal::NoLease) if matches!(request, Request::Txn(_)) => Answer::Refused,
+                Err(Refusal::NoLease) => Answer::NoLease,
+                Err(Refusal::Compacted) => Answer::Compacted,
+                Err(Refusal::Token | Refusal::Problem(_)) => Answer::Unavailable,
+            };
+            if let Answer::KeptAlive(revision) = answer {
+                watches.behind(revision);
+            }
+            drop(room);
+            watches.answer(to, answer);
+        });
+    }
+}
+
+impl Watches {
+    fn answer(&self, to: To, answer: Answer) {
+        match to {
+            To::Answers(id) => self.answer_to(id, answer),
+            // What asked may not wait any more.
+            To::Asked(asked) => drop(asked.try_send(answer)),
+        }
+    }
+}

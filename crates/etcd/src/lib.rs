@@ -1,0 +1,22 @@
+//! Speaks to etcd: carries out the requests of `cluster::coord`, and brings the answers.
+//!
+//! This crate may not know of a node, a bucket or a map of vBuckets. It speaks the JSON gateway that etcd 3.4 and newer
+//! serve at their client port, over HTTP/1.1, on one thread of its own.
+
+mod check;
+mod connection;
+mod etcd;
+mod lines;
+mod members;
+mod messages;
+mod names;
+mod options;
+mod problem;
+mod refusal;
+mod watches;
+
+pub use check::EtcdVersion;
+pub use etcd::Etcd;
+pub use names::find;
+pub use options::{ClusterAddress, Endpoint, Endpoints, Login, Options, check_name};
+pub use problem::{Problem, ProblemKind};

@@ -1,0 +1,300 @@
+//! The members of an etcd: one of them is asked until it fails, then the next one.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Response};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tokio_rustls::rustls::ClientConfig;
+
+use crate::connection::{Asked, Connection, body, connect, send};
+use crate::messages::{Call, read};
+use crate::options::{Endpoint, Login, Options};
+use crate::problem::{Problem, ProblemKind};
+use crate::refusal::Refusal;
+
+/// Connections to a member that wait for a request.
+const IDLE_MAX: usize = 4;
+
+pub(crate) struct Members {
+    all: Vec<Member>,
+    login: Option<Login>,
+    tls: Option<Arc<ClientConfig>>,
+    pub(crate) timeout: Duration,
+    state: Mutex<State>,
+}
+
+struct Member {
+    endpoint: Endpoint,
+    idle: Mutex<Vec<Connection>>,
+    /// Tells watches when the member failed.
+    left: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// The member that is asked.
+    current: usize,
+    token: Option<String>,
+    problem: Option<Problem>,
+}
+
+impl Members {
+    /// # Errors
+    /// There is nothing to trust, or the certificate to show cannot be read.
+    pub(crate) fn new(options: Options) -> io::Result<Self> {
+        let endpoints = options.endpoints.0;
+        if endpoints.is_empty() {
+            return Err(io::Error::other("no member of etcd is named"));
+        }
+        let over_tls = endpoints.iter().any(|endpoint| endpoint.tls);
+        let trust = options.trust.unwrap_or_default();
+        let tls = over_tls.then(|| trust.config().map(Arc::new)).transpose()?;
+        let member = |endpoint| Member {
+            endpoint,
+            idle: Mutex::default(),
+            left: Notify::new(),
+        };
+        Ok(Self {
+            all: endpoints.into_iter().map(member).collect(),
+            login: options.login,
+            tls,
+            timeout: options.timeout,
+            state: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(crate) fn endpoint(&self, at: usize) -> &Endpoint {
+        &self.all[at].endpoint
+    }
+
+    /// Why a request failed last; `None` when one succeeded since.
+    pub(crate) fn problem(&self) -> Option<Problem> {
+        self.state.lock().problem.clone()
+    }
+
+    /// All members, in the order in which they are to be asked.
+    pub(crate) fn in_turn(&self) -> impl Iterator<Item = usize> + use<> {
+        let (first, count) = (self.state.lock().current, self.len());
+        (first..first + count).map(move |at| at % count)
+    }
+
+    /// Another member is to be asked from now on.
+    pub(crate) fn leave(&self, at: usize) {
+        let member = &self.all[at];
+        member.idle.lock().clear();
+        member.left.notify_waiters();
+        let mut state = self.state.lock();
+        if state.current == at {
+            state.current = (at + 1) % self.len();
+        }
+    }
+
+    /// Waits until the member failed.
+    pub(crate) async fn left(&self, at: usize) {
+        self.all[at].left.notified().await;
+    }
+
+    /// Calls one member after the other, until one of them may have done it.
+    pub(crate) async fn call<T>(
+        &self,
+        call: &Call,
+        read: impl Fn(&[u8]) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let mut last = None;
+        for at in self.in_turn() {
+            match self.call_at(at, call, &read).await {
+                Err(Refusal::Problem(problem)) if problem.not_done => last = Some(problem),
+                other => return other,
+            }
+        }
+        let last = last.expect("there is a member, and all of them failed");
+        Err(last.into())
+    }
+
+    /// Calls one member.
+    pub(crate) async fn call_at<T>(
+        &self,
+        at: usize,
+        call: &Call,
+        read: impl Fn(&[u8]) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let exchange = async {
+            let (connection, answer) = self.ask(at, call).await?;
+            let answer = body(answer).await?;
+            self.keep(at, connection);
+            read(&answer)
+        };
+        let answer = timeout(self.timeout, exchange).await;
+        self.judge(at, answer.unwrap_or_else(|_| Err(self.late())))
+    }
+
+    /// Opens a stream at one member. It ends with the connection.
+    pub(crate) async fn open_at(
+        &self,
+        at: usize,
+        call: &Call,
+    ) -> Result<(Connection, Response<Incoming>), Refusal> {
+        let opened = timeout(self.timeout, self.ask(at, call)).await;
+        self.judge(at, opened.unwrap_or_else(|_| Err(self.late())))
+    }
+
+    /// What a member says of its version.
+    pub(crate) async fn version_at(&self, at: usize) -> Result<Bytes, Refusal> {
+        let asked = Asked {
+            method: Method::GET,
+            path: "/version",
+            body: "",
+            token: None,
+        };
+        let exchange = async { body(self.exchange(at, &asked).await?.1).await };
+        let version = timeout(self.timeout, exchange).await;
+        self.judge(at, version.unwrap_or_else(|_| Err(self.late())))
+    }
+
+    /// Remembers what became of a request, and leaves a member that failed.
+    pub(crate) fn judge<T>(&self, at: usize, result: Result<T, Refusal>) -> Result<T, Refusal> {
+        let problem = match result {
+            Err(Refusal::Problem(problem)) => problem,
+            Err(Refusal::Token) => self.no_login(),
+            other => {
+                self.state.lock().problem = None;
+                return other;
+            }
+        };
+        let problem = problem.at(self.endpoint(at));
+        if !problem.member_is_well {
+            self.leave(at);
+        }
+        self.state.lock().problem = Some(problem.clone());
+        Err(problem.into())
+    }
+
+    fn no_login(&self) -> Problem {
+        self.state.lock().token = None;
+        let sentence = match &self.login {
+            None => "etcd asks for a user and a password".to_owned(),
+            Some(login) => format!("the login of {} is not valid any more", login.user),
+        };
+        Problem::new(ProblemKind::Login, sentence).of_a_well_member()
+    }
+
+    fn late(&self) -> Refusal {
+        let sentence = format!("no answer within {} ms", self.timeout.as_millis());
+        Problem::new(ProblemKind::Unreachable, sentence).into()
+    }
+
+    /// The head of an answer that grants what is asked; with a new token if etcd does not know the one that there was.
+    async fn ask(
+        &self,
+        at: usize,
+        call: &Call,
+    ) -> Result<(Connection, Response<Incoming>), Refusal> {
+        let mut renewed = false;
+        loop {
+            let token = self.token(at).await?;
+            let asked = Asked {
+                method: Method::POST,
+                path: call.path,
+                body: &call.body,
+                token: token.as_deref(),
+            };
+            let (connection, answer) = self.exchange(at, &asked).await?;
+            if answer.status().is_success() {
+                return Ok((connection, answer));
+            }
+            match body(answer).await {
+                Err(Refusal::Token) if token.is_some() && !renewed => {
+                    renewed = true;
+                    self.state.lock().token = None;
+                }
+                Err(refusal) => {
+                    self.keep(at, connection);
+                    return Err(refusal);
+                }
+                Ok(_) => return Err(Refusal::unreadable(&"a refusal that grants")),
+            }
+        }
+    }
+
+    /// A token for the login; `None` without a login, and where etcd asks for none.
+    async fn token(&self, at: usize) -> Result<Option<String>, Refusal> {
+        #[derive(Deserialize)]
+        struct Authenticated {
+            token: String,
+        }
+        let Some(Login { user, password }) = &self.login else {
+            return Ok(None);
+        };
+        if let Some(token) = self.state.lock().token.clone() {
+            return Ok(Some(token));
+        }
+        let credentials = json!({ "name": user, "password": password }).to_string();
+        let asked = Asked {
+            method: Method::POST,
+            path: "/v3/auth/authenticate",
+            body: &credentials,
+            token: None,
+        };
+        let (connection, answer) = self.exchange(at, &asked).await?;
+        let answer = body(answer).await;
+        self.keep(at, connection);
+        let token = match answer {
+            Err(Refusal::Problem(problem)) if problem.to_string().contains("is not enabled") => {
+                return Ok(None);
+            }
+            // What was asked for comes after this.
+            Err(Refusal::Problem(problem)) => return Err(problem.not_done().into()),
+            answer => read::<Authenticated>(&answer?)?.token,
+        };
+        self.state.lock().token = Some(token.clone());
+        Ok(Some(token))
+    }
+
+    /// The head of an answer, over a connection that waited or a new one.
+    async fn exchange(
+        &self,
+        at: usize,
+        asked: &Asked<'_>,
+    ) -> Result<(Connection, Response<Incoming>), Problem> {
+        let member = &self.all[at];
+        let waiting = member.idle.lock().pop();
+        if let Some(mut connection) = waiting
+            && connection.ready().await.is_ok()
+        {
+            match send(&mut connection, &member.endpoint, asked).await {
+                // The member closed it in the meantime.
+                Err(problem) if problem.not_done => {}
+                sent => return sent.map(|answer| (connection, answer)),
+            }
+        }
+        let connected = timeout(
+            self.timeout / 2,
+            connect(&member.endpoint, self.tls.as_ref()),
+        );
+        let mut connection = connected.await.unwrap_or_else(|_| {
+            let sentence = "no connection in time";
+            Err(Problem::new(ProblemKind::Unreachable, sentence).not_done())
+        })?;
+        let answer = send(&mut connection, &member.endpoint, asked).await?;
+        Ok((connection, answer))
+    }
+
+    /// Keeps a connection for the next request.
+    fn keep(&self, at: usize, connection: Connection) {
+        let mut idle = self.all[at].idle.lock();
+        if idle.len() < IDLE_MAX && !connection.is_closed() {
+            idle.push(connection);
+        }
+    }
+}

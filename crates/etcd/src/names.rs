@@ -1,0 +1,43 @@
+//! The directory of clusters by name: `/settee/names/<NAME>`.
+
+use std::time::Duration;
+
+use cluster::agreed::{ClusterId, Named, name_key};
+use cluster::coord::{Answer, Range, Request};
+
+use crate::etcd::Etcd;
+
+/// How long [`find`] waits.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The cluster of that name.
+///
+/// # Errors
+/// etcd does not answer, or there is no such cluster.
+pub fn find(etcd: &Etcd, name: &str) -> Result<ClusterId, String> {
+    let range = Range::Prefix(name_key(""));
+    let Answer::Got { found, .. } = etcd.ask(Request::Get(range), PATIENCE) else {
+        let problem = etcd.problem().map(|problem| problem.to_string());
+        return Err(problem.unwrap_or_else(|| "etcd does not answer".to_owned()));
+    };
+    let (directory, key) = (name_key(""), name_key(name));
+    let Some(entry) = found.iter().find(|kv| kv.key == key) else {
+        let others: Vec<&str> = found
+            .iter()
+            .filter_map(|kv| kv.key.strip_prefix(&directory))
+            .take(8)
+            .collect();
+        let others = match &*others.join(", ") {
+            "" => "it holds none".to_owned(),
+            some => format!("it holds {some}"),
+        };
+        let how = "`settee cluster init` makes one";
+        return Err(format!(
+            "etcd holds no cluster named {name} ({others}); {how}"
+        ));
+    };
+    let read: Option<Named> = serde_json::from_str(&entry.value).ok();
+    let uuid = read.and_then(|entry| u128::from_str_radix(&entry.uuid, 16).ok());
+    uuid.map(ClusterId)
+        .ok_or_else(|| format!("{key} in etcd is not what this version writes"))
+}

@@ -1,0 +1,125 @@
+//! `settee cluster init`: makes a cluster in etcd.
+
+use std::time::Duration;
+
+use cluster::agreed::{ClusterId, Key, Meta, Named, name_key};
+use cluster::coord::{Answer, Compare, LeaseId, Op, Range, Request, Txn};
+use etcd::{ClusterAddress, Etcd, check_name};
+use serde_json::json;
+
+use super::etcd_flags::EtcdArgs;
+use crate::exit::{Failure, Sysexit};
+use crate::output;
+
+/// What all nodes of a new cluster must understand.
+const FEATURE_LEVEL: u32 = 1;
+
+/// How long etcd may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Make a cluster: its name and what its nodes know each other by, in etcd
+///
+/// Nodes join it by `settee serve --cluster`. Several clusters may share one etcd. Exit code 65 when there is a cluster
+/// of that name.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InitArgs {
+    /// Name of the cluster
+    name: String,
+    #[command(flatten)]
+    etcd: EtcdArgs,
+    /// Print what was made as JSON
+    #[arg(long, env = "SETTEE_JSON")]
+    json: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// etcd cannot be asked, or holds a cluster of that name.
+pub(super) fn run(args: &InitArgs) -> Result<(), Failure> {
+    check_name(&args.name).map_err(Failure::usage)?;
+    let options = args.etcd.options()?;
+    let version = Etcd::check(&options)?;
+    let address = ClusterAddress {
+        endpoints: options.endpoints.clone(),
+        name: args.name.clone(),
+    };
+    let etcd = Etcd::start(options, Box::new(|_, _| {}));
+    let etcd = etcd.map_err(|error| Failure::new(Sysexit::Os, error.to_string()))?;
+    let cluster = ClusterId(random()?);
+    make(&etcd, &args.name, cluster)?;
+    let uuid = format!("{:032x}", cluster.0);
+    if args.json {
+        return output::print_json(&json!({
+            "name": args.name,
+            "uuid": uuid,
+            "address": address.to_string(),
+            "etcd": version.to_string(),
+        }));
+    }
+    let text = format!(
+        "cluster {} is made in etcd {version}; start each of its nodes by\n  \
+         settee serve --cluster {address} --node-name NAME --advertise HOST\n",
+        args.name
+    );
+    output::print(text.as_bytes())
+}
+
+fn make(etcd: &Etcd, name: &str, cluster: ClusterId) -> Result<(), Failure> {
+    let uuid = format!("{:032x}", cluster.0);
+    let meta = Meta {
+        name: name.to_owned(),
+        feature_level: FEATURE_LEVEL,
+        epoch: 1,
+        secret: format!("{:032x}{:032x}", random()?, random()?),
+    };
+    let entry = text(&Named { uuid });
+    let keys = [name_key(name), Key::Meta.text(cluster)];
+    let put = |(key, value)| Op::Put {
+        key,
+        value,
+        lease: LeaseId(0),
+    };
+    let values = [entry.clone(), text(&meta)];
+    let txn = Txn {
+        compare: keys
+            .iter()
+            .map(|key| Compare::Version(key.clone(), 0))
+            .collect(),
+        then: keys.into_iter().zip(values).map(put).collect(),
+    };
+    match etcd.ask(Request::Txn(txn), PATIENCE) {
+        Answer::Committed(_) => Ok(()),
+        Answer::Refused => Err(Failure::new(
+            Sysexit::Data,
+            format!("there is a cluster named {name} in this etcd"),
+        )),
+        _ => was_made(etcd, name, &entry),
+    }
+}
+
+fn text(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("its fields are texts and numbers")
+}
+
+/// After an answer that did not come: looks whether the cluster was made all the same.
+fn was_made(etcd: &Etcd, name: &str, entry: &str) -> Result<(), Failure> {
+    let problem = etcd.problem();
+    let get = Request::Get(Range::Key(name_key(name)));
+    if let Answer::Got { found, .. } = etcd.ask(get, PATIENCE)
+        && found.first().is_some_and(|kv| kv.value == entry)
+    {
+        return Ok(());
+    }
+    Err(problem.map_or_else(
+        || Failure::new(Sysexit::TempFail, "etcd does not answer"),
+        Failure::from,
+    ))
+}
+
+fn random() -> Result<u128, Failure> {
+    let mut bytes = [0; 16];
+    let filled = getrandom::fill(&mut bytes);
+    filled.map_err(|error| Failure::new(Sysexit::Os, format!("no random numbers: {error}")))?;
+    Ok(u128::from_be_bytes(bytes))
+}
