@@ -65,6 +65,8 @@ pub enum Order {
     FailOver(NodeId),
     /// The node is a member again; failovers are counted anew.
     Recover(NodeId),
+    /// The node leaves the cluster, if no copy is, or is to get, on it. It comes back as a new one when it starts again.
+    Remove(NodeId),
 }
 
 /// A copy that the map has as active, and what it needs.

@@ -3,22 +3,43 @@
 use std::collections::BTreeMap;
 
 use super::steps::{Copy, Role, Step, needs_election, next};
-use crate::agreed::{CHUNK_VBUCKETS, Chunk};
+use crate::agreed::{CHUNK_VBUCKETS, Chunk, View};
 use crate::map::{BucketId, NodeId, Row, Vb, Version};
 use crate::message::{CopyReport, Need};
 
-/// The part of the map that a node goes by. Rows only become newer.
+/// The part of the map that a node goes by. Rows only become newer, or go with their bucket.
 #[derive(Clone, Debug)]
 pub struct Agent {
     me: NodeId,
     rows: BTreeMap<Vb, (Version, Row)>,
+    /// Everything that etcd has is known, so that a copy without a row is of a bucket that was dropped.
+    complete: bool,
 }
 
 impl Agent {
     /// For a node that knows no map yet.
     pub fn new(me: NodeId) -> Self {
-        let rows = BTreeMap::new();
-        Self { me, rows }
+        let (rows, complete) = (BTreeMap::new(), false);
+        Self { me, rows, complete }
+    }
+
+    /// All of the map was read, which is not older than what was known: buckets that are not in it were dropped. One that
+    /// cannot be read in part says of no bucket that it was dropped.
+    pub fn keep_buckets(&mut self, view: &View) {
+        self.complete = view.unreadable.is_empty();
+        if self.complete {
+            let chunk = |vb: &Vb| (vb.bucket, vb.number / CHUNK_VBUCKETS);
+            self.rows.retain(|vb, _| view.maps.contains_key(&chunk(vb)));
+        }
+    }
+
+    /// A chunk of a map is gone with its bucket; returns the vBuckets that it had.
+    pub fn forget(&mut self, (bucket, chunk): (BucketId, u16)) -> Vec<Vb> {
+        let gone = |vb: &Vb| vb.bucket == bucket && vb.number / CHUNK_VBUCKETS == chunk;
+        self.rows
+            .extract_if(.., |vb, _| gone(vb))
+            .map(|(vb, _)| vb)
+            .collect()
     }
 
     /// Takes a chunk of a bucket's map; returns the vBuckets whose rows changed. An older chunk changes nothing.
@@ -56,10 +77,13 @@ impl Agent {
         mine.map(|(vb, _)| *vb)
     }
 
-    /// The next step of a copy to what the map says; `None` when it is there, or the map does not say.
+    /// The next step of a copy to what the map says; `None` when it is there, or the map is not known. A copy of a bucket
+    /// that was dropped goes.
     pub fn step(&self, vb: Vb, copy: Option<&Copy>) -> Option<Step> {
-        let (_, row) = self.rows.get(&vb)?;
-        next(self.me, vb, row, copy)
+        match self.rows.get(&vb) {
+            Some((_, row)) => next(self.me, vb, row, copy),
+            None => copy.filter(|_| self.complete).map(|_| Step::Remove { vb }),
+        }
     }
 
     /// What a copy needs of the controller.

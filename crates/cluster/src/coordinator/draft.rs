@@ -42,6 +42,13 @@ impl<'a> Draft<'a> {
         self.then.push(Op::Put { key, value, lease });
     }
 
+    /// Removes a key that was last written by `seen`.
+    pub(super) fn delete(&mut self, key: Key, seen: u64) {
+        let key = key.text(self.cluster);
+        self.compare.insert(Compare::ModRevision(key.clone(), seen));
+        self.then.push(Op::Delete { key });
+    }
+
     /// Requires that a node is as it was seen.
     pub(super) fn require_node(&mut self, node: NodeId) {
         let seen = self
@@ -84,8 +91,15 @@ impl<'a> Draft<'a> {
         chunk.rows[usize::from(vb.number % CHUNK_VBUCKETS)] = row;
     }
 
-    /// Writes a chunk that there is not yet.
+    /// Writes a chunk that there is not yet, of a bucket that was not dropped in between.
     pub(super) fn new_chunk(&mut self, bucket: BucketId, chunk: u16, rows: Vec<Row>) {
+        let key = Key::Spec(bucket).text(self.cluster);
+        let created = self
+            .view
+            .specs
+            .get(&bucket)
+            .map_or(0, |entry| entry.create_revision);
+        self.compare.insert(Compare::CreateRevision(key, created));
         self.chunks.insert((bucket, chunk), Chunk { rows });
     }
 

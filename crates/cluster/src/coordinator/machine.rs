@@ -191,6 +191,7 @@ impl Coordinator {
         let repeat_ms = self.settings.repeat_ms;
         if self.asked_ms.is_none_or(|at| tick.now_ms >= at + repeat_ms) {
             self.asked_ms = Some(tick.now_ms);
+            self.reports.retain(|vb, _| tick.view.row(*vb).is_some());
             self.ask(tick, &mut actions);
         }
         actions
@@ -235,7 +236,7 @@ impl Coordinator {
     /// The next transaction, and whether it is that of the first order.
     fn next_txn(&mut self, tick: &Tick<'_>, term: u64) -> (Option<Txn>, bool) {
         let view = tick.view;
-        if let Some(order) = self.orders.front() {
+        while let Some(order) = self.orders.front() {
             let mut draft = Draft::new(self.cluster, view, term);
             orders::obey(view, &mut draft, *order);
             if let Some(txn) = draft.finish() {

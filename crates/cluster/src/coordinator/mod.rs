@@ -16,3 +16,6 @@ mod policy;
 mod seals;
 
 pub use machine::{Action, Coordinator, Progress, Tick, Waiting};
+
+#[cfg(test)]
+mod tests;

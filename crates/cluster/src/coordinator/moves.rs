@@ -10,7 +10,8 @@ use crate::planner::{BucketMap, plan};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     members: Vec<Member>,
-    buckets: Vec<BucketId>,
+    /// With the number of copies of each.
+    buckets: Vec<(BucketId, usize)>,
     chains: BTreeMap<BucketId, Vec<Chain>>,
 }
 
@@ -31,7 +32,8 @@ impl Wanted {
     /// Computes the plan anew if members or buckets are not what it was computed for.
     pub(super) fn refresh(&mut self, view: &View) {
         let members = members(view);
-        let buckets: Vec<BucketId> = view.specs.keys().copied().collect();
+        let specs = view.specs.iter();
+        let buckets: Vec<_> = specs.map(|(id, spec)| (*id, spec.value.copies)).collect();
         if members == self.members && buckets == self.buckets {
             return;
         }
@@ -55,7 +57,7 @@ impl Wanted {
             })
             .collect();
         let chains = plan(&members, &maps);
-        self.chains = buckets.iter().copied().zip(chains).collect();
+        self.chains = view.specs.keys().copied().zip(chains).collect();
         (self.members, self.buckets) = (members, buckets);
     }
 

@@ -87,6 +87,13 @@ pub(super) fn obey(view: &View, draft: &mut Draft<'_>, order: Order) {
                 set_state(view, draft, node, NodeState::Active);
             }
         }
+        Order::Remove(node) => {
+            let holds = view.rows().any(|(_, _, row)| row.has_copy(node));
+            if let Some(entry) = view.nodes.get(&node).filter(|_| !holds) {
+                draft.delete(Key::Node(node), entry.mod_revision);
+                draft.end_alive(node);
+            }
+        }
     }
     put(view, draft, &orders);
 }

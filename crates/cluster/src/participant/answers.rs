@@ -23,6 +23,7 @@ impl Participant {
         match (purpose, answer) {
             (Purpose::Watch, Answer::Changes { revision, changes }) => {
                 self.take_changes(*revision, changes, copies);
+                self.check_removal(now_ms);
             }
             (Purpose::Watch, end) => {
                 self.requests.remove(&id);
@@ -156,7 +157,29 @@ impl Participant {
             self.requests.remove(&watch);
         }
         self.keep_watch(now_ms);
+        self.agent.keep_buckets(&self.view);
         self.take_all_chunks(copies);
+        self.check_removal(now_ms);
+    }
+
+    /// Forgets what a dropped bucket had.
+    fn forget_chunk(&mut self, chunk: (BucketId, u16), copies: &impl Copies) {
+        for vb in self.agent.forget(chunk) {
+            self.look(vb, copies);
+        }
+    }
+
+    /// An operator removed this node, which was a member: it does not come back by itself.
+    fn check_removal(&mut self, now_ms: u64) {
+        let (me, joined) = (self.identity.node, self.joined);
+        let known = joined > 0 && self.view.revision >= joined;
+        if !known || self.removed || self.view.nodes.contains_key(&me) {
+            return;
+        }
+        if let Lease::Held { lease, .. } = self.lease {
+            self.request(Purpose::Revoke(me, lease), Request::Revoke(lease), now_ms);
+        }
+        (self.lease, self.removed) = (Lease::None, true);
     }
 
     pub(super) fn take_all_chunks(&mut self, copies: &impl Copies) {
@@ -184,9 +207,14 @@ impl Participant {
         let seen = self.view.revision;
         for change in changes.iter().filter(|change| change.revision() > seen) {
             self.view.apply(cluster, change);
-            match Key::parse(cluster, change.key()) {
-                Some(Key::Map(bucket, chunk)) => self.take_chunk((bucket, chunk), copies),
-                Some(Key::Meta) => all = true,
+            match (Key::parse(cluster, change.key()), change) {
+                (Some(Key::Map(bucket, chunk)), Change::Put(_)) => {
+                    self.take_chunk((bucket, chunk), copies);
+                }
+                (Some(Key::Map(bucket, chunk)), Change::Delete { .. }) => {
+                    self.forget_chunk((bucket, chunk), copies);
+                }
+                (Some(Key::Meta), _) => all = true,
                 _ => {}
             }
         }

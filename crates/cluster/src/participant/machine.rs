@@ -87,6 +87,8 @@ pub struct Participant {
     pub(super) seals: BTreeMap<Vb, PendingSeal>,
     /// The revision by which the lease was taken.
     pub(super) joined: u64,
+    /// An operator removed the node.
+    pub(super) removed: bool,
     /// The newest version that this node has seen, also before it started.
     pub(super) newest: Version,
     pub(super) outputs: Vec<Output>,
@@ -112,6 +114,7 @@ impl Participant {
             pinged_ms: None,
             seals: BTreeMap::new(),
             joined: 0,
+            removed: false,
             newest,
             outputs: Vec::new(),
         }
@@ -144,6 +147,11 @@ impl Participant {
         } else {
             self.lease.until_ms()
         }
+    }
+
+    /// Whether an operator removed the node from the cluster. It comes back as a new one when it starts again.
+    pub fn is_removed(&self) -> bool {
+        self.removed
     }
 
     /// A sync of this node failed.

@@ -53,7 +53,8 @@ impl Participant {
     pub(super) fn keep_lease(&mut self, now_ms: u64, copies: &impl Copies) {
         match self.lease {
             Lease::None
-                if !self.is_under_way(|p| matches!(p, Purpose::Grant | Purpose::Read(_))) =>
+                if !self.removed
+                    && !self.is_under_way(|p| matches!(p, Purpose::Grant | Purpose::Read(_))) =>
             {
                 self.lease = Lease::Asked;
                 let ttl_ms = self.settings.lease_ms;

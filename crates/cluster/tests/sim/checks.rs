@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cluster::{Vb, Version};
+use cluster::{BucketId, Vb, Version};
 
 use crate::node::Node;
 
@@ -66,6 +66,13 @@ impl Checks {
         }
     }
 
+    /// A bucket was dropped: nothing is promised of it.
+    pub(crate) fn forget(&mut self, bucket: BucketId) {
+        self.promises.retain(|promise| promise.vb.bucket != bucket);
+        self.lost_since.retain(|_, (vb, _)| vb.bucket != bucket);
+        self.acknowledged.retain(|vb, _| vb.bucket != bucket);
+    }
+
     /// `alone`: one copy is all that a vBucket has, or shall have.
     pub(crate) fn acknowledged(
         &mut self,
@@ -74,8 +81,10 @@ impl Checks {
         (to_disk, alone): (bool, bool),
     ) {
         *self.acknowledged.entry(vb).or_default() += 1;
-        let lost = self.lost_since.get(&number);
-        let lost = lost.map(|(_, lost)| lost.clone()).unwrap_or_default();
+        let Some((_, lost)) = self.lost_since.get(&number) else {
+            return;
+        };
+        let lost = lost.clone();
         self.promises.push(Promise {
             vb,
             number,

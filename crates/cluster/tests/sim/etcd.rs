@@ -101,7 +101,15 @@ impl Etcd {
 
     pub(crate) fn put(&mut self, key: String, value: String) {
         let lease = LeaseId(0);
-        let then = vec![Op::Put { key, value, lease }];
+        self.write(vec![Op::Put { key, value, lease }]);
+    }
+
+    pub(crate) fn delete(&mut self, keys: &[String]) {
+        let delete = |key: &String| Op::Delete { key: key.clone() };
+        self.write(keys.iter().map(delete).collect());
+    }
+
+    fn write(&mut self, then: Vec<Op>) {
         let compare = Vec::new();
         self.store.answer(&Request::Txn(Txn { compare, then }));
     }

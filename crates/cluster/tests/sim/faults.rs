@@ -1,7 +1,9 @@
 //! What goes wrong in a run, and that it heals.
 
-use cluster::Order;
+use std::collections::BTreeSet;
+
 use cluster::agreed::Rebalance;
+use cluster::{BucketId, Order};
 
 use crate::world::{Event, Weather, World};
 
@@ -83,6 +85,7 @@ impl World {
                 };
             }
             14..=15 => self.some_order(),
+            16 => self.some_bucket(),
             _ => self.aim(),
         }
     }
@@ -126,15 +129,33 @@ impl World {
 
     fn some_order(&mut self) {
         let node = self.nodes[self.rng.index(self.nodes.len())].id;
-        let order = match self.rng.range(0, 9) {
+        let order = match self.rng.range(0, 11) {
             0..=2 => Order::Rebalance,
             3 => Order::Drain(node),
             4 => Order::FailOver(node),
             5 => Order::Recover(node),
             6 => Order::Pause,
+            7..=8 => Order::Remove(node),
             _ => Order::Cancel,
         };
         self.order(order);
+    }
+
+    /// A bucket is made, or dropped. There is always one.
+    fn some_bucket(&mut self) {
+        let buckets: BTreeSet<BucketId> = self.vbs.iter().map(|vb| vb.bucket).collect();
+        let at = self.rng.index(buckets.len());
+        if self.now_ms < self.etcd.down_until_ms {
+            return;
+        }
+        match buckets.into_iter().nth(at).filter(|_| self.buckets() > 1) {
+            Some(bucket) if self.rng.per_mille(500) => self.drop_bucket(bucket),
+            _ if self.buckets() < 4 => {
+                let copies = self.rng.range(1, 4) as usize;
+                self.make_bucket(copies);
+            }
+            _ => {}
+        }
     }
 
     /// Ends all faults but stops, which end by themselves: what waits for a stopped node comes in order.
@@ -143,7 +164,13 @@ impl World {
         self.blocked.clear();
         self.weather = Weather::default();
         self.etcd.down_until_ms = 0;
+        self.start_all();
+    }
+
+    /// Starts nodes that are down, and those that were removed.
+    pub(crate) fn start_all(&mut self) {
         for index in 0..self.nodes.len() {
+            self.nodes[index].up &= !self.nodes[index].participant.is_removed();
             self.start(index);
         }
     }
@@ -181,6 +208,15 @@ impl World {
             .find(|(_, _, row)| row.intent.is_some() || row.change.is_some())
         {
             return Some(format!("{vb:?} has {row:?}"));
+        }
+        for node in &self.nodes {
+            let mut copies = node.vbs.copies.keys();
+            if let Some(vb) = copies.find(|vb| !self.vbs.contains(vb)) {
+                return Some(format!(
+                    "{:?} has a copy of {vb:?}, which was dropped",
+                    node.id
+                ));
+            }
         }
         for vb in self.vbs.clone() {
             let serving = self

@@ -88,6 +88,7 @@ pub(crate) struct World {
     pub(crate) sync_per_mille: u64,
     watch_at_ms: Vec<u64>,
     pub(crate) writes: u64,
+    last_bucket: u128,
 }
 
 impl World {
@@ -116,27 +117,24 @@ impl World {
             bug,
             verbose: false,
             trace: 0,
-            strikes: 16,
+            strikes: 17,
             sync_per_mille: 500,
             writes: 0,
+            last_bucket: 0,
         };
         world.make_cluster(copies);
         world
     }
 
     fn make_cluster(&mut self, copies: [usize; 2]) {
-        let meta = serde_json::to_string(&Meta::default()).expect("JSON");
+        let meta = Meta {
+            epoch: 1,
+            ..Meta::default()
+        };
+        let meta = serde_json::to_string(&meta).expect("JSON");
         self.etcd.put(Key::Meta.text(CLUSTER), meta);
-        for (bucket, copies) in [BucketId(1), BucketId(2)].into_iter().zip(copies) {
-            let spec = BucketSpec {
-                name: format!("b{}", bucket.0),
-                vbuckets: 2,
-                copies,
-                ..BucketSpec::default()
-            };
-            let value = serde_json::to_string(&spec).expect("JSON");
-            self.etcd.put(Key::Spec(bucket).text(CLUSTER), value);
-            self.vbs.extend((0..2).map(|number| Vb { bucket, number }));
+        for copies in copies {
+            self.make_bucket(copies);
         }
         for node in 0..self.nodes.len() {
             let at_ms = self.rng.range(0, 50);
@@ -144,6 +142,36 @@ impl World {
         }
         self.at(0, Event::Clients);
         self.at(0, Event::Etcd);
+    }
+
+    /// An operator makes a bucket.
+    pub(crate) fn make_bucket(&mut self, copies: usize) {
+        self.last_bucket += 1;
+        let bucket = BucketId(self.last_bucket);
+        self.tell(|| format!("bucket {} of {copies} copies is made", bucket.0));
+        let spec = BucketSpec {
+            name: format!("b{}", bucket.0),
+            vbuckets: 2,
+            copies,
+            ..BucketSpec::default()
+        };
+        let value = serde_json::to_string(&spec).expect("JSON");
+        self.etcd.put(Key::Spec(bucket).text(CLUSTER), value);
+        self.vbs.extend((0..2).map(|number| Vb { bucket, number }));
+    }
+
+    /// An operator drops a bucket.
+    pub(crate) fn drop_bucket(&mut self, bucket: BucketId) {
+        self.tell(|| format!("bucket {} is dropped", bucket.0));
+        let keys = [Key::Spec(bucket), Key::Map(bucket, 0)];
+        self.etcd.delete(&keys.map(|key| key.text(CLUSTER)));
+        self.vbs.retain(|vb| vb.bucket != bucket);
+        self.checks.forget(bucket);
+    }
+
+    /// How many buckets there are.
+    pub(crate) fn buckets(&self) -> usize {
+        self.vbs.len() / 2
     }
 
     pub(crate) fn at(&mut self, at_ms: u64, event: Event) {
