@@ -9,9 +9,12 @@ mod auto_compaction;
 mod claims;
 pub mod cluster;
 pub mod cluster_map;
+mod clustered;
 pub mod collections;
 mod connections;
 pub mod dcp;
+#[cfg(feature = "testing")]
+pub mod fake_member;
 mod followed_settings;
 mod group;
 mod held;
@@ -35,6 +38,9 @@ pub mod timings;
 pub use admission_queue::{AdmissionQueue, QUEUED_BYTES_MIN};
 pub use auto_compaction::{AutoCompaction, CompactionHours, FragmentationLimit};
 pub use claims::Claims;
+pub use clustered::{
+    alternate_address, bucket_id, publish_cluster, publish_cluster_nodes, server_group,
+};
 pub use connections::{About, Addresses, CONNECTIONS_MAX, ConnectionInfo, Connections};
 pub use group::{Following, Group, Standing, StartAs};
 pub use held::Held;

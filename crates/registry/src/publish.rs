@@ -3,17 +3,22 @@
 use serde_json::{Value, json};
 
 use crate::cluster_map::MapRevision;
+use crate::clustered::publish_cluster;
 use crate::maps::global_map;
 use crate::registry::Registry;
 use crate::served::ServedBucket;
 
-/// The collections of a bucket changed: clients are told a map that says so.
+/// The collections of a bucket changed: clients are told a map that says so, in a cluster with the revision at which
+/// all nodes have them.
 pub fn manifest_changed(node: &Registry, served: &ServedBucket) {
     publish(node, served, served.map().revision.next());
 }
 
-/// Tells clients the maps of this revision, as the group of the bucket is now.
+/// Tells clients the maps of this revision, as the group of the bucket is now; in a cluster those that it agreed on.
 pub fn publish(node: &Registry, served: &ServedBucket, revision: MapRevision) {
+    if node.cluster.get().is_some() {
+        return publish_cluster(node, served);
+    }
     let group = served.group();
     let uuid = served.shown_uuid();
     node.env.remember(served.name(), &uuid, revision.epoch);

@@ -11,7 +11,7 @@ use crate::admission_queue::AdmissionQueue;
 use crate::claims::Claims;
 use crate::cluster_map::{
     BUCKET_CAPABILITIES, BucketMap, DISK_BUCKET_CAPABILITIES, HISTORY_BUCKET_CAPABILITIES,
-    MapRevision, Rows, bucket_config,
+    MapRevision, NodeAddress, Rows, bucket_config,
 };
 use crate::dcp::DcpRegistry;
 use crate::group::Group;
@@ -122,21 +122,33 @@ impl ServedBucket {
 
     /// The cluster map of this revision, as the bucket is now, for a group of nodes.
     pub fn current_map(&self, group: &Group, at: Reached<'_>, revision: MapRevision) -> MapVersion {
-        let (uuid, settings) = (self.shown_uuid(), self.settings());
         let nodes = group_nodes(at, group);
+        let rows = Rows::Same(self.bucket.vbuckets(), group_row(nodes.len()));
+        self.map_of(&nodes, rows, (nodes.len() - 1) as u8, revision)
+    }
+
+    /// The cluster map of this revision, as the bucket is now, of these nodes.
+    pub(crate) fn map_of(
+        &self,
+        nodes: &[NodeAddress<'_>],
+        rows: Rows<'_>,
+        replicas: u8,
+        revision: MapRevision,
+    ) -> MapVersion {
+        let (uuid, settings) = (self.shown_uuid(), self.settings());
         let map = BucketMap {
             name: self.name(),
             uuid: &uuid,
             revision,
-            replicas: nodes.len().saturating_sub(1) as u8,
+            replicas,
             manifest_uid: self.bucket.manifest().uid().0,
             capabilities: match settings.bucket.kind {
                 BucketKind::Couchbase if settings.history.magma => HISTORY_BUCKET_CAPABILITIES,
                 BucketKind::Couchbase => DISK_BUCKET_CAPABILITIES,
                 BucketKind::Ephemeral => BUCKET_CAPABILITIES,
             },
-            nodes: &nodes,
-            rows: Rows::Same(self.bucket.vbuckets(), group_row(nodes.len())),
+            nodes,
+            rows,
         };
         let json = bucket_config(&map).into();
         MapVersion { revision, json }
@@ -175,6 +187,16 @@ impl ServedBucket {
     /// Replaces the cluster map; connections and streams are told by the caller.
     pub fn set_map(&self, map: MapVersion) {
         *self.map.write() = map;
+    }
+
+    /// Replaces the cluster map by a newer one; returns whether it is.
+    pub(crate) fn advance_map(&self, map: MapVersion) -> bool {
+        let mut now = self.map.write();
+        let newer = map.revision > now.revision;
+        if newer {
+            *now = map;
+        }
+        newer
     }
 
     /// The other nodes that have this bucket.

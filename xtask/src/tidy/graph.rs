@@ -52,14 +52,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "management",
         &[
-            "audit", "changes", "session", "registry", "value", "bucket", "engine", "identity",
-            "model", "wire",
+            "audit", "changes", "cluster", "session", "registry", "value", "bucket", "engine",
+            "identity", "model", "wire",
         ],
     ),
     (
         "server",
         &[
             "audit",
+            "cluster",
             "management",
             "replication",
             "session",

@@ -15,7 +15,7 @@ use registry::cluster_map::{AlternateAddress, MapRevision};
 use registry::collections::CollectionsError;
 use registry::{
     BucketSettings, ClusterSettings, FlushError, Group, OpenedBucket, ServedBucket, Versioning,
-    collections, global_map, publish,
+    collections, global_map, publish, publish_cluster_nodes,
 };
 
 use super::address_space;
@@ -153,7 +153,9 @@ impl NodeState {
     /// Clients get new maps, with the addresses that the node has.
     fn tell_where_it_is(&self) {
         let buckets = self.all_buckets();
-        if buckets.is_empty() {
+        if self.registry.cluster.get().is_some() {
+            publish_cluster_nodes(&self.registry);
+        } else if buckets.is_empty() {
             let revision = self.global_map().revision.next();
             let external = self.external.read().clone();
             let at = self.reached(external.as_ref());

@@ -22,6 +22,7 @@ mod changes;
     reason = "the client of the integration tests, of which this needs little"
 )]
 pub(crate) mod client;
+mod cluster;
 mod congestion;
 mod encrypted;
 mod moves;

@@ -1,0 +1,245 @@
+//! The maps that clients of a cluster are told, made of what its nodes agreed on.
+
+use std::collections::BTreeSet;
+
+use cluster::agreed::{Address, Node, NodeState, View};
+use cluster::{BucketId, NodeId, Vb};
+use serde::Deserialize;
+
+use crate::cluster::ClusterMember;
+use crate::cluster_map::{
+    AlternateAddress, MapRevision, NO_NODE, NodeAddress, Row, Rows, SERVER_GROUP, StandInPorts,
+    TlsPorts, global_config,
+};
+use crate::maps::MapVersion;
+use crate::registry::Registry;
+use crate::served::ServedBucket;
+
+/// A bucket of a cluster by its name.
+pub fn bucket_id(view: &View, name: &str) -> Option<BucketId> {
+    let mut specs = view.specs.iter();
+    let found = specs.find(|(_, spec)| spec.value.name == name);
+    found.map(|(id, _)| *id)
+}
+
+/// The name of the group that a node is in: that of its zone, or that of all nodes where there are no zones.
+pub fn server_group(view: &View, node: &Node) -> String {
+    if view.nodes.values().all(|entry| entry.value.zone == 0) {
+        return SERVER_GROUP.to_owned();
+    }
+    format!("Zone {}", node.zone)
+}
+
+/// The address of a node for clients of another network, as configurations have it.
+pub fn alternate_address(outside: &Address) -> AlternateAddress {
+    let ports = [
+        ("kv", Some(outside.kv)),
+        ("mgmt", Some(outside.http)),
+        ("kvSSL", outside.kv_tls),
+        ("mgmtSSL", outside.https),
+    ];
+    let ports = ports.into_iter();
+    AlternateAddress {
+        hostname: outside.host.clone(),
+        ports: ports
+            .filter_map(|(name, port)| Some((name.to_owned(), port?)))
+            .collect(),
+    }
+}
+
+/// Tells clients the map of a bucket and that of all nodes, as the cluster has agreed on them, if they are newer than
+/// what they were told. To be called whenever rows, nodes or the collections of the bucket changed. Does nothing on a
+/// node of no cluster, or for a bucket that the cluster does not have.
+pub fn publish_cluster(node: &Registry, served: &ServedBucket) {
+    let Some(member) = node.cluster.get() else {
+        return;
+    };
+    let view = member.view();
+    publish_nodes(node, &**member, &view);
+    let Some(id) = bucket_id(&view, served.name()) else {
+        return;
+    };
+    let revision = bucket_revision(&view, id, served);
+    if view.meta.is_none() || revision <= served.map().revision {
+        return;
+    }
+    let uuid = id.to_string();
+    if *served.shown_uuid() != *uuid {
+        served.show_uuid(&uuid);
+    }
+    let map = bucket_map(&view, member.me(), id, served, revision);
+    if served.advance_map(map) {
+        node.connections.map_changed();
+        node.env.maps_changed();
+    }
+}
+
+/// Tells clients the map of all nodes, likewise.
+pub fn publish_cluster_nodes(node: &Registry) {
+    if let Some(member) = node.cluster.get() {
+        publish_nodes(node, &**member, &member.view());
+    }
+}
+
+fn publish_nodes(node: &Registry, member: &dyn ClusterMember, view: &View) {
+    let chunks = view.maps.values().map(|chunk| chunk.mod_revision);
+    let newest = chunks.chain(node_revisions(view)).max();
+    let revision = revision(view, newest.unwrap_or(0));
+    if view.meta.is_none() || revision <= node.global_map().revision {
+        return;
+    }
+    let all = view.maps.keys().map(|(bucket, _)| *bucket);
+    let mut listed = BTreeSet::from([member.me()]);
+    for id in all.collect::<BTreeSet<_>>() {
+        let (with_active, others) = nodes_of(view, id);
+        listed.extend(with_active.into_iter().chain(others));
+    }
+    listed.extend(members(view));
+    let listed: Vec<_> = listed.into_iter().collect();
+    let told = Told::new(view, &listed);
+    let json = global_config(revision, &told.addresses(member.me())).into();
+    {
+        let mut now = node.global_map.write();
+        if revision <= now.revision {
+            return;
+        }
+        *now = MapVersion { revision, json };
+    }
+    node.env.maps_changed();
+}
+
+/// The revision for clients. A node that is alone begins with the first epoch and counts by time, so what it told
+/// before it joined is older.
+fn revision(view: &View, revision: u64) -> MapRevision {
+    let number = |of: u64| i64::try_from(of).unwrap_or(i64::MAX);
+    MapRevision {
+        epoch: number(view.epoch()).saturating_add(1),
+        rev: number(revision).max(1),
+    }
+}
+
+fn node_revisions(view: &View) -> impl Iterator<Item = u64> {
+    view.nodes.values().map(|node| node.mod_revision)
+}
+
+/// The newest of what the map of a bucket is made of: its chunks and settings, nodes, and collections as far as they
+/// are here.
+fn bucket_revision(view: &View, id: BucketId, served: &ServedBucket) -> MapRevision {
+    #[derive(Deserialize)]
+    struct Uid {
+        uid: String,
+    }
+    let chunks = view.maps.range((id, 0)..=(id, u16::MAX));
+    let chunks = chunks.map(|(_, chunk)| chunk.mod_revision);
+    let spec = view.specs.get(&id).map(|spec| spec.mod_revision);
+    let manifest = view.manifests.get(&id).filter(|manifest| {
+        let uid = serde_json::from_str::<Uid>(&manifest.value).ok();
+        let uid = uid.and_then(|found| u64::from_str_radix(&found.uid, 16).ok());
+        uid.is_some_and(|uid| uid <= served.bucket.manifest().uid().0)
+    });
+    let manifest = manifest.map(|manifest| manifest.mod_revision);
+    let all = chunks.chain(spec).chain(manifest);
+    revision(view, all.chain(node_revisions(view)).max().unwrap_or(0))
+}
+
+/// Nodes that have, or are to have, copies.
+fn members(view: &View) -> impl Iterator<Item = NodeId> {
+    let members = view
+        .nodes
+        .iter()
+        .filter(|(_, node)| matches!(node.value.state, NodeState::Active | NodeState::Draining));
+    members.map(|(id, _)| *id)
+}
+
+/// The nodes with active copies of a bucket, and those with replicas only. A replica on a failed node counts as none:
+/// clients would wait for a connection to it.
+fn nodes_of(view: &View, id: BucketId) -> (BTreeSet<NodeId>, BTreeSet<NodeId>) {
+    let (mut active, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for (_, chunk) in view.maps.range((id, 0)..=(id, u16::MAX)) {
+        for row in &chunk.value.rows {
+            active.extend(row.chain.active());
+            let replicas = row.chain.nodes().iter().skip(1);
+            others.extend(replicas.filter(|node| !is_failed(view, **node)));
+        }
+    }
+    others.retain(|node| !active.contains(node));
+    (active, others)
+}
+
+fn is_failed(view: &View, node: NodeId) -> bool {
+    let node = view.nodes.get(&node);
+    node.is_none_or(|node| node.value.state == NodeState::Failed)
+}
+
+fn bucket_map(
+    view: &View,
+    me: NodeId,
+    id: BucketId,
+    served: &ServedBucket,
+    revision: MapRevision,
+) -> MapVersion {
+    let (with_active, mut others) = nodes_of(view, id);
+    others.extend(members(view).filter(|node| !with_active.contains(node)));
+    // Those with active copies last: see `BucketMap::nodes`.
+    let listed: Vec<_> = others.into_iter().chain(with_active).collect();
+    let place = |node: &NodeId| {
+        let at = listed.iter().position(|listed| listed == node);
+        at.map_or(NO_NODE, |at| i16::try_from(at).unwrap_or(NO_NODE))
+    };
+    let mut replicas = view.specs[&id].value.copies.clamp(1, 4) - 1;
+    let mut rows: Vec<Row> = Vec::with_capacity(served.bucket.vbuckets().into());
+    for number in 0..served.bucket.vbuckets() {
+        let mut row = [NO_NODE; 4];
+        let found = view.row(Vb { bucket: id, number });
+        let nodes = found.map_or(&[][..], |row| row.chain.nodes());
+        for (at, (node, place_of)) in nodes.iter().zip(&mut row).enumerate() {
+            if at == 0 || !is_failed(view, *node) {
+                *place_of = place(node);
+            }
+        }
+        replicas = replicas.max(nodes.len().saturating_sub(1));
+        rows.push(row);
+    }
+    let told = Told::new(view, &listed);
+    let nodes = told.addresses(me);
+    served.map_of(&nodes, Rows::Each(&rows), replicas as u8, revision)
+}
+
+/// Nodes, with what their addresses are made of.
+struct Told<'a> {
+    nodes: Vec<(NodeId, &'a Node, String, Option<AlternateAddress>)>,
+}
+
+impl<'a> Told<'a> {
+    fn new(view: &'a View, listed: &[NodeId]) -> Self {
+        let known = |id: &NodeId| Some((*id, &view.nodes.get(id)?.value));
+        let nodes = listed.iter().filter_map(known);
+        let nodes = nodes.map(|(id, node)| {
+            let external = node.outside.as_ref().map(alternate_address);
+            (id, node, server_group(view, node), external)
+        });
+        Self {
+            nodes: nodes.collect(),
+        }
+    }
+
+    /// All nodes go by the address that was agreed on, whichever of them tells the map: clients keep their connections
+    /// when the next map comes from another node.
+    fn addresses(&self, me: NodeId) -> Vec<NodeAddress<'_>> {
+        let nodes = self.nodes.iter();
+        let address = nodes.map(|(id, node, group, external)| NodeAddress {
+            host: &node.inside.host,
+            this_node: *id == me,
+            group,
+            kv_port: node.inside.kv,
+            http_port: node.inside.http,
+            tls: TlsPorts {
+                kv: node.inside.kv_tls,
+                http: node.inside.https,
+            },
+            stand_ins: StandInPorts::default(),
+            external: external.as_ref(),
+        });
+        address.collect()
+    }
+}

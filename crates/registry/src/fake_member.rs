@@ -1,0 +1,151 @@
+//! A part in a cluster that a test makes up.
+
+use std::sync::Arc;
+
+use cluster::agreed::{
+    Address, BucketSpec, CHUNK_VBUCKETS, Chunk, Entry, Meta, Node, NodeState, View,
+};
+use cluster::coord::LeaseId;
+use cluster::{BucketId, Chain, NodeId, Order, Row};
+use parking_lot::Mutex;
+
+use crate::cluster::{AgreedChange, ChangeError, ClusterMember, MemberStatus};
+
+/// What etcd holds is what the test says; orders and changes are kept for it.
+#[derive(Debug)]
+pub struct FakeMember {
+    me: NodeId,
+    /// What etcd holds.
+    pub view: Mutex<Arc<View>>,
+    /// What the node tells of its part.
+    pub status: Mutex<MemberStatus>,
+    /// Orders that came.
+    pub orders: Mutex<Vec<Order>>,
+    /// Changes that came.
+    pub changes: Mutex<Vec<AgreedChange>>,
+    /// Why the next change is not made.
+    pub refuse: Mutex<Option<ChangeError>>,
+}
+
+/// A value that was written by a revision.
+pub fn written<T>(revision: u64, value: T) -> Entry<T> {
+    Entry {
+        value,
+        create_revision: revision,
+        mod_revision: revision,
+        lease: LeaseId(0),
+    }
+}
+
+/// A row of these nodes, the active one first.
+pub fn row(nodes: &[u16]) -> Row {
+    let nodes: Vec<_> = nodes.iter().copied().map(NodeId).collect();
+    Row {
+        chain: Chain::new(&nodes).expect("a chain has few nodes, each of them once"),
+        term: 1,
+        intent: None,
+        change: None,
+    }
+}
+
+impl FakeMember {
+    /// Node `me` of a cluster that has no nodes and no buckets yet.
+    pub fn new(me: u16) -> Arc<Self> {
+        let view = View {
+            revision: 1,
+            meta: Some(written(
+                1,
+                Meta {
+                    name: "ours".into(),
+                    epoch: 1,
+                    ..Meta::default()
+                },
+            )),
+            ..View::default()
+        };
+        Arc::new(Self {
+            me: NodeId(me),
+            view: Mutex::new(view.into()),
+            status: Mutex::default(),
+            orders: Mutex::default(),
+            changes: Mutex::default(),
+            refuse: Mutex::default(),
+        })
+    }
+
+    /// Changes what etcd holds, with the revision that does so.
+    pub fn edit(&self, edit: impl FnOnce(&mut View, u64)) {
+        let mut view = self.view.lock();
+        let view = Arc::make_mut(&mut view);
+        view.revision += 1;
+        let revision = view.revision;
+        edit(view, revision);
+    }
+
+    /// Puts node `id` there: `n<id>` at `10.0.0.<id>`.
+    pub fn put_node(&self, id: u16, state: NodeState) {
+        let node = Node {
+            name: format!("n{id}"),
+            uuid: format!("{id:032x}"),
+            inside: Address {
+                host: format!("10.0.0.{id}"),
+                kv: 11210,
+                http: 8091,
+                ..Address::default()
+            },
+            version: "0.1.0".into(),
+            state,
+            ..Node::default()
+        };
+        self.edit(|view, revision| drop(view.nodes.insert(NodeId(id), written(revision, node))));
+    }
+
+    /// Puts a bucket there, with as many rows as are given, over and over.
+    pub fn put_bucket(&self, id: u128, name: &str, vbuckets: u16, rows: &[Row]) {
+        let spec = BucketSpec {
+            name: name.to_owned(),
+            vbuckets,
+            copies: 2,
+            ..BucketSpec::default()
+        };
+        self.edit(|view, revision| {
+            view.specs.insert(BucketId(id), written(revision, spec));
+            let mut rows = rows.iter().copied().cycle();
+            for chunk in 0..vbuckets.div_ceil(CHUNK_VBUCKETS) {
+                let left = (vbuckets - chunk * CHUNK_VBUCKETS).min(CHUNK_VBUCKETS);
+                let rows = rows.by_ref().take(left.into()).collect();
+                let chunk_rows = written(revision, Chunk { rows });
+                view.maps.insert((BucketId(id), chunk), chunk_rows);
+            }
+        });
+    }
+}
+
+impl ClusterMember for FakeMember {
+    fn me(&self) -> NodeId {
+        self.me
+    }
+
+    fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view.lock())
+    }
+
+    fn status(&self) -> MemberStatus {
+        self.status.lock().clone()
+    }
+
+    fn order(&self, order: Order) -> Result<(), String> {
+        if self.status.lock().controller.is_none() {
+            return Err("there is no controller now".into());
+        }
+        self.orders.lock().push(order);
+        Ok(())
+    }
+
+    fn change(&self, change: AgreedChange) -> Result<(), ChangeError> {
+        self.changes.lock().push(change);
+        self.refuse.lock().take().map_or(Ok(()), Err)
+    }
+
+    fn message(&self, _from: NodeId, _bytes: &[u8]) {}
+}

@@ -1,0 +1,173 @@
+//! A node in a cluster that a test makes up.
+
+use std::sync::Arc;
+
+use cluster::NodeId;
+use cluster::agreed::{Address, NodeState};
+use registry::cluster_map::MapRevision;
+use registry::fake_member::{FakeMember, row, written};
+use registry::{manifest_changed, publish_cluster};
+use serde_json::{Value, json};
+use wire::{Feature, Opcode, Status};
+
+use super::client::{Client, Request};
+use super::{Node, extras, listening, start};
+
+const BUCKET: u128 = 0xb0;
+
+/// Node 2 of three, with the bucket `default` on all of them.
+pub(super) fn clustered() -> (Node, Arc<FakeMember>) {
+    let (node, member) = (start(), FakeMember::new(2));
+    for id in 1..=3 {
+        member.put_node(id, NodeState::Active);
+    }
+    member.put_bucket(BUCKET, "default", 1024, &[row(&[2, 1]), row(&[3, 2])]);
+    let known = node.state.registry.cluster.set(Arc::clone(&member) as _);
+    assert!(known.is_ok());
+    publish(&node);
+    (node, member)
+}
+
+fn publish(node: &Node) {
+    let served = node.state.bucket("default").unwrap();
+    publish_cluster(&node.state.registry, &served);
+}
+
+fn told(node: &Node) -> Value {
+    let served = node.state.bucket("default").unwrap();
+    serde_json::from_str(&served.map().json).unwrap()
+}
+
+fn servers(map: &Value) -> Vec<&str> {
+    let list = map["vBucketServerMap"]["serverList"].as_array().unwrap();
+    list.iter().map(|server| server.as_str().unwrap()).collect()
+}
+
+#[test]
+fn clients_are_told_what_the_cluster_agreed_on() {
+    let (node, member) = clustered();
+    let map = told(&node);
+    assert_eq!((&map["revEpoch"], &map["rev"]), (&json!(2), &json!(5)));
+    assert_eq!(map["uuid"], format!("{BUCKET:032x}"));
+    // Node 1 has no active copy: it comes before those that have some.
+    let expected = ["10.0.0.1:11210", "10.0.0.2:11210", "10.0.0.3:11210"];
+    assert_eq!(servers(&map), expected);
+    let rows = &map["vBucketServerMap"]["vBucketMap"];
+    assert_eq!([&rows[0], &rows[1023]], [&json!([1, 0]), &json!([2, 1])]);
+    let this = |at: usize| map["nodesExt"][at]["thisNode"].as_bool().unwrap();
+    assert_eq!([this(0), this(1), this(2)], [false, true, false]);
+    let global: Value = serde_json::from_str(&node.state.global_map().json).unwrap();
+    assert_eq!(global["nodesExt"], map["nodesExt"]);
+
+    // A later node counts once it is a member; zones and other networks are told.
+    member.put_node(4, NodeState::New);
+    publish(&node);
+    assert_eq!(servers(&told(&node)).len(), 3);
+    member.edit(|view, revision| {
+        let mut added = view.nodes[&NodeId(4)].value.clone();
+        (added.state, added.zone) = (NodeState::Active, 7);
+        added.outside = Some(Address {
+            host: "far".into(),
+            kv: 1,
+            http: 2,
+            ..Address::default()
+        });
+        view.nodes.insert(NodeId(4), written(revision, added));
+    });
+    publish(&node);
+    let map = told(&node);
+    assert_eq!(servers(&map)[1], "10.0.0.4:11210");
+    assert_eq!(map["nodesExt"][1]["serverGroup"], "Zone 7");
+    assert_eq!(map["nodesExt"][0]["serverGroup"], "Zone 0");
+    let external = json!({ "external": { "hostname": "far", "ports": { "kv": 1, "mgmt": 2 } } });
+    assert_eq!(map["nodesExt"][1]["alternateAddresses"], external);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_failed_node_is_told_only_as_long_as_it_is_the_active_one() {
+    let (node, member) = clustered();
+    member.put_node(3, NodeState::Failed);
+    publish(&node);
+    let map = told(&node);
+    assert_eq!(servers(&map)[2], "10.0.0.3:11210");
+    member.put_bucket(
+        BUCKET,
+        "default",
+        1024,
+        &[row(&[2, 1]), row(&[2, 3]), row(&[])],
+    );
+    publish(&node);
+    let map = told(&node);
+    assert_eq!(servers(&map), ["10.0.0.1:11210", "10.0.0.2:11210"]);
+    let rows = &map["vBucketServerMap"]["vBucketMap"];
+    let expected = [json!([1, 0]), json!([1, -1]), json!([-1, -1])];
+    assert_eq!(rows.as_array().unwrap()[..3], expected);
+    assert_eq!(map["nodesExt"].as_array().map(Vec::len), Some(2));
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn the_revision_of_a_clusters_map_only_grows() {
+    let (node, member) = clustered();
+    let revision = |node: &Node| node.state.bucket("default").unwrap().map().revision;
+    let first = revision(&node);
+    assert_eq!(first, MapRevision { epoch: 2, rev: 5 });
+    publish(&node);
+    assert_eq!(revision(&node), first);
+    // A view of before, as after a restore of etcd.
+    let before = member.view.lock().clone();
+    member.put_bucket(BUCKET, "default", 1024, &[row(&[1, 2])]);
+    publish(&node);
+    let second = revision(&node);
+    assert_eq!(second, MapRevision { epoch: 2, rev: 6 });
+    *member.view.lock() = before;
+    publish(&node);
+    assert_eq!(revision(&node), second);
+    // A manifest that the node does not have yet is not told.
+    let served = node.state.bucket("default").unwrap();
+    let uid = served.bucket.manifest().uid().0;
+    let put = |uid: u64| {
+        let text = format!(r#"{{"uid":"{uid:x}","scopes":[]}}"#);
+        member.edit(|view, _| {
+            view.revision = 20 + uid;
+            let id = cluster::BucketId(BUCKET);
+            view.manifests.insert(id, written(20 + uid, text.into()));
+        });
+    };
+    put(uid + 1);
+    manifest_changed(&node.state.registry, &served);
+    assert_eq!(revision(&node), second);
+    put(uid);
+    manifest_changed(&node.state.registry, &served);
+    assert_eq!(revision(&node).rev, 20 + i64::try_from(uid).unwrap());
+    // An operator raised the epoch.
+    member.edit(|view, _| view.meta.as_mut().unwrap().value.epoch = 2);
+    publish(&node);
+    assert_eq!(revision(&node).epoch, 3);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_change_of_the_cluster_is_pushed_and_told_with_a_wrong_vbucket() {
+    let (node, member) = clustered();
+    let served = node.state.bucket("default").unwrap();
+    let mut listening = listening(&node, Feature::CLUSTERMAP_CHANGE_NOTIFICATION);
+    let mut silent = Client::ready(node.ports().kv);
+    member.put_bucket(BUCKET, "default", 1024, &[row(&[3, 2])]);
+    publish(&node);
+    let revision = served.map().revision;
+    let push = listening.answer();
+    assert_eq!(push.extras, extras(revision));
+    assert_eq!(
+        push.json()["vBucketServerMap"]["vBucketMap"][0],
+        json!([2, 1])
+    );
+    let wrong = Request::of(Opcode::GET, "x").vbucket(5000);
+    let answer = silent.call(&wrong).is(Status::NOT_MY_VBUCKET);
+    assert_eq!(answer.json()["rev"], revision.rev);
+    assert_eq!(silent.call(&wrong).value, b"", "it has the map");
+    publish(&node);
+    listening.expect_silence();
+    node.shutdown().unwrap();
+}
