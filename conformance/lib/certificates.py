@@ -22,10 +22,10 @@ class Authority:
         openssl("req", "-x509", *new_key(key), "-out", certificate, "-days", "2", "-subj", "/CN=an authority")
         return cls(home, certificate, key)
 
-    def sign(self, user, serial=1):
-        """Files of a certificate of a user, and of its key."""
+    def sign(self, user, serial=1, extension="extendedKeyUsage=clientAuth"):
+        """Files of a certificate of a user, or of what the extension says, and of its key."""
         key, request, certificate, about = (self.home / f"{user}.{end}" for end in ("key", "csr", "pem", "ext"))
-        about.write_text("extendedKeyUsage=clientAuth\n")
+        about.write_text(f"{extension}\n")
         openssl("req", "-new", *new_key(key), "-out", request, "-subj", f"/CN={user}")
         openssl(
             "x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.key,

@@ -134,6 +134,9 @@ pub(crate) async fn body(answer: Response<Incoming>) -> Result<Bytes, Refusal> {
 fn lost(error: &hyper::Error) -> Problem {
     let (kind, what) = if error.is_parse() {
         (ProblemKind::NotEtcd, "it does not speak HTTP")
+    } else if error.is_incomplete_message() {
+        let what = "it closes the connection, as one would that speaks TLS only (https://)";
+        (ProblemKind::Unreachable, what)
     } else {
         (ProblemKind::Unreachable, "the connection broke")
     };

@@ -172,7 +172,10 @@ fn suite_step(workspace: &Workspace, suite: &Suite, arguments: &[String]) -> Tal
         .iter()
         .find(|program| process::find_program(program).is_none())
     {
-        let note = format!("left out: {missing} is not installed");
+        let mut note = format!("left out: {missing} is not installed");
+        if *missing == "etcd" {
+            note.push_str(" (Debian has it in the package etcd-server)");
+        }
         println!("suite {} {note}", suite.name);
         let mut left_out = tally(suite.name, (0, usize::from(in_ci())), started);
         left_out.note = note;

@@ -96,7 +96,7 @@ const REPLICA_SDK: Suite = suite(
 const DCP_GO: Suite = suite("dcp-go", &["go"], Language::Go, "dcp-go");
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 34] = [
+pub(super) const SUITES: [Suite; 35] = [
     PYTHON,
     suite(
         "classic",
@@ -195,6 +195,12 @@ pub(super) const SUITES: [Suite; 34] = [
         &["python3", "openssl"],
         Language::PlainPython,
         "replica/suite.py",
+    ),
+    suite(
+        "cluster",
+        &["python3", "openssl", "etcd"],
+        Language::PlainPython,
+        "cluster/suite.py",
     ),
     suite(
         "collections",
