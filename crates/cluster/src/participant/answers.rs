@@ -1,10 +1,12 @@
 //! What etcd answers, and what a watch tells.
 
+use std::collections::BTreeSet;
+
 use super::lease::Lease;
 use super::machine::{Copies, Participant, Purpose};
 use crate::agreed::{Key, NodeState, View};
 use crate::coord::{Answer, Change, LeaseId, Range, Request, RequestId};
-use crate::map::{BucketId, Version};
+use crate::map::{BucketId, Vb, Version};
 
 impl Participant {
     pub(super) fn take_answer(
@@ -158,15 +160,9 @@ impl Participant {
         }
         self.keep_watch(now_ms);
         self.agent.keep_buckets(&self.view);
-        self.take_all_chunks(copies);
+        let changed = self.take_all_chunks();
+        self.look_at(changed, copies);
         self.check_removal(now_ms);
-    }
-
-    /// Forgets what a dropped bucket had.
-    fn forget_chunk(&mut self, chunk: (BucketId, u16), copies: &impl Copies) {
-        for vb in self.agent.forget(chunk) {
-            self.look(vb, copies);
-        }
     }
 
     /// An operator removed this node, which was a member: it does not come back by itself.
@@ -182,37 +178,34 @@ impl Participant {
         (self.lease, self.removed) = (Lease::None, true);
     }
 
-    pub(super) fn take_all_chunks(&mut self, copies: &impl Copies) {
+    fn take_all_chunks(&mut self) -> BTreeSet<Vb> {
         let chunks: Vec<_> = self.view.maps.keys().copied().collect();
-        for chunk in chunks {
-            self.take_chunk(chunk, copies);
-        }
+        let changed = chunks.into_iter().flat_map(|chunk| self.take_chunk(chunk));
+        changed.collect()
     }
 
-    pub(super) fn take_chunk(&mut self, chunk: (BucketId, u16), copies: &impl Copies) {
+    fn take_chunk(&mut self, chunk: (BucketId, u16)) -> Vec<Vb> {
         let epoch = self.view.epoch();
         let changed = self.view.maps.get(&chunk).map(|entry| {
             let revision = entry.mod_revision;
             self.agent
                 .apply(chunk, Version { epoch, revision }, &entry.value)
         });
-        for vb in changed.unwrap_or_default() {
-            self.look(vb, copies);
-        }
+        changed.unwrap_or_default()
     }
 
     pub(super) fn take_changes(&mut self, revision: u64, changes: &[Change], copies: &impl Copies) {
         let cluster = self.identity.cluster;
-        let mut all = false;
+        let (mut all, mut vbs) = (false, BTreeSet::new());
         let seen = self.view.revision;
         for change in changes.iter().filter(|change| change.revision() > seen) {
             self.view.apply(cluster, change);
             match (Key::parse(cluster, change.key()), change) {
                 (Some(Key::Map(bucket, chunk)), Change::Put(_)) => {
-                    self.take_chunk((bucket, chunk), copies);
+                    vbs.extend(self.take_chunk((bucket, chunk)));
                 }
                 (Some(Key::Map(bucket, chunk)), Change::Delete { .. }) => {
-                    self.forget_chunk((bucket, chunk), copies);
+                    vbs.extend(self.agent.forget((bucket, chunk)));
                 }
                 (Some(Key::Meta), _) => all = true,
                 _ => {}
@@ -221,9 +214,17 @@ impl Participant {
         self.view.revision = self.view.revision.max(revision);
         self.see();
         if all {
-            self.take_all_chunks(copies);
+            vbs.extend(self.take_all_chunks());
         }
+        self.look_at(vbs, copies);
         self.check_lease();
+    }
+
+    /// Puts out one step of each copy, as the newest row has it: a step by an older one would be made when that is over.
+    fn look_at(&mut self, changed: BTreeSet<Vb>, copies: &impl Copies) {
+        for vb in changed {
+            self.look(vb, copies);
+        }
     }
 
     /// Drops a lease that etcd does not have any more, or that is worth nothing since the node is marked as failed.

@@ -9,3 +9,6 @@ mod presence;
 
 pub use lease::Lease;
 pub use machine::{Copies, Identity, Output, Participant};
+
+#[cfg(test)]
+mod tests;

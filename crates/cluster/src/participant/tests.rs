@@ -1,0 +1,78 @@
+//! What a participant puts out.
+
+use super::{Copies, Identity, Output, Participant};
+use crate::agent::{Copy, Role, Step};
+use crate::agreed::{Chunk, ClusterId, Key, Node};
+use crate::coord::{Change, KeyValue, LeaseId};
+use crate::map::{BucketId, Chain, NodeId, Row, Vb, Version};
+use crate::promotion::Position;
+use crate::settings::Settings;
+
+const CLUSTER: ClusterId = ClusterId(7);
+const VB: Vb = Vb {
+    bucket: BucketId(1),
+    number: 0,
+};
+const ME: NodeId = NodeId(1);
+const OTHER: NodeId = NodeId(2);
+
+struct OneCopy(Copy);
+
+impl Copies for OneCopy {
+    fn copy(&self, _: Vb) -> Option<Copy> {
+        Some(self.0)
+    }
+
+    fn vbuckets(&self) -> Vec<Vb> {
+        vec![VB]
+    }
+}
+
+fn participant() -> Participant {
+    let identity = Identity {
+        cluster: CLUSTER,
+        node: ME,
+        boot: 1,
+        new: Node::default(),
+    };
+    Participant::new(identity, Settings::default(), Version::default())
+}
+
+/// The row of the vBucket, as a revision writes it.
+fn row(revision: u64, nodes: [NodeId; 2], term: u64) -> Change {
+    let row = Row {
+        chain: Chain::new(&nodes).unwrap(),
+        term,
+        intent: None,
+        change: None,
+    };
+    let value = serde_json::to_string(&Chunk { rows: vec![row] }).unwrap();
+    Change::Put(KeyValue {
+        key: Key::Map(VB.bucket, 0).text(CLUSTER),
+        value,
+        create_revision: 2,
+        mod_revision: revision,
+        version: revision,
+        lease: LeaseId(0),
+    })
+}
+
+#[test]
+fn rows_that_come_together_make_one_step() {
+    let sealed = OneCopy(Copy {
+        role: Role::Replica,
+        term: 2,
+        sealed: true,
+        complete: false,
+        follows: None,
+        topology: None,
+        position: Position::default(),
+        ready: false,
+    });
+    let mut participant = participant();
+    let rows = [row(5, [ME, OTHER], 2), row(6, [OTHER, ME], 3)];
+    participant.take_changes(6, &rows, &sealed);
+    let (vb, term, from) = (VB, 3, OTHER);
+    let follow = Output::Step(Step::Follow { vb, term, from });
+    assert_eq!(participant.outputs, [follow]);
+}
