@@ -1,0 +1,78 @@
+//! Which member is asked.
+
+use std::net::TcpListener;
+
+use cluster::coord::{Answer, RequestId};
+use etcd::{Etcd, ProblemKind};
+
+use crate::answers::put;
+use crate::fake::{Fake, PATIENCE, Reply, granted};
+use crate::{Client, options};
+
+const COMMITTED: &str = r#"{"header":{"cluster_id":"1","revision":"7"},"succeeded":true}"#;
+
+/// An address where nothing listens.
+fn away() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
+}
+
+#[test]
+fn the_next_member_is_asked_where_the_first_did_nothing() {
+    let no_leader = r#"{"error":"etcdserver: no leader","code":14}"#;
+    let without = Fake::start(move |_| Reply::Whole(503, no_leader.into()));
+    let well = Fake::start(|_| granted(COMMITTED));
+    let client = Client::of(&[away(), without.url(), well.url()]);
+    for number in 0..3 {
+        client.etcd.request(RequestId(number), put("/a"));
+        assert_eq!(client.next(), (number, Answer::Committed(7)));
+    }
+    // The one that is well is asked first from then on.
+    assert_eq!((without.asked().len(), well.asked().len()), (1, 3));
+}
+
+#[test]
+fn a_transaction_that_may_have_been_made_is_not_made_elsewhere() {
+    let broken = Fake::start(|_| Reply::Raw(Vec::new()));
+    let well = Fake::start(|_| granted(COMMITTED));
+    let client = Client::of(&[broken.url(), well.url()]);
+    assert_eq!(client.etcd.ask(put("/a"), PATIENCE), Answer::Unavailable);
+    assert_eq!((broken.asked().len(), well.asked().len()), (1, 0));
+    assert_eq!(client.etcd.ask(put("/a"), PATIENCE), Answer::Committed(7));
+    assert_eq!((broken.asked().len(), well.asked().len()), (1, 1));
+}
+
+#[test]
+fn all_members_that_answer_are_of_one_etcd() {
+    let of = |id: u8| {
+        Fake::start(move |asked| match &*asked.path {
+            "/version" => granted(r#"{"etcdserver":"3.5.9","etcdcluster":"3.5.0"}"#),
+            _ => granted(&format!(
+                r#"{{"header":{{"cluster_id":"{id}","revision":"7"}}}}"#
+            )),
+        })
+    };
+    let (one, same, other) = (of(1), of(1), of(2));
+    let checked = |members: &[String]| Etcd::check(&options(members));
+    let version = checked(&[away(), one.url(), same.url()]).unwrap();
+    assert_eq!(version.to_string(), "3.5.9");
+    let problem = checked(&[one.url(), other.url()]).unwrap_err();
+    assert_eq!(problem.kind(), ProblemKind::NotEtcd);
+    assert!(problem.to_string().contains("different etcds"), "{problem}");
+    let problem = checked(&[away(), away()]).unwrap_err();
+    assert_eq!(problem.kind(), ProblemKind::Unreachable);
+}
+
+#[test]
+fn an_etcd_that_is_too_old_is_told() {
+    for (version, kind) in [
+        ("3.3.27", ProblemKind::NotEtcd),
+        ("2.9", ProblemKind::NotEtcd),
+        ("new", ProblemKind::NotEtcd),
+    ] {
+        let fake = Fake::start(move |_| granted(&format!(r#"{{"etcdserver":"{version}"}}"#)));
+        let problem = Etcd::check(&options(&[fake.url()])).unwrap_err();
+        assert_eq!(problem.kind(), kind);
+        assert!(problem.to_string().contains(version), "{problem}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Watches.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use cluster::coord::{Answer, Change, LeaseId, Request, RequestId};
+
+use crate::Client;
+use crate::answers::put;
+use crate::fake::{Asked, Fake, PATIENCE, Reply, granted};
+
+const CREATED: &str = r#"{"result":{"header":{"revision":"9"},"created":true}}"#;
+const CHANGED: &str = r#"{"result":{"header":{"revision":"9"},"events":[{"kv":{"key":"L2E=","create_revision":"2","mod_revision":"4","version":"2","value":"dg=="}},{"type":"DELETE","kv":{"key":"L2I=","mod_revision":"5"}}]}}"#;
+const PROGRESS: &str = r#"{"result":{"header":{"revision":"9"}}}"#;
+
+fn watch(from: u64) -> Request {
+    let prefix = "/".to_owned();
+    Request::Watch { prefix, from }
+}
+
+/// A body that a test writes as it likes.
+fn body() -> (Sender<Vec<u8>>, Receiver<Vec<u8>>) {
+    channel()
+}
+
+fn send(body: &Sender<Vec<u8>>, message: &str) {
+    body.send(format!("{message}\n").into_bytes()).unwrap();
+}
+
+/// Serves watches with these bodies, one after the other; everything else as `others` does.
+fn serving(
+    bodies: Vec<Receiver<Vec<u8>>>,
+    mut others: impl FnMut(&Asked) -> Reply + Send + 'static,
+) -> Fake {
+    let mut bodies = bodies.into_iter();
+    Fake::start(move |asked| match &*asked.path {
+        "/v3/watch" => Reply::Pieces(bodies.next().expect("a watch more than are served")),
+        _ => others(asked),
+    })
+}
+
+fn told((id, answer): (u64, Answer)) -> (u64, u64, Vec<(String, u64)>) {
+    let Answer::Changes { revision, changes } = answer else {
+        panic!("{answer:?}");
+    };
+    let of = |change: &Change| (change.key().to_owned(), change.revision());
+    (id, revision, changes.iter().map(of).collect())
+}
+
+#[test]
+fn a_watch_tells_the_same_however_its_stream_is_cut() {
+    let text = format!("{CREATED}\n{CHANGED}\n{PROGRESS}\n");
+    for size in [1, 7, 64, text.len()] {
+        let (pieces, watched) = body();
+        let fake = serving(vec![watched], |_| granted("{}"));
+        let client = Client::of(&[fake.url()]);
+        client.etcd.request(RequestId(1), watch(3));
+        for piece in text.as_bytes().chunks(size) {
+            pieces.send(piece.to_vec()).unwrap();
+        }
+        let changes = vec![("/a".to_owned(), 4), ("/b".to_owned(), 5)];
+        assert_eq!(told(client.next()), (1, 5, changes));
+        assert_eq!(told(client.next()), (1, 9, vec![]));
+        drop(pieces);
+        assert_eq!(client.next(), (1, Answer::Unavailable));
+        assert!(client.answers.try_recv().is_err());
+        assert!(fake.asked()[0].body.contains(r#""start_revision":"3""#));
+    }
+}
+
+#[test]
+fn a_watch_ends_for_a_reason() {
+    for (message, end) in [
+        (
+            r#"{"result":{"header":{"revision":"9"},"canceled":true,"compact_revision":"7"}}"#,
+            Answer::Compacted,
+        ),
+        (
+            r#"{"result":{"header":{"revision":"9"},"canceled":true,"cancel_reason":"etcdserver: no leader"}}"#,
+            Answer::Unavailable,
+        ),
+        (
+            r#"{"error":{"grpc_code":14,"http_code":503,"message":"etcdserver: server stopped"}}"#,
+            Answer::Unavailable,
+        ),
+        ("<html>", Answer::Unavailable),
+    ] {
+        let (pieces, watched) = body();
+        let fake = serving(vec![watched], |_| granted("{}"));
+        let client = Client::of(&[fake.url()]);
+        client.etcd.request(RequestId(1), watch(3));
+        send(&pieces, CREATED);
+        send(&pieces, message);
+        assert_eq!(client.next(), (1, end), "{message}");
+        drop(pieces);
+        fake.wait_for_an_end();
+    }
+}
+
+#[test]
+fn a_new_watch_ends_the_one_before_and_asks_another_member() {
+    let (first, of_first) = body();
+    let (second, of_second) = body();
+    let one = serving(vec![of_first], |_| granted("{}"));
+    let other = serving(vec![of_second], |_| granted("{}"));
+    let client = Client::of(&[one.url(), other.url()]);
+    client.etcd.request(RequestId(1), watch(3));
+    send(&first, CHANGED);
+    assert_eq!(told(client.next()).1, 5);
+    client.etcd.request(RequestId(2), watch(6));
+    assert_eq!(client.next(), (1, Answer::Unavailable));
+    send(&second, PROGRESS);
+    assert_eq!(told(client.next()), (2, 9, vec![]));
+}
+
+#[test]
+fn watches_of_a_member_that_fails_are_over() {
+    let (pieces, watched) = body();
+    let fake = serving(vec![watched], |_| Reply::Raw(Vec::new()));
+    let client = Client::of(&[fake.url()]);
+    client.etcd.request(RequestId(1), watch(3));
+    send(&pieces, CHANGED);
+    assert_eq!(told(client.next()).1, 5);
+    assert_eq!(client.etcd.ask(put("/a"), PATIENCE), Answer::Unavailable);
+    assert_eq!(client.next(), (1, Answer::Unavailable));
+}
+
+#[test]
+fn a_watch_of_keys_that_did_not_change_is_told_the_revision_of_a_renewal() {
+    let kept = r#"{"result":{"header":{"revision":"20"},"ID":"5","TTL":"5"}}"#;
+    for changed in [false, true] {
+        let (pieces, watched) = body();
+        let fake = serving(vec![watched], move |asked| match &*asked.path {
+            "/v3/kv/txn" => {
+                assert!(
+                    asked.body.contains(r#""min_mod_revision":"6""#),
+                    "{}",
+                    asked.body
+                );
+                let kvs = if changed {
+                    r#""kvs":[{"key":"L2E="}],"#
+                } else {
+                    ""
+                };
+                let count = r#""count":"2""#;
+                granted(&format!(
+                    r#"{{"header":{{"revision":"21"}},"succeeded":true,"responses":[
+                    {{"response_range":{{{kvs}{count}}}}},{{"response_range":{{{count}}}}},{{"response_range":{{{count}}}}}]}}"#
+                ))
+            }
+            _ => granted(kept),
+        });
+        let client = Client::of(&[fake.url()]);
+        client.etcd.request(RequestId(1), watch(3));
+        send(&pieces, CHANGED);
+        assert_eq!(told(client.next()).1, 5);
+        let keep_alive = Request::KeepAlive(LeaseId(5));
+        assert_eq!(client.etcd.ask(keep_alive, PATIENCE), Answer::KeptAlive(20));
+        if changed {
+            // It is the watch that tells what changed.
+            send(&pieces, PROGRESS);
+            assert_eq!(told(client.next()), (1, 9, vec![]));
+        } else {
+            assert_eq!(told(client.next()), (1, 21, vec![]));
+        }
+    }
+}
+
+#[test]
+fn connections_end_with_the_client() {
+    let (pieces, watched) = body();
+    let fake = serving(vec![watched], |_| granted("{}"));
+    let client = Client::of(&[fake.url()]);
+    client.etcd.request(RequestId(1), watch(3));
+    send(&pieces, CHANGED);
+    assert_eq!(told(client.next()).1, 5);
+    drop(client);
+    drop(pieces);
+    fake.wait_for_an_end();
+}
