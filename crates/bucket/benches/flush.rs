@@ -138,6 +138,7 @@ fn open(path: &Path, vbuckets: u16) -> Arc<Bucket<Watched>> {
         history: bucket::HistoryRetention::default(),
         purge_age_s: 259_200,
         flush_interval_ms: 0,
+        member: false,
         buffers: Arc::default(),
     };
     let mut uuid = || VbUuid(1);

@@ -16,6 +16,7 @@ use crate::compactions::Compactions;
 use crate::durable::{Alarms, DurableWaits};
 use crate::history::{Histories, HistoryRetention};
 use crate::holds::{Hold, Holds};
+use crate::leases::Leases;
 use crate::memory::{Eviction, Memory};
 use crate::persistence_waits::PersistenceWaits;
 use crate::quarantine::Quarantine;
@@ -55,6 +56,9 @@ pub struct BucketOptions {
     /// Least time between the starts of two commits while no client waits for persistence,
     /// milliseconds. Changes of the same key within it cost one row.
     pub flush_interval_ms: u64,
+    /// Whether the node is in a cluster: vBuckets that the store does not know are not made, none begins as the active
+    /// one, and each serves as long as [`Bucket::leases`] says.
+    pub member: bool,
     /// The account of connection buffers, which all buckets of a node share.
     pub buffers: Arc<Buffers>,
 }
@@ -103,6 +107,8 @@ pub struct Bucket<S> {
     counters: Counters,
     warmup: WarmupStats,
     compaction: CompactionStats,
+    /// On a node in a cluster.
+    leases: Option<Leases>,
 }
 
 /// A store as its bucket's vBuckets ask it.
@@ -138,10 +144,11 @@ impl<S: KvStore> Bucket<S> {
         let store = Arc::new(store);
         Arc::make_mut(&mut options.vb).stored_keys =
             StoredKeys(Some(Arc::new(KeysOf(Arc::clone(&store)))));
-        let slots = slot::slots(&options.vb, options.vbuckets, &loaded, options.clean, uuids);
+        let slots = slot::slots(&options, &loaded, uuids);
         let histories = Histories::new(options.history);
         let bucket = Arc::new(Self {
             memory: Memory::new(options.quota_bytes),
+            leases: options.member.then(|| Leases::new(options.vbuckets)),
             flushes: Flushes::new(usize::from(options.vbuckets)),
             relieving: Relieving::new(options.eviction),
             expiry: Expiry::new(options.expiry_pass_s),
@@ -363,7 +370,15 @@ impl<S: KvStore> Bucket<S> {
         if !slot.loaded.load(Ordering::Acquire) {
             return Err(OpError::TemporaryFailure);
         }
+        if let Some(leases) = &self.leases {
+            leases.check(id, self.clock.mono_ns())?;
+        }
         Ok(slot)
+    }
+
+    /// Until when vBuckets may serve; `None` on a node that is in no cluster.
+    pub fn leases(&self) -> Option<&Leases> {
+        self.leases.as_ref()
     }
 
     /// Whether the loaded state of a vBucket calls for a new history.

@@ -20,6 +20,7 @@ mod erasure;
 mod histogram;
 mod history;
 mod holds;
+mod leases;
 mod lifecycle;
 mod memory;
 mod persistence_waits;
@@ -52,6 +53,7 @@ pub use durable::DurableWait;
 pub use histogram::{Histogram, HistogramBucket};
 pub use history::HistoryRetention;
 pub use holds::{HOLDS, Hold, Holds};
+pub use leases::Leases;
 pub use memory::{
     Eviction, Limits, Memory, MemoryWaits, Pressure, Relief, Share, Usage, next_relief,
 };

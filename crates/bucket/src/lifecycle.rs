@@ -138,6 +138,7 @@ impl<S: KvStore> Bucket<S> {
         let config = self.vb_config();
         let mut fresh = Box::new(VBucket::new(id, vbucket.state(), first, config));
         fresh.set_keeps_history(self.history_retention().keeps());
+        fresh.raise_term(vbucket.term());
         let record = fresh.record();
         let left = self.collect_outbox(&mut fresh);
         let full = std::mem::replace(vbucket, fresh);

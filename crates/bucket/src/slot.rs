@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use engine::{VBucket, VbConfig};
+use engine::VBucket;
 use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
 use parking_lot::Mutex;
 use storage::LoadedVb;
 
+use crate::bucket::BucketOptions;
 use crate::subscribers::Subscribers;
 
 /// What a write touches of it lies in one cache line, which it shares with no other vBucket.
@@ -48,25 +49,29 @@ fn was_deleted(record: &VbRecord) -> bool {
     record.state == VbState::Dead && record.high_seqno == Seqno::ZERO
 }
 
-/// The vBuckets as the store remembers them; those it does not know are new and active.
+/// The vBuckets as the store remembers them; those it does not know are new and active. On a node in a cluster there
+/// are no new ones, and none is active.
 pub(crate) fn slots(
-    config: &Arc<VbConfig>,
-    vbuckets: u16,
+    options: &BucketOptions,
     loaded: &[LoadedVb],
-    clean: bool,
     uuids: &mut dyn FnMut() -> VbUuid,
 ) -> Vec<Slot> {
+    let (vbuckets, clean) = (options.vbuckets, options.clean);
     let mut slots = Vec::with_capacity(usize::from(vbuckets));
     for index in 0..vbuckets {
         let id = VbId(index);
-        let config = Arc::clone(config);
+        let config = Arc::clone(&options.vb);
         let found = loaded.iter().find(|found| found.vb == id);
         let vbucket = if let Some(found) = found {
-            let record = found.record.clone();
+            let mut record = found.record.clone();
+            if options.member && record.state != VbState::Dead {
+                record.state = VbState::Replica;
+                record.topology.clear();
+            }
             (!was_deleted(&record)).then(|| VBucket::from_record(id, record, config))
         } else {
             let first = first_history(uuids());
-            Some(VBucket::new(id, VbState::Active, first, config))
+            (!options.member).then(|| VBucket::new(id, VbState::Active, first, config))
         };
         let begins_anew = found.is_some_and(|found| {
             let snapshot = found.record.snapshot;

@@ -9,7 +9,6 @@ use registry::{NotThere, Progress, REGISTER, Stage, USERS};
 use session::consumer::{
     Answered, Intake, IntakeError, NOOP_INTERVAL_S, Pushed, Target, Violation, send,
 };
-use wire::dcp::StreamFlags;
 use wire::request::GetAllVbSeqnos;
 use wire::response::VbSeqnos;
 use wire::{Envelope, Frame, Opaque, Opcode, RawParts, Status, encode_raw};
@@ -22,8 +21,6 @@ use super::setup::Introduction;
 /// sends no-ops.
 const SILENCE: Duration = Duration::from_secs(3 * NOOP_INTERVAL_S as u64);
 const SECOND_NS: u64 = 1_000_000_000;
-/// When to ask again for a stream that was refused or ended for now.
-const RETRY_NS: u64 = SECOND_NS;
 /// How often the active's seqnos are asked for.
 const SEQNOS_NS: u64 = 2 * SECOND_NS;
 const SEQNOS: Opaque = Opaque([0, 0, 0xff, 0xff]);
@@ -180,8 +177,21 @@ impl<'a, T: Target> Consumer<'a, T> {
         self.intake.acknowledge_prepares(vb, out);
     }
 
+    /// A vBucket follows otherwise from now on, or not at all: its stream ends, and another one is asked for at once if
+    /// it follows.
+    pub(super) fn turn(&mut self, vb: VbId, out: &mut Vec<u8>) {
+        if !self.intake.is_closed(vb) {
+            self.intake.close_there(vb, out);
+        }
+        self.retry_ns = self.now_ns;
+        if let Some(ask_from_ns) = self.ask_from_ns.get_mut(usize::from(vb.0)) {
+            *ask_from_ns = self.now_ns;
+        }
+    }
+
     fn ask_streams(&mut self, out: &mut Vec<u8>) {
         self.retry_ns = u64::MAX;
+        let flags = self.opening.about().streams.flags;
         for index in 0..self.ask_from_ns.len() {
             let (vb, from_ns) = (VbId(index as u16), self.ask_from_ns[index]);
             if !self.intake.is_closed(vb) {
@@ -189,7 +199,7 @@ impl<'a, T: Target> Consumer<'a, T> {
             }
             if from_ns > self.now_ns {
                 self.retry_ns = self.retry_ns.min(from_ns);
-            } else if !self.intake.ask(vb, StreamFlags::default(), out) {
+            } else if !self.intake.ask(vb, flags, out) {
                 // It may become a replica again.
                 self.rest(vb);
             }
@@ -198,7 +208,7 @@ impl<'a, T: Target> Consumer<'a, T> {
 
     /// The stream is not there for now.
     fn rest(&mut self, vb: VbId) {
-        let from_ns = self.now_ns.saturating_add(RETRY_NS);
+        let from_ns = self.now_ns.saturating_add(self.opening.about().streams.retry.as_nanos() as u64);
         self.retry_ns = self.retry_ns.min(from_ns);
         if let Some(ask_from_ns) = self.ask_from_ns.get_mut(usize::from(vb.0)) {
             *ask_from_ns = from_ns;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bucket::{ReadySet, Wake, WarmupStage};
-use model::VbId;
+use bucket::WarmupStage;
 use registry::{Peer, Progress, Stage};
 use session::consumer::{Active, Followed};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 
+use super::carrier::{Carrier, TICK};
 use super::catch_up::CatchUp;
 use super::consumer::Consumer;
 use super::link::{
@@ -20,11 +20,7 @@ use super::link::{
 use super::socket::{connect, send, timed_out};
 use crate::order::Order;
 
-/// How long a connection may stand still before its clock is looked at.
-const TICK: Duration = Duration::from_millis(100);
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// A peer that takes nothing is as good as gone.
-const WRITE_LIMIT: Duration = Duration::from_secs(30);
 
 impl Link {
     /// Follows until ordered otherwise.
@@ -133,43 +129,12 @@ impl Link {
         let mut output = Vec::new();
         let now_ns = self.node.clock.mono_ns();
         let mut consumer = Consumer::new(&target, &about, progress, now_ns, &mut output)?;
-        let mut input = Vec::new();
-        let news = Arc::new(News::default());
-        let prepared = Arc::new(ReadySet::new(Arc::clone(&news) as Arc<dyn Wake>));
-        self.served.bucket.tell_prepared(&prepared);
-        loop {
-            while let Some(vb) = prepared.next(VbId(0)) {
-                consumer.acknowledge_prepares(vb, &mut output);
-            }
-            if !output.is_empty() {
-                tokio::select! {
-                    sent = send(&mut stream, &output, WRITE_LIMIT) => sent?,
-                    _ = orders.changed() => return Err(End::Ordered),
-                }
-                output.clear();
-            }
-            input.reserve(READ_BYTES);
-            let read = tokio::select! {
-                biased;
-                _ = orders.changed() => return Err(End::Ordered),
-                read = tokio::time::timeout(TICK, stream.read_buf(&mut input)) => read.map(Some),
-                () = news.0.notified() => Ok(None),
-            };
-            let now_ns = self.node.clock.mono_ns();
-            match read {
-                // News or not: time goes on.
-                Err(_) | Ok(None) => consumer.tick(now_ns, &mut output)?,
-                Ok(Some(read)) => {
-                    if read? == 0 {
-                        return Err(End::Lost(ErrorKind::UnexpectedEof.into()));
-                    }
-                    let done_with = consumer.receive(&input, now_ns, &mut output)?;
-                    input.drain(..done_with);
-                    if input.is_empty() && input.capacity() > 4 * READ_BYTES {
-                        input = Vec::new();
-                    }
-                }
-            }
+        let carrier = Carrier::new(&self.node, &self.served);
+        let carried = carrier.carry(&mut stream, &mut consumer, output);
+        tokio::select! {
+            biased;
+            _ = orders.changed() => Err(End::Ordered),
+            ended = carried => Err(ended),
         }
     }
 
@@ -273,15 +238,5 @@ impl Link {
         self.progress.set_stage(Stage::Promoted);
         self.node.wake_all();
         others
-    }
-}
-
-/// Wakes the replica's thread when prepares can be acknowledged.
-#[derive(Default)]
-struct News(tokio::sync::Notify);
-
-impl Wake for News {
-    fn wake(&self) {
-        self.0.notify_one();
     }
 }

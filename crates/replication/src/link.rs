@@ -10,7 +10,7 @@ use session::consumer::Wishes;
 use tokio::sync::watch;
 
 use super::broken::Broken;
-use super::setup::Introduction;
+use super::setup::{Introduction, StreamWishes};
 use crate::order::Order;
 use crate::replica_of::ReplicaOf;
 
@@ -25,6 +25,12 @@ pub(super) const READ_BYTES: usize = 256 << 10;
 const WINDOW_SHARE: u64 = 20;
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
 const WINDOW_BYTES_MAX: u64 = 256 << 20;
+
+/// The flow-control window of a connection that fills a bucket.
+pub(super) fn window_bytes(served: &ServedBucket) -> u32 {
+    let quota = served.bucket.memory().quota();
+    (quota / WINDOW_SHARE).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX) as u32
+}
 
 /// Everything that the replica's thread works with.
 pub(super) struct Link {
@@ -79,8 +85,6 @@ impl Link {
     }
 
     pub(super) fn introduction(&self, at: &(String, u16)) -> Introduction {
-        let quota = self.served.bucket.memory().quota();
-        let window = (quota / WINDOW_SHARE).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
         Introduction {
             user: self.of.username.clone(),
             password: self.of.password.clone(),
@@ -93,7 +97,7 @@ impl Link {
             bucket: self.of.bucket.clone(),
             name: format!("replica:{}:{}", self.node.uuid, self.of.bucket),
             wishes: Wishes {
-                window_bytes: window as u32,
+                window_bytes: window_bytes(&self.served),
                 consumer: self.node.uuid.clone(),
             },
             about: registry::introduction(
@@ -103,6 +107,7 @@ impl Link {
             ),
             must_register: *at != self.configured(),
             tells: false,
+            streams: StreamWishes::default(),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! What a replica says before its first stream: its identity, which bucket, how it wants to be
 //! streamed to. One request at a time; each is answered before the next is sent.
 
+use std::time::Duration;
+
 use identity::{Hash, Password, Proof, SaltedCache, ScramClient};
 use registry::{PROMOTED, REGISTER};
 use session::consumer::{Controls, Wishes};
-use wire::dcp::{DcpOpen, OpenFlags};
+use wire::dcp::{DcpOpen, OpenFlags, StreamFlags};
 use wire::request::{Hello, Sasl, SelectBucket};
 use wire::{
     Envelope, Feature, FeatureList, Message, Opaque, Opcode, RawParts, Status, TooLong, encode_raw,
@@ -51,6 +53,25 @@ pub(super) struct Introduction {
     pub(super) must_register: bool,
     /// Nothing is followed: the other node is told `about` as the news of a promotion.
     pub(super) tells: bool,
+    /// How streams are asked for.
+    pub(super) streams: StreamWishes,
+}
+
+/// How a consumer asks for streams.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StreamWishes {
+    pub(super) flags: StreamFlags,
+    /// When to ask again for a stream that was refused or ended for now.
+    pub(super) retry: Duration,
+}
+
+impl Default for StreamWishes {
+    fn default() -> Self {
+        Self {
+            flags: StreamFlags::default(),
+            retry: Duration::from_secs(1),
+        }
+    }
 }
 
 /// One step.

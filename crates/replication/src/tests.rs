@@ -23,7 +23,7 @@ use wire::{
 
 use super::broken::Broken;
 use super::consumer::Consumer;
-use super::setup::{Introduction, Setup};
+use super::setup::{Introduction, Setup, StreamWishes};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const UUID: VbUuid = VbUuid(0xaaaa);
@@ -174,6 +174,7 @@ fn introduction() -> Introduction {
         certified: false,
         must_register: false,
         tells: false,
+        streams: StreamWishes::default(),
     }
 }
 

@@ -29,6 +29,7 @@ fn open() -> Arc<Bucket<MemStore>> {
         history: bucket::HistoryRetention::default(),
         purge_age_s: 0,
         flush_interval_ms: 50,
+        member: false,
         buffers: Arc::default(),
     };
     let mut uuids = || VbUuid(7);

@@ -86,6 +86,7 @@ pub(crate) fn options(vbuckets: u16, quota_bytes: u64) -> BucketOptions {
         history: bucket::HistoryRetention::default(),
         purge_age_s: 259_200,
         flush_interval_ms: 1,
+        member: false,
         buffers: Arc::default(),
     }
 }

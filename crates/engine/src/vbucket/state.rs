@@ -96,6 +96,19 @@ impl VBucket {
         self.touch_record();
     }
 
+    /// The term at which a cluster has this copy; 0 without one.
+    pub fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// Raises the term; it is on disk once [`VBucket::is_record_durable`] says so. A lower one changes nothing.
+    pub fn raise_term(&mut self, term: u64) {
+        if term > self.term {
+            self.term = term;
+            self.touch_record();
+        }
+    }
+
     /// The active vBucket that this one follows hands itself over: `Pending` first, then `Active`.
     /// Its history goes on here, so no new one begins. False, and nothing is changed, when this one
     /// follows no other vBucket, or has only a part of a snapshot.

@@ -314,6 +314,7 @@ impl Launcher {
             history: settings.history.retention(),
             purge_age_s: known.purge_age_s,
             flush_interval_ms: FLUSH_INTERVAL_MS,
+            member: known.member,
             buffers: Arc::clone(&self.buffers),
         };
         let bucket = Bucket::open(options, store, Arc::clone(&self.clock), &mut random_vb_uuid)

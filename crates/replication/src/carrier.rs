@@ -1,0 +1,126 @@
+//! Carries bytes between a connection and its consumer.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bucket::{ReadySet, Wake};
+use model::VbId;
+use parking_lot::Mutex;
+use registry::{Registry, ServedBucket};
+use session::consumer::Target;
+use tokio::io::AsyncReadExt as _;
+
+use super::consumer::Consumer;
+use super::link::{End, READ_BYTES};
+use super::socket::{Socket, send};
+
+/// How long a connection may stand still before its clock is looked at.
+pub(super) const TICK: Duration = Duration::from_millis(100);
+/// A peer that takes nothing is as good as gone.
+const WRITE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Wakes the thread of a connection.
+#[derive(Default)]
+pub(super) struct News {
+    notify: tokio::sync::Notify,
+    /// vBuckets that are to follow otherwise than they do.
+    turned: Mutex<Vec<VbId>>,
+}
+
+impl News {
+    /// The stream of a vBucket is to end, and another one is to be asked for if it still follows.
+    pub(super) fn turn(&self, vb: VbId) {
+        self.turned.lock().push(vb);
+        self.notify.notify_one();
+    }
+
+    fn take_turned(&self) -> Vec<VbId> {
+        std::mem::take(&mut *self.turned.lock())
+    }
+}
+
+impl Wake for News {
+    fn wake(&self) {
+        self.notify.notify_one();
+    }
+}
+
+/// What carries for one connection.
+pub(super) struct Carrier<'a> {
+    node: &'a Registry,
+    news: Arc<News>,
+    /// vBuckets that may acknowledge more prepares.
+    prepared: Arc<ReadySet>,
+}
+
+impl<'a> Carrier<'a> {
+    pub(super) fn new(node: &'a Registry, served: &ServedBucket) -> Self {
+        Self::with_news(node, served, Arc::default())
+    }
+
+    pub(super) fn with_news(node: &'a Registry, served: &ServedBucket, news: Arc<News>) -> Self {
+        let prepared = Arc::new(ReadySet::new(Arc::clone(&news) as Arc<dyn Wake>));
+        served.bucket.tell_prepared(&prepared);
+        Self {
+            node,
+            news,
+            prepared,
+        }
+    }
+
+    /// Carries until the connection ends; gives the reason.
+    pub(super) async fn carry<T: Target>(
+        &self,
+        stream: &mut Socket,
+        consumer: &mut Consumer<'_, T>,
+        output: Vec<u8>,
+    ) -> End {
+        match self.try_carry(stream, consumer, output).await {
+            Ok(never) => match never {},
+            Err(end) => end,
+        }
+    }
+
+    async fn try_carry<T: Target>(
+        &self,
+        stream: &mut Socket,
+        consumer: &mut Consumer<'_, T>,
+        mut output: Vec<u8>,
+    ) -> Result<std::convert::Infallible, End> {
+        let mut input = Vec::new();
+        loop {
+            for vb in self.news.take_turned() {
+                consumer.turn(vb, &mut output);
+            }
+            while let Some(vb) = self.prepared.next(VbId(0)) {
+                consumer.acknowledge_prepares(vb, &mut output);
+            }
+            if !output.is_empty() {
+                send(stream, &output, WRITE_LIMIT).await?;
+                output.clear();
+            }
+            input.reserve(READ_BYTES);
+            let read = tokio::select! {
+                biased;
+                read = tokio::time::timeout(TICK, stream.read_buf(&mut input)) => read.map(Some),
+                () = self.news.notify.notified() => Ok(None),
+            };
+            let now_ns = self.node.clock.mono_ns();
+            match read {
+                // News or not: time goes on.
+                Err(_) | Ok(None) => consumer.tick(now_ns, &mut output)?,
+                Ok(Some(read)) => {
+                    if read? == 0 {
+                        return Err(End::Lost(ErrorKind::UnexpectedEof.into()));
+                    }
+                    let done_with = consumer.receive(&input, now_ns, &mut output)?;
+                    input.drain(..done_with);
+                    if input.is_empty() && input.capacity() > 4 * READ_BYTES {
+                        input = Vec::new();
+                    }
+                }
+            }
+        }
+    }
+}

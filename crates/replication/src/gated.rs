@@ -1,0 +1,112 @@
+//! The vBuckets of a bucket as a connection to one node of a cluster fills them: those that follow it.
+
+use std::time::Duration;
+
+use model::{Document, FailoverLog, Seqno, VbId, VbState};
+use parking_lot::MutexGuard;
+use registry::NotThere;
+use session::consumer::{Followed, NotTaken, Position, Resolved, Target};
+use wire::dcp::SnapshotMarker;
+
+use crate::gate::{Following, Gate, PeerId, history_term};
+
+/// What a connection to `peer` fills.
+pub(super) struct Gated<'a> {
+    pub(super) followed: Followed,
+    pub(super) gate: &'a Gate,
+    pub(super) peer: PeerId,
+}
+
+impl Gated<'_> {
+    /// The turn of a vBucket that follows the peer, and the term.
+    fn turn(&self, vb: VbId) -> Option<(MutexGuard<'_, Following>, u64)> {
+        let following = self.gate.lock(vb)?;
+        let (from, term) = following.from?;
+        (from == self.peer).then_some((following, term))
+    }
+
+    /// The same of one with an open stream.
+    fn open(&self, vb: VbId) -> Result<MutexGuard<'_, Following>, NotTaken> {
+        let turn = self.turn(vb).map(|(following, _)| following);
+        turn.filter(|following| following.open)
+            .ok_or(NotTaken::NotReplica)
+    }
+}
+
+impl Target for Gated<'_> {
+    fn vbuckets(&self) -> u16 {
+        self.followed.vbuckets()
+    }
+
+    fn position(&self, vb: VbId) -> Option<Position> {
+        let _turn = self.turn(vb)?;
+        self.followed.position(vb)
+    }
+
+    fn adopt(&self, vb: VbId, log: FailoverLog) -> Result<(), NotTaken> {
+        let (mut following, term) = self.turn(vb).ok_or(NotTaken::NotReplica)?;
+        if history_term(log.newest().uuid) != term {
+            // That node is not the active one of this term, or not yet.
+            return Err(NotTaken::NotReplica);
+        }
+        self.followed.adopt(vb, log)?;
+        following.open = true;
+        Ok(())
+    }
+
+    fn begin(&self, vb: VbId, marker: &SnapshotMarker) -> Result<(), NotTaken> {
+        let _open = self.open(vb)?;
+        self.followed.begin(vb, marker)
+    }
+
+    fn apply(&self, vb: VbId, document: Document) -> Result<(), NotTaken> {
+        let _open = self.open(vb)?;
+        self.followed.apply(vb, document)
+    }
+
+    fn decide(&self, vb: VbId, decision: &Resolved<'_>) -> Result<(), NotTaken> {
+        let _open = self.open(vb)?;
+        self.followed.decide(vb, decision)
+    }
+
+    fn high_prepared(&self, vb: VbId) -> Seqno {
+        match self.open(vb) {
+            Ok(_open) => self.followed.high_prepared(vb),
+            Err(_) => Seqno::ZERO,
+        }
+    }
+
+    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String> {
+        match self.turn(vb) {
+            Some(_turn) => self.followed.roll_back(vb, to),
+            // It follows another node now, which says itself how far to go back.
+            None => Ok(()),
+        }
+    }
+
+    fn take_over(&self, _vb: VbId, _state: VbState) -> Result<(), NotTaken> {
+        Err(NotTaken::Refused(
+            "no stream of a cluster hands over".into(),
+        ))
+    }
+
+    fn has_memory(&self) -> bool {
+        self.followed.has_memory()
+    }
+
+    fn idle_timeout(&self) -> Option<Duration> {
+        self.followed.idle_timeout()
+    }
+
+    fn registered(&self, _answer: &[u8]) -> Result<(), NotThere> {
+        Ok(())
+    }
+
+    fn users_question(&self) -> Option<String> {
+        None
+    }
+
+    fn take_users(&self, _told: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
+}

@@ -1,0 +1,196 @@
+//! A connection to another node of a cluster, for the vBuckets of a bucket that follow it.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bucket::WarmupStage;
+use identity::Password;
+use model::VbId;
+use registry::{Progress, Registry, ServedBucket, Stage};
+use session::consumer::{Followed, Wishes};
+use tokio::sync::watch;
+use wire::dcp::StreamFlags;
+
+use crate::carrier::{Carrier, News};
+use crate::consumer::Consumer;
+use crate::gate::{Gate, PeerId};
+use crate::gated::Gated;
+use crate::link::{End, window_bytes};
+use crate::setup::{Introduction, StreamWishes};
+use crate::socket::connect;
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// Between two connections.
+const BACKOFF: Duration = Duration::from_millis(100);
+/// When to ask again for a stream: a new active copy is made in some milliseconds.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// What a connection is made with.
+#[derive(Clone)]
+pub struct PeerOptions {
+    /// This node, as the chains of durable writes name it.
+    pub me: String,
+    /// The other node.
+    pub peer: PeerId,
+    /// Host and port of its KV protocol.
+    pub at: (String, u16),
+    /// User to log in as.
+    pub username: String,
+    /// Its password.
+    pub password: Password,
+}
+
+/// A connection to another node; its thread ends when it is dropped.
+pub struct PeerLink {
+    news: Arc<News>,
+    progress: Arc<Progress>,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PeerLink {
+    /// Connects, and goes on connecting until it is dropped.
+    ///
+    /// # Errors
+    /// There is no thread for it.
+    pub fn start(
+        node: &Arc<Registry>,
+        served: &Arc<ServedBucket>,
+        gate: &Arc<Gate>,
+        options: PeerOptions,
+    ) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (stop, stopping) = watch::channel(false);
+        let (news, progress) = (
+            Arc::new(News::default()),
+            Arc::new(Progress::new(served.bucket.vbuckets())),
+        );
+        let worker = Worker {
+            node: Arc::clone(node),
+            served: Arc::clone(served),
+            gate: Arc::clone(gate),
+            options,
+            news: Arc::clone(&news),
+            progress: Arc::clone(&progress),
+        };
+        let thread = std::thread::Builder::new()
+            .name("peer".into())
+            .spawn(move || runtime.block_on(worker.run(stopping)))?;
+        Ok(Self {
+            news,
+            progress,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// A vBucket follows otherwise than it did.
+    pub fn turn(&self, vb: VbId) {
+        self.news.turn(vb);
+    }
+
+    /// How it gets on.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+}
+
+impl Drop for PeerLink {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of a connection to another node ended by a panic");
+        }
+    }
+}
+
+struct Worker {
+    node: Arc<Registry>,
+    served: Arc<ServedBucket>,
+    gate: Arc<Gate>,
+    options: PeerOptions,
+    news: Arc<News>,
+    progress: Arc<Progress>,
+}
+
+impl Worker {
+    async fn run(self, mut stopping: watch::Receiver<bool>) {
+        loop {
+            let end = tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stop| *stop) => return,
+                end = self.converse() => end.to_string(),
+            };
+            self.progress.set_stage(Stage::Connecting);
+            if self.progress.last_error() != end {
+                let (bucket, peer) = (self.served.name(), self.options.peer);
+                tracing::warn!(bucket, peer, reason = end, "a node is not followed");
+                self.progress.set_last_error(&end);
+            }
+            tokio::select! {
+                _ = stopping.wait_for(|stop| *stop) => return,
+                () = tokio::time::sleep(BACKOFF) => {}
+            }
+        }
+    }
+
+    async fn converse(&self) -> End {
+        match self.try_converse().await {
+            Ok(end) | Err(end) => end,
+        }
+    }
+
+    async fn try_converse(&self) -> Result<End, End> {
+        while self.served.bucket.warmup().stage() != WarmupStage::Done {
+            tokio::time::sleep(BACKOFF).await;
+        }
+        let (host, port) = &self.options.at;
+        let mut stream = connect(host, *port, None, CONNECT_LIMIT).await?;
+        self.progress.set_stage(Stage::Introducing);
+        let about = self.introduction();
+        let target = Gated {
+            followed: Followed {
+                node: Arc::clone(&self.node),
+                served: Arc::clone(&self.served),
+                active: None,
+            },
+            gate: &self.gate,
+            peer: self.options.peer,
+        };
+        let mut output = Vec::new();
+        let now_ns = self.node.clock.mono_ns();
+        let progress = Arc::clone(&self.progress);
+        let mut consumer = Consumer::new(&target, &about, progress, now_ns, &mut output)?;
+        let carrier = Carrier::with_news(&self.node, &self.served, Arc::clone(&self.news));
+        Ok(carrier.carry(&mut stream, &mut consumer, output).await)
+    }
+
+    fn introduction(&self) -> Introduction {
+        let env = &self.node.env;
+        Introduction {
+            user: self.options.username.clone(),
+            password: self.options.password.clone(),
+            certified: false,
+            nonce: format!("{:016x}{:016x}", env.random_u64(), env.random_u64()),
+            bucket: self.served.name().to_owned(),
+            name: format!("cluster:{}:{}", self.node.uuid, self.served.name()),
+            wishes: Wishes {
+                window_bytes: window_bytes(&self.served),
+                consumer: self.options.me.clone(),
+            },
+            about: String::new(),
+            must_register: false,
+            tells: false,
+            streams: StreamWishes {
+                flags: StreamFlags::ACTIVE_ONLY,
+                retry: RETRY,
+            },
+        }
+    }
+}
