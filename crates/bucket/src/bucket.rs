@@ -22,7 +22,7 @@ use crate::persistence_waits::PersistenceWaits;
 use crate::quarantine::Quarantine;
 use crate::scans::Scans;
 use crate::signals::Clock;
-use crate::slot::{self, Slot};
+use crate::slot::{self, Slot, SlotOptions};
 use crate::stats::{CompactionStats, Counters, FlusherState, WarmupStats};
 use crate::subscribers::ReadySet;
 use crate::workers::{Expiry, Fetches, Flushes, Relieving};
@@ -144,7 +144,13 @@ impl<S: KvStore> Bucket<S> {
         let store = Arc::new(store);
         Arc::make_mut(&mut options.vb).stored_keys =
             StoredKeys(Some(Arc::new(KeysOf(Arc::clone(&store)))));
-        let slots = slot::slots(&options, &loaded, uuids);
+        let slots = SlotOptions {
+            config: &options.vb,
+            vbuckets: options.vbuckets,
+            clean: options.clean,
+            member: options.member,
+        };
+        let slots = slot::slots(&slots, &loaded, uuids);
         let histories = Histories::new(options.history);
         let bucket = Arc::new(Self {
             memory: Memory::new(options.quota_bytes),

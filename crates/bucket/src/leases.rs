@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use engine::OpError;
 use model::VbId;
 
+/// A time that is over whatever the clock says.
+const NEVER_NS: u64 = 1;
+
 /// The time on the monotonic clock, nanoseconds, until which each vBucket may serve clients.
 #[derive(Debug)]
 pub struct Leases {
@@ -14,11 +17,12 @@ pub struct Leases {
 impl Leases {
     /// None may.
     pub(crate) fn new(vbuckets: u16) -> Self {
-        let until_ns = (0..vbuckets).map(|_| AtomicU64::new(0)).collect();
+        let until_ns = (0..vbuckets).map(|_| AtomicU64::new(NEVER_NS)).collect();
         Self { until_ns }
     }
 
-    /// Sets until when a vBucket may serve; 0 ends it at once, but for operations under way.
+    /// Sets until when a vBucket may serve; 0 ends it at once, but for operations under way, and lets others wait: it is
+    /// sealed, and soon follows the copy that takes over.
     pub fn set(&self, vb: VbId, until_ns: u64) {
         if let Some(lease) = self.until_ns.get(usize::from(vb.0)) {
             lease.store(until_ns, Ordering::SeqCst);
@@ -34,12 +38,13 @@ impl Leases {
     /// Whether a vBucket may serve.
     ///
     /// # Errors
-    /// `TemporaryFailure`: another node may be active for it, and its map is not here yet.
+    /// `WouldBlockPending` while it is sealed; else `TemporaryFailure`: another node may be active for it, and its map
+    /// is not here yet.
     pub(crate) fn check(&self, vb: VbId, now_ns: u64) -> Result<(), OpError> {
-        if now_ns < self.get(vb) {
-            Ok(())
-        } else {
-            Err(OpError::TemporaryFailure)
+        match self.get(vb) {
+            0 => Err(OpError::WouldBlockPending),
+            until_ns if now_ns < until_ns => Ok(()),
+            _ => Err(OpError::TemporaryFailure),
         }
     }
 }

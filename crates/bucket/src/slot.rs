@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use engine::VBucket;
+use engine::{VBucket, VbConfig};
 use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
 use parking_lot::Mutex;
 use storage::LoadedVb;
 
-use crate::bucket::BucketOptions;
 use crate::subscribers::Subscribers;
 
 /// What a write touches of it lies in one cache line, which it shares with no other vBucket.
@@ -49,10 +48,20 @@ fn was_deleted(record: &VbRecord) -> bool {
     record.state == VbState::Dead && record.high_seqno == Seqno::ZERO
 }
 
+/// How vBuckets are opened.
+pub(crate) struct SlotOptions<'a> {
+    pub(crate) config: &'a Arc<VbConfig>,
+    pub(crate) vbuckets: u16,
+    /// The store was closed properly.
+    pub(crate) clean: bool,
+    /// The node is in a cluster.
+    pub(crate) member: bool,
+}
+
 /// The vBuckets as the store remembers them; those it does not know are new and active. On a node in a cluster there
 /// are no new ones, and none is active.
 pub(crate) fn slots(
-    options: &BucketOptions,
+    options: &SlotOptions<'_>,
     loaded: &[LoadedVb],
     uuids: &mut dyn FnMut() -> VbUuid,
 ) -> Vec<Slot> {
@@ -60,7 +69,7 @@ pub(crate) fn slots(
     let mut slots = Vec::with_capacity(usize::from(vbuckets));
     for index in 0..vbuckets {
         let id = VbId(index);
-        let config = Arc::clone(&options.vb);
+        let config = Arc::clone(options.config);
         let found = loaded.iter().find(|found| found.vb == id);
         let vbucket = if let Some(found) = found {
             let mut record = found.record.clone();

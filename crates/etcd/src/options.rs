@@ -183,7 +183,7 @@ impl fmt::Debug for Login {
 }
 
 /// Where etcd is, and how one logs in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Its members; tried in this order.
     pub endpoints: Endpoints,

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use hmac::{Hmac, KeyInit, Mac};
 use parking_lot::{Mutex, RwLock};
@@ -132,6 +132,8 @@ struct Seen {
 pub struct Identity {
     /// The one of the configuration, if that names one.
     administrator: Option<Account>,
+    /// What other nodes of a cluster log in as, and the node to them.
+    peer: OnceLock<Account>,
     decoy: Account,
     roster: RwLock<Roster>,
     /// Of users that logged in with PLAIN or over HTTP.
@@ -172,6 +174,7 @@ impl Identity {
         };
         Self {
             administrator: administrator.map(|user| Account::built_in(user, &secrets.process)),
+            peer: OnceLock::new(),
             decoy: Account::built_in(decoy, &secrets.process),
             roster: RwLock::new(Roster {
                 salts: secrets.salts,
@@ -231,13 +234,19 @@ impl Identity {
         *self.roster.write() = roster;
         if other_salts {
             // After the salts: a reader of the new keys finds those salts as well.
-            for account in self.administrator.iter().chain([&self.decoy]) {
+            for account in self.plain() {
                 if let Some(built_in) = &account.built_in {
                     *built_in.keys.write() = Arc::default();
                 }
             }
         }
         self.revision.fetch_add(1, Ordering::Release);
+    }
+
+    /// Accounts of which the password is known in the clear.
+    fn plain(&self) -> impl Iterator<Item = &Account> {
+        let named = self.administrator.iter().chain(self.peer.get());
+        named.chain([&self.decoy])
     }
 
     /// What is to be kept of a new password of a user. Cost: some 30 ms.
@@ -251,9 +260,15 @@ impl Identity {
     }
 
     fn built_in(&self, name: &str) -> Option<&Account> {
-        self.administrator
-            .as_ref()
-            .filter(|one| one.user.name() == name)
+        let mut built_in = self.administrator.iter().chain(self.peer.get());
+        built_in.find(|one| one.user.name() == name)
+    }
+
+    /// Lets other nodes of a cluster log in, as a full administrator under a name that no user can have; once.
+    pub fn admit_peers(&self, user: Administrator) {
+        let account = Account::built_in(user, &self.process);
+        let first = self.peer.set(account).is_ok();
+        debug_assert!(first, "a node is in one cluster");
     }
 
     /// Checks a name and a password, as PLAIN and HTTP carry them.
@@ -332,7 +347,7 @@ impl Identity {
     ///
     /// A session that needs a key earlier derives it itself, or waits for this one.
     pub fn prepare(&self) {
-        for account in self.administrator.iter().chain([&self.decoy]) {
+        for account in self.plain() {
             for hash in Hash::ALL {
                 account.keys(hash, self);
             }

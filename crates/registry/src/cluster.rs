@@ -11,6 +11,9 @@ use crate::settings::BucketSettings;
 /// The user as which nodes of a cluster log in to each other, with the secret that the cluster keeps in etcd.
 pub const CLUSTER_USER: &str = "@cluster";
 
+/// Path of the setting that is a message of another node; for [`CLUSTER_USER`] alone.
+pub const MESSAGE: &[u8] = b"cluster.message";
+
 /// What a node tells of its part.
 #[derive(Clone, Debug, Default)]
 pub struct MemberStatus {
@@ -84,5 +87,5 @@ pub trait ClusterMember: Send + Sync {
     fn change(&self, change: AgreedChange) -> Result<(), ChangeError>;
 
     /// Takes a message of another node.
-    fn message(&self, from: NodeId, bytes: &[u8]);
+    fn message(&self, bytes: &[u8]);
 }

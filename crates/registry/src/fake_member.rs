@@ -147,5 +147,5 @@ impl ClusterMember for FakeMember {
         self.refuse.lock().take().map_or(Ok(()), Err)
     }
 
-    fn message(&self, _from: NodeId, _bytes: &[u8]) {}
+    fn message(&self, _bytes: &[u8]) {}
 }

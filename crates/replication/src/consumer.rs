@@ -208,7 +208,9 @@ impl<'a, T: Target> Consumer<'a, T> {
 
     /// The stream is not there for now.
     fn rest(&mut self, vb: VbId) {
-        let from_ns = self.now_ns.saturating_add(self.opening.about().streams.retry.as_nanos() as u64);
+        let from_ns = self
+            .now_ns
+            .saturating_add(self.opening.about().streams.retry.as_nanos() as u64);
         self.retry_ns = self.retry_ns.min(from_ns);
         if let Some(ask_from_ns) = self.ask_from_ns.get_mut(usize::from(vb.0)) {
             *ask_from_ns = from_ns;

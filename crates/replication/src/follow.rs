@@ -130,11 +130,11 @@ impl Link {
         let now_ns = self.node.clock.mono_ns();
         let mut consumer = Consumer::new(&target, &about, progress, now_ns, &mut output)?;
         let carrier = Carrier::new(&self.node, &self.served);
-        let carried = carrier.carry(&mut stream, &mut consumer, output);
+        let conversation = carrier.carry(&mut stream, &mut consumer, output);
         tokio::select! {
             biased;
             _ = orders.changed() => Err(End::Ordered),
-            ended = carried => Err(ended),
+            ended = conversation => Err(ended),
         }
     }
 

@@ -44,6 +44,7 @@ pub struct PeerOptions {
 
 /// A connection to another node; its thread ends when it is dropped.
 pub struct PeerLink {
+    at: (String, u16),
     news: Arc<News>,
     progress: Arc<Progress>,
     stop: watch::Sender<bool>,
@@ -69,6 +70,7 @@ impl PeerLink {
             Arc::new(News::default()),
             Arc::new(Progress::new(served.bucket.vbuckets())),
         );
+        let at = options.at.clone();
         let worker = Worker {
             node: Arc::clone(node),
             served: Arc::clone(served),
@@ -81,11 +83,17 @@ impl PeerLink {
             .name("peer".into())
             .spawn(move || runtime.block_on(worker.run(stopping)))?;
         Ok(Self {
+            at,
             news,
             progress,
             stop,
             thread: Some(thread),
         })
+    }
+
+    /// Host and port that it connects to.
+    pub fn at(&self) -> &(String, u16) {
+        &self.at
     }
 
     /// A vBucket follows otherwise than it did.

@@ -52,6 +52,8 @@ pub struct NodeConfig {
     /// The bucket of another node that the bucket of the same name follows; `None` for a node
     /// of its own.
     pub replica_of: Option<ReplicaOf>,
+    /// The cluster that it joins; `None` for a node alone.
+    pub cluster: Option<ClusterConfig>,
     /// Threads that serve connections; at least 1.
     pub threads: usize,
     /// Age at which tombstones of buckets with a disk are purged, seconds: as long as a consumer
@@ -61,6 +63,19 @@ pub struct NodeConfig {
     pub journal_bytes: u64,
     /// The keys of encryption at rest; `None` writes plain files.
     pub encryption_keys: Option<Arc<EncryptionKeys>>,
+}
+
+/// The cluster that a node joins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterConfig {
+    /// Its etcd.
+    pub etcd: etcd::Options,
+    /// Its name.
+    pub name: String,
+    /// Name of the node, that no other node has.
+    pub node_name: String,
+    /// Number of the zone that the node fails with.
+    pub zone: u16,
 }
 
 /// Where a node that is set up over HTTP stands in for services that it does not have.
@@ -111,6 +126,12 @@ pub enum StartError {
     /// The certificate of the ports with TLS cannot be read, made or used.
     #[error("{0}")]
     Certificate(String),
+    /// etcd does not answer, or is none.
+    #[error("{0}")]
+    Etcd(String),
+    /// The cluster does not take the node.
+    #[error("{0}")]
+    Cluster(String),
     /// The operating system refused something else: a thread, memory, randomness.
     #[error("{0}")]
     System(String),

@@ -7,7 +7,7 @@ pub mod config;
 mod net;
 mod node;
 
-pub use config::{NodeConfig, StandInsConfig, StartError};
+pub use config::{ClusterConfig, NodeConfig, StandInsConfig, StartError};
 pub use node::{
     BucketEncryption, CheckStep, Node, SalvageStep, check, encryption_keys, encryption_of,
     new_encryption_key, salvage,

@@ -56,10 +56,29 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "identity", "model", "wire",
         ],
     ),
+    ("client", &["identity", "wire", "model"]),
+    (
+        "member",
+        &[
+            "replication",
+            "registry",
+            "client",
+            "etcd",
+            "cluster",
+            "bucket",
+            "engine",
+            "identity",
+            "wire",
+            "model",
+        ],
+    ),
     (
         "server",
         &[
             "audit",
+            "member",
+            "etcd",
+            "cluster",
             "cluster",
             "management",
             "replication",
@@ -76,7 +95,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "model",
         ],
     ),
-    ("client", &["identity", "wire", "model"]),
     ("bench", &["client", "wire", "model"]),
     (
         "settee",

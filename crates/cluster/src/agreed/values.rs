@@ -24,6 +24,9 @@ pub struct Meta {
     pub epoch: u64,
     /// With this its nodes log in to each other.
     pub secret: String,
+    /// How long a node's lease lasts, if that was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
 }
 
 /// What a node is for the cluster.

@@ -253,8 +253,11 @@ impl Coordinator {
     fn change_nodes(&mut self, tick: &Tick<'_>, term: u64) -> Option<Txn> {
         let view = tick.view;
         let mut draft = Draft::new(self.cluster, view, term);
-        if members(view).is_empty() {
-            for node in view.alive.keys() {
+        let (none, empty) = (members(view).is_empty(), view.specs.is_empty());
+        for node in view.alive.keys() {
+            let state = view.nodes.get(node).map(|entry| entry.value.state);
+            // Without buckets nothing has to move.
+            if none || empty && state == Some(NodeState::New) {
                 orders::set_state(view, &mut draft, *node, NodeState::Active);
             }
         }

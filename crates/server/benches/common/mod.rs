@@ -31,6 +31,7 @@ pub(crate) fn node(data_dir: Option<PathBuf>, quota_bytes: u64) -> Node {
             vbuckets: None,
         }],
         replica_of: None,
+        cluster: None,
         threads: 2,
         purge_age_s: 259_200,
         journal_bytes: 32 << 20,

@@ -28,6 +28,15 @@ const MIB: u64 = 1 << 20;
 impl NodeState {
     /// Makes a bucket, and serves it before this returns. Blocks for the disk.
     pub(super) fn make_bucket(&self, settings: BucketSettings) -> Result<(), BucketsError> {
+        self.make_bucket_as(settings, None)
+    }
+
+    /// The same with a UUID that the nodes of a cluster agreed on.
+    pub(super) fn make_bucket_as(
+        &self,
+        settings: BucketSettings,
+        uuid: Option<&str>,
+    ) -> Result<(), BucketsError> {
         let _turn = self.world.changing();
         let name = settings.bucket.name.clone();
         if self.bucket(&name).is_some() {
@@ -46,7 +55,7 @@ impl NodeState {
                 // Of a bucket that was once configured. It is not ours to throw away.
                 return Err(BucketsError::Occupied(path));
             }
-            let noted = kept.update(|identities| identities.add_made(&settings));
+            let noted = kept.update(|identities| identities.add_made(&settings, uuid));
             let uuid = noted.map_err(|error| failed(&error))?;
             let opened = self.launcher.open_new(settings, &kept, uuid);
             match opened.and_then(with_collections) {

@@ -250,7 +250,7 @@ mod tests {
             auto_compaction: None,
         };
         let mut kept = examine();
-        let uuid = kept.update(|ids| ids.add_made(&settings)).unwrap();
+        let uuid = kept.update(|ids| ids.add_made(&settings, None)).unwrap();
         let store = place.path().join(BUCKETS).join("shop");
         fs::create_dir_all(store.join("db")).unwrap();
 

@@ -130,9 +130,12 @@ impl Identities {
         self.dropped.contains(name)
     }
 
-    /// Notes a bucket as one that was made while a node ran; returns its identity.
-    pub(super) fn add_made(&mut self, settings: &BucketSettings) -> String {
+    /// Notes a bucket as one that was made while a node ran; returns its identity, which may be given.
+    pub(super) fn add_made(&mut self, settings: &BucketSettings, uuid: Option<&str>) -> String {
         let name = &settings.bucket.name;
+        if let Some(uuid) = uuid {
+            self.set_uuid(name, uuid);
+        }
         self.made.insert(name.clone(), settings.clone());
         self.add(&settings.bucket)
     }

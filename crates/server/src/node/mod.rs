@@ -18,6 +18,7 @@ mod encryption;
 mod identities;
 mod load;
 mod logins;
+mod member;
 mod memory_watch;
 mod node_record;
 mod open;
@@ -39,6 +40,7 @@ use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
+use ::member::Member;
 use bucket::{Clock, WarmupStage};
 use identity::LoginBrake;
 use management::{HttpDoor, HttpDoors};
@@ -61,6 +63,7 @@ use crate::net::{
 use audit_log::AuditThread;
 use descriptors::Descriptors;
 use load::Load;
+use member::start_member;
 use open::{Launcher, Opened, open_buckets};
 use sockets::Sockets;
 use world::World;
@@ -78,6 +81,8 @@ pub struct Node {
     http: Mutex<Option<JoinHandle<()>>>,
     /// Ends when it is dropped.
     audit: Mutex<Option<AuditThread>>,
+    /// Its part in a cluster.
+    member: Mutex<Option<Arc<Member>>>,
     stop_http: watch::Sender<bool>,
     warm: watch::Receiver<usize>,
 }
@@ -136,15 +141,21 @@ impl Node {
             workers: Mutex::new(workers),
             http: Mutex::new(Some(http)),
             audit: Mutex::new(Some(audit)),
+            member: Mutex::new(None),
             stop_http,
             warm,
         };
-        // Last, so that the active node can reach what it is told of.
-        start_follower(&node.state, config).map_err(|error| {
-            let stopped = node.shutdown();
-            tracing::debug!(?stopped, "stopped again");
-            system(error)
-        })?;
+        // Last, so that other nodes can reach what they are told of.
+        let started = start_follower(&node.state, config).map_err(system);
+        let started = started.and_then(|()| start_member(&node.state, config));
+        match started {
+            Ok(member) => *node.member.lock() = member,
+            Err(error) => {
+                let stopped = node.shutdown();
+                tracing::debug!(?stopped, "stopped again");
+                return Err(error);
+            }
+        }
         Ok(node)
     }
 
@@ -227,6 +238,9 @@ impl Node {
     pub fn shutdown(&self) -> Result<(), String> {
         for listener in &mut *self.listeners.lock() {
             listener.stop();
+        }
+        if let Some(member) = self.member.lock().take() {
+            member.stop();
         }
         for served in self.state.all_buckets() {
             if let Some(follower) = served.follower() {

@@ -57,6 +57,8 @@ pub(super) struct Launcher {
     pub(super) data_dir: Option<PathBuf>,
     journal_bytes: u64,
     encryption_keys: Option<Arc<EncryptionKeys>>,
+    /// Whether the node is in a cluster.
+    member: bool,
 }
 
 /// Where a bucket is told apart from others, and what it is among the nodes that have it.
@@ -66,6 +68,8 @@ struct Known<'a> {
     epoch: i64,
     standing: Standing,
     follows: Option<&'a ReplicaOf>,
+    /// Whether the node is in a cluster.
+    member: bool,
     /// The age at which it purges tombstones, seconds.
     purge_age_s: u64,
 }
@@ -110,6 +114,7 @@ pub(super) fn open_buckets(
             epoch: kept.identities.epoch(name),
             standing: kept.identities.standing(name),
             follows: of.filter(|of| of.bucket == *name),
+            member: config.cluster.is_some(),
             purge_age_s: launcher
                 .configured
                 .purge_age_s(&settings, &kept.identities.cluster),
@@ -215,6 +220,7 @@ impl Launcher {
             data_dir: config.data_dir.clone(),
             journal_bytes: config.journal_bytes,
             encryption_keys: config.encryption_keys.clone(),
+            member: config.cluster.is_some(),
         }
     }
 
@@ -235,6 +241,7 @@ impl Launcher {
             epoch: 1,
             standing: Standing::default(),
             follows: None,
+            member: self.member,
             purge_age_s: self
                 .configured
                 .purge_age_s(&settings, &kept.identities.cluster),

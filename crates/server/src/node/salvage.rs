@@ -65,7 +65,7 @@ pub fn salvage(
     let mut lost = names.clone();
     lost.retain(|name| !identities.knows(name));
     for name in &lost {
-        identities.add_made(&default_settings(name));
+        identities.add_made(&default_settings(name), None);
     }
     identities.write_into(to).map_err(write)?;
     if let Err(why) = tls::copy_authority(from, to) {

@@ -30,6 +30,7 @@ fn config(data_dir: Option<&Path>) -> NodeConfig {
         password: PASSWORD.into(),
         buckets: ["default", "other"].map(bucket).to_vec(),
         replica_of: None,
+        cluster: None,
         threads: 2,
         purge_age_s: 259_200,
         journal_bytes: 32 << 20,

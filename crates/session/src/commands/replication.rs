@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use registry::cluster::{CLUSTER_USER, MESSAGE};
 use registry::{
     PROMOTE, PROMOTED, REGISTER, ServedBucket, Stage, USERS, forget_replicas, hear, register,
     tell_users,
@@ -40,9 +41,23 @@ pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> Command
             let told = tell_users(&context.session.node, frame.value).map_err(Refusal::invalid)?;
             Ok(context.reply(frame, &Reply::value(&told)))
         }
+        MESSAGE => message(context, frame),
         PROMOTE => promote(context, frame),
         _ => Err(Refusal::invalid("there is no such setting")),
     }
+}
+
+/// A message of another node of the cluster.
+fn message(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    let session = &context.session;
+    let member = session.node.cluster.get();
+    let user = session.user.as_ref();
+    let peer = user.is_some_and(|user| *user.name == *CLUSTER_USER);
+    let Some(member) = member.filter(|_| peer) else {
+        return Err(Refusal::invalid("there is no such setting"));
+    };
+    member.message(frame.value);
+    Ok(context.reply(frame, &Reply::EMPTY))
 }
 
 /// Parks until the replica's own thread has done it, and it is on disk. On an active node it means

@@ -281,8 +281,8 @@ const ROWS: [Command; 117] = [
         "changes nothing, as ISASL_REFRESH",
     ),
     noted(
-        bucket(Opcode::IOCTL_SET, ADMIN, replication::ioctl_set),
-        "replication.replica, replication.promoted and replication.promote",
+        node(Opcode::IOCTL_SET, ADMIN, replication::ioctl_set),
+        "replication.replica, replication.promoted and replication.promote; cluster.message of other nodes of a cluster",
     ),
     noted(
         bucket(Opcode::SET_PARAM, ADMIN, params::set),

@@ -27,6 +27,9 @@ pub(crate) struct InitArgs {
     name: String,
     #[command(flatten)]
     etcd: EtcdArgs,
+    /// Seconds for which a node's lease lasts, 1 to 60: a failover takes some 3 seconds more
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
+    lease: Option<u64>,
     /// Print what was made as JSON
     #[arg(long, env = "SETTEE_JSON")]
     json: bool,
@@ -47,7 +50,7 @@ pub(super) fn run(args: &InitArgs) -> Result<(), Failure> {
     let etcd = Etcd::start(options, Box::new(|_, _| {}));
     let etcd = etcd.map_err(|error| Failure::new(Sysexit::Os, error.to_string()))?;
     let cluster = ClusterId(random()?);
-    make(&etcd, &args.name, cluster)?;
+    make(&etcd, args, cluster)?;
     let uuid = format!("{:032x}", cluster.0);
     if args.json {
         return output::print_json(&json!({
@@ -65,12 +68,14 @@ pub(super) fn run(args: &InitArgs) -> Result<(), Failure> {
     output::print(text.as_bytes())
 }
 
-fn make(etcd: &Etcd, name: &str, cluster: ClusterId) -> Result<(), Failure> {
+fn make(etcd: &Etcd, args: &InitArgs, cluster: ClusterId) -> Result<(), Failure> {
+    let name = args.name.as_str();
     let uuid = format!("{:032x}", cluster.0);
     let meta = Meta {
         name: name.to_owned(),
         feature_level: FEATURE_LEVEL,
         epoch: 1,
+        lease_ms: args.lease.map(|seconds| seconds * 1_000),
         secret: format!("{:032x}{:032x}", random()?, random()?),
     };
     let entry = text(&Named { uuid });

@@ -109,6 +109,27 @@ pub(crate) struct ServeArgs {
     /// Keep documents in memory only, without a data directory [env: SETTEE_MEMORY=true]
     #[arg(long)]
     pub(crate) memory: bool,
+    /// Join a cluster that settee cluster init made: its etcd, etcds:// for TLS, and its name; buckets, users and
+    /// collections are the cluster's [env: SETTEE_CLUSTER]
+    #[arg(long, value_name = "etcd[s]://HOST:PORT[,HOST:PORT...]/NAME")]
+    pub(crate) cluster: Option<String>,
+    /// With --cluster: name of this node, that no other node has [env: SETTEE_NODE_NAME]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node_name: Option<String>,
+    /// With --cluster: number of the zone that the node fails with; copies are kept in different ones
+    /// [default: 0] [env: SETTEE_ZONE]
+    #[arg(long, value_name = "N")]
+    pub(crate) zone: Option<String>,
+    /// With --cluster: user to log in to etcd as [default: no login] [env: SETTEE_ETCD_USERNAME]
+    #[arg(long, value_name = "U")]
+    pub(crate) etcd_username: Option<String>,
+    /// Password of that user; the environment or the file hide it from process lists [env: SETTEE_ETCD_PASSWORD]
+    #[arg(long, value_name = "P")]
+    pub(crate) etcd_password: Option<String>,
+    /// With --cluster etcds://: certificates to trust, a PEM file [default: what the system trusts]
+    /// [env: SETTEE_ETCD_CA]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_ca: Option<String>,
     /// Follow a bucket of another node: the bucket of the same name here becomes its replica;
     /// couchbases:// for TLS. Without :PASSWORD it is that of --peer-password-file, or of
     /// SETTEE_PEER_PASSWORD in the environment or peer-password in the file: process lists show none of them

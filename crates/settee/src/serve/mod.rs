@@ -134,10 +134,13 @@ fn resolve(args: &ServeArgs) -> Result<ServeConfig, Failure> {
 
 fn refusal(error: &StartError) -> Failure {
     let code = match error {
-        StartError::Listen { .. } | StartError::DataInUse(_) => Sysexit::Unavailable,
-        StartError::NotReplica { .. } | StartError::Certificate(_) | StartError::DataKey(_) => {
-            Sysexit::Config
+        StartError::Listen { .. } | StartError::DataInUse(_) | StartError::Etcd(_) => {
+            Sysexit::Unavailable
         }
+        StartError::NotReplica { .. }
+        | StartError::Cluster(_)
+        | StartError::Certificate(_)
+        | StartError::DataKey(_) => Sysexit::Config,
         StartError::DataAccess(_) => Sysexit::CantCreate,
         StartError::DataFormat(_) => Sysexit::Data,
         StartError::System(_) => Sysexit::Os,

@@ -66,6 +66,7 @@ pub(crate) fn config(data_dir: Option<&Path>, buckets: Vec<BucketConfig>) -> Nod
         password: PASSWORD.into(),
         buckets,
         replica_of: None,
+        cluster: None,
         threads: 1,
         purge_age_s: 259_200,
         journal_bytes: 32 << 20,

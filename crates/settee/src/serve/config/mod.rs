@@ -1,5 +1,6 @@
 //! Settings to a configuration: each value checked, what is missing filled in. Pure.
 
+mod cluster;
 mod values;
 
 use std::collections::HashSet;
@@ -18,7 +19,8 @@ use server::{
 
 use tracing_subscriber::filter::LevelFilter;
 
-use self::values::{mistake, number, parse, path, port, refuse, switch};
+use self::cluster::cluster;
+use self::values::{mistake, number, parse, password, path, port, refuse, switch};
 use super::settings::{ConfigError, Settings};
 
 /// MiB of the write-ahead log at which it becomes a run.
@@ -37,7 +39,6 @@ const BUCKETS_MAX: usize = 1000;
 const BUCKETS_MAX_DEFAULT: usize = 100;
 const THREADS_MAX: usize = 1024;
 const BUCKET_NAME: &str = "must be 1 to 100 of A-Z a-z 0-9 _ - . %, not starting with a dot";
-const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// A configuration that was checked as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +86,7 @@ impl ServeConfig {
             buckets: buckets(settings, buckets_max)?,
             buckets_max,
             replica_of: replica_of(settings)?,
+            cluster: cluster(settings)?,
             threads: threads(settings)?,
             purge_age_s: purge_age(settings)?,
             journal_bytes: journal_bytes(settings)?,
@@ -342,14 +344,6 @@ fn username(settings: &Settings) -> Result<String, ConfigError> {
     Ok(name.unwrap_or_else(|| "Administrator".into()))
 }
 
-fn password(settings: &Settings, key: &'static str) -> Result<Option<String>, ConfigError> {
-    let allowed = "must be 1 to 1024 bytes without control characters";
-    parse(settings, key, allowed, |value| {
-        let fits = (1..=PASSWORD_BYTES_MAX).contains(&value.len());
-        (fits && !value.contains(char::is_control)).then(|| value.to_owned())
-    })
-}
-
 fn threads(settings: &Settings) -> Result<usize, ConfigError> {
     let allowed = "must be a number from 1 to 1024";
     let given = number(settings, "threads", allowed, 1..=THREADS_MAX)?;
@@ -415,7 +409,8 @@ fn buckets_max(settings: &Settings) -> Result<usize, ConfigError> {
 
 fn buckets(settings: &Settings, max: usize) -> Result<Vec<BucketConfig>, ConfigError> {
     let Some(given) = settings.get("bucket") else {
-        if switch(settings, "provisionable")? == Some(true) {
+        let set_up_later = switch(settings, "provisionable")? == Some(true);
+        if set_up_later || settings.contains_key("cluster") {
             return Ok(Vec::new());
         }
         return Ok(vec![

@@ -102,6 +102,7 @@ fn every_setting_arrives() {
         ],
         buckets_max: 7,
         replica_of: None,
+        cluster: None,
         threads: 3,
         purge_age_s: 5_184_000,
         journal_bytes: 3 << 20,

@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use crate::serve::settings::{ConfigError, GivenSetting, Settings, is_secret};
 
+const PASSWORD_BYTES_MAX: usize = 1024;
+
 /// A value that is not allowed; `allowed` says what is. Secrets are not shown.
 pub(super) fn mistake(
     key: &str,
@@ -78,5 +80,17 @@ pub(super) fn switch(settings: &Settings, key: &'static str) -> Result<Option<bo
         "true" | "1" => Some(true),
         "false" | "0" => Some(false),
         _ => None,
+    })
+}
+
+/// A password.
+pub(super) fn password(
+    settings: &Settings,
+    key: &'static str,
+) -> Result<Option<String>, ConfigError> {
+    let allowed = "must be 1 to 1024 bytes without control characters";
+    parse(settings, key, allowed, |value| {
+        let fits = (1..=PASSWORD_BYTES_MAX).contains(&value.len());
+        (fits && !value.contains(char::is_control)).then(|| value.to_owned())
     })
 }

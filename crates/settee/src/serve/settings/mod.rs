@@ -14,16 +14,20 @@ use crate::connect::first_line;
 use crate::exit::Sysexit;
 
 /// Every setting, sorted. `config` itself names the file and so is no key of it.
-pub(super) const KEYS: [&str; 39] = [
+pub(super) const KEYS: [&str; 45] = [
     "advertise",
     "bucket",
     "buckets-max",
     "client-ca",
     "client-cert",
+    "cluster",
     "data-dir",
     "demote",
     "encryption-key-file",
     "encryption-keys",
+    "etcd-ca",
+    "etcd-password",
+    "etcd-username",
     "http-port",
     "https-port",
     "journal",
@@ -37,6 +41,7 @@ pub(super) const KEYS: [&str; 39] = [
     "memcached-port",
     "memcached-sasl",
     "memory",
+    "node-name",
     "password",
     "peer-ca",
     "peer-cert",
@@ -54,6 +59,7 @@ pub(super) const KEYS: [&str; 39] = [
     "tls-cert",
     "tls-key",
     "username",
+    "zone",
 ];
 
 /// Settings that are true or false.
@@ -67,10 +73,13 @@ const SWITCHES: [&str; 6] = [
 ];
 
 /// Settings that are a text also where it looks like a number.
-const TEXTS: [&str; 7] = [
+const TEXTS: [&str; 10] = [
     "bucket",
     "encryption-keys",
+    "etcd-password",
+    "etcd-username",
     "memcached-bucket",
+    "node-name",
     "password",
     "peer-password",
     "replica-of",
@@ -78,7 +87,13 @@ const TEXTS: [&str; 7] = [
 ];
 
 /// Settings that no message shows.
-const SECRETS: [&str; 4] = ["encryption-keys", "password", "peer-password", "replica-of"];
+const SECRETS: [&str; 5] = [
+    "encryption-keys",
+    "etcd-password",
+    "password",
+    "peer-password",
+    "replica-of",
+];
 
 /// Whether no message may show the value of a setting.
 pub(super) fn is_secret(key: &str) -> bool {

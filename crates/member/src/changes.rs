@@ -1,0 +1,188 @@
+//! Changes of what the nodes agree on, each by one transaction.
+
+use std::time::{Duration, Instant};
+
+use cluster::BucketId;
+use cluster::agreed::{BucketSpec, CHUNK_VBUCKETS, Entry, Key, View};
+use cluster::coord::{Answer, Compare, LeaseId, Op, Request, Txn};
+use registry::BucketSettings;
+use registry::cluster::{AgreedChange, ChangeError};
+
+use crate::shared::Shared;
+
+/// How long an answer of etcd is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the node itself may take to follow.
+const FOLLOW_LIMIT: Duration = Duration::from_secs(10);
+const FOLLOW_LOOK: Duration = Duration::from_millis(10);
+
+/// A transaction under way.
+#[derive(Default)]
+struct Draft(Txn);
+
+impl Draft {
+    /// Sets a key that was written last at revision `seen`, 0 for one that is not there.
+    fn put(&mut self, key: String, seen: u64, value: String) {
+        let lease = LeaseId(0);
+        self.0.compare.push(Compare::ModRevision(key.clone(), seen));
+        self.0.then.push(Op::Put { key, value, lease });
+    }
+
+    fn delete(&mut self, key: String) {
+        self.0.then.push(Op::Delete { key });
+    }
+}
+
+/// A bucket by name.
+fn find<'v>(view: &'v View, name: &str) -> Option<(BucketId, &'v Entry<BucketSpec>)> {
+    let mut specs = view.specs.iter();
+    let found = specs.find(|(_, entry)| entry.value.name == name);
+    found.map(|(id, entry)| (*id, entry))
+}
+
+fn spec_of(settings: &BucketSettings) -> BucketSpec {
+    BucketSpec {
+        name: settings.bucket.name.clone(),
+        vbuckets: settings.bucket.vbuckets(),
+        copies: usize::from(settings.replicas) + 1,
+        settings: serde_json::to_value(settings).expect("settings are JSON"),
+    }
+}
+
+impl Shared {
+    /// Makes a change, and waits until this node follows it.
+    pub(crate) fn change(&self, change: AgreedChange) -> Result<(), ChangeError> {
+        let view = self.view.read().clone();
+        let mut draft = Draft::default();
+        match change {
+            AgreedChange::MakeBucket(settings) => {
+                let name = settings.bucket.name.clone();
+                self.draft_bucket(&view, &settings, &mut draft)?;
+                self.commit(draft)?;
+                return self.await_bucket(&name);
+            }
+            AgreedChange::AdjustBucket(settings) => {
+                let (id, entry) = known(&view, &settings.bucket.name)?;
+                let spec = spec_of(&settings);
+                let value = serde_json::to_string(&spec).expect("a specification is JSON");
+                draft.put(self.key(Key::Spec(id)), entry.mod_revision, value);
+            }
+            AgreedChange::DropBucket(name) => {
+                let (id, entry) = known(&view, &name)?;
+                let key = self.key(Key::Spec(id));
+                draft
+                    .0
+                    .compare
+                    .push(Compare::ModRevision(key.clone(), entry.mod_revision));
+                draft.delete(key);
+                draft.delete(self.key(Key::Manifest(id)));
+                draft.delete(self.name_key(&name));
+                for chunk in 0..entry.value.vbuckets.div_ceil(CHUNK_VBUCKETS) {
+                    draft.delete(self.key(Key::Map(id, chunk)));
+                }
+            }
+            AgreedChange::Manifest {
+                bucket,
+                text,
+                previous_uid,
+            } => {
+                let (id, _) = known(&view, &bucket)?;
+                let here = self
+                    .table
+                    .get(id)
+                    .map(|hosted| hosted.served.bucket.manifest().uid().0);
+                if here != Some(previous_uid) {
+                    return Err(ChangeError::Conflict(
+                        "the collections changed meanwhile".into(),
+                    ));
+                }
+                let seen = view
+                    .manifests
+                    .get(&id)
+                    .map_or(0, |entry| entry.mod_revision);
+                draft.put(self.key(Key::Manifest(id)), seen, text);
+            }
+            AgreedChange::Users(text) => {
+                let seen = view.users.as_ref().map_or(0, |entry| entry.mod_revision);
+                draft.put(self.key(Key::Users), seen, text);
+            }
+        }
+        let revision = self.commit(draft)?;
+        follow(
+            "the change is agreed on, and this node has not seen it yet",
+            &|| self.view.read().revision >= revision,
+        )
+    }
+
+    fn key(&self, key: Key) -> String {
+        key.text(self.cluster)
+    }
+
+    /// The key that no two buckets of a name have.
+    fn name_key(&self, name: &str) -> String {
+        format!("{}bucket_names/{name}", self.cluster.prefix())
+    }
+
+    fn draft_bucket(
+        &self,
+        view: &View,
+        settings: &BucketSettings,
+        draft: &mut Draft,
+    ) -> Result<(), ChangeError> {
+        let name = &settings.bucket.name;
+        if find(view, name).is_some() {
+            return Err(ChangeError::Refused(
+                "Bucket with given name already exists".into(),
+            ));
+        }
+        let (high, low) = (self.node.env.random_u64(), self.node.env.random_u64());
+        let id = BucketId(u128::from(high) << 64 | u128::from(low));
+        let value = serde_json::to_string(&spec_of(settings)).expect("a specification is JSON");
+        draft.put(self.key(Key::Spec(id)), 0, value);
+        draft.put(self.name_key(name), 0, id.to_string());
+        Ok(())
+    }
+
+    /// Waits until all copies of a new bucket that shall be here are, and each vBucket has an active copy.
+    fn await_bucket(&self, name: &str) -> Result<(), ChangeError> {
+        follow(
+            "the bucket is agreed on, and not made everywhere yet",
+            &|| {
+                let view = self.view.read().clone();
+                let Some((id, spec)) = find(&view, name) else {
+                    return false;
+                };
+                let elected = |number| {
+                    let row = view.row(cluster::Vb { bucket: id, number });
+                    row.is_some_and(|row| row.term > 0 && row.intent.is_none())
+                };
+                self.table.get(id).is_some() && (0..spec.value.vbuckets).all(elected)
+            },
+        )
+    }
+
+    fn commit(&self, draft: Draft) -> Result<u64, ChangeError> {
+        match self.etcd.ask(Request::Txn(draft.0), PATIENCE) {
+            Answer::Committed(revision) => Ok(revision),
+            Answer::Refused => Err(ChangeError::Conflict(
+                "another change came first: look again".into(),
+            )),
+            _ => Err(ChangeError::Unavailable),
+        }
+    }
+}
+
+fn known<'v>(view: &'v View, name: &str) -> Result<(BucketId, &'v Entry<BucketSpec>), ChangeError> {
+    find(view, name).ok_or_else(|| ChangeError::Refused("Requested resource not found.".into()))
+}
+
+fn follow(late: &str, follows: &dyn Fn() -> bool) -> Result<(), ChangeError> {
+    let begun = Instant::now();
+    while !follows() {
+        if begun.elapsed() > FOLLOW_LIMIT {
+            return Err(ChangeError::Refused(late.to_owned()));
+        }
+        std::thread::sleep(FOLLOW_LOOK);
+    }
+    Ok(())
+}

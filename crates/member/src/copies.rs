@@ -1,0 +1,51 @@
+//! The buckets of the cluster on this node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cluster::agent::Copy;
+use cluster::{BucketId, Copies, NodeId, Vb};
+use model::VbId;
+use parking_lot::RwLock;
+
+use crate::hosted::Hosted;
+
+/// The buckets of the cluster on this node, by UUID.
+pub(crate) struct Table {
+    me: NodeId,
+    buckets: RwLock<BTreeMap<BucketId, Arc<Hosted>>>,
+}
+
+impl Table {
+    pub(crate) fn new(me: NodeId) -> Self {
+        let buckets = RwLock::default();
+        Self { me, buckets }
+    }
+
+    pub(crate) fn get(&self, id: BucketId) -> Option<Arc<Hosted>> {
+        self.buckets.read().get(&id).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Hosted>> {
+        self.buckets.read().values().cloned().collect()
+    }
+
+    pub(crate) fn insert(&self, hosted: Arc<Hosted>) {
+        self.buckets.write().insert(hosted.id, hosted);
+    }
+
+    pub(crate) fn remove(&self, id: BucketId) -> Option<Arc<Hosted>> {
+        self.buckets.write().remove(&id)
+    }
+}
+
+impl Copies for Table {
+    fn copy(&self, vb: Vb) -> Option<Copy> {
+        self.get(vb.bucket)?.copy(self.me, VbId(vb.number))
+    }
+
+    fn vbuckets(&self) -> Vec<Vb> {
+        let all = self.all();
+        all.iter().flat_map(|hosted| hosted.vbuckets()).collect()
+    }
+}

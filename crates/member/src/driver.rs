@@ -1,0 +1,213 @@
+//! The thread that runs the node's part: events in, requests, messages and work out.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use cluster::agreed::View;
+use cluster::coord::Answer;
+use cluster::{BucketId, Message, NodeId, Output, Participant, Settings, Vb};
+
+use crate::events::{Event, Work};
+use crate::packet::{Confirmed, Envelope, Packet, Sent};
+use crate::peers::Peers;
+use crate::shared::Shared;
+use crate::steps::vb_of;
+
+/// Between two looks at everything.
+const TICK_MS: u64 = 50;
+
+pub(crate) struct Driver {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) settings: Settings,
+    pub(crate) participant: Participant,
+    pub(crate) events: Receiver<Event>,
+    pub(crate) work: Sender<Work>,
+    pub(crate) peers: Peers,
+    /// Copies of which a step is being made.
+    pub(crate) busy: BTreeSet<Vb>,
+    /// Packets of the node to itself.
+    pub(crate) own: VecDeque<Envelope>,
+    /// The revision of the view that others see.
+    pub(crate) published: u64,
+    /// Newest revisions of chunks and nodes whose maps clients have been told.
+    pub(crate) told: BTreeMap<BucketId, u64>,
+    /// When something of etcd came last.
+    pub(crate) heard_ms: u64,
+}
+
+impl Driver {
+    /// Runs until it is told to stop.
+    pub(crate) fn run(mut self) {
+        let mut tick_ms = self.shared.now_ms();
+        loop {
+            let wait_ms = tick_ms.saturating_sub(self.shared.now_ms());
+            match self.events.recv_timeout(Duration::from_millis(wait_ms)) {
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(event) => self.take(event),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            while let Some(envelope) = self.own.pop_front() {
+                self.packet(&envelope);
+            }
+            if self.shared.now_ms() >= tick_ms {
+                tick_ms = self.shared.now_ms() + TICK_MS;
+                self.tick();
+            }
+            self.publish();
+        }
+    }
+
+    fn tick(&mut self) {
+        if self.shared.has_dead_disk() {
+            self.participant.disk_died();
+        }
+        let now_ms = self.shared.now_ms();
+        let outputs = self.participant.tick(now_ms, &self.shared.table);
+        self.carry(outputs);
+        self.renew();
+        self.tell_status();
+    }
+
+    fn take(&mut self, event: Event) {
+        let now_ms = self.shared.now_ms();
+        let outputs = match event {
+            Event::Answer(id, answer) => {
+                if answer != Answer::Unavailable {
+                    self.heard_ms = now_ms;
+                }
+                let table = &self.shared.table;
+                let outputs = self.participant.answer(id, &answer, now_ms, table);
+                self.renew();
+                outputs
+            }
+            Event::Packet(envelope) => return self.packet(&envelope),
+            Event::Order(order) => self.participant.order(order),
+            Event::Stepped(vbs) => {
+                self.renew();
+                let mut outputs = Vec::new();
+                for vb in vbs {
+                    self.busy.remove(&vb);
+                    outputs.extend(self.participant.stepped(vb, &self.shared.table));
+                }
+                outputs
+            }
+            Event::Stop => return,
+        };
+        self.carry(outputs);
+    }
+
+    fn packet(&mut self, envelope: &Envelope) {
+        let (from, now_ms) = (envelope.from, self.shared.now_ms());
+        let table = &self.shared.table;
+        match &envelope.packet {
+            Packet::Message(message) => {
+                let outputs = self.participant.message(from, message, now_ms, table);
+                self.carry(outputs);
+            }
+            Packet::Ping(ping) => {
+                let runs = Message::Ping;
+                let outputs = self.participant.message(from, &runs, now_ms, table);
+                self.carry(outputs);
+                let all = self.shared.table.all();
+                let confirmed = |copies: Vec<_>, bucket| {
+                    (!copies.is_empty()).then_some(Confirmed { bucket, copies })
+                };
+                let buckets = all
+                    .iter()
+                    .filter_map(|hosted| confirmed(hosted.following(from), hosted.id));
+                let buckets: Vec<_> = buckets.collect();
+                if !buckets.is_empty() {
+                    let ping = *ping;
+                    self.send(from, Packet::Confirm { ping, buckets });
+                }
+            }
+            Packet::Confirm { ping, buckets } if ping.boot == self.shared.boot => {
+                for confirmed in buckets {
+                    if let Some(hosted) = table.get(confirmed.bucket) {
+                        hosted.confirm(from, ping.at_ms.min(now_ms), &confirmed.copies);
+                    }
+                }
+                self.renew();
+            }
+            Packet::Confirm { .. } => {}
+        }
+    }
+
+    fn carry(&mut self, outputs: Vec<Output>) {
+        for output in outputs {
+            match output {
+                Output::Request(id, request) => self.shared.etcd.request(id, request),
+                Output::Send(to, Message::Ping) => {
+                    let (boot, at_ms) = (self.shared.boot, self.shared.now_ms());
+                    self.send(to, Packet::Ping(Sent { boot, at_ms }));
+                }
+                Output::Send(to, message) => self.send(to, Packet::Message(message)),
+                Output::Step(step) => {
+                    let vb = vb_of(&step);
+                    if self.busy.insert(vb) {
+                        let sent = self.work.send(Work::Step(step));
+                        debug_assert!(sent.is_ok(), "the worker lives as long as the driver");
+                    }
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, to: NodeId, packet: Packet) {
+        let from = self.shared.me;
+        let envelope = Envelope { from, packet };
+        if to == from {
+            self.own.push_back(envelope);
+        } else {
+            let view = self.participant.view();
+            self.peers.send(view, to, envelope.to_bytes());
+        }
+    }
+
+    fn renew(&self) {
+        let until_ms = self.participant.lease_until_ms();
+        for hosted in self.shared.table.all() {
+            hosted.renew(&self.settings, until_ms);
+        }
+    }
+
+    fn tell_status(&self) {
+        let now_ms = self.shared.now_ms();
+        let coordinator = self.participant.coordinator();
+        let mut status = self.shared.status.lock();
+        let controller = self.participant.view().controller.as_ref();
+        status.controller = controller.map(|entry| entry.value.node);
+        status.etcd_silent_ms = now_ms.saturating_sub(self.heard_ms);
+        status.lease_left_ms = self.participant.lease_until_ms().saturating_sub(now_ms);
+        let here = coordinator.term().is_some();
+        status.progress = here.then(|| coordinator.progress().clone());
+    }
+
+    /// Lets others see what is new in etcd, and makes buckets and maps follow it.
+    fn publish(&mut self) {
+        if self.participant.view().revision == self.published {
+            return;
+        }
+        let view = Arc::new(self.participant.view().clone());
+        self.published = view.revision;
+        *self.shared.view.write() = Arc::clone(&view);
+        let sent = self.work.send(Work::Buckets(Arc::clone(&view)));
+        debug_assert!(sent.is_ok(), "the worker lives as long as the driver");
+        self.tell_maps(&view);
+    }
+
+    /// Tells clients the maps that changed.
+    fn tell_maps(&mut self, view: &View) {
+        let nodes = view.nodes.values().map(|entry| entry.mod_revision).max();
+        for hosted in self.shared.table.all() {
+            let chunks = view.maps.range((hosted.id, 0)..=(hosted.id, u16::MAX));
+            let newest = chunks.map(|(_, entry)| entry.mod_revision).max();
+            let newest = newest.max(nodes).unwrap_or_default();
+            if self.told.insert(hosted.id, newest) != Some(newest) {
+                registry::publish_cluster(&self.shared.node, &hosted.served);
+            }
+        }
+    }
+}

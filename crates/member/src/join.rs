@@ -1,0 +1,200 @@
+//! How a node becomes known to a cluster.
+
+use std::time::Duration;
+
+use cluster::agreed::{Address, ClusterId, Key, Meta, Node, NodeState};
+use cluster::coord::{Answer, Compare, LeaseId, Op, Range, Request, Txn};
+use cluster::{NodeId, Settings};
+use etcd::Etcd;
+use registry::Registry;
+
+/// How long an answer of etcd is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Nodes that come at the same time try for the same number.
+const TRIES: usize = 20;
+/// The feature level of this version.
+const FEATURE_LEVEL: u32 = 1;
+/// Least and most lease that a cluster may have, milliseconds.
+const LEASES_MS: std::ops::RangeInclusive<u64> = 1_000..=60_000;
+
+/// What a node joins a cluster with.
+#[derive(Clone, Debug)]
+pub struct MemberOptions {
+    /// Where etcd is.
+    pub etcd: etcd::Options,
+    /// The cluster's name.
+    pub cluster: String,
+    /// The node's name, that no other node has.
+    pub name: String,
+    /// Number of the zone that the node fails with.
+    pub zone: u16,
+    /// Address for other nodes and for clients.
+    pub inside: Address,
+    /// Address for clients of another network.
+    pub outside: Option<Address>,
+}
+
+/// Why a node did not join. `Display` is one line that names what to change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// etcd does not answer, or is none.
+    #[error("{0}")]
+    Etcd(String),
+    /// The cluster does not take the node.
+    #[error("{0}")]
+    Refused(String),
+    /// The operating system refused something.
+    #[error("{0}")]
+    System(String),
+}
+
+/// A node that is known to its cluster.
+pub(crate) struct Joined {
+    pub(crate) cluster: ClusterId,
+    pub(crate) me: NodeId,
+    pub(crate) meta: Meta,
+    pub(crate) node: Node,
+}
+
+impl Joined {
+    /// Finds the cluster, and the node's number in it; a new node gets one.
+    pub(crate) fn join(
+        etcd: &Etcd,
+        node: &Registry,
+        options: &MemberOptions,
+    ) -> Result<Self, JoinError> {
+        let cluster = etcd::find(etcd, &options.cluster).map_err(JoinError::Etcd)?;
+        let meta = read_meta(etcd, cluster)?;
+        for _ in 0..TRIES {
+            let found = nodes(etcd, cluster)?;
+            let known = found.iter().find(|(_, node, _)| node.name == options.name);
+            let same = found.iter().find(|(_, other, _)| other.uuid == node.uuid);
+            if let Some((id, other, _)) = known
+                && other.uuid != node.uuid
+            {
+                let (name, id) = (&options.name, id.0);
+                return Err(JoinError::Refused(format!(
+                    "the name {name} is that of node {id} with another data directory: take another name, or \
+                     remove that node first"
+                )));
+            }
+            if let Some((_, other, _)) = same
+                && other.name != options.name
+            {
+                let name = &other.name;
+                return Err(JoinError::Refused(format!(
+                    "this data directory is that of node {name}: start it with --node-name {name}"
+                )));
+            }
+            let free = || {
+                let taken = |id: &u16| found.iter().any(|(node, _, _)| node.0 == *id);
+                (1..=u16::MAX).find(|id| !taken(id)).map(NodeId)
+            };
+            let no_number = || JoinError::Refused("there are no numbers left for nodes".into());
+            let me = same
+                .map(|(id, _, _)| *id)
+                .or_else(free)
+                .ok_or_else(no_number)?;
+            let (state, revoke) = same.map_or((NodeState::New, None), |(_, node, _)| {
+                (node.state, node.revoke)
+            });
+            let value = Node {
+                name: options.name.clone(),
+                uuid: node.uuid.clone(),
+                inside: options.inside.clone(),
+                outside: options.outside.clone(),
+                zone: options.zone,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                state,
+                revoke,
+            };
+            let seen = same.map_or(0, |(_, _, revision)| *revision);
+            let is_new = same.is_none_or(|(_, known, _)| *known != value);
+            if !is_new || put_node(etcd, cluster, (me, seen), &value)? {
+                return Ok(Self {
+                    cluster,
+                    me,
+                    meta,
+                    node: value,
+                });
+            }
+        }
+        Err(JoinError::Refused(
+            "other nodes joined at the same time, each time: try again".into(),
+        ))
+    }
+
+    /// Times and limits, as the cluster has them.
+    pub(crate) fn settings(&self) -> Settings {
+        let default = Settings::default();
+        let lease_ms = self.meta.lease_ms.unwrap_or(default.lease_ms);
+        let lease_ms = lease_ms.clamp(*LEASES_MS.start(), *LEASES_MS.end());
+        Settings {
+            lease_ms,
+            margin_ms: lease_ms / 10,
+            unheard_ms: default.unheard_ms.min(lease_ms / 2),
+            ..default
+        }
+    }
+}
+
+fn ask(etcd: &Etcd, request: Request) -> Result<Answer, JoinError> {
+    match etcd.ask(request, PATIENCE) {
+        Answer::Unavailable => {
+            let why = etcd.problem().map(|problem| problem.to_string());
+            let why = why.unwrap_or_else(|| "etcd does not answer".into());
+            Err(JoinError::Etcd(why))
+        }
+        answer => Ok(answer),
+    }
+}
+
+fn read_meta(etcd: &Etcd, cluster: ClusterId) -> Result<Meta, JoinError> {
+    let key = Key::Meta.text(cluster);
+    let Answer::Got { found, .. } = ask(etcd, Request::Get(Range::Key(key)))? else {
+        return Err(JoinError::Etcd("etcd gave no answer to a question".into()));
+    };
+    let broken = || JoinError::Refused("what etcd has of the cluster makes no sense".into());
+    let found = found.first().ok_or_else(broken)?;
+    let meta: Meta = serde_json::from_str(&found.value).map_err(|_| broken())?;
+    if meta.feature_level > FEATURE_LEVEL {
+        let level = meta.feature_level;
+        return Err(JoinError::Refused(format!(
+            "the cluster is of feature level {level}, this version knows {FEATURE_LEVEL}: take a newer one"
+        )));
+    }
+    if meta.secret.is_empty() {
+        return Err(broken());
+    }
+    Ok(meta)
+}
+
+/// Nodes, each with the revision of its key.
+fn nodes(etcd: &Etcd, cluster: ClusterId) -> Result<Vec<(NodeId, Node, u64)>, JoinError> {
+    let prefix = cluster.prefix() + "nodes/";
+    let Answer::Got { found, .. } = ask(etcd, Request::Get(Range::Prefix(prefix)))? else {
+        return Err(JoinError::Etcd("etcd gave no answer to a question".into()));
+    };
+    let read = |kv: &cluster::coord::KeyValue| {
+        let Some(Key::Node(node)) = Key::parse(cluster, &kv.key) else {
+            return None;
+        };
+        Some((node, serde_json::from_str(&kv.value).ok()?, kv.mod_revision))
+    };
+    Ok(found.iter().filter_map(read).collect())
+}
+
+fn put_node(
+    etcd: &Etcd,
+    cluster: ClusterId,
+    (node, seen): (NodeId, u64),
+    value: &Node,
+) -> Result<bool, JoinError> {
+    let key = Key::Node(node).text(cluster);
+    let value = serde_json::to_string(value).expect("values of ours have no maps");
+    let compare = vec![Compare::ModRevision(key.clone(), seen)];
+    let lease = LeaseId(0);
+    let then = vec![Op::Put { key, value, lease }];
+    let answer = ask(etcd, Request::Txn(Txn { compare, then }))?;
+    Ok(matches!(answer, Answer::Committed(_)))
+}

@@ -1,0 +1,162 @@
+//! The node's part in a cluster, as the node holds it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use cluster::agreed::View;
+use cluster::{Identity, NodeId, Order, Participant, Version};
+use etcd::Etcd;
+use parking_lot::{Mutex, RwLock};
+use registry::Registry;
+use registry::cluster::{AgreedChange, ChangeError, ClusterMember, MemberStatus};
+
+use crate::copies::Table;
+use crate::driver::Driver;
+use crate::events::Event;
+use crate::hosted::Hosted;
+use crate::join::{JoinError, Joined, MemberOptions};
+use crate::packet::Envelope;
+use crate::peers::Peers;
+use crate::shared::{Host, Shared};
+use crate::worker::Worker;
+
+/// A node's part in a cluster: its threads. It ends with [`Member::stop`].
+pub struct Member {
+    shared: Arc<Shared>,
+    events: Sender<Event>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Member {
+    /// Joins a cluster: finds it in etcd, makes the node known there, and starts the threads.
+    ///
+    /// # Errors
+    /// etcd or the cluster cannot be found, or does not take this node.
+    pub fn start(
+        node: &Arc<Registry>,
+        host: Arc<dyn Host>,
+        options: &MemberOptions,
+    ) -> Result<Arc<Self>, JoinError> {
+        let (events, received) = channel();
+        let answers = events.clone();
+        let told = move |id, answer| drop(answers.send(Event::Answer(id, answer)));
+        let etcd = Etcd::start(options.etcd.clone(), Box::new(told));
+        let etcd = etcd.map_err(|error| JoinError::System(error.to_string()))?;
+        let joined = Joined::join(&etcd, node, options)?;
+        host.admit_peers(&joined.meta.secret);
+        let boot = node.env.random_u64();
+        let shared = Arc::new(Shared {
+            node: Arc::clone(node),
+            host,
+            etcd,
+            cluster: joined.cluster,
+            me: joined.me,
+            boot,
+            secret: joined.meta.secret.clone(),
+            table: Table::new(joined.me),
+            view: RwLock::default(),
+            status: Mutex::default(),
+        });
+        for served in node.all_buckets() {
+            if let Ok(id) = u128::from_str_radix(&served.uuid, 16) {
+                let hosted = Hosted::new(cluster::BucketId(id), served);
+                shared.table.insert(Arc::new(hosted));
+            }
+        }
+        let settings = joined.settings();
+        let identity = Identity {
+            cluster: joined.cluster,
+            node: joined.me,
+            boot,
+            new: joined.node,
+        };
+        let (work, queued) = channel();
+        let driver = Driver {
+            settings,
+            participant: Participant::new(identity, settings, Version::default()),
+            events: received,
+            work,
+            peers: Peers::new(&shared.secret),
+            busy: BTreeSet::new(),
+            own: VecDeque::new(),
+            published: 0,
+            told: BTreeMap::new(),
+            heard_ms: shared.now_ms(),
+            shared: Arc::clone(&shared),
+        };
+        let worker = Worker {
+            shared: Arc::clone(&shared),
+            work: queued,
+            done: events.clone(),
+            taken: BTreeMap::new(),
+            users: 0,
+            failed: BTreeSet::new(),
+        };
+        let threads = [
+            spawn("cluster", move || driver.run())?,
+            spawn("copies", move || worker.run())?,
+        ];
+        Ok(Arc::new(Self {
+            shared,
+            events,
+            threads: Mutex::new(threads.into()),
+        }))
+    }
+
+    /// Ends the threads and the streams; the node's lease ends by time.
+    pub fn stop(&self) {
+        self.send(Event::Stop);
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the cluster ended by a panic");
+            }
+        }
+        for hosted in self.shared.table.all() {
+            hosted.links.lock().clear();
+        }
+    }
+
+    fn send(&self, event: Event) {
+        // The thread is gone once the node stops.
+        drop(self.events.send(event));
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, JoinError> {
+    let thread = std::thread::Builder::new().name(name.into()).spawn(run);
+    thread.map_err(|error| JoinError::System(error.to_string()))
+}
+
+impl ClusterMember for Member {
+    fn me(&self) -> NodeId {
+        self.shared.me
+    }
+
+    fn view(&self) -> Arc<View> {
+        self.shared.view.read().clone()
+    }
+
+    fn status(&self) -> MemberStatus {
+        self.shared.status.lock().clone()
+    }
+
+    fn order(&self, order: Order) -> Result<(), String> {
+        if self.view().controller.is_none() {
+            return Err("there is no controller now: is etcd away?".into());
+        }
+        self.send(Event::Order(order));
+        Ok(())
+    }
+
+    fn change(&self, change: AgreedChange) -> Result<(), ChangeError> {
+        self.shared.change(change)
+    }
+
+    fn message(&self, bytes: &[u8]) {
+        if let Some(envelope) = Envelope::read(bytes) {
+            self.send(Event::Packet(envelope));
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The thread that may wait for the disk: steps of copies, buckets that come, change and go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+
+use cluster::agent::Step;
+use cluster::agreed::{BucketSpec, NodeState, View};
+use cluster::{BucketId, NodeId, Vb};
+use identity::Password;
+use registry::cluster::CLUSTER_USER;
+use registry::{BucketSettings, collections};
+use replication::PeerOptions;
+use serde::Deserialize as _;
+
+use crate::events::{Event, Work};
+use crate::hosted::Hosted;
+use crate::shared::Shared;
+use crate::steps::{Steps, node_name, vb_of};
+
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) work: Receiver<Work>,
+    pub(crate) done: Sender<Event>,
+    /// Revisions of what each bucket has taken over: its settings, its manifest.
+    pub(crate) taken: BTreeMap<BucketId, (u64, u64)>,
+    /// Of the users.
+    pub(crate) users: u64,
+    /// Nodes that failed.
+    pub(crate) failed: BTreeSet<NodeId>,
+}
+
+impl Worker {
+    /// Works until the driver is gone.
+    pub(crate) fn run(mut self) {
+        while let Ok(first) = self.work.recv() {
+            let mut steps: BTreeMap<BucketId, Vec<Step>> = BTreeMap::new();
+            let mut view = None;
+            let rest = std::iter::from_fn(|| self.work.try_recv().ok());
+            for work in std::iter::once(first).chain(rest) {
+                match work {
+                    Work::Step(step) => steps.entry(vb_of(&step).bucket).or_default().push(step),
+                    Work::Buckets(newer) => view = Some(newer),
+                }
+            }
+            for (bucket, steps) in steps {
+                self.make(bucket, &steps);
+            }
+            if let Some(view) = view {
+                self.reconcile(&view);
+            }
+        }
+    }
+
+    fn make(&self, bucket: BucketId, steps: &[Step]) {
+        if let Some(hosted) = self.shared.table.get(bucket) {
+            self.with_steps(|maker| maker.make(&hosted, steps));
+        }
+        let made: Vec<Vb> = steps.iter().map(vb_of).collect();
+        // The driver may be gone.
+        drop(self.done.send(Event::Stepped(made)));
+    }
+
+    fn with_steps(&self, make: impl FnOnce(&Steps<'_>)) {
+        let link = |node| self.peer_options(node);
+        make(&Steps {
+            node: &self.shared.node,
+            me: self.shared.me,
+            failed: &self.failed,
+            link: &link,
+        });
+    }
+
+    fn peer_options(&self, node: NodeId) -> Option<PeerOptions> {
+        let view = self.shared.view.read().clone();
+        let inside = &view.nodes.get(&node)?.value.inside;
+        Some(PeerOptions {
+            me: node_name(self.shared.me),
+            peer: node.0,
+            at: (inside.host.clone(), inside.kv),
+            username: CLUSTER_USER.to_owned(),
+            password: Password::from(self.shared.secret.as_str()),
+        })
+    }
+
+    /// Makes the node's buckets what the cluster agreed on.
+    fn reconcile(&mut self, view: &Arc<View>) {
+        let wanted: BTreeSet<BucketId> = view.specs.keys().copied().collect();
+        for hosted in self.shared.table.all() {
+            if !wanted.contains(&hosted.id) {
+                self.drop_bucket(&hosted);
+            }
+        }
+        for (id, entry) in &view.specs {
+            let hosted = match self.shared.table.get(*id) {
+                Some(hosted) => hosted,
+                None => match self.make_bucket(*id, &entry.value) {
+                    Ok(hosted) => hosted,
+                    Err(reason) => {
+                        let bucket = &entry.value.name;
+                        tracing::error!(bucket, reason, "a bucket of the cluster cannot be made");
+                        continue;
+                    }
+                },
+            };
+            self.adjust(&hosted, view);
+        }
+        let failed = view.nodes.iter();
+        let failed = failed.filter(|(_, entry)| entry.value.state == NodeState::Failed);
+        let failed = failed.map(|(node, _)| *node).collect();
+        if self.failed != failed {
+            self.failed = failed;
+            for hosted in self.shared.table.all() {
+                self.with_steps(|maker| maker.refresh_chains(&hosted));
+            }
+        }
+        if let Some(users) = &view.users
+            && users.mod_revision > self.users
+        {
+            match registry::take_users(&self.shared.node, users.value.as_bytes()) {
+                Ok(()) => self.users = users.mod_revision,
+                Err(reason) => tracing::error!(reason, "the users of the cluster are not taken"),
+            }
+        }
+    }
+
+    fn make_bucket(&self, id: BucketId, spec: &BucketSpec) -> Result<Arc<Hosted>, String> {
+        let settings = settings_of(spec)?;
+        self.shared.host.make_bucket(&id.to_string(), settings)?;
+        let served = self.shared.node.bucket(&spec.name);
+        let served = served.filter(|served| served.uuid == id.to_string());
+        let served = served.ok_or("another bucket has its name")?;
+        let hosted = Arc::new(Hosted::new(id, served));
+        self.shared.table.insert(Arc::clone(&hosted));
+        registry::publish_cluster(&self.shared.node, &hosted.served);
+        Ok(hosted)
+    }
+
+    fn drop_bucket(&mut self, hosted: &Hosted) {
+        self.shared.table.remove(hosted.id);
+        self.taken.remove(&hosted.id);
+        for vb in hosted.vbuckets() {
+            hosted.gate.close(model::VbId(vb.number));
+        }
+        hosted.links.lock().clear();
+        if let Err(reason) = self.shared.host.drop_bucket(hosted.served.name()) {
+            let bucket = hosted.served.name();
+            tracing::error!(
+                bucket,
+                reason,
+                "a bucket that the cluster dropped is not gone"
+            );
+        }
+    }
+
+    /// Settings and collections as the cluster agreed on them.
+    fn adjust(&mut self, hosted: &Hosted, view: &View) {
+        let bucket = hosted.served.name();
+        let taken = self.taken.entry(hosted.id).or_default();
+        if let Some(spec) = view.specs.get(&hosted.id)
+            && spec.mod_revision > taken.0
+        {
+            let first = taken.0 == 0;
+            taken.0 = spec.mod_revision;
+            match settings_of(&spec.value) {
+                Ok(settings) if first && hosted.served.settings() == settings => {}
+                Ok(settings) => {
+                    if let Err(reason) = self.shared.host.adjust_bucket(settings) {
+                        tracing::error!(bucket, reason, "settings of the cluster are not obeyed");
+                    }
+                }
+                Err(reason) => tracing::error!(bucket, reason, "settings that make no sense"),
+            }
+        }
+        if let Some(manifest) = view.manifests.get(&hosted.id)
+            && manifest.mod_revision > taken.1
+        {
+            let read = collections::of_json(manifest.value.as_bytes());
+            let told = read
+                .map_err(|error| error.to_string())
+                .and_then(|manifest| {
+                    let set = |_: &_| Ok(manifest.clone());
+                    let bucket = &hosted.served.bucket;
+                    let changed = bucket.change_manifest(set, collections::to_bytes);
+                    changed.map(drop).map_err(|error| error.to_string())
+                });
+            match told {
+                Ok(()) => {
+                    taken.1 = manifest.mod_revision;
+                    registry::publish_cluster(&self.shared.node, &hosted.served);
+                }
+                Err(reason) => tracing::error!(bucket, reason, "collections are not taken over"),
+            }
+        }
+    }
+}
+
+/// The settings of a bucket; its name and number of vBuckets stand beside them.
+fn settings_of(spec: &BucketSpec) -> Result<BucketSettings, String> {
+    let read = BucketSettings::deserialize(&spec.settings);
+    let mut settings = read.map_err(|error| error.to_string())?;
+    settings.bucket.name.clone_from(&spec.name);
+    settings.bucket.vbuckets = Some(spec.vbuckets);
+    Ok(settings)
+}
