@@ -27,7 +27,8 @@ impl Promise {
 
 #[derive(Default)]
 pub(crate) struct Checks {
-    promises: Vec<Promise>,
+    /// By the number of the write.
+    promises: BTreeMap<u64, Promise>,
     /// For each write that waits: its vBucket, and nodes lost since it was made.
     lost_since: BTreeMap<u64, (Vb, BTreeSet<usize>)>,
     versions: BTreeMap<(usize, Vb), Version>,
@@ -60,15 +61,23 @@ impl Checks {
                 lost.insert(node);
             }
         }
-        let promises = self.promises.iter_mut();
+        let promises = self.promises.values_mut();
         for promise in promises.filter(|promise| !promise.to_disk && of(promise.vb)) {
             promise.lost.insert(node);
         }
     }
 
+    /// A copy becomes active: what it acknowledges from now on others have got from it.
+    pub(crate) fn activated(&mut self, vb: Vb) {
+        for (_, lost) in self.lost_since.values_mut().filter(|(of, _)| *of == vb) {
+            lost.clear();
+        }
+    }
+
     /// A bucket was dropped: nothing is promised of it.
     pub(crate) fn forget(&mut self, bucket: BucketId) {
-        self.promises.retain(|promise| promise.vb.bucket != bucket);
+        self.promises
+            .retain(|_, promise| promise.vb.bucket != bucket);
         self.lost_since.retain(|_, (vb, _)| vb.bucket != bucket);
         self.acknowledged.retain(|vb, _| vb.bucket != bucket);
     }
@@ -80,26 +89,29 @@ impl Checks {
         term: u64,
         (to_disk, alone): (bool, bool),
     ) {
+        if self.promises.contains_key(&number) {
+            return;
+        }
         *self.acknowledged.entry(vb).or_default() += 1;
         let Some((_, lost)) = self.lost_since.get(&number) else {
             return;
         };
         let lost = lost.clone();
-        self.promises.push(Promise {
+        let promise = Promise {
             vb,
             number,
             term,
             to_disk,
             lost,
             survives: usize::from(!alone),
-        });
+        };
+        self.promises.insert(number, promise);
     }
 
     /// An acknowledged write got to the disks of a majority.
     pub(crate) fn on_disk(&mut self, number: u64) {
         self.lost_since.remove(&number);
-        let mut kept = self.promises.iter_mut().rev();
-        if let Some(promise) = kept.find(|promise| promise.number == number) {
+        if let Some(promise) = self.promises.get_mut(&number) {
             promise.to_disk |= promise.holds();
         }
     }
@@ -110,13 +122,13 @@ impl Checks {
             return;
         };
         let single = copy.is_alone();
-        for promise in self.promises.iter_mut().filter(|p| single && p.vb == vb) {
+        for promise in self.promises.values_mut().filter(|p| single && p.vb == vb) {
             promise.survives = 0;
         }
         let numbers: BTreeSet<u64> = copy.log.writes.iter().map(|write| write.number).collect();
         let mut due = self
             .promises
-            .iter()
+            .values()
             .filter(|promise| promise.vb == vb && promise.term <= copy.term && promise.holds());
         let missing = due.find(|promise| !numbers.contains(&promise.number));
         if let Some(promise) = missing {

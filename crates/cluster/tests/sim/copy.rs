@@ -25,6 +25,18 @@ pub(crate) struct Pending {
     pub(crate) told: bool,
 }
 
+impl Write {
+    /// What its client waits for.
+    fn pending(&self, seqno: u64) -> Option<Pending> {
+        self.durable.then_some(Pending {
+            number: self.number,
+            seqno,
+            to_disk: self.to_disk,
+            told: false,
+        })
+    }
+}
+
 /// A replica asks for changes, and acknowledges what it has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pull {
@@ -160,6 +172,10 @@ impl SimCopy {
         Rc::make_mut(&mut self.log).entries.push(entry);
         self.set_topology(topology);
         self.note_own(me);
+        // Older prepares are acknowledged when a majority has them, and the failover entry.
+        let writes = self.log.writes.iter().zip(1..);
+        let pending = |(write, seqno): (&Write, u64)| write.pending(seqno);
+        self.pending = writes.filter_map(pending).collect();
     }
 
     pub(crate) fn set_topology(&mut self, topology: Topology) {
@@ -185,17 +201,10 @@ impl SimCopy {
         self.echo_ms = None;
     }
 
-    pub(crate) fn write(&mut self, me: NodeId, write: Write, to_disk: bool) {
+    pub(crate) fn write(&mut self, me: NodeId, write: Write) {
         Rc::make_mut(&mut self.log).writes.push(write);
         self.note_own(me);
-        if write.durable {
-            self.pending.push(Pending {
-                number: write.number,
-                seqno: self.log.high(),
-                to_disk,
-                told: false,
-            });
-        }
+        self.pending.extend(write.pending(self.log.high()));
     }
 
     /// Takes what a replica says; returns whether it is answered.
@@ -235,7 +244,7 @@ impl SimCopy {
         &mut self,
         from: NodeId,
         changes: &Changes,
-        bug: Option<Bug>,
+        (changes_max, bug): (usize, Option<Bug>),
     ) -> bool {
         let zombie = bug == Some(Bug::ZombieStreamAccepted) && !self.is_active();
         let log = &changes.log;
@@ -260,7 +269,7 @@ impl SimCopy {
             self.opened = true;
         }
         if self.log.writes.len() < log.writes.len() || self.log.entries.len() < log.entries.len() {
-            Rc::make_mut(&mut self.log).follow(log, 8);
+            Rc::make_mut(&mut self.log).follow(log, changes_max);
         }
         opens || self.log.high() > before
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use cluster::agreed::Rebalance;
 use cluster::{BucketId, Order};
 
+use crate::moments::{Theme, nodes_of};
 use crate::world::{Event, Weather, World};
 
 impl World {
@@ -27,6 +28,11 @@ impl World {
     pub(crate) fn strike(&mut self) {
         let index = self.rng.index(self.nodes.len());
         let all = self.nodes.len() as u64 + 1;
+        let aims = ![Theme::None, Theme::Moments].contains(&self.theme);
+        if aims && self.rng.per_mille(800) {
+            self.stir();
+            return;
+        }
         match self.rng.range(0, self.strikes) {
             0..=3 => {
                 if self.nodes[index].up {
@@ -38,11 +44,7 @@ impl World {
                     self.start(index);
                 }
             }
-            4 => {
-                let until_ms = self.now_ms + self.rng.range(100, 8_000);
-                self.tell(|| format!("n{index} stops until {until_ms}"));
-                self.nodes[index].paused_until_ms = until_ms;
-            }
+            4 => self.stop(index),
             5..=7 => {
                 let (a, b) = (
                     self.rng.range(0, all) as usize,
@@ -103,14 +105,7 @@ impl World {
         let Some(row) = row else {
             return;
         };
-        let to = row.change.map_or(row.chain, |(to, _)| to);
-        let nodes: Vec<usize> = row
-            .chain
-            .nodes()
-            .iter()
-            .chain(to.nodes())
-            .map(|node| usize::from(node.0))
-            .collect();
+        let nodes = nodes_of(&row);
         if busy.is_some() && self.rng.per_mille(600) {
             let index = nodes[self.rng.index(nodes.len())];
             if self.nodes[index].up {
@@ -162,6 +157,9 @@ impl World {
     pub(crate) fn heal(&mut self) {
         self.tell(|| "all is well".to_owned());
         self.blocked.clear();
+        self.lags.clear();
+        self.watch_stalls_until_ms.fill(0);
+        self.theme = Theme::None;
         self.weather = Weather::default();
         self.etcd.down_until_ms = 0;
         self.start_all();

@@ -2,11 +2,12 @@
 
 use cluster::Position;
 
-/// A write: its number in the run, and whether a client waits for a majority.
+/// A write: its number in the run, whether a client waits for a majority, and whether for its disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Write {
     pub(crate) number: u64,
     pub(crate) durable: bool,
+    pub(crate) to_disk: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Whole clusters in one process, from a seed: the code of this crate on every node, a modelled etcd, a network that
-//! delays, loses and doubles, nodes that crash, stop and go on, and copies that are a list of writes.
+//! delays, loses and doubles, nodes that crash, stop and go on, and copies that are a list of writes. Half of the runs aim:
+//! faults come at moments that matter, when copies are sealed or become active, when nodes are marked or come back.
 //!
 //! `SETTEE_SEEDS=N` runs N seeds, `SETTEE_SEED=N` runs one and tells what happened in it.
 
@@ -10,6 +11,7 @@ mod copy;
 mod etcd;
 mod faults;
 mod log;
+mod moments;
 mod node;
 mod rng;
 mod spoil;

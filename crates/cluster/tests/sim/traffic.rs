@@ -72,11 +72,12 @@ impl World {
 
     pub(crate) fn take_changes(&mut self, from: usize, to: usize, changes: &[Changes]) {
         let mut pulls = Vec::new();
+        let node = NodeId(from as u16);
         for change in changes {
             let Some(copy) = self.nodes[to].vbs.copies.get_mut(&change.vb) else {
                 continue;
             };
-            if copy.take_changes(NodeId(from as u16), change, self.bug) {
+            if copy.take_changes(node, change, (self.changes_max, self.bug)) {
                 let mut pull = copy.pull(change.vb);
                 if self.bug == Some(Bug::ZombieStreamAccepted) {
                     pull.term = change.term;
@@ -162,7 +163,12 @@ impl World {
             let Some(copy) = node.vbs.copies.get_mut(&vb) else {
                 continue;
             };
-            copy.write(me, Write { number, durable }, to_disk);
+            let write = Write {
+                number,
+                durable,
+                to_disk,
+            };
+            copy.write(me, write);
             let change = |stream| Changes {
                 vb,
                 term: copy.term,

@@ -1,8 +1,9 @@
 //! The world: time, events, the network, nodes and clients.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
+use cluster::agent::Step;
 use cluster::agreed::{BucketSpec, Key, Meta, View};
 use cluster::coord::{Answer, Range, Request, RequestId};
 use cluster::{BucketId, Message, NodeId, Order, Output, Vb};
@@ -11,6 +12,7 @@ use crate::bugs::Bug;
 use crate::checks::Checks;
 use crate::copy::{Changes, Pull};
 use crate::etcd::Etcd;
+use crate::moments::{Blow, Moment, Planned, Theme};
 use crate::node::{CLUSTER, Node};
 use crate::rng::Rng;
 
@@ -31,6 +33,7 @@ pub(crate) enum Event {
     Answer(usize, u64, RequestId, Answer),
     Clients,
     Etcd,
+    Blow(Vb, usize, Moment, Blow),
 }
 
 struct Scheduled {
@@ -77,6 +80,18 @@ pub(crate) struct World {
     /// Pairs of nodes, one way; the number of nodes is etcd.
     pub(crate) blocked: BTreeSet<(usize, usize)>,
     pub(crate) weather: Weather,
+    /// Links, one way, that take so many ms more until a time.
+    pub(crate) lags: BTreeMap<(usize, usize), (u64, u64)>,
+    /// Until when etcd tells a node nothing of what it watches.
+    pub(crate) watch_stalls_until_ms: Vec<u64>,
+    /// What faults aim at, and the vBucket that they aim at.
+    pub(crate) theme: Theme,
+    pub(crate) focus: Option<Vb>,
+    /// Faults to come at moments of that vBucket, and how many there may be at others.
+    pub(crate) plan: Vec<Planned>,
+    pub(crate) blows: u64,
+    /// Changes that a replica takes at once.
+    pub(crate) changes_max: usize,
     pub(crate) checks: Checks,
     pub(crate) vbs: Vec<Vb>,
     pub(crate) bug: Option<Bug>,
@@ -108,10 +123,16 @@ impl World {
             queue: BinaryHeap::new(),
             rng,
             watch_at_ms: vec![0; nodes.len()],
-            nodes,
             etcd: Etcd::default(),
             blocked: BTreeSet::new(),
             weather: Weather::default(),
+            lags: BTreeMap::new(),
+            watch_stalls_until_ms: vec![0; nodes.len()],
+            theme: Theme::None,
+            focus: None,
+            plan: Vec::new(),
+            blows: 40,
+            changes_max: 8,
             checks: Checks::default(),
             vbs: Vec::new(),
             bug,
@@ -121,6 +142,7 @@ impl World {
             sync_per_mille: 500,
             writes: 0,
             last_bucket: 0,
+            nodes,
         };
         world.make_cluster(copies);
         world
@@ -240,15 +262,17 @@ impl World {
                     for (vb, node) in passed_over {
                         self.checks.passed_over(vb, node);
                     }
+                    self.written(node, &request);
                 }
                 if let Some(answer) = answer.flatten()
                     && !self.blocked.contains(&(self.nodes.len(), node))
                 {
-                    let at_ms = self.now_ms + self.delay_ms();
+                    let at_ms = self.now_ms + self.delay_ms(self.nodes.len(), node);
                     self.at(at_ms, Event::Answer(node, boot, id, answer));
                 }
             }
             Event::Answer(index, boot, id, answer) => self.answer(index, boot, id, &answer),
+            Event::Blow(vb, node, moment, blow) => self.blow(vb, node, (moment, blow)),
             Event::Clients => {
                 self.clients();
                 let at_ms = self.now_ms + 40;
@@ -262,12 +286,15 @@ impl World {
         }
     }
 
-    fn delay_ms(&mut self) -> u64 {
-        if self.rng.per_mille(self.weather.slow) {
-            self.rng.range(100, 4_000)
-        } else {
-            self.rng.range(1, 10)
-        }
+    fn delay_ms(&mut self, from: usize, to: usize) -> u64 {
+        let lag = self.lags.get(&(from, to));
+        let lag_ms = lag.filter(|lag| self.now_ms < lag.0).map_or(0, |lag| lag.1);
+        lag_ms
+            + if self.rng.per_mille(self.weather.slow) {
+                self.rng.range(100, 4_000)
+            } else {
+                self.rng.range(1, 10)
+            }
     }
 
     fn flush_watches(&mut self) {
@@ -276,11 +303,13 @@ impl World {
             return;
         }
         for node in 0..self.nodes.len() {
-            if self.blocked.contains(&(self.nodes.len(), node)) {
+            let etcd = self.nodes.len();
+            let stalls = self.now_ms < self.watch_stalls_until_ms[node];
+            if stalls || self.blocked.contains(&(etcd, node)) {
                 continue;
             }
             if let Some((boot, id, answer)) = self.etcd.flush(node) {
-                let delay_ms = self.delay_ms();
+                let delay_ms = self.delay_ms(etcd, node);
                 let at_ms = self.watch_at_ms[node].max(self.now_ms + delay_ms);
                 self.watch_at_ms[node] = at_ms;
                 self.at(at_ms, Event::Answer(node, boot, id, answer));
@@ -332,7 +361,7 @@ impl World {
                 Output::Request(id, request) => {
                     let boot = self.nodes[index].boot;
                     if !self.blocked.contains(&(index, self.nodes.len())) {
-                        let at_ms = self.now_ms + self.delay_ms();
+                        let at_ms = self.now_ms + self.delay_ms(index, self.nodes.len());
                         self.at(at_ms, Event::Request(index, boot, id, request));
                     }
                 }
@@ -342,8 +371,12 @@ impl World {
                 Output::Step(step) => {
                     self.tell(|| format!("n{index} {step:?}"));
                     let vb = self.nodes[index].step(&step);
+                    if matches!(step, Step::Activate { .. }) {
+                        self.checks.activated(vb);
+                    }
                     self.note(u64::from(vb.number) + 77);
                     self.checks.history(&self.nodes[index], vb);
+                    self.stepped(vb, index, &step);
                     let node = &mut self.nodes[index];
                     let outputs = node.participant.stepped(vb, &node.vbs);
                     self.carry(index, outputs);
@@ -368,7 +401,7 @@ impl World {
             times = 2;
         }
         for _ in 0..times {
-            let at_ms = self.now_ms + self.delay_ms();
+            let at_ms = self.now_ms + self.delay_ms(from, to);
             self.at(at_ms, Event::Packet(from, to, packet.clone()));
         }
     }
