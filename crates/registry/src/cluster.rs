@@ -89,3 +89,30 @@ pub trait ClusterMember: Send + Sync {
     /// Takes a message of another node.
     fn message(&self, bytes: &[u8]);
 }
+
+/// Path of the setting that takes an operator's order.
+pub const ORDER: &[u8] = b"cluster.order";
+
+/// Why an order was not given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoOrder {
+    /// It is none, or names a node that the cluster does not have.
+    Unread,
+    /// There is no controller, for this reason.
+    NotNow(String),
+}
+
+/// Gives an order that is written as JSON.
+///
+/// # Errors
+/// See [`NoOrder`].
+pub fn give_order(member: &dyn ClusterMember, text: &[u8]) -> Result<(), NoOrder> {
+    let order: Order = serde_json::from_slice(text).map_err(|_| NoOrder::Unread)?;
+    if let Order::Drain(node) | Order::FailOver(node) | Order::Recover(node) | Order::Remove(node) =
+        order
+        && !member.view().nodes.contains_key(&node)
+    {
+        return Err(NoOrder::Unread);
+    }
+    member.order(order).map_err(NoOrder::NotNow)
+}

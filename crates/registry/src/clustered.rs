@@ -59,16 +59,14 @@ pub fn publish_cluster(node: &Registry, served: &ServedBucket) {
     let Some(id) = bucket_id(&view, served.name()) else {
         return;
     };
-    let revision = bucket_revision(&view, id, served);
-    if view.meta.is_none() || revision <= served.map().revision {
-        return;
-    }
+    let newest = bucket_revision(&view, id, served);
     let uuid = id.to_string();
     if *served.shown_uuid() != *uuid {
         served.show_uuid(&uuid);
     }
-    let map = bucket_map(&view, member.me(), id, served, revision);
-    if served.advance_map(map) {
+    let made = |revision| bucket_map(&view, member.me(), id, served, revision);
+    let map = newer(&view, newest, &served.map(), made);
+    if map.is_some_and(|map| served.advance_map(map)) {
         node.connections.map_changed();
         node.env.maps_changed();
     }
@@ -84,10 +82,7 @@ pub fn publish_cluster_nodes(node: &Registry) {
 fn publish_nodes(node: &Registry, member: &dyn ClusterMember, view: &View) {
     let chunks = view.maps.values().map(|chunk| chunk.mod_revision);
     let newest = chunks.chain(node_revisions(view)).max();
-    let revision = revision(view, newest.unwrap_or(0));
-    if view.meta.is_none() || revision <= node.global_map().revision {
-        return;
-    }
+    let newest = revision(view, newest.unwrap_or(0));
     let all = view.maps.keys().map(|(bucket, _)| *bucket);
     let mut listed = BTreeSet::from([member.me()]);
     for id in all.collect::<BTreeSet<_>>() {
@@ -97,15 +92,40 @@ fn publish_nodes(node: &Registry, member: &dyn ClusterMember, view: &View) {
     listed.extend(members(view));
     let listed: Vec<_> = listed.into_iter().collect();
     let told = Told::new(view, &listed);
-    let json = global_config(revision, &told.addresses(member.me())).into();
-    {
+    let nodes = told.addresses(member.me());
+    let made = |revision| {
+        let json = global_config(revision, &nodes).into();
+        MapVersion { revision, json }
+    };
+    let advanced = {
         let mut now = node.global_map.write();
-        if revision <= now.revision {
-            return;
+        let map = newer(view, newest, &now, made);
+        let advanced = map.is_some();
+        if let Some(map) = map {
+            *now = map;
         }
-        *now = MapVersion { revision, json };
+        advanced
+    };
+    if advanced {
+        node.env.maps_changed();
     }
-    node.env.maps_changed();
+}
+
+/// A map that is newer than `now`, if there is one. What is not there any more has no revision: a map that lacks it
+/// gets that of all that was seen.
+fn newer(
+    view: &View,
+    newest: MapRevision,
+    now: &MapVersion,
+    made: impl Fn(MapRevision) -> MapVersion,
+) -> Option<MapVersion> {
+    view.meta.as_ref()?;
+    if newest > now.revision {
+        return Some(made(newest));
+    }
+    let map = made(now.revision);
+    let seen = revision(view, view.revision);
+    (map.json != now.json && seen > now.revision).then(|| made(seen))
 }
 
 /// The revision for clients. A node that is alone begins with the first epoch and counts by time, so what it told

@@ -9,6 +9,7 @@ mod auto_compaction;
 mod claims;
 pub mod cluster;
 pub mod cluster_map;
+mod cluster_status;
 mod clustered;
 pub mod collections;
 mod connections;
@@ -38,6 +39,7 @@ pub mod timings;
 pub use admission_queue::{AdmissionQueue, QUEUED_BYTES_MIN};
 pub use auto_compaction::{AutoCompaction, CompactionHours, FragmentationLimit};
 pub use claims::Claims;
+pub use cluster_status::{BucketStatus, ClusterStatus, Copies, NodeStatus, WaitingStatus};
 pub use clustered::{
     alternate_address, bucket_id, publish_cluster, publish_cluster_nodes, server_group,
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bucket::{Counters, HistogramBucket, WarmupStage};
 use registry::timings::{Merged, Timings};
-use registry::{BucketKind, Registry, ServedBucket};
+use registry::{BucketKind, ClusterStatus, Registry, ServedBucket};
 use serde_json::{Value, json};
 use wire::{Opcode, Status};
 
@@ -14,6 +14,7 @@ use super::listed::node_rows;
 use super::rows::Rows;
 use super::scope::{Request, StatError, StatScope};
 
+const NO_CLUSTER: StatError = StatError::NothingToTell("the node is in no cluster");
 /// Looks at a clock that are timed together.
 const LOOKS: u64 = 64;
 
@@ -41,6 +42,11 @@ pub(super) fn collect(
             for (index, timings) in workers(node).enumerate() {
                 rows.row(format_args!("worker_{index}:commands"), timings.total());
             }
+        }
+        ("cluster", []) => {
+            let member = node.cluster.get().ok_or(NO_CLUSTER)?;
+            let status = serde_json::to_string(&ClusterStatus::of(&**member));
+            rows.row("status", status.expect("its keys are texts"));
         }
         ("settings", []) => rows.row("", settings(node)),
         ("audit", []) => node_rows(group, &NodeFigures::of(node), rows),

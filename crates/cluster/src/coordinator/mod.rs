@@ -16,6 +16,7 @@ mod policy;
 mod seals;
 
 pub use machine::{Action, Coordinator, Progress, Tick, Waiting};
+pub use policy::Held;
 
 #[cfg(test)]
 mod tests;

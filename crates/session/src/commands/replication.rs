@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use registry::cluster::{CLUSTER_USER, MESSAGE};
+use registry::cluster::{CLUSTER_USER, MESSAGE, NoOrder, ORDER, give_order};
 use registry::{
     PROMOTE, PROMOTED, REGISTER, ServedBucket, Stage, USERS, forget_replicas, hear, register,
     tell_users,
@@ -42,6 +42,7 @@ pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> Command
             Ok(context.reply(frame, &Reply::value(&told)))
         }
         MESSAGE => message(context, frame),
+        ORDER => order(context, frame),
         PROMOTE => promote(context, frame),
         _ => Err(Refusal::invalid("there is no such setting")),
     }
@@ -57,6 +58,17 @@ fn message(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
         return Err(Refusal::invalid("there is no such setting"));
     };
     member.message(frame.value);
+    Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+/// An operator's order to the controller of the cluster, as JSON.
+fn order(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    let member = context.session.node.cluster.get();
+    let member = member.ok_or_else(|| Refusal::invalid("the node is in no cluster"))?;
+    give_order(&**member, frame.value).map_err(|refused| match refused {
+        NoOrder::Unread => Refusal::invalid("there is no such order, or no such node"),
+        NoOrder::NotNow(reason) => Refusal::not_now(reason),
+    })?;
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 

@@ -282,7 +282,7 @@ const ROWS: [Command; 117] = [
     ),
     noted(
         node(Opcode::IOCTL_SET, ADMIN, replication::ioctl_set),
-        "replication.replica, replication.promoted and replication.promote; cluster.message of other nodes of a cluster",
+        "replication.replica, replication.promoted and replication.promote; cluster.order; cluster.message of other nodes of a cluster",
     ),
     noted(
         bucket(Opcode::SET_PARAM, ADMIN, params::set),

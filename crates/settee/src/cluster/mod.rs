@@ -2,10 +2,16 @@
 
 mod etcd_flags;
 mod init;
+mod orders;
+mod show;
+mod view;
+mod watch;
 
 use crate::exit::Failure;
 
-/// Make a cluster
+/// Make a cluster, see how it is, and give it orders
+///
+/// All but init ask any member over KV, as --connect says; no bucket is selected.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
@@ -15,6 +21,13 @@ pub(crate) struct ClusterArgs {
 #[derive(Debug, clap::Subcommand)]
 enum ClusterAction {
     Init(init::InitArgs),
+    Status(show::StatusArgs),
+    Nodes(show::NodesArgs),
+    Rebalance(orders::RebalanceArgs),
+    Drain(orders::DrainArgs),
+    Failover(orders::FailoverArgs),
+    Recover(orders::RecoverArgs),
+    Remove(orders::RemoveArgs),
 }
 
 /// Runs `cluster`.
@@ -24,5 +37,12 @@ enum ClusterAction {
 pub(crate) fn run(args: &ClusterArgs) -> Result<(), Failure> {
     match &args.what {
         ClusterAction::Init(args) => init::run(args),
+        ClusterAction::Status(args) => show::status(args),
+        ClusterAction::Nodes(args) => show::nodes(args),
+        ClusterAction::Rebalance(args) => orders::rebalance(args),
+        ClusterAction::Drain(args) => orders::drain(args),
+        ClusterAction::Failover(args) => orders::failover(args),
+        ClusterAction::Recover(args) => orders::recover(args),
+        ClusterAction::Remove(args) => orders::remove(args),
     }
 }

@@ -143,6 +143,7 @@ pub(crate) static GROUPS: &[Group] = groups! {
     Bucket "scopes-byid" "ID" "Figures of a scope and of its collections";
     Bucket "scopes-details" "[VB]" "Documents of every collection in every vBucket";
     Bucket "manifest" "" "Names of scopes and collections";
+    Guarded "cluster" "" "The cluster as this node sees it";
     Bucket "replication" "" "The node that the bucket follows, or its followers";
     Bucket "dcp" "[JSON]" "Connections that stream changes, and their streams";
     Bucket "dcpagg" "[SEPARATOR]" "Connections that stream changes, by what their names begin with";

@@ -32,6 +32,7 @@ const STORE_TIMES: &[&str] = &["kvtimings"];
 const SETTINGS: &[&str] = &["settings"];
 const SCANS: &[&str] = &["range-scans"];
 const REPLICATION: &[&str] = &["replication"];
+const CLUSTER: &[&str] = &["cluster"];
 const TASKS: &[&str] = &["tasks"];
 const CONNECTIONS: &[&str] = &["connections"];
 const BUCKETS: &[&str] = &["bucket_details"];
@@ -132,6 +133,8 @@ pub(crate) static OTHERS: &[About] = abouts! {
     KEY "key_vb_state" Text "State of its vBucket";
     KEY "key_is_resident" Bool "Whether the value is in memory";
     VKEY "key_valid" Text "valid, dirty (not durable yet), or what is wrong with the store's row";
+    CLUSTER "status" Text
+        "JSON: nodes, buckets, elections and moves; what is null only the node knows that `controller` names";
     REPLICATION "role" Text
         "alone, active, replica, or superseded: active until another node was promoted";
     REPLICATION "peer" Text "The other node; empty if there is none";

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use cluster::NodeId;
 use cluster::agreed::{Address, NodeState};
+use cluster::coordinator::{Held, Progress};
+use cluster::{NodeId, Order};
+use registry::cluster::MemberStatus;
 use registry::cluster_map::MapRevision;
 use registry::fake_member::{FakeMember, row, written};
 use registry::{manifest_changed, publish_cluster};
@@ -108,6 +110,101 @@ fn a_failed_node_is_told_only_as_long_as_it_is_the_active_one() {
 }
 
 #[test]
+fn a_node_that_left_is_told_no_more() {
+    let (node, member) = clustered();
+    member.put_node(4, NodeState::Active);
+    publish(&node);
+    let before = told(&node)["rev"].as_i64().unwrap();
+    assert_eq!(servers(&told(&node)).len(), 4);
+    member.edit(|view, _| drop(view.nodes.remove(&NodeId(4))));
+    publish(&node);
+    let map = told(&node);
+    assert_eq!(servers(&map).len(), 3);
+    assert!(map["rev"].as_i64().unwrap() > before);
+    let global: Value = serde_json::from_str(&node.state.global_map().json).unwrap();
+    assert_eq!(global["nodesExt"].as_array().map(Vec::len), Some(3));
+    let served = node.state.bucket("default").unwrap();
+    let revision = served.map().revision;
+    publish(&node);
+    assert_eq!(served.map().revision, revision);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn operators_see_the_cluster_and_give_it_orders() {
+    let (node, member) = clustered();
+    let mut client = Client::ready(node.ports().kv);
+    let order = |text: &str| {
+        Request::new(Opcode::IOCTL_SET)
+            .key("cluster.order")
+            .value(text)
+    };
+    let answer = client.call(&order(r#""rebalance""#)).is(Status::ETMPFAIL);
+    assert_eq!(answer.context(), "there is no controller now");
+    let progress = Progress {
+        moves_left: 7,
+        held: vec![(NodeId(3), Held::Quota)],
+        ..Progress::default()
+    };
+    *member.status.lock() = MemberStatus {
+        controller: Some(NodeId(1)),
+        etcd_silent_ms: 12,
+        lease_left_ms: 4000,
+        progress: None,
+    };
+    for (text, expected) in [
+        (r#""rebalance""#, Some(Order::Rebalance)),
+        (r#"{"drain":3}"#, Some(Order::Drain(NodeId(3)))),
+        (r#"{"remove":9}"#, None),
+        ("{}", None),
+    ] {
+        let status = match expected {
+            Some(_) => Status::SUCCESS,
+            None => Status::EINVAL,
+        };
+        client.call(&order(text)).is(status);
+        let came: Vec<_> = member.orders.lock().drain(..).collect();
+        assert_eq!(came, Vec::from_iter(expected), "{text}");
+    }
+    let mut status = |member: &FakeMember, progress| {
+        member.status.lock().progress = progress;
+        let rows = client.stats("cluster");
+        serde_json::from_str::<Value>(&rows["status"]).unwrap()
+    };
+    member.put_node(3, NodeState::Failed);
+    let seen = status(&member, None);
+    assert_eq!(seen["node"], "n2");
+    assert_eq!(seen["controller"], "n1");
+    assert_eq!([&seen["moves_left"], &seen["waiting"]], [&Value::Null; 2]);
+    let counts = json!({ "n1": { "active": 0, "replicas": 512 },
+        "n2": { "active": 512, "replicas": 512 }, "n3": { "active": 512, "replicas": 0 } });
+    let bucket = &seen["buckets"][0];
+    assert_eq!(bucket["nodes"], counts);
+    assert_eq!([&bucket["served"], &bucket["lacking"]], [512, 512]);
+    assert_eq!(seen["nodes"][2]["state"], "failed");
+    let controller = status(&member, Some(progress));
+    assert_eq!(controller["moves_left"], 7);
+    let why = controller["nodes"][2]["held"].as_str().unwrap();
+    assert!(why.contains("settee cluster recover"), "{why}");
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_node_alone_has_no_cluster_to_tell_of() {
+    let node = start();
+    let mut client = Client::ready(node.ports().kv);
+    let ask = Request::new(Opcode::STAT).key("cluster");
+    let answer = client.call(&ask);
+    assert_eq!(answer.context(), "the node is in no cluster");
+    let order = Request::new(Opcode::IOCTL_SET)
+        .key("cluster.order")
+        .value(r#""pause""#);
+    let answer = client.call(&order).is(Status::EINVAL);
+    assert_eq!(answer.context(), "the node is in no cluster");
+    node.shutdown().unwrap();
+}
+
+#[test]
 fn the_revision_of_a_clusters_map_only_grows() {
     let (node, member) = clustered();
     let revision = |node: &Node| node.state.bucket("default").unwrap().map().revision;
@@ -121,9 +218,10 @@ fn the_revision_of_a_clusters_map_only_grows() {
     publish(&node);
     let second = revision(&node);
     assert_eq!(second, MapRevision { epoch: 2, rev: 6 });
-    *member.view.lock() = before;
+    let after = std::mem::replace(&mut *member.view.lock(), before);
     publish(&node);
     assert_eq!(revision(&node), second);
+    *member.view.lock() = after;
     // A manifest that the node does not have yet is not told.
     let served = node.state.bucket("default").unwrap();
     let uid = served.bucket.manifest().uid().0;

@@ -1,0 +1,248 @@
+//! `settee cluster rebalance`, `drain`, `failover` and `recover`.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::view::{MemberLink, Status};
+use super::watch;
+use crate::connect::ConnectArgs;
+use crate::exit::{Failure, Sysexit};
+use crate::output;
+
+/// How often it is looked whether an order has come to something, and for how long.
+const LOOK: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Make new nodes members, and move copies to where they are to be
+///
+/// The moves go on without this command. Exit code 75 when the cluster does not begin in time.
+#[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "they are flags of a command")]
+pub(crate) struct RebalanceArgs {
+    /// Show how it gets on, until it ends
+    #[arg(long)]
+    watch: bool,
+    /// Begin no more moves; those that began go on. Without --pause it goes on
+    #[arg(long, conflicts_with_all = ["watch", "cancel"])]
+    pause: bool,
+    /// Begin no more moves, and take back those that can be
+    #[arg(long, conflicts_with = "watch")]
+    cancel: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Print the cluster afterwards as JSON
+    #[arg(long, env = "SETTEE_JSON")]
+    json: bool,
+}
+
+/// Move all copies off a node
+///
+/// It may be stopped once it has none. settee cluster recover makes it a member again.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DrainArgs {
+    /// Name of the node
+    node: String,
+    /// Show how it gets on, until it ends
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Print the cluster afterwards as JSON
+    #[arg(long, env = "SETTEE_JSON")]
+    json: bool,
+}
+
+/// Replace the active copies of a node by their replicas, where nothing is lost that was promised
+///
+/// For a node that is gone, where the cluster does not do it by itself; settee cluster status says why it does not.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FailoverArgs {
+    /// Name of the node
+    node: String,
+    /// Also if writes that were promised may be lost; not built yet
+    #[arg(long = "unsafe")]
+    unsafely: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Print the cluster afterwards as JSON
+    #[arg(long, env = "SETTEE_JSON")]
+    json: bool,
+}
+
+/// Make a node that came back, or was drained, a member again, and count failovers anew
+///
+/// settee cluster rebalance moves copies to it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RecoverArgs {
+    /// Name of the node
+    node: String,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Print the cluster afterwards as JSON
+    #[arg(long, env = "SETTEE_JSON")]
+    json: bool,
+}
+
+/// Take a node without copies off the cluster
+///
+/// Drain it first, and stop it: a node that runs comes back as a new one.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RemoveArgs {
+    /// Name of the node
+    node: String,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Print the cluster afterwards as JSON
+    #[arg(long, env = "SETTEE_JSON")]
+    json: bool,
+}
+
+/// Runs `cluster rebalance`.
+///
+/// # Errors
+/// The member cannot be asked, or no controller takes the order.
+pub(super) fn rebalance(args: &RebalanceArgs) -> Result<(), Failure> {
+    let mut link = MemberLink::connect(&args.connect)?;
+    let (order, wanted, done) = match (args.pause, args.cancel) {
+        (true, _) => ("pause", "paused", "no more moves begin"),
+        (_, true) => ("cancel", "idle", "the rebalance is cancelled"),
+        _ => ("rebalance", "running", "the rebalance has begun"),
+    };
+    let before = link.status()?.1;
+    if args.pause && before.rebalance == "idle" {
+        let reason = "there is no rebalance that could be paused";
+        return Err(Failure::new(Sysexit::NoInput, reason));
+    }
+    // One that has nothing to move ends as soon as it begins.
+    let begun = |now: &Status| {
+        now.rebalance == wanted || order == "rebalance" && now.revision > before.revision
+    };
+    give(&mut link, &json!(order), begun)?;
+    if args.watch {
+        watch::until_settled(&mut link)?;
+    }
+    tell(&mut link, args.json, done)
+}
+
+/// Runs `cluster drain`.
+///
+/// # Errors
+/// As [`rebalance`]; there is no such node.
+pub(super) fn drain(args: &DrainArgs) -> Result<(), Failure> {
+    let mut link = MemberLink::connect(&args.connect)?;
+    let status = link.status()?.1;
+    let node = status.node(&args.node)?;
+    if node.state == "failed" {
+        let reason = format!("{} has failed: its copies are replaced already", args.node);
+        return Err(Failure::new(Sysexit::Data, reason));
+    }
+    let state = |now: &Status| state_of(now, &args.node) == Some("draining");
+    give(&mut link, &json!({ "drain": node.id }), state)?;
+    if args.watch {
+        watch::until_settled(&mut link)?;
+    }
+    tell(
+        &mut link,
+        args.json,
+        &format!("{} is being drained", args.node),
+    )
+}
+
+/// Runs `cluster failover`.
+///
+/// # Errors
+/// As [`rebalance`]; there is no such node.
+pub(super) fn failover(args: &FailoverArgs) -> Result<(), Failure> {
+    if args.unsafely {
+        let reason = "--unsafe is not built yet: copies are replaced only where nothing is lost that was promised";
+        return Err(Failure::new(Sysexit::Unavailable, reason));
+    }
+    let mut link = MemberLink::connect(&args.connect)?;
+    let status = link.status()?.1;
+    let order = json!({ "fail_over": status.node(&args.node)?.id });
+    // A node that is well comes back as a new one as soon as it has read that it failed.
+    let state = |now: &Status| matches!(state_of(now, &args.node), Some("failed" | "new"));
+    give(&mut link, &order, state)?;
+    tell(
+        &mut link,
+        args.json,
+        &format!("{} is marked as failed", args.node),
+    )
+}
+
+/// Runs `cluster recover`.
+///
+/// # Errors
+/// As [`rebalance`]; there is no such node, or it has not come back.
+pub(super) fn recover(args: &RecoverArgs) -> Result<(), Failure> {
+    let mut link = MemberLink::connect(&args.connect)?;
+    let status = link.status()?.1;
+    let node = status.node(&args.node)?;
+    let state = |now: &Status| {
+        let state = state_of(now, &args.node);
+        now.failovers == 0 && matches!(state, Some("active" | "failed"))
+    };
+    give(&mut link, &json!({ "recover": node.id }), state)?;
+    let done = if state_of(&link.status()?.1, &args.node) == Some("failed") {
+        "failovers are counted anew; the node is still failed: start it, and recover it then"
+    } else {
+        "the node is a member; settee cluster rebalance moves copies to it"
+    };
+    tell(&mut link, args.json, done)
+}
+
+/// Runs `cluster remove`.
+///
+/// # Errors
+/// As [`rebalance`]; there is no such node, or it has copies.
+pub(super) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
+    let mut link = MemberLink::connect(&args.connect)?;
+    let status = link.status()?.1;
+    let node = status.node(&args.node)?;
+    let copies = node.active + node.replicas;
+    if copies > 0 {
+        let name = &args.node;
+        let reason = format!("{name} has {copies} copies: settee cluster drain {name} moves them");
+        return Err(Failure::new(Sysexit::TempFail, reason));
+    }
+    let gone = |now: &Status| now.nodes.iter().all(|other| other.id != node.id);
+    give(&mut link, &json!({ "remove": node.id }), gone)?;
+    tell(&mut link, args.json, &format!("{} is removed", args.node))
+}
+
+fn state_of<'a>(status: &'a Status, name: &str) -> Option<&'a str> {
+    let node = status.nodes.iter().find(|node| node.name == name);
+    node.map(|node| node.state.as_str())
+}
+
+/// Gives an order, again and again until it has come to something: it may be lost on its way to the controller.
+fn give(
+    link: &mut MemberLink,
+    order: &Value,
+    done: impl Fn(&Status) -> bool,
+) -> Result<(), Failure> {
+    let began = Instant::now();
+    loop {
+        link.order(order)?;
+        let sent = Instant::now();
+        while sent.elapsed() < LOOK * 20 {
+            if done(&link.status()?.1) {
+                return Ok(());
+            }
+            thread::sleep(LOOK);
+        }
+        if began.elapsed() >= PATIENCE {
+            let reason = "the order was given, and the cluster has not followed it yet: see settee cluster status";
+            return Err(Failure::new(Sysexit::TempFail, reason));
+        }
+    }
+}
+
+fn tell(link: &mut MemberLink, json: bool, done: &str) -> Result<(), Failure> {
+    if json {
+        return output::print_json(&link.status()?.0);
+    }
+    output::print(format!("{done}\n").as_bytes())
+}

@@ -1,0 +1,243 @@
+//! `settee cluster status` and `settee cluster nodes`.
+
+use std::fmt::Write as _;
+
+use super::view::{Bucket, MemberLink, Node, Status};
+use crate::connect::ConnectArgs;
+use crate::exit::Failure;
+use crate::output;
+
+/// Show nodes, buckets and what goes on, as the controller sees it
+///
+/// Any member may be asked: it names the controller, which is then asked. Exit code 75 when vBuckets of a bucket have
+/// no active copy.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Print what the member tells as JSON
+    #[arg(long, env = "SETTEE_JSON")]
+    json: bool,
+}
+
+/// List the nodes of the cluster
+#[derive(Debug, clap::Args)]
+pub(crate) struct NodesArgs {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Print them as a JSON array
+    #[arg(long, env = "SETTEE_JSON")]
+    json: bool,
+}
+
+/// Runs `cluster status`.
+///
+/// # Errors
+/// The member cannot be asked, or vBuckets are not served.
+pub(super) fn status(args: &StatusArgs) -> Result<(), Failure> {
+    let (value, status) = MemberLink::connect(&args.connect)?.status_of_controller()?;
+    if args.json {
+        output::print_json(&value)?;
+    } else {
+        output::print(text(&status).as_bytes())?;
+    }
+    let unserved = |bucket: &&Bucket| bucket.served < bucket.vbuckets.into();
+    let unserved = status.buckets.iter().find(unserved);
+    unserved.map_or(Ok(()), |bucket| {
+        let left = usize::from(bucket.vbuckets) - bucket.served;
+        let reason = format!("{left} vBuckets of bucket {} are not served", bucket.name);
+        Err(Failure::new(crate::exit::Sysexit::TempFail, reason))
+    })
+}
+
+/// Runs `cluster nodes`.
+///
+/// # Errors
+/// The member cannot be asked.
+pub(super) fn nodes(args: &NodesArgs) -> Result<(), Failure> {
+    let (value, status) = MemberLink::connect(&args.connect)?.status()?;
+    if args.json {
+        return output::print_json(&value["nodes"]);
+    }
+    output::print(table(&node_rows(&status.nodes)).as_bytes())
+}
+
+fn text(status: &Status) -> String {
+    let mut text = String::new();
+    let mut line = |of: std::fmt::Arguments<'_>| {
+        let written = writeln!(text, "{of}");
+        debug_assert!(written.is_ok(), "a text takes everything");
+    };
+    let Status {
+        cluster,
+        epoch,
+        revision,
+        node,
+        ..
+    } = status;
+    line(format_args!(
+        "cluster {cluster}, epoch {epoch}, revision {revision}, as {node} sees it"
+    ));
+    let controller = status.controller.as_deref().unwrap_or("none");
+    let tenths = |ms: u64| format!("{}.{}", ms / 1000, ms % 1000 / 100);
+    line(format_args!(
+        "controller: {controller}; etcd silent for {} s; lease of {node} for {} s",
+        tenths(status.etcd_silent_ms),
+        tenths(status.lease_left_ms)
+    ));
+    let left = status.moves_left.map(|left| format!(", {left} to begin"));
+    line(format_args!(
+        "rebalance: {}; moves: {}{}; elections: {}; failovers: {}",
+        status.rebalance,
+        status.moves,
+        left.unwrap_or_default(),
+        status.elections,
+        status.failovers
+    ));
+    for waiting in status.waiting.iter().flatten() {
+        let first: Vec<_> = waiting.first.iter().map(u16::to_string).collect();
+        let more = if waiting.vbuckets > first.len() {
+            ", ..."
+        } else {
+            ""
+        };
+        line(format_args!(
+            "bucket {}: {} vBuckets wait for {} more copies: {}{more}",
+            waiting.bucket,
+            waiting.vbuckets,
+            waiting.missing,
+            first.join(", ")
+        ));
+    }
+    for node in status.nodes.iter().filter(|node| node.held.is_some()) {
+        let why = node.held.as_deref().unwrap_or_default();
+        line(format_args!("{} is not failed over: {why}", node.name));
+    }
+    text.push('\n');
+    text += &table(&node_rows(&status.nodes));
+    if !status.buckets.is_empty() {
+        text.push('\n');
+        text += &table(&bucket_rows(status));
+    }
+    text
+}
+
+fn node_rows(nodes: &[Node]) -> Vec<Vec<String>> {
+    let names = [
+        "node", "state", "alive", "zone", "address", "version", "active", "replicas",
+    ];
+    let mut rows = vec![names.map(str::to_owned).to_vec()];
+    rows.extend(nodes.iter().map(|node| {
+        let alive = match (node.alive, node.disk_dead) {
+            (true, false) => "yes",
+            (true, true) => "disk dead",
+            (false, _) => "no",
+        };
+        vec![
+            node.name.clone(),
+            node.state.clone(),
+            alive.to_owned(),
+            node.zone.to_string(),
+            format!("{}:{}", node.host, node.kv),
+            node.version.clone(),
+            node.active.to_string(),
+            node.replicas.to_string(),
+        ]
+    }));
+    rows
+}
+
+/// Copies on each node are active ones and replicas.
+fn bucket_rows(status: &Status) -> Vec<Vec<String>> {
+    let names = ["bucket", "vBuckets", "served", "copies", "lacking"];
+    let nodes = status.nodes.iter().map(|node| node.name.clone());
+    let mut rows = vec![
+        names
+            .iter()
+            .map(|name| (*name).to_owned())
+            .chain(nodes)
+            .collect::<Vec<_>>(),
+    ];
+    rows.extend(status.buckets.iter().map(|bucket| {
+        let on = status.nodes.iter().map(|node| {
+            let copies = bucket.nodes.get(&node.name);
+            copies.map_or_else(
+                || "0+0".to_owned(),
+                |copies| format!("{}+{}", copies.active, copies.replicas),
+            )
+        });
+        let figures = [
+            bucket.name.clone(),
+            bucket.vbuckets.to_string(),
+            bucket.served.to_string(),
+            bucket.copies.to_string(),
+            bucket.lacking.to_string(),
+        ];
+        figures.into_iter().chain(on).collect()
+    }));
+    rows
+}
+
+/// Rows in columns that are as wide as their longest word.
+fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |at: usize| {
+        rows.iter()
+            .map(|row| row[at].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<_> = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        text += cells.join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_member_tells_is_shown_in_columns() {
+        let told = serde_json::json!({
+            "cluster": "ours", "epoch": 1, "revision": 9, "node": "n1", "controller": "n2",
+            "etcd_silent_ms": 120, "lease_left_ms": 4200, "rebalance": "running", "failovers": 1,
+            "elections": 0, "moves": 4, "moves_left": 300,
+            "waiting": [{ "bucket": "a", "vbuckets": 3, "missing": 1, "first": [7, 9] }],
+            "nodes": [
+                { "name": "n1", "id": 1, "state": "active", "alive": true, "disk_dead": false, "zone": 0,
+                  "host": "h", "kv": 11210, "version": "0.1.0", "active": 5, "replicas": 6, "held": null },
+                { "name": "node-2", "id": 2, "state": "active", "alive": false, "disk_dead": false, "zone": 1,
+                  "host": "h", "kv": 2, "version": "0.1.0", "active": 6, "replicas": 5, "held": "why" },
+            ],
+            "buckets": [{ "name": "a", "vbuckets": 16, "copies": 2, "served": 13, "lacking": 3,
+                "nodes": { "n1": { "active": 5, "replicas": 6 } } }],
+        });
+        let status: Status = serde_json::from_value(told).unwrap();
+        let expected = "\
+cluster ours, epoch 1, revision 9, as n1 sees it
+controller: n2; etcd silent for 0.1 s; lease of n1 for 4.2 s
+rebalance: running; moves: 4, 300 to begin; elections: 0; failovers: 1
+bucket a: 3 vBuckets wait for 1 more copies: 7, 9, ...
+node-2 is not failed over: why
+
+node    state   alive  zone  address  version  active  replicas
+n1      active  yes    0     h:11210  0.1.0    5       6
+node-2  active  no     1     h:2      0.1.0    6       5
+
+bucket  vBuckets  served  copies  lacking  n1   node-2
+a       16        13      2       3        5+6  0+0
+";
+        assert_eq!(text(&status), expected);
+        let missing = status.node("n3").err().unwrap().to_string();
+        assert!(missing.ends_with("there are: n1, node-2"), "{missing}");
+    }
+}

@@ -1,0 +1,198 @@
+//! What a member tells of its cluster, and orders to it.
+
+use std::collections::BTreeMap;
+
+use client::{Client, ClientError, ConnectOptions, Request, SaltedCache};
+use serde::Deserialize;
+use serde_json::Value;
+use wire::Opcode;
+
+use crate::connect::ConnectArgs;
+use crate::exit::{Failure, Sysexit};
+
+/// The group of statistics, and its only row.
+const GROUP: &str = "cluster";
+const ROW: &[u8] = b"status";
+/// The setting that takes an order.
+const ORDER: &[u8] = b"cluster.order";
+
+/// The cluster as a member sees it.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Status {
+    pub(super) cluster: String,
+    pub(super) epoch: u64,
+    pub(super) revision: u64,
+    /// The member that tells.
+    pub(super) node: String,
+    pub(super) controller: Option<String>,
+    pub(super) etcd_silent_ms: u64,
+    pub(super) lease_left_ms: u64,
+    pub(super) rebalance: String,
+    pub(super) failovers: u32,
+    pub(super) elections: usize,
+    pub(super) moves: usize,
+    /// Only the controller knows it.
+    pub(super) moves_left: Option<usize>,
+    /// Likewise.
+    #[serde(default)]
+    pub(super) waiting: Option<Vec<Waiting>>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) buckets: Vec<Bucket>,
+}
+
+/// vBuckets of a bucket that wait for copies.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Waiting {
+    pub(super) bucket: String,
+    pub(super) vbuckets: usize,
+    pub(super) missing: usize,
+    pub(super) first: Vec<u16>,
+}
+
+/// A node.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Node {
+    pub(super) name: String,
+    pub(super) id: u16,
+    pub(super) state: String,
+    pub(super) alive: bool,
+    pub(super) disk_dead: bool,
+    pub(super) zone: u16,
+    pub(super) host: String,
+    pub(super) kv: u16,
+    #[serde(default)]
+    pub(super) kv_tls: Option<u16>,
+    pub(super) version: String,
+    pub(super) active: usize,
+    pub(super) replicas: usize,
+    pub(super) held: Option<String>,
+}
+
+/// A bucket.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Bucket {
+    pub(super) name: String,
+    pub(super) vbuckets: u16,
+    pub(super) copies: usize,
+    pub(super) served: usize,
+    pub(super) lacking: usize,
+    pub(super) nodes: BTreeMap<String, Copies>,
+}
+
+/// Copies on a node.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct Copies {
+    pub(super) active: usize,
+    pub(super) replicas: usize,
+}
+
+impl Status {
+    /// A node by its name.
+    ///
+    /// # Errors
+    /// There is none; the message names those that there are.
+    pub(super) fn node(&self, name: &str) -> Result<&Node, Failure> {
+        let found = self.nodes.iter().find(|node| node.name == name);
+        found.ok_or_else(|| {
+            let names: Vec<_> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+            let names = names.join(", ");
+            let reason = format!("no node of the cluster is called {name}; there are: {names}");
+            Failure::new(Sysexit::NoInput, reason)
+        })
+    }
+}
+
+/// A connection to a member.
+pub(super) struct MemberLink {
+    options: ConnectOptions,
+    client: Client,
+}
+
+impl MemberLink {
+    /// Connects as the flags say; no bucket is needed.
+    ///
+    /// # Errors
+    /// The member cannot be reached, or refuses the login.
+    pub(super) fn connect(args: &ConnectArgs) -> Result<Self, Failure> {
+        Self::open(args.options()?)
+    }
+
+    fn open(options: ConnectOptions) -> Result<Self, Failure> {
+        let Some(login) = &options.address.login else {
+            return Err(Failure::usage(
+                "memcached has no clusters; use couchbase://",
+            ));
+        };
+        let client = Client::connect_to_node(&options, login, &mut SaltedCache::default())?;
+        Ok(Self { options, client })
+    }
+
+    /// What this member sees, as JSON and read.
+    ///
+    /// # Errors
+    /// It is in no cluster, or cannot be asked.
+    pub(super) fn status(&mut self) -> Result<(Value, Status), Failure> {
+        let mut text = Vec::new();
+        self.client.stat(GROUP, |name, value| {
+            if name == ROW {
+                text.extend_from_slice(value);
+            }
+            Ok::<_, ClientError>(())
+        })?;
+        let value: Value = serde_json::from_slice(&text).map_err(|error| unread(&error))?;
+        let status = Status::deserialize(&value).map_err(|error| unread(&error))?;
+        Ok((value, status))
+    }
+
+    /// What the controller sees, which knows more; what this member sees, with a line on standard error, where the
+    /// controller cannot be asked.
+    ///
+    /// # Errors
+    /// As [`MemberLink::status`].
+    pub(super) fn status_of_controller(&mut self) -> Result<(Value, Status), Failure> {
+        let seen = self.status()?;
+        let controller = seen.1.controller.clone();
+        let Some(controller) = controller.filter(|_| seen.1.moves_left.is_none()) else {
+            return Ok(seen);
+        };
+        let asked = self.go_to(&seen.1, &controller).and_then(|mut there| {
+            let found = there.status()?;
+            *self = there;
+            Ok(found)
+        });
+        asked.or_else(|failure| {
+            eprintln!("settee: the controller, {controller}, cannot be asked: {failure}");
+            Ok(seen)
+        })
+    }
+
+    fn go_to(&self, status: &Status, name: &str) -> Result<Self, Failure> {
+        let node = status.node(name)?;
+        let mut options = self.options.clone();
+        options.address.host.clone_from(&node.host);
+        options.address.port = if options.address.over_tls {
+            let reason = format!("{name} has no port for TLS");
+            node.kv_tls
+                .ok_or_else(|| Failure::new(Sysexit::Unavailable, reason))?
+        } else {
+            node.kv
+        };
+        Self::open(options)
+    }
+
+    /// Gives an order to the controller, through this member.
+    ///
+    /// # Errors
+    /// There is no controller now, or the member refuses.
+    pub(super) fn order(&mut self, order: &Value) -> Result<(), Failure> {
+        let text = order.to_string();
+        let request = Request::with(Opcode::IOCTL_SET, ORDER, text.as_bytes());
+        self.client.expect_success(&request)?;
+        Ok(())
+    }
+}
+
+fn unread(error: &serde_json::Error) -> Failure {
+    let reason = format!("what the member tells of its cluster cannot be read: {error}");
+    Failure::new(Sysexit::Protocol, reason)
+}
