@@ -83,9 +83,15 @@ impl CopyState {
     }
 }
 
-/// How much of the history a vBucket has.
+/// How much of the history a vBucket has; of a snapshot that is not here as a whole, nothing.
 fn position(vbucket: &VBucket) -> Position {
-    let high = vbucket.high_seqno();
+    let snapshot = vbucket.snapshot_progress();
+    let whole = snapshot.end <= vbucket.high_seqno();
+    let high = if whole {
+        vbucket.high_seqno()
+    } else {
+        snapshot.start
+    };
     let entries = vbucket.failover_log().entries().iter();
     let reached = entries.filter(|entry| entry.seqno <= high);
     Position {
