@@ -37,6 +37,8 @@ pub(crate) enum Bug {
     MoveResumedFromWrongPhase,
     /// The new chain is written before its active copy has all of the old one.
     TakeoverUndrained,
+    /// What is left of an old active copy that restarted is taken for all that it had.
+    RestartedActiveDrained,
     /// A replaced controller writes.
     OldControllerWrites,
     /// A node applies a row with a lower revision.
@@ -44,7 +46,7 @@ pub(crate) enum Bug {
 }
 
 /// Every bug.
-pub(crate) const BUGS: [Bug; 19] = [
+pub(crate) const BUGS: [Bug; 20] = [
     Bug::SealForgotten,
     Bug::LowerPreparedChosen,
     Bug::BranchIgnored,
@@ -62,6 +64,7 @@ pub(crate) const BUGS: [Bug; 19] = [
     Bug::CatchUpSkipped,
     Bug::MoveResumedFromWrongPhase,
     Bug::TakeoverUndrained,
+    Bug::RestartedActiveDrained,
     Bug::OldControllerWrites,
     Bug::MapGoesBack,
 ];

@@ -81,6 +81,20 @@ const MOVE: Cluster = Cluster {
     ..THREE_COPIES
 };
 
+/// Another one of three copies becomes active by a move, with a crash at any moment.
+const MOVE_ACTIVE: Cluster = Cluster {
+    chains: [&[0, 1, 2], &[]],
+    to: [&[1, 0, 2], &[]],
+    levels: [Majority; 3],
+    budget: Budget {
+        writes: 1,
+        crashes: 1,
+        moves: 1,
+        ..NOTHING
+    },
+    ..THREE_COPIES
+};
+
 /// One copy becomes two on other nodes, then one of them is lost. The controller changes.
 const GROW: Cluster = Cluster {
     chains: [&[], &[0]],
@@ -139,11 +153,12 @@ const TWO_VBUCKETS: Cluster = Cluster {
 };
 
 /// What a test run explores.
-pub(crate) const CASES: [(&str, Cluster); 9] = [
+pub(crate) const CASES: [(&str, Cluster); 10] = [
     ("failover", FAILOVER),
     ("levels", LEVELS),
     ("branches", BRANCHES),
     ("move", MOVE),
+    ("move of the active copy", MOVE_ACTIVE),
     ("grow", GROW),
     ("grow to three", GROW_TO_THREE),
     ("leases", LEASES),
@@ -183,6 +198,7 @@ pub(crate) const fn case_for(bug: Bug) -> (Cluster, &'static str) {
         Bug::TwoChainsForgotten | Bug::CatchUpSkipped | Bug::MoveResumedFromWrongPhase => {
             (GROW, KEPT)
         }
+        Bug::RestartedActiveDrained => (MOVE_ACTIVE, KEPT),
         Bug::TakeoverUndrained => (GROW_TO_THREE, KEPT),
         Bug::OldControllerWrites => (OLD_CONTROLLER, MAPS_GROW),
         Bug::MapGoesBack => (FAILOVER, MAPS_GROW),

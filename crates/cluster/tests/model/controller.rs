@@ -196,7 +196,9 @@ pub(crate) fn finish_move(cluster: &Cluster, state: &mut State, vb: usize) -> bo
     let (Some(old), Some(new)) = (answer(row.chain.active()), answer(change.to.active())) else {
         return false;
     };
-    if new < old && !cluster.has(Bug::TakeoverUndrained) {
+    let complete = state.vbs[vb].complete[usize::from(row.intent)][row.chain.active()];
+    let all = new >= old && (complete || cluster.has(Bug::RestartedActiveDrained));
+    if !all && !cluster.has(Bug::TakeoverUndrained) {
         return false;
     }
     let chain = change.to;

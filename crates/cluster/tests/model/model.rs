@@ -249,6 +249,10 @@ impl Cluster {
         }
         for vb in &mut state.vbs {
             let row = vb.row;
+            if self.budget.moves == 0 {
+                vb.copies.iter_mut().for_each(|copy| copy.complete = false);
+                vb.complete = Default::default();
+            }
             for term in 1..TERMS {
                 let at_term = |copy: &Copy| usize::from(copy.term) == term;
                 if !vb
@@ -260,6 +264,7 @@ impl Cluster {
                 }
                 if term != usize::from(row.intent) && !self.has(Bug::OldControllerWrites) {
                     vb.answers[term] = Default::default();
+                    vb.complete[term] = Default::default();
                 }
                 let passed = |copy: &Copy| usize::from(copy.term) > term;
                 if self.bug.is_none() && vb.copies.iter().all(passed) {

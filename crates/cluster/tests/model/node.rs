@@ -48,7 +48,7 @@ pub(crate) fn replicate(cluster: &Cluster, vb: &mut VBucket, node: usize, term: 
         copy.log.roll_back_to(sent);
         copy.persisted = copy.persisted.min(copy.log.len);
         copy.streams = true;
-        copy.sealed = false;
+        (copy.sealed, copy.complete) = (false, false);
         copy.stored_term = copy.term;
     } else if copy.log.len < sent.len {
         copy.log.follow(sent);
@@ -142,6 +142,7 @@ pub(crate) fn seal(cluster: &Cluster, vb: &mut VBucket, node: usize, term: usize
     if !sent || term <= usize::from(copy.term) {
         return false;
     }
+    copy.complete |= copy.is_active();
     copy.step_down();
     copy.term = term as u8;
     copy.sealed = true;
@@ -149,6 +150,7 @@ pub(crate) fn seal(cluster: &Cluster, vb: &mut VBucket, node: usize, term: usize
         copy.stored_term = copy.term;
     }
     vb.answers[term][node] = copy.log.position();
+    vb.complete[term][node] = copy.complete;
     true
 }
 
@@ -191,7 +193,7 @@ fn activate(vb: &mut VBucket, node: usize, row: Row) {
     let copy = &mut vb.copies[node];
     let term = usize::from(copy.term);
     copy.state = CopyState::Active;
-    copy.sealed = false;
+    (copy.sealed, copy.complete) = (false, false);
     copy.stored_term = copy.term;
     copy.row = row;
     copy.log.add_failover_entry(copy.term);
@@ -242,6 +244,7 @@ pub(crate) fn crash(cluster: &Cluster, state: &mut State, node: usize) -> bool {
         let copy = &mut vb.copies[node];
         copy.log.truncate(copy.persisted);
         copy.term = copy.stored_term;
+        copy.complete = false;
         copy.sealed &= cluster.has(Bug::RestartedCandidateActivates);
         if copy.is_active() && cluster.has(Bug::RestartedActiveServes) {
             vb.sent[usize::from(copy.term)] = copy.log;

@@ -173,6 +173,10 @@ pub(crate) enum CopyState {
 }
 
 /// One node's copy of a vBucket.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "what holds of a copy, each by itself"
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Copy {
     pub(crate) state: CopyState,
@@ -186,6 +190,8 @@ pub(crate) struct Copy {
     pub(crate) streams: bool,
     /// Was sealed at its term since it started, and has no stream of that term yet.
     pub(crate) sealed: bool,
+    /// Was active when it was sealed, and has lost nothing since.
+    pub(crate) complete: bool,
     /// W - 1 replicas confirmed the term within the last L ms.
     pub(crate) confirmed: bool,
     /// The row by which an active copy works.
@@ -227,6 +233,8 @@ pub(crate) struct VBucket {
     pub(crate) acknowledged: [[Acknowledged; NODES]; TERMS],
     /// Answers to seals.
     pub(crate) answers: [[Position; NODES]; TERMS],
+    /// Which of them are of copies that were active until then, and have all that they had.
+    pub(crate) complete: [[bool; NODES]; TERMS],
     pub(crate) copies: [Copy; NODES],
 }
 
@@ -238,6 +246,7 @@ impl Hash for VBucket {
             for term in 0..=usize::from(self.row.highest_term()) {
                 (self.sent[term], self.sender[term]).hash(hasher);
                 (self.acknowledged[term], self.answers[term]).hash(hasher);
+                self.complete[term].hash(hasher);
             }
         }
     }
