@@ -66,8 +66,11 @@ pub(super) async fn change(state: HttpState, change: BucketChange) -> Handled {
         | BucketsError::FlushDisabled
         | BucketsError::Follows
         | BucketsError::Busy
+        | BucketsError::Refused(_)
         | BucketsError::NoClientAuthority(_) => (bad, json!({ "_": text })),
-        BucketsError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, json!({ "_": text })),
+        BucketsError::Stopping | BucketsError::Unavailable(_) => {
+            (StatusCode::SERVICE_UNAVAILABLE, json!({ "_": text }))
+        }
         BucketsError::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, json!({ "_": text })),
     };
     Err(answers::json(status, &value))

@@ -95,7 +95,11 @@ pub(super) fn this_node(
 }
 
 /// One node in a list of nodes, with figures of some of its buckets.
-fn node_entry(node: &NodeSummary, ready: bool, buckets: &[(String, BucketSummary)]) -> Value {
+pub(super) fn node_entry(
+    node: &NodeSummary,
+    ready: bool,
+    buckets: &[(String, BucketSummary)],
+) -> Value {
     let summaries: Vec<_> = buckets.iter().map(|(_, bucket)| bucket).collect();
     let mut entry = bare_node_entry(node, ready);
     entry["interestingStats"] = figures::of_buckets(node, &summaries);

@@ -21,6 +21,7 @@ mod change_stream;
 mod check_permissions;
 mod client_certificates;
 mod closing;
+mod clustered;
 mod collections;
 mod documents;
 mod feed;
@@ -44,6 +45,7 @@ mod streaming;
 mod tools;
 mod turn;
 mod view;
+mod visible;
 
 #[cfg(test)]
 mod tests;

@@ -194,6 +194,7 @@ pub(super) const PERMITS: &[(&str, &str, &str)] = &[
         "/controller/startGracefulFailover",
         SETTINGS_WRITE,
     ),
+    ("GET POST", "/controller/reAddNode", SETTINGS_WRITE),
     ("GET POST", "/controller/setRecoveryType", SETTINGS_WRITE),
     ("GET POST", "/controller/rebalance", SETTINGS_WRITE),
     ("GET POST", "/controller/stopRebalance", SETTINGS_WRITE),

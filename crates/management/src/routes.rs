@@ -8,18 +8,19 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Extension, Router, middleware};
-use identity::{Access, AuthenticatedUser};
+use identity::AuthenticatedUser;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::answers::Handled;
 use super::peer::Peer;
 use super::state::HttpState;
-use super::view::{BucketSummary, NodeView};
+use super::view::NodeView;
+use super::visible::{visible, visible_buckets};
 use super::{
     access, answers, audit_settings, audited, auto_compaction, buckets, certificate, change_stream,
-    check_permissions, client_certificates, collections, documents, hand_on, monitoring, origin,
-    provision, rbac, setup, streaming, tools,
+    check_permissions, client_certificates, clustered, collections, documents, hand_on, monitoring,
+    origin, provision, rbac, setup, streaming, tools,
 };
 
 /// All routes. Without credentials only the probes answer, `/pools` in brief, and the certificate; open streams end
@@ -31,27 +32,7 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .route("/", get(root))
         .route("/metrics", get(metrics))
         .route("/changes/{bucket}", get(change_stream::open))
-        .route("/pools/nodes", get(nodes))
-        .route("/pools/nodes/", get(nodes))
-        .route("/nodes/self", get(this_node))
-        .route("/pools/default", get(pool).post(setup::cluster))
-        // The old Java SDKs ask with a slash at the end.
-        .route("/pools/default/", get(pool))
-        .route("/pools/default/nodeServices", get(node_services))
-        .route(
-            "/pools/default/nodeServicesStreaming",
-            get(node_services_streaming),
-        )
-        .route("/pools/default/b/{bucket}", get(bucket_config))
-        .route("/pools/default/bs/{bucket}", get(bucket_config_streaming))
-        .route(
-            "/pools/default/bucketsStreaming/{bucket}",
-            get(bucket_config_streaming),
-        )
-        .route(
-            "/pools/default/checkPermissions",
-            post(check_permissions::check),
-        )
+        .merge(pool_routes())
         .merge(bucket_routes())
         .merge(rbac::routes())
         .merge(audit_settings::routes())
@@ -64,6 +45,10 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .merge(client_certificates::routes())
         .fallback(async || answers::not_found())
         .method_not_allowed_fallback(not_built)
+        .layer(middleware::from_fn_with_state(
+            state.clone(),
+            clustered::answer,
+        ))
         .layer(middleware::from_fn_with_state(
             state.clone(),
             audited::record,
@@ -94,6 +79,32 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .merge(guarded)
         .layer(middleware::from_fn(origin::refuse_foreign_pages))
         .with_state(state)
+}
+
+/// What concerns the node, the cluster and their maps.
+fn pool_routes() -> Router<HttpState> {
+    Router::new()
+        .route("/pools/nodes", get(nodes))
+        .route("/pools/nodes/", get(nodes))
+        .route("/nodes/self", get(this_node))
+        .route("/pools/default", get(pool).post(setup::cluster))
+        // The old Java SDKs ask with a slash at the end.
+        .route("/pools/default/", get(pool))
+        .route("/pools/default/nodeServices", get(node_services))
+        .route(
+            "/pools/default/nodeServicesStreaming",
+            get(node_services_streaming),
+        )
+        .route("/pools/default/b/{bucket}", get(bucket_config))
+        .route("/pools/default/bs/{bucket}", get(bucket_config_streaming))
+        .route(
+            "/pools/default/bucketsStreaming/{bucket}",
+            get(bucket_config_streaming),
+        )
+        .route(
+            "/pools/default/checkPermissions",
+            post(check_permissions::check),
+        )
 }
 
 /// What concerns buckets.
@@ -151,20 +162,6 @@ async fn pools(State(state): State<HttpState>, peer: Peer, headers: HeaderMap) -
     let user = access::authenticate(&state, &peer, &headers).await?;
     let is_admin = user.access.is_admin();
     Ok(answers::ok(&documents::pools(&state.view.node(), is_admin)))
-}
-
-/// Names of the buckets that a user may know of.
-fn visible_buckets(state: &HttpState, access: &Access) -> Vec<String> {
-    let mut names = state.view.bucket_names();
-    names.retain(|name| !access.within_bucket(name).is_empty());
-    names
-}
-
-/// The same buckets with their figures.
-fn visible(state: &HttpState, access: &Access) -> Vec<(String, BucketSummary)> {
-    let names = visible_buckets(state, access).into_iter();
-    let known = |name: String| state.view.bucket(&name).map(|bucket| (name, bucket));
-    names.filter_map(known).collect()
 }
 
 async fn pool(

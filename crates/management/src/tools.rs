@@ -111,6 +111,7 @@ static REFUSED: &[(&str, &str)] = &[
     ("/controller/ejectNode", ONE_NODE),
     ("/controller/failOver", ONE_NODE),
     ("/controller/startGracefulFailover", ONE_NODE),
+    ("/controller/reAddNode", ONE_NODE),
     ("/controller/setRecoveryType", ONE_NODE),
     ("/controller/rebalance", ONE_NODE),
     ("/controller/stopRebalance", ONE_NODE),

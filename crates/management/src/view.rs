@@ -9,6 +9,7 @@ use audit::{Recorder, Settings};
 use bucket::Reservation;
 use engine::collections::{Manifest, ManifestError};
 use identity::{AuthenticatedUser, CertificateSettings, Directory, Identity, LoginTurn, Password};
+use registry::cluster::ClusterMember;
 use registry::cluster_map::{AlternateAddress, bracketed};
 use registry::collections::CollectionsError;
 use registry::{AutoCompaction, BucketSettings, ClusterSettings, Ports, StandIn};
@@ -148,6 +149,9 @@ pub trait NodeView: Send + Sync + 'static {
     /// # Errors
     /// What is wrong with it, one line.
     fn reload_certificate(&self) -> Result<(), String>;
+
+    /// The node's part in a cluster, if it has one.
+    fn cluster(&self) -> Option<Arc<dyn ClusterMember>>;
 
     /// All metrics in the OpenMetrics text format, ending with `# EOF`.
     fn metrics(&self) -> String;
@@ -353,6 +357,12 @@ pub enum BucketsError {
     /// It has what another node's bucket has.
     #[error("The bucket follows another node's")]
     Follows,
+    /// It cannot be in this cluster, for this reason.
+    #[error("{0}")]
+    Refused(String),
+    /// The cluster cannot agree on it now, for this reason.
+    #[error("{0}")]
+    Unavailable(String),
     /// It was not begun.
     #[error("The node is stopping")]
     Stopping,

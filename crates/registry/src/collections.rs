@@ -63,6 +63,14 @@ pub fn change(
     if let Some(active) = served.group().active() {
         return Err(CollectionsError::Follows(active.management()));
     }
+    if node.cluster.get().is_some() {
+        let now = served.bucket.manifest();
+        if edit(&now).map_err(CollectionsError::Refused)? == *now {
+            return Ok(now);
+        }
+        let reason = "collections of a cluster's bucket are changed over HTTP";
+        return Err(CollectionsError::NotNow(reason.into()));
+    }
     let changed = served.bucket.change_manifest(edit, to_bytes);
     match changed {
         Ok((manifest, changed)) => {

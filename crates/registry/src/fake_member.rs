@@ -11,8 +11,10 @@ use parking_lot::Mutex;
 
 use crate::cluster::{AgreedChange, ChangeError, ClusterMember, MemberStatus};
 
+/// What is done with a change.
+pub type Apply = Box<dyn Fn(&AgreedChange) + Send>;
+
 /// What etcd holds is what the test says; orders and changes are kept for it.
-#[derive(Debug)]
 pub struct FakeMember {
     me: NodeId,
     /// What etcd holds.
@@ -23,6 +25,8 @@ pub struct FakeMember {
     pub orders: Mutex<Vec<Order>>,
     /// Changes that came.
     pub changes: Mutex<Vec<AgreedChange>>,
+    /// What a change that is made does.
+    pub apply: Mutex<Option<Apply>>,
     /// Why the next change is not made.
     pub refuse: Mutex<Option<ChangeError>>,
 }
@@ -69,6 +73,7 @@ impl FakeMember {
             status: Mutex::default(),
             orders: Mutex::default(),
             changes: Mutex::default(),
+            apply: Mutex::default(),
             refuse: Mutex::default(),
         })
     }
@@ -143,8 +148,12 @@ impl ClusterMember for FakeMember {
     }
 
     fn change(&self, change: AgreedChange) -> Result<(), ChangeError> {
+        let refused = self.refuse.lock().take();
+        if let (None, Some(apply)) = (&refused, &*self.apply.lock()) {
+            apply(&change);
+        }
         self.changes.lock().push(change);
-        self.refuse.lock().take().map_or(Ok(()), Err)
+        refused.map_or(Ok(()), Err)
     }
 
     fn message(&self, _bytes: &[u8]) {}

@@ -1,4 +1,5 @@
 mod audit;
+mod clustered;
 mod doors;
 mod management;
 mod permits;
@@ -20,6 +21,7 @@ use identity::{
     Administrator, AuthenticatedUser, Directory, FAILURES_PER_CONNECTION, Identity, Secrets,
 };
 use parking_lot::{Condvar, Mutex};
+use registry::cluster::ClusterMember;
 use registry::cluster_map::{
     AlternateAddress, BUCKET_CAPABILITIES, BucketMap, HOST_PLACEHOLDER, MapRevision, NO_NODE,
     NodeAddress, Rows, SERVER_GROUP, StandInPorts, TlsPorts, bucket_config, global_config,
@@ -111,6 +113,7 @@ struct FakeNode {
     /// Why users are not written.
     disk_error: Mutex<Option<String>>,
     audit: Arc<Recorder>,
+    member: Mutex<Option<Arc<dyn ClusterMember>>>,
 }
 
 impl FakeNode {
@@ -135,6 +138,7 @@ impl FakeNode {
                 1,
             ),
             disk_error: Mutex::default(),
+            member: Mutex::default(),
             audit: Arc::new(Recorder::new("host".into(), Settings::new(PathBuf::new()))),
         })
     }
@@ -375,6 +379,10 @@ impl NodeView for FakeNode {
 
     fn reload_certificate(&self) -> Result<(), String> {
         Err("key.pem holds no key".into())
+    }
+
+    fn cluster(&self) -> Option<Arc<dyn ClusterMember>> {
+        self.member.lock().clone()
     }
 
     fn metrics(&self) -> String {

@@ -80,7 +80,7 @@ impl NodeState {
     }
 
     /// A bucket with this quota, `name` or a new one, must fit into that of the node.
-    fn check_quota(&self, bytes: u64, name: Option<&str>) -> Result<(), BucketsError> {
+    pub(super) fn check_quota(&self, bytes: u64, name: Option<&str>) -> Result<(), BucketsError> {
         let Some(limit_mib) = self.cluster.read().memory_quota_mib else {
             return Ok(());
         };

@@ -7,6 +7,7 @@
 //! can tell. CAS values go on above the highest one on disk, whatever the clock says.
 
 mod address_space;
+mod agreed;
 mod audit_log;
 mod buckets;
 mod check;

@@ -14,6 +14,7 @@ use management::{
     NodeSummary, NodeView, Wanted,
 };
 use model::{VbId, VbState};
+use registry::cluster::ClusterMember;
 use registry::cluster_map::AlternateAddress;
 use registry::collections::CollectionsError;
 use registry::{BucketSettings, COMPATIBLE_VERSION, ServedBucket, collections};
@@ -22,6 +23,7 @@ use storage::{DiskUsage, KvStore};
 use tls::{Tls, Trust};
 use tokio::sync::watch;
 
+use super::agreed::agree_on_manifest;
 use super::state::NodeState;
 
 impl NodeView for NodeState {
@@ -35,6 +37,9 @@ impl NodeView for NodeState {
 
     fn change_users(&self, edit: &mut dyn FnMut(&mut Directory) -> bool) -> Result<(), String> {
         let now_ns = self.clock.now().unix_ns;
+        if let Some(member) = self.registry.cluster.get() {
+            return self.agree_on_users(&**member, edit);
+        }
         self.world.users().edit(now_ns, edit)?;
         self.users_changed();
         Ok(())
@@ -177,6 +182,9 @@ impl NodeView for NodeState {
     }
 
     fn change_buckets(&self, change: BucketChange) -> Result<(), BucketsError> {
+        if let Some(member) = self.registry.cluster.get() {
+            return self.agree_on_bucket(&**member, change);
+        }
         match change {
             BucketChange::Make(settings) => self.make_bucket(settings),
             BucketChange::Adjust(settings) => self.adjust_bucket(settings),
@@ -266,7 +274,11 @@ impl NodeView for NodeState {
         edit: &dyn Fn(&Manifest) -> Result<Manifest, ManifestError>,
     ) -> Option<Result<Arc<Manifest>, CollectionsError>> {
         let served = self.registry.bucket(bucket)?;
-        Some(collections::change(&self.registry, &served, edit))
+        let changed = match self.registry.cluster.get() {
+            Some(member) => agree_on_manifest(&**member, &served, edit),
+            None => collections::change(&self.registry, &served, edit),
+        };
+        Some(changed)
     }
 
     fn authority(&self) -> Option<Arc<str>> {
@@ -275,6 +287,10 @@ impl NodeView for NodeState {
 
     fn reload_certificate(&self) -> Result<(), String> {
         self.tls.as_ref().map_or(Ok(()), Tls::reload)
+    }
+
+    fn cluster(&self) -> Option<Arc<dyn ClusterMember>> {
+        self.registry.cluster.get().cloned()
     }
 
     fn metrics(&self) -> String {

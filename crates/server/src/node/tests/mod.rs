@@ -12,6 +12,7 @@ use super::{Node, NodeState};
 use crate::config::NodeConfig;
 use client::{Client, PASSWORD, Request, SDK, USER};
 
+mod agreed;
 mod audit;
 mod buckets;
 mod certificates;

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use model::VbId;
+use registry::cluster::ClusterMember;
+use registry::fake_member::FakeMember;
 use registry::{BucketConfig, BucketKind};
 use serde_json::json;
 use stats::{StatScope, collect_part, groups, keys_of, stats_page};
@@ -215,6 +218,8 @@ fn every_row_is_in_the_catalogue_and_the_other_way_round() {
     assert_eq!(inbound.call(0x89, &[], b"default", b""), SUCCESS);
     assert_eq!(inbound.call(0x50, &[0; 8], b"CONSUMER", b""), SUCCESS);
     let one = vb_of("one");
+    let member: Arc<dyn ClusterMember> = FakeMember::new(1);
+    assert!(running.node.state.registry.cluster.set(member).is_ok());
     // Range scans: `it/scans.rs`.
     let silent = ["reset", "range-scans"];
     for group in groups().filter(|group| !silent.contains(group)) {

@@ -1,0 +1,123 @@
+//! Management at a node of a cluster: what is answered otherwise than by a node alone.
+//!
+//! A request comes here after its user was judged, and goes on to the handlers of a node alone if nothing here is about
+//! it. What is agreed on is read from what this node has seen of etcd; orders go to the controller.
+
+mod asked;
+mod forms;
+mod nodes;
+mod orders;
+
+use axum::body::to_bytes;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use identity::AuthenticatedUser;
+use registry::ClusterStatus;
+use serde_json::{Value, json};
+
+use crate::answers::{self, Handled};
+use crate::documents;
+use crate::state::HttpState;
+use crate::visible::visible;
+use asked::Asked;
+
+/// Longest form of an order.
+const FORM_BYTES_MAX: usize = 64 << 10;
+
+/// Answers what concerns the cluster, if the node is in one.
+pub(super) async fn answer(
+    State(state): State<HttpState>,
+    request: Request,
+    next: Next,
+) -> Handled {
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let (Some(member), Some(path)) = (state.view.cluster(), path) else {
+        return Ok(next.run(request).await);
+    };
+    let asked = Asked {
+        status: ClusterStatus::of(&*member),
+        state,
+        member,
+    };
+    let path = path.as_str();
+    if request.method() == Method::GET {
+        return asked.get(path, request, next).await;
+    }
+    if request.method() != Method::POST || !orders::is_one(path) {
+        return Ok(next.run(request).await);
+    }
+    let body = to_bytes(request.into_body(), FORM_BYTES_MAX).await;
+    let body =
+        body.map_err(|_| answers::refusal(StatusCode::BAD_REQUEST, "The form is too long"))?;
+    asked.order(path, &body).await
+}
+
+impl Asked {
+    async fn get(self, path: &str, request: Request, next: Next) -> Handled {
+        let headers = request.headers().clone();
+        let user = request.extensions().get::<AuthenticatedUser>().cloned();
+        let value = match path {
+            "/pools/default" | "/pools/default/" => self.pool(user.as_ref()),
+            "/pools/nodes" | "/pools/nodes/" => json!({
+                "name": "default",
+                "clusterName": self.status.cluster,
+                "nodes": self.entries(user.as_ref()),
+            }),
+            "/nodes/self" => self.this_node(user.as_ref()),
+            "/pools/default/serverGroups" => self.server_groups(),
+            "/pools/default/terseClusterInfo" => json!({
+                "clusterUUID": self.state.view.node().cluster_uuid,
+                "orchestrator": self.orchestrator(),
+                "isBalanced": self.status.is_balanced(),
+                "clusterCompatVersion":
+                    documents::cluster_compatibility(&self.state.view.node().compatible_version),
+            }),
+            "/pools/default/nodeStatuses" => self.node_statuses(),
+            "/pools/default/tasks" => json!([self.rebalance_task()]),
+            "/pools/default/rebalanceProgress" => self.rebalance_progress(),
+            "/settings/autoFailover" => self.auto_failover(),
+            "/pools/default/buckets"
+            | "/pools/default/buckets/"
+            | "/pools/default/buckets/{bucket}" => {
+                let answer = next.run(request).await;
+                return self.with_nodes(answer, &headers).await;
+            }
+            _ => return Ok(next.run(request).await),
+        };
+        Ok(answers::localized(&value, &headers))
+    }
+
+    fn pool(&self, user: Option<&AuthenticatedUser>) -> Value {
+        let node = self.state.view.node();
+        let buckets = user.map(|user| visible(&self.state, &user.access));
+        let ready = self.state.view.ready().is_ok();
+        let mut value = documents::pool(&node, ready, &buckets.unwrap_or_default());
+        value["nodes"] = self.entries(user);
+        value["clusterName"] = self.status.cluster.as_str().into();
+        value["balanced"] = self.status.is_balanced().into();
+        value["rebalanceStatus"] = self.rebalance_status().into();
+        value
+    }
+
+    /// What a node alone answers about buckets, with all nodes in the place of one.
+    async fn with_nodes(self, answer: Response, headers: &HeaderMap) -> Handled {
+        if !answer.status().is_success() {
+            return Ok(answer);
+        }
+        let (_, body) = answer.into_parts();
+        let text = to_bytes(body, usize::MAX).await.unwrap_or_default();
+        let mut value: Value = serde_json::from_slice(&text).unwrap_or_default();
+        let set = |bucket: &mut Value| {
+            let name = bucket["name"].as_str().unwrap_or_default();
+            let nodes = self.nodes_of(name);
+            bucket["nodes"] = nodes;
+        };
+        match &mut value {
+            Value::Array(all) => all.iter_mut().for_each(set),
+            one => set(one),
+        }
+        Ok(answers::localized(&value, headers))
+    }
+}

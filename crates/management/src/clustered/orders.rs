@@ -1,0 +1,187 @@
+//! Orders of operators as the forms of tools give them.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use cluster::{NodeId, Order, Settings};
+use registry::{ClusterStatus, NodeStatus};
+use serde_json::{Value, json};
+use tokio::{task, time};
+
+use super::asked::Asked;
+use super::forms;
+use crate::answers::{self, Handled};
+use crate::form::field;
+use crate::tools::only;
+
+/// Longest wait until the controller has followed an order, and between two looks.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(5);
+
+const JOINS: &str =
+    "A node joins by itself: settee serve --cluster etcd://HOST:2379/NAME --node-name NAME";
+const SAFE_ONLY: &str = "Copies are replaced only where nothing is lost that was promised";
+
+/// Whether a call is answered here.
+pub(super) fn is_one(path: &str) -> bool {
+    matches!(
+        path,
+        "/controller/rebalance"
+            | "/controller/stopRebalance"
+            | "/controller/failOver"
+            | "/controller/startGracefulFailover"
+            | "/controller/reAddNode"
+            | "/controller/setRecoveryType"
+            | "/controller/ejectNode"
+            | "/controller/addNode"
+            | "/node/controller/doJoinCluster"
+            | "/settings/autoFailover"
+    )
+}
+
+/// When an order has come to something.
+type Followed = fn(&ClusterStatus, &NodeStatus) -> bool;
+
+fn state_of(now: &ClusterStatus, node: &NodeStatus) -> Option<&'static str> {
+    let mut nodes = now.nodes.iter();
+    nodes.find(|one| one.id == node.id).map(|one| one.state)
+}
+
+impl Asked {
+    pub(super) async fn order(self, path: &str, body: &[u8]) -> Handled {
+        match path {
+            "/controller/rebalance" => self.rebalance(body).await,
+            "/controller/stopRebalance" => {
+                self.give(Order::Cancel, |now| now.rebalance == "idle")
+                    .await
+            }
+            "/controller/failOver" => {
+                if field(body, "allowUnsafe").as_deref() == Some("true") {
+                    return Err(refused(SAFE_ONLY));
+                }
+                let failed: Followed =
+                    |now, node| matches!(state_of(now, node), Some("failed" | "new"));
+                self.of_node(body, Order::FailOver, failed).await
+            }
+            "/controller/startGracefulFailover" => {
+                let draining: Followed = |now, node| state_of(now, node) == Some("draining");
+                self.of_node(body, Order::Drain, draining).await
+            }
+            "/controller/reAddNode" => {
+                let node = self.named(body).map_err(|reason| refused(&reason))?;
+                if node.state == "failed" {
+                    let reason = "The node has not come back: start it first";
+                    return Err(refused(reason));
+                }
+                let active: Followed = |now, node| state_of(now, node) == Some("active");
+                self.of_node(body, Order::Recover, active).await
+            }
+            "/controller/setRecoveryType" => {
+                self.named(body).map_err(|reason| refused(&reason))?;
+                match field(body, "recoveryType").as_deref() {
+                    Some("delta") => Ok(StatusCode::OK.into_response()),
+                    _ => Err(refused(
+                        "A node that comes back fetches what it lacks (delta); with an empty data directory it is another node",
+                    )),
+                }
+            }
+            "/controller/ejectNode" => {
+                let node = self.named(body).map_err(|reason| refused(&reason))?;
+                if node.active + node.replicas > 0 {
+                    let reason = "The node has copies: rebalance with it among ejectedNodes, or settee cluster drain";
+                    return Err(refused(reason));
+                }
+                let gone: Followed = |now, node| state_of(now, node).is_none();
+                self.of_node(body, Order::Remove, gone).await
+            }
+            "/settings/autoFailover" => {
+                let fixed = self.auto_failover();
+                let timeout = fixed["timeout"].to_string();
+                let most = fixed["maxCount"].to_string();
+                let taken = [
+                    ("enabled", "true"),
+                    ("timeout", &*timeout),
+                    ("maxCount", &*most),
+                ];
+                let reason = "How soon a node is failed over, and how often, is fixed";
+                Ok(only(body, &taken, reason))
+            }
+            _ => Err(refused(JOINS)),
+        }
+    }
+
+    fn named(&self, body: &[u8]) -> Result<&NodeStatus, String> {
+        forms::node(&self.status.nodes, body, "otpNode")
+    }
+
+    async fn of_node(&self, body: &[u8], order: fn(NodeId) -> Order, done: Followed) -> Handled {
+        let node = self.named(body).map_err(|reason| refused(&reason))?;
+        self.give(order(NodeId(node.id)), |now| done(now, node))
+            .await
+    }
+
+    /// All nodes must be known to the caller; those that are to go are drained.
+    async fn rebalance(&self, body: &[u8]) -> Handled {
+        let listed = |name| forms::nodes(&self.status.nodes, body, name);
+        let known = listed("knownNodes").map_err(|_| mismatch())?;
+        let ejected = listed("ejectedNodes").map_err(|reason| refused(&reason))?;
+        let all = self.status.nodes.iter();
+        if !all
+            .clone()
+            .all(|node| known.iter().any(|one| one.id == node.id))
+        {
+            return Err(mismatch());
+        }
+        let stay = |node: &&NodeStatus| !ejected.iter().any(|one| one.id == node.id);
+        if !all.clone().filter(stay).any(|node| node.alive) {
+            return Err(refused("A node that runs must stay"));
+        }
+        for node in ejected {
+            let drained: Followed = |now, node| state_of(now, node) != Some("active");
+            self.give(Order::Drain(NodeId(node.id)), |now| drained(now, node))
+                .await?;
+        }
+        let before = self.status.revision;
+        let begun = |now: &ClusterStatus| now.rebalance == "running" || now.revision > before;
+        self.give(Order::Rebalance, begun).await
+    }
+
+    /// Gives an order, and waits for a while until the controller has followed it.
+    async fn give(&self, order: Order, done: impl Fn(&ClusterStatus) -> bool) -> Handled {
+        let member = std::sync::Arc::clone(&self.member);
+        let given = task::spawn_blocking(move || member.order(order)).await;
+        let given = given.unwrap_or_else(|_| Err("the order was cut short".into()));
+        given.map_err(|reason| answers::refusal(StatusCode::SERVICE_UNAVAILABLE, &reason))?;
+        let followed = async {
+            while !done(&ClusterStatus::of(&*self.member)) {
+                time::sleep(LOOK).await;
+            }
+        };
+        if time::timeout(PATIENCE, followed).await.is_err() {
+            let reason = "The order was given, and the cluster has not followed it yet";
+            return Err(answers::refusal(StatusCode::SERVICE_UNAVAILABLE, reason));
+        }
+        Ok(StatusCode::OK.into_response())
+    }
+
+    /// What holds: after so many seconds, so many times until an operator resets the count.
+    pub(super) fn auto_failover(&self) -> Value {
+        let settings = Settings::default();
+        json!({
+            "enabled": true,
+            "timeout": settings.lease_ms / 1000,
+            "count": self.status.failovers,
+            "maxCount": settings.failovers_max,
+        })
+    }
+}
+
+fn refused(reason: &str) -> Response {
+    answers::refusal(StatusCode::BAD_REQUEST, reason)
+}
+
+/// The caller does not know the nodes that there are.
+fn mismatch() -> Response {
+    answers::json(StatusCode::BAD_REQUEST, &json!({ "mismatch": 1 }))
+}

@@ -1,0 +1,171 @@
+//! Changes of what the nodes of a cluster agree on, as management asks for them: made in etcd, and answered once this
+//! node follows them.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use engine::collections::{Manifest, ManifestError};
+use identity::{Directory, Roster};
+use management::{BucketChange, BucketsError};
+use registry::cluster::{AgreedChange, ChangeError, ClusterMember};
+use registry::collections::{CollectionsError, to_bytes};
+use registry::{ServedBucket, bucket_id};
+use serde::Deserialize;
+
+use super::state::NodeState;
+
+/// How long this node may take to follow a change, and how often that is looked at.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(2);
+/// Changes of others that may come first.
+const ATTEMPTS: usize = 10;
+
+impl NodeState {
+    /// Makes, changes or drops a bucket of the cluster. Blocks for etcd.
+    pub(super) fn agree_on_bucket(
+        &self,
+        member: &dyn ClusterMember,
+        change: BucketChange,
+    ) -> Result<(), BucketsError> {
+        let view = member.view();
+        let check_known = |name: &str| {
+            let known = bucket_id(&view, name);
+            known.map(drop).ok_or(BucketsError::Unknown)
+        };
+        match change {
+            BucketChange::Make(settings) => {
+                if check_known(&settings.bucket.name).is_ok() {
+                    return Err(BucketsError::Exists);
+                }
+                if view.specs.len() >= self.buckets_max {
+                    return Err(BucketsError::TooMany(self.buckets_max));
+                }
+                self.check_quota(settings.bucket.quota_bytes, None)?;
+                agreed(member.change(AgreedChange::MakeBucket(settings)))
+            }
+            BucketChange::Adjust(settings) => {
+                let name = settings.bucket.name.clone();
+                check_known(&name)?;
+                self.check_quota(settings.bucket.quota_bytes, Some(&name))?;
+                agreed(member.change(AgreedChange::AdjustBucket(settings.clone())))?;
+                let obeys = |served: Arc<ServedBucket>| served.settings() == settings;
+                wait_until(|| self.bucket(&name).is_none_or(obeys));
+                Ok(())
+            }
+            BucketChange::Drop(name) => {
+                check_known(&name)?;
+                agreed(member.change(AgreedChange::DropBucket(name.clone())))?;
+                wait_until(|| self.bucket(&name).is_none());
+                Ok(())
+            }
+            BucketChange::Flush(name) => {
+                check_known(&name)?;
+                let reason = "A bucket of a cluster cannot be flushed: drop it, and make it anew";
+                Err(BucketsError::Refused(reason.into()))
+            }
+            BucketChange::Compact(name) => self.compact_bucket(&name),
+        }
+    }
+
+    /// Changes users and groups of the cluster, if `edit` returns that they are to be changed. Blocks for etcd.
+    pub(super) fn agree_on_users(
+        &self,
+        member: &dyn ClusterMember,
+        edit: &mut dyn FnMut(&mut Directory) -> bool,
+    ) -> Result<(), String> {
+        let now_ns = self.clock.now().unix_ns;
+        for _ in 0..ATTEMPTS {
+            // Those that are changed are the newest that were agreed on.
+            wait_until(|| {
+                edition_of(member).is_none_or(|newest| newest <= self.identity.edition())
+            });
+            let before = self.identity.roster();
+            let mut directory = Directory::clone(&before.directory);
+            if !edit(&mut directory) || directory == *before.directory {
+                return Ok(());
+            }
+            let edition = now_ns.max(before.edition + 1);
+            let roster = Roster {
+                edition,
+                directory: directory.into(),
+                ..before
+            };
+            let text = serde_json::to_string(&roster).map_err(|error| error.to_string())?;
+            match member.change(AgreedChange::Users(text)) {
+                Ok(()) => {
+                    wait_until(|| self.identity.edition() >= edition);
+                    return Ok(());
+                }
+                Err(ChangeError::Conflict(_)) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Err("other nodes change the users all the time".into())
+    }
+}
+
+/// Changes the collections of a bucket of the cluster. Blocks for etcd.
+pub(super) fn agree_on_manifest(
+    member: &dyn ClusterMember,
+    served: &ServedBucket,
+    edit: &dyn Fn(&Manifest) -> Result<Manifest, ManifestError>,
+) -> Result<Arc<Manifest>, CollectionsError> {
+    for _ in 0..ATTEMPTS {
+        let now = served.bucket.manifest();
+        let next = edit(&now).map_err(CollectionsError::Refused)?;
+        if next == *now {
+            return Ok(now);
+        }
+        let change = AgreedChange::Manifest {
+            bucket: served.name().to_owned(),
+            text: String::from_utf8_lossy(&to_bytes(&next)).into_owned(),
+            previous_uid: now.uid().0,
+        };
+        match member.change(change) {
+            Ok(()) => {
+                wait_until(|| served.bucket.manifest().uid() >= next.uid());
+                return Ok(served.bucket.manifest());
+            }
+            // The next look may be at what the other one made.
+            Err(ChangeError::Conflict(_)) => {
+                wait_until_for(LOOK * 50, || served.bucket.manifest().uid() != now.uid());
+            }
+            Err(error) => return Err(CollectionsError::NotNow(error.to_string())),
+        }
+    }
+    let reason = "other nodes change the collections all the time";
+    Err(CollectionsError::NotNow(reason.into()))
+}
+
+fn agreed(made: Result<(), ChangeError>) -> Result<(), BucketsError> {
+    made.map_err(|error| match error {
+        ChangeError::Refused(reason) => BucketsError::Refused(reason),
+        ChangeError::Conflict(_) | ChangeError::Unavailable => {
+            BucketsError::Unavailable(error.to_string())
+        }
+    })
+}
+
+/// The edition of the users that the cluster agreed on, if it did.
+fn edition_of(member: &dyn ClusterMember) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Edition {
+        edition: u64,
+    }
+    let view = member.view();
+    let users: Edition = serde_json::from_str(&view.users.as_ref()?.value).ok()?;
+    Some(users.edition)
+}
+
+/// Waits until this node follows a change. It will, even where it takes longer.
+fn wait_until(follows: impl Fn() -> bool) {
+    wait_until_for(PATIENCE, follows);
+}
+
+fn wait_until_for(patience: Duration, follows: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !follows() && begun.elapsed() < patience {
+        thread::sleep(LOOK);
+    }
+}

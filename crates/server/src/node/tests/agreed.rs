@@ -1,0 +1,80 @@
+//! Changes that a cluster has to agree on.
+
+use std::sync::Arc;
+
+use engine::collections::Manifest;
+use identity::UserRecord;
+use management::{BucketChange, BucketsError, NodeView as _};
+use registry::BucketSettings;
+use registry::cluster::{AgreedChange, ChangeError};
+use registry::collections::{self, CollectionsError};
+
+use super::bucket;
+use super::cluster::clustered;
+
+#[test]
+fn buckets_collections_and_users_are_agreed_on_before_they_change() {
+    let (node, member) = clustered();
+    let state = &node.state;
+    let made = |name: &str| BucketChange::Make(BucketSettings::from(bucket(name)));
+    assert_eq!(
+        state.change_buckets(made("default")),
+        Err(BucketsError::Exists)
+    );
+    let dropped = state.change_buckets(BucketChange::Drop("other".into()));
+    assert_eq!(
+        dropped,
+        Err(BucketsError::Unknown),
+        "it is not the cluster's"
+    );
+    let flushed = state.change_buckets(BucketChange::Flush("default".into()));
+    assert!(matches!(flushed, Err(BucketsError::Refused(_))));
+    assert!(member.changes.lock().is_empty());
+    state.change_buckets(made("new")).unwrap();
+    let asked = member.changes.lock().pop();
+    assert!(
+        matches!(asked, Some(AgreedChange::MakeBucket(settings)) if settings.bucket.name == "new")
+    );
+    *member.refuse.lock() = Some(ChangeError::Unavailable);
+    let refused = state.change_buckets(made("new")).unwrap_err();
+    assert!(matches!(refused, BucketsError::Unavailable(_)), "{refused}");
+
+    // What was agreed on is there when the call returns, and a conflict is tried again.
+    let registry = Arc::clone(&state.registry);
+    *member.apply.lock() = Some(Box::new(move |change| match change {
+        AgreedChange::Manifest { bucket, text, .. } => {
+            let manifest = collections::of_json(text.as_bytes()).unwrap();
+            let served = registry.bucket(bucket).unwrap();
+            let set = |_: &Manifest| Ok(manifest.clone());
+            let changed = served.bucket.change_manifest(set, collections::to_bytes);
+            assert!(changed.is_ok());
+        }
+        AgreedChange::Users(text) => registry::take_users(&registry, text.as_bytes()).unwrap(),
+        other => panic!("{other:?}"),
+    }));
+    let before = state.manifest("default").unwrap().uid().0;
+    *member.refuse.lock() = Some(ChangeError::Conflict("later".into()));
+    let edit = |now: &Manifest| now.with_scope("shop");
+    let manifest = state.change_manifest("default", &edit).unwrap().unwrap();
+    assert_eq!(manifest.uid().0, before + 1);
+    assert!(manifest.scopes().iter().any(|scope| *scope.name == *"shop"));
+    let again = state.change_manifest("default", &edit).unwrap();
+    assert!(matches!(again, Err(CollectionsError::Refused(_))));
+    *member.refuse.lock() = Some(ChangeError::Conflict("later".into()));
+    let changed = state.change_users(&mut |directory| {
+        directory.users.insert("ada", &UserRecord::default());
+        true
+    });
+    changed.unwrap();
+    assert_eq!(state.identity.directory().users.all().len(), 1);
+
+    // Over KV a connection cannot wait for etcd.
+    let served = state.registry.bucket("default").unwrap();
+    let refused = collections::change(&state.registry, &served, &|now| now.with_scope("more"));
+    assert!(matches!(refused, Err(CollectionsError::NotNow(_))));
+    let same = collections::change(&state.registry, &served, &|now| Ok(now.clone()));
+    assert_eq!(same.unwrap().uid().0, before + 1);
+    *member.apply.lock() = None;
+    drop(served);
+    node.shutdown().unwrap();
+}
