@@ -64,6 +64,7 @@ pub(super) struct PendingSeal {
     pub(super) from: NodeId,
     pub(super) term: u64,
     pub(super) at_least: Option<Position>,
+    pub(super) since_ms: u64,
 }
 
 /// A node's part in its cluster.
@@ -185,6 +186,9 @@ impl Participant {
         self.elect(now_ms);
         self.control(now_ms);
         let known = copies.vbuckets();
+        let kept_ms = 2 * self.settings.repeat_ms;
+        self.seals
+            .retain(|_, pending| now_ms < pending.since_ms + kept_ms);
         let all: BTreeSet<Vb> = known.into_iter().chain(self.agent.vbuckets()).collect();
         for vb in all {
             self.look(vb, copies);
@@ -233,6 +237,7 @@ impl Participant {
                     from,
                     term,
                     at_least,
+                    since_ms: now_ms,
                 };
                 if self.seals.get(vb).is_none_or(|held| held.term <= term) {
                     self.seals.insert(*vb, pending);
@@ -262,7 +267,8 @@ impl Participant {
         let copy = copies.copy(vb);
         if let Some(pending) = self.seals.remove(&vb) {
             match seal(vb, pending.term, pending.at_least, copy.as_ref()) {
-                SealReply::Wait => {}
+                // Looked at again, until the controller repeats itself.
+                SealReply::Wait => drop(self.seals.insert(vb, pending)),
                 SealReply::Answer(message) => {
                     self.outputs.push(Output::Send(pending.from, message));
                 }
