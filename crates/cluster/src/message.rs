@@ -70,7 +70,7 @@ pub enum Order {
 }
 
 /// A copy that the map has as active, and what it needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CopyReport {
     /// The vBucket.
     pub vb: Vb,
@@ -81,7 +81,7 @@ pub struct CopyReport {
 }
 
 /// What a copy needs of the controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Need {
     /// An election: the copy is not active, and cannot become it at the term of the map.

@@ -38,7 +38,7 @@ impl Default for Settings {
             settle_ms: 30_000,
             failovers_max: 3,
             takeover_ms: 10_000,
-            moves_per_node: 4,
+            moves_per_node: 16,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::agreed::{ClusterId, Controller, Entry, Health, Key, Node, View};
 use crate::coord::{Answer, Compare, LeaseId, Op, Request, RequestId, Txn};
 use crate::coordinator::{Action, Coordinator, Tick};
 use crate::map::{NodeId, Vb, Version};
-use crate::message::{Message, Order};
+use crate::message::{CopyReport, Message, Order};
 use crate::promotion::Position;
 use crate::settings::Settings;
 
@@ -86,6 +86,8 @@ pub struct Participant {
     pub(super) heard: BTreeMap<NodeId, u64>,
     pub(super) pinged_ms: Option<u64>,
     pub(super) seals: BTreeMap<Vb, PendingSeal>,
+    /// What the controller was told of copies without being asked.
+    pub(super) reported: BTreeSet<CopyReport>,
     /// The revision by which the lease was taken.
     pub(super) joined: u64,
     /// An operator removed the node.
@@ -114,6 +116,7 @@ impl Participant {
             heard: BTreeMap::new(),
             pinged_ms: None,
             seals: BTreeMap::new(),
+            reported: BTreeSet::new(),
             joined: 0,
             removed: false,
             newest,
@@ -193,7 +196,25 @@ impl Participant {
         for vb in all {
             self.look(vb, copies);
         }
+        self.report(copies);
         std::mem::take(&mut self.outputs)
+    }
+
+    /// What copies need of the controller.
+    fn reports(&self, copies: &impl Copies) -> Vec<CopyReport> {
+        let report = |vb| self.agent.report(vb, &copies.copy(vb)?);
+        self.agent.vbuckets().filter_map(report).collect()
+    }
+
+    /// Tells the controller what copies need that they did not need before; it asks as well.
+    fn report(&mut self, copies: &impl Copies) {
+        let reports: BTreeSet<CopyReport> = self.reports(copies).into_iter().collect();
+        let news: Vec<_> = reports.difference(&self.reported).copied().collect();
+        self.reported = reports;
+        if let Some(controller) = self.view.controller.as_ref().filter(|_| !news.is_empty()) {
+            let to = controller.value.node;
+            self.outputs.push(Output::Send(to, Message::Report(news)));
+        }
     }
 
     /// Takes an answer of etcd.
@@ -224,8 +245,7 @@ impl Participant {
         match message {
             Message::Ping => {}
             Message::Ask => {
-                let copy = |vb| self.agent.report(vb, &copies.copy(vb)?);
-                let reports: Vec<_> = self.agent.vbuckets().filter_map(copy).collect();
+                let reports = self.reports(copies);
                 if !reports.is_empty() {
                     self.outputs
                         .push(Output::Send(from, Message::Report(reports)));
