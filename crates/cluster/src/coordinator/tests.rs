@@ -1,7 +1,10 @@
 //! What the controller writes, against a store.
 
+use super::policy::Held;
 use super::{Action, Coordinator, Tick};
-use crate::agreed::{BucketSpec, ClusterId, Controller, Key, Node, NodeState, View};
+use crate::agreed::{
+    Alive, BucketSpec, ClusterId, Controller, Health, Key, Node, NodeState, Orders, View,
+};
 use crate::coord::{Answer, LeaseId, Op, Range, Request, Store, Txn};
 use crate::map::{BucketId, NodeId};
 use crate::message::Order;
@@ -51,7 +54,7 @@ fn store() -> (Store, Coordinator) {
 fn txn(coordinator: &mut Coordinator, view: &View) -> Option<Txn> {
     let tick = Tick {
         view,
-        now_ms: 0,
+        now_ms: Settings::default().settle_ms,
         watching_since_ms: 0,
     };
     let actions = coordinator.tick(&tick);
@@ -92,6 +95,60 @@ fn a_bucket_that_was_dropped_gets_no_map() {
     let key = Key::Spec(BucketId(1)).text(CLUSTER);
     write(&mut store, vec![Op::Delete { key }]);
     assert_eq!(store.answer(&Request::Txn(txn)), Answer::Refused);
+}
+
+#[test]
+fn f7_a_controller_that_was_replaced_writes_nothing() {
+    let (mut store, mut coordinator) = store();
+    put(&mut store, Key::Spec(BucketId(1)), &spec(4));
+    let txn = txn(&mut coordinator, &view(&mut store)).expect("the bucket's map");
+    let key = Key::Controller.text(CLUSTER);
+    write(&mut store, vec![Op::Delete { key }]);
+    let (node, boot) = (NodeId(2), 1);
+    put(&mut store, Key::Controller, &Controller { node, boot });
+    assert_eq!(store.answer(&Request::Txn(txn)), Answer::Refused);
+}
+
+#[test]
+fn f15_failovers_end_at_a_quota_until_an_operator_resets_it() {
+    let (mut store, mut coordinator) = store();
+    let (gone, failovers) = (NodeId(2), Settings::default().failovers_max);
+    for node in [NODE, NodeId(3), gone] {
+        let state = NodeState::Active;
+        let value = Node {
+            state,
+            ..Node::default()
+        };
+        put(&mut store, Key::Node(node), &value);
+        put(&mut store, Key::Alive(node), &Alive::default());
+    }
+    let spec = BucketSpec {
+        copies: 3,
+        ..spec(4)
+    };
+    put(&mut store, Key::Spec(BucketId(1)), &spec);
+    settle(&mut store, &mut coordinator);
+    let orders = Orders {
+        failovers,
+        ..Orders::default()
+    };
+    put(&mut store, Key::Orders, &orders);
+    let health = Health {
+        unheard: vec![gone],
+        ..Health::default()
+    };
+    for node in [NODE, NodeId(3)] {
+        let health = health.clone();
+        put(&mut store, Key::Alive(node), &Alive { boot: 1, health });
+    }
+    let key = Key::Alive(gone).text(CLUSTER);
+    write(&mut store, vec![Op::Delete { key }]);
+    settle(&mut store, &mut coordinator);
+    assert_eq!(coordinator.progress().held, [(gone, Held::Quota)]);
+    coordinator.order(Order::Recover(NODE));
+    settle(&mut store, &mut coordinator);
+    let state = view(&mut store).nodes[&gone].value.state;
+    assert_eq!(state, NodeState::Failed);
 }
 
 #[test]

@@ -42,25 +42,9 @@ impl Participant {
                 self.read(lease, now_ms);
             }
             (Purpose::Read(lease), Answer::Got { revision, found }) => {
-                let Lease::Granted { lease: is, sent_ms } = self.lease else {
-                    return;
-                };
                 let mut read = View::default();
                 read.load(self.identity.cluster, *revision, found);
-                if is != lease || !self.is_newer(&read) {
-                    self.lease = Lease::None;
-                    return;
-                }
-                let mine = read.nodes.get(&self.identity.node);
-                let mine = mine.map_or(0, |entry| entry.mod_revision);
-                let alive = read.alive.get(&self.identity.node);
-                let seen = (mine, alive.map_or(0, |entry| entry.mod_revision));
-                self.lease = Lease::Read {
-                    lease,
-                    sent_ms,
-                    seen,
-                };
-                self.load(read, now_ms, copies);
+                self.take_read(lease, read, now_ms, copies);
             }
             (Purpose::ClearMark(lease), Answer::Committed(_)) => {
                 if let Lease::Joining { lease: is, sent_ms } = self.lease
@@ -74,7 +58,10 @@ impl Participant {
                 self.lease = Lease::None;
             }
             (Purpose::Join, answer) => self.take_joined(answer),
-            (Purpose::KeepAlive(lease), answer) => {
+            (Purpose::KeepAlive(_, seen), Answer::KeptAlive(at)) if *at < seen => {
+                self.note_went_back(now_ms);
+            }
+            (Purpose::KeepAlive(lease, _), answer) => {
                 self.kept_alive(lease, sent_ms, answer);
                 self.check_watch(answer, now_ms);
             }
@@ -84,6 +71,29 @@ impl Participant {
             }
             (Purpose::Revoke(..) | Purpose::Health | Purpose::Elect, _) => {}
         }
+    }
+
+    fn take_read(&mut self, lease: LeaseId, read: View, now_ms: u64, copies: &impl Copies) {
+        let Lease::Granted { lease: is, sent_ms } = self.lease else {
+            return;
+        };
+        if is != lease || !self.is_newer(&read) {
+            self.lease = Lease::None;
+            if version(&read) < self.newest_when_asked {
+                self.note_went_back(now_ms);
+            }
+            return;
+        }
+        let mine = read.nodes.get(&self.identity.node);
+        let mine = mine.map_or(0, |entry| entry.mod_revision);
+        let alive = read.alive.get(&self.identity.node);
+        let seen = (mine, alive.map_or(0, |entry| entry.mod_revision));
+        self.lease = Lease::Read {
+            lease,
+            sent_ms,
+            seen,
+        };
+        self.load(read, now_ms, copies);
     }
 
     fn take_joined(&mut self, answer: &Answer) {
@@ -99,6 +109,7 @@ impl Participant {
     fn read(&mut self, lease: LeaseId, now_ms: u64) {
         let prefix = self.identity.cluster.prefix();
         let request = Request::Get(Range::Prefix(prefix));
+        self.newest_when_asked = self.newest;
         self.request(Purpose::Read(lease), request, now_ms);
     }
 
@@ -139,20 +150,33 @@ impl Participant {
         }
     }
 
-    /// Whether what was read is not older than what this node has seen: etcd may have been restored from a backup.
+    /// Whether what was read is not older than what this node has seen. When etcd was restored from a backup, revisions
+    /// say nothing before the epoch is raised.
     pub(super) fn is_newer(&self, read: &View) -> bool {
-        let (epoch, revision) = (read.epoch(), read.revision);
-        Version { epoch, revision } >= self.newest
+        if self.went_back_ms.is_some() {
+            return read.epoch() > self.newest.epoch;
+        }
+        version(read) >= self.newest
+    }
+
+    /// etcd has less than this node had seen when it asked: nothing of it is followed.
+    fn note_went_back(&mut self, now_ms: u64) {
+        self.went_back_ms.get_or_insert(now_ms);
+        self.lease = Lease::None;
+        self.watching_since_ms = None;
+        if let Some(watch) = self.watch.take() {
+            self.requests.remove(&watch);
+        }
     }
 
     pub(super) fn see(&mut self) {
-        let (epoch, revision) = (self.view.epoch(), self.view.revision);
-        self.newest = self.newest.max(Version { epoch, revision });
+        self.newest = self.newest.max(version(&self.view));
     }
 
     /// Takes all of etcd anew, and watches from there on.
     pub(super) fn load(&mut self, read: View, now_ms: u64, copies: &impl Copies) {
         self.view = read;
+        self.went_back_ms = None;
         self.watching_since_ms.get_or_insert(now_ms);
         self.see();
         if let Some(watch) = self.watch.take() {
@@ -253,4 +277,10 @@ impl Participant {
                 Some(self.request(Purpose::Watch, Request::Watch { prefix, from }, now_ms));
         }
     }
+}
+
+/// The version of all that there is in a view.
+fn version(view: &View) -> Version {
+    let (epoch, revision) = (view.epoch(), view.revision);
+    Version { epoch, revision }
 }

@@ -52,7 +52,8 @@ pub(super) enum Purpose {
     Read(LeaseId),
     Join,
     ClearMark(LeaseId),
-    KeepAlive(LeaseId),
+    /// With the revision that the node had seen when it asked.
+    KeepAlive(LeaseId, u64),
     Health,
     Elect,
     Control(u64),
@@ -94,6 +95,11 @@ pub struct Participant {
     pub(super) removed: bool,
     /// The newest version that this node has seen, also before it started.
     pub(super) newest: Version,
+    /// What `newest` was when etcd was read last.
+    pub(super) newest_when_asked: Version,
+    /// etcd has less than this node had seen: it was restored from a backup, and is not followed before its epoch is
+    /// raised. When that was noted, or a lease was asked for last.
+    pub(super) went_back_ms: Option<u64>,
     pub(super) outputs: Vec<Output>,
 }
 
@@ -120,6 +126,8 @@ impl Participant {
             joined: 0,
             removed: false,
             newest,
+            newest_when_asked: newest,
+            went_back_ms: None,
             outputs: Vec::new(),
         }
     }
@@ -158,9 +166,21 @@ impl Participant {
         self.removed
     }
 
-    /// A sync of this node failed.
+    /// Whether etcd has less than this node had seen, as after a restore from a backup. Then the node goes on by what it
+    /// knew, without a lease, until an operator raises the epoch.
+    pub fn etcd_went_back(&self) -> bool {
+        self.went_back_ms.is_some()
+    }
+
+    /// A sync of this node failed. It tells that; no step of a copy is put out any more, nor is a seal answered. The
+    /// node acknowledges and serves nothing, whatever replicas confirm.
     pub fn disk_died(&mut self) {
         self.health.disk_dead = true;
+    }
+
+    /// Whether a sync of this node failed.
+    pub fn is_disk_dead(&self) -> bool {
+        self.health.disk_dead
     }
 
     /// Takes an operator's order, and sends it to the controller.
@@ -284,6 +304,9 @@ impl Participant {
 
     /// Puts out the next step of a copy, or the answer to its seal.
     pub(super) fn look(&mut self, vb: Vb, copies: &impl Copies) {
+        if self.health.disk_dead {
+            return;
+        }
         let copy = copies.copy(vb);
         if let Some(pending) = self.seals.remove(&vb) {
             match seal(vb, pending.term, pending.at_least, copy.as_ref()) {

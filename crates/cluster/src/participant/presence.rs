@@ -49,14 +49,23 @@ impl Participant {
         serde_json::to_string(&alive).expect("values of ours have no maps")
     }
 
+    /// Whether a lease may be asked for: not by a node that was removed, nor by one whose disk died, which would clear a
+    /// mark that its replacement needs; and seldom of an etcd that is not followed.
+    fn may_ask(&self, now_ms: u64) -> bool {
+        let pause_ms = self.settings.request_ms;
+        let soon = self.went_back_ms.is_some_and(|at| now_ms < at + pause_ms);
+        !self.removed && !self.health.disk_dead && !soon
+    }
+
     /// Takes a lease, or renews it, and says how the node is.
     pub(super) fn keep_lease(&mut self, now_ms: u64, copies: &impl Copies) {
         match self.lease {
             Lease::None
-                if !self.removed
+                if self.may_ask(now_ms)
                     && !self.is_under_way(|p| matches!(p, Purpose::Grant | Purpose::Read(_))) =>
             {
                 self.lease = Lease::Asked;
+                self.went_back_ms = self.went_back_ms.map(|_| now_ms);
                 let ttl_ms = self.settings.lease_ms;
                 self.request(Purpose::Grant, Request::Grant { ttl_ms }, now_ms);
             }
@@ -64,7 +73,7 @@ impl Participant {
                 lease,
                 sent_ms,
                 seen,
-            } => {
+            } if !self.health.disk_dead => {
                 let old = |vb: &Vb| {
                     let copy = copies.copy(*vb);
                     let active = copy.is_some_and(|copy| copy.role == Role::Active);
@@ -82,7 +91,8 @@ impl Participant {
                     if let Lease::Held { renewed_ms, .. } = &mut self.lease {
                         *renewed_ms = now_ms;
                     }
-                    self.request(Purpose::KeepAlive(lease), Request::KeepAlive(lease), now_ms);
+                    let purpose = Purpose::KeepAlive(lease, self.view.revision);
+                    self.request(purpose, Request::KeepAlive(lease), now_ms);
                 }
                 self.tell_health(lease, now_ms);
             }

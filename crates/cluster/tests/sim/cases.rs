@@ -5,6 +5,7 @@ use std::env;
 use cluster::Order;
 
 use crate::bugs::{BUGS, Bug};
+use crate::failures::ready;
 use crate::moments::Theme;
 use crate::world::World;
 
@@ -17,7 +18,7 @@ const THEMES: [Theme; 5] = [
     Theme::Returns,
 ];
 /// Seeds of a test run, without `SETTEE_SEEDS`.
-const SEEDS: u64 = 1_000;
+const SEEDS: u64 = 5_000;
 /// Seeds within which a planted bug is found.
 const SEEDS_FOR_BUG: u64 = 2_000;
 
@@ -33,7 +34,7 @@ fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<u64, String> {
     let mut world = World::new(seed, nodes, copies, bug);
     world.verbose = verbose;
     if seed % 4 > 1 {
-        world.strikes = 26;
+        world.strikes = 27;
         world.sync_per_mille = if seed % 4 == 2 { 500 } else { 50 };
     }
     world.run(1_500);
@@ -141,16 +142,6 @@ fn a_node_that_dies_is_replaced_and_comes_back() {
         .filter(|(_, _, row)| row.chain.active() == Some(world.nodes[0].id));
     assert!(active.count() > 0);
     assert_eq!(world.checks.failure, None);
-}
-
-/// A cluster of nodes that are members, and serve.
-fn ready(nodes: usize, copies: [usize; 2]) -> World {
-    let mut world = World::new(1, nodes, copies, None);
-    world.run(2_000);
-    world.order(Order::Rebalance);
-    world.run(8_000);
-    assert_eq!(world.lacks(), None);
-    world
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub(crate) struct Etcd {
     pub(crate) store: Store,
     watchers: BTreeMap<usize, Watcher>,
     pub(crate) down_until_ms: u64,
+    /// Until when its leader changes: some answers are lost.
+    pub(crate) elects_until_ms: u64,
 }
 
 impl Etcd {

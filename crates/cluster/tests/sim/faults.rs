@@ -24,6 +24,12 @@ impl World {
         }
     }
 
+    /// A sync of a node fails.
+    pub(crate) fn disk_dies(&mut self, index: usize) {
+        self.tell(|| format!("the disk of n{index} dies"));
+        self.nodes[index].participant.disk_died();
+    }
+
     /// One fault, or the end of one.
     pub(crate) fn strike(&mut self) {
         let index = self.rng.index(self.nodes.len());
@@ -72,8 +78,13 @@ impl World {
             }
             11 => {
                 let until_ms = self.now_ms + self.rng.range(100, 5_000);
-                self.tell(|| format!("etcd is away until {until_ms}"));
-                self.etcd.down_until_ms = until_ms;
+                if self.rng.per_mille(500) {
+                    self.tell(|| format!("etcd is away until {until_ms}"));
+                    self.etcd.down_until_ms = until_ms;
+                } else {
+                    self.tell(|| format!("etcd loses answers until {until_ms}"));
+                    self.etcd.elects_until_ms = until_ms;
+                }
             }
             12 => {
                 let revision = self.etcd.store.revision();
@@ -88,6 +99,7 @@ impl World {
             }
             14..=15 => self.some_order(),
             16 => self.some_bucket(),
+            17 => self.disk_dies(index),
             _ => self.aim(),
         }
     }
@@ -162,13 +174,17 @@ impl World {
         self.theme = Theme::None;
         self.weather = Weather::default();
         self.etcd.down_until_ms = 0;
+        self.etcd.elects_until_ms = 0;
         self.start_all();
     }
 
-    /// Starts nodes that are down, and those that were removed.
+    /// Starts nodes that are down, and those that were removed or whose disk died.
     pub(crate) fn start_all(&mut self) {
         for index in 0..self.nodes.len() {
-            self.nodes[index].up &= !self.nodes[index].participant.is_removed();
+            let participant = &self.nodes[index].participant;
+            if self.nodes[index].up && (participant.is_removed() || participant.is_disk_dead()) {
+                self.crash(index);
+            }
             self.start(index);
         }
     }

@@ -9,6 +9,7 @@ mod cases;
 mod checks;
 mod copy;
 mod etcd;
+mod failures;
 mod faults;
 mod log;
 mod moments;

@@ -116,7 +116,8 @@ impl Node {
 
     /// Whether the node serves a vBucket at this moment.
     pub(crate) fn serves(&self, vb: Vb, now_ms: u64) -> bool {
-        let active = |copy: &&SimCopy| copy.is_active() && self.runs(now_ms);
+        let runs = self.runs(now_ms) && !self.participant.is_disk_dead();
+        let active = |copy: &&SimCopy| copy.is_active() && runs;
         let Some(copy) = self.vbs.copies.get(&vb).filter(active) else {
             return false;
         };

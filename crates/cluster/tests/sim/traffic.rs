@@ -13,7 +13,7 @@ impl World {
     /// Some of what is in memory gets on disk.
     pub(crate) fn persist(&mut self, index: usize) {
         let all = self.rng.per_mille(self.sync_per_mille);
-        if !all {
+        if !all || self.nodes[index].participant.is_disk_dead() {
             return;
         }
         let me = self.nodes[index].id;
@@ -33,6 +33,9 @@ impl World {
     /// Replicas ask for changes.
     pub(crate) fn pull(&mut self, index: usize) {
         let mut pulls: BTreeMap<usize, Vec<Pull>> = BTreeMap::new();
+        if self.nodes[index].participant.is_disk_dead() {
+            return;
+        }
         for (vb, copy) in &self.nodes[index].vbs.copies {
             if let Some(from) = copy.follows {
                 pulls
@@ -48,6 +51,9 @@ impl World {
 
     pub(crate) fn take_pulls(&mut self, from: usize, to: usize, pulls: &[Pull]) {
         let mut answers = Vec::new();
+        if self.nodes[to].participant.is_disk_dead() {
+            return;
+        }
         let sent_ms = self.nodes[to].clock_ms(self.now_ms);
         for pull in pulls {
             let Some(copy) = self.nodes[to].vbs.copies.get_mut(&pull.vb) else {
@@ -73,6 +79,9 @@ impl World {
     pub(crate) fn take_changes(&mut self, from: usize, to: usize, changes: &[Changes]) {
         let mut pulls = Vec::new();
         let node = NodeId(from as u16);
+        if self.nodes[to].participant.is_disk_dead() {
+            return;
+        }
         for change in changes {
             let Some(copy) = self.nodes[to].vbs.copies.get_mut(&change.vb) else {
                 continue;

@@ -138,7 +138,7 @@ impl World {
             bug,
             verbose: false,
             trace: 0,
-            strikes: 17,
+            strikes: 18,
             sync_per_mille: 500,
             writes: 0,
             last_bucket: 0,
@@ -264,7 +264,9 @@ impl World {
                     }
                     self.written(node, &request);
                 }
+                let lost = self.now_ms < self.etcd.elects_until_ms && self.rng.per_mille(500);
                 if let Some(answer) = answer.flatten()
+                    && !lost
                     && !self.blocked.contains(&(self.nodes.len(), node))
                 {
                     let at_ms = self.now_ms + self.delay_ms(self.nodes.len(), node);

@@ -1,0 +1,320 @@
+//! The failure cases of a cluster by their numbers, as far as this crate has a part in them. F3, F11, F14, F15, F16 and F17
+//! are tests beside the code.
+
+use std::collections::BTreeMap;
+
+use cluster::agreed::{BucketSpec, Chunk, Key, Meta, View};
+use cluster::{NodeId, Order, Phase, Version};
+
+use crate::node::CLUSTER;
+use crate::world::World;
+
+/// A cluster of nodes that are members, and serve.
+pub(crate) fn ready(nodes: usize, copies: [usize; 2]) -> World {
+    let mut world = World::new(1, nodes, copies, None);
+    world.run(2_000);
+    world.order(Order::Rebalance);
+    world.run(8_000);
+    assert_eq!(world.lacks(), None);
+    world
+}
+
+/// Lets the world run until something is so, for `limit_ms` at most.
+fn until(world: &mut World, limit_ms: u64, is: impl Fn(&mut World) -> bool) {
+    let end_ms = world.now_ms + limit_ms;
+    while !is(world) {
+        assert!(world.now_ms < end_ms, "not in {limit_ms} ms");
+        world.run(world.now_ms + 1);
+        assert_eq!(world.checks.failure, None);
+    }
+}
+
+/// Heals all; everything is served, nothing was lost.
+fn settle(world: &mut World) {
+    world.heal();
+    world.run(world.now_ms + 8_000);
+    world.order(Order::Rebalance);
+    until(world, 30_000, |world| world.lacks().is_none());
+}
+
+/// Active copies by node.
+fn active(view: &View) -> BTreeMap<NodeId, usize> {
+    let mut active = BTreeMap::new();
+    for (_, _, row) in view.rows() {
+        *active
+            .entry(row.chain.active().expect("copies"))
+            .or_default() += 1;
+    }
+    active
+}
+
+fn serves(world: &World, node: usize) -> usize {
+    let serves = |vb: &&cluster::Vb| world.nodes[node].serves(**vb, world.now_ms);
+    world.vbs.iter().filter(serves).count()
+}
+
+fn all_are_served(world: &World) -> bool {
+    let nodes = 0..world.nodes.len();
+    nodes.map(|node| serves(world, node)).sum::<usize>() == world.vbs.len()
+}
+
+fn cut_off(world: &mut World, node: usize, from: impl IntoIterator<Item = usize>) {
+    for other in from {
+        world.blocked.insert((node, other));
+        world.blocked.insert((other, node));
+    }
+}
+
+/// A node with active copies that is not the controller.
+fn victim(world: &mut World) -> usize {
+    let view = world.agreed();
+    let controller = view.controller.as_ref().map(|entry| entry.value.node);
+    let active = active(&view);
+    let node = active.keys().find(|node| Some(**node) != controller);
+    usize::from(node.expect("active copies are spread").0)
+}
+
+fn controller(world: &mut World) -> usize {
+    usize::from(
+        world
+            .agreed()
+            .controller
+            .expect("a controller")
+            .value
+            .node
+            .0,
+    )
+}
+
+#[test]
+fn f1_a_node_that_dies_is_replaced_within_the_budget() {
+    let mut world = ready(3, [2, 3]);
+    let node = victim(&mut world);
+    world.crash(node);
+    until(&mut world, 4_000, |world| all_are_served(world));
+    settle(&mut world);
+}
+
+#[test]
+fn f2_a_node_that_is_cut_off_from_all_stops_before_another_one_starts() {
+    let mut world = ready(3, [2, 3]);
+    let node = victim(&mut world);
+    cut_off(&mut world, node, 0..=3);
+    world.run(world.now_ms + 2_000);
+    assert_eq!(serves(&world, node), 0);
+    until(&mut world, 3_000, |world| all_are_served(world));
+    settle(&mut world);
+}
+
+#[test]
+fn f3_a_node_that_is_cut_off_from_etcd_goes_on_until_somebody_fails_it_over() {
+    let mut world = ready(3, [2, 3]);
+    let node = victim(&mut world);
+    let before = active(&world.agreed());
+    cut_off(&mut world, node, [3]);
+    world.run(world.now_ms + 20_000);
+    assert!(all_are_served(&world));
+    assert_eq!(active(&world.agreed()), before);
+    let order = Order::FailOver(world.nodes[node].id);
+    world.order(order);
+    until(&mut world, 3_000, |world| {
+        serves(world, node) == 0 && all_are_served(world)
+    });
+    settle(&mut world);
+}
+
+#[test]
+fn f4_without_etcd_data_goes_on_and_nothing_changes() {
+    let mut world = ready(3, [2, 3]);
+    let before = active(&world.agreed());
+    world.etcd.down_until_ms = world.now_ms + 60_000;
+    world.order(Order::Drain(NodeId(0)));
+    for _ in 0..50 {
+        world.run(world.now_ms + 1_000);
+        assert!(all_are_served(&world));
+    }
+    assert_eq!(active(&world.agreed()), before);
+    settle(&mut world);
+}
+
+#[test]
+fn f5_what_a_node_had_that_dies_while_etcd_is_away_waits_for_etcd() {
+    let mut world = ready(3, [2, 3]);
+    let node = victim(&mut world);
+    let had = serves(&world, node);
+    world.etcd.down_until_ms = world.now_ms + 20_000;
+    world.crash(node);
+    world.run(world.now_ms + 19_000);
+    let nodes = 0..3;
+    let served: usize = nodes.map(|node| serves(&world, node)).sum();
+    // A vBucket whose only other copy is gone waits as well.
+    assert!(had > 0 && served > 0 && served <= world.vbs.len() - had);
+    until(&mut world, 9_000, |world| all_are_served(world));
+    settle(&mut world);
+}
+
+fn put<T: serde::Serialize>(world: &mut World, key: Key, value: &T) {
+    let value = serde_json::to_string(value).expect("JSON");
+    world.etcd.put(key.text(CLUSTER), value);
+}
+
+/// What `settee cluster adopt` does: the newest row that a node knows of each vBucket, and a new epoch.
+fn adopt(world: &mut World) {
+    let meta = Meta {
+        epoch: 2,
+        ..Meta::default()
+    };
+    let buckets: Vec<_> = world.vbs.iter().step_by(2).map(|vb| vb.bucket).collect();
+    for bucket in buckets {
+        let spec = BucketSpec {
+            vbuckets: 2,
+            copies: 2,
+            ..BucketSpec::default()
+        };
+        put(world, Key::Spec(bucket), &spec);
+        let newest = |vb: &cluster::Vb| {
+            let known = world
+                .nodes
+                .iter()
+                .filter_map(|node| node.participant.agent().row(*vb));
+            known.max_by_key(|(version, _)| *version).expect("a row").1
+        };
+        let vbs = world.vbs.iter().filter(|vb| vb.bucket == bucket);
+        let rows = vbs.map(newest).collect();
+        put(world, Key::Map(bucket, 0), &Chunk { rows });
+    }
+    put(world, Key::Meta, &meta);
+}
+
+#[test]
+fn f6_an_etcd_from_an_old_backup_is_not_followed_before_its_epoch_is_raised() {
+    let mut world = ready(3, [3, 3]);
+    let backup = world.etcd.store.clone();
+    let node = victim(&mut world);
+    world.order(Order::FailOver(NodeId(node as u16)));
+    world.make_bucket(2);
+    world.run(world.now_ms + 10_000);
+    settle(&mut world);
+    let rows = |world: &World| -> Vec<(Version, cluster::Row)> {
+        let agent = world.nodes[0].participant.agent();
+        world
+            .vbs
+            .iter()
+            .map(|vb| *agent.row(*vb).unwrap())
+            .collect()
+    };
+    let known = rows(&world);
+    world.etcd.store = backup;
+    for second in 0..30 {
+        world.run(world.now_ms + 1_000);
+        assert!(all_are_served(&world), "{second}");
+    }
+    assert!(
+        world
+            .nodes
+            .iter()
+            .all(|node| node.participant.etcd_went_back())
+    );
+    assert_eq!(rows(&world), known);
+    adopt(&mut world);
+    settle(&mut world);
+    assert!(
+        world
+            .nodes
+            .iter()
+            .all(|node| !node.participant.etcd_went_back())
+    );
+    assert_eq!(world.nodes[0].participant.newest().epoch, 2);
+}
+
+#[test]
+fn f8_a_controller_that_stops_in_an_election_is_overtaken() {
+    let mut world = ready(3, [2, 3]);
+    let (node, old) = (victim(&mut world), controller(&mut world));
+    world.order(Order::FailOver(NodeId(node as u16)));
+    until(&mut world, 2_000, |world| {
+        world
+            .agreed()
+            .rows()
+            .any(|(_, _, row)| row.intent.is_some())
+    });
+    world.run(world.now_ms + 50);
+    world.nodes[old].paused_until_ms = world.now_ms + 6_000;
+    until(&mut world, 5_999, |world| controller_is_not(world, old));
+    settle(&mut world);
+}
+
+fn controller_is_not(world: &mut World, node: usize) -> bool {
+    let controller = world.agreed().controller;
+    controller.is_some_and(|entry| usize::from(entry.value.node.0) != node)
+}
+
+#[test]
+fn f9_an_election_whose_controller_crashes_is_completed_by_the_next_one() {
+    let mut world = ready(3, [3, 3]);
+    let (node, old) = (victim(&mut world), controller(&mut world));
+    cut_off(&mut world, node, 0..=3);
+    let is_sealed = |world: &mut World| {
+        let copies = world.nodes.iter().flat_map(|node| node.vbs.copies.values());
+        copies.filter(|copy| copy.sealed).count() > 1
+    };
+    until(&mut world, 5_000, is_sealed);
+    world.crash(old);
+    world.start(old);
+    // What the controller's node had itself waits for its copies: one other alone is left.
+    until(&mut world, 10_000, |world| {
+        !active(&world.agreed()).contains_key(&NodeId(node as u16))
+    });
+    settle(&mut world);
+}
+
+#[test]
+fn f10_a_takeover_goes_forward_although_the_old_active_copy_crashes() {
+    let mut world = ready(4, [2, 3]);
+    let node = victim(&mut world);
+    world.order(Order::Drain(NodeId(node as u16)));
+    until(&mut world, 10_000, |world| {
+        let taken = |row: &cluster::Row| row.phase() == Some(Phase::TakeOver);
+        let view = world.agreed();
+        let mut vbs = view
+            .rows()
+            .filter(|(_, _, row)| taken(row))
+            .map(|(vb, _, _)| vb);
+        vbs.any(|vb| {
+            world.nodes[node]
+                .vbs
+                .copies
+                .get(&vb)
+                .is_some_and(|copy| copy.sealed)
+        })
+    });
+    world.crash(node);
+    world.start(node);
+    settle(&mut world);
+    assert!(!active(&world.agreed()).contains_key(&NodeId(node as u16)));
+}
+
+#[test]
+fn f12_a_machine_that_slept_through_its_lease_serves_nothing_when_it_wakes() {
+    let mut world = ready(3, [2, 3]);
+    let node = victim(&mut world);
+    let wakes_ms = world.now_ms + 8_000;
+    world.nodes[node].paused_until_ms = wakes_ms;
+    world.run(wakes_ms - 1);
+    assert!(all_are_served(&world));
+    // Before it was told anything: its clock went on.
+    world.now_ms = wakes_ms;
+    assert!(world.nodes[node].runs(wakes_ms));
+    assert_eq!(serves(&world, node), 0);
+    settle(&mut world);
+}
+
+#[test]
+fn f13_a_node_whose_disk_died_serves_nothing_and_is_replaced() {
+    let mut world = ready(3, [2, 3]);
+    let node = victim(&mut world);
+    world.disk_dies(node);
+    assert_eq!(serves(&world, node), 0);
+    until(&mut world, 5_000, |world| all_are_served(world));
+    settle(&mut world);
+}
