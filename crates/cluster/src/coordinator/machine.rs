@@ -75,6 +75,10 @@ pub struct Coordinator {
     in_flight: Option<bool>,
     /// The view must have this revision before anything more is written.
     wait_revision: u64,
+    /// A transaction was refused: by what the view did not have yet.
+    refused: bool,
+    /// The revision of a view that a refused transaction was made by, and when there may be another one by it.
+    retry: Option<(u64, u64)>,
     asked_ms: Option<u64>,
     wanted: Wanted,
     progress: Progress,
@@ -93,6 +97,8 @@ impl Coordinator {
             orders: VecDeque::new(),
             in_flight: None,
             wait_revision: 0,
+            refused: false,
+            retry: None,
             asked_ms: None,
             wanted: Wanted::default(),
             progress: Progress::default(),
@@ -130,6 +136,7 @@ impl Coordinator {
             return;
         }
         let was_order = self.in_flight.take();
+        self.refused = *answer == Answer::Refused;
         if let Answer::Committed(revision) = answer {
             self.wait_revision = *revision;
             if was_order == Some(true) {
@@ -181,7 +188,8 @@ impl Coordinator {
         };
         self.follow_intents(tick);
         let mut actions = Vec::new();
-        if self.in_flight.is_none() && tick.view.revision >= self.wait_revision {
+        let known = tick.view.revision >= self.wait_revision;
+        if self.in_flight.is_none() && known && !self.waits_to_retry(tick) {
             let (txn, is_order) = self.next_txn(tick, term);
             if let Some(txn) = txn {
                 self.in_flight = Some(is_order);
@@ -195,6 +203,16 @@ impl Coordinator {
             self.ask(tick, &mut actions);
         }
         actions
+    }
+
+    /// Whether a transaction was refused, and the view is what it was: another one would be refused as well.
+    fn waits_to_retry(&mut self, tick: &Tick<'_>) -> bool {
+        let revision = tick.view.revision;
+        if std::mem::take(&mut self.refused) {
+            self.retry = Some((revision, tick.now_ms + self.settings.repeat_ms));
+        }
+        let waits = |(of, until_ms)| of == revision && tick.now_ms < until_ms;
+        self.retry.is_some_and(waits)
     }
 
     /// Makes ready for the answers to seals of the intents that there are.

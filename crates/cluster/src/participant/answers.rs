@@ -58,18 +58,23 @@ impl Participant {
                 self.lease = Lease::None;
             }
             (Purpose::Join, answer) => self.take_joined(answer),
-            (Purpose::KeepAlive(_, seen), Answer::KeptAlive(at)) if *at < seen => {
-                self.note_went_back(now_ms);
-            }
-            (Purpose::KeepAlive(lease, _), answer) => {
+            (Purpose::KeepAlive(lease, seen), answer) => {
                 self.kept_alive(lease, sent_ms, answer);
                 self.check_watch(answer, now_ms);
+                self.check_revision(answer, seen, now_ms);
+            }
+            (Purpose::Check(newest), Answer::Got { revision, found }) => {
+                let mut read = View::default();
+                read.load(self.identity.cluster, *revision, found);
+                if version(&read) < newest && self.went_back_ms.is_none() {
+                    self.note_went_back(now_ms);
+                }
             }
             (Purpose::Control(term), answer) => self.coordinator.answered(term, answer),
             (Purpose::Revoke(node, lease), Answer::Revoked | Answer::NoLease) => {
                 self.coordinator.revoked(node, lease, now_ms);
             }
-            (Purpose::Revoke(..) | Purpose::Health | Purpose::Elect, _) => {}
+            (Purpose::Revoke(..) | Purpose::Health | Purpose::Elect | Purpose::Check(_), _) => {}
         }
     }
 
@@ -147,6 +152,16 @@ impl Participant {
                 self.requests.remove(&watch);
             }
             self.keep_watch(now_ms);
+        }
+    }
+
+    /// Asks whether etcd went back, if an answer is of a lower revision than the node had seen. The answer alone does not
+    /// say so: a renewal is told with the revision of the member that passed it on, which may lag.
+    fn check_revision(&mut self, answer: &Answer, seen: u64, now_ms: u64) {
+        let lower = matches!(answer, Answer::KeptAlive(at) if *at < seen);
+        if lower && !self.is_under_way(|p| matches!(p, Purpose::Check(_))) {
+            let meta = Request::Get(Range::Key(self.key(Key::Meta)));
+            self.request(Purpose::Check(self.newest), meta, now_ms);
         }
     }
 

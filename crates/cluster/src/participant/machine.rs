@@ -54,6 +54,8 @@ pub(super) enum Purpose {
     ClearMark(LeaseId),
     /// With the revision that the node had seen when it asked.
     KeepAlive(LeaseId, u64),
+    /// Whether etcd went back, with the newest version that the node had seen.
+    Check(Version),
     Health,
     Elect,
     Control(u64),
