@@ -82,9 +82,11 @@ impl Participant {
         let Lease::Granted { lease: is, sent_ms } = self.lease else {
             return;
         };
-        if is != lease || !self.is_newer(&read) {
+        let raised = read.epoch() > self.newest.epoch;
+        let went_back = !raised && has_older(&read, &self.view);
+        if is != lease || went_back || !self.is_newer(&read) {
             self.lease = Lease::None;
-            if version(&read) < self.newest_when_asked {
+            if went_back || version(&read) < self.newest_when_asked {
                 self.note_went_back(now_ms);
             }
             return;
@@ -298,4 +300,15 @@ impl Participant {
 fn version(view: &View) -> Version {
     let (epoch, revision) = (view.epoch(), view.revision);
     Version { epoch, revision }
+}
+
+/// Whether something in what was read is older than what was known: revisions of a key only grow, unless etcd went back.
+fn has_older(read: &View, known: &View) -> bool {
+    let older = |read: Option<u64>, known: u64| read.is_some_and(|read| read < known);
+    let mut maps = known.maps.iter();
+    let mut nodes = known.nodes.iter();
+    let map = |at| read.maps.get(at).map(|entry| entry.mod_revision);
+    let node = |at| read.nodes.get(at).map(|entry| entry.mod_revision);
+    maps.any(|(at, entry)| older(map(at), entry.mod_revision))
+        || nodes.any(|(at, entry)| older(node(at), entry.mod_revision))
 }

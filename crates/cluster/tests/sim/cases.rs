@@ -1,6 +1,6 @@
 //! The runs.
 
-use std::env;
+use std::{env, thread};
 
 use cluster::Order;
 
@@ -103,10 +103,15 @@ fn clusters_keep_their_promises() {
     let (one, many) = (number("SETTEE_SEED"), number("SETTEE_SEEDS"));
     let from = one.unwrap_or(0);
     let count = many.unwrap_or(if one.is_some() { 1 } else { SEEDS });
-    for seed in from..from + count {
-        if let Err(wrong) = run(seed, None, one.is_some() && many.is_none()) {
-            panic!("seed {seed}: {wrong}");
-        }
+    let verbose = one.is_some() && many.is_none();
+    let fails = |seed: u64| Some((seed, run(seed, None, verbose).err()?));
+    let half = |first: u64| (first..from + count).step_by(2).find_map(fails);
+    let failed = thread::scope(|scope| {
+        let other = scope.spawn(|| half(from + 1));
+        half(from).or(other.join().expect("a run does not panic"))
+    });
+    if let Some((seed, wrong)) = failed {
+        panic!("seed {seed}: {wrong}");
     }
 }
 

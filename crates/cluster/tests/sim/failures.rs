@@ -188,6 +188,16 @@ fn adopt(world: &mut World) {
 
 #[test]
 fn f6_an_etcd_from_an_old_backup_is_not_followed_before_its_epoch_is_raised() {
+    restore(0);
+}
+
+#[test]
+fn f6_nor_is_one_whose_revisions_have_grown_again() {
+    restore(1_000);
+}
+
+/// Restores etcd from a backup, to which `writes` more were made.
+fn restore(writes: usize) {
     let mut world = ready(3, [3, 3]);
     let backup = world.etcd.store.clone();
     let node = victim(&mut world);
@@ -200,11 +210,14 @@ fn f6_an_etcd_from_an_old_backup_is_not_followed_before_its_epoch_is_raised() {
         world
             .vbs
             .iter()
-            .map(|vb| *agent.row(*vb).unwrap())
+            .map(|vb| *agent.row(*vb).expect("a row"))
             .collect()
     };
     let known = rows(&world);
     world.etcd.store = backup;
+    for _ in 0..writes {
+        world.etcd.put("/settee/other".to_owned(), String::new());
+    }
     for second in 0..30 {
         world.run(world.now_ms + 1_000);
         assert!(all_are_served(&world), "{second}");
