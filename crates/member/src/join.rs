@@ -86,6 +86,13 @@ impl Joined {
                     "this data directory is that of node {name}: start it with --node-name {name}"
                 )));
             }
+            if same.is_none() && !node.bucket_names().is_empty() {
+                return Err(JoinError::Refused(
+                    "the data directory has buckets that are not the cluster's: start with another directory, and \
+                     copy them with settee replicate"
+                        .into(),
+                ));
+            }
             let free = || {
                 let taken = |id: &u16| found.iter().any(|(node, _, _)| node.0 == *id);
                 (1..=u16::MAX).find(|id| !taken(id)).map(NodeId)

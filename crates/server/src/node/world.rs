@@ -126,6 +126,10 @@ impl Env for World {
         if served.group().active().is_some() {
             return Err(FlushError::Follows);
         }
+        if served.bucket.leases().is_some() {
+            let reason = "a bucket of a cluster is not flushed: drop it, and make it anew";
+            return Err(FlushError::Failed(reason.into()));
+        }
         let bucket = &served.bucket;
         if bucket.warmup().stage() != WarmupStage::Done {
             return Err(FlushError::Failed("the bucket is loading".into()));

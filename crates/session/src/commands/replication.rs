@@ -21,6 +21,11 @@ const DURABLE_LOOK: Duration = Duration::from_millis(2);
 
 /// IOCTL_SET: the settings that groups of nodes know.
 pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    let grouped = matches!(frame.key, REGISTER | PROMOTED | PROMOTE);
+    if grouped && context.session.node.cluster.get().is_some() {
+        let reason = "copies of a bucket are the cluster's: see settee cluster";
+        return Err(Refusal::invalid(reason));
+    }
     match frame.key {
         REGISTER => {
             let bucket = context.bucket()?;

@@ -65,6 +65,7 @@ pub(super) fn all_seqnos(context: &mut Context<'_>, frame: &Frame<'_>) -> Comman
 pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = SetVbucket::read(frame)?;
     let topology = topology(request.meta, request.state)?;
+    check_alone(context)?;
     let bucket = context.bucket()?;
     let uuid = context.session.node.env.random_vb_uuid();
     bucket
@@ -76,6 +77,16 @@ pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult
     // Requests that were parked because the vBucket was pending are worth another try.
     context.session.node.wake_all();
     Ok(context.reply(frame, &Reply::EMPTY))
+}
+
+/// What vBuckets of a node in a cluster are, the cluster says.
+fn check_alone(context: &Context<'_>) -> Result<(), Refusal> {
+    if context.session.node.cluster.get().is_some() {
+        return Err(Refusal::invalid(
+            "vBuckets are the cluster's: see settee cluster",
+        ));
+    }
+    Ok(())
 }
 
 /// The topology text of SET_VBUCKET's JSON value.
@@ -118,6 +129,7 @@ pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult
 
 /// DEL_VBUCKET: done when it is answered.
 pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
+    check_alone(context)?;
     let bucket = context.bucket()?;
     bucket.claims.revoke(frame.vbucket());
     match bucket.bucket.delete_vbucket(frame.vbucket()) {
