@@ -23,7 +23,7 @@ pub(crate) struct EtcdArgs {
     )]
     etcd: Endpoints,
     /// User of etcd; its password is in --password-file or in the environment's SETTEE_ETCD_PASSWORD
-    #[arg(long, env = "SETTEE_ETCD_USER", value_name = "USER")]
+    #[arg(long, env = "SETTEE_ETCD_USERNAME", value_name = "USER")]
     user: Option<String>,
     /// File with the password of that user, in its first line
     #[arg(

@@ -1,0 +1,149 @@
+"""What a cluster does when nodes and members of etcd die: failure cases by their numbers."""
+
+import time
+
+from cluster import Cluster
+from etcd import Etcd
+from harness import equal, eventually
+from world import suite
+
+# A lease, and what of it a node trusts no more.
+LEASE_SECONDS = 2
+# For so long a new controller fails nothing over.
+SETTLE_SECONDS = 30
+# From a kill to writes at every vBucket, on a machine that does much else.
+FAILOVER_SECONDS = 20
+KEYS = [f"key-{number}".encode() for number in range(200)]
+
+
+def three_nodes(etcd):
+    return Cluster(etcd, "three", lease=LEASE_SECONDS)
+
+
+def go_on(client, seconds):
+    """Durable writes one after the other for some seconds, none of which may be refused for longer than a moment."""
+    end, number = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        client.set(KEYS[number % len(KEYS)], f"{number}".encode(), durable=True, seconds=1.5)
+        number += 1
+    return number
+
+
+def nothing_moved(cluster, before):
+    """Every node is counted on, and the map is the one of before."""
+    client = cluster.client()
+    client.refresh()
+    equal(cluster.states(), ["active"] * 3, "states")
+    equal(client.rows(), before, "map")
+
+
+@suite.test
+def a_bucket_is_that_of_all_nodes(_):
+    with Etcd() as etcd, three_nodes(etcd) as cluster:
+        cluster.make_bucket()
+        client = cluster.client()
+        for key in KEYS:
+            client.set(key, key, durable=True)
+        for node in cluster.nodes:
+            one = type(client)([node], "default")
+            one.refresh()
+            equal(one.rows(), client.rows(), "map")
+            equal({port for row in one.rows() for port in row}, {node.kv for node in cluster.nodes}, "nodes")
+        equal([client.get(key) for key in KEYS], KEYS, "values")
+
+
+@suite.test
+def members_of_etcd_die_and_the_cluster_does_not_notice(_):
+    with Etcd(3) as etcd, three_nodes(etcd) as cluster:
+        cluster.make_bucket()
+        client = cluster.client()
+        go_on(client, 1)
+        before = client.rows()
+        for hurt, heal in ((etcd.kill, etcd.spawn), (etcd.pause, etcd.resume)):
+            leader = etcd.leader()
+            hurt(leader)
+            go_on(client, 3 * LEASE_SECONDS)
+            heal(leader)
+            etcd.ready()
+            nothing_moved(cluster, before)
+
+
+@suite.test
+def f4_etcd_is_away_and_data_goes_on(_):
+    with Etcd(3) as etcd, three_nodes(etcd) as cluster:
+        cluster.make_bucket()
+        client = cluster.client()
+        go_on(client, 1)
+        before = client.rows()
+        for member in range(3):
+            etcd.kill(member)
+        go_on(client, 5 * LEASE_SECONDS)
+        for member in range(3):
+            etcd.spawn(member)
+        etcd.ready()
+        go_on(client, 2 * LEASE_SECONDS)
+        nothing_moved(cluster, before)
+        # Definitions go on as well.
+        cluster.make_bucket("another")
+
+
+@suite.test
+def f1_the_active_dies_and_its_vbuckets_are_served_elsewhere(_):
+    with Etcd() as etcd, three_nodes(etcd) as cluster:
+        cluster.make_bucket()
+        # Two of three copies are a majority that a dead node leaves.
+        cluster.make_bucket("safe", replicas=2)
+        started = time.monotonic()
+        client, safe = cluster.client(), cluster.client("safe")
+        while time.monotonic() < started + SETTLE_SECONDS:
+            go_on(client, 1)
+        for key in KEYS:
+            safe.set(key, key, durable=True)
+        killed = cluster.nodes[1]
+        killed.kill()
+        client, safe = cluster.client(), cluster.client("safe")
+        for one in (client, safe):
+            eventually("all vBuckets are served", one.everywhere, seconds=FAILOVER_SECONDS)
+            assert all(row[0] != killed.kv for row in one.rows()), one.rows()
+        equal([safe.get(key) for key in KEYS], KEYS, "values")
+        equal(sorted(cluster.states()), ["active", "active", "failed"], "states")
+        go_on(safe, 1)
+        killed.start()
+        eventually("it came back", lambda: cluster.states()[1] == "new", seconds=30)
+        cluster.order("recover", "b")
+        eventually("it is counted on again", lambda: cluster.states() == ["active"] * 3, seconds=30)
+        for one in (cluster.client(), cluster.client("safe")):
+            go_on(one, 1)
+
+
+@suite.test
+def f5_etcd_lost_its_quorum_and_a_node_dies(_):
+    with Etcd(3) as etcd, three_nodes(etcd) as cluster:
+        cluster.make_bucket()
+        client = cluster.client()
+        for key in KEYS:
+            client.set(key, key, durable=True)
+        leader = etcd.leader()
+        lost = [member for member in range(3) if member != leader]
+        for member in lost:
+            etcd.kill(member)
+        killed = cluster.nodes[2]
+        killed.kill()
+        client = cluster.client()
+        client.refresh()
+        rows = client.rows()
+        pairs = {cluster.nodes[0].kv, cluster.nodes[1].kv}
+        served = [key for key in KEYS if set(client.row(key)) == pairs]
+        waiting = [key for key in KEYS if client.row(key)[0] == killed.kv]
+        assert served and waiting, rows
+        end = time.monotonic() + 3 * LEASE_SECONDS
+        while time.monotonic() < end:
+            for key in served:
+                client.set(key, key, durable=True, seconds=1.5)
+        client.refresh()
+        equal(client.rows(), rows, "map")
+        for member in lost:
+            etcd.spawn(member)
+        etcd.ready()
+        eventually("all vBuckets are served", client.everywhere, seconds=SETTLE_SECONDS + FAILOVER_SECONDS)
+        equal([client.get(key) for key in KEYS], KEYS, "values")

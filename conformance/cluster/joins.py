@@ -1,0 +1,102 @@
+"""Nodes that come to a cluster, and nodes that it does not take."""
+
+import json
+import subprocess
+from contextlib import contextmanager
+
+from cluster import Cluster, member_of
+from etcd import Etcd, free_ports
+from harness import Node, clean_environment, equal, eventually
+from world import CONFIG, UNAVAILABLE, USAGE, holds, must_init, suite
+
+
+@contextmanager
+def serving(node):
+    """A node that is started, and killed at the end."""
+    with node.watched():
+        yield node.start()
+
+
+def refused(node, code, *words, etcd_is_told=()):
+    """The node ends before it serves; its last line says why."""
+    with node.watched():
+        ran = subprocess.run(
+            node.command(), env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+        )
+        why = ran.stderr.strip().splitlines()[-1]
+        equal(ran.returncode, code, f"exit code ({why})")
+        holds(why, "settee: ", *words)
+
+
+@suite.test
+def a_cluster_of_another_name_is_not_joined(world):
+    must_init(world.etcd.addresses, "here")
+    refused(member_of(world.etcd, "there", "a"), UNAVAILABLE, "no cluster named there", "here")
+
+
+@suite.test
+def the_name_of_a_node_is_its_own(world):
+    must_init(world.etcd.addresses, "names")
+    with serving(member_of(world.etcd, "names", "a")) as first:
+        refused(member_of(world.etcd, "names", "a"), CONFIG, "a", "another data directory")
+        # The one that has it comes back under it, and under no other.
+        first.kill()
+        first.flags[-1] = "b"
+        other = subprocess.run(first.command(), env=clean_environment(), capture_output=True, text=True, timeout=60)
+        equal(other.returncode, CONFIG, other.stderr)
+        holds(other.stderr, "--node-name a")
+        first.flags[-1] = "a"
+        first.start()
+
+
+@suite.test
+def a_cluster_of_a_later_version_is_not_joined(world):
+    uuid = must_init(world.etcd.addresses, "later")["uuid"]
+    key = f"/settee/{uuid}/meta"
+    meta = json.loads(world.etcd.get(key)[key])
+    world.etcd.put(key, json.dumps({**meta, "feature_level": 999}))
+    refused(member_of(world.etcd, "later", "a"), CONFIG, "feature level 999")
+    # What this version does not know of is passed over.
+    world.etcd.put(key, json.dumps({**meta, "colour": "green"}))
+    with serving(member_of(world.etcd, "later", "a")):
+        pass
+
+
+@suite.test
+def a_node_needs_etcd_to_join(world):
+    address = f"etcd://127.0.0.1:{free_ports(1)[0]}/x"
+    refused(Node("--cluster", address, "--node-name", "a"), UNAVAILABLE, address[7:-2])
+    with Node().watched() as other:
+        other.start()
+        address = f"etcd://127.0.0.1:{other.ports['http']}/x"
+        refused(Node("--cluster", address, "--node-name", "a"), UNAVAILABLE, address[7:-2], "etcd")
+    for flags in (["etcd://a/b/c"], ["http://a/b"], ["etcd://a"], [world.etcd.cluster("x")]):
+        refused(Node("--cluster", *flags), USAGE, "cluster")
+
+
+@suite.test
+def two_clusters_on_one_etcd_do_not_know_each_other(world):
+    with Cluster(world.etcd, "left", nodes=1) as left, Cluster(world.etcd, "right", nodes=1) as right:
+        for cluster, other in ((left, right), (right, left)):
+            nodes = cluster.look("nodes/")
+            equal([node["inside"]["kv"] for node in nodes.values()], [cluster.nodes[0].kv], "nodes")
+            assert all(other.uuid not in key for key in nodes), nodes
+        left.make_bucket(replicas=0)
+        right.make_bucket(replicas=0)
+        left.client().set(b"key", b'"left"')
+        right.client().set(b"key", b'"right"')
+        equal([one.client().get(b"key") for one in (left, right)], [b'"left"', b'"right"'], "values")
+
+
+@suite.test
+def nodes_join_while_a_member_of_etcd_is_away(_):
+    with Etcd(3) as etcd:
+        etcd.kill(0)
+        etcd.ready()
+        with Cluster(etcd, "joined", nodes=3) as cluster:
+            etcd.kill(1)
+            with member_of(etcd, "joined", "d").watched() as late:
+                etcd.spawn(0)
+                etcd.ready()
+                late.start()
+                eventually("four nodes", lambda: cluster.states() == ["active"] * 4, seconds=30)

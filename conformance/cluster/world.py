@@ -1,0 +1,51 @@
+"""What the stories share: an etcd of one member, and how clusters are made and refused."""
+
+import json
+import subprocess
+
+from etcd import Etcd
+from harness import Suite, binary, clean_environment, equal
+
+suite = Suite("cluster")
+
+USAGE, DATA, UNAVAILABLE, TEMP_FAIL, PROTOCOL, NO_PERM, CONFIG = 64, 65, 69, 75, 76, 77, 78
+
+
+class World:
+    """One etcd of one member; tests make clusters of their own in it."""
+
+    def __init__(self):
+        self.etcd = Etcd().start()
+
+    def close(self):
+        self.etcd.close()
+
+
+def init(addresses, name, *flags, environment=None):
+    """Makes a cluster; returns exit code, standard output and standard error."""
+    ran = subprocess.run(
+        [binary(), "cluster", "init", "--etcd", addresses, *flags, name],
+        env={**clean_environment(), **(environment or {})}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def must_init(addresses, name, *flags, environment=None):
+    """Makes a cluster; returns what is told of it."""
+    code, told, error = init(addresses, name, "--json", *flags, environment=environment)
+    equal((code, error), (0, ""), "init")
+    return json.loads(told)
+
+
+def refused(addresses, name, code, *words, flags=(), environment=None):
+    """No cluster is made; one line says why."""
+    got, told, error = init(addresses, name, *flags, environment=environment)
+    equal((got, told, len(error.splitlines())), (code, "", 1), f"init ({error.strip()})")
+    holds(error, *words)
+
+
+def holds(text, *words):
+    """Fails unless the text has each of the words."""
+    for word in words:
+        if word not in text:
+            raise AssertionError(f"`{word}` is not in: {text}")
