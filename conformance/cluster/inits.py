@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from certificates import Authority
-from etcd import Etcd
+from etcd import Etcd, Refused
 from harness import Node, equal
 from world import DATA, NO_PERM, PROTOCOL, TEMP_FAIL, UNAVAILABLE, USAGE, holds, init, must_init, refused, suite
 
@@ -91,6 +91,18 @@ def members_that_are_away_are_passed_over_while_most_are_there(_):
         etcd.spawn(0)
         etcd.ready()
         must_init(etcd.addresses, "none")
+
+
+@suite.test
+def etcd_without_space_is_told(_):
+    with Etcd(flags=["--quota-backend-bytes", str(4 << 20)]) as etcd:
+        for number in range(16):
+            try:
+                etcd.put(f"/other/{number}", "x" * (1 << 20))
+            except Refused:
+                break
+        refused(etcd.addresses, "x", UNAVAILABLE, "space exceeded")
+        equal(etcd.get("/settee/"), {}, "keys")
 
 
 @suite.test

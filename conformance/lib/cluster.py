@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from uuid import uuid4
 
 from harness import Node, binary, clean_environment, equal, eventually
 from manage import must
@@ -11,10 +10,6 @@ from mcbp import (
     FEATURE_XERROR, GET, SET, Closed, Connection, vbucket_of,
 )  # fmt: skip
 
-# What a bucket is set to, beside its replicas.
-SETTINGS = {
-    "quota_bytes": 100 << 20, "kind": "Couchbase", "eviction": "Values", "conflicts": "seqno", "compression": "passive",
-}  # fmt: skip
 MAJORITY = bytes([0x11, 0x01])
 
 
@@ -58,10 +53,11 @@ class Cluster:
         return [node["state"] for _, node in sorted(self.look("nodes/").items())]
 
     def make_bucket(self, name="default", replicas=1, vbuckets=128):
-        """Makes a bucket, as a node would write it, and waits until each of its vBuckets is served."""
-        settings = {**SETTINGS, "replicas": replicas}
-        spec = {"name": name, "vbuckets": vbuckets, "copies": replicas + 1, "settings": settings}
-        self.etcd.put(self.key(f"buckets/{uuid4().hex}/spec"), json.dumps(spec), self.asked())
+        """Makes a bucket at the first node, and waits until each of its vBuckets is served."""
+        must(
+            self.nodes[0], "POST", "/pools/default/buckets",
+            name=name, ramQuotaMB="100", replicaNumber=str(replicas), numVBuckets=str(vbuckets),
+        )  # fmt: skip
         eventually("the bucket is served", lambda: self.client(name).everywhere(), seconds=30)
 
     def order(self, *words):

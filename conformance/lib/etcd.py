@@ -39,11 +39,11 @@ class Refused(Exception):
 class Etcd:
     """An etcd with a directory of its own."""
 
-    def __init__(self, members=1, certificate=None):
+    def __init__(self, members=1, certificate=None, flags=()):
         """`certificate` holds the files of a certificate and of its key: clients come over TLS then."""
         self.home = Path(tempfile.mkdtemp(prefix="settee-conformance-etcd-"))
         self.scheme = "https" if certificate else "http"
-        self.certificate = certificate
+        self.certificate, self.flags = certificate, flags
         ports = free_ports(2 * members)
         self.clients, self.peers = ports[:members], ports[members:]
         self.processes = [None] * members
@@ -90,7 +90,7 @@ class Etcd:
             "--listen-client-urls", client, "--advertise-client-urls", client,
             "--listen-peer-urls", peer[member], "--initial-advertise-peer-urls", peer[member],
             "--initial-cluster", ",".join(f"m{one}={url}" for one, url in enumerate(peer)),
-            *tls,
+            *tls, *self.flags,
         ]  # fmt: skip
         # What a system's own etcd is set to is not for these.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ETCD_")}

@@ -143,7 +143,11 @@ impl Work {
         let members = Arc::clone(&self.members);
         tokio::spawn(async move {
             let read = |body: &[u8]| answer(&request, body);
-            let answer = match members.call(&call, read).await {
+            let called = match &request {
+                Request::Get(_) | Request::KeepAlive(_) => members.call_twice(&call, read).await,
+                _ => members.call(&call, read).await,
+            };
+            let answer = match called {
                 Ok(answer) => answer,
                 // As any transaction that cannot be made.
                 Err(Refusal::NoLease) if matches!(request, Request::Txn(_)) => Answer::Refused,

@@ -1,6 +1,7 @@
 //! The members of an etcd: one of them is asked until it fails, then the next one.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,6 +121,38 @@ impl Members {
         }
         let last = last.expect("there is a member, and all of them failed");
         Err(last.into())
+    }
+
+    /// The same for a call that may be made twice: where a member is slow, the next one is asked as well. If that one
+    /// answers first, the slow one is left.
+    pub(crate) async fn call_twice<T>(
+        &self,
+        call: &Call,
+        read: impl Fn(&[u8]) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let mut turn = self.in_turn();
+        let first = self.call(call, &read);
+        let (Some(slow), Some(next)) = (turn.next(), turn.next()) else {
+            return first.await;
+        };
+        let mut first = pin!(first);
+        if let Ok(answer) = timeout(self.timeout / 4, &mut first).await {
+            return answer;
+        }
+        let mut second = pin!(self.call_at(next, call, &read));
+        tokio::select! {
+            answer = &mut first => match answer {
+                Ok(answer) => Ok(answer),
+                Err(_) => second.await,
+            },
+            answer = &mut second => match answer {
+                Ok(answer) => {
+                    self.leave(slow);
+                    Ok(answer)
+                }
+                Err(_) => first.await,
+            },
+        }
     }
 
     /// Calls one member.

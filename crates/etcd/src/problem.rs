@@ -46,6 +46,14 @@ impl Problem {
         }
     }
 
+    /// The same, of what had begun.
+    pub(crate) fn begun(self) -> Self {
+        Self {
+            not_done: false,
+            ..self
+        }
+    }
+
     /// The same, where the member did what it could.
     pub(crate) fn of_a_well_member(self) -> Self {
         Self {

@@ -151,8 +151,10 @@ impl Watches {
         }
     }
 
+    /// The end of a watch that was open: another member is not asked for it, since some may have been told.
     fn failed(&self, at: usize, refusal: Refusal) -> Refusal {
         match self.members.judge::<()>(at, Err(refusal)) {
+            Err(Refusal::Problem(problem)) => problem.begun().into(),
             Err(refusal) => refusal,
             Ok(()) => Refusal::Token,
         }

@@ -1,9 +1,10 @@
 //! Which member is asked.
 
 use std::net::TcpListener;
+use std::time::Duration;
 
-use cluster::coord::{Answer, RequestId};
-use etcd::{Etcd, ProblemKind};
+use cluster::coord::{Answer, LeaseId, Request, RequestId};
+use etcd::{Etcd, Options, ProblemKind};
 
 use crate::answers::put;
 use crate::fake::{Fake, PATIENCE, Reply, granted};
@@ -40,6 +41,23 @@ fn a_transaction_that_may_have_been_made_is_not_made_elsewhere() {
     assert_eq!((broken.asked().len(), well.asked().len()), (1, 0));
     assert_eq!(client.etcd.ask(put("/a"), PATIENCE), Answer::Committed(7));
     assert_eq!((broken.asked().len(), well.asked().len()), (1, 1));
+}
+
+#[test]
+fn a_lease_is_renewed_at_another_member_while_one_hangs() {
+    let hangs = Fake::start(|_| Reply::Silence);
+    let well =
+        Fake::start(|_| granted(r#"{"result":{"header":{"revision":"7"},"ID":"5","TTL":"2"}}"#));
+    let client = Client::with(Options {
+        timeout: Duration::from_secs(2),
+        ..options(&[hangs.url(), well.url()])
+    });
+    let renewal = Request::KeepAlive(LeaseId(5));
+    for _ in 0..2 {
+        let answer = client.etcd.ask(renewal.clone(), PATIENCE);
+        assert_eq!(answer, Answer::KeptAlive(7));
+    }
+    assert_eq!((hangs.asked().len(), well.asked().len()), (1, 2));
 }
 
 #[test]

@@ -113,6 +113,23 @@ fn a_new_watch_ends_the_one_before_and_asks_another_member() {
 }
 
 #[test]
+fn a_watch_that_told_changes_is_not_begun_anew_elsewhere() {
+    let (pieces, watched) = body();
+    let one = serving(vec![watched], |_| granted("{}"));
+    let other = serving(Vec::new(), |_| granted("{}"));
+    let client = Client::of(&[one.url(), other.url()]);
+    client.etcd.request(RequestId(1), watch(3));
+    send(&pieces, CHANGED);
+    assert_eq!(told(client.next()).1, 5);
+    send(
+        &pieces,
+        r#"{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}"#,
+    );
+    assert_eq!(client.next(), (1, Answer::Unavailable));
+    assert!(other.asked().is_empty());
+}
+
+#[test]
 fn watches_of_a_member_that_fails_are_over() {
     let (pieces, watched) = body();
     let fake = serving(vec![watched], |_| Reply::Raw(Vec::new()));
