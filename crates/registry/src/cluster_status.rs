@@ -96,7 +96,7 @@ pub struct BucketStatus {
     pub vbuckets: u16,
     /// Copies that each is to have.
     pub copies: usize,
-    /// vBuckets whose active copy is there and on no failed node.
+    /// vBuckets whose active copy is there, on a node that is well.
     pub served: usize,
     /// vBuckets being elected.
     pub elections: usize,
@@ -251,7 +251,7 @@ fn buckets(view: &View) -> Vec<BucketStatus> {
             let failed = failed.is_none_or(|node| node.value.state == NodeState::Failed);
             if at == 0 {
                 copies.active += 1;
-                bucket.served += usize::from(!failed && row.term > 0);
+                bucket.served += usize::from(is_well(view, *node) && !failed && row.term > 0);
             } else {
                 copies.replicas += 1;
             }
@@ -265,6 +265,12 @@ fn buckets(view: &View) -> Vec<BucketStatus> {
     let mut all: Vec<_> = by_id.into_values().collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all
+}
+
+/// Whether a node renews its lease and can write to its disk.
+fn is_well(view: &View, node: NodeId) -> bool {
+    let alive = view.alive.get(&node);
+    alive.is_some_and(|alive| !alive.value.health.disk_dead)
 }
 
 fn waiting(view: &View, of: &[cluster::coordinator::Waiting]) -> Vec<WaitingStatus> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cluster::agreed::{
-    Address, BucketSpec, CHUNK_VBUCKETS, Chunk, Entry, Meta, Node, NodeState, View,
+    Address, Alive, BucketSpec, CHUNK_VBUCKETS, Chunk, Entry, Meta, Node, NodeState, View,
 };
 use cluster::coord::LeaseId;
 use cluster::{BucketId, Chain, NodeId, Order, Row};
@@ -103,6 +103,16 @@ impl FakeMember {
             ..Node::default()
         };
         self.edit(|view, revision| drop(view.nodes.insert(NodeId(id), written(revision, node))));
+    }
+
+    /// Has nodes renew their leases.
+    pub fn put_alive(&self, ids: &[u16]) {
+        self.edit(|view, revision| {
+            for id in ids {
+                let alive = written(revision, Alive::default());
+                view.alive.insert(NodeId(*id), alive);
+            }
+        });
     }
 
     /// Puts a bucket there, with as many rows as are given, over and over.

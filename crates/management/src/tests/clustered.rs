@@ -1,6 +1,6 @@
 //! A node of a cluster, over HTTP.
 
-use cluster::agreed::{Alive, NodeState, Orders, Rebalance};
+use cluster::agreed::{NodeState, Orders, Rebalance};
 use cluster::{NodeId, Order};
 use registry::cluster::MemberStatus;
 use registry::fake_member::{FakeMember, row, written};
@@ -17,12 +17,7 @@ fn clustered() -> (Fixture, Arc<FakeMember>) {
         member.put_node(id, NodeState::Active);
     }
     member.put_bucket(0xb0, "travel", 1024, &[row(&[1, 2]), row(&[2, 1])]);
-    member.edit(|view, revision| {
-        for id in 1..=2 {
-            view.alive
-                .insert(NodeId(id), written(revision, Alive::default()));
-        }
-    });
+    member.put_alive(&[1, 2]);
     *member.status.lock() = MemberStatus {
         controller: Some(NodeId(2)),
         ..MemberStatus::default()

@@ -122,6 +122,7 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<(), Failure> {
     give(&mut link, &json!(order), begun)?;
     if args.watch {
         watch::until_settled(&mut link)?;
+        return tell(&mut link, args.json, "the rebalance is done");
     }
     tell(&mut link, args.json, done)
 }
@@ -140,14 +141,19 @@ pub(super) fn drain(args: &DrainArgs) -> Result<(), Failure> {
     }
     let state = |now: &Status| state_of(now, &args.node) == Some("draining");
     give(&mut link, &json!({ "drain": node.id }), state)?;
-    if args.watch {
-        watch::until_settled(&mut link)?;
+    let name = &args.node;
+    if !args.watch {
+        return tell(&mut link, args.json, &format!("{name} is being drained"));
     }
-    tell(
-        &mut link,
-        args.json,
-        &format!("{} is being drained", args.node),
-    )
+    watch::until_settled(&mut link)?;
+    let status = link.status()?.1;
+    let node = status.node(name)?;
+    let copies = node.active + node.replicas;
+    if copies > 0 {
+        let reason = format!("{name} still has {copies} copies: see settee cluster status");
+        return Err(Failure::new(Sysexit::TempFail, reason));
+    }
+    tell(&mut link, args.json, &format!("{name} is drained"))
 }
 
 /// Runs `cluster failover`.

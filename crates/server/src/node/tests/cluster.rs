@@ -172,6 +172,7 @@ fn operators_see_the_cluster_and_give_it_orders() {
         serde_json::from_str::<Value>(&rows["status"]).unwrap()
     };
     member.put_node(3, NodeState::Failed);
+    member.put_alive(&[2]);
     let seen = status(&member, None);
     assert_eq!(seen["node"], "n2");
     assert_eq!(seen["controller"], "n1");
