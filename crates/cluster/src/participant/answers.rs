@@ -159,7 +159,7 @@ impl Participant {
 
     /// Asks whether etcd went back, if an answer is of a lower revision than the node had seen. The answer alone does not
     /// say so: a renewal is told with the revision of the member that passed it on, which may lag.
-    fn check_revision(&mut self, answer: &Answer, seen: u64, now_ms: u64) {
+    pub(super) fn check_revision(&mut self, answer: &Answer, seen: u64, now_ms: u64) {
         let lower = matches!(answer, Answer::KeptAlive(at) if *at < seen);
         if lower && !self.is_under_way(|p| matches!(p, Purpose::Check(_))) {
             let meta = Request::Get(Range::Key(self.key(Key::Meta)));

@@ -3,7 +3,7 @@
 use super::{Copies, Identity, Output, Participant};
 use crate::agent::{Copy, Role, Step};
 use crate::agreed::{Chunk, ClusterId, Key, Node};
-use crate::coord::{Change, KeyValue, LeaseId};
+use crate::coord::{Answer, Change, KeyValue, LeaseId, Request};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb, Version};
 use crate::promotion::Position;
 use crate::settings::Settings;
@@ -25,6 +25,18 @@ impl Copies for OneCopy {
 
     fn vbuckets(&self) -> Vec<Vb> {
         vec![VB]
+    }
+}
+
+struct NoCopies;
+
+impl Copies for NoCopies {
+    fn copy(&self, _: Vb) -> Option<Copy> {
+        None
+    }
+
+    fn vbuckets(&self) -> Vec<Vb> {
+        Vec::new()
     }
 }
 
@@ -75,4 +87,23 @@ fn rows_that_come_together_make_one_step() {
     let (vb, term, from) = (VB, 3, OTHER);
     let follow = Output::Step(Step::Follow { vb, term, from });
     assert_eq!(participant.outputs, [follow]);
+}
+
+#[test]
+fn f6_a_lower_revision_of_a_renewal_is_a_reason_to_read_and_no_more() {
+    for (revision, went_back) in [(50, false), (45, true)] {
+        let mut participant = participant();
+        participant.newest = Version {
+            epoch: 0,
+            revision: 50,
+        };
+        participant.check_revision(&Answer::KeptAlive(40), 50, 0);
+        let Some(Output::Request(id, Request::Get(_))) = participant.outputs.pop() else {
+            panic!("etcd is not read");
+        };
+        assert!(!participant.etcd_went_back());
+        let found = Vec::new();
+        let outputs = participant.answer(id, &Answer::Got { revision, found }, 0, &NoCopies);
+        assert_eq!((outputs, participant.etcd_went_back()), (vec![], went_back));
+    }
 }
