@@ -106,21 +106,38 @@ impl Facts<'_> {
         if !self.takes_over(row, seals)
             && let Some(chain) = seals.elected(row.chain, row.term == 0)
         {
-            if seals.answer(active).is_some() {
-                return Decision::Write(new(chain));
-            }
-            if self.is_over(active, seals) {
-                return Decision::WriteIfFailed(new(chain), active);
+            let cannot_begin = chain.active() == Some(active) && self.is_away(active);
+            match seals.answer(active) {
+                Some(_) if cannot_begin => {
+                    let others = seals.elected_without(row.chain, active);
+                    if let (Some(chain), true) = (others, self.has_waited(seals)) {
+                        return Decision::WriteIfFailed(new(chain), active);
+                    }
+                }
+                Some(_) => return Decision::Write(new(chain)),
+                None if self.is_over(active, seals) => {
+                    return Decision::WriteIfFailed(new(chain), active);
+                }
+                None => {}
             }
         }
-        let waited = self.now_ms >= seals.since_ms + 4 * self.settings.repeat_ms;
         match seals.refused {
-            Some(current) if waited => Decision::Write(Row {
+            Some(current) if self.has_waited(seals) => Decision::Write(Row {
                 intent: Some(current.max(term) + 1),
                 ..*row
             }),
             _ => Decision::Keep,
         }
+    }
+
+    /// Whether messages had time to be repeated, and a node that was marked to come back.
+    fn has_waited(&self, seals: &Seals) -> bool {
+        self.now_ms >= seals.since_ms + 4 * self.settings.repeat_ms
+    }
+
+    /// Whether a node is marked as failed and does not come back: it may answer seals, but sees no map.
+    fn is_away(&self, node: NodeId) -> bool {
+        self.is_failed(node) && !self.view.alive.contains_key(&node)
     }
 
     /// Whether a takeover still has time, and an old active copy that has all that it acknowledged. Otherwise the old chain elects, which takes the move back.

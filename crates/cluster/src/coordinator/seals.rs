@@ -68,13 +68,21 @@ impl Seals {
         if chain.nodes().len() == 1 {
             return first.map(|_| chain);
         }
-        let mut promotion = Promotion::new(chain, self.term);
-        for (node, position) in &self.answers {
-            promotion.answer(*node, self.term, *position);
-        }
-        let chosen = promotion.chosen().ok()?;
+        let chosen = self.chosen(chain, |_| true)?;
         let empty = self.answers.values().all(|at| *at == Position::default());
         let keeps = is_new && empty && first.is_some();
         Some(if keeps { chain } else { chosen })
+    }
+    /// The same, but what the old active copy `old` has is left out.
+    pub(super) fn elected_without(&self, chain: Chain, old: NodeId) -> Option<Chain> {
+        self.chosen(chain, |node| node != old)
+    }
+
+    fn chosen(&self, chain: Chain, counts: impl Fn(NodeId) -> bool) -> Option<Chain> {
+        let mut promotion = Promotion::new(chain, self.term);
+        for (node, position) in self.answers.iter().filter(|(node, _)| counts(**node)) {
+            promotion.answer(*node, self.term, *position);
+        }
+        promotion.chosen().ok()
     }
 }

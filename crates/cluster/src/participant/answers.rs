@@ -82,8 +82,9 @@ impl Participant {
         let Lease::Granted { lease: is, sent_ms } = self.lease else {
             return;
         };
-        let raised = read.epoch() > self.newest.epoch;
-        let went_back = !raised && has_older(&read, &self.view);
+        // What the watch told since etcd was read says nothing.
+        let same_epoch = version(&read) >= self.newest && read.epoch() == self.newest.epoch;
+        let went_back = same_epoch && has_older(&read, &self.view);
         if is != lease || went_back || !self.is_newer(&read) {
             self.lease = Lease::None;
             if went_back || version(&read) < self.newest_when_asked {

@@ -124,6 +124,26 @@ fn f3_a_node_that_is_cut_off_from_etcd_goes_on_until_somebody_fails_it_over() {
 }
 
 #[test]
+fn f3_one_that_has_more_than_the_others_is_replaced_as_well() {
+    let mut world = ready(3, [3, 3]);
+    let node = victim(&mut world);
+    cut_off(&mut world, node, [3]);
+    // Replicas take little at once, so that the active copies are always ahead.
+    world.changes_max = 0;
+    world.run(world.now_ms + 2_500);
+    let order = Order::FailOver(world.nodes[node].id);
+    world.order(order);
+    let id = NodeId(node as u16);
+    until(&mut world, 8_000, |world| {
+        !active(&world.agreed()).contains_key(&id)
+    });
+    let highest = world.agreed().rows().map(|(_, _, row)| row.term).max();
+    assert!(highest < Some(5), "{highest:?}");
+    world.changes_max = 8;
+    settle(&mut world);
+}
+
+#[test]
 fn f4_without_etcd_data_goes_on_and_nothing_changes() {
     let mut world = ready(3, [2, 3]);
     let before = active(&world.agreed());
