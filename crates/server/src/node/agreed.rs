@@ -18,6 +18,8 @@ use super::state::NodeState;
 /// How long this node may take to follow a change, and how often that is looked at.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(2);
+/// How long what another member answered for may take to come here: tools send each request to another one.
+const SETTLE: Duration = Duration::from_millis(300);
 /// Changes of others that may come first.
 const ATTEMPTS: usize = 10;
 
@@ -28,17 +30,18 @@ impl NodeState {
         member: &dyn ClusterMember,
         change: BucketChange,
     ) -> Result<(), BucketsError> {
-        let view = member.view();
+        let is_known = |name: &str| bucket_id(&member.view(), name).is_some();
         let check_known = |name: &str| {
-            let known = bucket_id(&view, name);
-            known.map(drop).ok_or(BucketsError::Unknown)
+            wait_until_for(SETTLE, || is_known(name));
+            is_known(name).then_some(()).ok_or(BucketsError::Unknown)
         };
         match change {
             BucketChange::Make(settings) => {
-                if check_known(&settings.bucket.name).is_ok() {
+                wait_until_for(SETTLE, || !is_known(&settings.bucket.name));
+                if is_known(&settings.bucket.name) {
                     return Err(BucketsError::Exists);
                 }
-                if view.specs.len() >= self.buckets_max {
+                if member.view().specs.len() >= self.buckets_max {
                     return Err(BucketsError::TooMany(self.buckets_max));
                 }
                 self.check_quota(settings.bucket.quota_bytes, None)?;
@@ -83,6 +86,9 @@ impl NodeState {
             let before = self.identity.roster();
             let mut directory = Directory::clone(&before.directory);
             if !edit(&mut directory) || directory == *before.directory {
+                if wait_until_for(SETTLE, || self.identity.edition() != before.edition) {
+                    continue;
+                }
                 return Ok(());
             }
             let edition = now_ns.max(before.edition + 1);
@@ -113,7 +119,13 @@ pub(super) fn agree_on_manifest(
 ) -> Result<Arc<Manifest>, CollectionsError> {
     for _ in 0..ATTEMPTS {
         let now = served.bucket.manifest();
-        let next = edit(&now).map_err(CollectionsError::Refused)?;
+        let changes =
+            |patience| wait_until_for(patience, || served.bucket.manifest().uid() != now.uid());
+        let next = match edit(&now) {
+            Ok(next) => next,
+            Err(_) if changes(SETTLE) => continue,
+            Err(refused) => return Err(CollectionsError::Refused(refused)),
+        };
         if next == *now {
             return Ok(now);
         }
@@ -128,9 +140,7 @@ pub(super) fn agree_on_manifest(
                 return Ok(served.bucket.manifest());
             }
             // The next look may be at what the other one made.
-            Err(ChangeError::Conflict(_)) => {
-                wait_until_for(LOOK * 50, || served.bucket.manifest().uid() != now.uid());
-            }
+            Err(ChangeError::Conflict(_)) => drop(changes(SETTLE)),
             Err(error) => return Err(CollectionsError::NotNow(error.to_string())),
         }
     }
@@ -163,9 +173,16 @@ fn wait_until(follows: impl Fn() -> bool) {
     wait_until_for(PATIENCE, follows);
 }
 
-fn wait_until_for(patience: Duration, follows: impl Fn() -> bool) {
+/// Waits until something is so; returns whether it is.
+fn wait_until_for(patience: Duration, is_so: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
-    while !follows() && begun.elapsed() < patience {
+    loop {
+        if is_so() {
+            return true;
+        }
+        if begun.elapsed() >= patience {
+            return false;
+        }
         thread::sleep(LOOK);
     }
 }

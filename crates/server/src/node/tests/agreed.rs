@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::collections::Manifest;
+use engine::collections::{CollectionSettings, Manifest};
 use identity::UserRecord;
 use management::{BucketChange, BucketsError, NodeView as _};
 use registry::BucketSettings;
@@ -61,6 +61,18 @@ fn buckets_collections_and_users_are_agreed_on_before_they_change() {
     let again = state.change_manifest("default", &edit).unwrap();
     assert!(matches!(again, Err(CollectionsError::Refused(_))));
     *member.refuse.lock() = Some(ChangeError::Conflict("later".into()));
+    // What another member answered for comes a little later.
+    let below =
+        |now: &Manifest| now.with_collection("late", "hotel", CollectionSettings::default());
+    let made = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| state.change_manifest("default", &below).unwrap());
+        let served = state.registry.bucket("default").unwrap();
+        let late = |now: &Manifest| now.with_scope("late");
+        let changed = served.bucket.change_manifest(late, collections::to_bytes);
+        assert!(changed.is_ok());
+        asked.join().unwrap()
+    });
+    assert_eq!(made.unwrap().uid().0, before + 3);
     let changed = state.change_users(&mut |directory| {
         directory.users.insert("ada", &UserRecord::default());
         true
@@ -73,7 +85,7 @@ fn buckets_collections_and_users_are_agreed_on_before_they_change() {
     let refused = collections::change(&state.registry, &served, &|now| now.with_scope("more"));
     assert!(matches!(refused, Err(CollectionsError::NotNow(_))));
     let same = collections::change(&state.registry, &served, &|now| Ok(now.clone()));
-    assert_eq!(same.unwrap().uid().0, before + 1);
+    assert_eq!(same.unwrap().uid().0, before + 3);
     *member.apply.lock() = None;
     drop(served);
     node.shutdown().unwrap();
