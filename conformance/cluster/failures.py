@@ -2,7 +2,7 @@
 
 import time
 
-from cluster import Cluster
+from cluster import Client, Cluster, member_of
 from etcd import Etcd
 from harness import equal, eventually
 from world import suite
@@ -50,6 +50,28 @@ def a_bucket_is_that_of_all_nodes(_):
             equal(one.rows(), client.rows(), "map")
             equal({port for row in one.rows() for port in row}, {node.kv for node in cluster.nodes}, "nodes")
         equal([client.get(key) for key in KEYS], KEYS, "values")
+
+
+@suite.test
+def copies_move_to_a_node_that_comes_and_off_one_that_goes(_):
+    with Etcd() as etcd, three_nodes(etcd) as cluster, member_of(etcd, "three", "d").watched() as late:
+        cluster.make_bucket()
+        late.start()
+        eventually("it is known", lambda: cluster.states() == ["active"] * 3 + ["new"])
+        cluster.order("rebalance")
+        client = Client([*cluster.nodes, late], "default")
+
+        def active_copies():
+            # Some vBuckets have plain writes alone, others prepares.
+            go_on(client, 0.5)
+            return sum(row[0] == late.kv for row in client.rows())
+
+        eventually("it has its share", lambda: active_copies() == len(client.rows()) // 4, seconds=40)
+        cluster.order("drain", "d")
+        eventually("it has none", lambda: active_copies() == 0 == len(client.copies(late.kv)), seconds=40)
+        eventually("all is served", client.everywhere)
+        cluster.order("remove", "d")
+        eventually("it is gone", lambda: cluster.states() == ["active"] * 3)
 
 
 @suite.test

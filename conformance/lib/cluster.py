@@ -108,6 +108,10 @@ class Client:
         rows = self.rows()
         return rows[vbucket_of(key, len(rows))]
 
+    def copies(self, port):
+        """vBuckets of which a node has a copy."""
+        return [vbucket for vbucket, row in enumerate(self.rows()) if port in row]
+
     def connection(self, port):
         if port not in self.connections:
             connection = Connection(port, seconds=5)

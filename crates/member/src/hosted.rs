@@ -99,7 +99,7 @@ fn position(vbucket: &VBucket) -> Position {
             .map(|entry| history_term(entry.uuid))
             .max()
             .unwrap_or(0),
-        prepared: vbucket.high_prepared_seqno().0,
+        prepared: vbucket.prepared_until().min(high).0,
         seqno: high.0,
     }
 }

@@ -161,8 +161,47 @@ pub fn seal(vb: Vb, term: u64, at_least: Option<Position>, copy: Option<&Copy>) 
     if term <= current {
         return SealReply::Answer(Message::SealRefused { vb, term, current });
     }
-    if at_least.is_some_and(|least| position < least) {
+    // More prepares do not make up for plain writes that are not here.
+    let lacks = |least: Position| {
+        position < least || position.branch == least.branch && position.seqno < least.seqno
+    };
+    if at_least.is_some_and(lacks) {
         return SealReply::Wait;
     }
     SealReply::Make(Step::Seal { vb, term })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map::BucketId;
+
+    #[test]
+    fn a_seal_of_a_takeover_waits_for_plain_writes_too() {
+        let bucket = BucketId(1);
+        let vb = Vb { bucket, number: 0 };
+        let at = |prepared, seqno| Position {
+            branch: 1,
+            prepared,
+            seqno,
+        };
+        let copy = |position| Copy {
+            role: Role::Replica,
+            term: 1,
+            sealed: false,
+            complete: false,
+            follows: None,
+            topology: None,
+            position,
+            ready: false,
+        };
+        let least = Some(at(5, 10));
+        for behind in [at(5, 9), at(4, 10), at(7, 7)] {
+            assert_eq!(seal(vb, 2, least, Some(&copy(behind))), SealReply::Wait);
+        }
+        for enough in [at(5, 10), at(10, 10), at(6, 12)] {
+            let sealed = SealReply::Make(Step::Seal { vb, term: 2 });
+            assert_eq!(seal(vb, 2, least, Some(&copy(enough))), sealed);
+        }
+    }
 }

@@ -141,6 +141,12 @@ impl Durability {
         }
     }
 
+    /// The oldest prepare that this node is not counted for.
+    pub(crate) fn first_uncounted(&self) -> Option<Seqno> {
+        let mut beyond = self.prepares.above(self.high_prepared);
+        beyond.next().map(|tracked| tracked.document.seqno())
+    }
+
     /// Counts this node as a replica: see [`Snapshots`]. Returns whether it came further.
     pub(crate) fn advance_as_replica(&mut self, persisted: Seqno) -> bool {
         let before = self.high_prepared;

@@ -238,6 +238,14 @@ impl VBucket {
         self.durability.high_prepared
     }
 
+    /// Up to where no prepare is missing here, or less safe than it asked for. Other than the high prepared seqno it is
+    /// the same for copies that came to the same history on different ways.
+    pub fn prepared_until(&self) -> Seqno {
+        let before = |seqno: Seqno| Seqno(seqno.0 - 1);
+        let uncounted = self.durability.first_uncounted();
+        uncounted.map_or(self.high_seqno, before)
+    }
+
     /// A flush ended well.
     pub(super) fn prepares_persisted(&mut self) {
         if self.state == VbState::Active {

@@ -87,6 +87,7 @@ pub(crate) fn run(
                 stats.tracked, stats.high_prepared, stats.high_completed
             )
         }
+        "prepared-until" => vbucket.prepared_until().to_string(),
         "visible" => vbucket.visible_seqno().to_string(),
         // apply-commit KEY PREPARE SEQNO, apply-abort KEY PREPARE SEQNO
         "apply-commit" => applied(vbucket.apply_commit(
