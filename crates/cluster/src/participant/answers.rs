@@ -265,6 +265,7 @@ impl Participant {
     /// Puts out one step of each copy, as the newest row has it: a step by an older one would be made when that is over.
     fn look_at(&mut self, changed: BTreeSet<Vb>, copies: &impl Copies) {
         for vb in changed {
+            self.open.insert(vb);
             self.look(vb, copies);
         }
     }

@@ -12,6 +12,9 @@ use crate::message::{CopyReport, Message, Order};
 use crate::promotion::Position;
 use crate::settings::Settings;
 
+/// Repeats of a message between two looks at every copy.
+const LOOKS: u64 = 2;
+
 /// Which node this is.
 #[derive(Clone, Debug)]
 pub struct Identity {
@@ -91,6 +94,9 @@ pub struct Participant {
     pub(super) seals: BTreeMap<Vb, PendingSeal>,
     /// What the controller was told of copies without being asked.
     pub(super) reported: BTreeSet<CopyReport>,
+    /// Copies that something may be done about at each tick; all others are looked at from time to time.
+    pub(super) open: BTreeSet<Vb>,
+    pub(super) look_ms: u64,
     /// The revision by which the lease was taken.
     pub(super) joined: u64,
     /// An operator removed the node.
@@ -125,6 +131,8 @@ impl Participant {
             pinged_ms: None,
             seals: BTreeMap::new(),
             reported: BTreeSet::new(),
+            open: BTreeSet::new(),
+            look_ms: 0,
             joined: 0,
             removed: false,
             newest,
@@ -210,27 +218,38 @@ impl Participant {
         self.keep_watch(now_ms);
         self.elect(now_ms);
         self.control(now_ms);
-        let known = copies.vbuckets();
         let kept_ms = 2 * self.settings.repeat_ms;
         self.seals
             .retain(|_, pending| now_ms < pending.since_ms + kept_ms);
-        let all: BTreeSet<Vb> = known.into_iter().chain(self.agent.vbuckets()).collect();
-        for vb in all {
-            self.look(vb, copies);
+        let mut open = std::mem::take(&mut self.open);
+        if now_ms >= self.look_ms {
+            self.look_ms = now_ms + LOOKS * self.settings.repeat_ms;
+            open.extend(copies.vbuckets());
+            open.extend(self.agent.vbuckets());
         }
-        self.report(copies);
+        open.extend(self.seals.keys());
+        let mut reports = BTreeSet::new();
+        for vb in open {
+            let steps = self.outputs.len();
+            self.look(vb, copies);
+            let report = copies
+                .copy(vb)
+                .and_then(|copy| self.agent.report(vb, &copy));
+            let changes = self
+                .agent
+                .row(vb)
+                .is_some_and(|(_, row)| row.change.is_some());
+            if changes || report.is_some() || self.outputs.len() > steps {
+                self.open.insert(vb);
+            }
+            reports.extend(report);
+        }
+        self.report(reports);
         std::mem::take(&mut self.outputs)
     }
 
-    /// What copies need of the controller.
-    fn reports(&self, copies: &impl Copies) -> Vec<CopyReport> {
-        let report = |vb| self.agent.report(vb, &copies.copy(vb)?);
-        self.agent.vbuckets().filter_map(report).collect()
-    }
-
     /// Tells the controller what copies need that they did not need before; it asks as well.
-    fn report(&mut self, copies: &impl Copies) {
-        let reports: BTreeSet<CopyReport> = self.reports(copies).into_iter().collect();
+    fn report(&mut self, reports: BTreeSet<CopyReport>) {
         let news: Vec<_> = reports.difference(&self.reported).copied().collect();
         self.reported = reports;
         if let Some(controller) = self.view.controller.as_ref().filter(|_| !news.is_empty()) {
@@ -267,8 +286,8 @@ impl Participant {
         match message {
             Message::Ping => {}
             Message::Ask => {
-                let reports = self.reports(copies);
-                if !reports.is_empty() {
+                if !self.reported.is_empty() {
+                    let reports = self.reported.iter().copied().collect();
                     self.outputs
                         .push(Output::Send(from, Message::Report(reports)));
                 }

@@ -73,6 +73,8 @@ pub(crate) struct Weather {
 pub(crate) struct World {
     pub(crate) now_ms: u64,
     order: u64,
+    /// The order of the event that is being handled.
+    current: u64,
     queue: BinaryHeap<Reverse<Scheduled>>,
     pub(crate) rng: Rng,
     pub(crate) nodes: Vec<Node>,
@@ -120,6 +122,7 @@ impl World {
         let mut world = Self {
             now_ms: 0,
             order: 0,
+            current: 0,
             queue: BinaryHeap::new(),
             rng,
             watch_at_ms: vec![0; nodes.len()],
@@ -207,6 +210,18 @@ impl World {
         self.queue.push(Reverse(scheduled));
     }
 
+    /// Puts off the event that is being handled. It stays before those that were scheduled after it, however often it is
+    /// put off.
+    fn put_off(&mut self, at_ms: u64, event: Event) {
+        let order = self.current;
+        let scheduled = Scheduled {
+            at_ms,
+            order,
+            event,
+        };
+        self.queue.push(Reverse(scheduled));
+    }
+
     #[expect(
         clippy::disallowed_macros,
         reason = "a run of one seed tells what happens"
@@ -235,6 +250,7 @@ impl World {
                 return;
             };
             self.now_ms = next.at_ms;
+            self.current = next.order;
             self.handle(next.event);
         }
     }
@@ -246,7 +262,7 @@ impl World {
                 self.note((from * 16 + to) as u64);
                 if self.nodes[to].paused_until_ms > self.now_ms && self.nodes[to].up {
                     let at_ms = self.nodes[to].paused_until_ms;
-                    self.at(at_ms, Event::Packet(from, to, packet));
+                    self.put_off(at_ms, Event::Packet(from, to, packet));
                 } else if self.nodes[to].up {
                     self.packet(from, to, packet);
                 }
@@ -326,7 +342,7 @@ impl World {
         }
         if node.paused_until_ms > self.now_ms {
             let (at_ms, answer) = (node.paused_until_ms, answer.clone());
-            self.at(at_ms, Event::Answer(index, boot, id, answer));
+            self.put_off(at_ms, Event::Answer(index, boot, id, answer));
             return;
         }
         let now_ms = node.clock_ms(self.now_ms);
@@ -344,7 +360,7 @@ impl World {
         }
         if node.paused_until_ms > self.now_ms {
             let at_ms = node.paused_until_ms;
-            self.at(at_ms, Event::Tick(index, boot));
+            self.put_off(at_ms, Event::Tick(index, boot));
             return;
         }
         let now_ms = node.clock_ms(self.now_ms);
