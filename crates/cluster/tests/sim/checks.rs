@@ -29,8 +29,9 @@ impl Promise {
 pub(crate) struct Checks {
     /// By the number of the write.
     promises: BTreeMap<u64, Promise>,
-    /// For each write that waits: its vBucket, and nodes lost since it was made.
-    lost_since: BTreeMap<u64, (Vb, BTreeSet<usize>)>,
+    /// For each write that waits: its vBucket, and nodes lost since it was made (0), or since a copy became active at a
+    /// term: what is acknowledged at that term others have got since.
+    lost_since: BTreeMap<u64, (Vb, BTreeMap<u64, BTreeSet<usize>>)>,
     versions: BTreeMap<(usize, Vb), Version>,
     pub(crate) acknowledged: BTreeMap<Vb, u64>,
     pub(crate) failure: Option<String>,
@@ -42,7 +43,8 @@ impl Checks {
     }
 
     pub(crate) fn written(&mut self, vb: Vb, number: u64) {
-        self.lost_since.insert(number, (vb, BTreeSet::new()));
+        let since = BTreeMap::from([(0, BTreeSet::new())]);
+        self.lost_since.insert(number, (vb, since));
     }
 
     /// A node lost what it had in memory.
@@ -56,8 +58,8 @@ impl Checks {
     }
 
     fn lost_of(&mut self, of: impl Fn(Vb) -> bool, node: usize) {
-        for (vb, lost) in self.lost_since.values_mut() {
-            if of(*vb) {
+        for (_, since) in self.lost_since.values_mut().filter(|(vb, _)| of(*vb)) {
+            for lost in since.values_mut() {
                 lost.insert(node);
             }
         }
@@ -67,10 +69,10 @@ impl Checks {
         }
     }
 
-    /// A copy becomes active: what it acknowledges from now on others have got from it.
-    pub(crate) fn activated(&mut self, vb: Vb) {
-        for (_, lost) in self.lost_since.values_mut().filter(|(of, _)| *of == vb) {
-            lost.clear();
+    /// A copy becomes active at a term.
+    pub(crate) fn activated(&mut self, vb: Vb, term: u64) {
+        for (_, since) in self.lost_since.values_mut().filter(|(of, _)| *of == vb) {
+            since.insert(term, BTreeSet::new());
         }
     }
 
@@ -93,7 +95,8 @@ impl Checks {
             return;
         }
         *self.acknowledged.entry(vb).or_default() += 1;
-        let Some((_, lost)) = self.lost_since.get(&number) else {
+        let since = self.lost_since.get(&number);
+        let Some((_, lost)) = since.and_then(|(_, since)| since.range(..=term).next_back()) else {
             return;
         };
         let lost = lost.clone();

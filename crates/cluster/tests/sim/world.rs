@@ -389,8 +389,8 @@ impl World {
                 Output::Step(step) => {
                     self.tell(|| format!("n{index} {step:?}"));
                     let vb = self.nodes[index].step(&step);
-                    if matches!(step, Step::Activate { .. }) {
-                        self.checks.activated(vb);
+                    if let Step::Activate { term, .. } = step {
+                        self.checks.activated(vb, term);
                     }
                     self.note(u64::from(vb.number) + 77);
                     self.checks.history(&self.nodes[index], vb);
