@@ -287,12 +287,14 @@ impl World {
         self.watch_stalls_until_ms[node] = until_ms;
     }
 
+    /// A node stops for a while. One that is stopped already stays as it is, so that what waits for it comes in order.
     pub(crate) fn stop(&mut self, node: usize) {
+        if self.nodes[node].paused_until_ms > self.now_ms {
+            return;
+        }
         let until_ms = self.now_ms + self.rng.range(100, 4_000);
         self.tell(|| format!("n{node} stops until {until_ms}"));
-        // What waits for it comes in order.
-        let until = &mut self.nodes[node].paused_until_ms;
-        *until = until_ms.max(*until);
+        self.nodes[node].paused_until_ms = until_ms;
     }
 
     /// A node reaches some others alone. What was cut before may be whole again.
