@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import inits  # noqa: F401
 import joins  # noqa: F401
 import failures  # noqa: F401
+import moves  # noqa: F401
 from world import World, suite
 
 if __name__ == "__main__":

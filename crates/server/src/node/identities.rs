@@ -133,11 +133,12 @@ impl Identities {
     /// Notes a bucket as one that was made while a node ran; returns its identity, which may be given.
     pub(super) fn add_made(&mut self, settings: &BucketSettings, uuid: Option<&str>) -> String {
         let name = &settings.bucket.name;
+        self.made.insert(name.clone(), settings.clone());
+        self.add(&settings.bucket);
         if let Some(uuid) = uuid {
             self.set_uuid(name, uuid);
         }
-        self.made.insert(name.clone(), settings.clone());
-        self.add(&settings.bucket)
+        self.bucket(name)
     }
 
     /// Gives a bucket an identity if it has none; returns it.
