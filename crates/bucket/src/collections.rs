@@ -340,7 +340,8 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Takes note of events that came from the store or from another node: the manifest
-    /// follows them, if it is not behind them.
+    /// follows them, if it is not behind them. That of a bucket in a cluster is what its nodes agreed on: its active
+    /// vBuckets do not have what others tell yet.
     pub(crate) fn learn_event(&self, document: &Document) {
         for event in events_of(document) {
             self.learn(&event);
@@ -359,7 +360,7 @@ impl<S: KvStore> Bucket<S> {
             _ => {}
         }
         self.erase_soon();
-        if event.manifest < self.manifest().uid() {
+        if self.leases().is_some() || event.manifest < self.manifest().uid() {
             return;
         }
         let _turn = self.collections.changing.lock();
