@@ -167,7 +167,8 @@ impl Driver {
     }
 
     fn renew(&self) {
-        let until_ms = self.participant.lease_until_ms();
+        let alive = !self.participant.is_disk_dead();
+        let until_ms = alive.then(|| self.participant.lease_until_ms());
         for hosted in self.shared.table.all() {
             hosted.renew(&self.settings, until_ms);
         }

@@ -226,8 +226,9 @@ impl Hosted {
         }
     }
 
-    /// Lets the active copies serve as long as they may, and replicas be read.
-    pub(crate) fn renew(&self, settings: &Settings, lease_until_ms: u64) {
+    /// Lets the active copies serve as long as they may, and replicas be read. `None` for a node whose disk died: none of
+    /// its active copies serves.
+    pub(crate) fn renew(&self, settings: &Settings, lease_until_ms: Option<u64>) {
         let Some(leases) = self.served.bucket.leases() else {
             return;
         };
@@ -235,9 +236,10 @@ impl Hosted {
         for (copy, number) in copies.iter().zip(0..) {
             let until_ns = match copy {
                 Some(copy) if copy.role == Role::Active => {
-                    let until_ms = copy.serves_until_ms(settings, lease_until_ms);
+                    let until_ms =
+                        lease_until_ms.map(|until_ms| copy.serves_until_ms(settings, until_ms));
                     // 0 would say that it is sealed.
-                    until_ms.saturating_mul(MS_NS).max(1)
+                    until_ms.unwrap_or(0).saturating_mul(MS_NS).max(1)
                 }
                 // Sealed, and still the active vBucket for those that drain it.
                 Some(copy) if copy.complete => 0,

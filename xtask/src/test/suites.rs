@@ -96,7 +96,7 @@ const REPLICA_SDK: Suite = suite(
 const DCP_GO: Suite = suite("dcp-go", &["go"], Language::Go, "dcp-go");
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 35] = [
+pub(super) const SUITES: [Suite; 36] = [
     PYTHON,
     suite(
         "classic",
@@ -201,6 +201,12 @@ pub(super) const SUITES: [Suite; 35] = [
         &["python3", "openssl", "etcd"],
         Language::PlainPython,
         "cluster/suite.py",
+    ),
+    suite(
+        "cluster-sdk",
+        &["python3", "etcd"],
+        Language::Python,
+        "python/cluster.py",
     ),
     suite(
         "collections",

@@ -111,7 +111,9 @@ pub(super) fn next(me: NodeId, vb: Vb, row: &Row, copy: Option<&Copy>) -> Option
         return row.has_copy(me).then_some(Step::Create { vb, term });
     };
     if !row.has_copy(me) {
-        return Some(Step::Remove { vb });
+        // A copy that was sealed for a newer row belongs to that one.
+        let known = copy.term <= row.highest_term();
+        return known.then_some(Step::Remove { vb });
     }
     let first = row.chain.active()?;
     let topology = Topology::of(row);
@@ -203,5 +205,31 @@ mod tests {
             let sealed = SealReply::Make(Step::Seal { vb, term: 2 });
             assert_eq!(seal(vb, 2, least, Some(&copy(enough))), sealed);
         }
+    }
+
+    #[test]
+    fn a_copy_that_a_newer_row_sealed_is_not_removed_by_an_older_one() {
+        let bucket = BucketId(1);
+        let vb = Vb { bucket, number: 0 };
+        let others = crate::map::Chain::new(&[NodeId(2)]).expect("a chain");
+        let row = Row {
+            chain: others,
+            term: 4,
+            intent: Some(5),
+            change: None,
+        };
+        let copy = |term| Copy {
+            role: Role::Replica,
+            term,
+            sealed: true,
+            complete: false,
+            follows: None,
+            topology: None,
+            position: Position::default(),
+            ready: false,
+        };
+        let step = |term| next(NodeId(1), vb, &row, Some(&copy(term)));
+        assert_eq!(step(5), Some(Step::Remove { vb }));
+        assert_eq!(step(6), None);
     }
 }
