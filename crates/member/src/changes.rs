@@ -13,7 +13,7 @@ use crate::shared::Shared;
 /// How long an answer of etcd is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the node itself may take to follow.
-const FOLLOW_LIMIT: Duration = Duration::from_secs(10);
+const FOLLOW_LIMIT: Duration = Duration::from_mins(1);
 const FOLLOW_LOOK: Duration = Duration::from_millis(10);
 
 /// A transaction under way.

@@ -169,8 +169,12 @@ impl Driver {
     fn renew(&self) {
         let alive = !self.participant.is_disk_dead();
         let until_ms = alive.then(|| self.participant.lease_until_ms());
+        let mut ended = false;
         for hosted in self.shared.table.all() {
-            hosted.renew(&self.settings, until_ms);
+            ended |= hosted.renew(&self.settings, until_ms);
+        }
+        if ended {
+            self.shared.node.wake_all();
         }
     }
 
