@@ -14,6 +14,8 @@ use crate::shared::Shared;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the node itself may take to follow.
 const FOLLOW_LIMIT: Duration = Duration::from_mins(1);
+/// How long other nodes may.
+const OTHERS_LIMIT: Duration = Duration::from_secs(5);
 const FOLLOW_LOOK: Duration = Duration::from_millis(10);
 
 /// A transaction under way.
@@ -58,8 +60,10 @@ impl Shared {
             AgreedChange::MakeBucket(settings) => {
                 let name = settings.bucket.name.clone();
                 self.draft_bucket(&view, &settings, &mut draft)?;
-                self.commit(draft)?;
-                return self.await_bucket(&name);
+                let revision = self.commit(draft)?;
+                self.await_bucket(&name)?;
+                self.await_others(revision);
+                return Ok(());
             }
             AgreedChange::AdjustBucket(settings) => {
                 let (id, entry) = known(&view, &settings.bucket.name)?;
@@ -108,10 +112,18 @@ impl Shared {
             }
         }
         let revision = self.commit(draft)?;
-        follow(
-            "the change is agreed on, and this node has not seen it yet",
-            &|| self.view.read().revision >= revision,
-        )
+        let late = "the change is agreed on, and this node has not seen it yet";
+        follow(late, &|| self.view.read().revision >= revision)?;
+        self.await_others(revision);
+        Ok(())
+    }
+
+    /// Waits until every node that runs has a change, so that clients find it at all of them; not for long.
+    fn await_others(&self, revision: u64) {
+        let begun = Instant::now();
+        while !self.all_have(revision) && begun.elapsed() < OTHERS_LIMIT {
+            std::thread::sleep(FOLLOW_LOOK);
+        }
     }
 
     fn key(&self, key: Key) -> String {

@@ -107,6 +107,7 @@ impl Driver {
                 self.carry(outputs);
             }
             Packet::Ping(ping) => {
+                self.shared.note_taken(from, ping.taken);
                 let runs = Message::Ping;
                 let outputs = self.participant.message(from, &runs, now_ms, table);
                 self.carry(outputs);
@@ -140,8 +141,12 @@ impl Driver {
             match output {
                 Output::Request(id, request) => self.shared.etcd.request(id, request),
                 Output::Send(to, Message::Ping) => {
-                    let (boot, at_ms) = (self.shared.boot, self.shared.now_ms());
-                    self.send(to, Packet::Ping(Sent { boot, at_ms }));
+                    let ping = Sent {
+                        boot: self.shared.boot,
+                        at_ms: self.shared.now_ms(),
+                        taken: self.shared.taken_here(),
+                    };
+                    self.send(to, Packet::Ping(ping));
                 }
                 Output::Send(to, message) => self.send(to, Packet::Message(message)),
                 Output::Step(step) => {

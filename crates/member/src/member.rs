@@ -58,6 +58,7 @@ impl Member {
             table: Table::new(joined.me),
             view: RwLock::default(),
             status: Mutex::default(),
+            taken: Mutex::default(),
         });
         for served in node.all_buckets() {
             if let Ok(id) = u128::from_str_radix(&served.uuid, 16) {

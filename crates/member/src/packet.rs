@@ -34,6 +34,9 @@ pub(crate) struct Sent {
     pub(crate) boot: u64,
     /// Milliseconds of that clock.
     pub(crate) at_ms: u64,
+    /// The revision of etcd up to which the node has taken over what was agreed on.
+    #[serde(default)]
+    pub(crate) taken: u64,
 }
 
 /// The copies of a bucket with an open stream.
@@ -68,7 +71,11 @@ mod tests {
         let sent = Envelope {
             from: NodeId(3),
             packet: Packet::Confirm {
-                ping: Sent { boot: 5, at_ms: 7 },
+                ping: Sent {
+                    boot: 5,
+                    at_ms: 7,
+                    taken: 9,
+                },
                 buckets: vec![confirmed],
             },
         };
@@ -78,7 +85,7 @@ mod tests {
         let Packet::Confirm { ping, buckets } = read.packet else {
             panic!("another packet");
         };
-        assert_eq!((ping.boot, ping.at_ms), (5, 7));
+        assert_eq!((ping.boot, ping.at_ms, ping.taken), (5, 7, 9));
         assert_eq!(buckets[0].bucket, BucketId(u128::MAX - 1));
         assert_eq!(buckets[0].copies, [(0, 1, 2), (1023, u64::MAX, 0)]);
         assert!(Envelope::read(br#"{"from":1,"packet":{"dance":{}}}"#).is_none());

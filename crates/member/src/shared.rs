@@ -1,5 +1,6 @@
 //! What the threads of a member share.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bucket::FlusherState;
@@ -50,12 +51,32 @@ pub(crate) struct Shared {
     pub(crate) table: Table,
     pub(crate) view: RwLock<Arc<View>>,
     pub(crate) status: Mutex<MemberStatus>,
+    /// Up to which revision nodes have taken over what was agreed on, as far as they told.
+    pub(crate) taken: Mutex<BTreeMap<NodeId, u64>>,
 }
 
 impl Shared {
     /// The time of the node's clock.
     pub(crate) fn now_ms(&self) -> u64 {
         self.node.clock.mono_ns() / 1_000_000
+    }
+
+    /// A node has taken over everything up to a revision.
+    pub(crate) fn note_taken(&self, node: NodeId, revision: u64) {
+        self.taken.lock().insert(node, revision);
+    }
+
+    /// The same of this node.
+    pub(crate) fn taken_here(&self) -> u64 {
+        self.taken.lock().get(&self.me).copied().unwrap_or(0)
+    }
+
+    /// Whether every node that runs has taken over everything up to a revision.
+    pub(crate) fn all_have(&self, revision: u64) -> bool {
+        let view = self.view.read().clone();
+        let taken = self.taken.lock();
+        let has = |node| taken.get(node).is_some_and(|taken| *taken >= revision);
+        view.revision >= revision && view.alive.keys().all(has)
     }
 
     /// Whether a sync of some bucket failed.

@@ -48,6 +48,7 @@ impl Worker {
             }
             if let Some(view) = view {
                 self.reconcile(&view);
+                self.shared.note_taken(self.shared.me, view.revision);
             }
         }
     }
