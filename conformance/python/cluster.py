@@ -47,8 +47,9 @@ def an_sdk_goes_through_a_rebalance_and_a_failover():
     with Etcd() as etcd, Nodes(etcd, "sdk") as nodes:
         started = time.monotonic()
         cluster = connected(nodes.nodes)
-        settings = CreateBucketSettings(name="default", ram_quota_mb=100, num_replicas=2)
-        cluster.buckets().create_bucket(settings)
+        cluster.buckets().create_bucket(CreateBucketSettings(name="another", ram_quota_mb=100, num_replicas=1))
+        cluster.buckets().drop_bucket("another")
+        nodes.make_bucket(replicas=2)
         bucket = cluster.bucket("default")
         collections = bucket.collections()
         collections.create_scope("shop")
