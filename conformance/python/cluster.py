@@ -11,6 +11,7 @@ from cluster import Cluster as Nodes, member_of
 from couchbase.auth import PasswordAuthenticator
 from couchbase.cluster import Cluster
 from couchbase.durability import Durability, ServerDurability
+from couchbase.exceptions import DurabilitySyncWriteAmbiguousException
 from couchbase.management.buckets import CreateBucketSettings
 from couchbase.options import ClusterOptions, UpsertOptions
 from etcd import Etcd
@@ -35,7 +36,11 @@ def connected(nodes):
 
 def write_all(collection, value):
     for key in KEYS:
-        collection.upsert(key, value, DURABLE)
+        try:
+            collection.upsert(key, value, DURABLE)
+        except DurabilitySyncWriteAmbiguousException:
+            # It was under way when its vBucket moved. Once more: the new active copy has decided it by then.
+            collection.upsert(key, value, DURABLE)
 
 
 def values(collection):
