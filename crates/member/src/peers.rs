@@ -1,7 +1,6 @@
 //! Connections on which messages go to other nodes.
 
 use std::collections::BTreeMap;
-
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};

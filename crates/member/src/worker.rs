@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
 
 use cluster::agent::Step;
 use cluster::agreed::{BucketSpec, NodeState, View};
@@ -18,6 +19,9 @@ use crate::hosted::Hosted;
 use crate::shared::Shared;
 use crate::steps::{Steps, node_name, vb_of};
 
+/// When to try again what could not be taken over.
+const RETRY: Duration = Duration::from_secs(1);
+
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) work: Receiver<Work>,
@@ -31,13 +35,21 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Works until the driver is gone.
+    /// Works until the driver is gone. What could not be taken over is tried again from time to time: a bucket may be
+    /// loading.
     pub(crate) fn run(mut self) {
-        while let Ok(first) = self.work.recv() {
+        // The newest view that is not taken over as a whole.
+        let mut view = None;
+        loop {
+            let pause = if view.is_some() { RETRY } else { Duration::MAX };
+            let first = match self.work.recv_timeout(pause) {
+                Ok(first) => Some(first),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
             let mut steps: BTreeMap<BucketId, Vec<Step>> = BTreeMap::new();
-            let mut view = None;
             let rest = std::iter::from_fn(|| self.work.try_recv().ok());
-            for work in std::iter::once(first).chain(rest) {
+            for work in first.into_iter().chain(rest) {
                 match work {
                     Work::Step(step) => steps.entry(vb_of(&step).bucket).or_default().push(step),
                     Work::Buckets(newer) => view = Some(newer),
@@ -46,9 +58,12 @@ impl Worker {
             for (bucket, steps) in steps {
                 self.make(bucket, &steps);
             }
-            if let Some(view) = view {
-                self.reconcile(&view);
-                self.shared.note_taken(self.shared.me, view.revision);
+            if let Some(newest) = view.take() {
+                if self.reconcile(&newest) {
+                    self.shared.note_taken(self.shared.me, newest.revision);
+                } else {
+                    view = Some(newest);
+                }
             }
         }
     }
@@ -84,8 +99,9 @@ impl Worker {
         })
     }
 
-    /// Makes the node's buckets what the cluster agreed on.
-    fn reconcile(&mut self, view: &Arc<View>) {
+    /// Makes the node's buckets what the cluster agreed on; returns whether all of it is so.
+    fn reconcile(&mut self, view: &Arc<View>) -> bool {
+        let mut done = true;
         let wanted: BTreeSet<BucketId> = view.specs.keys().copied().collect();
         for hosted in self.shared.table.all() {
             if !wanted.contains(&hosted.id) {
@@ -100,11 +116,12 @@ impl Worker {
                     Err(reason) => {
                         let bucket = &entry.value.name;
                         tracing::error!(bucket, reason, "a bucket of the cluster cannot be made");
+                        done = false;
                         continue;
                     }
                 },
             };
-            self.adjust(&hosted, view);
+            done &= self.adjust(&hosted, view);
         }
         let failed = view.nodes.iter();
         let failed = failed.filter(|(_, entry)| entry.value.state == NodeState::Failed);
@@ -120,9 +137,13 @@ impl Worker {
         {
             match registry::take_users(&self.shared.node, users.value.as_bytes()) {
                 Ok(()) => self.users = users.mod_revision,
-                Err(reason) => tracing::error!(reason, "the users of the cluster are not taken"),
+                Err(reason) => {
+                    tracing::error!(reason, "the users of the cluster are not taken");
+                    done = false;
+                }
             }
         }
+        done
     }
 
     fn make_bucket(&self, id: BucketId, spec: &BucketSpec) -> Result<Arc<Hosted>, String> {
@@ -154,17 +175,16 @@ impl Worker {
         }
     }
 
-    /// Settings and collections as the cluster agreed on them.
-    fn adjust(&mut self, hosted: &Hosted, view: &View) {
+    /// Settings and collections as the cluster agreed on them; returns whether the collections are so.
+    fn adjust(&mut self, hosted: &Hosted, view: &View) -> bool {
         let bucket = hosted.served.name();
         let taken = self.taken.entry(hosted.id).or_default();
         if let Some(spec) = view.specs.get(&hosted.id)
             && spec.mod_revision > taken.0
         {
-            let first = taken.0 == 0;
             taken.0 = spec.mod_revision;
             match settings_of(&spec.value) {
-                Ok(settings) if first && hosted.served.settings() == settings => {}
+                Ok(settings) if hosted.served.settings() == settings => {}
                 Ok(settings) => {
                     if let Err(reason) = self.shared.host.adjust_bucket(settings) {
                         tracing::error!(bucket, reason, "settings of the cluster are not obeyed");
@@ -190,9 +210,13 @@ impl Worker {
                     taken.1 = manifest.mod_revision;
                     registry::publish_cluster(&self.shared.node, &hosted.served);
                 }
-                Err(reason) => tracing::error!(bucket, reason, "collections are not taken over"),
+                Err(reason) => {
+                    tracing::warn!(bucket, reason, "collections are not taken over yet");
+                    return false;
+                }
             }
         }
+        true
     }
 }
 
