@@ -14,8 +14,6 @@ pub(crate) struct SnapshotEnd {
     pub(crate) disk: bool,
     /// What the active said of the prepares in it, if it did.
     pub(crate) high_prepared: Option<Seqno>,
-    /// Highest seqno of a prepare that is decided by then.
-    pub(crate) completed: Seqno,
 }
 
 /// Snapshots that arrived and are not fully counted yet, oldest first.
@@ -56,9 +54,6 @@ impl Snapshots {
                 // Prepares of it may have been decided and left out before it was sent.
                 let told = snapshot.high_prepared.unwrap_or(snapshot.end);
                 reached = reached.max(told.min(snapshot.end));
-            } else {
-                // Those that came with their decision are no prepares any more.
-                reached = reached.max(snapshot.completed.min(snapshot.end));
             }
             self.ends.pop_front();
         }
@@ -86,7 +81,6 @@ mod tests {
             end: Seqno(end),
             disk: false,
             high_prepared: None,
-            completed: Seqno::ZERO,
         }
     }
 
@@ -95,7 +89,6 @@ mod tests {
             end: Seqno(end),
             disk: true,
             high_prepared: high_prepared.map(Seqno),
-            completed: Seqno::ZERO,
         }
     }
 
@@ -123,25 +116,6 @@ mod tests {
             "a fence for those behind it"
         );
         assert_eq!(reach(&mut snapshots, 3, 6), 6, "its snapshot is on disk");
-    }
-
-    #[test]
-    fn a_prepare_that_came_with_its_decision_counts_with_its_snapshot() {
-        let mut snapshots = Snapshots::default();
-        let completed = Seqno(4);
-        snapshots.arrived(SnapshotEnd {
-            completed,
-            ..memory(5)
-        });
-        let reached = snapshots.advance(Seqno(2), std::iter::empty(), Seqno(0));
-        assert_eq!(reached, completed);
-        let fence = [prepare(7, DurabilityLevel::PersistToMajority)];
-        snapshots.arrived(SnapshotEnd {
-            completed: Seqno(8),
-            ..memory(9)
-        });
-        let reached = snapshots.advance(completed, fence.iter(), Seqno(6));
-        assert_eq!(reached, completed, "not before one that must be on disk");
     }
 
     #[test]

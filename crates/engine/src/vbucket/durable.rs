@@ -346,7 +346,6 @@ impl VBucket {
             end: self.high_seqno,
             disk,
             high_prepared: self.checkpoints.open().announced_prepared,
-            completed: self.durability.high_completed,
         });
         if disk {
             self.note_completed(self.checkpoints.open().prepares.completed);
