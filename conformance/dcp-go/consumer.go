@@ -25,6 +25,10 @@ type consumer struct {
 	disk      int
 	broken    error
 	closing   bool
+	// Why streams ended, and how often.
+	ends map[string]int
+	// Whether collections may be made and dropped.
+	anyCollection bool
 	// Called for each change before it is noted, without the lock.
 	pause func()
 }
@@ -44,10 +48,14 @@ func newConsumerOf(port int, config gocbcore.DCPConfig) *consumer {
 }
 
 func connectConsumer(config gocbcore.DCPAgentConfig, flags memd.DcpOpenFlag) *consumer {
-	config.BucketName = "default"
+	if config.BucketName == "" {
+		config.BucketName = "default"
+	}
 	config.KVConfig.ConnectTimeout = 10 * time.Second
 	agent := must1(gocbcore.CreateDcpAgent(&config, fmt.Sprintf("settee-%d", time.Now().UnixNano()), flags))
-	c := &consumer{agent: agent, views: make([]vbucketView, vbuckets), open: make([]*stream, vbuckets)}
+	c := &consumer{
+		agent: agent, views: make([]vbucketView, vbuckets), open: make([]*stream, vbuckets), ends: map[string]int{},
+	}
 	_, err := await(func(done func(*gocbcore.WaitUntilReadyResult, error)) error {
 		_, err := agent.WaitUntilReady(time.Now().Add(20*time.Second), gocbcore.WaitUntilReadyOptions{
 			ServiceTypes: []gocbcore.ServiceType{gocbcore.MemdService},
@@ -259,6 +267,7 @@ func (s *stream) End(_ gocbcore.DcpStreamEnd, err error) {
 	current := s.consumer.open[s.vbucket] == s
 	if current {
 		s.consumer.open[s.vbucket] = nil
+		s.consumer.ends[reason(err)]++
 		if errors.Is(err, gocbcore.ErrDCPBackfillFailed) || errors.Is(err, gocbcore.ErrDCPStreamFilterEmpty) {
 			s.consumer.fail(s.vbucket, err)
 		}
@@ -278,7 +287,7 @@ const systemScope = 8
 
 // CreateScope takes the beginning of the system's scope, which every bucket has.
 func (s *stream) CreateScope(c gocbcore.DcpScopeCreation) {
-	if string(c.Key) != "_system" {
+	if string(c.Key) != "_system" && !s.consumer.anyCollection {
 		s.unexpected("scope event")
 		return
 	}
@@ -287,7 +296,7 @@ func (s *stream) CreateScope(c gocbcore.DcpScopeCreation) {
 
 // CreateCollection takes the beginnings of the system's collections.
 func (s *stream) CreateCollection(c gocbcore.DcpCollectionCreation) {
-	if c.ScopeID != systemScope {
+	if c.ScopeID != systemScope && !s.consumer.anyCollection {
 		s.unexpected("collection event")
 		return
 	}

@@ -38,6 +38,7 @@ final class View implements DatabaseChangeListener, AutoCloseable {
   private final List<List<Change>> history = new ArrayList<>();
   private final long[] reached = new long[VBUCKETS];
   private final Map<Integer, Long> rollbacks = new HashMap<>();
+  private final Map<String, Integer> ends = new HashMap<>();
   private String broken;
   private volatile boolean mayRepeat;
   private int opened;
@@ -45,12 +46,17 @@ final class View implements DatabaseChangeListener, AutoCloseable {
   private long gateAfter;
 
   View(int port, int bufferBytes) {
+    this("127.0.0.1:" + port, "default", bufferBytes);
+  }
+
+  /** Seeds are separated by commas. */
+  View(String seeds, String bucket, int bufferBytes) {
     for (int vbucket = 0; vbucket < VBUCKETS; vbucket++) {
       history.add(new ArrayList<>());
     }
     Client.Builder builder = Client.builder()
-        .seedNodes("127.0.0.1:" + port)
-        .bucket("default")
+        .seedNodes(seeds.split(","))
+        .bucket(bucket)
         .credentials("Administrator", "password")
         .userAgent("settee-conformance", "0")
         .bootstrapTimeout(Duration.ofSeconds(30))
@@ -123,6 +129,11 @@ final class View implements DatabaseChangeListener, AutoCloseable {
 
   synchronized Map<Integer, Long> rollbacks() {
     return new HashMap<>(rollbacks);
+  }
+
+  /** Why streams ended, and how often. */
+  synchronized Map<String, Integer> ends() {
+    return new HashMap<>(ends);
   }
 
   synchronized long reached(int vbucket) {
@@ -216,6 +227,7 @@ final class View implements DatabaseChangeListener, AutoCloseable {
 
   @Override
   public synchronized void onStreamEnd(StreamEnd end) {
+    ends.merge(end.getReason().toString(), 1, Integer::sum);
     if (end.getReason().value() > 3) {
       fail("vBucket " + end.getVbucket() + " ends: " + end.getReason());
     }

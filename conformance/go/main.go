@@ -34,6 +34,10 @@ func main() {
 	// Nodes are tied to the thread that starts them.
 	runtime.LockOSThread()
 	filter := ""
+	if len(os.Args) > 4 && os.Args[1] == "follow" {
+		follow(os.Args[2], os.Args[3], os.Args[4:])
+		return
+	}
 	if len(os.Args) > 1 {
 		filter = os.Args[1]
 	}

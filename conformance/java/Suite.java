@@ -75,6 +75,10 @@ public final class Suite {
   public static void main(String[] arguments) {
     int failed = 1;
     try {
+      if (arguments.length > 3 && arguments[0].equals("follow")) {
+        Follower.follow(List.of(arguments).subList(1, arguments.length));
+        Runtime.getRuntime().halt(0);
+      }
       failed = new Suite().runAll(arguments.length > 0 ? arguments[0] : "");
     } catch (Throwable error) {
       System.out.println("FAIL java: " + error);

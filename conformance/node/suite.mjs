@@ -5,6 +5,7 @@ import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import process from 'node:process'
 
+import { follow } from './follow.mjs'
 import { Node, equal, eventually, heldBy, refused, runAll } from './harness.mjs'
 
 const couchbase = createRequire(join(process.cwd(), 'package.json'))('couchbase')
@@ -374,4 +375,5 @@ async function main() {
   process.exit(outcome.failed ? 1 : 0)
 }
 
-await main()
+if (process.argv[2] === 'follow') await follow(couchbase, process.argv.slice(3))
+else await main()

@@ -3,10 +3,12 @@
 //! A suite is a program that starts nodes of its own from the binary named by `SETTEE_BIN`, prints
 //! what passed and what failed, ends with the line `N passed, N failed`, and fails when one failed.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
+use serde_json::{Map, Value, json};
 
 use super::install;
 use crate::workspace::Workspace;
@@ -94,6 +96,23 @@ const REPLICA_SDK: Suite = suite(
     "python/replica.py",
 );
 const DCP_GO: Suite = suite("dcp-go", &["go"], Language::Go, "dcp-go");
+const DCP_JAVA: Suite = suite(
+    "dcp-java",
+    &["java", "javac", "mvn", "setpriv"],
+    Language::Java,
+    "dcp-java",
+);
+const CLUSTER_SDK: Suite = suite(
+    "cluster-sdk",
+    &[
+        "python3", "etcd", "go", "node", "npm", "java", "javac", "mvn",
+    ],
+    Language::Python,
+    "python/cluster.py",
+);
+
+/// Suites whose programs also follow a cluster, for `CLUSTER_SDK`.
+const FOLLOWERS: [Suite; 5] = [GO, NODE, JAVA, DCP_GO, DCP_JAVA];
 
 /// All suites, in the order in which they run.
 pub(super) const SUITES: [Suite; 36] = [
@@ -132,12 +151,7 @@ pub(super) const SUITES: [Suite; 36] = [
     over_tls("node-tls", NODE),
     over_tls("java-tls", JAVA),
     over_tls("dcp-go-tls", DCP_GO),
-    suite(
-        "dcp-java",
-        &["java", "javac", "mvn", "setpriv"],
-        Language::Java,
-        "dcp-java",
-    ),
+    DCP_JAVA,
     suite(
         "spring",
         &["java", "javac", "mvn", "setpriv"],
@@ -202,12 +216,7 @@ pub(super) const SUITES: [Suite; 36] = [
         Language::PlainPython,
         "cluster/suite.py",
     ),
-    suite(
-        "cluster-sdk",
-        &["python3", "etcd"],
-        Language::Python,
-        "python/cluster.py",
-    ),
+    CLUSTER_SDK,
     suite(
         "collections",
         &["python3"],
@@ -259,6 +268,9 @@ pub(super) fn start(workspace: &Workspace, suite: &Suite, arguments: &[String]) 
             command
         }
     };
+    if suite.name == CLUSTER_SDK.name {
+        command.env("SETTEE_FOLLOWERS", followers(workspace)?.to_string());
+    }
     if suite.few_vbuckets {
         command.env("SETTEE_FEW_VBUCKETS", "1");
     }
@@ -270,6 +282,22 @@ pub(super) fn start(workspace: &Workspace, suite: &Suite, arguments: &[String]) 
     }
     command.args(arguments);
     Ok(command)
+}
+
+/// How the programs of other suites are started where they follow a cluster.
+fn followers(workspace: &Workspace) -> Result<Value> {
+    let mut all = Map::new();
+    for suite in &FOLLOWERS {
+        let command = start(workspace, suite, &[])?;
+        let words: Vec<_> = std::iter::once(command.get_program())
+            .chain(command.get_args())
+            .map(OsStr::to_string_lossy)
+            .collect();
+        let folder = command.get_current_dir();
+        let how = json!({ "command": words, "folder": folder });
+        all.insert(suite.name.to_owned(), how);
+    }
+    Ok(Value::Object(all))
 }
 
 /// Unbuffered, so that a line is seen when it happens; without compiled files beside the source.
