@@ -4,9 +4,10 @@ import json
 import subprocess
 from contextlib import contextmanager
 
-from cluster import Cluster, member_of
+from cluster import OUTSIDE, Cluster, member_of
 from etcd import Etcd, free_ports
-from harness import Node, clean_environment, equal, eventually
+from harness import Node, binary, clean_environment, equal, eventually
+from manage import must
 from world import CONFIG, UNAVAILABLE, USAGE, holds, must_init, suite
 
 
@@ -100,3 +101,30 @@ def nodes_join_while_a_member_of_etcd_is_away(_):
                 etcd.ready()
                 late.start()
                 eventually("four nodes", lambda: cluster.states() == ["active"] * 4, seconds=30)
+
+
+@suite.test
+def nodes_and_clients_reach_each_other_through_proxies(world):
+    with Cluster(world.etcd, "proxies", wires=True) as cluster:
+        cluster.make_bucket()
+        told = [json.loads(must(cluster.nodes[0], "GET", "/pools/default/b/default"))]
+        servers = sorted(told[0]["vBucketServerMap"]["serverList"])
+        equal(servers, sorted(f"127.0.0.1:{wire.port}" for wire in cluster.inside), "servers")
+        others = [node["alternateAddresses"]["external"] for node in told[0]["nodesExt"]]
+        others = sorted((other["hostname"], other["ports"]["kv"]) for other in others)
+        equal(others, sorted((OUTSIDE, wire.port) for wire in cluster.outside), "addresses of another network")
+        client = cluster.client()
+        client.set(b"key", b'"value"', durable=True)
+        assert all(wire.seen for wire in cluster.inside), "a node is reached past its proxy"
+        # An operator of another network is led to the controller through its proxies.
+        for wire in cluster.outside:
+            at = f"couchbase://Administrator:password@{OUTSIDE}:{wire.port}"
+            assert "moves_left" in status_at(at), at
+
+
+def status_at(address):
+    """What the controller tells one who asks it through a node at this address."""
+    command = [binary(), "cluster", "status", "--json", "--connect", address]
+    ran = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60)
+    equal((ran.returncode, ran.stderr), (0, ""), "cluster status")
+    return {name for name, value in json.loads(ran.stdout).items() if value is not None}

@@ -9,24 +9,42 @@ from mcbp import (
     FEATURE_ALT_REQUEST, FEATURE_COLLECTIONS, FEATURE_MUTATION_SEQNO, FEATURE_SELECT_BUCKET, FEATURE_SYNC_REPLICATION,
     FEATURE_XERROR, GET, SET, Closed, Connection, vbucket_of,
 )  # fmt: skip
+from wire import Wire
 
 MAJORITY = bytes([0x11, 0x01])
 
 
-class Cluster:
-    """Nodes a, b, c ..., started."""
+OUTSIDE = "127.0.0.2"
 
-    def __init__(self, etcd, name, nodes=3, lease=2):
+
+class Cluster:
+    """Nodes a, b, c ..., started.
+
+    With `wires`, other nodes reach each of them through its wire in `inside` alone, and clients of another network through
+    the one in `outside`, at another address.
+    """
+
+    def __init__(self, etcd, name, nodes=3, lease=2, wires=False):
         self.etcd, self.name = etcd, name
         command = [binary(), "cluster", "init", "--etcd", etcd.addresses, "--lease", str(lease), "--json", name]
         made = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60)
         equal((made.returncode, made.stderr), (0, ""), "cluster init")
         self.uuid = json.loads(made.stdout)["uuid"]
-        self.nodes = [member_of(etcd, name, chr(ord("a") + number)) for number in range(nodes)]
+        self.inside = [Wire(0) for _ in range(nodes if wires else 0)]
+        self.outside = [Wire(0, OUTSIDE) for _ in self.inside]
+        told = [
+            ("--advertise", f"127.0.0.1:{inside.port}", "--advertise-outside", f"{OUTSIDE}:{outside.port}")
+            for inside, outside in zip(self.inside, self.outside, strict=True)
+        ]
+        told = told or [()] * nodes
+        self.nodes = [member_of(etcd, name, chr(ord("a") + number), *flags) for number, flags in enumerate(told)]
 
     def __enter__(self):
         for node in self.nodes:
             node.start()
+        for wires in (self.inside, self.outside):
+            for wire, node in zip(wires, self.nodes, strict=False):
+                wire.to = node.kv
         eventually("all nodes are counted on", lambda: self.states() == ["active"] * len(self.nodes), seconds=30)
         return self
 
@@ -36,6 +54,8 @@ class Cluster:
                 node.kill()
             node.process = None
             node.close()
+        for wire in (*self.inside, *self.outside):
+            wire.close()
 
     def key(self, tail):
         return f"/settee/{self.uuid}/{tail}"

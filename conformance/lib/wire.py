@@ -18,11 +18,11 @@ class Wire(threading.Thread):
     back on it; others are not touched. `seen` is the end of what passed.
     """
 
-    def __init__(self, to):
+    def __init__(self, to, host="127.0.0.1"):
         super().__init__(daemon=True)
         self.to, self.delay, self.state = to, 0.0, "flow"
         self.turn = threading.Lock()
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener = socket.create_server((host, 0))
         self.port = self.listener.getsockname()[1]
         self.selector = selectors.DefaultSelector()
         self.selector.register(self.listener, selectors.EVENT_READ)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cluster::agreed::{NodeState, Rebalance, View};
+use cluster::agreed::{Address, NodeState, Rebalance, View};
 use cluster::coordinator::Held;
 use cluster::{BucketId, NodeId};
 use serde::Serialize;
@@ -73,6 +73,8 @@ pub struct NodeStatus {
     pub http: u16,
     /// Port of the KV protocol over TLS.
     pub kv_tls: Option<u16>,
+    /// Where clients of another network reach it.
+    pub outside: Option<Address>,
     /// Its version.
     pub version: String,
     /// 32 hex digits.
@@ -214,6 +216,7 @@ fn nodes(view: &View) -> Vec<NodeStatus> {
             kv: node.inside.kv,
             http: node.inside.http,
             kv_tls: node.inside.kv_tls,
+            outside: node.outside.clone(),
             version: node.version.clone(),
             uuid: node.uuid.clone(),
             active: 0,

@@ -5,6 +5,7 @@
 //! [`Env`]); know frames, commands or HTTP.
 
 mod admission_queue;
+mod advertised;
 mod auto_compaction;
 mod claims;
 pub mod cluster;
@@ -37,6 +38,7 @@ mod supersede;
 pub mod timings;
 
 pub use admission_queue::{AdmissionQueue, QUEUED_BYTES_MIN};
+pub use advertised::Advertised;
 pub use auto_compaction::{AutoCompaction, CompactionHours, FragmentationLimit};
 pub use claims::Claims;
 pub use cluster_status::{BucketStatus, ClusterStatus, Copies, NodeStatus, WaitingStatus};

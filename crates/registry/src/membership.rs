@@ -103,7 +103,7 @@ fn welcome(node: &Registry, served: &ServedBucket) -> String {
     let mut nodes = vec![about_this(node)];
     nodes.extend(served.group().peers.iter().map(Peer::to_json));
     json!({
-        "http": node.ports.http,
+        "http": node.told_ports().http,
         "uuid": served.shown_uuid().as_ref(),
         "epoch": revision.epoch,
         "rev": revision.rev,

@@ -42,16 +42,18 @@ pub fn about_bucket(node: &Registry, served: &ServedBucket) -> Value {
 /// What a node tells others about itself. `host` is left out where it listens on every address:
 /// others see where its connections come from.
 pub(crate) fn about_this(node: &Registry) -> Value {
+    let ports = node.told_ports();
     let mut about = json!({
         "node": node.uuid,
-        "kv": node.ports.kv,
-        "http": node.ports.http,
-        "kv_tls": node.ports.kv_tls,
-        "https": node.ports.https,
+        "kv": ports.kv,
+        "http": ports.http,
+        "kv_tls": ports.kv_tls,
+        "https": ports.https,
     });
     let listen = Some(node.listen).filter(|listen| !listen.is_unspecified());
     let listen = listen.map(|listen| listen.to_string());
-    if let Some(host) = node.advertise.clone().or(listen) {
+    let advertised = node.advertise.as_ref().map(|at| at.host.clone());
+    if let Some(host) = advertised.or(listen) {
         about["host"] = host.into();
         about["advertised"] = node.advertise.is_some().into();
     }

@@ -12,6 +12,7 @@ use identity::{Identity, LoginBrake, LoginTurn, Roster};
 use model::VbUuid;
 use parking_lot::RwLock;
 
+use crate::advertised::Advertised;
 use crate::cluster::ClusterMember;
 use crate::cluster_map::AlternateAddress;
 use crate::connections::Connections;
@@ -202,14 +203,14 @@ pub struct Registry {
     pub stands_in_for: RwLock<BTreeSet<StandIn>>,
     /// Totals that belong to no bucket.
     pub counters: NodeCounters,
-    /// The ports that are served.
+    /// The ports that are listened on; others are told [`Registry::told_ports`].
     pub ports: Ports,
     /// What clients of the memcached port may reach; `None` where it is closed.
     pub memcached: Option<MemcachedPort>,
     /// The address that ports are on.
     pub listen: IpAddr,
-    /// The host under which others are to reach this node, if that was said.
-    pub advertise: Option<String>,
+    /// Where others are to reach this node, if that was said.
+    pub advertise: Option<Advertised>,
     /// How long requests wait.
     pub waits: Waits,
     /// When the node started, seconds since 1970.
@@ -227,7 +228,13 @@ pub struct Registry {
 impl Registry {
     /// Where clients reach the node.
     pub fn reached<'a>(&self, external: Option<&'a AlternateAddress>) -> Reached<'a> {
-        Reached::new(self.ports, &self.stands_in_for.read(), external)
+        Reached::new(self.told_ports(), &self.stands_in_for.read(), external)
+    }
+
+    /// The ports at which others are to reach the node.
+    pub fn told_ports(&self) -> Ports {
+        let advertise = self.advertise.as_ref();
+        advertise.map_or(self.ports, |advertise| advertise.ports(self.ports))
     }
 
     /// A bucket by name.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use identity::{CertificateState, Password};
-use registry::{BucketConfig, MemcachedPort};
+use registry::{Advertised, BucketConfig, MemcachedPort, Ports};
 use replication::ReplicaOf;
 use storage::EncryptionKeys;
 use tls::CertificateFiles;
@@ -19,9 +19,9 @@ pub struct NodeConfig {
     pub data_dir: Option<PathBuf>,
     /// Address every port listens on.
     pub listen: IpAddr,
-    /// Host under which other nodes and their clients reach this one; `None` for the address that it listens
-    /// on, or where its connections come from.
-    pub advertise: Option<String>,
+    /// Where other nodes and clients reach this one; `None` for the address that it listens on, or where its connections
+    /// come from.
+    pub advertise: Option<Advertised>,
     /// Port of the KV protocol; 0 takes a free one.
     pub kv_port: u16,
     /// Port of HTTP management; 0 takes a free one.
@@ -65,6 +65,14 @@ pub struct NodeConfig {
     pub encryption_keys: Option<Arc<EncryptionKeys>>,
 }
 
+impl NodeConfig {
+    /// The ports at which others are to reach a node that listens on these.
+    pub(crate) fn told_ports(&self, own: Ports) -> Ports {
+        let advertise = self.advertise.as_ref();
+        advertise.map_or(own, |advertise| advertise.ports(own))
+    }
+}
+
 /// The cluster that a node joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
@@ -76,6 +84,8 @@ pub struct ClusterConfig {
     pub node_name: String,
     /// Number of the zone that the node fails with.
     pub zone: u16,
+    /// Where clients of another network reach it.
+    pub outside: Option<Advertised>,
 }
 
 /// Where a node that is set up over HTTP stands in for services that it does not have.

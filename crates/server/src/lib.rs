@@ -13,8 +13,8 @@ pub use node::{
     new_encryption_key, salvage,
 };
 pub use registry::{
-    BucketConfig, BucketKind, EvictionPolicy, MemcachedPort, Ports, VBUCKET_COUNTS, cluster_map,
-    collections, is_host,
+    Advertised, BucketConfig, BucketKind, EvictionPolicy, MemcachedPort, Ports, VBUCKET_COUNTS,
+    cluster_map, collections,
 };
 pub use replication::ReplicaOf;
 pub use session::compatibility_page;

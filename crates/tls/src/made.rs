@@ -26,8 +26,8 @@ pub(crate) struct CertificateDir {
     /// `None` keeps nothing.
     pub(crate) directory: Option<PathBuf>,
     pub(crate) listen: IpAddr,
-    /// Another name of the node.
-    pub(crate) advertise: Option<String>,
+    /// Other names of the node.
+    pub(crate) advertised: Vec<String>,
 }
 
 /// A chain, its key, and the certificate of the authority.
@@ -81,15 +81,12 @@ impl CertificateDir {
         if !host.is_empty() && host.chars().all(plain) {
             names.push(host);
         }
-        if let Some(name) = &self.advertise
-            && !names.contains(name)
-        {
-            names.push(name.clone());
+        names.extend(self.advertised.iter().cloned());
+        if !self.listen.is_unspecified() {
+            names.push(self.listen.to_string());
         }
-        let listen = self.listen.to_string();
-        if !self.listen.is_unspecified() && !names.contains(&listen) {
-            names.push(listen);
-        }
+        names.sort();
+        names.dedup();
         names
     }
 }

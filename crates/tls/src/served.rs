@@ -44,8 +44,8 @@ pub struct TlsOptions {
     pub data_dir: Option<PathBuf>,
     /// The address that the node listens on.
     pub listen: IpAddr,
-    /// The host under which it is reached, if that was said.
-    pub advertise: Option<String>,
+    /// The hosts under which it is reached, as far as that was said.
+    pub advertised: Vec<String>,
     /// File with the authorities of client certificates and their revocation lists, PEM; `None` for the one that the node makes, if it does.
     pub client_ca: Option<PathBuf>,
 }
@@ -104,7 +104,7 @@ impl Tls {
             None => Source::Made(made::CertificateDir {
                 directory: options.data_dir.map(|dir| dir.join(DIRECTORY)),
                 listen: options.listen,
-                advertise: options.advertise,
+                advertised: options.advertised,
             }),
         };
         let provider = Arc::new(ring::default_provider());

@@ -6,8 +6,8 @@ use ::member::{Host, JoinError, Member, MemberOptions};
 use cluster::agreed::Address;
 use identity::Administrator;
 use management::BucketsError;
-use registry::BucketSettings;
 use registry::cluster::CLUSTER_USER;
+use registry::{BucketSettings, Ports};
 
 use super::state::NodeState;
 use crate::config::{NodeConfig, StartError};
@@ -48,6 +48,16 @@ fn told(error: &BucketsError) -> String {
     error.to_string()
 }
 
+fn address(host: String, ports: Ports) -> Address {
+    Address {
+        host,
+        kv: ports.kv,
+        http: ports.http,
+        kv_tls: ports.kv_tls,
+        https: ports.https,
+    }
+}
+
 /// Joins the cluster, where that is configured.
 pub(super) fn start_member(
     state: &Arc<NodeState>,
@@ -56,20 +66,16 @@ pub(super) fn start_member(
     let Some(cluster) = &config.cluster else {
         return Ok(None);
     };
-    let host = config.advertise.clone();
+    let host = config.advertise.as_ref().map(|at| at.host.clone());
+    let host = host.unwrap_or_else(|| config.listen.to_string());
+    let outside = cluster.outside.as_ref();
     let options = MemberOptions {
         etcd: cluster.etcd.clone(),
         cluster: cluster.name.clone(),
         name: cluster.node_name.clone(),
         zone: cluster.zone,
-        inside: Address {
-            host: host.unwrap_or_else(|| config.listen.to_string()),
-            kv: state.ports.kv,
-            http: state.ports.http,
-            kv_tls: state.ports.kv_tls,
-            https: state.ports.https,
-        },
-        outside: None,
+        inside: address(host, state.told_ports()),
+        outside: outside.map(|at| address(at.host.clone(), at.ports(state.ports))),
     };
     let host = Arc::clone(state) as Arc<dyn Host>;
     let member = Member::start(&state.registry, host, &options).map_err(|error| match error {

@@ -138,6 +138,16 @@ pub(super) fn open_buckets(
     })
 }
 
+/// The hosts under which the node is reached, as far as that was said.
+fn advertised_hosts(config: &NodeConfig) -> Vec<String> {
+    let outside = config
+        .cluster
+        .as_ref()
+        .and_then(|cluster| cluster.outside.as_ref());
+    let all = config.advertise.iter().chain(outside);
+    all.map(|advertised| advertised.host.clone()).collect()
+}
+
 /// What the ports with TLS are served with; `None` if there are none.
 fn open_tls(config: &NodeConfig, kept: &Identities) -> Result<Option<Tls>, StartError> {
     if config.kv_tls_port.is_none() && config.https_port.is_none() {
@@ -147,7 +157,7 @@ fn open_tls(config: &NodeConfig, kept: &Identities) -> Result<Option<Tls>, Start
         certificate: config.certificate.clone(),
         data_dir: config.data_dir.clone(),
         listen: config.listen,
-        advertise: config.advertise.clone(),
+        advertised: advertised_hosts(config),
         client_ca: config.client_ca.clone(),
     };
     let tls = Tls::open(options).map_err(StartError::Certificate)?;

@@ -62,7 +62,7 @@ pub(super) fn run(args: &InitArgs) -> Result<(), Failure> {
     }
     let text = format!(
         "cluster {} is made in etcd {version}; start each of its nodes by\n  \
-         settee serve --cluster {address} --node-name NAME --advertise HOST\n",
+         settee serve --cluster {address} --node-name NAME\n",
         args.name
     );
     output::print(text.as_bytes())

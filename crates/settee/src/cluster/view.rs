@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use client::{Client, ClientError, ConnectOptions, Request, SaltedCache};
+use client::{Address, Client, ClientError, ConnectOptions, Request, SaltedCache};
 use serde::Deserialize;
 use serde_json::Value;
 use wire::Opcode;
@@ -62,10 +62,21 @@ pub(super) struct Node {
     pub(super) kv: u16,
     #[serde(default)]
     pub(super) kv_tls: Option<u16>,
+    #[serde(default)]
+    outside: Option<Outside>,
     pub(super) version: String,
     pub(super) active: usize,
     pub(super) replicas: usize,
     pub(super) held: Option<String>,
+}
+
+/// Where clients of another network reach a node.
+#[derive(Clone, Debug, Deserialize)]
+struct Outside {
+    host: String,
+    kv: u16,
+    #[serde(default)]
+    kv_tls: Option<u16>,
 }
 
 /// A bucket.
@@ -87,6 +98,19 @@ pub(super) struct Copies {
 }
 
 impl Status {
+    /// Whether an address is that of a node for clients of another network.
+    fn is_outside(&self, address: &Address) -> bool {
+        let mut outside = self.nodes.iter().filter_map(|node| node.outside.as_ref());
+        outside.any(|at| {
+            let port = if address.over_tls {
+                at.kv_tls
+            } else {
+                Some(at.kv)
+            };
+            at.host == address.host && port == Some(address.port)
+        })
+    }
+
     /// A node by its name.
     ///
     /// # Errors
@@ -169,13 +193,18 @@ impl MemberLink {
     fn go_to(&self, status: &Status, name: &str) -> Result<Self, Failure> {
         let node = status.node(name)?;
         let mut options = self.options.clone();
-        options.address.host.clone_from(&node.host);
-        options.address.port = if options.address.over_tls {
+        let address = &mut options.address;
+        let from_outside = status.is_outside(address);
+        let (host, kv, kv_tls) = match node.outside.as_ref().filter(|_| from_outside) {
+            Some(outside) => (&outside.host, outside.kv, outside.kv_tls),
+            None => (&node.host, node.kv, node.kv_tls),
+        };
+        address.host.clone_from(host);
+        address.port = if address.over_tls {
             let reason = format!("{name} has no port for TLS");
-            node.kv_tls
-                .ok_or_else(|| Failure::new(Sysexit::Unavailable, reason))?
+            kv_tls.ok_or_else(|| Failure::new(Sysexit::Unavailable, reason))?
         } else {
-            node.kv
+            kv
         };
         Self::open(options)
     }

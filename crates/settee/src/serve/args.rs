@@ -24,9 +24,10 @@ pub(crate) struct ServeArgs {
     /// [default: 127.0.0.1] [env: SETTEE_LISTEN]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<String>,
-    /// Host under which other nodes of a group, and their clients, reach this one
+    /// Where other nodes, and clients, reach this one, if that is not where it listens: host, an IPv6 address in
+    /// brackets, and ports of a proxy or container before it; ports that are left out are its own
     /// [default: what --listen says, or where its connections come from] [env: SETTEE_ADVERTISE]
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST[:KV[:HTTP[:KV_TLS[:HTTPS]]]]")]
     pub(crate) advertise: Option<String>,
     /// Port of the KV protocol, 0 for a free one [default: 11210] [env: SETTEE_KV_PORT]
     #[arg(long, value_name = "N")]
@@ -116,6 +117,10 @@ pub(crate) struct ServeArgs {
     /// With --cluster: name of this node, that no other node has [env: SETTEE_NODE_NAME]
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<String>,
+    /// With --cluster: where clients of another network reach this node, told as its alternate address `external`: SDKs
+    /// choose it when their seed is such a host, or with network=external [env: SETTEE_ADVERTISE_OUTSIDE]
+    #[arg(long, value_name = "HOST[:KV[:HTTP[:KV_TLS[:HTTPS]]]]")]
+    pub(crate) advertise_outside: Option<String>,
     /// With --cluster: number of the zone that the node fails with; copies are kept in different ones
     /// [default: 0] [env: SETTEE_ZONE]
     #[arg(long, value_name = "N")]

@@ -1,15 +1,16 @@
 //! The cluster that a node joins.
 
 use etcd::ClusterAddress;
-use server::{ClusterConfig, Trust};
+use server::{ClusterConfig, NodeConfig, Trust};
 
 use super::super::settings::{ConfigError, Settings};
-use super::values::{mistake, number, parse, password, path, refuse};
+use super::values::{advertised, mistake, number, parse, password, path, refuse};
 
 /// The cluster that the node joins; what is said of it without one is a mistake.
 pub(super) fn cluster(settings: &Settings) -> Result<Option<ClusterConfig>, ConfigError> {
     let login = login_of_etcd(settings)?;
     let trust = parse(settings, "etcd-ca", "must be a path", path)?;
+    let outside = advertised(settings, "advertise-outside")?;
     let allowed = "must be a number from 0 to 65535";
     let zone = number(settings, "zone", allowed, 0..=u16::MAX)?;
     let name = parse(
@@ -19,7 +20,13 @@ pub(super) fn cluster(settings: &Settings) -> Result<Option<ClusterConfig>, Conf
         |name| etcd::check_name(name).ok().map(|()| name.to_owned()),
     )?;
     let Some(given) = settings.get("cluster") else {
-        for key in ["node-name", "zone", "etcd-username", "etcd-ca"] {
+        for key in [
+            "node-name",
+            "zone",
+            "advertise-outside",
+            "etcd-username",
+            "etcd-ca",
+        ] {
             refuse(settings, key, "needs --cluster")?;
         }
         return Ok(None);
@@ -56,7 +63,36 @@ pub(super) fn cluster(settings: &Settings) -> Result<Option<ClusterConfig>, Conf
         name: address.name,
         node_name,
         zone: zone.unwrap_or(0),
+        outside,
     }))
+}
+
+/// Others must be able to reach a node of a cluster, and a port with TLS that they are told of must be served.
+pub(super) fn check_advertised(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
+    let cluster = node.cluster.as_ref();
+    if cluster.is_some() && node.advertise.is_none() && node.listen.is_unspecified() {
+        let allowed = "needs --advertise too: other nodes cannot tell where to reach this one";
+        refuse(settings, "listen", allowed)?;
+    }
+    let outside = cluster.and_then(|cluster| cluster.outside.as_ref());
+    for (key, told) in [
+        ("advertise", node.advertise.as_ref()),
+        ("advertise-outside", outside),
+    ] {
+        let ports = told.map(|told| (told.kv_tls, told.https));
+        let (kv_tls, https) = ports.unwrap_or_default();
+        if kv_tls.is_some() && node.kv_tls_port.is_none() {
+            refuse(
+                settings,
+                key,
+                "names a port of KV over TLS: needs --kv-tls-port",
+            )?;
+        }
+        if https.is_some() && node.https_port.is_none() {
+            refuse(settings, key, "names a port of HTTPS: needs --https-port")?;
+        }
+    }
+    Ok(())
 }
 
 /// User and password, or neither.

@@ -19,8 +19,8 @@ use server::{
 
 use tracing_subscriber::filter::LevelFilter;
 
-use self::cluster::cluster;
-use self::values::{mistake, number, parse, password, path, port, refuse, switch};
+use self::cluster::{check_advertised, cluster};
+use self::values::{advertised, mistake, number, parse, password, path, port, refuse, switch};
 use super::settings::{ConfigError, Settings};
 
 /// MiB of the write-ahead log at which it becomes a run.
@@ -69,7 +69,7 @@ impl ServeConfig {
                 v.parse().ok()
             })?
             .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            advertise: advertise(settings)?,
+            advertise: advertised(settings, "advertise")?,
             kv_port: port(settings, "kv-port")?.unwrap_or(11210),
             http_port: port(settings, "http-port")?.unwrap_or(8091),
             memcached: memcached(settings)?,
@@ -97,6 +97,7 @@ impl ServeConfig {
         check_exposure(&node, settings)?;
         check_memcached(&node, settings)?;
         check_certificate(&node, settings)?;
+        check_advertised(&node, settings)?;
         check_ports(&node, settings)?;
         let ports_file = parse(settings, "ports-file", "must be a path", path)?;
         Ok(Self {
@@ -264,13 +265,6 @@ fn peer_trust(settings: &Settings, over_tls: bool) -> Result<Option<Trust>, Conf
         refuse(settings, "peer-ca", allowed)?;
     }
     Ok(over_tls.then_some(Trust { ca, insecure, own }))
-}
-
-fn advertise(settings: &Settings) -> Result<Option<String>, ConfigError> {
-    let allowed = "must be a host name or an IP address, without port and brackets";
-    parse(settings, "advertise", allowed, |value| {
-        server::is_host(value).then(|| value.to_owned())
-    })
 }
 
 /// Without a data directory nothing is on a disk, so no bucket may ask for it.

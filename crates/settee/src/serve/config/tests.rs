@@ -150,11 +150,49 @@ fn a_followed_bucket_has_its_password_and_trust_from_beside() {
             ],
             "--peer-insecure",
         ),
-        (&[("advertise", "http://h")], "host name"),
+        (&[("advertise", "http://h")], "HOST[:KV"),
     ] {
         let error = ServeConfig::from_settings(&from_flags(given)).unwrap_err();
         assert!(error.line.contains(part), "{}", error.line);
     }
+}
+
+#[test]
+fn where_a_node_is_reached_is_told_with_what_it_needs() {
+    let member = [
+        ("cluster", "etcd://e/shop"),
+        ("node-name", "a"),
+        ("listen", "0.0.0.0"),
+        ("password", "p"),
+    ];
+    let with = |more: &[(&'static str, &'static str)]| {
+        let given = [&member[..], more].concat();
+        ServeConfig::from_settings(&from_flags(&given)).map_err(|error| error.line)
+    };
+    let at = ("advertise", "a:1:2");
+    let outside = ("advertise-outside", "[::1]:3");
+    let node = with(&[at, outside]).unwrap().node;
+    let kv = |told: Option<server::Advertised>| told.map(|told| (told.host, told.kv));
+    assert_eq!(kv(node.advertise), Some(("a".into(), Some(1))));
+    let told = node.cluster.unwrap().outside;
+    assert_eq!(kv(told), Some(("::1".into(), Some(3))));
+
+    for (given, part) in [
+        (with(&[]), "--listen \"0.0.0.0\": needs --advertise too"),
+        (with(&[("advertise", "::1")]), "an IPv6 address in brackets"),
+        (with(&[("advertise", "a:1:2:3")]), "needs --kv-tls-port"),
+        (
+            with(&[at, ("advertise-outside", "a:1:2:3:4"), ("kv-tls-port", "0")]),
+            "needs --https-port",
+        ),
+    ] {
+        let line = given.unwrap_err();
+        assert!(line.contains(part), "{line}");
+    }
+    assert_eq!(
+        line(&[outside]),
+        "--advertise-outside \"[::1]:3\": needs --cluster"
+    );
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use server::Advertised;
+
 use crate::serve::settings::{ConfigError, GivenSetting, Settings, is_secret};
 
 const PASSWORD_BYTES_MAX: usize = 1024;
@@ -66,6 +68,20 @@ pub(super) fn number<T: FromStr + PartialOrd>(
     parse(settings, key, allowed, |value| {
         value.parse().ok().filter(|number| range.contains(number))
     })
+}
+
+/// Where others are told to reach the node.
+pub(super) fn advertised(
+    settings: &Settings,
+    key: &'static str,
+) -> Result<Option<Advertised>, ConfigError> {
+    let Some(given) = settings.get(key) else {
+        return Ok(None);
+    };
+    let value = &given.values[0];
+    let read = value.parse();
+    read.map(Some)
+        .map_err(|allowed: &str| mistake(key, given, value, allowed))
 }
 
 /// A path.

@@ -14,8 +14,9 @@ use crate::connect::first_line;
 use crate::exit::Sysexit;
 
 /// Every setting, sorted. `config` itself names the file and so is no key of it.
-pub(super) const KEYS: [&str; 45] = [
+pub(super) const KEYS: [&str; 46] = [
     "advertise",
+    "advertise-outside",
     "bucket",
     "buckets-max",
     "client-ca",
