@@ -323,12 +323,28 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Runs a data operation: refused before the vBucket is loaded and once the workers were told to
-    /// stop, `NotMyVbucket` without the vBucket.
+    /// Runs a data operation: refused before the vBucket is loaded, once the workers were told to
+    /// stop and where its lease is over, `NotMyVbucket` without the vBucket.
+    ///
+    /// # Errors
+    /// Those of `f`, `TemporaryFailure` before it is loaded and while stopping, `NotMyVbucket`, those of a lease.
+    pub fn run<T>(
+        &self,
+        id: VbId,
+        f: impl FnOnce(&mut VBucket) -> Result<T, OpError>,
+    ) -> Result<T, OpError> {
+        self.run_for_node(id, |vbucket| {
+            // Asked under the lock: a seal takes it after it ended the lease, and then knows all that is here.
+            self.check_lease(id)?;
+            f(vbucket)
+        })
+    }
+
+    /// [`Bucket::run`] for what another node tells of a vBucket, whether or not that serves clients.
     ///
     /// # Errors
     /// Those of `f`, `TemporaryFailure` before it is loaded and while stopping, `NotMyVbucket`.
-    pub fn run<T>(
+    pub fn run_for_node<T>(
         &self,
         id: VbId,
         f: impl FnOnce(&mut VBucket) -> Result<T, OpError>,
@@ -362,6 +378,7 @@ impl<S: KvStore> Bucket<S> {
         if self.is_stopping() {
             return Err(OpError::TemporaryFailure);
         }
+        self.check_lease(id)?;
         let result = f(vbucket);
         if !matches!(result, Ok(Outcome::Done(_))) {
             let left = self.collect_outbox(vbucket);
@@ -376,10 +393,12 @@ impl<S: KvStore> Bucket<S> {
         if !slot.loaded.load(Ordering::Acquire) {
             return Err(OpError::TemporaryFailure);
         }
-        if let Some(leases) = &self.leases {
-            leases.check(id, self.clock.mono_ns())?;
-        }
         Ok(slot)
+    }
+
+    fn check_lease(&self, id: VbId) -> Result<(), OpError> {
+        let leases = self.leases.as_ref();
+        leases.map_or(Ok(()), |leases| leases.check(id, self.clock.mono_ns()))
     }
 
     /// Until when vBuckets may serve; `None` on a node that is in no cluster.

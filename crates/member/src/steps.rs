@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bucket::Bucket;
 use cluster::agent::{Role, Step, Topology};
 use cluster::{NodeId, Phase, Vb};
-use engine::OpError;
+use engine::{OpError, VBucket};
 use model::{VbId, VbState, VbUuid};
 use registry::{Registry, Store};
 use replication::{PeerLink, PeerOptions, history_uuid};
@@ -22,6 +22,8 @@ use crate::hosted::{CopyState, Hosted};
 const DURABLE_LIMIT: Duration = Duration::from_secs(10);
 /// How often it is looked at whether it is.
 const DURABLE_LOOK: Duration = Duration::from_millis(1);
+/// How long a seal waits for durable writes that are under way; the next active copy decides what is left.
+const DECIDED_LIMIT: Duration = Duration::from_millis(250);
 
 /// The vBucket of a step.
 pub(crate) fn vb_of(step: &Step) -> Vb {
@@ -60,6 +62,7 @@ impl Steps<'_> {
                 terms.insert(VbId(vb_of(step).number), term);
             }
         }
+        await_decisions(hosted, &terms);
         let durable = write_terms(hosted, &terms);
         for step in steps {
             let vb = VbId(vb_of(step).number);
@@ -293,6 +296,22 @@ fn turn(hosted: &Hosted, vb: VbId, node: Option<NodeId>) {
     let links = hosted.links.lock();
     if let Some(link) = node.and_then(|node| links.get(&node)) {
         link.turn(vb);
+    }
+}
+
+/// Waits for durable writes of active copies that serve no more: while their terms hold, replicas acknowledge them.
+fn await_decisions(hosted: &Hosted, terms: &BTreeMap<VbId, u64>) {
+    let bucket = &hosted.served.bucket;
+    let undecided =
+        |vbucket: &mut VBucket| vbucket.state() == VbState::Active && vbucket.has_undecided();
+    let begun = Instant::now();
+    for vb in terms.keys() {
+        while bucket.with_vbucket(*vb, undecided) == Some(true) {
+            if begun.elapsed() > DECIDED_LIMIT {
+                return;
+            }
+            std::thread::sleep(DURABLE_LOOK);
+        }
     }
 }
 

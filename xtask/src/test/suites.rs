@@ -115,7 +115,7 @@ const CLUSTER_SDK: Suite = suite(
 const FOLLOWERS: [Suite; 5] = [GO, NODE, JAVA, DCP_GO, DCP_JAVA];
 
 /// All suites, in the order in which they run.
-pub(super) const SUITES: [Suite; 36] = [
+pub(super) const SUITES: [Suite; 37] = [
     PYTHON,
     suite(
         "classic",
@@ -217,6 +217,12 @@ pub(super) const SUITES: [Suite; 36] = [
         "cluster/suite.py",
     ),
     CLUSTER_SDK,
+    suite(
+        "cluster-histories",
+        &["python3", "etcd"],
+        Language::Python,
+        "python/histories.py",
+    ),
     suite(
         "collections",
         &["python3"],

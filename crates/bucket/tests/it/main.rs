@@ -15,6 +15,7 @@ mod faults;
 mod flushing;
 mod full_eviction;
 mod history;
+mod leases;
 mod lifecycle;
 mod policy;
 mod pool;

@@ -233,6 +233,11 @@ impl VBucket {
         Ok(())
     }
 
+    /// Whether durable writes wait to be decided.
+    pub fn has_undecided(&self) -> bool {
+        self.durability.len() > 0
+    }
+
     /// How far this node counts itself for prepares: on a replica what it acknowledges.
     pub fn high_prepared_seqno(&self) -> Seqno {
         self.durability.high_prepared

@@ -209,13 +209,13 @@ pub(super) fn noop(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResul
 }
 
 /// DCP_SEQNO_ACKNOWLEDGED: a replica has every prepare up to a seqno. Nothing answers it when it
-/// is right.
+/// is right. Taken of a sealed vBucket, too: what was prepared before the seal is decided by it.
 pub(super) fn seqno_ack(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = SeqnoAcknowledged::read(frame)?;
     let vb = frame.vbucket();
     let replica = producer(context)?.lock().replica_of(vb)?;
     let bucket = context.bucket()?;
-    bucket.bucket.run(vb, |vbucket| {
+    bucket.bucket.run_for_node(vb, |vbucket| {
         vbucket.seqno_acknowledged(&replica, request.prepared)
     })?;
     Ok(CommandOutcome::Next)
