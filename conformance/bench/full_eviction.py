@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
-from harness import Node, binary  # noqa: E402
+from harness import Node, binary, eventually  # noqa: E402
 from mcbp import Connection  # noqa: E402
 
 MIB = 1 << 20
@@ -54,6 +54,10 @@ def main(count, quota_mib):
         node.start().ready()
         took = time.monotonic() - began
         print(f"ready after kill -9: {took:.2f} s, {statistic(node, 'curr_items')} documents; {memory(node)}")
+        refilled = lambda: Connection(node.kv).login().stats()["ep_warmup_refill"] == "done"  # noqa: E731
+        eventually("memory is refilled", refilled, seconds=600)
+        took = time.monotonic() - began
+        print(f"refilled: {took:.2f} s, {statistic(node, 'ep_warmup_value_count')} documents; {memory(node)}")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ use crate::holds::{Hold, Holds};
 use crate::leases::Leases;
 use crate::memory::{Eviction, Memory};
 use crate::persistence_waits::PersistenceWaits;
+use crate::pool::Signal;
 use crate::quarantine::Quarantine;
 use crate::scans::Scans;
 use crate::signals::Clock;
@@ -106,6 +107,8 @@ pub struct Bucket<S> {
     pub(crate) alarms: Alarms,
     counters: Counters,
     warmup: WarmupStats,
+    /// For the refiller, when all is loaded.
+    pub(crate) warmed_up: Signal,
     compaction: CompactionStats,
     /// On a node in a cluster.
     leases: Option<Leases>,
@@ -167,6 +170,7 @@ impl<S: KvStore> Bucket<S> {
             store,
             clock,
             stopping: AtomicBool::new(false),
+            warmed_up: Signal::default(),
             fetches: Fetches::default(),
             compaction: CompactionStats::default(),
             holds: Holds::default(),

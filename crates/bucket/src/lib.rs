@@ -66,6 +66,6 @@ pub use scans::{
     ScanStage,
 };
 pub use signals::{Bell, Clock, Wake};
-pub use stats::{CompactionStats, Counters, FlusherState, WarmupStage, WarmupStats};
+pub use stats::{CompactionStats, Counters, FlusherState, RefillState, WarmupStage, WarmupStats};
 pub use subscribers::ReadySet;
 pub use workers::{Backfilled, Flushed, WorkerFigures, Workers};

@@ -144,9 +144,9 @@ impl<S: KvStore> Bucket<S> {
         let full = std::mem::replace(vbucket, fresh);
         // A write into the new one may wait for the same seqno.
         let durable = self.durable.take(id);
+        slot.epoch.fetch_add(1, Ordering::SeqCst);
         drop(locked);
         self.memory.add(full.memory_to_give_back());
-        slot.epoch.fetch_add(1, Ordering::SeqCst);
         self.deliver(id, left);
         self.end_waits_of(id, durable);
         Some(record)

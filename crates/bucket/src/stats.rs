@@ -145,17 +145,30 @@ pub enum WarmupStage {
     Failed = 2,
 }
 
+/// Whether documents that are in the store alone come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RefillState {
+    /// Not before all is loaded.
+    Waiting = 0,
+    /// They do.
+    Running = 1,
+    /// All did for which there was memory.
+    Done = 2,
+}
+
 /// Progress of warmup.
 #[derive(Debug, Default)]
 pub struct WarmupStats {
     stage: AtomicU8,
+    refill: AtomicU8,
     /// vBuckets to load.
     pub vbuckets: u64,
     /// vBuckets loaded.
     pub vbuckets_done: AtomicU64,
     /// Keys loaded, tombstones included.
     pub keys: AtomicU64,
-    /// Values loaded with them.
+    /// Values loaded, with them and afterwards.
     pub values: AtomicU64,
     /// Time from opening to the end of warmup, microseconds.
     pub time_us: AtomicU64,
@@ -181,6 +194,19 @@ impl WarmupStats {
     /// Whether clients' operations are let in: all is loaded.
     pub fn admits(&self) -> bool {
         self.stage.load(Ordering::Acquire) == WarmupStage::Done as u8
+    }
+
+    /// Whether memory is refilled.
+    pub fn refill(&self) -> RefillState {
+        match self.refill.load(Ordering::Relaxed) {
+            0 => RefillState::Waiting,
+            1 => RefillState::Running,
+            _ => RefillState::Done,
+        }
+    }
+
+    pub(crate) fn set_refill(&self, state: RefillState) {
+        self.refill.store(state as u8, Ordering::Relaxed);
     }
 
     pub(crate) fn set_stage(&self, stage: WarmupStage) {

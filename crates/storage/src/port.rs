@@ -271,7 +271,24 @@ pub trait Snapshot: Send + Sync {
     ///
     /// # Errors
     /// As [`Snapshot::by_seqno`], and those of `f`.
-    fn look(&self, range: &KeyRange, f: &mut RowLooker<'_>) -> Result<(), StoreError>;
+    fn look(&self, range: &KeyRange, f: &mut RowLooker<'_>) -> Result<(), StoreError> {
+        self.look_from(Seqno::ZERO, range, f)
+    }
+
+    /// The same, without rows below seqno `lowest`: files that have no others are not read.
+    ///
+    /// # Errors
+    /// As [`Snapshot::look`].
+    fn look_from(
+        &self,
+        lowest: Seqno,
+        range: &KeyRange,
+        f: &mut RowLooker<'_>,
+    ) -> Result<(), StoreError>;
+
+    /// A seqno from which on there are about `rows` rows, or more where a [look](Snapshot::look_from) from there would read many
+    /// others for each of them. An estimate. Cost: no read.
+    fn newest(&self, rows: u64) -> Seqno;
 }
 
 /// Whether a stored key is that of an event of a collection or a scope.

@@ -19,6 +19,9 @@ use crate::backfill::BackfillAccount;
 /// What backfills may hold: a share of the quota.
 const BACKFILLS: Share = Share::percent(12);
 
+/// Where refilling stops, a share of the low mark: what is asked for next finds memory without an eviction.
+const REFILL: Share = Share::percent(94);
+
 /// What connections may hold even at the quota, as a part of it.
 const TRANSIT_LEAST_PART: u64 = 64;
 
@@ -280,6 +283,11 @@ impl Memory {
     /// Where eviction stops.
     pub fn low_mark(&self) -> u64 {
         self.marks.low.load(Ordering::Relaxed)
+    }
+
+    /// Up to this memory is filled after a start.
+    pub(crate) fn refill_mark(&self) -> u64 {
+        REFILL.of(self.low_mark())
     }
 
     /// Where this relief stops: the low mark, or lower for what was asked for.

@@ -39,7 +39,7 @@ pub(crate) enum Lane {
     Fetch,
     /// Commits.
     Flush,
-    /// Long reads of stores: backfiller, scanner, compactor.
+    /// Long reads of stores: backfiller, scanner, compactor, refiller.
     Read,
     /// Makes runs of logs. Commits may wait for it.
     Drain,

@@ -7,6 +7,7 @@ mod compressor;
 mod expirer;
 mod fetcher;
 mod flusher;
+mod refiller;
 mod reliever;
 mod set;
 mod warmup;

@@ -12,6 +12,7 @@ use super::compactor::Compactor;
 use super::expirer::Expirer;
 use super::fetcher::Fetcher;
 use super::flusher::{Flushed, Flusher};
+use super::refiller::Refiller;
 use super::reliever::Reliever;
 use super::warmup::Warmup;
 use crate::Bucket;
@@ -97,6 +98,7 @@ impl<S: KvStore> Workers<S> {
         self.add(Lane::Read, Scanner(this()), &bucket.scans.signal)?;
         let compactor = Compactor::new(this());
         self.add(Lane::Read, compactor, &bucket.compactions.signal)?;
+        self.add(Lane::Read, Refiller::new(this()), &bucket.warmed_up)?;
         for warmup in Warmup::workers(&bucket, uuids, warmed_up) {
             self.add(Lane::Warmup, warmup, &Signal::default())?;
         }

@@ -1,4 +1,5 @@
-//! Warmup: loads every key of the store, with its value as long as memory lasts; with full eviction, how many there are.
+//! Warmup: loads every key of the store, with all values where they fit; with full eviction, how many there are. What stays in
+//! the store is left to the refill.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -8,8 +9,9 @@ use std::thread::available_parallelism;
 use engine::collections::{SharedCollections, SystemEvent};
 use model::{Document, Meta, Seqno, VbId, VbState, VbUuid};
 use parking_lot::Mutex;
-use storage::{ErrorKind, KeyRange, KvStore, LookedAt, Next, Snapshot, StoreError, Worker};
+use storage::{ErrorKind, KeyRange, KvStore, Next, Snapshot, StoreError, Worker};
 
+use super::refiller::RowSizes;
 use crate::Bucket;
 use crate::memory::Eviction;
 use crate::stats::{Counters, FlusherState, WarmupStage};
@@ -44,6 +46,7 @@ struct Load<U> {
     /// Whether any row could be read.
     any_read: AtomicBool,
     uuids: Mutex<U>,
+    sizes: RowSizes,
     began_ns: u64,
 }
 
@@ -54,6 +57,7 @@ impl<U: FnMut() -> VbUuid> Load<U> {
             workers: AtomicUsize::new(workers),
             any_read: AtomicBool::new(false),
             uuids: Mutex::new(uuids),
+            sizes: RowSizes::default(),
             began_ns,
         }
     }
@@ -171,24 +175,26 @@ impl<S: KvStore> Bucket<S> {
         self.load_rows(vb, &mut rows, told);
         let stays = self.eviction() == Eviction::Documents && self.leave_in_store(vb, &*snapshot);
         if !stays {
-            let workers = load.workers.load(Ordering::Relaxed);
-            self.load_documents(vb, &*snapshot, workers as u64, told)?;
+            self.load_documents(vb, &*snapshot, load, told)?;
         }
         self.fetch_before_decisions(vb)?;
         Ok(true)
     }
 
-    /// Loads the keys of a vBucket, with their values as long as memory lasts: of others nothing is read where they lie
-    /// apart.
-    fn load_documents(
+    /// Loads the keys of a vBucket, with their values if all fit into an equal part of memory. If not, the refill brings
+    /// values once it is known how much memory the keys leave; of what lies apart nothing is read here.
+    fn load_documents<U>(
         &self,
         vb: VbId,
         snapshot: &dyn Snapshot,
-        workers: u64,
+        load: &Load<U>,
         told: &mut LearnedGroups,
     ) -> Result<(), StoreError> {
         let mut rows: Vec<Document> = Vec::with_capacity(ROWS_PER_HOLD);
         let mut bytes = 0;
+        let workers = load.workers.load(Ordering::Relaxed) as u64;
+        let part = self.memory.low_mark() / u64::from(self.vbuckets());
+        let all_fit = load.sizes.newest_in(part, snapshot)? == Seqno::ZERO;
         snapshot.look(&KeyRange::default(), &mut |row| {
             if self.is_stopping() {
                 return Ok(ControlFlow::Break(()));
@@ -197,8 +203,17 @@ impl<S: KvStore> Bucket<S> {
             if row.meta.kind.is_prepared() || SystemEvent::is_key(row.key) {
                 return Ok(ControlFlow::Continue(()));
             }
+            let row_bytes = load.sizes.note(&row);
+            Counters::add(&self.warmup().keys, 1);
             // Other workers have as much that is not booked yet.
-            let row = self.with_value_if_it_fits(&row, bytes * workers)?;
+            let after = self.memory.used() + bytes * workers + row_bytes;
+            let fits = all_fit && after <= self.memory.low_mark();
+            let row = if fits || !self.value_may_leave(row.meta, row.value_bytes) {
+                Counters::add(&self.warmup().values, 1);
+                (row.document)()?
+            } else {
+                Document::non_resident(row.key, row.meta)
+            };
             bytes += row.memory_bytes() as u64;
             rows.push(row);
             if rows.len() == ROWS_PER_HOLD || bytes >= BYTES_PER_HOLD {
@@ -230,23 +245,6 @@ impl<S: KvStore> Bucket<S> {
             }
         }
         Ok(())
-    }
-
-    /// Values stay out once the account and the `bytes` not yet in it reach the low mark.
-    fn with_value_if_it_fits(
-        &self,
-        row: &LookedAt<'_>,
-        bytes: u64,
-    ) -> Result<Document, StoreError> {
-        let warmup = self.warmup();
-        Counters::add(&warmup.keys, 1);
-        let row_bytes = Document::memory_bytes_of(row.key.len(), row.value_bytes) as u64;
-        let after = self.memory.used() + bytes + row_bytes;
-        if after > self.memory.low_mark() && self.value_may_leave(row.meta, row.value_bytes) {
-            return Ok(Document::non_resident(row.key, row.meta));
-        }
-        Counters::add(&warmup.values, 1);
-        (row.document)()
     }
 
     /// Whether the value of a row that is no event can be left in the store.
@@ -355,6 +353,7 @@ where
             }
             bucket.flushes.dirty.signal.ring();
             bucket.compactions.signal.ring();
+            bucket.warmed_up.ring();
         }
         Next::Done
     }

@@ -21,6 +21,7 @@ mod policy;
 mod pool;
 mod pressure;
 mod quarantine;
+mod refill;
 mod replica;
 mod restart;
 mod settings;

@@ -290,6 +290,7 @@ fn values_beyond_the_low_mark_stay_in_the_store() {
         assert_eq!(bucket.flush_step(), Flushed::Clean);
     }
     let (bucket, workers) = running(options(2, 1 << 20), kept, 50);
+    crate::refill::await_refill(&bucket);
     let memory = bucket.memory();
     assert!(memory.used() < memory.mutation_limit(), "{memory:?}");
     let values = Counters::read(&bucket.warmup().values);

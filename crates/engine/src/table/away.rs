@@ -1,6 +1,7 @@
 //! Documents that are in the store alone: how many there are, and what it was asked for.
 
 use hashbrown::HashTable;
+use model::Seqno;
 
 /// Keys that are known to be absent although the store may have rows of them: so many are remembered.
 const ABSENT_MAX: usize = 64;
@@ -35,6 +36,8 @@ pub(super) struct Away {
     asked: HashTable<AskedKey>,
     absent: usize,
     key_bytes: usize,
+    /// Highest seqno of what left since it was known that documents are in the store alone.
+    left: Seqno,
 }
 
 impl Away {
@@ -50,6 +53,15 @@ impl Away {
     pub(super) fn leave(&mut self, items: u64, tombstones: u64) {
         self.items += items;
         self.tombstones += tombstones;
+    }
+
+    /// Notes that the document of a seqno left the table.
+    pub(super) fn note_left(&mut self, seqno: Seqno) {
+        self.left = self.left.max(seqno);
+    }
+
+    pub(super) fn left(&self) -> Seqno {
+        self.left
     }
 
     /// Counts so many less; returns how many were counted.

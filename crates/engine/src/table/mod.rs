@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher};
 pub(crate) use away::Asked;
 use away::Away;
 use foldhash::fast::FixedState;
-use model::Document;
+use model::{Document, Seqno};
 use part::Rehash;
 use parts::Parts;
 pub(crate) use parts::Spot;
@@ -202,6 +202,9 @@ impl Table {
         let is_it = |document: &Document| document.has_key(key);
         let hash = hash_of(hasher, key);
         let old = self.documents.remove(hash, is_it, &ByKey(hasher))?;
+        if let Some(away) = &mut self.away {
+            away.note_left(old.seqno());
+        }
         self.counts.subtract(&old);
         Some(old)
     }
@@ -224,7 +227,14 @@ impl Table {
         self.documents.remove(place.hash, is_it, &rehash)?;
         let tombstone = document.kind().is_tombstone();
         let (gone, live) = (u64::from(tombstone), u64::from(!tombstone));
-        self.away.get_or_insert_default().leave(live, gone);
+        let away = self.away.get_or_insert_with(|| {
+            let mut away = Box::<Away>::default();
+            // What left before was not noted.
+            away.note_left(Seqno(u64::MAX));
+            away
+        });
+        away.leave(live, gone);
+        away.note_left(document.seqno());
         self.counts.subtract(&document);
         self.counts.add_entry(tombstone, false);
         Some(document)
@@ -242,6 +252,18 @@ impl Table {
     #[inline]
     pub(crate) fn is_known(&self, place: Place) -> bool {
         place.spot != Spot::NONE || self.away.is_none()
+    }
+
+    /// Whether a key that is not here may be in the store alone, and as it was there when the newest seqno was `as_of`.
+    pub(crate) fn is_away_since(&self, as_of: Seqno) -> bool {
+        let away = self.away.as_ref();
+        away.is_some_and(|away| away.left() <= as_of)
+    }
+
+    /// Puts a live document back that is in the store alone.
+    pub(crate) fn bring_back(&mut self, place: Place, document: Document) {
+        self.count_back(false, 1);
+        self.put(place, document);
     }
 
     /// What is known of a key that is not here.

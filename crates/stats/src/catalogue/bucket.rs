@@ -1,6 +1,6 @@
 //! Statistics of a bucket, and of its vBuckets by their state.
 
-use bucket::{Counters, WarmupStage};
+use bucket::{Counters, RefillState, WarmupStage};
 use model::FailoverLog;
 use registry::BucketKind;
 
@@ -224,7 +224,15 @@ pub(crate) static BUCKET: &[BucketRow] = rows! {
         };
     WARMUP "ep_warmup_key_count" Count "Keys loaded, tombstones included"
         Gauge "bucket_warmup_keys", |f| &f.warmup().keys;
-    WARMUP "ep_warmup_value_count" Count "Values loaded with them", |f| &f.warmup().values;
+    WARMUP "ep_warmup_value_count" Count "Values loaded, with the keys and by the refill afterwards"
+        Gauge "bucket_warmup_values", |f| &f.warmup().values;
+    WARMUP "ep_warmup_refill" Text
+        "Whether documents that left memory come back after the start, those written last first: waiting; running; done",
+        |f| match f.warmup().refill() {
+            RefillState::Waiting => "waiting",
+            RefillState::Running => "running",
+            RefillState::Done => "done",
+        };
     WARMUP "ep_warmup_vbuckets" Count "vBuckets to load", |f| f.warmup().vbuckets;
     WARMUP "ep_warmup_vbuckets_done" Count "vBuckets loaded", |f| &f.warmup().vbuckets_done;
     WARMUP "ep_warmup_time" Micros "Time that warmup took; 0 while it goes on"

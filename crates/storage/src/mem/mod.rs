@@ -325,12 +325,12 @@ impl Snapshot for MemSnapshot {
         let history = history.map(|(seqno, row)| Ok((*seqno, row.0.clone())));
         Box::new(merged(rows, history).map(|row| row.map(|(_, document)| document)))
     }
-    /// Cost: a look at every row.
-    fn look(&self, range: &KeyRange, f: &mut RowLooker<'_>) -> MemResult<()> {
-        let rows = self
-            .contents
-            .iter()
-            .flat_map(|contents| contents.rows.values());
+
+    /// Cost: a look at every row from there on.
+    fn look_from(&self, lowest: Seqno, range: &KeyRange, f: &mut RowLooker<'_>) -> MemResult<()> {
+        let contents = self.contents.iter();
+        let rows = contents.flat_map(|contents| contents.rows.range(lowest..));
+        let rows = rows.map(|(_, row)| row);
         let inside = |row: &&Document| range.contains(row.key()) && !row.kind().is_prepared();
         // Of rows of one key the newest comes last.
         let by_key: BTreeMap<&[u8], &Document> =
@@ -347,6 +347,13 @@ impl Snapshot for MemSnapshot {
             }
         }
         Ok(())
+    }
+
+    fn newest(&self, rows: u64) -> Seqno {
+        let seqnos = self.contents.iter();
+        let mut seqnos = seqnos.flat_map(|contents| contents.rows.keys().rev());
+        let before = usize::try_from(rows).unwrap_or(usize::MAX);
+        seqnos.nth(before).map_or(Seqno::ZERO, |seqno| seqno.next())
     }
 }
 

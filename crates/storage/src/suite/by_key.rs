@@ -1,11 +1,11 @@
 //! Rows are found by their keys.
 
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 use model::{Kind, Seqno, VbId};
 
 use super::{document, put, tombstone};
-use crate::port::Snapshot;
+use crate::port::{LookedAt, Snapshot};
 use crate::{KeyLook, KeyRange, KeyRow, KvStore, MemStore};
 
 fn named(range: &KeyRange, keys_only: bool, bytes_max: usize) -> KeyLook<'_> {
@@ -36,6 +36,34 @@ fn in_looks(snapshot: &dyn Snapshot, keys_only: bool, bytes_max: usize) -> (Vec<
             Some(rest) => range.from = rest,
             None => return (keys, looks),
         }
+    }
+}
+
+/// A look at the newest of 300 rows shows these, in the order of keys.
+fn newest_rows_are_found(snapshot: &dyn Snapshot) {
+    for wanted in [0, 1, 10, 100, 299, 300, u64::MAX] {
+        let lowest = snapshot.newest(wanted);
+        let mut found = Vec::new();
+        let take = &mut |row: LookedAt<'_>| {
+            found.push((row.key.to_vec(), row.meta.seqno));
+            Ok(ControlFlow::Continue(()))
+        };
+        let range = KeyRange::default();
+        snapshot.look_from(lowest, &range, take).unwrap();
+        assert!(found.is_sorted());
+        let mut seqnos: Vec<Seqno> = found.iter().map(|(_, seqno)| *seqno).collect();
+        seqnos.sort();
+        assert!(
+            seqnos
+                .iter()
+                .copied()
+                .eq((lowest.0.max(1)..=300).map(Seqno))
+        );
+        let many = seqnos.len() as u64;
+        assert!(
+            many >= wanted.min(300) && many <= wanted.max(300 / 8),
+            "{many}"
+        );
     }
 }
 
@@ -71,6 +99,7 @@ pub(super) fn rows_are_found_by_key(store: &dyn KvStore) {
         assert!((5..60).contains(&looks), "{looks}");
         assert_eq!(in_looks(&*snapshot, keys_only, 0).0, expected, "one by one");
     }
+    newest_rows_are_found(&*snapshot);
     let range = KeyRange::new(Bound::Excluded(b"\x00100"), Bound::Included(b"\x00200"));
     let found = named(&range, false, 1 << 20).look(&*snapshot).unwrap();
     let inside = |key: &&String| key.as_str() > "100" && key.as_str() <= "200";

@@ -116,7 +116,7 @@ fn what_is_damaged_is_left_out_and_told() {
         fs::remove_dir_all(old).unwrap();
         fs::remove_dir_all(new).unwrap();
     }
-    assert!(lost > 2 && refused > 2, "harm was done: {lost}, {refused}");
+    assert!(lost > 0 && refused > 2, "harm was done: {lost}, {refused}");
 }
 
 #[test]

@@ -110,6 +110,34 @@ impl VBucket {
         Restored::Done
     }
 
+    /// Whether a live document of the store, read when all up to seqno `as_of` was there, is what memory lacks of its key: the
+    /// value, or all of it. Nothing that is newer may have left memory since: it could be of the same key.
+    pub fn lacks(&self, key: &[u8], seqno: Seqno, as_of: Seqno) -> bool {
+        match self.table.at(self.table.place(key)) {
+            Some(there) => !there.is_resident() && there.seqno() == seqno,
+            None => self.table.is_away_since(as_of) && self.collections.has_row(key, seqno),
+        }
+    }
+
+    /// Puts such a document back, of which nothing is known to be used: it is among the first that leave again. Returns whether
+    /// it was [lacking](VBucket::lacks).
+    pub fn bring_back(&mut self, found: Document, as_of: Seqno) -> bool {
+        if !self.lacks(found.key(), found.seqno(), as_of) {
+            return false;
+        }
+        let place = self.table.place(found.key());
+        let before = self.table.at(place).map_or(0, Document::memory_bytes);
+        let bytes = found.memory_bytes();
+        self.collections.resized(found.key(), before, bytes);
+        found.set_heat(0);
+        if before > 0 {
+            self.table.put(place, found);
+        } else {
+            self.table.bring_back(place, found);
+        }
+        true
+    }
+
     /// Whether documents of a collection may be in the store alone.
     pub fn may_be_away(&self, collection: CollectionId) -> bool {
         self.table.has_away() && self.items_of(collection) > 0

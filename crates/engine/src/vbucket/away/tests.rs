@@ -25,17 +25,20 @@ impl KeyFilter for WithoutX {
     }
 }
 
+fn config() -> Arc<VbConfig> {
+    Arc::new(VbConfig {
+        evicts_keys: true,
+        stored_keys: StoredKeys(Some(Arc::new(WithoutX))),
+        ..VbConfig::default()
+    })
+}
+
 fn vbucket() -> VBucket {
     let first = FailoverEntry {
         uuid: VbUuid(1),
         seqno: Seqno::ZERO,
     };
-    let config = Arc::new(VbConfig {
-        evicts_keys: true,
-        stored_keys: StoredKeys(Some(Arc::new(WithoutX))),
-        ..VbConfig::default()
-    });
-    VBucket::new(VbId(0), VbState::Active, first, config)
+    VBucket::new(VbId(0), VbState::Active, first, config())
 }
 
 fn set(vbucket: &mut VBucket, key: &[u8], value: &[u8]) -> Result<Outcome<Mutated>, OpError> {
@@ -179,4 +182,98 @@ fn a_purged_tombstone_does_not_come_back() {
     vbucket.bound_tombstones(0);
     assert_eq!(vbucket.restore(&asked, Some(tombstone)), Restored::Ignored);
     assert_eq!((vbucket.stats().items, vbucket.stats().tombstones), (0, 0));
+}
+
+/// Writes keys, makes them durable and starts anew without them; gives their rows.
+fn restarted(keys: &[&[u8]]) -> (VBucket, Vec<Document>) {
+    let mut before = vbucket();
+    for key in keys {
+        assert!(matches!(
+            set(&mut before, key, b"old"),
+            Ok(Outcome::Done(_))
+        ));
+    }
+    let rows = flush(&mut before).into_iter().map(|(row, _)| row);
+    let rows = rows.collect();
+    let record = before.record();
+    let counts = record.counts.clone().expect("they are known");
+    let mut after = VBucket::from_record(VbId(0), record, config());
+    after.leave_in_store(&counts);
+    (after, rows)
+}
+
+#[test]
+fn what_is_in_the_store_alone_comes_back_unasked() {
+    let (mut vbucket, rows) = restarted(&[b"\0a", b"\0b", b"\0c"]);
+    let as_of = vbucket.high_seqno();
+    assert_eq!(vbucket.stats().non_resident, 3);
+    let asked = wanted(vbucket.get(b"\0a", NOW));
+    for row in &rows {
+        assert!(vbucket.lacks(row.key(), row.seqno(), as_of));
+        assert!(vbucket.bring_back(row.clone(), as_of));
+        assert!(!vbucket.bring_back(row.clone(), as_of), "it is here");
+    }
+    let stats = vbucket.stats();
+    assert_eq!((stats.items, stats.non_resident), (3, 0));
+    let mut cold = Vec::new();
+    assert_eq!(
+        vbucket.evict_cold(64, usize::MAX, NOW, &mut cold).changed,
+        3
+    );
+    assert_eq!(vbucket.stats().non_resident, 3);
+    let late = vbucket.restore(&asked, Some(rows[0].clone()));
+    assert_eq!(late, Restored::Ignored);
+}
+
+#[test]
+fn a_row_that_may_be_an_old_one_does_not_come_back() {
+    let (mut vbucket, rows) = restarted(&[b"\0a", b"\0b"]);
+    let as_of = vbucket.high_seqno();
+    let asked = wanted(set(&mut vbucket, b"\0a", b"new"));
+    assert_eq!(
+        vbucket.restore(&asked, Some(rows[0].clone())),
+        Restored::Done
+    );
+    assert!(matches!(
+        set(&mut vbucket, b"\0a", b"new"),
+        Ok(Outcome::Done(_))
+    ));
+    assert!(
+        !vbucket.bring_back(rows[0].clone(), as_of),
+        "it has changed"
+    );
+    flush(&mut vbucket);
+    assert!(vbucket.evict(b"\0a", NOW));
+    assert!(!vbucket.bring_back(rows[0].clone(), as_of));
+    assert!(!vbucket.bring_back(rows[1].clone(), as_of), "not known");
+    assert!(vbucket.bring_back(rows[1].clone(), vbucket.high_seqno()));
+    let (mut vbucket, rows) = restarted(&[b"\0a"]);
+    let as_of = vbucket.high_seqno();
+    let asked = wanted(vbucket.delete(KEY, Cas::ANY, None, NOW));
+    assert_eq!(vbucket.restore(&asked, None), Restored::Done);
+    let asked = wanted(vbucket.delete(b"\0a", Cas::ANY, None, NOW));
+    assert_eq!(
+        vbucket.restore(&asked, Some(rows[0].clone())),
+        Restored::Done
+    );
+    let deleted = vbucket.delete(b"\0a", Cas::ANY, None, NOW);
+    assert!(matches!(deleted, Ok(Outcome::Done(_))));
+    let (tombstone, _) = flush(&mut vbucket).remove(0);
+    vbucket.forget_tombstone(b"\0a", tombstone.seqno());
+    assert!(!vbucket.bring_back(rows[0].clone(), as_of), "purged since");
+}
+
+#[test]
+fn a_value_alone_comes_back() {
+    let mut vbucket = vbucket();
+    vbucket.set_evicts_keys(false);
+    let old = gone(&mut vbucket, &[7; 100]);
+    assert!(!vbucket.lacks(old.key(), old.seqno().next(), Seqno(u64::MAX)));
+    let bytes = vbucket.stats().document_bytes;
+    assert!(vbucket.bring_back(old.clone(), old.seqno()));
+    assert!(vbucket.stats().document_bytes > bytes);
+    let Ok(Outcome::Done(got)) = vbucket.get(KEY, NOW) else {
+        panic!("it is here");
+    };
+    assert_eq!(got.document.value(), &[7; 100]);
 }

@@ -1,6 +1,7 @@
 //! Reading: the row of a key, and views of a vBucket.
 
 mod fetch;
+mod newest;
 mod order;
 mod rows;
 mod seqnos;

@@ -168,13 +168,27 @@ impl RowView {
         f: &mut dyn FnMut(Row<'_>) -> Result<ControlFlow<()>, StoreError>,
         during: &'static str,
     ) -> Result<(), StoreError> {
+        self.by_name_from(Seqno::ZERO, ranges, f, during)
+    }
+
+    /// The same, without rows below seqno `lowest`, and what would be read for them alone.
+    ///
+    /// # Errors
+    /// As [`RowView::by_name`].
+    pub(super) fn by_name_from(
+        &self,
+        lowest: Seqno,
+        ranges: &[Names],
+        f: &mut dyn FnMut(Row<'_>) -> Result<ControlFlow<()>, StoreError>,
+        during: &'static str,
+    ) -> Result<(), StoreError> {
         let io = read_error_of(self.vb, during);
         let Some(first) = ranges.first() else {
             return Ok(());
         };
         let logged = self.logged_by_name(ranges).map_err(&io)?;
         let mut logged = logged.iter().peekable();
-        let mut runs = self.in_runs(&first.from, Seqno::ZERO).map_err(&io)?;
+        let mut runs = self.in_runs(&first.from, lowest).map_err(&io)?;
         for range in ranges {
             runs.seek(&range.from).map_err(&io)?;
             loop {
@@ -197,7 +211,8 @@ impl RowView {
                 } else {
                     break;
                 };
-                if let Some(row) = next.or(in_logs).filter(|_| counts)
+                let counts = |row: &Row<'_>| counts && row.seqno() >= lowest;
+                if let Some(row) = next.or(in_logs).filter(counts)
                     && f(row)?.is_break()
                 {
                     return Ok(());

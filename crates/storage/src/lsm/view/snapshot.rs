@@ -127,13 +127,19 @@ impl Snapshot for DiskSnapshot {
         Box::new(until_error(rows).map(|row| row.map(|(_, document)| document)))
     }
 
-    fn look(&self, range: &KeyRange, f: &mut RowLooker<'_>) -> Result<(), StoreError> {
+    fn look_from(
+        &self,
+        lowest: Seqno,
+        range: &KeyRange,
+        f: &mut RowLooker<'_>,
+    ) -> Result<(), StoreError> {
         let Some(view) = self.rows() else {
             return Ok(());
         };
         let during = "scanning by key";
         let io = read_error_of(self.vb, during);
-        view.by_name(
+        view.by_name_from(
+            lowest,
             &[Names::of_keys(DOCUMENT, range)],
             &mut |row| {
                 f(LookedAt {
@@ -145,5 +151,9 @@ impl Snapshot for DiskSnapshot {
             },
             during,
         )
+    }
+
+    fn newest(&self, rows: u64) -> Seqno {
+        self.rows().map_or(Seqno::ZERO, |view| view.newest(rows))
     }
 }

@@ -1,0 +1,191 @@
+//! The refiller: after a start, documents that are in the store alone come back into memory, those written last first.
+//!
+//! It makes one pass over the vBuckets. Each gets an equal part of the memory that is left up to [`Memory::refill_mark`], and
+//! takes its newest documents. When a document was read last is not known after a start; when it was written is.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use engine::collections::SystemEvent;
+use model::{Document, Seqno, VbId};
+use storage::{KeyRange, KvStore, LookedAt, Next, Snapshot, StoreError, Worker};
+
+use crate::Bucket;
+use crate::holds::Hold;
+use crate::scheduling::PAUSE;
+use crate::signals::Bell;
+use crate::stats::{Counters, RefillState, WarmupStage};
+
+/// Rows looked at between two pauses, in some 100 us.
+const ROWS_PER_PAUSE: u64 = 64;
+
+/// Rows of the first vBucket that are looked at to know their sizes.
+const SAMPLE: u64 = 64;
+
+/// What the rows that were seen take in memory, to tell how many fit.
+#[derive(Debug, Default)]
+pub(super) struct RowSizes {
+    rows: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl RowSizes {
+    /// Bytes that a row takes in memory, noted.
+    pub(super) fn note(&self, row: &LookedAt<'_>) -> u64 {
+        let bytes = Document::memory_bytes_of(row.key.len(), row.value_bytes) as u64;
+        self.rows.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        bytes
+    }
+
+    /// The seqno from which on rows fit into `bytes`.
+    ///
+    /// # Errors
+    /// Those of looking at some rows.
+    pub(super) fn newest_in(
+        &self,
+        bytes: u64,
+        snapshot: &dyn Snapshot,
+    ) -> Result<Seqno, StoreError> {
+        if self.rows.load(Ordering::Relaxed) == 0 {
+            snapshot.look(&KeyRange::default(), &mut |row| {
+                self.note(&row);
+                let is_enough = self.rows.load(Ordering::Relaxed) >= SAMPLE;
+                Ok(if is_enough {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                })
+            })?;
+        }
+        let (seen, sum) = (&self.rows, &self.bytes);
+        let average = sum.load(Ordering::Relaxed) / seen.load(Ordering::Relaxed).max(1);
+        Ok(snapshot.newest(bytes / average.max(1)))
+    }
+}
+
+/// A pass under way.
+#[derive(Default)]
+struct Pass {
+    /// The vBucket that is next.
+    vb: u16,
+    sizes: RowSizes,
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// The whole pass: fills memory, up to a mark below the one at which eviction stops, with what is in the store alone.
+    pub fn refill(&self) {
+        let mut pass = Pass::default();
+        while self.continue_refill(&mut pass, &|| ()) {}
+    }
+
+    /// Takes documents of one vBucket. Returns whether there is more to do.
+    fn continue_refill(&self, pass: &mut Pass, pause: &dyn Fn()) -> bool {
+        let warmup = self.warmup();
+        let free = self.memory.refill_mark().saturating_sub(self.memory.used());
+        let ends = pass.vb >= self.vbuckets() || free == 0 || self.is_stopping();
+        if ends || !self.eviction().keeps_a_copy() {
+            warmup.set_refill(RefillState::Done);
+            return false;
+        }
+        warmup.set_refill(RefillState::Running);
+        let part = free / u64::from(self.vbuckets() - pass.vb);
+        let vb = VbId(pass.vb);
+        pass.vb += 1;
+        if let Err(error) = self.refill_vbucket(vb, part, &pass.sizes, pause) {
+            tracing::warn!(bucket = self.name(), %error, "documents could not be read");
+            self.report_damage(vb, Seqno::ZERO, &error);
+        }
+        true
+    }
+
+    /// Takes documents until they have `part` bytes, or memory is full.
+    fn refill_vbucket(
+        &self,
+        vb: VbId,
+        part: u64,
+        sizes: &RowSizes,
+        pause: &dyn Fn(),
+    ) -> Result<(), StoreError> {
+        let any_away = self.with_vbucket(vb, |vbucket| {
+            let away = vbucket.stats().non_resident > 0;
+            away.then(|| self.epoch(vb))
+        });
+        let Some(epoch) = any_away.flatten() else {
+            return Ok(());
+        };
+        let snapshot = self.store.snapshot_by_key(vb)?;
+        let as_of = snapshot.high_seqno();
+        let lowest = sizes.newest_in(part, &*snapshot)?;
+        let now_s = self.clock.now().unix_s();
+        let (mut rows, mut taken) = (0_u64, 0);
+        snapshot.look_from(lowest, &KeyRange::default(), &mut |row| {
+            let is_full = taken >= part || self.memory.used() >= self.memory.refill_mark();
+            if is_full || self.is_stopping() {
+                return Ok(ControlFlow::Break(()));
+            }
+            rows += 1;
+            if rows.is_multiple_of(ROWS_PER_PAUSE) {
+                pause();
+            }
+            let (meta, key) = (row.meta, row.key);
+            let expired = meta.expiry != 0 && meta.expiry <= now_s;
+            if meta.kind.is_tombstone() || expired || SystemEvent::is_key(key) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            let bytes = sizes.note(&row);
+            let lacks = self.with_vbucket(vb, |vbucket| vbucket.lacks(key, meta.seqno, as_of));
+            if lacks != Some(true) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            let document = (row.document)()?;
+            let is_back = self.with_vbucket_for(Hold::Restore, vb, |vbucket| {
+                // Another one of that number has other documents.
+                self.epoch(vb) == epoch && vbucket.bring_back(document, as_of)
+            });
+            if is_back == Some(true) {
+                taken += bytes;
+                Counters::add(&self.warmup().values, 1);
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+}
+
+/// Makes the pass once all is loaded.
+pub(super) struct Refiller<S> {
+    bucket: Arc<Bucket<S>>,
+    pass: Pass,
+    /// Never rung.
+    pausing: Bell,
+}
+
+impl<S: KvStore> Refiller<S> {
+    pub(super) fn new(bucket: Arc<Bucket<S>>) -> Self {
+        Self {
+            bucket,
+            pass: Pass::default(),
+            pausing: Bell::default(),
+        }
+    }
+}
+
+impl<S: KvStore> Worker for Refiller<S> {
+    fn step(&mut self, _: u64) -> Next {
+        let bucket = &self.bucket;
+        match bucket.warmup().stage() {
+            WarmupStage::Loading if !bucket.is_stopping() => return Next::OnSignal,
+            WarmupStage::Loading | WarmupStage::Failed => return Next::Done,
+            WarmupStage::Done => {}
+        }
+        let pause = || {
+            self.pausing.wait(Some(PAUSE));
+        };
+        if bucket.continue_refill(&mut self.pass, &pause) {
+            Next::Again
+        } else {
+            Next::Done
+        }
+    }
+}
