@@ -1,11 +1,13 @@
 """What a cluster does when nodes and members of etcd die: failure cases by their numbers."""
 
+import json
+import subprocess
 import time
 
 from cluster import Client, Cluster, member_of
 from etcd import Etcd
-from harness import equal, eventually
-from world import suite
+from harness import binary, clean_environment, equal, eventually
+from world import holds, suite
 
 # A lease, and what of it a node trusts no more.
 LEASE_SECONDS = 2
@@ -169,3 +171,68 @@ def f5_etcd_lost_its_quorum_and_a_node_dies(_):
         etcd.ready()
         eventually("all vBuckets are served", client.everywhere, seconds=SETTLE_SECONDS + FAILOVER_SECONDS)
         equal([client.get(key) for key in KEYS], KEYS, "values")
+
+
+def of(cluster, *words):
+    """Exit code, standard output and standard error of an order."""
+    connect = f"couchbase://Administrator:password@127.0.0.1:{cluster.nodes[0].kv}"
+    command = [binary(), "cluster", *words, "--connect", connect]
+    ran = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60)
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def is_away(cluster, name):
+    nodes = json.loads(of(cluster, "nodes", "--json")[1])
+    return next(not node["alive"] for node in nodes if node["name"] == name)
+
+
+@suite.test
+def f16_the_active_and_a_replica_die_and_an_operator_gives_them_up(_):
+    with Etcd() as etcd, three_nodes(etcd) as cluster:
+        cluster.make_bucket(replicas=2)
+        client = cluster.client()
+        for key in KEYS:
+            client.set(key, key, durable=True)
+        epoch = client.refresh()["revEpoch"]
+        # All that is left is on the first node, and the last writes of it are not there.
+        killed = cluster.nodes[1:]
+        for node in killed:
+            node.kill()
+        for name in ("b", "c"):
+            eventually(f"{name} is away", lambda at=name: is_away(cluster, at), seconds=30)
+        controlled = lambda: json.loads(of(cluster, "status", "--json")[1])["controller"] == "a"  # noqa: E731
+        eventually("there is a controller", controlled, seconds=30)
+        waits = [vbucket for vbucket, row in enumerate(client.rows()) if row[0] != cluster.nodes[0].kv]
+        code, told, error = of(cluster, "failover", "b")
+        equal((code, told), (75, ""), "failover")
+        holds(error, "failover b --unsafe", "lose durable writes", "bucket default", "lack 1 copies", "b, c")
+        code, told, error = of(cluster, "failover", "a", "--unsafe")
+        equal((code, told), (65, ""), "failover of a node that runs")
+        holds(error, "renews its lease")
+        promoted = {}
+        for name in ("b", "c"):
+            code, told, error = of(cluster, "failover", name, "--unsafe", "--json")
+            equal(code, 0, f"failover --unsafe ({error})")
+            holds(error, "lose durable writes", "b is given up: not heard for", "c is given up")
+            told = json.loads(told)
+            promoted |= {one["vbucket"]: one for one in told["promoted"]}
+        equal(sorted(promoted), waits, "promoted")
+        equal({one["node"] for one in promoted.values()}, {"a"}, "by")
+        client = cluster.client()
+        eventually("all vBuckets are served", client.everywhere, seconds=FAILOVER_SECONDS)
+        equal([client.get(key) for key in KEYS], KEYS, "values")
+        equal(client.refresh()["revEpoch"], epoch + 2, "epoch")
+        for key in KEYS:
+            client.set(key, b"newer")
+        # An order is obeyed once.
+        code, told, error = of(cluster, "failover", "b", "--unsafe")
+        equal((code, told), (65, ""), "once more")
+        for node in killed:
+            node.start()
+        eventually("they came back", lambda: cluster.states()[1:] == ["new"] * 2, seconds=30)
+        for name in ("b", "c"):
+            cluster.order("recover", name)
+        client = cluster.client()
+        for key in KEYS:
+            equal(client.get(key), b"newer", "value")
+            client.set(key, b"durable", durable=True)

@@ -105,9 +105,24 @@ pub struct Row {
     pub intent: Option<u64>,
     /// The chain that it moves to, and how far it is.
     pub change: Option<(Chain, Phase)>,
+    /// Of an election that an operator ordered: it needs a seal of every copy but these, which are given up. They may have
+    /// writes that are lost by it.
+    pub without: Option<Chain>,
 }
 
 impl Row {
+    /// A row at rest.
+    pub fn new(chain: Chain, term: u64) -> Self {
+        let (intent, change, without) = (None, None, None);
+        Self {
+            chain,
+            term,
+            intent,
+            change,
+            without,
+        }
+    }
+
     /// Whether `node` has, or is to get, a copy.
     pub fn has_copy(&self, node: NodeId) -> bool {
         self.chain.holds(node) || self.change.is_some_and(|(to, _)| to.holds(node))

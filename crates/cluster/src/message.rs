@@ -50,7 +50,7 @@ pub enum Message {
 }
 
 /// What an operator orders. It may be repeated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// New nodes become members, and copies move to where the plan wants them.
@@ -63,6 +63,17 @@ pub enum Order {
     Drain(NodeId),
     /// The active copies of the node are replaced, where nothing is lost that was promised.
     FailOver(NodeId),
+    /// The same, also where too few copies are left: the best of those is promoted. It may lose what was promised.
+    FailOverUnsafe {
+        /// The node.
+        node: NodeId,
+        /// The epoch by which the operator was told what may be lost. It is raised, so that the order is obeyed once.
+        epoch: u64,
+        /// The revision by which that was: rows of chunks that are newer stay as they are.
+        revision: u64,
+        /// Nodes whose copies are given up, as far as they are still gone.
+        lost: Vec<NodeId>,
+    },
     /// The node is a member again; failovers are counted anew.
     Recover(NodeId),
     /// The node leaves the cluster, if no copy is, or is to get, on it. It comes back as a new one when it starts again.

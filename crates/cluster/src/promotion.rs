@@ -67,11 +67,26 @@ impl Promotion {
         if sealed < needed {
             return Err(SealsMissing { needed, sealed });
         }
+        Ok(self.best_first())
+    }
+
+    /// The chain after a promotion that an operator ordered: every copy is sealed but those of `without`, which are given
+    /// up, and at least one is. A copy that is given up counts if it answered.
+    pub fn chosen_without(&self, without: &Chain) -> Option<Chain> {
+        let copies = self.chain.nodes().iter().zip(&self.answers);
+        let mut open = copies.filter(|(_, answer)| answer.is_none());
+        let enough =
+            open.all(|(node, _)| without.holds(*node)) && self.answers != [None; COPIES_MAX];
+        enough.then(|| self.best_first())
+    }
+
+    fn best_first(&self) -> Chain {
+        let nodes = self.chain.nodes();
         let mut order: Vec<usize> = (0..nodes.len()).collect();
         order.rotate_left(1);
         order.sort_by_key(|at| std::cmp::Reverse(self.answers[*at]));
         let chain: Vec<NodeId> = order.into_iter().map(|at| nodes[at]).collect();
-        Ok(Chain::new(&chain).expect("the nodes of a chain"))
+        Chain::new(&chain).expect("the nodes of a chain")
     }
 }
 
@@ -121,6 +136,20 @@ mod tests {
         let promotion = promotion(&[A, B, C], &[(B, position(1, 7, 7))]);
         let (needed, sealed) = (2, 1);
         assert_eq!(promotion.chosen(), Err(SealsMissing { needed, sealed }));
+    }
+
+    #[test]
+    fn f16_an_operator_gives_copies_up_and_the_best_of_all_others_is_promoted() {
+        let chain = |nodes: &[NodeId]| Chain::new(nodes).unwrap();
+        let one = promotion(&[A, B, C], &[(C, position(1, 7, 7))]);
+        assert_eq!(one.chosen_without(&chain(&[A, B])), Some(chain(&[C, B, A])));
+        // B was not given up.
+        assert_eq!(one.chosen_without(&chain(&[A])), None);
+        let two = [(B, position(1, 8, 8)), (C, position(1, 7, 9))];
+        let two = promotion(&[A, B, C], &two).chosen_without(&chain(&[A, B]));
+        assert_eq!(two.and_then(|chain| chain.active()), Some(B));
+        let none = promotion(&[A, B], &[]).chosen_without(&chain(&[A, B]));
+        assert_eq!(none, None);
     }
 
     #[test]

@@ -191,6 +191,9 @@ impl Driver {
         status.controller = controller.map(|entry| entry.value.node);
         status.etcd_silent_ms = now_ms.saturating_sub(self.heard_ms);
         status.lease_left_ms = self.participant.lease_until_ms().saturating_sub(now_ms);
+        let heard = self.participant.heard().iter();
+        let silent = heard.map(|(node, at_ms)| (*node, now_ms.saturating_sub(*at_ms)));
+        status.silent_ms = silent.collect();
         let here = coordinator.term().is_some();
         status.progress = here.then(|| coordinator.progress().clone());
     }

@@ -104,6 +104,12 @@ fn position(vbucket: &VBucket) -> Position {
     }
 }
 
+/// Whether a node has, or is to get, a copy.
+fn holds(topology: &Topology, node: NodeId) -> bool {
+    let to = topology.change.map(|change| change.0);
+    topology.chain.holds(node) || to.is_some_and(|to| to.holds(node))
+}
+
 impl Hosted {
     /// What its store has, all of it replicas.
     pub(crate) fn new(id: BucketId, served: Arc<ServedBucket>) -> Self {
@@ -140,6 +146,10 @@ impl Hosted {
             if phase(copy.topology) != phase(Some(topology)) {
                 copy.since_phase = high;
             }
+            // What a node told that had a copy, and has none any more, says nothing of a new one.
+            let there = |node: &NodeId| holds(&topology, *node);
+            copy.acknowledged.retain(|node, _| there(node));
+            copy.confirmed.retain(|node, _| there(node));
             copy.topology = Some(topology);
         }
     }
@@ -217,7 +227,9 @@ impl Hosted {
             let Some(Some(copy)) = copies.get_mut(usize::from(*number)) else {
                 continue;
             };
-            if copy.role == Role::Active && ours == Some(*term) {
+            let topology = copy.topology.filter(|_| copy.role == Role::Active);
+            let works = topology.is_some_and(|topology| holds(&topology, from));
+            if works && ours == Some(*term) {
                 let seen = copy.confirmed.entry(from).or_default();
                 *seen = echo_ms.max(*seen);
                 let acknowledged = copy.acknowledged.entry(from).or_default();

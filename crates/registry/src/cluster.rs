@@ -1,5 +1,6 @@
 //! The node's part in a cluster, as the other parts of the node see it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::agreed::View;
@@ -23,6 +24,8 @@ pub struct MemberStatus {
     pub etcd_silent_ms: u64,
     /// How long the node may serve by its lease alone.
     pub lease_left_ms: u64,
+    /// For how long other nodes have not been heard; none of those that never were.
+    pub silent_ms: BTreeMap<NodeId, u64>,
     /// Elections and moves, if the controller is here.
     pub progress: Option<Progress>,
 }
@@ -108,8 +111,11 @@ pub enum NoOrder {
 /// See [`NoOrder`].
 pub fn give_order(member: &dyn ClusterMember, text: &[u8]) -> Result<(), NoOrder> {
     let order: Order = serde_json::from_slice(text).map_err(|_| NoOrder::Unread)?;
-    if let Order::Drain(node) | Order::FailOver(node) | Order::Recover(node) | Order::Remove(node) =
-        order
+    if let Order::Drain(node)
+    | Order::FailOver(node)
+    | Order::FailOverUnsafe { node, .. }
+    | Order::Recover(node)
+    | Order::Remove(node) = order
         && !member.view().nodes.contains_key(&node)
     {
         return Err(NoOrder::Unread);

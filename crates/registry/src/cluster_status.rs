@@ -1,9 +1,9 @@
 //! A cluster as operators see it, from any of its nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::agreed::{Address, NodeState, Rebalance, View};
-use cluster::coordinator::Held;
+use cluster::coordinator::{Held, Promoted, forced};
 use cluster::{BucketId, NodeId};
 use serde::Serialize;
 
@@ -42,6 +42,8 @@ pub struct ClusterStatus {
     pub moves_left: Option<usize>,
     /// vBuckets that get no active copy before more copies are there; only the controller knows them.
     pub waiting: Option<Vec<WaitingStatus>>,
+    /// What the controller promoted by unsafe failovers.
+    pub promoted: Option<Vec<PromotedStatus>>,
     /// All nodes, by their numbers.
     pub nodes: Vec<NodeStatus>,
     /// All buckets, by their names.
@@ -85,6 +87,40 @@ pub struct NodeStatus {
     pub replicas: usize,
     /// Why it is not failed over although it is gone; only the controller knows that.
     pub held: Option<&'static str>,
+    /// For how long the node that tells has not heard it, if it ever did.
+    pub silent_ms: Option<u64>,
+    /// What an unsafe failover of it would promote, by bucket.
+    pub unsafe_failover: Vec<UnsafeStatus>,
+}
+
+/// vBuckets of a bucket of which an unsafe failover promotes the best copy that is left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct UnsafeStatus {
+    /// Name of the bucket.
+    pub bucket: String,
+    /// How many there are.
+    pub vbuckets: usize,
+    /// Them, as ranges: 0-3, 7.
+    pub ranges: String,
+    /// Copies that one of them lacks at most.
+    pub missing: usize,
+    /// Nodes whose copies are given up.
+    pub without: BTreeSet<String>,
+}
+
+/// A vBucket that was promoted by an unsafe failover.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PromotedStatus {
+    /// Name of the bucket.
+    pub bucket: String,
+    /// The vBucket.
+    pub vbucket: u16,
+    /// The node whose copy was promoted.
+    pub node: String,
+    /// The term since which it is active.
+    pub term: u64,
+    /// The seqno that it had: what came after it on other copies is lost.
+    pub seqno: u64,
 }
 
 /// A bucket of the cluster.
@@ -149,6 +185,8 @@ impl ClusterStatus {
             let held = progress.map_or(&[][..], |progress| &progress.held);
             let held = held.iter().find(|(id, _)| id.0 == node.id);
             node.held = held.map(|(_, why)| why_held(*why));
+            let heard = status.silent_ms.get(&NodeId(node.id));
+            node.silent_ms = heard.copied();
         }
         let orders = view.orders.as_ref().map(|orders| orders.value.clone());
         let orders = orders.unwrap_or_default();
@@ -171,6 +209,7 @@ impl ClusterStatus {
             moves: buckets.iter().map(|bucket| bucket.moves).sum(),
             moves_left: progress.map(|progress| progress.moves_left),
             waiting: progress.map(|progress| waiting(&view, &progress.waiting)),
+            promoted: progress.map(|progress| promoted(&view, &progress.promoted)),
             nodes,
             buckets,
         }
@@ -222,6 +261,8 @@ fn nodes(view: &View) -> Vec<NodeStatus> {
             active: 0,
             replicas: 0,
             held: None,
+            silent_ms: None,
+            unsafe_failover: unsafe_failover(view, *id),
         }
     });
     status.collect()
@@ -254,7 +295,7 @@ fn buckets(view: &View) -> Vec<BucketStatus> {
             let failed = failed.is_none_or(|node| node.value.state == NodeState::Failed);
             if at == 0 {
                 copies.active += 1;
-                bucket.served += usize::from(is_well(view, *node) && !failed && row.term > 0);
+                bucket.served += usize::from(view.is_well(*node) && !failed && row.term > 0);
             } else {
                 copies.replicas += 1;
             }
@@ -270,10 +311,55 @@ fn buckets(view: &View) -> Vec<BucketStatus> {
     all
 }
 
-/// Whether a node renews its lease and can write to its disk.
-fn is_well(view: &View, node: NodeId) -> bool {
-    let alive = view.alive.get(&node);
-    alive.is_some_and(|alive| !alive.value.health.disk_dead)
+fn bucket_name(view: &View, id: BucketId) -> String {
+    let spec = view.specs.get(&id).map(|spec| spec.value.name.clone());
+    spec.unwrap_or_else(|| id.to_string())
+}
+
+fn unsafe_failover(view: &View, node: NodeId) -> Vec<UnsafeStatus> {
+    let mut by_id: BTreeMap<BucketId, (UnsafeStatus, Vec<u16>)> = BTreeMap::new();
+    for one in forced(view, node) {
+        let (bucket, numbers) = by_id.entry(one.vb.bucket).or_default();
+        bucket.vbuckets += 1;
+        bucket.missing = bucket.missing.max(one.missing);
+        let nodes = one.without.nodes().iter();
+        bucket
+            .without
+            .extend(nodes.map(|node| name_of(view, *node)));
+        numbers.push(one.vb.number);
+    }
+    let named = by_id
+        .into_iter()
+        .map(|(id, (status, numbers))| UnsafeStatus {
+            bucket: bucket_name(view, id),
+            ranges: ranges(&numbers),
+            ..status
+        });
+    named.collect()
+}
+
+/// Numbers that grow, as ranges.
+fn ranges(numbers: &[u16]) -> String {
+    let mut texts = Vec::new();
+    for run in numbers.chunk_by(|a, b| a + 1 == *b) {
+        texts.extend(match run {
+            [first, .., last] => Some(format!("{first}-{last}")),
+            [only] => Some(only.to_string()),
+            [] => None,
+        });
+    }
+    texts.join(", ")
+}
+
+fn promoted(view: &View, of: &[Promoted]) -> Vec<PromotedStatus> {
+    let status = of.iter().map(|one| PromotedStatus {
+        bucket: bucket_name(view, one.vb.bucket),
+        vbucket: one.vb.number,
+        node: name_of(view, one.node),
+        term: one.term,
+        seqno: one.seqno,
+    });
+    status.collect()
 }
 
 fn waiting(view: &View, of: &[cluster::coordinator::Waiting]) -> Vec<WaitingStatus> {
@@ -286,12 +372,9 @@ fn waiting(view: &View, of: &[cluster::coordinator::Waiting]) -> Vec<WaitingStat
             bucket.first.push(one.vb.number);
         }
     }
-    let named = by_id.into_iter().map(|(id, waiting)| {
-        let spec = view.specs.get(&id).map(|spec| spec.value.name.clone());
-        WaitingStatus {
-            bucket: spec.unwrap_or_else(|| id.to_string()),
-            ..waiting
-        }
+    let named = by_id.into_iter().map(|(id, waiting)| WaitingStatus {
+        bucket: bucket_name(view, id),
+        ..waiting
     });
     named.collect()
 }
@@ -304,5 +387,16 @@ fn why_held(held: Held) -> &'static str {
         Held::OneAtATime => "another node is being failed over",
         Held::Quota => "there were too many failovers: settee cluster recover resets their count",
         Held::WouldLose => "none of its active copies can be replaced without loss",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ranges;
+
+    #[test]
+    fn numbers_are_told_as_ranges() {
+        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
+        assert_eq!(ranges(&[]), "");
     }
 }

@@ -44,12 +44,8 @@ pub fn written<T>(revision: u64, value: T) -> Entry<T> {
 /// A row of these nodes, the active one first.
 pub fn row(nodes: &[u16]) -> Row {
     let nodes: Vec<_> = nodes.iter().copied().map(NodeId).collect();
-    Row {
-        chain: Chain::new(&nodes).expect("a chain has few nodes, each of them once"),
-        term: 1,
-        intent: None,
-        change: None,
-    }
+    let chain = Chain::new(&nodes).expect("a chain has few nodes, each of them once");
+    Row::new(chain, 1)
 }
 
 impl FakeMember {

@@ -1,7 +1,7 @@
 //! The real clocks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use model::Now;
 
@@ -9,10 +9,27 @@ use model::Now;
 /// two, and each request needs both. When the system's time is set, that is seen so much later.
 const FRESH_NS: u64 = 1_000_000;
 
+/// Time since the machine started, which goes on while it sleeps: leases of a cluster are measured with it.
+#[cfg(target_os = "linux")]
+fn boot_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        time.tv_nsec.unsigned_abs() as u32,
+    )
+}
+
+/// The same, as near as the standard library has it.
+#[cfg(not(target_os = "linux"))]
+fn boot_time() -> Duration {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    START.get_or_init(std::time::Instant::now).elapsed()
+}
+
 /// Reads the operating system's clocks; monotonic time starts when the clock is made.
 #[derive(Debug)]
 pub(crate) struct SystemClock {
-    start: Instant,
+    start: Duration,
     /// The time of day, in nanoseconds since 1970, at which monotonic time started.
     started_unix_ns: AtomicU64,
     /// Monotonic time until which that is fresh.
@@ -22,7 +39,7 @@ pub(crate) struct SystemClock {
 impl SystemClock {
     pub(crate) fn new() -> Self {
         Self {
-            start: Instant::now(),
+            start: boot_time(),
             started_unix_ns: AtomicU64::new(0),
             fresh_until_ns: AtomicU64::new(0),
         }
@@ -55,7 +72,8 @@ impl bucket::Clock for SystemClock {
     }
 
     fn mono_ns(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        let since = boot_time().saturating_sub(self.start);
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
     #[cfg(target_os = "linux")]

@@ -213,10 +213,8 @@ mod tests {
         let vb = Vb { bucket, number: 0 };
         let others = crate::map::Chain::new(&[NodeId(2)]).expect("a chain");
         let row = Row {
-            chain: others,
-            term: 4,
             intent: Some(5),
-            change: None,
+            ..Row::new(others, 4)
         };
         let copy = |term| Copy {
             role: Role::Replica,

@@ -166,6 +166,8 @@ struct RowValue {
     intent: Option<u64>,
     #[serde(default, rename = "move", skip_serializing_if = "Option::is_none")]
     change: Option<MoveValue>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    without: Option<Chain>,
 }
 
 /// Rows of a map: [`CHUNK_VBUCKETS`](super::CHUNK_VBUCKETS) of them, fewer in the last chunk.
@@ -183,6 +185,7 @@ impl From<Vec<RowValue>> for Chunk {
             term: row.term,
             intent: row.intent,
             change: row.change.map(|change| (change.to, change.phase)),
+            without: row.without,
         };
         Self {
             rows: rows.into_iter().map(row).collect(),
@@ -197,6 +200,7 @@ impl From<Chunk> for Vec<RowValue> {
             term: row.term,
             intent: row.intent,
             change: row.change.map(|(to, phase)| MoveValue { to, phase }),
+            without: row.without,
         };
         chunk.rows.into_iter().map(row).collect()
     }
@@ -214,22 +218,21 @@ mod tests {
         };
         let chunk = Chunk {
             rows: vec![
+                Row::new(chain(&[1, 2]), 3),
                 Row {
-                    chain: chain(&[1, 2]),
-                    term: 3,
-                    intent: None,
-                    change: None,
-                },
-                Row {
-                    chain: chain(&[2]),
-                    term: 1,
                     intent: Some(2),
                     change: Some((chain(&[3]), Phase::TakeOver)),
+                    ..Row::new(chain(&[2]), 1)
+                },
+                Row {
+                    intent: Some(4),
+                    without: Some(chain(&[2, 3])),
+                    ..Row::new(chain(&[2, 3, 1]), 3)
                 },
             ],
         };
         let text = serde_json::to_string(&chunk).unwrap();
-        let rows = r#"[{"chain":[1,2],"term":3},{"chain":[2],"term":1,"intent":2,"move":{"to":[3],"phase":"take_over"}}]"#;
+        let rows = r#"[{"chain":[1,2],"term":3},{"chain":[2],"term":1,"intent":2,"move":{"to":[3],"phase":"take_over"}},{"chain":[2,3,1],"term":3,"intent":4,"without":[2,3]}]"#;
         assert_eq!(text, rows);
         assert_eq!(serde_json::from_str::<Chunk>(&text).unwrap(), chunk);
         assert!(serde_json::from_str::<Chunk>(r#"[{"chain":[1,1],"term":1}]"#).is_err());

@@ -116,6 +116,12 @@ impl View {
         self.meta.as_ref().map_or(0, |meta| meta.value.epoch)
     }
 
+    /// Whether a node renews its lease, and can write to its disk.
+    pub fn is_well(&self, node: NodeId) -> bool {
+        let alive = self.alive.get(&node);
+        alive.is_some_and(|alive| !alive.value.health.disk_dead)
+    }
+
     /// All rows, each with the version of its chunk.
     pub fn rows(&self) -> impl Iterator<Item = (Vb, Version, &Row)> {
         let epoch = self.epoch();

@@ -45,11 +45,6 @@ impl Facts<'_> {
         self.state(node) == Some(NodeState::Failed)
     }
 
-    fn is_alive(&self, node: NodeId) -> bool {
-        let alive = self.view.alive.get(&node);
-        alive.is_some_and(|alive| !alive.value.health.disk_dead)
-    }
-
     /// What is to be done about a row.
     pub(super) fn decide(&self, row: &Row) -> Decision {
         let Some(active) = row.chain.active() else {
@@ -74,8 +69,25 @@ impl Facts<'_> {
     pub(super) fn seals_missing(&self, chain: &Chain) -> usize {
         let nodes = chain.nodes();
         let others = &nodes[usize::from(nodes.len() > 1)..];
-        let alive = others.iter().filter(|node| self.is_alive(**node)).count();
-        seals_needed(nodes.len()).saturating_sub(alive)
+        let there = |node: &&NodeId| {
+            let sealed = self
+                .seals
+                .is_some_and(|seals| seals.answer(**node).is_some());
+            sealed || self.view.is_well(**node)
+        };
+        seals_needed(nodes.len()).saturating_sub(others.iter().filter(there).count())
+    }
+
+    /// The same of an election that goes on.
+    fn election_lacks(&self, row: &Row, seals: &Seals) -> usize {
+        let Some(without) = row.without else {
+            return self.seals_missing(&row.chain);
+        };
+        let gone = |node: &&NodeId| {
+            let there = seals.answer(**node).is_some() || self.view.is_well(**node);
+            !there && !without.holds(**node)
+        };
+        row.chain.nodes().iter().filter(gone).count()
     }
 
     /// Writes the intent to seal.
@@ -94,22 +106,17 @@ impl Facts<'_> {
         let (Some(seals), Some(term)) = (self.seals, row.intent) else {
             return Decision::Keep;
         };
-        let new = |chain| Row {
-            chain,
-            term,
-            intent: None,
-            change: None,
-        };
+        let new = |chain| Row::new(chain, term);
         if let Some(chain) = drained(row, seals) {
             return Decision::Write(new(chain));
         }
         if !self.takes_over(row, seals)
-            && let Some(chain) = seals.elected(row.chain, row.term == 0)
+            && let Some(chain) = seals.elected(row)
         {
             let cannot_begin = chain.active() == Some(active) && self.is_away(active);
             match seals.answer(active) {
                 Some(_) if cannot_begin => {
-                    let others = seals.elected_without(row.chain, active);
+                    let others = seals.elected_without(row, active);
                     if let (Some(chain), true) = (others, self.has_waited(seals)) {
                         return Decision::WriteIfFailed(new(chain), active);
                     }
@@ -126,7 +133,10 @@ impl Facts<'_> {
                 intent: Some(current.max(term) + 1),
                 ..*row
             }),
-            _ => Decision::Keep,
+            _ => match self.election_lacks(row, seals) {
+                0 => Decision::Keep,
+                missing => Decision::Refuse(missing),
+            },
         }
     }
 
@@ -185,7 +195,7 @@ impl Facts<'_> {
             return false;
         };
         let late = self.now_ms >= seals.since_ms + self.settings.takeover_ms;
-        let elected = seals.elected(row.chain, false).is_some();
+        let elected = seals.elected(row).is_some();
         late && elected && seals.answer(active).is_none() && !self.is_failed(active)
     }
 
@@ -229,7 +239,7 @@ impl Facts<'_> {
             Phase::CatchUp => Phase::TwoChains,
             Phase::TwoChains | Phase::TakeOver => Phase::TakeOver,
         };
-        if next == Phase::TakeOver && !to.active().is_some_and(|node| self.is_alive(node)) {
+        if next == Phase::TakeOver && !to.active().is_some_and(|node| self.view.is_well(node)) {
             return Decision::Keep;
         }
         let intent = (next == Phase::TakeOver).then(|| row.highest_term() + 1);

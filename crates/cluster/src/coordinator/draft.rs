@@ -60,16 +60,19 @@ impl<'a> Draft<'a> {
         self.compare.insert(Compare::ModRevision(key, seen));
     }
 
-    /// Requires that a node is as dead or alive as it was seen; one that is alive is so no longer.
-    pub(super) fn end_alive(&mut self, node: NodeId) {
+    /// Requires that a node is as dead or alive as it was seen.
+    pub(super) fn require_alive(&mut self, node: NodeId) {
+        let seen = self.view.alive.get(&node);
+        let seen = seen.map_or(0, |entry| entry.mod_revision);
         let key = Key::Alive(node).text(self.cluster);
-        let seen = self
-            .view
-            .alive
-            .get(&node)
-            .map_or(0, |entry| entry.mod_revision);
-        self.compare.insert(Compare::ModRevision(key.clone(), seen));
-        if seen > 0 {
+        self.compare.insert(Compare::ModRevision(key, seen));
+    }
+
+    /// The same; one that is alive is so no longer.
+    pub(super) fn end_alive(&mut self, node: NodeId) {
+        self.require_alive(node);
+        if self.view.alive.contains_key(&node) {
+            let key = Key::Alive(node).text(self.cluster);
             self.then.push(Op::Delete { key });
         }
     }

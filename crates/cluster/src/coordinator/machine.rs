@@ -8,6 +8,7 @@ use super::moves::{Load, Wanted, members};
 use super::orders;
 use super::policy::{Held, Situation};
 use super::seals::Seals;
+use super::unsafely::{self, Told};
 use crate::agreed::{CHUNK_VBUCKETS, ClusterId, NodeState, Rebalance, View};
 use crate::coord::{Answer, LeaseId, Txn};
 use crate::map::{NodeId, Row, Vb};
@@ -34,6 +35,19 @@ pub struct Waiting {
     pub missing: usize,
 }
 
+/// A copy that was promoted although too few were left, as an operator ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promoted {
+    /// The vBucket.
+    pub vb: Vb,
+    /// The node of the copy.
+    pub node: NodeId,
+    /// The term since which it is active.
+    pub term: u64,
+    /// The seqno that it had: what came after it on other copies is lost.
+    pub seqno: u64,
+}
+
 /// What an operator sees.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
@@ -47,6 +61,8 @@ pub struct Progress {
     pub waiting: Vec<Waiting>,
     /// Nodes that are gone, and why they are not failed over.
     pub held: Vec<(NodeId, Held)>,
+    /// vBuckets that this controller promoted by an unsafe failover, the newest promotion of each.
+    pub promoted: Vec<Promoted>,
 }
 
 /// What a round goes by.
@@ -81,6 +97,7 @@ pub struct Coordinator {
     retry: Option<(u64, u64)>,
     asked_ms: Option<u64>,
     wanted: Wanted,
+    promoted: BTreeMap<Vb, Promoted>,
     progress: Progress,
 }
 
@@ -101,6 +118,7 @@ impl Coordinator {
             retry: None,
             asked_ms: None,
             wanted: Wanted::default(),
+            promoted: BTreeMap::new(),
             progress: Progress::default(),
         }
     }
@@ -139,8 +157,11 @@ impl Coordinator {
         self.refused = *answer == Answer::Refused;
         if let Answer::Committed(revision) = answer {
             self.wait_revision = *revision;
-            if was_order == Some(true) {
-                self.orders.pop_front();
+            match (was_order, self.orders.front_mut()) {
+                // It goes on by the epoch that it raised, until nothing is left to be written.
+                (Some(true), Some(Order::FailOverUnsafe { epoch, .. })) => *epoch += 1,
+                (Some(true), _) => drop(self.orders.pop_front()),
+                _ => {}
             }
         }
     }
@@ -175,7 +196,7 @@ impl Coordinator {
                     seals.refused(*term, *current);
                 }
             }
-            Message::Order(order) => self.order(*order),
+            Message::Order(order) => self.order(order.clone()),
             Message::Ping | Message::Ask | Message::Seal { .. } => {}
         }
     }
@@ -200,6 +221,7 @@ impl Coordinator {
         if self.asked_ms.is_none_or(|at| tick.now_ms >= at + repeat_ms) {
             self.asked_ms = Some(tick.now_ms);
             self.reports.retain(|vb, _| tick.view.row(*vb).is_some());
+            self.promoted.retain(|vb, _| tick.view.row(*vb).is_some());
             self.ask(tick, &mut actions);
         }
         actions
@@ -256,7 +278,23 @@ impl Coordinator {
         let view = tick.view;
         while let Some(order) = self.orders.front() {
             let mut draft = Draft::new(self.cluster, view, term);
-            orders::obey(view, &mut draft, *order);
+            match order {
+                Order::FailOverUnsafe {
+                    node,
+                    epoch,
+                    revision,
+                    lost,
+                } => {
+                    let (epoch, revision) = (*epoch, *revision);
+                    let told = Told {
+                        epoch,
+                        revision,
+                        lost,
+                    };
+                    unsafely::obey(view, &mut draft, *node, told);
+                }
+                _ => orders::obey(view, &mut draft, order),
+            }
             if let Some(txn) = draft.finish() {
                 return (Some(txn), true);
             }
@@ -344,6 +382,7 @@ impl Coordinator {
             held: std::mem::take(&mut self.progress.held),
             ..Progress::default()
         };
+        let mut promoted = Vec::new();
         for (vb, version, row) in view.rows() {
             progress.elections += usize::from(row.intent.is_some());
             progress.moves += usize::from(row.change.is_some());
@@ -356,9 +395,13 @@ impl Coordinator {
                 Decision::Keep => {}
                 Decision::Refuse(missing) => progress.waiting.push(Waiting { vb, missing }),
                 Decision::Write(_) | Decision::WriteIfFailed(..) if !draft.takes(vb) => {}
-                Decision::Write(row) => draft.row(vb, row),
-                Decision::WriteIfFailed(row, node) => {
-                    draft.row(vb, row);
+                Decision::Write(new) => {
+                    promoted.extend(self.promoted_by(vb, row, &new));
+                    draft.row(vb, new);
+                }
+                Decision::WriteIfFailed(new, node) => {
+                    promoted.extend(self.promoted_by(vb, row, &new));
+                    draft.row(vb, new);
                     draft.require_node(node);
                 }
             }
@@ -368,8 +411,24 @@ impl Coordinator {
             orders.rebalance = Rebalance::Idle;
             orders::put(view, &mut draft, &orders);
         }
+        self.promoted
+            .extend(promoted.into_iter().map(|one| (one.vb, one)));
+        progress.promoted = self.promoted.values().copied().collect();
         self.progress = progress;
         draft.finish()
+    }
+
+    /// Whether a new row is the end of an unsafe failover.
+    fn promoted_by(&self, vb: Vb, row: &Row, new: &Row) -> Option<Promoted> {
+        row.without.filter(|_| new.intent.is_none())?;
+        let node = new.chain.active()?;
+        let position = self.seals.get(&vb)?.answer(node)?;
+        Some(Promoted {
+            vb,
+            node,
+            term: new.term,
+            seqno: position.seqno,
+        })
     }
 
     fn begin_move(&self, vb: Vb, row: &Row, load: &mut Load, progress: &mut Progress) -> Decision {

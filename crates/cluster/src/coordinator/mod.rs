@@ -14,9 +14,11 @@ mod moves;
 mod orders;
 mod policy;
 mod seals;
+mod unsafely;
 
-pub use machine::{Action, Coordinator, Progress, Tick, Waiting};
+pub use machine::{Action, Coordinator, Progress, Promoted, Tick, Waiting};
 pub use policy::Held;
+pub use unsafely::{Forced, forced, unsafe_order};
 
 #[cfg(test)]
 mod tests;

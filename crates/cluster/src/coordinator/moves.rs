@@ -72,10 +72,8 @@ impl Wanted {
         let first = chunk * CHUNK_VBUCKETS;
         let row = |number| {
             Some(Row {
-                chain: self.chain(Vb { bucket, number })?,
-                term: 0,
                 intent: Some(1),
-                change: None,
+                ..Row::new(self.chain(Vb { bucket, number })?, 0)
             })
         };
         (first..vbuckets.min(first + CHUNK_VBUCKETS))

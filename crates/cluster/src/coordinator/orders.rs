@@ -51,9 +51,9 @@ pub(super) fn fail(view: &View, draft: &mut Draft<'_>, node: NodeId) {
 }
 
 /// Writes what an order asks for.
-pub(super) fn obey(view: &View, draft: &mut Draft<'_>, order: Order) {
+pub(super) fn obey(view: &View, draft: &mut Draft<'_>, order: &Order) {
     let mut orders = current(view);
-    match order {
+    match *order {
         Order::Rebalance => {
             orders.rebalance = Rebalance::Running;
             for (node, entry) in &view.nodes {
@@ -65,7 +65,8 @@ pub(super) fn obey(view: &View, draft: &mut Draft<'_>, order: Order) {
         Order::Pause if orders.rebalance == Rebalance::Running => {
             orders.rebalance = Rebalance::Paused;
         }
-        Order::Pause => {}
+        // The latter is obeyed by `unsafely`.
+        Order::Pause | Order::FailOverUnsafe { .. } => {}
         Order::Cancel => orders.rebalance = Rebalance::Idle,
         Order::Drain(node) => {
             orders.rebalance = Rebalance::Running;

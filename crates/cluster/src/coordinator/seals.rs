@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::map::{Chain, NodeId};
+use crate::map::{Chain, NodeId, Row};
 use crate::promotion::{Position, Promotion};
 
 /// The answers to the seals at `term`.
@@ -60,29 +60,38 @@ impl Seals {
         self.answers.get(&node).copied()
     }
 
-    /// The chain after an election in `chain`, if enough copies are sealed.
+    /// The chain after the election of `row`, if enough copies are sealed.
     ///
     /// An only copy is elected again, with what it has. So is the first of a vBucket that has no data yet (`is_new`).
-    pub(super) fn elected(&self, chain: Chain, is_new: bool) -> Option<Chain> {
+    pub(super) fn elected(&self, row: &Row) -> Option<Chain> {
+        let (chain, is_new) = (row.chain, row.term == 0);
+        if let Some(without) = &row.without {
+            return self.promotion(chain, |_| true).chosen_without(without);
+        }
         let first = self.answer(chain.active()?);
         if chain.nodes().len() == 1 {
             return first.map(|_| chain);
         }
-        let chosen = self.chosen(chain, |_| true)?;
+        let chosen = self.promotion(chain, |_| true).chosen().ok()?;
         let empty = self.answers.values().all(|at| *at == Position::default());
         let keeps = is_new && empty && first.is_some();
         Some(if keeps { chain } else { chosen })
     }
+
     /// The same, but what the old active copy `old` has is left out.
-    pub(super) fn elected_without(&self, chain: Chain, old: NodeId) -> Option<Chain> {
-        self.chosen(chain, |node| node != old)
+    pub(super) fn elected_without(&self, row: &Row, old: NodeId) -> Option<Chain> {
+        let promotion = self.promotion(row.chain, |node| node != old);
+        match &row.without {
+            Some(without) => promotion.chosen_without(without),
+            None => promotion.chosen().ok(),
+        }
     }
 
-    fn chosen(&self, chain: Chain, counts: impl Fn(NodeId) -> bool) -> Option<Chain> {
+    fn promotion(&self, chain: Chain, counts: impl Fn(NodeId) -> bool) -> Promotion {
         let mut promotion = Promotion::new(chain, self.term);
         for (node, position) in self.answers.iter().filter(|(node, _)| counts(**node)) {
             promotion.answer(*node, self.term, *position);
         }
-        promotion.chosen().ok()
+        promotion
     }
 }

@@ -162,6 +162,11 @@ impl Participant {
         self.newest
     }
 
+    /// When something came of other nodes last.
+    pub fn heard(&self) -> &BTreeMap<NodeId, u64> {
+        &self.heard
+    }
+
     /// Until when the node's lease lasts by its own clock.
     pub fn lease_until_ms(&self) -> u64 {
         if self.health.disk_dead {

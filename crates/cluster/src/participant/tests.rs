@@ -52,12 +52,7 @@ fn participant() -> Participant {
 
 /// The row of the vBucket, as a revision writes it.
 fn row(revision: u64, nodes: [NodeId; 2], term: u64) -> Change {
-    let row = Row {
-        chain: Chain::new(&nodes).unwrap(),
-        term,
-        intent: None,
-        change: None,
-    };
+    let row = Row::new(Chain::new(&nodes).unwrap(), term);
     let value = serde_json::to_string(&Chunk { rows: vec![row] }).unwrap();
     Change::Put(KeyValue {
         key: Key::Map(VB.bucket, 0).text(CLUSTER),

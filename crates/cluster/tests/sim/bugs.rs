@@ -36,10 +36,14 @@ pub(crate) enum Bug {
     PromotionWithoutMark,
     /// A node takes its lease whatever happened since it read the map.
     LeaseWithoutReading,
+    /// An unsafe failover does not raise the epoch.
+    EpochNotRaised,
+    /// A node's clock stands still while its machine sleeps.
+    ClockSleeps,
 }
 
 /// Every bug.
-pub(crate) const BUGS: [Bug; 17] = [
+pub(crate) const BUGS: [Bug; 19] = [
     Bug::LowerPreparedChosen,
     Bug::BranchIgnored,
     Bug::OneSealTooFew,
@@ -57,4 +61,6 @@ pub(crate) const BUGS: [Bug; 17] = [
     Bug::CatchUpSkipped,
     Bug::PromotionWithoutMark,
     Bug::LeaseWithoutReading,
+    Bug::EpochNotRaised,
+    Bug::ClockSleeps,
 ];

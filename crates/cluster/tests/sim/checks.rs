@@ -33,6 +33,10 @@ pub(crate) struct Checks {
     /// term: what is acknowledged at that term others have got since.
     lost_since: BTreeMap<u64, (Vb, BTreeMap<u64, BTreeSet<usize>>)>,
     versions: BTreeMap<(usize, Vb), Version>,
+    /// vBuckets of which an operator was told that writes may be lost, with the epoch then.
+    named: BTreeMap<Vb, u64>,
+    /// The newest term of which a copy was elected by an operator's order: what older ones promised may be lost.
+    forced: BTreeMap<Vb, u64>,
     pub(crate) acknowledged: BTreeMap<Vb, u64>,
     pub(crate) failure: Option<String>,
 }
@@ -76,6 +80,28 @@ impl Checks {
         }
     }
 
+    /// An operator is told that writes of a vBucket may be lost, and orders it.
+    pub(crate) fn named(&mut self, vb: Vb, epoch: u64) {
+        self.named.insert(vb, epoch);
+    }
+
+    /// An election gives copies up; the first one of an order by a transaction between two epochs.
+    pub(crate) fn given_up(&mut self, (vb, term): (Vb, u64), epochs: Option<(u64, u64)>) {
+        if let Some((before, after)) = epochs {
+            if self.named.remove(&vb) != Some(before) {
+                self.fail(format!("copies of {vb:?} are given up without an order"));
+            }
+            if after <= before {
+                self.fail(format!("{vb:?} may lose writes, and epoch {before} stays"));
+            }
+        }
+        self.forced.insert(vb, term);
+    }
+
+    fn forced_term(&self, vb: Vb) -> u64 {
+        self.forced.get(&vb).copied().unwrap_or(0)
+    }
+
     /// A bucket was dropped: nothing is promised of it.
     pub(crate) fn forget(&mut self, bucket: BucketId) {
         self.promises
@@ -91,7 +117,7 @@ impl Checks {
         term: u64,
         (to_disk, alone): (bool, bool),
     ) {
-        if self.promises.contains_key(&number) {
+        if self.promises.contains_key(&number) || term < self.forced_term(vb) {
             return;
         }
         *self.acknowledged.entry(vb).or_default() += 1;
@@ -129,6 +155,13 @@ impl Checks {
             promise.survives = 0;
         }
         let numbers: BTreeSet<u64> = copy.log.writes.iter().map(|write| write.number).collect();
+        if copy.term == self.forced_term(vb) {
+            // This is the copy that was promoted; what it has is promised further on.
+            let kept = |promise: &Promise| {
+                promise.vb != vb || promise.term >= copy.term || numbers.contains(&promise.number)
+            };
+            self.promises.retain(|_, promise| kept(promise));
+        }
         let mut due = self
             .promises
             .values()
@@ -145,7 +178,16 @@ impl Checks {
     /// One node serves a vBucket.
     pub(crate) fn one_serves(&mut self, nodes: &[Node], vb: Vb, now_ms: u64) {
         let serving = nodes.iter().filter(|node| node.serves(vb, now_ms));
-        let serving: Vec<u16> = serving.map(|node| node.id.0).collect();
+        // Copies that an operator gave up may still serve those that reach them, at an older term.
+        let term = |node: &Node| node.vbs.copies.get(&vb).map_or(0, |copy| copy.term);
+        let forced = self.forced_term(vb);
+        let newest = nodes.iter().filter(|node| node.serves(vb, now_ms));
+        let newest = newest.map(term).max().unwrap_or(0);
+        let given_up = |node: &&Node| term(node) < forced && forced <= newest;
+        let serving: Vec<u16> = serving
+            .filter(|node| !given_up(node))
+            .map(|node| node.id.0)
+            .collect();
         if serving.len() > 1 {
             self.fail(format!("nodes {serving:?} serve {}", vb.number));
         }

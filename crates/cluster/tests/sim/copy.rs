@@ -184,6 +184,9 @@ impl SimCopy {
             self.since_phase = self.log.high();
         }
         self.topology = Some(topology);
+        let there = |node: &NodeId| holds(&topology, *node);
+        self.acknowledged.retain(|node, _| there(node));
+        self.confirmed.retain(|node, _| there(node));
     }
 
     /// What an active copy has itself counts as acknowledged.
@@ -209,7 +212,8 @@ impl SimCopy {
 
     /// Takes what a replica says; returns whether it is answered.
     pub(crate) fn pulled(&mut self, from: NodeId, pull: &Pull) -> bool {
-        if self.is_active() && self.term == pull.term {
+        let known = self.topology.is_some_and(|topology| holds(&topology, from));
+        if known && self.is_active() && self.term == pull.term {
             self.streams.insert(from, pull.stream);
             if let Some(has) = pull.has {
                 let known = self.acknowledged.entry(from).or_default();
@@ -290,4 +294,10 @@ impl SimCopy {
             self.topology = topology;
         }
     }
+}
+
+/// Whether a node has, or is to get, a copy.
+fn holds(topology: &Topology, node: NodeId) -> bool {
+    let to = topology.change.map(|change| change.0);
+    topology.chain.holds(node) || to.is_some_and(|to| to.holds(node))
 }

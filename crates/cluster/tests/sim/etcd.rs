@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use cluster::agreed::{CHUNK_VBUCKETS, Chunk, Key};
+use cluster::agreed::{CHUNK_VBUCKETS, Chunk, Key, Meta};
 use cluster::coord::{Answer, Compare, LeaseId, Op, Request, RequestId, Store, Txn};
-use cluster::{NodeId, Vb};
+use cluster::{NodeId, Row, Vb};
 
 use crate::bugs::Bug;
 use crate::node::CLUSTER;
@@ -47,7 +47,7 @@ impl Etcd {
         }
         let mut request = request.clone();
         if let (Request::Txn(txn), Some(bug)) = (&mut request, bug) {
-            forget_compares(txn, bug);
+            forget(txn, bug);
         }
         Some(self.store.answer(&request))
     }
@@ -69,8 +69,37 @@ impl Etcd {
         passed.map(|(vb, node)| (vb, usize::from(node.0))).collect()
     }
 
+    /// Elections that give copies up and that a transaction, if it is made, begins, with their terms; and whether there was
+    /// none of the vBucket that gave up the same.
+    pub(crate) fn ordered_by(&self, request: &Request) -> Vec<(Vb, u64, bool)> {
+        let Request::Txn(txn) = request else {
+            return Vec::new();
+        };
+        let pairs = txn.then.iter().flat_map(|op| self.rows_of(op));
+        let ordered = pairs.filter(|(_, old, new)| new.without.is_some() && old != new);
+        let first = |old: &Row, new: &Row| old.without != new.without;
+        ordered
+            .map(|(vb, old, new)| (vb, new.highest_term(), first(&old, &new)))
+            .collect()
+    }
+
+    /// The epoch of the cluster.
+    pub(crate) fn epoch(&self) -> u64 {
+        let meta = self.store.get(&Key::Meta.text(CLUSTER)).expect("a cluster");
+        let meta: Meta = serde_json::from_str(&meta.value).expect("JSON");
+        meta.epoch
+    }
+
     /// The active copies of rows that a write gives a newer term.
     fn replaced_by(&self, op: &Op) -> Vec<(Vb, NodeId)> {
+        let newer = self.rows_of(op).into_iter();
+        let newer = newer.filter(|(_, old, new)| new.term > old.term);
+        let active = newer.filter_map(|(vb, old, _)| Some((vb, old.chain.active()?)));
+        active.collect()
+    }
+
+    /// The rows that a write changes, as they are and as they will be.
+    fn rows_of(&self, op: &Op) -> Vec<(Vb, Row, Row)> {
         let Op::Put { key, value, .. } = op else {
             return Vec::new();
         };
@@ -82,10 +111,8 @@ impl Etcd {
         let rows = |text: &str| serde_json::from_str::<Chunk>(text).expect("a chunk").rows;
         let (old, new) = (rows(&before.value), rows(value));
         let pairs = old.iter().zip(new).zip(chunk * CHUNK_VBUCKETS..);
-        let newer = pairs.filter(|((old, new), _)| new.term > old.term);
-        let active = newer
-            .filter_map(|((old, _), number)| Some((Vb { bucket, number }, old.chain.active()?)));
-        active.collect()
+        let rows = pairs.map(|((old, new), number)| (Vb { bucket, number }, *old, new));
+        rows.collect()
     }
 
     /// What a node's watch has to tell.
@@ -117,8 +144,13 @@ impl Etcd {
     }
 }
 
-/// Leaves out what the bug forgets to compare.
-fn forget_compares(txn: &mut Txn, bug: Bug) {
+/// Leaves out what the bug forgets.
+fn forget(txn: &mut Txn, bug: Bug) {
+    if bug == Bug::EpochNotRaised {
+        let meta = Key::Meta.text(CLUSTER);
+        txn.then
+            .retain(|op| !matches!(op, Op::Put { key, .. } if *key == meta));
+    }
     let writes = |key: &str| {
         txn.then.iter().any(|op| match op {
             Op::Put { key: written, .. } | Op::Delete { key: written } => written == key,

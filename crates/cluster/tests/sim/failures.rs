@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use cluster::agreed::{BucketSpec, Chunk, Key, Meta, View};
+use cluster::coordinator::forced;
 use cluster::{NodeId, Order, Phase, Version};
 
 use crate::node::CLUSTER;
@@ -258,6 +259,36 @@ fn restore(writes: usize) {
             .all(|node| !node.participant.etcd_went_back())
     );
     assert_eq!(world.nodes[0].participant.newest().epoch, 2);
+}
+
+#[test]
+fn f16_an_operator_gives_up_the_active_and_a_replica_once() {
+    let mut world = ready(3, [3, 3]);
+    let node = victim(&mut world);
+    let other = (0..3).find(|other| *other != node).expect("three nodes");
+    world.crash(node);
+    world.crash(other);
+    world.run(world.now_ms + 10_000);
+    let left = 3 - node - other;
+    let had = serves(&world, left);
+    let (id, epoch) = (NodeId(node as u16), world.agreed().epoch());
+    let takes = forced(&world.agreed(), id).len();
+    assert!(takes > 0 && had + takes < world.vbs.len());
+    world.fail_over_unsafely(id);
+    let order = world.last_unsafe.clone().expect("an order");
+    until(&mut world, 5_000, |world| {
+        serves(world, left) == had + takes
+    });
+    assert_eq!(world.agreed().epoch(), epoch + 1);
+    // The same order once more, when there is something again that it could take.
+    world.order(order.clone());
+    world.run(world.now_ms + 2_000);
+    world.order(Order::FailOver(NodeId(other as u16)));
+    world.order(order);
+    world.run(world.now_ms + 5_000);
+    assert_eq!(serves(&world, left), had + takes);
+    assert_eq!(world.agreed().epoch(), epoch + 1);
+    settle(&mut world);
 }
 
 #[test]

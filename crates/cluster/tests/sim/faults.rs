@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use cluster::agreed::Rebalance;
-use cluster::{BucketId, Order};
+use cluster::coordinator::{forced, unsafe_order};
+use cluster::{BucketId, NodeId, Order};
 
 use crate::moments::{Theme, nodes_of};
 use crate::world::{Event, Weather, World};
@@ -34,6 +35,10 @@ impl World {
     pub(crate) fn strike(&mut self) {
         let index = self.rng.index(self.nodes.len());
         let all = self.nodes.len() as u64 + 1;
+        if self.risky && self.rng.per_mille(150) {
+            self.risk(index);
+            return;
+        }
         let aims = ![Theme::None, Theme::Moments].contains(&self.theme);
         if aims && self.rng.per_mille(800) {
             self.stir();
@@ -76,16 +81,7 @@ impl World {
                 self.tell(|| "links are whole".to_owned());
                 self.blocked.clear();
             }
-            11 => {
-                let until_ms = self.now_ms + self.rng.range(100, 5_000);
-                if self.rng.per_mille(500) {
-                    self.tell(|| format!("etcd is away until {until_ms}"));
-                    self.etcd.down_until_ms = until_ms;
-                } else {
-                    self.tell(|| format!("etcd loses answers until {until_ms}"));
-                    self.etcd.elects_until_ms = until_ms;
-                }
-            }
+            11 => self.etcd_fails(),
             12 => {
                 let revision = self.etcd.store.revision();
                 self.etcd.store.compact(revision);
@@ -101,6 +97,17 @@ impl World {
             16 => self.some_bucket(),
             17 => self.disk_dies(index),
             _ => self.aim(),
+        }
+    }
+
+    fn etcd_fails(&mut self) {
+        let until_ms = self.now_ms + self.rng.range(100, 5_000);
+        if self.rng.per_mille(500) {
+            self.tell(|| format!("etcd is away until {until_ms}"));
+            self.etcd.down_until_ms = until_ms;
+        } else {
+            self.tell(|| format!("etcd loses answers until {until_ms}"));
+            self.etcd.elects_until_ms = until_ms;
         }
     }
 
@@ -132,6 +139,32 @@ impl World {
             self.blocked.insert((other, active));
             self.blocked.insert((active, other));
         }
+    }
+
+    /// An operator takes a risk, or a machine sleeps.
+    fn risk(&mut self, index: usize) {
+        let node = self.nodes[index].id;
+        match self.rng.range(0, 4) {
+            0 => self.stop(index),
+            1 => {
+                // It comes late, or twice.
+                if let Some(order) = self.last_unsafe.clone() {
+                    self.order(order);
+                }
+            }
+            _ => self.fail_over_unsafely(node),
+        }
+    }
+
+    /// An operator is told what a failover may lose, and orders it.
+    pub(crate) fn fail_over_unsafely(&mut self, node: NodeId) {
+        let view = self.agreed();
+        let order = unsafe_order(&view, node);
+        for forced in forced(&view, node) {
+            self.checks.named(forced.vb, view.epoch());
+        }
+        self.last_unsafe = Some(order.clone());
+        self.order(order);
     }
 
     fn some_order(&mut self) {

@@ -6,6 +6,7 @@ use cluster::agreed::{Chunk, Key};
 use cluster::coord::{Op, Request};
 use cluster::{NodeId, Order, Row, Vb};
 
+use crate::bugs::Bug;
 use crate::node::CLUSTER;
 use crate::world::{Event, World};
 
@@ -295,6 +296,9 @@ impl World {
         let until_ms = self.now_ms + self.rng.range(100, 4_000);
         self.tell(|| format!("n{node} stops until {until_ms}"));
         self.nodes[node].paused_until_ms = until_ms;
+        if self.bug == Some(Bug::ClockSleeps) {
+            self.nodes[node].lose_time(until_ms - self.now_ms);
+        }
     }
 
     /// A node reaches some others alone. What was cut before may be whole again.

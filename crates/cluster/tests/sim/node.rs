@@ -36,6 +36,7 @@ pub(crate) struct Node {
     offset_ms: u64,
     /// Parts in a million that its clock is fast; less than 0 is slow.
     drift_ppm: i64,
+    lost_ms: u64,
     pub(crate) participant: Participant,
     pub(crate) vbs: Vbs,
 }
@@ -51,6 +52,7 @@ impl Node {
             paused_until_ms: 0,
             offset_ms: clock.0,
             drift_ppm: clock.1,
+            lost_ms: 0,
             participant: participant(id, zone, 1, Version::default()),
             vbs: Vbs { copies, bug },
         }
@@ -58,7 +60,12 @@ impl Node {
 
     pub(crate) fn clock_ms(&self, now_ms: u64) -> u64 {
         let drift = now_ms.cast_signed() * self.drift_ppm / 1_000_000;
-        self.offset_ms + now_ms.saturating_add_signed(drift)
+        (self.offset_ms + now_ms.saturating_add_signed(drift)).saturating_sub(self.lost_ms)
+    }
+
+    /// Its clock stood still for so long.
+    pub(crate) fn lose_time(&mut self, ms: u64) {
+        self.lost_ms += ms;
     }
 
     pub(crate) fn runs(&self, now_ms: u64) -> bool {

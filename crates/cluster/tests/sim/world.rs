@@ -101,6 +101,10 @@ pub(crate) struct World {
     pub(crate) trace: u64,
     /// Kinds of faults that there are.
     pub(crate) strikes: u64,
+    /// Whether operators take risks, and machines sleep.
+    pub(crate) risky: bool,
+    /// The newest order of an unsafe failover.
+    pub(crate) last_unsafe: Option<Order>,
     /// Chance of a node's tick to bring all to disk.
     pub(crate) sync_per_mille: u64,
     watch_at_ms: Vec<u64>,
@@ -142,6 +146,8 @@ impl World {
             verbose: false,
             trace: 0,
             strikes: 18,
+            risky: false,
+            last_unsafe: None,
             sync_per_mille: 500,
             writes: 0,
             last_bucket: 0,
@@ -273,10 +279,15 @@ impl World {
                 let from = (node, boot, id);
                 let down = self.now_ms < self.etcd.down_until_ms;
                 let passed_over = self.etcd.passed_over_by(&request);
+                let (ordered, epoch) = (self.etcd.ordered_by(&request), self.etcd.epoch());
                 let answer = (!down).then(|| self.etcd.request(from, &request, self.bug));
                 if let Some(Some(Answer::Committed(_))) = &answer {
                     for (vb, node) in passed_over {
                         self.checks.passed_over(vb, node);
+                    }
+                    for (vb, term, first) in ordered {
+                        let epochs = first.then(|| (epoch, self.etcd.epoch()));
+                        self.checks.given_up((vb, term), epochs);
                     }
                     self.written(node, &request);
                 }

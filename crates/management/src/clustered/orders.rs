@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use cluster::coordinator::unsafe_order;
 use cluster::{NodeId, Order, Settings};
 use registry::{ClusterStatus, NodeStatus};
 use serde_json::{Value, json};
@@ -21,7 +22,6 @@ const LOOK: Duration = Duration::from_millis(5);
 
 const JOINS: &str =
     "A node joins by itself: settee serve --cluster etcd://HOST:2379/NAME --node-name NAME";
-const SAFE_ONLY: &str = "Copies are replaced only where nothing is lost that was promised";
 
 /// Whether a call is answered here.
 pub(super) fn is_one(path: &str) -> bool {
@@ -58,7 +58,7 @@ impl Asked {
             }
             "/controller/failOver" => {
                 if field(body, "allowUnsafe").as_deref() == Some("true") {
-                    return Err(refused(SAFE_ONLY));
+                    return self.fail_over_unsafely(body).await;
                 }
                 let failed: Followed =
                     |now, node| matches!(state_of(now, node), Some("failed" | "new"));
@@ -119,6 +119,20 @@ impl Asked {
         let node = self.named(body).map_err(|reason| refused(&reason))?;
         self.give(order(NodeId(node.id)), |now| done(now, node))
             .await
+    }
+
+    /// Also where too few copies are left.
+    async fn fail_over_unsafely(&self, body: &[u8]) -> Handled {
+        let node = self.named(body).map_err(|reason| refused(&reason))?;
+        let order = unsafe_order(&self.member.view(), NodeId(node.id));
+        let done = |now: &ClusterStatus| {
+            let mut nodes = now.nodes.iter().filter(|one| one.id == node.id);
+            let left = |one: &NodeStatus| {
+                now.epoch == self.status.epoch && !one.unsafe_failover.is_empty()
+            };
+            nodes.all(|one| matches!(one.state, "failed" | "new") && !left(one))
+        };
+        self.give(order, done).await
     }
 
     /// All nodes must be known to the caller; those that are to go are drained.

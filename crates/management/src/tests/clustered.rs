@@ -122,6 +122,25 @@ async fn a_rebalance_is_told_as_a_task() {
 }
 
 #[tokio::test]
+async fn an_unsafe_failover_gives_up_what_is_gone() {
+    let (fixture, member) = clustered();
+    member.put_node(3, NodeState::Failed);
+    member.orders.lock().clear();
+    let (node, lost) = (NodeId(3), vec![NodeId(3)]);
+    let form = "otpNode=n3%4010.0.0.3&allowUnsafe=true";
+    let (status, said) = post(&fixture, "/controller/failOver", form).await;
+    assert_eq!((status, &*said), (200, ""));
+    let (epoch, revision) = (1, member.view.lock().revision);
+    let order = Order::FailOverUnsafe {
+        node,
+        epoch,
+        revision,
+        lost,
+    };
+    assert_eq!(*member.orders.lock(), [order]);
+}
+
+#[tokio::test]
 async fn orders_go_to_the_controller() {
     let (fixture, member) = clustered();
     let obey = |edit: fn(&mut cluster::agreed::View, u64)| {
@@ -161,7 +180,6 @@ async fn orders_go_to_the_controller() {
     }
     member.orders.lock().clear();
     for (path, form, part) in [
-        ("failOver", "otpNode=n3&allowUnsafe=true", "promised"),
         ("failOver", "otpNode=n9", "n9 is no node"),
         ("failOver", "", "otpNode must be supplied"),
         ("ejectNode", "otpNode=n2", "has copies"),

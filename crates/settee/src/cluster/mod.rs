@@ -1,6 +1,7 @@
 //! `settee cluster`: clusters of nodes that etcd coordinates.
 
 mod etcd_flags;
+mod failover;
 mod init;
 mod orders;
 mod show;
@@ -25,7 +26,7 @@ enum ClusterAction {
     Nodes(show::NodesArgs),
     Rebalance(orders::RebalanceArgs),
     Drain(orders::DrainArgs),
-    Failover(orders::FailoverArgs),
+    Failover(failover::FailoverArgs),
     Recover(orders::RecoverArgs),
     Remove(orders::RemoveArgs),
 }
@@ -41,7 +42,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), Failure> {
         ClusterAction::Nodes(args) => show::nodes(args),
         ClusterAction::Rebalance(args) => orders::rebalance(args),
         ClusterAction::Drain(args) => orders::drain(args),
-        ClusterAction::Failover(args) => orders::failover(args),
+        ClusterAction::Failover(args) => failover::run(args),
         ClusterAction::Recover(args) => orders::recover(args),
         ClusterAction::Remove(args) => orders::remove(args),
     }

@@ -1,4 +1,4 @@
-//! `settee cluster rebalance`, `drain`, `failover` and `recover`.
+//! `settee cluster rebalance`, `drain`, `recover` and `remove`.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use crate::exit::{Failure, Sysexit};
 use crate::output;
 
 /// How often it is looked whether an order has come to something, and for how long.
-const LOOK: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Make new nodes members, and move copies to where they are to be
 ///
@@ -47,23 +47,6 @@ pub(crate) struct DrainArgs {
     /// Show how it gets on, until it ends
     #[arg(long)]
     watch: bool,
-    #[command(flatten)]
-    connect: ConnectArgs,
-    /// Print the cluster afterwards as JSON
-    #[arg(long, env = "SETTEE_JSON")]
-    json: bool,
-}
-
-/// Replace the active copies of a node by their replicas, where nothing is lost that was promised
-///
-/// For a node that is gone, where the cluster does not do it by itself; settee cluster status says why it does not.
-#[derive(Debug, clap::Args)]
-pub(crate) struct FailoverArgs {
-    /// Name of the node
-    node: String,
-    /// Also if writes that were promised may be lost; not built yet
-    #[arg(long = "unsafe")]
-    unsafely: bool,
     #[command(flatten)]
     connect: ConnectArgs,
     /// Print the cluster afterwards as JSON
@@ -156,28 +139,6 @@ pub(super) fn drain(args: &DrainArgs) -> Result<(), Failure> {
     tell(&mut link, args.json, &format!("{name} is drained"))
 }
 
-/// Runs `cluster failover`.
-///
-/// # Errors
-/// As [`rebalance`]; there is no such node.
-pub(super) fn failover(args: &FailoverArgs) -> Result<(), Failure> {
-    if args.unsafely {
-        let reason = "--unsafe is not built yet: copies are replaced only where nothing is lost that was promised";
-        return Err(Failure::new(Sysexit::Unavailable, reason));
-    }
-    let mut link = MemberLink::connect(&args.connect)?;
-    let status = link.status()?.1;
-    let order = json!({ "fail_over": status.node(&args.node)?.id });
-    // A node that is well comes back as a new one as soon as it has read that it failed.
-    let state = |now: &Status| matches!(state_of(now, &args.node), Some("failed" | "new"));
-    give(&mut link, &order, state)?;
-    tell(
-        &mut link,
-        args.json,
-        &format!("{} is marked as failed", args.node),
-    )
-}
-
 /// Runs `cluster recover`.
 ///
 /// # Errors
@@ -218,13 +179,13 @@ pub(super) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
     tell(&mut link, args.json, &format!("{} is removed", args.node))
 }
 
-fn state_of<'a>(status: &'a Status, name: &str) -> Option<&'a str> {
+pub(super) fn state_of<'a>(status: &'a Status, name: &str) -> Option<&'a str> {
     let node = status.nodes.iter().find(|node| node.name == name);
     node.map(|node| node.state.as_str())
 }
 
 /// Gives an order, again and again until it has come to something: it may be lost on its way to the controller.
-fn give(
+pub(super) fn give(
     link: &mut MemberLink,
     order: &Value,
     done: impl Fn(&Status) -> bool,
@@ -246,7 +207,7 @@ fn give(
     }
 }
 
-fn tell(link: &mut MemberLink, json: bool, done: &str) -> Result<(), Failure> {
+pub(super) fn tell(link: &mut MemberLink, json: bool, done: &str) -> Result<(), Failure> {
     if json {
         return output::print_json(&link.status()?.0);
     }

@@ -36,6 +36,9 @@ pub(super) struct Status {
     /// Likewise.
     #[serde(default)]
     pub(super) waiting: Option<Vec<Waiting>>,
+    /// Likewise.
+    #[serde(default)]
+    pub(super) promoted: Option<Vec<Promoted>>,
     pub(super) nodes: Vec<Node>,
     pub(super) buckets: Vec<Bucket>,
 }
@@ -68,6 +71,32 @@ pub(super) struct Node {
     pub(super) active: usize,
     pub(super) replicas: usize,
     pub(super) held: Option<String>,
+    /// For how long the member that tells has not heard it.
+    #[serde(default)]
+    pub(super) silent_ms: Option<u64>,
+    /// What an unsafe failover of it would promote.
+    #[serde(default)]
+    pub(super) unsafe_failover: Vec<UnsafeFailover>,
+}
+
+/// vBuckets of a bucket of which an unsafe failover promotes the best copy that is left.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct UnsafeFailover {
+    pub(super) bucket: String,
+    pub(super) vbuckets: usize,
+    pub(super) ranges: String,
+    pub(super) missing: usize,
+    pub(super) without: Vec<String>,
+}
+
+/// A vBucket that was promoted by an unsafe failover.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Promoted {
+    pub(super) bucket: String,
+    pub(super) vbucket: u16,
+    pub(super) node: String,
+    pub(super) term: u64,
+    pub(super) seqno: u64,
 }
 
 /// Where clients of another network reach a node.

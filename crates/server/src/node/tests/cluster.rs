@@ -150,7 +150,7 @@ fn operators_see_the_cluster_and_give_it_orders() {
         controller: Some(NodeId(1)),
         etcd_silent_ms: 12,
         lease_left_ms: 4000,
-        progress: None,
+        ..MemberStatus::default()
     };
     for (text, expected) in [
         (r#""rebalance""#, Some(Order::Rebalance)),

@@ -1,0 +1,169 @@
+//! `settee cluster failover`.
+
+use std::fmt::Write as _;
+use std::thread;
+use std::time::Instant;
+
+use serde_json::json;
+
+use super::orders::{LOOK, PATIENCE, give, state_of, tell};
+use super::view::{MemberLink, Node, Promoted, Status};
+use crate::connect::ConnectArgs;
+use crate::exit::{Failure, Sysexit};
+use crate::output;
+
+/// Promoted vBuckets that are listed one by one; --json has all.
+const LISTED_MAX: usize = 64;
+
+/// Replace the active copies of a node by their replicas, where nothing is lost that was promised
+///
+/// For a node that is gone, where the cluster does not do it by itself; settee cluster status says why it does not. Exit
+/// code 75 when vBuckets have too few copies left.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FailoverArgs {
+    /// Name of the node
+    node: String,
+    /// Promote the best copy that is left also where there are too few: durable writes may be lost. Tells which
+    /// vBuckets first, and from which seqno they go on afterwards
+    #[arg(long = "unsafe")]
+    unsafely: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Print the cluster afterwards as JSON
+    #[arg(long, env = "SETTEE_JSON")]
+    json: bool,
+}
+
+/// Runs `cluster failover`.
+///
+/// # Errors
+/// The member cannot be asked, or no controller takes the order; there is no such node; vBuckets have too few copies left.
+pub(super) fn run(args: &FailoverArgs) -> Result<(), Failure> {
+    let mut link = MemberLink::connect(&args.connect)?;
+    let before = link.status_of_controller()?.1;
+    let (name, id) = (&args.node, before.node(&args.node)?.id);
+    if args.unsafely {
+        return fail_over_unsafely(&mut link, &before, args);
+    }
+    // A node that is well comes back as a new one as soon as it has read that it failed.
+    let state = |now: &Status| matches!(state_of(now, name), Some("failed" | "new"));
+    give(&mut link, &json!({ "fail_over": id }), state)?;
+    let after = link.status()?.1;
+    let left = after.node(name)?;
+    if !left.unsafe_failover.is_empty() {
+        let reason = format!(
+            "{name} is marked as failed, and too few copies are left of some vBuckets: start what is gone, or order \
+             settee cluster failover {name} --unsafe, {}",
+            cost(left).replace('\n', "; ")
+        );
+        return Err(Failure::new(Sysexit::TempFail, reason));
+    }
+    tell(&mut link, args.json, &format!("{name} is marked as failed"))
+}
+
+/// Tells what is given up, orders it, and tells what it came to.
+fn fail_over_unsafely(
+    link: &mut MemberLink,
+    before: &Status,
+    args: &FailoverArgs,
+) -> Result<(), Failure> {
+    let (name, node) = (&args.node, before.node(&args.node)?);
+    if node.alive && !node.disk_dead {
+        let reason = format!(
+            "{name} renews its lease, so nothing has to be given up: settee cluster failover {name} does"
+        );
+        return Err(Failure::new(Sysexit::Data, reason));
+    }
+    if node.unsafe_failover.is_empty() {
+        let reason = format!(
+            "of {name} nothing has to be given up, or no copy is left that could be promoted: settee cluster failover \
+             {name} does, and settee cluster status tells what waits"
+        );
+        return Err(Failure::new(Sysexit::Data, reason));
+    }
+    eprintln!("settee: an unsafe failover of {name}, {}", cost(node));
+    let well = |node: &&Node| node.alive && !node.disk_dead;
+    let lost = before.nodes.iter().filter(|node| !well(node));
+    for gone in lost.clone() {
+        eprintln!("settee: {} is given up: {}", gone.name, silence(gone));
+    }
+    let lost: Vec<u16> = lost.map(|node| node.id).collect();
+    let (epoch, revision) = (before.epoch, before.revision);
+    let order = json!({ "node": node.id, "epoch": epoch, "revision": revision, "lost": lost });
+    let raised = |now: &Status| now.epoch > before.epoch;
+    give(link, &json!({ "fail_over_unsafe": order }), raised)?;
+    let began = Instant::now();
+    loop {
+        let (value, now) = link.status_of_controller()?;
+        if now.node(name)?.unsafe_failover.is_empty() {
+            if args.json {
+                return output::print_json(&value);
+            }
+            return output::print(promoted(&now, before).as_bytes());
+        }
+        if began.elapsed() >= PATIENCE {
+            let reason = "not all of them are promoted yet: see settee cluster status, and maybe order it again";
+            return Err(Failure::new(Sysexit::TempFail, reason));
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// What an unsafe failover of a node may cost, by bucket.
+fn cost(node: &Node) -> String {
+    let of = |bucket: &super::view::UnsafeFailover| {
+        format!(
+            "of {} vBuckets of bucket {} ({}), which lack {} copies more: those on {} are given up",
+            bucket.vbuckets,
+            bucket.bucket,
+            bucket.ranges,
+            bucket.missing,
+            bucket.without.join(", ")
+        )
+    };
+    let buckets: Vec<_> = node.unsafe_failover.iter().map(of).collect();
+    let buckets = buckets.join("\n");
+    format!("which may lose durable writes that were acknowledged,\n{buckets}")
+}
+
+fn silence(node: &Node) -> String {
+    match node.silent_ms {
+        _ if node.disk_dead => "its disk died".to_owned(),
+        Some(ms) => format!("not heard for {} s", ms / 1000),
+        None => "not heard since the controller started".to_owned(),
+    }
+}
+
+/// vBuckets that were promoted since `before`, and from which seqno they go on.
+fn promoted(now: &Status, before: &Status) -> String {
+    let known = |one: &&Promoted| {
+        let mut known = before.promoted.iter().flatten();
+        known
+            .any(|old| (&old.bucket, old.vbucket, old.term) == (&one.bucket, one.vbucket, one.term))
+    };
+    let new: Vec<_> = now
+        .promoted
+        .iter()
+        .flatten()
+        .filter(|one| !known(one))
+        .collect();
+    let mut text = format!("{} vBuckets were promoted\n", new.len());
+    for one in new.iter().take(LISTED_MAX) {
+        let Promoted {
+            bucket,
+            vbucket,
+            node,
+            seqno,
+            ..
+        } = one;
+        let written = writeln!(
+            text,
+            "bucket {bucket}, vBucket {vbucket}: {node}, from seqno {seqno}"
+        );
+        debug_assert!(written.is_ok(), "a text takes everything");
+    }
+    if new.len() > LISTED_MAX {
+        text += "--json has all of them\n";
+    }
+    text
+}
