@@ -1,23 +1,28 @@
 """A cluster of three nodes and an etcd on this machine: how soon what a killed node served is written again, and what
-belonging to a cluster costs a node.
+belonging to a cluster costs a node; what clients notice while all of a node moves; what moves to a node that was away.
 
     SETTEE_BIN=target/release/settee python3 conformance/bench/cluster.py kills [KILLS 10] [LEASE 5]
     SETTEE_BIN=target/release/settee python3 conformance/bench/cluster.py price [PAIRS 3]
+    (cd conformance/go && go build -o ../../target/pace ./pace)
+    SETTEE_BIN=target/release/settee PACE=target/pace python3 conformance/bench/cluster.py move [DOCUMENTS 2000000] [RATE 20000]
+    SETTEE_BIN=target/release/settee PACE=target/pace python3 conformance/bench/cluster.py away [DOCUMENTS 200000] [RATE 2000] [SECONDS 60]
 """
 
+import os
 import re
 import statistics
 import subprocess
+import threading
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
-from cluster import Client, Cluster  # noqa: E402
+from cluster import Client, Cluster, member_of  # noqa: E402
 from etcd import Etcd  # noqa: E402
 from harness import Node, binary, clean_environment, equal, eventually  # noqa: E402
-from mcbp import SET, Closed  # noqa: E402
+from mcbp import SET, Closed, Connection  # noqa: E402
 
 # For so long a node that began to watch fails nothing over.
 SETTLE_SECONDS = 32
@@ -120,9 +125,157 @@ def price(pairs):
             alone.close()
 
 
+class Pace:
+    """A client of the Go SDK that reads and writes at a steady rate."""
+
+    def __init__(self, nodes, documents, rate):
+        seeds = "couchbase://" + ",".join(f"127.0.0.1:{node.kv}" for node in nodes)
+        self.process = subprocess.Popen(
+            [os.environ["PACE"], seeds, BUCKET, str(documents), "1024", str(rate)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.seconds = []
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.seconds.append([int(word) for word in line.split()])
+
+    def tell(self, what, since):
+        """What was measured from a second on; returns the 99th percentile, milliseconds, and operations that failed."""
+        took = self.seconds[since:]
+        operations, failed = (sum(second[at] for second in took) for at in (1, 2))
+        middle, p99, most = (statistics.median(second[at] for second in took) / 1000 for at in (3, 4, 5))
+        worst = max(second[4] for second in took) / 1000
+        print(
+            f"{what}: {operations / len(took):,.0f} a second, {failed} failed; median {middle:.2f} ms, 99 % {p99:.2f} ms "
+            f"(worst second {worst:.2f}), 99.9 % {most:.2f} ms",
+            flush=True,
+        )
+        return p99, failed
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.reader.join()
+
+
+def load(node, documents):
+    """Writes documents of 1 KiB."""
+    command = [
+        binary(), "bench", "--connect", f"couchbase://Administrator:password@127.0.0.1:{node.kv}/{BUCKET}",
+        "-k", str(documents), "--value-size", "1024", "-c", "16", "-d", "16", "--duration", "1", "--warmup", "0",
+    ]  # fmt: skip
+    ran = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=600)
+    equal(ran.returncode, 0, ran.stderr)
+
+
+def move(documents, rate):
+    """All vBuckets of a node move to another one while a client reads and writes."""
+    with Etcd() as etcd, Cluster(etcd, "bench", nodes=1, lease=5) as cluster, member_of(etcd, "bench", "b").watched() as late:
+        cluster.make_bucket(BUCKET, replicas=0, vbuckets=1024, quota=max(256, documents * 2 // 1000))
+        load(cluster.nodes[0], documents)
+        late.start()
+        eventually("it is known", lambda: cluster.states() == ["active", "new"])
+        cluster.order("recover", "b")
+        pace = Pace([*cluster.nodes, late], documents, rate)
+        try:
+            time.sleep(20)
+            before, _ = pace.tell("before", 5)
+            since, began = len(pace.seconds), time.monotonic()
+            cluster.order("drain", "a")
+
+            def moved():
+                client = Client([late], BUCKET)
+                client.refresh()
+                return {port for row in client.rows() for port in row} == {late.kv}
+
+            eventually("all moved", moved, seconds=600, pause=0.2)
+            print(f"{documents:,} documents moved in {time.monotonic() - began:.1f} s")
+            during, _ = pace.tell("meanwhile", since)
+            since = len(pace.seconds)
+            time.sleep(10)
+            pace.tell("after", since)
+            print(f"99 % meanwhile is {during / before:.2f} times that of before")
+        finally:
+            pace.close()
+
+
+class Sent:
+    """Bytes that nodes sent on change streams, looked at from time to time: connections come and go."""
+
+    def __init__(self, cluster):
+        self.cluster, self.most, self.ends = cluster, {}, False
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        while not self.ends:
+            for node in self.cluster.nodes:
+                try:
+                    connection = Connection(node.kv)
+                    connection.login(bucket=BUCKET)
+                    stats = connection.stats("dcp")
+                    connection.close()
+                except (OSError, Closed, AssertionError):
+                    continue
+                for name, value in stats.items():
+                    if name.endswith(":total_bytes_sent"):
+                        key = (node.kv, name)
+                        self.most[key] = max(self.most.get(key, 0), int(value))
+            time.sleep(0.2)
+
+    def total(self):
+        return sum(self.most.values())
+
+
+def away(documents, rate, seconds):
+    """A node is away for some time, and comes back."""
+    with Etcd() as etcd, Cluster(etcd, "bench", nodes=1, lease=2) as cluster:
+        cluster.make_bucket(BUCKET, replicas=1, vbuckets=1024, quota=max(256, documents * 2 // 1000))
+        load(cluster.nodes[0], documents)
+        for name in "bc":
+            cluster.nodes.append(member_of(etcd, "bench", name))
+            cluster.nodes[-1].start()
+        eventually("all are known", lambda: cluster.states() == ["active", "new", "new"])
+        cluster.order("rebalance")
+        balanced(cluster)
+        time.sleep(SETTLE_SECONDS)
+        sent, pace = Sent(cluster), Pace(cluster.nodes, documents, rate)
+        try:
+            cluster.nodes[2].kill()
+            eventually("it is failed over", lambda: cluster.states()[2] == "failed", seconds=30)
+            time.sleep(seconds)
+            pace.close()
+            written = sum(second[1] for second in pace.seconds) // 10
+            time.sleep(1)
+            before = sent.total()
+            cluster.nodes[2].start()
+            eventually("it came back", lambda: "failed" not in cluster.states(), seconds=60)
+            began = time.monotonic()
+            cluster.order("recover", "c")
+            cluster.order("rebalance")
+            balanced(cluster)
+            took = time.monotonic() - began
+            time.sleep(1)
+            moved = sent.total() - before
+            changed = written * 1024
+            print(f"{written:,} writes of 1 KiB while a node was away; {moved / MEGABYTE:.1f} MiB moved in {took:.1f} s, ", end="")
+            print(f"{moved / changed:.2f} times what changed; all of its documents are {documents * 2 // 3 * 1024 / MEGABYTE:.0f} MiB")
+        finally:
+            sent.ends = True
+            sent.thread.join()
+
+
+MEASUREMENTS = {
+    "kills": (kills, [10, 5]),
+    "price": (price, [3]),
+    "move": (move, [2_000_000, 20_000]),
+    "away": (away, [200_000, 2_000, 60]),
+}
+
 if __name__ == "__main__":
-    what, numbers = sys.argv[1], [int(word) for word in sys.argv[2:]]
-    if what == "kills":
-        kills(*(numbers + [10, 5][len(numbers):]))
-    else:
-        price(*(numbers or [3]))
+    function, defaults = MEASUREMENTS[sys.argv[1]]
+    numbers = [int(word) for word in sys.argv[2:]]
+    function(*(numbers + defaults[len(numbers):]))

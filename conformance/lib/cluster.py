@@ -72,11 +72,11 @@ class Cluster:
         """What each node is for the cluster, in the order of their numbers."""
         return [node["state"] for _, node in sorted(self.look("nodes/").items())]
 
-    def make_bucket(self, name="default", replicas=1, vbuckets=128):
+    def make_bucket(self, name="default", replicas=1, vbuckets=128, quota=100):
         """Makes a bucket at the first node, and waits until each of its vBuckets is served."""
         must(
             self.nodes[0], "POST", "/pools/default/buckets",
-            name=name, ramQuotaMB="100", replicaNumber=str(replicas), numVBuckets=str(vbuckets),
+            name=name, ramQuotaMB=str(quota), replicaNumber=str(replicas), numVBuckets=str(vbuckets),
         )  # fmt: skip
         eventually("the bucket is served", lambda: self.client(name).everywhere(), seconds=30)
 

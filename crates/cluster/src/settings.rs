@@ -12,6 +12,8 @@ pub struct Settings {
     pub confirmed_ms: u64,
     /// Between two messages of the same meaning: pings, questions of the controller, seals that have no answer.
     pub repeat_ms: u64,
+    /// Between two pings of a node whose active copies move: they learn by the answers how far other copies are.
+    pub moving_ms: u64,
     /// How long a request to etcd waits for its answer.
     pub request_ms: u64,
     /// A node is unheard when nothing of it came for so long.
@@ -24,6 +26,8 @@ pub struct Settings {
     pub takeover_ms: u64,
     /// Moves at once from or to a node.
     pub moves_per_node: usize,
+    /// Of these, takeovers at once from a node: so many vBuckets do not answer for a moment.
+    pub takeovers_per_node: usize,
 }
 
 impl Default for Settings {
@@ -33,12 +37,14 @@ impl Default for Settings {
             margin_ms: 500,
             confirmed_ms: 1_000,
             repeat_ms: 250,
+            moving_ms: 25,
             request_ms: 2_000,
             unheard_ms: 2_000,
             settle_ms: 30_000,
             failovers_max: 3,
             takeover_ms: 10_000,
             moves_per_node: 16,
+            takeovers_per_node: 2,
         }
     }
 }

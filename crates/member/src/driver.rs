@@ -15,8 +15,9 @@ use crate::peers::Peers;
 use crate::shared::Shared;
 use crate::steps::vb_of;
 
-/// Between two looks at everything.
+/// Between two looks at everything, and while copies move.
 const TICK_MS: u64 = 50;
+const BUSY_TICK_MS: u64 = 10;
 
 pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
@@ -52,8 +53,9 @@ impl Driver {
                 self.packet(&envelope);
             }
             if self.shared.now_ms() >= tick_ms {
-                tick_ms = self.shared.now_ms() + TICK_MS;
                 self.tick();
+                let busy = self.participant.is_busy();
+                tick_ms = self.shared.now_ms() + if busy { BUSY_TICK_MS } else { TICK_MS };
             }
             self.publish();
         }
@@ -174,12 +176,8 @@ impl Driver {
     fn renew(&self) {
         let alive = !self.participant.is_disk_dead();
         let until_ms = alive.then(|| self.participant.lease_until_ms());
-        let mut ended = false;
         for hosted in self.shared.table.all() {
-            ended |= hosted.renew(&self.settings, until_ms);
-        }
-        if ended {
-            self.shared.node.wake_all();
+            hosted.renew(&self.settings, until_ms);
         }
     }
 

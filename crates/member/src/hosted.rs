@@ -239,12 +239,11 @@ impl Hosted {
     }
 
     /// Lets the active copies serve as long as they may, and replicas be read. `None` for a node whose disk died: none of
-    /// its active copies serves. Returns whether requests that wait for a sealed copy are worth another try.
-    pub(crate) fn renew(&self, settings: &Settings, lease_until_ms: Option<u64>) -> bool {
+    /// its active copies serves.
+    pub(crate) fn renew(&self, settings: &Settings, lease_until_ms: Option<u64>) {
         let Some(leases) = self.served.bucket.leases() else {
-            return false;
+            return;
         };
-        let mut ended = false;
         let copies = self.copies.lock();
         for (copy, number) in copies.iter().zip(0..) {
             let until_ns = match copy {
@@ -258,9 +257,7 @@ impl Hosted {
                 Some(copy) if copy.complete => 0,
                 _ => u64::MAX,
             };
-            ended |= until_ns > 0 && leases.get(VbId(number)) == 0;
             leases.set(VbId(number), until_ns);
         }
-        ended
     }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use cluster::agreed::{Address, Node, NodeState, View};
 use cluster::{BucketId, NodeId, Vb};
-use serde::Deserialize;
 
 use crate::cluster::ClusterMember;
 use crate::cluster_map::{
@@ -59,7 +58,7 @@ pub fn publish_cluster(node: &Registry, served: &ServedBucket) {
     let Some(id) = bucket_id(&view, served.name()) else {
         return;
     };
-    let newest = bucket_revision(&view, id, served);
+    let newest = bucket_revision(&view, id);
     let uuid = id.to_string();
     if *served.shown_uuid() != *uuid {
         served.show_uuid(&uuid);
@@ -111,8 +110,8 @@ fn publish_nodes(node: &Registry, member: &dyn ClusterMember, view: &View) {
     }
 }
 
-/// A map that is newer than `now`, if there is one. What is not there any more has no revision: a map that lacks it
-/// gets that of all that was seen.
+/// A map that is newer than `now`, if there is one: clients are told what they see of a move, not each of its phases.
+/// What is not there any more has no revision, nor has the node's own manifest: a map gets that of all that was seen then.
 fn newer(
     view: &View,
     newest: MapRevision,
@@ -120,12 +119,12 @@ fn newer(
     made: impl Fn(MapRevision) -> MapVersion,
 ) -> Option<MapVersion> {
     view.meta.as_ref()?;
-    if newest > now.revision {
-        return Some(made(newest));
+    if newest.epoch == now.revision.epoch && made(now.revision).json == now.json {
+        return None;
     }
-    let map = made(now.revision);
     let seen = revision(view, view.revision);
-    (map.json != now.json && seen > now.revision).then(|| made(seen))
+    let revision = if newest > now.revision { newest } else { seen };
+    (revision > now.revision).then(|| made(revision))
 }
 
 /// The revision for clients. A node that is alone begins with the first epoch and counts by time, so what it told
@@ -142,24 +141,13 @@ fn node_revisions(view: &View) -> impl Iterator<Item = u64> {
     view.nodes.values().map(|node| node.mod_revision)
 }
 
-/// The newest of what the map of a bucket is made of: its chunks and settings, nodes, and collections as far as they
-/// are here.
-fn bucket_revision(view: &View, id: BucketId, served: &ServedBucket) -> MapRevision {
-    #[derive(Deserialize)]
-    struct Uid {
-        uid: String,
-    }
+/// The newest of what the map of a bucket is made of: its chunks and settings, and nodes.
+fn bucket_revision(view: &View, id: BucketId) -> MapRevision {
     let chunks = view.maps.range((id, 0)..=(id, u16::MAX));
     let chunks = chunks.map(|(_, chunk)| chunk.mod_revision);
     let spec = view.specs.get(&id).map(|spec| spec.mod_revision);
-    let manifest = view.manifests.get(&id).filter(|manifest| {
-        let uid = serde_json::from_str::<Uid>(&manifest.value).ok();
-        let uid = uid.and_then(|found| u64::from_str_radix(&found.uid, 16).ok());
-        uid.is_some_and(|uid| uid <= served.bucket.manifest().uid().0)
-    });
-    let manifest = manifest.map(|manifest| manifest.mod_revision);
-    let all = chunks.chain(spec).chain(manifest);
-    revision(view, all.chain(node_revisions(view)).max().unwrap_or(0))
+    let all = chunks.chain(spec).chain(node_revisions(view));
+    revision(view, all.max().unwrap_or(0))
 }
 
 /// Nodes that have, or are to have, copies.

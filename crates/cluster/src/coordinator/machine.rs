@@ -11,8 +11,8 @@ use super::seals::Seals;
 use super::unsafely::{self, Told};
 use crate::agreed::{CHUNK_VBUCKETS, ClusterId, NodeState, Rebalance, View};
 use crate::coord::{Answer, LeaseId, Txn};
-use crate::map::{NodeId, Row, Vb};
-use crate::message::{CopyReport, Message, Order};
+use crate::map::{NodeId, Phase, Row, Vb};
+use crate::message::{CopyReport, Message, Need, Order};
 use crate::settings::Settings;
 
 /// What the controller wants done.
@@ -85,7 +85,7 @@ pub struct Coordinator {
     term: Option<u64>,
     seals: BTreeMap<Vb, Seals>,
     reports: BTreeMap<Vb, CopyReport>,
-    revoked: BTreeMap<(NodeId, LeaseId), u64>,
+    pub(super) revoked: BTreeMap<(NodeId, LeaseId), u64>,
     orders: VecDeque<Order>,
     /// A transaction is under way; whether it is that of the first order.
     in_flight: Option<bool>,
@@ -96,6 +96,10 @@ pub struct Coordinator {
     /// The revision of a view that a refused transaction was made by, and when there may be another one by it.
     retry: Option<(u64, u64)>,
     asked_ms: Option<u64>,
+    /// vBuckets whose seals are to be sent at once, not when messages are repeated.
+    due: BTreeSet<Vb>,
+    /// Rows of moves, each with the revision of the view in which it was seen first.
+    moving: BTreeMap<Vb, (Row, u64)>,
     wanted: Wanted,
     promoted: BTreeMap<Vb, Promoted>,
     progress: Progress,
@@ -117,6 +121,8 @@ impl Coordinator {
             refused: false,
             retry: None,
             asked_ms: None,
+            due: BTreeSet::new(),
+            moving: BTreeMap::new(),
             wanted: Wanted::default(),
             promoted: BTreeMap::new(),
             progress: Progress::default(),
@@ -185,6 +191,7 @@ impl Coordinator {
                 complete,
             } => {
                 if let Some(seals) = self.seals.get_mut(vb) {
+                    self.due.insert(*vb);
                     seals.sealed(from, *term, *position, now_ms);
                     if *complete {
                         seals.note_complete(from, *term);
@@ -223,7 +230,14 @@ impl Coordinator {
             self.reports.retain(|vb, _| tick.view.row(*vb).is_some());
             self.promoted.retain(|vb, _| tick.view.row(*vb).is_some());
             self.ask(tick, &mut actions);
+        } else {
+            for vb in &self.due {
+                if let Some(row) = tick.view.row(*vb) {
+                    self.send_seals(tick, *vb, row, &mut actions);
+                }
+            }
         }
+        self.due.clear();
         actions
     }
 
@@ -247,21 +261,21 @@ impl Coordinator {
             found.insert(vb);
             if self.seals.get(&vb).is_none_or(|seals| seals.term != term) {
                 self.seals.insert(vb, Seals::new(term, tick.now_ms));
-                self.asked_ms = None;
+                self.due.insert(vb);
             }
         }
         self.seals.retain(|vb, _| found.contains(vb));
     }
 
-    fn facts<'a>(&'a self, tick: &Tick<'a>, row: Option<(Vb, u64, &Row)>) -> Facts<'a> {
+    pub(super) fn facts<'a>(&'a self, tick: &Tick<'a>, row: Option<(Vb, u64, &Row)>) -> Facts<'a> {
         let view = tick.view;
         let report = row.and_then(|(vb, revision, _)| {
             let report = self.reports.get(&vb);
-            report.filter(|report| report.revision == revision)
+            report.filter(|report| report.revision == revision || self.is_of_move(report))
         });
         let active = row.and_then(|(_, _, row)| row.chain.active());
         let failed = active.and_then(|node| Some((node, view.nodes.get(&node)?.value.revoke?)));
-        let rebalance = orders::current(view).rebalance;
+        let orders = view.orders.as_ref();
         Facts {
             settings: &self.settings,
             now_ms: tick.now_ms,
@@ -269,8 +283,29 @@ impl Coordinator {
             seals: row.and_then(|(vb, _, _)| self.seals.get(&vb)),
             need: report.map(|report| report.need),
             revoked_ms: failed.and_then(|key| self.revoked.get(&key).copied()),
-            idle: rebalance == Rebalance::Idle,
+            idle: orders.is_none_or(|entry| entry.value.rebalance == Rebalance::Idle),
         }
+    }
+
+    /// Whether what an active copy told of its move was told of the row that stands, though rows beside it changed since.
+    fn is_of_move(&self, report: &CopyReport) -> bool {
+        let since = self.moving.get(&report.vb);
+        let of_row = since.is_some_and(|(_, since)| report.revision >= *since);
+        of_row && matches!(report.need, Need::NextPhase(_))
+    }
+
+    /// Notes since when each row of a move has been as it is. Each of them is seen here before there is another one.
+    fn follow_moves(&mut self, view: &View) {
+        let before = std::mem::take(&mut self.moving);
+        let rows = view.rows().filter(|(_, _, row)| row.change.is_some());
+        let since = rows.map(|(vb, version, row)| {
+            let same = before.get(&vb).filter(|(held, _)| held == row);
+            (
+                vb,
+                (*row, same.map_or(version.revision, |(_, since)| *since)),
+            )
+        });
+        self.moving = since.collect();
     }
 
     /// The next transaction, and whether it is that of the first order.
@@ -376,6 +411,7 @@ impl Coordinator {
         if rebalance == Rebalance::Running {
             self.wanted.refresh(view);
         }
+        self.follow_moves(view);
         let mut draft = Draft::new(self.cluster, view, term);
         let mut load = Load::of(view);
         let mut progress = Progress {
@@ -390,6 +426,12 @@ impl Coordinator {
             let mut decision = facts.decide(row);
             if decision == Decision::Keep && rebalance == Rebalance::Running {
                 decision = self.begin_move(vb, row, &mut load, &mut progress);
+            }
+            let takes_over = |to: &Row| to.phase() == Some(Phase::TakeOver) && row.intent.is_none();
+            if matches!(&decision, Decision::Write(to) if takes_over(to))
+                && !load.begin_takeover(row, self.settings.takeovers_per_node)
+            {
+                decision = Decision::Keep;
             }
             match decision {
                 Decision::Keep => {}
@@ -406,7 +448,9 @@ impl Coordinator {
                 }
             }
         }
-        if rebalance == Rebalance::Running && progress.moves + progress.moves_left == 0 {
+        // What is being elected may be elsewhere than it is to be.
+        let open = progress.moves + progress.moves_left + progress.elections;
+        if rebalance == Rebalance::Running && open == 0 {
             let mut orders = orders::current(view);
             orders.rebalance = Rebalance::Idle;
             orders::put(view, &mut draft, &orders);
@@ -442,30 +486,8 @@ impl Coordinator {
         }
         load.add(row, &to);
         Decision::Write(Row {
-            change: Some((to, crate::Phase::Build)),
+            change: Some((to, Phase::Build)),
             ..*row
         })
-    }
-
-    /// Asks nodes for reports, seals and leases that are to end.
-    fn ask(&self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
-        for node in tick.view.alive.keys() {
-            actions.push(Action::Send(*node, Message::Ask));
-        }
-        for (vb, version, row) in tick.view.rows() {
-            let Some(term) = row.intent else {
-                continue;
-            };
-            let facts = self.facts(tick, Some((vb, version.revision, row)));
-            for (node, at_least) in facts.unsealed(row) {
-                actions.push(Action::Send(node, Message::Seal { vb, term, at_least }));
-            }
-        }
-        for (node, entry) in &tick.view.nodes {
-            let open = |lease: &LeaseId| !self.revoked.contains_key(&(*node, *lease));
-            if let Some(lease) = entry.value.revoke.filter(open) {
-                actions.push(Action::Revoke(*node, lease));
-            }
-        }
     }
 }

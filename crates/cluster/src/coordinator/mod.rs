@@ -7,6 +7,7 @@
 //!
 //! [`Coordinator::tick`] looks at everything there is and says what is to be done next, one transaction at a time.
 
+mod asks;
 mod decide;
 mod draft;
 mod machine;

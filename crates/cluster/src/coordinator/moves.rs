@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::agreed::{CHUNK_VBUCKETS, NodeState, View};
-use crate::map::{BucketId, Chain, Member, NodeId, Row, Vb};
+use crate::map::{BucketId, Chain, Member, NodeId, Phase, Row, Vb};
 use crate::planner::{BucketMap, plan};
 
 /// The chains that the plan wants, and what it was computed for.
@@ -91,15 +91,22 @@ fn present(view: &View, vb: Vb) -> Chain {
 
 /// Moves that go on, by node.
 #[derive(Debug, Default)]
-pub(super) struct Load(BTreeMap<NodeId, usize>);
+pub(super) struct Load {
+    moves: BTreeMap<NodeId, usize>,
+    /// Takeovers, by the node of the old active copy.
+    takeovers: BTreeMap<NodeId, usize>,
+}
 
 impl Load {
     /// Of all rows.
     pub(super) fn of(view: &View) -> Self {
         let mut load = Self::default();
         for (_, _, row) in view.rows() {
-            if let Some((to, _)) = row.change {
+            if let Some((to, phase)) = row.change {
                 load.add(row, &to);
+                if phase == Phase::TakeOver {
+                    load.begin_takeover(row, usize::MAX);
+                }
             }
         }
         load
@@ -108,13 +115,24 @@ impl Load {
     /// Counts a move of a row to another chain: at the node that sends, and at those that take.
     pub(super) fn add(&mut self, row: &Row, to: &Chain) {
         for node in busy(row, to) {
-            *self.0.entry(node).or_default() += 1;
+            *self.moves.entry(node).or_default() += 1;
         }
     }
 
     /// Whether each of the nodes has fewer moves than `limit`.
     pub(super) fn allows(&self, row: &Row, to: &Chain, limit: usize) -> bool {
-        busy(row, to).all(|node| self.0.get(&node).is_none_or(|count| *count < limit))
+        busy(row, to).all(|node| self.moves.get(&node).is_none_or(|count| *count < limit))
+    }
+
+    /// Counts a takeover of a row, if its active copy's node has fewer than `limit`: what clients ask for there waits.
+    pub(super) fn begin_takeover(&mut self, row: &Row, limit: usize) -> bool {
+        let Some(node) = row.chain.active() else {
+            return true;
+        };
+        let count = self.takeovers.entry(node).or_default();
+        let allowed = *count < limit;
+        *count += usize::from(allowed);
+        allowed
     }
 }
 

@@ -6,8 +6,9 @@ use crate::agreed::{
     Alive, BucketSpec, ClusterId, Controller, Health, Key, Node, NodeState, Orders, View,
 };
 use crate::coord::{Answer, LeaseId, Op, Range, Request, Store, Txn};
-use crate::map::{BucketId, NodeId};
-use crate::message::Order;
+use crate::map::{BucketId, NodeId, Phase, Vb};
+use crate::message::{CopyReport, Message, Need, Order};
+use crate::promotion::Position;
 use crate::settings::Settings;
 
 const CLUSTER: ClusterId = ClusterId(7);
@@ -50,32 +51,93 @@ fn store() -> (Store, Coordinator) {
     (store, coordinator)
 }
 
-/// The next transaction.
-fn txn(coordinator: &mut Coordinator, view: &View) -> Option<Txn> {
-    let tick = Tick {
+/// A round, always at the same time.
+fn round(coordinator: &mut Coordinator, view: &View) -> Vec<Action> {
+    coordinator.tick(&Tick {
         view,
         now_ms: Settings::default().settle_ms,
         watching_since_ms: 0,
-    };
-    let actions = coordinator.tick(&tick);
+    })
+}
+
+/// The next transaction.
+fn txn(coordinator: &mut Coordinator, view: &View) -> Option<Txn> {
+    let actions = round(coordinator, view).into_iter();
     actions.into_iter().find_map(|action| match action {
         Action::Txn(txn) => Some(txn),
         _ => None,
     })
 }
 
+/// Makes the next transaction; returns how many chunks of maps it writes.
+fn write_next(store: &mut Store, coordinator: &mut Coordinator) -> Option<usize> {
+    let txn = txn(coordinator, &view(store))?;
+    let is_chunk = |op: &&Op| matches!(op, Op::Put { key, .. } if key.contains("/map/"));
+    let chunks = txn.then.iter().filter(is_chunk).count();
+    let answer = store.answer(&Request::Txn(txn));
+    assert!(matches!(answer, Answer::Committed(_)));
+    let term = coordinator.term().unwrap();
+    coordinator.answered(term, &answer);
+    Some(chunks)
+}
+
 /// Makes all that the controller wants; returns how many chunks of maps each transaction writes.
 fn settle(store: &mut Store, coordinator: &mut Coordinator) -> Vec<usize> {
-    let mut chunks = Vec::new();
-    while let Some(txn) = txn(coordinator, &view(store)) {
-        let is_chunk = |op: &&Op| matches!(op, Op::Put { key, .. } if key.contains("/map/"));
-        chunks.push(txn.then.iter().filter(is_chunk).count());
-        let answer = store.answer(&Request::Txn(txn));
-        assert!(matches!(answer, Answer::Committed(_)));
-        let term = coordinator.term().unwrap();
-        coordinator.answered(term, &answer);
+    std::iter::from_fn(|| write_next(store, coordinator)).collect()
+}
+
+/// Half of the vBuckets are to move from the controller's node to node 2, as many at once as may.
+fn moving(vbuckets: u16) -> (Store, Coordinator) {
+    let (mut store, mut coordinator) = store();
+    put(&mut store, Key::Spec(BucketId(1)), &spec(vbuckets));
+    settle(&mut store, &mut coordinator);
+    for number in 0..vbuckets {
+        let answer = Message::Sealed {
+            vb: Vb {
+                bucket: BucketId(1),
+                number,
+            },
+            term: 1,
+            position: Position::default(),
+            complete: false,
+        };
+        coordinator.message(NODE, &answer, 0);
     }
-    chunks
+    settle(&mut store, &mut coordinator);
+    let state = NodeState::Active;
+    let node = Node {
+        state,
+        ..Node::default()
+    };
+    put(&mut store, Key::Node(NodeId(2)), &node);
+    for node in [NODE, NodeId(2)] {
+        put(&mut store, Key::Alive(node), &Alive::default());
+    }
+    coordinator.order(Order::Rebalance);
+    settle(&mut store, &mut coordinator);
+    (store, coordinator)
+}
+
+/// vBuckets that are in a phase of their move, and the revision of their rows.
+fn in_phase(view: &View, phase: Phase) -> Vec<(Vb, u64)> {
+    let rows = view.rows().filter(|(_, _, row)| row.phase() == Some(phase));
+    rows.map(|(vb, version, _)| (vb, version.revision))
+        .collect()
+}
+
+/// An active copy tells that its move may go on.
+fn ready(coordinator: &mut Coordinator, (vb, revision): (Vb, u64), phase: Phase) {
+    let need = Need::NextPhase(phase);
+    let report = CopyReport { vb, revision, need };
+    coordinator.message(NODE, &Message::Report(vec![report]), 0);
+}
+
+/// All moves that there are get into the phase after this one, as far as they may.
+fn leave(store: &mut Store, coordinator: &mut Coordinator, phase: Phase) {
+    for moves in in_phase(&view(store), phase) {
+        ready(coordinator, moves, phase);
+    }
+    settle(store, coordinator);
 }
 
 fn spec(vbuckets: u16) -> BucketSpec {
@@ -173,4 +235,72 @@ fn a_node_is_removed_when_no_copy_is_on_it() {
     settle(&mut store, &mut coordinator);
     let nodes: Vec<NodeId> = view(&mut store).nodes.keys().copied().collect();
     assert_eq!(nodes, [NODE]);
+}
+
+#[test]
+fn what_was_told_of_a_row_holds_though_those_beside_it_changed() {
+    let (mut store, mut coordinator) = moving(4);
+    let moves = in_phase(&view(&mut store), Phase::Build);
+    assert_eq!(moves.len(), 2);
+    ready(&mut coordinator, moves[0], Phase::Build);
+    settle(&mut store, &mut coordinator);
+    ready(&mut coordinator, moves[1], Phase::Build);
+    settle(&mut store, &mut coordinator);
+    assert_eq!(in_phase(&view(&mut store), Phase::CatchUp).len(), 2);
+    // What was told before the row became so does not.
+    let (vb, revision) = moves[0];
+    ready(&mut coordinator, (vb, revision), Phase::CatchUp);
+    settle(&mut store, &mut coordinator);
+    assert_eq!(in_phase(&view(&mut store), Phase::CatchUp).len(), 2);
+}
+
+#[test]
+fn few_vbuckets_of_a_node_are_taken_over_at_once() {
+    let (mut store, mut coordinator) = moving(64);
+    for phase in [Phase::Build, Phase::CatchUp, Phase::TwoChains] {
+        leave(&mut store, &mut coordinator, phase);
+    }
+    let seen = view(&mut store);
+    let Settings {
+        moves_per_node,
+        takeovers_per_node,
+        ..
+    } = Settings::default();
+    assert_eq!(in_phase(&seen, Phase::TakeOver).len(), takeovers_per_node);
+    let waiting = in_phase(&seen, Phase::TwoChains).len();
+    assert_eq!(waiting, moves_per_node - takeovers_per_node);
+}
+
+#[test]
+fn the_copies_of_a_takeover_are_sealed_one_after_the_other_at_once() {
+    let (mut store, mut coordinator) = moving(2);
+    for phase in [Phase::Build, Phase::CatchUp] {
+        leave(&mut store, &mut coordinator, phase);
+    }
+    let (vb, revision) = in_phase(&view(&mut store), Phase::TwoChains)[0];
+    ready(&mut coordinator, (vb, revision), Phase::TwoChains);
+    write_next(&mut store, &mut coordinator);
+    let seen = view(&mut store);
+    let sealed = |coordinator: &mut Coordinator| {
+        let actions = round(coordinator, &seen).into_iter();
+        let seals = actions.filter_map(|action| match action {
+            Action::Send(node, Message::Seal { at_least, .. }) => Some((node, at_least)),
+            _ => None,
+        });
+        seals.collect::<Vec<_>>()
+    };
+    assert_eq!(sealed(&mut coordinator), [(NODE, None)]);
+    assert_eq!(sealed(&mut coordinator), []);
+    let position = Position {
+        seqno: 9,
+        ..Position::default()
+    };
+    let answer = Message::Sealed {
+        vb,
+        term: seen.row(vb).unwrap().intent.unwrap(),
+        position,
+        complete: true,
+    };
+    coordinator.message(NODE, &answer, 0);
+    assert_eq!(sealed(&mut coordinator), [(NodeId(2), Some(position))]);
 }

@@ -9,11 +9,26 @@ use crate::map::{NodeId, Vb};
 use crate::message::Message;
 
 impl Participant {
+    /// Whether an active copy of this node moves.
+    fn is_moving(&self) -> bool {
+        let row = |vb: &Vb| self.agent.row(*vb).map(|(_, row)| row);
+        let mut rows = self.open.iter().filter_map(row);
+        let me = Some(self.identity.node);
+        rows.any(|row| row.change.is_some() && row.chain.active() == me)
+    }
+
+    /// Whether something goes on that each tick brings further.
+    pub fn is_busy(&self) -> bool {
+        !self.seals.is_empty() || self.is_moving()
+    }
+
     pub(super) fn ping(&mut self, now_ms: u64) {
-        if self
-            .pinged_ms
-            .is_some_and(|at| now_ms < at + self.settings.repeat_ms)
-        {
+        let pause_ms = if self.is_moving() {
+            self.settings.moving_ms
+        } else {
+            self.settings.repeat_ms
+        };
+        if self.pinged_ms.is_some_and(|at| now_ms < at + pause_ms) {
             return;
         }
         let first = self.pinged_ms.is_none();

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use cluster::agreed::{Address, NodeState};
 use cluster::coordinator::{Held, Progress};
-use cluster::{NodeId, Order};
+use cluster::{NodeId, Order, Phase, Row};
+use engine::collections::Manifest;
 use registry::cluster::MemberStatus;
 use registry::cluster_map::MapRevision;
 use registry::fake_member::{FakeMember, row, written};
-use registry::{manifest_changed, publish_cluster};
+use registry::{collections, manifest_changed, publish_cluster};
 use serde_json::{Value, json};
 use wire::{Feature, Opcode, Status};
 
@@ -106,6 +107,30 @@ fn a_failed_node_is_told_only_as_long_as_it_is_the_active_one() {
     let expected = [json!([1, 0]), json!([1, -1]), json!([-1, -1])];
     assert_eq!(rows.as_array().unwrap()[..3], expected);
     assert_eq!(map["nodesExt"].as_array().map(Vec::len), Some(2));
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn the_phases_of_a_move_are_not_told() {
+    let (node, member) = clustered();
+    let told_now = || node.state.bucket("default").unwrap().map().revision;
+    let (before, all) = (told_now(), node.state.global_map().revision);
+    let to = |phase| Row {
+        change: Some((row(&[3, 1]).chain, phase)),
+        ..row(&[2, 1])
+    };
+    for phase in [Phase::Build, Phase::CatchUp, Phase::TwoChains] {
+        member.put_bucket(BUCKET, "default", 1024, &[to(phase), row(&[3, 2])]);
+        publish(&node);
+        assert_eq!(
+            (told_now(), node.state.global_map().revision),
+            (before, all)
+        );
+    }
+    member.put_bucket(BUCKET, "default", 1024, &[row(&[3, 1]), row(&[3, 2])]);
+    publish(&node);
+    assert!(told_now() > before);
+    assert_eq!(node.state.global_map().revision, all);
     node.shutdown().unwrap();
 }
 
@@ -223,23 +248,16 @@ fn the_revision_of_a_clusters_map_only_grows() {
     publish(&node);
     assert_eq!(revision(&node), second);
     *member.view.lock() = after;
-    // A manifest that the node does not have yet is not told.
+    // Collections are those that the node has.
     let served = node.state.bucket("default").unwrap();
-    let uid = served.bucket.manifest().uid().0;
-    let put = |uid: u64| {
-        let text = format!(r#"{{"uid":"{uid:x}","scopes":[]}}"#);
-        member.edit(|view, _| {
-            view.revision = 20 + uid;
-            let id = cluster::BucketId(BUCKET);
-            view.manifests.insert(id, written(20 + uid, text.into()));
-        });
-    };
-    put(uid + 1);
-    manifest_changed(&node.state.registry, &served);
+    member.edit(|view, _| view.revision = 20);
+    publish(&node);
     assert_eq!(revision(&node), second);
-    put(uid);
+    let more = |now: &Manifest| now.with_scope("more");
+    let changed = served.bucket.change_manifest(more, collections::to_bytes);
+    assert!(changed.is_ok());
     manifest_changed(&node.state.registry, &served);
-    assert_eq!(revision(&node).rev, 20 + i64::try_from(uid).unwrap());
+    assert_eq!(revision(&node).rev, 20);
     // An operator raised the epoch.
     member.edit(|view, _| view.meta.as_mut().unwrap().value.epoch = 2);
     publish(&node);

@@ -1,0 +1,35 @@
+//! What the controller asks nodes for.
+
+use super::machine::{Action, Coordinator, Tick};
+use crate::coord::LeaseId;
+use crate::map::{Row, Vb};
+use crate::message::Message;
+
+impl Coordinator {
+    /// Asks nodes for reports, seals and leases that are to end.
+    pub(super) fn ask(&self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
+        for node in tick.view.alive.keys() {
+            actions.push(Action::Send(*node, Message::Ask));
+        }
+        for (vb, _, row) in tick.view.rows() {
+            self.send_seals(tick, vb, row, actions);
+        }
+        for (node, entry) in &tick.view.nodes {
+            let open = |lease: &LeaseId| !self.revoked.contains_key(&(*node, *lease));
+            if let Some(lease) = entry.value.revoke.filter(open) {
+                actions.push(Action::Revoke(*node, lease));
+            }
+        }
+    }
+
+    /// Seals the copies of a row whose turn it is.
+    pub(super) fn send_seals(&self, tick: &Tick<'_>, vb: Vb, row: &Row, actions: &mut Vec<Action>) {
+        let Some(term) = row.intent else {
+            return;
+        };
+        let facts = self.facts(tick, Some((vb, 0, row)));
+        for (node, at_least) in facts.unsealed(row) {
+            actions.push(Action::Send(node, Message::Seal { vb, term, at_least }));
+        }
+    }
+}
