@@ -94,6 +94,7 @@ impl Member {
             taken: BTreeMap::new(),
             users: 0,
             failed: BTreeSet::new(),
+            open: Vec::new(),
         };
         let threads = [
             spawn("cluster", move || driver.run())?,

@@ -1,9 +1,10 @@
 //! Steps of copies, made on vBuckets.
 //!
-//! Many steps are made together, so that one commit of the store makes all their terms durable: first everything that a
-//! seal forbids is ended, then terms are written and awaited, then the copies are what the steps say.
+//! First everything that a seal forbids is ended, then the term is written and awaited, then the copy is what the step
+//! says. Many steps wait at the same time, so that one commit of the store makes all their terms durable; one that has
+//! nothing to wait for is made at once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,10 +21,24 @@ use crate::hosted::{CopyState, Hosted};
 
 /// How long a term may take to be on disk; then the step is made again.
 const DURABLE_LIMIT: Duration = Duration::from_secs(10);
-/// How often it is looked at whether it is.
-const DURABLE_LOOK: Duration = Duration::from_millis(1);
 /// How long a seal waits for durable writes that are under way; the next active copy decides what is left.
 const DECIDED_LIMIT: Duration = Duration::from_millis(250);
+
+/// A step of a copy that waits for durable writes to be decided, then for its term to be on disk.
+pub(crate) struct Unfinished {
+    step: Step,
+    term: u64,
+    /// Whether the vBucket has the term.
+    raised: bool,
+    since: Instant,
+}
+
+impl Unfinished {
+    /// The copy.
+    pub(crate) fn vb(&self) -> Vb {
+        vb_of(&self.step)
+    }
+}
 
 /// The vBucket of a step.
 pub(crate) fn vb_of(step: &Step) -> Vb {
@@ -54,27 +69,46 @@ pub(crate) struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// Makes steps of copies of one bucket, at most one for each.
-    pub(crate) fn make(&self, hosted: &Hosted, steps: &[Step]) {
-        let mut terms = BTreeMap::new();
-        for step in steps {
-            if let Some(term) = self.begin(hosted, step) {
-                terms.insert(VbId(vb_of(step).number), term);
+    /// Begins a step of a copy; gives it back if it has to wait.
+    pub(crate) fn begin(&self, hosted: &Hosted, step: Step) -> Option<Unfinished> {
+        let Some(term) = self.forbid(hosted, &step) else {
+            self.end(hosted, &step);
+            return None;
+        };
+        Some(Unfinished {
+            step,
+            term,
+            raised: false,
+            since: Instant::now(),
+        })
+    }
+
+    /// Goes on with a step; returns whether it is over. One that cannot be made in time is asked for again.
+    pub(crate) fn go_on(&self, hosted: &Hosted, open: &mut Unfinished) -> bool {
+        let (bucket, vb) = (&hosted.served.bucket, VbId(vb_of(&open.step).number));
+        if !open.raised {
+            // While their term holds, replicas acknowledge durable writes of an active copy that serves no more.
+            let undecided = |vbucket: &mut VBucket| {
+                vbucket.state() == VbState::Active && vbucket.has_undecided()
+            };
+            let waits = open.since.elapsed() < DECIDED_LIMIT;
+            if waits && bucket.with_vbucket(vb, undecided) == Some(true) {
+                return false;
             }
+            bucket.with_vbucket(vb, |vbucket| vbucket.raise_term(open.term));
+            open.raised = true;
         }
-        await_decisions(hosted, &terms);
-        let durable = write_terms(hosted, &terms);
-        for step in steps {
-            let vb = VbId(vb_of(step).number);
-            if durable || !terms.contains_key(&vb) {
-                self.end(hosted, step);
-            }
+        let durable = bucket.with_vbucket(vb, |vbucket| vbucket.is_record_durable());
+        if durable == Some(false) {
+            bucket.hurry();
+            return open.since.elapsed() > DURABLE_LIMIT;
         }
-        drop_links(hosted);
+        self.end(hosted, &open.step);
+        true
     }
 
     /// Ends what must not go on at the term of a step; gives that term.
-    fn begin(&self, hosted: &Hosted, step: &Step) -> Option<u64> {
+    fn forbid(&self, hosted: &Hosted, step: &Step) -> Option<u64> {
         let vb = VbId(vb_of(step).number);
         match *step {
             Step::Create { term, .. } => {
@@ -299,44 +333,8 @@ fn turn(hosted: &Hosted, vb: VbId, node: Option<NodeId>) {
     }
 }
 
-/// Waits for durable writes of active copies that serve no more: while their terms hold, replicas acknowledge them.
-fn await_decisions(hosted: &Hosted, terms: &BTreeMap<VbId, u64>) {
-    let bucket = &hosted.served.bucket;
-    let undecided =
-        |vbucket: &mut VBucket| vbucket.state() == VbState::Active && vbucket.has_undecided();
-    let begun = Instant::now();
-    for vb in terms.keys() {
-        while bucket.with_vbucket(*vb, undecided) == Some(true) {
-            if begun.elapsed() > DECIDED_LIMIT {
-                return;
-            }
-            std::thread::sleep(DURABLE_LOOK);
-        }
-    }
-}
-
-/// Writes terms, and waits until they are on disk; false if they are not in time.
-fn write_terms(hosted: &Hosted, terms: &BTreeMap<VbId, u64>) -> bool {
-    let bucket = &hosted.served.bucket;
-    for (vb, term) in terms {
-        bucket.with_vbucket(*vb, |vbucket| vbucket.raise_term(*term));
-    }
-    let is_durable = |vb| bucket.with_vbucket(vb, |vbucket| vbucket.is_record_durable());
-    let begun = Instant::now();
-    for vb in terms.keys() {
-        while is_durable(*vb) == Some(false) {
-            if begun.elapsed() > DURABLE_LIMIT {
-                return false;
-            }
-            bucket.hurry();
-            std::thread::sleep(DURABLE_LOOK);
-        }
-    }
-    true
-}
-
 /// Ends connections to nodes that no copy follows.
-fn drop_links(hosted: &Hosted) {
+pub(crate) fn drop_links(hosted: &Hosted) {
     let followed = hosted.followed();
     let mut links = hosted.links.lock();
     links.retain(|node, _| followed.contains(node));

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cluster::agent::Step;
 use cluster::agreed::{BucketSpec, NodeState, View};
-use cluster::{BucketId, NodeId, Vb};
+use cluster::{BucketId, NodeId};
 use identity::Password;
 use registry::cluster::CLUSTER_USER;
 use registry::{BucketSettings, collections};
@@ -17,10 +17,12 @@ use serde::Deserialize as _;
 use crate::events::{Event, Work};
 use crate::hosted::Hosted;
 use crate::shared::Shared;
-use crate::steps::{Steps, node_name, vb_of};
+use crate::steps::{Steps, Unfinished, drop_links, node_name, vb_of};
 
 /// When to try again what could not be taken over.
 const RETRY: Duration = Duration::from_secs(1);
+/// How often it is looked at whether what steps wait for is on disk.
+const LOOK: Duration = Duration::from_millis(1);
 
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
@@ -32,47 +34,80 @@ pub(crate) struct Worker {
     pub(crate) users: u64,
     /// Nodes that failed.
     pub(crate) failed: BTreeSet<NodeId>,
+    /// Steps that wait.
+    pub(crate) open: Vec<Unfinished>,
 }
 
 impl Worker {
     /// Works until the driver is gone. What could not be taken over is tried again from time to time: a bucket may be
     /// loading.
     pub(crate) fn run(mut self) {
-        // The newest view that is not taken over as a whole.
-        let mut view = None;
+        // The newest view that is not taken over as a whole, and when to try that.
+        let (mut view, mut try_at) = (None, Instant::now());
         loop {
-            let pause = if view.is_some() { RETRY } else { Duration::MAX };
+            let pause = match (&view, self.open.is_empty()) {
+                (_, false) => LOOK,
+                (Some(_), true) => RETRY,
+                (None, true) => Duration::MAX,
+            };
             let first = match self.work.recv_timeout(pause) {
                 Ok(first) => Some(first),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let mut steps: BTreeMap<BucketId, Vec<Step>> = BTreeMap::new();
+            let mut steps = Vec::new();
             let rest = std::iter::from_fn(|| self.work.try_recv().ok());
             for work in first.into_iter().chain(rest) {
                 match work {
-                    Work::Step(step) => steps.entry(vb_of(&step).bucket).or_default().push(step),
-                    Work::Buckets(newer) => view = Some(newer),
+                    Work::Step(step) => steps.push(step),
+                    Work::Buckets(newer) => (view, try_at) = (Some(newer), Instant::now()),
                 }
             }
-            for (bucket, steps) in steps {
-                self.make(bucket, &steps);
-            }
-            if let Some(newest) = view.take() {
+            self.make(steps);
+            if let Some(newest) = view.take_if(|_| Instant::now() >= try_at) {
                 if self.reconcile(&newest) {
                     self.shared.note_taken(self.shared.me, newest.revision);
                 } else {
-                    view = Some(newest);
+                    (view, try_at) = (Some(newest), Instant::now() + RETRY);
                 }
             }
         }
     }
 
-    fn make(&self, bucket: BucketId, steps: &[Step]) {
-        if let Some(hosted) = self.shared.table.get(bucket) {
-            self.with_steps(|maker| maker.make(&hosted, steps));
+    /// Begins steps, and goes on with those that wait.
+    fn make(&mut self, steps: Vec<Step>) {
+        let mut open = std::mem::take(&mut self.open);
+        let mut made = Vec::new();
+        self.with_steps(|maker| {
+            for step in steps {
+                let vb = vb_of(&step);
+                let hosted = self.shared.table.get(vb.bucket);
+                match hosted.and_then(|hosted| maker.begin(&hosted, step)) {
+                    Some(unfinished) => open.push(unfinished),
+                    None => made.push(vb),
+                }
+            }
+            open.retain_mut(|unfinished| {
+                let vb = unfinished.vb();
+                let hosted = self.shared.table.get(vb.bucket);
+                let over = hosted.is_none_or(|hosted| maker.go_on(&hosted, unfinished));
+                if over {
+                    made.push(vb);
+                }
+                !over
+            });
+        });
+        self.open = open;
+        if made.is_empty() {
+            return;
         }
-        let made: Vec<Vb> = steps.iter().map(vb_of).collect();
+        let buckets: BTreeSet<BucketId> = made.iter().map(|vb| vb.bucket).collect();
+        for hosted in buckets
+            .into_iter()
+            .filter_map(|id| self.shared.table.get(id))
+        {
+            drop_links(&hosted);
+        }
         // The driver may be gone.
         drop(self.done.send(Event::Stepped(made)));
     }
