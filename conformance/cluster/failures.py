@@ -5,9 +5,10 @@ import subprocess
 import time
 
 from cluster import Client, Cluster, member_of
-from etcd import Etcd
+from etcd import Etcd, Refused, encode
 from harness import binary, clean_environment, equal, eventually
-from world import holds, suite
+from manage import call
+from world import CONFIG, holds, suite
 
 # A lease, and what of it a node trusts no more.
 LEASE_SECONDS = 2
@@ -52,6 +53,14 @@ def a_bucket_is_that_of_all_nodes(_):
             equal(one.rows(), client.rows(), "map")
             equal({port for row in one.rows() for port in row}, {node.kv for node in cluster.nodes}, "nodes")
         equal([client.get(key) for key in KEYS], KEYS, "values")
+        # What has one connection follows buckets of one node alone.
+        at, other = (f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default" for node in cluster.nodes[:2])
+        for words in (["tail", "--connect", at], ["replicate", "--state", str(etcd.home / "state"), at, other]):
+            ran = subprocess.run(
+                [binary(), *words], env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+            )
+            equal(ran.returncode, CONFIG, words[0])
+            holds(ran.stderr, "active on 3 nodes")
 
 
 @suite.test
@@ -109,6 +118,45 @@ def f4_etcd_is_away_and_data_goes_on(_):
         nothing_moved(cluster, before)
         # Definitions go on as well.
         cluster.make_bucket("another")
+
+
+@suite.test
+def f4_etcd_has_no_space_and_data_goes_on(_):
+    with Etcd(flags=["--quota-backend-bytes", str(4 << 20)]) as etcd, three_nodes(etcd) as cluster:
+        cluster.make_bucket()
+        client = cluster.client()
+        go_on(client, 1)
+        before = client.rows()
+        fill(etcd)
+        go_on(client, 3 * LEASE_SECONDS)
+        nothing_moved(cluster, before)
+        status, _, why = call(
+            cluster.nodes[0], "POST", "/pools/default/buckets", name="another", ramQuotaMB="100", replicaNumber="1"
+        )
+        assert status == 503, f"{status} {why}"
+        give_back(etcd)
+        go_on(client, LEASE_SECONDS)
+        nothing_moved(cluster, before)
+        cluster.make_bucket("another")
+
+
+def fill(etcd):
+    """Takes all the space of an etcd."""
+    for number in range(16):
+        try:
+            etcd.put(f"/other/{number}", "x" * (1 << 20))
+        except Refused:
+            return
+    raise AssertionError("etcd has more space than it should")
+
+
+def give_back(etcd):
+    """Gives it back, as etcd's manual says."""
+    gone = etcd.call("/v3/kv/deleterange", {"key": encode("/other/"), "range_end": encode("/other0")})
+    etcd.call("/v3/kv/compaction", {"revision": gone["header"]["revision"]})
+    etcd.call("/v3/maintenance/defragment", {})
+    for alarm in etcd.call("/v3/maintenance/alarm", {}).get("alarms", []):
+        etcd.call("/v3/maintenance/alarm", {"action": "DEACTIVATE", **alarm})
 
 
 @suite.test

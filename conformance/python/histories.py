@@ -13,9 +13,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from agreement import Crowd
-from cluster import Client, Cluster
+from cluster import Client
 from etcd import Etcd
 from harness import Suite, equal, eventually
+from links import LinkedCluster
 
 suite = Suite("cluster-histories")
 
@@ -26,23 +27,30 @@ SETTLE_SECONDS = 30
 FAILOVER_SECONDS = 20
 
 
+def name_of(at):
+    return chr(ord("a") + at)
+
+
 class World:
     """The cluster."""
 
     def __init__(self):
         self.etcd = Etcd(3).start()
-        self.cluster = Cluster(self.etcd, "histories", lease=LEASE_SECONDS).__enter__()
+        self.cluster = LinkedCluster(self.etcd, "histories", lease=LEASE_SECONDS).__enter__()
+        self.links = self.cluster.links
         self.started = time.monotonic()
         self.cluster.make_bucket(replicas=2)
 
     def crowd(self, name):
-        return Crowd(name, [node.kv for node in self.cluster.nodes])
+        return Crowd(name, self.cluster.ports)
 
-    def settled(self):
-        """Waits until nodes are failed over; returns one that is not the controller's, and its place."""
-        time.sleep(max(0, self.started + SETTLE_SECONDS - time.monotonic()))
+    def settled(self, crowd):
+        """Works until nodes are failed over; returns one that is not the controller's, and its place."""
+        crowd.work(500)
+        while time.monotonic() < self.started + SETTLE_SECONDS:
+            crowd.work(50)
         controller = json.loads(self.cluster.order("status", "--json"))["controller"]
-        return next((at, node) for at, node in enumerate(self.cluster.nodes) if chr(ord("a") + at) != controller)
+        return next((at, node) for at, node in enumerate(self.cluster.nodes) if name_of(at) != controller)
 
     def failed_over(self, at):
         def failed():
@@ -51,23 +59,29 @@ class World:
                 raise AssertionError(f"{states}; {self.cluster.order('status')}")
             return True
 
-        eventually("it is failed over", failed, seconds=FAILOVER_SECONDS, pause=0.5)
+        eventually("it is failed over", failed, seconds=SETTLE_SECONDS + FAILOVER_SECONDS, pause=0.5)
         others = [node for place, node in enumerate(self.cluster.nodes) if place != at]
         eventually("all is served", Client(others, "default").everywhere, seconds=FAILOVER_SECONDS)
 
     def recover(self, at):
         """A node that came back is counted on again, with active copies."""
         eventually("it came back", lambda: self.cluster.states()[at] == "new", seconds=30)
-        self.cluster.order("recover", chr(ord("a") + at))
+        self.cluster.order("recover", name_of(at))
         self.cluster.order("rebalance")
-        eventually("it has its share", lambda: self.share(self.cluster.nodes[at]) > 0.2, seconds=60)
 
-    def share(self, node):
+        def has_share():
+            if self.share(self.cluster.ports[at]) > 0.2:
+                return True
+            raise AssertionError(self.cluster.order("status"))
+
+        eventually("it has its share", has_share, seconds=30, pause=0.2)
+
+    def share(self, port):
         """The share of vBuckets for which a node is active; each has all of its copies."""
         client = self.cluster.client()
         client.refresh()
         rows = client.rows()
-        return sum(row[0] == node.kv for row in rows) / len(rows) if not any(None in row for row in rows) else 0
+        return sum(row[0] == port for row in rows) / len(rows) if not any(None in row for row in rows) else 0
 
     def close(self):
         self.cluster.__exit__()
@@ -76,9 +90,8 @@ class World:
 
 @suite.test
 def sdks_agree_through_a_kill(world):
-    at, killed = world.settled()
     crowd = world.crowd("kill")
-    crowd.work(500)
+    at, killed = world.settled(crowd)
     killed.kill()
     world.failed_over(at)
     crowd.work(500)
@@ -90,9 +103,8 @@ def sdks_agree_through_a_kill(world):
 
 @suite.test
 def sdks_agree_through_a_node_that_stands_still(world):
-    at, stopped = world.settled()
     crowd = world.crowd("stop")
-    crowd.work(500)
+    at, stopped = world.settled(crowd)
     os.kill(stopped.process.pid, signal.SIGSTOP)
     try:
         world.failed_over(at)
@@ -101,6 +113,49 @@ def sdks_agree_through_a_node_that_stands_still(world):
         os.kill(stopped.process.pid, signal.SIGCONT)
     crowd.work(500)
     world.recover(at)
+    crowd.judge()
+
+
+@suite.test
+def f2_sdks_agree_while_a_node_is_cut_off_from_all_but_them(world):
+    crowd = world.crowd("cut")
+    at, _ = world.settled(crowd)
+    others = [name_of(other) for other in range(3) if other != at]
+    world.links.part(name_of(at), *others, "etcd")
+    world.failed_over(at)
+    crowd.work(500)
+    world.links.heal()
+    crowd.work(500)
+    world.recover(at)
+    crowd.judge()
+
+
+@suite.test
+def f3_sdks_agree_while_a_node_is_cut_off_from_etcd_alone(world):
+    crowd = world.crowd("etcd")
+    at, _ = world.settled(crowd)
+    world.links.part(name_of(at), "etcd")
+    end = time.monotonic() + 3 * LEASE_SECONDS
+    while time.monotonic() < end:
+        crowd.work(50, seconds=2)
+    equal(world.cluster.states(), ["active"] * 3, "states")
+    assert world.share(world.cluster.ports[at]) > 0.2, "its vBuckets are elsewhere"
+    world.links.heal()
+    crowd.work(500)
+    equal(crowd.failures, {}, "failures")
+    crowd.judge()
+
+
+@suite.test
+def sdks_agree_while_a_node_hears_others_and_is_not_heard(world):
+    crowd = world.crowd("deaf")
+    at, _ = world.settled(crowd)
+    for other in range(3):
+        world.links.cut(name_of(at), name_of(other))
+    eventually("a durable write cannot be acknowledged", lambda: crowd.failures, seconds=30)
+    world.links.heal()
+    crowd.work(500)
+    eventually("all is served", world.cluster.client().everywhere, seconds=FAILOVER_SECONDS)
     crowd.judge()
 
 

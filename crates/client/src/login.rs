@@ -1,5 +1,7 @@
 //! What a client says before its first operation: HELLO, SASL, bucket, cluster map.
 
+use std::collections::BTreeSet;
+
 use identity::{Hash, SaltedCache, ScramClient};
 use wire::{Feature, Opcode, Status};
 
@@ -64,10 +66,13 @@ fn bootstrap(
         b"",
     ))?;
     let config = client.expect_success(&Request::new(Opcode::GET_CLUSTER_CONFIG))?;
-    let vbuckets = vbucket_count(&config.value).ok_or_else(|| ClientError::Protocol {
+    let active = active_of_vbuckets(&config.value).ok_or_else(|| ClientError::Protocol {
         during: Opcode::GET_CLUSTER_CONFIG.name(),
         reason: "the map names no vBuckets".to_owned(),
     })?;
+    let vbuckets = u16::try_from(active.len()).unwrap_or(u16::MAX);
+    let nodes: BTreeSet<u64> = active.into_iter().flatten().collect();
+    client.active_nodes = nodes.len();
     Ok(KeyForm {
         vbuckets: Some(vbuckets),
         ..client.key_form
@@ -158,11 +163,13 @@ fn nonce() -> Result<String, ClientError> {
     Ok(format!("{:016x}{:016x}", random_u64()?, random_u64()?))
 }
 
-/// Number of rows of the vBucket map.
-fn vbucket_count(config: &[u8]) -> Option<u16> {
+/// The node on which each vBucket is active, as the vBucket map counts them; `None` for one without.
+fn active_of_vbuckets(config: &[u8]) -> Option<Vec<Option<u64>>> {
     let config: serde_json::Value = serde_json::from_slice(config).ok()?;
     let rows = config.pointer("/vBucketServerMap/vBucketMap")?.as_array()?;
-    u16::try_from(rows.len()).ok().filter(|&count| count > 0)
+    let fits = (1..=usize::from(u16::MAX)).contains(&rows.len());
+    let active = rows.iter().map(|row| row.get(0)?.as_u64());
+    fits.then(|| active.collect())
 }
 
 #[cfg(test)]
@@ -170,15 +177,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_map_tells_the_number_of_vbuckets() {
-        let count = |text: &str| vbucket_count(text.as_bytes());
+    fn the_map_tells_where_vbuckets_are_active() {
+        let active = |text: &str| active_of_vbuckets(text.as_bytes());
         assert_eq!(
-            count(r#"{"vBucketServerMap":{"vBucketMap":[[0],[0],[0,1]]}}"#),
-            Some(3)
+            active(r#"{"vBucketServerMap":{"vBucketMap":[[0],[2,1],[-1,1]]}}"#),
+            Some(vec![Some(0), Some(2), None])
         );
-        assert_eq!(count(r#"{"vBucketServerMap":{"vBucketMap":[]}}"#), None);
-        assert_eq!(count(r#"{"nodesExt":[]}"#), None);
-        assert_eq!(count("<html>"), None);
+        assert_eq!(active(r#"{"vBucketServerMap":{"vBucketMap":[]}}"#), None);
+        assert_eq!(active(r#"{"nodesExt":[]}"#), None);
+        assert_eq!(active("<html>"), None);
     }
 
     #[test]

@@ -75,6 +75,18 @@ fn refused(vbucket: VbId, status: Status) -> Broken {
     }
 }
 
+/// Refuses a bucket whose vBuckets are active on several nodes: a connection has the streams of one.
+pub(crate) fn is_on_one_node(client: &Client) -> Result<(), Failure> {
+    let nodes = client.active_nodes();
+    if nodes < 2 {
+        return Ok(());
+    }
+    let reason = format!(
+        "the bucket is active on {nodes} nodes of a cluster; this command follows and writes buckets of one node"
+    );
+    Err(Failure::new(Sysexit::Config, reason))
+}
+
 /// The collections of the selected bucket, as far as the connection knows of any but the default one.
 ///
 /// # Errors

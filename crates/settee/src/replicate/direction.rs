@@ -16,7 +16,9 @@ use super::echo::Echo;
 use super::state::StateFile;
 use super::writer::Writer;
 use crate::exit::{Failure, Sysexit};
-use crate::stream::{Asking, Broken, TICK, Window, collections_of, malformed, silent, violation};
+use crate::stream::{
+    Asking, Broken, TICK, Window, collections_of, is_on_one_node, malformed, silent, violation,
+};
 use crate::tail::{CollectionPart, Interrupt};
 
 /// How long one wait for bytes is while something is under way; [`TICK`] else.
@@ -70,6 +72,8 @@ impl Direction<'_> {
         let mut target = Client::connect(&compressed(&self.to, true), target)?;
         let from = compressed(&self.from, target.is_compressed());
         let mut source = Client::connect(&from, source)?;
+        is_on_one_node(&source)?;
+        is_on_one_node(&target)?;
         let by_time = last_write_wins(&mut source)?;
         if by_time != last_write_wins(&mut target)? {
             let reason = "the buckets resolve conflicts in different ways (conflictResolutionType)";

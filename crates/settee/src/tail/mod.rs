@@ -32,7 +32,7 @@ pub(crate) use self::target::CollectionPart;
 use self::target::Target;
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
-use crate::stream::{Broken, collections_of};
+use crate::stream::{Broken, collections_of, is_on_one_node};
 
 /// Follow the changes of documents, one line of JSON each.
 ///
@@ -229,6 +229,7 @@ struct Connection {
 impl Dial {
     fn connect(&mut self) -> Result<Connection, Broken> {
         let mut client = Client::connect(&self.server, &mut self.cache)?;
+        is_on_one_node(&client)?;
         let collections = collections_of(&mut client)?;
         let filter = match &self.part {
             None => String::new(),

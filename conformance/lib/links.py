@@ -1,0 +1,137 @@
+"""A network between the nodes of a cluster, etcd and clients, of which each way can be cut."""
+
+import os
+import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from cluster import Cluster
+from harness import Node
+
+CHUNK = 65536
+
+
+class Links:
+    """Carries bytes between nodes, etcd and clients. Ways go by two names: `a`, `b` ... for nodes, `etcd`, `client`.
+
+    What is sent on a way that is cut waits, as with packets that are lost and sent again; also the end of a connection.
+    """
+
+    def __init__(self):
+        self.turn = threading.Condition()
+        self.cut_ways = set()
+        self.nodes = {}
+        self.listeners = []
+
+    def listen(self, target, port_of, source=None):
+        """A port that leads to `port_of()` of a target; from whom a connection comes is found out if it is not told."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.listeners.append(listener)
+        threading.Thread(target=self._serve, args=(listener, target, port_of, source), daemon=True).start()
+        return listener.getsockname()[1]
+
+    def cut(self, source, target):
+        """Nothing comes from one to the other any more."""
+        with self.turn:
+            self.cut_ways.add((source, target))
+
+    def part(self, one, *others):
+        """Nothing passes between one and the others."""
+        for other in others:
+            self.cut(one, other)
+            self.cut(other, one)
+
+    def heal(self):
+        with self.turn:
+            self.cut_ways.clear()
+            self.turn.notify_all()
+
+    def close(self):
+        self.heal()
+        for listener in self.listeners:
+            listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+
+    def _serve(self, listener, target, port_of, source):
+        while True:
+            try:
+                near, peer = listener.accept()
+            except OSError:
+                return
+            came_from = source or self._source(peer[1], listener.getsockname()[1])
+            threading.Thread(target=self._open, args=(near, port_of, came_from, target), daemon=True).start()
+
+    def _open(self, near, port_of, source, target):
+        self._passes(source, target)
+        try:
+            far = socket.create_connection(("127.0.0.1", port_of()), timeout=5)
+        except OSError:
+            near.close()
+            return
+        far.settimeout(None)
+        for end in (near, far):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        threading.Thread(target=self._carry, args=(far, near, target, source), daemon=True).start()
+        self._carry(near, far, source, target)
+
+    def _carry(self, near, far, source, target):
+        with suppress(OSError):
+            while data := near.recv(CHUNK):
+                self._passes(source, target)
+                far.sendall(data)
+        self._passes(source, target)
+        for end in (near, far):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        far.close()
+
+    def _passes(self, source, target):
+        with self.turn:
+            self.turn.wait_for(lambda: (source, target) not in self.cut_ways)
+
+    def _source(self, port, to):
+        """Whose socket is connected from a port of this machine to another one."""
+        wanted = [f"0100007F:{port:04X}", f"0100007F:{to:04X}"]
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[1:3] == wanted:
+                return self._owner(f"socket:[{words[9]}]")
+        return "client"
+
+    def _owner(self, opened):
+        for name, node in self.nodes.items():
+            if node.alive() and opened in handles(node.process.pid):
+                return name
+        return "client"
+
+
+def handles(process):
+    """What a process has open; nothing if it ends meanwhile."""
+    opened = set()
+    with suppress(FileNotFoundError):
+        for handle in os.scandir(f"/proc/{process}/fd"):
+            with suppress(FileNotFoundError):
+                opened.add(os.readlink(handle))
+    return opened
+
+
+class LinkedCluster(Cluster):
+    """A cluster whose nodes reach each other and etcd, and are reached by clients, through links."""
+
+    def __init__(self, etcd, name, nodes=3, **more):
+        super().__init__(etcd, name, nodes=0, **more)
+        self.links = Links()
+        self.ports = []
+        for at in range(nodes):
+            own = chr(ord("a") + at)
+            members = [self.links.listen("etcd", lambda port=port: port, own) for port in etcd.clients]
+            self.ports.append(self.links.listen(own, lambda at=at: self.nodes[at].kv))
+            at_etcd = ",".join(f"127.0.0.1:{port}" for port in members)
+            flags = ["--cluster", f"etcd://{at_etcd}/{name}", "--node-name", own]
+            self.nodes.append(Node(*flags, "--advertise", f"127.0.0.1:{self.ports[at]}"))
+            self.links.nodes[own] = self.nodes[at]
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self.links.close()
