@@ -160,32 +160,39 @@ def give_back(etcd):
 
 
 @suite.test
-def f1_the_active_dies_and_its_vbuckets_are_served_elsewhere(_):
-    with Etcd() as etcd, three_nodes(etcd) as cluster:
-        cluster.make_bucket()
+def f1_the_active_dies_and_its_vbuckets_are_served_elsewhere(world):
+    cluster = settled(world)
+    client, safe = cluster.client(), cluster.client("safe")
+    for key in KEYS:
+        safe.set(key, key, durable=True)
+    killed = cluster.nodes[1]
+    killed.kill()
+    client, safe = cluster.client(), cluster.client("safe")
+    for one in (client, safe):
+        eventually("all vBuckets are served", one.everywhere, seconds=FAILOVER_SECONDS)
+        assert all(row[0] != killed.kv for row in one.rows()), one.rows()
+    equal([safe.get(key) for key in KEYS], KEYS, "values")
+    equal(sorted(cluster.states()), ["active", "active", "failed"], "states")
+    go_on(safe, 1)
+    killed.start()
+    eventually("it came back", lambda: cluster.states()[1] == "new", seconds=30)
+    cluster.order("recover", "b")
+    eventually("it is counted on again", lambda: cluster.states() == ["active"] * 3, seconds=30)
+    for one in (cluster.client(), cluster.client("safe")):
+        go_on(one, 1)
+
+
+def settled(world):
+    """Three nodes with the buckets `default` and `safe`, whose controller fails nodes over; the same for each story that asks."""
+    if world.three is None:
+        world.three = three_nodes(world.etcd).__enter__()
+        world.three.make_bucket()
         # Two of three copies are a majority that a dead node leaves.
-        cluster.make_bucket("safe", replicas=2)
-        started = time.monotonic()
-        client, safe = cluster.client(), cluster.client("safe")
-        while time.monotonic() < started + SETTLE_SECONDS:
+        world.three.make_bucket("safe", replicas=2)
+        client, end = world.three.client(), time.monotonic() + SETTLE_SECONDS
+        while time.monotonic() < end:
             go_on(client, 1)
-        for key in KEYS:
-            safe.set(key, key, durable=True)
-        killed = cluster.nodes[1]
-        killed.kill()
-        client, safe = cluster.client(), cluster.client("safe")
-        for one in (client, safe):
-            eventually("all vBuckets are served", one.everywhere, seconds=FAILOVER_SECONDS)
-            assert all(row[0] != killed.kv for row in one.rows()), one.rows()
-        equal([safe.get(key) for key in KEYS], KEYS, "values")
-        equal(sorted(cluster.states()), ["active", "active", "failed"], "states")
-        go_on(safe, 1)
-        killed.start()
-        eventually("it came back", lambda: cluster.states()[1] == "new", seconds=30)
-        cluster.order("recover", "b")
-        eventually("it is counted on again", lambda: cluster.states() == ["active"] * 3, seconds=30)
-        for one in (cluster.client(), cluster.client("safe")):
-            go_on(one, 1)
+    return world.three
 
 
 @suite.test

@@ -3,11 +3,10 @@
 import os
 import signal
 import threading
-import time
 
 from cluster import Client, Cluster, member_of
 from etcd import Etcd
-from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, SETTLE_SECONDS, go_on, three_nodes
+from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, SETTLE_SECONDS, go_on, settled, three_nodes
 from harness import equal, eventually
 from mcbp import GET, SET, SUCCESS, frame, vbucket_of
 from world import suite
@@ -17,38 +16,39 @@ MOVES_SECONDS = 60
 
 
 @suite.test
-def f2_a_node_that_was_stopped_serves_nothing_old(_):
-    with Etcd() as etcd, three_nodes(etcd) as cluster:
-        cluster.make_bucket()
-        started = time.monotonic()
-        client = cluster.client()
-        while time.monotonic() < started + SETTLE_SECONDS:
-            go_on(client, 1)
-        stopped, others = cluster.nodes[1], [cluster.nodes[0], cluster.nodes[2]]
+def f2_a_node_that_was_stopped_serves_nothing_old(world):
+    cluster = settled(world)
+    stopped, others = cluster.nodes[2], cluster.nodes[:2]
+    client = cluster.client()
+
+    def whole():
         client.refresh()
-        its = [key for key in KEYS if client.row(key)[0] == stopped.kv]
-        assert its, client.rows()
+        return cluster.states() == ["active"] * 3 and not any(None in row for row in client.rows())
+
+    eventually("all copies are there", whole, seconds=MOVES_SECONDS)
+    its = [key for key in KEYS if client.row(key)[0] == stopped.kv]
+    assert its, client.rows()
+    for key in its:
+        client.set(key, b"old")
+    connection, rows = client.connection(stopped.kv), client.rows()
+    os.kill(stopped.process.pid, signal.SIGSTOP)
+    try:
+        other = Client(others, "default")
+        eventually("all vBuckets are served", other.everywhere, seconds=FAILOVER_SECONDS)
         for key in its:
-            client.set(key, b"old")
-        connection, rows = client.connection(stopped.kv), client.rows()
-        os.kill(stopped.process.pid, signal.SIGSTOP)
-        try:
-            other = Client(others, "default")
-            eventually("all vBuckets are served", other.everywhere, seconds=FAILOVER_SECONDS)
-            for key in its:
-                other.set(key, b"new")
-            asked = 0
-            for key in its:
-                at = {"vbucket": vbucket_of(key, len(rows))}
-                connection.send(frame(GET, b"\0" + key, **at) + frame(SET, b"\0" + key, bytes(8), b"zombie", **at))
-                asked += 2
-        finally:
-            os.kill(stopped.process.pid, signal.SIGCONT)
-        answers = [connection.receive().status for _ in range(asked)]
-        assert SUCCESS not in answers, answers
-        eventually("it came back", lambda: cluster.states()[1] == "new", seconds=30)
-        client = cluster.client()
-        equal({client.get(key) for key in its}, {b"new"}, "values")
+            other.set(key, b"new")
+        asked = 0
+        for key in its:
+            at = {"vbucket": vbucket_of(key, len(rows))}
+            connection.send(frame(GET, b"\0" + key, **at) + frame(SET, b"\0" + key, bytes(8), b"zombie", **at))
+            asked += 2
+    finally:
+        os.kill(stopped.process.pid, signal.SIGCONT)
+    answers = [connection.receive().status for _ in range(asked)]
+    assert SUCCESS not in answers, answers
+    eventually("it came back", lambda: cluster.states()[2] == "new", seconds=30)
+    client = cluster.client()
+    equal({client.get(key) for key in its}, {b"new"}, "values")
 
 
 class Load:

@@ -16,8 +16,12 @@ class World:
 
     def __init__(self):
         self.etcd = Etcd().start()
+        # The cluster that stories share, once one of them has made it.
+        self.three = None
 
     def close(self):
+        if self.three is not None:
+            self.three.__exit__()
         self.etcd.close()
 
 

@@ -212,7 +212,7 @@ pub(super) const SUITES: [Suite; 37] = [
     ),
     suite(
         "cluster",
-        &["python3", "openssl", "etcd"],
+        &["python3", "openssl", "etcd", "gcc"],
         Language::PlainPython,
         "cluster/suite.py",
     ),
