@@ -13,16 +13,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 import json
 
-from cluster import Cluster as Nodes, member_of
+from cluster import member_of
 from couchbase.auth import PasswordAuthenticator
 from couchbase.cluster import Cluster
 from couchbase.durability import Durability, ServerDurability
-from couchbase.exceptions import DurabilitySyncWriteAmbiguousException
+from couchbase.exceptions import DocumentNotFoundException, DurabilitySyncWriteAmbiguousException
 from couchbase.management.buckets import CreateBucketSettings
 from couchbase.options import ClusterOptions, UpsertOptions
 from etcd import Etcd
 from followers import Follower
-from harness import Suite, equal, eventually
+from harness import Suite, equal, eventually, raises
+from links import LinkedCluster
 
 suite = Suite("cluster-sdk")
 
@@ -38,8 +39,8 @@ BUCKETS = {"default": 2, "pair": 1}
 WRITERS, READERS = ("go", "node", "java"), ("dcp-go", "dcp-java")
 
 
-def connected(nodes):
-    seeds = ",".join(f"127.0.0.1:{node.kv}" for node in nodes)
+def connected(ports):
+    seeds = ",".join(f"127.0.0.1:{port}" for port in ports)
     cluster = Cluster(f"couchbase://{seeds}", ClusterOptions(PasswordAuthenticator("Administrator", "password")))
     cluster.wait_until_ready(timedelta(seconds=30))
     return cluster
@@ -64,8 +65,8 @@ class World:
     def __init__(self):
         self.started = time.monotonic()
         self.etcd = Etcd().start()
-        self.nodes = Nodes(self.etcd, "sdk").__enter__()
-        self.cluster = connected(self.nodes.nodes)
+        self.nodes = LinkedCluster(self.etcd, "sdk").__enter__()
+        self.cluster = connected(self.nodes.ports)
         self.writers, self.readers, self.chairs = [], [], None
         self.round = 0
 
@@ -73,7 +74,7 @@ class World:
         """Starts all clients."""
         for bucket, replicas in BUCKETS.items():
             self.nodes.make_bucket(bucket, replicas)
-        seeds = ",".join(f"127.0.0.1:{node.kv}" for node in self.nodes.nodes)
+        seeds = ",".join(f"127.0.0.1:{port}" for port in self.nodes.ports)
         self.readers = [Follower(program, seeds, program, BUCKETS) for program in READERS]
         self.writers = [Follower(program, seeds, program, BUCKETS) for program in WRITERS]
         bucket = self.cluster.bucket("default")
@@ -115,6 +116,23 @@ class World:
                 return False
         return True
 
+    def pair(self):
+        return self.cluster.bucket("pair").default_collection()
+
+    def write_what_is_lost(self):
+        """Writes at the second node that no other node gets and every reader does; returns the keys."""
+        client = self.nodes.client("pair")
+        client.refresh()
+        named = (f"lost-{number}" for number in range(1000))
+        keys = {key for key in named if client.row(key.encode())[0] == self.nodes.ports[1]}
+        for other in "acd":
+            self.nodes.links.cut("b", other)
+        for key in keys:
+            self.pair().upsert(key, {})
+        for reader in self.readers:
+            eventually(f"{reader.name} has them", lambda reader=reader: keys <= set(self.shown(reader, "pair")["documents"]))
+        return keys
+
     def shown(self, reader, bucket):
         """What a reader came to; it must be well."""
         shown = reader.show()[bucket]
@@ -146,6 +164,7 @@ def buckets_and_collections_are_made_and_all_clients_work(world):
 def no_client_sees_copies_move_to_a_node_that_comes(world):
     fourth = member_of(world.etcd, "sdk", "d")
     world.nodes.nodes.append(fourth)
+    world.nodes.links.nodes["d"] = fourth
     fourth.start()
     eventually("it is known", lambda: len(world.nodes.states()) == 4, seconds=30)
     world.nodes.order("rebalance")
@@ -164,6 +183,7 @@ def all_clients_go_on_when_a_node_dies(world):
         world.work()
     for writer in world.writers:
         writer.tell("storm")
+    lost = world.write_what_is_lost()
     world.nodes.nodes[1].kill()
     # What is under way at the dead node may be told as canceled, or as ambiguous.
     for key in KEYS:
@@ -171,6 +191,13 @@ def all_clients_go_on_when_a_node_dies(world):
     equal(values(world.chairs), [{"after": "kill"}] * len(KEYS), "values")
     for writer in world.writers:
         writer.goes_on(1, MOVES_SECONDS)
+    world.nodes.links.heal()
+    for key in lost:
+        raises(DocumentNotFoundException, lambda key=key: world.pair().get(key))
+    for reader in world.readers:
+        # What the dead node alone had is taken back.
+        eventually("it rolled back", lambda reader=reader: world.shown(reader, "pair")["rollbacks"] > 0, seconds=30)
+        equal(lost & set(world.shown(reader, "pair")["documents"]), set(), "what was lost")
 
 
 @suite.test
