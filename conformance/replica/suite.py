@@ -115,6 +115,34 @@ def a_replica_has_what_the_active_node_has():
 
 
 @suite.test
+def a_damaged_replica_comes_anew_from_the_active_node():
+    with Pair() as pair:
+        keys, large, value = names(b"doc", 500), b"large", random.Random(7).randbytes(100_000)
+        equal(key_call(log_in(pair.active), SET, large, bytes(8), value).status, SUCCESS, "status of SET")
+        fill(pair.active, keys)
+        # A log that is replayed must be whole: that of the value is full, and became a run.
+        writer = log_in(pair.active)
+        for number in range(80):
+            equal(key_call(writer, SET, b"fill-%d" % number, bytes(8), bytes(1 << 20)).status, SUCCESS, "status of SET")
+        eventually("a run", lambda: list((pair.replica.data / "buckets" / "default").glob("run-*")), CATCH_UP_SECONDS)
+        caught_up(pair.active, pair.replica)
+        pair.replica.stop()
+        files = [path for path in (pair.replica.data / "buckets" / "default").glob("*-*") if value in path.read_bytes()]
+        assert files, "the value is on disk"
+        for path in files:
+            content = path.read_bytes()
+            path.write_bytes(content.replace(value[:50_000], bytes(50_000)))
+        pair.replica.start()
+        caught_up(pair.active, pair.replica)
+        # A read meets the damage, unless the start did.
+        got = lambda: key_call(log_in(pair.replica), GET_REPLICA, large)  # noqa: E731
+        eventually("what was damaged is there", lambda: got().value == value, CATCH_UP_SECONDS)
+        assert "what is left of a damaged replica is given up" in pair.replica.tail(100), pair.replica.tail()
+        equal(versions(pair.replica, keys, GET_REPLICA), dict.fromkeys(keys, 1), "the others")
+        equal(stats(pair.replica, "")["ep_vb_quarantined"], "0", "vBuckets in quarantine")
+
+
+@suite.test
 def both_nodes_are_in_both_maps_and_the_replica_refuses_writes():
     with Pair() as pair:
         eventually("they met", lambda: stats(pair.active, "replication")["role"] == "active")

@@ -2,12 +2,12 @@
 //!
 //! Such a vBucket is not in memory, so nothing of it is flushed, purged, compacted, erased or streamed: what is
 //! left of it in the store stays as it is, for salvage. It leaves by being deleted, or by a restart on a store that
-//! is whole again.
+//! is whole again; a replica whose active node is connected is emptied, and comes anew from there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{Seqno, VbId, VbRecord};
+use model::{Seqno, VbId, VbRecord, VbState, VbUuid};
 use parking_lot::Mutex;
 use storage::{ErrorKind, KvStore, StoreError};
 
@@ -92,6 +92,44 @@ impl<S: KvStore> Bucket<S> {
         };
         let known = Arc::new(Quarantined { reason, record });
         self.quarantine.vbs.lock().insert(id, known);
+    }
+
+    /// The vBuckets of which something is known to be damaged: they are in quarantine, or a read met it.
+    pub fn damaged(&self) -> Vec<VbId> {
+        let mut damaged = self.quarantine.located.lock().clone();
+        damaged.extend(self.quarantine.vbs.lock().keys());
+        damaged.into_iter().collect()
+    }
+
+    /// Empties a replica vBucket that [is damaged](Bucket::damaged), in memory and in the store: all of it is to come
+    /// from its active node again. Returns whether it was a replica.
+    ///
+    /// # Errors
+    /// The store's; it may be gone then, and is to be renewed again.
+    pub fn renew_replica(&self, id: VbId, uuid: VbUuid) -> Result<bool, StoreError> {
+        let state = match self.quarantined(id) {
+            Some(known) => Some(known.record.state),
+            None => self.with_vbucket(id, |vbucket| vbucket.state()),
+        };
+        // None where the store failed the last time.
+        if matches!(state, Some(VbState::Active | VbState::Dead)) {
+            return Ok(false);
+        }
+        tracing::warn!(
+            bucket = self.name(),
+            vb = id.0,
+            "what is left of a damaged replica is given up; it comes anew from the active node"
+        );
+        self.delete_vbucket(id)?;
+        let made = self.set_vbucket(id, VbState::Replica, Some(String::new()), uuid);
+        made.map_err(|error| {
+            let reason = format!("making it anew: {error:?}");
+            StoreError::new(ErrorKind::Io, "renewing")
+                .of(id)
+                .because(reason)
+        })?;
+        self.quarantine.located.lock().remove(&id);
+        Ok(true)
     }
 
     /// Logs damage that was met in a vBucket that is served, with its position: once for each vBucket, because

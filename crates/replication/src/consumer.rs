@@ -113,6 +113,9 @@ impl<'a, T: Target> Consumer<'a, T> {
         }
         if now_ns >= self.seqnos_ns {
             self.seqnos_ns = now_ns.saturating_add(SEQNOS_NS);
+            for vb in self.intake.target().damaged() {
+                self.turn(vb, out);
+            }
             let envelope = Envelope {
                 opaque: SEQNOS,
                 ..Envelope::default()

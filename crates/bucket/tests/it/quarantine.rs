@@ -1,11 +1,12 @@
 //! A damaged row costs its vBucket alone, and nothing of that is touched.
 
 use bucket::{CompactionRules, Flushed, WarmupStage};
-use engine::OpError;
+use engine::{OpError, Outcome};
 use model::{Seqno, VbId, VbState, VbUuid};
 use storage::{FaultyStore, KvStore};
 
-use crate::world::{Kept, Ops, ROOMY, options, rows, warm};
+use crate::full_eviction::whole;
+use crate::world::{Kept, Ops, ROOMY, cold, options, rows, uuids, warm};
 
 const DAMAGED: VbId = VbId(1);
 
@@ -62,6 +63,41 @@ fn nothing_of_a_damaged_vbucket_is_changed() {
     let loaded = kept.load().unwrap();
     assert_eq!(loaded[1].record.high_seqno, Seqno(1));
     assert_eq!(loaded[1].record.state, VbState::Active);
+}
+
+#[test]
+fn a_damaged_replica_begins_anew() {
+    let (kept, store) = damaged();
+    let bucket = cold(options(4, ROOMY), store, 50);
+    bucket.become_replica(true, VbUuid(7)).unwrap();
+    bucket.warm_up(&mut uuids(60));
+    assert_eq!(bucket.damaged(), [DAMAGED]);
+    assert!(bucket.replica_position(DAMAGED).is_none());
+    assert!(bucket.renew_replica(DAMAGED, VbUuid(9)).unwrap());
+    assert!(bucket.damaged().is_empty());
+    let position = bucket.replica_position(DAMAGED).unwrap();
+    assert_eq!(position.high, Seqno::ZERO);
+    assert!(rows(&kept, DAMAGED.0).is_empty());
+    assert_eq!(bucket.memory().used(), bucket.recount());
+}
+
+#[test]
+fn a_replica_in_which_a_read_met_damage_begins_anew_and_an_active_vbucket_does_not() {
+    let (kept, _) = damaged();
+    let bucket = warm(whole(4, ROOMY), FaultyStore::new(kept.clone()), 50);
+    bucket.store().damage(DAMAGED);
+    let Ok(Outcome::NeedsFetch(wanted)) = bucket.try_get(DAMAGED.0, "key") else {
+        panic!("it is in the store alone");
+    };
+    assert!(!bucket.fetch_now(DAMAGED, &wanted));
+    assert_eq!(bucket.damaged(), [DAMAGED]);
+    assert!(!bucket.renew_replica(DAMAGED, VbUuid(9)).unwrap());
+    let replica = bucket.set_vbucket(DAMAGED, VbState::Replica, None, VbUuid(9));
+    replica.unwrap();
+    assert!(bucket.renew_replica(DAMAGED, VbUuid(9)).unwrap());
+    assert!(bucket.damaged().is_empty());
+    assert_eq!(bucket.replica_position(DAMAGED).unwrap().high, Seqno::ZERO);
+    assert!(rows(&kept, DAMAGED.0).is_empty());
 }
 
 #[test]

@@ -37,6 +37,27 @@ impl Target for Followed {
         self.served.bucket.vbuckets()
     }
 
+    /// Where the node follows by itself. In a cluster a copy that forgot what it acknowledged could be elected.
+    fn damaged(&self) -> Vec<VbId> {
+        match &self.active {
+            Some(_) => self.served.bucket.damaged(),
+            None => Vec::new(),
+        }
+    }
+
+    fn renew_if_damaged(&self, vb: VbId) {
+        if !self.damaged().contains(&vb) {
+            return;
+        }
+        let renewed = self
+            .served
+            .bucket
+            .renew_replica(vb, self.node.env.random_vb_uuid());
+        if let Err(error) = renewed {
+            tracing::warn!(vb = vb.0, %error, "a damaged replica could not be emptied");
+        }
+    }
+
     fn position(&self, vb: VbId) -> Option<Position> {
         let position = self.served.bucket.replica_position(vb)?;
         Some(Position {

@@ -219,6 +219,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
 
     /// Asks for a stream from where the vBucket stands; `false` when it does not follow.
     pub fn ask(&mut self, vb: VbId, flags: StreamFlags, out: &mut Vec<u8>) -> bool {
+        self.target.renew_if_damaged(vb);
         self.ask_without(vb, flags, 0, out)
     }
 

@@ -69,6 +69,14 @@ pub trait Target {
     /// How many vBuckets there may be.
     fn vbuckets(&self) -> u16;
 
+    /// vBuckets that are to come anew, since something of them is damaged.
+    fn damaged(&self) -> Vec<VbId> {
+        Vec::new()
+    }
+
+    /// Called before a stream is asked for: a vBucket that [is damaged](Target::damaged) is emptied.
+    fn renew_if_damaged(&self, _vb: VbId) {}
+
     /// Where a vBucket stands; `None` unless it is a replica.
     fn position(&self, vb: VbId) -> Option<Position>;
 
