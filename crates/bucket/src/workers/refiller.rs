@@ -5,7 +5,6 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::collections::SystemEvent;
 use model::{Document, Seqno, VbId};
@@ -25,17 +24,17 @@ const SAMPLE: u64 = 64;
 
 /// What the rows that were seen take in memory, to tell how many fit.
 #[derive(Debug, Default)]
-pub(super) struct RowSizes {
-    rows: AtomicU64,
-    bytes: AtomicU64,
+struct RowSizes {
+    rows: u64,
+    bytes: u64,
 }
 
 impl RowSizes {
     /// Bytes that a row takes in memory, noted.
-    pub(super) fn note(&self, row: &LookedAt<'_>) -> u64 {
+    fn note(&mut self, row: &LookedAt<'_>) -> u64 {
         let bytes = Document::memory_bytes_of(row.key.len(), row.value_bytes) as u64;
-        self.rows.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.rows += 1;
+        self.bytes += bytes;
         bytes
     }
 
@@ -43,24 +42,18 @@ impl RowSizes {
     ///
     /// # Errors
     /// Those of looking at some rows.
-    pub(super) fn newest_in(
-        &self,
-        bytes: u64,
-        snapshot: &dyn Snapshot,
-    ) -> Result<Seqno, StoreError> {
-        if self.rows.load(Ordering::Relaxed) == 0 {
+    fn newest_in(&mut self, bytes: u64, snapshot: &dyn Snapshot) -> Result<Seqno, StoreError> {
+        if self.rows == 0 {
             snapshot.look(&KeyRange::default(), &mut |row| {
                 self.note(&row);
-                let is_enough = self.rows.load(Ordering::Relaxed) >= SAMPLE;
-                Ok(if is_enough {
-                    ControlFlow::Break(())
-                } else {
+                Ok(if self.rows < SAMPLE {
                     ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
                 })
             })?;
         }
-        let (seen, sum) = (&self.rows, &self.bytes);
-        let average = sum.load(Ordering::Relaxed) / seen.load(Ordering::Relaxed).max(1);
+        let average = self.bytes / self.rows.max(1);
         Ok(snapshot.newest(bytes / average.max(1)))
     }
 }
@@ -93,7 +86,7 @@ impl<S: KvStore> Bucket<S> {
         let part = free / u64::from(self.vbuckets() - pass.vb);
         let vb = VbId(pass.vb);
         pass.vb += 1;
-        if let Err(error) = self.refill_vbucket(vb, part, &pass.sizes, pause) {
+        if let Err(error) = self.refill_vbucket(vb, part, &mut pass.sizes, pause) {
             tracing::warn!(bucket = self.name(), %error, "documents could not be read");
             self.report_damage(vb, Seqno::ZERO, &error);
         }
@@ -105,7 +98,7 @@ impl<S: KvStore> Bucket<S> {
         &self,
         vb: VbId,
         part: u64,
-        sizes: &RowSizes,
+        sizes: &mut RowSizes,
         pause: &dyn Fn(),
     ) -> Result<(), StoreError> {
         let any_away = self.with_vbucket(vb, |vbucket| {

@@ -11,7 +11,6 @@ use model::{Document, Meta, Seqno, VbId, VbState, VbUuid};
 use parking_lot::Mutex;
 use storage::{ErrorKind, KeyRange, KvStore, Next, Snapshot, StoreError, Worker};
 
-use super::refiller::RowSizes;
 use crate::Bucket;
 use crate::memory::Eviction;
 use crate::stats::{Counters, FlusherState, WarmupStage};
@@ -46,19 +45,23 @@ struct Load<U> {
     /// Whether any row could be read.
     any_read: AtomicBool,
     uuids: Mutex<U>,
-    sizes: RowSizes,
+    /// Whether the values of all documents fit into memory, about.
+    all_fit: bool,
     began_ns: u64,
 }
 
 impl<U: FnMut() -> VbUuid> Load<U> {
-    fn new(workers: usize, uuids: U, began_ns: u64) -> Self {
+    fn new(bucket: &Bucket<impl KvStore>, workers: usize, uuids: U) -> Self {
+        let stored = bucket.store.disk_usage();
+        let low_mark = bucket.memory.low_mark();
+        let all_fit = stored.is_ok_and(|stored| stored.data_bytes <= low_mark);
         Self {
             next: AtomicU16::new(0),
             workers: AtomicUsize::new(workers),
             any_read: AtomicBool::new(false),
             uuids: Mutex::new(uuids),
-            sizes: RowSizes::default(),
-            began_ns,
+            all_fit,
+            began_ns: bucket.clock.mono_ns(),
         }
     }
 }
@@ -69,7 +72,7 @@ impl<S: KvStore> Bucket<S> {
     ///
     /// When the workers are told to stop, it ends early.
     pub fn warm_up(&self, uuids: &mut dyn FnMut() -> VbUuid) {
-        let load = Load::new(1, uuids, self.clock.mono_ns());
+        let load = Load::new(self, 1, uuids);
         let mut told = LearnedGroups::default();
         while !self.continue_warmup(&load, &mut told) {}
         self.end_warmup(&load);
@@ -181,7 +184,7 @@ impl<S: KvStore> Bucket<S> {
         Ok(true)
     }
 
-    /// Loads the keys of a vBucket, with their values if all fit into an equal part of memory. If not, the refill brings
+    /// Loads the keys of a vBucket, with their values if those of the bucket fit into memory. If not, the refill brings
     /// values once it is known how much memory the keys leave; of what lies apart nothing is read here.
     fn load_documents<U>(
         &self,
@@ -193,8 +196,6 @@ impl<S: KvStore> Bucket<S> {
         let mut rows: Vec<Document> = Vec::with_capacity(ROWS_PER_HOLD);
         let mut bytes = 0;
         let workers = load.workers.load(Ordering::Relaxed) as u64;
-        let part = self.memory.low_mark() / u64::from(self.vbuckets());
-        let all_fit = load.sizes.newest_in(part, snapshot)? == Seqno::ZERO;
         snapshot.look(&KeyRange::default(), &mut |row| {
             if self.is_stopping() {
                 return Ok(ControlFlow::Break(()));
@@ -203,11 +204,11 @@ impl<S: KvStore> Bucket<S> {
             if row.meta.kind.is_prepared() || SystemEvent::is_key(row.key) {
                 return Ok(ControlFlow::Continue(()));
             }
-            let row_bytes = load.sizes.note(&row);
+            let row_bytes = Document::memory_bytes_of(row.key.len(), row.value_bytes) as u64;
             Counters::add(&self.warmup().keys, 1);
             // Other workers have as much that is not booked yet.
             let after = self.memory.used() + bytes * workers + row_bytes;
-            let fits = all_fit && after <= self.memory.low_mark();
+            let fits = load.all_fit && after <= self.memory.low_mark();
             let row = if fits || !self.value_may_leave(row.meta, row.value_bytes) {
                 Counters::add(&self.warmup().values, 1);
                 (row.document)()?
@@ -323,7 +324,7 @@ where
     pub(super) fn workers(bucket: &Arc<Bucket<S>>, uuids: U, warmed_up: F) -> Vec<Self> {
         let count = available_parallelism().map_or(1, usize::from);
         let count = count.min(WORKERS_MAX);
-        let load = Arc::new(Load::new(count, uuids, bucket.clock.mono_ns()));
+        let load = Arc::new(Load::new(bucket, count, uuids));
         let warmed_up = Arc::new(Mutex::new(Some(warmed_up)));
         let worker = |_| Self {
             bucket: Arc::clone(bucket),
