@@ -73,25 +73,26 @@ def killed(cluster, victim):
 
 
 def kills(count, lease):
+    """Ten kills of each node, then of the next one, so that those that are left have watched for long enough."""
     with Etcd() as etcd, Cluster(etcd, "bench", lease=lease) as cluster:
         cluster.make_bucket(BUCKET, vbuckets=1024)
-        time.sleep(SETTLE_SECONDS)
-        firsts, alls = [], []
+        firsts, alls, started = [], [], [time.monotonic()] * len(cluster.nodes)
         for number in range(count):
-            victim = cluster.nodes[number % len(cluster.nodes)]
+            at = number // 10 % len(cluster.nodes)
+            victim, others = cluster.nodes[at], started[:at] + started[at + 1:]
+            time.sleep(max(0.0, max(others) + SETTLE_SECONDS - time.monotonic()))
             first, last = killed(cluster, victim)
             firsts.append(first)
             alls.append(last)
             print(f"kill {number + 1}: first write after {first:.2f} s, all after {last:.2f} s", flush=True)
-            started = time.monotonic()
+            began = time.monotonic()
             victim.start()
-            name = chr(ord("a") + number % len(cluster.nodes))
+            started[at] = time.monotonic()
             eventually("it came back", lambda: "failed" not in cluster.states(), seconds=60)
-            cluster.order("recover", name)
+            cluster.order("recover", chr(ord("a") + at))
             cluster.order("rebalance")
             balanced(cluster)
-            print(f"  back with its share after {time.monotonic() - started:.1f} s", flush=True)
-            time.sleep(max(0.0, started + SETTLE_SECONDS - time.monotonic()))
+            print(f"  back with its share after {time.monotonic() - began:.1f} s", flush=True)
         for what, times in (("first", firsts), ("all", alls)):
             print(f"{what}: median {statistics.median(times):.2f} s, most {max(times):.2f} s of {count}, lease {lease} s")
 
