@@ -1,4 +1,4 @@
-//! The project's automation: `cargo xtask tidy`, `bench`, `test`, `explore`.
+//! The project's automation: `cargo xtask tidy`, `bench`, `test`, `explore`, `sim`.
 //!
 //! May not hold logic of the product: it reads the workspace, runs cargo and the conformance suites,
 //! and reports. Nothing depends on it.
@@ -10,6 +10,7 @@
 mod bench;
 mod explore;
 mod process;
+mod sim;
 mod test;
 mod tidy;
 mod workspace;
@@ -30,7 +31,9 @@ usage: cargo xtask COMMAND
   test                     everything: format, lints, Rust tests, tidy, real-client suites
   suite NAME [ARGS]        one conformance suite by itself; without a name it lists them
   explore [--minutes N] [--seed N] [FILTER]
-                           the random tests with new seeds, until the time is over or it is stopped";
+                           the random tests with new seeds, until the time is over or it is stopped
+  sim cluster [--seed N] [--seeds COUNT]
+                           simulated clusters; a seed alone is played again, and tells what happens in it";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -58,6 +61,7 @@ fn run(arguments: &[String]) -> Result<bool> {
         ("bench", options) => bench::run(&Workspace::load()?, options),
         ("test", []) => test::run(&Workspace::load()?),
         ("explore", options) => explore::run(&Workspace::load()?, options),
+        ("sim", options) => sim::run(&Workspace::load()?, options),
         ("suite", options) => test::run_suite(&Workspace::load()?, options),
         _ => bail!("unknown command `{}`\n{USAGE}", arguments.join(" ")),
     }

@@ -2,7 +2,7 @@
 //! delays, loses and doubles, nodes that crash, stop and go on, and copies that are a list of writes. Half of the runs aim:
 //! faults come at moments that matter, when copies are sealed or become active, when nodes are marked or come back.
 //!
-//! `SETTEE_SEEDS=N` runs N seeds, `SETTEE_SEED=N` runs one and tells what happened in it; both run so many from there.
+//! `cargo xtask sim cluster` sets `SETTEE_SEEDS=N`, which runs N seeds, and `SETTEE_SEED=N`, which runs one and tells what happens in it; both run so many from there.
 
 mod bugs;
 mod cases;
