@@ -61,6 +61,15 @@ def a_bucket_is_that_of_all_nodes(_):
             )
             equal(ran.returncode, CONFIG, words[0])
             holds(ran.stderr, "active on 3 nodes")
+        # A command finds the node of a document, whichever it asks.
+        for node in cluster.nodes:
+            connect = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
+            for key in KEYS[:4]:
+                told = subprocess.run(
+                    [binary(), "get", key.decode(), "--connect", connect], env=clean_environment(), capture_output=True,
+                    timeout=60,
+                )  # fmt: skip
+                equal((told.returncode, told.stdout, told.stderr), (0, key, b""), "settee get")
 
 
 @suite.test

@@ -12,6 +12,7 @@ mod input;
 mod link;
 mod login;
 mod message;
+mod owner;
 mod random;
 mod streams;
 #[cfg(any(test, feature = "testing"))]

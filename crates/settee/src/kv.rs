@@ -3,10 +3,10 @@
 use std::io::Read;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use client::{Answer, Client, Request};
+use client::{Answer, Client, ClientError, ConnectOptions, Request, SaltedCache};
 use model::{Cas, Datatype};
 use serde_json::{Value, json};
-use wire::Opcode;
+use wire::{Opcode, Status};
 
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
@@ -83,13 +83,30 @@ struct DocumentAddress {
 }
 
 impl DocumentAddress {
-    fn connect(&self) -> Result<Client, Failure> {
-        let mut client = self.connect.connect()?;
+    /// Asks the server; of a cluster, the node that the server says has the document.
+    fn ask(&self, message: &Request<'_>) -> Result<Answer, Failure> {
+        let mut options = self.connect.options()?;
+        let mut client = self.open(&options)?;
+        let refused = match client.document_request(message) {
+            Err(error) if is_elsewhere(&error) => error,
+            answered => return Ok(answered?),
+        };
+        let owner = client.active_node(message.key, &options.address)?;
+        options.address = owner.ok_or(refused)?;
+        Ok(self.open(&options)?.document_request(message)?)
+    }
+
+    fn open(&self, options: &ConnectOptions) -> Result<Client, Failure> {
+        let mut client = Client::connect(options, &mut SaltedCache::default())?;
         if let Some(path) = &self.collection {
             client.use_collection(path)?;
         }
         Ok(client)
     }
+}
+
+fn is_elsewhere(error: &ClientError) -> bool {
+    matches!(error, ClientError::Refused { status, .. } if *status == Status::NOT_MY_VBUCKET)
 }
 
 fn parse_flags(text: &str) -> Result<u32, String> {
@@ -105,8 +122,8 @@ fn parse_flags(text: &str) -> Result<u32, String> {
 /// # Errors
 /// The server cannot be asked, or has no such document.
 pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
-    let mut client = args.place.connect()?;
-    let answer = client.document_request(&Request::with(Opcode::GET, args.key.as_bytes(), b""))?;
+    let message = Request::with(Opcode::GET, args.key.as_bytes(), b"");
+    let answer = args.place.ask(&message)?;
     if args.json {
         return output::print_json(&document_json(&args.key, &answer)?);
     }
@@ -160,7 +177,7 @@ pub(crate) fn set(args: &SetArgs) -> Result<(), Failure> {
         cas: Cas(args.cas),
         ..Request::with(Opcode::SET, args.key.as_bytes(), value)
     };
-    let answer = args.place.connect()?.document_request(&message)?;
+    let answer = args.place.ask(&message)?;
     print_revision(&args.key, &answer, args.json)
 }
 
@@ -173,7 +190,7 @@ pub(crate) fn del(args: &DelArgs) -> Result<(), Failure> {
         cas: Cas(args.cas),
         ..Request::with(Opcode::DELETE, args.key.as_bytes(), b"")
     };
-    let answer = args.place.connect()?.document_request(&message)?;
+    let answer = args.place.ask(&message)?;
     print_revision(&args.key, &answer, args.json)
 }
 
@@ -187,8 +204,6 @@ fn print_revision(key: &str, answer: &Answer, json: bool) -> Result<(), Failure>
 
 #[cfg(test)]
 mod tests {
-    use wire::Status;
-
     use super::*;
 
     fn answer(value: &[u8], datatype: Datatype) -> Answer {
