@@ -1,6 +1,7 @@
 """What a cluster does when nodes and members of etcd die: failure cases by their numbers."""
 
 import json
+import shutil
 import subprocess
 import time
 
@@ -300,3 +301,50 @@ def f16_the_active_and_a_replica_die_and_an_operator_gives_them_up(_):
         for key in KEYS:
             equal(client.get(key), b"newer", "value")
             client.set(key, b"durable", durable=True)
+
+
+@suite.test
+def f6_an_etcd_from_an_old_backup_is_not_followed_also_after_a_start(_):
+    with Etcd() as etcd, three_nodes(etcd) as cluster:
+        cluster.make_bucket()
+        client = cluster.client()
+        for key in KEYS:
+            client.set(key, key, durable=True)
+        backup = etcd.home / "backup"
+        etcd.kill(0)
+        shutil.copytree(etcd.home / "m0", backup)
+        etcd.spawn(0)
+        etcd.ready()
+        drained = cluster.nodes[2]
+        eventually("there is a controller", lambda: of(cluster, "drain", "c")[0] == 0, seconds=30)
+
+        def copies():
+            client.refresh()
+            return len(client.copies(drained.kv))
+
+        eventually("it has no copies", lambda: copies() == 0, seconds=40)
+        rows = client.rows()
+        etcd.kill(0)
+        shutil.rmtree(etcd.home / "m0")
+        shutil.copytree(backup, etcd.home / "m0")
+        etcd.spawn(0)
+        etcd.ready()
+
+        def went_back(node):
+            connect = f"couchbase://Administrator:password@127.0.0.1:{node.kv}"
+            command = [binary(), "cluster", "status", "--json", "--connect", connect]
+            told = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60)
+            return json.loads(told.stdout)["etcd_went_back"]
+
+        for node in cluster.nodes:
+            eventually("it sees that etcd went back", lambda at=node: went_back(at), seconds=30)
+        # Replicas keep all of it served.
+        go_on(client, 2 * LEASE_SECONDS)
+        equal(client.rows(), rows, "map")
+        again = cluster.nodes[1]
+        again.kill()
+        again.start()
+        eventually("it knows that after its start", lambda: went_back(again), seconds=30)
+        client = Client([cluster.nodes[0]], "default")
+        client.refresh()
+        equal(client.rows(), rows, "map")

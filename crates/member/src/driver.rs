@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cluster::agreed::View;
 use cluster::coord::Answer;
-use cluster::{BucketId, Message, NodeId, Output, Participant, Settings, Vb};
+use cluster::{BucketId, Message, NodeId, Output, Participant, Settings, Vb, Version};
 
 use crate::events::{Event, Work};
 use crate::packet::{Confirmed, Envelope, Packet, Sent};
@@ -32,6 +32,8 @@ pub(crate) struct Driver {
     pub(crate) own: VecDeque<Envelope>,
     /// The revision of the view that others see.
     pub(crate) published: u64,
+    /// The newest version that was seen when a step was put out last: it is on disk before the step is made.
+    pub(crate) kept: Version,
     /// Newest revisions of chunks and nodes whose maps clients have been told.
     pub(crate) told: BTreeMap<BucketId, u64>,
     /// When something of etcd came last.
@@ -154,12 +156,21 @@ impl Driver {
                 Output::Step(step) => {
                     let vb = vb_of(&step);
                     if self.busy.insert(vb) {
-                        let sent = self.work.send(Work::Step(step));
-                        debug_assert!(sent.is_ok(), "the worker lives as long as the driver");
+                        let newest = self.participant.newest();
+                        if self.kept < newest {
+                            self.kept = newest;
+                            self.work(Work::Keep(newest));
+                        }
+                        self.work(Work::Step(step));
                     }
                 }
             }
         }
+    }
+
+    fn work(&self, work: Work) {
+        let sent = self.work.send(work);
+        debug_assert!(sent.is_ok(), "the worker lives as long as the driver");
     }
 
     fn send(&mut self, to: NodeId, packet: Packet) {
@@ -192,6 +203,7 @@ impl Driver {
         let heard = self.participant.heard().iter();
         let silent = heard.map(|(node, at_ms)| (*node, now_ms.saturating_sub(*at_ms)));
         status.silent_ms = silent.collect();
+        status.etcd_went_back = self.participant.etcd_went_back();
         let here = coordinator.term().is_some();
         status.progress = here.then(|| coordinator.progress().clone());
     }
@@ -204,8 +216,7 @@ impl Driver {
         let view = Arc::new(self.participant.view().clone());
         self.published = view.revision;
         *self.shared.view.write() = Arc::clone(&view);
-        let sent = self.work.send(Work::Buckets(Arc::clone(&view)));
-        debug_assert!(sent.is_ok(), "the worker lives as long as the driver");
+        self.work(Work::Buckets(Arc::clone(&view)));
         self.tell_maps(&view);
     }
 

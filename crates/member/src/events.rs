@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cluster::agent::Step;
 use cluster::agreed::View;
 use cluster::coord::{Answer, RequestId};
-use cluster::{Order, Vb};
+use cluster::{Order, Vb, Version};
 
 use crate::packet::Envelope;
 
@@ -22,6 +22,8 @@ pub(crate) enum Event {
 /// What the worker is to do.
 pub(crate) enum Work {
     Step(Step),
+    /// What the node has seen is to be on disk before later steps.
+    Keep(Version),
     /// The node's buckets are to be what this view says.
     Buckets(Arc<View>),
 }

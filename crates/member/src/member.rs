@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use cluster::agreed::View;
-use cluster::{Identity, NodeId, Order, Participant, Version};
+use cluster::{Identity, NodeId, Order, Participant};
 use etcd::Etcd;
 use parking_lot::{Mutex, RwLock};
 use registry::Registry;
@@ -46,6 +46,8 @@ impl Member {
         let etcd = etcd.map_err(|error| JoinError::System(error.to_string()))?;
         let joined = Joined::join(&etcd, node, options)?;
         host.admit_peers(&joined.meta.secret);
+        let kept = host.kept_seen(&joined.cluster.uuid());
+        let kept = kept.map_err(JoinError::System)?;
         let boot = node.env.random_u64();
         let shared = Arc::new(Shared {
             node: Arc::clone(node),
@@ -76,13 +78,14 @@ impl Member {
         let (work, queued) = channel();
         let driver = Driver {
             settings,
-            participant: Participant::new(identity, settings, Version::default()),
+            participant: Participant::new(identity, settings, kept),
             events: received,
             work,
             peers: Peers::new(&shared.secret),
             busy: BTreeSet::new(),
             own: VecDeque::new(),
             published: 0,
+            kept,
             told: BTreeMap::new(),
             heard_ms: shared.now_ms(),
             shared: Arc::clone(&shared),
@@ -91,6 +94,7 @@ impl Member {
             shared: Arc::clone(&shared),
             work: queued,
             done: events.clone(),
+            epoch: 0,
             taken: BTreeMap::new(),
             users: 0,
             failed: BTreeSet::new(),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bucket::FlusherState;
-use cluster::NodeId;
 use cluster::agreed::{ClusterId, View};
+use cluster::{NodeId, Version};
 use etcd::Etcd;
 use parking_lot::{Mutex, RwLock};
 use registry::cluster::MemberStatus;
@@ -33,6 +33,18 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// Why it is still there.
     fn drop_bucket(&self, name: &str) -> Result<(), String>;
+
+    /// Keeps the newest version of the cluster's map that the node has seen, of the cluster of this UUID.
+    ///
+    /// # Errors
+    /// Why it is not on disk.
+    fn keep_seen(&self, cluster: &str, seen: Version) -> Result<(), String>;
+
+    /// What was kept of that cluster.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn kept_seen(&self, cluster: &str) -> Result<Version, String>;
 
     /// Lets other nodes log in with the secret of the cluster; called once.
     fn admit_peers(&self, secret: &str);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cluster::agent::Step;
 use cluster::agreed::{BucketSpec, NodeState, View};
-use cluster::{BucketId, NodeId};
+use cluster::{BucketId, NodeId, Version};
 use identity::Password;
 use registry::cluster::CLUSTER_USER;
 use registry::{BucketSettings, collections};
@@ -28,6 +28,8 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) work: Receiver<Work>,
     pub(crate) done: Sender<Event>,
+    /// The epoch of these revisions.
+    pub(crate) epoch: u64,
     /// Revisions of what each bucket has taken over: its settings, its manifest.
     pub(crate) taken: BTreeMap<BucketId, (u64, u64)>,
     /// Of the users.
@@ -55,14 +57,16 @@ impl Worker {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let mut steps = Vec::new();
+            let (mut seen, mut steps) = (None, Vec::new());
             let rest = std::iter::from_fn(|| self.work.try_recv().ok());
             for work in first.into_iter().chain(rest) {
                 match work {
                     Work::Step(step) => steps.push(step),
+                    Work::Keep(newest) => seen = Some(newest),
                     Work::Buckets(newer) => (view, try_at) = (Some(newer), Instant::now()),
                 }
             }
+            self.keep(seen);
             self.make(steps);
             if let Some(newest) = view.take_if(|_| Instant::now() >= try_at) {
                 if self.reconcile(&newest) {
@@ -71,6 +75,15 @@ impl Worker {
                     (view, try_at) = (Some(newest), Instant::now() + RETRY);
                 }
             }
+        }
+    }
+
+    /// Has on disk what was seen of the cluster.
+    fn keep(&self, seen: Option<Version>) {
+        let cluster = self.shared.cluster.uuid();
+        let kept = seen.map_or(Ok(()), |seen| self.shared.host.keep_seen(&cluster, seen));
+        if let Err(reason) = kept {
+            tracing::error!(reason, "what was seen of the cluster is not on disk");
         }
     }
 
@@ -136,6 +149,11 @@ impl Worker {
 
     /// Makes the node's buckets what the cluster agreed on; returns whether all of it is so.
     fn reconcile(&mut self, view: &Arc<View>) -> bool {
+        if self.epoch != view.epoch() {
+            // After etcd was restored, revisions begin anew.
+            (self.epoch, self.users) = (view.epoch(), 0);
+            self.taken.clear();
+        }
         let mut done = true;
         let wanted: BTreeSet<BucketId> = view.specs.keys().copied().collect();
         for hosted in self.shared.table.all() {

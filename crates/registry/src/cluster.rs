@@ -24,6 +24,8 @@ pub struct MemberStatus {
     pub etcd_silent_ms: u64,
     /// How long the node may serve by its lease alone.
     pub lease_left_ms: u64,
+    /// etcd has less than the node had seen: it was restored from a backup, and is not followed.
+    pub etcd_went_back: bool,
     /// For how long other nodes have not been heard; none of those that never were.
     pub silent_ms: BTreeMap<NodeId, u64>,
     /// Elections and moves, if the controller is here.

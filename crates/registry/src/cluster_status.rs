@@ -30,6 +30,8 @@ pub struct ClusterStatus {
     pub etcd_silent_ms: u64,
     /// How long the node may serve by its lease alone.
     pub lease_left_ms: u64,
+    /// etcd has less than the node that tells had seen: it was restored from a backup, and is not followed.
+    pub etcd_went_back: bool,
     /// Whether copies are moved: idle, running or paused.
     pub rebalance: &'static str,
     /// Failovers without an operator since one reset their count.
@@ -199,6 +201,7 @@ impl ClusterStatus {
             controller: status.controller.map(name),
             etcd_silent_ms: status.etcd_silent_ms,
             lease_left_ms: status.lease_left_ms,
+            etcd_went_back: status.etcd_went_back,
             rebalance: match orders.rebalance {
                 Rebalance::Idle => "idle",
                 Rebalance::Running => "running",

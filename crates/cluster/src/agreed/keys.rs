@@ -7,9 +7,14 @@ use crate::map::{BucketId, NodeId};
 pub struct ClusterId(pub u128);
 
 impl ClusterId {
+    /// Its 32 hex digits.
+    pub fn uuid(self) -> String {
+        format!("{:032x}", self.0)
+    }
+
     /// What all keys of the cluster begin with.
     pub fn prefix(self) -> String {
-        format!("/settee/{:032x}/", self.0)
+        format!("/settee/{}/", self.uuid())
     }
 }
 

@@ -297,6 +297,8 @@ impl Participant {
                         .push(Output::Send(from, Message::Report(reports)));
                 }
             }
+            // Of a controller that goes by an etcd that is not followed.
+            Message::Seal { .. } if self.etcd_went_back() => {}
             Message::Seal { vb, term, at_least } => {
                 let (term, at_least) = (*term, *at_least);
                 let pending = PendingSeal {

@@ -39,6 +39,8 @@ pub(crate) struct Node {
     lost_ms: u64,
     pub(crate) participant: Participant,
     pub(crate) vbs: Vbs,
+    /// What the node had seen when it made its last step; on disk before that.
+    pub(crate) kept: Version,
 }
 
 impl Node {
@@ -55,6 +57,7 @@ impl Node {
             lost_ms: 0,
             participant: participant(id, zone, 1, Version::default()),
             vbs: Vbs { copies, bug },
+            kept: Version::default(),
         }
     }
 
@@ -77,9 +80,8 @@ impl Node {
         self.boot += 1;
         self.up = true;
         self.paused_until_ms = 0;
-        let newest = self.participant.newest();
-        self.participant = participant(self.id, zone, self.boot, newest);
         let bug = self.vbs.bug;
+        self.participant = participant(self.id, zone, self.boot, self.kept);
         self.vbs
             .copies
             .values_mut()
@@ -88,6 +90,7 @@ impl Node {
 
     /// Makes a step.
     pub(crate) fn step(&mut self, step: &Step) -> Vb {
+        self.kept = self.participant.newest();
         let copies = &mut self.vbs.copies;
         let (vb, is_seal) = match *step {
             Step::Create { vb, term } => {

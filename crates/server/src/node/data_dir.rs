@@ -101,6 +101,11 @@ impl DataDir {
         }
     }
 
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Where the store of a bucket lies.
     pub(super) fn bucket(&self, name: &str) -> PathBuf {
         self.path.join(BUCKETS).join(name)

@@ -1,18 +1,45 @@
 //! The node in a cluster: what its part asks of it.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::member::{Host, JoinError, Member, MemberOptions};
+use cluster::Version;
 use cluster::agreed::Address;
 use identity::Administrator;
 use management::BucketsError;
 use registry::cluster::CLUSTER_USER;
 use registry::{BucketSettings, Ports};
+use serde::{Deserialize, Serialize};
 
+use super::sealed_file::SEEN;
 use super::state::NodeState;
 use crate::config::{NodeConfig, StartError};
 
+/// Of the file of what was seen.
+const SEEN_VERSION: u32 = 1;
+
+/// What a node has seen of its cluster: an etcd that has less was restored from a backup.
+#[derive(Debug, Serialize, Deserialize)]
+struct Seen {
+    version: u32,
+    /// UUID of the cluster, 32 hex digits.
+    cluster: String,
+    epoch: u64,
+    revision: u64,
+}
+
 impl Host for NodeState {
+    fn keep_seen(&self, cluster: &str, seen: Version) -> Result<(), String> {
+        let path = self.seen_path();
+        path.map_or(Ok(()), |path| write_seen(&path, cluster, seen))
+    }
+
+    fn kept_seen(&self, cluster: &str) -> Result<Version, String> {
+        let path = self.seen_path();
+        path.map_or(Ok(Version::default()), |path| read_seen(&path, cluster))
+    }
+
     fn admit_peers(&self, secret: &str) {
         self.identity.admit_peers(Administrator {
             name: CLUSTER_USER.to_owned(),
@@ -41,6 +68,34 @@ impl Host for NodeState {
             Ok(()) | Err(BucketsError::Unknown) => Ok(()),
             Err(error) => Err(told(&error)),
         }
+    }
+}
+
+fn write_seen(path: &Path, cluster: &str, seen: Version) -> Result<(), String> {
+    let Version { epoch, revision } = seen;
+    let seen = Seen {
+        version: SEEN_VERSION,
+        cluster: cluster.to_owned(),
+        epoch,
+        revision,
+    };
+    SEEN.replace(path, &seen).map_err(|error| error.to_string())
+}
+
+fn read_seen(path: &Path, cluster: &str) -> Result<Version, String> {
+    let read = SEEN.read::<Seen>(path, SEEN_VERSION);
+    let seen = read.map_err(|why| format!("{}: {why}", path.display()))?;
+    let seen = seen.filter(|seen| seen.cluster == cluster);
+    Ok(seen.map_or_else(Version::default, |seen| Version {
+        epoch: seen.epoch,
+        revision: seen.revision,
+    }))
+}
+
+impl NodeState {
+    fn seen_path(&self) -> Option<PathBuf> {
+        let kept = self.world.kept();
+        kept.dir.as_ref().map(|dir| dir.path().join(SEEN.name))
     }
 }
 
@@ -90,4 +145,24 @@ pub(super) fn start_member(
         ));
     }
     Ok(Some(member))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f6_what_was_seen_of_a_cluster_is_known_after_a_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(SEEN.name);
+        assert_eq!(read_seen(&path, "c1"), Ok(Version::default()));
+        let (epoch, revision) = (2, 77);
+        let seen = Version { epoch, revision };
+        write_seen(&path, "c1", seen).unwrap();
+        assert_eq!(read_seen(&path, "c1"), Ok(seen));
+        // Revisions of another cluster say nothing.
+        assert_eq!(read_seen(&path, "c2"), Ok(Version::default()));
+        std::fs::write(&path, "{}").unwrap();
+        assert!(read_seen(&path, "c1").unwrap_err().contains("cluster.json"));
+    }
 }

@@ -32,6 +32,12 @@ pub(super) const USERS: SealedFile = SealedFile {
     words: "settee users 1",
 };
 
+/// What a node in a cluster has seen of it.
+pub(super) const SEEN: SealedFile = SealedFile {
+    name: "cluster.json",
+    words: "settee cluster 1",
+};
+
 /// What a file holds.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Text<'a> {

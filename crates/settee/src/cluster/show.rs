@@ -85,6 +85,11 @@ fn text(status: &Status) -> String {
         tenths(status.etcd_silent_ms),
         tenths(status.lease_left_ms)
     ));
+    if status.etcd_went_back {
+        line(format_args!(
+            "etcd has less than {node} had seen: it was restored from a backup, and is not followed"
+        ));
+    }
     let left = status.moves_left.map(|left| format!(", {left} to begin"));
     line(format_args!(
         "rebalance: {}; moves: {}{}; elections: {}; failovers: {}",

@@ -27,6 +27,9 @@ pub(super) struct Status {
     pub(super) controller: Option<String>,
     pub(super) etcd_silent_ms: u64,
     pub(super) lease_left_ms: u64,
+    /// etcd was restored from a backup, and is not followed.
+    #[serde(default)]
+    pub(super) etcd_went_back: bool,
     pub(super) rebalance: String,
     pub(super) failovers: u32,
     pub(super) elections: usize,
