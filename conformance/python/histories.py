@@ -61,7 +61,14 @@ class World:
 
         eventually("it is failed over", failed, seconds=SETTLE_SECONDS + FAILOVER_SECONDS, pause=0.5)
         others = [node for place, node in enumerate(self.cluster.nodes) if place != at]
-        eventually("all is served", Client(others, "default").everywhere, seconds=FAILOVER_SECONDS)
+        client = Client(others, "default")
+
+        def served():
+            if not client.everywhere():
+                raise AssertionError(f"ports {self.cluster.ports}, rows {client.rows()}")
+            return True
+
+        eventually("all is served", served, seconds=2 * FAILOVER_SECONDS)
 
     def recover(self, at):
         """A node that came back is counted on again, with active copies."""
@@ -122,9 +129,11 @@ def f2_sdks_agree_while_a_node_is_cut_off_from_all_but_them(world):
     at, _ = world.settled(crowd)
     others = [name_of(other) for other in range(3) if other != at]
     world.links.part(name_of(at), *others, "etcd")
-    world.failed_over(at)
-    crowd.work(500)
-    world.links.heal()
+    try:
+        world.failed_over(at)
+        crowd.work(500)
+    finally:
+        world.links.heal()
     crowd.work(500)
     world.recover(at)
     crowd.judge()
@@ -137,7 +146,7 @@ def f3_sdks_agree_while_a_node_is_cut_off_from_etcd_alone(world):
     world.links.part(name_of(at), "etcd")
     end = time.monotonic() + 3 * LEASE_SECONDS
     while time.monotonic() < end:
-        crowd.work(50, seconds=2)
+        crowd.work(50)
     equal(world.cluster.states(), ["active"] * 3, "states")
     assert world.share(world.cluster.ports[at]) > 0.2, "its vBuckets are elsewhere"
     world.links.heal()
