@@ -37,7 +37,7 @@ fn a_vbucket_serves_as_long_as_its_lease() {
     assert_eq!(bucket.try_set(0, "a", b"2"), late);
     lease(&bucket, 0);
     let sealed = bucket.try_set(0, "a", b"2");
-    assert_eq!(sealed, Err(OpError::WouldBlockPending));
+    assert_eq!(sealed, Err(OpError::NotMyVbucket));
     lease(&bucket, u64::MAX);
     assert_eq!(bucket.get(0, "a").as_deref(), Some(&b"1"[..]));
 }
