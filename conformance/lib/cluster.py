@@ -21,30 +21,34 @@ class Cluster:
     """Nodes a, b, c ..., started.
 
     With `wires`, other nodes reach each of them through its wire in `inside` alone, and clients of another network through
-    the one in `outside`, at another address.
+    the one in `outside`, at another address. `flags` are each node's own, `init` those of `settee cluster init`.
     """
 
-    def __init__(self, etcd, name, nodes=3, lease=2, wires=False):
+    def __init__(self, etcd, name, nodes=3, lease=2, wires=False, flags=(), init=()):
         self.etcd, self.name = etcd, name
-        command = [binary(), "cluster", "init", "--etcd", etcd.addresses, "--lease", str(lease), "--json", name]
+        command = [binary(), "cluster", "init", "--etcd", etcd.addresses, "--lease", str(lease), *init, "--json", name]
         made = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60)
         equal((made.returncode, made.stderr), (0, ""), "cluster init")
         self.uuid = json.loads(made.stdout)["uuid"]
         self.inside = [Wire(0) for _ in range(nodes if wires else 0)]
         self.outside = [Wire(0, OUTSIDE) for _ in self.inside]
+        # Over TLS; nobody asks for HTTP there.
+        self.sealed = [Wire(0) for _ in self.inside if "--tls" in init]
+        over_tls = [f":1:{wire.port}" for wire in self.sealed] or [""] * nodes
         told = [
-            ("--advertise", f"127.0.0.1:{inside.port}", "--advertise-outside", f"{OUTSIDE}:{outside.port}")
-            for inside, outside in zip(self.inside, self.outside, strict=True)
+            ("--advertise", f"127.0.0.1:{inside.port}{more}", "--advertise-outside", f"{OUTSIDE}:{outside.port}")
+            for inside, outside, more in zip(self.inside, self.outside, over_tls, strict=False)
         ]
         told = told or [()] * nodes
-        self.nodes = [member_of(etcd, name, chr(ord("a") + number), *flags) for number, flags in enumerate(told)]
+        flags = flags or [()] * nodes
+        self.nodes = [member_of(etcd, name, chr(ord("a") + at), *told[at], *flags[at]) for at in range(nodes)]
 
     def __enter__(self):
         for node in self.nodes:
             node.start()
-        for wires in (self.inside, self.outside):
+        for wires, port in ((self.inside, "kv"), (self.outside, "kv"), (self.sealed, "kv_tls")):
             for wire, node in zip(wires, self.nodes, strict=False):
-                wire.to = node.kv
+                wire.to = node.ports[port]
         eventually("all nodes are counted on", lambda: self.states() == ["active"] * len(self.nodes), seconds=30)
         return self
 
@@ -54,7 +58,7 @@ class Cluster:
                 node.kill()
             node.process = None
             node.close()
-        for wire in (*self.inside, *self.outside):
+        for wire in (*self.inside, *self.outside, *self.sealed):
             wire.close()
 
     def key(self, tail):

@@ -23,6 +23,9 @@ const FEATURES: [Feature; 8] = [
     Feature::SYNC_REPLICATION,
 ];
 
+/// Begins the names of users that nodes of a cluster have for each other: they log in whatever certificate was shown.
+const INTERNAL: char = '@';
+
 impl Client {
     /// Connects; to a Couchbase server also logs in, selects the bucket and asks for its map.
     ///
@@ -104,6 +107,9 @@ fn authenticate(
     login: &Login,
     cache: &mut SaltedCache,
 ) -> Result<(), ClientError> {
+    if login.user.starts_with(INTERNAL) {
+        return scram(client, login, Hash::Sha512, cache);
+    }
     let asked = Request::new(Opcode::SASL_LIST_MECHS);
     if client.certified {
         // Where it is that of a user, there is no other login.

@@ -1,19 +1,21 @@
 //! How a node becomes known to a cluster.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::agreed::{Address, ClusterId, Key, Meta, Node, NodeState};
+use cluster::agreed::{Address, ClusterId, FEATURE_LEVEL, Key, Meta, Node, NodeState};
 use cluster::coord::{Answer, Compare, LeaseId, Op, Range, Request, Txn};
 use cluster::{NodeId, Settings};
 use etcd::Etcd;
 use registry::Registry;
+use tls::PeerTls;
+
+use crate::greet::greet;
 
 /// How long an answer of etcd is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Nodes that come at the same time try for the same number.
 const TRIES: usize = 20;
-/// The feature level of this version.
-const FEATURE_LEVEL: u32 = 1;
 /// Least and most lease that a cluster may have, milliseconds.
 const LEASES_MS: std::ops::RangeInclusive<u64> = 1_000..=60_000;
 
@@ -32,6 +34,10 @@ pub struct MemberOptions {
     pub inside: Address,
     /// Address for clients of another network.
     pub outside: Option<Address>,
+    /// What connections to other nodes are made with in a cluster with TLS between its nodes, or why none can be.
+    pub peer_tls: Result<Arc<PeerTls>, String>,
+    /// Whether something was said of TLS between nodes.
+    pub wants_tls: bool,
 }
 
 /// Why a node did not join. `Display` is one line that names what to change.
@@ -54,6 +60,8 @@ pub(crate) struct Joined {
     pub(crate) me: NodeId,
     pub(crate) meta: Meta,
     pub(crate) node: Node,
+    /// TLS between the nodes.
+    pub(crate) tls: Option<Arc<PeerTls>>,
 }
 
 impl Joined {
@@ -65,6 +73,7 @@ impl Joined {
     ) -> Result<Self, JoinError> {
         let cluster = etcd::find(etcd, &options.cluster).map_err(JoinError::Etcd)?;
         let meta = read_meta(etcd, cluster)?;
+        let tls = peer_tls(&meta, options)?;
         for _ in 0..TRIES {
             let found = nodes(etcd, cluster)?;
             let known = found.iter().find(|(_, node, _)| node.name == options.name);
@@ -102,19 +111,12 @@ impl Joined {
                 .map(|(id, _, _)| *id)
                 .or_else(free)
                 .ok_or_else(no_number)?;
-            let (state, revoke) = same.map_or((NodeState::New, None), |(_, node, _)| {
-                (node.state, node.revoke)
-            });
-            let value = Node {
-                name: options.name.clone(),
-                uuid: node.uuid.clone(),
-                inside: options.inside.clone(),
-                outside: options.outside.clone(),
-                zone: options.zone,
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                state,
-                revoke,
-            };
+            if let Some(tls) = &tls {
+                let others = found.iter().map(|(_, other, _)| other);
+                let others = others.filter(|other| other.uuid != node.uuid);
+                greet(others, tls, &meta.secret).map_err(JoinError::Refused)?;
+            }
+            let value = described(node, options, same.map(|(_, known, _)| known));
             let seen = same.map_or(0, |(_, _, revision)| *revision);
             let is_new = same.is_none_or(|(_, known, _)| *known != value);
             if !is_new || put_node(etcd, cluster, (me, seen), &value)? {
@@ -123,6 +125,7 @@ impl Joined {
                     me,
                     meta,
                     node: value,
+                    tls,
                 });
             }
         }
@@ -142,6 +145,38 @@ impl Joined {
             unheard_ms: default.unheard_ms.min(lease_ms / 2),
             ..default
         }
+    }
+}
+
+/// The node as the cluster is to know it.
+fn described(node: &Registry, options: &MemberOptions, known: Option<&Node>) -> Node {
+    let state = known.map(|known| (known.state, known.revoke));
+    let (state, revoke) = state.unwrap_or((NodeState::New, None));
+    Node {
+        name: options.name.clone(),
+        uuid: node.uuid.clone(),
+        inside: options.inside.clone(),
+        outside: options.outside.clone(),
+        zone: options.zone,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        state,
+        revoke,
+    }
+}
+
+/// What is made of TLS between the nodes: all of them have it, or none.
+fn peer_tls(meta: &Meta, options: &MemberOptions) -> Result<Option<Arc<PeerTls>>, JoinError> {
+    let name = &meta.name;
+    match (&options.peer_tls, meta.tls) {
+        (Ok(tls), true) => Ok(Some(Arc::clone(tls))),
+        (Err(reason), true) => Err(JoinError::Refused(format!(
+            "the nodes of cluster {name} speak to each other over TLS: {reason}"
+        ))),
+        (_, false) if options.wants_tls => Err(JoinError::Refused(format!(
+            "the nodes of cluster {name} speak to each other without TLS: leave --peer-ca and --peer-cert out, or make a \
+             cluster with settee cluster init --tls"
+        ))),
+        (_, false) => Ok(None),
     }
 }
 

@@ -14,6 +14,7 @@ mod changes;
 mod copies;
 mod driver;
 mod events;
+mod greet;
 mod hosted;
 mod join;
 mod member;

@@ -57,6 +57,7 @@ impl Member {
             me: joined.me,
             boot,
             secret: joined.meta.secret.clone(),
+            tls: joined.tls.clone(),
             table: Table::new(joined.me),
             view: RwLock::default(),
             status: Mutex::default(),
@@ -81,7 +82,7 @@ impl Member {
             participant: Participant::new(identity, settings, kept),
             events: received,
             work,
-            peers: Peers::new(&shared.secret),
+            peers: Peers::new(&shared.secret, shared.tls.clone()),
             busy: BTreeSet::new(),
             own: VecDeque::new(),
             published: 0,
@@ -122,6 +123,14 @@ impl Member {
         for hosted in self.shared.table.all() {
             hosted.links.lock().clear();
         }
+    }
+
+    /// Reads again what connections to other nodes are made with, if they are over TLS.
+    ///
+    /// # Errors
+    /// What is wrong with it, one line; what was read before stays.
+    pub fn reload_tls(&self) -> Result<(), String> {
+        self.shared.tls.as_ref().map_or(Ok(()), |tls| tls.reload())
     }
 
     fn send(&self, event: Event) {

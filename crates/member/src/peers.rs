@@ -1,6 +1,7 @@
 //! Connections on which messages go to other nodes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,7 +12,10 @@ use client::{
 use cluster::NodeId;
 use cluster::agreed::View;
 use registry::cluster::{CLUSTER_USER, MESSAGE};
+use tls::{PeerTls, tls_refusal};
 use wire::Opcode;
+
+use crate::shared::reach;
 
 /// Messages that wait for a node at most; newer ones are dropped, as all may be.
 const QUEUE: usize = 4096;
@@ -25,7 +29,9 @@ const BACKOFF: Duration = Duration::from_millis(100);
 /// Threads that send to other nodes.
 pub(crate) struct Peers {
     secret: String,
-    peers: BTreeMap<NodeId, Peer>,
+    /// TLS between the nodes.
+    tls: Option<Arc<PeerTls>>,
+    by_node: BTreeMap<NodeId, Peer>,
 }
 
 struct Peer {
@@ -36,10 +42,11 @@ struct Peer {
 }
 
 impl Peers {
-    pub(crate) fn new(secret: &str) -> Self {
+    pub(crate) fn new(secret: &str, tls: Option<Arc<PeerTls>>) -> Self {
         Self {
             secret: secret.to_owned(),
-            peers: BTreeMap::new(),
+            tls,
+            by_node: BTreeMap::new(),
         }
     }
 
@@ -48,47 +55,34 @@ impl Peers {
         let Some(node) = view.nodes.get(&to) else {
             return;
         };
-        let inside = &node.value.inside;
-        let at = (inside.host.clone(), inside.kv);
-        if self.peers.get(&to).is_none_or(|peer| peer.at != at) {
-            match self.start(at) {
-                Ok(peer) => drop(self.peers.insert(to, peer)),
+        let Some(at) = reach(&node.value, self.tls.is_some()) else {
+            return;
+        };
+        if self.by_node.get(&to).is_none_or(|peer| peer.at != at) {
+            match self.start(at, &node.value.name) {
+                Ok(peer) => drop(self.by_node.insert(to, peer)),
                 Err(error) => {
                     tracing::error!(%error, "no thread for messages to another node");
                     return;
                 }
             }
         }
-        if let Some(peer) = self.peers.get(&to)
+        if let Some(peer) = self.by_node.get(&to)
             && peer.queue.try_send(bytes).is_err()
         {
             tracing::debug!(node = to.0, "a message was dropped");
         }
     }
 
-    fn start(&self, at: (String, u16)) -> std::io::Result<Peer> {
+    fn start(&self, at: (String, u16), name: &str) -> std::io::Result<Peer> {
         let (queue, queued) = sync_channel(QUEUE);
-        let login = Login {
-            user: CLUSTER_USER.to_owned(),
-            password: self.secret.clone(),
-            source: PasswordSource::Given,
-            bucket: String::new(),
-        };
-        let address = Address {
-            host: at.0.clone(),
-            port: at.1,
-            login: None,
-            over_tls: false,
-        };
         let sender = Sender {
-            options: ConnectOptions {
-                address,
-                tls: None,
-                timeout: PATIENCE,
-                compressed: false,
-            },
-            login,
+            name: name.to_owned(),
+            at: at.clone(),
+            tls: self.tls.clone(),
+            login: login(&self.secret),
             cache: SaltedCache::default(),
+            problem: None,
         };
         let thread = std::thread::Builder::new()
             .name("messages".into())
@@ -101,10 +95,49 @@ impl Peers {
     }
 }
 
+/// How nodes log in to each other.
+pub(crate) fn login(secret: &str) -> Login {
+    Login {
+        user: CLUSTER_USER.to_owned(),
+        password: secret.to_owned(),
+        source: PasswordSource::Given,
+        bucket: String::new(),
+    }
+}
+
+/// How a node is connected to.
+pub(crate) fn options_of((host, port): (String, u16), tls: Option<&PeerTls>) -> ConnectOptions {
+    ConnectOptions {
+        address: Address {
+            host,
+            port,
+            login: None,
+            over_tls: tls.is_some(),
+        },
+        tls: tls.map(PeerTls::config),
+        timeout: PATIENCE,
+        compressed: false,
+    }
+}
+
+/// What TLS has against another node, or that one against this one, if that is what is wrong.
+pub(crate) fn refusal(error: &ClientError) -> Option<String> {
+    match error {
+        ClientError::Unreachable { source, .. } | ClientError::Lost { source, .. } => {
+            tls_refusal(source)
+        }
+        _ => None,
+    }
+}
+
 struct Sender {
-    options: ConnectOptions,
+    name: String,
+    at: (String, u16),
+    tls: Option<Arc<PeerTls>>,
     login: Login,
     cache: SaltedCache,
+    /// What TLS had against the last connection, which is told once.
+    problem: Option<String>,
 }
 
 impl Sender {
@@ -128,17 +161,33 @@ impl Sender {
             if let Some(connected) = &mut client
                 && let Err(error) = send(connected, &batch)
             {
-                tracing::debug!(%error, address = %self.options.address, "a node is out of reach");
+                tracing::debug!(%error, node = self.name, "a node is out of reach");
                 client = None;
             }
         }
     }
 
     fn connect(&mut self) -> Option<Client> {
-        match Client::connect_to_node(&self.options, &self.login, &mut self.cache) {
-            Ok(client) => Some(client),
+        let options = options_of(self.at.clone(), self.tls.as_deref());
+        match Client::connect_to_node(&options, &self.login, &mut self.cache) {
+            Ok(client) => {
+                self.problem = None;
+                Some(client)
+            }
             Err(error) => {
-                tracing::debug!(%error, "a node is out of reach");
+                tracing::debug!(%error, node = self.name, "a node is out of reach");
+                let problem = refusal(&error);
+                if let Some(reason) = problem.as_ref().filter(|_| problem != self.problem) {
+                    let (host, port) = &self.at;
+                    tracing::error!(
+                        node = self.name,
+                        host,
+                        port,
+                        reason,
+                        "a node is no peer over TLS"
+                    );
+                }
+                self.problem = problem;
                 None
             }
         }

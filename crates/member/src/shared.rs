@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bucket::FlusherState;
-use cluster::agreed::{ClusterId, View};
+use cluster::agreed::{ClusterId, Node, View};
 use cluster::{NodeId, Version};
 use etcd::Etcd;
 use parking_lot::{Mutex, RwLock};
 use registry::cluster::MemberStatus;
 use registry::{BucketSettings, Registry};
+use tls::PeerTls;
 
 use crate::copies::Table;
 use crate::hosted::Hosted;
@@ -60,11 +61,20 @@ pub(crate) struct Shared {
     pub(crate) boot: u64,
     /// With this nodes log in to each other.
     pub(crate) secret: String,
+    /// TLS between the nodes.
+    pub(crate) tls: Option<Arc<PeerTls>>,
     pub(crate) table: Table,
     pub(crate) view: RwLock<Arc<View>>,
     pub(crate) status: Mutex<MemberStatus>,
     /// Up to which revision nodes have taken over what was agreed on, as far as they told.
     pub(crate) taken: Mutex<BTreeMap<NodeId, u64>>,
+}
+
+/// Host and port at which another node is reached; `None` for one that has no such port.
+pub(crate) fn reach(node: &Node, over_tls: bool) -> Option<(String, u16)> {
+    let inside = &node.inside;
+    let port = if over_tls { inside.kv_tls? } else { inside.kv };
+    Some((inside.host.clone(), port))
 }
 
 impl Shared {

@@ -16,7 +16,7 @@ use serde::Deserialize as _;
 
 use crate::events::{Event, Work};
 use crate::hosted::Hosted;
-use crate::shared::Shared;
+use crate::shared::{Shared, reach};
 use crate::steps::{Steps, Unfinished, drop_links, node_name, vb_of};
 
 /// When to try again what could not be taken over.
@@ -137,11 +137,14 @@ impl Worker {
 
     fn peer_options(&self, node: NodeId) -> Option<PeerOptions> {
         let view = self.shared.view.read().clone();
-        let inside = &view.nodes.get(&node)?.value.inside;
+        let other = &view.nodes.get(&node)?.value;
+        let tls = self.shared.tls.clone();
         Some(PeerOptions {
             me: node_name(self.shared.me),
             peer: node.0,
-            at: (inside.host.clone(), inside.kv),
+            name: other.name.clone(),
+            at: reach(other, tls.is_some())?,
+            tls,
             username: CLUSTER_USER.to_owned(),
             password: Password::from(self.shared.secret.as_str()),
         })

@@ -110,7 +110,7 @@ impl Link {
         orders: &mut watch::Receiver<Order>,
     ) -> Result<(), End> {
         let mut stream = tokio::select! {
-            connected = connect(&at.0, at.1, self.of.tls.as_ref(), CONNECT_LIMIT) => connected?,
+            connected = connect(&at.0, at.1, self.of.tls_config()?, CONNECT_LIMIT) => connected?,
             _ = orders.changed() => return Err(End::Ordered),
         };
         Progress::add(&self.progress.connects, 1);
@@ -199,7 +199,7 @@ impl Link {
     /// Returns how many changes came, and how many vBuckets could not be had.
     async fn fetch_from(&self, from: &(String, u16)) -> Result<(u64, usize), End> {
         let mut stream =
-            connect(&from.0, from.1, self.of.tls.as_ref(), FETCH_CONNECT_LIMIT).await?;
+            connect(&from.0, from.1, self.of.tls_config()?, FETCH_CONNECT_LIMIT).await?;
         let mut about = self.introduction(from);
         about.name = format!("catch-up:{}:{}", self.node.uuid, self.of.bucket);
         about.about.clear();

@@ -138,7 +138,7 @@ impl Link {
 
     async fn say(&self, to: &(String, u16), about: &str) -> Result<Vec<u8>, End> {
         let limit = FETCH_CONNECT_LIMIT;
-        let mut stream = connect(&to.0, to.1, self.of.tls.as_ref(), limit).await?;
+        let mut stream = connect(&to.0, to.1, self.of.tls_config()?, limit).await?;
         let mut introduction = self.introduction(to);
         about.clone_into(&mut introduction.about);
         introduction.tells = true;

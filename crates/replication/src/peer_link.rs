@@ -10,6 +10,7 @@ use identity::Password;
 use model::VbId;
 use registry::{Progress, Registry, ServedBucket, Stage};
 use session::consumer::{Followed, Wishes};
+use tls::PeerTls;
 use tokio::sync::watch;
 use wire::dcp::StreamFlags;
 
@@ -34,8 +35,12 @@ pub struct PeerOptions {
     pub me: String,
     /// The other node.
     pub peer: PeerId,
+    /// Its name, for the log.
+    pub name: String,
     /// Host and port of its KV protocol.
     pub at: (String, u16),
+    /// What connections over TLS are made with; `None` without TLS.
+    pub tls: Option<Arc<PeerTls>>,
     /// User to log in as.
     pub username: String,
     /// Its password.
@@ -137,8 +142,8 @@ impl Worker {
             };
             self.progress.set_stage(Stage::Connecting);
             if self.progress.last_error() != end {
-                let (bucket, peer) = (self.served.name(), self.options.peer);
-                tracing::warn!(bucket, peer, reason = end, "a node is not followed");
+                let (bucket, node) = (self.served.name(), &self.options.name);
+                tracing::warn!(bucket, node, reason = end, "a node is not followed");
                 self.progress.set_last_error(&end);
             }
             tokio::select! {
@@ -159,7 +164,8 @@ impl Worker {
             tokio::time::sleep(BACKOFF).await;
         }
         let (host, port) = &self.options.at;
-        let mut stream = connect(host, *port, None, CONNECT_LIMIT).await?;
+        let tls = self.options.tls.as_ref().map(|tls| tls.config());
+        let mut stream = connect(host, *port, tls, CONNECT_LIMIT).await?;
         self.progress.set_stage(Stage::Introducing);
         let about = self.introduction();
         let target = Gated {

@@ -1,8 +1,12 @@
 //! What a replica is told to follow.
 
+use std::io;
+use std::sync::Arc;
+
 use identity::Password;
 use registry::{Following, Peer};
 use tls::Trust;
+use tokio_rustls::rustls::ClientConfig;
 
 /// The node and bucket that a bucket of this node is to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +29,12 @@ pub struct ReplicaOf {
 }
 
 impl ReplicaOf {
+    /// What connections over TLS are made with; `None` without TLS.
+    pub(crate) fn tls_config(&self) -> io::Result<Option<Arc<ClientConfig>>> {
+        let trust = self.tls.as_ref();
+        trust.map(|trust| trust.config().map(Arc::new)).transpose()
+    }
+
     /// The node to follow, as far as settings tell.
     pub fn following(&self) -> Following {
         Following {

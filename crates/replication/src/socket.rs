@@ -8,9 +8,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
-
-use tls::Trust;
 
 /// Bytes both ways.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -20,22 +19,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 /// A connected socket.
 pub(super) type Socket = Box<dyn Stream>;
 
-/// Connects, over TLS where there is something to trust, within `limit`.
+/// Connects, over TLS where it is said how, within `limit`.
 pub(super) async fn connect(
     host: &str,
     port: u16,
-    tls: Option<&Trust>,
+    tls: Option<Arc<ClientConfig>>,
     limit: Duration,
 ) -> io::Result<Socket> {
     let connected = timeout(limit, async {
         let stream = TcpStream::connect((host, port)).await?;
         stream.set_nodelay(true)?;
-        let Some(trust) = tls else {
+        let Some(config) = tls else {
             return Ok(Box::new(stream) as Socket);
         };
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        let connector = TlsConnector::from(Arc::new(trust.config()?));
-        Ok(Box::new(connector.connect(name, stream).await?) as Socket)
+        Ok(Box::new(TlsConnector::from(config).connect(name, stream).await?) as Socket)
     });
     connected.await.map_err(|_| timed_out("connecting"))?
 }

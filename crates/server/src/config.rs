@@ -9,7 +9,7 @@ use identity::{CertificateState, Password};
 use registry::{Advertised, BucketConfig, MemcachedPort, Ports};
 use replication::ReplicaOf;
 use storage::EncryptionKeys;
-use tls::CertificateFiles;
+use tls::{CertificateFiles, Trust};
 
 /// Everything that decides how a node serves. Plain data: reading flags and files is the
 /// caller's business, and so is checking them.
@@ -86,6 +86,8 @@ pub struct ClusterConfig {
     pub zone: u16,
     /// Where clients of another network reach it.
     pub outside: Option<Advertised>,
+    /// What is trusted of other nodes, and shown to them, where nodes speak to each other over TLS.
+    pub peers: Trust,
 }
 
 /// Where a node that is set up over HTTP stands in for services that it does not have.

@@ -5,12 +5,14 @@
 
 mod clients;
 mod made;
+mod peer;
 mod pem;
 mod served;
 mod trust;
 mod validity;
 
 pub use clients::Ask;
+pub use peer::{PeerTls, tls_refusal};
 pub use pem::CertificateFiles;
 pub use served::{Tls, TlsOptions, authority_file, copy_authority};
 pub use trust::Trust;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::CertificateDer;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use sha2::{Digest as _, Sha256};
@@ -162,6 +163,11 @@ impl Tls {
         self.clients.set_verifier(verifier);
         *self.current.0.write() = loaded;
         Ok(())
+    }
+
+    /// The certificate that is served, then those of its authorities.
+    pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
+        self.current.0.read().key.cert.clone()
     }
 
     /// What clients are to trust, as PEM: the authority of a certificate that was made, the last

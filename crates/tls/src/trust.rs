@@ -61,7 +61,7 @@ impl Trust {
         shown.map_err(|error| io::Error::other(files.refused(&error)))
     }
 
-    fn roots(&self) -> io::Result<RootCertStore> {
+    pub(crate) fn roots(&self) -> io::Result<RootCertStore> {
         let path = self.ca.clone().unwrap_or_else(|| SYSTEM_FILE.into());
         let fail = |why: &dyn fmt::Display| {
             let hint = "--ca FILE, between nodes --peer-ca FILE, names what to trust; settee cert prints it";

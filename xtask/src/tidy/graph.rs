@@ -65,6 +65,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "client",
             "etcd",
             "cluster",
+            "tls",
             "bucket",
             "engine",
             "identity",

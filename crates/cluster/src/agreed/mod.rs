@@ -6,7 +6,7 @@ mod view;
 
 pub use keys::{CHUNK_VBUCKETS, ClusterId, Key, name_key};
 pub use values::{
-    Address, Alive, BucketSpec, Chunk, Controller, Health, Meta, Named, Node, NodeState, Orders,
-    Rebalance,
+    Address, Alive, BucketSpec, Chunk, Controller, FEATURE_LEVEL, Health, Meta, Named, Node,
+    NodeState, Orders, Rebalance,
 };
 pub use view::{Entry, View};

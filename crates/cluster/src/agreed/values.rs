@@ -12,6 +12,9 @@ pub struct Named {
     pub uuid: String,
 }
 
+/// What a version must understand to be a node of each cluster that this one makes.
+pub const FEATURE_LEVEL: u32 = 2;
+
 /// The cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -27,6 +30,9 @@ pub struct Meta {
     /// How long a node's lease lasts, if that was said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
+    /// Whether its nodes speak to each other over TLS; of feature level 2.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tls: bool,
 }
 
 /// What a node is for the cluster.

@@ -11,10 +11,11 @@ use management::BucketsError;
 use registry::cluster::CLUSTER_USER;
 use registry::{BucketSettings, Ports};
 use serde::{Deserialize, Serialize};
+use tls::{PeerTls, Trust};
 
 use super::sealed_file::SEEN;
 use super::state::NodeState;
-use crate::config::{NodeConfig, StartError};
+use crate::config::{ClusterConfig, NodeConfig, StartError};
 
 /// Of the file of what was seen.
 const SEEN_VERSION: u32 = 1;
@@ -113,6 +114,19 @@ fn address(host: String, ports: Ports) -> Address {
     }
 }
 
+/// What links to other nodes are made with over TLS, or why they cannot be.
+fn peer_tls(
+    state: &NodeState,
+    cluster: &ClusterConfig,
+    host: &str,
+) -> Result<Arc<PeerTls>, String> {
+    let served = state.tls.as_ref().filter(|_| state.ports.kv_tls.is_some());
+    let served = served.ok_or("start this one with --kv-tls-port, --peer-ca and a certificate")?;
+    let tls = PeerTls::open(cluster.peers.clone())?;
+    tls.check(served, host)?;
+    Ok(Arc::new(tls))
+}
+
 /// Joins the cluster, where that is configured.
 pub(super) fn start_member(
     state: &Arc<NodeState>,
@@ -124,11 +138,14 @@ pub(super) fn start_member(
     let host = config.advertise.as_ref().map(|at| at.host.clone());
     let host = host.unwrap_or_else(|| config.listen.to_string());
     let outside = cluster.outside.as_ref();
+    let peer_tls = peer_tls(state, cluster, &host);
     let options = MemberOptions {
         etcd: cluster.etcd.clone(),
         cluster: cluster.name.clone(),
         name: cluster.node_name.clone(),
         zone: cluster.zone,
+        peer_tls,
+        wants_tls: cluster.peers != Trust::default(),
         inside: address(host, state.told_ports()),
         outside: outside.map(|at| address(at.host.clone(), at.ports(state.ports))),
     };

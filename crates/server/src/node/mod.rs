@@ -176,7 +176,9 @@ impl Node {
     /// # Errors
     /// What is wrong with it, one line; then the one before stays. Never where there is no such port.
     pub fn reload_certificate(&self) -> Result<(), String> {
-        self.state.tls.as_ref().map_or(Ok(()), Tls::reload)
+        self.state.tls.as_ref().map_or(Ok(()), Tls::reload)?;
+        let member = self.member.lock();
+        member.as_ref().map_or(Ok(()), |member| member.reload_tls())
     }
 
     /// Waits until warmup of every bucket has ended.

@@ -3,6 +3,7 @@
 use audit::Event;
 use identity::{AuthenticatedUser, MECHANISMS, Privilege, PrivilegeSet, SaslStep};
 use model::Datatype;
+use registry::cluster::CLUSTER_USER;
 use registry::cluster_map::MapRevision;
 use registry::heard_of_epoch;
 use wire::push::ConfigRev;
@@ -90,7 +91,11 @@ pub(super) fn sasl(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResul
         return Err(Refusal::because(Status::AUTH_ERROR, reason));
     }
     let session = &mut *context.session;
-    refuse_certified(session)?;
+    // Of a cluster, other nodes log in whatever certificate they showed.
+    let peers_only = session.login.certified;
+    if peers_only && (session.node.cluster.get().is_none() || request.step && !is_peer(session)) {
+        refuse_certified(session)?;
+    }
     let node = std::sync::Arc::clone(&session.node);
     let peer = session.info.peer().ip();
     let tried = session.tried_name(&request);
@@ -118,6 +123,9 @@ pub(super) fn sasl(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResul
             &mut random,
         )
     };
+    if peers_only && !request.step && !is_peer(session) {
+        refuse_certified(session)?;
+    }
     match step {
         SaslStep::Continue(payload) => {
             let reply = Reply {
@@ -143,6 +151,11 @@ pub(super) fn sasl(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResul
         }
         SaslStep::Invalid(reason) => Err(Refusal::invalid(reason)),
     }
+}
+
+/// Whether the exchange under way is the login of another node.
+fn is_peer(session: &Session) -> bool {
+    session.sasl.tried() == Some(CLUSTER_USER)
 }
 
 /// There is one user for each connection with a certificate.

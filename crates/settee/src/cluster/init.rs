@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cluster::agreed::{ClusterId, Key, Meta, Named, name_key};
+use cluster::agreed::{ClusterId, FEATURE_LEVEL, Key, Meta, Named, name_key};
 use cluster::coord::{Answer, Compare, LeaseId, Op, Range, Request, Txn};
 use etcd::{ClusterAddress, Etcd, check_name};
 use serde_json::json;
@@ -11,8 +11,8 @@ use super::etcd_flags::EtcdArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 
-/// What all nodes of a new cluster must understand.
-const FEATURE_LEVEL: u32 = 1;
+/// What all nodes of a new cluster must understand: the least with which it can be what it is.
+const FEATURE_LEVEL_PLAIN: u32 = 1;
 
 /// How long etcd may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,6 +30,10 @@ pub(crate) struct InitArgs {
     /// Seconds for which a node's lease lasts, 1 to 60: a failover takes some 3 seconds more
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
     lease: Option<u64>,
+    /// Its nodes speak to each other over TLS: each is started with --kv-tls-port, a certificate for the host that it
+    /// advertises, and --peer-ca
+    #[arg(long)]
+    tls: bool,
     /// Print what was made as JSON
     #[arg(long, env = "SETTEE_JSON")]
     json: bool,
@@ -62,8 +66,13 @@ pub(super) fn run(args: &InitArgs) -> Result<(), Failure> {
     }
     let text = format!(
         "cluster {} is made in etcd {version}; start each of its nodes by\n  \
-         settee serve --cluster {address} --node-name NAME\n",
-        args.name
+         settee serve --cluster {address} --node-name NAME{}\n",
+        args.name,
+        if args.tls {
+            " --kv-tls-port N --peer-ca FILE"
+        } else {
+            ""
+        }
     );
     output::print(text.as_bytes())
 }
@@ -73,7 +82,12 @@ fn make(etcd: &Etcd, args: &InitArgs, cluster: ClusterId) -> Result<(), Failure>
     let uuid = format!("{:032x}", cluster.0);
     let meta = Meta {
         name: name.to_owned(),
-        feature_level: FEATURE_LEVEL,
+        feature_level: if args.tls {
+            FEATURE_LEVEL
+        } else {
+            FEATURE_LEVEL_PLAIN
+        },
+        tls: args.tls,
         epoch: 1,
         lease_ms: args.lease.map(|seconds| seconds * 1_000),
         secret: format!("{:032x}{:032x}", random()?, random()?),

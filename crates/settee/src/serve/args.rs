@@ -144,12 +144,13 @@ pub(crate) struct ServeArgs {
     /// File with the password for --replica-of, in its first line [env: SETTEE_PEER_PASSWORD_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) peer_password_file: Option<String>,
-    /// With --replica-of couchbases://: certificates to trust, a PEM file with those of all nodes of
-    /// the group [default: what the system trusts] [env: SETTEE_PEER_CA]
+    /// With --replica-of couchbases://, and in a cluster with TLS between its nodes: certificates to trust, a PEM file with
+    /// those of the authorities of all nodes; in a cluster SIGHUP reads it again
+    /// [default: what the system trusts] [env: SETTEE_PEER_CA]
     #[arg(long, value_name = "FILE")]
     pub(crate) peer_ca: Option<String>,
-    /// With --replica-of couchbases://: certificate to log in with, PEM; where the other node takes it for that of a
-    /// user, name and password are not sent [env: SETTEE_PEER_CERT]
+    /// Likewise: certificate to show, PEM; where the other node takes it for that of a user, name and password are not
+    /// sent, but in a cluster [env: SETTEE_PEER_CERT]
     #[arg(long, value_name = "FILE")]
     pub(crate) peer_cert: Option<String>,
     /// Key of that certificate, PEM [env: SETTEE_PEER_KEY]

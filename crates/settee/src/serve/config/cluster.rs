@@ -4,6 +4,7 @@ use etcd::ClusterAddress;
 use server::{ClusterConfig, NodeConfig, Trust};
 
 use super::super::settings::{ConfigError, Settings};
+use super::peer_trust;
 use super::values::{advertised, mistake, number, parse, password, path, refuse};
 
 /// The cluster that the node joins; what is said of it without one is a mistake.
@@ -43,6 +44,8 @@ pub(super) fn cluster(settings: &Settings) -> Result<Option<ClusterConfig>, Conf
             "must be etcd[s]://HOST:PORT[,HOST:PORT...]/NAME: {error}"
         ))
     })?;
+    refuse(settings, "peer-insecure", "needs --replica-of")?;
+    let peers = peer_trust(settings)?;
     let node_name = name.ok_or_else(|| fail("needs --node-name too".into()))?;
     let over_tls = address.endpoints.0.iter().any(|member| member.tls);
     if !over_tls {
@@ -64,6 +67,7 @@ pub(super) fn cluster(settings: &Settings) -> Result<Option<ClusterConfig>, Conf
         node_name,
         zone: zone.unwrap_or(0),
         outside,
+        peers,
     }))
 }
 

@@ -239,7 +239,13 @@ fn replica_of(settings: &Settings) -> Result<Option<ReplicaOf>, ConfigError> {
             "must be couchbase[s]://USER[:PASSWORD]@HOST:PORT/BUCKET".into(),
         ));
     };
-    let tls = peer_trust(settings, address.over_tls)?;
+    let tls = peer_trust(settings)?;
+    if !address.over_tls {
+        ["peer-ca", "peer-cert"]
+            .into_iter()
+            .try_for_each(|key| refuse(settings, key, "needs --replica-of couchbases://"))?;
+    }
+    let tls = address.over_tls.then_some(tls);
     Ok(Some(ReplicaOf {
         host: address.host,
         port: address.port,
@@ -251,20 +257,16 @@ fn replica_of(settings: &Settings) -> Result<Option<ReplicaOf>, ConfigError> {
     }))
 }
 
-/// The certificates of other nodes to trust; `None` for a link without TLS.
-fn peer_trust(settings: &Settings, over_tls: bool) -> Result<Option<Trust>, ConfigError> {
+/// The certificates of other nodes to trust, and the one to show them.
+fn peer_trust(settings: &Settings) -> Result<Trust, ConfigError> {
     let ca = parse(settings, "peer-ca", "must be a path", path)?;
     let insecure = switch(settings, "peer-insecure")?.unwrap_or(false);
     let own = certificate(settings, "peer-cert", "peer-key")?;
-    if !over_tls {
-        ["peer-ca", "peer-cert"]
-            .into_iter()
-            .try_for_each(|key| refuse(settings, key, "needs --replica-of couchbases://"))?;
-    } else if insecure {
+    if insecure {
         let allowed = "must be left out where --peer-insecure is given";
         refuse(settings, "peer-ca", allowed)?;
     }
-    Ok(over_tls.then_some(Trust { ca, insecure, own }))
+    Ok(Trust { ca, insecure, own })
 }
 
 /// Without a data directory nothing is on a disk, so no bucket may ask for it.
