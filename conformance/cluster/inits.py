@@ -118,7 +118,7 @@ def etcd_asks_for_a_login(_):
             refused(etcd.addresses, "x", NO_PERM, words, environment=environment)
         file = etcd.home / "password"
         file.write_text("secret\n")
-        must_init(etcd.addresses, "x", "--user", "root", "--password-file", str(file))
+        must_init(etcd.addresses, "x", "--etcd-username", "root", "--etcd-password-file", str(file))
 
 
 @suite.test
@@ -131,9 +131,9 @@ def etcd_is_reached_over_tls(_):
         etcd = Etcd(certificate=authority.sign("etcd", extension="subjectAltName=IP:127.0.0.1"))
         etcd.trusted = str(authority.certificate)
         with etcd:
-            must_init(etcd.addresses, "trusted", "--ca", etcd.trusted)
-            must_init(etcd.addresses, "sealed", "--insecure")
-            wrong = ["--ca", str(Authority.made(other).certificate)]
+            must_init(etcd.addresses, "trusted", "--etcd-ca", etcd.trusted)
+            must_init(etcd.addresses, "sealed", "--etcd-insecure")
+            wrong = ["--etcd-ca", str(Authority.made(other).certificate)]
             refused(etcd.addresses, "x", UNAVAILABLE, "certificate", flags=wrong)
             refused(etcd.addresses.replace("https:", "http:"), "x", UNAVAILABLE, "TLS")
 

@@ -21,12 +21,17 @@ def serving(node):
 def refused(node, code, *words, etcd_is_told=()):
     """The node ends before it serves; its last line says why."""
     with node.watched():
-        ran = subprocess.run(
-            node.command(), env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
-        )
-        why = ran.stderr.strip().splitlines()[-1]
-        equal(ran.returncode, code, f"exit code ({why})")
-        holds(why, "settee: ", *words)
+        ends(node, code, *words)
+
+
+def ends(node, code, *words):
+    """The same of a node that is needed afterwards."""
+    ran = subprocess.run(
+        node.command(), env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
+    why = ran.stderr.strip().splitlines()[-1]
+    equal(ran.returncode, code, f"exit code ({why})")
+    holds(why, "settee: ", *words)
 
 
 @suite.test
@@ -48,6 +53,23 @@ def the_name_of_a_node_is_its_own(world):
         holds(other.stderr, "--node-name a")
         first.flags[-1] = "a"
         first.start()
+
+
+@suite.test
+def a_directory_of_a_cluster_is_started_in_it_only(world):
+    must_init(world.etcd.addresses, "another")
+    with Cluster(world.etcd, "its", nodes=1) as cluster:
+        cluster.make_bucket(replicas=0)
+        node = cluster.nodes[0]
+        node.stop()
+        joins = node.flags
+        node.flags = []
+        ends(node, CONFIG, "cluster its", "--cluster", "without a cluster")
+        node.flags = ["--cluster", world.etcd.cluster("another"), *joins[2:]]
+        ends(node, CONFIG, "cluster its", "join cluster another")
+        node.flags = joins
+        node.start()
+        eventually("the bucket is served", lambda: cluster.client().everywhere(), seconds=30)
 
 
 @suite.test

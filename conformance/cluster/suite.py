@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 # Each registers its tests.
 import inits  # noqa: F401
 import joins  # noqa: F401
+import demos  # noqa: F401
 import failures  # noqa: F401
 import moves  # noqa: F401
 import disks  # noqa: F401

@@ -45,6 +45,9 @@ impl Member {
         let etcd = Etcd::start(options.etcd.clone(), Box::new(told));
         let etcd = etcd.map_err(|error| JoinError::System(error.to_string()))?;
         let joined = Joined::join(&etcd, node, options)?;
+        let uuid = format!("{:032x}", joined.cluster.0);
+        let noted = host.note_cluster(&options.cluster, &uuid);
+        noted.map_err(JoinError::System)?;
         host.admit_peers(&joined.meta.secret);
         let kept = host.kept_seen(&joined.cluster.uuid());
         let kept = kept.map_err(JoinError::System)?;
@@ -63,12 +66,7 @@ impl Member {
             status: Mutex::default(),
             taken: Mutex::default(),
         });
-        for served in node.all_buckets() {
-            if let Ok(id) = u128::from_str_radix(&served.uuid, 16) {
-                let hosted = Hosted::new(cluster::BucketId(id), served);
-                shared.table.insert(Arc::new(hosted));
-            }
-        }
+        host_buckets(&shared);
         let settings = joined.settings();
         let identity = Identity {
             cluster: joined.cluster,
@@ -136,6 +134,16 @@ impl Member {
     fn send(&self, event: Event) {
         // The thread is gone once the node stops.
         drop(self.events.send(event));
+    }
+}
+
+/// Buckets that are there from an earlier start.
+fn host_buckets(shared: &Shared) {
+    for served in shared.node.all_buckets() {
+        if let Ok(id) = u128::from_str_radix(&served.uuid, 16) {
+            let hosted = Hosted::new(cluster::BucketId(id), served);
+            shared.table.insert(Arc::new(hosted));
+        }
     }
 }
 

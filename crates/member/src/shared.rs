@@ -47,6 +47,12 @@ pub trait Host: Send + Sync {
     /// Why it cannot be read.
     fn kept_seen(&self, cluster: &str) -> Result<Version, String>;
 
+    /// Notes that the node's data is that of a node of a cluster, by its name and its UUID (32 hex digits).
+    ///
+    /// # Errors
+    /// It is not written down.
+    fn note_cluster(&self, name: &str, uuid: &str) -> Result<(), String>;
+
     /// Lets other nodes log in with the secret of the cluster; called once.
     fn admit_peers(&self, secret: &str);
 }

@@ -18,8 +18,8 @@ use super::state::NodeState;
 /// How long this node may take to follow a change, and how often that is looked at.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(2);
-/// How long what another member answered for may take to come here: tools send each request to another one.
-const SETTLE: Duration = Duration::from_millis(300);
+/// How long a change that came first may take to come here.
+const CONFLICT_PATIENCE: Duration = Duration::from_millis(300);
 /// Changes of others that may come first.
 const ATTEMPTS: usize = 10;
 
@@ -31,13 +31,9 @@ impl NodeState {
         change: BucketChange,
     ) -> Result<(), BucketsError> {
         let is_known = |name: &str| bucket_id(&member.view(), name).is_some();
-        let check_known = |name: &str| {
-            wait_until_for(SETTLE, || is_known(name));
-            is_known(name).then_some(()).ok_or(BucketsError::Unknown)
-        };
+        let check_known = |name: &str| is_known(name).then_some(()).ok_or(BucketsError::Unknown);
         match change {
             BucketChange::Make(settings) => {
-                wait_until_for(SETTLE, || !is_known(&settings.bucket.name));
                 if is_known(&settings.bucket.name) {
                     return Err(BucketsError::Exists);
                 }
@@ -86,9 +82,6 @@ impl NodeState {
             let before = self.identity.roster();
             let mut directory = Directory::clone(&before.directory);
             if !edit(&mut directory) || directory == *before.directory {
-                if wait_until_for(SETTLE, || self.identity.edition() != before.edition) {
-                    continue;
-                }
                 return Ok(());
             }
             let edition = now_ns.max(before.edition + 1);
@@ -119,13 +112,7 @@ pub(super) fn agree_on_manifest(
 ) -> Result<Arc<Manifest>, CollectionsError> {
     for _ in 0..ATTEMPTS {
         let now = served.bucket.manifest();
-        let changes =
-            |patience| wait_until_for(patience, || served.bucket.manifest().uid() != now.uid());
-        let next = match edit(&now) {
-            Ok(next) => next,
-            Err(_) if changes(SETTLE) => continue,
-            Err(refused) => return Err(CollectionsError::Refused(refused)),
-        };
+        let next = edit(&now).map_err(CollectionsError::Refused)?;
         if next == *now {
             return Ok(now);
         }
@@ -140,7 +127,11 @@ pub(super) fn agree_on_manifest(
                 return Ok(served.bucket.manifest());
             }
             // The next look may be at what the other one made.
-            Err(ChangeError::Conflict(_)) => drop(changes(SETTLE)),
+            Err(ChangeError::Conflict(_)) => {
+                wait_until_for(CONFLICT_PATIENCE, || {
+                    served.bucket.manifest().uid() != now.uid()
+                });
+            }
             Err(error) => return Err(CollectionsError::NotNow(error.to_string())),
         }
     }
@@ -173,16 +164,10 @@ fn wait_until(follows: impl Fn() -> bool) {
     wait_until_for(PATIENCE, follows);
 }
 
-/// Waits until something is so; returns whether it is.
-fn wait_until_for(patience: Duration, is_so: impl Fn() -> bool) -> bool {
+/// Waits until something is so, for as long as that.
+fn wait_until_for(patience: Duration, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
-    loop {
-        if is_so() {
-            return true;
-        }
-        if begun.elapsed() >= patience {
-            return false;
-        }
+    while !is_so() && begun.elapsed() < patience {
         thread::sleep(LOOK);
     }
 }

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use storage::names;
 
-use super::identities::Identities;
+use super::identities::{Identities, MemberOf};
 use super::sealed_file;
-use crate::config::StartError;
+use crate::config::{NodeConfig, StartError};
 
 /// A directory with one of these is a store; the second one is of releases before the first version of the format.
 const STORE_MARKS: [&str; 2] = ["MANIFEST", "FORMAT"];
@@ -142,6 +142,28 @@ impl DataDir {
     fn access(&self, error: &std::io::Error) -> StartError {
         access(&self.path, error)
     }
+}
+
+/// Whether the data directory may be started so: that of a node of a cluster only in it. Its copies of vBuckets are the
+/// cluster's, and old ones may say that they are active.
+pub(super) fn check_cluster(
+    config: &NodeConfig,
+    kept: Option<&MemberOf>,
+) -> Result<(), StartError> {
+    let wanted = config.cluster.as_ref().map(|cluster| &cluster.name);
+    let Some(MemberOf { name, .. }) = kept.filter(|kept| wanted != Some(&kept.name)) else {
+        return Ok(());
+    };
+    let directory = config.data_dir.as_deref().unwrap_or(Path::new(""));
+    let other = wanted.map_or_else(
+        || "serve without a cluster".to_owned(),
+        |wanted| format!("join cluster {wanted}"),
+    );
+    Err(StartError::Cluster(format!(
+        "{}: belongs to a node of cluster {name}, which alone says what is active in it: start it with \
+         --cluster etcd://.../{name}, or take another directory to {other}",
+        directory.display()
+    )))
 }
 
 /// Names of the stores in a data directory, sorted.

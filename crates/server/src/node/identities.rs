@@ -52,9 +52,20 @@ pub(super) struct Identities {
     /// What management clients said of the node as a whole.
     #[serde(default)]
     pub(super) cluster: ClusterSettings,
+    /// The cluster whose node this is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) member_of: Option<MemberOf>,
     /// Whether the file differs.
     #[serde(skip)]
     pub(super) changed: bool,
+}
+
+/// A cluster, as its nodes keep it.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+pub(super) struct MemberOf {
+    pub(super) name: String,
+    /// 32 hex digits.
+    pub(super) uuid: String,
 }
 
 /// What management clients said of a bucket that is configured.
@@ -111,6 +122,7 @@ impl Identities {
             standings: BTreeMap::new(),
             dropped: BTreeSet::new(),
             cluster: ClusterSettings::default(),
+            member_of: None,
             changed: true,
         }
     }

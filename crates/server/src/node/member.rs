@@ -13,6 +13,7 @@ use registry::{BucketSettings, Ports};
 use serde::{Deserialize, Serialize};
 use tls::{PeerTls, Trust};
 
+use super::identities::MemberOf;
 use super::sealed_file::SEEN;
 use super::state::NodeState;
 use crate::config::{ClusterConfig, NodeConfig, StartError};
@@ -39,6 +40,15 @@ impl Host for NodeState {
     fn kept_seen(&self, cluster: &str) -> Result<Version, String> {
         let path = self.seen_path();
         path.map_or(Ok(Version::default()), |path| read_seen(&path, cluster))
+    }
+
+    fn note_cluster(&self, name: &str, uuid: &str) -> Result<(), String> {
+        let of = MemberOf {
+            name: name.to_owned(),
+            uuid: uuid.to_owned(),
+        };
+        let noted = self.world.kept().update(|kept| kept.member_of = Some(of));
+        noted.map_err(|error| error.to_string())
     }
 
     fn admit_peers(&self, secret: &str) {

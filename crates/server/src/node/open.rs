@@ -23,7 +23,7 @@ use super::address_space;
 use super::audit_log::AuditLog;
 use super::client_certificates;
 use super::configured::Configured;
-use super::data_dir::DataDir;
+use super::data_dir::{DataDir, check_cluster};
 use super::identities::Identities;
 use super::node_record::NodeRecord;
 use super::random::{random_u64, random_vb_uuid};
@@ -87,6 +87,7 @@ pub(super) fn open_buckets(
         }
         None => (None, Identities::new()),
     };
+    check_cluster(config, identities.member_of.as_ref())?;
     let users = KeptUsers::load(config.data_dir.as_deref())?;
     let audit = AuditLog::open(config.data_dir.as_deref(), launcher.clock.now().unix_ns)?;
     let mut kept = NodeRecord { dir, identities };

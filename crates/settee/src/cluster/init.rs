@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use cluster::agreed::{ClusterId, FEATURE_LEVEL, Key, Meta, Named, name_key};
 use cluster::coord::{Answer, Compare, LeaseId, Op, Range, Request, Txn};
-use etcd::{ClusterAddress, Etcd, check_name};
+use etcd::{ClusterAddress, Endpoints, Etcd, Problem, ProblemKind, check_name};
 use serde_json::json;
 
-use super::etcd_flags::EtcdArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
+use crate::serve::{EtcdArgs, etcd_options};
 
 /// What all nodes of a new cluster must understand: the least with which it can be what it is.
 const FEATURE_LEVEL_PLAIN: u32 = 1;
@@ -25,8 +25,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct InitArgs {
     /// Name of the cluster
     name: String,
+    /// Members of etcd: http://HOST:PORT,http://HOST:PORT,... or the same with https://
+    #[arg(
+        long,
+        env = "SETTEE_ETCD",
+        value_name = "ADDRESSES",
+        default_value = "http://127.0.0.1:2379"
+    )]
+    etcd: Endpoints,
     #[command(flatten)]
-    etcd: EtcdArgs,
+    login: EtcdArgs,
     /// Seconds for which a node's lease lasts, 1 to 60: a failover takes some 3 seconds more
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
     lease: Option<u64>,
@@ -45,7 +53,7 @@ pub(crate) struct InitArgs {
 /// etcd cannot be asked, or holds a cluster of that name.
 pub(super) fn run(args: &InitArgs) -> Result<(), Failure> {
     check_name(&args.name).map_err(Failure::usage)?;
-    let options = args.etcd.options()?;
+    let options = etcd_options(&args.login, &args.etcd)?;
     let version = Etcd::check(&options)?;
     let address = ClusterAddress {
         endpoints: options.endpoints.clone(),
@@ -141,4 +149,16 @@ fn random() -> Result<u128, Failure> {
     let filled = getrandom::fill(&mut bytes);
     filled.map_err(|error| Failure::new(Sysexit::Os, format!("no random numbers: {error}")))?;
     Ok(u128::from_be_bytes(bytes))
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        let code = match problem.kind() {
+            ProblemKind::Unreachable | ProblemKind::Refused => Sysexit::Unavailable,
+            ProblemKind::NotEtcd => Sysexit::Protocol,
+            ProblemKind::NoQuorum => Sysexit::TempFail,
+            ProblemKind::Login => Sysexit::NoPerm,
+        };
+        Self::new(code, problem.to_string())
+    }
 }

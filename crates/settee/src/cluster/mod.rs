@@ -1,6 +1,6 @@
 //! `settee cluster`: clusters of nodes that etcd coordinates.
 
-mod etcd_flags;
+mod demo;
 mod failover;
 mod init;
 mod orders;
@@ -12,7 +12,7 @@ use crate::exit::Failure;
 
 /// Make a cluster, see how it is, and give it orders
 ///
-/// All but init ask any member over KV, as --connect says; no bucket is selected.
+/// All but demo and init ask any member over KV, as --connect says; no bucket is selected.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
@@ -21,6 +21,7 @@ pub(crate) struct ClusterArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum ClusterAction {
+    Demo(demo::DemoArgs),
     Init(init::InitArgs),
     Status(show::StatusArgs),
     Nodes(show::NodesArgs),
@@ -37,6 +38,7 @@ enum ClusterAction {
 /// etcd or the server cannot be asked, or refuses.
 pub(crate) fn run(args: &ClusterArgs) -> Result<(), Failure> {
     match &args.what {
+        ClusterAction::Demo(args) => demo::run(args),
         ClusterAction::Init(args) => init::run(args),
         ClusterAction::Status(args) => show::status(args),
         ClusterAction::Nodes(args) => show::nodes(args),

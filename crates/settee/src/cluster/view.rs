@@ -173,7 +173,7 @@ impl MemberLink {
         Self::open(args.options()?)
     }
 
-    fn open(options: ConnectOptions) -> Result<Self, Failure> {
+    pub(super) fn open(options: ConnectOptions) -> Result<Self, Failure> {
         let Some(login) = &options.address.login else {
             return Err(Failure::usage(
                 "memcached has no clusters; use couchbase://",

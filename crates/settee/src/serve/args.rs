@@ -5,6 +5,36 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+/// How one logs in to etcd, and what is trusted of it: of a node with --cluster, and of commands that ask etcd themselves.
+#[derive(Clone, Debug, Default, clap::Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(
+    clippy::struct_field_names,
+    reason = "they are called as the flags are"
+)]
+pub(crate) struct EtcdArgs {
+    /// User of etcd [default: no login] [env: SETTEE_ETCD_USERNAME]
+    #[arg(long, value_name = "U")]
+    pub(crate) etcd_username: Option<String>,
+    /// File with the password of that user, in its first line; SETTEE_ETCD_PASSWORD in the environment, or etcd-password
+    /// in the file of settings, may hold it instead [env: SETTEE_ETCD_PASSWORD_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_password_file: Option<String>,
+    /// With etcd over TLS: certificates to trust, a PEM file [default: what the system trusts] [env: SETTEE_ETCD_CA]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_ca: Option<String>,
+    /// With etcd over TLS: certificate to show, a PEM file with those of its authorities behind it
+    /// [env: SETTEE_ETCD_CERT]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_cert: Option<String>,
+    /// Key of that certificate, PEM [env: SETTEE_ETCD_KEY]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_key: Option<String>,
+    /// With etcd over TLS: trust any certificate [env: SETTEE_ETCD_INSECURE=true]
+    #[arg(long)]
+    pub(crate) etcd_insecure: bool,
+}
+
 /// Run a node.
 ///
 /// Every flag may also be given as SETTEE_<FLAG> in the environment (SETTEE_KV_PORT) and as a
@@ -125,16 +155,9 @@ pub(crate) struct ServeArgs {
     /// [default: 0] [env: SETTEE_ZONE]
     #[arg(long, value_name = "N")]
     pub(crate) zone: Option<String>,
-    /// With --cluster: user to log in to etcd as [default: no login] [env: SETTEE_ETCD_USERNAME]
-    #[arg(long, value_name = "U")]
-    pub(crate) etcd_username: Option<String>,
-    /// Password of that user; the environment or the file hide it from process lists [env: SETTEE_ETCD_PASSWORD]
-    #[arg(long, value_name = "P")]
-    pub(crate) etcd_password: Option<String>,
-    /// With --cluster etcds://: certificates to trust, a PEM file [default: what the system trusts]
-    /// [env: SETTEE_ETCD_CA]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) etcd_ca: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(crate) etcd: EtcdArgs,
     /// Follow a bucket of another node: the bucket of the same name here becomes its replica;
     /// couchbases:// for TLS. Without :PASSWORD it is that of --peer-password-file, or of
     /// SETTEE_PEER_PASSWORD in the environment or peer-password in the file: process lists show none of them

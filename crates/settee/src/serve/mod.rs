@@ -12,11 +12,13 @@ use std::path::Path;
 use std::pin::pin;
 use std::process::ExitCode;
 
+use etcd::Endpoints;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use tokio::runtime;
 
-pub(crate) use args::ServeArgs;
+pub(crate) use args::{EtcdArgs, ServeArgs};
+pub(crate) use signals::{Signal, Signals, watch as watch_signals};
 
 use crate::encryption::read_keys;
 use crate::exit::{Failure, Sysexit};
@@ -24,7 +26,6 @@ use crate::output;
 use config::ServeConfig;
 use log::Logging;
 use server::{Node, Ports, StartError};
-use signals::{Signal, Signals};
 
 /// Runs a node until a signal ends it.
 ///
@@ -121,15 +122,27 @@ fn write_ports_file(path: &Path, ports: Ports) -> Result<(), Failure> {
 }
 
 fn resolve(args: &ServeArgs) -> Result<ServeConfig, Failure> {
+    let config = gather(args).and_then(|settings| ServeConfig::from_settings(&settings));
+    config.map_err(|error| Failure::new(error.code, error.line))
+}
+
+fn gather(args: &ServeArgs) -> Result<settings::Settings, settings::ConfigError> {
     let environment = |name: &str| std::env::var_os(name);
-    let settings = settings::gather(
-        args,
-        &environment,
-        &|path: &Path| std::fs::read_to_string(path),
-        &read_keys,
-    )
-    .map_err(|error| Failure::new(error.code, error.line))?;
-    ServeConfig::from_settings(&settings).map_err(|error| Failure::new(error.code, error.line))
+    let read = |path: &Path| std::fs::read_to_string(path);
+    settings::gather(args, &environment, &read, &read_keys)
+}
+
+/// Where etcd is, and how a command logs in that asks it itself: by the settings of `serve`.
+///
+/// # Errors
+/// A mistake in them.
+pub(crate) fn etcd_options(etcd: &EtcdArgs, at: &Endpoints) -> Result<etcd::Options, Failure> {
+    let args = ServeArgs {
+        etcd: etcd.clone(),
+        ..ServeArgs::default()
+    };
+    let options = gather(&args).and_then(|settings| config::etcd_options(&settings, at.clone()));
+    options.map_err(|error| Failure::new(error.code, error.line))
 }
 
 fn refusal(error: &StartError) -> Failure {

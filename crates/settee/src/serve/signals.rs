@@ -12,7 +12,7 @@ use crate::exit::{Failure, Sysexit};
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Signal {
+pub(crate) enum Signal {
     /// SIGTERM or SIGINT: drain, flush, exit.
     Terminate,
     /// SIGHUP: read the configuration again.
@@ -20,13 +20,13 @@ pub(super) enum Signal {
 }
 
 /// The signals that arrived, in order.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     arrived: UnboundedReceiver<Signal>,
 }
 
 impl Signals {
     /// Waits for the next one.
-    pub(super) async fn next(&mut self) -> Signal {
+    pub(crate) async fn next(&mut self) -> Signal {
         // The thread that sends them never ends; were it gone, no signal could end the node
         // gracefully any more, so that is done now.
         self.arrived.recv().await.unwrap_or(Signal::Terminate)
@@ -35,7 +35,7 @@ impl Signals {
 
 /// Begins to receive signals, in a thread of its own: start-up and shutdown may block, and a
 /// second signal must end the process even then.
-pub(super) fn watch() -> Result<Signals, Failure> {
+pub(crate) fn watch() -> Result<Signals, Failure> {
     let (sender, arrived) = mpsc::unbounded_channel();
     let failed = |error: io::Error| {
         let hint = "look at ulimit -u and ulimit -v";

@@ -27,7 +27,7 @@ use crate::exit::{Failure, Sysexit};
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// A node whose management is asked as the user of `--connect`.
-pub(super) struct Management {
+pub(crate) struct Management {
     options: ConnectOptions,
     login: Login,
     port: u16,
@@ -35,7 +35,7 @@ pub(super) struct Management {
 }
 
 /// Names and values that are sent as a form.
-pub(super) type Form<'a> = [(&'a str, &'a str)];
+pub(crate) type Form<'a> = [(&'a str, &'a str)];
 
 impl Management {
     /// Logs in over KV and takes the port from the cluster map.
@@ -43,7 +43,14 @@ impl Management {
     /// # Errors
     /// The node cannot be asked, or has no management.
     pub(super) fn find(args: &ConnectArgs) -> Result<Self, Failure> {
-        let options = args.options()?;
+        Self::of(args.options()?)
+    }
+
+    /// The same of a node that is known otherwise.
+    ///
+    /// # Errors
+    /// As [`Management::find`].
+    pub(crate) fn of(options: ConnectOptions) -> Result<Self, Failure> {
         let Some(login) = options.address.login.clone() else {
             let why = format!("--connect: {} has no users", options.address);
             return Err(Failure::usage(why));
@@ -75,7 +82,7 @@ impl Management {
     ///
     /// # Errors
     /// The node cannot be reached, or refuses.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &self,
         method: Method,
         path: &str,

@@ -12,7 +12,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use self::groups::GroupAction;
-use self::management::{Management, parse};
+pub(crate) use self::management::Management;
+use self::management::parse;
 use self::records::{Role, User};
 use crate::connect::{ConnectArgs, first_line};
 use crate::exit::Failure;

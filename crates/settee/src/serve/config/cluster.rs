@@ -1,16 +1,24 @@
 //! The cluster that a node joins.
 
-use etcd::ClusterAddress;
+use etcd::{ClusterAddress, Endpoints};
 use server::{ClusterConfig, NodeConfig, Trust};
 
 use super::super::settings::{ConfigError, Settings};
-use super::peer_trust;
-use super::values::{advertised, mistake, number, parse, password, path, refuse};
+use super::values::{
+    advertised, certificate, mistake, number, parse, password, path, peer_trust, refuse, switch,
+};
+
+/// Settings about etcd that mean nothing without one.
+const ETCD_KEYS: [&str; 5] = [
+    "etcd-username",
+    "etcd-ca",
+    "etcd-cert",
+    "etcd-key",
+    "etcd-insecure",
+];
 
 /// The cluster that the node joins; what is said of it without one is a mistake.
 pub(super) fn cluster(settings: &Settings) -> Result<Option<ClusterConfig>, ConfigError> {
-    let login = login_of_etcd(settings)?;
-    let trust = parse(settings, "etcd-ca", "must be a path", path)?;
     let outside = advertised(settings, "advertise-outside")?;
     let allowed = "must be a number from 0 to 65535";
     let zone = number(settings, "zone", allowed, 0..=u16::MAX)?;
@@ -21,13 +29,10 @@ pub(super) fn cluster(settings: &Settings) -> Result<Option<ClusterConfig>, Conf
         |name| etcd::check_name(name).ok().map(|()| name.to_owned()),
     )?;
     let Some(given) = settings.get("cluster") else {
-        for key in [
-            "node-name",
-            "zone",
-            "advertise-outside",
-            "etcd-username",
-            "etcd-ca",
-        ] {
+        for key in ["node-name", "zone", "advertise-outside"]
+            .into_iter()
+            .chain(ETCD_KEYS)
+        {
             refuse(settings, key, "needs --cluster")?;
         }
         return Ok(None);
@@ -47,20 +52,7 @@ pub(super) fn cluster(settings: &Settings) -> Result<Option<ClusterConfig>, Conf
     refuse(settings, "peer-insecure", "needs --replica-of")?;
     let peers = peer_trust(settings)?;
     let node_name = name.ok_or_else(|| fail("needs --node-name too".into()))?;
-    let over_tls = address.endpoints.0.iter().any(|member| member.tls);
-    if !over_tls {
-        refuse(settings, "etcd-ca", "needs --cluster etcds://")?;
-    }
-    let trust = over_tls.then_some(Trust {
-        ca: trust,
-        insecure: false,
-        own: None,
-    });
-    let etcd = etcd::Options {
-        login,
-        trust,
-        ..etcd::Options::new(address.endpoints)
-    };
+    let etcd = etcd_options(settings, address.endpoints)?;
     Ok(Some(ClusterConfig {
         etcd,
         name: address.name,
@@ -99,6 +91,38 @@ pub(super) fn check_advertised(node: &NodeConfig, settings: &Settings) -> Result
     Ok(())
 }
 
+/// Where etcd is, and how one logs in.
+pub(in crate::serve) fn etcd_options(
+    settings: &Settings,
+    endpoints: Endpoints,
+) -> Result<etcd::Options, ConfigError> {
+    let login = login_of_etcd(settings)?;
+    let trust = Trust {
+        ca: parse(settings, "etcd-ca", "must be a path", path)?,
+        insecure: switch(settings, "etcd-insecure")?.unwrap_or(false),
+        own: certificate(settings, "etcd-cert", "etcd-key")?,
+    };
+    if trust.insecure {
+        let allowed = "must be left out where --etcd-insecure is given";
+        refuse(settings, "etcd-ca", allowed)?;
+    }
+    let over_tls = endpoints.0.iter().any(|member| member.tls);
+    if !over_tls {
+        for key in ["etcd-ca", "etcd-cert", "etcd-insecure"] {
+            refuse(
+                settings,
+                key,
+                "needs an etcd over TLS: etcds:// or https://",
+            )?;
+        }
+    }
+    Ok(etcd::Options {
+        login,
+        trust: over_tls.then_some(trust),
+        ..etcd::Options::new(endpoints)
+    })
+}
+
 /// User and password, or neither.
 fn login_of_etcd(settings: &Settings) -> Result<Option<etcd::Login>, ConfigError> {
     let user = parse(settings, "etcd-username", "must not be empty", |user| {
@@ -109,7 +133,11 @@ fn login_of_etcd(settings: &Settings) -> Result<Option<etcd::Login>, ConfigError
         (Some(user), Some(password)) => Ok(Some(etcd::Login { user, password })),
         (None, None) => Ok(None),
         (Some(_), None) => {
-            refuse(settings, "etcd-username", "needs --etcd-password too")?;
+            refuse(
+                settings,
+                "etcd-username",
+                "needs --etcd-password-file or SETTEE_ETCD_PASSWORD too",
+            )?;
             Ok(None)
         }
         (None, Some(_)) => {

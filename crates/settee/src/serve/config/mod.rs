@@ -1,6 +1,7 @@
 //! Settings to a configuration: each value checked, what is missing filled in. Pure.
 
 mod cluster;
+pub(super) use self::cluster::etcd_options;
 mod values;
 
 use std::collections::HashSet;
@@ -13,14 +14,17 @@ use client::Address;
 use identity::CertificateState;
 use model::DurabilityLevel;
 use server::{
-    BucketConfig, BucketKind, CertificateFiles, EncryptionKeys, EvictionPolicy, MemcachedPort,
-    NodeConfig, ReplicaOf, StandInsConfig, Trust, VBUCKET_COUNTS,
+    BucketConfig, BucketKind, EncryptionKeys, EvictionPolicy, MemcachedPort, NodeConfig, ReplicaOf,
+    StandInsConfig, VBUCKET_COUNTS,
 };
 
 use tracing_subscriber::filter::LevelFilter;
 
 use self::cluster::{check_advertised, cluster};
-use self::values::{advertised, mistake, number, parse, password, path, port, refuse, switch};
+use self::values::{
+    advertised, certificate, mistake, number, parse, password, path, peer_trust, port, refuse,
+    switch,
+};
 use super::settings::{ConfigError, Settings};
 
 /// MiB of the write-ahead log at which it becomes a run.
@@ -179,23 +183,6 @@ fn provisionable(settings: &Settings) -> Result<Option<StandInsConfig>, ConfigEr
     }))
 }
 
-/// Both files or none.
-fn certificate(
-    settings: &Settings,
-    chain_key: &'static str,
-    key_key: &'static str,
-) -> Result<Option<CertificateFiles>, ConfigError> {
-    let chain = parse(settings, chain_key, "must be a path", path)?;
-    let key = parse(settings, key_key, "must be a path", path)?;
-    match (chain, key) {
-        (Some(chain), Some(key)) => return Ok(Some(CertificateFiles { chain, key })),
-        (None, None) => {}
-        (Some(_), None) => refuse(settings, chain_key, format_args!("needs --{key_key} too"))?,
-        (None, Some(_)) => refuse(settings, key_key, format_args!("needs --{chain_key} too"))?,
-    }
-    Ok(None)
-}
-
 /// A certificate that no port would show is a mistake.
 fn check_certificate(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
     let served = node.kv_tls_port.is_some() || node.https_port.is_some();
@@ -255,18 +242,6 @@ fn replica_of(settings: &Settings) -> Result<Option<ReplicaOf>, ConfigError> {
         tls,
         demote,
     }))
-}
-
-/// The certificates of other nodes to trust, and the one to show them.
-fn peer_trust(settings: &Settings) -> Result<Trust, ConfigError> {
-    let ca = parse(settings, "peer-ca", "must be a path", path)?;
-    let insecure = switch(settings, "peer-insecure")?.unwrap_or(false);
-    let own = certificate(settings, "peer-cert", "peer-key")?;
-    if insecure {
-        let allowed = "must be left out where --peer-insecure is given";
-        refuse(settings, "peer-ca", allowed)?;
-    }
-    Ok(Trust { ca, insecure, own })
 }
 
 /// Without a data directory nothing is on a disk, so no bucket may ask for it.

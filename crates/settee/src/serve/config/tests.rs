@@ -134,7 +134,7 @@ fn a_followed_bucket_has_its_password_and_trust_from_beside() {
     let ca = Some("/ca.pem".into());
     let insecure = false;
     let own = None;
-    assert_eq!(of.tls, Some(Trust { ca, insecure, own }));
+    assert_eq!(of.tls, Some(server::Trust { ca, insecure, own }));
     for (given, part) in [
         (&[("replica-of", at)][..], "no password"),
         (

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use server::Advertised;
+use server::{Advertised, CertificateFiles, Trust};
 
 use crate::serve::settings::{ConfigError, GivenSetting, Settings, is_secret};
 
@@ -109,4 +109,33 @@ pub(super) fn password(
         let fits = (1..=PASSWORD_BYTES_MAX).contains(&value.len());
         (fits && !value.contains(char::is_control)).then(|| value.to_owned())
     })
+}
+
+/// Both files or none.
+pub(super) fn certificate(
+    settings: &Settings,
+    chain_key: &'static str,
+    key_key: &'static str,
+) -> Result<Option<CertificateFiles>, ConfigError> {
+    let chain = parse(settings, chain_key, "must be a path", path)?;
+    let key = parse(settings, key_key, "must be a path", path)?;
+    match (chain, key) {
+        (Some(chain), Some(key)) => return Ok(Some(CertificateFiles { chain, key })),
+        (None, None) => {}
+        (Some(_), None) => refuse(settings, chain_key, format_args!("needs --{key_key} too"))?,
+        (None, Some(_)) => refuse(settings, key_key, format_args!("needs --{chain_key} too"))?,
+    }
+    Ok(None)
+}
+
+/// The certificates of other nodes to trust, and the one to show them.
+pub(super) fn peer_trust(settings: &Settings) -> Result<Trust, ConfigError> {
+    let ca = parse(settings, "peer-ca", "must be a path", path)?;
+    let insecure = switch(settings, "peer-insecure")?.unwrap_or(false);
+    let own = certificate(settings, "peer-cert", "peer-key")?;
+    if insecure {
+        let allowed = "must be left out where --peer-insecure is given";
+        refuse(settings, "peer-ca", allowed)?;
+    }
+    Ok(Trust { ca, insecure, own })
 }

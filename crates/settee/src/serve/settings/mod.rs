@@ -14,7 +14,7 @@ use crate::connect::first_line;
 use crate::exit::Sysexit;
 
 /// Every setting, sorted. `config` itself names the file and so is no key of it.
-pub(super) const KEYS: [&str; 46] = [
+pub(super) const KEYS: [&str; 50] = [
     "advertise",
     "advertise-outside",
     "bucket",
@@ -27,7 +27,11 @@ pub(super) const KEYS: [&str; 46] = [
     "encryption-key-file",
     "encryption-keys",
     "etcd-ca",
+    "etcd-cert",
+    "etcd-insecure",
+    "etcd-key",
     "etcd-password",
+    "etcd-password-file",
     "etcd-username",
     "http-port",
     "https-port",
@@ -64,8 +68,9 @@ pub(super) const KEYS: [&str; 46] = [
 ];
 
 /// Settings that are true or false.
-const SWITCHES: [&str; 6] = [
+const SWITCHES: [&str; 7] = [
     "demote",
+    "etcd-insecure",
     "memcached-open",
     "memcached-sasl",
     "memory",
@@ -184,10 +189,14 @@ pub(super) fn gather(
         }
     }
     settings.extend(from_flags(args));
-    let peer = ("peer-password-file", "peer-password");
-    read_secret(&mut settings, peer, &|path| {
-        read_file(path).map(|text| first_line(&text).to_owned())
-    })?;
+    for files in [
+        ("peer-password-file", "peer-password"),
+        ("etcd-password-file", "etcd-password"),
+    ] {
+        read_secret(&mut settings, files, &|path| {
+            read_file(path).map(|text| first_line(&text).to_owned())
+        })?;
+    }
     let keys = ("encryption-key-file", "encryption-keys");
     read_secret(&mut settings, keys, read_keys)?;
     Ok(settings)

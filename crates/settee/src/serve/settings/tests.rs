@@ -123,7 +123,7 @@ fn every_key_is_a_flag_a_variable_and_a_key_of_the_file() {
         let flags: &[&str] = match key {
             key if SWITCHES.contains(&key) => &[&flag],
             // Process lists show flags.
-            "peer-password" | "encryption-keys" => &["--config", "settee.toml"],
+            "peer-password" | "etcd-password" | "encryption-keys" => &["--config", "settee.toml"],
             _ => &[&flag, "true"],
         };
         assert_eq!(
@@ -131,6 +131,7 @@ fn every_key_is_a_flag_a_variable_and_a_key_of_the_file() {
                 flags,
                 file: match key {
                     "peer-password" => Some("peer-password = \"true\""),
+                    "etcd-password" => Some("etcd-password = \"true\""),
                     "encryption-keys" => Some("encryption-keys = \"true\""),
                     _ => None,
                 },

@@ -1,0 +1,213 @@
+//! `settee cluster demo`: a cluster of three on this machine.
+
+mod process;
+mod running;
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use client::{Address, ConnectOptions};
+use etcd::{ClusterAddress, Endpoints};
+use hyper::Method;
+use serde_json::json;
+use server::names;
+
+use self::process::LOOK;
+use self::running::{Running, init};
+use super::view::MemberLink;
+use crate::exit::{Failure, Sysexit};
+use crate::output;
+use crate::serve::watch_signals;
+use crate::user::Management;
+
+const CLUSTER: &str = "demo";
+const BUCKET: &str = "default";
+const NODES: [&str; 3] = ["a", "b", "c"];
+/// Ports unless told otherwise: of KV and of HTTP of the first node, 100 more for the next one, and of etcd.
+const KV_PORT: u16 = 11210;
+const HTTP_PORT: u16 = 8091;
+const ETCD_PORT: u16 = 12379;
+/// How long the nodes may take to be counted on.
+const JOIN_LIMIT: Duration = Duration::from_mins(1);
+
+/// Run a cluster of three nodes on this machine, to try it: with an etcd of its own, and a bucket with one replica
+///
+/// Ctrl-C ends all of it, and the same command goes on with what is in the directory. Users of this machine may log in to it as
+/// Administrator, password `password`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// Directory for the data and the logs of all nodes, and of etcd
+    #[arg(
+        long,
+        env = "SETTEE_DATA_DIR",
+        value_name = "DIR",
+        default_value = "./settee-demo"
+    )]
+    data_dir: PathBuf,
+    /// The first of eight ports in a row, 0 for free ones [default: KV 11210, 11310, 11410, HTTP 8091, 8191, 8291, etcd
+    /// 12379, 12380]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=65_528))]
+    port: Option<u16>,
+    /// An etcd that runs, and not one of the demo's own: http://HOST:PORT
+    #[arg(long, value_name = "ADDRESSES")]
+    etcd: Option<Endpoints>,
+}
+
+/// Ports of KV and HTTP of each node, and two of etcd.
+struct DemoPorts {
+    nodes: [(u16, u16); 3],
+    etcd: (u16, u16),
+}
+
+impl DemoPorts {
+    fn new(first: Option<u16>) -> Result<Self, Failure> {
+        let ports: [u16; 8] = match first {
+            None => [
+                KV_PORT,
+                KV_PORT + 100,
+                KV_PORT + 200,
+                HTTP_PORT,
+                HTTP_PORT + 100,
+                HTTP_PORT + 200,
+                ETCD_PORT,
+                ETCD_PORT + 1,
+            ],
+            Some(0) => {
+                free_ports().map_err(|error| Failure::new(Sysexit::Os, error.to_string()))?
+            }
+            Some(first) => std::array::from_fn(|at| first + at as u16),
+        };
+        let [a, b, c, a_http, b_http, c_http, client, peer] = ports;
+        Ok(Self {
+            nodes: [(a, a_http), (b, b_http), (c, c_http)],
+            etcd: (client, peer),
+        })
+    }
+}
+
+fn free_ports() -> std::io::Result<[u16; 8]> {
+    let listen = |_| TcpListener::bind(("127.0.0.1", 0));
+    let all = (0..8).map(listen).collect::<std::io::Result<Vec<_>>>()?;
+    let mut ports = [0; 8];
+    for (port, listener) in ports.iter_mut().zip(&all) {
+        *port = listener.local_addr()?.port();
+    }
+    Ok(ports)
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// There is no etcd, or a node does not start.
+pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
+    let ports = DemoPorts::new(args.port)?;
+    crate::serve::keep_files_private();
+    names::make_directories(&args.data_dir).map_err(|error| {
+        let line = format!("--data-dir {}: {error}", args.data_dir.display());
+        Failure::new(Sysexit::CantCreate, line)
+    })?;
+    let mut signals = watch_signals()?;
+    // All that was started ends with it.
+    let mut running = Running::new(&args.data_dir);
+    let endpoints = match &args.etcd {
+        Some(endpoints) => endpoints.clone(),
+        None => running.start_etcd(ports.etcd)?,
+    };
+    init(&endpoints, CLUSTER)?;
+    let name = CLUSTER.to_owned();
+    let cluster = ClusterAddress { endpoints, name }.to_string();
+    for (name, (kv, http)) in NODES.iter().zip(ports.nodes) {
+        running.start_node(name, &cluster, (kv, http))?;
+    }
+    let options = options(ports.nodes[0].0)?;
+    await_members(&options)?;
+    make_bucket(options)?;
+    let told = text(args, &ports, &running.ids());
+    output::print(told.as_bytes())?;
+    running.attend(&mut signals)
+}
+
+fn options(port: u16) -> Result<ConnectOptions, Failure> {
+    let text = format!("couchbase://Administrator:password@127.0.0.1:{port}/{BUCKET}");
+    let address: Address = text.parse().map_err(|error| {
+        let line = format!("{text}: {error}");
+        Failure::usage(line)
+    })?;
+    Ok(ConnectOptions {
+        address,
+        tls: None,
+        timeout: JOIN_LIMIT,
+        compressed: false,
+    })
+}
+
+/// Waits until all nodes are counted on. One that failed when the demo ran last gets its share again.
+fn await_members(options: &ConnectOptions) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let mut link = MemberLink::open(options.clone())?;
+    loop {
+        let (_, status) = link.status()?;
+        let mine = status
+            .nodes
+            .iter()
+            .filter(|node| NODES.contains(&&*node.name));
+        let alive = mine.clone().filter(|node| node.alive).count() == NODES.len();
+        let others: Vec<_> = mine.filter(|node| node.state != "active").collect();
+        if alive && others.is_empty() && status.elections == 0 {
+            return Ok(());
+        }
+        // A new cluster counts on its first nodes by itself.
+        if alive && !status.buckets.is_empty() && status.controller.is_some() {
+            for node in others {
+                link.order(&json!({ "recover": node.id }))?;
+            }
+            link.order(&json!("rebalance"))?;
+        }
+        if begun.elapsed() > JOIN_LIMIT {
+            let reason = "the nodes do not come together: settee cluster status tells more";
+            return Err(Failure::new(Sysexit::TempFail, reason));
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+fn make_bucket(options: ConnectOptions) -> Result<(), Failure> {
+    let mut link = MemberLink::open(options.clone())?;
+    let (_, status) = link.status()?;
+    if status.buckets.iter().any(|bucket| bucket.name == BUCKET) {
+        return Ok(());
+    }
+    let form = [
+        ("name", BUCKET),
+        ("ramQuotaMB", "100"),
+        ("replicaNumber", "1"),
+        ("numVBuckets", "128"),
+    ];
+    let asked = Management::of(options)?.ask(Method::POST, "/pools/default/buckets", &form);
+    asked.map(drop)
+}
+
+fn text(args: &DemoArgs, ports: &DemoPorts, ids: &[u32]) -> String {
+    let nodes = NODES.iter().zip(ports.nodes).zip(ids);
+    let line = |((name, (kv, http)), id): ((&&str, (u16, u16)), &u32)| {
+        format!("  {name}  KV 127.0.0.1:{kv}  HTTP http://127.0.0.1:{http}  process {id}\n")
+    };
+    let nodes: Vec<String> = nodes.map(line).collect();
+    let nodes = nodes.concat();
+    let seeds = ports
+        .nodes
+        .map(|(kv, _)| format!("127.0.0.1:{kv}"))
+        .join(",");
+    let (kv, _) = ports.nodes[0];
+    let last = ids.last().copied().unwrap_or_default();
+    format!(
+        "settee demo ready: cluster {CLUSTER}, bucket {BUCKET} with one replica, data and logs in {}\n{nodes}\n\
+         SDKs connect to couchbase://{seeds} as Administrator, password password.\n\
+         Kill a node, and see how the others take its part, half a minute after the first start at the earliest:\n  kill -9 {last}\n  \
+         settee cluster status --connect couchbase://Administrator:password@127.0.0.1:{kv}\n\
+         Ctrl-C ends all of it; the same command goes on with it.\n",
+        args.data_dir.display()
+    )
+}

@@ -1,0 +1,103 @@
+//! A process that the demo started.
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use server::names;
+
+/// Between two looks at what is waited for.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
+/// Begins the names of variables that are settings of ours.
+const OURS: &str = "SETTEE_";
+
+/// This program, without the settings of this process.
+pub(super) fn own_command() -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    forget(&mut command, OURS);
+    Ok(command)
+}
+
+/// Lets a command know nothing of variables that begin so.
+pub(super) fn forget(command: &mut Command, prefix: &str) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with(prefix) {
+            command.env_remove(name);
+        }
+    }
+}
+
+/// A process, which writes to a log of its own. A signal of the terminal does not reach it.
+pub(super) struct Process {
+    pub(super) name: String,
+    pub(super) command: String,
+    log: PathBuf,
+    child: Child,
+    ended: Option<ExitStatus>,
+}
+
+impl Process {
+    pub(super) fn start(name: &str, mut command: Command, directory: &Path) -> io::Result<Self> {
+        let log = directory.join(format!("{name}.log"));
+        let file = names::create(&log)?;
+        command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .process_group(0);
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        let words: Vec<_> = words
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        Ok(Self {
+            name: name.to_owned(),
+            command: words.join(" "),
+            child: command.spawn()?,
+            log,
+            ended: None,
+        })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it did since that was asked last.
+    pub(super) fn news(&mut self) -> io::Result<Option<ExitStatus>> {
+        if self.ended.is_some() {
+            return Ok(None);
+        }
+        self.ended = self.child.try_wait()?;
+        Ok(self.ended)
+    }
+
+    /// The last line that it wrote.
+    pub(super) fn last_line(&self) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let line = text.lines().last().unwrap_or_default();
+        line.strip_prefix("settee: ").unwrap_or(line).to_owned()
+    }
+
+    pub(super) fn log(&self) -> String {
+        self.log.display().to_string()
+    }
+
+    /// Asks it to end.
+    pub(super) fn terminate(&self) {
+        if self.ended.is_none() {
+            // It may have ended meanwhile.
+            let _gone = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        }
+    }
+
+    /// Waits until it ends.
+    pub(super) fn wait(&mut self) {
+        if let Err(error) = self.child.wait() {
+            eprintln!("settee: {}: {error}", self.name);
+        }
+    }
+}
