@@ -110,9 +110,12 @@ impl Facts<'_> {
         if let Some(chain) = drained(row, seals) {
             return Decision::Write(new(chain));
         }
-        if !self.takes_over(row, seals)
-            && let Some(chain) = seals.elected(row)
-        {
+        let taken_back = !self.takes_over(row, seals);
+        if taken_back && seals.is_complete(active) && !self.is_failed(active) {
+            // It acknowledged nothing since it was sealed, and no other copy can have more.
+            return Decision::Write(new(row.chain));
+        }
+        if taken_back && let Some(chain) = seals.elected(row) {
             let cannot_begin = chain.active() == Some(active) && self.is_away(active);
             match seals.answer(active) {
                 Some(_) if cannot_begin => {

@@ -125,6 +125,28 @@ pub(crate) fn promote(cluster: &Cluster, state: &mut State, vb: usize) -> bool {
     true
 }
 
+/// Writes the row as it was when the old active copy was sealed as that: it has all that it acknowledged.
+pub(crate) fn take_back(state: &mut State, vb: usize) -> bool {
+    let row = state.vbs[vb].row;
+    let (term, active) = (row.intent, row.chain.active());
+    let complete = state.vbs[vb].complete[usize::from(term)][active];
+    if term == 0 || !complete || state.vbs[vb].answer(active, term).is_none() {
+        return false;
+    }
+    let (intent, change) = (0, None);
+    write_row(
+        state,
+        vb,
+        Row {
+            term,
+            intent,
+            change,
+            ..row
+        },
+    );
+    true
+}
+
 /// The same by a controller that was replaced, as if transactions compared nothing.
 pub(crate) fn old_promote(cluster: &Cluster, state: &mut State, vb: usize) -> bool {
     let row = state.old_view.map(|view| view[vb]);

@@ -35,6 +35,8 @@ pub(crate) enum Action {
     FailOver(usize),
     /// It has the answers and writes the row.
     Promote(usize),
+    /// The old active copy, which was sealed as that, becomes active again.
+    TakeBack(usize),
     StartMove(usize),
     /// The move gets into its next phase.
     Advance(usize),
@@ -69,7 +71,7 @@ impl Model for Cluster {
             let row = &state.vbs[vb].row;
             actions.extend([Action::FailOver(vb), Action::StartMove(vb)]);
             if row.intent > 0 {
-                actions.push(Action::Promote(vb));
+                actions.extend([Action::Promote(vb), Action::TakeBack(vb)]);
             }
             if row.change.is_some() {
                 actions.extend([Action::Advance(vb), Action::FinishMove(vb)]);
@@ -111,6 +113,7 @@ impl Model for Cluster {
             Action::ReplaceController => controller::replace(&mut state),
             Action::FailOver(vb) => controller::fail_over(&mut state, vb),
             Action::Promote(vb) => controller::promote(self, &mut state, vb),
+            Action::TakeBack(vb) => controller::take_back(&mut state, vb),
             Action::StartMove(vb) => controller::start_move(self, &mut state, vb),
             Action::Advance(vb) => controller::advance(self, &mut state, vb),
             Action::FinishMove(vb) => controller::finish_move(self, &mut state, vb),

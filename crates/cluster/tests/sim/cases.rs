@@ -147,6 +147,29 @@ fn a_node_that_dies_is_replaced_and_comes_back() {
 }
 
 #[test]
+fn a_node_that_dies_while_vbuckets_move_to_it_holds_none_of_them_up() {
+    for seed in 0..200 {
+        let mut world = World::new(seed, 3, [2, 3], None);
+        world.run(2_000);
+        world.order(Order::Rebalance);
+        world.run(8_000);
+        world.crash(0);
+        world.run(8_000 + 8_000);
+        world.start(0);
+        world.run(20_000);
+        world.order(Order::Rebalance);
+        // Somewhere in the moves back.
+        world.run(20_000 + 20 * (seed % 60));
+        world.crash(0);
+        world.run(world.now_ms + 15_000);
+        let view = world.agreed();
+        let elected = view.rows().filter(|(_, _, row)| row.intent.is_some());
+        assert_eq!((seed, elected.count()), (seed, 0));
+        assert_eq!(world.checks.failure, None);
+    }
+}
+
+#[test]
 fn a_bucket_that_is_dropped_goes_from_every_node() {
     let mut world = ready(3, [2, 3]);
     world.crash(2);
