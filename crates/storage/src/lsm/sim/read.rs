@@ -68,7 +68,8 @@ fn same_rows<'d>(
 impl View {
     /// Whether that is what it shows.
     pub(crate) fn shows(&self, state: &VbState) -> bool {
-        let all = state.all();
+        let mut all = state.all();
+        all.retain(|seqno, _| !state.unsure.contains(seqno) || self.all.contains_key(seqno));
         self.record == state.record
             && same_rows(self.rows.values(), state.rows.values())
             && same_rows(self.all.values(), all.values().copied())
@@ -127,10 +128,18 @@ impl View {
         history.retain(|seqno, _| {
             self.history_from.is_some_and(|first| *seqno >= first) && self.all.contains_key(seqno)
         });
+        let unsure = history
+            .keys()
+            .filter(|seqno| !to.history.contains_key(seqno));
+        let unsure = unsure
+            .filter(|seqno| self.rows.contains_key(seqno))
+            .copied()
+            .collect();
         let state = VbState {
             record: self.record.clone(),
             rows: self.rows.clone(),
             history,
+            unsure,
             points: None,
         };
         let rest = refs(&self.all).into_iter();

@@ -15,6 +15,8 @@ pub(crate) struct VbState {
     pub(crate) rows: BTreeMap<Seqno, Document>,
     /// With the times at which they were written.
     pub(crate) history: BTreeMap<Seqno, (Document, u32)>,
+    /// Of the history, what a trim that was cut short may have taken from it: rows of now, by which one cannot tell.
+    pub(crate) unsure: BTreeSet<Seqno>,
     /// `None` where it is not known which there are.
     pub(crate) points: Option<RestorePoints>,
 }
@@ -25,6 +27,7 @@ impl VbState {
             record: record.clone(),
             rows: BTreeMap::new(),
             history: BTreeMap::new(),
+            unsure: BTreeSet::new(),
             points: Some(RestorePoints::default()),
         }
     }
