@@ -36,7 +36,7 @@ KIB = 1024
 FLAGS = ("--bucket", "default:128", "--kv-tls-port", "0", "--threads", "2", "--journal", "3")
 # Name, and what it is made with over HTTP.
 MADE = {
-    "shop": {"ramQuota": 100, "storageBackend": "magma", "evictionPolicy": "valueOnly",
+    "shop": {"ramQuota": 200, "storageBackend": "magma", "evictionPolicy": "valueOnly",
              "historyRetentionSeconds": 86400, "historyRetentionBytes": 2 << 30, "historyRetentionCollectionDefault": "true", "flushEnabled": 1},
     "full": {"ramQuota": 100, "evictionPolicy": "fullEviction", "maxTTL": 864000},
     "young": {"ramQuota": 120, "replicaNumber": 0, "durabilityMinLevel": "majority"},
