@@ -58,7 +58,7 @@ def what_is_no_etcd_is_told(world):
         refused(f"http://127.0.0.1:{silent.getsockname()[1]}", "x", UNAVAILABLE, "no answer")
     refused("http://127.0.0.1:1", "x", UNAVAILABLE, "refused")
     refused("http://no-such-host.invalid:1", "x", UNAVAILABLE, "no-such-host")
-    refused(world.etcd.addresses.replace("http:", "https:"), "x", UNAVAILABLE, "TLS", flags=["--insecure"])
+    refused(world.etcd.addresses.replace("http:", "https:"), "x", UNAVAILABLE, "TLS", flags=["--etcd-insecure"])
 
 
 @suite.test
@@ -66,7 +66,7 @@ def a_name_is_looked_at_before_etcd_is(world):
     for name in ("", "a/b", "a b", "x" * 65):
         refused("http://127.0.0.1:1", name, USAGE, "name")
     equal(init("ftp://127.0.0.1", "x")[0], USAGE, "exit code")
-    refused(world.etcd.addresses, "x", USAGE, "--password-file", flags=["--user", "root"])
+    refused(world.etcd.addresses, "x", USAGE, "--etcd-password-file", flags=["--etcd-username", "root"])
 
 
 @suite.test

@@ -261,6 +261,7 @@ def documents_of_any_size_take_little_more_than_the_quota(_):
         node = Node("--bucket", f"default:{quota >> 20}")
         try:
             node.start().ready()
+            empty = node.resident_bytes() >> 20
             connection = Connection(node.kv, seconds=30)
             connection.login()
             keys = [b"%d" % number for number in range(3 * quota // size)]
@@ -272,15 +273,16 @@ def documents_of_any_size_take_little_more_than_the_quota(_):
                 for _ in some:
                     status = connection.receive().status
                     assert status in (SUCCESS, TEMPORARY_FAILURE), status
-            most = node.most_resident_bytes() >> 20
-            assert most < 1.25 * (quota >> 20), f"{most} MiB with documents of {size} bytes"
+            # A program that is not optimised has more code in memory.
+            most = (node.most_resident_bytes() >> 20) - empty
+            assert most < 1.15 * (quota >> 20), f"{most} MiB more than empty with documents of {size} bytes"
         finally:
             node.close()
 
 
 @suite.test
 def with_full_eviction_a_killed_node_starts_without_its_documents(_):
-    """All of them are counted and served, absent keys are absent, and some are drawn at random."""
+    """All of them are counted, served, and come back by themselves; absent keys are absent, and some are drawn at random."""
     node = Node("--bucket", "default:100:couchbase:full")
     try:
         connection = Connection(node.start().ready().kv, seconds=30)
@@ -292,9 +294,8 @@ def with_full_eviction_a_killed_node_starts_without_its_documents(_):
         node.kill()
         connection = Connection(node.start().ready().kv, seconds=30)
         connection.login()
-        figures = connection.stats()
-        told = [figures[name] for name in ("curr_items", "vb_active_num_non_resident")]
-        equal(told, ["500", "500"], "documents, and those in the store alone")
+        equal(connection.stats()["curr_items"], "500", "documents")
+        eventually("all are in memory", lambda: connection.stats()["vb_active_num_non_resident"] == "0")
         drawn = connection.call(GET_RANDOM_KEY)
         equal(drawn.status, SUCCESS, "a random key")
         assert drawn.key in keys and drawn.value == b"value of " + drawn.key, drawn
