@@ -81,9 +81,6 @@ class Writer(threading.Thread):
 
 def well(cluster):
     """Every node is counted on, has its share of active copies, and nothing moves; rebalances if need be."""
-    if all(entry.get("rebalance") == "idle" for entry in cluster.look("orders").values()):
-        cluster.order("rebalance")
-        time.sleep(0.5)
     client = cluster.client()
     client.refresh()
     rows = client.rows()
@@ -91,7 +88,11 @@ def well(cluster):
     chunks = [chunk for chunk in cluster.look("buckets/").values() if isinstance(chunk, list)]
     busy = any("move" in row or "intent" in row for chunk in chunks for row in chunk)
     whole = all(None not in row for row in rows)
-    return cluster.states() == ["active"] * 3 and min(actives) >= 0.3 * sum(actives) and whole and not busy
+    if cluster.states() == ["active"] * 3 and min(actives) >= 0.3 * sum(actives) and whole and not busy:
+        return True
+    if all(entry.get("rebalance") == "idle" for entry in cluster.look("orders").values()):
+        cluster.order("rebalance")
+    return False
 
 
 def heal(cluster):

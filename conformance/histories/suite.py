@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from harness import Node, Suite, equal, eventually
-from linear import Op, linearizable
+from linear import Op, linearizable, must_be_linearizable
 from mcbp import (
     DELETE,
     EXISTS,
@@ -157,10 +157,7 @@ class World:
         for client in self.clients:
             client.join(40)
             equal(client.is_alive(), False, "a client hangs")
-        wrong = [key for key, history in self.histories.items() if not linearizable(history)]
-        if wrong:
-            history = sorted(self.histories[wrong[0]], key=lambda op: op.called)
-            raise AssertionError(f"{len(wrong)} of {len(self.histories)}; {wrong[0]}: " + "\n".join(map(str, history)))
+        must_be_linearizable(self.histories)
         known = sum(op.answer != "unknown" for history in self.histories.values() for op in history)
         if known < least:
             raise AssertionError(f"{known} answers say nothing")

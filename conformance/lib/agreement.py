@@ -15,7 +15,7 @@ from couchbase.options import (
 )  # fmt: skip
 from couchbase.transcoder import Transcoder
 from harness import equal, eventually
-from linear import Op, linearizable
+from linear import Op, must_be_linearizable
 
 CLIENTS = 4
 # Of each key, so many operations on average; several keys are in use at the same time.
@@ -141,8 +141,5 @@ class Crowd:
         for client in self.clients:
             client.join(40)
             equal(client.is_alive(), False, "a client hangs")
-        wrong = [key for key, history in self.histories.items() if not linearizable(history)]
-        if wrong:
-            history = sorted(self.histories[wrong[0]], key=lambda op: op.called)
-            raise AssertionError(f"{len(wrong)} of {len(self.histories)}; {wrong[0]}: " + "\n".join(map(str, history)))
+        must_be_linearizable(self.histories)
         print(f"     {self.name}: {self.noted} answers, {len(self.histories)} keys; without: {self.failures}")

@@ -90,3 +90,11 @@ def linearizable(history):
                 break
             todo.extend((done | 1 << index, after) for after in _after(state, ops[index]))
     return False
+
+
+def must_be_linearizable(histories):
+    """Fails unless all that clients saw of each key has an order."""
+    wrong = [key for key, history in histories.items() if not linearizable(history)]
+    if wrong:
+        history = sorted(histories[wrong[0]], key=lambda op: op.called)
+        raise AssertionError(f"{len(wrong)} of {len(histories)}; {wrong[0]}: " + "\n".join(map(str, history)))

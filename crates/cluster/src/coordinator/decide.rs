@@ -110,12 +110,12 @@ impl Facts<'_> {
         if let Some(chain) = drained(row, seals) {
             return Decision::Write(new(chain));
         }
-        let taken_back = !self.takes_over(row, seals);
-        if taken_back && seals.is_complete(active) && !self.is_failed(active) {
+        let elects = !self.takes_over(row, seals);
+        if elects && seals.is_complete(active) && !self.is_failed(active) {
             // It acknowledged nothing since it was sealed, and no other copy can have more.
             return Decision::Write(new(row.chain));
         }
-        if taken_back && let Some(chain) = seals.elected(row) {
+        if elects && let Some(chain) = seals.elected(row) {
             let cannot_begin = chain.active() == Some(active) && self.is_away(active);
             match seals.answer(active) {
                 Some(_) if cannot_begin => {
