@@ -5,10 +5,11 @@ import shutil
 import subprocess
 import time
 
-from cluster import Client, Cluster, member_of
+from cluster import MAJORITY, Client, Cluster, member_of
 from etcd import Etcd, Refused, encode
 from harness import binary, clean_environment, equal, eventually
 from manage import call
+from mcbp import SET
 from world import CONFIG, holds, suite
 
 # A lease, and what of it a node trusts no more.
@@ -190,6 +191,44 @@ def f1_the_active_dies_and_its_vbuckets_are_served_elsewhere(world):
     eventually("it is counted on again", lambda: cluster.states() == ["active"] * 3, seconds=30)
     for one in (cluster.client(), cluster.client("safe")):
         go_on(one, 1)
+
+
+IMPOSSIBLE, DURABLE = 0xA1, {"framing": MAJORITY}
+# A durable write that is neither made nor refused is answered by its timeout after 10 s.
+AT_ONCE_SECONDS = 2
+
+
+@suite.test
+def f1_a_node_with_replicas_only_dies_and_durable_writes_wait_for_nothing(world):
+    cluster = settled(world)
+    node = cluster.nodes[2]
+    node.kill()
+    client, safe = cluster.client(), cluster.client("safe")
+    for one in (client, safe):
+        eventually("all vBuckets are served", one.everywhere, seconds=FAILOVER_SECONDS)
+    node.start()
+    eventually("it came back", lambda: cluster.states()[2] == "new", seconds=30)
+    cluster.order("recover", "c")
+    client, safe = cluster.client(), cluster.client("safe")
+    go_on(client, 1)
+    failovers = json.loads(cluster.order("status", "--json"))["failovers"]
+    its = [key for key in KEYS if node.kv in client.row(key)]
+    assert its and all(row[0] != node.kv for row in client.rows()), client.rows()
+    node.kill()
+    eventually("it is marked", lambda: cluster.states()[2] == "failed", seconds=FAILOVER_SECONDS)
+    client, safe = cluster.client(), cluster.client("safe")
+    for key in its:
+        client.until(IMPOSSIBLE, SET, key, bytes(8), key, seconds=AT_ONCE_SECONDS, **DURABLE)
+        client.set(key, key, seconds=AT_ONCE_SECONDS)
+    for key in KEYS:
+        safe.set(key, key, durable=True, seconds=AT_ONCE_SECONDS)
+    equal(json.loads(cluster.order("status", "--json"))["failovers"], failovers, "failovers")
+    node.start()
+    eventually("it came back", lambda: cluster.states()[2] == "new", seconds=30)
+    cluster.order("recover", "c")
+    client = cluster.client()
+    for key in its:
+        client.set(key, key, durable=True)
 
 
 def settled(world):

@@ -46,7 +46,8 @@ pub enum NodeState {
     Active,
     /// It shall have none.
     Draining,
-    /// Its active copies are replaced. The node itself ends this state when it has read the map.
+    /// Its active copies are replaced, and durable writes count on no copy of it. The node itself ends this state when it has
+    /// read the map.
     Failed,
 }
 

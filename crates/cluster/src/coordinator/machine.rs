@@ -371,7 +371,7 @@ impl Coordinator {
             draft = Draft::new(self.cluster, view, term);
             orders::fail(view, &mut draft, *node);
             let mut orders = orders::current(view);
-            orders.failovers += 1;
+            orders.failovers += u32::from(situation.replaces(*node));
             if orders.rebalance == Rebalance::Running {
                 orders.rebalance = Rebalance::Paused;
             }

@@ -1,10 +1,10 @@
-//! Automatic failover: which node, and when not.
+//! Automatic failover: which node is marked as failed, and when not.
 
 use std::collections::BTreeSet;
 
 use super::decide::Facts;
 use crate::agreed::NodeState;
-use crate::map::NodeId;
+use crate::map::{NodeId, Row};
 
 /// Why a node that is gone is not failed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Held {
     OneAtATime,
     /// There were too many failovers since an operator reset their count.
     Quota,
-    /// None of its active copies can be replaced without a loss of what was promised.
+    /// It has active copies alone, and none can be replaced without a loss of what was promised.
     WouldLose,
 }
 
@@ -32,19 +32,16 @@ pub(super) struct Situation<'a> {
 }
 
 impl Situation<'_> {
-    /// Whether `node` is to be marked as failed; `None` for one that is well.
+    /// Whether `node` is to be marked as failed; `None` for one that is well, or has no copies.
     pub(super) fn judge(&self, node: NodeId) -> Option<Result<(), Held>> {
         let view = self.facts.view;
         let entry = view.nodes.get(&node)?;
         let alive = view.alive.get(&node);
         let dead_disk = alive.is_some_and(|alive| alive.value.health.disk_dead);
         let gone = alive.is_none();
-        let is_active = || {
-            view.rows()
-                .any(|(_, _, row)| row.chain.active() == Some(node))
-        };
+        let has_copies = || view.rows().any(|(_, _, row)| row.has_copy(node));
         let condemned = dead_disk || self.stuck.contains(&node);
-        if entry.value.state == NodeState::Failed || !(gone || condemned) || !is_active() {
+        if entry.value.state == NodeState::Failed || !(gone || condemned) || !has_copies() {
             return None;
         }
         Some(self.allow(node, condemned))
@@ -77,20 +74,28 @@ impl Situation<'_> {
             .orders
             .as_ref()
             .map_or(0, |orders| orders.value.failovers);
-        if failovers >= settings.failovers_max {
+        if self.replaces(node) && failovers >= settings.failovers_max {
             return Err(Held::Quota);
         }
-        let mut rows = view
-            .rows()
-            .filter(|(_, _, row)| row.chain.active() == Some(node));
-        let replaceable = |row: &crate::Row| {
-            row.chain.nodes().len() > 1 && self.facts.seals_missing(&row.chain) == 0
+        let gains = |row: &Row| {
+            if row.chain.active() == Some(node) {
+                row.chain.nodes().len() > 1 && self.facts.seals_missing(&row.chain) == 0
+            } else {
+                row.has_copy(node)
+            }
         };
-        if rows.any(|(_, _, row)| replaceable(row)) {
+        if view.rows().any(|(_, _, row)| gains(row)) {
             Ok(())
         } else {
             Err(Held::WouldLose)
         }
+    }
+
+    /// Whether `node` has active copies that others may replace: then its mark counts in the quota. That of a node which
+    /// has replicas only moves nothing, so that no cascade can come of it.
+    pub(super) fn replaces(&self, node: NodeId) -> bool {
+        let mut rows = self.facts.view.rows();
+        rows.any(|(_, _, row)| row.chain.active() == Some(node) && row.chain.nodes().len() > 1)
     }
 
     /// Whether active copies of another failed node, of another zone where there are zones, are being replaced.

@@ -3,10 +3,10 @@
 use super::policy::Held;
 use super::{Action, Coordinator, Tick};
 use crate::agreed::{
-    Alive, BucketSpec, ClusterId, Controller, Health, Key, Node, NodeState, Orders, View,
+    Alive, BucketSpec, Chunk, ClusterId, Controller, Health, Key, Node, NodeState, Orders, View,
 };
 use crate::coord::{Answer, LeaseId, Op, Range, Request, Store, Txn};
-use crate::map::{BucketId, NodeId, Phase, Vb};
+use crate::map::{BucketId, Chain, NodeId, Phase, Row, Vb};
 use crate::message::{CopyReport, Message, Need, Order};
 use crate::promotion::Position;
 use crate::settings::Settings;
@@ -171,10 +171,14 @@ fn f7_a_controller_that_was_replaced_writes_nothing() {
     assert_eq!(store.answer(&Request::Txn(txn)), Answer::Refused);
 }
 
-#[test]
-fn f15_failovers_end_at_a_quota_until_an_operator_resets_it() {
+/// Three nodes, the last of which is gone although there were too many failovers, and a map with this chain.
+fn gone(chain: [u16; 3]) -> (Store, Coordinator, NodeId) {
     let (mut store, mut coordinator) = store();
     let (gone, failovers) = (NodeId(2), Settings::default().failovers_max);
+    let health = Health {
+        unheard: vec![gone],
+        ..Health::default()
+    };
     for node in [NODE, NodeId(3), gone] {
         let state = NodeState::Active;
         let value = Node {
@@ -182,35 +186,43 @@ fn f15_failovers_end_at_a_quota_until_an_operator_resets_it() {
             ..Node::default()
         };
         put(&mut store, Key::Node(node), &value);
-        put(&mut store, Key::Alive(node), &Alive::default());
+        let health = health.clone();
+        if node != gone {
+            put(&mut store, Key::Alive(node), &Alive { boot: 1, health });
+        }
     }
-    let spec = BucketSpec {
-        copies: 3,
-        ..spec(4)
-    };
-    put(&mut store, Key::Spec(BucketId(1)), &spec);
-    settle(&mut store, &mut coordinator);
+    put(&mut store, Key::Spec(BucketId(1)), &spec(1));
+    let row = Row::new(Chain::new(&chain.map(NodeId)).unwrap(), 1);
+    let chunk = Chunk { rows: vec![row] };
+    put(&mut store, Key::Map(BucketId(1), 0), &chunk);
     let orders = Orders {
         failovers,
         ..Orders::default()
     };
     put(&mut store, Key::Orders, &orders);
-    let health = Health {
-        unheard: vec![gone],
-        ..Health::default()
-    };
-    for node in [NODE, NodeId(3)] {
-        let health = health.clone();
-        put(&mut store, Key::Alive(node), &Alive { boot: 1, health });
-    }
-    let key = Key::Alive(gone).text(CLUSTER);
-    write(&mut store, vec![Op::Delete { key }]);
     settle(&mut store, &mut coordinator);
+    (store, coordinator, gone)
+}
+
+#[test]
+fn f15_failovers_end_at_a_quota_until_an_operator_resets_it() {
+    let (mut store, mut coordinator, gone) = gone([2, 1, 3]);
     assert_eq!(coordinator.progress().held, [(gone, Held::Quota)]);
     coordinator.order(Order::Recover(NODE));
     settle(&mut store, &mut coordinator);
-    let state = view(&mut store).nodes[&gone].value.state;
-    assert_eq!(state, NodeState::Failed);
+    let seen = view(&mut store);
+    assert_eq!(seen.nodes[&gone].value.state, NodeState::Failed);
+    assert_eq!(seen.orders.unwrap().value.failovers, 1);
+}
+
+#[test]
+fn f15_a_node_with_replicas_only_is_marked_whatever_the_quota() {
+    let (mut store, coordinator, gone) = gone([1, 2, 3]);
+    assert_eq!(coordinator.progress().held, []);
+    let seen = view(&mut store);
+    assert_eq!(seen.nodes[&gone].value.state, NodeState::Failed);
+    let failovers = Settings::default().failovers_max;
+    assert_eq!(seen.orders.unwrap().value.failovers, failovers);
 }
 
 #[test]

@@ -48,6 +48,16 @@ pub(crate) fn fail_over(state: &mut State, vb: usize) -> bool {
     true
 }
 
+/// Marks a node as failed whatever copies it has, as one is that has only replicas.
+pub(crate) fn mark(cluster: &Cluster, state: &mut State, node: usize) -> bool {
+    if !cluster.clocks || state.left.failovers == 0 {
+        return false;
+    }
+    state.left.failovers -= 1;
+    state.failed[node] = true;
+    true
+}
+
 /// Whether an active copy may serve: its node's lease is valid, or W - 1 replicas confirmed its term.
 pub(crate) fn may_serve(state: &State, node: usize, vb: usize) -> bool {
     state.leases[node] || state.vbs[vb].copies[node].confirmed

@@ -33,6 +33,8 @@ pub(crate) enum Action {
     ReplaceController,
     /// The controller writes its intent to promote another copy.
     FailOver(usize),
+    /// It marks a node that has replicas only as failed.
+    Mark(usize),
     /// It has the answers and writes the row.
     Promote(usize),
     /// The old active copy, which was sealed as that, becomes active again.
@@ -83,7 +85,11 @@ impl Model for Cluster {
         for node in 0..NODES {
             actions.push(Action::Crash(node));
             if self.clocks {
-                actions.extend([Action::LeaseEnds(node), Action::LeaseRenewed(node)]);
+                actions.extend([
+                    Action::LeaseEnds(node),
+                    Action::LeaseRenewed(node),
+                    Action::Mark(node),
+                ]);
             }
         }
         actions.push(Action::ReplaceController);
@@ -112,6 +118,7 @@ impl Model for Cluster {
             Action::Crash(node) => node::crash(self, &mut state, node),
             Action::ReplaceController => controller::replace(&mut state),
             Action::FailOver(vb) => controller::fail_over(&mut state, vb),
+            Action::Mark(node) => controller::mark(self, &mut state, node),
             Action::Promote(vb) => controller::promote(self, &mut state, vb),
             Action::TakeBack(vb) => controller::take_back(&mut state, vb),
             Action::StartMove(vb) => controller::start_move(self, &mut state, vb),

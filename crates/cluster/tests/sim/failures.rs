@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use cluster::agreed::{BucketSpec, Chunk, Key, Meta, View};
+use cluster::agreed::{BucketSpec, Chunk, Key, Meta, NodeState, View};
 use cluster::coordinator::forced;
 use cluster::{NodeId, Order, Phase, Version};
 
@@ -93,6 +93,29 @@ fn f1_a_node_that_dies_is_replaced_within_the_budget() {
     let node = victim(&mut world);
     world.crash(node);
     until(&mut world, 4_000, |world| all_are_served(world));
+    settle(&mut world);
+}
+
+#[test]
+fn f1_a_node_with_replicas_only_that_dies_is_marked_and_counts_in_no_quota() {
+    let mut world = ready(3, [2, 3]);
+    let node = victim(&mut world);
+    let id = NodeId(node as u16);
+    let state = |world: &mut World| world.agreed().nodes[&id].value.state;
+    let failovers = |world: &mut World| world.agreed().orders.map(|entry| entry.value.failovers);
+    world.crash(node);
+    until(&mut world, 4_000, |world| all_are_served(world));
+    world.start(node);
+    until(&mut world, 8_000, |world| state(world) == NodeState::New);
+    world.run(world.now_ms + 2_000);
+    let (before, counted) = (active(&world.agreed()), failovers(&mut world));
+    assert!(!before.contains_key(&id) && counted == Some(1));
+    world.crash(node);
+    until(&mut world, 4_000, |world| state(world) == NodeState::Failed);
+    world.run(world.now_ms + 2_000);
+    assert!(all_are_served(&world));
+    assert_eq!(active(&world.agreed()), before);
+    assert_eq!(failovers(&mut world), counted);
     settle(&mut world);
 }
 
