@@ -182,7 +182,7 @@ mod tests {
 
     fn streams() -> Streams {
         let mut streams = Streams::from(Position::beginning(2));
-        streams.requests();
+        streams.requests(|_| true);
         let log = [FailoverEntry {
             uuid: VbUuid(7),
             seqno: Seqno(0),

@@ -91,25 +91,23 @@ impl Streams {
         self.done == self.streams.len()
     }
 
-    /// A new connection: whatever was open is to be asked for again.
-    pub fn reconnect(&mut self) {
-        for stream in &mut self.streams {
-            if stream.standing == Standing::Open {
-                stream.standing = Standing::Wanted;
-            }
-        }
+    /// vBuckets whose streams are to be asked for.
+    pub fn wanted(&self) -> impl Iterator<Item = VbId> {
+        let all = self.streams.iter().enumerate();
+        let wanted = all.filter(|(_, stream)| stream.standing == Standing::Wanted);
+        wanted.map(|(index, _)| VbId(index as u16))
     }
 
-    /// The requests that are to be sent now; those streams count as asked for.
-    pub fn requests(&mut self) -> Vec<(VbId, StreamRequest<'static>)> {
-        let wanted = self.streams.iter_mut().enumerate();
-        let wanted = wanted.filter(|(_, stream)| stream.standing == Standing::Wanted);
-        wanted
-            .map(|(index, stream)| {
-                stream.standing = Standing::Open;
-                (VbId(index as u16), stream.request())
-            })
-            .collect()
+    /// The requests of these vBuckets that are to be sent now; those streams count as asked for.
+    pub fn requests(&mut self, of: impl Fn(VbId) -> bool) -> Vec<(VbId, StreamRequest<'static>)> {
+        let wanted: Vec<VbId> = self.wanted().filter(|vbucket| of(*vbucket)).collect();
+        let streams = &mut self.streams;
+        let asked = wanted.into_iter().filter_map(|vbucket| {
+            let stream = streams.get_mut(usize::from(vbucket.0))?;
+            stream.standing = Standing::Open;
+            Some((vbucket, stream.request()))
+        });
+        asked.collect()
     }
 
     /// A stream was granted.
@@ -230,7 +228,7 @@ impl Stream {
     fn request(&self) -> StreamRequest<'static> {
         let place = match self.place.seqno {
             Seqno(0) => VbPosition::default(),
-            _ => self.place,
+            _ => self.saved(),
         };
         StreamRequest {
             flags: StreamFlags::ACTIVE_ONLY,
@@ -272,30 +270,33 @@ mod tests {
     /// Streams of three vBuckets, all granted.
     fn granted() -> Streams {
         let mut streams = Streams::from(Position::beginning(3));
-        for (vbucket, _) in streams.requests() {
+        for (vbucket, _) in streams.requests(|_| true) {
             streams.granted(vbucket, log(7, 0)).unwrap();
         }
         streams
     }
 
     #[test]
-    fn a_broken_connection_is_gone_on_from_where_it_was() {
+    fn a_stream_that_broke_off_is_gone_on_with_from_where_it_was() {
         let mut streams = granted();
-        assert!(streams.requests().is_empty(), "all are open");
+        assert!(streams.requests(|_| true).is_empty(), "all are open");
         streams.snapshot(VB, range(1, 10)).unwrap();
         streams.reached(VB, Seqno(4)).unwrap();
-        streams.reconnect();
-        let requests = streams.requests();
-        assert_eq!(requests.len(), 3);
-        let (vbucket, request) = requests[1];
+        streams.want_again(VB);
+        streams.want_again(VbId(2));
+        assert_eq!(streams.wanted().collect::<Vec<_>>(), [VB, VbId(2)]);
+        let requests = streams.requests(|vbucket| vbucket == VB);
+        assert_eq!(requests.len(), 1);
+        let (vbucket, request) = requests[0];
         assert_eq!(vbucket, VB);
         assert_eq!(
             (request.start, request.uuid),
-            (Seqno(4), VbUuid(0)),
-            "as it was asked"
+            (Seqno(4), VbUuid(7)),
+            "of the history that it was granted in"
         );
         assert_eq!(request.snapshot, range(0, 10));
-        assert_eq!(requests[0].1.snapshot, range(0, 0));
+        let (vbucket, request) = streams.requests(|_| true)[0];
+        assert_eq!((vbucket, request.snapshot), (VbId(2), range(0, 0)));
         assert_eq!(streams.position().places[1].uuid, VbUuid(7));
     }
 
@@ -304,12 +305,12 @@ mod tests {
         let mut position = Position::beginning(3);
         position.places[1] = VbPosition::at(VbUuid(9), Seqno(600));
         let mut streams = Streams::from(position);
-        streams.requests();
+        streams.requests(|_| true);
         assert_eq!(streams.rolled_back(VB, Seqno(500)), Ok(Seqno(500)));
-        let (_, request) = streams.requests()[0];
+        let (_, request) = streams.requests(|_| true)[0];
         assert_eq!((request.start, request.uuid), (Seqno(500), VbUuid(9)));
         assert_eq!(streams.rolled_back(VB, Seqno(0)), Ok(Seqno(0)));
-        let (_, request) = streams.requests()[0];
+        let (_, request) = streams.requests(|_| true)[0];
         assert_eq!((request.start, request.uuid), (Seqno(0), VbUuid(0)));
         assert!(streams.rolled_back(VB, Seqno(0)).is_err(), "no way forward");
     }
@@ -319,7 +320,7 @@ mod tests {
         let mut streams = Streams::from(Position::beginning(3));
         streams.end_at([(VbId(0), Seqno(0)), (VB, Seqno(5))]);
         assert!(!streams.all_done());
-        let requests = streams.requests();
+        let requests = streams.requests(|_| true);
         assert_eq!(requests.len(), 1);
         assert_eq!(requests[0].1.end, Seqno(5));
         streams.granted(VB, log(7, 0)).unwrap();
@@ -328,17 +329,17 @@ mod tests {
         streams.reached(VB, Seqno(5)).unwrap();
         assert_eq!(streams.ended(VB, EndReason::OK), Ok(false));
         assert!(streams.all_done());
-        streams.reconnect();
-        assert!(streams.requests().is_empty());
+        streams.want_again(VB);
+        assert!(streams.requests(|_| true).is_empty());
     }
 
     #[test]
     fn a_stream_that_lost_its_vbucket_is_asked_for_again() {
         let mut streams = granted();
         assert_eq!(streams.ended(VB, EndReason::STATE_CHANGED), Ok(true));
-        assert_eq!(streams.requests().len(), 1);
+        assert_eq!(streams.requests(|_| true).len(), 1);
         streams.want_again(VB);
-        assert_eq!(streams.requests().len(), 1);
+        assert_eq!(streams.requests(|_| true).len(), 1);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::address::Address;
 use crate::error::ClientError;
 use crate::input::Input;
 use crate::link::Link;
+use crate::map::BucketMap;
 use crate::message::{Answer, Request};
 
 /// Bytes of a fresh receive buffer.
@@ -62,8 +63,8 @@ pub struct Client {
     output: Vec<u8>,
     next_opaque: u32,
     pub(crate) key_form: KeyForm,
-    /// Nodes with active vBuckets of the bucket.
-    pub(crate) active_nodes: usize,
+    /// The map of the bucket when the client connected.
+    pub(crate) map: Option<BucketMap>,
     /// Whether values may go compressed.
     pub(crate) compressed: bool,
     /// Whether there is a certificate to show if the server asks.
@@ -88,7 +89,7 @@ impl Client {
             output: Vec::new(),
             next_opaque: 1,
             key_form: KeyForm::default(),
-            active_nodes: 0,
+            map: None,
             compressed: options.compressed,
             certified: shows_certificate(options),
             collection: None,
@@ -98,11 +99,6 @@ impl Client {
     /// How keys are sent on this connection.
     pub fn key_form(&self) -> KeyForm {
         self.key_form
-    }
-
-    /// On how many nodes vBuckets of the bucket were active when the client connected; 0 where the server has none.
-    pub fn active_nodes(&self) -> usize {
-        self.active_nodes
     }
 
     /// Whether values may go compressed: it was asked for, and the server agreed.

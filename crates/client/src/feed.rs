@@ -4,6 +4,8 @@ use std::io::{self, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use wire::{Envelope, Frame, Message, Response};
 
 use crate::connection::Client;
@@ -135,6 +137,27 @@ impl Feed {
             Some(frame) => on(&frame, &mut self.output).map(Some),
         }
     }
+}
+
+/// Waits until one of some connections has bytes to read, but not longer than `at_most`; returns which of them have.
+///
+/// # Errors
+/// The system cannot wait.
+pub fn wait_for_any<'f>(
+    feeds: impl Iterator<Item = &'f Feed>,
+    at_most: Duration,
+) -> Result<Vec<bool>, ClientError> {
+    let sockets = feeds.map(|feed| PollFd::new(feed.stream.socket(), PollFlags::IN));
+    let mut sockets: Vec<_> = sockets.collect();
+    let at_most = Timespec::try_from(at_most).ok();
+    match poll(&mut sockets, at_most.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(lost(error.into())),
+    }
+    Ok(sockets
+        .iter()
+        .map(|socket| !socket.revents().is_empty())
+        .collect())
 }
 
 fn lost(source: io::Error) -> ClientError {

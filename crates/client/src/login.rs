@@ -1,18 +1,19 @@
 //! What a client says before its first operation: HELLO, SASL, bucket, cluster map.
 
-use std::collections::BTreeSet;
-
 use identity::{Hash, SaltedCache, ScramClient};
 use wire::{Feature, Opcode, Status};
 
 use crate::address::Login;
 use crate::connection::{Client, ConnectOptions, KeyForm};
 use crate::error::ClientError;
+use crate::map::BucketMap;
 use crate::message::{Answer, Request};
 use crate::random::random_u64;
 
 /// Features that the client asks for; it can do without any of them.
-const FEATURES: [Feature; 8] = [
+const FEATURES: [Feature; 10] = [
+    Feature::DUPLEX,
+    Feature::CLUSTERMAP_CHANGE_NOTIFICATION,
     Feature::TCP_NODELAY,
     Feature::XERROR,
     Feature::SELECT_BUCKET,
@@ -69,13 +70,12 @@ fn bootstrap(
         b"",
     ))?;
     let config = client.expect_success(&Request::new(Opcode::GET_CLUSTER_CONFIG))?;
-    let active = active_of_vbuckets(&config.value).ok_or_else(|| ClientError::Protocol {
+    let map = BucketMap::parse(&config.value).ok_or_else(|| ClientError::Protocol {
         during: Opcode::GET_CLUSTER_CONFIG.name(),
         reason: "the map names no vBuckets".to_owned(),
     })?;
-    let vbuckets = u16::try_from(active.len()).unwrap_or(u16::MAX);
-    let nodes: BTreeSet<u64> = active.into_iter().flatten().collect();
-    client.active_nodes = nodes.len();
+    let vbuckets = u16::try_from(map.active().len()).unwrap_or(u16::MAX);
+    client.map = Some(map);
     Ok(KeyForm {
         vbuckets: Some(vbuckets),
         ..client.key_form
@@ -169,30 +169,9 @@ fn nonce() -> Result<String, ClientError> {
     Ok(format!("{:016x}{:016x}", random_u64()?, random_u64()?))
 }
 
-/// The node on which each vBucket is active, as the vBucket map counts them; `None` for one without.
-fn active_of_vbuckets(config: &[u8]) -> Option<Vec<Option<u64>>> {
-    let config: serde_json::Value = serde_json::from_slice(config).ok()?;
-    let rows = config.pointer("/vBucketServerMap/vBucketMap")?.as_array()?;
-    let fits = (1..=usize::from(u16::MAX)).contains(&rows.len());
-    let active = rows.iter().map(|row| row.get(0)?.as_u64());
-    fits.then(|| active.collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_map_tells_where_vbuckets_are_active() {
-        let active = |text: &str| active_of_vbuckets(text.as_bytes());
-        assert_eq!(
-            active(r#"{"vBucketServerMap":{"vBucketMap":[[0],[2,1],[-1,1]]}}"#),
-            Some(vec![Some(0), Some(2), None])
-        );
-        assert_eq!(active(r#"{"vBucketServerMap":{"vBucketMap":[]}}"#), None);
-        assert_eq!(active(r#"{"nodesExt":[]}"#), None);
-        assert_eq!(active("<html>"), None);
-    }
 
     #[test]
     fn nonces_differ_and_are_printable() {

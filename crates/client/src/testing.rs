@@ -214,7 +214,9 @@ impl State {
 
     fn log_in(&self, frame: &Frame<'_>, response: &Response<'_>, out: &mut Vec<u8>) {
         let rows = vec!["[0]"; VBUCKETS].join(",");
-        let map = format!(r#"{{"vBucketServerMap":{{"vBucketMap":[{rows}]}}}}"#);
+        let map = format!(
+            r#"{{"nodesExt":[{{"services":{{}},"thisNode":true}}],"vBucketServerMap":{{"vBucketMap":[{rows}]}}}}"#
+        );
         let plain = format!("\0user\0{PASSWORD}");
         let (status, value) = match frame.header.opcode {
             _ if !self.login => (Status::UNKNOWN_COMMAND, &b""[..]),

@@ -3,10 +3,10 @@
 use std::io::Read;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use client::{Answer, Client, ClientError, ConnectOptions, Request, SaltedCache};
+use client::{Answer, Nodes, Request};
 use model::{Cas, Datatype};
 use serde_json::{Value, json};
-use wire::{Opcode, Status};
+use wire::Opcode;
 
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
@@ -83,30 +83,18 @@ struct DocumentAddress {
 }
 
 impl DocumentAddress {
-    /// Asks the server; of a cluster, the node that the server says has the document.
+    /// Asks the node that has the document.
     fn ask(&self, message: &Request<'_>) -> Result<Answer, Failure> {
-        let mut options = self.connect.options()?;
-        let mut client = self.open(&options)?;
-        let refused = match client.document_request(message) {
-            Err(error) if is_elsewhere(&error) => error,
-            answered => return Ok(answered?),
-        };
-        let owner = client.active_node(message.key, &options.address)?;
-        options.address = owner.ok_or(refused)?;
-        Ok(self.open(&options)?.document_request(message)?)
-    }
-
-    fn open(&self, options: &ConnectOptions) -> Result<Client, Failure> {
-        let mut client = Client::connect(options, &mut SaltedCache::default())?;
+        let (mut nodes, mut client) = Nodes::connect(&self.connect.options()?)?;
+        let vbucket = client.key_form().vbucket(message.key);
+        if let Some(owner) = nodes.owner(vbucket).filter(|owner| *owner != 0) {
+            client = nodes.open(owner)?;
+        }
         if let Some(path) = &self.collection {
             client.use_collection(path)?;
         }
-        Ok(client)
+        Ok(client.document_request(message)?)
     }
-}
-
-fn is_elsewhere(error: &ClientError) -> bool {
-    matches!(error, ClientError::Refused { status, .. } if *status == Status::NOT_MY_VBUCKET)
 }
 
 fn parse_flags(text: &str) -> Result<u32, String> {
@@ -204,6 +192,8 @@ fn print_revision(key: &str, answer: &Answer, json: bool) -> Result<(), Failure>
 
 #[cfg(test)]
 mod tests {
+    use wire::Status;
+
     use super::*;
 
     fn answer(value: &[u8], datatype: Datatype) -> Answer {

@@ -287,7 +287,7 @@ impl Feed {
         }
         self.ask_at_ns = None;
         let filter = Arc::clone(&self.filter);
-        for (vbucket, request) in self.streams.requests() {
+        for (vbucket, request) in self.streams.requests(|_| true) {
             let request = StreamRequest {
                 value: filter.as_bytes(),
                 ..request

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use changes::{Collections, Position, StreamMessage, Streams};
-use client::{Client, ClientError, ConnectOptions, Feed, KeyForm, Outgoing, Request, SaltedCache};
-use model::{CollectionId, split_key};
-use wire::dcp::{Deletion, Expiration, Mutation, OpenFlags, flow_bytes_of};
+use changes::{Collections, Names, Position, Streams};
+use client::{Client, ClientError, ConnectOptions, KeyForm, Nodes};
+use model::{CollectionId, VbId, VbUuid, split_key};
+use wire::dcp::{Deletion, Expiration, Mutation, OpenFlags};
 use wire::request::{MetaAction, MetaOptions, WithMeta};
 use wire::{Frame, Malformed, Message as _, Opcode};
 
@@ -16,15 +16,11 @@ use super::echo::Echo;
 use super::state::StateFile;
 use super::writer::Writer;
 use crate::exit::{Failure, Sysexit};
-use crate::stream::{
-    Asking, Broken, TICK, Window, collections_of, is_on_one_node, malformed, silent, violation,
-};
-use crate::tail::{CollectionPart, Interrupt};
+use crate::stream::{Broken, CollectionPart, Opening, Source, TICK, Told, collections_of, newest};
+use crate::tail::Interrupt;
 
 /// How long one wait for bytes is while something is under way; [`TICK`] else.
 const MOMENT: Duration = Duration::from_millis(1);
-/// Without a byte for so long the connection is dead: noops come three times as often.
-const SILENCE: Duration = Duration::from_mins(1);
 /// Longest age of the position after a kill; later changes are offered again.
 const KEEP_INTERVAL: Duration = Duration::from_millis(200);
 /// Bytes that the stream may send ahead.
@@ -53,69 +49,38 @@ pub(super) struct Direction<'a> {
     pub(super) to: ConnectOptions,
     /// Where it is: everything up to here is on disk at the other side.
     pub(super) position: Option<Position>,
-    pub(super) caches: [SaltedCache; 2],
+    /// How long a stream that cannot be had is asked for again.
+    pub(super) patience: Duration,
 }
 
 impl Direction<'_> {
-    fn counts(&self) -> &Counts {
-        &self.shared.counts[self.index]
-    }
-
-    /// Follows the changes over one connection to each side, until there is an end.
+    /// Follows the changes over connections to each side, until there is an end.
     ///
     /// # Errors
-    /// A connection broke, or a server refuses.
+    /// The connection to the bucket that is written broke, or a server refuses.
     pub(super) fn run(&mut self) -> Result<(), Broken> {
         let shared = self.shared;
-        let [source, target] = &mut self.caches;
         // Values go as they are stored where both sides take compressed ones, else plain.
-        let mut target = Client::connect(&compressed(&self.to, true), target)?;
+        let (there, mut target) = Nodes::connect(&compressed(&self.to, true))?;
+        is_on_one_node(&there, &self.to)?;
         let from = compressed(&self.from, target.is_compressed());
-        let mut source = Client::connect(&from, source)?;
-        is_on_one_node(&source)?;
-        is_on_one_node(&target)?;
-        let by_time = last_write_wins(&mut source)?;
+        let (mut nodes, mut first) = Nodes::connect(&from)?;
+        let by_time = last_write_wins(&mut first)?;
         if by_time != last_write_wins(&mut target)? {
             let reason = "the buckets resolve conflicts in different ways (conflictResolutionType)";
             return Err(Failure::new(Sysexit::Config, reason).into());
         }
-        let collections = collections_of(&mut source)?;
         let there = collections_of(&mut target)?;
-        let part = shared.filter.as_ref();
-        let filter = part.map(|part| collections.filter(&part.scope, part.collection.as_deref()));
-        let filter = match filter {
-            None => String::new(),
-            Some(Some(filter)) => filter,
-            Some(None) => {
-                let reason = format!("{} has no such scope or collection", self.from.address);
-                return Err(Failure::new(Sysexit::NoInput, reason).into());
-            }
-        };
-        let vbuckets = source.key_form().vbuckets.unwrap_or(0);
-        let position = self
-            .position
-            .get_or_insert_with(|| Position::beginning(vbuckets));
-        if position.places.len() != usize::from(vbuckets) {
-            let reason = "the state is of a bucket with another number of vBuckets";
-            return Err(Failure::new(Sysexit::Data, reason).into());
-        }
-        let mut streams = Streams::from(position.clone());
-        let flags = OpenFlags::INCLUDE_XATTRS
-            .with(OpenFlags::INCLUDE_DELETE_TIMES)
-            .with(OpenFlags::INCLUDE_DELETED_USER_XATTRS);
-        source.open_streams("settee-replicate", flags, STREAM_WINDOW_BYTES)?;
-        let expiry = Request::with(Opcode::DCP_CONTROL, b"enable_expiry_opcode", b"true");
-        source.request(&expiry)?;
-        if shared.until_now {
-            streams.end_at(source.high_seqnos()?);
-        }
-        let (keyed, form) = (source.key_form().collections, target.key_form());
+        let (keyed, form) = (first.key_form().collections, target.key_form());
+        drop(first);
+        let streams = self.streams(&mut nodes)?;
+        let source = Source::new(nodes, streams, self.opening())?;
         let writer = Writer::new(target, &shared.counts[self.index], shared.tells_conflicts)?;
-        let session = Session {
-            streams,
-            collections,
+        let outlet = Outlet {
+            shared,
+            index: self.index,
+            to: &self.to,
             keyed,
-            asking: Asking::new(filter),
             there,
             form,
             prefixes: HashMap::new(),
@@ -125,14 +90,59 @@ impl Direction<'_> {
                 0
             },
             writer,
-            window: Window::new(STREAM_WINDOW_BYTES as usize / 8),
             moved: false,
+        };
+        let session = Session {
+            outlet,
             keeping: Keeping::Nothing,
             kept_at: Instant::now(),
-            direction: self,
+            position: &mut self.position,
         };
-        session.run(&mut Feed::new(source))
+        session.run(source)
     }
+
+    /// The streams as they go on.
+    fn streams(&mut self, nodes: &mut Nodes) -> Result<Streams, Failure> {
+        let position = self
+            .position
+            .get_or_insert_with(|| Position::beginning(nodes.vbuckets()));
+        let mut streams = Streams::from(position.clone());
+        if self.shared.until_now {
+            let now = newest(nodes, self.patience)?;
+            streams.end_at(
+                (0..)
+                    .map(VbId)
+                    .zip(now.places.iter().map(|place| place.seqno)),
+            );
+        }
+        Ok(streams)
+    }
+
+    fn opening(&self) -> Opening {
+        Opening {
+            name: "settee-replicate",
+            flags: OpenFlags::INCLUDE_XATTRS
+                .with(OpenFlags::INCLUDE_DELETE_TIMES)
+                .with(OpenFlags::INCLUDE_DELETED_USER_XATTRS),
+            switches: &["enable_expiry_opcode"],
+            window_bytes: STREAM_WINDOW_BYTES,
+            part: self.shared.filter.clone(),
+            patience: self.patience,
+        }
+    }
+}
+
+/// Refuses to write a bucket whose vBuckets are active on several nodes: all writes go over one connection.
+fn is_on_one_node(nodes: &Nodes, to: &ConnectOptions) -> Result<(), Failure> {
+    let count = nodes.active().len();
+    if count < 2 {
+        return Ok(());
+    }
+    let reason = format!(
+        "{} is active on {count} nodes of a cluster; replicate reads such buckets, and writes those of one node",
+        to.address
+    );
+    Err(Failure::new(Sysexit::Config, reason))
 }
 
 /// How to connect where compressed values may be asked for.
@@ -152,84 +162,85 @@ enum Keeping {
     Persisted(Position),
 }
 
-/// One pair of connections.
+/// Changes on their way, over one connection to the bucket that is written.
 struct Session<'s, 'd> {
-    direction: &'s mut Direction<'d>,
-    streams: Streams,
-    /// Of the bucket that is read.
-    collections: Collections,
+    outlet: Outlet<'d>,
+    keeping: Keeping,
+    kept_at: Instant,
+    position: &'s mut Option<Position>,
+}
+
+/// Where changes go.
+struct Outlet<'d> {
+    shared: &'d Shared,
+    index: usize,
+    to: &'d ConnectOptions,
+    /// Keys that are read carry the identifier of their collection.
     keyed: bool,
-    asking: Asking,
-    /// Of the bucket that is written.
+    /// Collections of the bucket that is written.
     there: Collections,
     form: KeyForm,
     /// What stands before a user's key over there, by the collection here.
     prefixes: HashMap<CollectionId, Vec<u8>>,
     options: u32,
     writer: Writer<'d>,
-    window: Window,
     /// Something came since the position was kept.
     moved: bool,
-    keeping: Keeping,
-    kept_at: Instant,
 }
 
 impl Session<'_, '_> {
-    fn run(mut self, feed: &mut Feed) -> Result<(), Broken> {
-        let shared = self.direction.shared;
-        let mut heard = Instant::now();
+    fn run(mut self, mut source: Source) -> Result<(), Broken> {
+        let shared = self.outlet.shared;
         loop {
             let ends = shared.interrupt.is_asked()
                 || shared.stops.load(Ordering::Relaxed)
-                || self.streams.all_done();
-            self.asking.ask(&mut self.streams, feed.output())?;
-            feed.flush()?;
-            let room = self.writer.has_room() && !ends;
+                || source.streams().all_done();
+            let outlet = &mut self.outlet;
+            let room = outlet.writer.has_room() && !ends;
             if room {
-                let calm = self.writer.is_idle() && matches!(self.keeping, Keeping::Nothing);
-                if feed.wait(if calm { TICK } else { MOMENT })? {
-                    heard = Instant::now();
-                } else if heard.elapsed() > SILENCE {
-                    return Err(silent(SILENCE));
-                }
-                while feed.take(|frame, out| self.on_frame(frame, out))?.is_some() {}
+                let calm = outlet.writer.is_idle() && matches!(self.keeping, Keeping::Nothing);
+                let at_most = if calm { TICK } else { MOMENT };
+                source.turn(at_most, |told| outlet.take(&told).map(|()| true))?;
+                // What waits to be written is bounded by the writer, without which nothing is read.
+                source.acknowledge()?;
             } else {
-                heard = Instant::now();
+                source.rest();
             }
-            self.writer.send()?;
-            if !self.writer.is_idle() {
-                self.writer.receive(if room { MOMENT } else { TICK })?;
+            let writer = &mut outlet.writer;
+            writer.send()?;
+            if !writer.is_idle() {
+                writer.receive(if room { MOMENT } else { TICK })?;
             }
-            self.window.add(self.writer.take_acknowledged());
-            self.window
-                .acknowledge(feed.output(), self.writer.is_idle())?;
-            self.keep(ends)?;
-            if ends && !self.moved && matches!(self.keeping, Keeping::Nothing) {
+            self.keep(source.streams(), ends)?;
+            if ends && !self.outlet.moved && matches!(self.keeping, Keeping::Nothing) {
                 return Ok(());
             }
         }
     }
 
     /// Keeps the position from time to time, once the other side has everything on disk.
-    fn keep(&mut self, at_once: bool) -> Result<(), Broken> {
+    fn keep(&mut self, streams: &Streams, at_once: bool) -> Result<(), Broken> {
+        let Outlet { writer, moved, .. } = &mut self.outlet;
         self.keeping = match std::mem::replace(&mut self.keeping, Keeping::Nothing) {
             Keeping::Nothing => {
                 let due = at_once || self.kept_at.elapsed() >= KEEP_INTERVAL;
-                if !self.moved || !due {
+                if !*moved || !due {
                     return Ok(());
                 }
-                self.moved = false;
-                self.writer.send()?;
-                Keeping::Answered(self.writer.batch(), self.streams.position())
+                *moved = false;
+                writer.send()?;
+                Keeping::Answered(writer.batch(), streams.position())
             }
-            Keeping::Answered(number, position) if self.writer.is_done_before(number) => {
-                self.writer.begin_observing();
+            Keeping::Answered(number, position) if writer.is_done_before(number) => {
+                writer.begin_observing();
                 Keeping::Persisted(position)
             }
-            Keeping::Persisted(position) if self.writer.is_persisted() => {
-                let direction = &mut *self.direction;
-                direction.shared.state.save(direction.index, &position)?;
-                direction.position = Some(position);
+            Keeping::Persisted(position) if writer.is_persisted() => {
+                self.outlet
+                    .shared
+                    .state
+                    .save(self.outlet.index, &position)?;
+                *self.position = Some(position);
                 self.kept_at = Instant::now();
                 Keeping::Nothing
             }
@@ -237,47 +248,36 @@ impl Session<'_, '_> {
         };
         Ok(())
     }
+}
 
-    fn on_frame(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Broken> {
-        let magic = frame.header.magic;
-        if magic.is_client_response() {
-            return self.on_answer(frame);
-        }
-        if !magic.is_client_request() {
-            return Ok(());
-        }
-        self.on_message(frame, out)?;
-        self.writer.count_flow(flow_bytes_of(frame));
-        Ok(())
-    }
-
-    fn on_answer(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
-        if self.asking.on_answer(frame, &mut self.streams)?.is_some() {
+impl Outlet<'_> {
+    fn take(&mut self, told: &Told<'_>) -> Result<(), Broken> {
+        self.moved = true;
+        match *told {
+            Told::Change {
+                change,
+                names,
+                history,
+                frame,
+            } => self.write(frame, change.collection, names, history),
+            Told::System => Ok(()),
             // What it lost the other side may still have: that is offered back, if it may be.
-            Counts::add(&self.direction.counts().rollbacks);
-            self.moved = true;
+            Told::Rollback(..) => {
+                Counts::add(&self.shared.counts[self.index].rollbacks);
+                Ok(())
+            }
         }
-        Ok(())
     }
 
-    fn on_message(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Broken> {
-        let told = changes::take(frame, &mut self.streams, self.keyed).map_err(violation)?;
-        match told {
-            StreamMessage::Change(change) => {
-                self.moved = true;
-                self.on_change(change.collection, frame)?;
-            }
-            StreamMessage::System(event) => {
-                self.moved = true;
-                self.collections.learn(&event);
-            }
-            other => self.asking.on_other(&other, frame, out)?,
-        }
-        Ok(())
-    }
-
-    fn on_change(&mut self, collection: CollectionId, frame: &Frame<'_>) -> Result<(), Broken> {
-        let (shared, index) = (self.direction.shared, self.direction.index);
+    fn write(
+        &mut self,
+        frame: &Frame<'_>,
+        collection: CollectionId,
+        names: Names<'_>,
+        here: VbUuid,
+    ) -> Result<(), Broken> {
+        let (shared, index) = (self.shared, self.index);
+        let malformed = |error| ClientError::broken("streaming", &error);
         let change = change_of(frame, self.options).map_err(malformed)?;
         let user_key = if self.keyed {
             split_key(change.key).map_or(change.key, |(_, key)| key)
@@ -288,12 +288,11 @@ impl Session<'_, '_> {
         let there = self.writer.history(vbucket);
         if shared.echoes[1 - index].take(&change, user_key, there) {
             self.writer.skip(vbucket);
-            Counts::add(&self.direction.counts().echoes);
+            Counts::add(&shared.counts[index].echoes);
             return Ok(());
         }
-        let here = self.streams.history(frame.vbucket());
         shared.echoes[index].note(&change, user_key, here);
-        let mut key = self.prefix_of(collection)?.to_vec();
+        let mut key = self.prefix_of(collection, names)?.to_vec();
         key.extend_from_slice(user_key);
         let change = WithMeta {
             key: &key,
@@ -304,15 +303,14 @@ impl Session<'_, '_> {
     }
 
     /// What stands before a user's key in the collection of the same name.
-    fn prefix_of(&mut self, collection: CollectionId) -> Result<&[u8], Broken> {
+    fn prefix_of(&mut self, collection: CollectionId, names: Names<'_>) -> Result<&[u8], Failure> {
         if !self.prefixes.contains_key(&collection) {
-            let names = self.collections.names(collection);
             let Some(id) = self.there.id_of(names) else {
                 let reason = format!(
                     "{} has no collection {}.{}",
-                    self.direction.to.address, names.scope, names.collection
+                    self.to.address, names.scope, names.collection
                 );
-                return Err(Failure::new(Sysexit::NoInput, reason).into());
+                return Err(Failure::new(Sysexit::NoInput, reason));
             };
             let mut prefix = Vec::new();
             if self.form.collections {

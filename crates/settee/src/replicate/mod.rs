@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::{Address, SaltedCache};
+use client::Address;
 
 use self::counts::Counts;
 use self::direction::{Direction, Shared};
@@ -23,9 +23,13 @@ use self::echo::Echo;
 use self::state::StateFile;
 use crate::connect::LoginArgs;
 use crate::exit::Failure;
-use crate::tail::{CollectionPart, Interrupt};
+use crate::stream::CollectionPart;
+use crate::tail::Interrupt;
 
 /// Apply the changes of a bucket to a bucket of another node, as they happen.
+///
+/// Of a bucket of a cluster all vBuckets are read, whichever nodes have them. The bucket that is written is one of a single
+/// node; with --both each of them is.
 ///
 /// Documents keep CAS, revision, flags, expiry and extended attributes; deletions are applied, too. Of two versions
 /// of a document the one that wins by the conflictResolutionType of the buckets (the same on both sides) stays. With
@@ -114,7 +118,7 @@ pub(crate) fn run(args: &ReplicateArgs) -> Result<(), Failure> {
                             from,
                             to,
                             position,
-                            caches: [SaltedCache::default(), SaltedCache::default()],
+                            patience,
                         };
                         follow(direction, patience)
                     });

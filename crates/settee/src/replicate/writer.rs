@@ -33,8 +33,6 @@ struct Batch {
     number: u64,
     /// The frames: some of them may have to be sent again.
     frames: Vec<u8>,
-    /// What the stream is to be told once they are done.
-    flow_bytes: usize,
 }
 
 /// What is asked about one vBucket until its changes are on disk.
@@ -56,7 +54,6 @@ pub(super) struct Writer<'a> {
     refused: Vec<u8>,
     pause: Duration,
     next_opaque: u32,
-    acknowledged_bytes: usize,
     /// vBuckets that were written since the last question.
     touched: HashMap<VbId, Unpersisted>,
     observed: HashMap<VbId, Unpersisted>,
@@ -103,7 +100,6 @@ impl<'a> Writer<'a> {
             refused: Vec::new(),
             pause: PAUSE_MIN,
             next_opaque: 1,
-            acknowledged_bytes: 0,
             touched: HashMap::new(),
             observed: HashMap::new(),
             observe_at: None,
@@ -131,16 +127,6 @@ impl<'a> Writer<'a> {
     pub(super) fn is_done_before(&self, number: u64) -> bool {
         let mut waiting = self.outstanding.iter();
         waiting.all(|batch| batch.number >= number)
-    }
-
-    /// Bytes of the stream that are done with, told once.
-    pub(super) fn take_acknowledged(&mut self) -> usize {
-        std::mem::take(&mut self.acknowledged_bytes)
-    }
-
-    /// Bytes of the stream that ask for nothing here, once everything before them is done.
-    pub(super) fn count_flow(&mut self, bytes: usize) {
-        self.building.flow_bytes += bytes;
     }
 
     /// The history of a vBucket, as it was when the connection was made.
@@ -183,7 +169,7 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// The connection broke.
     pub(super) fn send(&mut self) -> Result<(), ClientError> {
-        if self.building.frames.is_empty() && self.building.flow_bytes == 0 {
+        if self.building.frames.is_empty() {
             return Ok(());
         }
         let next = Batch {
@@ -272,13 +258,11 @@ impl<'a> Writer<'a> {
             Answered::Noop => {
                 if let Some(batch) = self.outstanding.pop_front() {
                     self.outstanding_bytes -= batch.frames.len();
-                    self.acknowledged_bytes += batch.flow_bytes;
                     if !self.refused.is_empty() {
                         // What is tried again keeps the place of its batch.
                         let again = Batch {
                             number: batch.number,
                             frames: std::mem::take(&mut self.refused),
-                            flow_bytes: 0,
                         };
                         std::thread::sleep(self.pause);
                         self.pause = (self.pause * 2).min(PAUSE_MAX);

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::stream::CollectionPart;
+
 /// A bucket, or a part of it.
 ///
 /// Shape: `BUCKET`, `BUCKET.SCOPE` or `BUCKET.SCOPE.COLLECTION`. Names of scopes and collections
@@ -13,15 +15,6 @@ pub(super) struct Target {
     pub(super) bucket: String,
     /// The part of it; `None` for all.
     pub(super) part: Option<CollectionPart>,
-}
-
-/// A scope, or a collection of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CollectionPart {
-    /// Name of the scope.
-    pub(crate) scope: String,
-    /// Name of the collection; `None` for all of the scope.
-    pub(crate) collection: Option<String>,
 }
 
 impl FromStr for Target {
@@ -62,35 +55,6 @@ impl fmt::Display for Target {
     }
 }
 
-impl FromStr for CollectionPart {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (scope, collection) = match text.split_once('.') {
-            Some((scope, collection)) => (scope, Some(collection)),
-            None => (text, None),
-        };
-        let valid = |name: &str| !name.is_empty() && !name.contains('.');
-        if !valid(scope) || !collection.is_none_or(valid) {
-            return Err("use SCOPE or SCOPE.COLLECTION");
-        }
-        Ok(Self {
-            scope: scope.to_owned(),
-            collection: collection.map(str::to_owned),
-        })
-    }
-}
-
-impl fmt::Display for CollectionPart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.scope)?;
-        if let Some(collection) = &self.collection {
-            write!(f, ".{collection}")?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,13 +70,6 @@ mod tests {
         }
         for text in ["", ".", "a.", "a..b", "a.b.c.d"] {
             assert!(text.parse::<Target>().is_err(), "{text}");
-        }
-        for text in ["inventory", "inventory.airline"] {
-            let part: CollectionPart = text.parse().unwrap();
-            assert_eq!(part.to_string(), text);
-        }
-        for text in ["", ".", "a.", ".b", "a.b.c"] {
-            assert!(text.parse::<CollectionPart>().is_err(), "{text}");
         }
     }
 }

@@ -1,0 +1,193 @@
+"""Readers of the changes of a cluster's bucket, while copies move and nodes die."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+from cluster import Client, member_of
+from failures import FAILOVER_SECONDS, KEYS, settled
+from harness import Node, binary, clean_environment, end_with_parent, equal, eventually
+from mcbp import GET, Connection, key_call
+from moves import share
+from world import suite
+
+
+class Writer:
+    """Durable writes of keys that are each written once, until it is told to stop."""
+
+    def __init__(self, nodes, prefix):
+        self.client = Client(nodes, "safe")
+        self.prefix, self.written, self.failure, self.ends = prefix, {}, None, False
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        try:
+            while not self.ends:
+                number = len(self.written)
+                key, value = b"%s-%d" % (self.prefix, number), b"%d" % number
+                self.client.set(key, value, durable=True, seconds=2 * FAILOVER_SECONDS)
+                self.written[key] = value
+        except Exception as error:  # noqa: BLE001 - told by the story
+            self.failure = error
+
+    def more(self, count=20):
+        """Waits until so many more were acknowledged."""
+        wanted = len(self.written) + count
+        eventually("writes go on", lambda: self.failure or len(self.written) >= wanted, seconds=3 * FAILOVER_SECONDS)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ends = True
+        self.thread.join()
+        if self.failure:
+            raise self.failure
+
+
+class Tail:
+    """`settee tail` of a bucket in the background."""
+
+    def __init__(self, node):
+        self.out, self.err = (tempfile.NamedTemporaryFile(prefix="settee-tail-") for _ in range(2))
+        connect = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/safe"
+        self.process = subprocess.Popen(
+            [binary(), "tail", "--connect", connect, "--from", "beginning"],
+            stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err,
+            env=clean_environment(), preexec_fn=end_with_parent,
+        )  # fmt: skip
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    def changes(self):
+        """What was told and not taken back, of each vBucket in order; nothing is told twice."""
+        text, told = Path(self.out.name).read_bytes(), {}
+        for line in map(json.loads, text[: text.rfind(b"\n") + 1].splitlines()):
+            changes = told.setdefault(line["vb"], [])
+            if line["event"] == "rollback":
+                changes[:] = [known for known in changes if known["seqno"] <= line["seqno"]]
+                continue
+            assert not changes or line["seqno"] > changes[-1]["seqno"], f"{line} after {changes[-1]}"
+            changes.append(line)
+        return [line for changes in told.values() for line in changes]
+
+    def values(self, prefix):
+        """The documents that were told, each of them once."""
+        lines = [line for line in self.changes() if line["key"].startswith(prefix.decode())]
+        values = {line["key"].encode(): str(line["value"]).encode() for line in lines}
+        equal(len(values), len(lines), "documents")
+        return values
+
+    def has(self, written, prefix):
+        """Waits until all of it was told, and ends the tail."""
+
+        def all_told():
+            assert self.process.poll() is None, Path(self.err.name).read_text()
+            return self.values(prefix).items() >= written.items()
+
+        eventually("all is told", all_told, seconds=30)
+        self.process.send_signal(signal.SIGINT)
+        equal(self.process.wait(20), 0, Path(self.err.name).read_text())
+        equal(self.values(prefix), written, "documents")
+
+
+class Replication:
+    """`settee replicate` of a bucket of the cluster to a node that is in none, in the background."""
+
+    def __init__(self, node, apart):
+        self.apart = apart.ready()
+        buckets = [f"couchbase://Administrator:password@127.0.0.1:{at.kv}/{name}" for at, name in ((node, "safe"), (apart, "default"))]
+        self.err = tempfile.NamedTemporaryFile(prefix="settee-replicate-")
+        self.process = subprocess.Popen(
+            [binary(), "replicate", "--state", str(apart.home / "state"), *buckets],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.err,
+            env=clean_environment(), preexec_fn=end_with_parent,
+        )  # fmt: skip
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    def has(self, written):
+        """Waits until all of it is there, and ends the replication."""
+        connection = Connection(self.apart.kv).login()
+
+        def all_there():
+            assert self.process.poll() is None, Path(self.err.name).read_text()
+            return {key: key_call(connection, GET, key).value for key in written} == written
+
+        eventually("all is there", all_there, seconds=30)
+        self.process.send_signal(signal.SIGINT)
+        equal(self.process.wait(20), 0, Path(self.err.name).read_text())
+
+
+def recovered(cluster, name):
+    """A node that came back is counted on again."""
+    at = ord(name) - ord("a")
+    eventually("it came back", lambda: cluster.states()[at] == "new", seconds=30)
+    cluster.order("recover", name)
+    eventually("it is counted on again", lambda: equal(cluster.states(), ["active"] * 3, "states") is None, seconds=30)
+
+
+@suite.test
+def readers_have_each_durable_write_while_copies_move_and_a_node_dies(world):
+    cluster = settled(world)
+    first, killed = cluster.nodes[:2]
+    client = cluster.client("safe")
+    for key in KEYS:
+        client.set(key, key)
+    with Node().watched() as apart, Tail(first) as tail, Tail(killed) as another, Replication(first, apart.start()) as copied:
+        eventually("it tells what there is", lambda: len(tail.values(b"key-")) == len(KEYS), seconds=30)
+        with member_of(world.etcd, "three", "d").watched() as late, Writer(cluster.nodes, b"tail") as writer:
+            late.start()
+            eventually("it is known", lambda: len(cluster.states()) == 4, seconds=30)
+            cluster.order("rebalance")
+            share(cluster, late, lambda part: part >= 0.2)
+            writer.more()
+            cluster.order("drain", "d")
+            share(cluster, late, lambda part: part == 0)
+            cluster.order("remove", "d")
+            eventually("it is forgotten", lambda: len(cluster.states()) == 3, seconds=30)
+            late.kill()
+            writer.more()
+            killed.kill()
+            eventually("all is served", lambda: cluster.client("safe").everywhere(), seconds=FAILOVER_SECONDS)
+            writer.more()
+        tail.has(writer.written, b"tail")
+        another.has(writer.written, b"tail")
+        copied.has(writer.written)
+    killed.start()
+    recovered(cluster, "b")
+
+
+@suite.test
+def a_tail_goes_on_beside_a_node_that_was_stopped(world):
+    cluster = settled(world)
+    stopped, others = cluster.nodes[2], cluster.nodes[:2]
+    with Tail(stopped) as tail:
+        with Writer(others, b"stop") as writer:
+            writer.more()
+            eventually("it tells", lambda: tail.values(b"stop"), seconds=30)
+            os.kill(stopped.process.pid, signal.SIGSTOP)
+            try:
+                served = Client(others, "safe")
+                eventually("all is served", served.everywhere, seconds=FAILOVER_SECONDS)
+                writer.more()
+                eventually("it goes on", lambda: len(tail.values(b"stop")) >= len(writer.written) - 5, seconds=30)
+            finally:
+                os.kill(stopped.process.pid, signal.SIGCONT)
+        tail.has(writer.written, b"stop")
+    recovered(cluster, "c")

@@ -1,0 +1,294 @@
+//! The nodes of a bucket, and where each vBucket is active by the newest map that any of them told.
+
+use std::collections::BTreeSet;
+
+use identity::SaltedCache;
+use model::VbId;
+
+use crate::address::Address;
+use crate::connection::{Client, ConnectOptions};
+use crate::error::ClientError;
+use crate::map::BucketMap;
+
+/// The nodes of a bucket. A node keeps its number, however maps count it; number 0 is the node that was connected to
+/// first, which has every vBucket where servers have no maps.
+#[derive(Clone, Debug)]
+pub struct Nodes {
+    options: ConnectOptions,
+    cache: SaltedCache,
+    known: Vec<Known>,
+    /// Epoch and revision of the newest map.
+    revision: Option<(i64, i64)>,
+    /// The node on which each vBucket is active.
+    owners: Vec<Option<usize>>,
+    /// Maps are read for clients of another network than that of the nodes.
+    outside: bool,
+    /// The node that was asked last for its map.
+    asked: usize,
+}
+
+/// A node that a map told of, or the first one.
+#[derive(Clone, Debug)]
+struct Known {
+    /// Where it is connected to.
+    at: (String, u16),
+    /// Where maps say that it is: another address behind a proxy.
+    told: Option<(String, u16)>,
+}
+
+impl Nodes {
+    /// Connects to the first node and takes its map.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect(options: &ConnectOptions) -> Result<(Self, Client), ClientError> {
+        let (host, port) = options.address.host_port();
+        let first = Known {
+            at: (host.to_owned(), port),
+            told: None,
+        };
+        let mut nodes = Self {
+            options: options.clone(),
+            cache: SaltedCache::default(),
+            known: vec![first],
+            revision: None,
+            owners: Vec::new(),
+            outside: false,
+            asked: 0,
+        };
+        let client = nodes.open(0)?;
+        Ok((nodes, client))
+    }
+
+    /// Connects to a node, and takes its map if it is a newer one.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn open(&mut self, node: usize) -> Result<Client, ClientError> {
+        let options = ConnectOptions {
+            address: self.address(node),
+            ..self.options.clone()
+        };
+        let mut client = Client::connect(&options, &mut self.cache)?;
+        if let Some(map) = client.map.take() {
+            self.take(&map, node);
+        }
+        Ok(client)
+    }
+
+    /// Takes the map that a node told, if it is a newer one; returns whether it is.
+    pub fn learn(&mut self, json: &[u8], told_by: usize) -> bool {
+        BucketMap::parse(json).is_some_and(|map| self.take(&map, told_by))
+    }
+
+    /// Asks the nodes for their map, one after the other and each time another one first, until one answers.
+    ///
+    /// # Errors
+    /// That of the last node, if none of them answers.
+    pub fn refresh(&mut self) -> Result<(), ClientError> {
+        let count = self.known.len();
+        let mut tries = 1;
+        loop {
+            self.asked = (self.asked + 1) % count;
+            match self.open(self.asked) {
+                Ok(_) => return Ok(()),
+                Err(error) if tries >= count => return Err(error),
+                Err(_) => tries += 1,
+            }
+        }
+    }
+
+    /// The node on which a vBucket is active; `None` if there is none.
+    pub fn owner(&self, vbucket: VbId) -> Option<usize> {
+        if self.owners.is_empty() {
+            return Some(0);
+        }
+        *self.owners.get(usize::from(vbucket.0))?
+    }
+
+    /// Number of vBuckets; 0 where servers have none.
+    pub fn vbuckets(&self) -> u16 {
+        u16::try_from(self.owners.len()).unwrap_or(u16::MAX)
+    }
+
+    /// Nodes with active vBuckets.
+    pub fn active(&self) -> BTreeSet<usize> {
+        if self.owners.is_empty() {
+            return BTreeSet::from([0]);
+        }
+        self.owners.iter().copied().flatten().collect()
+    }
+
+    /// Where a node is connected to.
+    pub fn address(&self, node: usize) -> Address {
+        let address = self.options.address.clone();
+        match self.known.get(node) {
+            Some(Known {
+                at: (host, port), ..
+            }) => Address {
+                host: host.clone(),
+                port: *port,
+                ..address
+            },
+            None => address,
+        }
+    }
+
+    fn take(&mut self, map: &BucketMap, told_by: usize) -> bool {
+        let Some(teller) = self.known.get(told_by).cloned() else {
+            return false;
+        };
+        if self.revision.is_some_and(|known| map.revision() <= known) {
+            return false;
+        }
+        let over_tls = self.options.address.over_tls;
+        if self.revision.is_none() {
+            let lists = |outside| {
+                let mut at = map
+                    .nodes_ext
+                    .iter()
+                    .map(|node| node.address(outside, over_tls, &teller.at.0));
+                at.any(|at| at.as_ref() == Some(&teller.at))
+            };
+            self.outside = !lists(false) && lists(true);
+        }
+        self.revision = Some(map.revision());
+        let mut numbers = Vec::with_capacity(map.nodes_ext.len());
+        for node in &map.nodes_ext {
+            let told = node.address(self.outside, over_tls, &teller.at.0);
+            if node.this_node {
+                self.known[told_by].told = told;
+                numbers.push(Some(told_by));
+            } else {
+                numbers.push(told.map(|told| self.number_of(told)));
+            }
+        }
+        let number = |at: usize| numbers.get(at).copied().flatten();
+        self.owners = map.active().map(|at| number(at?)).collect();
+        true
+    }
+
+    /// The number of the node at an address; a new one for a new address.
+    fn number_of(&mut self, told: (String, u16)) -> usize {
+        let mut known = self.known.iter();
+        let found = known.position(|node| node.told.as_ref().unwrap_or(&node.at) == &told);
+        found.unwrap_or_else(|| {
+            self.known.push(Known {
+                at: told,
+                told: None,
+            });
+            self.known.len() - 1
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{FakeServer, Fault, options};
+
+    /// The map of three nodes as the first of them tells it.
+    fn map(rev: u32, this: usize, rows: &str) -> String {
+        let node = |at: usize| {
+            let port = 11210 + at;
+            let this = if at == this {
+                r#""thisNode":true,"#
+            } else {
+                ""
+            };
+            let outside = format!(
+                r#"{{"external":{{"hostname":"out","ports":{{"kv":{}}}}}}}"#,
+                port + 1000
+            );
+            format!(
+                r#"{{{this}"hostname":"in","services":{{"kv":{port}}},"alternateAddresses":{outside}}}"#
+            )
+        };
+        let nodes = [node(0), node(1), node(2)].join(",");
+        format!(
+            r#"{{"revEpoch":1,"rev":{rev},"nodesExt":[{nodes}],"vBucketServerMap":{{"vBucketMap":{rows}}}}}"#
+        )
+    }
+
+    fn nodes(first: &str) -> Nodes {
+        let options = options(&format!("couchbase://u:p@{first}/b"));
+        let (host, port) = options.address.host_port();
+        let at = (host.to_owned(), port);
+        Nodes {
+            known: vec![Known { at, told: None }],
+            options,
+            cache: SaltedCache::default(),
+            revision: None,
+            owners: Vec::new(),
+            outside: false,
+            asked: 0,
+        }
+    }
+
+    fn owners(nodes: &Nodes) -> Vec<Option<String>> {
+        let owner = |vb| {
+            let (host, port) = (
+                nodes.address(nodes.owner(VbId(vb))?).host,
+                nodes.address(nodes.owner(VbId(vb))?).port,
+            );
+            Some(format!("{host}:{port}"))
+        };
+        (0..nodes.vbuckets()).map(owner).collect()
+    }
+
+    fn at(names: &[&str]) -> Vec<Option<String>> {
+        names
+            .iter()
+            .map(|name| (!name.is_empty()).then(|| (*name).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn newer_maps_are_taken_from_any_node_and_older_ones_are_not() {
+        let mut nodes = nodes("in:11211");
+        assert!(nodes.learn(map(7, 1, "[[0],[1],[-1],[2]]").as_bytes(), 0));
+        assert_eq!(
+            owners(&nodes),
+            at(&["in:11210", "in:11211", "", "in:11212"])
+        );
+        assert_eq!(nodes.active().len(), 3);
+        let third = nodes.owner(VbId(3)).unwrap();
+        assert!(!nodes.learn(map(7, 2, "[[2],[2],[2],[2]]").as_bytes(), third));
+        assert!(!nodes.learn(b"none", third));
+        assert!(nodes.learn(map(8, 2, "[[1],[1],[1],[2]]").as_bytes(), third));
+        assert_eq!(
+            owners(&nodes),
+            at(&["in:11211", "in:11211", "in:11211", "in:11212"])
+        );
+        assert_eq!(nodes.owner(VbId(0)), Some(0), "the node keeps its number");
+        assert_eq!(nodes.owner(VbId(3)), Some(third));
+    }
+
+    #[test]
+    fn a_node_behind_a_proxy_stays_where_it_was_connected_to() {
+        let mut nodes = nodes("proxy:1");
+        assert!(nodes.learn(map(1, 0, "[[0],[1]]").as_bytes(), 0));
+        assert_eq!(owners(&nodes), at(&["proxy:1", "in:11211"]));
+        assert!(nodes.learn(map(2, 1, "[[1],[0]]").as_bytes(), 1));
+        assert_eq!(owners(&nodes), at(&["in:11211", "proxy:1"]));
+    }
+
+    #[test]
+    fn clients_of_another_network_are_led_to_addresses_of_theirs() {
+        let mut nodes = nodes("out:12211");
+        assert!(nodes.learn(map(1, 1, "[[0],[1]]").as_bytes(), 0));
+        assert_eq!(owners(&nodes), at(&["out:12210", "out:12211"]));
+    }
+
+    #[test]
+    fn a_server_without_maps_has_all() {
+        let server = FakeServer::start(false, Fault::None);
+        let (nodes, _) = Nodes::connect(&server.options()).unwrap();
+        assert_eq!((nodes.vbuckets(), nodes.owner(VbId(0))), (0, Some(0)));
+        assert_eq!(nodes.active(), BTreeSet::from([0]));
+        let server = FakeServer::start(true, Fault::None);
+        let (nodes, client) = Nodes::connect(&server.options()).unwrap();
+        assert_eq!(client.key_form().vbuckets, Some(nodes.vbuckets()));
+        assert_eq!(nodes.owner(VbId(63)), Some(0));
+    }
+}

@@ -1,0 +1,16 @@
+//! What commands that follow streams of changes have in common.
+
+mod broken;
+mod link;
+mod newest;
+mod part;
+mod reading;
+mod source;
+mod window;
+
+pub(crate) use self::broken::Broken;
+pub(crate) use self::link::{Opening, TICK, collections_of};
+pub(crate) use self::newest::newest;
+pub(crate) use self::part::CollectionPart;
+pub(crate) use self::reading::Told;
+pub(crate) use self::source::Source;

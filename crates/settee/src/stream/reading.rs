@@ -1,0 +1,321 @@
+//! What the streams of a bucket have told, and what is to be asked for next at which node. No I/O of its own.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use changes::{Collections, DocumentChange, Names, StreamMessage, Streams};
+use client::{Nodes, Outgoing};
+use model::{Seqno, VbId, VbUuid};
+use wire::dcp::{EndReason, StreamRequest, parse_rollback};
+use wire::response::FailoverEntries;
+use wire::{ClusterMapNotification, Envelope, Frame, Magic, Opaque, Opcode, Response, Status};
+
+use super::broken::{Unread, malformed, refused, unserved, violation};
+use crate::exit::{Failure, Sysexit};
+
+/// The delay before a stream is asked for again.
+const AGAIN: Duration = Duration::from_millis(100);
+/// For so long a node may go on with a stream after a map gave its vBucket to another node: it ends the stream itself,
+/// unless it is cut off from the others.
+const MOVE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is told to a command.
+pub(crate) enum Told<'a> {
+    /// A document changed.
+    Change {
+        change: DocumentChange<'a>,
+        names: Names<'a>,
+        /// The history of its vBucket.
+        history: VbUuid,
+        /// The message.
+        frame: &'a Frame<'a>,
+    },
+    /// A collection or a scope changed.
+    System,
+    /// What was told of a vBucket after this seqno is void.
+    Rollback(VbId, Seqno),
+}
+
+/// The stream of a vBucket among the connections.
+#[derive(Clone, Copy, Debug, Default)]
+struct StreamPlace {
+    /// The node on whose connection it is open, or asked for.
+    node: Option<usize>,
+    /// Since when no node grants it.
+    lost_at: Option<Instant>,
+}
+
+/// The streams of a bucket and the nodes that they come from.
+pub(super) struct Reading {
+    pub(super) nodes: Nodes,
+    pub(super) streams: Streams,
+    pub(super) collections: Collections,
+    /// Keys carry the identifier of their collection.
+    pub(super) keyed: bool,
+    places: Vec<StreamPlace>,
+    /// When streams that are wanted are asked for.
+    ask_at: Option<Instant>,
+    /// When a map gave vBuckets to other nodes.
+    moved_at: Option<Instant>,
+    /// Why a stream cannot be had.
+    trouble: Option<Failure>,
+}
+
+impl Reading {
+    /// Nothing was asked for yet.
+    pub(super) fn new(nodes: Nodes, streams: Streams) -> Self {
+        Self {
+            nodes,
+            places: vec![StreamPlace::default(); streams.vbuckets()],
+            streams,
+            collections: Collections::only_default(),
+            keyed: false,
+            ask_at: Some(Instant::now()),
+            moved_at: None,
+            trouble: None,
+        }
+    }
+
+    /// Whether streams that are wanted are to be asked for now.
+    pub(super) fn is_due(&self) -> bool {
+        self.ask_at.is_some_and(|at| at <= Instant::now())
+    }
+
+    /// Nodes that have the vBuckets whose streams are wanted.
+    ///
+    /// # Errors
+    /// A stream could not be had for as long as `patience`.
+    pub(super) fn wanted_nodes(&mut self, patience: Duration) -> Result<BTreeSet<usize>, Failure> {
+        self.ask_at = None;
+        for vbucket in self.streams.wanted() {
+            let lost_at = self.places[usize::from(vbucket.0)].lost_at;
+            if lost_at.is_some_and(|at| at.elapsed() >= patience) {
+                return Err(self.trouble.take().unwrap_or_else(|| unserved(vbucket)));
+            }
+        }
+        let owners = self.streams.wanted().filter_map(|vb| self.nodes.owner(vb));
+        Ok(owners.collect())
+    }
+
+    /// Requests of the streams that are wanted, where the node of the vBucket is connected, with that node. Others are
+    /// asked for later.
+    pub(super) fn requests(
+        &mut self,
+        is_connected: impl Fn(usize) -> bool,
+    ) -> Vec<(usize, VbId, StreamRequest<'static>)> {
+        let nodes = &self.nodes;
+        let at = |vbucket| nodes.owner(vbucket).filter(|node| is_connected(*node));
+        let requests = self.streams.requests(|vbucket| at(vbucket).is_some());
+        let placed = requests
+            .into_iter()
+            .filter_map(|(vbucket, request)| Some((at(vbucket)?, vbucket, request)));
+        let placed: Vec<_> = placed.collect();
+        for (node, vbucket, _) in &placed {
+            self.places[usize::from(vbucket.0)].node = Some(*node);
+        }
+        let mut is_unserved = false;
+        for VbId(vbucket) in self.streams.wanted() {
+            is_unserved = true;
+            let place = &mut self.places[usize::from(vbucket)];
+            place.lost_at.get_or_insert_with(Instant::now);
+        }
+        if is_unserved {
+            self.ask_after(AGAIN);
+        }
+        placed
+    }
+
+    /// Whether a stream is open on a node's connection, or asked for.
+    pub(super) fn has_streams(&self, node: usize) -> bool {
+        self.places.iter().any(|place| place.node == Some(node))
+    }
+
+    /// The connection to a node is lost: its streams are wanted again.
+    pub(super) fn leave(&mut self, node: usize, failure: Failure) {
+        for (vbucket, place) in (0..).zip(&mut self.places) {
+            if place.node == Some(node) {
+                place.node = None;
+                place.lost_at.get_or_insert_with(Instant::now);
+                self.streams.want_again(VbId(vbucket));
+            }
+        }
+        self.trouble = Some(failure);
+        self.ask_after(Duration::ZERO);
+    }
+
+    /// Notes why streams cannot be had.
+    pub(super) fn note(&mut self, trouble: Failure) {
+        self.trouble = Some(trouble);
+    }
+
+    /// Nodes that go on with streams of vBuckets which the map gave to other nodes a while ago.
+    pub(super) fn cut_off(&mut self) -> BTreeSet<usize> {
+        if self.moved_at.is_none_or(|at| at.elapsed() < MOVE_PATIENCE) {
+            return BTreeSet::new();
+        }
+        self.moved_at = None;
+        let places = (0..).zip(&self.places);
+        let moved = places.filter_map(|(vbucket, place)| {
+            let owner = self.nodes.owner(VbId(vbucket))?;
+            place.node.filter(|node| *node != owner)
+        });
+        moved.collect()
+    }
+
+    /// Takes what a node sent; returns whether the command wants more of it.
+    ///
+    /// # Errors
+    /// The server refuses or breaks the protocol, or that of `on`.
+    pub(super) fn take(
+        &mut self,
+        frame: &Frame<'_>,
+        out: &mut Outgoing,
+        node: usize,
+        on: &mut impl FnMut(Told<'_>) -> Result<bool, Unread>,
+    ) -> Result<bool, Unread> {
+        match frame.header.magic {
+            Magic::ServerRequest => {
+                let notice = ClusterMapNotification::parse(frame).ok();
+                if let Some(map) = notice.and_then(|notice| notice.map) {
+                    self.learn(map, node);
+                }
+                Ok(true)
+            }
+            magic if magic.is_client_response() => self.on_answer(frame, node, on),
+            magic if magic.is_client_request() => self.on_message(frame, out, on),
+            _ => Ok(true),
+        }
+    }
+
+    fn learn(&mut self, map: &[u8], told_by: usize) {
+        if self.nodes.learn(map, told_by) {
+            self.moved_at = Some(Instant::now());
+            self.ask_after(Duration::ZERO);
+        }
+    }
+
+    /// Takes the answer to a request.
+    fn on_answer(
+        &mut self,
+        frame: &Frame<'_>,
+        node: usize,
+        on: &mut impl FnMut(Told<'_>) -> Result<bool, Unread>,
+    ) -> Result<bool, Unread> {
+        if frame.header.opcode != Opcode::DCP_STREAM_REQ {
+            return Ok(true);
+        }
+        let vbucket = vbucket_of(frame.header.opaque);
+        let Some(place) = self.places.get_mut(usize::from(vbucket.0)) else {
+            return Err(violation("an answer to no request").into());
+        };
+        if frame.status() == Status::SUCCESS {
+            place.lost_at = None;
+            let log = FailoverEntries::parse(frame.value).map_err(malformed)?;
+            self.streams
+                .granted(vbucket, log.iter())
+                .map_err(violation)?;
+            return Ok(true);
+        }
+        place.node = None;
+        match frame.status() {
+            Status::ROLLBACK => {
+                let to = parse_rollback(frame.value).map_err(malformed)?;
+                let to = self.streams.rolled_back(vbucket, to).map_err(violation)?;
+                self.ask_after(Duration::ZERO);
+                return on(Told::Rollback(vbucket, to));
+            }
+            Status::ETMPFAIL | Status::ENOMEM | Status::EBUSY => {}
+            Status::NOT_MY_VBUCKET => {
+                place.lost_at.get_or_insert_with(Instant::now);
+                self.note(refused(vbucket, Status::NOT_MY_VBUCKET));
+                self.learn(frame.value, node);
+            }
+            status => return Err(refused(vbucket, status).into()),
+        }
+        self.streams.want_again(vbucket);
+        self.ask_after(AGAIN);
+        Ok(true)
+    }
+
+    /// Takes a message of a stream.
+    fn on_message(
+        &mut self,
+        frame: &Frame<'_>,
+        out: &mut Outgoing,
+        on: &mut impl FnMut(Told<'_>) -> Result<bool, Unread>,
+    ) -> Result<bool, Unread> {
+        match changes::take(frame, &mut self.streams, self.keyed).map_err(violation)? {
+            StreamMessage::Change(change) => {
+                let history = self.streams.history(change.vbucket());
+                let names = self.collections.names(change.collection);
+                on(Told::Change {
+                    change,
+                    names,
+                    history,
+                    frame,
+                })
+            }
+            StreamMessage::System(event) => {
+                self.collections.learn(&event);
+                on(Told::System)
+            }
+            StreamMessage::Ended { reason, again } => {
+                if reason == EndReason::LOST_PRIVILEGES {
+                    let lost = "the user may no longer read this bucket";
+                    return Err(Failure::new(Sysexit::NoPerm, lost).into());
+                }
+                self.ended(frame.vbucket(), again);
+                Ok(true)
+            }
+            StreamMessage::Noop => {
+                let answer = Response::new(Opcode::DCP_NOOP, frame.header.opaque, Status::SUCCESS);
+                out.answer(&answer);
+                Ok(true)
+            }
+            StreamMessage::Nothing => Ok(true),
+        }
+    }
+
+    fn ended(&mut self, vbucket: VbId, again: bool) {
+        let place = self.places.get_mut(usize::from(vbucket.0));
+        let node = place.and_then(|place| place.node.take());
+        if again {
+            // Where the map knows another node by now, the vBucket has moved there.
+            let has_moved = self.nodes.owner(vbucket) != node;
+            self.ask_after(if has_moved { Duration::ZERO } else { AGAIN });
+        }
+    }
+
+    /// Asks after this time, if not before.
+    fn ask_after(&mut self, delay: Duration) {
+        let at = Instant::now() + delay;
+        self.ask_at = Some(self.ask_at.map_or(at, |before| before.min(at)));
+    }
+}
+
+/// The envelope of a stream request; its opaque comes back with the answer.
+pub(super) fn stream_envelope(vbucket: VbId) -> Envelope<'static> {
+    let [high, low] = vbucket.0.to_be_bytes();
+    Envelope {
+        vbucket,
+        opaque: Opaque([0, 0, high, low]),
+        ..Envelope::default()
+    }
+}
+
+/// The vBucket of a stream request, by its opaque.
+fn vbucket_of(Opaque([_, _, high, low]): Opaque) -> VbId {
+    VbId(u16::from_be_bytes([high, low]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_known_by_its_opaque() {
+        for vbucket in [0, 1, 255, 256, 1023, 65535].map(VbId) {
+            assert_eq!(vbucket_of(stream_envelope(vbucket).opaque), vbucket);
+        }
+    }
+}

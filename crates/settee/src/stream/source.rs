@@ -1,0 +1,234 @@
+//! The changes of a bucket, from all of its nodes.
+//!
+//! One thread, and a connection for each node that has vBuckets active. A stream is asked for at the node that has its
+//! vBucket by the newest map, from where it was: also after it ended, after its connection was lost, and after the node
+//! refused it. While a connection is made the others wait.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use changes::Streams;
+use client::{Client, Nodes, wait_for_any};
+use wire::dcp::StreamRequest;
+
+use super::broken::{Broken, Unread};
+use super::link::{NodeLink, Opening, collections_of};
+use super::reading::{Reading, Told, stream_envelope};
+use crate::exit::{Failure, Sysexit};
+
+/// Pauses between attempts to connect to a node: exponential back-off.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// When a node is connected to again.
+#[derive(Clone, Copy)]
+struct Retry {
+    at: Instant,
+    pause: Duration,
+}
+
+/// The streams of a bucket.
+pub(crate) struct Source {
+    reading: Reading,
+    opening: Opening,
+    /// The value of every stream request.
+    filter: String,
+    links: Vec<NodeLink>,
+    /// Nodes to which a connection broke or could not be made.
+    retries: BTreeMap<usize, Retry>,
+}
+
+impl Source {
+    /// Streams that nothing was asked for yet.
+    ///
+    /// # Errors
+    /// They are of a bucket with another number of vBuckets.
+    pub(crate) fn new(nodes: Nodes, streams: Streams, opening: Opening) -> Result<Self, Failure> {
+        let source = Self {
+            reading: Reading::new(nodes, streams),
+            opening,
+            filter: String::new(),
+            links: Vec::new(),
+            retries: BTreeMap::new(),
+        };
+        source.is_of_bucket()?;
+        Ok(source)
+    }
+
+    /// Where the streams are.
+    pub(crate) fn streams(&self) -> &Streams {
+        &self.reading.streams
+    }
+
+    /// Asks for what is wanted, waits for changes, but not longer than `at_most`, and tells them until `on` returns
+    /// that it wants no more.
+    ///
+    /// # Errors
+    /// A server refuses, a stream cannot be had, or that of `on`.
+    pub(crate) fn turn(
+        &mut self,
+        at_most: Duration,
+        mut on: impl FnMut(Told<'_>) -> Result<bool, Broken>,
+    ) -> Result<(), Broken> {
+        for node in self.reading.cut_off() {
+            self.lose(node, self.moved_away(node));
+        }
+        if self.reading.is_due() {
+            self.ask()?;
+        }
+        self.each(|link, _| Ok(link.feed.flush()?))?;
+        let ready = wait_for_any(self.links.iter().map(|link| &link.feed), at_most)?;
+        let mut ready = ready.into_iter();
+        let mut on = |told: Told<'_>| on(told).map_err(Unread::from);
+        let mut wants_more = true;
+        self.each(|link, reading| {
+            let is_ready = ready.next().unwrap_or(false);
+            wants_more = wants_more && link.read(is_ready, reading, &mut on)?;
+            Ok(())
+        })
+    }
+
+    /// Everything that was told is done with: the nodes may send more.
+    ///
+    /// # Errors
+    /// The acknowledgement cannot be made.
+    pub(crate) fn acknowledge(&mut self) -> Result<(), Broken> {
+        self.each(|link, _| Ok(link.acknowledge()?))
+    }
+
+    /// Nothing was read for a while, on purpose.
+    pub(crate) fn rest(&mut self) {
+        self.links.iter_mut().for_each(NodeLink::rest);
+    }
+
+    /// Does something with each connection; leaves those that turn out to be lost.
+    fn each(
+        &mut self,
+        mut act: impl FnMut(&mut NodeLink, &mut Reading) -> Result<(), Unread>,
+    ) -> Result<(), Broken> {
+        let mut lost = Vec::new();
+        for link in &mut self.links {
+            match act(link, &mut self.reading) {
+                Ok(()) => {}
+                Err(Unread::Lost(failure)) => lost.push((link.node, failure)),
+                Err(Unread::Broken(broken)) => return Err(broken),
+            }
+        }
+        for (node, failure) in lost {
+            self.lose(node, failure);
+        }
+        Ok(())
+    }
+
+    /// Asks for the streams that are wanted.
+    fn ask(&mut self) -> Result<(), Failure> {
+        self.is_of_bucket()?;
+        let wanted = self.reading.wanted_nodes(self.opening.patience)?;
+        let reading = &self.reading;
+        self.links
+            .retain(|link| wanted.contains(&link.node) || reading.has_streams(link.node));
+        for node in wanted {
+            if !self.links.iter().any(|link| link.node == node) {
+                self.connect(node)?;
+            }
+        }
+        let links = &mut self.links;
+        let requests = self
+            .reading
+            .requests(|node| links.iter().any(|link| link.node == node));
+        for (node, vbucket, request) in requests {
+            let request = StreamRequest {
+                value: self.filter.as_bytes(),
+                ..request
+            };
+            if let Some(link) = links.iter_mut().find(|link| link.node == node) {
+                link.feed
+                    .output()
+                    .post(&request, &stream_envelope(vbucket))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects to a node, unless that failed a moment ago. If it cannot be reached, another node may know where its
+    /// vBuckets are by now.
+    fn connect(&mut self, node: usize) -> Result<(), Failure> {
+        let retry = self.retries.get(&node);
+        if retry.is_some_and(|retry| retry.at > Instant::now()) {
+            return Ok(());
+        }
+        let opened = self.reading.nodes.open(node);
+        let lost = match opened {
+            Ok(client) => match self.link(node, client) {
+                Ok(()) => return Ok(()),
+                Err(Unread::Lost(failure)) => failure,
+                Err(Unread::Broken(broken)) => return Err(broken.failure),
+            },
+            Err(error) => error.into(),
+        };
+        self.pause(node);
+        self.reading.note(lost);
+        match self.reading.nodes.refresh() {
+            Err(error) if !error.is_lost() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a connection one of those with streams. Collections that were made meanwhile are told by the streams, unless
+    /// there was no connection.
+    fn link(&mut self, node: usize, mut client: Client) -> Result<(), Unread> {
+        let reading = &mut self.reading;
+        if self.links.is_empty() {
+            reading.keyed = client.key_form().collections;
+            reading.collections = collections_of(&mut client)?;
+            self.filter = match &self.opening.part {
+                None => String::new(),
+                Some(part) => part.filter(&reading.collections)?,
+            };
+        }
+        self.links.push(NodeLink::new(node, client, &self.opening)?);
+        Ok(())
+    }
+
+    fn pause(&mut self, node: usize) {
+        let first = Retry {
+            at: Instant::now(),
+            pause: PAUSE_MIN,
+        };
+        let retry = self.retries.entry(node).or_insert(first);
+        retry.at = Instant::now() + retry.pause;
+        retry.pause = (retry.pause * 2).min(PAUSE_MAX);
+    }
+
+    fn lose(&mut self, node: usize, failure: Failure) {
+        eprintln!("settee: {failure}; trying again");
+        // A connection that has told something was a good one.
+        let was_good = self
+            .links
+            .iter()
+            .any(|link| link.node == node && link.has_told);
+        if was_good {
+            self.retries.remove(&node);
+        } else {
+            self.pause(node);
+        }
+        self.links.retain(|link| link.node != node);
+        self.reading.leave(node, failure);
+    }
+
+    fn moved_away(&self, node: usize) -> Failure {
+        let address = self.reading.nodes.address(node);
+        let reason = format!("{address} goes on with streams of vBuckets that moved away");
+        Failure::new(Sysexit::Unavailable, reason)
+    }
+
+    fn is_of_bucket(&self) -> Result<(), Failure> {
+        let (known, there) = (self.streams().vbuckets(), self.reading.nodes.vbuckets());
+        if known == usize::from(there) {
+            return Ok(());
+        }
+        let reason =
+            format!("the position is of a bucket with {known} vBuckets, this one has {there}");
+        Err(Failure::new(Sysexit::Data, reason))
+    }
+}
