@@ -1,16 +1,18 @@
 """Nodes whose disks are full, or die."""
 
+import json
 import os
 import struct
 import subprocess
+import time
 from pathlib import Path
 
 from cluster import Client, member_of
-from failures import FAILOVER_SECONDS, go_on, settled
+from failures import FAILOVER_SECONDS, go_on, of, settled
 from harness import equal, eventually
 from mcbp import SET
 from moves import share
-from world import suite
+from world import holds, suite
 
 SHIM = Path(__file__).resolve().parent.parent / "faults" / "shim.c"
 # Where the library looks whether operations are to fail.
@@ -55,6 +57,88 @@ def a_node_whose_disk_is_full_goes_on_in_memory_and_catches_up(world):
     for key in KEYS:
         safe.until(0, SET, key, bytes(8), key, framing=PERSIST_TO_MAJORITY)
     equal([safe.get(key) for key in KEYS], KEYS, "values")
+
+
+def leave(full):
+    """Has all copies moved off a node, and takes it out of the cluster."""
+    cluster, node = full.cluster, full.node
+    share(cluster, node, lambda part: part == 0)
+    name = f"node {node.kv}"
+    names = {one["kv"]: one["name"] for one in told(cluster)["nodes"]}
+    cluster.order("remove", names[node.kv])
+    eventually(f"{name} is forgotten", lambda: len(cluster.states()) == len(cluster.nodes) - 1, seconds=30)
+    cluster.nodes.remove(node)
+    node.kill()
+
+
+def told(cluster):
+    return json.loads(of(cluster, "status", "--json")[1])
+
+
+def highest_term(cluster):
+    chunks = [chunk for chunk in cluster.look("buckets/").values() if isinstance(chunk, list)]
+    return max(row["term"] for chunk in chunks for row in chunk)
+
+
+@suite.test
+def copies_leave_a_full_disk_when_it_has_space_and_no_client_waits(world):
+    full = Faulty(world, "f", OPS="write", KIND="full")
+    cluster = full.cluster
+    safe = cluster.client("safe")
+    full.fail()
+
+    def tells(**what):
+        go_on(safe, 0.2)
+        status = told(cluster)
+        node = next(node for node in status["nodes"] if node["kv"] == full.node.kv)
+        for word, value in what.items():
+            equal({**status, **node}[word], value, f"{word} of {node}")
+        return True
+
+    eventually("it tells that its disk is full", lambda: tells(disk_full=True), seconds=30)
+    cluster.order("drain", "f")
+    eventually("moves wait", lambda: tells(disk_full=True) and told(cluster)["moves_without_space"], seconds=30)
+    holds(of(cluster, "status")[1], "moves wait for space on the disk of f", "disk full")
+    terms = highest_term(cluster)
+    go_on(safe, 5)
+    share(cluster, full.node, lambda part: part > 0)
+    equal(highest_term(cluster), terms, "highest term")
+    full.fail(False)
+    eventually("it tells that it has space", lambda: tells(disk_full=False), seconds=30)
+    leave(full)
+
+
+@suite.test
+def a_disk_gets_full_while_copies_leave_it(world):
+    full = Faulty(world, "g", OPS="write", KIND="full")
+    cluster = full.cluster
+    safe = cluster.client("safe")
+    for key in KEYS:
+        safe.set(key, key, durable=True)
+    count = len(its(cluster, full.node))
+    cluster.order("drain", "g")
+    eventually("some have moved", lambda: len(its(cluster, full.node)) < count, seconds=30)
+    full.fail()
+    begun, longest = time.monotonic(), 0
+    while time.monotonic() < begun + FAILOVER_SECONDS:
+        for key in KEYS[::10]:
+            tried = time.monotonic()
+            safe.set(key, key, durable=True, seconds=FAILOVER_SECONDS)
+            longest = max(longest, time.monotonic() - tried)
+    print(f"     longest wait of a durable write: {longest:.1f} s")
+    full.fail(False)
+    eventually("it is a member", lambda: cluster.states()[-1] != "failed", seconds=30)
+    equal([safe.get(key) for key in KEYS], KEYS, "values")
+    cluster.order("recover", "g")
+    cluster.order("drain", "g")
+    leave(full)
+
+
+def its(cluster, node):
+    """vBuckets that are active on a node."""
+    client = cluster.client("safe")
+    client.refresh()
+    return [row for row in client.rows() if row[0] == node.kv]
 
 
 @suite.test

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use engine::{KeyFilter, MemoryDelta, OpError, Outbox, Outcome, StoredKeys, VBucket, VbConfig};
 use model::{CompressionMode, VbId, VbUuid};
 use parking_lot::{MutexGuard, RwLock};
-use storage::{KvStore, StoreError};
+use storage::{ErrorKind, KvStore, StoreError};
 
 use crate::backfill::Backfills;
 use crate::buffers::Buffers;
@@ -497,6 +497,11 @@ impl<S: KvStore> Bucket<S> {
             return FlusherState::Paused;
         }
         state
+    }
+
+    /// Whether the last commit found no space. It is tried again, so that this ends when there is some.
+    pub fn is_disk_full(&self) -> bool {
+        *self.flushes.failure.lock() == Some(ErrorKind::NoSpace)
     }
 
     pub(crate) fn set_flusher_state(&self, state: FlusherState) {

@@ -35,6 +35,7 @@ pub struct Promotion {
     chain: Chain,
     term: u64,
     answers: [Option<Position>; COPIES_MAX],
+    avoided: [bool; COPIES_MAX],
 }
 
 impl Promotion {
@@ -44,6 +45,14 @@ impl Promotion {
             chain,
             term,
             answers: [None; COPIES_MAX],
+            avoided: [false; COPIES_MAX],
+        }
+    }
+
+    /// Of copies that have as much, those are chosen last whose nodes are to be avoided.
+    pub fn avoid(&mut self, is_avoided: impl Fn(NodeId) -> bool) {
+        for (node, avoided) in self.chain.nodes().iter().zip(&mut self.avoided) {
+            *avoided = is_avoided(*node);
         }
     }
 
@@ -84,7 +93,7 @@ impl Promotion {
         let nodes = self.chain.nodes();
         let mut order: Vec<usize> = (0..nodes.len()).collect();
         order.rotate_left(1);
-        order.sort_by_key(|at| std::cmp::Reverse(self.answers[*at]));
+        order.sort_by_key(|at| (std::cmp::Reverse(self.answers[*at]), self.avoided[*at]));
         let chain: Vec<NodeId> = order.into_iter().map(|at| nodes[at]).collect();
         Chain::new(&chain).expect("the nodes of a chain")
     }
@@ -169,6 +178,18 @@ mod tests {
         answers[1].1 = answers[0].1;
         assert_eq!(chosen(&[A, B, C], &answers), B);
         assert!(promotion(&[A, B, C], &answers[..2]).chosen().is_err());
+    }
+
+    #[test]
+    fn of_copies_that_have_as_much_one_is_chosen_that_is_not_to_be_avoided() {
+        let mut answers = [(B, position(1, 7, 7)), (C, position(1, 7, 7))];
+        let mut both = promotion(&[A, B, C], &answers);
+        both.avoid(|node| node == B);
+        assert_eq!(both.chosen().unwrap().active(), Some(C));
+        answers[0].1 = position(1, 7, 8);
+        let mut more = promotion(&[A, B, C], &answers);
+        more.avoid(|node| node == B);
+        assert_eq!(more.chosen().unwrap().active(), Some(B));
     }
 
     #[test]

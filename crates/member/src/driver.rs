@@ -67,6 +67,8 @@ impl Driver {
         if self.shared.has_dead_disk() {
             self.participant.disk_died();
         }
+        let full = self.shared.has_full_disk();
+        self.participant.set_disk_full(full);
         let now_ms = self.shared.now_ms();
         let outputs = self.participant.tick(now_ms, &self.shared.table);
         self.carry(outputs);

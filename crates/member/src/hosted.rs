@@ -30,6 +30,8 @@ pub(crate) struct CopyState {
     pub(crate) sealed: bool,
     pub(crate) complete: bool,
     pub(crate) follows: Option<NodeId>,
+    /// The term that is on disk, while a newer one is being written.
+    pub(crate) durable_term: Option<u64>,
     pub(crate) topology: Option<Topology>,
     /// Of an active copy: its high seqno when it took the phase of its move.
     pub(crate) since_phase: u64,
@@ -47,6 +49,7 @@ impl CopyState {
             sealed: false,
             complete: false,
             follows: None,
+            durable_term: None,
             topology: None,
             since_phase: 0,
             acknowledged: BTreeMap::new(),
@@ -58,6 +61,7 @@ impl CopyState {
     pub(crate) fn stopped(&self) -> Self {
         Self {
             complete: self.complete || self.role == Role::Active,
+            durable_term: self.durable_term,
             ..Self::new()
         }
     }
@@ -139,6 +143,13 @@ impl Hosted {
         }
     }
 
+    /// A newer term than this one is being written, or what a copy has is on disk.
+    pub(crate) fn set_durable_term(&self, vb: VbId, term: Option<u64>) {
+        if let Some(Some(copy)) = self.copies.lock().get_mut(usize::from(vb.0)) {
+            copy.durable_term = term.map(|term| copy.durable_term.unwrap_or(term));
+        }
+    }
+
     /// The active copy works by other chains.
     pub(crate) fn set_topology(&self, vb: VbId, topology: Topology, high: u64) {
         let phase = |topology: Option<Topology>| Some(topology?.change?.1);
@@ -194,7 +205,7 @@ impl Hosted {
         let ready = |topology: Topology| topology.is_ready(&progress);
         Some(Copy {
             role: state.role,
-            term,
+            term: state.durable_term.unwrap_or(term),
             sealed: state.sealed,
             complete: state.complete,
             follows: state.follows,

@@ -107,6 +107,12 @@ impl Shared {
         view.revision >= revision && view.alive.keys().all(has)
     }
 
+    /// Whether a commit of some bucket finds no space.
+    pub(crate) fn has_full_disk(&self) -> bool {
+        let full = |hosted: &Arc<Hosted>| hosted.served.bucket.is_disk_full();
+        self.table.all().iter().any(full)
+    }
+
     /// Whether a sync of some bucket failed.
     pub(crate) fn has_dead_disk(&self) -> bool {
         let failed =

@@ -95,7 +95,13 @@ impl Steps<'_> {
             if waits && bucket.with_vbucket(vb, undecided) == Some(true) {
                 return false;
             }
-            bucket.with_vbucket(vb, |vbucket| vbucket.raise_term(open.term));
+            let before = bucket.with_vbucket(vb, |vbucket| {
+                let before = vbucket.term();
+                vbucket.raise_term(open.term);
+                before
+            });
+            // A seal that is asked for meanwhile is not refused: it is being made.
+            hosted.set_durable_term(vb, before);
             open.raised = true;
         }
         let durable = bucket.with_vbucket(vb, |vbucket| vbucket.is_record_durable());
@@ -103,6 +109,7 @@ impl Steps<'_> {
             bucket.hurry();
             return open.since.elapsed() > DURABLE_LIMIT;
         }
+        hosted.set_durable_term(vb, None);
         self.end(hosted, &open.step);
         true
     }

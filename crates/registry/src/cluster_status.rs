@@ -42,6 +42,8 @@ pub struct ClusterStatus {
     pub moves: usize,
     /// Moves that have not begun; only the controller knows them.
     pub moves_left: Option<usize>,
+    /// How many of all moves wait for space on a full disk; only the controller knows them.
+    pub moves_without_space: Option<usize>,
     /// vBuckets that get no active copy before more copies are there; only the controller knows them.
     pub waiting: Option<Vec<WaitingStatus>>,
     /// What the controller promoted by unsafe failovers.
@@ -65,6 +67,8 @@ pub struct NodeStatus {
     pub alive: bool,
     /// A sync failed there: it serves nothing.
     pub disk_dead: bool,
+    /// Its disk is full: it works in memory.
+    pub disk_full: bool,
     /// Number of its zone.
     pub zone: u16,
     /// The group of its zone, as clients are told.
@@ -211,6 +215,7 @@ impl ClusterStatus {
             elections: buckets.iter().map(|bucket| bucket.elections).sum(),
             moves: buckets.iter().map(|bucket| bucket.moves).sum(),
             moves_left: progress.map(|progress| progress.moves_left),
+            moves_without_space: progress.map(|progress| progress.moves_without_space),
             waiting: progress.map(|progress| waiting(&view, &progress.waiting)),
             promoted: progress.map(|progress| promoted(&view, &progress.promoted)),
             nodes,
@@ -252,6 +257,7 @@ fn nodes(view: &View) -> Vec<NodeStatus> {
             },
             alive: alive.is_some(),
             disk_dead: alive.is_some_and(|alive| alive.value.health.disk_dead),
+            disk_full: view.is_full(*id),
             zone: node.zone,
             group: server_group(view, node),
             host: node.inside.host.clone(),

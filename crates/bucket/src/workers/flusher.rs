@@ -178,6 +178,8 @@ impl<S: KvStore> Bucket<S> {
         }
         let batches = self.collect(waiting, pause);
         if batches.is_empty() {
+            // What failed is there no more.
+            self.commit_succeeded();
             return Ok(());
         }
         let began_ns = self.clock.mono_ns().max(1);

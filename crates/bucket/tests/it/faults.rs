@@ -21,9 +21,11 @@ fn a_full_disk_loses_nothing_doubles_nothing_and_promises_nothing() {
     bucket.set(1, "c", b"1");
     bucket.await_persisted(VbId(0), seqno, ear.clone());
     bucket.store().fail_next(3, Fault::NoSpace);
+    assert!(!bucket.is_disk_full());
     for round in 0..3 {
         assert!(matches!(bucket.flush_step(), Flushed::Retry(pause) if !pause.is_zero()));
         assert_eq!(bucket.flusher_state(), FlusherState::Retrying);
+        assert!(bucket.is_disk_full());
         assert_eq!(bucket.persisted(0), Seqno(1), "round {round}");
         assert_eq!(ear.rings(), 0);
         // Changes of keys that a failed batch held, while it waits.
@@ -33,6 +35,7 @@ fn a_full_disk_loses_nothing_doubles_nothing_and_promises_nothing() {
     assert_eq!(Counters::read(&bucket.counters().commits_failed), 3);
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     assert_eq!(bucket.flusher_state(), FlusherState::Running);
+    assert!(!bucket.is_disk_full());
     assert_eq!((ear.rings(), bucket.any_dirty()), (1, false));
     let stored = rows(bucket.store(), 0);
     let mut keys: Vec<_> = stored
@@ -44,6 +47,18 @@ fn a_full_disk_loses_nothing_doubles_nothing_and_promises_nothing() {
     let expected = expected.map(|(key, value)| (crate::world::stored(key), value.into()));
     assert_eq!(keys, expected);
     assert_eq!(rows(bucket.store(), 1).len(), 1);
+}
+
+#[test]
+fn a_disk_counts_as_full_no_more_when_what_found_no_space_is_gone() {
+    let bucket = warm(options(2, ROOMY), FaultyStore::new(Kept::default()), 1);
+    bucket.set(0, "a", b"1");
+    bucket.store().fail_next(1, Fault::NoSpace);
+    assert!(matches!(bucket.flush_step(), Flushed::Retry(_)));
+    assert!(bucket.is_disk_full());
+    bucket.delete_vbucket(VbId(0)).expect("it goes");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert!(!bucket.is_disk_full());
 }
 
 #[test]

@@ -99,6 +99,8 @@ pub struct Node {
 pub struct Health {
     /// A sync failed: it acknowledges nothing and serves nothing.
     pub disk_dead: bool,
+    /// Commits find no space: it works in memory, and no new term gets on disk.
+    pub disk_full: bool,
     /// Nodes that it has not heard for some time.
     pub unheard: Vec<NodeId>,
 }

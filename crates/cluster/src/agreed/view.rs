@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use super::keys::{CHUNK_VBUCKETS, ClusterId, Key};
 use super::values::{Alive, BucketSpec, Chunk, Controller, Meta, Node, Orders};
 use crate::coord::{Change, KeyValue, LeaseId};
-use crate::map::{BucketId, NodeId, Row, Vb, Version};
+use crate::map::{BucketId, Chain, NodeId, Row, Vb, Version};
 
 /// A value with what etcd says of its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,6 +120,23 @@ impl View {
     pub fn is_well(&self, node: NodeId) -> bool {
         let alive = self.alive.get(&node);
         alive.is_some_and(|alive| !alive.value.health.disk_dead)
+    }
+
+    /// Whether a node tells that its disk is full: no seal, and no new copy, gets on disk there.
+    pub fn is_full(&self, node: NodeId) -> bool {
+        let alive = self.alive.get(&node);
+        alive.is_some_and(|alive| alive.value.health.disk_full)
+    }
+
+    /// Whether a move of a row to another chain would wait for a term on a full disk: the old active copy is sealed, and all
+    /// copies of the new chain follow at a new term.
+    pub fn lacks_space(&self, row: &Row, to: &Chain) -> bool {
+        let mut nodes = row
+            .chain
+            .active()
+            .into_iter()
+            .chain(to.nodes().iter().copied());
+        nodes.any(|node| self.is_full(node))
     }
 
     /// All rows, each with the version of its chunk.

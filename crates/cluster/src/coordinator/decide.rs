@@ -73,7 +73,7 @@ impl Facts<'_> {
             let sealed = self
                 .seals
                 .is_some_and(|seals| seals.answer(**node).is_some());
-            sealed || self.view.is_well(**node)
+            sealed || self.view.is_well(**node) && !self.view.is_full(**node)
         };
         seals_needed(nodes.len()).saturating_sub(others.iter().filter(there).count())
     }
@@ -115,7 +115,7 @@ impl Facts<'_> {
             // It acknowledged nothing since it was sealed, and no other copy can have more.
             return Decision::Write(new(row.chain));
         }
-        if elects && let Some(chain) = seals.elected(row) {
+        if elects && let Some(chain) = self.elected(row, seals) {
             let cannot_begin = chain.active() == Some(active) && self.is_away(active);
             match seals.answer(active) {
                 Some(_) if cannot_begin => {
@@ -143,6 +143,10 @@ impl Facts<'_> {
         }
     }
 
+    fn elected(&self, row: &Row, seals: &Seals) -> Option<Chain> {
+        seals.elected(row, |node| self.view.is_full(node))
+    }
+
     /// Whether messages had time to be repeated, and a node that was marked to come back.
     fn has_waited(&self, seals: &Seals) -> bool {
         self.now_ms >= seals.since_ms + 4 * self.settings.repeat_ms
@@ -164,7 +168,8 @@ impl Facts<'_> {
             .chain
             .active()
             .is_some_and(|active| seals.answer(active).is_some() && !seals.is_complete(active));
-        !over && !restarted && !both.any(|node| self.is_failed(node))
+        let seals_not = |node| self.is_failed(node) || self.view.is_full(node);
+        !over && !restarted && !both.any(seals_not)
     }
 
     /// Whether the old active copy, on a node that failed, can serve no longer: its lease is over by its own clock, and
@@ -192,14 +197,17 @@ impl Facts<'_> {
         lease && self.now_ms >= seals.newest_ms + confirmed_ms + margin_ms
     }
 
-    /// Whether only the old active copy's node, which does not answer, holds an election up for too long.
+    /// Whether only the old active copy's node, which does not answer, holds an election up for too long. One whose disk is
+    /// full cannot answer.
     pub(super) fn is_stuck(&self, row: &Row) -> bool {
         let (Some(seals), Some(active)) = (self.seals, row.chain.active()) else {
             return false;
         };
-        let late = self.now_ms >= seals.since_ms + self.settings.takeover_ms;
-        let elected = seals.elected(row).is_some();
-        late && elected && seals.answer(active).is_none() && !self.is_failed(active)
+        let over = self.now_ms >= seals.since_ms + self.settings.takeover_ms;
+        let late = over || self.view.is_full(active) && self.has_waited(seals);
+        late && self.elected(row, seals).is_some()
+            && seals.answer(active).is_none()
+            && !self.is_failed(active)
     }
 
     /// The copies to be sealed yet, each with what it must have first.
@@ -233,6 +241,18 @@ impl Facts<'_> {
                 change: None,
                 ..*row
             });
+        }
+        if self.view.lacks_space(row, &to) {
+            // From two chains on durable writes wait for the new copies' disks.
+            let built = |node: &NodeId| !row.chain.holds(*node) && self.view.is_full(*node);
+            return if phase == Phase::TwoChains && to.nodes().iter().any(built) {
+                Decision::Write(Row {
+                    change: None,
+                    ..*row
+                })
+            } else {
+                Decision::Keep
+            };
         }
         if self.need != Some(Need::NextPhase(phase)) {
             return Decision::Keep;

@@ -57,6 +57,8 @@ pub struct Progress {
     pub moves: usize,
     /// Moves that the plan wants and that have not begun.
     pub moves_left: usize,
+    /// How many of all moves wait until a node has space on its disk.
+    pub moves_without_space: usize,
     /// vBuckets that wait for copies.
     pub waiting: Vec<Waiting>,
     /// Nodes that are gone, and why they are not failed over.
@@ -384,7 +386,7 @@ impl Coordinator {
         draft.finish()
     }
 
-    /// Maps of new buckets.
+    /// Maps of new buckets. None of their copies is on a full disk.
     fn make_maps(&mut self, tick: &Tick<'_>, term: u64) -> Option<Txn> {
         let view = tick.view;
         let lacks = |bucket, chunk| !view.maps.contains_key(&(bucket, chunk));
@@ -394,7 +396,9 @@ impl Coordinator {
             let vbuckets = spec.value.vbuckets;
             for chunk in 0..vbuckets.div_ceil(CHUNK_VBUCKETS) {
                 if left > 0 && lacks(*bucket, chunk) {
-                    self.wanted.refresh(view);
+                    let mut members = members(view);
+                    members.retain(|member| !view.is_full(member.node));
+                    self.wanted.refresh(view, members);
                     let rows = self.wanted.new_rows(*bucket, chunk, vbuckets)?;
                     draft.new_chunk(*bucket, chunk, rows);
                     left -= 1;
@@ -409,7 +413,7 @@ impl Coordinator {
         let view = tick.view;
         let rebalance = orders::current(view).rebalance;
         if rebalance == Rebalance::Running {
-            self.wanted.refresh(view);
+            self.wanted.refresh(view, members(view));
         }
         self.follow_moves(view);
         let mut draft = Draft::new(self.cluster, view, term);
@@ -422,10 +426,12 @@ impl Coordinator {
         for (vb, version, row) in view.rows() {
             progress.elections += usize::from(row.intent.is_some());
             progress.moves += usize::from(row.change.is_some());
+            let waits = row.change.is_some_and(|(to, _)| view.lacks_space(row, &to));
+            progress.moves_without_space += usize::from(waits);
             let facts = self.facts(tick, Some((vb, version.revision, row)));
             let mut decision = facts.decide(row);
             if decision == Decision::Keep && rebalance == Rebalance::Running {
-                decision = self.begin_move(vb, row, &mut load, &mut progress);
+                decision = self.begin_move((vb, row), view, &mut load, &mut progress);
             }
             let takes_over = |to: &Row| to.phase() == Some(Phase::TakeOver) && row.intent.is_none();
             if matches!(&decision, Decision::Write(to) if takes_over(to))
@@ -475,12 +481,22 @@ impl Coordinator {
         })
     }
 
-    fn begin_move(&self, vb: Vb, row: &Row, load: &mut Load, progress: &mut Progress) -> Decision {
+    fn begin_move(
+        &self,
+        (vb, row): (Vb, &Row),
+        view: &View,
+        load: &mut Load,
+        progress: &mut Progress,
+    ) -> Decision {
         let wanted = self.wanted.chain(vb).filter(|wanted| *wanted != row.chain);
         let Some(to) = wanted.filter(|_| row.change.is_none()) else {
             return Decision::Keep;
         };
         progress.moves_left += 1;
+        if view.lacks_space(row, &to) {
+            progress.moves_without_space += 1;
+            return Decision::Keep;
+        }
         if row.intent.is_some() || !load.allows(row, &to, self.settings.moves_per_node) {
             return Decision::Keep;
         }

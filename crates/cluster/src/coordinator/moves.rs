@@ -29,9 +29,8 @@ pub(super) fn members(view: &View) -> Vec<Member> {
 }
 
 impl Wanted {
-    /// Computes the plan anew if members or buckets are not what it was computed for.
-    pub(super) fn refresh(&mut self, view: &View) {
-        let members = members(view);
+    /// Computes the plan for `members` anew if they or buckets are not what it was computed for.
+    pub(super) fn refresh(&mut self, view: &View, members: Vec<Member>) {
         let specs = view.specs.iter();
         let buckets: Vec<_> = specs.map(|(id, spec)| (*id, spec.value.copies)).collect();
         if members == self.members && buckets == self.buckets {

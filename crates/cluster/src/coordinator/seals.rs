@@ -62,8 +62,9 @@ impl Seals {
 
     /// The chain after the election of `row`, if enough copies are sealed.
     ///
-    /// An only copy is elected again, with what it has. So is the first of a vBucket that has no data yet (`is_new`).
-    pub(super) fn elected(&self, row: &Row) -> Option<Chain> {
+    /// An only copy is elected again, with what it has. So is the first of a vBucket that has no data yet (`is_new`). Nodes
+    /// for which `avoid` holds are chosen only if they alone have most.
+    pub(super) fn elected(&self, row: &Row, avoid: impl Fn(NodeId) -> bool) -> Option<Chain> {
         let (chain, is_new) = (row.chain, row.term == 0);
         if let Some(without) = &row.without {
             return self.promotion(chain, |_| true).chosen_without(without);
@@ -72,7 +73,9 @@ impl Seals {
         if chain.nodes().len() == 1 {
             return first.map(|_| chain);
         }
-        let chosen = self.promotion(chain, |_| true).chosen().ok()?;
+        let mut promotion = self.promotion(chain, |_| true);
+        promotion.avoid(avoid);
+        let chosen = promotion.chosen().ok()?;
         let empty = self.answers.values().all(|at| *at == Position::default());
         let keeps = is_new && empty && first.is_some();
         Some(if keeps { chain } else { chosen })

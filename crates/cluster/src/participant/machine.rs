@@ -193,6 +193,11 @@ impl Participant {
         self.health.disk_dead = true;
     }
 
+    /// Whether commits of this node find no space. It tells that, and goes on in memory.
+    pub fn set_disk_full(&mut self, full: bool) {
+        self.health.disk_full = full;
+    }
+
     /// Whether a sync of this node failed.
     pub fn is_disk_dead(&self) -> bool {
         self.health.disk_dead

@@ -64,12 +64,20 @@ impl Participant {
         serde_json::to_string(&alive).expect("values of ours have no maps")
     }
 
-    /// Whether a lease may be asked for: not by a node that was removed, nor by one whose disk died, which would clear a
-    /// mark that its replacement needs; and seldom of an etcd that is not followed.
+    /// Whether the node has to do without a lease: its disk died, or it is marked as failed while its disk is full. With a
+    /// lease it would clear a mark that its replacement needs, since no seal is answered there.
+    fn waits_for_disk(&self) -> bool {
+        let node = self.view.nodes.get(&self.identity.node);
+        let marked = node.is_some_and(|entry| entry.value.state == NodeState::Failed);
+        self.health.disk_dead || self.health.disk_full && marked
+    }
+
+    /// Whether a lease may be asked for: not by a node that was removed, nor by one that waits for its disk; and seldom of
+    /// an etcd that is not followed.
     fn may_ask(&self, now_ms: u64) -> bool {
         let pause_ms = self.settings.request_ms;
         let soon = self.went_back_ms.is_some_and(|at| now_ms < at + pause_ms);
-        !self.removed && !self.health.disk_dead && !soon
+        !self.removed && !self.waits_for_disk() && !soon
     }
 
     /// Takes a lease, or renews it, and says how the node is.
@@ -88,7 +96,7 @@ impl Participant {
                 lease,
                 sent_ms,
                 seen,
-            } if !self.health.disk_dead => {
+            } if !self.waits_for_disk() => {
                 let old = |vb: &Vb| {
                     let copy = copies.copy(*vb);
                     let active = copy.is_some_and(|copy| copy.role == Role::Active);

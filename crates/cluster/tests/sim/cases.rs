@@ -36,6 +36,7 @@ fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<u64, String> {
         world.sync_per_mille = if seed % 4 == 2 { 500 } else { 50 };
     }
     world.risky = seed % 5 == 1;
+    world.fills = seed % 7 == 2;
     world.run(1_500);
     world.order(Order::Rebalance);
     world.run(4_000);

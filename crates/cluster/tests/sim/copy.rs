@@ -154,11 +154,16 @@ impl SimCopy {
         self.drains = None;
     }
 
-    pub(crate) fn seal(&mut self, term: u64) {
+    /// Serves no more, and takes nothing more; it still sends what it has.
+    pub(crate) fn stop(&mut self) {
         let drains = self.is_active().then_some(self.term);
         let drains = drains.or(self.drains);
         self.step_down();
         self.drains = drains;
+    }
+
+    pub(crate) fn seal(&mut self, term: u64) {
+        self.stop();
         self.term = term;
         self.sealed = true;
     }

@@ -397,6 +397,86 @@ fn f12_a_machine_that_slept_through_its_lease_serves_nothing_when_it_wakes() {
 }
 
 #[test]
+fn moves_that_need_a_term_on_a_full_disk_wait_for_space_and_clients_do_not() {
+    let mut world = ready(4, [2, 3]);
+    let node = victim(&mut world);
+    world.fill(node, true);
+    world.run(world.now_ms + 1_000);
+    let had = serves(&world, node);
+    world.order(Order::Drain(NodeId(node as u16)));
+    for _ in 0..100 {
+        world.run(world.now_ms + 100);
+        assert_eq!(serves(&world, node), had);
+    }
+    assert!(all_are_served(&world));
+    let index = controller(&mut world);
+    let waiting = |world: &World| {
+        let coordinator = world.nodes[index].participant.coordinator();
+        coordinator.progress().moves_without_space
+    };
+    assert!(had > 0 && waiting(&world) >= had);
+    world.fill(node, false);
+    until(&mut world, 30_000, |world| world.lacks().is_none());
+    assert_eq!((serves(&world, node), waiting(&world)), (0, 0));
+}
+
+#[test]
+fn a_takeover_from_a_disk_that_just_got_full_costs_no_more_than_a_failover() {
+    let mut world = ready(4, [2, 3]);
+    let node = victim(&mut world);
+    world.order(Order::Drain(NodeId(node as u16)));
+    until(&mut world, 10_000, |world| {
+        let view = world.agreed();
+        let of = |row: &cluster::Row| row.chain.active() == Some(NodeId(node as u16));
+        let taken = |row: &cluster::Row| of(row) && row.phase() == Some(Phase::TakeOver);
+        view.rows().any(|(_, _, row)| taken(row))
+    });
+    world.fill(node, true);
+    until(&mut world, 3_700, |world| all_are_served(world));
+    world.run(world.now_ms + 5_000);
+    assert!(all_are_served(&world));
+    settle(&mut world);
+}
+
+#[test]
+fn a_node_that_starts_with_a_full_disk_is_replaced_and_returns_when_there_is_space() {
+    let mut world = ready(3, [3, 3]);
+    let node = victim(&mut world);
+    let id = NodeId(node as u16);
+    world.fill(node, true);
+    world.run(world.now_ms + 1_000);
+    world.crash(node);
+    world.start(node);
+    until(&mut world, 8_000, |world| all_are_served(world));
+    world.run(world.now_ms + 10_000);
+    assert!(all_are_served(&world));
+    assert_eq!(world.agreed().nodes[&id].value.state, NodeState::Failed);
+    let highest = world.agreed().rows().map(|(_, _, row)| row.term).max();
+    assert!(highest < Some(5), "{highest:?}");
+    world.fill(node, false);
+    until(&mut world, 5_000, |world| {
+        world.agreed().nodes[&id].value.state == NodeState::New
+    });
+    settle(&mut world);
+}
+
+#[test]
+fn a_new_bucket_has_no_copies_on_a_full_disk() {
+    let mut world = ready(3, [2, 2]);
+    let node = victim(&mut world);
+    world.fill(node, true);
+    world.run(world.now_ms + 1_000);
+    world.make_bucket(2);
+    until(&mut world, 3_000, |world| all_are_served(world));
+    let bucket = world.vbs.last().expect("a bucket").bucket;
+    let id = NodeId(node as u16);
+    let view = world.agreed();
+    let mut rows = view.rows().filter(|(vb, _, _)| vb.bucket == bucket);
+    assert!(rows.all(|(_, _, row)| !row.has_copy(id)));
+    settle(&mut world);
+}
+
+#[test]
 fn f13_a_node_whose_disk_died_serves_nothing_and_is_replaced() {
     let mut world = ready(3, [2, 3]);
     let node = victim(&mut world);

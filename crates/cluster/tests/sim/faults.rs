@@ -31,12 +31,22 @@ impl World {
         self.nodes[index].participant.disk_died();
     }
 
+    /// The disk of a node gets full, or has space again.
+    pub(crate) fn fill(&mut self, index: usize, full: bool) {
+        self.tell(|| format!("the disk of n{index} is full: {full}"));
+        self.nodes[index].set_full(full);
+    }
+
     /// One fault, or the end of one.
     pub(crate) fn strike(&mut self) {
         let index = self.rng.index(self.nodes.len());
         let all = self.nodes.len() as u64 + 1;
         if self.risky && self.rng.per_mille(150) {
             self.risk(index);
+            return;
+        }
+        if self.fills && self.rng.per_mille(200) {
+            self.fill(index, !self.nodes[index].full);
             return;
         }
         let aims = ![Theme::None, Theme::Moments].contains(&self.theme);
@@ -208,6 +218,9 @@ impl World {
         self.weather = Weather::default();
         self.etcd.down_until_ms = 0;
         self.etcd.elects_until_ms = 0;
+        for index in 0..self.nodes.len() {
+            self.nodes[index].set_full(false);
+        }
         self.start_all();
     }
 

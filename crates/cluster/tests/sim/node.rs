@@ -33,6 +33,8 @@ pub(crate) struct Node {
     pub(crate) boot: u64,
     pub(crate) up: bool,
     pub(crate) paused_until_ms: u64,
+    /// Its disk is full: it works in memory, and no new term gets on disk.
+    pub(crate) full: bool,
     offset_ms: u64,
     /// Parts in a million that its clock is fast; less than 0 is slow.
     drift_ppm: i64,
@@ -52,6 +54,7 @@ impl Node {
             boot: 1,
             up: true,
             paused_until_ms: 0,
+            full: false,
             offset_ms: clock.0,
             drift_ppm: clock.1,
             lost_ms: 0,
@@ -82,10 +85,32 @@ impl Node {
         self.paused_until_ms = 0;
         let bug = self.vbs.bug;
         self.participant = participant(self.id, zone, self.boot, self.kept);
+        self.set_full(self.full);
         self.vbs
             .copies
             .values_mut()
             .for_each(|copy| copy.restart(bug));
+    }
+
+    /// Whether its disk is full.
+    pub(crate) fn set_full(&mut self, full: bool) {
+        self.full = full;
+        self.participant.set_disk_full(full);
+    }
+
+    /// Whether a step waits for a term that a full disk does not take. What the step forbids is ended.
+    pub(crate) fn waits_for_space(&mut self, step: &Step) -> bool {
+        let (vb, term) = match *step {
+            Step::Create { .. } => return self.full,
+            Step::Seal { vb, term } | Step::Follow { vb, term, .. } => (vb, term),
+            _ => return false,
+        };
+        let copy = self.vbs.copies.get_mut(&vb);
+        let Some(copy) = copy.filter(|copy| self.full && term > copy.term) else {
+            return false;
+        };
+        copy.stop();
+        true
     }
 
     /// Makes a step.

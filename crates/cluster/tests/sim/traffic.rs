@@ -13,7 +13,7 @@ impl World {
     /// Some of what is in memory gets on disk.
     pub(crate) fn persist(&mut self, index: usize) {
         let all = self.rng.per_mille(self.sync_per_mille);
-        if !all || self.nodes[index].participant.is_disk_dead() {
+        if !all || self.nodes[index].full || self.nodes[index].participant.is_disk_dead() {
             return;
         }
         let me = self.nodes[index].id;

@@ -103,6 +103,8 @@ pub(crate) struct World {
     pub(crate) strikes: u64,
     /// Whether operators take risks, and machines sleep.
     pub(crate) risky: bool,
+    /// Whether disks get full.
+    pub(crate) fills: bool,
     /// The newest order of an unsafe failover.
     pub(crate) last_unsafe: Option<Order>,
     /// Chance of a node's tick to bring all to disk.
@@ -147,6 +149,7 @@ impl World {
             trace: 0,
             strikes: 18,
             risky: false,
+            fills: false,
             last_unsafe: None,
             sync_per_mille: 500,
             writes: 0,
@@ -398,6 +401,9 @@ impl World {
                     self.send(index, usize::from(to.0), Packet::Message(message));
                 }
                 Output::Step(step) => {
+                    if self.nodes[index].waits_for_space(&step) {
+                        continue;
+                    }
                     self.tell(|| format!("n{index} {step:?}"));
                     let vb = self.nodes[index].step(&step);
                     if let Step::Activate { term, .. } = step {

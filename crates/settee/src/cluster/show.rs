@@ -99,6 +99,14 @@ fn text(status: &Status) -> String {
         status.elections,
         status.failovers
     ));
+    if let Some(moves) = status.moves_without_space.filter(|moves| *moves > 0) {
+        let full = status.nodes.iter().filter(|node| node.disk_full);
+        let names: Vec<_> = full.map(|node| node.name.as_str()).collect();
+        let names = names.join(", ");
+        line(format_args!(
+            "{moves} moves wait for space on the disk of {names}"
+        ));
+    }
     for waiting in status.waiting.iter().flatten() {
         let first: Vec<_> = waiting.first.iter().map(u16::to_string).collect();
         let more = if waiting.vbuckets > first.len() {
@@ -133,10 +141,15 @@ fn node_rows(nodes: &[Node]) -> Vec<Vec<String>> {
     ];
     let mut rows = vec![names.map(str::to_owned).to_vec()];
     rows.extend(nodes.iter().map(|node| {
-        let alive = match (node.alive, node.disk_dead) {
-            (true, false) => "yes",
-            (true, true) => "disk dead",
-            (false, _) => "no",
+        let alive = match node {
+            Node { alive: false, .. } => "no",
+            Node {
+                disk_dead: true, ..
+            } => "disk dead",
+            Node {
+                disk_full: true, ..
+            } => "disk full",
+            _ => "yes",
         };
         vec![
             node.name.clone(),

@@ -38,6 +38,9 @@ pub(super) struct Status {
     pub(super) moves_left: Option<usize>,
     /// Likewise.
     #[serde(default)]
+    pub(super) moves_without_space: Option<usize>,
+    /// Likewise.
+    #[serde(default)]
     pub(super) waiting: Option<Vec<Waiting>>,
     /// Likewise.
     #[serde(default)]
@@ -63,6 +66,8 @@ pub(super) struct Node {
     pub(super) state: String,
     pub(super) alive: bool,
     pub(super) disk_dead: bool,
+    #[serde(default)]
+    pub(super) disk_full: bool,
     pub(super) zone: u16,
     pub(super) host: String,
     pub(super) kv: u16,
