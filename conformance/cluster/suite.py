@@ -15,6 +15,7 @@ import moves  # noqa: F401
 import disks  # noqa: F401
 import sealed  # noqa: F401
 import tails  # noqa: F401
+import loads  # noqa: F401
 from world import World, suite
 
 if __name__ == "__main__":

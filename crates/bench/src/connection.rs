@@ -1,12 +1,15 @@
-//! One non-blocking connection: what is outstanding, what is half read, what is half written.
+//! One connection of the load: a non-blocking socket to each node of the bucket, with what is outstanding, what is half read
+//! and what is half written.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
 
 use client::{Input, Link};
 use mio::net::TcpStream;
+use model::VbId;
 use wire::Opaque;
 
+use crate::error::{Error, lost};
 use crate::verify::Memory;
 use crate::workload::{Operation, Request};
 
@@ -22,78 +25,69 @@ pub(crate) struct Pending {
     pub(crate) intended_ns: u64,
 }
 
-/// One connection.
+/// An operation that is to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    /// The operation.
+    pub(crate) operation: Operation,
+    /// The vBucket of its key.
+    pub(crate) vbucket: VbId,
+    /// When it was to be sent, in nanoseconds since the start of the job.
+    pub(crate) intended_ns: u64,
+}
+
+/// A socket to one node.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct Socket {
     /// The socket; registered for reading and writing, edge-triggered.
-    pub(crate) stream: Link<TcpStream>,
-    /// Number among all connections to this server, from 1.
-    pub(crate) number: u32,
+    stream: Link<TcpStream>,
     /// Requests whose answers are awaited, oldest first.
     pub(crate) pending: VecDeque<Pending>,
     /// Bytes read and not yet consumed.
     pub(crate) input: Input,
+    output: Vec<u8>,
+    sent: usize,
+}
+
+/// One connection. Answers to requests about a key come in the order in which they were carried out, also when the key moves
+/// to another node.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// Number among all connections to this server, from 1.
+    pub(crate) number: u32,
     /// The newest revisions that the connection knows of.
     pub(crate) memory: Memory,
     /// Requests that were made in the current job.
     pub(crate) issued: u64,
-    output: Vec<u8>,
-    sent: usize,
+    /// Sockets by the numbers of their nodes.
+    pub(crate) sockets: Vec<Option<Socket>>,
+    /// What no node has carried out yet, to be sent again.
+    pub(crate) again: Vec<Due>,
+    /// When they are to be sent.
+    pub(crate) again_ns: u64,
+    /// The map by which requests were sent that are awaited.
+    map: u64,
     versions: u64,
 }
 
-impl Connection {
+impl Socket {
     /// Takes over a socket on which nothing is outstanding.
     ///
     /// `depth` requests will be outstanding; their answers take about `answer_bytes` each.
-    pub(crate) fn new(
-        stream: Link<TcpStream>,
-        number: u32,
-        depth: usize,
-        answer_bytes: usize,
-    ) -> Self {
+    pub(crate) fn new(stream: Link<TcpStream>, depth: usize, answer_bytes: usize) -> Self {
         let input_bytes = depth.saturating_mul(answer_bytes);
         let input_bytes = input_bytes.clamp(*INPUT_BYTES.start(), *INPUT_BYTES.end());
         Self {
             stream,
-            number,
             pending: VecDeque::with_capacity(depth),
             input: Input::new(input_bytes),
-            memory: Memory::default(),
-            issued: 0,
             output: Vec::new(),
             sent: 0,
-            versions: 0,
         }
     }
 
-    /// Notes a request as outstanding; `encode` appends its frame to the output. It is sent at
-    /// `now_ns`, and was to be sent at `intended_ns`.
-    pub(crate) fn issue(
-        &mut self,
-        operation: Operation,
-        intended_ns: u64,
-        now_ns: u64,
-        encode: impl FnOnce(&Request, &mut Vec<u8>),
-    ) {
-        self.versions += 1;
-        self.issued += 1;
-        let request = Request {
-            operation,
-            opaque: Opaque((self.versions as u32).to_be_bytes()),
-            writer: self.number,
-            version: self.versions,
-            late_ns: now_ns.saturating_sub(intended_ns),
-        };
-        encode(&request, &mut self.output);
-        self.pending.push_back(Pending {
-            request,
-            intended_ns,
-        });
-    }
-
     /// Writes as much as the socket takes; the rest follows when it becomes writable.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
+    fn flush(&mut self) -> io::Result<()> {
         while self.sent < self.output.len() {
             match self.stream.write(&self.output[self.sent..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -112,10 +106,105 @@ impl Connection {
     }
 
     /// Reads once; `true` if there may be more to read.
-    pub(crate) fn fill(&mut self) -> io::Result<bool> {
+    fn fill(&mut self) -> io::Result<bool> {
         let before = self.input.unread_bytes();
         let filled = self.input.fill_ready(&mut self.stream)?;
         // TLS gives one record at a time; there may be others.
         Ok(filled || (self.stream.is_sealed() && self.input.unread_bytes() > before))
+    }
+}
+
+impl Connection {
+    /// A connection without sockets.
+    pub(crate) fn new(number: u32) -> Self {
+        Self {
+            number,
+            memory: Memory::default(),
+            issued: 0,
+            sockets: Vec::new(),
+            again: Vec::new(),
+            again_ns: 0,
+            map: 0,
+            versions: 0,
+        }
+    }
+
+    /// Takes over a socket to a node.
+    pub(crate) fn add(&mut self, node: usize, socket: Socket) {
+        if self.sockets.len() <= node {
+            self.sockets.resize_with(node + 1, || None);
+        }
+        self.sockets[node] = Some(socket);
+    }
+
+    /// The socket to a node, if there is one.
+    pub(crate) fn socket(&mut self, node: usize) -> Option<&mut Socket> {
+        self.sockets.get_mut(node)?.as_mut()
+    }
+
+    /// Number of requests that are awaited or to be sent again.
+    pub(crate) fn outstanding(&self) -> usize {
+        let sockets = self.sockets.iter().flatten();
+        self.again.len() + sockets.map(|socket| socket.pending.len()).sum::<usize>()
+    }
+
+    /// Goes over to a map, once nothing is awaited by another one: until then two nodes may carry out requests about a
+    /// key. Returns whether requests may be sent.
+    pub(crate) fn follows(&mut self, map: u64) -> bool {
+        if self.map != map && self.outstanding() == self.again.len() {
+            self.map = map;
+        }
+        self.map == map
+    }
+
+    /// Notes a request to a node, which has a socket, as outstanding; `encode` appends its frame to the output. It is sent
+    /// at `now_ns`.
+    pub(crate) fn issue(
+        &mut self,
+        node: usize,
+        due: Due,
+        now_ns: u64,
+        encode: impl FnOnce(&Request, &mut Vec<u8>),
+    ) {
+        self.versions += 1;
+        let request = Request {
+            operation: due.operation,
+            vbucket: due.vbucket,
+            opaque: Opaque((self.versions as u32).to_be_bytes()),
+            writer: self.number,
+            version: self.versions,
+            late_ns: now_ns.saturating_sub(due.intended_ns),
+        };
+        if let Some(socket) = self.socket(node) {
+            encode(&request, &mut socket.output);
+            socket.pending.push_back(Pending {
+                request,
+                intended_ns: due.intended_ns,
+            });
+        }
+    }
+
+    /// Writes as much as the sockets take; the rest follows when they become writable.
+    pub(crate) fn flush(&mut self) -> Result<(), Error> {
+        let mut sockets = self.sockets.iter_mut().flatten();
+        let flushed = sockets.try_for_each(Socket::flush);
+        flushed.map_err(|source| lost(self.number, &source))
+    }
+
+    /// Reads once from a node; `true` if there may be more to read. A node that closes a connection on which nothing is
+    /// awaited has left, if it is one of several.
+    pub(crate) fn fill(&mut self, node: usize) -> Result<bool, Error> {
+        let is_one_of_several = self.sockets.len() > 1;
+        let Some(socket) = self.socket(node) else {
+            return Ok(false);
+        };
+        match socket.fill() {
+            Ok(more) => Ok(more),
+            Err(_) if is_one_of_several && socket.pending.is_empty() => {
+                self.sockets[node] = None;
+                Ok(false)
+            }
+            Err(source) => Err(lost(self.number, &source)),
+        }
     }
 }

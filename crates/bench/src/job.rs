@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use model::Cas;
 use wire::{Frame, FrameError, Magic, Status};
 
-use crate::connection::{Connection, Pending};
-use crate::error::{Cause, Error, broken, lost};
+use crate::connection::{Connection, Due, Pending, Socket};
+use crate::error::{Cause, Error, broken};
 use crate::measure::Counts;
 use crate::pace::Pace;
 use crate::plan::Amount;
 use crate::protocol::{Kind, Protocol};
+use crate::routes::{AGAIN_NS, Connections, Routes};
 use crate::verify::Memory;
 use crate::workload::{Operation, Workload};
 
@@ -159,13 +160,13 @@ impl Job {
     /// Sends the first requests of a closed loop.
     pub(crate) fn begin(
         &mut self,
-        connections: &mut [Connection],
+        connections: &mut Connections,
         workload: &mut Workload,
     ) -> Result<(), Error> {
         let count = if self.is_paced() {
             0
         } else {
-            connections.len()
+            connections.all.len()
         };
         (0..count).try_for_each(|index| self.pump(connections, index, workload, 0))
     }
@@ -173,7 +174,7 @@ impl Job {
     /// Sends what has become due in an open loop.
     pub(crate) fn release(
         &mut self,
-        connections: &mut [Connection],
+        connections: &mut Connections,
         workload: &mut Workload,
         now_ns: u64,
     ) -> Result<(), Error> {
@@ -187,43 +188,71 @@ impl Job {
             self.next_due += 1;
             released += 1;
             // Beyond one round the pump of each connection has taken all that is due.
-            if released <= connections.len() {
+            if released <= connections.all.len() {
                 self.pump(connections, index, workload, now_ns)?;
             }
         }
         Ok(())
     }
 
-    /// Sends what one connection may send now, in one write.
+    /// Sends again what no node carried out, where it is time for that.
+    pub(crate) fn try_again(
+        &mut self,
+        connections: &mut Connections,
+        workload: &mut Workload,
+        now_ns: u64,
+    ) -> Result<(), Error> {
+        for index in std::mem::take(&mut connections.waiting) {
+            self.pump(connections, index, workload, now_ns)?;
+            let is_listed = connections.waiting.contains(&index);
+            if !is_listed && !connections.all[index].again.is_empty() {
+                connections.waiting.push(index);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what one connection may send now, in one write to each node.
     pub(crate) fn pump(
         &mut self,
-        connections: &mut [Connection],
+        connections: &mut Connections,
         index: usize,
         workload: &mut Workload,
         now_ns: u64,
     ) -> Result<(), Error> {
-        let connection = &mut connections[index];
+        let connection = &mut connections.all[index];
+        if !connection.follows(connections.routes.map()) {
+            return Ok(());
+        }
         let mut any = false;
-        while connection.pending.len() < self.depth {
-            let Some(intended_ns) = self.intended_ns(index, connection.issued, now_ns) else {
+        if !connection.again.is_empty() && connection.again_ns <= now_ns {
+            any = true;
+            for due in std::mem::take(&mut connection.again) {
+                send(connections, index, due, workload, now_ns)?;
+            }
+        }
+        let connection = &connections.all[index];
+        let (mut outstanding, mut issued) = (connection.outstanding(), connection.issued);
+        while outstanding < self.depth {
+            let Some(intended_ns) = self.intended_ns(index, issued, now_ns) else {
                 break;
             };
             let Some(operation) = self.next_operation(workload) else {
                 break;
             };
-            connection.issue(operation, intended_ns, now_ns, |request, out| {
-                workload.encode(request, out);
-            });
+            let due = Due {
+                operation,
+                vbucket: workload.vbucket(operation.key),
+                intended_ns,
+            };
+            send(connections, index, due, workload, now_ns)?;
+            (outstanding, issued) = (outstanding + 1, issued + 1);
             self.outstanding += 1;
             any = true;
         }
-        if any {
-            connection
-                .flush()
-                .map_err(|source| lost(connection.number, &source))
-        } else {
-            Ok(())
-        }
+        let connection = &mut connections.all[index];
+        connection.issued = issued;
+        if any { connection.flush() } else { Ok(()) }
     }
 
     /// When the next request of a connection was to be sent; `None` while it is not due.
@@ -253,24 +282,22 @@ impl Job {
         }
     }
 
-    /// Reads all answers that are there and sends what may follow them.
+    /// Reads all answers of a node that are there and sends what may follow them.
     pub(crate) fn receive(
         &mut self,
-        connections: &mut [Connection],
-        index: usize,
+        connections: &mut Connections,
+        (index, node): (usize, usize),
         workload: &mut Workload,
     ) -> Result<(), Error> {
         loop {
-            let connection = &mut connections[index];
-            let more = connection
-                .fill()
-                .map_err(|source| lost(connection.number, &source))?;
+            let more = connections.all[index].fill(node)?;
             let now_ns = self.now_ns();
             match workload.protocol() {
                 Protocol::Binary => {
-                    self.take_answers(connection, workload.checked_run(), now_ns)?;
+                    let run = workload.checked_run();
+                    self.take_answers(connections, (index, node), run, now_ns)?;
                 }
-                lined => self.take_lines(connection, lined, now_ns)?,
+                lined => self.take_lines(&mut connections.all[index], lined, now_ns)?,
             }
             self.pump(connections, index, workload, now_ns)?;
             if !more {
@@ -281,18 +308,39 @@ impl Job {
 
     fn take_answers(
         &mut self,
-        connection: &mut Connection,
+        connections: &mut Connections,
+        (index, node): (usize, usize),
         run: Option<u32>,
         now_ns: u64,
     ) -> Result<(), Error> {
-        let number = connection.number;
-        let malformed = |error: FrameError| broken(number, &error);
-        while let Some(frame) = connection.input.next().map_err(malformed)? {
+        let Connections { all, routes, .. } = &mut *connections;
+        let Connection {
+            number,
+            sockets,
+            memory,
+            ..
+        } = &mut all[index];
+        let Some(Some(Socket { input, pending, .. })) = sockets.get_mut(node) else {
+            return Ok(());
+        };
+        let mut refused = Vec::new();
+        let malformed = |error: FrameError| broken(*number, &error);
+        while let Some(frame) = input.next().map_err(malformed)? {
             if frame.header.magic == Magic::ServerRequest {
                 continue;
             }
-            let pending = match_answer(&mut connection.pending, &frame)
-                .map_err(|reason| broken(number, &reason))?;
+            let pending =
+                match_answer(pending, &frame).map_err(|reason| broken(*number, &reason))?;
+            if frame.status() == Status::NOT_MY_VBUCKET {
+                self.counts.retries += 1;
+                let due = Due {
+                    operation: pending.request.operation,
+                    vbucket: pending.request.vbucket,
+                    intended_ns: pending.intended_ns,
+                };
+                refused.push((due, again_ns(routes, &frame, node, now_ns)));
+                continue;
+            }
             let answer = Checked {
                 pending,
                 status: frame.status(),
@@ -300,9 +348,12 @@ impl Job {
                 value: frame.value,
             };
             if let Some(run) = run {
-                self.verify(&mut connection.memory, &answer, run);
+                self.verify(memory, &answer, run);
             }
             self.count(&answer, now_ns)?;
+        }
+        for (due, again_ns) in refused {
+            connections.send_again(index, due, again_ns);
         }
         Ok(())
     }
@@ -314,12 +365,16 @@ impl Job {
         now_ns: u64,
     ) -> Result<(), Error> {
         let number = connection.number;
-        while let Some(pending) = connection.pending.front().copied() {
-            let found = connection.input.next_by(|bytes| protocol.answer(bytes));
+        // Servers that speak lines have no maps.
+        let Some(socket) = connection.socket(0) else {
+            return Ok(());
+        };
+        while let Some(pending) = socket.pending.front().copied() {
+            let found = socket.input.next_by(|bytes| protocol.answer(bytes));
             let Some(status) = found.map_err(|error| broken(number, &error))? else {
                 break;
             };
-            connection.pending.pop_front();
+            socket.pending.pop_front();
             let answer = Checked {
                 pending,
                 status,
@@ -423,6 +478,38 @@ impl Job {
         }
         let elapsed_ns = self.end_ns.unwrap_or(self.last_answer_ns);
         (self.counts, Duration::from_nanos(elapsed_ns))
+    }
+}
+
+/// Sends a request to the node that has its vBucket by the newest map; without one it waits.
+fn send(
+    connections: &mut Connections,
+    index: usize,
+    due: Due,
+    workload: &mut Workload,
+    now_ns: u64,
+) -> Result<(), Error> {
+    let Connections { all, routes, .. } = &mut *connections;
+    let connection = &mut all[index];
+    let Some(node) = routes.owner(due.vbucket) else {
+        connections.send_again(index, due, now_ns + AGAIN_NS);
+        return Ok(());
+    };
+    if connection.socket(node).is_none() {
+        connection.add(node, routes.connect(index, node)?);
+    }
+    connection.issue(node, due, now_ns, |request, out| {
+        workload.encode(request, out);
+    });
+    Ok(())
+}
+
+/// When a request that a node refused is to be sent again: at once where another map came with the refusal.
+fn again_ns(routes: &mut Routes, refusal: &Frame<'_>, node: usize, now_ns: u64) -> u64 {
+    if routes.learn(refusal.value, node) {
+        now_ns
+    } else {
+        now_ns + AGAIN_NS
     }
 }
 

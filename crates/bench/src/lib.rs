@@ -8,6 +8,7 @@
 //! run -- Side A -- worker threads -- event loop -- connections     slices: A B A B ...
 //!     `- Side B -- worker threads -- event loop -- connections     only one side works at a time
 //! ```
+//! A connection has a socket to each node of the bucket, and sends each request to the node that has its vBucket.
 //! A worker owns its connections from beginning to end; the coordinator gives it one job after
 //! the other (load, warm up, slice, slice, ...) and merges what the workers counted.
 
@@ -28,6 +29,7 @@ mod process;
 mod protocol;
 mod random;
 mod report;
+mod routes;
 mod run;
 mod scenario;
 mod side;

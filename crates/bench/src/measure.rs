@@ -100,6 +100,8 @@ pub(crate) struct Counts {
     pub(crate) misses: u64,
     /// Answers other than success and "not found", by status.
     pub(crate) errors: BTreeMap<u16, u64>,
+    /// Requests that a node refused since another one has their vBucket, and that were sent again.
+    pub(crate) retries: u64,
     /// Operations of an open loop that were due and could not be sent in time.
     pub(crate) unsent: u64,
     /// What verification found.
@@ -127,6 +129,7 @@ impl Counts {
         self.gets += other.gets;
         self.sets += other.sets;
         self.misses += other.misses;
+        self.retries += other.retries;
         self.unsent += other.unsent;
         for (&status, &count) in &other.errors {
             *self.errors.entry(status).or_default() += count;

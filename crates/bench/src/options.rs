@@ -30,7 +30,8 @@ const VALUE_BYTES_MAX: u64 = 20 * 1024 * 1024;
 )]
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Connections to each server [default: 50; with --dcp 1, for idle streams 100]
+    /// Connections to each server, to a cluster each with a socket to every node [default: 50; with --dcp 1, for idle
+    /// streams 100]
     #[arg(short, long, env = "SETTEE_BENCH_CONNECTIONS", value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
     connections: Option<u32>,
@@ -237,6 +238,17 @@ impl Options {
             timeout: server.timeout,
             stamped_since: None,
         })
+    }
+
+    /// An option that measures one node, if there is one.
+    pub(crate) fn of_one_node(&self) -> Option<&'static str> {
+        let options = [
+            ("--dcp", self.dcp.is_some()),
+            ("--overcommit", self.overcommit.is_some()),
+            ("--watch-memory", self.watch_memory),
+        ];
+        let given = options.into_iter().find(|(_, is_given)| *is_given);
+        given.map(|(name, _)| name)
     }
 
     /// What `--dcp` asks for.

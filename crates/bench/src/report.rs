@@ -19,11 +19,12 @@ const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), 
 struct Column {
     name: String,
     address: String,
+    nodes: usize,
     summary: Summary,
 }
 
 impl Column {
-    fn new(name: &str, address: String, slices: &[Slice]) -> Self {
+    fn new(name: &str, address: String, nodes: usize, slices: &[Slice]) -> Self {
         let mut summary = Summary::default();
         for slice in slices {
             summary.add(slice);
@@ -32,6 +33,7 @@ impl Column {
         Self {
             name,
             address,
+            nodes,
             summary,
         }
     }
@@ -49,7 +51,7 @@ impl Report {
     pub(crate) fn new(plan: &Plan, sides: &[Side]) -> Self {
         let column = |side: &Side| {
             let address = side.target.server.address.to_string();
-            Column::new(&side.target.name, address, &side.slices)
+            Column::new(&side.target.name, address, side.nodes, &side.slices)
         };
         Self {
             plan: plan.clone(),
@@ -78,7 +80,11 @@ impl Report {
     pub(crate) fn to_text(&self, style: Style) -> String {
         let mut text = format!("{}\n", describe(&self.plan));
         for column in &self.columns {
-            text.extend([column.name.as_str(), ": ", &column.address, "\n"]);
+            text.extend([column.name.as_str(), ": ", &column.address]);
+            if column.nodes > 1 {
+                text.extend([", ", &column.nodes.to_string(), " nodes"]);
+            }
+            text.push('\n');
         }
         let names = self.columns.iter().map(|column| column.name.clone());
         let ratio = (self.columns.len() == 2).then(|| "A/B".to_owned());
@@ -136,6 +142,9 @@ impl Report {
         row("server CPU, us/op", 2, true, &Summary::cpu_us);
         row("operations", 0, false, &|of| Some(to_f64(of.counts.ops)));
         row("misses", 0, false, &|of| counted(of.counts.misses));
+        row("sent again to another node", 0, false, &|of| {
+            counted(of.counts.retries)
+        });
         row("due but never sent", 0, false, &|of| {
             counted(of.counts.unsent)
         });
@@ -198,6 +207,7 @@ fn column_json(column: &Column) -> Value {
     json!({
         "name": column.name,
         "address": column.address,
+        "nodes": column.nodes,
         "ops_per_second": summary.rate(),
         "ops_per_second_slices": summary.rates,
         "latency_us": latency,
@@ -206,6 +216,7 @@ fn column_json(column: &Column) -> Value {
         "gets": counts.gets,
         "sets": counts.sets,
         "misses": counts.misses,
+        "retries": counts.retries,
         "unsent": counts.unsent,
         "errors": errors.collect::<serde_json::Map<_, _>>(),
         "violations": {
@@ -313,8 +324,8 @@ mod tests {
         b[0].counts.error(Status::ETMPFAIL);
         b[1].counts.violations.stale = 2;
         let columns = vec![
-            Column::new("A", "couchbase://a".to_owned(), &a),
-            Column::new("B", "memcached://b".to_owned(), &b),
+            Column::new("A", "couchbase://a".to_owned(), 3, &a),
+            Column::new("B", "memcached://b".to_owned(), 1, &b),
         ];
         Report {
             plan: small_plan(),
@@ -350,6 +361,7 @@ mod tests {
         };
         assert_eq!(cells("ops/s, median"), ["2,000", "1,000", "2.00"]);
         assert_eq!(cells("server CPU"), ["-", "5.00", "-"]);
+        assert!(text.contains("A: couchbase://a, 3 nodes\nB: memcached://b\n"));
         assert!(text.contains("B: 2 values older than known"), "{text}");
         assert!(text.contains("B: 1 answers 0x86"), "{text}");
         assert!(!text.contains("misses"), "{text}");

@@ -1,6 +1,6 @@
 //! A run from its options to its outcome.
 
-use client::ConnectOptions;
+use client::{ConnectOptions, Nodes};
 use serde_json::Value;
 
 use crate::console::{Progress, Style};
@@ -49,6 +49,9 @@ pub fn run(
         server,
         pid: options.server_pid,
     };
+    if let Some(option) = options.of_one_node() {
+        is_on_one_node(&first, option)?;
+    }
     if let Some(measurement) = options.measurement() {
         let sheet = dcp::run(measurement, first, plan, progress)?;
         return Ok(Outcome {
@@ -86,6 +89,18 @@ pub fn run(
         json,
         verdict: verdict(&report),
     })
+}
+
+/// Refuses what measures one node where the bucket is active on several.
+fn is_on_one_node(target: &Target, option: &str) -> Result<(), Error> {
+    let (nodes, _) = Nodes::connect(&target.server)?;
+    match nodes.active().len() {
+        0 | 1 => Ok(()),
+        count => Err(Error::usage(format!(
+            "{option}: it measures one node, and {} is active on {count} nodes of a cluster",
+            target.server.address
+        ))),
+    }
 }
 
 /// Loads and warms up every side, then lets them take turns: A, B, A, B.

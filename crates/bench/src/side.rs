@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use client::{Client, ConnectOptions, KeyForm, Link, SaltedCache};
+use client::{ConnectOptions, KeyForm, Link, Nodes};
 
 use crate::error::{Cause, Error};
 use crate::job::Task;
@@ -33,6 +33,8 @@ pub(crate) struct Target {
 pub(crate) struct Side {
     /// The server.
     pub(crate) target: Target,
+    /// Number of nodes with active vBuckets of its bucket when the connections were made.
+    pub(crate) nodes: usize,
     /// What was measured so far.
     pub(crate) slices: Vec<Slice>,
     workers: Vec<WorkerHandle>,
@@ -57,7 +59,7 @@ impl Side {
             let reason = format!("{}: cannot read the CPU time of process {pid}", target.name);
             return Err(Error::usage(reason));
         }
-        let (mut sockets, key_form) = connect_all(&target, plan)?;
+        let (nodes, key_form, mut sockets) = connect_all(&target, plan)?;
         let mut workers = Vec::new();
         for index in 0..plan.threads {
             let connections = share(index, plan.threads, u64::from(plan.connections));
@@ -65,12 +67,14 @@ impl Side {
             let mine = std::mem::replace(&mut sockets, rest);
             let workload = Workload::new(plan, key_form, run, u64::from(index) + 1);
             let number = 1 + connections.start as u32;
-            let worker = Worker::new(mine, number, workload, plan).map_err(os_failure)?;
+            let worker = Worker::new(mine, number, nodes.clone(), workload, plan);
+            let worker = worker.map_err(os_failure)?;
             let keys = share(index, plan.threads, plan.keys);
             workers.push(WorkerHandle::start(worker, connections, keys)?);
         }
         Ok(Self {
             target,
+            nodes: nodes.active().len(),
             slices: Vec::new(),
             workers,
         })
@@ -181,16 +185,27 @@ impl Drop for WorkerHandle {
     }
 }
 
-fn connect_all(target: &Target, plan: &Plan) -> Result<(Vec<Link<TcpStream>>, KeyForm), Error> {
-    let mut cache = SaltedCache::default();
+/// The sockets of a connection, with the numbers of their nodes.
+type Sockets = Vec<(usize, Link<TcpStream>)>;
+
+/// A socket to each node with active vBuckets, for each connection.
+fn connect_all(target: &Target, plan: &Plan) -> Result<(Nodes, KeyForm, Vec<Sockets>), Error> {
+    let (mut nodes, first) = Nodes::connect(&target.server)?;
+    let key_form = first.key_form();
+    let mut first = Some(first);
     let mut sockets = Vec::with_capacity(plan.connections as usize);
-    let mut key_form = KeyForm::default();
     for _ in 0..plan.connections {
-        let client = Client::connect(&target.server, &mut cache)?;
-        key_form = client.key_form();
-        sockets.push(client.into_stream());
+        let mut mine = Vec::new();
+        for node in nodes.active() {
+            let client = match first.take_if(|_| node == 0) {
+                Some(client) => client,
+                None => nodes.open(node)?,
+            };
+            mine.push((node, client.into_stream()));
+        }
+        sockets.push(mine);
     }
-    Ok((sockets, key_form))
+    Ok((nodes, key_form, sockets))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the form that map_err takes")]

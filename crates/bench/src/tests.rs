@@ -117,6 +117,41 @@ fn an_honest_server_is_found_honest() {
 }
 
 #[test]
+fn what_has_moved_is_sent_again_to_the_node_that_the_refusal_names() {
+    let there = FakeServer::start(true, Fault::None);
+    let here = FakeServer::start(true, Fault::Moved(there.port()));
+    for rate in [None, Some(100_000.0)] {
+        let plan = Plan { rate, ..plan() };
+        let sides = run_against(&here, &plan).unwrap();
+        let (here, there) = (here.documents(), there.documents());
+        assert!(here > 0 && there > 0, "{here} {there}");
+        assert_eq!((here + there) as u64, KEYS);
+        let report = Report::new(&plan, &sides);
+        assert!(verdict(&report).is_ok());
+        let counts = report.counts();
+        assert_eq!((counts.ops, counts.latencies.count()), (2_002, 2_002));
+        assert_eq!(counts.misses, 0);
+    }
+}
+
+#[test]
+fn requests_that_a_node_refused_are_counted_once() {
+    let there = FakeServer::start(true, Fault::None);
+    let here = FakeServer::start(true, Fault::Moved(there.port()));
+    let plan = Plan {
+        load_first: false,
+        ratio: Ratio { sets: 1, gets: 0 },
+        slices: 1,
+        ..plan()
+    };
+    let sides = run_against(&here, &plan).unwrap();
+    let counts = &sides[0].slices[0].counts;
+    assert_eq!((counts.sets, counts.errors_total()), (1_001, 0));
+    // At most what each connection had sent before it knew the newer map.
+    assert!((1..=5 * 4).contains(&counts.retries), "{}", counts.retries);
+}
+
+#[test]
 fn dishonest_servers_are_found_out() {
     let plan = plan();
     assert!(counts(Fault::OldRevision, &plan).violations.stale > 0);

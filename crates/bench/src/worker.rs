@@ -5,21 +5,19 @@ use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use client::Link;
-use mio::{Events, Interest, Poll, Token};
+use client::{Link, Nodes};
+use mio::{Events, Poll, Token};
 
-use crate::connection::Connection;
-use crate::error::{Cause, Error, lost};
+use crate::error::{Cause, Error};
 use crate::job::{Job, Task};
 use crate::measure::Counts;
 use crate::pace::Alarm;
 use crate::plan::Plan;
+use crate::routes::{AGAIN_NS, Connections, connection_of};
 use crate::workload::Workload;
 
 /// Events taken at once.
 const EVENTS_MAX: usize = 1_024;
-/// Bytes of an answer to a read, besides the value: header and flags.
-const ANSWER_OVERHEAD_BYTES: usize = wire::HEADER_BYTES + 4;
 const ALARM: Token = Token(usize::MAX);
 
 /// What a worker did: the counts and the time that they cover.
@@ -31,32 +29,25 @@ pub(crate) struct Worker {
     poll: Poll,
     events: Events,
     alarm: Alarm,
-    connections: Vec<Connection>,
+    connections: Connections,
     workload: Workload,
     depth: usize,
     timeout: Duration,
 }
 
 impl Worker {
-    /// Takes over sockets on which nothing is outstanding; `first` numbers the first of them.
+    /// Takes over the sockets of each connection, on which nothing is outstanding; `first` numbers the first of them.
     pub(crate) fn new(
-        sockets: Vec<Link<TcpStream>>,
+        sockets: Vec<Vec<(usize, Link<TcpStream>)>>,
         first: u32,
+        nodes: Nodes,
         workload: Workload,
         plan: &Plan,
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
-        let answer_bytes = plan.sizes.most + ANSWER_OVERHEAD_BYTES;
         let alarm = Alarm::new(poll.registry(), ALARM)?;
-        let mut connections = Vec::with_capacity(sockets.len());
-        for (index, (socket, number)) in sockets.into_iter().zip(first..).enumerate() {
-            socket.socket().set_nonblocking(true)?;
-            let mut stream = socket.map(mio::net::TcpStream::from_std);
-            let interest = Interest::READABLE | Interest::WRITABLE;
-            poll.registry()
-                .register(stream.socket_mut(), Token(index), interest)?;
-            connections.push(Connection::new(stream, number, plan.depth, answer_bytes));
-        }
+        let registry = poll.registry().try_clone()?;
+        let connections = Connections::new(sockets, first, nodes, registry, plan)?;
         let events = Events::with_capacity(EVENTS_MAX);
         Ok(Self {
             poll,
@@ -81,19 +72,23 @@ impl Worker {
     }
 
     fn run(&mut self, task: Task) -> Done {
-        for connection in &mut self.connections {
+        for connection in &mut self.connections.all {
             connection.issued = 0;
         }
-        let mut job = Job::start(task, self.depth, self.connections.len());
+        let mut job = Job::start(task, self.depth, self.connections.all.len());
         job.begin(&mut self.connections, &mut self.workload)?;
         loop {
             let now_ns = job.now_ns();
             job.release(&mut self.connections, &mut self.workload, now_ns)?;
+            job.try_again(&mut self.connections, &mut self.workload, now_ns)?;
             if job.is_done(now_ns) {
-                return Ok(job.finish(&self.connections));
+                return Ok(job.finish(&self.connections.all));
             }
             job.check_progress(now_ns, self.timeout)?;
-            let patience = job.patience(now_ns);
+            let mut patience = job.patience(now_ns);
+            if !self.connections.waiting.is_empty() {
+                patience = patience.min(Duration::from_nanos(AGAIN_NS));
+            }
             if job.is_paced() {
                 self.alarm
                     .set(patience)
@@ -113,14 +108,12 @@ impl Worker {
 
     fn serve_events(&mut self, job: &mut Job) -> Result<(), Error> {
         for event in self.events.iter().filter(|event| event.token() != ALARM) {
-            let index = event.token().0;
+            let (index, node) = connection_of(event.token());
             if event.is_writable() {
-                let connection = &mut self.connections[index];
-                let flushed = connection.flush();
-                flushed.map_err(|source| lost(connection.number, &source))?;
+                self.connections.all[index].flush()?;
             }
             if event.is_readable() || event.is_read_closed() || event.is_error() {
-                job.receive(&mut self.connections, index, &mut self.workload)?;
+                job.receive(&mut self.connections, (index, node), &mut self.workload)?;
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use client::KeyForm;
-use model::{Cas, DurabilityLevel};
+use model::{Cas, DurabilityLevel, VbId};
 use wire::{Opaque, Opcode};
 
 use crate::distribution::KeySampler;
@@ -117,6 +117,11 @@ impl Workload {
         }
     }
 
+    /// The vBucket of a key.
+    pub(crate) fn vbucket(&self, key: u64) -> VbId {
+        self.key_form.vbucket(&key_of(key))
+    }
+
     /// How requests are written.
     pub(crate) fn protocol(&self) -> Protocol {
         self.protocol
@@ -146,8 +151,7 @@ impl Workload {
         });
         let key = key_of(request.operation.key);
         let frame = &mut out[start..];
-        let vbucket = self.key_form.vbucket(&key);
-        frame[VBUCKET_AT..VBUCKET_AT + 2].copy_from_slice(&vbucket.0.to_be_bytes());
+        frame[VBUCKET_AT..VBUCKET_AT + 2].copy_from_slice(&request.vbucket.0.to_be_bytes());
         frame[OPAQUE_AT..OPAQUE_AT + 4].copy_from_slice(&request.opaque.0);
         let digits_at = frame.len() - DIGITS;
         frame[digits_at..].copy_from_slice(&key[KEY_PREFIX.len()..]);
@@ -187,6 +191,8 @@ impl Workload {
 pub(crate) struct Request {
     /// What to do.
     pub(crate) operation: Operation,
+    /// The vBucket of its key.
+    pub(crate) vbucket: VbId,
     /// To be echoed by the server.
     pub(crate) opaque: Opaque,
     /// Number of the connection.
@@ -240,7 +246,6 @@ pub(crate) fn printable(random: &mut Random, len: usize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use model::VbId;
     use wire::{Decoded, Limits, decode};
 
     use super::*;
@@ -259,6 +264,7 @@ mod tests {
                 kind,
                 key: 123_456_789,
             },
+            vbucket: VbId(77),
             opaque: Opaque(*b"opaq"),
             writer: 5,
             version: 6,
@@ -296,7 +302,9 @@ mod tests {
             assert_eq!(consumed, out.len() - 6);
             assert_eq!(frame.key, b"\0settee:123456789");
             assert_eq!(frame.header.opaque, Opaque(*b"opaq"));
-            assert_eq!(frame.vbucket(), VbId::of_key(b"settee:123456789", 1024));
+            assert_eq!(frame.vbucket(), VbId(77));
+            let vbucket = VbId::of_key(b"settee:123456789", 1024);
+            assert_eq!(workload.vbucket(123_456_789), vbucket);
             assert_eq!(frame.value.len(), if kind == Kind::Set { 100 } else { 0 });
             let stamp = Stamp::of_value(frame.value);
             assert_eq!(stamp.is_some(), verify && kind == Kind::Set);
@@ -330,7 +338,7 @@ mod tests {
         let mut out = Vec::new();
         workload.encode(&request(Kind::Get), &mut out);
         assert_eq!(out.len(), 24 + 16);
-        assert_eq!((out[6], out[7]), (0, 0));
+        assert_eq!(workload.vbucket(123_456_789), VbId(0));
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub enum Fault {
     WrongOpaque,
     /// The connection is closed instead of the first read's answer.
     Close,
+    /// vBuckets with odd numbers have moved to the server at this port of the loopback, as is told with each refusal.
+    Moved(u16),
 }
 
 #[derive(Clone, Debug)]
@@ -100,6 +102,11 @@ impl FakeServer {
         options(&self.connect_string())
     }
 
+    /// The port of the server.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     /// Number of different keys that are stored.
     pub fn documents(&self) -> usize {
         self.state.documents().len()
@@ -115,6 +122,44 @@ pub fn options(connect_string: &str) -> ConnectOptions {
         timeout: Duration::from_secs(10),
         compressed: false,
     }
+}
+
+/// The map of a server that has all, or that gave vBuckets with odd numbers to the one at a port.
+fn map(moved_to: Option<u16>) -> String {
+    let (rows, rev, others) = match moved_to {
+        None => (["[0]"; 2], 1, String::new()),
+        Some(port) => (
+            ["[0]", "[1]"],
+            2,
+            format!(r#",{{"services":{{"kv":{port}}}}}"#),
+        ),
+    };
+    let rows = vec![rows.join(","); VBUCKETS / 2].join(",");
+    format!(
+        r#"{{"rev":{rev},"nodesExt":[{{"services":{{}},"thisNode":true}}{others}],"vBucketServerMap":{{"vBucketMap":[{rows}]}}}}"#
+    )
+}
+
+/// Three rows of every group but `bad`.
+fn statistics(frame: &Frame<'_>, response: &Response<'_>, out: &mut Vec<u8>) {
+    if frame.key == b"bad" {
+        let status = Status::KEY_ENOENT;
+        return Response {
+            status,
+            ..*response
+        }
+        .encode(out);
+    }
+    for (key, value) in [("group", frame.key), ("", b"{}"), ("count", b"7")] {
+        let key = key.as_bytes();
+        Response {
+            key,
+            value,
+            ..*response
+        }
+        .encode(out);
+    }
+    response.encode(out);
 }
 
 impl State {
@@ -146,6 +191,16 @@ impl State {
         }
     }
 
+    /// The map that tells where the vBucket of a document is, if that has moved.
+    fn moved(&self, frame: &Frame<'_>) -> Option<String> {
+        let Fault::Moved(port) = self.fault else {
+            return None;
+        };
+        let opcode = frame.header.opcode;
+        let is_about_document = matches!(opcode, Opcode::GET | Opcode::SET | Opcode::DELETE);
+        (is_about_document && frame.vbucket().0 % 2 == 1).then(|| map(Some(port)))
+    }
+
     /// Appends the answer; `false` closes the connection.
     fn answer(&self, frame: &Frame<'_>, out: &mut Vec<u8>) -> bool {
         let opcode = frame.header.opcode;
@@ -154,6 +209,16 @@ impl State {
             opaque.0[0] ^= 0x80;
         }
         let response = Response::new(opcode, opaque, Status::SUCCESS);
+        if let Some(map) = self.moved(frame) {
+            let (status, value) = (Status::NOT_MY_VBUCKET, map.as_bytes());
+            Response {
+                status,
+                value,
+                ..response
+            }
+            .encode(out);
+            return true;
+        }
         let refuse = |status| Response { status, ..response };
         match opcode {
             Opcode::GET if self.fault == Fault::Close => return false,
@@ -192,31 +257,14 @@ impl State {
                 };
                 refuse(status).encode(out);
             }
-            Opcode::STAT => {
-                if frame.key == b"bad" {
-                    refuse(Status::KEY_ENOENT).encode(out);
-                    return true;
-                }
-                for (key, value) in [("group", frame.key), ("", b"{}"), ("count", b"7")] {
-                    Response {
-                        key: key.as_bytes(),
-                        value,
-                        ..response
-                    }
-                    .encode(out);
-                }
-                response.encode(out);
-            }
+            Opcode::STAT => statistics(frame, &response, out),
             _ => self.log_in(frame, &response, out),
         }
         true
     }
 
     fn log_in(&self, frame: &Frame<'_>, response: &Response<'_>, out: &mut Vec<u8>) {
-        let rows = vec!["[0]"; VBUCKETS].join(",");
-        let map = format!(
-            r#"{{"nodesExt":[{{"services":{{}},"thisNode":true}}],"vBucketServerMap":{{"vBucketMap":[{rows}]}}}}"#
-        );
+        let map = map(None);
         let plain = format!("\0user\0{PASSWORD}");
         let (status, value) = match frame.header.opcode {
             _ if !self.login => (Status::UNKNOWN_COMMAND, &b""[..]),

@@ -10,7 +10,8 @@ use crate::output;
 ///
 /// Closed loop by default: every connection keeps DEPTH requests outstanding. With --rate,
 /// requests are sent on schedule and latency counts from the scheduled time, so a server that
-/// stalls is charged for every request that had to wait.
+/// stalls is charged for every request that had to wait. In a cluster each request goes to the node that has its
+/// document, and is sent again where that has moved.
 ///
 /// Exit code 65 when --verify finds a wrong value, 75 when the server refused operations.
 #[derive(Debug, clap::Args)]

@@ -1,0 +1,123 @@
+//! The connections of a worker, and the node to which each request goes.
+
+use std::io;
+use std::net::TcpStream;
+
+use client::{Link, Nodes};
+use mio::{Interest, Registry, Token};
+use model::VbId;
+
+use crate::connection::{Connection, Due, Socket};
+use crate::error::{Cause, Error};
+use crate::plan::Plan;
+
+/// Bytes of an answer to a read, besides the value: header and flags.
+const ANSWER_OVERHEAD_BYTES: usize = wire::HEADER_BYTES + 4;
+/// A token has the number of the connection above, and that of the node below this.
+const NODES_MAX: usize = 1 << 16;
+/// Pause before a request is sent again that no node carried out, while the map is the same.
+pub(crate) const AGAIN_NS: u64 = 5_000_000;
+
+/// All connections of a worker.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    pub(crate) all: Vec<Connection>,
+    pub(crate) routes: Routes,
+    /// Connections with requests that are to be sent again.
+    pub(crate) waiting: Vec<usize>,
+}
+
+/// Where requests go.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    nodes: Nodes,
+    /// Counts the maps.
+    map: u64,
+    registry: Registry,
+    depth: usize,
+    answer_bytes: usize,
+}
+
+impl Connections {
+    /// Connections with the sockets that are there; `first` numbers the first of them.
+    pub(crate) fn new(
+        sockets: Vec<Vec<(usize, Link<TcpStream>)>>,
+        first: u32,
+        nodes: Nodes,
+        registry: Registry,
+        plan: &Plan,
+    ) -> io::Result<Self> {
+        let routes = Routes {
+            nodes,
+            map: 0,
+            registry,
+            depth: plan.depth,
+            answer_bytes: plan.sizes.most + ANSWER_OVERHEAD_BYTES,
+        };
+        let mut all = Vec::with_capacity(sockets.len());
+        for (index, (sockets, number)) in sockets.into_iter().zip(first..).enumerate() {
+            let mut connection = Connection::new(number);
+            for (node, socket) in sockets {
+                connection.add(node, routes.take_over(socket, index, node)?);
+            }
+            all.push(connection);
+        }
+        Ok(Self {
+            all,
+            routes,
+            waiting: Vec::new(),
+        })
+    }
+
+    /// Notes what no node carried out; it is sent again at `again_ns`.
+    pub(crate) fn send_again(&mut self, index: usize, due: Due, again_ns: u64) {
+        let connection = &mut self.all[index];
+        if connection.again.is_empty() {
+            self.waiting.push(index);
+        }
+        connection.again.push(due);
+        connection.again_ns = again_ns;
+    }
+}
+
+impl Routes {
+    /// Number of the newest map.
+    pub(crate) fn map(&self) -> u64 {
+        self.map
+    }
+
+    /// The node that has a vBucket; `None` if there is none.
+    pub(crate) fn owner(&self, vbucket: VbId) -> Option<usize> {
+        self.nodes.owner(vbucket)
+    }
+
+    /// Takes the map that a node told with a refusal; returns whether it is a newer one.
+    pub(crate) fn learn(&mut self, map: &[u8], told_by: usize) -> bool {
+        let is_newer = self.nodes.learn(map, told_by);
+        self.map += u64::from(is_newer);
+        is_newer
+    }
+
+    /// Connects to a node on behalf of a connection.
+    pub(crate) fn connect(&mut self, index: usize, node: usize) -> Result<Socket, Error> {
+        let socket = self.nodes.open(node)?.into_stream();
+        let taken = self.take_over(socket, index, node);
+        let failed = |error| Error::new(Cause::Machine, format!("load generator: {error}"));
+        taken.map_err(failed)
+    }
+
+    fn take_over(&self, socket: Link<TcpStream>, index: usize, node: usize) -> io::Result<Socket> {
+        socket.socket().set_nonblocking(true)?;
+        let mut stream = socket.map(mio::net::TcpStream::from_std);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let token = Token(index * NODES_MAX + node % NODES_MAX);
+        self.registry
+            .register(stream.socket_mut(), token, interest)?;
+        Ok(Socket::new(stream, self.depth, self.answer_bytes))
+    }
+}
+
+/// The connection and the node of a token.
+pub(crate) fn connection_of(token: Token) -> (usize, usize) {
+    (token.0 / NODES_MAX, token.0 % NODES_MAX)
+}
