@@ -86,7 +86,9 @@ pub enum Phase {
 }
 
 /// The version of a map; ordered in total, also across controllers and after a restore of etcd.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Version {
     /// Raised by an operator after a restore or an unsafe failover.
     pub epoch: u64,

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::agreed::Seen;
 use crate::map::{NodeId, Phase, Vb};
 use crate::promotion::Position;
 
@@ -11,6 +12,8 @@ use crate::promotion::Position;
 pub enum Message {
     /// The sender runs.
     Ping,
+    /// etcd does not have this any more, which the sender had seen.
+    EtcdWentBack(Seen),
     /// The controller asks for [`Message::Report`].
     Ask,
     /// An order, for the controller.

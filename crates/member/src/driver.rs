@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use cluster::agreed::View;
+use cluster::agreed::{Seen, View};
 use cluster::coord::Answer;
-use cluster::{BucketId, Message, NodeId, Output, Participant, Settings, Vb, Version};
+use cluster::{BucketId, Message, NodeId, Output, Participant, Settings, Vb};
 
 use crate::events::{Event, Work};
 use crate::packet::{Confirmed, Envelope, Packet, Sent};
@@ -32,8 +32,8 @@ pub(crate) struct Driver {
     pub(crate) own: VecDeque<Envelope>,
     /// The revision of the view that others see.
     pub(crate) published: u64,
-    /// The newest version that was seen when a step was put out last: it is on disk before the step is made.
-    pub(crate) kept: Version,
+    /// What was seen when a step was put out last, or there was another mark: it is on disk before the step is made.
+    pub(crate) kept: Seen,
     /// Newest revisions of chunks and nodes whose maps clients have been told.
     pub(crate) told: BTreeMap<BucketId, u64>,
     /// When something of etcd came last.
@@ -158,15 +158,20 @@ impl Driver {
                 Output::Step(step) => {
                     let vb = vb_of(&step);
                     if self.busy.insert(vb) {
-                        let newest = self.participant.newest();
-                        if self.kept < newest {
-                            self.kept = newest;
-                            self.work(Work::Keep(newest));
-                        }
+                        self.keep();
                         self.work(Work::Step(step));
                     }
                 }
             }
+        }
+    }
+
+    /// Has on disk what was seen, before the work that follows.
+    fn keep(&mut self) {
+        let newest = self.participant.newest();
+        if self.kept != newest {
+            self.kept = newest;
+            self.work(Work::Keep(newest));
         }
     }
 
@@ -217,6 +222,9 @@ impl Driver {
         }
         let view = Arc::new(self.participant.view().clone());
         self.published = view.revision;
+        if self.participant.newest().mark != self.kept.mark {
+            self.keep();
+        }
         *self.shared.view.write() = Arc::clone(&view);
         self.work(Work::Buckets(Arc::clone(&view)));
         self.tell_maps(&view);

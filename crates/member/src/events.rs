@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use cluster::agent::Step;
-use cluster::agreed::View;
+use cluster::agreed::{Seen, View};
 use cluster::coord::{Answer, RequestId};
-use cluster::{Order, Vb, Version};
+use cluster::{Order, Vb};
 
 use crate::packet::Envelope;
 
@@ -23,7 +23,7 @@ pub(crate) enum Event {
 pub(crate) enum Work {
     Step(Step),
     /// What the node has seen is to be on disk before later steps.
-    Keep(Version),
+    Keep(Seen),
     /// The node's buckets are to be what this view says.
     Buckets(Arc<View>),
 }

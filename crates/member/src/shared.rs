@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bucket::FlusherState;
-use cluster::agreed::{ClusterId, Node, View};
-use cluster::{NodeId, Version};
+use cluster::NodeId;
+use cluster::agreed::{ClusterId, Node, Seen, View};
 use etcd::Etcd;
 use parking_lot::{Mutex, RwLock};
 use registry::cluster::MemberStatus;
@@ -35,17 +35,17 @@ pub trait Host: Send + Sync {
     /// Why it is still there.
     fn drop_bucket(&self, name: &str) -> Result<(), String>;
 
-    /// Keeps the newest version of the cluster's map that the node has seen, of the cluster of this UUID.
+    /// Keeps what the node has seen of the cluster of this UUID.
     ///
     /// # Errors
     /// Why it is not on disk.
-    fn keep_seen(&self, cluster: &str, seen: Version) -> Result<(), String>;
+    fn keep_seen(&self, cluster: &str, seen: Seen) -> Result<(), String>;
 
     /// What was kept of that cluster.
     ///
     /// # Errors
     /// Why it cannot be read.
-    fn kept_seen(&self, cluster: &str) -> Result<Version, String>;
+    fn kept_seen(&self, cluster: &str) -> Result<Seen, String>;
 
     /// Notes that the node's data is that of a node of a cluster, by its name and its UUID (32 hex digits).
     ///

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use cluster::agent::Step;
-use cluster::agreed::{BucketSpec, NodeState, View};
-use cluster::{BucketId, NodeId, Version};
+use cluster::agreed::{BucketSpec, NodeState, Seen, View};
+use cluster::{BucketId, NodeId};
 use identity::Password;
 use registry::cluster::CLUSTER_USER;
 use registry::{BucketSettings, collections};
@@ -79,7 +79,7 @@ impl Worker {
     }
 
     /// Has on disk what was seen of the cluster.
-    fn keep(&self, seen: Option<Version>) {
+    fn keep(&self, seen: Option<Seen>) {
         let cluster = self.shared.cluster.uuid();
         let kept = seen.map_or(Ok(()), |seen| self.shared.host.keep_seen(&cluster, seen));
         if let Err(reason) = kept {

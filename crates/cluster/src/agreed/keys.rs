@@ -39,6 +39,8 @@ pub enum Key {
     Controller,
     /// `orders`: [`Orders`](super::Orders).
     Orders,
+    /// `history`: [`History`](super::History), written by each transaction of a controller.
+    History,
     /// `buckets/<uuid>/spec`: [`BucketSpec`](super::BucketSpec).
     Spec(BucketId),
     /// `buckets/<uuid>/manifest`: scopes and collections, the JSON text that nodes keep.
@@ -58,6 +60,7 @@ impl Key {
             Self::Alive(node) => format!("alive/{}", node.0),
             Self::Controller => "controller".to_owned(),
             Self::Orders => "orders".to_owned(),
+            Self::History => "history".to_owned(),
             Self::Spec(bucket) => format!("buckets/{bucket}/spec"),
             Self::Manifest(bucket) => format!("buckets/{bucket}/manifest"),
             Self::Users => "security/users".to_owned(),
@@ -76,6 +79,7 @@ impl Key {
             ["meta"] => Some(Self::Meta),
             ["controller"] => Some(Self::Controller),
             ["orders"] => Some(Self::Orders),
+            ["history"] => Some(Self::History),
             ["nodes", id] => Some(Self::Node(node(id)?)),
             ["alive", id] => Some(Self::Alive(node(id)?)),
             ["buckets", uuid, "spec"] => Some(Self::Spec(bucket(uuid)?)),
@@ -101,6 +105,7 @@ mod tests {
             Key::Alive(node),
             Key::Controller,
             Key::Orders,
+            Key::History,
             Key::Spec(bucket),
             Key::Manifest(bucket),
             Key::Users,

@@ -1,9 +1,11 @@
 //! What lies in etcd: keys, values, and all of it as a node has seen it.
 
+mod history;
 mod keys;
 mod values;
 mod view;
 
+pub use history::{History, Mark, Seen};
 pub use keys::{CHUNK_VBUCKETS, ClusterId, Key, name_key};
 pub use values::{
     Address, Alive, BucketSpec, Chunk, Controller, FEATURE_LEVEL, Health, Meta, Named, Node,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
+use super::history::{History, Seen};
 use super::keys::{CHUNK_VBUCKETS, ClusterId, Key};
 use super::values::{Alive, BucketSpec, Chunk, Controller, Meta, Node, Orders};
 use crate::coord::{Change, KeyValue, LeaseId};
@@ -38,6 +39,8 @@ pub struct View {
     pub controller: Option<Entry<Controller>>,
     /// Orders.
     pub orders: Option<Entry<Orders>>,
+    /// Transactions of controllers.
+    pub history: Entry<History>,
     /// Buckets.
     pub specs: BTreeMap<BucketId, Entry<BucketSpec>>,
     /// Manifests of buckets.
@@ -79,6 +82,7 @@ impl View {
             Key::Meta => entry(kv).map(|e| self.meta = Some(e)),
             Key::Controller => entry(kv).map(|e| self.controller = Some(e)),
             Key::Orders => entry(kv).map(|e| self.orders = Some(e)),
+            Key::History => entry(kv).map(|e| self.history = e),
             Key::Node(node) => entry(kv).map(|e| drop(self.nodes.insert(node, e))),
             Key::Alive(node) => entry(kv).map(|e| drop(self.alive.insert(node, e))),
             Key::Spec(bucket) => entry(kv).map(|e| drop(self.specs.insert(bucket, e))),
@@ -102,6 +106,7 @@ impl View {
             Some(Key::Meta) => self.meta = None,
             Some(Key::Controller) => self.controller = None,
             Some(Key::Orders) => self.orders = None,
+            Some(Key::History) => self.history = Entry::default(),
             Some(Key::Node(node)) => drop(self.nodes.remove(&node)),
             Some(Key::Alive(node)) => drop(self.alive.remove(&node)),
             Some(Key::Spec(bucket)) => drop(self.specs.remove(&bucket)),
@@ -114,6 +119,26 @@ impl View {
     /// The epoch of the cluster.
     pub fn epoch(&self) -> u64 {
         self.meta.as_ref().map_or(0, |meta| meta.value.epoch)
+    }
+
+    /// What a node has seen that follows all of this.
+    pub fn seen(&self) -> Seen {
+        let (epoch, revision) = (self.epoch(), self.revision);
+        Seen {
+            version: Version { epoch, revision },
+            mark: self.history.value.newest(),
+        }
+    }
+
+    /// Whether what a node has seen is in this, or given up by an adoption of copies. Otherwise etcd was restored from a
+    /// backup, unless this is older.
+    pub fn has(&self, seen: &Seen) -> bool {
+        self.has_adopted_since(seen) || seen.is_in(self.revision, &self.history.value)
+    }
+
+    /// Whether copies were adopted since, so that what was seen says nothing.
+    pub fn has_adopted_since(&self, seen: &Seen) -> bool {
+        self.history.value.adopted > seen.version.epoch
     }
 
     /// Whether a node renews its lease, and can write to its disk.

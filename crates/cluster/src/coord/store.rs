@@ -65,6 +65,14 @@ impl Store {
         }
     }
 
+    /// All leases begin anew, as those of an etcd that starts.
+    pub fn restart(&mut self, now_ms: u64) {
+        self.now_ms = self.now_ms.max(now_ms);
+        for lease in self.leases.values_mut() {
+            lease.ends_at_ms = self.now_ms + lease.ttl_ms;
+        }
+    }
+
     /// Answers a request. A watch is answered with what there is; [`Self::changes_since`] has what follows.
     pub fn answer(&mut self, request: &Request) -> Answer {
         match request {

@@ -4,12 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::agreed::{CHUNK_VBUCKETS, Chunk, ClusterId, Key, View};
+use crate::agreed::{CHUNK_VBUCKETS, Chunk, ClusterId, Controller, Key, View};
 use crate::coord::{Compare, LeaseId, Op, Txn};
 use crate::map::{BucketId, NodeId, Row, Vb};
 
 /// Chunks of a transaction at most: about 2 KB each, of the 1.5 MiB and 128 operations that etcd takes.
 pub(super) const CHUNKS_MAX: usize = 16;
+
+/// Marks a transaction of the controller as that numbered `issued` of its node's start.
+pub(super) fn mark(cluster: ClusterId, view: &View, issued: u64, txn: &mut Txn) {
+    let Some(controller) = &view.controller else {
+        return;
+    };
+    let Controller { node, boot } = controller.value;
+    let history = view.history.value.with((node, boot), issued);
+    let key = Key::History.text(cluster);
+    let seen = view.history.mod_revision;
+    txn.compare.push(Compare::ModRevision(key.clone(), seen));
+    let value = serde_json::to_string(&history).expect("values of ours have no maps");
+    let lease = LeaseId(0);
+    txn.then.push(Op::Put { key, value, lease });
+}
 
 /// Compares and writes, for one controller.
 pub(super) struct Draft<'a> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::decide::{Decision, Facts};
-use super::draft::Draft;
+use super::draft::{self, Draft};
 use super::moves::{Load, Wanted, members};
 use super::orders;
 use super::policy::{Held, Situation};
@@ -89,6 +89,8 @@ pub struct Coordinator {
     reports: BTreeMap<Vb, CopyReport>,
     pub(super) revoked: BTreeMap<(NodeId, LeaseId), u64>,
     orders: VecDeque<Order>,
+    /// Transactions that were made ready since the node started.
+    issued: u64,
     /// A transaction is under way; whether it is that of the first order.
     in_flight: Option<bool>,
     /// The view must have this revision before anything more is written.
@@ -118,6 +120,7 @@ impl Coordinator {
             reports: BTreeMap::new(),
             revoked: BTreeMap::new(),
             orders: VecDeque::new(),
+            issued: 0,
             in_flight: None,
             wait_revision: 0,
             refused: false,
@@ -144,8 +147,11 @@ impl Coordinator {
     /// This node was elected with a term, or another one is the controller.
     pub fn set_term(&mut self, term: Option<u64>) {
         if self.term != term {
-            *self = Self::new(self.cluster, self.settings);
-            self.term = term;
+            *self = Self {
+                term,
+                issued: self.issued,
+                ..Self::new(self.cluster, self.settings)
+            };
         }
     }
 
@@ -206,7 +212,7 @@ impl Coordinator {
                 }
             }
             Message::Order(order) => self.order(order.clone()),
-            Message::Ping | Message::Ask | Message::Seal { .. } => {}
+            Message::Ping | Message::EtcdWentBack(_) | Message::Ask | Message::Seal { .. } => {}
         }
     }
 
@@ -221,7 +227,9 @@ impl Coordinator {
         let known = tick.view.revision >= self.wait_revision;
         if self.in_flight.is_none() && known && !self.waits_to_retry(tick) {
             let (txn, is_order) = self.next_txn(tick, term);
-            if let Some(txn) = txn {
+            if let Some(mut txn) = txn {
+                self.issued += 1;
+                draft::mark(self.cluster, tick.view, self.issued, &mut txn);
                 self.in_flight = Some(is_order);
                 actions.push(Action::Txn(txn));
             }
@@ -391,7 +399,7 @@ impl Coordinator {
         let view = tick.view;
         let lacks = |bucket, chunk| !view.maps.contains_key(&(bucket, chunk));
         let mut draft = Draft::new(self.cluster, view, term);
-        let mut left = super::draft::CHUNKS_MAX;
+        let mut left = draft::CHUNKS_MAX;
         for (bucket, spec) in &view.specs {
             let vbuckets = spec.value.vbuckets;
             for chunk in 0..vbuckets.div_ceil(CHUNK_VBUCKETS) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::lease::Lease;
 use super::machine::{Copies, Participant, Purpose};
-use crate::agreed::{Key, NodeState, View};
+use crate::agreed::{Key, NodeState, Seen, View};
 use crate::coord::{Answer, Change, LeaseId, Range, Request, RequestId};
 use crate::map::{BucketId, Vb, Version};
 
@@ -24,12 +24,18 @@ impl Participant {
         }
         match (purpose, answer) {
             (Purpose::Watch, Answer::Changes { revision, changes }) => {
-                self.take_changes(*revision, changes, copies);
-                self.check_removal(now_ms);
+                if self.are_of_another_history(changes) {
+                    self.note_went_back(now_ms);
+                } else {
+                    self.take_changes(*revision, changes, copies);
+                    self.check_removal(now_ms);
+                }
             }
             (Purpose::Watch, end) => {
                 self.requests.remove(&id);
                 self.watch = None;
+                // etcd may be another one when it is there again.
+                self.doubt(self.newest, now_ms);
                 if *end == Answer::Compacted {
                     // All is read anew, as when a lease is taken.
                     self.lease = Lease::None;
@@ -63,13 +69,17 @@ impl Participant {
                 self.check_watch(answer, now_ms);
                 self.check_revision(answer, seen, now_ms);
             }
-            (Purpose::Check(newest), Answer::Got { revision, found }) => {
+            (Purpose::Check(seen), Answer::Got { revision, found }) => {
                 let mut read = View::default();
                 read.load(self.identity.cluster, *revision, found);
-                if version(&read) < newest && self.went_back_ms.is_none() {
+                // Copies may have been adopted since it was asked.
+                let given_up = self.view.has_adopted_since(&seen);
+                if !given_up && !read.has(&seen) && self.went_back_ms.is_none() {
                     self.note_went_back(now_ms);
                 }
             }
+            // Asked again until etcd answers.
+            (Purpose::Check(seen), Answer::Unavailable) => self.doubt(seen, now_ms),
             (Purpose::Control(term), answer) => self.coordinator.answered(term, answer),
             (Purpose::Revoke(node, lease), Answer::Revoked | Answer::NoLease) => {
                 self.coordinator.revoked(node, lease, now_ms);
@@ -82,12 +92,10 @@ impl Participant {
         let Lease::Granted { lease: is, sent_ms } = self.lease else {
             return;
         };
-        // What the watch told since etcd was read says nothing.
-        let same_epoch = version(&read) >= self.newest && read.epoch() == self.newest.epoch;
-        let went_back = same_epoch && has_older(&read, &self.view);
-        if is != lease || went_back || !self.is_newer(&read) {
+        if is != lease || !self.follows(&read) {
             self.lease = Lease::None;
-            if went_back || version(&read) < self.newest_when_asked {
+            // What the watch told since etcd was read may not be in it.
+            if !read.has(&self.newest_when_asked) {
                 self.note_went_back(now_ms);
             }
             return;
@@ -154,6 +162,7 @@ impl Participant {
             if let Some(watch) = self.watch.take() {
                 self.requests.remove(&watch);
             }
+            self.doubt(self.newest, now_ms);
             self.keep_watch(now_ms);
         }
     }
@@ -162,22 +171,42 @@ impl Participant {
     /// say so: a renewal is told with the revision of the member that passed it on, which may lag.
     pub(super) fn check_revision(&mut self, answer: &Answer, seen: u64, now_ms: u64) {
         let lower = matches!(answer, Answer::KeptAlive(at) if *at < seen);
-        if lower && !self.is_under_way(|p| matches!(p, Purpose::Check(_))) {
-            let meta = Request::Get(Range::Key(self.key(Key::Meta)));
-            self.request(Purpose::Check(self.newest), meta, now_ms);
+        if lower {
+            self.doubt(self.newest, now_ms);
         }
     }
 
-    /// Whether what was read is not older than what this node has seen. When etcd was restored from a backup, revisions
-    /// say nothing before the epoch is raised.
-    pub(super) fn is_newer(&self, read: &View) -> bool {
-        if self.went_back_ms.is_some() {
-            return read.epoch() > self.newest.epoch;
+    /// Asks whether etcd has what a node had seen, unless that is known.
+    pub(super) fn doubt(&mut self, seen: Seen, now_ms: u64) {
+        let known = self.went_back_ms.is_some() || seen != self.newest && self.view.has(&seen);
+        if !known && !self.is_under_way(|p| matches!(p, Purpose::Check(_))) {
+            let history = Request::Get(Range::Key(self.key(Key::History)));
+            self.request(Purpose::Check(seen), history, now_ms);
         }
-        version(read) >= self.newest
     }
 
-    /// etcd has less than this node had seen when it asked: nothing of it is followed.
+    /// Whether what was read has all that this node has seen. When etcd was restored from a backup, it is followed once
+    /// copies were adopted.
+    fn follows(&self, read: &View) -> bool {
+        let went_back = self.went_back_ms.is_some();
+        read.has(&self.newest) && (!went_back || read.has_adopted_since(&self.newest))
+    }
+
+    /// Whether a controller made one of the changes without one that this node had seen before it.
+    fn are_of_another_history(&self, changes: &[Change]) -> bool {
+        let cluster = self.identity.cluster;
+        let is = |change: &Change| match change {
+            Change::Put(kv) if Key::parse(cluster, &kv.key) == Some(Key::History) => {
+                let mut read = View::default();
+                read.load(cluster, kv.mod_revision, std::slice::from_ref(kv));
+                kv.mod_revision > self.view.revision && !read.has(&self.newest)
+            }
+            _ => false,
+        };
+        changes.iter().any(is)
+    }
+
+    /// etcd does not have what this node had seen when it asked: nothing of it is followed.
     fn note_went_back(&mut self, now_ms: u64) {
         self.went_back_ms.get_or_insert(now_ms);
         self.lease = Lease::None;
@@ -188,7 +217,7 @@ impl Participant {
     }
 
     pub(super) fn see(&mut self) {
-        self.newest = self.newest.max(version(&self.view));
+        self.newest = self.view.seen();
     }
 
     /// Takes all of etcd anew, and watches from there on.
@@ -296,21 +325,4 @@ impl Participant {
                 Some(self.request(Purpose::Watch, Request::Watch { prefix, from }, now_ms));
         }
     }
-}
-
-/// The version of all that there is in a view.
-fn version(view: &View) -> Version {
-    let (epoch, revision) = (view.epoch(), view.revision);
-    Version { epoch, revision }
-}
-
-/// Whether something in what was read is older than what was known: revisions of a key only grow, unless etcd went back.
-fn has_older(read: &View, known: &View) -> bool {
-    let older = |read: Option<u64>, known: u64| read.is_some_and(|read| read < known);
-    let mut maps = known.maps.iter();
-    let mut nodes = known.nodes.iter();
-    let map = |at| read.maps.get(at).map(|entry| entry.mod_revision);
-    let node = |at| read.nodes.get(at).map(|entry| entry.mod_revision);
-    maps.any(|(at, entry)| older(map(at), entry.mod_revision))
-        || nodes.any(|(at, entry)| older(node(at), entry.mod_revision))
 }

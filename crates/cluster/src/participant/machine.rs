@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::lease::Lease;
 use crate::agent::{Agent, Copy, SealReply, Step, seal};
-use crate::agreed::{ClusterId, Controller, Entry, Health, Key, Node, View};
+use crate::agreed::{ClusterId, Controller, Entry, Health, Key, Node, Seen, View};
 use crate::coord::{Answer, Compare, LeaseId, Op, Request, RequestId, Txn};
 use crate::coordinator::{Action, Coordinator, Tick};
-use crate::map::{NodeId, Vb, Version};
+use crate::map::{NodeId, Vb};
 use crate::message::{CopyReport, Message, Order};
 use crate::promotion::Position;
 use crate::settings::Settings;
@@ -57,8 +57,8 @@ pub(super) enum Purpose {
     ClearMark(LeaseId),
     /// With the revision that the node had seen when it asked.
     KeepAlive(LeaseId, u64),
-    /// Whether etcd went back, with the newest version that the node had seen.
-    Check(Version),
+    /// Whether etcd has what this node, or another one, had seen.
+    Check(Seen),
     Health,
     Elect,
     Control(u64),
@@ -101,19 +101,19 @@ pub struct Participant {
     pub(super) joined: u64,
     /// An operator removed the node.
     pub(super) removed: bool,
-    /// The newest version that this node has seen, also before it started.
-    pub(super) newest: Version,
+    /// What this node has seen, also before it started.
+    pub(super) newest: Seen,
     /// What `newest` was when etcd was read last.
-    pub(super) newest_when_asked: Version,
-    /// etcd has less than this node had seen: it was restored from a backup, and is not followed before its epoch is
-    /// raised. When that was noted, or a lease was asked for last.
+    pub(super) newest_when_asked: Seen,
+    /// etcd does not have what this node had seen: it was restored from a backup, and is not followed before copies are
+    /// adopted. When that was noted, or a lease was asked for last.
     pub(super) went_back_ms: Option<u64>,
     pub(super) outputs: Vec<Output>,
 }
 
 impl Participant {
     /// A node that starts. `newest` is what [`Self::newest`] was, as far as the node has kept it.
-    pub fn new(identity: Identity, settings: Settings, newest: Version) -> Self {
+    pub fn new(identity: Identity, settings: Settings, newest: Seen) -> Self {
         Self {
             agent: Agent::new(identity.node),
             coordinator: Coordinator::new(identity.cluster, settings),
@@ -157,8 +157,8 @@ impl Participant {
         &self.coordinator
     }
 
-    /// The newest version that this node has seen.
-    pub fn newest(&self) -> Version {
+    /// What this node has seen of etcd.
+    pub fn newest(&self) -> Seen {
         self.newest
     }
 
@@ -181,8 +181,8 @@ impl Participant {
         self.removed
     }
 
-    /// Whether etcd has less than this node had seen, as after a restore from a backup. Then the node goes on by what it
-    /// knew, without a lease, until an operator raises the epoch.
+    /// Whether etcd does not have what this node had seen, as after a restore from a backup. Then the node goes on by what
+    /// it knew, without a lease, until an operator has copies adopted.
     pub fn etcd_went_back(&self) -> bool {
         self.went_back_ms.is_some()
     }
@@ -302,8 +302,9 @@ impl Participant {
                         .push(Output::Send(from, Message::Report(reports)));
                 }
             }
-            // Of a controller that goes by an etcd that is not followed.
-            Message::Seal { .. } if self.etcd_went_back() => {}
+            Message::EtcdWentBack(seen) => self.doubt(*seen, now_ms),
+            // Of a controller that goes by an etcd that is not followed, or may not be.
+            Message::Seal { .. } if self.etcd_went_back() || self.view.revision == 0 => {}
             Message::Seal { vb, term, at_least } => {
                 let (term, at_least) = (*term, *at_least);
                 let pending = PendingSeal {

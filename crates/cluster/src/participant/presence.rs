@@ -43,6 +43,10 @@ impl Participant {
             .collect();
         for peer in &peers {
             self.outputs.push(Output::Send(*peer, Message::Ping));
+            if self.went_back_ms.is_some() {
+                let news = Message::EtcdWentBack(self.newest);
+                self.outputs.push(Output::Send(*peer, news));
+            }
             if first {
                 self.heard.entry(*peer).or_insert(now_ms);
             }

@@ -2,9 +2,9 @@
 
 use super::{Copies, Identity, Output, Participant};
 use crate::agent::{Copy, Role, Step};
-use crate::agreed::{Chunk, ClusterId, Key, Node};
+use crate::agreed::{Chunk, ClusterId, Key, Node, Seen};
 use crate::coord::{Answer, Change, KeyValue, LeaseId, Request};
-use crate::map::{BucketId, Chain, NodeId, Row, Vb, Version};
+use crate::map::{BucketId, Chain, NodeId, Row, Vb};
 use crate::promotion::Position;
 use crate::settings::Settings;
 
@@ -47,7 +47,7 @@ fn participant() -> Participant {
         boot: 1,
         new: Node::default(),
     };
-    Participant::new(identity, Settings::default(), Version::default())
+    Participant::new(identity, Settings::default(), Seen::default())
 }
 
 /// The row of the vBucket, as a revision writes it.
@@ -88,10 +88,7 @@ fn rows_that_come_together_make_one_step() {
 fn f6_a_lower_revision_of_a_renewal_is_a_reason_to_read_and_no_more() {
     for (revision, went_back) in [(50, false), (45, true)] {
         let mut participant = participant();
-        participant.newest = Version {
-            epoch: 0,
-            revision: 50,
-        };
+        participant.newest.version.revision = 50;
         participant.check_revision(&Answer::KeptAlive(40), 50, 0);
         let Some(Output::Request(id, Request::Get(_))) = participant.outputs.pop() else {
             panic!("etcd is not read");

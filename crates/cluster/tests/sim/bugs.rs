@@ -38,12 +38,14 @@ pub(crate) enum Bug {
     LeaseWithoutReading,
     /// An unsafe failover does not raise the epoch.
     EpochNotRaised,
+    /// Transactions of controllers have no mark.
+    HistoryUnmarked,
     /// A node's clock stands still while its machine sleeps.
     ClockSleeps,
 }
 
 /// Every bug.
-pub(crate) const BUGS: [Bug; 19] = [
+pub(crate) const BUGS: [Bug; 20] = [
     Bug::LowerPreparedChosen,
     Bug::BranchIgnored,
     Bug::OneSealTooFew,
@@ -62,5 +64,6 @@ pub(crate) const BUGS: [Bug; 19] = [
     Bug::PromotionWithoutMark,
     Bug::LeaseWithoutReading,
     Bug::EpochNotRaised,
+    Bug::HistoryUnmarked,
     Bug::ClockSleeps,
 ];

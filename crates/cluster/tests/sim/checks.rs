@@ -42,7 +42,7 @@ pub(crate) struct Checks {
 }
 
 impl Checks {
-    fn fail(&mut self, what: String) {
+    pub(crate) fn fail(&mut self, what: String) {
         self.failure.get_or_insert(what);
     }
 
@@ -176,21 +176,31 @@ impl Checks {
     }
 
     /// One node serves a vBucket.
-    pub(crate) fn one_serves(&mut self, nodes: &[Node], vb: Vb, now_ms: u64) {
-        let serving = nodes.iter().filter(|node| node.serves(vb, now_ms));
+    pub(crate) fn one_serves<'n>(
+        &mut self,
+        nodes: impl Iterator<Item = &'n Node>,
+        vb: Vb,
+        now_ms: u64,
+    ) {
+        let serving: Vec<&Node> = nodes.filter(|node| node.serves(vb, now_ms)).collect();
         // Copies that an operator gave up may still serve those that reach them, at an older term.
         let term = |node: &Node| node.vbs.copies.get(&vb).map_or(0, |copy| copy.term);
         let forced = self.forced_term(vb);
-        let newest = nodes.iter().filter(|node| node.serves(vb, now_ms));
-        let newest = newest.map(term).max().unwrap_or(0);
+        let newest = serving.iter().map(|node| term(node)).max().unwrap_or(0);
         let given_up = |node: &&Node| term(node) < forced && forced <= newest;
         let serving: Vec<u16> = serving
+            .into_iter()
             .filter(|node| !given_up(node))
             .map(|node| node.id.0)
             .collect();
         if serving.len() > 1 {
             self.fail(format!("nodes {serving:?} serve {}", vb.number));
         }
+    }
+
+    /// A node forgot rows: it starts, and nothing that it did by them is kept.
+    pub(crate) fn forget_rows(&mut self, index: usize) {
+        self.versions.retain(|(of, _), _| *of != index);
     }
 
     /// The rows that a node goes by become newer.

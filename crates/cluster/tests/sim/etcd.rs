@@ -22,6 +22,8 @@ pub(crate) struct Etcd {
     pub(crate) store: Store,
     watchers: BTreeMap<usize, Watcher>,
     pub(crate) down_until_ms: u64,
+    /// Different after a restore: connections end with it.
+    pub(crate) life: u64,
     /// Until when its leader changes: some answers are lost.
     pub(crate) elects_until_ms: u64,
 }
@@ -128,6 +130,12 @@ impl Etcd {
         Some((boot, id, answer))
     }
 
+    /// Watches end; whose, with the request.
+    pub(crate) fn end_watches(&mut self) -> Vec<(usize, u64, RequestId)> {
+        let ended = std::mem::take(&mut self.watchers).into_iter();
+        ended.map(|(node, of)| (node, of.boot, of.id)).collect()
+    }
+
     pub(crate) fn put(&mut self, key: String, value: String) {
         let lease = LeaseId(0);
         self.write(vec![Op::Put { key, value, lease }]);
@@ -146,6 +154,11 @@ impl Etcd {
 
 /// Leaves out what the bug forgets.
 fn forget(txn: &mut Txn, bug: Bug) {
+    if bug == Bug::HistoryUnmarked {
+        let history = Key::History.text(CLUSTER);
+        txn.then
+            .retain(|op| !matches!(op, Op::Put { key, .. } if *key == history));
+    }
     if bug == Bug::EpochNotRaised {
         let meta = Key::Meta.text(CLUSTER);
         txn.then

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use cluster::agreed::{BucketSpec, Chunk, Key, Meta, NodeState, View};
+use cluster::agreed::{BucketSpec, Chunk, History, Key, Meta, NodeState, View};
 use cluster::coordinator::forced;
 use cluster::{NodeId, Order, Phase, Version};
 
@@ -208,6 +208,10 @@ fn adopt(world: &mut World) {
         epoch: 2,
         ..Meta::default()
     };
+    let adopted = History {
+        adopted: 2,
+        ..History::default()
+    };
     let buckets: Vec<_> = world.vbs.iter().step_by(2).map(|vb| vb.bucket).collect();
     for bucket in buckets {
         let spec = BucketSpec {
@@ -227,6 +231,7 @@ fn adopt(world: &mut World) {
         let rows = vbs.map(newest).collect();
         put(world, Key::Map(bucket, 0), &Chunk { rows });
     }
+    put(world, Key::History, &adopted);
     put(world, Key::Meta, &meta);
 }
 
@@ -281,7 +286,7 @@ fn restore(writes: usize) {
             .iter()
             .all(|node| !node.participant.etcd_went_back())
     );
-    assert_eq!(world.nodes[0].participant.newest().epoch, 2);
+    assert_eq!(world.nodes[0].participant.newest().version.epoch, 2);
 }
 
 #[test]

@@ -14,6 +14,9 @@ impl World {
         self.tell(|| format!("n{index} crashes"));
         self.nodes[index].up = false;
         self.checks.lost(index);
+        if self.restored.is_some() {
+            self.checks.forget_rows(index);
+        }
     }
 
     pub(crate) fn start(&mut self, index: usize) {
@@ -41,7 +44,7 @@ impl World {
     pub(crate) fn strike(&mut self) {
         let index = self.rng.index(self.nodes.len());
         let all = self.nodes.len() as u64 + 1;
-        if self.risky && self.rng.per_mille(150) {
+        if self.risky && self.restored.is_none() && self.rng.per_mille(150) {
             self.risk(index);
             return;
         }
@@ -195,7 +198,7 @@ impl World {
     fn some_bucket(&mut self) {
         let buckets: BTreeSet<BucketId> = self.vbs.iter().map(|vb| vb.bucket).collect();
         let at = self.rng.index(buckets.len());
-        if self.now_ms < self.etcd.down_until_ms {
+        if self.now_ms < self.etcd.down_until_ms || self.restored.is_some() {
             return;
         }
         match buckets.into_iter().nth(at).filter(|_| self.buckets() > 1) {

@@ -14,6 +14,7 @@ mod faults;
 mod log;
 mod moments;
 mod node;
+mod restore;
 mod rng;
 mod spoil;
 mod traffic;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use cluster::agent::{Copy, Step, may_serve};
-use cluster::agreed::{ClusterId, Node as NodeValue};
-use cluster::{Copies, Identity, NodeId, Participant, Settings, Vb, Version};
+use cluster::agreed::{ClusterId, Node as NodeValue, Seen};
+use cluster::{Copies, Identity, NodeId, Participant, Settings, Vb};
 
 use crate::bugs::Bug;
 use crate::copy::SimCopy;
@@ -42,7 +42,7 @@ pub(crate) struct Node {
     pub(crate) participant: Participant,
     pub(crate) vbs: Vbs,
     /// What the node had seen when it made its last step; on disk before that.
-    pub(crate) kept: Version,
+    pub(crate) kept: Seen,
 }
 
 impl Node {
@@ -58,9 +58,9 @@ impl Node {
             offset_ms: clock.0,
             drift_ppm: clock.1,
             lost_ms: 0,
-            participant: participant(id, zone, 1, Version::default()),
+            participant: participant(id, zone, 1, Seen::default()),
             vbs: Vbs { copies, bug },
-            kept: Version::default(),
+            kept: Seen::default(),
         }
     }
 
@@ -111,6 +111,14 @@ impl Node {
         };
         copy.stop();
         true
+    }
+
+    /// What the node has seen is on disk, if there is another mark.
+    pub(crate) fn keep_mark(&mut self) {
+        let newest = self.participant.newest();
+        if newest.mark != self.kept.mark {
+            self.kept = newest;
+        }
     }
 
     /// Makes a step.
@@ -192,7 +200,7 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-fn participant(node: NodeId, zone: u16, boot: u64, newest: Version) -> Participant {
+fn participant(node: NodeId, zone: u16, boot: u64, newest: Seen) -> Participant {
     let new = NodeValue {
         name: format!("n{}", node.0),
         zone,

@@ -143,8 +143,10 @@ impl World {
         });
         copy.pending = pending;
         let (term, alone) = (copy.term, copy.is_alone());
+        let astray = self.is_astray(index);
         for (number, told) in told {
             match told {
+                Some(_) if astray => {}
                 Some(to_disk) => self
                     .checks
                     .acknowledged((vb, number), term, (to_disk, alone)),
@@ -155,8 +157,11 @@ impl World {
 
     /// Clients write to what they take for the active copies.
     pub(crate) fn clients(&mut self) {
+        let nodes = (0..self.nodes.len()).filter(|index| !self.is_astray(*index));
+        let nodes: Vec<usize> = nodes.collect();
         for vb in self.vbs.clone() {
-            self.checks.one_serves(&self.nodes, vb, self.now_ms);
+            let nodes = nodes.iter().map(|index| &self.nodes[*index]);
+            self.checks.one_serves(nodes, vb, self.now_ms);
         }
         let vb = self.vbs[self.rng.index(self.vbs.len())];
         let (durable, to_disk) = (self.rng.per_mille(700), self.rng.per_mille(500));

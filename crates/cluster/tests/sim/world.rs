@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use cluster::agent::Step;
-use cluster::agreed::{BucketSpec, Key, Meta, View};
-use cluster::coord::{Answer, Range, Request, RequestId};
+use cluster::agreed::{BucketSpec, Key, Meta};
+use cluster::coord::{Answer, Request, RequestId};
 use cluster::{BucketId, Message, NodeId, Order, Output, Vb};
 
 use crate::bugs::Bug;
@@ -14,6 +14,7 @@ use crate::copy::{Changes, Pull};
 use crate::etcd::Etcd;
 use crate::moments::{Blow, Moment, Planned, Theme};
 use crate::node::{CLUSTER, Node};
+use crate::restore::Restored;
 use crate::rng::Rng;
 
 pub(crate) const TICK_MS: u64 = 100;
@@ -29,7 +30,8 @@ pub(crate) enum Packet {
 pub(crate) enum Event {
     Tick(usize, u64),
     Packet(usize, usize, Packet),
-    Request(usize, u64, RequestId, Request),
+    /// The last is the life of etcd that it is for.
+    Request(usize, u64, RequestId, Request, u64),
     Answer(usize, u64, RequestId, Answer),
     Clients,
     Etcd,
@@ -105,6 +107,8 @@ pub(crate) struct World {
     pub(crate) risky: bool,
     /// Whether disks get full.
     pub(crate) fills: bool,
+    /// Since etcd was restored from a backup.
+    pub(crate) restored: Option<Restored>,
     /// The newest order of an unsafe failover.
     pub(crate) last_unsafe: Option<Order>,
     /// Chance of a node's tick to bring all to disk.
@@ -150,6 +154,7 @@ impl World {
             strikes: 18,
             risky: false,
             fills: false,
+            restored: None,
             last_unsafe: None,
             sync_per_mille: 500,
             writes: 0,
@@ -276,7 +281,8 @@ impl World {
                     self.packet(from, to, packet);
                 }
             }
-            Event::Request(node, boot, id, request) => {
+            Event::Request(.., life) if life != self.etcd.life => {}
+            Event::Request(node, boot, id, request, _) => {
                 self.note(id.0);
                 self.etcd.store.advance(self.now_ms);
                 let from = (node, boot, id);
@@ -361,6 +367,7 @@ impl World {
         }
         let now_ms = node.clock_ms(self.now_ms);
         let outputs = node.participant.answer(id, answer, now_ms, &node.vbs);
+        node.keep_mark();
         self.carry(index, outputs);
         for vb in self.vbs.clone() {
             self.checks.rows_grow(index, &self.nodes[index], vb);
@@ -394,7 +401,8 @@ impl World {
                     let boot = self.nodes[index].boot;
                     if !self.blocked.contains(&(index, self.nodes.len())) {
                         let at_ms = self.now_ms + self.delay_ms(index, self.nodes.len());
-                        self.at(at_ms, Event::Request(index, boot, id, request));
+                        let life = self.etcd.life;
+                        self.at(at_ms, Event::Request(index, boot, id, request, life));
                     }
                 }
                 Output::Send(to, message) => {
@@ -405,12 +413,15 @@ impl World {
                         continue;
                     }
                     self.tell(|| format!("n{index} {step:?}"));
+                    self.check_step(index);
                     let vb = self.nodes[index].step(&step);
                     if let Step::Activate { term, .. } = step {
                         self.checks.activated(vb, term);
                     }
                     self.note(u64::from(vb.number) + 77);
-                    self.checks.history(&self.nodes[index], vb);
+                    if !self.is_astray(index) {
+                        self.checks.history(&self.nodes[index], vb);
+                    }
                     self.stepped(vb, index, &step);
                     let node = &mut self.nodes[index];
                     let outputs = node.participant.stepped(vb, &node.vbs);
@@ -466,15 +477,5 @@ impl World {
             let outputs = self.nodes[index].participant.order(order);
             self.carry(index, outputs);
         }
-    }
-
-    /// What etcd holds.
-    pub(crate) fn agreed(&mut self) -> View {
-        let mut view = View::default();
-        let range = Range::Prefix(CLUSTER.prefix());
-        if let Answer::Got { revision, found } = self.etcd.store.answer(&Request::Get(range)) {
-            view.load(CLUSTER, revision, &found);
-        }
-        view
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ::member::{Host, JoinError, Member, MemberOptions};
 use cluster::Version;
-use cluster::agreed::Address;
+use cluster::agreed::{Address, Mark, Seen};
 use identity::Administrator;
 use management::BucketsError;
 use registry::cluster::CLUSTER_USER;
@@ -23,23 +23,26 @@ const SEEN_VERSION: u32 = 1;
 
 /// What a node has seen of its cluster: an etcd that has less was restored from a backup.
 #[derive(Debug, Serialize, Deserialize)]
-struct Seen {
+struct KeptSeen {
     version: u32,
     /// UUID of the cluster, 32 hex digits.
     cluster: String,
     epoch: u64,
     revision: u64,
+    /// The newest transaction of a controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mark: Option<Mark>,
 }
 
 impl Host for NodeState {
-    fn keep_seen(&self, cluster: &str, seen: Version) -> Result<(), String> {
+    fn keep_seen(&self, cluster: &str, seen: Seen) -> Result<(), String> {
         let path = self.seen_path();
         path.map_or(Ok(()), |path| write_seen(&path, cluster, seen))
     }
 
-    fn kept_seen(&self, cluster: &str) -> Result<Version, String> {
+    fn kept_seen(&self, cluster: &str) -> Result<Seen, String> {
         let path = self.seen_path();
-        path.map_or(Ok(Version::default()), |path| read_seen(&path, cluster))
+        path.map_or(Ok(Seen::default()), |path| read_seen(&path, cluster))
     }
 
     fn note_cluster(&self, name: &str, uuid: &str) -> Result<(), String> {
@@ -82,24 +85,28 @@ impl Host for NodeState {
     }
 }
 
-fn write_seen(path: &Path, cluster: &str, seen: Version) -> Result<(), String> {
-    let Version { epoch, revision } = seen;
-    let seen = Seen {
+fn write_seen(path: &Path, cluster: &str, seen: Seen) -> Result<(), String> {
+    let Version { epoch, revision } = seen.version;
+    let seen = KeptSeen {
         version: SEEN_VERSION,
         cluster: cluster.to_owned(),
         epoch,
         revision,
+        mark: seen.mark,
     };
     SEEN.replace(path, &seen).map_err(|error| error.to_string())
 }
 
-fn read_seen(path: &Path, cluster: &str) -> Result<Version, String> {
-    let read = SEEN.read::<Seen>(path, SEEN_VERSION);
+fn read_seen(path: &Path, cluster: &str) -> Result<Seen, String> {
+    let read = SEEN.read::<KeptSeen>(path, SEEN_VERSION);
     let seen = read.map_err(|why| format!("{}: {why}", path.display()))?;
     let seen = seen.filter(|seen| seen.cluster == cluster);
-    Ok(seen.map_or_else(Version::default, |seen| Version {
-        epoch: seen.epoch,
-        revision: seen.revision,
+    Ok(seen.map_or_else(Seen::default, |seen| {
+        let (epoch, revision) = (seen.epoch, seen.revision);
+        Seen {
+            version: Version { epoch, revision },
+            mark: seen.mark,
+        }
     }))
 }
 
@@ -177,18 +184,24 @@ pub(super) fn start_member(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cluster::NodeId;
+    use cluster::agreed::History;
 
     #[test]
     fn f6_what_was_seen_of_a_cluster_is_known_after_a_start() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(SEEN.name);
-        assert_eq!(read_seen(&path, "c1"), Ok(Version::default()));
+        assert_eq!(read_seen(&path, "c1"), Ok(Seen::default()));
         let (epoch, revision) = (2, 77);
-        let seen = Version { epoch, revision };
+        let history = History::default().with((NodeId(3), u64::MAX), 9);
+        let seen = Seen {
+            version: Version { epoch, revision },
+            mark: history.newest(),
+        };
         write_seen(&path, "c1", seen).unwrap();
         assert_eq!(read_seen(&path, "c1"), Ok(seen));
         // Revisions of another cluster say nothing.
-        assert_eq!(read_seen(&path, "c2"), Ok(Version::default()));
+        assert_eq!(read_seen(&path, "c2"), Ok(Seen::default()));
         std::fs::write(&path, "{}").unwrap();
         assert!(read_seen(&path, "c1").unwrap_err().contains("cluster.json"));
     }

@@ -1,0 +1,99 @@
+//! etcd that is restored from a backup.
+
+use cluster::agreed::View;
+use cluster::coord::{Answer, Range, Request, Store};
+
+use crate::node::{CLUSTER, Node, settings};
+use crate::world::{Event, World};
+
+/// What there was when etcd was restored.
+pub(crate) struct Restored {
+    /// Nodes that know on disk of a transaction of a controller that etcd lost.
+    know: Vec<usize>,
+}
+
+fn view_of(store: &mut Store) -> View {
+    let mut view = View::default();
+    let range = Range::Prefix(CLUSTER.prefix());
+    if let Answer::Got { revision, found } = store.answer(&Request::Get(range)) {
+        view.load(CLUSTER, revision, &found);
+    }
+    view
+}
+
+impl World {
+    /// What etcd holds.
+    pub(crate) fn agreed(&mut self) -> View {
+        view_of(&mut self.etcd.store)
+    }
+
+    /// etcd is stopped, and what it has is replaced by a backup. Its revision may outgrow that which it had.
+    pub(crate) fn restore(&mut self, backup: &Store) {
+        let was = self.etcd.store.revision();
+        self.tell(|| format!("etcd is restored from {} to {was}", backup.revision()));
+        let mut store = backup.clone();
+        let kept = view_of(&mut store);
+        let nodes = self.nodes.iter().enumerate();
+        let knows = |node: &Node| {
+            let mut mark = node.kept.mark.iter();
+            mark.any(|mark| !kept.history.value.has(mark))
+        };
+        let know = nodes.filter(|(_, node)| knows(node));
+        let know: Vec<usize> = know.map(|(index, _)| index).collect();
+        self.etcd.store = store;
+        let more = self.rng.range(0, 3) * (was - self.etcd.store.revision() + 10);
+        for _ in 0..more {
+            self.etcd.put("/settee/other".to_owned(), String::new());
+        }
+        let settings = settings();
+        let down_ms = settings.lease_ms + settings.margin_ms + self.rng.range(100, 3_000);
+        self.etcd.down_until_ms = self.now_ms + down_ms;
+        self.etcd.life += 1;
+        self.etcd.store.restart(self.etcd.down_until_ms);
+        for (node, boot, id) in self.etcd.end_watches() {
+            self.at(
+                self.now_ms + 1,
+                Event::Answer(node, boot, id, Answer::Unavailable),
+            );
+        }
+        for index in 0..self.nodes.len() {
+            // What a node that started knew before counts no more.
+            self.checks.forget_rows(index);
+            for vb in self.vbs.clone().iter().filter(|_| self.nodes[index].up) {
+                self.checks.rows_grow(index, &self.nodes[index], *vb);
+            }
+        }
+        self.restored = Some(Restored { know });
+    }
+
+    /// Whether a node follows an etcd that was restored: it has seen nothing of what was lost.
+    pub(crate) fn is_astray(&self, index: usize) -> bool {
+        let participant = &self.nodes[index].participant;
+        self.restored.is_some() && !participant.etcd_went_back()
+    }
+
+    /// A node makes a step by an etcd that has what earlier ones were made by.
+    pub(crate) fn check_step(&mut self, index: usize) {
+        let node = &self.nodes[index];
+        let (id, kept) = (node.id, node.kept);
+        if !node.participant.view().has(&kept) {
+            self.checks
+                .fail(format!("{id:?} makes a step by an etcd without {kept:?}"));
+        }
+    }
+
+    /// Whether nodes that know what etcd lost noticed that.
+    pub(crate) fn check_restored(&mut self) {
+        let Some(restored) = self.restored.take() else {
+            return;
+        };
+        for index in &restored.know {
+            let node = &self.nodes[*index];
+            if !node.participant.etcd_went_back() {
+                let (id, kept) = (node.id, node.kept);
+                self.checks
+                    .fail(format!("{id:?} follows an etcd without {kept:?}"));
+            }
+        }
+    }
+}
