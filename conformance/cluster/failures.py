@@ -55,6 +55,17 @@ def a_bucket_is_that_of_all_nodes(_):
             equal(one.rows(), client.rows(), "map")
             equal({port for row in one.rows() for port in row}, {node.kv for node in cluster.nodes}, "nodes")
         equal([client.get(key) for key in KEYS], KEYS, "values")
+        # All changes are told, whichever node is asked.
+        for node in cluster.nodes:
+            at = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
+            for flags in (["--from", "beginning", "--until-now"], ["--until-now"]):
+                told = subprocess.run(
+                    [binary(), "tail", "--connect", at, *flags], env=clean_environment(), capture_output=True, timeout=60
+                )
+                equal((told.returncode, told.stderr), (0, b""), "settee tail")
+                keys = [json.loads(line)["key"].encode() for line in told.stdout.splitlines()]
+                keys = [key for key in keys if key in KEYS]
+                equal(sorted(keys), sorted(KEYS if len(flags) > 1 else []), "keys")
         # What writes over one connection writes buckets of one node alone.
         at, other = (f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default" for node in cluster.nodes[:2])
         ran = subprocess.run(

@@ -1,5 +1,7 @@
 """Readers of the changes of a cluster's bucket, while copies move and nodes die."""
 
+import base64
+import http.client
 import json
 import os
 import signal
@@ -9,7 +11,8 @@ import threading
 from pathlib import Path
 
 from cluster import Client, member_of
-from failures import FAILOVER_SECONDS, KEYS, settled
+from etcd import Etcd
+from failures import FAILOVER_SECONDS, KEYS, settled, three_nodes
 from harness import Node, binary, clean_environment, end_with_parent, equal, eventually
 from mcbp import GET, Connection, key_call
 from moves import share
@@ -191,3 +194,45 @@ def a_tail_goes_on_beside_a_node_that_was_stopped(world):
                 os.kill(stopped.process.pid, signal.SIGCONT)
         tail.has(writer.written, b"stop")
     recovered(cluster, "c")
+
+
+class Events:
+    """`GET /changes` of a bucket at one node, read in the background."""
+
+    def __init__(self, node):
+        self.connection = http.client.HTTPConnection("127.0.0.1", node.ports["http"], timeout=60)
+        login = base64.b64encode(b"Administrator:password").decode()
+        self.connection.request("GET", "/changes/default?since=beginning", headers={"Authorization": f"Basic {login}"})
+        self.answer = self.connection.getresponse()
+        equal(self.answer.status, 200, "status")
+        self.lines = []
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.answer:
+            if line.startswith(b"data: {"):
+                self.lines.append(json.loads(line[len(b"data: ") :]))
+
+    def keys(self):
+        return {line["key"].encode() for line in list(self.lines) if line.get("key", "").startswith("key-")}
+
+
+@suite.test
+def changes_over_http_are_those_of_the_node_and_what_moves_there(_):
+    with Etcd() as etcd, three_nodes(etcd) as cluster:
+        cluster.make_bucket()
+        client = cluster.client()
+        for key in KEYS:
+            client.set(key, key)
+        events = [Events(node) for node in cluster.nodes]
+        for node, told in zip(cluster.nodes, events, strict=True):
+            its = {key for key in KEYS if client.row(key)[0] == node.kv}
+            eventually("its own are told", lambda told=told, its=its: told.keys() >= its)
+            equal(told.keys(), its, "keys")
+        cluster.order("drain", "c")
+        share(cluster, cluster.nodes[2], lambda part: part == 0)
+        eventually("what moved is told there", lambda: events[0].keys() | events[1].keys() == set(KEYS), seconds=30)
+        client.refresh()
+        for node, told in zip(cluster.nodes[:2], events[:2], strict=True):
+            its = {key for key in KEYS if client.row(key)[0] == node.kv}
+            eventually("it tells all that it has", lambda told=told, its=its: told.keys() >= its)

@@ -61,8 +61,7 @@ impl Direction<'_> {
     pub(super) fn run(&mut self) -> Result<(), Broken> {
         let shared = self.shared;
         // Values go as they are stored where both sides take compressed ones, else plain.
-        let (there, mut target) = Nodes::connect(&compressed(&self.to, true))?;
-        is_on_one_node(&there, &self.to)?;
+        let mut target = self.target()?;
         let from = compressed(&self.from, target.is_compressed());
         let (mut nodes, mut first) = Nodes::connect(&from)?;
         let by_time = last_write_wins(&mut first)?;
@@ -101,6 +100,24 @@ impl Direction<'_> {
         session.run(source)
     }
 
+    /// A connection to the node that has the bucket which is written.
+    fn target(&self) -> Result<Client, Broken> {
+        let (mut nodes, first) = Nodes::connect(&compressed(&self.to, true))?;
+        let active = nodes.active();
+        if active.len() > 1 {
+            let reason = format!(
+                "{} is active on {} nodes of a cluster; replicate reads such buckets, and writes those of one node",
+                self.to.address,
+                active.len()
+            );
+            return Err(Failure::new(Sysexit::Config, reason).into());
+        }
+        match active.into_iter().find(|node| *node != 0) {
+            Some(node) => Ok(nodes.open(node)?),
+            None => Ok(first),
+        }
+    }
+
     /// The streams as they go on.
     fn streams(&mut self, nodes: &mut Nodes) -> Result<Streams, Failure> {
         let position = self
@@ -130,19 +147,6 @@ impl Direction<'_> {
             patience: self.patience,
         }
     }
-}
-
-/// Refuses to write a bucket whose vBuckets are active on several nodes: all writes go over one connection.
-fn is_on_one_node(nodes: &Nodes, to: &ConnectOptions) -> Result<(), Failure> {
-    let count = nodes.active().len();
-    if count < 2 {
-        return Ok(());
-    }
-    let reason = format!(
-        "{} is active on {count} nodes of a cluster; replicate reads such buckets, and writes those of one node",
-        to.address
-    );
-    Err(Failure::new(Sysexit::Config, reason))
 }
 
 /// How to connect where compressed values may be asked for.

@@ -43,6 +43,8 @@ struct StreamPlace {
     node: Option<usize>,
     /// Since when no node grants it.
     lost_at: Option<Instant>,
+    /// Since when the map gives its vBucket to another node than that one.
+    moved_at: Option<Instant>,
 }
 
 /// The streams of a bucket and the nodes that they come from.
@@ -55,8 +57,8 @@ pub(super) struct Reading {
     places: Vec<StreamPlace>,
     /// When streams that are wanted are asked for.
     ask_at: Option<Instant>,
-    /// When a map gave vBuckets to other nodes.
-    moved_at: Option<Instant>,
+    /// When to look for nodes that do not end streams of vBuckets which moved.
+    look_at: Option<Instant>,
     /// Why a stream cannot be had.
     trouble: Option<Failure>,
 }
@@ -71,7 +73,7 @@ impl Reading {
             collections: Collections::only_default(),
             keyed: false,
             ask_at: Some(Instant::now()),
-            moved_at: None,
+            look_at: None,
             trouble: None,
         }
     }
@@ -111,7 +113,8 @@ impl Reading {
             .filter_map(|(vbucket, request)| Some((at(vbucket)?, vbucket, request)));
         let placed: Vec<_> = placed.collect();
         for (node, vbucket, _) in &placed {
-            self.places[usize::from(vbucket.0)].node = Some(*node);
+            let place = &mut self.places[usize::from(vbucket.0)];
+            (place.node, place.moved_at) = (Some(*node), None);
         }
         let mut is_unserved = false;
         for VbId(vbucket) in self.streams.wanted() {
@@ -150,16 +153,19 @@ impl Reading {
 
     /// Nodes that go on with streams of vBuckets which the map gave to other nodes a while ago.
     pub(super) fn cut_off(&mut self) -> BTreeSet<usize> {
-        if self.moved_at.is_none_or(|at| at.elapsed() < MOVE_PATIENCE) {
+        let now = Instant::now();
+        if self.look_at.is_none_or(|at| at > now) {
             return BTreeSet::new();
         }
-        self.moved_at = None;
-        let places = (0..).zip(&self.places);
-        let moved = places.filter_map(|(vbucket, place)| {
-            let owner = self.nodes.owner(VbId(vbucket))?;
-            place.node.filter(|node| *node != owner)
-        });
-        moved.collect()
+        let open = self.places.iter().filter(|place| place.node.is_some());
+        let moved = open.filter_map(|place| Some((place.node?, place.moved_at?)));
+        self.look_at = moved
+            .clone()
+            .map(|(_, at)| at + MOVE_PATIENCE)
+            .filter(|at| *at > now)
+            .min();
+        let overdue = moved.filter(|(_, at)| *at + MOVE_PATIENCE <= now);
+        overdue.map(|(node, _)| node).collect()
     }
 
     /// Takes what a node sent; returns whether the command wants more of it.
@@ -188,10 +194,19 @@ impl Reading {
     }
 
     fn learn(&mut self, map: &[u8], told_by: usize) {
-        if self.nodes.learn(map, told_by) {
-            self.moved_at = Some(Instant::now());
-            self.ask_after(Duration::ZERO);
+        if !self.nodes.learn(map, told_by) {
+            return;
         }
+        let now = Instant::now();
+        for (vbucket, place) in (0..).zip(&mut self.places) {
+            let owner = self.nodes.owner(VbId(vbucket));
+            let has_moved = owner.is_some() && place.node.is_some() && owner != place.node;
+            place.moved_at = has_moved.then(|| place.moved_at.unwrap_or(now));
+            if has_moved && self.look_at.is_none() {
+                self.look_at = Some(now + MOVE_PATIENCE);
+            }
+        }
+        self.ask_after(Duration::ZERO);
     }
 
     /// Takes the answer to a request.
@@ -310,7 +325,149 @@ fn vbucket_of(Opaque([_, _, high, low]): Opaque) -> VbId {
 
 #[cfg(test)]
 mod tests {
+    use changes::{Position, VbPosition};
+    use client::testing::{FakeServer, Fault};
+    use wire::{Decoded, Limits};
+
     use super::*;
+
+    const VBUCKETS: u16 = 64;
+    const VB: VbId = VbId(1);
+
+    /// Streams of a server that has all vBuckets, all asked for.
+    fn asked() -> Reading {
+        let server = FakeServer::start(true, Fault::None);
+        let (nodes, _) = Nodes::connect(&server.options()).unwrap();
+        let mut reading = Reading::new(nodes, Streams::from(Position::beginning(VBUCKETS)));
+        assert_eq!(reading.wanted_nodes(PATIENCE).unwrap(), BTreeSet::from([0]));
+        assert_eq!(reading.requests(|node| node == 0).len(), 64);
+        assert!(!reading.is_due());
+        reading
+    }
+
+    const PATIENCE: Duration = Duration::from_mins(1);
+
+    /// A map that gives all vBuckets to another node but for one, which none has.
+    fn moved(unserved: VbId) -> String {
+        let row = |vbucket| if vbucket == unserved.0 { "[-1]" } else { "[1]" };
+        let rows: Vec<_> = (0..VBUCKETS).map(row).collect();
+        format!(
+            r#"{{"rev":9,"nodesExt":[{{"services":{{}},"thisNode":true}},{{"services":{{"kv":9}}}}],
+                "vBucketServerMap":{{"vBucketMap":[{}]}}}}"#,
+            rows.join(",")
+        )
+    }
+
+    fn take(reading: &mut Reading, frame: &[u8]) -> Vec<(VbId, Seqno)> {
+        let Ok(Decoded::Frame { frame, .. }) = wire::decode(frame, Limits::AUTHENTICATED) else {
+            panic!("no frame");
+        };
+        let mut rollbacks = Vec::new();
+        let mut on = |told: Told<'_>| {
+            if let Told::Rollback(vbucket, to) = told {
+                rollbacks.push((vbucket, to));
+            }
+            Ok(true)
+        };
+        let taken = reading.take(&frame, &mut Outgoing::default(), 0, &mut on);
+        assert!(matches!(taken, Ok(true)), "{taken:?}");
+        rollbacks
+    }
+
+    /// The answer to the request of a stream.
+    fn answer(vbucket: VbId, status: Status, value: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let opaque = stream_envelope(vbucket).opaque;
+        let answer = Response::new(Opcode::DCP_STREAM_REQ, opaque, status);
+        Response { value, ..answer }.encode(&mut out);
+        out
+    }
+
+    /// A failover log of one history.
+    fn log() -> Vec<u8> {
+        [7_u64.to_be_bytes(), 0_u64.to_be_bytes()].concat()
+    }
+
+    /// The map, pushed.
+    fn push(map: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        let notice = ClusterMapNotification {
+            revision: wire::ConfigRev::default(),
+            bucket: b"travel",
+            map: Some(map.as_bytes()),
+            datatype: model::Datatype::RAW,
+        };
+        notice.encode(Opaque::default(), &mut out);
+        out
+    }
+
+    #[test]
+    fn a_vbucket_that_is_refused_is_asked_for_where_the_refusal_says() {
+        let mut reading = asked();
+        take(
+            &mut reading,
+            &answer(VB, Status::NOT_MY_VBUCKET, moved(VbId(5)).as_bytes()),
+        );
+        assert!(reading.is_due());
+        assert_eq!(reading.wanted_nodes(PATIENCE).unwrap(), BTreeSet::from([1]));
+        assert!(reading.requests(|node| node == 0).is_empty());
+        let asked = reading.requests(|_| true);
+        assert_eq!(
+            asked
+                .iter()
+                .map(|asked| (asked.0, asked.1))
+                .collect::<Vec<_>>(),
+            [(1, VB)]
+        );
+        assert!(reading.has_streams(0) && reading.has_streams(1));
+    }
+
+    #[test]
+    fn a_lost_connection_takes_its_streams_along_and_a_stream_without_a_node_ends_the_patience() {
+        let mut reading = asked();
+        take(&mut reading, &answer(VB, Status::SUCCESS, &log()));
+        take(&mut reading, &push(&moved(VB)));
+        reading.leave(0, Failure::new(Sysexit::Unavailable, "lost"));
+        assert!(!reading.has_streams(0) && reading.is_due());
+        assert_eq!(reading.wanted_nodes(PATIENCE).unwrap(), BTreeSet::from([1]));
+        assert_eq!(reading.requests(|_| true).len(), 63);
+        let ended = reading.wanted_nodes(Duration::ZERO).unwrap_err();
+        assert_eq!(ended.to_string(), "lost");
+        let ended = reading.wanted_nodes(Duration::ZERO).unwrap_err();
+        assert_eq!(ended.to_string(), "vBucket 1 is active on no node");
+    }
+
+    #[test]
+    fn a_node_that_does_not_end_streams_which_moved_is_cut_off() {
+        let mut reading = asked();
+        take(&mut reading, &push(&moved(VB)));
+        assert!(reading.cut_off().is_empty(), "it may be about to end them");
+        let long_ago = Instant::now().checked_sub(MOVE_PATIENCE).unwrap();
+        reading.look_at = Some(long_ago);
+        assert!(reading.cut_off().is_empty());
+        assert!(reading.look_at.is_some(), "it is looked at again");
+        reading.look_at = Some(long_ago);
+        reading.places[2].moved_at = Some(long_ago);
+        assert_eq!(reading.cut_off(), BTreeSet::from([0]));
+        reading.leave(0, Failure::new(Sysexit::Unavailable, "cut off"));
+        reading.look_at = Some(long_ago);
+        assert!(reading.cut_off().is_empty());
+    }
+
+    #[test]
+    fn a_rollback_is_told_and_asked_for_again() {
+        let mut position = Position::beginning(VBUCKETS);
+        position.places[1] = VbPosition::at(VbUuid(9), Seqno(600));
+        let mut reading = asked();
+        reading.streams = Streams::from(position);
+        reading.streams.requests(|_| true);
+        let to = 500_u64.to_be_bytes();
+        let told = take(&mut reading, &answer(VB, Status::ROLLBACK, &to));
+        assert_eq!(told, [(VB, Seqno(500))]);
+        assert!(reading.is_due());
+        let (node, vbucket, request) = reading.requests(|_| true)[0];
+        assert_eq!((node, vbucket, request.start), (0, VB, Seqno(500)));
+    }
 
     #[test]
     fn a_request_is_known_by_its_opaque() {
