@@ -8,9 +8,10 @@ use super::VBucket;
 use super::partition::HEAT_WRITTEN;
 use crate::checkpoint::LogEntry;
 use crate::collections::{EventGroup, Superseded};
-use crate::durability::Tracked;
+use crate::durability::{Requirement, Tracked};
 use crate::mutated::Mutated;
 use crate::table::Place;
+use crate::types::Outcome;
 
 /// What kind of change it is, and where it belongs.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +34,20 @@ pub(super) enum Change<'a> {
 }
 
 impl VBucket {
+    /// Makes a change that was checked: at once, or as a durable write.
+    pub(super) fn write(
+        &mut self,
+        place: Place,
+        draft: Draft,
+        durable: Option<Requirement>,
+        now: Now,
+    ) -> Outcome<Mutated> {
+        if let Some(requirement) = durable {
+            return self.prepare(place, draft, requirement, now);
+        }
+        Outcome::Done(self.commit(place, draft, now))
+    }
+
     /// Gives the draft its seqno, CAS and rev, and makes it the newest of its key. Cannot fail: the
     /// caller has checked everything.
     pub(super) fn commit(&mut self, place: Place, draft: Draft, now: Now) -> Mutated {

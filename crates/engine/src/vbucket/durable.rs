@@ -84,21 +84,8 @@ impl VBucket {
         Ok(())
     }
 
-    /// Makes a change that was checked: at once, or as a durable write.
-    pub(super) fn write(
-        &mut self,
-        place: Place,
-        draft: Draft,
-        durable: Option<Requirement>,
-        now: Now,
-    ) -> Outcome<Mutated> {
-        if let Some(requirement) = durable {
-            return self.prepare(place, draft, requirement, now);
-        }
-        Outcome::Done(self.commit(place, draft, now))
-    }
-
-    fn prepare(
+    /// Begins a durable write that was checked.
+    pub(super) fn prepare(
         &mut self,
         place: Place,
         mut draft: Draft,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use model::Seqno;
 use storage::{
-    Checked, DiskOptions, DiskStore, ErrorKind, KvStore as _, OpenErrorKind, VbBatch, salvage,
+    Checked, DiskOptions, DiskStore, ErrorKind, KvStore as _, OpenErrorKind, VbBatch, Want, salvage,
 };
 
 use crate::directory::picture;
@@ -185,6 +185,64 @@ pub(crate) fn largest_run(path: &Path) -> Option<PathBuf> {
     let length = |path: &PathBuf| path.metadata().map_or(0, |meta| meta.len());
     runs.retain(|path| length(path) > 50_000);
     runs.into_iter().max_by_key(length)
+}
+
+/// The damaged run stays as it is, whatever is merged beside it; nothing else is lost with it.
+#[test]
+fn merges_go_on_beside_a_damaged_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut world = World::default();
+    while largest_run(dir.path()).is_none() {
+        world.commit(&store).unwrap();
+        assert!(world.commits < 3_000, "no run was ever written");
+    }
+    drop(store);
+    let run = largest_run(dir.path()).unwrap();
+    let mut damaged = fs::read(&run).unwrap();
+    damaged[10_000] ^= 1;
+    fs::write(&run, &damaged).unwrap();
+
+    let store = open(dir.path());
+    let is_damaged = |store: &DiskStore, vb| match read(store, vb) {
+        Ok(found) => {
+            assert!(found == world.vbs[&vb], "{vb} is wrong");
+            false
+        }
+        Err(error) => {
+            assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
+            true
+        }
+    };
+    let hurt: Vec<_> = VBS
+        .into_iter()
+        .filter(|vb| is_damaged(&store, *vb))
+        .collect();
+    assert_eq!(hurt.len(), 1, "one block is of one vBucket");
+    while store.upkeep().merges < 4 {
+        world.commit(&store).unwrap();
+        assert!(world.commits < 10_000, "nothing was merged");
+    }
+    let check = |store: &DiskStore| {
+        for vb in VBS {
+            let rows = &world.vbs[&vb].rows;
+            match read(store, vb) {
+                Ok(found) => assert!(found == world.vbs[&vb], "{vb} is wrong"),
+                Err(error) => assert_eq!((error.kind, vb), (ErrorKind::Corrupt, hurt[0])),
+            }
+            let (_, (key, value)) = rows.last_key_value().unwrap();
+            let want = Want {
+                key: key.as_bytes(),
+                seqno: None,
+            };
+            let found = store.fetch(vb, &[want]).unwrap();
+            assert_eq!(found[0].as_ref().unwrap().value(), value, "{vb}, {key}");
+        }
+    };
+    check(&store);
+    assert!(fs::read(&run).unwrap() == damaged, "the run stays");
+    drop(store);
+    check(&open(dir.path()));
 }
 
 /// Whether everything was read, and right; `false` when something said that it is damaged.
