@@ -58,12 +58,9 @@ impl Shared {
         let mut draft = Draft::default();
         match change {
             AgreedChange::MakeBucket(settings) => {
-                let name = settings.bucket.name.clone();
-                self.draft_bucket(&view, &settings, &mut draft)?;
-                let revision = self.commit(draft)?;
-                self.await_bucket(&name)?;
-                self.await_others(revision);
-                return Ok(());
+                let id = self.draft_bucket(&view, &settings, &mut draft)?;
+                self.commit(draft)?;
+                return self.await_bucket(id);
             }
             AgreedChange::AdjustBucket(settings) => {
                 let (id, entry) = known(&view, &settings.bucket.name)?;
@@ -72,18 +69,13 @@ impl Shared {
                 draft.put(self.key(Key::Spec(id)), entry.mod_revision, value);
             }
             AgreedChange::DropBucket(name) => {
-                let (id, entry) = known(&view, &name)?;
-                let key = self.key(Key::Spec(id));
-                draft
-                    .0
-                    .compare
-                    .push(Compare::ModRevision(key.clone(), entry.mod_revision));
-                draft.delete(key);
-                draft.delete(self.key(Key::Manifest(id)));
+                self.draft_drop(&view, &name, &mut draft)?;
                 draft.delete(self.name_key(&name));
-                for chunk in 0..entry.value.vbuckets.div_ceil(CHUNK_VBUCKETS) {
-                    draft.delete(self.key(Key::Map(id, chunk)));
-                }
+            }
+            AgreedChange::FlushBucket(name) => {
+                let id = self.draft_flush(&view, &name, &mut draft)?;
+                self.commit(draft)?;
+                return self.await_bucket(id);
             }
             AgreedChange::Manifest {
                 bucket,
@@ -140,37 +132,87 @@ impl Shared {
         view: &View,
         settings: &BucketSettings,
         draft: &mut Draft,
-    ) -> Result<(), ChangeError> {
+    ) -> Result<BucketId, ChangeError> {
         let name = &settings.bucket.name;
         if find(view, name).is_some() {
             return Err(ChangeError::Refused(
                 "Bucket with given name already exists".into(),
             ));
         }
-        let (high, low) = (self.node.env.random_u64(), self.node.env.random_u64());
-        let id = BucketId(u128::from(high) << 64 | u128::from(low));
+        let id = self.new_id();
         let value = serde_json::to_string(&spec_of(settings)).expect("a specification is JSON");
         draft.put(self.key(Key::Spec(id)), 0, value);
         draft.put(self.name_key(name), 0, id.to_string());
-        Ok(())
+        Ok(id)
     }
 
-    /// Waits until all copies of a new bucket that shall be here are, and each vBucket has an active copy.
-    fn await_bucket(&self, name: &str) -> Result<(), ChangeError> {
-        follow(
-            "the bucket is agreed on, and not made everywhere yet",
-            &|| {
-                let view = self.view.read().clone();
-                let Some((id, spec)) = find(&view, name) else {
-                    return false;
-                };
-                let elected = |number| {
-                    let row = view.row(cluster::Vb { bucket: id, number });
-                    row.is_some_and(|row| row.term > 0 && row.intent.is_none())
-                };
-                self.table.get(id).is_some() && (0..spec.value.vbuckets).all(elected)
-            },
-        )
+    fn new_id(&self) -> BucketId {
+        let (high, low) = (self.node.env.random_u64(), self.node.env.random_u64());
+        BucketId(u128::from(high) << 64 | u128::from(low))
+    }
+
+    /// Removes a bucket, but for its name.
+    fn draft_drop<'v>(
+        &self,
+        view: &'v View,
+        name: &str,
+        draft: &mut Draft,
+    ) -> Result<(BucketId, &'v BucketSpec), ChangeError> {
+        let (id, entry) = known(view, name)?;
+        let key = self.key(Key::Spec(id));
+        let seen = Compare::ModRevision(key.clone(), entry.mod_revision);
+        draft.0.compare.push(seen);
+        draft.delete(key);
+        draft.delete(self.key(Key::Manifest(id)));
+        for chunk in 0..entry.value.vbuckets.div_ceil(CHUNK_VBUCKETS) {
+            draft.delete(self.key(Key::Map(id, chunk)));
+        }
+        Ok((id, &entry.value))
+    }
+
+    /// An empty bucket takes the place of one, with its settings and its collections.
+    fn draft_flush(
+        &self,
+        view: &View,
+        name: &str,
+        draft: &mut Draft,
+    ) -> Result<BucketId, ChangeError> {
+        let (before, spec) = self.draft_drop(view, name, draft)?;
+        let id = self.new_id();
+        let value = serde_json::to_string(spec).expect("a specification is JSON");
+        draft.put(self.key(Key::Spec(id)), 0, value);
+        if let Some(manifest) = view.manifests.get(&before) {
+            let seen = Compare::ModRevision(self.key(Key::Manifest(before)), manifest.mod_revision);
+            draft.0.compare.push(seen);
+            draft.put(self.key(Key::Manifest(id)), 0, manifest.value.to_string());
+        }
+        let named = Op::Put {
+            key: self.name_key(name),
+            value: id.to_string(),
+            lease: LeaseId(0),
+        };
+        draft.0.then.push(named);
+        Ok(id)
+    }
+
+    /// Waits until all copies of a new bucket that shall be here are, each vBucket has an active copy, and every node that
+    /// runs follows.
+    fn await_bucket(&self, id: BucketId) -> Result<(), ChangeError> {
+        let late = "the bucket is agreed on, and not made everywhere yet";
+        follow(late, &|| {
+            let view = self.view.read().clone();
+            let Some(spec) = view.specs.get(&id) else {
+                return false;
+            };
+            let elected = |number| {
+                let row = view.row(cluster::Vb { bucket: id, number });
+                row.is_some_and(|row| row.term > 0 && row.intent.is_none())
+            };
+            self.table.get(id).is_some() && (0..spec.value.vbuckets).all(elected)
+        })?;
+        let revision = self.view.read().revision;
+        self.await_others(revision);
+        Ok(())
     }
 
     fn commit(&self, draft: Draft) -> Result<u64, ChangeError> {

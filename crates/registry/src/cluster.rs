@@ -41,6 +41,8 @@ pub enum AgreedChange {
     AdjustBucket(BucketSettings),
     /// The bucket of this name goes.
     DropBucket(String),
+    /// The bucket of this name loses all documents.
+    FlushBucket(String),
     /// A bucket has other scopes and collections.
     Manifest {
         /// Its name.

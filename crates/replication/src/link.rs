@@ -99,6 +99,7 @@ impl Link {
             wishes: Wishes {
                 window_bytes: window_bytes(&self.served),
                 consumer: self.node.uuid.clone(),
+                bucket_uuid: String::new(),
             },
             about: registry::introduction(
                 &self.node,

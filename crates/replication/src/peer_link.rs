@@ -197,6 +197,7 @@ impl Worker {
             wishes: Wishes {
                 window_bytes: window_bytes(&self.served),
                 consumer: self.options.me.clone(),
+                bucket_uuid: self.served.uuid.clone(),
             },
             about: String::new(),
             must_register: false,

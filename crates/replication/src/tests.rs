@@ -169,6 +169,7 @@ fn introduction() -> Introduction {
         wishes: Wishes {
             window_bytes: 1000,
             consumer: "c".into(),
+            bucket_uuid: String::new(),
         },
         about: "{}".into(),
         certified: false,

@@ -60,8 +60,11 @@ impl NodeState {
             }
             BucketChange::Flush(name) => {
                 check_known(&name)?;
-                let reason = "A bucket of a cluster cannot be flushed: drop it, and make it anew";
-                Err(BucketsError::Refused(reason.into()))
+                let served = self.bucket(&name).ok_or(BucketsError::Unknown)?;
+                if !served.settings().flush_enabled {
+                    return Err(BucketsError::FlushDisabled);
+                }
+                agreed(member.change(AgreedChange::FlushBucket(name)))
             }
             BucketChange::Compact(name) => self.compact_bucket(&name),
         }

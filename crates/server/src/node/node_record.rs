@@ -75,6 +75,9 @@ impl NodeRecord {
     /// # Errors
     /// One could not be removed.
     pub(super) fn remove_dropped(&mut self) -> Result<(), StartError> {
+        if self.identities.dropped.is_empty() {
+            return Ok(());
+        }
         for name in self.identities.dropped.clone() {
             if let Some(dir) = &self.dir {
                 dir.remove_bucket(&name)?;

@@ -16,7 +16,8 @@ const WINDOW: &[u8] = b"connection_buffer_size";
 const FIRST_OPAQUE: u32 = 6;
 
 /// Settings, and whether the connection is of no use where they are refused.
-const CONTROLS: [(&[u8], bool); 15] = [
+const CONTROLS: [(&[u8], bool); 16] = [
+    (DcpControl::BUCKET_UUID, true),
     (b"enable_noop", true),
     (b"set_noop_interval", true),
     (WINDOW, true),
@@ -42,6 +43,8 @@ pub struct Wishes {
     pub window_bytes: u32,
     /// Name in the topologies of durable writes; empty for a consumer that acknowledges none.
     pub consumer: String,
+    /// UUID of the bucket that the producer must have; empty for any of its name.
+    pub bucket_uuid: String,
 }
 
 impl Wishes {
@@ -49,6 +52,7 @@ impl Wishes {
         match name {
             b"set_noop_interval" => NOOP_INTERVAL_S.to_string().into_bytes(),
             WINDOW => self.window_bytes.to_string().into_bytes(),
+            DcpControl::BUCKET_UUID => self.bucket_uuid.clone().into_bytes(),
             b"consumer_name" => self.consumer.clone().into_bytes(),
             b"set_priority" => b"high".to_vec(),
             b"max_marker_version" => b"2.2".to_vec(),
@@ -144,6 +148,7 @@ mod tests {
         let wishes = Wishes {
             window_bytes: 7,
             consumer: String::new(),
+            bucket_uuid: "ab".into(),
         };
         let mut controls = Controls::default();
         let mut asked = Vec::new();
@@ -151,7 +156,7 @@ mod tests {
             let mut out = Vec::new();
             controls.ask(&wishes, &mut out).unwrap();
             asked.push(String::from_utf8_lossy(&out[24..]).into_owned());
-            let status = if asked.len() > 3 {
+            let status = if asked.len() > 4 {
                 Status::EINVAL
             } else {
                 Status::SUCCESS
@@ -159,13 +164,14 @@ mod tests {
             controls.answered(status).unwrap();
         }
         assert!(asked.contains(&"connection_buffer_size7".to_owned()));
+        assert!(asked.contains(&"settee_bucket_uuidab".to_owned()));
         assert_eq!(asked.len(), CONTROLS.len() - 1, "{asked:?}");
         assert!(!controls.sync_writes() && !controls.new_statuses());
         let refused = Controls::default().answered(Status::EINVAL);
         assert_eq!(
             refused,
             Err(format!(
-                "enable_noop was refused: {}",
+                "settee_bucket_uuid was refused: {}",
                 Status::EINVAL.description()
             ))
         );

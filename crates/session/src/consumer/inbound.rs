@@ -82,6 +82,7 @@ impl Inbound {
         let wishes = Wishes {
             window_bytes: served.dcp.window_bytes(served.bucket.memory().quota()),
             consumer: opener.consumer.to_owned(),
+            bucket_uuid: String::new(),
         };
         let target = Box::new(Followed {
             node: opener.node,

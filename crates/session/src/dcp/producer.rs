@@ -141,6 +141,12 @@ impl Producer {
         control: &DcpControl<'_>,
         features: FeatureSet,
     ) -> Result<(), Refusal> {
+        if control.name == DcpControl::BUCKET_UUID {
+            if control.value == self.served.uuid.as_bytes() {
+                return Ok(());
+            }
+            return Err(Refusal::invalid("this is another bucket of its name"));
+        }
         match self.settings.apply(control, features)? {
             ControlChange::None => {}
             ControlChange::Noop(on) => self.keepalive.enable(on),

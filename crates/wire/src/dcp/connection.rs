@@ -79,6 +79,10 @@ pub struct DcpControl<'a> {
 }
 
 impl DcpControl<'_> {
+    /// Settee's own: the UUID of the bucket that the consumer has. It is refused where the bucket of that name is another
+    /// one: it was dropped, or flushed in a cluster, and one of the two nodes does not know yet.
+    pub const BUCKET_UUID: &'static [u8] = b"settee_bucket_uuid";
+
     /// The value as `true` or `false`; `None` for anything else.
     pub fn flag(&self) -> Option<bool> {
         match self.value {

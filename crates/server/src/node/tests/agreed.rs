@@ -28,7 +28,7 @@ fn buckets_collections_and_users_are_agreed_on_before_they_change() {
         "it is not the cluster's"
     );
     let flushed = state.change_buckets(BucketChange::Flush("default".into()));
-    assert!(matches!(flushed, Err(BucketsError::Refused(_))));
+    assert_eq!(flushed, Err(BucketsError::FlushDisabled));
     assert!(member.changes.lock().is_empty());
     state.change_buckets(made("new")).unwrap();
     let asked = member.changes.lock().pop();

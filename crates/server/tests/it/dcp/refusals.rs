@@ -112,6 +112,8 @@ fn controls_that_make_no_sense() {
         ("supports_cursor_dropping", "2"),
         ("enable_out_of_order_snapshots", "sometimes"),
         ("change_streams", "false"),
+        // Of another bucket of the name.
+        ("settee_bucket_uuid", "00000000000000000000000000000000"),
     ];
     for (name, value) in invalid {
         consumer.control(name, value).is(Status::EINVAL);

@@ -1,0 +1,63 @@
+"""Buckets of a cluster that are emptied."""
+
+import json
+
+from cluster import Cluster
+from etcd import Etcd
+from harness import equal, eventually
+from manage import call, must
+from mcbp import GET, NOT_FOUND
+from world import holds, suite
+
+KEYS = [f"key-{number}".encode() for number in range(100)]
+FLUSH = "/pools/default/buckets/default/controller/doFlush"
+SCOPES = "/pools/default/buckets/default/scopes"
+
+
+def collections(node):
+    told = json.loads(must(node, "GET", SCOPES))
+    return told["uid"], sorted(one["name"] for scope in told["scopes"] for one in scope["collections"])
+
+
+@suite.test
+def a_flushed_bucket_is_empty_at_all_nodes_and_goes_on(_):
+    with Etcd() as etcd, Cluster(etcd, "flush", lease=2) as cluster:
+        cluster.make_bucket()
+        must(cluster.nodes[0], "POST", SCOPES, name="shop")
+        must(cluster.nodes[0], "POST", f"{SCOPES}/shop/collections", name="chairs")
+        before = collections(cluster.nodes[0])
+        client = cluster.client()
+        for key in KEYS:
+            client.set(key, b"old", durable=True)
+        status, _, told = call(cluster.nodes[1], "POST", FLUSH)
+        equal(status, 400, "flush that is disabled")
+        holds(told, "Flush is disabled")
+        must(cluster.nodes[1], "POST", "/pools/default/buckets/default", flushEnabled="1")
+        # One that does not run when it is ordered obeys when it goes on.
+        cluster.nodes[2].kill()
+        eventually("the others serve all", cluster.client().everywhere, seconds=40)
+        must(cluster.nodes[1], "POST", FLUSH)
+        client = cluster.client()
+        for key in KEYS:
+            client.until(NOT_FOUND, GET, key)
+        for key in KEYS[::2]:
+            client.set(key, b"new", durable=True)
+        cluster.nodes[2].start()
+        for node in cluster.nodes:
+            eventually("its collections are those", lambda node=node: equal(collections(node), before, "collections") or True)
+        cluster.order("recover", "c")
+        cluster.order("rebalance")
+        client = cluster.client()
+
+        def has_its_share():
+            client.refresh()
+            return sum(row[0] == cluster.nodes[2].kv for row in client.rows()) >= len(client.rows()) // 4
+
+        eventually("it has its share", has_its_share, seconds=60)
+        cluster.nodes[0].kill()
+        client = cluster.client()
+        for at, key in enumerate(KEYS):
+            if at % 2:
+                client.until(NOT_FOUND, GET, key, seconds=60)
+            else:
+                equal(client.get(key, seconds=60), b"new", "what was written since")
