@@ -99,6 +99,8 @@ pub struct Coordinator {
     refused: bool,
     /// The revision of a view that a refused transaction was made by, and when there may be another one by it.
     retry: Option<(u64, u64)>,
+    /// Nodes by the revision that wrote them last, and when that was seen of one that was not alive then.
+    written: BTreeMap<NodeId, (u64, Option<u64>)>,
     asked_ms: Option<u64>,
     /// vBuckets whose seals are to be sent at once, not when messages are repeated.
     due: BTreeSet<Vb>,
@@ -125,6 +127,7 @@ impl Coordinator {
             wait_revision: 0,
             refused: false,
             retry: None,
+            written: BTreeMap::new(),
             asked_ms: None,
             due: BTreeSet::new(),
             moving: BTreeMap::new(),
@@ -350,6 +353,24 @@ impl Coordinator {
         (txn.or_else(|| self.change_rows(tick, term)), false)
     }
 
+    /// Nodes that were written while they were not alive, which is not long ago. What was written before this node became the
+    /// controller counts as old.
+    fn returning(&mut self, tick: &Tick<'_>) -> BTreeSet<NodeId> {
+        let first = self.written.is_empty();
+        let before = std::mem::take(&mut self.written);
+        for (node, entry) in &tick.view.nodes {
+            let revision = entry.mod_revision;
+            let known = before.get(node).filter(|(of, _)| *of == revision);
+            let old = first || tick.view.alive.contains_key(node);
+            let now = (revision, (!old).then_some(tick.now_ms));
+            self.written.insert(*node, known.copied().unwrap_or(now));
+        }
+        let limit_ms = self.settings.lease_ms;
+        let soon = |since: &Option<u64>| since.is_some_and(|since| tick.now_ms < since + limit_ms);
+        let returning = self.written.iter().filter(|(_, (_, since))| soon(since));
+        returning.map(|(node, _)| *node).collect()
+    }
+
     /// First members of a cluster; nodes that failed.
     fn change_nodes(&mut self, tick: &Tick<'_>, term: u64) -> Option<Txn> {
         let view = tick.view;
@@ -362,6 +383,7 @@ impl Coordinator {
                 orders::set_state(view, &mut draft, *node, NodeState::Active);
             }
         }
+        let returning = self.returning(tick);
         let stuck = view.rows().filter(|(vb, version, row)| {
             let facts = self.facts(tick, Some((*vb, version.revision, row)));
             row.intent.is_some() && facts.is_stuck(row)
@@ -370,6 +392,7 @@ impl Coordinator {
             facts: self.facts(tick, None),
             watching_since_ms: tick.watching_since_ms,
             stuck: stuck.filter_map(|(_, _, row)| row.chain.active()).collect(),
+            returning,
         };
         let judged = view
             .nodes

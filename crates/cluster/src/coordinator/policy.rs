@@ -29,6 +29,8 @@ pub(super) struct Situation<'a> {
     pub(super) watching_since_ms: u64,
     /// Nodes that hold up an election although their lease lasts.
     pub(super) stuck: BTreeSet<NodeId>,
+    /// Nodes that cleared their mark a moment ago: they read the map before they are alive.
+    pub(super) returning: BTreeSet<NodeId>,
 }
 
 impl Situation<'_> {
@@ -38,7 +40,7 @@ impl Situation<'_> {
         let entry = view.nodes.get(&node)?;
         let alive = view.alive.get(&node);
         let dead_disk = alive.is_some_and(|alive| alive.value.health.disk_dead);
-        let gone = alive.is_none();
+        let gone = alive.is_none() && !self.returning.contains(&node);
         let has_copies = || view.rows().any(|(_, _, row)| row.has_copy(node));
         let condemned = dead_disk || self.stuck.contains(&node);
         if entry.value.state == NodeState::Failed || !(gone || condemned) || !has_copies() {

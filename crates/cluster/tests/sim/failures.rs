@@ -120,6 +120,31 @@ fn f1_a_node_with_replicas_only_that_dies_is_marked_and_counts_in_no_quota() {
 }
 
 #[test]
+fn f15_a_node_that_comes_back_is_not_marked_again_before_it_is_alive() {
+    let mut world = ready(3, [2, 3]);
+    let node = victim(&mut world);
+    let id = NodeId(node as u16);
+    world.crash(node);
+    until(&mut world, 4_000, |world| all_are_served(world));
+    world.start(node);
+    let state = |world: &mut World| world.agreed().nodes[&id].value.state;
+    until(&mut world, 4_000, |world| state(world) == NodeState::New);
+    // Its mark is cleared, and it reads the map.
+    assert!(!world.agreed().alive.contains_key(&id));
+    world.etcd.elects_until_ms = world.now_ms + 1_000;
+    for _ in 0..1_500 {
+        world.run(world.now_ms + 1);
+        assert_eq!(state(&mut world), NodeState::New);
+    }
+    until(&mut world, 4_000, |world| {
+        world.agreed().alive.contains_key(&id)
+    });
+    world.order(Order::Recover(id));
+    until(&mut world, 1_000, |world| state(world) == NodeState::Active);
+    settle(&mut world);
+}
+
+#[test]
 fn f2_a_node_that_is_cut_off_from_all_stops_before_another_one_starts() {
     let mut world = ready(3, [2, 3]);
     let node = victim(&mut world);
