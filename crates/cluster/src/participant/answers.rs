@@ -79,7 +79,7 @@ impl Participant {
                 }
             }
             // Asked again until etcd answers.
-            (Purpose::Check(seen), Answer::Unavailable) => self.doubt(seen, now_ms),
+            (Purpose::Check(seen), Answer::Unavailable) => self.check(seen, now_ms),
             (Purpose::Control(term), answer) => self.coordinator.answered(term, answer),
             (Purpose::Revoke(node, lease), Answer::Revoked | Answer::NoLease) => {
                 self.coordinator.revoked(node, lease, now_ms);
@@ -178,7 +178,13 @@ impl Participant {
 
     /// Asks whether etcd has what a node had seen, unless that is known.
     pub(super) fn doubt(&mut self, seen: Seen, now_ms: u64) {
-        let known = self.went_back_ms.is_some() || seen != self.newest && self.view.has(&seen);
+        if seen == self.newest || !self.view.has(&seen) {
+            self.check(seen, now_ms);
+        }
+    }
+
+    fn check(&mut self, seen: Seen, now_ms: u64) {
+        let known = self.went_back_ms.is_some();
         if !known && !self.is_under_way(|p| matches!(p, Purpose::Check(_))) {
             let history = Request::Get(Range::Key(self.key(Key::History)));
             self.request(Purpose::Check(seen), history, now_ms);
