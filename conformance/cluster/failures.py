@@ -240,6 +240,13 @@ def f1_a_node_with_replicas_only_dies_and_durable_writes_wait_for_nothing(world)
     client = cluster.client()
     for key in its:
         client.set(key, key, durable=True)
+    cluster.order("rebalance")
+
+    def balanced():
+        status = json.loads(cluster.order("status", "--json"))
+        return status["rebalance"] == "idle" and all(one["active"] for one in status["nodes"])
+
+    eventually("it has its share", balanced, seconds=60)
 
 
 def settled(world):
