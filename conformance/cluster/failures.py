@@ -197,9 +197,7 @@ def f1_the_active_dies_and_its_vbuckets_are_served_elsewhere(world):
     equal(sorted(cluster.states()), ["active", "active", "failed"], "states")
     go_on(safe, 1)
     killed.start()
-    eventually("it came back", lambda: cluster.states()[1] == "new", seconds=30)
-    cluster.order("recover", "b")
-    eventually("it is counted on again", lambda: cluster.states() == ["active"] * 3, seconds=30)
+    recovered(cluster, "b")
     for one in (cluster.client(), cluster.client("safe")):
         go_on(one, 1)
 
@@ -247,6 +245,14 @@ def f1_a_node_with_replicas_only_dies_and_durable_writes_wait_for_nothing(world)
         return status["rebalance"] == "idle" and all(one["active"] for one in status["nodes"])
 
     eventually("it has its share", balanced, seconds=60)
+
+
+def recovered(cluster, name):
+    """A node that came back is counted on again."""
+    at = ord(name) - ord("a")
+    eventually("it came back", lambda: cluster.states()[at] == "new", seconds=30)
+    cluster.order("recover", name)
+    eventually("it is counted on again", lambda: equal(cluster.states(), ["active"] * 3, "states") is None, seconds=30)
 
 
 def settled(world):

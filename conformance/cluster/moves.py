@@ -113,11 +113,11 @@ def a_node_takes_its_share_and_leaves_again_under_load(_):
         equal([client.get(key) for key in KEYS], KEYS, "values")
 
 
-def share(cluster, node, enough):
+def share(cluster, node, enough, bucket="default"):
     """Waits until a node is active for so much of all vBuckets, and nothing moves any more."""
 
     def there():
-        client = cluster.client()
+        client = cluster.client(bucket)
         client.refresh()
         rows = client.rows()
         part = sum(row[0] == node.kv for row in rows) / len(rows)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cluster import Client, member_of
 from etcd import Etcd
-from failures import FAILOVER_SECONDS, KEYS, settled, three_nodes
+from failures import FAILOVER_SECONDS, KEYS, recovered, settled, three_nodes
 from harness import Node, binary, clean_environment, end_with_parent, equal, eventually
 from mcbp import GET, Connection, key_call
 from moves import share
@@ -137,40 +137,42 @@ class Replication:
         equal(self.process.wait(20), 0, Path(self.err.name).read_text())
 
 
-def recovered(cluster, name):
-    """A node that came back is counted on again."""
-    at = ord(name) - ord("a")
-    eventually("it came back", lambda: cluster.states()[at] == "new", seconds=30)
-    cluster.order("recover", name)
-    eventually("it is counted on again", lambda: equal(cluster.states(), ["active"] * 3, "states") is None, seconds=30)
+@suite.test
+def readers_have_each_durable_write_while_copies_move(_):
+    with Etcd() as etcd, three_nodes(etcd) as cluster, member_of(etcd, "three", "d").watched() as late, Node().watched() as apart:
+        cluster.make_bucket("safe", replicas=2)
+        first = cluster.nodes[0]
+        client = cluster.client("safe")
+        for key in KEYS:
+            client.set(key, key)
+        with Tail(first) as tail, Replication(first, apart.start()) as copied:
+            eventually("it tells what there is", lambda: len(tail.values(b"key-")) == len(KEYS), seconds=30)
+            with Writer(cluster.nodes, b"tail") as writer:
+                late.start()
+                eventually("it is known", lambda: len(cluster.states()) == 4, seconds=30)
+                cluster.order("rebalance")
+                share(cluster, late, lambda part: part >= 0.2, "safe")
+                writer.more()
+                cluster.order("drain", "d")
+                share(cluster, late, lambda part: part == 0, "safe")
+                writer.more()
+            tail.has(writer.written, b"tail")
+            copied.has(writer.written)
 
 
 @suite.test
-def readers_have_each_durable_write_while_copies_move_and_a_node_dies(world):
+def readers_have_each_durable_write_when_a_node_dies(world):
     cluster = settled(world)
     first, killed = cluster.nodes[:2]
-    client = cluster.client("safe")
-    for key in KEYS:
-        client.set(key, key)
     with Node().watched() as apart, Tail(first) as tail, Tail(killed) as another, Replication(first, apart.start()) as copied:
-        eventually("it tells what there is", lambda: len(tail.values(b"key-")) == len(KEYS), seconds=30)
-        with member_of(world.etcd, "three", "d").watched() as late, Writer(cluster.nodes, b"tail") as writer:
-            late.start()
-            eventually("it is known", lambda: len(cluster.states()) == 4, seconds=30)
-            cluster.order("rebalance")
-            share(cluster, late, lambda part: part >= 0.2)
+        with Writer(cluster.nodes, b"dead") as writer:
             writer.more()
-            cluster.order("drain", "d")
-            share(cluster, late, lambda part: part == 0)
-            cluster.order("remove", "d")
-            eventually("it is forgotten", lambda: len(cluster.states()) == 3, seconds=30)
-            late.kill()
-            writer.more()
+            eventually("they tell", lambda: tail.values(b"dead") and another.values(b"dead"), seconds=30)
             killed.kill()
             eventually("all is served", lambda: cluster.client("safe").everywhere(), seconds=FAILOVER_SECONDS)
             writer.more()
-        tail.has(writer.written, b"tail")
-        another.has(writer.written, b"tail")
+        tail.has(writer.written, b"dead")
+        another.has(writer.written, b"dead")
         copied.has(writer.written)
     killed.start()
     recovered(cluster, "b")
