@@ -6,7 +6,7 @@ import threading
 
 from cluster import Client, Cluster, member_of
 from etcd import Etcd
-from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, SETTLE_SECONDS, go_on, settled, three_nodes
+from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, SETTLE_SECONDS, go_on, recovered, settled, three_nodes
 from harness import equal, eventually
 from mcbp import GET, SET, SUCCESS, frame, vbucket_of
 from world import suite
@@ -49,6 +49,7 @@ def f2_a_node_that_was_stopped_serves_nothing_old(world):
     eventually("it came back", lambda: cluster.states()[2] == "new", seconds=30)
     client = cluster.client()
     equal({client.get(key) for key in its}, {b"new"}, "values")
+    recovered(cluster, "c")
 
 
 class Load:
