@@ -1,15 +1,18 @@
 """A cluster of three nodes and an etcd on this machine: how soon what a killed node served is written again, and what
-belonging to a cluster costs a node; what clients notice while all of a node moves; what moves to a node that was away.
+belonging to a cluster costs a node; what clients notice while all of a node moves; what moves to a node that was away;
+how soon many clients are told of a new map.
 
     SETTEE_BIN=target/release/settee python3 conformance/bench/cluster.py kills [KILLS 10] [LEASE 5]
     SETTEE_BIN=target/release/settee python3 conformance/bench/cluster.py price [PAIRS 3]
     (cd conformance/go && go build -o ../../target/pace ./pace)
     SETTEE_BIN=target/release/settee PACE=target/pace python3 conformance/bench/cluster.py move [DOCUMENTS 2000000] [RATE 20000]
     SETTEE_BIN=target/release/settee PACE=target/pace python3 conformance/bench/cluster.py away [DOCUMENTS 200000] [RATE 2000] [SECONDS 60]
+    SETTEE_BIN=target/release/settee python3 conformance/bench/cluster.py told [CLIENTS 10000] [BRIEF 1]
 """
 
 import os
 import re
+import selectors
 import statistics
 import subprocess
 import threading
@@ -22,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 from cluster import Client, Cluster, member_of  # noqa: E402
 from etcd import Etcd  # noqa: E402
 from harness import Node, binary, clean_environment, equal, eventually  # noqa: E402
-from mcbp import SET, Closed, Connection  # noqa: E402
+from manage import must  # noqa: E402
+from mcbp import HEADER, SERVER_REQUEST, SET, Closed, Connection  # noqa: E402
 
 # For so long a node that began to watch fails nothing over.
 SETTLE_SECONDS = 32
@@ -244,11 +248,59 @@ def away(documents, rate, seconds):
         print(f"{moved / (writes * 1024):.2f} times what changed; its documents are {documents * 2 // 3 * 1024 / MEGABYTE:.0f} MiB")
 
 
+# Maps are told to connections that ask for it: whole, or their version alone.
+DUPLEX, NOTICES, BRIEF_NOTICES = 0x0C, 0x0D, 0x1F
+
+
+def await_notices(connections):
+    """Waits until each connection was told of a map; bytes that came."""
+    got, received = selectors.DefaultSelector(), 0
+    frames = dict.fromkeys(connections, b"")
+    for connection in connections:
+        connection.socket.setblocking(False)
+        got.register(connection.socket, selectors.EVENT_READ, connection)
+    while frames:
+        for key, _ in got.select(60):
+            connection = key.data
+            frames[connection] += connection.socket.recv(1 << 16)
+            notice = frames[connection]
+            if len(notice) >= HEADER.size and len(notice) >= HEADER.size + HEADER.unpack(notice[: HEADER.size])[6]:
+                equal(notice[0], SERVER_REQUEST, "magic")
+                received += len(frames.pop(connection))
+                got.unregister(connection.socket)
+    return received
+
+
+def told(clients, brief):
+    """Clients are told of a new collection."""
+    with Etcd() as etcd, Cluster(etcd, "bench", lease=5) as cluster:
+        cluster.make_bucket(BUCKET, vbuckets=1024, quota=256)
+        balanced(cluster)
+        connections = []
+        for at in range(clients):
+            connections.append(Connection(cluster.nodes[at % 3].kv))
+            connections[-1].hello(0x08, DUPLEX, BRIEF_NOTICES if brief else NOTICES)
+            connections[-1].login()
+        took, bytes_told = [], 0
+        for number in range(5):
+            began = time.monotonic()
+            scope = f"/pools/default/buckets/{BUCKET}/scopes"
+            asked = threading.Thread(target=must, args=(cluster.nodes[0], "POST", scope), kwargs={"name": f"s{number}"})
+            asked.start()
+            bytes_told = await_notices(connections)
+            took.append((time.monotonic() - began) * 1e3)
+            asked.join()
+        memory = max(node.most_resident_bytes() for node in cluster.nodes) // MEGABYTE
+        print(f"{clients:,} clients told {'of' if brief else 'all of'} a map: median {statistics.median(took):.0f} ms, ", end="")
+        print(f"most {max(took):.0f}; {bytes_told // clients:,} bytes each; a node takes {memory} MiB at most")
+
+
 MEASUREMENTS = {
     "kills": (kills, [10, 5]),
     "price": (price, [3]),
     "move": (move, [2_000_000, 20_000]),
     "away": (away, [200_000, 2_000, 60]),
+    "told": (told, [10_000, 1]),
 }
 
 if __name__ == "__main__":
