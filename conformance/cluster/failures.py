@@ -10,7 +10,7 @@ from etcd import Etcd, Refused, encode
 from harness import binary, clean_environment, equal, eventually
 from manage import call
 from mcbp import SET
-from world import CONFIG, holds, suite
+from world import CONFIG, DATA, holds, suite
 
 # A lease, and what of it a node trusts no more.
 LEASE_SECONDS = 2
@@ -376,7 +376,7 @@ def f16_the_active_and_a_replica_die_and_an_operator_gives_them_up(_):
 
 
 @suite.test
-def f6_an_etcd_from_an_old_backup_is_not_followed_also_after_a_start(_):
+def f6_an_etcd_from_an_old_backup_is_not_followed_and_copies_are_adopted(_):
     with Etcd() as etcd, three_nodes(etcd) as cluster:
         cluster.make_bucket()
         client = cluster.client()
@@ -411,7 +411,7 @@ def f6_an_etcd_from_an_old_backup_is_not_followed_also_after_a_start(_):
         for node in cluster.nodes:
             eventually("it sees that etcd went back", lambda at=node: went_back(at), seconds=30)
         # Replicas keep all of it served.
-        go_on(client, 2 * LEASE_SECONDS)
+        written = {KEYS[number % len(KEYS)]: str(number).encode() for number in range(go_on(client, 2 * LEASE_SECONDS))}
         equal(client.rows(), rows, "map")
         # Revisions grow beyond those that nodes have seen.
         for number in range(1000):
@@ -423,3 +423,19 @@ def f6_an_etcd_from_an_old_backup_is_not_followed_also_after_a_start(_):
         client = Client([cluster.nodes[0]], "default")
         client.refresh()
         equal(client.rows(), rows, "map")
+        # All nodes must answer.
+        cluster.nodes[1].kill()
+        eventually("it is not heard", lambda: "b do not answer" in of(cluster, "adopt")[2], seconds=30)
+        cluster.nodes[1].start()
+        eventually("copies are adopted", lambda: of(cluster, "adopt")[:2] == (0, "copies are adopted\n"), seconds=60)
+        equal(of(cluster, "adopt")[0], DATA, "once more")
+        eventually("all vBuckets are served", lambda: cluster.client().everywhere(), seconds=FAILOVER_SECONDS)
+        client = cluster.client()
+        equal([client.get(key) for key in KEYS], [written.get(key, key) for key in KEYS], "values")
+        for key in KEYS:
+            client.set(key, b"newer", durable=True)
+        cluster.nodes[1].kill()
+        eventually("it is failed over", lambda: of(cluster, "failover", "b")[0] == 0, seconds=60)
+        eventually("all vBuckets are served", lambda: cluster.client().everywhere(), seconds=FAILOVER_SECONDS)
+        client = cluster.client()
+        equal([client.get(key) for key in KEYS], [b"newer"] * len(KEYS), "values")

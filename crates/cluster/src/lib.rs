@@ -8,6 +8,7 @@
 //! between nodes ([`Message`]), steps of the node's copies ([`agent`]), and, on one node, the controller
 //! ([`coordinator`]).
 
+mod adoption;
 pub mod agent;
 pub mod agreed;
 pub mod coord;

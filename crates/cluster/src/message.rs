@@ -14,6 +14,33 @@ pub enum Message {
     Ping,
     /// etcd does not have this any more, which the sender had seen.
     EtcdWentBack(Seen),
+    /// All copies of the node are to be sealed at `term`, for an adoption that raises the epoch to `epoch`.
+    SealAll {
+        /// The epoch that the operator was told: a node that follows a newer one has nothing to do with it.
+        told: u64,
+        /// The epoch.
+        epoch: u64,
+        /// The term.
+        term: u64,
+    },
+    /// All copies of the node are sealed so. The answer comes in parts.
+    AllSealed {
+        /// The epoch.
+        epoch: u64,
+        /// The term.
+        term: u64,
+        /// How many copies there are.
+        count: usize,
+        /// Some of them, with what they have.
+        copies: Vec<(Vb, Position)>,
+    },
+    /// They cannot be sealed so.
+    SealAllRefused {
+        /// The newest epoch that the node has seen.
+        epoch: u64,
+        /// The highest term of its copies.
+        term: u64,
+    },
     /// The controller asks for [`Message::Report`].
     Ask,
     /// An order, for the controller.
@@ -75,6 +102,13 @@ pub enum Order {
         /// The revision by which that was: rows of chunks that are newer stay as they are.
         revision: u64,
         /// Nodes whose copies are given up, as far as they are still gone.
+        lost: Vec<NodeId>,
+    },
+    /// All copies are adopted, after etcd was restored. It is an order to the node that gets it, which knows of the restore.
+    Adopt {
+        /// The epoch by which the operator was told.
+        epoch: u64,
+        /// Nodes whose copies are given up.
         lost: Vec<NodeId>,
     },
     /// The node is a member again; failovers are counted anew.

@@ -211,13 +211,20 @@ impl Driver {
         let silent = heard.map(|(node, at_ms)| (*node, now_ms.saturating_sub(*at_ms)));
         status.silent_ms = silent.collect();
         status.etcd_went_back = self.participant.etcd_went_back();
+        status.seen_epoch = self.participant.newest().version.epoch;
+        status.adoption_waits = self.participant.adoption_waits();
         let here = coordinator.term().is_some();
         status.progress = here.then(|| coordinator.progress().clone());
     }
 
     /// Lets others see what is new in etcd, and makes buckets and maps follow it.
     fn publish(&mut self) {
-        if self.participant.view().revision == self.published {
+        let seen = self.participant.view();
+        if seen.revision == self.published {
+            // Before anything is followed, other nodes may be known.
+            if seen.revision == 0 && self.shared.view.read().nodes.len() != seen.nodes.len() {
+                *self.shared.view.write() = Arc::new(seen.clone());
+            }
             return;
         }
         let view = Arc::new(self.participant.view().clone());

@@ -160,7 +160,8 @@ impl Worker {
         let mut done = true;
         let wanted: BTreeSet<BucketId> = view.specs.keys().copied().collect();
         for hosted in self.shared.table.all() {
-            if !wanted.contains(&hosted.id) {
+            let unknown = view.history.value.unknown.contains(&hosted.id);
+            if !wanted.contains(&hosted.id) && !unknown {
                 self.drop_bucket(&hosted);
             }
         }

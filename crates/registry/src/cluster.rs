@@ -26,6 +26,10 @@ pub struct MemberStatus {
     pub lease_left_ms: u64,
     /// etcd has less than the node had seen: it was restored from a backup, and is not followed.
     pub etcd_went_back: bool,
+    /// The newest epoch that the node has seen, also before it started.
+    pub seen_epoch: u64,
+    /// Nodes whose copies an adoption that was ordered here waits for.
+    pub adoption_waits: Vec<NodeId>,
     /// For how long other nodes have not been heard; none of those that never were.
     pub silent_ms: BTreeMap<NodeId, u64>,
     /// Elections and moves, if the controller is here.
@@ -81,7 +85,7 @@ pub trait ClusterMember: Send + Sync {
     /// How it is.
     fn status(&self) -> MemberStatus;
 
-    /// Sends an operator's order to the controller.
+    /// Sends an operator's order to the controller; that of an adoption is for the node itself.
     ///
     /// # Errors
     /// There is none.

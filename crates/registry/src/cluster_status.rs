@@ -32,6 +32,12 @@ pub struct ClusterStatus {
     pub lease_left_ms: u64,
     /// etcd has less than the node that tells had seen: it was restored from a backup, and is not followed.
     pub etcd_went_back: bool,
+    /// The newest epoch that it has seen, also before it started.
+    pub seen_epoch: u64,
+    /// Nodes whose copies an adoption that was ordered there waits for.
+    pub adoption_waits: Vec<String>,
+    /// UUIDs of buckets of which an adoption found copies alone.
+    pub unknown_buckets: Vec<String>,
     /// Whether copies are moved: idle, running or paused.
     pub rebalance: &'static str,
     /// Failovers without an operator since one reset their count.
@@ -197,6 +203,7 @@ impl ClusterStatus {
         let orders = view.orders.as_ref().map(|orders| orders.value.clone());
         let orders = orders.unwrap_or_default();
         let meta = view.meta.as_ref();
+        let unknown = &view.history.value.unknown;
         Self {
             cluster: meta.map(|meta| meta.value.name.clone()).unwrap_or_default(),
             epoch: view.epoch(),
@@ -206,6 +213,9 @@ impl ClusterStatus {
             etcd_silent_ms: status.etcd_silent_ms,
             lease_left_ms: status.lease_left_ms,
             etcd_went_back: status.etcd_went_back,
+            seen_epoch: status.seen_epoch,
+            adoption_waits: status.adoption_waits.into_iter().map(name).collect(),
+            unknown_buckets: unknown.iter().map(BucketId::to_string).collect(),
             rebalance: match orders.rebalance {
                 Rebalance::Idle => "idle",
                 Rebalance::Running => "running",

@@ -14,19 +14,27 @@ pub struct Agent {
     rows: BTreeMap<Vb, (Version, Row)>,
     /// Everything that etcd has is known, so that a copy without a row is of a bucket that was dropped.
     complete: bool,
+    /// Buckets of which an adoption found copies alone, which stay.
+    unknown: Vec<BucketId>,
 }
 
 impl Agent {
     /// For a node that knows no map yet.
     pub fn new(me: NodeId) -> Self {
-        let (rows, complete) = (BTreeMap::new(), false);
-        Self { me, rows, complete }
+        let (rows, complete, unknown) = (BTreeMap::new(), false, Vec::new());
+        Self {
+            me,
+            rows,
+            complete,
+            unknown,
+        }
     }
 
     /// All of the map was read, which is not older than what was known: buckets that are not in it were dropped. One that
     /// cannot be read in part says of no bucket that it was dropped.
     pub fn keep_buckets(&mut self, view: &View) {
         self.complete = view.unreadable.is_empty();
+        self.unknown.clone_from(&view.history.value.unknown);
         if self.complete {
             let chunk = |vb: &Vb| (vb.bucket, vb.number / CHUNK_VBUCKETS);
             self.rows.retain(|vb, _| view.maps.contains_key(&chunk(vb)));
@@ -80,10 +88,11 @@ impl Agent {
     /// The next step of a copy to what the map says; `None` when it is there, or the map is not known. A copy of a bucket
     /// that was dropped goes.
     pub fn step(&self, vb: Vb, copy: Option<&Copy>) -> Option<Step> {
-        match self.rows.get(&vb) {
-            Some((_, row)) => next(self.me, vb, row, copy),
-            None => copy.filter(|_| self.complete).map(|_| Step::Remove { vb }),
+        if let Some((_, row)) = self.rows.get(&vb) {
+            return next(self.me, vb, row, copy);
         }
+        let dropped = self.complete && !self.unknown.contains(&vb.bucket);
+        copy.filter(|_| dropped).map(|_| Step::Remove { vb })
     }
 
     /// What a copy needs of the controller.

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::map::{NodeId, Version};
+use crate::map::{BucketId, NodeId, Version};
 
 /// Reigns that are kept.
 const REIGNS_MAX: usize = 64;
@@ -49,6 +49,9 @@ pub struct History {
     pub reigns: Vec<Mark>,
     /// The epoch of the newest adoption: what was seen at an older one may not be here.
     pub adopted: u64,
+    /// Buckets of which it found copies and nothing else. Nodes keep these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<BucketId>,
 }
 
 impl History {
@@ -82,11 +85,10 @@ impl History {
             reigns.push(mark);
             reigns.drain(..reigns.len().saturating_sub(REIGNS_MAX));
         }
-        let adopted = self.adopted;
         Self {
             number,
             reigns,
-            adopted,
+            ..self.clone()
         }
     }
 }

@@ -158,6 +158,12 @@ impl Coordinator {
         }
     }
 
+    /// The number of one more transaction that is made ready on this node.
+    pub(crate) fn issue(&mut self) -> u64 {
+        self.issued += 1;
+        self.issued
+    }
+
     /// Takes an order.
     pub fn order(&mut self, order: Order) {
         if self.term.is_some() && !self.orders.contains(&order) {
@@ -215,7 +221,7 @@ impl Coordinator {
                 }
             }
             Message::Order(order) => self.order(order.clone()),
-            Message::Ping | Message::EtcdWentBack(_) | Message::Ask | Message::Seal { .. } => {}
+            _ => {}
         }
     }
 
@@ -231,8 +237,8 @@ impl Coordinator {
         if self.in_flight.is_none() && known && !self.waits_to_retry(tick) {
             let (txn, is_order) = self.next_txn(tick, term);
             if let Some(mut txn) = txn {
-                self.issued += 1;
-                draft::mark(self.cluster, tick.view, self.issued, &mut txn);
+                let issued = self.issue();
+                draft::mark(self.cluster, tick.view, issued, &mut txn);
                 self.in_flight = Some(is_order);
                 actions.push(Action::Txn(txn));
             }

@@ -65,8 +65,8 @@ pub(super) fn obey(view: &View, draft: &mut Draft<'_>, order: &Order) {
         Order::Pause if orders.rebalance == Rebalance::Running => {
             orders.rebalance = Rebalance::Paused;
         }
-        // The latter is obeyed by `unsafely`.
-        Order::Pause | Order::FailOverUnsafe { .. } => {}
+        // The latter two are not obeyed here.
+        Order::Pause | Order::FailOverUnsafe { .. } | Order::Adopt { .. } => {}
         Order::Cancel => orders.rebalance = Rebalance::Idle,
         Order::Drain(node) => {
             orders.rebalance = Rebalance::Running;

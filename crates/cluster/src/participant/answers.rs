@@ -80,6 +80,7 @@ impl Participant {
             }
             // Asked again until etcd answers.
             (Purpose::Check(seen), Answer::Unavailable) => self.check(seen, now_ms),
+            (Purpose::Adopt(number), answer) => self.adoption_answered(number, answer, now_ms),
             (Purpose::Control(term), answer) => self.coordinator.answered(term, answer),
             (Purpose::Revoke(node, lease), Answer::Revoked | Answer::NoLease) => {
                 self.coordinator.revoked(node, lease, now_ms);
@@ -97,6 +98,10 @@ impl Participant {
             // What the watch told since etcd was read may not be in it.
             if !read.has(&self.newest_when_asked) {
                 self.note_went_back(now_ms);
+            }
+            if self.went_back_ms.is_some() && self.view.revision == 0 {
+                // Other nodes are where they were.
+                self.view.nodes = read.nodes;
             }
             return;
         }
@@ -213,7 +218,7 @@ impl Participant {
     }
 
     /// etcd does not have what this node had seen when it asked: nothing of it is followed.
-    fn note_went_back(&mut self, now_ms: u64) {
+    pub(super) fn note_went_back(&mut self, now_ms: u64) {
         self.went_back_ms.get_or_insert(now_ms);
         self.lease = Lease::None;
         self.watching_since_ms = None;
@@ -230,6 +235,7 @@ impl Participant {
     pub(super) fn load(&mut self, read: View, now_ms: u64, copies: &impl Copies) {
         self.view = read;
         self.went_back_ms = None;
+        (self.sealed_for, self.adoption) = (None, None);
         self.watching_since_ms.get_or_insert(now_ms);
         self.see();
         if let Some(watch) = self.watch.take() {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::lease::Lease;
+use crate::adoption::Adoption;
 use crate::agent::{Agent, Copy, SealReply, Step, seal};
 use crate::agreed::{ClusterId, Controller, Entry, Health, Key, Node, Seen, View};
 use crate::coord::{Answer, Compare, LeaseId, Op, Request, RequestId, Txn};
@@ -63,6 +64,8 @@ pub(super) enum Purpose {
     Elect,
     Control(u64),
     Revoke(NodeId, LeaseId),
+    /// Of the adoption with this number.
+    Adopt(u64),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +111,10 @@ pub struct Participant {
     /// etcd does not have what this node had seen: it was restored from a backup, and is not followed before copies are
     /// adopted. When that was noted, or a lease was asked for last.
     pub(super) went_back_ms: Option<u64>,
+    /// The epoch and the term of the adoption that all copies are sealed for. No other step is made before it is followed.
+    pub(super) sealed_for: Option<(u64, u64)>,
+    /// An adoption that an operator ordered here, and its number.
+    pub(super) adoption: Option<(u64, Adoption)>,
     pub(super) outputs: Vec<Output>,
 }
 
@@ -138,6 +145,8 @@ impl Participant {
             newest,
             newest_when_asked: newest,
             went_back_ms: None,
+            sealed_for: None,
+            adoption: None,
             outputs: Vec::new(),
         }
     }
@@ -203,9 +212,11 @@ impl Participant {
         self.health.disk_dead
     }
 
-    /// Takes an operator's order, and sends it to the controller.
+    /// Takes an operator's order, and sends it to the controller. An adoption begins here.
     pub fn order(&mut self, order: Order) -> Vec<Output> {
-        if let Some(controller) = &self.view.controller {
+        if let Order::Adopt { epoch, lost } = &order {
+            self.begin_adoption(*epoch, lost);
+        } else if let Some(controller) = &self.view.controller {
             let to = controller.value.node;
             self.outputs.push(Output::Send(to, Message::Order(order)));
         }
@@ -228,6 +239,7 @@ impl Participant {
         self.keep_watch(now_ms);
         self.elect(now_ms);
         self.control(now_ms);
+        self.adopt(now_ms);
         let kept_ms = 2 * self.settings.repeat_ms;
         self.seals
             .retain(|_, pending| now_ms < pending.since_ms + kept_ms);
@@ -303,6 +315,15 @@ impl Participant {
                 }
             }
             Message::EtcdWentBack(seen) => self.doubt(*seen, now_ms),
+            Message::SealAll { told, epoch, term } => {
+                let went_back = self.went_back_ms.is_some();
+                if went_back || self.newest.version.epoch <= *told {
+                    self.seal_all(from, (*epoch, *term), now_ms, copies);
+                }
+            }
+            Message::AllSealed { .. } | Message::SealAllRefused { .. } => {
+                self.take_sealed(from, message);
+            }
             // Of a controller that goes by an etcd that is not followed, or may not be.
             Message::Seal { .. } if self.etcd_went_back() || self.view.revision == 0 => {}
             Message::Seal { vb, term, at_least } => {
@@ -342,6 +363,12 @@ impl Participant {
             return;
         }
         let copy = copies.copy(vb);
+        if let Some((_, term)) = self.sealed_for {
+            let open = copy.filter(|copy| copy.term < term);
+            let step = open.map(|_| Output::Step(Step::Seal { vb, term }));
+            self.outputs.extend(step);
+            return;
+        }
         if let Some(pending) = self.seals.remove(&vb) {
             match seal(vb, pending.term, pending.at_least, copy.as_ref()) {
                 // Looked at again, until the controller repeats itself.

@@ -2,6 +2,7 @@
 //!
 //! A state machine without I/O: the node carries what it puts out, tells it what comes back, and the time.
 
+mod adopting;
 mod answers;
 mod lease;
 mod machine;

@@ -40,12 +40,14 @@ pub(crate) enum Bug {
     EpochNotRaised,
     /// Transactions of controllers have no mark.
     HistoryUnmarked,
+    /// An adoption takes any copy for the best one.
+    AnyCopyAdopted,
     /// A node's clock stands still while its machine sleeps.
     ClockSleeps,
 }
 
 /// Every bug.
-pub(crate) const BUGS: [Bug; 20] = [
+pub(crate) const BUGS: [Bug; 21] = [
     Bug::LowerPreparedChosen,
     Bug::BranchIgnored,
     Bug::OneSealTooFew,
@@ -65,5 +67,6 @@ pub(crate) const BUGS: [Bug; 20] = [
     Bug::LeaseWithoutReading,
     Bug::EpochNotRaised,
     Bug::HistoryUnmarked,
+    Bug::AnyCopyAdopted,
     Bug::ClockSleeps,
 ];

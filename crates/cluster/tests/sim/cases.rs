@@ -69,12 +69,35 @@ fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<u64, String> {
         }
     }
     if world.restored.is_some() {
-        world.heal();
-        world.run(world.now_ms + 8_000);
-        world.check_restored();
-        return world.checks.failure.map_or(Ok(world.trace), Err);
+        adopt(&mut world)?;
     }
     settle(&mut world)
+}
+
+/// Heals all, and adopts copies if a node knows that etcd was restored.
+fn adopt(world: &mut World) -> Result<(), String> {
+    world.heal();
+    world.run(world.now_ms + 8_000);
+    world.check_restored();
+    // Nodes that were stopped come back while copies are adopted.
+    world.nodes.iter_mut().for_each(|node| node.held = false);
+    let begun_ms = world.now_ms;
+    world.adopt(&[]);
+    world.run(world.now_ms + 500);
+    world.start_all();
+    world.run(world.now_ms + 3_000);
+    while !world.is_adopted() && world.adopt(&[]) {
+        if let Some(failure) = &world.checks.failure {
+            return Err(failure.clone());
+        }
+        if world.now_ms > begun_ms + 60_000 {
+            world.tell_all();
+            return Err("no adoption in 60 s".to_owned());
+        }
+        world.run(world.now_ms + 3_000);
+    }
+    world.end_restore();
+    Ok(())
 }
 
 /// Heals all, and waits until all is as it should be.

@@ -3,11 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use cluster::agreed::{BucketSpec, Chunk, History, Key, Meta, NodeState, View};
+use cluster::agreed::{NodeState, View};
 use cluster::coordinator::forced;
 use cluster::{NodeId, Order, Phase, Version};
 
-use crate::node::CLUSTER;
 use crate::world::World;
 
 /// A cluster of nodes that are members, and serve.
@@ -222,46 +221,8 @@ fn f5_what_a_node_had_that_dies_while_etcd_is_away_waits_for_etcd() {
     settle(&mut world);
 }
 
-fn put<T: serde::Serialize>(world: &mut World, key: Key, value: &T) {
-    let value = serde_json::to_string(value).expect("JSON");
-    world.etcd.put(key.text(CLUSTER), value);
-}
-
-/// What `settee cluster adopt` does: the newest row that a node knows of each vBucket, and a new epoch.
-fn adopt(world: &mut World) {
-    let meta = Meta {
-        epoch: 2,
-        ..Meta::default()
-    };
-    let adopted = History {
-        adopted: 2,
-        ..History::default()
-    };
-    let buckets: Vec<_> = world.vbs.iter().step_by(2).map(|vb| vb.bucket).collect();
-    for bucket in buckets {
-        let spec = BucketSpec {
-            vbuckets: 2,
-            copies: 2,
-            ..BucketSpec::default()
-        };
-        put(world, Key::Spec(bucket), &spec);
-        let newest = |vb: &cluster::Vb| {
-            let known = world
-                .nodes
-                .iter()
-                .filter_map(|node| node.participant.agent().row(*vb));
-            known.max_by_key(|(version, _)| *version).expect("a row").1
-        };
-        let vbs = world.vbs.iter().filter(|vb| vb.bucket == bucket);
-        let rows = vbs.map(newest).collect();
-        put(world, Key::Map(bucket, 0), &Chunk { rows });
-    }
-    put(world, Key::History, &adopted);
-    put(world, Key::Meta, &meta);
-}
-
 #[test]
-fn f6_an_etcd_from_an_old_backup_is_not_followed_before_its_epoch_is_raised() {
+fn f6_an_etcd_from_an_old_backup_is_not_followed_before_copies_are_adopted() {
     restore(0);
 }
 
@@ -303,7 +264,8 @@ fn restore(writes: usize) {
             .all(|node| node.participant.etcd_went_back())
     );
     assert_eq!(rows(&world), known);
-    adopt(&mut world);
+    assert!(world.adopt(&[]));
+    until(&mut world, 10_000, World::is_adopted);
     settle(&mut world);
     assert!(
         world
@@ -312,6 +274,27 @@ fn restore(writes: usize) {
             .all(|node| !node.participant.etcd_went_back())
     );
     assert_eq!(world.nodes[0].participant.newest().version.epoch, 2);
+}
+
+#[test]
+fn f6_an_adoption_waits_for_all_nodes_but_those_that_are_given_up() {
+    let mut world = ready(3, [3, 3]);
+    let backup = world.etcd.store.clone();
+    let node = victim(&mut world);
+    world.order(Order::FailOver(NodeId(node as u16)));
+    world.run(world.now_ms + 5_000);
+    world.restore(&backup);
+    world.run(world.now_ms + 8_000);
+    world.crash(node);
+    assert!(world.adopt(&[]));
+    world.run(world.now_ms + 10_000);
+    assert!(!world.is_adopted());
+    assert!(world.adopt(&[NodeId(node as u16)]));
+    until(&mut world, 10_000, World::is_adopted);
+    world.end_restore();
+    until(&mut world, 10_000, |world| all_are_served(world));
+    world.start(node);
+    settle(&mut world);
 }
 
 #[test]

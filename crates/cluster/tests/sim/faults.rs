@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cluster::agreed::Rebalance;
 use cluster::coordinator::{forced, unsafe_order};
-use cluster::{BucketId, NodeId, Order};
+use cluster::{BucketId, NodeId, Order, Vb};
 
 use crate::moments::{Theme, nodes_of};
 use crate::world::{Event, Weather, World};
@@ -20,7 +20,7 @@ impl World {
     }
 
     pub(crate) fn start(&mut self, index: usize) {
-        if !self.nodes[index].up {
+        if !self.nodes[index].up && !self.nodes[index].held {
             self.tell(|| format!("n{index} starts"));
             self.nodes[index].restart(0);
             let boot = self.nodes[index].boot;
@@ -274,7 +274,8 @@ impl World {
         }
         for node in &self.nodes {
             let mut copies = node.vbs.copies.keys();
-            if let Some(vb) = copies.find(|vb| !self.vbs.contains(vb)) {
+            let goes = |vb: &&Vb| !self.vbs.contains(vb) && !self.unknown.contains(&vb.bucket);
+            if let Some(vb) = copies.find(goes) {
                 return Some(format!(
                     "{:?} has a copy of {vb:?}, which was dropped",
                     node.id

@@ -32,6 +32,8 @@ pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) boot: u64,
     pub(crate) up: bool,
+    /// It is not to be started.
+    pub(crate) held: bool,
     pub(crate) paused_until_ms: u64,
     /// Its disk is full: it works in memory, and no new term gets on disk.
     pub(crate) full: bool,
@@ -53,6 +55,7 @@ impl Node {
             id,
             boot: 1,
             up: true,
+            held: false,
             paused_until_ms: 0,
             full: false,
             offset_ms: clock.0,

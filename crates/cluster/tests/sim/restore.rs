@@ -3,6 +3,8 @@
 use cluster::agreed::View;
 use cluster::coord::{Answer, Range, Request, Store};
 
+use cluster::{BucketId, NodeId, Order, Vb};
+
 use crate::node::{CLUSTER, Node, settings};
 use crate::world::{Event, World};
 
@@ -30,6 +32,7 @@ impl World {
     /// etcd is stopped, and what it has is replaced by a backup. Its revision may outgrow that which it had.
     pub(crate) fn restore(&mut self, backup: &Store) {
         let was = self.etcd.store.revision();
+        let lost = self.agreed();
         self.tell(|| format!("etcd is restored from {} to {was}", backup.revision()));
         let mut store = backup.clone();
         let kept = view_of(&mut store);
@@ -63,7 +66,64 @@ impl World {
                 self.checks.rows_grow(index, &self.nodes[index], *vb);
             }
         }
+        // Nodes that have seen nothing of what was lost are not started before copies are adopted.
+        let gone = !kept.has(&lost.seen());
+        for index in 0..self.nodes.len() {
+            let seen = self.nodes[index].kept;
+            let old = seen.mark.is_none_or(|mark| kept.history.value.has(&mark));
+            if gone && old && self.nodes[index].up {
+                self.crash(index);
+            }
+            self.nodes[index].held = gone && old;
+        }
         self.restored = Some(Restored { know });
+    }
+
+    /// An operator orders an adoption at the node that has seen most of those that know of the restore.
+    pub(crate) fn adopt(&mut self, lost: &[NodeId]) -> bool {
+        let know = self
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, node)| node.runs(self.now_ms) && node.participant.etcd_went_back());
+        let newest = know.max_by_key(|(_, node)| {
+            let participant = &node.participant;
+            (participant.view().revision, participant.newest().version)
+        });
+        let Some((index, node)) = newest else {
+            return false;
+        };
+        let epoch = node.participant.newest().version.epoch;
+        let lost = lost.to_vec();
+        self.tell(|| format!("copies are adopted by n{index}"));
+        let outputs = self.nodes[index]
+            .participant
+            .order(Order::Adopt { epoch, lost });
+        self.carry(index, outputs);
+        true
+    }
+
+    /// Whether copies were adopted.
+    pub(crate) fn is_adopted(&mut self) -> bool {
+        self.agreed().history.value.adopted > 0
+    }
+
+    /// The cluster goes on with what etcd has now: buckets are those that it knows.
+    pub(crate) fn end_restore(&mut self) {
+        let agreed = self.agreed();
+        self.restored = None;
+        let there = |vb: &Vb| agreed.specs.contains_key(&vb.bucket);
+        let gone: Vec<Vb> = self.vbs.iter().filter(|vb| !there(vb)).copied().collect();
+        for vb in gone {
+            self.checks.forget(vb.bucket);
+        }
+        let vbs = |bucket: BucketId| (0..2).map(move |number| Vb { bucket, number });
+        self.vbs = agreed
+            .specs
+            .keys()
+            .flat_map(|bucket| vbs(*bucket))
+            .collect();
+        self.unknown = agreed.history.value.unknown;
     }
 
     /// Whether a node follows an etcd that was restored: it has seen nothing of what was lost.
@@ -76,7 +136,10 @@ impl World {
     pub(crate) fn check_step(&mut self, index: usize) {
         let node = &self.nodes[index];
         let (id, kept) = (node.id, node.kept);
-        if !node.participant.view().has(&kept) {
+        let view = node.participant.view();
+        // Copies are sealed for an adoption by nodes that follow no etcd.
+        let adopts = node.participant.etcd_went_back() && view.revision == 0;
+        if !adopts && !view.has(&kept) {
             self.checks
                 .fail(format!("{id:?} makes a step by an etcd without {kept:?}"));
         }
@@ -84,7 +147,7 @@ impl World {
 
     /// Whether nodes that know what etcd lost noticed that.
     pub(crate) fn check_restored(&mut self) {
-        let Some(restored) = self.restored.take() else {
+        let Some(restored) = &self.restored else {
             return;
         };
         for index in &restored.know {

@@ -48,6 +48,25 @@ impl World {
                     complete,
                 }
             }
+            (
+                Message::AllSealed {
+                    epoch,
+                    term,
+                    count,
+                    mut copies,
+                },
+                Some(Bug::AnyCopyAdopted),
+            ) => {
+                for (_, position) in &mut copies {
+                    *position = Position::default();
+                }
+                Message::AllSealed {
+                    epoch,
+                    term,
+                    count,
+                    copies,
+                }
+            }
             (message, _) => message,
         }
     }

@@ -109,6 +109,8 @@ pub(crate) struct World {
     pub(crate) fills: bool,
     /// Since etcd was restored from a backup.
     pub(crate) restored: Option<Restored>,
+    /// Buckets whose copies stay although they are agreed on no more.
+    pub(crate) unknown: Vec<BucketId>,
     /// The newest order of an unsafe failover.
     pub(crate) last_unsafe: Option<Order>,
     /// Chance of a node's tick to bring all to disk.
@@ -155,6 +157,7 @@ impl World {
             risky: false,
             fills: false,
             restored: None,
+            unknown: Vec::new(),
             last_unsafe: None,
             sync_per_mille: 500,
             writes: 0,

@@ -1,5 +1,6 @@
 //! `settee cluster`: clusters of nodes that etcd coordinates.
 
+mod adopt;
 mod demo;
 mod failover;
 mod init;
@@ -30,6 +31,7 @@ enum ClusterAction {
     Failover(failover::FailoverArgs),
     Recover(orders::RecoverArgs),
     Remove(orders::RemoveArgs),
+    Adopt(adopt::AdoptArgs),
 }
 
 /// Runs `cluster`.
@@ -47,5 +49,6 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), Failure> {
         ClusterAction::Failover(args) => failover::run(args),
         ClusterAction::Recover(args) => orders::recover(args),
         ClusterAction::Remove(args) => orders::remove(args),
+        ClusterAction::Adopt(args) => adopt::run(args),
     }
 }

@@ -87,7 +87,7 @@ fn text(status: &Status) -> String {
     ));
     if status.etcd_went_back {
         line(format_args!(
-            "etcd has less than {node} had seen: it was restored from a backup, and is not followed"
+            "etcd has less than {node} had seen: it was restored from a backup, and is not followed: settee cluster adopt goes on with the copies that there are"
         ));
     }
     let left = status.moves_left.map(|left| format!(", {left} to begin"));

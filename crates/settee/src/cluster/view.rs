@@ -30,6 +30,15 @@ pub(super) struct Status {
     /// etcd was restored from a backup, and is not followed.
     #[serde(default)]
     pub(super) etcd_went_back: bool,
+    /// The newest epoch that the member that tells has seen, also before it started.
+    #[serde(default)]
+    pub(super) seen_epoch: u64,
+    /// Nodes whose copies an adoption, which was ordered at the member that tells, waits for.
+    #[serde(default)]
+    pub(super) adoption_waits: Vec<String>,
+    /// Buckets of which an adoption found copies alone.
+    #[serde(default)]
+    pub(super) unknown_buckets: Vec<String>,
     pub(super) rebalance: String,
     pub(super) failovers: u32,
     pub(super) elections: usize,
@@ -225,6 +234,26 @@ impl MemberLink {
             eprintln!("settee: the controller, {controller}, cannot be asked: {failure}");
             Ok(seen)
         })
+    }
+
+    /// The member that has seen most of those that know that etcd was restored, and what it sees; this one if none does.
+    ///
+    /// # Errors
+    /// As [`MemberLink::status`].
+    pub(super) fn with_most(mut self) -> Result<(Self, Status), Failure> {
+        let seen = self.status()?.1;
+        let others = seen.nodes.iter().filter(|node| node.name != seen.node);
+        let asked = others.filter_map(|node| {
+            let mut there = self.go_to(&seen, &node.name).ok()?;
+            let status = there.status().ok()?.1;
+            Some((there, status))
+        });
+        let key = |status: &Status| (status.etcd_went_back, status.seen_epoch, status.revision);
+        let best = asked.max_by_key(|(_, status)| key(status));
+        match best.filter(|(_, status)| key(status) > key(&seen)) {
+            Some(best) => Ok(best),
+            None => Ok((self, seen)),
+        }
     }
 
     fn go_to(&self, status: &Status, name: &str) -> Result<Self, Failure> {

@@ -1,0 +1,128 @@
+//! What a participant does when copies are adopted.
+
+use super::machine::{Copies, Output, Participant, Purpose};
+use crate::adoption::{Action, Adoption};
+use crate::agreed::Controller;
+use crate::coord::Answer;
+use crate::map::{NodeId, Vb};
+use crate::message::Message;
+
+/// Copies of a message.
+const PART: usize = 500;
+
+impl Participant {
+    /// Begins an adoption, if etcd went back since this epoch.
+    pub(super) fn begin_adoption(&mut self, epoch: u64, lost: &[NodeId]) {
+        let told = (epoch, lost.to_vec());
+        let goes_on = self
+            .adoption
+            .as_ref()
+            .is_some_and(|(_, one)| one.told == told);
+        if goes_on || self.went_back_ms.is_none() || self.newest.version.epoch != epoch {
+            return;
+        }
+        let (node, boot) = (self.identity.node, self.identity.boot);
+        let issued = self.coordinator.issue();
+        let known = &self.view;
+        let cluster = self.identity.cluster;
+        let adoption = Adoption::new(cluster, Controller { node, boot }, known, told, issued);
+        self.adoption = Some((issued, adoption));
+    }
+
+    /// Nodes whose copies an adoption that was ordered here waits for.
+    pub fn adoption_waits(&self) -> Vec<NodeId> {
+        let adoption = self.adoption.iter();
+        adoption.flat_map(|(_, adoption)| adoption.open()).collect()
+    }
+
+    /// Goes on with an adoption that was ordered here.
+    pub(super) fn adopt(&mut self, now_ms: u64) {
+        let Some((number, adoption)) = &mut self.adoption else {
+            return;
+        };
+        let number = *number;
+        for action in adoption.tick(now_ms, 2 * self.settings.repeat_ms) {
+            match action {
+                Action::Send(to, message) => self.outputs.push(Output::Send(to, message)),
+                Action::Request(request) => {
+                    self.request(Purpose::Adopt(number), request, now_ms);
+                }
+            }
+        }
+    }
+
+    pub(super) fn adoption_answered(&mut self, number: u64, answer: &Answer, now_ms: u64) {
+        let adoption = self.adoption.as_mut().filter(|(of, _)| *of == number);
+        if let Some(request) = adoption.and_then(|(_, adoption)| adoption.answered(answer)) {
+            self.request(Purpose::Adopt(number), request, now_ms);
+        }
+    }
+
+    pub(super) fn take_sealed(&mut self, from: NodeId, message: &Message) {
+        let Some((_, adoption)) = &mut self.adoption else {
+            return;
+        };
+        match message {
+            Message::AllSealed {
+                epoch,
+                term,
+                count,
+                copies,
+            } => adoption.sealed(from, (*epoch, *term), *count, copies),
+            Message::SealAllRefused { epoch, term } => adoption.refused(*epoch, *term),
+            _ => {}
+        }
+    }
+
+    /// Seals every copy, and says so when all are. From then on etcd is not followed before copies were adopted.
+    pub(super) fn seal_all(
+        &mut self,
+        from: NodeId,
+        (epoch, term): (u64, u64),
+        now_ms: u64,
+        copies: &impl Copies,
+    ) {
+        if self.health.disk_dead {
+            return;
+        }
+        let vbs = copies.vbuckets();
+        let all = vbs.iter().filter_map(|vb| Some((*vb, copies.copy(*vb)?)));
+        let all: Vec<_> = all.collect();
+        let highest = all.iter().map(|(_, copy)| copy.term).max().unwrap_or(0);
+        let held = self.sealed_for.map_or(0, |(_, term)| term);
+        let has_restarted = all
+            .iter()
+            .any(|(_, copy)| copy.term == term && !copy.sealed);
+        if epoch <= self.newest.version.epoch || term < highest.max(held) || has_restarted {
+            let (epoch, term) = (self.newest.version.epoch, highest.max(held));
+            let refused = Message::SealAllRefused { epoch, term };
+            self.outputs.push(Output::Send(from, refused));
+            return;
+        }
+        self.note_went_back(now_ms);
+        self.seals.clear();
+        self.sealed_for = Some((epoch, term));
+        if all.iter().any(|(_, copy)| copy.term < term) {
+            for vb in vbs {
+                self.look(vb, copies);
+            }
+            return;
+        }
+        let sealed: Vec<_> = all.iter().map(|(vb, copy)| (*vb, copy.position)).collect();
+        let count = sealed.len();
+        let mut tell = |copies: &[(Vb, _)]| {
+            let copies = copies.to_vec();
+            let told = Message::AllSealed {
+                epoch,
+                term,
+                count,
+                copies,
+            };
+            self.outputs.push(Output::Send(from, told));
+        };
+        if sealed.is_empty() {
+            tell(&[]);
+        }
+        sealed.chunks(PART).for_each(tell);
+    }
+}

@@ -1,0 +1,96 @@
+//! `settee cluster adopt`.
+
+use serde_json::json;
+
+use super::orders::{give, tell};
+use super::view::{MemberLink, Status};
+use crate::connect::ConnectArgs;
+use crate::exit::{Failure, Sysexit};
+
+/// A node that was not heard for so long does not answer.
+const SILENT_MS: u64 = 3_000;
+
+/// Go on with the copies that nodes have, after etcd was restored from a backup
+///
+/// All copies are sealed, and the best one of each vBucket becomes active. Every node must run but those that are given up
+/// with --lost. Exit code 75 when some do not answer, or it does not end in time: then order it again.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AdoptArgs {
+    /// Name of a node that does not come back: durable writes that only its copies have are lost
+    #[arg(long, value_name = "NODE")]
+    lost: Vec<String>,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Print the cluster afterwards as JSON
+    #[arg(long, env = "SETTEE_JSON")]
+    json: bool,
+}
+
+/// Runs `cluster adopt`.
+///
+/// # Errors
+/// No member can be asked, or none knows of a restore; nodes do not answer; it does not end in time.
+pub(super) fn run(args: &AdoptArgs) -> Result<(), Failure> {
+    let (mut link, status) = MemberLink::connect(&args.connect)?.with_most()?;
+    if !status.etcd_went_back {
+        let reason = "etcd has all that nodes have seen: there is nothing to adopt";
+        return Err(Failure::new(Sysexit::Data, reason));
+    }
+    let lost = args.lost.iter().map(|name| Ok(status.node(name)?.id));
+    let lost = lost.collect::<Result<Vec<u16>, Failure>>()?;
+    let silent = silent(&status, &lost);
+    if !silent.is_empty() {
+        let reason = format!(
+            "{} do not answer: start them, or give up what only they have with --lost",
+            silent.join(", ")
+        );
+        return Err(Failure::new(Sysexit::TempFail, reason));
+    }
+    let node = &status.node;
+    if status.revision > 0 {
+        eprintln!(
+            "settee: buckets, collections, users and nodes are those that {node} knows, of revision {}",
+            status.revision
+        );
+    } else {
+        eprintln!(
+            "settee: no node has run since before the restore: buckets, collections, users and nodes are those of the \
+             backup"
+        );
+    }
+    for name in &args.lost {
+        eprintln!("settee: {name} is given up");
+    }
+    let order = json!({ "adopt": { "epoch": status.seen_epoch, "lost": lost } });
+    let follows = |now: &Status| !now.etcd_went_back && now.epoch > status.seen_epoch;
+    give(&mut link, &order, follows).map_err(|failure| waits(&mut link, failure))?;
+    for bucket in link.status()?.1.unknown_buckets {
+        eprintln!(
+            "settee: of bucket {bucket} nothing is known but copies, which stay on the disks of nodes"
+        );
+    }
+    tell(&mut link, args.json, "copies are adopted")
+}
+
+/// What an adoption that did not end waits for.
+fn waits(link: &mut MemberLink, failure: Failure) -> Failure {
+    match link.status() {
+        Ok((_, status)) if !status.adoption_waits.is_empty() => {
+            let nodes = status.adoption_waits.join(", ");
+            let reason =
+                format!("copies of {nodes} are not sealed yet: see to them, then order it again");
+            Failure::new(Sysexit::TempFail, reason)
+        }
+        _ => failure,
+    }
+}
+
+/// Nodes that do not answer and are not lost.
+fn silent(status: &Status, lost: &[u16]) -> Vec<String> {
+    let others = status.nodes.iter().filter(|node| node.name != status.node);
+    let silent = others.filter(|node| {
+        let heard = node.silent_ms.is_some_and(|ms| ms < SILENT_MS);
+        !heard && !lost.contains(&node.id)
+    });
+    silent.map(|node| node.name.clone()).collect()
+}
