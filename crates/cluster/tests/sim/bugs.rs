@@ -38,8 +38,8 @@ pub(crate) enum Bug {
     LeaseWithoutReading,
     /// An unsafe failover does not raise the epoch.
     EpochNotRaised,
-    /// Transactions of controllers have no mark.
-    HistoryUnmarked,
+    /// A node that starts again does not know the mark that it had kept.
+    MarkForgotten,
     /// An adoption takes any copy for the best one.
     AnyCopyAdopted,
     /// A node's clock stands still while its machine sleeps.
@@ -66,7 +66,7 @@ pub(crate) const BUGS: [Bug; 21] = [
     Bug::PromotionWithoutMark,
     Bug::LeaseWithoutReading,
     Bug::EpochNotRaised,
-    Bug::HistoryUnmarked,
+    Bug::MarkForgotten,
     Bug::AnyCopyAdopted,
     Bug::ClockSleeps,
 ];

@@ -154,11 +154,6 @@ impl Etcd {
 
 /// Leaves out what the bug forgets.
 fn forget(txn: &mut Txn, bug: Bug) {
-    if bug == Bug::HistoryUnmarked {
-        let history = Key::History.text(CLUSTER);
-        txn.then
-            .retain(|op| !matches!(op, Op::Put { key, .. } if *key == history));
-    }
     if bug == Bug::EpochNotRaised {
         let meta = Key::Meta.text(CLUSTER);
         txn.then

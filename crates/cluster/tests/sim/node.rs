@@ -87,7 +87,11 @@ impl Node {
         self.up = true;
         self.paused_until_ms = 0;
         let bug = self.vbs.bug;
-        self.participant = participant(self.id, zone, self.boot, self.kept);
+        let mut kept = self.kept;
+        if bug == Some(Bug::MarkForgotten) {
+            kept.mark = None;
+        }
+        self.participant = participant(self.id, zone, self.boot, kept);
         self.set_full(self.full);
         self.vbs
             .copies
@@ -119,7 +123,7 @@ impl Node {
     /// What the node has seen is on disk, if there is another mark.
     pub(crate) fn keep_mark(&mut self) {
         let newest = self.participant.newest();
-        if newest.mark != self.kept.mark {
+        if newest.mark.is_some() && newest.mark != self.kept.mark {
             self.kept = newest;
         }
     }
