@@ -53,15 +53,13 @@ class Writer:
             raise self.failure
 
 
-class Tail:
-    """`settee tail` of a bucket in the background."""
+class Command:
+    """A command in the background that goes on until it is interrupted."""
 
-    def __init__(self, node):
-        self.out, self.err = (tempfile.NamedTemporaryFile(prefix="settee-tail-") for _ in range(2))
-        connect = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/safe"
+    def __init__(self, *words):
+        self.out, self.err = (tempfile.NamedTemporaryFile(prefix=f"settee-{words[0]}-") for _ in range(2))
         self.process = subprocess.Popen(
-            [binary(), "tail", "--connect", connect, "--from", "beginning"],
-            stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err,
+            [binary(), *words], stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err,
             env=clean_environment(), preexec_fn=end_with_parent,
         )  # fmt: skip
 
@@ -71,6 +69,21 @@ class Tail:
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
+
+    def runs(self):
+        assert self.process.poll() is None, Path(self.err.name).read_text()
+
+    def interrupt(self):
+        self.process.send_signal(signal.SIGINT)
+        equal(self.process.wait(20), 0, Path(self.err.name).read_text())
+
+
+class Tail(Command):
+    """`settee tail` of a bucket."""
+
+    def __init__(self, node):
+        connect = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/safe"
+        super().__init__("tail", "--connect", connect, "--from", "beginning")
 
     def changes(self):
         """What was told and not taken back, of each vBucket in order; nothing is told twice."""
@@ -95,46 +108,32 @@ class Tail:
         """Waits until all of it was told, and ends the tail."""
 
         def all_told():
-            assert self.process.poll() is None, Path(self.err.name).read_text()
+            self.runs()
             return self.values(prefix).items() >= written.items()
 
         eventually("all is told", all_told, seconds=30)
-        self.process.send_signal(signal.SIGINT)
-        equal(self.process.wait(20), 0, Path(self.err.name).read_text())
+        self.interrupt()
         equal(self.values(prefix), written, "documents")
 
 
-class Replication:
-    """`settee replicate` of a bucket of the cluster to a node that is in none, in the background."""
+class Replication(Command):
+    """`settee replicate` of a bucket of the cluster to a node that is in none."""
 
     def __init__(self, node, apart):
         self.apart = apart.ready()
         buckets = [f"couchbase://Administrator:password@127.0.0.1:{at.kv}/{name}" for at, name in ((node, "safe"), (apart, "default"))]
-        self.err = tempfile.NamedTemporaryFile(prefix="settee-replicate-")
-        self.process = subprocess.Popen(
-            [binary(), "replicate", "--state", str(apart.home / "state"), *buckets],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.err,
-            env=clean_environment(), preexec_fn=end_with_parent,
-        )  # fmt: skip
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
+        super().__init__("replicate", "--state", str(apart.home / "state"), *buckets)
 
     def has(self, written):
         """Waits until all of it is there, and ends the replication."""
         connection = Connection(self.apart.kv).login()
 
         def all_there():
-            assert self.process.poll() is None, Path(self.err.name).read_text()
+            self.runs()
             return {key: key_call(connection, GET, key).value for key in written} == written
 
         eventually("all is there", all_there, seconds=30)
-        self.process.send_signal(signal.SIGINT)
-        equal(self.process.wait(20), 0, Path(self.err.name).read_text())
+        self.interrupt()
 
 
 @suite.test
