@@ -21,8 +21,8 @@ FAILOVER_SECONDS = 20
 KEYS = [f"key-{number}".encode() for number in range(200)]
 
 
-def three_nodes(etcd):
-    return Cluster(etcd, "three", lease=LEASE_SECONDS)
+def three_nodes(etcd, name="three"):
+    return Cluster(etcd, name, lease=LEASE_SECONDS)
 
 
 def go_on(client, seconds):
@@ -251,7 +251,8 @@ def recovered(cluster, name):
 def settled(world):
     """Three nodes with the buckets `default` and `safe`, whose controller fails nodes over; the same for each story that asks."""
     if world.three is None:
-        world.three = three_nodes(world.etcd).__enter__()
+        world.settled += 1
+        world.three = three_nodes(world.etcd, f"three-{world.settled}").__enter__()
         world.three.make_bucket()
         # Two of three copies are a majority that a dead node leaves.
         world.three.make_bucket("safe", replicas=2)

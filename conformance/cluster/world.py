@@ -16,12 +16,17 @@ class World:
 
     def __init__(self):
         self.etcd = Etcd().start()
-        # The cluster that stories share, once one of them has made it.
-        self.three = None
+        # The cluster that stories share, once one of them has made it, and how many were made.
+        self.three, self.settled = None, 0
 
-    def close(self):
+    def start_anew(self):
+        """After a story that failed, the others get another cluster."""
         if self.three is not None:
             self.three.__exit__()
+            self.three = None
+
+    def close(self):
+        self.start_anew()
         self.etcd.close()
 
 

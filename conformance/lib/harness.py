@@ -57,6 +57,8 @@ class Suite:
                 failed += 1
                 print(f"FAIL {self.name}: {function.__name__}: {type(error).__name__}: {error}")
                 print("".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip())
+                for value in context:
+                    getattr(value, "start_anew", lambda: None)()
             else:
                 passed += 1
                 took = (time.monotonic() - started) * 1000

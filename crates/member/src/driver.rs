@@ -18,6 +18,9 @@ use crate::steps::vb_of;
 /// Between two looks at everything, and while copies move.
 const TICK_MS: u64 = 50;
 const BUSY_TICK_MS: u64 = 10;
+/// Events that are taken between two looks at least, if there are as many: on a busy machine a look may take longer than
+/// the time between two, and what it sends comes back as events.
+const EVENTS: usize = 8 * 1024;
 
 pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
@@ -46,20 +49,41 @@ impl Driver {
         let mut tick_ms = self.shared.now_ms();
         loop {
             let wait_ms = tick_ms.saturating_sub(self.shared.now_ms());
-            match self.events.recv_timeout(Duration::from_millis(wait_ms)) {
-                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(event) => self.take(event),
-                Err(RecvTimeoutError::Timeout) => {}
+            let mut next = match self.events.recv_timeout(Duration::from_millis(wait_ms)) {
+                Err(RecvTimeoutError::Disconnected) => return,
+                first => first.ok(),
+            };
+            let mut left = EVENTS;
+            while let Some(event) = next {
+                if matches!(event, Event::Stop) {
+                    return;
+                }
+                self.take(event);
+                left -= 1;
+                next = (left > 0).then(|| self.events.try_recv().ok()).flatten();
             }
-            while let Some(envelope) = self.own.pop_front() {
-                self.packet(&envelope);
-            }
+            self.decide();
             if self.shared.now_ms() >= tick_ms {
                 self.tick();
+                self.decide();
                 let busy = self.participant.is_busy();
                 tick_ms = self.shared.now_ms() + if busy { BUSY_TICK_MS } else { TICK_MS };
             }
             self.publish();
+        }
+    }
+
+    /// What the controller makes of what came, and of what the node then tells itself.
+    fn decide(&mut self) {
+        loop {
+            while let Some(envelope) = self.own.pop_front() {
+                self.packet(&envelope);
+            }
+            let outputs = self.participant.decide(self.shared.now_ms());
+            self.carry(outputs);
+            if self.own.is_empty() {
+                return;
+            }
         }
     }
 

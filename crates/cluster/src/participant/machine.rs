@@ -115,6 +115,8 @@ pub struct Participant {
     pub(super) sealed_for: Option<(u64, u64)>,
     /// An adoption that an operator ordered here, and its number.
     pub(super) adoption: Option<(u64, Adoption)>,
+    /// Something came that the controller has not seen.
+    undecided: bool,
     pub(super) outputs: Vec<Output>,
 }
 
@@ -147,6 +149,7 @@ impl Participant {
             went_back_ms: None,
             sealed_for: None,
             adoption: None,
+            undecided: false,
             outputs: Vec::new(),
         }
     }
@@ -280,7 +283,7 @@ impl Participant {
         }
     }
 
-    /// Takes an answer of etcd.
+    /// Takes an answer of etcd; [`Self::decide`] comes after it.
     #[must_use]
     pub fn answer(
         &mut self,
@@ -290,12 +293,22 @@ impl Participant {
         copies: &impl Copies,
     ) -> Vec<Output> {
         self.take_answer(id, answer, now_ms, copies);
-        self.elect(now_ms);
-        self.control(now_ms);
+        self.undecided = true;
         std::mem::take(&mut self.outputs)
     }
 
-    /// Takes a message of a node.
+    /// Does what the controller makes of what came: once for all answers and messages that came together, as it looks at
+    /// every vBucket.
+    #[must_use]
+    pub fn decide(&mut self, now_ms: u64) -> Vec<Output> {
+        if std::mem::take(&mut self.undecided) {
+            self.elect(now_ms);
+            self.control(now_ms);
+        }
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Takes a message of a node; [`Self::decide`] comes after it.
     #[must_use]
     pub fn message(
         &mut self,
@@ -344,7 +357,7 @@ impl Participant {
             | Message::SealRefused { .. }
             | Message::Order(_) => {
                 self.coordinator.message(from, message, now_ms);
-                self.control(now_ms);
+                self.undecided = true;
             }
         }
         std::mem::take(&mut self.outputs)

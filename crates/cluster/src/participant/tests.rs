@@ -2,9 +2,10 @@
 
 use super::{Copies, Identity, Output, Participant};
 use crate::agent::{Copy, Role, Step};
-use crate::agreed::{Chunk, ClusterId, Key, Node, Seen};
+use crate::agreed::{Chunk, ClusterId, Controller, Key, Node, Seen};
 use crate::coord::{Answer, Change, KeyValue, LeaseId, Request};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb};
+use crate::message::{Message, Order};
 use crate::promotion::Position;
 use crate::settings::Settings;
 
@@ -53,10 +54,13 @@ fn participant() -> Participant {
 /// The row of the vBucket, as a revision writes it.
 fn row(revision: u64, nodes: [NodeId; 2], term: u64) -> Change {
     let row = Row::new(Chain::new(&nodes).unwrap(), term);
-    let value = serde_json::to_string(&Chunk { rows: vec![row] }).unwrap();
+    put(revision, Key::Map(VB.bucket, 0), &Chunk { rows: vec![row] })
+}
+
+fn put<T: serde::Serialize>(revision: u64, key: Key, value: &T) -> Change {
     Change::Put(KeyValue {
-        key: Key::Map(VB.bucket, 0).text(CLUSTER),
-        value,
+        key: key.text(CLUSTER),
+        value: serde_json::to_string(value).unwrap(),
         create_revision: 2,
         mod_revision: revision,
         version: revision,
@@ -98,4 +102,29 @@ fn f6_a_lower_revision_of_a_renewal_is_a_reason_to_read_and_no_more() {
         let outputs = participant.answer(id, &Answer::Got { revision, found }, 0, &NoCopies);
         assert_eq!((outputs, participant.etcd_went_back()), (vec![], went_back));
     }
+}
+
+#[test]
+fn a_controller_decides_once_about_all_that_came_together() {
+    let mut participant = participant();
+    let me = Controller { node: ME, boot: 1 };
+    let node = Node::default();
+    let changes = [
+        put(2, Key::Controller, &me),
+        put(3, Key::Node(ME), &node),
+        put(4, Key::Node(OTHER), &node),
+    ];
+    participant.take_changes(4, &changes, &NoCopies);
+    participant.watching_since_ms = Some(0);
+    drop(participant.tick(0, &NoCopies));
+    for order in [Order::Drain(OTHER), Order::Rebalance] {
+        let outputs = participant.message(OTHER, &Message::Order(order), 0, &NoCopies);
+        assert_eq!(outputs, []);
+    }
+    let outputs = participant.decide(0);
+    let requests = outputs
+        .iter()
+        .filter(|output| matches!(output, Output::Request(..)));
+    assert_eq!(requests.count(), 1, "{outputs:?}");
+    assert_eq!(participant.decide(0), []);
 }

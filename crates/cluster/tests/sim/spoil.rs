@@ -90,7 +90,8 @@ impl World {
         for from in down {
             let node = &mut self.nodes[to];
             let now_ms = node.clock_ms(self.now_ms);
-            let outputs = node.participant.message(from, &message, now_ms, &node.vbs);
+            let mut outputs = node.participant.message(from, &message, now_ms, &node.vbs);
+            outputs.extend(node.participant.decide(now_ms));
             self.carry(to, outputs);
         }
     }

@@ -369,7 +369,8 @@ impl World {
             return;
         }
         let now_ms = node.clock_ms(self.now_ms);
-        let outputs = node.participant.answer(id, answer, now_ms, &node.vbs);
+        let mut outputs = node.participant.answer(id, answer, now_ms, &node.vbs);
+        outputs.extend(node.participant.decide(now_ms));
         node.keep_mark();
         self.carry(index, outputs);
         for vb in self.vbs.clone() {
@@ -462,7 +463,8 @@ impl World {
                 let node = &mut self.nodes[to];
                 let now_ms = node.clock_ms(self.now_ms);
                 let from = NodeId(from as u16);
-                let outputs = node.participant.message(from, &message, now_ms, &node.vbs);
+                let mut outputs = node.participant.message(from, &message, now_ms, &node.vbs);
+                outputs.extend(node.participant.decide(now_ms));
                 self.carry(to, outputs);
             }
             Packet::Pulls(pulls) => self.take_pulls(from, to, &pulls),
