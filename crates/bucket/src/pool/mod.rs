@@ -35,11 +35,11 @@ pub(crate) enum Lane {
     Calm,
     /// Loads buckets at the start.
     Warmup,
-    /// Reads what left memory.
+    /// Reads that a client waits for: what left memory, ranges of keys.
     Fetch,
     /// Commits.
     Flush,
-    /// Long reads of stores: backfiller, scanner, compactor, refiller.
+    /// Long reads of stores: backfiller, compactor, refiller.
     Read,
     /// Makes runs of logs. Commits may wait for it.
     Drain,
@@ -80,7 +80,7 @@ impl Lane {
             Self::Prompt => ("prompt", 2, Priority::Foreground),
             Self::Calm => ("calm", 1, Priority::Background),
             Self::Warmup => ("warmup", processors.max(2), Priority::Foreground),
-            Self::Fetch => ("fetch", 5, Priority::Foreground),
+            Self::Fetch => ("fetch", 6, Priority::Foreground),
             Self::Flush => ("flush", 4, Priority::Background),
             Self::Read => ("read", 4, Priority::Background),
             Self::Drain => ("drain", 3, Priority::Background),

@@ -95,7 +95,7 @@ impl<S: KvStore> Workers<S> {
             self.add(Lane::Fetch, Fetcher::new(this()), signal)?;
         }
         self.add(Lane::Read, Backfiller(this()), &bucket.backfills.signal)?;
-        self.add(Lane::Read, Scanner(this()), &bucket.scans.signal)?;
+        self.add(Lane::Fetch, Scanner(this()), &bucket.scans.signal)?;
         let compactor = Compactor::new(this());
         self.add(Lane::Read, compactor, &bucket.compactions.signal)?;
         self.add(Lane::Read, Refiller::new(this()), &bucket.warmed_up)?;
