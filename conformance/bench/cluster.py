@@ -31,6 +31,8 @@ from mcbp import HEADER, SERVER_REQUEST, SET, Closed, Connection  # noqa: E402
 # For so long a node that began to watch fails nothing over.
 SETTLE_SECONDS = 32
 BUCKET = "default"
+# How long a load lasts.
+SECONDS = 5
 KEYS = [f"key-{number}".encode() for number in range(2_000)]
 MEGABYTE = 1 << 20
 
@@ -102,14 +104,17 @@ def kills(count, lease):
 
 
 def rate(node):
-    """Operations a second of a load generator at a node."""
+    """Operations a second of a load generator at a node, and what one takes of the node's processor time, in nanoseconds."""
     command = [
         binary(), "bench", "--connect", f"couchbase://Administrator:password@127.0.0.1:{node.kv}/{BUCKET}",
-        "-c", "16", "-d", "16", "--duration", "5", "--warmup", "1",
+        "-c", "16", "-d", "16", "--duration", str(SECONDS), "--warmup", "1",
     ]  # fmt: skip
+    before = node.processor_ns()
     ran = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=120)
     equal(ran.returncode, 0, ran.stderr)
-    return float(re.search(r"([\d.,]+)\s*(?:ops/s|operations a second)", ran.stdout).group(1).replace(",", ""))
+    took = node.processor_ns() - before
+    rate = float(re.search(r"([\d.,]+)\s*(?:ops/s|operations a second)", ran.stdout).group(1).replace(",", ""))
+    return rate, took / (rate * SECONDS)
 
 
 def price(pairs):
@@ -122,10 +127,12 @@ def price(pairs):
             print(f"resident: {alone.resident_bytes() / MEGABYTE:.1f} MiB alone, ", end="")
             print(f"{member.resident_bytes() / MEGABYTE:.1f} MiB in a cluster")
             for _ in range(pairs):
-                rates = rate(alone), rate(member)
-                ratios.append(rates[1] / rates[0])
-                print(f"{rates[0]:,.0f} alone, {rates[1]:,.0f} in a cluster: {ratios[-1]:.3f}", flush=True)
-            print(f"median ratio {statistics.median(ratios):.3f}")
+                pair = rate(alone), rate(member)
+                ratios.append([other / one for one, other in zip(*pair, strict=True)])
+                told = ", ".join(f"{rate:,.0f} a second at {ns:,.0f} ns" for rate, ns in pair)
+                print(f"alone and in a cluster: {told}; ratios {ratios[-1][0]:.3f}, {ratios[-1][1]:.3f}", flush=True)
+            for what, column in zip(("operations a second", "processor time of one"), zip(*ratios), strict=True):
+                print(f"{what}: median ratio {statistics.median(column):.3f}")
         finally:
             alone.close()
 

@@ -31,12 +31,6 @@ def load(node, count):
     subprocess.run(command, capture_output=True, check=True)
 
 
-def processor_ns(node):
-    """What all threads of the node took so far."""
-    tasks = Path(f"/proc/{node.process.pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
-
-
 def connect(node, at_once):
     connections = [Connection(node.kv) for _ in range(at_once)]
     for connection in connections:
@@ -81,10 +75,10 @@ def measure(node, what, connections, count):
     for number in range(SCANS):
         first = (count // SCANS * number) // FOUND
         prefix = b"settee:%0*d" % (DIGITS - 3, first)
-        began, began_ns = time.monotonic(), processor_ns(node)
+        began, began_ns = time.monotonic(), node.processor_ns()
         found = scan(connections, prefix)
         took_ms.append((time.monotonic() - began) * 1e3)
-        processor_ms.append((processor_ns(node) - began_ns) / 1e6)
+        processor_ms.append((node.processor_ns() - began_ns) / 1e6)
         equal(found, FOUND, "documents")
     print(
         f"{what}: median {statistics.median(took_ms):.0f} ms, most {max(took_ms):.0f}; "

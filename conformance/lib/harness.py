@@ -236,6 +236,11 @@ class Node:
         """Whether the process is still there."""
         return self.process is not None and self.process.poll() is None
 
+    def processor_ns(self):
+        """What all of its threads took so far."""
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+
     def resident_bytes(self):
         """Resident memory of the process."""
         return self._status_bytes("VmRSS")
