@@ -34,6 +34,7 @@ impl<S: KvStore> Bucket<S> {
         let mut locked = slot.vbucket.lock();
         let mut other = false;
         let vbucket = locked.get_or_insert_with(|| {
+            self.quarantine.forget(id);
             let config = self.vb_config();
             Box::new(VBucket::new(id, state, first_history(uuid), config))
         });

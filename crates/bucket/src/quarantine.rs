@@ -22,6 +22,13 @@ pub struct Quarantined {
     pub(crate) record: VbRecord,
 }
 
+impl Quarantined {
+    /// The term of the vBucket.
+    pub fn term(&self) -> u64 {
+        self.record.term
+    }
+}
+
 /// All of a bucket.
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine {
@@ -37,6 +44,11 @@ impl Quarantine {
 
     pub(crate) fn remove(&self, id: VbId) -> Option<Arc<Quarantined>> {
         self.vbs.lock().remove(&id)
+    }
+
+    /// A vBucket begins anew.
+    pub(crate) fn forget(&self, id: VbId) {
+        self.located.lock().remove(&id);
     }
 }
 
@@ -101,6 +113,11 @@ impl<S: KvStore> Bucket<S> {
         damaged.into_iter().collect()
     }
 
+    /// Whether a read met damage in a vBucket that is served.
+    pub fn is_damaged(&self, id: VbId) -> bool {
+        self.quarantine.located.lock().contains(&id)
+    }
+
     /// Empties a replica vBucket that [is damaged](Bucket::damaged), in memory and in the store: all of it is to come
     /// from its active node again. Returns whether it was a replica.
     ///
@@ -128,7 +145,6 @@ impl<S: KvStore> Bucket<S> {
                 .of(id)
                 .because(reason)
         })?;
-        self.quarantine.located.lock().remove(&id);
         Ok(true)
     }
 

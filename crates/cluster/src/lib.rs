@@ -11,6 +11,7 @@
 mod adoption;
 pub mod agent;
 pub mod agreed;
+mod condition;
 pub mod coord;
 pub mod coordinator;
 mod map;
@@ -22,6 +23,7 @@ mod promotion;
 mod quorum;
 mod settings;
 
+pub use condition::Condition;
 pub use map::{BucketId, COPIES_MAX, Chain, Member, NodeId, Phase, Row, Vb, Version};
 pub use message::{CopyReport, Message, Need, Order};
 pub use participant::{Copies, Identity, Lease, Output, Participant};

@@ -110,18 +110,32 @@ pub struct Row {
     /// Of an election that an operator ordered: it needs a seal of every copy but these, which are given up. They may have
     /// writes that are lost by it.
     pub without: Option<Chain>,
+    /// Nodes whose damaged copies are made anew: a move takes them out of the chain, and another one puts them back.
+    pub renew: Option<Chain>,
 }
 
 impl Row {
     /// A row at rest.
     pub fn new(chain: Chain, term: u64) -> Self {
-        let (intent, change, without) = (None, None, None);
+        let (intent, change, without, renew) = (None, None, None, None);
         Self {
             chain,
             term,
             intent,
             change,
             without,
+            renew,
+        }
+    }
+
+    /// The row at rest that an election or a takeover of this one ends with.
+    #[must_use]
+    pub fn ended(&self, chain: Chain, term: u64) -> Self {
+        let is_out = |node: &NodeId| !chain.holds(*node);
+        let renew = self.renew.filter(|of| of.nodes().iter().any(is_out));
+        Self {
+            renew,
+            ..Self::new(chain, term)
         }
     }
 

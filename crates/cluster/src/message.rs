@@ -68,6 +68,13 @@ pub enum Message {
         /// may have lost some of that from memory.
         complete: bool,
     },
+    /// The copy cannot be read since its node started: it is not active below `term`, and does not count as sealed.
+    Stopped {
+        /// The vBucket.
+        vb: Vb,
+        /// The term that was asked for.
+        term: u64,
+    },
     /// The copy cannot be sealed at `term` (any more).
     SealRefused {
         /// The vBucket.

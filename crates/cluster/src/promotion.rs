@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::map::{COPIES_MAX, Chain, NodeId};
-use crate::quorum::seals_needed;
+use crate::quorum::{seals_missing, seals_needed};
 
 /// How much of the history a sealed copy has; the greater one has more.
 ///
@@ -35,6 +35,7 @@ pub struct Promotion {
     chain: Chain,
     term: u64,
     answers: [Option<Position>; COPIES_MAX],
+    stopped: [bool; COPIES_MAX],
     avoided: [bool; COPIES_MAX],
 }
 
@@ -45,6 +46,7 @@ impl Promotion {
             chain,
             term,
             answers: [None; COPIES_MAX],
+            stopped: [false; COPIES_MAX],
             avoided: [false; COPIES_MAX],
         }
     }
@@ -58,22 +60,37 @@ impl Promotion {
 
     /// Takes an answer. One of another term, or of a node outside the chain, says nothing; a repeated one, nothing new.
     pub fn answer(&mut self, node: NodeId, term: u64, position: Position) {
-        let at = self.chain.nodes().iter().position(|other| *other == node);
-        if let Some(at) = at.filter(|_| term == self.term) {
+        if let Some(at) = self.place(node, term) {
             self.answers[at] = Some(position);
         }
     }
 
+    /// Takes that a copy cannot be read, and is not active below a term.
+    pub fn stopped(&mut self, node: NodeId, term: u64) {
+        if let Some(at) = self.place(node, term) {
+            self.stopped[at] = true;
+        }
+    }
+
+    fn place(&self, node: NodeId, term: u64) -> Option<usize> {
+        let at = self.chain.nodes().iter().position(|other| *other == node);
+        at.filter(|_| term == self.term)
+    }
+
     /// The chain after the promotion: the copy with the greatest position first, the old active copy only if no other has
-    /// as much. What the old active copy answered counts in the choice, but not among the seals that are needed.
+    /// as much. What the old active copy answered counts in the choice, and among the seals that are needed only in the place
+    /// of a copy that cannot be read.
     ///
     /// # Errors
     /// Fewer than S others are sealed; those without an answer may have acknowledged more than all that answered.
     pub fn chosen(&self) -> Result<Chain, SealsMissing> {
         let nodes = self.chain.nodes();
         let sealed = self.answers.iter().skip(1).flatten().count();
-        let needed = seals_needed(nodes.len());
-        if sealed < needed {
+        let others = self.answers.iter().zip(self.stopped).skip(1);
+        let stopped = others.filter(|(answer, stopped)| *stopped && answer.is_none());
+        let active = self.answers[0].is_some();
+        if seals_missing(nodes.len(), sealed, stopped.count(), active) > 0 {
+            let needed = seals_needed(nodes.len());
             return Err(SealsMissing { needed, sealed });
         }
         Ok(self.best_first())
@@ -190,6 +207,28 @@ mod tests {
         let mut more = promotion(&[A, B, C], &answers);
         more.avoid(|node| node == B);
         assert_eq!(more.chosen().unwrap().active(), Some(B));
+    }
+
+    #[test]
+    fn a_copy_that_cannot_be_read_is_no_seal_and_not_chosen() {
+        let mut one = promotion(&[A, B, C], &[(C, position(1, 7, 7))]);
+        one.stopped(A, 5);
+        one.stopped(B, 5);
+        assert!(one.chosen().is_err());
+        let both = [(B, position(1, 7, 7)), (C, position(1, 8, 8))];
+        let mut both = promotion(&[A, B, C], &both);
+        both.stopped(A, 5);
+        assert_eq!(both.chosen(), Ok(Chain::new(&[C, B, A]).unwrap()));
+    }
+
+    #[test]
+    fn an_old_active_that_restarted_is_chosen_beside_one_that_cannot_be_read() {
+        let answers = [(A, position(1, 9, 9)), (C, position(1, 7, 7))];
+        let mut promotion = promotion(&[A, B, C], &answers);
+        promotion.stopped(B, 4);
+        assert!(promotion.chosen().is_err());
+        promotion.stopped(B, 5);
+        assert_eq!(promotion.chosen(), Ok(Chain::new(&[A, C, B]).unwrap()));
     }
 
     #[test]

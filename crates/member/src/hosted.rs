@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::agent::{Copy, MoveProgress, Role, Topology};
-use cluster::{BucketId, NodeId, Position, Settings, Vb, majority};
+use cluster::{BucketId, Condition, NodeId, Position, Settings, Vb, majority};
 use engine::VBucket;
 use model::VbId;
 use parking_lot::Mutex;
@@ -108,6 +108,21 @@ fn position(vbucket: &VBucket) -> Position {
     }
 }
 
+/// A copy in quarantine.
+fn unreadable(term: u64) -> Copy {
+    Copy {
+        role: Role::Replica,
+        term,
+        sealed: false,
+        complete: false,
+        follows: None,
+        topology: None,
+        position: Position::default(),
+        ready: false,
+        condition: Condition::Unreadable,
+    }
+}
+
 /// Whether a node has, or is to get, a copy.
 fn holds(topology: &Topology, node: NodeId) -> bool {
     let to = topology.change.map(|change| change.0);
@@ -119,8 +134,9 @@ impl Hosted {
     pub(crate) fn new(id: BucketId, served: Arc<ServedBucket>) -> Self {
         let vbuckets = served.bucket.vbuckets();
         let found = |index| {
-            let there = served.bucket.with_vbucket(VbId(index), |_| ());
-            there.map(|()| CopyState::new())
+            let (bucket, vb) = (&served.bucket, VbId(index));
+            let there = bucket.with_vbucket(vb, |_| ()).is_some();
+            (there || bucket.quarantined(vb).is_some()).then(CopyState::new)
         };
         Self {
             id,
@@ -188,8 +204,12 @@ impl Hosted {
     /// A copy as the agent sees it.
     pub(crate) fn copy(&self, me: NodeId, vb: VbId) -> Option<Copy> {
         let state = self.state(vb)?;
-        // One that goes back, or cannot be read, is not found.
-        let (term, position, persisted) = self.served.bucket.with_vbucket(vb, |vbucket| {
+        let bucket = &self.served.bucket;
+        if let Some(known) = bucket.quarantined(vb) {
+            return Some(unreadable(known.term()));
+        }
+        // One that goes back is not found.
+        let (term, position, persisted) = bucket.with_vbucket(vb, |vbucket| {
             let persisted = vbucket.persisted_seqno().0;
             (vbucket.term(), position(vbucket), persisted)
         })?;
@@ -212,6 +232,11 @@ impl Hosted {
             topology: state.topology,
             position,
             ready: state.topology.is_some_and(ready),
+            condition: if bucket.is_damaged(vb) {
+                Condition::Damaged
+            } else {
+                Condition::Whole
+            },
         })
     }
 

@@ -91,6 +91,7 @@ fn a_replica_in_which_a_read_met_damage_begins_anew_and_an_active_vbucket_does_n
     };
     assert!(!bucket.fetch_now(DAMAGED, &wanted));
     assert_eq!(bucket.damaged(), [DAMAGED]);
+    assert!(bucket.is_damaged(DAMAGED));
     assert!(!bucket.renew_replica(DAMAGED, VbUuid(9)).unwrap());
     let replica = bucket.set_vbucket(DAMAGED, VbState::Replica, None, VbUuid(9));
     replica.unwrap();
@@ -104,6 +105,8 @@ fn a_replica_in_which_a_read_met_damage_begins_anew_and_an_active_vbucket_does_n
 fn a_damaged_vbucket_leaves_by_being_deleted() {
     let (kept, store) = damaged();
     let bucket = warm(options(4, ROOMY), store, 50);
+    let known = bucket.quarantined(DAMAGED).unwrap();
+    assert_eq!(known.term(), 0);
     assert!(bucket.delete_vbucket(DAMAGED).unwrap());
     assert!(bucket.quarantined(DAMAGED).is_none());
     assert!(!bucket.delete_vbucket(DAMAGED).unwrap(), "it is gone");

@@ -1,6 +1,7 @@
 //! The next step of one copy.
 
 use super::topology::Topology;
+use crate::condition::Condition;
 use crate::map::{NodeId, Row, Vb};
 use crate::message::Message;
 use crate::promotion::Position;
@@ -33,6 +34,15 @@ pub struct Copy {
     pub position: Position,
     /// Of an active copy: [`Topology::is_ready`].
     pub ready: bool,
+    /// Whether it can be read.
+    pub condition: Condition,
+}
+
+impl Copy {
+    /// Whether it can be read, some rows apart.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.condition != Condition::Unreadable
+    }
 }
 
 /// A change of a copy. It may be repeated.
@@ -115,6 +125,9 @@ pub(super) fn next(me: NodeId, vb: Vb, row: &Row, copy: Option<&Copy>) -> Option
         let known = copy.term <= row.highest_term();
         return known.then_some(Step::Remove { vb });
     }
+    if !copy.is_readable() {
+        return None;
+    }
     let first = row.chain.active()?;
     let topology = Topology::of(row);
     if copy.role == Role::Active {
@@ -139,8 +152,12 @@ pub(super) fn next(me: NodeId, vb: Vb, row: &Row, copy: Option<&Copy>) -> Option
     })
 }
 
-/// Whether the row has `copy` of node `me` as active, and it can become that only by an election.
+/// Whether the row has `copy` of node `me` as active, and an election is needed to have an active copy. The only copy stays
+/// what it is if it cannot be read.
 pub(super) fn needs_election(me: NodeId, row: &Row, copy: &Copy) -> bool {
+    if !copy.is_readable() && row.chain.nodes().len() == 1 {
+        return false;
+    }
     let elected = copy.sealed && copy.term == row.term;
     let idle = row.intent.is_none() && copy.role == Role::Replica;
     row.chain.active() == Some(me) && idle && !elected
@@ -151,6 +168,9 @@ pub fn seal(vb: Vb, term: u64, at_least: Option<Position>, copy: Option<&Copy>) 
     let Some(copy) = copy else {
         return SealReply::Wait;
     };
+    if !copy.is_readable() {
+        return SealReply::Answer(Message::Stopped { vb, term });
+    }
     let (current, position) = (copy.term, copy.position);
     if term == current && copy.sealed {
         return SealReply::Answer(Message::Sealed {
@@ -196,6 +216,7 @@ mod tests {
             topology: None,
             position,
             ready: false,
+            condition: Condition::Whole,
         };
         let least = Some(at(5, 10));
         for behind in [at(5, 9), at(4, 10), at(7, 7)] {
@@ -225,9 +246,40 @@ mod tests {
             topology: None,
             position: Position::default(),
             ready: false,
+            condition: Condition::Whole,
         };
         let step = |term| next(NodeId(1), vb, &row, Some(&copy(term)));
         assert_eq!(step(5), Some(Step::Remove { vb }));
         assert_eq!(step(6), None);
+    }
+
+    #[test]
+    fn a_copy_that_cannot_be_read_answers_seals_so_and_makes_no_step_but_to_go() {
+        let bucket = BucketId(1);
+        let vb = Vb { bucket, number: 0 };
+        let copy = Copy {
+            role: Role::Replica,
+            term: 4,
+            sealed: false,
+            complete: false,
+            follows: None,
+            topology: None,
+            position: Position::default(),
+            ready: false,
+            condition: Condition::Unreadable,
+        };
+        for term in [3, 4, 5] {
+            let stopped = SealReply::Answer(Message::Stopped { vb, term });
+            assert_eq!(seal(vb, term, None, Some(&copy)), stopped);
+        }
+        let (me, other) = (NodeId(1), NodeId(2));
+        let row = |nodes: &[NodeId]| Row::new(crate::map::Chain::new(nodes).expect("a chain"), 4);
+        for nodes in [&[me, other][..], &[other, me], &[me]] {
+            assert_eq!(next(me, vb, &row(nodes), Some(&copy)), None);
+        }
+        let removed = Some(Step::Remove { vb });
+        assert_eq!(next(me, vb, &row(&[other]), Some(&copy)), removed);
+        assert!(needs_election(me, &row(&[me, other]), &copy));
+        assert!(!needs_election(me, &row(&[me]), &copy));
     }
 }

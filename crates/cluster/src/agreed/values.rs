@@ -1,9 +1,12 @@
 //! Values, as JSON. A field that is not known is ignored, one that is missing has its default.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+use crate::condition::Condition;
 use crate::coord::LeaseId;
-use crate::map::{Chain, NodeId, Phase, Row};
+use crate::map::{BucketId, Chain, NodeId, Phase, Row};
 
 /// What a name of a cluster stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,6 +106,9 @@ pub struct Health {
     pub disk_full: bool,
     /// Nodes that it has not heard for some time.
     pub unheard: Vec<NodeId>,
+    /// Its copies that are not whole: numbers of vBuckets, by bucket.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub damaged: BTreeMap<BucketId, BTreeMap<u16, Condition>>,
 }
 
 /// A node that runs.
@@ -177,6 +183,8 @@ struct RowValue {
     change: Option<MoveValue>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     without: Option<Chain>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    renew: Option<Chain>,
 }
 
 /// Rows of a map: [`CHUNK_VBUCKETS`](super::CHUNK_VBUCKETS) of them, fewer in the last chunk.
@@ -195,6 +203,7 @@ impl From<Vec<RowValue>> for Chunk {
             intent: row.intent,
             change: row.change.map(|change| (change.to, change.phase)),
             without: row.without,
+            renew: row.renew,
         };
         Self {
             rows: rows.into_iter().map(row).collect(),
@@ -210,6 +219,7 @@ impl From<Chunk> for Vec<RowValue> {
             intent: row.intent,
             change: row.change.map(|(to, phase)| MoveValue { to, phase }),
             without: row.without,
+            renew: row.renew,
         };
         chunk.rows.into_iter().map(row).collect()
     }
@@ -238,13 +248,31 @@ mod tests {
                     without: Some(chain(&[2, 3])),
                     ..Row::new(chain(&[2, 3, 1]), 3)
                 },
+                Row {
+                    renew: Some(chain(&[3])),
+                    ..Row::new(chain(&[1, 2]), 3)
+                },
             ],
         };
         let text = serde_json::to_string(&chunk).unwrap();
-        let rows = r#"[{"chain":[1,2],"term":3},{"chain":[2],"term":1,"intent":2,"move":{"to":[3],"phase":"take_over"}},{"chain":[2,3,1],"term":3,"intent":4,"without":[2,3]}]"#;
+        let rows = r#"[{"chain":[1,2],"term":3},{"chain":[2],"term":1,"intent":2,"move":{"to":[3],"phase":"take_over"}},{"chain":[2,3,1],"term":3,"intent":4,"without":[2,3]},{"chain":[1,2],"term":3,"renew":[3]}]"#;
         assert_eq!(text, rows);
         assert_eq!(serde_json::from_str::<Chunk>(&text).unwrap(), chunk);
         assert!(serde_json::from_str::<Chunk>(r#"[{"chain":[1,1],"term":1}]"#).is_err());
+    }
+
+    #[test]
+    fn damaged_copies_are_told_by_bucket_and_number() {
+        let mut health = Health::default();
+        let of_bucket = BTreeMap::from([(7, Condition::Damaged), (9, Condition::Unreadable)]);
+        health.damaged.insert(BucketId(u128::MAX), of_bucket);
+        let text = serde_json::to_string(&health).unwrap();
+        let damaged = format!(
+            r#""damaged":{{"{}":{{"7":"damaged","9":"unreadable"}}}}"#,
+            u128::MAX
+        );
+        assert!(text.contains(&damaged), "{text}");
+        assert_eq!(serde_json::from_str::<Health>(&text).unwrap(), health);
     }
 
     #[test]

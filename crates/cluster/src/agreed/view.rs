@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use super::history::{History, Seen};
 use super::keys::{CHUNK_VBUCKETS, ClusterId, Key};
 use super::values::{Alive, BucketSpec, Chunk, Controller, Meta, Node, Orders};
+use crate::condition::Condition;
 use crate::coord::{Change, KeyValue, LeaseId};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb, Version};
 
@@ -151,6 +152,14 @@ impl View {
     pub fn is_full(&self, node: NodeId) -> bool {
         let alive = self.alive.get(&node);
         alive.is_some_and(|alive| alive.value.health.disk_full)
+    }
+
+    /// Whether the copy of a node can be read, as the node tells.
+    pub fn condition(&self, node: NodeId, vb: Vb) -> Condition {
+        let alive = self.alive.get(&node);
+        let of_bucket = alive.and_then(|alive| alive.value.health.damaged.get(&vb.bucket));
+        let known = of_bucket.and_then(|of_bucket| of_bucket.get(&vb.number));
+        known.copied().unwrap_or_default()
     }
 
     /// Whether a move of a row to another chain would wait for a term on a full disk: the old active copy is sealed, and all

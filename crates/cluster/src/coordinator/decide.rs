@@ -1,10 +1,12 @@
 //! What becomes of one row of the map.
 
+use super::renewal;
 use super::seals::Seals;
 use crate::agreed::{NodeState, View};
-use crate::map::{Chain, NodeId, Phase, Row};
+use crate::condition::Condition;
+use crate::map::{Chain, NodeId, Phase, Row, Vb};
 use crate::message::Need;
-use crate::quorum::seals_needed;
+use crate::quorum;
 use crate::settings::Settings;
 
 /// What a decision on a row goes by, the row apart.
@@ -46,12 +48,12 @@ impl Facts<'_> {
     }
 
     /// What is to be done about a row.
-    pub(super) fn decide(&self, row: &Row) -> Decision {
+    pub(super) fn decide(&self, vb: Vb, row: &Row) -> Decision {
         let Some(active) = row.chain.active() else {
             return Decision::Keep;
         };
         if row.intent.is_some() {
-            return self.elect(row, active);
+            return self.elect(vb, row, active);
         }
         let lacking = match self.need {
             Some(Need::Election { term }) => Some(term),
@@ -59,29 +61,34 @@ impl Facts<'_> {
             _ => None,
         };
         if let Some(term) = lacking {
-            return self.begin_election(row, active, term);
+            return self.begin_election(vb, row, term);
         }
         row.change
-            .map_or(Decision::Keep, |change| self.advance(row, change))
+            .map_or(Decision::Keep, |change| self.advance(vb, row, change))
     }
 
-    /// How many copies an election in `chain` lacks; the active copy's node counts only if it is the only one.
-    pub(super) fn seals_missing(&self, chain: &Chain) -> usize {
+    /// How many copies an election in `chain` lacks; the active copy's node counts if it is the only one, or as
+    /// [`quorum::seals_missing`] says.
+    pub(super) fn seals_missing(&self, vb: Vb, chain: &Chain) -> usize {
         let nodes = chain.nodes();
         let others = &nodes[usize::from(nodes.len() > 1)..];
-        let there = |node: &&NodeId| {
-            let sealed = self
-                .seals
-                .is_some_and(|seals| seals.answer(**node).is_some());
-            sealed || self.view.is_well(**node) && !self.view.is_full(**node)
+        let stopped = |node: NodeId| self.view.condition(node, vb) == Condition::Unreadable;
+        let there = |node: NodeId| {
+            let sealed = self.seals.is_some_and(|seals| seals.answer(node).is_some());
+            let can = self.view.is_well(node) && !self.view.is_full(node);
+            sealed || can && !stopped(node)
         };
-        seals_needed(nodes.len()).saturating_sub(others.iter().filter(there).count())
+        let sealed = others.iter().filter(|node| there(**node)).count();
+        let open = others.iter().filter(|node| !there(**node));
+        let lost = open.filter(|node| stopped(**node)).count();
+        let active = chain.active().is_some_and(there);
+        quorum::seals_missing(nodes.len(), sealed, lost, active)
     }
 
     /// The same of an election that goes on.
-    fn election_lacks(&self, row: &Row, seals: &Seals) -> usize {
+    fn election_lacks(&self, vb: Vb, row: &Row, seals: &Seals) -> usize {
         let Some(without) = row.without else {
-            return self.seals_missing(&row.chain);
+            return self.seals_missing(vb, &row.chain);
         };
         let gone = |node: &&NodeId| {
             let there = seals.answer(**node).is_some() || self.view.is_well(**node);
@@ -91,9 +98,10 @@ impl Facts<'_> {
     }
 
     /// Writes the intent to seal.
-    fn begin_election(&self, row: &Row, active: NodeId, term: u64) -> Decision {
-        let missing = self.seals_missing(&row.chain);
-        let sole_is_failed = row.chain.nodes().len() == 1 && self.is_failed(active);
+    fn begin_election(&self, vb: Vb, row: &Row, term: u64) -> Decision {
+        let missing = self.seals_missing(vb, &row.chain);
+        let nodes = row.chain.nodes();
+        let sole_is_failed = nodes.len() == 1 && self.is_failed(nodes[0]);
         if missing > 0 || sole_is_failed {
             return Decision::Refuse(missing.max(1));
         }
@@ -102,11 +110,11 @@ impl Facts<'_> {
     }
 
     /// Brings an election, or a takeover, to its end.
-    fn elect(&self, row: &Row, active: NodeId) -> Decision {
+    fn elect(&self, vb: Vb, row: &Row, active: NodeId) -> Decision {
         let (Some(seals), Some(term)) = (self.seals, row.intent) else {
             return Decision::Keep;
         };
-        let new = |chain| Row::new(chain, term);
+        let new = |chain| row.ended(chain, term);
         if let Some(chain) = drained(row, seals) {
             return Decision::Write(new(chain));
         }
@@ -125,6 +133,7 @@ impl Facts<'_> {
                     }
                 }
                 Some(_) => return Decision::Write(new(chain)),
+                None if seals.is_stopped(active) => return Decision::Write(new(chain)),
                 None if self.is_over(active, seals) => {
                     return Decision::WriteIfFailed(new(chain), active);
                 }
@@ -136,7 +145,7 @@ impl Facts<'_> {
                 intent: Some(current.max(term) + 1),
                 ..*row
             }),
-            _ => match self.election_lacks(row, seals) {
+            _ => match self.election_lacks(vb, row, seals) {
                 0 => Decision::Keep,
                 missing => Decision::Refuse(missing),
             },
@@ -168,7 +177,8 @@ impl Facts<'_> {
             .chain
             .active()
             .is_some_and(|active| seals.answer(active).is_some() && !seals.is_complete(active));
-        let seals_not = |node| self.is_failed(node) || self.view.is_full(node);
+        let seals_not =
+            |node| self.is_failed(node) || self.view.is_full(node) || seals.is_stopped(node);
         !over && !restarted && !both.any(seals_not)
     }
 
@@ -207,6 +217,7 @@ impl Facts<'_> {
         let late = over || self.view.is_full(active) && self.has_waited(seals);
         late && self.elected(row, seals).is_some()
             && seals.answer(active).is_none()
+            && !seals.is_stopped(active)
             && !self.is_failed(active)
     }
 
@@ -234,9 +245,12 @@ impl Facts<'_> {
     }
 
     /// The next phase of a move, or its end before it had an effect.
-    fn advance(&self, row: &Row, (to, phase): (Chain, Phase)) -> Decision {
+    fn advance(&self, vb: Vb, row: &Row, (to, phase): (Chain, Phase)) -> Decision {
         let gone = |node: &NodeId| self.state(*node).is_none() || self.is_failed(*node);
-        if self.idle || to.nodes().iter().any(gone) {
+        // Copies are made anew whether there is a rebalance or not.
+        let ended = self.idle && row.renew.is_none();
+        let hindered = || renewal::hinders(self.view, vb, row, &to);
+        if ended || to.nodes().iter().any(gone) || hindered() {
             return Decision::Write(Row {
                 change: None,
                 ..*row

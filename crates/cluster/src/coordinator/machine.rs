@@ -7,6 +7,7 @@ use super::draft::{self, Draft};
 use super::moves::{Load, Wanted, members};
 use super::orders;
 use super::policy::{Held, Situation};
+use super::renewal::Renewal;
 use super::seals::Seals;
 use super::unsafely::{self, Told};
 use crate::agreed::{CHUNK_VBUCKETS, ClusterId, NodeState, Rebalance, View};
@@ -213,6 +214,12 @@ impl Coordinator {
                     if *complete {
                         seals.note_complete(from, *term);
                     }
+                }
+            }
+            Message::Stopped { vb, term } => {
+                let seals = self.seals.get_mut(vb);
+                if seals.is_some_and(|seals| seals.note_stopped(from, *term)) {
+                    self.due.insert(*vb);
                 }
             }
             Message::SealRefused { vb, term, current } => {
@@ -466,8 +473,8 @@ impl Coordinator {
             let waits = row.change.is_some_and(|(to, _)| view.lacks_space(row, &to));
             progress.moves_without_space += usize::from(waits);
             let facts = self.facts(tick, Some((vb, version.revision, row)));
-            let mut decision = facts.decide(row);
-            if decision == Decision::Keep && rebalance == Rebalance::Running {
+            let mut decision = facts.decide(vb, row);
+            if decision == Decision::Keep && row.change.is_none() {
                 decision = self.begin_move((vb, row), view, &mut load, &mut progress);
             }
             let takes_over = |to: &Row| to.phase() == Some(Phase::TakeOver) && row.intent.is_none();
@@ -518,6 +525,7 @@ impl Coordinator {
         })
     }
 
+    /// The move of a row that has none: what its damaged copies ask for, else what the plan wants.
     fn begin_move(
         &self,
         (vb, row): (Vb, &Row),
@@ -525,22 +533,31 @@ impl Coordinator {
         load: &mut Load,
         progress: &mut Progress,
     ) -> Decision {
-        let wanted = self.wanted.chain(vb).filter(|wanted| *wanted != row.chain);
-        let Some(to) = wanted.filter(|_| row.change.is_none()) else {
-            return Decision::Keep;
+        let runs = orders::current(view).rebalance == Rebalance::Running;
+        let wanted = self.wanted.chain(vb).filter(|to| runs && *to != row.chain);
+        let renewal = Renewal::of(view, vb, row);
+        let new = match (renewal, wanted) {
+            (Renewal::Row(new), _) => new,
+            (Renewal::None | Renewal::Waits, None) => return Decision::Keep,
+            (Renewal::None | Renewal::Waits, Some(to)) => Row {
+                change: Some((to, Phase::Build)),
+                ..*row
+            },
+        };
+        let Some((to, _)) = new.change else {
+            // Nothing is left to be made anew.
+            return Decision::Write(new);
         };
         progress.moves_left += 1;
         if view.lacks_space(row, &to) {
             progress.moves_without_space += 1;
             return Decision::Keep;
         }
-        if row.intent.is_some() || !load.allows(row, &to, self.settings.moves_per_node) {
+        let waits = row.intent.is_some() || renewal == Renewal::Waits;
+        if waits || !load.allows(row, &to, self.settings.moves_per_node) {
             return Decision::Keep;
         }
         load.add(row, &to);
-        Decision::Write(Row {
-            change: Some((to, Phase::Build)),
-            ..*row
-        })
+        Decision::Write(new)
     }
 }

@@ -14,6 +14,7 @@ mod machine;
 mod moves;
 mod orders;
 mod policy;
+mod renewal;
 mod seals;
 mod unsafely;
 

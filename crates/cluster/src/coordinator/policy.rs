@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::decide::Facts;
 use crate::agreed::NodeState;
-use crate::map::{NodeId, Row};
+use crate::map::{NodeId, Row, Vb};
 
 /// Why a node that is gone is not failed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,14 +79,14 @@ impl Situation<'_> {
         if self.replaces(node) && failovers >= settings.failovers_max {
             return Err(Held::Quota);
         }
-        let gains = |row: &Row| {
+        let gains = |vb: Vb, row: &Row| {
             if row.chain.active() == Some(node) {
-                row.chain.nodes().len() > 1 && self.facts.seals_missing(&row.chain) == 0
+                row.chain.nodes().len() > 1 && self.facts.seals_missing(vb, &row.chain) == 0
             } else {
                 row.has_copy(node)
             }
         };
-        if view.rows().any(|(_, _, row)| gains(row)) {
+        if view.rows().any(|(vb, _, row)| gains(vb, row)) {
             Ok(())
         } else {
             Err(Held::WouldLose)
@@ -107,14 +107,14 @@ impl Situation<'_> {
         let zones: BTreeSet<_> = view.nodes.keys().map(zone).collect();
         let together = |other: NodeId| zones.len() > 1 && zone(&other) == zone(&node);
         let mut rows = view.rows();
-        rows.any(|(_, _, row)| {
+        rows.any(|(vb, _, row)| {
             let active = row.chain.active().filter(|active| *active != node);
             let failed = active.filter(|active| {
                 let entry = view.nodes.get(active);
                 entry.is_some_and(|entry| entry.value.state == NodeState::Failed)
             });
             failed.is_some_and(|other| {
-                let begun = row.intent.is_some() || self.facts.seals_missing(&row.chain) == 0;
+                let begun = row.intent.is_some() || self.facts.seals_missing(vb, &row.chain) == 0;
                 begun && row.chain.nodes().len() > 1 && !together(other)
             })
         })

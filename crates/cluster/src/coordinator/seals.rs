@@ -14,6 +14,8 @@ pub(super) struct Seals {
     answers: BTreeMap<NodeId, Position>,
     /// Copies that were active when they were sealed.
     complete: BTreeSet<NodeId>,
+    /// Copies that cannot be read: they are not active below the term.
+    stopped: BTreeSet<NodeId>,
     /// When the newest answer came.
     pub(super) newest_ms: u64,
     /// The highest term of copies that refused.
@@ -27,6 +29,7 @@ impl Seals {
             since_ms: now_ms,
             answers: BTreeMap::new(),
             complete: BTreeSet::new(),
+            stopped: BTreeSet::new(),
             newest_ms: now_ms,
             refused: None,
         }
@@ -50,6 +53,15 @@ impl Seals {
         self.complete.contains(&node)
     }
 
+    /// The copy of `node` cannot be read; returns whether that is news.
+    pub(super) fn note_stopped(&mut self, node: NodeId, term: u64) -> bool {
+        term == self.term && self.stopped.insert(node)
+    }
+
+    pub(super) fn is_stopped(&self, node: NodeId) -> bool {
+        self.stopped.contains(&node)
+    }
+
     pub(super) fn refused(&mut self, term: u64, current: u64) {
         if term == self.term && current >= term {
             self.refused = self.refused.max(Some(current));
@@ -67,7 +79,10 @@ impl Seals {
     pub(super) fn elected(&self, row: &Row, avoid: impl Fn(NodeId) -> bool) -> Option<Chain> {
         let (chain, is_new) = (row.chain, row.term == 0);
         if let Some(without) = &row.without {
-            return self.promotion(chain, |_| true).chosen_without(without);
+            let promotion = self.promotion(chain, |_| true);
+            let chosen = promotion.chosen_without(without);
+            // Copies that were given up may be back, and those that were left cannot be read.
+            return chosen.or_else(|| promotion.chosen().ok());
         }
         let first = self.answer(chain.active()?);
         if chain.nodes().len() == 1 {
@@ -94,6 +109,9 @@ impl Seals {
         let mut promotion = Promotion::new(chain, self.term);
         for (node, position) in self.answers.iter().filter(|(node, _)| counts(**node)) {
             promotion.answer(*node, self.term, *position);
+        }
+        for node in &self.stopped {
+            promotion.stopped(*node, self.term);
         }
         promotion
     }

@@ -86,6 +86,61 @@ fn settle(store: &mut Store, coordinator: &mut Coordinator) -> Vec<usize> {
     std::iter::from_fn(|| write_next(store, coordinator)).collect()
 }
 
+#[test]
+fn an_active_copy_that_cannot_be_read_is_replaced_and_its_node_is_not_marked() {
+    let (mut store, mut coordinator) = store();
+    let bucket = BucketId(1);
+    let nodes = [NODE, NodeId(2), NodeId(3)];
+    let state = NodeState::Active;
+    let node = Node {
+        state,
+        ..Node::default()
+    };
+    for one in nodes {
+        put(&mut store, Key::Node(one), &node);
+        put(&mut store, Key::Alive(one), &Alive::default());
+    }
+    let spec = BucketSpec {
+        copies: 3,
+        ..spec(1)
+    };
+    put(&mut store, Key::Spec(bucket), &spec);
+    let vb = Vb { bucket, number: 0 };
+    let intent = Row {
+        intent: Some(4),
+        ..Row::new(Chain::new(&nodes).unwrap(), 3)
+    };
+    put(
+        &mut store,
+        Key::Map(bucket, 0),
+        &Chunk { rows: vec![intent] },
+    );
+    let term = 4;
+    let (position, complete) = (Position::default(), false);
+    let sealed = Message::Sealed {
+        vb,
+        term,
+        position,
+        complete,
+    };
+    assert!(settle(&mut store, &mut coordinator).is_empty());
+    for (from, message) in [
+        (NODE, &Message::Stopped { vb, term }),
+        (NodeId(2), &sealed),
+        // One more is needed.
+        (NodeId(2), &sealed),
+    ] {
+        coordinator.message(from, message, 0);
+        assert!(settle(&mut store, &mut coordinator).is_empty());
+    }
+    coordinator.message(NodeId(3), &sealed, 0);
+    assert_eq!(settle(&mut store, &mut coordinator), [1]);
+    let view = view(&mut store);
+    let elected = Row::new(Chain::new(&[NodeId(2), NodeId(3), NODE]).unwrap(), 4);
+    assert_eq!(view.row(vb), Some(&elected));
+    assert!(view.nodes.values().all(|node| node.value.state == state));
+}
+
 /// Half of the vBuckets are to move from the controller's node to node 2, as many at once as may.
 fn moving(vbuckets: u16) -> (Store, Coordinator) {
     let (mut store, mut coordinator) = store();

@@ -90,8 +90,10 @@ impl Participant {
         let all: Vec<_> = all.collect();
         let highest = all.iter().map(|(_, copy)| copy.term).max().unwrap_or(0);
         let held = self.sealed_for.map_or(0, |(_, term)| term);
-        let has_restarted = all
-            .iter()
+        // One that cannot be read is told as one that has nothing.
+        let mut readable = all.iter().filter(|(_, copy)| copy.is_readable());
+        let has_restarted = readable
+            .clone()
             .any(|(_, copy)| copy.term == term && !copy.sealed);
         if epoch <= self.newest.version.epoch || term < highest.max(held) || has_restarted {
             let (epoch, term) = (self.newest.version.epoch, highest.max(held));
@@ -102,7 +104,7 @@ impl Participant {
         self.note_went_back(now_ms);
         self.seals.clear();
         self.sealed_for = Some((epoch, term));
-        if all.iter().any(|(_, copy)| copy.term < term) {
+        if readable.any(|(_, copy)| copy.term < term) {
             for vb in vbs {
                 self.look(vb, copies);
             }

@@ -251,6 +251,7 @@ impl Participant {
             self.look_ms = now_ms + LOOKS * self.settings.repeat_ms;
             open.extend(copies.vbuckets());
             open.extend(self.agent.vbuckets());
+            self.note_damage(copies);
         }
         open.extend(self.seals.keys());
         let mut reports = BTreeSet::new();
@@ -354,6 +355,7 @@ impl Participant {
             }
             Message::Report(_)
             | Message::Sealed { .. }
+            | Message::Stopped { .. }
             | Message::SealRefused { .. }
             | Message::Order(_) => {
                 self.coordinator.message(from, message, now_ms);
@@ -377,7 +379,7 @@ impl Participant {
         }
         let copy = copies.copy(vb);
         if let Some((_, term)) = self.sealed_for {
-            let open = copy.filter(|copy| copy.term < term);
+            let open = copy.filter(|copy| copy.term < term && copy.is_readable());
             let step = open.map(|_| Output::Step(Step::Seal { vb, term }));
             self.outputs.extend(step);
             return;

@@ -4,6 +4,7 @@ use super::lease::Lease;
 use super::machine::{Copies, Output, Participant, Purpose};
 use crate::agent::Role;
 use crate::agreed::{Alive, Entry, Key, Node, NodeState};
+use crate::condition::Condition;
 use crate::coord::{Compare, LeaseId, Op, Request, Txn};
 use crate::map::{NodeId, Vb};
 use crate::message::Message;
@@ -58,6 +59,18 @@ impl Participant {
                 .is_some_and(|at| now_ms < at + limit_ms)
         };
         self.health.unheard = peers.into_iter().filter(|peer| !heard(peer)).collect();
+    }
+
+    /// Looks which copies are not whole.
+    pub(super) fn note_damage(&mut self, copies: &impl Copies) {
+        self.health.damaged.clear();
+        for vb in copies.vbuckets() {
+            let condition = copies.copy(vb).map(|copy| copy.condition);
+            if let Some(condition) = condition.filter(|known| *known != Condition::Whole) {
+                let of_bucket = self.health.damaged.entry(vb.bucket).or_default();
+                of_bucket.insert(vb.number, condition);
+            }
+        }
     }
 
     pub(super) fn alive_value(&self) -> String {

@@ -3,6 +3,7 @@
 use super::{Copies, Identity, Output, Participant};
 use crate::agent::{Copy, Role, Step};
 use crate::agreed::{Chunk, ClusterId, Controller, Key, Node, Seen};
+use crate::condition::Condition;
 use crate::coord::{Answer, Change, KeyValue, LeaseId, Request};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb};
 use crate::message::{Message, Order};
@@ -79,6 +80,7 @@ fn rows_that_come_together_make_one_step() {
         topology: None,
         position: Position::default(),
         ready: false,
+        condition: Condition::Whole,
     });
     let mut participant = participant();
     let rows = [row(5, [ME, OTHER], 2), row(6, [OTHER, ME], 3)];

@@ -43,10 +43,16 @@ pub(crate) enum Bug {
     OldControllerWrites,
     /// A node applies a row with a lower revision.
     MapGoesBack,
+    /// A copy that cannot be read answers a seal as one that has nothing.
+    UnreadableSealed,
+    /// A copy that cannot be read is emptied, and stays in its chain.
+    RenewedInPlace,
+    /// The seal of the old active copy counts in the place of any that did not answer.
+    OldActiveCounts,
 }
 
 /// Every bug.
-pub(crate) const BUGS: [Bug; 20] = [
+pub(crate) const BUGS: [Bug; 23] = [
     Bug::SealForgotten,
     Bug::LowerPreparedChosen,
     Bug::BranchIgnored,
@@ -67,4 +73,7 @@ pub(crate) const BUGS: [Bug; 20] = [
     Bug::RestartedActiveDrained,
     Bug::OldControllerWrites,
     Bug::MapGoesBack,
+    Bug::UnreadableSealed,
+    Bug::RenewedInPlace,
+    Bug::OldActiveCounts,
 ];

@@ -12,6 +12,7 @@ const NOTHING: Budget = Budget {
     failovers: 0,
     moves: 0,
     controllers: 0,
+    damages: 0,
 };
 
 /// One vBucket of three copies; nothing happens.
@@ -77,6 +78,7 @@ const MOVE: Cluster = Cluster {
         failovers: 1,
         moves: 1,
         controllers: 0,
+        damages: 0,
     },
     ..THREE_COPIES
 };
@@ -105,6 +107,7 @@ const GROW: Cluster = Cluster {
         failovers: 1,
         moves: 1,
         controllers: 1,
+        damages: 0,
     },
     ..THREE_COPIES
 };
@@ -152,8 +155,51 @@ const TWO_VBUCKETS: Cluster = Cluster {
     ..THREE_COPIES
 };
 
+/// One of three copies gets unreadable, another one restarts, whatever is active is failed over.
+const DAMAGE: Cluster = Cluster {
+    budget: Budget {
+        writes: 1,
+        crashes: 1,
+        failovers: 2,
+        damages: 1,
+        ..NOTHING
+    },
+    ..THREE_COPIES
+};
+
+/// The same in memory, of a write that no crash of one node may lose.
+const DAMAGE_IN_MEMORY: Cluster = Cluster {
+    levels: [Majority; 3],
+    ..DAMAGE
+};
+
+/// One of two copies gets unreadable and is made anew, with a crash and a failover at any moment.
+const RENEWAL: Cluster = Cluster {
+    chains: [&[], &[0, 1]],
+    budget: Budget {
+        writes: 1,
+        crashes: 1,
+        failovers: 1,
+        moves: 2,
+        controllers: 0,
+        damages: 1,
+    },
+    ..THREE_COPIES
+};
+
+/// Leases and confirmations beside an active copy that gets unreadable.
+const DAMAGED_LEASES: Cluster = Cluster {
+    clocks: true,
+    budget: Budget {
+        failovers: 2,
+        damages: 1,
+        ..NOTHING
+    },
+    ..THREE_COPIES
+};
+
 /// What a test run explores.
-pub(crate) const CASES: [(&str, Cluster); 10] = [
+pub(crate) const CASES: [(&str, Cluster); 14] = [
     ("failover", FAILOVER),
     ("levels", LEVELS),
     ("branches", BRANCHES),
@@ -164,6 +210,10 @@ pub(crate) const CASES: [(&str, Cluster); 10] = [
     ("leases", LEASES),
     ("old controller", OLD_CONTROLLER),
     ("two vBuckets", TWO_VBUCKETS),
+    ("damage", DAMAGE),
+    ("damage, in memory", DAMAGE_IN_MEMORY),
+    ("renewal", RENEWAL),
+    ("damage and leases", DAMAGED_LEASES),
 ];
 
 /// Two vBuckets, and one of each: write, crash, failover, move. Durability needs no clock.
@@ -176,6 +226,7 @@ pub(crate) const LARGEST: Cluster = Cluster {
         failovers: 1,
         moves: 1,
         controllers: 0,
+        damages: 0,
     },
     ..TWO_VBUCKETS
 };
@@ -202,5 +253,7 @@ pub(crate) const fn case_for(bug: Bug) -> (Cluster, &'static str) {
         Bug::TakeoverUndrained => (GROW_TO_THREE, KEPT),
         Bug::OldControllerWrites => (OLD_CONTROLLER, MAPS_GROW),
         Bug::MapGoesBack => (FAILOVER, MAPS_GROW),
+        Bug::UnreadableSealed | Bug::RenewedInPlace => (DAMAGE, KEPT),
+        Bug::OldActiveCounts => (DAMAGE_IN_MEMORY, KEPT),
     }
 }

@@ -67,7 +67,8 @@ pub(crate) fn may_serve(state: &State, node: usize, vb: usize) -> bool {
 /// node is still marked as failed so that the lease is not renewed, and too few replicas are left to confirm.
 fn old_active_is_over(cluster: &Cluster, state: &State, vb: usize, row: &Row) -> bool {
     let old = row.chain.active();
-    if !cluster.clocks || state.vbs[vb].answer(old, row.intent).is_some() {
+    let stopped = state.vbs[vb].stopped[usize::from(row.intent)][old];
+    if !cluster.clocks || stopped || state.vbs[vb].answer(old, row.intent).is_some() {
         return true;
     }
     let lease = state.leases[old] && !cluster.has(Bug::LeaseTrustedTooLong);
@@ -101,6 +102,10 @@ fn promoted(cluster: &Cluster, vb: &VBucket, row: &Row) -> Option<Row> {
                 position.prepared = u64::MAX - position.prepared;
             }
             promotion.answer(nodes[at], term, position);
+        }
+        let stopped = vb.stopped[usize::from(row.intent)][node];
+        if stopped || cluster.has(Bug::OldActiveCounts) {
+            promotion.stopped(nodes[at], term);
         }
     }
     let chain = promotion.chosen().ok()?;
@@ -168,10 +173,28 @@ pub(crate) fn old_promote(cluster: &Cluster, state: &mut State, vb: usize) -> bo
     new.is_some()
 }
 
+/// The chain that damage asks for: without copies that cannot be read, or with those that were removed.
+fn renewed(cluster: &Cluster, vb: &VBucket, all: &[usize]) -> Chain {
+    let readable = |node: &usize| !vb.copies[*node].unreadable;
+    let whole: Vec<usize> = vb.row.chain.nodes().filter(readable).collect();
+    if cluster.budget.damages == 0 || whole.len() < vb.row.chain.len() {
+        return Chain::new(&whole);
+    }
+    let out = all
+        .iter()
+        .copied()
+        .filter(|node| !vb.row.chain.holds(*node));
+    let back = out.filter(readable);
+    Chain::new(&whole.iter().copied().chain(back).collect::<Vec<_>>())
+}
+
 /// Begins the move that the run has for the vBucket.
 pub(crate) fn start_move(cluster: &Cluster, state: &mut State, vb: usize) -> bool {
     let row = state.vbs[vb].row;
-    let to = Chain::new(cluster.to[vb]);
+    let to = match cluster.to[vb] {
+        [] => renewed(cluster, &state.vbs[vb], cluster.chains[vb]),
+        to => Chain::new(to),
+    };
     let idle = row.change.is_none() && row.intent == 0;
     if state.left.moves == 0 || to.len() == 0 || to == row.chain || !idle {
         return false;

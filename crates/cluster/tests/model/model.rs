@@ -30,6 +30,10 @@ pub(crate) enum Action {
     LeaseRenewed(usize),
     /// A node crashes and starts again.
     Crash(usize),
+    /// It also finds that a copy cannot be read.
+    Damage(usize, usize),
+    /// A copy that is in no chain goes.
+    Remove(usize, usize),
     ReplaceController,
     /// The controller writes its intent to promote another copy.
     FailOver(usize),
@@ -116,6 +120,8 @@ impl Model for Cluster {
             Action::LeaseEnds(node) => std::mem::take(&mut state.leases[node]),
             Action::LeaseRenewed(node) => node::renew_lease(self, &mut state, node),
             Action::Crash(node) => node::crash(self, &mut state, node),
+            Action::Damage(node, vb) => node::damage(self, &mut state, (node, vb)),
+            Action::Remove(node, vb) => node::remove(self, &mut state.vbs[vb], node),
             Action::ReplaceController => controller::replace(&mut state),
             Action::FailOver(vb) => controller::fail_over(&mut state, vb),
             Action::Mark(node) => controller::mark(self, &mut state, node),
@@ -163,7 +169,12 @@ impl Model for Cluster {
                 },
             ));
         }
-        if self.budget.moves > 0 {
+        if self.budget.damages > 0 && self.budget.moves > 1 {
+            properties.push(Property::sometimes(
+                "a copy is made anew",
+                Cluster::has_renewed,
+            ));
+        } else if self.budget.moves > 0 {
             properties.push(Property::sometimes(
                 "a move is finished",
                 Cluster::has_moved,
@@ -207,6 +218,14 @@ impl Cluster {
         state.vbs.iter().zip(self.to).any(|(vb, to)| moved(vb, to))
     }
 
+    /// Whether a copy that could not be read is in its chain again.
+    fn has_renewed(&self, state: &State) -> bool {
+        let is_whole = |vb: &VBucket| vb.copies.iter().all(|copy| !copy.unreadable);
+        let mut vbs = state.vbs.iter().zip(self.chains);
+        let all = |(vb, chain): (&VBucket, &[usize])| vb.row.chain.len() == chain.len();
+        state.left.damages == 0 && state.vbs.iter().all(is_whole) && vbs.all(all)
+    }
+
     fn actions_of_copy(&self, state: &State, node: usize, vb: usize, actions: &mut Vec<Action>) {
         let copy = &state.vbs[vb].copies[node];
         if copy.is_active() {
@@ -229,12 +248,16 @@ impl Cluster {
         let seals = usize::from(copy.term) + 1..=usize::from(state.vbs[vb].row.highest_term());
         actions.extend(seals.map(|term| Action::Seal(node, vb, term)));
         actions.extend([Action::Apply(node, vb), Action::ApplyPrevious(node, vb)]);
+        if self.budget.damages > 0 {
+            actions.extend([Action::Damage(node, vb), Action::Remove(node, vb)]);
+        }
     }
 
     /// A majority in memory is promised while at most one node was lost or none crashed, a majority on disk always.
     fn promises_are_kept(&self, state: &State) -> bool {
         let lost = state.lost.iter().filter(|lost| **lost).count();
-        let lost = if state.left.crashes < self.budget.crashes {
+        let crashed = state.left.crashes < self.budget.crashes;
+        let lost = if crashed || state.left.damages < self.budget.damages {
             lost
         } else {
             0
@@ -253,7 +276,7 @@ impl Cluster {
 
     /// Drops what can have no effect any more, so that states which differ only in it are one.
     fn forget(&self, state: &mut State) {
-        if self.budget.crashes == 0 {
+        if self.budget.crashes + self.budget.damages == 0 {
             // Nothing is lost from memory: it is as good as a disk.
             state.vbs.iter_mut().for_each(node::persist_all);
         }
@@ -275,6 +298,7 @@ impl Cluster {
                 if term != usize::from(row.intent) && !self.has(Bug::OldControllerWrites) {
                     vb.answers[term] = Default::default();
                     vb.complete[term] = Default::default();
+                    vb.stopped[term] = Default::default();
                 }
                 let passed = |copy: &Copy| usize::from(copy.term) > term;
                 if self.bug.is_none() && vb.copies.iter().all(passed) {

@@ -4,7 +4,10 @@ use cluster::{Phase, majority};
 
 use crate::bugs::Bug;
 use crate::setup::{Cluster, Level};
-use crate::state::{Acknowledged, Chain, CopyState, NODES, Promise, Row, State, VBUCKETS, VBucket};
+use crate::state::{
+    Acknowledged, Chain, Copy, CopyState, Log, NODES, Position, Promise, Row, State, VBUCKETS,
+    VBucket,
+};
 
 /// Prepares the next durable write and sends it.
 pub(crate) fn write(budget: u8, state: &mut State, node: usize, vb: usize) -> bool {
@@ -27,7 +30,7 @@ pub(crate) fn replicate(cluster: &Cluster, vb: &mut VBucket, node: usize, term: 
     let copy = &mut vb.copies[node];
     let sent = &vb.sent[term];
     let sends = usize::from(vb.sender[term]) == node;
-    if sent.is_empty() || sends || !vb.row.has_copy(node) {
+    if sent.is_empty() || sends || !vb.row.has_copy(node) || copy.unreadable {
         return false;
     }
     let stale = term < usize::from(copy.term);
@@ -142,6 +145,14 @@ pub(crate) fn seal(cluster: &Cluster, vb: &mut VBucket, node: usize, term: usize
     if !sent || term <= usize::from(copy.term) {
         return false;
     }
+    if copy.unreadable {
+        vb.stopped[term][node] = true;
+        if cluster.has(Bug::UnreadableSealed) {
+            let (branch, seqno) = (1, 0);
+            vb.answers[term][node] = Position { branch, seqno };
+        }
+        return true;
+    }
     copy.complete |= copy.is_active();
     copy.step_down();
     copy.term = term as u8;
@@ -238,6 +249,40 @@ pub(crate) fn crash(cluster: &Cluster, state: &mut State, node: usize) -> bool {
         return false;
     }
     state.left.crashes -= 1;
+    restart(cluster, state, node);
+    true
+}
+
+/// The node crashes, and finds when it starts that its copy of a vBucket cannot be read.
+pub(crate) fn damage(cluster: &Cluster, state: &mut State, (node, vb): (usize, usize)) -> bool {
+    if state.left.damages == 0 || !state.vbs[vb].row.has_copy(node) {
+        return false;
+    }
+    state.left.damages -= 1;
+    restart(cluster, state, node);
+    let copy = &mut state.vbs[vb].copies[node];
+    (copy.log, copy.persisted) = (Log::default(), 0);
+    copy.unreadable = !cluster.has(Bug::RenewedInPlace);
+    true
+}
+
+/// A copy that is in no chain any more goes.
+pub(crate) fn remove(cluster: &Cluster, vb: &mut VBucket, node: usize) -> bool {
+    // In other cases nothing comes back.
+    let goes = cluster.budget.damages > 0 && !vb.row.has_copy(node);
+    if goes {
+        let (term, revision) = (vb.row.term, vb.copies[node].revision);
+        vb.copies[node] = Copy {
+            term,
+            stored_term: term,
+            revision,
+            ..Copy::default()
+        };
+    }
+    goes
+}
+
+fn restart(cluster: &Cluster, state: &mut State, node: usize) {
     state.lost[node] = true;
     state.leases[node] = false;
     for vb in &mut state.vbs {
@@ -252,5 +297,4 @@ pub(crate) fn crash(cluster: &Cluster, state: &mut State, node: usize) -> bool {
             copy.step_down();
         }
     }
-    true
 }

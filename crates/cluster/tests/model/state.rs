@@ -194,6 +194,8 @@ pub(crate) struct Copy {
     pub(crate) complete: bool,
     /// W - 1 replicas confirmed the term within the last L ms.
     pub(crate) confirmed: bool,
+    /// It cannot be read since its node started.
+    pub(crate) unreadable: bool,
     /// The row by which an active copy works.
     pub(crate) row: Row,
     /// The revision of the newest row that was applied.
@@ -235,6 +237,8 @@ pub(crate) struct VBucket {
     pub(crate) answers: [[Position; NODES]; TERMS],
     /// Which of them are of copies that were active until then, and have all that they had.
     pub(crate) complete: [[bool; NODES]; TERMS],
+    /// Copies that cannot be read, and told so when they were to be sealed.
+    pub(crate) stopped: [[bool; NODES]; TERMS],
     pub(crate) copies: [Copy; NODES],
 }
 
@@ -246,7 +250,7 @@ impl Hash for VBucket {
             for term in 0..=usize::from(self.row.highest_term()) {
                 (self.sent[term], self.sender[term]).hash(hasher);
                 (self.acknowledged[term], self.answers[term]).hash(hasher);
-                self.complete[term].hash(hasher);
+                (self.complete[term], self.stopped[term]).hash(hasher);
             }
         }
     }
@@ -298,6 +302,7 @@ pub(crate) struct Budget {
     pub(crate) failovers: u8,
     pub(crate) moves: u8,
     pub(crate) controllers: u8,
+    pub(crate) damages: u8,
 }
 
 /// An acknowledged write; term 0 is none.

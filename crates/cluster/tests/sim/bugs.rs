@@ -44,10 +44,12 @@ pub(crate) enum Bug {
     AnyCopyAdopted,
     /// A node's clock stands still while its machine sleeps.
     ClockSleeps,
+    /// A copy that cannot be read answers a seal as one that has nothing.
+    UnreadableSealed,
 }
 
 /// Every bug.
-pub(crate) const BUGS: [Bug; 21] = [
+pub(crate) const BUGS: [Bug; 22] = [
     Bug::LowerPreparedChosen,
     Bug::BranchIgnored,
     Bug::OneSealTooFew,
@@ -69,4 +71,5 @@ pub(crate) const BUGS: [Bug; 21] = [
     Bug::MarkForgotten,
     Bug::AnyCopyAdopted,
     Bug::ClockSleeps,
+    Bug::UnreadableSealed,
 ];

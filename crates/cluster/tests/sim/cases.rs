@@ -2,7 +2,7 @@
 
 use std::{env, thread};
 
-use cluster::Order;
+use cluster::{Condition, Order};
 
 use crate::bugs::{BUGS, Bug};
 use crate::failures::ready;
@@ -39,6 +39,7 @@ fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<u64, String> {
     }
     world.risky = seed % 5 == 1;
     world.fills = seed % 7 == 2;
+    world.damages = seed % 11 == 8;
     world.run(1_500);
     world.order(Order::Rebalance);
     world.run(4_000);
@@ -112,6 +113,9 @@ fn settle(world: &mut World) -> Result<u64, String> {
         world.start_all();
         if let Some(failure) = &world.checks.failure {
             return Err(failure.clone());
+        }
+        if world.now_ms > healed_ms + 30_000 {
+            world.restart_damaged();
         }
         match world.lacks() {
             None => break,
@@ -259,6 +263,44 @@ fn a_drained_node_is_removed_and_comes_back_as_a_new_one() {
     let view = world.agreed();
     assert!(view.rows().any(|(_, _, row)| row.has_copy(node)));
     assert_eq!(world.checks.failure, None);
+}
+
+#[test]
+fn damaged_copies_are_made_anew_without_an_operator() {
+    for (place, runs) in [(0, true), (0, false), (1, true), (1, false)] {
+        let mut world = ready(3, [2, 3]);
+        let vb = world.vbs[0];
+        let before = *world.agreed().row(vb).expect("a row");
+        let node = before.chain.nodes()[place];
+        let copy = |world: &World| {
+            let copies = &world.nodes[usize::from(node.0)].vbs.copies;
+            copies[&vb].condition
+        };
+        world.harm(usize::from(node.0), vb, runs);
+        assert_ne!(copy(&world), Condition::Whole);
+        world.run(world.now_ms + 10_000);
+        let after = *world.agreed().row(vb).expect("a row");
+        assert_eq!(after.chain.nodes().len(), before.chain.nodes().len());
+        assert!(after.chain.holds(node) && after.term > before.term);
+        assert_eq!((copy(&world), world.lacks()), (Condition::Whole, None));
+        assert_eq!(world.checks.failure, None);
+    }
+}
+
+#[test]
+fn the_only_copy_stays_as_it_is() {
+    for runs in [true, false] {
+        let mut world = ready(3, [1, 1]);
+        let vb = world.vbs[0];
+        let before = *world.agreed().row(vb).expect("a row");
+        let node = usize::from(before.chain.nodes()[0].0);
+        world.harm(node, vb, runs);
+        world.order(Order::Drain(world.nodes[node].id));
+        world.run(world.now_ms + 20_000);
+        assert_eq!(world.agreed().row(vb), Some(&before));
+        assert_eq!(world.nodes[node].serves(vb, world.now_ms), runs);
+        assert_eq!(world.checks.failure, None);
+    }
 }
 
 /// Looks for a planted bug.

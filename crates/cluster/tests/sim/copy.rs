@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use cluster::agent::{Copy, MoveProgress, Role, Topology};
-use cluster::{NodeId, Vb};
+use cluster::{Condition, NodeId, Position, Vb};
 
 use crate::bugs::Bug;
 use crate::log::{Log, Write};
@@ -46,6 +46,8 @@ pub(crate) struct Pull {
     pub(crate) stream: u64,
     /// What it has of the stream; `None` before it was opened.
     pub(crate) has: Option<Acknowledged>,
+    /// Its high seqno.
+    pub(crate) high: u64,
     /// When the newest changes of this term that it took were sent.
     pub(crate) echo_ms: Option<u64>,
 }
@@ -82,6 +84,9 @@ pub(crate) struct SimCopy {
     pub(crate) pending: Vec<Pending>,
     /// The term at which a copy that was active still sends what it has.
     pub(crate) drains: Option<u64>,
+    pub(crate) condition: Condition,
+    /// Rows up to this one cannot be sent on a new stream while the copy is damaged.
+    pub(crate) damaged_at: u64,
 }
 
 impl SimCopy {
@@ -104,6 +109,8 @@ impl SimCopy {
             streams: BTreeMap::new(),
             pending: Vec::new(),
             drains: None,
+            condition: Condition::Whole,
+            damaged_at: 0,
         }
     }
 
@@ -136,8 +143,12 @@ impl SimCopy {
             complete: self.drains.is_some(),
             follows: self.follows,
             topology: self.topology,
-            position: self.log.position(),
+            position: match self.condition {
+                Condition::Unreadable => Position::default(),
+                _ => self.log.position(),
+            },
             ready: self.topology.is_some_and(ready),
+            condition: self.condition,
         }
     }
 
@@ -218,6 +229,10 @@ impl SimCopy {
     /// Takes what a replica says; returns whether it is answered.
     pub(crate) fn pulled(&mut self, from: NodeId, pull: &Pull) -> bool {
         let known = self.topology.is_some_and(|topology| holds(&topology, from));
+        let opens = self.streams.get(&from) != Some(&pull.stream);
+        if self.condition == Condition::Damaged && opens && pull.high < self.damaged_at {
+            return false;
+        }
         if known && self.is_active() && self.term == pull.term {
             self.streams.insert(from, pull.stream);
             if let Some(has) = pull.has {
@@ -244,6 +259,7 @@ impl SimCopy {
             term: self.term,
             stream: self.stream,
             has: self.opened.then_some(has),
+            high: self.log.high(),
             echo_ms: self.echo_ms,
         }
     }

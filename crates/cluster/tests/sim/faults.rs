@@ -23,6 +23,7 @@ impl World {
         if !self.nodes[index].up && !self.nodes[index].held {
             self.tell(|| format!("n{index} starts"));
             self.nodes[index].restart(0);
+            self.read_copies(index);
             let boot = self.nodes[index].boot;
             self.at(self.now_ms, Event::Tick(index, boot));
         }
@@ -44,12 +45,7 @@ impl World {
     pub(crate) fn strike(&mut self) {
         let index = self.rng.index(self.nodes.len());
         let all = self.nodes.len() as u64 + 1;
-        if self.risky && self.restored.is_none() && self.rng.per_mille(150) {
-            self.risk(index);
-            return;
-        }
-        if self.fills && self.rng.per_mille(200) {
-            self.fill(index, !self.nodes[index].full);
+        if self.strike_apart(index) {
             return;
         }
         let aims = ![Theme::None, Theme::Moments].contains(&self.theme);
@@ -111,6 +107,23 @@ impl World {
             17 => self.disk_dies(index),
             _ => self.aim(),
         }
+    }
+
+    /// A fault of a kind that some runs have.
+    fn strike_apart(&mut self, index: usize) -> bool {
+        if self.risky && self.restored.is_none() && self.rng.per_mille(150) {
+            self.risk(index);
+            return true;
+        }
+        if self.fills && self.rng.per_mille(200) {
+            self.fill(index, !self.nodes[index].full);
+            return true;
+        }
+        let damages = self.damages && self.rng.per_mille(200);
+        if damages {
+            self.damage(index);
+        }
+        damages
     }
 
     fn etcd_fails(&mut self) {
@@ -291,6 +304,13 @@ impl World {
             if serving != 1 {
                 return Some(format!("{vb:?} is served by {serving}: {:?}", view.row(vb)));
             }
+        }
+        if let Some(vb) = self
+            .vbs
+            .iter()
+            .find(|vb| self.is_to_be_renewed(&view, **vb))
+        {
+            return Some(format!("{vb:?} has a damaged copy: {:?}", view.row(*vb)));
         }
         let rebalance = view.orders.map(|orders| orders.value.rebalance);
         (rebalance == Some(Rebalance::Running)).then(|| "a rebalance goes on".to_owned())

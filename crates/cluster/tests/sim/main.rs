@@ -8,6 +8,7 @@ mod bugs;
 mod cases;
 mod checks;
 mod copy;
+mod damage;
 mod etcd;
 mod failures;
 mod faults;

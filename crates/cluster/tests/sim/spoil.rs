@@ -48,6 +48,12 @@ impl World {
                     complete,
                 }
             }
+            (Message::Stopped { vb, term }, Some(Bug::UnreadableSealed)) => Message::Sealed {
+                vb,
+                term,
+                position: Position::default(),
+                complete: false,
+            },
             (
                 Message::AllSealed {
                     epoch,

@@ -72,6 +72,10 @@ pub(crate) struct Weather {
     pub(crate) slow: u64,
 }
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "what there is in a run, each by itself"
+)]
 pub(crate) struct World {
     pub(crate) now_ms: u64,
     order: u64,
@@ -107,6 +111,8 @@ pub(crate) struct World {
     pub(crate) risky: bool,
     /// Whether disks get full.
     pub(crate) fills: bool,
+    /// Whether copies get damaged.
+    pub(crate) damages: bool,
     /// Since etcd was restored from a backup.
     pub(crate) restored: Option<Restored>,
     /// Buckets whose copies stay although they are agreed on no more.
@@ -156,6 +162,7 @@ impl World {
             strikes: 18,
             risky: false,
             fills: false,
+            damages: false,
             restored: None,
             unknown: Vec::new(),
             last_unsafe: None,
