@@ -1,6 +1,5 @@
 """Nodes whose disks are full, or die."""
 
-import json
 import os
 import struct
 import subprocess
@@ -8,7 +7,7 @@ import time
 from pathlib import Path
 
 from cluster import Client, member_of
-from failures import FAILOVER_SECONDS, go_on, of, settled
+from failures import FAILOVER_SECONDS, go_on, of, settled, told
 from harness import equal, eventually
 from mcbp import SET
 from moves import share
@@ -69,10 +68,6 @@ def leave(full):
     eventually(f"{name} is forgotten", lambda: len(cluster.states()) == len(cluster.nodes) - 1, seconds=30)
     cluster.nodes.remove(node)
     node.kill()
-
-
-def told(cluster):
-    return json.loads(of(cluster, "status", "--json")[1])
 
 
 def rows_that_wait(cluster, name):

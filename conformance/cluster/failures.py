@@ -319,6 +319,11 @@ def of(cluster, *words):
     return ran.returncode, ran.stdout, ran.stderr
 
 
+def told(cluster):
+    """What `settee cluster status` tells."""
+    return json.loads(of(cluster, "status", "--json")[1])
+
+
 def is_away(cluster, name):
     nodes = json.loads(of(cluster, "nodes", "--json")[1])
     return next(not node["alive"] for node in nodes if node["name"] == name)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::agreed::{Address, NodeState, Rebalance, View};
 use cluster::coordinator::{Held, Promoted, forced};
-use cluster::{BucketId, NodeId};
+use cluster::{BucketId, Condition, NodeId};
 use serde::Serialize;
 
 use crate::cluster::ClusterMember;
@@ -54,6 +54,8 @@ pub struct ClusterStatus {
     pub waiting: Option<Vec<WaitingStatus>>,
     /// What the controller promoted by unsafe failovers.
     pub promoted: Option<Vec<PromotedStatus>>,
+    /// Copies that cannot be read, or not all of them, by bucket and node.
+    pub damaged: Vec<DamagedStatus>,
     /// All nodes, by their numbers.
     pub nodes: Vec<NodeStatus>,
     /// All buckets, by their names.
@@ -135,6 +137,21 @@ pub struct PromotedStatus {
     pub seqno: u64,
 }
 
+/// Damaged copies of a bucket on a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DamagedStatus {
+    /// Name of the bucket.
+    pub bucket: String,
+    /// Name of the node.
+    pub node: String,
+    /// How many there are.
+    pub vbuckets: usize,
+    /// Their vBuckets, as ranges.
+    pub ranges: String,
+    /// Of these, the ones that cannot be read at all, as ranges.
+    pub unreadable: String,
+}
+
 /// A bucket of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BucketStatus {
@@ -146,7 +163,7 @@ pub struct BucketStatus {
     pub vbuckets: u16,
     /// Copies that each is to have.
     pub copies: usize,
-    /// vBuckets whose active copy is there, on a node that is well.
+    /// vBuckets whose active copy is there and can be read, on a node that is well.
     pub served: usize,
     /// vBuckets being elected.
     pub elections: usize,
@@ -228,6 +245,7 @@ impl ClusterStatus {
             moves_without_space: progress.map(|progress| progress.moves_without_space),
             waiting: progress.map(|progress| waiting(&view, &progress.waiting)),
             promoted: progress.map(|progress| promoted(&view, &progress.promoted)),
+            damaged: damaged(&view),
             nodes,
             buckets,
         }
@@ -314,7 +332,9 @@ fn buckets(view: &View) -> Vec<BucketStatus> {
             let failed = failed.is_none_or(|node| node.value.state == NodeState::Failed);
             if at == 0 {
                 copies.active += 1;
-                bucket.served += usize::from(view.is_well(*node) && !failed && row.term > 0);
+                let is_readable = view.condition(*node, vb) != Condition::Unreadable;
+                let serves = view.is_well(*node) && !failed && row.term > 0 && is_readable;
+                bucket.served += usize::from(serves);
             } else {
                 copies.replicas += 1;
             }
@@ -377,6 +397,27 @@ fn promoted(view: &View, of: &[Promoted]) -> Vec<PromotedStatus> {
         node: name_of(view, one.node),
         term: one.term,
         seqno: one.seqno,
+    });
+    status.collect()
+}
+
+fn damaged(view: &View) -> Vec<DamagedStatus> {
+    let nodes = view.alive.iter();
+    let of_buckets = nodes.flat_map(|(node, alive)| {
+        let of_node = alive.value.health.damaged.iter();
+        of_node.map(move |(id, copies)| (*node, *id, copies))
+    });
+    let status = of_buckets.map(|(node, id, copies)| {
+        let numbers: Vec<u16> = copies.keys().copied().collect();
+        let mut unreadable = numbers.clone();
+        unreadable.retain(|number| copies.get(number) == Some(&Condition::Unreadable));
+        DamagedStatus {
+            bucket: bucket_name(view, id),
+            node: name_of(view, node),
+            vbuckets: numbers.len(),
+            ranges: ranges(&numbers),
+            unreadable: ranges(&unreadable),
+        }
     });
     status.collect()
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use cluster::agreed::{Address, Node, NodeState, View};
 use cluster::{BucketId, NodeId, Vb};
+use model::VbId;
 
 use crate::cluster::ClusterMember;
 use crate::cluster_map::{
@@ -19,6 +20,16 @@ pub fn bucket_id(view: &View, name: &str) -> Option<BucketId> {
     let mut specs = view.specs.iter();
     let found = specs.find(|(_, spec)| spec.value.name == name);
     found.map(|(id, _)| *id)
+}
+
+/// Whether no other node has a copy of a vBucket, as far as this one knows; so it is for a node of no cluster.
+pub fn is_only_copy(node: &Registry, served: &ServedBucket, vb: VbId) -> bool {
+    let Some(member) = node.cluster.get() else {
+        return true;
+    };
+    let (view, number) = (member.view(), vb.0);
+    let row = bucket_id(&view, served.name()).and_then(|bucket| view.row(Vb { bucket, number }));
+    row.is_none_or(|row| row.chain.nodes().len() < 2)
 }
 
 /// The name of the group that a node is in: that of its zone, or that of all nodes where there are no zones.

@@ -104,11 +104,15 @@ impl Session {
         body.to_json()
     }
 
-    /// Why the request's vBucket is not served, where it is damaged: no other node has it, so a client must not
-    /// look for one.
+    /// Why the request's vBucket is not served, where it is damaged and no other node has it: a client must not look for
+    /// one.
     fn quarantined(&self, frame: &Frame<'_>) -> Option<String> {
         let id = frame.vbucket();
-        let known = self.bucket.as_ref()?.bucket.quarantined(id)?;
+        let served = self.bucket.as_ref()?;
+        let known = served.bucket.quarantined(id)?;
+        if !registry::is_only_copy(&self.node, served, id) {
+            return None;
+        }
         let reason = &known.reason;
         Some(format!(
             "{id} is damaged and in quarantine: {reason}; settee salvage copies what can be read"

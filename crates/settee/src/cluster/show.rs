@@ -107,20 +107,8 @@ fn text(status: &Status) -> String {
             "{moves} moves wait for space on the disk of {names}"
         ));
     }
-    for waiting in status.waiting.iter().flatten() {
-        let first: Vec<_> = waiting.first.iter().map(u16::to_string).collect();
-        let more = if waiting.vbuckets > first.len() {
-            ", ..."
-        } else {
-            ""
-        };
-        line(format_args!(
-            "bucket {}: {} vBuckets wait for {} more copies: {}{more}",
-            waiting.bucket,
-            waiting.vbuckets,
-            waiting.missing,
-            first.join(", ")
-        ));
+    for of in copy_lines(status) {
+        line(format_args!("{of}"));
     }
     for node in status.nodes.iter().filter(|node| node.held.is_some()) {
         let why = node.held.as_deref().unwrap_or_default();
@@ -133,6 +121,34 @@ fn text(status: &Status) -> String {
         text += &table(&bucket_rows(status));
     }
     text
+}
+
+/// Copies that are waited for, and damaged ones.
+fn copy_lines(status: &Status) -> Vec<String> {
+    let waiting = status.waiting.iter().flatten().map(|waiting| {
+        let first: Vec<_> = waiting.first.iter().map(u16::to_string).collect();
+        let more = if waiting.vbuckets > first.len() {
+            ", ..."
+        } else {
+            ""
+        };
+        format!(
+            "bucket {}: {} vBuckets wait for {} more copies: {}{more}",
+            waiting.bucket,
+            waiting.vbuckets,
+            waiting.missing,
+            first.join(", ")
+        )
+    });
+    let damaged = status.damaged.iter().map(|damaged| {
+        let unreadable = match damaged.unreadable.as_str() {
+            "" => String::new(),
+            ranges => format!("; not readable at all: {ranges}"),
+        };
+        let (bucket, node, ranges) = (&damaged.bucket, &damaged.node, &damaged.ranges);
+        format!("bucket {bucket}: damaged copies on {node}: {ranges}{unreadable}")
+    });
+    waiting.chain(damaged).collect()
 }
 
 fn node_rows(nodes: &[Node]) -> Vec<Vec<String>> {
@@ -229,6 +245,10 @@ mod tests {
             "cluster": "ours", "epoch": 1, "revision": 9, "node": "n1", "controller": "n2",
             "etcd_silent_ms": 120, "lease_left_ms": 4200, "rebalance": "running", "failovers": 1,
             "elections": 0, "moves": 4, "moves_left": 300,
+            "damaged": [
+                { "bucket": "a", "node": "n1", "vbuckets": 3, "ranges": "1-2, 5", "unreadable": "5" },
+                { "bucket": "a", "node": "node-2", "vbuckets": 1, "ranges": "7", "unreadable": "" },
+            ],
             "waiting": [{ "bucket": "a", "vbuckets": 3, "missing": 1, "first": [7, 9] }],
             "nodes": [
                 { "name": "n1", "id": 1, "state": "active", "alive": true, "disk_dead": false, "zone": 0,
@@ -245,6 +265,8 @@ cluster ours, epoch 1, revision 9, as n1 sees it
 controller: n2; etcd silent for 0.1 s; lease of n1 for 4.2 s
 rebalance: running; moves: 4, 300 to begin; elections: 0; failovers: 1
 bucket a: 3 vBuckets wait for 1 more copies: 7, 9, ...
+bucket a: damaged copies on n1: 1-2, 5; not readable at all: 5
+bucket a: damaged copies on node-2: 7
 node-2 is not failed over: why
 
 node    state   alive  zone  address  version  active  replicas

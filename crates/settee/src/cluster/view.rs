@@ -54,6 +54,8 @@ pub(super) struct Status {
     /// Likewise.
     #[serde(default)]
     pub(super) promoted: Option<Vec<Promoted>>,
+    #[serde(default)]
+    pub(super) damaged: Vec<Damaged>,
     pub(super) nodes: Vec<Node>,
     pub(super) buckets: Vec<Bucket>,
 }
@@ -114,6 +116,16 @@ pub(super) struct Promoted {
     pub(super) node: String,
     pub(super) term: u64,
     pub(super) seqno: u64,
+}
+
+/// Damaged copies of a bucket on a node.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Damaged {
+    pub(super) bucket: String,
+    pub(super) node: String,
+    pub(super) ranges: String,
+    /// Of these, the ones that cannot be read at all.
+    pub(super) unreadable: String,
 }
 
 /// Where clients of another network reach a node.

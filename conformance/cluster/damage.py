@@ -1,0 +1,134 @@
+"""Copies with damaged rows: a cluster makes them anew where another copy is whole."""
+
+import random
+
+from cluster import Cluster
+from etcd import Etcd
+from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, go_on, of, told
+from harness import equal, eventually
+from mcbp import GET, GET_REPLICA, SUCCESS, vbucket_of
+from world import holds, suite
+
+# Its value lies apart from its row.
+LARGE = b"large"
+VALUE = random.Random(7).randbytes(100_000)
+RENEWAL_SECONDS = 30
+CHECKSUM_MISMATCH = 0x27
+
+
+class Damaged:
+    """Three nodes with a bucket of so many replicas; in one copy the value of a document is damaged at rest."""
+
+    def __init__(self, replicas):
+        self.etcd = Etcd().start()
+        self.cluster = Cluster(self.etcd, "damaged", lease=LEASE_SECONDS)
+        self.replicas = replicas
+
+    def __enter__(self):
+        self.cluster.__enter__()
+        self.cluster.make_bucket(replicas=self.replicas, quota=256)
+        self.client = self.cluster.client()
+        for key in KEYS:
+            self.client.set(key, key, durable=True)
+        self.client.set(LARGE, VALUE, durable=True)
+        self.fill_logs()
+        eventually("all copies are there", lambda: self.nodes_of_large() and self.lacks_nothing(), RENEWAL_SECONDS)
+        return self
+
+    def __exit__(self, *_):
+        self.cluster.__exit__()
+        self.etcd.close()
+
+    def fill_logs(self):
+        """Has the value lie in a run on each node with a copy: a log that is replayed must be whole."""
+        vbuckets = len(self.client.rows())
+        names = (f"fill-{number}".encode() for number in range(40 * 2 * vbuckets))
+        for key in [name for name in names if vbucket_of(name, vbuckets) == vbucket_of(LARGE, vbuckets)]:
+            self.client.set(key, bytes(1 << 20))
+        for node in self.cluster.nodes:
+            if node.kv in self.nodes_of_large():
+                eventually("a run", lambda node=node: list((node.data / "buckets").glob("*/run-*")), RENEWAL_SECONDS)
+
+    def lacks_nothing(self):
+        return all(bucket["lacking"] == 0 for bucket in told(self.cluster)["buckets"])
+
+    def nodes_of_large(self):
+        """KV ports of the nodes with a copy of the vBucket, the active one's first."""
+        self.client.refresh()
+        return [port for port in self.client.row(LARGE) if port is not None]
+
+    def damage(self, at):
+        """Stops the node of a copy, damages the value in it, and starts the node, which finds it."""
+        port = self.nodes_of_large()[at]
+        node = next(node for node in self.cluster.nodes if node.kv == port)
+        node.stop()
+        paths = [path for path in (node.data / "buckets").glob("*/*-*") if VALUE in path.read_bytes()]
+        assert paths, "the value is on no disk"
+        for path in paths:
+            path.write_bytes(path.read_bytes().replace(VALUE[:50_000], bytes(50_000)))
+        node.start()
+        self.client = self.cluster.client()
+        self.client.refresh()
+        eventually("it is found", lambda: "the vBucket is in quarantine" in node.tail(1000), FAILOVER_SECONDS)
+        return node
+
+    def is_renewed(self, node):
+        status = told(self.cluster)
+        quarantined = self.client.connection(node.kv).stats()["ep_vb_quarantined"]
+        equal((status["damaged"], status["moves"], quarantined), ([], 0, "0"), "damaged copies")
+        equal(len(self.nodes_of_large()), self.replicas + 1, "copies")
+        return node.kv in self.nodes_of_large()
+
+    def check(self, node):
+        """The copy is made anew by itself, all values are right, and durable writes go on."""
+        eventually("all is served", self.client.everywhere, FAILOVER_SECONDS)
+        eventually("the copy is made anew", lambda: self.is_renewed(node), RENEWAL_SECONDS)
+        go_on(self.client, 2)
+        equal(self.client.get(LARGE), VALUE, "value")
+        vbucket = vbucket_of(LARGE, len(self.client.rows()))
+
+        def has_value():
+            opcode = GET if self.nodes_of_large()[0] == node.kv else GET_REPLICA
+            reply = self.client.connection(node.kv).call(opcode, b"\0" + LARGE, vbucket=vbucket)
+            return (reply.status, reply.value) == (SUCCESS, VALUE)
+
+        eventually("the new copy has the value", has_value, RENEWAL_SECONDS)
+
+
+@suite.test
+def a_damaged_replica_is_made_anew(_):
+    with Damaged(replicas=2) as damaged:
+        node = damaged.damage(1)
+        damaged.check(node)
+
+
+@suite.test
+def a_damaged_active_copy_is_replaced_and_made_anew(_):
+    with Damaged(replicas=1) as damaged:
+        node = damaged.damage(0)
+        equal(damaged.client.get(LARGE, FAILOVER_SECONDS), VALUE, "value")
+        assert damaged.nodes_of_large()[0] != node.kv, "the damaged copy is active"
+        damaged.check(node)
+
+
+@suite.test
+def a_damaged_only_copy_stays_and_is_told(_):
+    with Damaged(replicas=0) as damaged:
+        node = damaged.damage(0)
+        vbuckets = len(damaged.client.rows())
+        vbucket = vbucket_of(LARGE, vbuckets)
+        expected = {"bucket": "default", "vbuckets": 1, "ranges": str(vbucket), "unreadable": str(vbucket)}
+
+        def is_told():
+            equal([{**one, "node": ""} for one in told(damaged.cluster)["damaged"]], [{**expected, "node": ""}], "damaged")
+            return True
+
+        eventually("it is told", is_told, FAILOVER_SECONDS)
+        code, text, error = of(damaged.cluster, "status")
+        equal(code, 75, "exit code of status")
+        holds(text, f"damaged copies on {told(damaged.cluster)['damaged'][0]['node']}: {vbucket}; not readable at all")
+        holds(error, "1 vBuckets of bucket default are not served")
+        others = [key for key in KEYS if vbucket_of(key, vbuckets) != vbucket]
+        equal([damaged.client.get(key) for key in others], others, "other values")
+        reply = damaged.client.connection(node.kv).call(GET, b"\0" + LARGE, vbucket=vbucket)
+        equal(reply.status, CHECKSUM_MISMATCH, "status of what is damaged")
