@@ -19,14 +19,14 @@ CHECKSUM_MISMATCH = 0x27
 class Damaged:
     """Three nodes with a bucket of so many replicas; in one copy the value of a document is damaged at rest."""
 
-    def __init__(self, replicas):
+    def __init__(self, replicas, **more):
         self.etcd = Etcd().start()
         self.cluster = Cluster(self.etcd, "damaged", lease=LEASE_SECONDS)
-        self.replicas = replicas
+        self.replicas, self.more = replicas, more
 
     def __enter__(self):
         self.cluster.__enter__()
-        self.cluster.make_bucket(replicas=self.replicas, quota=256)
+        self.cluster.make_bucket(replicas=self.replicas, quota=256, **self.more)
         self.client = self.cluster.client()
         for key in KEYS:
             self.client.set(key, key, durable=True)
@@ -57,20 +57,38 @@ class Damaged:
         self.client.refresh()
         return [port for port in self.client.row(LARGE) if port is not None]
 
-    def damage(self, at):
-        """Stops the node of a copy, damages the value in it, and starts the node, which finds it."""
+    def node_of(self, at):
+        """The node of a copy."""
         port = self.nodes_of_large()[at]
-        node = next(node for node in self.cluster.nodes if node.kv == port)
+        return next(node for node in self.cluster.nodes if node.kv == port)
+
+    def start(self, node):
+        node.start()
+        self.client = self.cluster.client()
+        self.client.refresh()
+
+    def restart(self, node):
+        node.stop()
+        self.start(node)
+
+    def damage(self, at):
+        """Stops the node of a copy, damages the value in it, and starts the node, which finds that where it reads all values."""
+        node = self.node_of(at)
         node.stop()
         paths = [path for path in (node.data / "buckets").glob("*/*-*") if VALUE in path.read_bytes()]
         assert paths, "the value is on no disk"
         for path in paths:
             path.write_bytes(path.read_bytes().replace(VALUE[:50_000], bytes(50_000)))
-        node.start()
-        self.client = self.cluster.client()
-        self.client.refresh()
-        eventually("it is found", lambda: "the vBucket is in quarantine" in node.tail(1000), FAILOVER_SECONDS)
+        self.start(node)
+        if not self.more:
+            eventually("it is found", lambda: "the vBucket is in quarantine" in node.tail(1000), FAILOVER_SECONDS)
         return node
+
+    def read(self, node):
+        """What a node answers that is asked for the large value."""
+        opcode = GET if self.nodes_of_large()[0] == node.kv else GET_REPLICA
+        vbucket = vbucket_of(LARGE, len(self.client.rows()))
+        return self.client.connection(node.kv).call(opcode, b"\0" + LARGE, vbucket=vbucket)
 
     def is_renewed(self, node):
         status = told(self.cluster)
@@ -85,11 +103,9 @@ class Damaged:
         eventually("the copy is made anew", lambda: self.is_renewed(node), RENEWAL_SECONDS)
         go_on(self.client, 2)
         equal(self.client.get(LARGE), VALUE, "value")
-        vbucket = vbucket_of(LARGE, len(self.client.rows()))
 
         def has_value():
-            opcode = GET if self.nodes_of_large()[0] == node.kv else GET_REPLICA
-            reply = self.client.connection(node.kv).call(opcode, b"\0" + LARGE, vbucket=vbucket)
+            reply = self.read(node)
             return (reply.status, reply.value) == (SUCCESS, VALUE)
 
         eventually("the new copy has the value", has_value, RENEWAL_SECONDS)
@@ -109,6 +125,22 @@ def a_damaged_active_copy_is_replaced_and_made_anew(_):
         equal(damaged.client.get(LARGE, FAILOVER_SECONDS), VALUE, "value")
         assert damaged.nodes_of_large()[0] != node.kv, "the damaged copy is active"
         damaged.check(node)
+
+
+@suite.test
+def a_copy_in_which_a_read_meets_damage_is_made_anew(_):
+    with Damaged(replicas=1, evictionPolicy="fullEviction") as damaged:
+        for becomes_active in (False, True):
+            node = damaged.damage(1)
+            eventually("all is served", damaged.client.everywhere, FAILOVER_SECONDS)
+            if becomes_active:
+                # One whose node starts again is elected only if no other copy has as much.
+                damaged.restart(damaged.node_of(0))
+                eventually("it is active", lambda node=node: damaged.nodes_of_large()[0] == node.kv, FAILOVER_SECONDS)
+                eventually("all is served", damaged.client.everywhere, FAILOVER_SECONDS)
+            reply = damaged.read(node)
+            assert reply.status != SUCCESS, reply
+            damaged.check(node)
 
 
 @suite.test

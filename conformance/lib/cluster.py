@@ -76,11 +76,11 @@ class Cluster:
         """What each node is for the cluster, in the order of their numbers."""
         return [node["state"] for _, node in sorted(self.look("nodes/").items())]
 
-    def make_bucket(self, name="default", replicas=1, vbuckets=128, quota=100):
+    def make_bucket(self, name="default", replicas=1, vbuckets=128, quota=100, **more):
         """Makes a bucket at the first node, and waits until each of its vBuckets is served."""
         must(
             self.nodes[0], "POST", "/pools/default/buckets",
-            name=name, ramQuotaMB=str(quota), replicaNumber=str(replicas), numVBuckets=str(vbuckets),
+            name=name, ramQuotaMB=str(quota), replicaNumber=str(replicas), numVBuckets=str(vbuckets), **more,
         )  # fmt: skip
         eventually("the bucket is served", lambda: self.client(name).everywhere(), seconds=30)
 
