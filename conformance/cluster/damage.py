@@ -65,7 +65,7 @@ class Damaged:
     def start(self, node):
         node.start()
         self.client = self.cluster.client()
-        self.client.refresh()
+        eventually("a map is told", self.client.refresh, FAILOVER_SECONDS)
 
     def restart(self, node):
         node.stop()
@@ -75,10 +75,7 @@ class Damaged:
         """Stops the node of a copy, damages the value in it, and starts the node, which finds that where it reads all values."""
         node = self.node_of(at)
         node.stop()
-        paths = [path for path in (node.data / "buckets").glob("*/*-*") if VALUE in path.read_bytes()]
-        assert paths, "the value is on no disk"
-        for path in paths:
-            path.write_bytes(path.read_bytes().replace(VALUE[:50_000], bytes(50_000)))
+        spoil(node)
         self.start(node)
         if not self.more:
             eventually("it is found", lambda: "the vBucket is in quarantine" in node.tail(1000), FAILOVER_SECONDS)
@@ -111,6 +108,14 @@ class Damaged:
         eventually("the new copy has the value", has_value, RENEWAL_SECONDS)
 
 
+def spoil(node):
+    """Damages the value on the disk of a node that is stopped."""
+    paths = [path for path in (node.data / "buckets").glob("*/*-*") if VALUE in path.read_bytes()]
+    assert paths, "the value is on no disk"
+    for path in paths:
+        path.write_bytes(path.read_bytes().replace(VALUE[:50_000], bytes(50_000)))
+
+
 @suite.test
 def a_damaged_replica_is_made_anew(_):
     with Damaged(replicas=2) as damaged:
@@ -124,6 +129,18 @@ def a_damaged_active_copy_is_replaced_and_made_anew(_):
         node = damaged.damage(0)
         equal(damaged.client.get(LARGE, FAILOVER_SECONDS), VALUE, "value")
         assert damaged.nodes_of_large()[0] != node.kv, "the damaged copy is active"
+        damaged.check(node)
+
+
+@suite.test
+def all_nodes_start_again_and_one_has_a_damaged_replica(_):
+    with Damaged(replicas=2) as damaged:
+        node = damaged.node_of(1)
+        for one in damaged.cluster.nodes:
+            one.stop()
+        spoil(node)
+        for one in damaged.cluster.nodes:
+            damaged.start(one)
         damaged.check(node)
 
 
