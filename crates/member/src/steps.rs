@@ -95,13 +95,10 @@ impl Steps<'_> {
             if waits && bucket.with_vbucket(vb, undecided) == Some(true) {
                 return false;
             }
-            let before = bucket.with_vbucket(vb, |vbucket| {
-                let before = vbucket.term();
-                vbucket.raise_term(open.term);
-                before
-            });
             // A seal that is asked for meanwhile is not refused: it is being made.
+            let before = bucket.with_vbucket(vb, |vbucket| vbucket.term());
             hosted.set_durable_term(vb, before);
+            bucket.with_vbucket(vb, |vbucket| vbucket.raise_term(open.term));
             open.raised = true;
         }
         let durable = bucket.with_vbucket(vb, |vbucket| vbucket.is_record_durable());
@@ -109,8 +106,8 @@ impl Steps<'_> {
             bucket.hurry();
             return open.since.elapsed() > DURABLE_LIMIT;
         }
-        hosted.set_durable_term(vb, None);
         self.end(hosted, &open.step);
+        hosted.set_durable_term(vb, None);
         true
     }
 
@@ -166,9 +163,10 @@ impl Steps<'_> {
             Step::Remove { .. } => remove(hosted, vb),
             Step::Seal { .. } => {
                 if let Some(state) = hosted.state(vb) {
-                    let sealed = true;
+                    // At once: a copy that has the term and is not sealed is one that started again.
                     let stopped = CopyState {
-                        sealed,
+                        sealed: true,
+                        durable_term: None,
                         ..state.stopped()
                     };
                     hosted.set_state(vb, Some(stopped));

@@ -112,9 +112,11 @@ impl Adoption {
         }
     }
 
-    /// A node has seen this epoch, or has a copy of this term.
+    /// A node has seen this epoch, or has a copy of this term. Once all are sealed that comes too late: what is being written
+    /// may be there, and copies that are sealed above it would follow none. A copy that started again is elected later.
     pub(crate) fn refused(&mut self, epoch: u64, term: u64) {
-        if epoch >= self.epoch || term >= self.term {
+        let open = self.open().next().is_some();
+        if open && (epoch >= self.epoch || term >= self.term) {
             self.epoch = self.epoch.max(epoch + 1);
             self.term = self.term.max(term + TERMS_ABOVE);
             self.answers.clear();
@@ -236,5 +238,39 @@ impl Adoption {
             }
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_counts_until_all_copies_are_sealed() {
+        let (me, other) = (NodeId(1), NodeId(2));
+        let mut known = View::default();
+        for node in [me, other] {
+            known.nodes.insert(node, crate::agreed::Entry::default());
+        }
+        let controller = Controller { node: me, boot: 1 };
+        let told = (4, Vec::new());
+        let mut adoption = Adoption::new(ClusterId(7), controller, &known, told, 1);
+        let asked = |adoption: &mut Adoption, now_ms| -> Vec<u64> {
+            let actions = adoption.tick(now_ms, 500);
+            let terms = actions.into_iter().filter_map(|action| match action {
+                Action::Send(_, Message::SealAll { term, .. }) => Some(term),
+                _ => None,
+            });
+            terms.collect()
+        };
+        assert_eq!(asked(&mut adoption, 0), [1_000, 1_000]);
+        adoption.refused(4, 1_000);
+        assert_eq!(asked(&mut adoption, 1), [2_000, 2_000]);
+        for node in [me, other] {
+            adoption.sealed(node, (5, 2_000), 0, &[]);
+        }
+        adoption.refused(4, 2_000);
+        assert_eq!(adoption.open().count(), 0);
+        assert!(asked(&mut adoption, 1_000).is_empty());
     }
 }

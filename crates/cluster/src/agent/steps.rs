@@ -152,15 +152,17 @@ pub(super) fn next(me: NodeId, vb: Vb, row: &Row, copy: Option<&Copy>) -> Option
     })
 }
 
-/// Whether the row has `copy` of node `me` as active, and an election is needed to have an active copy. The only copy stays
-/// what it is if it cannot be read.
+/// Whether an election is needed: the row has `copy` of node `me` as active, and it can become that only so; or the copy was
+/// sealed above all terms of the row, and can follow at a newer one alone. The only copy stays what it is if it cannot be
+/// read.
 pub(super) fn needs_election(me: NodeId, row: &Row, copy: &Copy) -> bool {
     if !copy.is_readable() && row.chain.nodes().len() == 1 {
         return false;
     }
     let elected = copy.sealed && copy.term == row.term;
     let idle = row.intent.is_none() && copy.role == Role::Replica;
-    row.chain.active() == Some(me) && idle && !elected
+    let outgrown = row.chain.holds(me) && copy.term > row.highest_term();
+    idle && (outgrown || row.chain.active() == Some(me) && !elected)
 }
 
 /// What to do with a seal of `copy` at `term`.
@@ -280,6 +282,16 @@ mod tests {
         let removed = Some(Step::Remove { vb });
         assert_eq!(next(me, vb, &row(&[other]), Some(&copy)), removed);
         assert!(needs_election(me, &row(&[me, other]), &copy));
+        let (sealed, condition) = (true, Condition::Whole);
+        for (term, needed) in [(4, false), (5, true)] {
+            let sealed = Copy {
+                term,
+                sealed,
+                condition,
+                ..copy
+            };
+            assert_eq!(needs_election(me, &row(&[other, me]), &sealed), needed);
+        }
         assert!(!needs_election(me, &row(&[me]), &copy));
     }
 }
