@@ -200,6 +200,21 @@ mod tests {
     use super::*;
     use crate::map::BucketId;
 
+    /// A whole copy that is not sealed and follows none.
+    fn replica(term: u64) -> Copy {
+        Copy {
+            role: Role::Replica,
+            term,
+            sealed: false,
+            complete: false,
+            follows: None,
+            topology: None,
+            position: Position::default(),
+            ready: false,
+            condition: Condition::Whole,
+        }
+    }
+
     #[test]
     fn a_seal_of_a_takeover_waits_for_plain_writes_too() {
         let bucket = BucketId(1);
@@ -210,15 +225,8 @@ mod tests {
             seqno,
         };
         let copy = |position| Copy {
-            role: Role::Replica,
-            term: 1,
-            sealed: false,
-            complete: false,
-            follows: None,
-            topology: None,
             position,
-            ready: false,
-            condition: Condition::Whole,
+            ..replica(1)
         };
         let least = Some(at(5, 10));
         for behind in [at(5, 9), at(4, 10), at(7, 7)] {
@@ -240,15 +248,8 @@ mod tests {
             ..Row::new(others, 4)
         };
         let copy = |term| Copy {
-            role: Role::Replica,
-            term,
             sealed: true,
-            complete: false,
-            follows: None,
-            topology: None,
-            position: Position::default(),
-            ready: false,
-            condition: Condition::Whole,
+            ..replica(term)
         };
         let step = |term| next(NodeId(1), vb, &row, Some(&copy(term)));
         assert_eq!(step(5), Some(Step::Remove { vb }));
@@ -260,15 +261,8 @@ mod tests {
         let bucket = BucketId(1);
         let vb = Vb { bucket, number: 0 };
         let copy = Copy {
-            role: Role::Replica,
-            term: 4,
-            sealed: false,
-            complete: false,
-            follows: None,
-            topology: None,
-            position: Position::default(),
-            ready: false,
             condition: Condition::Unreadable,
+            ..replica(4)
         };
         for term in [3, 4, 5] {
             let stopped = SealReply::Answer(Message::Stopped { vb, term });
@@ -282,13 +276,10 @@ mod tests {
         let removed = Some(Step::Remove { vb });
         assert_eq!(next(me, vb, &row(&[other]), Some(&copy)), removed);
         assert!(needs_election(me, &row(&[me, other]), &copy));
-        let (sealed, condition) = (true, Condition::Whole);
         for (term, needed) in [(4, false), (5, true)] {
             let sealed = Copy {
-                term,
-                sealed,
-                condition,
-                ..copy
+                sealed: true,
+                ..replica(term)
             };
             assert_eq!(needs_election(me, &row(&[other, me]), &sealed), needed);
         }

@@ -251,16 +251,16 @@ impl Participant {
             self.look_ms = now_ms + LOOKS * self.settings.repeat_ms;
             open.extend(copies.vbuckets());
             open.extend(self.agent.vbuckets());
-            self.note_damage(copies);
+            self.health.damaged.clear();
         }
         open.extend(self.seals.keys());
         let mut reports = BTreeSet::new();
         for vb in open {
             let steps = self.outputs.len();
             self.look(vb, copies);
-            let report = copies
-                .copy(vb)
-                .and_then(|copy| self.agent.report(vb, &copy));
+            let copy = copies.copy(vb);
+            self.note_condition(vb, copy.map(|copy| copy.condition));
+            let report = copy.and_then(|copy| self.agent.report(vb, &copy));
             let changes = self
                 .agent
                 .row(vb)

@@ -61,15 +61,11 @@ impl Participant {
         self.health.unheard = peers.into_iter().filter(|peer| !heard(peer)).collect();
     }
 
-    /// Looks which copies are not whole.
-    pub(super) fn note_damage(&mut self, copies: &impl Copies) {
-        self.health.damaged.clear();
-        for vb in copies.vbuckets() {
-            let condition = copies.copy(vb).map(|copy| copy.condition);
-            if let Some(condition) = condition.filter(|known| *known != Condition::Whole) {
-                let of_bucket = self.health.damaged.entry(vb.bucket).or_default();
-                of_bucket.insert(vb.number, condition);
-            }
+    /// Tells others of a copy that is not whole. All are looked at from time to time.
+    pub(super) fn note_condition(&mut self, vb: Vb, condition: Option<Condition>) {
+        if let Some(condition) = condition.filter(|known| *known != Condition::Whole) {
+            let of_bucket = self.health.damaged.entry(vb.bucket).or_default();
+            of_bucket.insert(vb.number, condition);
         }
     }
 
