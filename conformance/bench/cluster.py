@@ -119,8 +119,8 @@ def rate(node):
 
 def price(pairs):
     with Etcd() as etcd, Cluster(etcd, "bench", nodes=1, lease=5) as cluster:
-        cluster.make_bucket(BUCKET, replicas=0, vbuckets=1024)
-        alone = Node("--bucket", f"{BUCKET}:100")
+        cluster.make_bucket(BUCKET, replicas=0, vbuckets=1024, quota=256)
+        alone = Node("--bucket", f"{BUCKET}:256")
         alone.start()
         try:
             member, ratios = cluster.nodes[0], []
