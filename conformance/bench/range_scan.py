@@ -45,21 +45,28 @@ def ask(prefix):
     return json.dumps({"range": ends, "key_only": False}).encode()
 
 
+def send(frames):
+    """Sends to each connection what is for it at once."""
+    sums = {}
+    for connection, one in frames:
+        sums[connection] = sums.get(connection, b"") + one
+    for connection, together in sums.items():
+        connection.send(together)
+
+
 def scan(connections, prefix):
     """Counts the documents whose keys begin with `prefix`."""
     text, found = ask(prefix), 0
     for first in range(0, VBUCKETS, AT_ONCE):
         asked = [(connections[vb % len(connections)], vb) for vb in range(first, min(first + AT_ONCE, VBUCKETS))]
-        for connection, vb in asked:
-            connection.send(frame(CREATE, value=text, vbucket=vb, datatype=JSON))
+        send((connection, frame(CREATE, value=text, vbucket=vb, datatype=JSON)) for connection, vb in asked)
         opened = []
         for connection, vb in asked:
             reply = connection.receive()
             if reply.status != NOT_FOUND:
                 equal(reply.status, SUCCESS, "status of a scan that begins")
                 opened.append((connection, vb, reply.value))
-        for connection, vb, name in opened:
-            connection.send(frame(CONTINUE, extras=name + bytes(12), vbucket=vb))
+        send((connection, frame(CONTINUE, extras=name + bytes(12), vbucket=vb)) for connection, vb, name in opened)
         for connection, vb, _ in opened:
             status = SUCCESS
             while status != COMPLETE:
