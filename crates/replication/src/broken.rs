@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use consumer::Violation;
 use model::VbId;
-use session::consumer::Violation;
 
 /// Why a connection is given up.
 #[derive(Clone, Debug, PartialEq, Eq)]

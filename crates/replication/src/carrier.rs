@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bucket::{ReadySet, Wake};
+use consumer::Target;
 use model::VbId;
 use parking_lot::Mutex;
 use registry::{Registry, ServedBucket};
-use session::consumer::Target;
 use tokio::io::AsyncReadExt as _;
 
 use super::consumer::Consumer;

@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
+use consumer::{Answered, Intake, IntakeError, Pushed, Target};
 use model::VbId;
 use registry::Progress;
-use session::consumer::{Answered, Intake, IntakeError, Pushed, Target};
 use wire::dcp::StreamFlags;
 use wire::{Frame, Opcode, Status};
 

@@ -4,11 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use consumer::{Answered, Intake, IntakeError, NOOP_INTERVAL_S, Pushed, Target, Violation, send};
 use model::VbId;
 use registry::{NotThere, Progress, REGISTER, Stage, USERS};
-use session::consumer::{
-    Answered, Intake, IntakeError, NOOP_INTERVAL_S, Pushed, Target, Violation, send,
-};
 use wire::request::GetAllVbSeqnos;
 use wire::response::VbSeqnos;
 use wire::{Envelope, Frame, Opaque, Opcode, RawParts, Status, encode_raw};

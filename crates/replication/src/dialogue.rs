@@ -1,6 +1,6 @@
 //! What the conversations with another node share: its frames one by one, and the introduction.
 
-use session::consumer::Violation;
+use consumer::Violation;
 use wire::{Decoded, Frame, Limits, Magic, Opcode, Response, Status, decode};
 
 use super::broken::Broken;

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bucket::WarmupStage;
+use consumer::{Active, Followed};
 use registry::{Peer, Progress, Stage};
-use session::consumer::{Active, Followed};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 

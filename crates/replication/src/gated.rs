@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use consumer::{Followed, NotTaken, Position, Resolved, Target};
 use model::{Document, FailoverLog, Seqno, VbId, VbState};
 use parking_lot::MutexGuard;
 use registry::NotThere;
-use session::consumer::{Followed, NotTaken, Position, Resolved, Target};
 use wire::dcp::SnapshotMarker;
 
 use crate::gate::{Following, Gate, PeerId, history_term};

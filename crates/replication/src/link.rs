@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fmt, io};
 
+use consumer::Wishes;
 use registry::{Progress, Registry, ServedBucket};
-use session::consumer::Wishes;
 use tokio::sync::watch;
 
 use super::broken::Broken;

@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bucket::WarmupStage;
+use consumer::{Followed, Wishes};
 use identity::Password;
 use model::VbId;
 use registry::{Progress, Registry, ServedBucket, Stage};
-use session::consumer::{Followed, Wishes};
 use tls::PeerTls;
 use tokio::sync::watch;
 use wire::dcp::StreamFlags;

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use consumer::{Controls, Wishes};
 use identity::{Hash, Password, Proof, SaltedCache, ScramClient};
 use registry::{PROMOTED, REGISTER};
-use session::consumer::{Controls, Wishes};
 use wire::dcp::{DcpOpen, OpenFlags, StreamFlags};
 use wire::request::{Hello, Sasl, SelectBucket};
 use wire::{

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use consumer::{NotTaken, Position, Resolved, Target, Violation, Wishes};
 use identity::{Administrator, Identity, SaslSession, SaslStep, Secrets};
 use model::{
     Cas, Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbState, VbUuid,
 };
 use proptest::prelude::*;
 use registry::{NotThere, Progress, Stage};
-use session::consumer::{NotTaken, Position, Resolved, Target, Violation, Wishes};
 use wire::dcp::{
     Abort, BufferAck, Commit, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion,
     Mutation, Prepare, SeqnoAcknowledged, SeqnoAdvanced, SnapshotMarker, StreamEnd, StreamRequest,

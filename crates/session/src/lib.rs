@@ -1,5 +1,4 @@
-//! One conversation: frames in, bytes out. Commands, sub-documents, the producer and the consumer of change
-//! streams.
+//! One conversation: frames in, bytes out. Commands, sub-documents, the producer of change streams.
 //!
 //! What this crate may not do: know sockets, threads, HTTP, files or a clock. What it wants of the world goes through
 //! [`registry::Env`].
@@ -17,7 +16,6 @@ mod authorize;
 mod certified;
 mod commands;
 mod congestion;
-pub mod consumer;
 mod context;
 pub mod dcp;
 mod dispatch;

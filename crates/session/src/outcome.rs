@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bucket::Shortage;
+use consumer::InboundError;
 use engine::OpError;
 use identity::PrivilegeSet;
 use value::InflateError;
@@ -83,6 +84,12 @@ impl From<Shortage> for Refusal {
 impl From<Status> for Refusal {
     fn from(status: Status) -> Self {
         Self::Status(status, None)
+    }
+}
+
+impl From<InboundError> for Refusal {
+    fn from(InboundError(status, context): InboundError) -> Self {
+        Self::Status(status, context)
     }
 }
 

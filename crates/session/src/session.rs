@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bucket::Wake;
+use consumer::Inbound;
 use identity::{AuthenticatedUser, SaslSession};
 use model::{Datatype, Now, VbId};
 use registry::cluster_map::{MapRevision, localize};
@@ -14,7 +15,6 @@ use wire::push::{ClusterMapNotification, ConfigRev};
 use wire::{Feature, FeatureSet, Frame, Limits};
 
 use crate::access::{Impersonator, SessionAccess};
-use crate::consumer::Inbound;
 use crate::dcp::{FrameSink, GuardedProducer, Produced};
 use crate::key::StoredKey;
 use crate::login::LoginAttempts;

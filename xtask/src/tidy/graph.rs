@@ -32,17 +32,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "consumer",
+        &["registry", "value", "bucket", "engine", "wire", "model"],
+    ),
+    (
         "session",
         &[
-            "audit", "stats", "registry", "value", "bucket", "engine", "identity", "storage",
-            "wire", "model",
+            "audit", "consumer", "stats", "registry", "value", "bucket", "engine", "identity",
+            "storage", "wire", "model",
         ],
     ),
     ("tls", &["storage"]),
     (
         "replication",
         &[
-            "session", "registry", "tls", "value", "bucket", "engine", "identity", "storage",
+            "consumer", "registry", "tls", "value", "bucket", "engine", "identity", "storage",
             "wire", "model",
         ],
     ),
@@ -113,7 +117,7 @@ const BENCHKIT: &str = "benchkit";
 /// Crates that must run without a runtime and without sockets.
 const WITHOUT_RUNTIME: &[&str] = &[
     "model", "wire", "engine", "storage", "bucket", "identity", "audit", "value", "registry",
-    "stats", "session", "cluster",
+    "stats", "consumer", "session", "cluster",
 ];
 
 /// Runtimes, HTTP stacks and socket crates.
@@ -139,8 +143,8 @@ const RANDOM: &[&str] = &["getrandom", "rand", "fastrand"];
 
 /// Crates with their own list of banned clocks, threads and files.
 const WITH_BANS: &[&str] = &[
-    "engine", "bucket", "storage", "identity", "audit", "value", "registry", "stats", "session",
-    "client", "bench", "cluster",
+    "engine", "bucket", "storage", "identity", "audit", "value", "registry", "stats", "consumer",
+    "session", "client", "bench", "cluster",
 ];
 
 /// Every edge between crates of ours is one of [`ALLOWED`]; no runtime below `server`.

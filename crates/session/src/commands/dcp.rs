@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use audit::Event;
+use consumer::{Inbound, Opener};
 use identity::{Privilege, PrivilegeSet};
 use registry::Progress;
 use registry::dcp::{RegisteredConsumer, SharedProducer};
@@ -13,7 +14,6 @@ use wire::dcp::{
 use wire::response::encode_failover_entries;
 use wire::{Feature, Frame, Message, Status};
 
-use crate::consumer::{Inbound, Opener};
 use crate::context::Context;
 use crate::dcp::{AskedStream, GuardedProducer, OpenedStream, Opening, Producer};
 use crate::outcome::{CommandOutcome, CommandResult, Refusal};

@@ -1,13 +1,10 @@
 //! Changes of collections, as messages of a stream.
 
-use engine::collections::{
-    CollectionChange, CollectionInfo, CollectionSettings, NAME_BYTES_MAX, SystemEvent,
-};
+use engine::collections::{CollectionChange, CollectionInfo, CollectionSettings, SystemEvent};
 use model::{Document, ScopeId};
-use wire::dcp::{CollectionEvent, CollectionModified, EventId, FlatEvent, SystemEvent as Message};
-
-/// Version of the messages whose values are tables of FlatBuffers.
-const FLAT: u8 = 2;
+use wire::dcp::{
+    CollectionEvent, CollectionModified, EventId, FLAT_VERSION, FlatEvent, SystemEvent as Message,
+};
 
 /// The parts of a message that are put together for it.
 pub(crate) struct EventParts {
@@ -25,7 +22,7 @@ impl EventParts {
         let mut value = Vec::with_capacity(if flat { 96 } else { 20 });
         let version = if flat {
             told.encode(id, &mut value);
-            FLAT
+            FLAT_VERSION
         } else {
             encode_plain(id, &told, &mut value);
             u8::from(told.expiry_max_s.is_some())
@@ -97,71 +94,11 @@ fn encode_plain(id: EventId, told: &FlatEvent<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads a value of any version.
-fn told_in<'a>(message: &Message<'a>) -> Option<FlatEvent<'a>> {
-    if message.version == FLAT {
-        // In a key there is no room for more; in a table there is.
-        let told = FlatEvent::parse(message.event, message.value).ok();
-        return told.filter(|told| told.name.len() <= NAME_BYTES_MAX);
-    }
-    if message.version > FLAT {
-        return None;
-    }
-    let name = str::from_utf8(message.name).ok()?;
-    if message.event == EventId::MODIFY_COLLECTION {
-        let told = CollectionModified::parse(message.value).ok()?;
-        return Some(FlatEvent {
-            manifest: told.manifest,
-            scope: told.scope,
-            collection: Some(told.collection),
-            expiry_max_s: (message.version > 0).then_some(told.expiry_max_s),
-            name,
-            history: false,
-        });
-    }
-    let told = CollectionEvent::parse(message.value).ok()?;
-    Some(FlatEvent {
-        manifest: told.manifest,
-        scope: told.scope,
-        collection: told.collection,
-        expiry_max_s: told.expiry_max_s,
-        name,
-        history: false,
-    })
-}
-
-/// What a vBucket notes of a message that another node sent; `None` when it makes no sense.
-pub fn event_of<'a>(message: &Message<'a>) -> Option<SystemEvent<'a>> {
-    let told = told_in(message)?;
-    let name = told.name;
-    let scope = ScopeId(told.scope);
-    let settings = CollectionSettings {
-        max_ttl_s: told.expiry_max_s,
-        history: told.history,
-    };
-    let described = |id| CollectionInfo {
-        scope,
-        id,
-        name,
-        settings,
-    };
-    let change = match (message.event, told.collection) {
-        (EventId::BEGIN_COLLECTION, Some(id)) => CollectionChange::Begun(described(id)),
-        (EventId::MODIFY_COLLECTION, Some(id)) => CollectionChange::Modified(described(id)),
-        (EventId::END_COLLECTION, Some(id)) => CollectionChange::Ended { scope, id },
-        (EventId::CREATE_SCOPE, None) => CollectionChange::ScopeBegun { scope, name },
-        (EventId::DROP_SCOPE, None) => CollectionChange::ScopeEnded { scope },
-        _ => return None,
-    };
-    Some(SystemEvent {
-        manifest: told.manifest,
-        change,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use consumer::event_of;
+    use engine::collections::NAME_BYTES_MAX;
     use model::{CollectionId, ManifestUid, Meta, Seqno};
 
     fn changes() -> [CollectionChange<'static>; 5] {

@@ -22,7 +22,6 @@ mod streams;
 
 pub(crate) use encode::FrameSink;
 pub use encode::end_reason;
-pub use events::event_of;
 pub use filter::Limit;
 pub use guarded::GuardedProducer;
 pub use producer::{AskedStream, May, OpenedStream, Opening, Produced, Producer};

@@ -27,6 +27,9 @@ impl EventId {
     pub const MODIFY_COLLECTION: Self = Self(5);
 }
 
+/// Version of the system events whose values are tables of FlatBuffers.
+pub const FLAT_VERSION: u8 = 2;
+
 /// DCP_SYSTEM_EVENT: a collection or a scope changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemEvent<'a> {
@@ -34,7 +37,7 @@ pub struct SystemEvent<'a> {
     pub seqno: Seqno,
     /// What happened.
     pub event: EventId,
-    /// How `value` is to be read: 0 and 1 are a [`CollectionEvent`], 2 is a flat buffer.
+    /// How `value` is to be read: 0 and 1 are a [`CollectionEvent`], [`FLAT_VERSION`] is a flat buffer.
     pub version: u8,
     /// Name of what was created; empty when it was dropped.
     pub name: &'a [u8],

@@ -17,7 +17,7 @@ mod stream;
 pub use connection::{BufferAck, DcpControl, DcpOpen, OpenFlags, SetVbucketState};
 pub use document::{Deletion, Expiration, Mutation};
 pub use durable::{Abort, Commit, Prepare, SeqnoAcknowledged};
-pub use event::{CollectionEvent, CollectionModified, EventId, SystemEvent};
+pub use event::{CollectionEvent, CollectionModified, EventId, FLAT_VERSION, SystemEvent};
 pub use flat::FlatEvent;
 pub use snapshot::{MarkerFlags, MarkerVersion, OsoSnapshot, SeqnoAdvanced, SnapshotMarker};
 pub use stream::{

@@ -10,7 +10,7 @@ use model::{Document, FailoverLog, Seqno, VbId, VbState};
 use registry::{ActiveNode, NotThere, Registry, ServedBucket};
 use wire::dcp::{MarkerFlags, MarkerVersion, SnapshotMarker};
 
-use super::target::{NotTaken, Position, Resolved, Target};
+use crate::target::{NotTaken, Position, Resolved, Target};
 
 /// The bucket that follows, and the node that it follows if it does so by itself.
 pub struct Followed {

@@ -1,5 +1,7 @@
 //! The consumer of change streams: what comes from a producer goes into replica vBuckets.
 //!
+//! What this crate may not do: know the rest of a conversation, sockets, threads, HTTP or files, read a clock.
+//!
 //! ```text
 //!   producer: markers, changes, ends -> Intake -> Target: the vBuckets of a bucket
 //! ```
@@ -9,6 +11,7 @@
 
 mod changes;
 mod controls;
+mod events;
 mod followed;
 mod inbound;
 mod intake;
@@ -17,8 +20,9 @@ mod target;
 mod window;
 
 pub use controls::{Controls, NOOP_INTERVAL_S, Wishes};
+pub use events::event_of;
 pub use followed::{Active, Followed};
-pub use inbound::{Inbound, Opener};
+pub use inbound::{Inbound, InboundError, Opener};
 pub use intake::{Answered, Intake, IntakeError, Pushed, send};
 pub use passive::Violation;
 pub use target::{NotTaken, Position, Resolved, Target};

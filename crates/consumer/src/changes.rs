@@ -4,12 +4,12 @@ use model::{Attributes, Datatype, Document, Kind, Meta};
 use wire::dcp::{Abort, Commit, Deletion, Expiration, Mutation, Prepare, SystemEvent};
 use wire::{Frame, Message, Opcode, document_key};
 
-use super::passive::Violation;
-use super::target::Resolved;
-use crate::dcp::event_of;
+use crate::events::event_of;
+use crate::passive::Violation;
+use crate::target::Resolved;
 
 /// How a prepare ended.
-pub(super) fn resolved_of<'f>(frame: &Frame<'f>) -> Result<Resolved<'f>, Violation> {
+pub(crate) fn resolved_of<'f>(frame: &Frame<'f>) -> Result<Resolved<'f>, Violation> {
     document_key(frame.key, true).map_err(|_| Violation::Malformed)?;
     let malformed = |_| Violation::Malformed;
     let committed = frame.header.opcode == Opcode::DCP_COMMIT;
@@ -29,7 +29,7 @@ pub(super) fn resolved_of<'f>(frame: &Frame<'f>) -> Result<Resolved<'f>, Violati
 }
 
 /// What a vBucket notes of a change of collections.
-pub(super) fn event_document_of(frame: &Frame<'_>) -> Result<Document, Violation> {
+pub(crate) fn event_document_of(frame: &Frame<'_>) -> Result<Document, Violation> {
     let message = SystemEvent::parse(frame).map_err(|_| Violation::Malformed)?;
     let event = event_of(&message).ok_or(Violation::Malformed)?;
     let meta = Meta {
@@ -44,7 +44,7 @@ pub(super) fn event_document_of(frame: &Frame<'_>) -> Result<Document, Violation
 }
 
 /// The document that a message carries; the key is checked, since it becomes part of a table.
-pub(super) fn document_of(frame: &Frame<'_>) -> Result<Document, Violation> {
+pub(crate) fn document_of(frame: &Frame<'_>) -> Result<Document, Violation> {
     document_key(frame.key, true).map_err(|_| Violation::Malformed)?;
     let plain = inflated(frame)?;
     let (meta, heat) = meta_of(frame)?;

@@ -1,7 +1,7 @@
 //! Streams as their consumer takes them: what becomes of every message that a producer sends.
 //!
 //! Both kinds of consumers share it: the one that connects to an active node by itself
-//! (`consumer`), and the one that a peer opened on this node (`inbound`). They differ in what they
+//! (`replication`), and the one that a peer opened on this node (`inbound`). They differ in what they
 //! do about a message that is wrong: it is told as a value.
 
 use std::ops::Deref;
@@ -17,10 +17,10 @@ use wire::dcp::{
 use wire::response::FailoverEntries;
 use wire::{Envelope, Frame, Message, Opaque, Opcode, RawParts, Response, Status, encode_raw};
 
-use super::changes::{document_of, event_document_of, resolved_of};
-use super::passive::{Passive, Took, Violation};
-use super::target::{NotTaken, Resolved, Target};
-use super::window::Window;
+use crate::changes::{document_of, event_document_of, resolved_of};
+use crate::passive::{Passive, Took, Violation};
+use crate::target::{NotTaken, Resolved, Target};
+use crate::window::Window;
 
 /// Marks the opaque of a stream; below it are 15 bits that tell streams of a vBucket apart, and
 /// the vBucket.

@@ -43,7 +43,7 @@ impl fmt::Display for Violation {
 
 /// What a change means for its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Took {
+pub(crate) enum Took {
     /// More of the snapshot is to come.
     Within,
     /// It was the last one; `ack` when the producer wants to hear of it.
@@ -55,7 +55,7 @@ pub(super) enum Took {
 /// Invariant: within a snapshot, `last` is below its end; without one, the vBucket is at a
 /// consistent point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Passive {
+pub(crate) struct Passive {
     last: Seqno,
     snapshot: Option<Announced>,
 }
@@ -81,7 +81,7 @@ impl Announced {
 
 impl Passive {
     /// A stream that was granted from `start` on.
-    pub(super) fn new(start: Seqno) -> Self {
+    pub(crate) fn new(start: Seqno) -> Self {
         Self {
             last: start,
             snapshot: None,
@@ -89,7 +89,7 @@ impl Passive {
     }
 
     /// Whether everything that was announced came.
-    pub(super) fn is_between_snapshots(&self) -> bool {
+    pub(crate) fn is_between_snapshots(&self) -> bool {
         self.snapshot.is_none()
     }
 
@@ -97,7 +97,7 @@ impl Passive {
     ///
     /// # Errors
     /// It does not follow what was sent so far; nothing is changed.
-    pub(super) fn marker(&mut self, marker: &SnapshotMarker) -> Result<(), Violation> {
+    pub(crate) fn marker(&mut self, marker: &SnapshotMarker) -> Result<(), Violation> {
         let range = marker.range;
         if range.start > range.end || range.end.0 > SEQNO_MAX {
             return Err(Violation::Range);
@@ -124,7 +124,7 @@ impl Passive {
     ///
     /// # Errors
     /// It is not in its place; nothing is changed.
-    pub(super) fn change(&mut self, seqno: Seqno) -> Result<Took, Violation> {
+    pub(crate) fn change(&mut self, seqno: Seqno) -> Result<Took, Violation> {
         let Some(Announced { range, ack, .. }) = self.snapshot else {
             return Err(Violation::OutsideSnapshot);
         };

@@ -9,6 +9,7 @@
 //! It shares `Intake` with the connections that this node makes by itself. A vBucket must be a
 //! replica or pending, and has one stream at most, whichever connection it is on.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +20,11 @@ use registry::{Progress, Registry, ServedBucket, Stage};
 use wire::dcp::{StreamFlags, flow_bytes_of};
 use wire::{Frame, Opaque, Opcode, Response, Status};
 
-use super::controls::{Controls, Wishes};
-use super::followed::Followed;
-use super::intake::{Answered, Intake, IntakeError, Pushed};
-use super::passive::Violation;
-use super::target::Target;
-use crate::outcome::Refusal;
+use crate::controls::{Controls, Wishes};
+use crate::followed::Followed;
+use crate::intake::{Answered, Intake, IntakeError, Pushed};
+use crate::passive::Violation;
+use crate::target::Target;
 
 /// How long a producer may be silent.
 const IDLE_LIMIT: Duration = Duration::from_mins(6);
@@ -32,6 +32,22 @@ const IDLE_LIMIT: Duration = Duration::from_mins(6);
 const PAUSED_LOOK_NS: u64 = 100_000_000;
 /// Acknowledgements are owed at the latest after this long.
 const ACK_LOOK_NS: u64 = 1_000_000_000;
+
+/// Why a message was refused: the status of its answer, and a text for the error context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InboundError(pub Status, pub Option<Cow<'static, str>>);
+
+impl InboundError {
+    fn because(status: Status, context: impl Into<Cow<'static, str>>) -> Self {
+        Self(status, Some(context.into()))
+    }
+}
+
+impl From<Status> for InboundError {
+    fn from(status: Status) -> Self {
+        Self(status, None)
+    }
+}
 
 /// A stream that was asked for by the manager and not yet answered for.
 #[derive(Clone, Copy, Debug)]
@@ -125,16 +141,16 @@ impl Inbound {
         opaque: Opaque,
         flags: StreamFlags,
         out: &mut Vec<u8>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), InboundError> {
         if flags.without(StreamFlags::ALL).0 != 0 {
-            return Err(Refusal::invalid("unknown flags"));
+            return Err(InboundError::because(Status::EINVAL, "unknown flags"));
         }
         if self.served.bucket.warmup().stage() != WarmupStage::Done {
             return Err(Status::ETMPFAIL.into());
         }
         if self.served.follower().is_some_and(|one| one.follows()) {
             let reason = "the bucket follows another node by itself";
-            return Err(Refusal::because(Status::NOT_SUPPORTED, reason));
+            return Err(InboundError::because(Status::NOT_SUPPORTED, reason));
         }
         if self.intake.target().position(vb).is_none() {
             return Err(Status::NOT_MY_VBUCKET.into());
@@ -161,7 +177,7 @@ impl Inbound {
     }
 
     /// CLOSE_STREAM.
-    pub fn close_stream(&mut self, vb: VbId, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    pub fn close_stream(&mut self, vb: VbId, out: &mut Vec<u8>) -> Result<(), InboundError> {
         let asked = self.adding.contains_key(&vb);
         if !asked && self.intake.is_closed(vb) {
             return Err(self.no_stream().into());
@@ -262,7 +278,7 @@ impl Inbound {
     ///
     /// # Errors
     /// The status that tells the producer why not.
-    pub fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    pub fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), InboundError> {
         let vb = frame.vbucket();
         if !self.intake.is_closed(vb) && !self.served.claims.holds(vb, self.connection) {
             self.intake.close(vb);
@@ -292,9 +308,9 @@ impl Inbound {
                 }
                 Err(match wrong {
                     IntakeError::Violation(_, violation) => {
-                        Refusal::because(status, violation.to_string())
+                        InboundError::because(status, violation.to_string())
                     }
-                    IntakeError::Stuck(_, reason) => Refusal::because(status, reason),
+                    IntakeError::Stuck(_, reason) => InboundError::because(status, reason),
                     _ => status.into(),
                 })
             }
