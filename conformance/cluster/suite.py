@@ -13,6 +13,7 @@ import demos  # noqa: F401
 import failures  # noqa: F401
 import buckets  # noqa: F401
 import moves  # noqa: F401
+import failovers  # noqa: F401
 import sealed  # noqa: F401
 import tails  # noqa: F401
 import loads  # noqa: F401

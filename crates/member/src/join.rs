@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::agreed::{Address, ClusterId, FEATURE_LEVEL, Key, Meta, Node, NodeState};
+use cluster::agreed::{Address, ClusterId, FEATURE_LEVEL, Key, Meta, Node};
 use cluster::coord::{Answer, Compare, LeaseId, Op, Range, Request, Txn};
 use cluster::{NodeId, Settings};
 use etcd::Etcd;
@@ -150,8 +150,7 @@ impl Joined {
 
 /// The node as the cluster is to know it.
 fn described(node: &Registry, options: &MemberOptions, known: Option<&Node>) -> Node {
-    let state = known.map(|known| (known.state, known.revoke));
-    let (state, revoke) = state.unwrap_or((NodeState::New, None));
+    let known = known.cloned().unwrap_or_default();
     Node {
         name: options.name.clone(),
         uuid: node.uuid.clone(),
@@ -159,8 +158,7 @@ fn described(node: &Registry, options: &MemberOptions, known: Option<&Node>) -> 
         outside: options.outside.clone(),
         zone: options.zone,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        state,
-        revoke,
+        ..known
     }
 }
 

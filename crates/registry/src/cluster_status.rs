@@ -69,7 +69,7 @@ pub struct NodeStatus {
     pub name: String,
     /// Its number.
     pub id: u16,
-    /// new, active, draining or failed.
+    /// new, active, draining, failed, or failed_over: that one stays so until an operator recovers it.
     pub state: &'static str,
     /// Whether it renews its lease.
     pub alive: bool,
@@ -281,6 +281,7 @@ fn nodes(view: &View) -> Vec<NodeStatus> {
                 NodeState::New => "new",
                 NodeState::Active => "active",
                 NodeState::Draining => "draining",
+                NodeState::Failed if node.failed_over => "failed_over",
                 NodeState::Failed => "failed",
             },
             alive: alive.is_some(),

@@ -50,7 +50,7 @@ pub enum NodeState {
     /// It shall have none.
     Draining,
     /// Its active copies are replaced, and durable writes count on no copy of it. The node itself ends this state when it has
-    /// read the map.
+    /// read the map, unless an operator [failed it over](Node::failed_over).
     Failed,
 }
 
@@ -94,6 +94,9 @@ pub struct Node {
     /// Of a failed node: the lease that did not end by time. It is revoked, and its node's clock waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revoke: Option<LeaseId>,
+    /// Of a failed node: an operator ordered it. The node stays failed, though it may run, until an operator recovers it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub failed_over: bool,
 }
 
 /// What a node says of itself and of its peers.

@@ -153,7 +153,7 @@ impl Facts<'_> {
     }
 
     fn elected(&self, row: &Row, seals: &Seals) -> Option<Chain> {
-        seals.elected(row, |node| self.view.is_full(node))
+        seals.elected(row, |node| self.view.is_full(node) || self.is_failed(node))
     }
 
     /// Whether messages had time to be repeated, and a node that was marked to come back.

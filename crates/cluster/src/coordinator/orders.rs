@@ -38,16 +38,48 @@ pub(super) fn set_state(view: &View, draft: &mut Draft<'_>, node: NodeId, state:
 
 /// Marks a node as failed. The lease that it has, if it has one, is to be revoked.
 pub(super) fn fail(view: &View, draft: &mut Draft<'_>, node: NodeId) {
+    mark(view, draft, node, false);
+}
+
+/// The same by an operator's order: the node does not end it. One that is marked already stays so, too.
+pub(super) fn fail_over(view: &View, draft: &mut Draft<'_>, node: NodeId) {
+    mark(view, draft, node, true);
+}
+
+fn mark(view: &View, draft: &mut Draft<'_>, node: NodeId, failed_over: bool) {
     let Some(entry) = view.nodes.get(&node) else {
         return;
     };
+    let is_marked = entry.value.state == NodeState::Failed;
+    let lease = view.alive.get(&node).map(|alive| alive.lease);
     let value = Node {
         state: NodeState::Failed,
-        revoke: view.alive.get(&node).map(|alive| alive.lease),
+        revoke: if is_marked { entry.value.revoke } else { lease },
+        failed_over,
         ..entry.value.clone()
     };
-    draft.put(Key::Node(node), entry.mod_revision, &value);
-    draft.end_alive(node);
+    if value != entry.value {
+        draft.put(Key::Node(node), entry.mod_revision, &value);
+        draft.end_alive(node);
+    }
+}
+
+/// Makes a node a member again. One that was failed over ends its mark by itself from now on, and is new then.
+fn recover(view: &View, draft: &mut Draft<'_>, node: NodeId) {
+    let Some(entry) = view.nodes.get(&node) else {
+        return;
+    };
+    match entry.value.state {
+        NodeState::New | NodeState::Draining => set_state(view, draft, node, NodeState::Active),
+        NodeState::Failed if entry.value.failed_over => {
+            let value = Node {
+                failed_over: false,
+                ..entry.value.clone()
+            };
+            draft.put(Key::Node(node), entry.mod_revision, &value);
+        }
+        NodeState::Failed | NodeState::Active => {}
+    }
 }
 
 /// Writes what an order asks for.
@@ -75,18 +107,10 @@ pub(super) fn obey(view: &View, draft: &mut Draft<'_>, order: &Order) {
                 set_state(view, draft, node, NodeState::Draining);
             }
         }
-        Order::FailOver(node) => {
-            let state = view.nodes.get(&node).map(|entry| entry.value.state);
-            if state != Some(NodeState::Failed) {
-                fail(view, draft, node);
-            }
-        }
+        Order::FailOver(node) => fail_over(view, draft, node),
         Order::Recover(node) => {
             orders.failovers = 0;
-            let state = view.nodes.get(&node).map(|entry| entry.value.state);
-            if matches!(state, Some(NodeState::New | NodeState::Draining)) {
-                set_state(view, draft, node, NodeState::Active);
-            }
+            recover(view, draft, node);
         }
         Order::Remove(node) => {
             let holds = view.rows().any(|(_, _, row)| row.has_copy(node));

@@ -54,12 +54,9 @@ impl Situation<'_> {
         if self.facts.now_ms < self.watching_since_ms + settings.settle_ms {
             return Err(Held::Settling);
         }
-        let gone = view
-            .nodes
-            .keys()
-            .filter(|n| !view.alive.contains_key(n))
-            .count();
-        if gone * 2 > view.nodes.len() {
+        let counted = view.nodes.iter().filter(|(_, n)| !n.value.failed_over);
+        let gone = counted.clone().filter(|(n, _)| !view.alive.contains_key(n));
+        if gone.count() * 2 > counted.count() {
             return Err(Held::MostGone);
         }
         let peers = view.alive.iter().filter(|(peer, _)| **peer != node);

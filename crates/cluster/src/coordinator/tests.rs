@@ -281,6 +281,45 @@ fn f15_a_node_with_replicas_only_is_marked_whatever_the_quota() {
 }
 
 #[test]
+fn what_an_operator_failed_over_stays_so_until_one_recovers_it() {
+    let (mut store, mut coordinator, gone) = gone([1, 2, 3]);
+    let node = |store: &mut Store, id| view(store).nodes[&id].value.clone();
+    assert!(!node(&mut store, gone).failed_over);
+    for (id, revoke) in [(gone, None), (NodeId(3), Some(LeaseId(0)))] {
+        coordinator.order(Order::FailOver(id));
+        settle(&mut store, &mut coordinator);
+        let marked = node(&mut store, id);
+        assert_eq!(
+            (marked.state, marked.failed_over),
+            (NodeState::Failed, true)
+        );
+        assert_eq!(marked.revoke, revoke);
+        coordinator.order(Order::FailOver(id));
+        coordinator.order(Order::Rebalance);
+        settle(&mut store, &mut coordinator);
+        assert_eq!(node(&mut store, id), marked);
+        coordinator.order(Order::Recover(id));
+        settle(&mut store, &mut coordinator);
+        let failed_over = false;
+        assert_eq!(
+            node(&mut store, id),
+            Node {
+                failed_over,
+                ..marked
+            }
+        );
+    }
+}
+
+#[test]
+fn of_nodes_that_are_failed_over_none_counts_as_gone() {
+    let (mut store, mut coordinator, gone) = gone([2, 1, 3]);
+    coordinator.order(Order::FailOver(NodeId(3)));
+    settle(&mut store, &mut coordinator);
+    assert_eq!(coordinator.progress().held, [(gone, Held::Quota)]);
+}
+
+#[test]
 fn f17_maps_larger_than_a_transaction_are_written_in_some() {
     let (mut store, mut coordinator) = store();
     for bucket in 1..=3 {

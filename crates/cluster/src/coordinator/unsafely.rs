@@ -6,7 +6,7 @@
 
 use super::draft::Draft;
 use super::orders;
-use crate::agreed::{CHUNK_VBUCKETS, Key, Meta, NodeState, View};
+use crate::agreed::{CHUNK_VBUCKETS, Key, Meta, View};
 use crate::map::{Chain, NodeId, Row, Vb};
 use crate::message::Order;
 use crate::quorum::seals_needed;
@@ -75,10 +75,7 @@ pub(super) fn obey(view: &View, draft: &mut Draft<'_>, node: NodeId, told: Told<
     if view.epoch() != told.epoch || view.is_well(node) || !view.nodes.contains_key(&node) {
         return;
     }
-    let state = view.nodes.get(&node).map(|entry| entry.value.state);
-    if state != Some(NodeState::Failed) {
-        orders::fail(view, draft, node);
-    }
+    orders::fail_over(view, draft, node);
     let is_lost = |node: &NodeId| told.lost.contains(node);
     let mut raises = false;
     for Forced { vb, without, .. } in forced(view, node) {

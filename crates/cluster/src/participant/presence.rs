@@ -85,6 +85,12 @@ impl Participant {
         self.health.disk_dead || self.health.disk_full && marked
     }
 
+    /// Whether an operator failed the node over: it takes no lease before one recovers it.
+    fn is_failed_over(&self) -> bool {
+        let node = self.view.nodes.get(&self.identity.node);
+        node.is_some_and(|entry| entry.value.failed_over)
+    }
+
     /// Whether a lease may be asked for: not by a node that was removed, nor by one that waits for its disk; and seldom of
     /// an etcd that is not followed.
     fn may_ask(&self, now_ms: u64) -> bool {
@@ -105,11 +111,15 @@ impl Participant {
                 let ttl_ms = self.settings.lease_ms;
                 self.request(Purpose::Grant, Request::Grant { ttl_ms }, now_ms);
             }
+            // What was read is old. It is read again, so that a node that waits sees what a lost watch does not tell.
+            Lease::Read { sent_ms, .. } if now_ms >= sent_ms + self.settings.lease_ms => {
+                self.lease = Lease::None;
+            }
             Lease::Read {
                 lease,
                 sent_ms,
                 seen,
-            } if !self.waits_for_disk() => {
+            } if !self.waits_for_disk() && !self.is_failed_over() => {
                 let old = |vb: &Vb| {
                     let copy = copies.copy(*vb);
                     let active = copy.is_some_and(|copy| copy.role == Role::Active);

@@ -36,6 +36,8 @@ pub(crate) enum Bug {
     PromotionWithoutMark,
     /// A node takes its lease whatever happened since it read the map.
     LeaseWithoutReading,
+    /// A node that an operator failed over is marked as one that may come back by itself.
+    FailoverForgotten,
     /// An unsafe failover does not raise the epoch.
     EpochNotRaised,
     /// A node that starts again does not know the mark that it had kept.
@@ -49,7 +51,7 @@ pub(crate) enum Bug {
 }
 
 /// Every bug.
-pub(crate) const BUGS: [Bug; 22] = [
+pub(crate) const BUGS: [Bug; 23] = [
     Bug::LowerPreparedChosen,
     Bug::BranchIgnored,
     Bug::OneSealTooFew,
@@ -67,6 +69,7 @@ pub(crate) const BUGS: [Bug; 22] = [
     Bug::CatchUpSkipped,
     Bug::PromotionWithoutMark,
     Bug::LeaseWithoutReading,
+    Bug::FailoverForgotten,
     Bug::EpochNotRaised,
     Bug::MarkForgotten,
     Bug::AnyCopyAdopted,

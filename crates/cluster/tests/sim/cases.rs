@@ -104,8 +104,9 @@ fn adopt(world: &mut World) -> Result<(), String> {
 /// Heals all, and waits until all is as it should be.
 fn settle(world: &mut World) -> Result<u64, String> {
     world.heal();
+    world.run(world.now_ms + 8_000);
+    world.recover_all()?;
     let healed_ms = world.now_ms;
-    world.run(healed_ms + 8_000);
     world.order(Order::Rebalance);
     loop {
         let until_ms = world.now_ms + 500;

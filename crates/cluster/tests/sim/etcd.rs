@@ -159,6 +159,13 @@ fn forget(txn: &mut Txn, bug: Bug) {
         txn.then
             .retain(|op| !matches!(op, Op::Put { key, .. } if *key == meta));
     }
+    if bug == Bug::FailoverForgotten {
+        for op in &mut txn.then {
+            if let Op::Put { value, .. } = op {
+                *value = value.replace(r#""failed_over":true"#, r#""failed_over":false"#);
+            }
+        }
+    }
     let writes = |key: &str| {
         txn.then.iter().any(|op| match op {
             Op::Put { key: written, .. } | Op::Delete { key: written } => written == key,

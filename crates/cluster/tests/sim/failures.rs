@@ -20,7 +20,7 @@ pub(crate) fn ready(nodes: usize, copies: [usize; 2]) -> World {
 }
 
 /// Lets the world run until something is so, for `limit_ms` at most.
-fn until(world: &mut World, limit_ms: u64, is: impl Fn(&mut World) -> bool) {
+pub(crate) fn until(world: &mut World, limit_ms: u64, is: impl Fn(&mut World) -> bool) {
     let end_ms = world.now_ms + limit_ms;
     while !is(world) {
         assert!(world.now_ms < end_ms, "not in {limit_ms} ms");
@@ -30,7 +30,7 @@ fn until(world: &mut World, limit_ms: u64, is: impl Fn(&mut World) -> bool) {
 }
 
 /// Heals all; everything is served, nothing was lost.
-fn settle(world: &mut World) {
+pub(crate) fn settle(world: &mut World) {
     world.heal();
     world.run(world.now_ms + 8_000);
     world.order(Order::Rebalance);
@@ -38,7 +38,7 @@ fn settle(world: &mut World) {
 }
 
 /// Active copies by node.
-fn active(view: &View) -> BTreeMap<NodeId, usize> {
+pub(crate) fn active(view: &View) -> BTreeMap<NodeId, usize> {
     let mut active = BTreeMap::new();
     for (_, _, row) in view.rows() {
         *active
@@ -48,12 +48,12 @@ fn active(view: &View) -> BTreeMap<NodeId, usize> {
     active
 }
 
-fn serves(world: &World, node: usize) -> usize {
+pub(crate) fn serves(world: &World, node: usize) -> usize {
     let serves = |vb: &&cluster::Vb| world.nodes[node].serves(**vb, world.now_ms);
     world.vbs.iter().filter(serves).count()
 }
 
-fn all_are_served(world: &World) -> bool {
+pub(crate) fn all_are_served(world: &World) -> bool {
     let nodes = 0..world.nodes.len();
     nodes.map(|node| serves(world, node)).sum::<usize>() == world.vbs.len()
 }
@@ -66,7 +66,7 @@ fn cut_off(world: &mut World, node: usize, from: impl IntoIterator<Item = usize>
 }
 
 /// A node with active copies that is not the controller.
-fn victim(world: &mut World) -> usize {
+pub(crate) fn victim(world: &mut World) -> usize {
     let view = world.agreed();
     let controller = view.controller.as_ref().map(|entry| entry.value.node);
     let active = active(&view);
@@ -74,7 +74,7 @@ fn victim(world: &mut World) -> usize {
     usize::from(node.expect("active copies are spread").0)
 }
 
-fn controller(world: &mut World) -> usize {
+pub(crate) fn controller(world: &mut World) -> usize {
     usize::from(
         world
             .agreed()

@@ -10,6 +10,7 @@ mod checks;
 mod copy;
 mod damage;
 mod etcd;
+mod failed_over;
 mod failures;
 mod faults;
 mod log;

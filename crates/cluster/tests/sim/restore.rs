@@ -44,6 +44,7 @@ impl World {
         let know = nodes.filter(|(_, node)| knows(node));
         let know: Vec<usize> = know.map(|(index, _)| index).collect();
         self.etcd.store = store;
+        self.failed_over.clear();
         let more = self.rng.range(0, 3) * (was - self.etcd.store.revision() + 10);
         for _ in 0..more {
             self.etcd.put("/settee/other".to_owned(), String::new());

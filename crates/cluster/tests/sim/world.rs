@@ -117,6 +117,8 @@ pub(crate) struct World {
     pub(crate) restored: Option<Restored>,
     /// Buckets whose copies stay although they are agreed on no more.
     pub(crate) unknown: Vec<BucketId>,
+    /// Nodes that operators failed over.
+    pub(crate) failed_over: BTreeSet<NodeId>,
     /// The newest order of an unsafe failover.
     pub(crate) last_unsafe: Option<Order>,
     /// Chance of a node's tick to bring all to disk.
@@ -165,6 +167,7 @@ impl World {
             damages: false,
             restored: None,
             unknown: Vec::new(),
+            failed_over: BTreeSet::new(),
             last_unsafe: None,
             sync_per_mille: 500,
             writes: 0,
@@ -308,6 +311,7 @@ impl World {
                         let epochs = first.then(|| (epoch, self.etcd.epoch()));
                         self.checks.given_up((vb, term), epochs);
                     }
+                    self.note_failed_over(node, &request);
                     self.written(node, &request);
                 }
                 let lost = self.now_ms < self.etcd.elects_until_ms && self.rng.per_mille(500);

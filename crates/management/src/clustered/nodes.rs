@@ -24,7 +24,7 @@ pub(super) fn hostname(node: &NodeStatus) -> String {
 fn membership(node: &NodeStatus) -> &'static str {
     match node.state {
         "new" => "inactiveAdded",
-        "failed" => "inactiveFailed",
+        "failed" | "failed_over" => "inactiveFailed",
         _ => "active",
     }
 }

@@ -60,9 +60,8 @@ impl Asked {
                 if field(body, "allowUnsafe").as_deref() == Some("true") {
                     return self.fail_over_unsafely(body).await;
                 }
-                let failed: Followed =
-                    |now, node| matches!(state_of(now, node), Some("failed" | "new"));
-                self.of_node(body, Order::FailOver, failed).await
+                let failed_over: Followed = |now, node| state_of(now, node) == Some("failed_over");
+                self.of_node(body, Order::FailOver, failed_over).await
             }
             "/controller/startGracefulFailover" => {
                 let draining: Followed = |now, node| state_of(now, node) == Some("draining");
@@ -73,6 +72,11 @@ impl Asked {
                 if node.state == "failed" {
                     let reason = "The node has not come back: start it first";
                     return Err(refused(reason));
+                }
+                if node.state == "failed_over" {
+                    let back: Followed =
+                        |now, node| !matches!(state_of(now, node), Some("failed_over" | "failed"));
+                    self.of_node(body, Order::Recover, back).await?;
                 }
                 let active: Followed = |now, node| state_of(now, node) == Some("active");
                 self.of_node(body, Order::Recover, active).await
@@ -130,7 +134,7 @@ impl Asked {
             let left = |one: &NodeStatus| {
                 now.epoch == self.status.epoch && !one.unsafe_failover.is_empty()
             };
-            nodes.all(|one| matches!(one.state, "failed" | "new") && !left(one))
+            nodes.all(|one| one.state == "failed_over" && !left(one))
         };
         self.give(order, done).await
     }

@@ -121,10 +121,53 @@ async fn a_rebalance_is_told_as_a_task() {
     assert!(said.contains("fixed"), "{said}");
 }
 
+/// Has a node failed over by an operator.
+fn fail_over(member: &FakeMember, id: u16) {
+    member.put_node(id, NodeState::Failed);
+    member.edit(|view, _| {
+        let node = view.nodes.get_mut(&NodeId(id));
+        node.expect("a node").value.failed_over = true;
+    });
+}
+
+#[tokio::test]
+async fn a_node_that_is_failed_over_is_told_so_and_added_again() {
+    let (fixture, member) = clustered();
+    let form = "otpNode=n3%4010.0.0.3";
+    fail_over(&member, 3);
+    let pool = fixture.get_json("/pools/default").await;
+    let entry = &pool["nodes"][2];
+    assert_eq!(entry["clusterMembership"], "inactiveFailed");
+    assert_eq!(entry["status"], "unhealthy");
+    let (status, said) = post(&fixture, "/controller/failOver", form).await;
+    assert_eq!((status, &*said), (200, ""));
+    assert_eq!(*member.orders.lock(), [Order::FailOver(NodeId(3))]);
+    member.orders.lock().clear();
+    // The order is given again once the node has come back.
+    let comes_back = async {
+        while member.orders.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        member.put_node(3, NodeState::New);
+        while member.orders.lock().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        member.put_node(3, NodeState::Active);
+    };
+    let (answer, ()) = tokio::join!(post(&fixture, "/controller/reAddNode", form), comes_back);
+    assert_eq!((answer.0, &*answer.1), (200, ""));
+    let order = Order::Recover(NodeId(3));
+    assert_eq!(*member.orders.lock(), [order.clone(), order]);
+    member.put_node(3, NodeState::Failed);
+    let (status, said) = post(&fixture, "/controller/reAddNode", form).await;
+    assert_eq!(status, 400);
+    assert!(said.contains("start it first"), "{said}");
+}
+
 #[tokio::test]
 async fn an_unsafe_failover_gives_up_what_is_gone() {
     let (fixture, member) = clustered();
-    member.put_node(3, NodeState::Failed);
+    fail_over(&member, 3);
     member.orders.lock().clear();
     let (node, lost) = (NodeId(3), vec![NodeId(3)]);
     let form = "otpNode=n3%4010.0.0.3&allowUnsafe=true";
@@ -163,7 +206,6 @@ async fn orders_go_to_the_controller() {
     let (status, said) = post(&fixture, "/controller/rebalance", some).await;
     assert_eq!((status, &*said), (400, r#"{"mismatch":1}"#));
     for (path, state, order) in [
-        ("failOver", NodeState::Failed, Order::FailOver(NodeId(3))),
         (
             "startGracefulFailover",
             NodeState::Draining,

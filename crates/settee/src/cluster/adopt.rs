@@ -2,13 +2,10 @@
 
 use serde_json::json;
 
-use super::orders::{give, tell};
+use super::orders::{SILENT_MS, give, tell};
 use super::view::{MemberLink, Status};
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
-
-/// A node that was not heard for so long does not answer.
-const SILENT_MS: u64 = 3_000;
 
 /// Go on with the copies that nodes have, after etcd was restored from a backup
 ///

@@ -17,8 +17,10 @@ const LISTED_MAX: usize = 64;
 
 /// Replace the active copies of a node by their replicas, where nothing is lost that was promised
 ///
-/// For a node that is gone, where the cluster does not do it by itself; settee cluster status says why it does not. Exit
-/// code 75 when vBuckets have too few copies left.
+/// For a node that is gone, where the cluster does not do it by itself (settee cluster status says why it does not), or for
+/// one that runs and is to serve no more. It stays failed over, whether it runs or starts again, until settee cluster
+/// recover. What it had not sent to its replicas is lost, durable writes apart: settee cluster drain loses nothing. Exit code
+/// 75 when vBuckets have too few copies left.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FailoverArgs {
     /// Name of the node
@@ -45,20 +47,42 @@ pub(super) fn run(args: &FailoverArgs) -> Result<(), Failure> {
     if args.unsafely {
         return fail_over_unsafely(&mut link, &before, args);
     }
-    // A node that is well comes back as a new one as soon as it has read that it failed.
-    let state = |now: &Status| matches!(state_of(now, name), Some("failed" | "new"));
+    let state = |now: &Status| state_of(now, name) == Some("failed_over");
     give(&mut link, &json!({ "fail_over": id }), state)?;
-    let after = link.status()?.1;
-    let left = after.node(name)?;
+    let left = until_replaced(&mut link, name)?;
     if !left.unsafe_failover.is_empty() {
         let reason = format!(
-            "{name} is marked as failed, and too few copies are left of some vBuckets: start what is gone, or order \
+            "{name} is failed over, and too few copies are left of some vBuckets: start what is gone, or order \
              settee cluster failover {name} --unsafe, {}",
-            cost(left).replace('\n', "; ")
+            cost(&left).replace('\n', "; ")
         );
         return Err(Failure::new(Sysexit::TempFail, reason));
     }
-    tell(&mut link, args.json, &format!("{name} is marked as failed"))
+    if left.active > 0 {
+        let reason = format!(
+            "{name} is failed over, but {} vBuckets stay there: no other copy of them can be elected; settee cluster \
+             recover {name} takes it back",
+            left.active
+        );
+        return Err(Failure::new(Sysexit::TempFail, reason));
+    }
+    tell(&mut link, args.json, &format!("{name} is failed over"))
+}
+
+/// Waits until a node that is failed over has no active copies, or is to keep some; returns what it has then.
+fn until_replaced(link: &mut MemberLink, name: &str) -> Result<Node, Failure> {
+    let began = Instant::now();
+    loop {
+        let now = link.status_of_controller()?.1;
+        let node = now.node(name)?;
+        let waiting: usize = now.waiting.iter().flatten().map(|one| one.vbuckets).sum();
+        let waits = now.elections == 0 && waiting >= node.active;
+        let decided = waits || !node.unsafe_failover.is_empty();
+        if decided || began.elapsed() >= PATIENCE {
+            return Ok(node.clone());
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 /// Tells what is given up, orders it, and tells what it came to.

@@ -14,6 +14,8 @@ use crate::output;
 /// How often it is looked whether an order has come to something, and for how long.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// A node that was not heard for so long does not answer.
+pub(super) const SILENT_MS: u64 = 3_000;
 
 /// Make new nodes members, and move copies to where they are to be
 ///
@@ -54,9 +56,9 @@ pub(crate) struct DrainArgs {
     json: bool,
 }
 
-/// Make a node that came back, or was drained, a member again, and count failovers anew
+/// Make a node that came back, was failed over or drained a member again, and count failovers anew
 ///
-/// settee cluster rebalance moves copies to it.
+/// It keeps the data that it has, and fetches what it lacks. settee cluster rebalance moves copies to it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RecoverArgs {
     /// Name of the node
@@ -118,8 +120,11 @@ pub(super) fn drain(args: &DrainArgs) -> Result<(), Failure> {
     let mut link = MemberLink::connect(&args.connect)?;
     let status = link.status()?.1;
     let node = status.node(&args.node)?;
-    if node.state == "failed" {
-        let reason = format!("{} has failed: its copies are replaced already", args.node);
+    if matches!(&*node.state, "failed" | "failed_over") {
+        let reason = format!(
+            "{} has failed: settee cluster rebalance puts its copies elsewhere",
+            args.node
+        );
         return Err(Failure::new(Sysexit::Data, reason));
     }
     let state = |now: &Status| state_of(now, &args.node) == Some("draining");
@@ -147,17 +152,38 @@ pub(super) fn recover(args: &RecoverArgs) -> Result<(), Failure> {
     let mut link = MemberLink::connect(&args.connect)?;
     let status = link.status()?.1;
     let node = status.node(&args.node)?;
-    let state = |now: &Status| {
+    let order = json!({ "recover": node.id });
+    let followed = |now: &Status| {
         let state = state_of(now, &args.node);
         now.failovers == 0 && matches!(state, Some("active" | "failed"))
     };
-    give(&mut link, &json!({ "recover": node.id }), state)?;
+    give(&mut link, &order, followed)?;
+    let runs = node.state == "failed_over" && comes_back(&mut link, &args.node)?;
+    if runs {
+        give(&mut link, &order, followed)?;
+    }
     let done = if state_of(&link.status()?.1, &args.node) == Some("failed") {
         "failovers are counted anew; the node is still failed: start it, and recover it then"
     } else {
         "the node is a member; settee cluster rebalance moves copies to it"
     };
     tell(&mut link, args.json, done)
+}
+
+/// Waits for a node that was failed over to end its mark, which it does if it runs; returns whether it did.
+fn comes_back(link: &mut MemberLink, name: &str) -> Result<bool, Failure> {
+    let began = Instant::now();
+    loop {
+        let now = link.status_of_controller()?.1;
+        let silent_ms = now.node(name)?.silent_ms;
+        if state_of(&now, name) != Some("failed") {
+            return Ok(true);
+        }
+        if silent_ms.is_none_or(|ms| ms > SILENT_MS) || began.elapsed() >= PATIENCE {
+            return Ok(false);
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 /// Runs `cluster remove`.

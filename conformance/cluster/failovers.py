@@ -1,0 +1,104 @@
+"""Nodes that an operator fails over while they run, and recovers."""
+
+import json
+import time
+
+from cluster import MAJORITY
+from etcd import Etcd
+from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, of, state_of, three_nodes
+from harness import equal, eventually
+from manage import must
+from mcbp import GET, SET, SUCCESS, Closed, vbucket_of
+from moves import Load, share
+from world import suite
+
+
+class Acknowledged(Load):
+    """Durable writes of its own keys. Some may be refused; none that was acknowledged is lost."""
+
+    def run(self):
+        number = 0
+        while not self.ends:
+            key = self.keys[number % len(self.keys)]
+            try:
+                self.client.refresh()
+                answer = self.client.call(SET, key, bytes(8), f"{number}".encode(), framing=MAJORITY)
+                if answer.status == SUCCESS:
+                    self.written[key] = number
+            except (OSError, Closed):
+                pass
+            number += 1
+
+    def check(self, cluster):
+        client = cluster.client()
+        lost = [key for key, number in self.written.items() if int(client.get(key)) < number]
+        equal(lost, [], "keys that lost a write")
+
+
+def membership(cluster, name):
+    nodes = json.loads(must(cluster.nodes[0], "GET", "/pools/default"))["nodes"]
+    return next(node["clusterMembership"] for node in nodes if node["otpNode"].startswith(f"{name}@"))
+
+
+def stays_failed_over(cluster, node, name, its):
+    """For longer than a lease the node comes back by no means, and serves nothing."""
+    client, end = cluster.client(), time.monotonic() + 2 * LEASE_SECONDS
+    while time.monotonic() < end:
+        for key in its:
+            client.set(key, b"elsewhere", seconds=FAILOVER_SECONDS)
+    client.refresh()
+    assert all(row[0] != node.kv for row in client.rows()), client.rows()
+    equal((state_of(cluster, name), membership(cluster, name)), ("failed_over", "inactiveFailed"), "state")
+    connection = client.connection(node.kv)
+    for key in its:
+        for opcode, rest in ((GET, ()), (SET, (bytes(8), b"zombie"))):
+            answer = connection.call(opcode, b"\0" + key, *rest, vbucket=vbucket_of(key, len(client.rows())))
+            assert answer.status != SUCCESS, answer
+
+
+@suite.test
+def a_node_that_runs_is_failed_over_and_takes_its_share_once_it_is_recovered(_):
+    with Etcd() as etcd, three_nodes(etcd) as cluster:
+        cluster.make_bucket()
+        node, client = cluster.nodes[1], cluster.client()
+        for key in KEYS:
+            client.set(key, key, durable=True)
+        its = [key for key in KEYS if client.row(key)[0] == node.kv]
+        assert its, client.rows()
+        with Acknowledged(cluster) as load:
+            eventually("writes are acknowledged", lambda: len(load.written) == len(load.keys), seconds=30)
+            equal(of(cluster, "failover", "b"), (0, "b is failed over\n", ""), "failover")
+            eventually("all vBuckets are served", cluster.client().everywhere, seconds=FAILOVER_SECONDS)
+            client = cluster.client()
+            equal([client.get(key) for key in KEYS], KEYS, "values")
+            stays_failed_over(cluster, node, "b", its)
+        load.check(cluster)
+        node.kill()
+        node.start()
+        stays_failed_over(cluster, node, "b", its)
+        with Acknowledged(cluster) as load:
+            cluster.order("recover", "b")
+            equal(state_of(cluster, "b"), "active", "state")
+            cluster.order("rebalance", "--watch")
+            share(cluster, node, lambda part: part >= 0.2)
+        load.check(cluster)
+        client = cluster.client()
+        values = [b"elsewhere" if key in its else key for key in KEYS]
+        equal([client.get(key) for key in KEYS], values, "values at the end")
+
+
+@suite.test
+def tools_fail_a_node_over_and_add_it_again_over_http(_):
+    with Etcd() as etcd, three_nodes(etcd) as cluster:
+        cluster.make_bucket()
+        first, node = cluster.nodes[0], cluster.nodes[2]
+        must(first, "POST", "/controller/failOver", otpNode="c@127.0.0.1")
+        equal(membership(cluster, "c"), "inactiveFailed", "membership")
+        client = cluster.client()
+        eventually("all vBuckets are served", client.everywhere, seconds=FAILOVER_SECONDS)
+        assert all(row[0] != node.kv for row in client.rows()), client.rows()
+        must(first, "POST", "/controller/setRecoveryType", otpNode="c@127.0.0.1", recoveryType="delta")
+        must(first, "POST", "/controller/reAddNode", otpNode="c@127.0.0.1")
+        known = ",".join(f"{name}@127.0.0.1" for name in "abc")
+        must(first, "POST", "/controller/rebalance", knownNodes=known, ejectedNodes="")
+        share(cluster, node, lambda part: part >= 0.2)

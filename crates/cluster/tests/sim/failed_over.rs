@@ -1,0 +1,150 @@
+//! Nodes that operators fail over: they stay so, and others have their vBuckets.
+
+use cluster::agreed::{Key, Node as Agreed, NodeState};
+use cluster::coord::{Op, Request};
+use cluster::{Condition, NodeId, Order, seals_needed};
+
+use crate::failures::{active, all_are_served, controller, ready, serves, settle, until, victim};
+use crate::node::CLUSTER;
+use crate::world::World;
+
+/// How long it takes after healing, at most.
+const LIMIT_MS: u64 = 30_000;
+
+impl World {
+    /// Notes which nodes are failed over by operators, as a transaction of a node that was made has it. No node ends that by
+    /// itself.
+    pub(crate) fn note_failed_over(&mut self, by: usize, request: &Request) {
+        let Request::Txn(txn) = request else {
+            return;
+        };
+        for op in &txn.then {
+            let Op::Put { key, value, .. } = op else {
+                continue;
+            };
+            let Some(Key::Node(node)) = Key::parse(CLUSTER, key) else {
+                continue;
+            };
+            let written: Agreed = serde_json::from_str(value).expect("a node");
+            if written.failed_over {
+                self.failed_over.insert(node);
+            } else if self.failed_over.remove(&node)
+                && written.state != NodeState::Failed
+                && usize::from(node.0) == by
+            {
+                let what = format!("{node:?} comes back though it was failed over");
+                self.checks.fail(what);
+            }
+        }
+    }
+
+    /// A vBucket whose active copy is on a node that is failed over, though there are enough others.
+    fn not_replaced(&mut self) -> Option<String> {
+        let view = self.agreed();
+        let failed_over =
+            |node: NodeId| view.nodes.get(&node).is_some_and(|of| of.value.failed_over);
+        let mut rows = view.rows();
+        let found = rows.find(|(vb, _, row)| {
+            let nodes = row.chain.nodes();
+            let others = nodes.iter().skip(1).filter(|node| {
+                view.is_well(**node) && view.condition(**node, *vb) == Condition::Whole
+            });
+            let needed = seals_needed(nodes.len());
+            row.chain.active().is_some_and(failed_over) && others.count() >= needed
+        });
+        found.map(|(vb, _, row)| format!("{vb:?} is not replaced: {row:?}"))
+    }
+
+    /// Others replace the nodes that are failed over; then operators recover these.
+    pub(crate) fn recover_all(&mut self) -> Result<(), String> {
+        let end_ms = self.now_ms + LIMIT_MS;
+        while let Some(what) = self.not_replaced() {
+            if self.now_ms > end_ms {
+                self.tell_all();
+                return Err(what);
+            }
+            self.run(self.now_ms + 500);
+        }
+        let end_ms = self.now_ms + LIMIT_MS;
+        loop {
+            let nodes = self.agreed().nodes.into_iter();
+            let failed_over = nodes.filter(|(_, node)| node.value.failed_over);
+            let failed_over: Vec<NodeId> = failed_over.map(|(node, _)| node).collect();
+            if failed_over.is_empty() {
+                return Ok(());
+            }
+            if self.now_ms > end_ms {
+                self.tell_all();
+                return Err(format!("{failed_over:?} are not recovered"));
+            }
+            for node in failed_over {
+                self.order(Order::Recover(node));
+            }
+            self.run(self.now_ms + 2_000);
+        }
+    }
+}
+
+/// What a node is for the cluster, and whether it renews its lease.
+fn state(world: &mut World, node: NodeId) -> (NodeState, bool) {
+    let view = world.agreed();
+    (
+        view.nodes[&node].value.state,
+        view.alive.contains_key(&node),
+    )
+}
+
+#[test]
+fn a_node_that_runs_is_failed_over_and_stays_so_until_it_is_recovered() {
+    for find in [victim, controller] {
+        let mut world = ready(3, [2, 3]);
+        let node = find(&mut world);
+        let id = NodeId(node as u16);
+        assert!(serves(&world, node) > 0);
+        world.order(Order::FailOver(id));
+        until(&mut world, 8_000, |world| {
+            serves(world, node) == 0 && all_are_served(world)
+        });
+        let stays = |world: &mut World| {
+            world.run(world.now_ms + 12_000);
+            assert_eq!(state(world, id), (NodeState::Failed, false));
+            assert!(!active(&world.agreed()).contains_key(&id));
+            assert!(all_are_served(world));
+            assert_eq!(world.checks.failure, None);
+        };
+        stays(&mut world);
+        world.crash(node);
+        world.start(node);
+        stays(&mut world);
+        // It goes on to see what etcd has.
+        world.watch_stalls_until_ms[node] = world.now_ms + 2_000;
+        let revision = world.etcd.store.revision();
+        world.etcd.store.compact(revision);
+        stays(&mut world);
+        world.order(Order::Recover(id));
+        until(&mut world, 10_000, |world| {
+            state(world, id) == (NodeState::New, true)
+        });
+        settle(&mut world);
+        assert!(serves(&world, node) > 0);
+    }
+}
+
+#[test]
+fn a_node_that_died_and_was_failed_over_by_an_operator_waits_for_one_too() {
+    let mut world = ready(3, [2, 3]);
+    let node = victim(&mut world);
+    let id = NodeId(node as u16);
+    world.crash(node);
+    until(&mut world, 8_000, |world| all_are_served(world));
+    world.order(Order::FailOver(id));
+    world.run(world.now_ms + 1_000);
+    world.start(node);
+    world.run(world.now_ms + 12_000);
+    assert_eq!(state(&mut world, id), (NodeState::Failed, false));
+    world.order(Order::Recover(id));
+    until(&mut world, 10_000, |world| {
+        state(world, id) == (NodeState::New, true)
+    });
+    settle(&mut world);
+}
