@@ -102,3 +102,26 @@ def tools_fail_a_node_over_and_add_it_again_over_http(_):
         known = ",".join(f"{name}@127.0.0.1" for name in "abc")
         must(first, "POST", "/controller/rebalance", knownNodes=known, ejectedNodes="")
         share(cluster, node, lambda part: part >= 0.2)
+
+
+@suite.test
+def a_graceful_failover_loses_nothing_under_load(_):
+    with Etcd() as etcd, three_nodes(etcd) as cluster:
+        cluster.make_bucket()
+        cluster.make_bucket("plain", vbuckets=128)
+        node, client = cluster.nodes[1], cluster.client("plain")
+        with Acknowledged(cluster) as load:
+            # Plain writes: nothing but a takeover keeps the newest of them.
+            for key in KEYS:
+                client.set(key, key)
+            equal(of(cluster, "failover", "b", "--graceful"), (0, "b is failed over\n", ""), "failover")
+            client.refresh()
+            assert all(row[0] != node.kv for row in client.rows()), client.rows()
+            equal([client.get(key) for key in KEYS], KEYS, "values")
+            equal((state_of(cluster, "b"), membership(cluster, "b")), ("failed_over", "inactiveFailed"), "state")
+            code, _, error = of(cluster, "failover", "b", "--graceful")
+            equal((code, "no member that runs" in error), (65, True), f"once more ({error})")
+            cluster.order("recover", "b")
+            cluster.order("rebalance", "--watch")
+            share(cluster, node, lambda part: part >= 0.2)
+        load.check(cluster)

@@ -100,7 +100,10 @@ pub enum Order {
     Drain(NodeId),
     /// The active copies of the node are replaced, where nothing is lost that was promised.
     FailOver(NodeId),
-    /// The same, also where too few copies are left: the best of those is promoted. It may lose what was promised.
+    /// Others take over from the active copies of the node first, without a loss; then it is failed over. Nothing, if some
+    /// vBucket has no copy that can.
+    FailOverGracefully(NodeId),
+    /// As [`Self::FailOver`], also where too few copies are left: the best of those is promoted. It may lose what was promised.
     FailOverUnsafe {
         /// The node.
         node: NodeId,

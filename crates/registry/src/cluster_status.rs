@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::agreed::{Address, NodeState, Rebalance, View};
-use cluster::coordinator::{Held, Promoted, forced};
+use cluster::coordinator::{Held, Promoted, can_hand_over, forced};
 use cluster::{BucketId, Condition, NodeId};
 use serde::Serialize;
 
@@ -69,7 +69,8 @@ pub struct NodeStatus {
     pub name: String,
     /// Its number.
     pub id: u16,
-    /// new, active, draining, failed, or failed_over: that one stays so until an operator recovers it.
+    /// new, active, draining, handing_over (others take over from its active copies, and then it is failed over), failed, or
+    /// failed_over: that one stays so until an operator recovers it.
     pub state: &'static str,
     /// Whether it renews its lease.
     pub alive: bool,
@@ -103,6 +104,8 @@ pub struct NodeStatus {
     pub held: Option<&'static str>,
     /// For how long the node that tells has not heard it, if it ever did.
     pub silent_ms: Option<u64>,
+    /// Whether a graceful failover of it can begin.
+    pub can_hand_over: bool,
     /// What an unsafe failover of it would promote, by bucket.
     pub unsafe_failover: Vec<UnsafeStatus>,
 }
@@ -279,6 +282,7 @@ fn nodes(view: &View) -> Vec<NodeStatus> {
             id: id.0,
             state: match node.state {
                 NodeState::New => "new",
+                NodeState::Active if node.hands_over => "handing_over",
                 NodeState::Active => "active",
                 NodeState::Draining => "draining",
                 NodeState::Failed if node.failed_over => "failed_over",
@@ -300,6 +304,7 @@ fn nodes(view: &View) -> Vec<NodeStatus> {
             replicas: 0,
             held: None,
             silent_ms: None,
+            can_hand_over: can_hand_over(view, *id),
             unsafe_failover: unsafe_failover(view, *id),
         }
     });

@@ -97,6 +97,9 @@ pub struct Node {
     /// Of a failed node: an operator ordered it. The node stays failed, though it may run, until an operator recovers it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub failed_over: bool,
+    /// Of a member: others take over from its active copies, and then it is failed over.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub hands_over: bool,
 }
 
 /// What a node says of itself and of its peers.

@@ -247,8 +247,13 @@ impl Facts<'_> {
     /// The next phase of a move, or its end before it had an effect.
     fn advance(&self, vb: Vb, row: &Row, (to, phase): (Chain, Phase)) -> Decision {
         let gone = |node: &NodeId| self.state(*node).is_none() || self.is_failed(*node);
-        // Copies are made anew whether there is a rebalance or not.
-        let ended = self.idle && row.renew.is_none();
+        // Copies are made anew, and active ones handed over, whether there is a rebalance or not.
+        let active = row
+            .chain
+            .active()
+            .and_then(|node| self.view.nodes.get(&node));
+        let hands_over = active.is_some_and(|entry| entry.value.hands_over);
+        let ended = self.idle && row.renew.is_none() && !hands_over;
         let hindered = || renewal::hinders(self.view, vb, row, &to);
         if ended || to.nodes().iter().any(gone) || hindered() {
             return Decision::Write(Row {

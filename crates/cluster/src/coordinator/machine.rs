@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::decide::{Decision, Facts};
 use super::draft::{self, Draft};
+use super::hand_over;
 use super::moves::{Load, Wanted, members};
 use super::orders;
 use super::policy::{Held, Situation};
@@ -354,6 +355,7 @@ impl Coordinator {
                     };
                     unsafely::obey(view, &mut draft, *node, told);
                 }
+                Order::FailOverGracefully(node) => hand_over::obey(view, &mut draft, *node),
                 _ => orders::obey(view, &mut draft, order),
             }
             if let Some(txn) = draft.finish() {
@@ -396,6 +398,7 @@ impl Coordinator {
                 orders::set_state(view, &mut draft, *node, NodeState::Active);
             }
         }
+        hand_over::end(view, &mut draft);
         let returning = self.returning(tick);
         let stuck = view.rows().filter(|(vb, version, row)| {
             let facts = self.facts(tick, Some((*vb, version.revision, row)));
@@ -525,7 +528,8 @@ impl Coordinator {
         })
     }
 
-    /// The move of a row that has none: what its damaged copies ask for, else what the plan wants.
+    /// The move of a row that has none: what its damaged copies ask for, else to another active copy if its node hands them
+    /// over, else what the plan wants.
     fn begin_move(
         &self,
         (vb, row): (Vb, &Row),
@@ -534,7 +538,8 @@ impl Coordinator {
         progress: &mut Progress,
     ) -> Decision {
         let runs = orders::current(view).rebalance == Rebalance::Running;
-        let wanted = self.wanted.chain(vb).filter(|to| runs && *to != row.chain);
+        let planned = || self.wanted.chain(vb).filter(|to| runs && *to != row.chain);
+        let wanted = hand_over::taken_over(view, vb, row).or_else(planned);
         let renewal = Renewal::of(view, vb, row);
         let new = match (renewal, wanted) {
             (Renewal::Row(new), _) => new,

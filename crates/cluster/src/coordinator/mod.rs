@@ -10,6 +10,7 @@
 mod asks;
 mod decide;
 mod draft;
+mod hand_over;
 mod machine;
 mod moves;
 mod orders;
@@ -18,6 +19,7 @@ mod renewal;
 mod seals;
 mod unsafely;
 
+pub use hand_over::can_hand_over;
 pub use machine::{Action, Coordinator, Progress, Promoted, Tick, Waiting};
 pub use policy::Held;
 pub use unsafely::{Forced, forced, unsafe_order};

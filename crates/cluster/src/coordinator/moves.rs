@@ -20,7 +20,7 @@ pub(super) fn members(view: &View) -> Vec<Member> {
     let active = view
         .nodes
         .iter()
-        .filter(|(_, e)| e.value.state == NodeState::Active);
+        .filter(|(_, e)| e.value.state == NodeState::Active && !e.value.hands_over);
     let member = |(node, entry): (&NodeId, &crate::agreed::Entry<crate::agreed::Node>)| Member {
         node: *node,
         zone: entry.value.zone,

@@ -23,16 +23,12 @@ pub(super) fn put(view: &View, draft: &mut Draft<'_>, orders: &Orders) {
 
 /// Writes the state of a node, if it changes.
 pub(super) fn set_state(view: &View, draft: &mut Draft<'_>, node: NodeId, state: NodeState) {
-    let entry = view
-        .nodes
-        .get(&node)
-        .filter(|entry| entry.value.state != state);
-    if let Some(entry) = entry {
+    if let Some(entry) = view.nodes.get(&node) {
         let value = Node {
             state,
             ..entry.value.clone()
         };
-        draft.put(Key::Node(node), entry.mod_revision, &value);
+        write(view, draft, node, value);
     }
 }
 
@@ -55,7 +51,8 @@ fn mark(view: &View, draft: &mut Draft<'_>, node: NodeId, failed_over: bool) {
     let value = Node {
         state: NodeState::Failed,
         revoke: if is_marked { entry.value.revoke } else { lease },
-        failed_over,
+        failed_over: failed_over || entry.value.hands_over,
+        hands_over: false,
         ..entry.value.clone()
     };
     if value != entry.value {
@@ -69,16 +66,36 @@ fn recover(view: &View, draft: &mut Draft<'_>, node: NodeId) {
     let Some(entry) = view.nodes.get(&node) else {
         return;
     };
-    match entry.value.state {
-        NodeState::New | NodeState::Draining => set_state(view, draft, node, NodeState::Active),
-        NodeState::Failed if entry.value.failed_over => {
-            let value = Node {
-                failed_over: false,
-                ..entry.value.clone()
-            };
-            draft.put(Key::Node(node), entry.mod_revision, &value);
-        }
-        NodeState::Failed | NodeState::Active => {}
+    let is_marked = entry.value.state == NodeState::Failed;
+    let value = Node {
+        state: if is_marked {
+            NodeState::Failed
+        } else {
+            NodeState::Active
+        },
+        failed_over: false,
+        hands_over: false,
+        ..entry.value.clone()
+    };
+    write(view, draft, node, value);
+}
+
+/// Has others take over from the active copies of a node, or ends that.
+pub(super) fn hand_over(view: &View, draft: &mut Draft<'_>, node: NodeId, hands_over: bool) {
+    if let Some(entry) = view.nodes.get(&node) {
+        let value = Node {
+            hands_over,
+            ..entry.value.clone()
+        };
+        write(view, draft, node, value);
+    }
+}
+
+/// Writes a node, if it changes.
+fn write(view: &View, draft: &mut Draft<'_>, node: NodeId, value: Node) {
+    let entry = view.nodes.get(&node).filter(|entry| entry.value != value);
+    if let Some(entry) = entry {
+        draft.put(Key::Node(node), entry.mod_revision, &value);
     }
 }
 
@@ -97,9 +114,17 @@ pub(super) fn obey(view: &View, draft: &mut Draft<'_>, order: &Order) {
         Order::Pause if orders.rebalance == Rebalance::Running => {
             orders.rebalance = Rebalance::Paused;
         }
-        // The latter two are not obeyed here.
-        Order::Pause | Order::FailOverUnsafe { .. } | Order::Adopt { .. } => {}
-        Order::Cancel => orders.rebalance = Rebalance::Idle,
+        // The latter three are not obeyed here.
+        Order::Pause
+        | Order::FailOverGracefully(_)
+        | Order::FailOverUnsafe { .. }
+        | Order::Adopt { .. } => {}
+        Order::Cancel => {
+            orders.rebalance = Rebalance::Idle;
+            for node in view.nodes.keys() {
+                hand_over(view, draft, *node, false);
+            }
+        }
         Order::Drain(node) => {
             orders.rebalance = Rebalance::Running;
             let state = view.nodes.get(&node).map(|entry| entry.value.state);

@@ -1,5 +1,7 @@
 //! Nodes that operators fail over: they stay so, and others have their vBuckets.
 
+use std::collections::BTreeSet;
+
 use cluster::agreed::{Key, Node as Agreed, NodeState};
 use cluster::coord::{Op, Request};
 use cluster::{Condition, NodeId, Order, seals_needed};
@@ -68,7 +70,8 @@ impl World {
         let end_ms = self.now_ms + LIMIT_MS;
         loop {
             let nodes = self.agreed().nodes.into_iter();
-            let failed_over = nodes.filter(|(_, node)| node.value.failed_over);
+            let out = |of: &Agreed| of.failed_over || of.hands_over;
+            let failed_over = nodes.filter(|(_, node)| out(&node.value));
             let failed_over: Vec<NodeId> = failed_over.map(|(node, _)| node).collect();
             if failed_over.is_empty() {
                 return Ok(());
@@ -147,4 +150,69 @@ fn a_node_that_died_and_was_failed_over_by_an_operator_waits_for_one_too() {
         state(world, id) == (NodeState::New, true)
     });
     settle(&mut world);
+}
+
+#[test]
+fn a_graceful_failover_takes_nothing_from_clients_and_ends_with_a_failover() {
+    let mut world = ready(3, [2, 3]);
+    let node = victim(&mut world);
+    let id = NodeId(node as u16);
+    let chains = |world: &mut World| {
+        let copies = |row: &cluster::Row| BTreeSet::from_iter(row.chain.nodes().to_vec());
+        let view = world.agreed();
+        view.rows()
+            .map(|(_, _, row)| copies(row))
+            .collect::<Vec<_>>()
+    };
+    let before = chains(&mut world);
+    world.order(Order::FailOverGracefully(id));
+    until(&mut world, 10_000, |world| {
+        state(world, id).0 == NodeState::Failed
+    });
+    // What is active there was taken over before.
+    assert!(!active(&world.agreed()).contains_key(&id));
+    assert!(all_are_served(&world));
+    assert!(world.agreed().nodes[&id].value.failed_over);
+    // No copy moved.
+    assert_eq!(chains(&mut world), before);
+    world.order(Order::Recover(id));
+    until(&mut world, 10_000, |world| {
+        state(world, id) == (NodeState::New, true)
+    });
+    settle(&mut world);
+    assert!(serves(&world, node) > 0);
+}
+
+#[test]
+fn a_graceful_failover_is_cancelled_or_ends_with_the_node() {
+    let mut world = ready(3, [2, 3]);
+    let node = victim(&mut world);
+    let id = NodeId(node as u16);
+    let hands_over = |world: &mut World| world.agreed().nodes[&id].value.hands_over;
+    world.order(Order::FailOverGracefully(id));
+    until(&mut world, 1_000, |world| hands_over(world));
+    world.order(Order::Cancel);
+    until(&mut world, 1_000, |world| !hands_over(world));
+    world.run(world.now_ms + 5_000);
+    assert_eq!(state(&mut world, id), (NodeState::Active, true));
+    assert_eq!(world.lacks(), None);
+    world.order(Order::FailOverGracefully(id));
+    until(&mut world, 1_000, |world| hands_over(world));
+    world.crash(node);
+    until(&mut world, 8_000, |world| {
+        state(world, id).0 == NodeState::Failed && all_are_served(world)
+    });
+    assert!(world.agreed().nodes[&id].value.failed_over);
+    // A vBucket without another copy is not handed over.
+    let mut world = ready(3, [1, 3]);
+    let node = victim(&mut world);
+    world.order(Order::FailOverGracefully(NodeId(node as u16)));
+    world.run(world.now_ms + 3_000);
+    assert!(
+        world
+            .agreed()
+            .nodes
+            .values()
+            .all(|node| !node.value.hands_over)
+    );
 }

@@ -198,6 +198,7 @@ impl World {
         let order = match self.rng.range(0, 11) {
             0..=2 => Order::Rebalance,
             3 => Order::Drain(node),
+            4 if self.now_ms.is_multiple_of(2) => Order::FailOverGracefully(node),
             4 => Order::FailOver(node),
             5 => Order::Recover(node),
             6 => Order::Pause,

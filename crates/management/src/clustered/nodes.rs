@@ -121,7 +121,7 @@ impl Asked {
             let well = node.alive && !node.disk_dead;
             let value = json!({
                 "status": if well { "healthy" } else { "unhealthy" },
-                "gracefulFailoverPossible": well && node.state == "active",
+                "gracefulFailoverPossible": node.can_hand_over,
                 "otpNode": otp_node(node),
                 "replication": f64::from(u8::from(well)),
             });

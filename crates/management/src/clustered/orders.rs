@@ -63,24 +63,8 @@ impl Asked {
                 let failed_over: Followed = |now, node| state_of(now, node) == Some("failed_over");
                 self.of_node(body, Order::FailOver, failed_over).await
             }
-            "/controller/startGracefulFailover" => {
-                let draining: Followed = |now, node| state_of(now, node) == Some("draining");
-                self.of_node(body, Order::Drain, draining).await
-            }
-            "/controller/reAddNode" => {
-                let node = self.named(body).map_err(|reason| refused(&reason))?;
-                if node.state == "failed" {
-                    let reason = "The node has not come back: start it first";
-                    return Err(refused(reason));
-                }
-                if node.state == "failed_over" {
-                    let back: Followed =
-                        |now, node| !matches!(state_of(now, node), Some("failed_over" | "failed"));
-                    self.of_node(body, Order::Recover, back).await?;
-                }
-                let active: Followed = |now, node| state_of(now, node) == Some("active");
-                self.of_node(body, Order::Recover, active).await
-            }
+            "/controller/startGracefulFailover" => self.fail_over_gracefully(body).await,
+            "/controller/reAddNode" => self.add_again(body).await,
             "/controller/setRecoveryType" => {
                 self.named(body).map_err(|reason| refused(&reason))?;
                 match field(body, "recoveryType").as_deref() {
@@ -123,6 +107,35 @@ impl Asked {
         let node = self.named(body).map_err(|reason| refused(&reason))?;
         self.give(order(NodeId(node.id)), |now| done(now, node))
             .await
+    }
+
+    /// Others take over from the node's active copies first; that goes on after the answer.
+    async fn fail_over_gracefully(&self, body: &[u8]) -> Handled {
+        let node = self.named(body).map_err(|reason| refused(&reason))?;
+        if !node.can_hand_over {
+            let reason =
+                "The node is no member that runs, or no other copy of some vBucket can take over";
+            return Err(refused(reason));
+        }
+        let begun: Followed =
+            |now, node| matches!(state_of(now, node), Some("handing_over" | "failed_over"));
+        self.of_node(body, Order::FailOverGracefully, begun).await
+    }
+
+    /// A node that is failed over comes back by itself once it is recovered, and then it is made a member.
+    async fn add_again(&self, body: &[u8]) -> Handled {
+        let node = self.named(body).map_err(|reason| refused(&reason))?;
+        if node.state == "failed" {
+            let reason = "The node has not come back: start it first";
+            return Err(refused(reason));
+        }
+        if node.state == "failed_over" {
+            let back: Followed =
+                |now, node| !matches!(state_of(now, node), Some("failed_over" | "failed"));
+            self.of_node(body, Order::Recover, back).await?;
+        }
+        let active: Followed = |now, node| state_of(now, node) == Some("active");
+        self.of_node(body, Order::Recover, active).await
     }
 
     /// Also where too few copies are left.

@@ -165,6 +165,33 @@ async fn a_node_that_is_failed_over_is_told_so_and_added_again() {
 }
 
 #[tokio::test]
+async fn a_graceful_failover_begins_where_other_copies_can_take_over() {
+    let (fixture, member) = clustered();
+    let path = "/controller/startGracefulFailover";
+    let (status, said) = post(&fixture, path, "otpNode=n3%4010.0.0.3").await;
+    assert_eq!(status, 400);
+    assert!(said.contains("no member that runs"), "{said}");
+    let statuses = fixture.get_json("/pools/default/nodeStatuses").await;
+    let possible = |host: &str| statuses[host]["gracefulFailoverPossible"].clone();
+    assert_eq!(
+        (possible("10.0.0.2:8091"), possible("10.0.0.3:8091")),
+        (json!(true), json!(false))
+    );
+    member.edit(|view, _| {
+        let node = view.nodes.get_mut(&NodeId(2));
+        node.expect("a node").value.hands_over = true;
+    });
+    let (status, said) = post(&fixture, path, "otpNode=n2%4010.0.0.2").await;
+    assert_eq!((status, &*said), (200, ""));
+    assert_eq!(
+        *member.orders.lock(),
+        [Order::FailOverGracefully(NodeId(2))]
+    );
+    let pool = fixture.get_json("/pools/default").await;
+    assert_eq!(pool["nodes"][1]["clusterMembership"], "active");
+}
+
+#[tokio::test]
 async fn an_unsafe_failover_gives_up_what_is_gone() {
     let (fixture, member) = clustered();
     fail_over(&member, 3);
@@ -205,14 +232,7 @@ async fn orders_go_to_the_controller() {
     let some = "knownNodes=n1%4010.0.0.1&ejectedNodes=";
     let (status, said) = post(&fixture, "/controller/rebalance", some).await;
     assert_eq!((status, &*said), (400, r#"{"mismatch":1}"#));
-    for (path, state, order) in [
-        (
-            "startGracefulFailover",
-            NodeState::Draining,
-            Order::Drain(NodeId(3)),
-        ),
-        ("reAddNode", NodeState::Active, Order::Recover(NodeId(3))),
-    ] {
+    for (path, state, order) in [("reAddNode", NodeState::Active, Order::Recover(NodeId(3)))] {
         member.put_node(3, state);
         member.orders.lock().clear();
         let path = format!("/controller/{path}");

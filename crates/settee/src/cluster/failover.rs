@@ -19,8 +19,8 @@ const LISTED_MAX: usize = 64;
 ///
 /// For a node that is gone, where the cluster does not do it by itself (settee cluster status says why it does not), or for
 /// one that runs and is to serve no more. It stays failed over, whether it runs or starts again, until settee cluster
-/// recover. What it had not sent to its replicas is lost, durable writes apart: settee cluster drain loses nothing. Exit code
-/// 75 when vBuckets have too few copies left.
+/// recover. What it had not sent to its replicas is lost, durable writes apart; --graceful loses nothing. Exit code 75 when
+/// vBuckets have too few copies left.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FailoverArgs {
     /// Name of the node
@@ -29,6 +29,10 @@ pub(crate) struct FailoverArgs {
     /// vBuckets first, and from which seqno they go on afterwards
     #[arg(long = "unsafe")]
     unsafely: bool,
+    /// Of a node that runs: have its replicas take over first, so that nothing is lost, and wait for that. settee cluster
+    /// recover takes it back
+    #[arg(long, conflicts_with = "unsafely")]
+    graceful: bool,
     #[command(flatten)]
     connect: ConnectArgs,
     /// Print the cluster afterwards as JSON
@@ -46,6 +50,9 @@ pub(super) fn run(args: &FailoverArgs) -> Result<(), Failure> {
     let (name, id) = (&args.node, before.node(&args.node)?.id);
     if args.unsafely {
         return fail_over_unsafely(&mut link, &before, args);
+    }
+    if args.graceful {
+        return fail_over_gracefully(&mut link, &before, args);
     }
     let state = |now: &Status| state_of(now, name) == Some("failed_over");
     give(&mut link, &json!({ "fail_over": id }), state)?;
@@ -67,6 +74,34 @@ pub(super) fn run(args: &FailoverArgs) -> Result<(), Failure> {
         return Err(Failure::new(Sysexit::TempFail, reason));
     }
     tell(&mut link, args.json, &format!("{name} is failed over"))
+}
+
+/// Has other copies take over, and waits until all of them did.
+fn fail_over_gracefully(
+    link: &mut MemberLink,
+    before: &Status,
+    args: &FailoverArgs,
+) -> Result<(), Failure> {
+    let (name, node) = (&args.node, before.node(&args.node)?);
+    if !node.can_hand_over {
+        let reason = format!(
+            "{name} is no member that runs, or no other copy of some vBucket can take over: see settee cluster status"
+        );
+        return Err(Failure::new(Sysexit::Data, reason));
+    }
+    let state = |now: &Status| matches!(state_of(now, name), Some("handing_over" | "failed_over"));
+    give(link, &json!({ "fail_over_gracefully": node.id }), state)?;
+    loop {
+        let now = link.status_of_controller()?.1;
+        match state_of(&now, name) {
+            Some("failed_over") => return tell(link, args.json, &format!("{name} is failed over")),
+            Some("handing_over") => thread::sleep(LOOK),
+            _ => {
+                let reason = format!("the failover of {name} was cancelled");
+                return Err(Failure::new(Sysexit::TempFail, reason));
+            }
+        }
+    }
 }
 
 /// Waits until a node that is failed over has no active copies, or is to keep some; returns what it has then.

@@ -93,6 +93,9 @@ pub(super) struct Node {
     /// For how long the member that tells has not heard it.
     #[serde(default)]
     pub(super) silent_ms: Option<u64>,
+    /// Whether a graceful failover of it can begin.
+    #[serde(default)]
+    pub(super) can_hand_over: bool,
     /// What an unsafe failover of it would promote.
     #[serde(default)]
     pub(super) unsafe_failover: Vec<UnsafeFailover>,

@@ -1,0 +1,69 @@
+//! Graceful failover: other copies take over from the active ones of a node, by moves, and then it is failed over.
+
+use super::draft::Draft;
+use super::orders;
+use crate::agreed::{NodeState, Rebalance, View};
+use crate::condition::Condition;
+use crate::map::{Chain, NodeId, Row, Vb};
+
+/// Whether a node can be failed over without a loss: it is a member that runs, and of each vBucket that is active there a
+/// copy that can take over is elsewhere.
+pub fn can_hand_over(view: &View, node: NodeId) -> bool {
+    let entry = view.nodes.get(&node);
+    let is_member = entry.is_some_and(|entry| entry.value.state == NodeState::Active);
+    let is_active = |row: &Row| row.chain.active() == Some(node);
+    let mut rows = view.rows().filter(|(_, _, row)| is_active(row));
+    is_member && view.is_well(node) && rows.all(|(vb, _, row)| next(view, vb, row).is_some())
+}
+
+/// Writes what a graceful failover asks for. A rebalance pauses.
+pub(super) fn obey(view: &View, draft: &mut Draft<'_>, node: NodeId) {
+    if can_hand_over(view, node) {
+        orders::hand_over(view, draft, node, true);
+        let mut orders = orders::current(view);
+        if orders.rebalance == Rebalance::Running {
+            orders.rebalance = Rebalance::Paused;
+        }
+        orders::put(view, draft, &orders);
+    }
+}
+
+/// The chain of a vBucket after it is taken over from a node that hands its active copies over.
+pub(super) fn taken_over(view: &View, vb: Vb, row: &Row) -> Option<Chain> {
+    let active = row.chain.active()?;
+    let hands_over = view.nodes.get(&active)?.value.hands_over;
+    next(view, vb, row).filter(|_| hands_over)
+}
+
+/// Fails nodes over that have nothing more to hand over.
+pub(super) fn end(view: &View, draft: &mut Draft<'_>) {
+    for (node, _) in view.nodes.iter().filter(|(_, of)| of.value.hands_over) {
+        let is_active = |chain: &Chain| chain.active() == Some(*node);
+        let has =
+            |row: &Row| is_active(&row.chain) || row.change.is_some_and(|(to, _)| is_active(&to));
+        if !view.rows().any(|(_, _, row)| has(row)) {
+            orders::fail_over(view, draft, *node);
+        }
+    }
+}
+
+/// The chain with its first copy that can take over in front, and the active one at the end.
+fn next(view: &View, vb: Vb, row: &Row) -> Option<Chain> {
+    let (active, others) = row.chain.nodes().split_first()?;
+    let can = |node: &&NodeId| {
+        let of = view.nodes.get(*node).map(|entry| &entry.value);
+        let counts = |state| matches!(state, NodeState::Active | NodeState::New);
+        let stays = of.is_some_and(|of| counts(of.state) && !of.hands_over);
+        let whole = view.condition(**node, vb) == Condition::Whole;
+        stays && whole && view.is_well(**node) && !view.is_full(**node)
+    };
+    let first = others.iter().find(can)?;
+    let rest = others.iter().filter(|node| *node != first);
+    let nodes: Vec<NodeId> = [first]
+        .into_iter()
+        .chain(rest)
+        .chain([active])
+        .copied()
+        .collect();
+    Chain::new(&nodes)
+}
