@@ -166,8 +166,8 @@ impl ClusterMember for Member {
     }
 
     fn order(&self, order: Order) -> Result<(), String> {
-        let here = matches!(order, Order::Adopt { .. });
-        if !here && self.view().controller.is_none() {
+        let without = matches!(order, Order::Adopt { .. } | Order::Recover(_));
+        if !without && self.view().controller.is_none() {
             return Err("there is no controller now: is etcd away?".into());
         }
         self.send(Event::Order(order));

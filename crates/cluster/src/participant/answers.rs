@@ -85,7 +85,14 @@ impl Participant {
             (Purpose::Revoke(node, lease), Answer::Revoked | Answer::NoLease) => {
                 self.coordinator.revoked(node, lease, now_ms);
             }
-            (Purpose::Revoke(..) | Purpose::Health | Purpose::Elect | Purpose::Check(_), _) => {}
+            (
+                Purpose::Revoke(..)
+                | Purpose::Health
+                | Purpose::Recover
+                | Purpose::Elect
+                | Purpose::Check(_),
+                _,
+            ) => {}
         }
     }
 

@@ -61,6 +61,7 @@ pub(super) enum Purpose {
     /// Whether etcd has what this node, or another one, had seen.
     Check(Seen),
     Health,
+    Recover,
     Elect,
     Control(u64),
     Revoke(NodeId, LeaseId),
@@ -215,15 +216,24 @@ impl Participant {
         self.health.disk_dead
     }
 
-    /// Takes an operator's order, and sends it to the controller. An adoption begins here.
+    /// Takes an operator's order, and sends it to the controller. An adoption begins here; without a controller a node that is
+    /// to be recovered does that itself.
     pub fn order(&mut self, order: Order) -> Vec<Output> {
         if let Order::Adopt { epoch, lost } = &order {
             self.begin_adoption(*epoch, lost);
-        } else if let Some(controller) = &self.view.controller {
-            let to = controller.value.node;
+        } else if let Some(to) = self.obeyed_by(&order) {
             self.outputs.push(Output::Send(to, Message::Order(order)));
         }
         std::mem::take(&mut self.outputs)
+    }
+
+    /// The node that an order is for.
+    fn obeyed_by(&self, order: &Order) -> Option<NodeId> {
+        match (&self.view.controller, order) {
+            (Some(controller), _) => Some(controller.value.node),
+            (None, Order::Recover(node)) => Some(*node),
+            (None, _) => None,
+        }
     }
 
     /// Some time has passed. It is called every few ten milliseconds.
@@ -352,6 +362,9 @@ impl Participant {
                     self.seals.insert(*vb, pending);
                 }
                 self.look(*vb, copies);
+            }
+            Message::Order(Order::Recover(node)) if self.view.controller.is_none() => {
+                self.recover(*node, now_ms);
             }
             Message::Report(_)
             | Message::Sealed { .. }

@@ -91,6 +91,32 @@ impl Participant {
         node.is_some_and(|entry| entry.value.failed_over)
     }
 
+    /// Ends the failover of this node that an operator ordered. There is no controller that could, and may be none before:
+    /// a node that is failed over does not become it.
+    pub(super) fn recover(&mut self, node: NodeId, now_ms: u64) {
+        let entry = self.view.nodes.get(&node);
+        let here = node == self.identity.node && !self.etcd_went_back();
+        let Some(entry) = entry.filter(|entry| here && entry.value.failed_over) else {
+            return;
+        };
+        let value = Node {
+            failed_over: false,
+            ..entry.value.clone()
+        };
+        let compare = vec![
+            Compare::ModRevision(self.key(Key::Node(node)), entry.mod_revision),
+            Compare::Version(self.key(Key::Controller), 0),
+        ];
+        let value = serde_json::to_string(&value).expect("values of ours have no maps");
+        let (key, lease) = (self.key(Key::Node(node)), LeaseId(0));
+        let then = vec![Op::Put { key, value, lease }];
+        self.request(
+            Purpose::Recover,
+            Request::Txn(Txn { compare, then }),
+            now_ms,
+        );
+    }
+
     /// Whether a lease may be asked for: not by a node that was removed, nor by one that waits for its disk; and seldom of
     /// an etcd that is not followed.
     fn may_ask(&self, now_ms: u64) -> bool {

@@ -129,7 +129,7 @@ fn a_node_that_runs_is_failed_over_and_stays_so_until_it_is_recovered() {
             state(world, id) == (NodeState::New, true)
         });
         settle(&mut world);
-        assert!(serves(&world, node) > 0);
+        until(&mut world, 10_000, |world| serves(world, node) > 0);
     }
 }
 
@@ -180,7 +180,7 @@ fn a_graceful_failover_takes_nothing_from_clients_and_ends_with_a_failover() {
         state(world, id) == (NodeState::New, true)
     });
     settle(&mut world);
-    assert!(serves(&world, node) > 0);
+    until(&mut world, 10_000, |world| serves(world, node) > 0);
 }
 
 #[test]
@@ -215,4 +215,16 @@ fn a_graceful_failover_is_cancelled_or_ends_with_the_node() {
             .values()
             .all(|node| !node.value.hands_over)
     );
+}
+
+#[test]
+fn nodes_that_are_all_failed_over_are_recovered_without_a_controller() {
+    let mut world = ready(3, [2, 3]);
+    for node in 0..3 {
+        world.order(Order::FailOver(NodeId(node)));
+        world.run(world.now_ms + 8_000);
+    }
+    let view = world.agreed();
+    assert!(view.controller.is_none() && view.alive.is_empty());
+    settle(&mut world);
 }

@@ -33,6 +33,7 @@ pub(crate) fn until(world: &mut World, limit_ms: u64, is: impl Fn(&mut World) ->
 pub(crate) fn settle(world: &mut World) {
     world.heal();
     world.run(world.now_ms + 8_000);
+    assert_eq!(world.recover_all(), Ok(()));
     world.order(Order::Rebalance);
     until(world, 30_000, |world| world.lacks().is_none());
 }
