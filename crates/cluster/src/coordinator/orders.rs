@@ -28,7 +28,7 @@ pub(super) fn set_state(view: &View, draft: &mut Draft<'_>, node: NodeId, state:
             state,
             ..entry.value.clone()
         };
-        write(view, draft, node, value);
+        write(view, draft, node, &value);
     }
 }
 
@@ -77,7 +77,7 @@ fn recover(view: &View, draft: &mut Draft<'_>, node: NodeId) {
         hands_over: false,
         ..entry.value.clone()
     };
-    write(view, draft, node, value);
+    write(view, draft, node, &value);
 }
 
 /// Has others take over from the active copies of a node, or ends that.
@@ -87,15 +87,15 @@ pub(super) fn hand_over(view: &View, draft: &mut Draft<'_>, node: NodeId, hands_
             hands_over,
             ..entry.value.clone()
         };
-        write(view, draft, node, value);
+        write(view, draft, node, &value);
     }
 }
 
 /// Writes a node, if it changes.
-fn write(view: &View, draft: &mut Draft<'_>, node: NodeId, value: Node) {
-    let entry = view.nodes.get(&node).filter(|entry| entry.value != value);
+fn write(view: &View, draft: &mut Draft<'_>, node: NodeId, value: &Node) {
+    let entry = view.nodes.get(&node).filter(|entry| entry.value != *value);
     if let Some(entry) = entry {
-        draft.put(Key::Node(node), entry.mod_revision, &value);
+        draft.put(Key::Node(node), entry.mod_revision, value);
     }
 }
 

@@ -60,8 +60,8 @@ pub(super) enum Purpose {
     KeepAlive(LeaseId, u64),
     /// Whether etcd has what this node, or another one, had seen.
     Check(Seen),
-    Health,
-    Recover,
+    /// What the node wrote of itself; its watch tells what came of it.
+    OfItself,
     Elect,
     Control(u64),
     Revoke(NodeId, LeaseId),

@@ -111,7 +111,7 @@ impl Participant {
         let (key, lease) = (self.key(Key::Node(node)), LeaseId(0));
         let then = vec![Op::Put { key, value, lease }];
         self.request(
-            Purpose::Recover,
+            Purpose::OfItself,
             Request::Txn(Txn { compare, then }),
             now_ms,
         );
@@ -213,13 +213,17 @@ impl Participant {
             return;
         };
         let told = entry.lease != lease || entry.value.health == self.health;
-        if told || self.is_under_way(|purpose| purpose == Purpose::Health) {
+        if told || self.is_under_way(|purpose| purpose == Purpose::OfItself) {
             return;
         }
         let key = self.key(Key::Alive(self.identity.node));
         let compare = vec![Compare::ModRevision(key.clone(), entry.mod_revision)];
         let value = self.alive_value();
         let then = vec![Op::Put { key, value, lease }];
-        self.request(Purpose::Health, Request::Txn(Txn { compare, then }), now_ms);
+        self.request(
+            Purpose::OfItself,
+            Request::Txn(Txn { compare, then }),
+            now_ms,
+        );
     }
 }
