@@ -64,6 +64,10 @@ pub struct ClusterStatus {
 
 /// A node of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are independent facts of a document"
+)]
 pub struct NodeStatus {
     /// Its name.
     pub name: String,

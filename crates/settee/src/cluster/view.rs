@@ -71,6 +71,10 @@ pub(super) struct Waiting {
 
 /// A node.
 #[derive(Clone, Debug, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are independent facts of a document"
+)]
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) id: u16,
