@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use engine::collections::{
+use collections::{
     Collection, CollectionChange, CollectionCounts, CollectionSettings, Manifest, ManifestError,
     ManifestPlanner, OpenCollection, Scope, SharedCollections, SystemEvent, events_of,
 };

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use engine::collections::Living;
+use collections::Living;
 use model::{Meta, Seqno, VbId};
 use parking_lot::Mutex;
 use storage::{HistoryKept, HistoryLimits, KvStore, StoreError};

@@ -40,6 +40,7 @@ mod stored_key;
 mod subscribers;
 mod workers;
 
+pub use self::collections::SetManifestError;
 pub use admission::{Limit, Purpose, Reservation, Shortage};
 pub use backfill::{
     BACKFILL_BYTES_MAX, BACKFILL_BYTES_MIN, BACKFILLS_PER_CONNECTION_MAX, Backfill, BackfillBuffer,
@@ -47,7 +48,6 @@ pub use backfill::{
 };
 pub use bucket::{Bucket, BucketOptions};
 pub use buffers::{Buffers, SMALL_BYTES};
-pub use collections::SetManifestError;
 pub use compactions::{CompactionRules, CompactionTicket};
 pub use durable::DurableWait;
 pub use histogram::{Histogram, HistogramBucket};

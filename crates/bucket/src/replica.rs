@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use engine::collections::SystemEvent;
+use collections::SystemEvent;
 use engine::{Applied, OpError, ReplicaError, SnapshotMarker, VBucket};
 use model::{Document, FailoverLog, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
 use storage::{KvStore, StoreError};

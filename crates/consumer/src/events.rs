@@ -1,6 +1,6 @@
 //! Changes of collections, as a vBucket notes what a stream says of them.
 
-use engine::collections::{
+use collections::{
     CollectionChange, CollectionInfo, CollectionSettings, NAME_BYTES_MAX, SystemEvent,
 };
 use model::ScopeId;

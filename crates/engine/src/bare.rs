@@ -2,10 +2,10 @@
 
 use model::{CollectionId, Document, ManifestUid, ScopeId, Seqno};
 
-use crate::collections::{
+use crate::table::{Table, TableCounts};
+use collections::{
     CollectionChange, CollectionInfo, CollectionSettings, SystemEvent, VbCollections,
 };
-use crate::table::{Table, TableCounts};
 
 /// The hash table alone: what benchmarks of hash tables measure. Of a vBucket's work on a key it
 /// leaves out the checks, the change's place in the order, and the log.

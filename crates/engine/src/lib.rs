@@ -18,7 +18,6 @@
 mod bare;
 mod checkpoint;
 mod codec;
-pub mod collections;
 pub mod dcp;
 mod drift;
 mod durability;

@@ -3,7 +3,7 @@
 use std::alloc::System;
 use std::sync::Arc;
 
-use engine::collections::{
+use collections::{
     CollectionSettings, Manifest, ManifestPlanner, SharedCollections, WantedCollection, WantedScope,
 };
 use engine::{FlushBudget, FlushItem, StoreMode, VBucket, VbConfig, Write};

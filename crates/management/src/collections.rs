@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
-use engine::collections::{CollectionSettings, Manifest, ManifestError};
+use collections::{CollectionSettings, Manifest, ManifestError};
 use identity::AuthenticatedUser;
 use registry::collections::{CollectionsError, management_ttl, to_management_json, wanted_of_json};
 use serde::Deserialize;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use audit::{Recorder, Settings};
 use bucket::Reservation;
-use engine::collections::{Manifest, ManifestError};
+use collections::{Manifest, ManifestError};
 use identity::{AuthenticatedUser, CertificateSettings, Directory, Identity, LoginTurn, Password};
 use registry::cluster::ClusterMember;
 use registry::cluster_map::{AlternateAddress, bracketed};

@@ -9,8 +9,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use bucket::SetManifestError;
-use engine::collections::{Collection, Scope, WantedCollection, WantedScope};
-pub use engine::collections::{CollectionSettings, Manifest, ManifestError};
+use collections::{
+    Collection, CollectionSettings, Manifest, ManifestError, Scope, WantedCollection, WantedScope,
+};
 use model::{CollectionId, ManifestUid, ScopeId};
 use serde::{Serialize, Serializer};
 use serde_json::Value;

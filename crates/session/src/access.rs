@@ -4,7 +4,7 @@
 //! [`Identity::revision`](identity::Identity::revision) has grown. A command of most users then costs one comparison
 //! of two sets; that of a user whose privileges differ between collections, a look-up of the collection's number.
 
-use engine::collections::Manifest;
+use collections::Manifest;
 use identity::{Access, AuthenticatedUser, CollectionPrivileges, Privilege, PrivilegeSet};
 use model::{CollectionId, ManifestUid};
 use registry::ServedBucket;

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use client::{Client, Request};
-use server::collections::{CollectionSettings, Manifest, ManifestError, of_json, to_json};
+use collections::{CollectionSettings, Manifest, ManifestError};
+use server::collections::{of_json, to_json};
 use wire::{Opcode, Status};
 
 use crate::connect::ConnectArgs;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bucket::Hold;
-use engine::collections::{Collection, CollectionCounts, Manifest, OpenCollection, Scope};
+use collections::{Collection, CollectionCounts, Manifest, OpenCollection, Scope};
 use identity::Privilege;
 use model::{CollectionId, ManifestUid, ScopeId, Seqno, VbId};
 use registry::ServedBucket;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use engine::collections::SystemEvent;
+use collections::SystemEvent;
 use model::{CollectionId, Document, Seqno, VbId, split_key};
 use storage::{KeyRange, KvStore, Snapshot, StoreError};
 

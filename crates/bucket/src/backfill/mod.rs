@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use engine::collections::SystemEvent;
+use collections::SystemEvent;
 use engine::dcp::StoreView;
 use model::{Document, Seqno, SnapshotRange, VbId};
 use parking_lot::Mutex;

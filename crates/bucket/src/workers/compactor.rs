@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use collections::SystemEvent;
 use engine::Outcome;
-use engine::collections::SystemEvent;
 use model::{Kind, Meta, Seqno, VbId};
 use storage::{Compacted, Keep, KvStore, Next, StoreError, Worker};
 

@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use engine::collections::SystemEvent;
+use collections::SystemEvent;
 use model::{Document, Seqno, VbId};
 use storage::{KeyRange, KvStore, LookedAt, Next, Snapshot, StoreError, Worker};
 

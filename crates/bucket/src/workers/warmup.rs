@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 
-use engine::collections::{SharedCollections, SystemEvent};
+use collections::{SharedCollections, SystemEvent};
 use model::{Document, Meta, Seqno, VbId, VbState, VbUuid};
 use parking_lot::Mutex;
 use storage::{ErrorKind, KeyRange, KvStore, Next, Snapshot, StoreError, Worker};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bucket::{
     Backfill, BackfillNews, Backfilled, Bucket, ChosenRows, Flushed, ReadySet, WantedRows,
 };
-use engine::collections::CollectionSettings;
+use collections::CollectionSettings;
 use engine::{Outcome, StoreMode, Write};
 use model::{Cas, CollectionId, Document, Draft, Meta, Seqno, SnapshotRange, VbId, split_key};
 use storage::KvStore;

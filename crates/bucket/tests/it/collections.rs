@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bucket::{
     Backfill, BackfillNews, Backfilled, Bucket, ChosenRows, Flushed, ReadySet, WantedRows,
 };
-use engine::collections::{
+use collections::{
     CollectionSettings, Manifest, ManifestError, OpenCollection, SystemEvent, WantedCollection,
     WantedScope, events_of,
 };

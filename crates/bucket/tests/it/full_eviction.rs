@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bucket::{Bucket, BucketOptions, Eviction, Flushed, Purpose};
-use engine::collections::{CollectionSettings, Manifest};
+use collections::{CollectionSettings, Manifest};
 use engine::{OpError, Outcome, StoreMode, VbConfig, Write};
 use model::{Cas, CollectionId, Draft, Meta, Seqno, VbId, VbState, VbUuid};
 use storage::{KvStore, MemStore};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bucket::{Bucket, Counters, Flushed, Wake, Workers};
-use engine::collections::Manifest;
+use collections::Manifest;
 use engine::{OpError, Outcome};
 use model::{Seqno, VbId, VbState, VbUuid};
 use storage::{ErrorKind, Fault, FaultyStore};

@@ -8,7 +8,7 @@ use model::{Document, Seqno};
 
 use super::segment::{RowEffect, Sealed, SegmentCounts, Slot};
 use super::{CheckpointKind, CheckpointLog};
-use crate::collections::{EventGroup, Superseded};
+use collections::{EventGroup, Superseded};
 
 /// What kind of entry a change is: what it comes after, here and in the store.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use model::{Document, Seqno, VbId, VbRecord};
 
 use super::run::Run;
 use super::segment::{ChangeSum, Piece, Sealed, SegmentCounts, Slot};
-use crate::collections::{EventGroup, SystemEvent};
+use collections::{EventGroup, SystemEvent};
 
 /// How much a reader may take. The end of the last segment is estimated from its averages, so
 /// bytes may be exceeded somewhat; at least one change is taken.

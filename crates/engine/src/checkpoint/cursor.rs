@@ -8,7 +8,7 @@ use model::{Document, Seqno, SnapshotRange};
 use super::batch::Garbage;
 use super::run::CheckpointKind;
 use super::segment::Piece;
-use crate::collections::EventGroup;
+use collections::EventGroup;
 
 /// Names a cursor of one vBucket; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use model::{Document, Seqno};
 
-use crate::collections::EventGroup;
+use collections::EventGroup;
 
 /// Slots of the first segment of a busy period, and of the longest ones.
 pub(crate) const SLOTS_MIN: usize = 16;

@@ -3,7 +3,7 @@
 use model::{CollectionId, Document, ScopeId, split_key};
 
 use crate::VBucket;
-use crate::collections::{CollectionChange, SystemEvent};
+use collections::{CollectionChange, SystemEvent};
 
 /// Which collections a stream is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

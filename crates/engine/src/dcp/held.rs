@@ -3,7 +3,7 @@
 use model::Document;
 
 use crate::checkpoint::{BatchPlace, CursorBatch};
-use crate::collections::GroupReader;
+use collections::GroupReader;
 
 /// Rows of the store, ascending; whatever keeps account of them goes with them.
 pub trait Rows: Send {

@@ -7,11 +7,11 @@ use model::{Document, Draft, Now, VbState};
 use super::VBucket;
 use super::partition::HEAT_WRITTEN;
 use crate::checkpoint::LogEntry;
-use crate::collections::{EventGroup, Superseded};
 use crate::durability::{Requirement, Tracked};
 use crate::mutated::Mutated;
 use crate::table::Place;
 use crate::types::Outcome;
+use collections::{EventGroup, Superseded};
 
 /// What kind of change it is, and where it belongs.
 #[derive(Clone, Copy, Debug)]

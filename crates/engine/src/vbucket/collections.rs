@@ -11,13 +11,13 @@ use super::change::Change;
 use super::pass::{Pass, Visited};
 use super::{Applied, VBucket};
 use crate::checkpoint::ReplicaError;
-use crate::collections::{
-    CollectionChange, CollectionCounts, EventGroup, Living, ManifestPlanner, OpenCollection,
-    SharedCollections, Steps, Superseded, SystemEvent,
-};
 use crate::error::OpError;
 use crate::table::Spot;
 use crate::types::ScanProgress;
+use collections::{
+    CollectionChange, CollectionCounts, EventGroup, Living, ManifestPlanner, OpenCollection,
+    SharedCollections, Steps, Superseded, SystemEvent,
+};
 
 /// Passes that find nothing after which there is nothing.
 const EMPTY_PASSES_MAX: u8 = 3;
@@ -397,6 +397,6 @@ impl VBucket {
     /// How many collections are here.
     pub fn collection_count(&self) -> usize {
         let default = usize::from(self.collections.is_open(CollectionId::DEFAULT));
-        self.collections.len() + default
+        self.collections.besides_default() + default
     }
 }

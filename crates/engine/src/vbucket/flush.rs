@@ -7,7 +7,7 @@ use super::partition::FlightInfo;
 use crate::checkpoint::{
     FlightId, FlushBatch, FlushBudget, FlushDone, Garbage, PrepareProgress, SpareBuffers,
 };
-use crate::collections::CollectionCounts;
+use collections::CollectionCounts;
 
 /// Collections whose documents are counted in the record: 20 bytes each, with every flush.
 const COUNTED_MAX: usize = 16;

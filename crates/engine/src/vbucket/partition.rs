@@ -7,7 +7,6 @@ use model::{
 };
 
 use crate::checkpoint::{CheckpointLog, Flight, FlightId, Origin, PrepareProgress};
-use crate::collections::VbCollections;
 use crate::drift::{DriftLimits, ForeignCounts};
 use crate::durability::Durability;
 use crate::error::OpError;
@@ -15,6 +14,7 @@ use crate::hlc::Hlc;
 use crate::locks::Locks;
 use crate::table::{Place, Spot, Table};
 use crate::types::{FetchKey, MemoryDelta, Outbox, Outcome, VbConfig, Wanted};
+use collections::VbCollections;
 
 /// Heat of a document that was just read, and of one that was just written.
 pub(super) const HEAT_READ: u8 = 3;

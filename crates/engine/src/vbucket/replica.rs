@@ -8,7 +8,7 @@ use super::VBucket;
 use super::change::Change;
 use super::partition::HEAT_WRITTEN;
 use crate::checkpoint::{CheckpointKind, ReplicaError, SnapshotMarker};
-use crate::collections::SystemEvent;
+use collections::SystemEvent;
 
 /// What became of a change of another node's vBucket that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use model::{Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbState, VbUuid};
 
 use super::VBucket;
-use crate::collections::{SharedCollections, SystemEvent};
+use collections::{SharedCollections, SystemEvent};
 
 impl VBucket {
     /// Takes a row of the store: events of collections first, with prepares in ascending order of seqnos, then documents

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::collections::SystemEvent;
+use collections::SystemEvent;
 use engine::{Codec, FlushBatch, FlushItem, VBucket, VbConfig};
 use model::{Datatype, Document, FailoverEntry, Kind, Seqno, VbId, VbRecord, VbState, VbUuid};
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use changes::{Change, Collections, Event as ChangeEvent, Shown, Streams, Violation};
-use engine::collections::{CollectionChange, SystemEvent};
+use collections::{CollectionChange, SystemEvent};
 use engine::dcp::Event;
 use model::{Datatype, Document, Kind, Seqno, VbId, body_at, split_key};
 use registry::dcp::Agreed;

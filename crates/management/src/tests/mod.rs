@@ -38,8 +38,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ::audit::{Recorder, Settings};
+use ::collections::{Manifest, ManifestError};
 use bucket::Reservation;
-use engine::collections::{Manifest, ManifestError};
 use identity::LoginTurn;
 use registry::{
     BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy, HistorySettings,

@@ -172,7 +172,7 @@ async fn a_user_of_one_bucket_does_there_what_the_role_gives() {
 async fn lists_show_what_a_user_may_know_of() {
     let fixture = Fixture::new();
     let manifest = Manifest::default();
-    let settings = engine::collections::CollectionSettings::default();
+    let settings = ::collections::CollectionSettings::default();
     let manifest = manifest.with_scope("s").unwrap();
     let manifest = manifest.with_collection("s", "c", settings).unwrap();
     *fixture.node.manifest.lock() = Arc::new(manifest);

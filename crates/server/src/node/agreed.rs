@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use engine::collections::{Manifest, ManifestError};
+use collections::{Manifest, ManifestError};
 use identity::{Directory, Roster};
 use management::{BucketChange, BucketsError};
 use registry::cluster::{AgreedChange, ChangeError, ClusterMember};

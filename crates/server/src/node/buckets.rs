@@ -8,14 +8,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use engine::collections::{Manifest, ManifestError};
+use collections::{Manifest, ManifestError};
 use management::{BucketsError, ClusterChange};
 use model::{VbId, VbState};
 use registry::cluster_map::{AlternateAddress, MapRevision};
-use registry::collections::CollectionsError;
+use registry::collections::{CollectionsError, to_bytes};
 use registry::{
     BucketSettings, ClusterSettings, FlushError, Group, OpenedBucket, ServedBucket, Versioning,
-    collections, global_map, publish, publish_cluster_nodes,
+    global_map, publish, publish_cluster_nodes,
 };
 
 use super::address_space;
@@ -184,7 +184,7 @@ impl NodeState {
     pub(super) fn complete_collections(&self) {
         for served in self.all_buckets() {
             let edit = |now: &Manifest| complete(now, false);
-            match collections::change(&self.registry, &served, &edit) {
+            match registry::collections::change(&self.registry, &served, &edit) {
                 Ok(_) | Err(CollectionsError::Follows(_)) => {}
                 Err(error) => {
                     let bucket = served.name();
@@ -326,7 +326,7 @@ fn note_max_cas(versioning: &mut Versioning, served: &ServedBucket) {
 fn with_collections(opened: OpenedBucket) -> Result<OpenedBucket, StartError> {
     let history = opened.settings.history.of_new_collections();
     let edit = |now: &Manifest| complete(now, history);
-    let changed = opened.bucket.change_manifest(edit, collections::to_bytes);
+    let changed = opened.bucket.change_manifest(edit, to_bytes);
     changed.map_err(|error| StartError::DataAccess(error.to_string()))?;
     Ok(opened)
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use audit::{Recorder, Settings};
 use bucket::{Counters, FlusherState, Purpose, Reservation, WarmupStage};
+use collections::{Manifest, ManifestError};
 use engine::VbStats;
-use engine::collections::{Manifest, ManifestError};
 use identity::{AuthenticatedUser, Directory, Identity, LoginTurn};
 use management::{
     ActiveNode, BucketChange, BucketSummary, BucketsError, ClusterChange, Feed, FeedReader, NoFeed,
@@ -17,7 +17,7 @@ use model::{VbId, VbState};
 use registry::cluster::ClusterMember;
 use registry::cluster_map::AlternateAddress;
 use registry::collections::CollectionsError;
-use registry::{BucketSettings, COMPATIBLE_VERSION, ServedBucket, collections};
+use registry::{BucketSettings, COMPATIBLE_VERSION, ServedBucket};
 use stats::Samples;
 use storage::{DiskUsage, KvStore};
 use tls::{Tls, Trust};
@@ -276,7 +276,7 @@ impl NodeView for NodeState {
         let served = self.registry.bucket(bucket)?;
         let changed = match self.registry.cluster.get() {
             Some(member) => agree_on_manifest(&**member, &served, edit),
-            None => collections::change(&self.registry, &served, edit),
+            None => registry::collections::change(&self.registry, &served, edit),
         };
         Some(changed)
     }

@@ -1,6 +1,6 @@
 //! Collections: what there is, and how it is changed.
 
-use engine::collections::{Manifest, ManifestError, Scope};
+use collections::{Manifest, ManifestError, Scope};
 use model::CollectionId;
 use registry::collections::{CollectionsError, change, of_json, to_json};
 use wire::request::{CollectionsGetId, CollectionsGetScopeId};

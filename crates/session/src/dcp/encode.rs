@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use engine::collections::SystemEvent;
+use collections::SystemEvent;
 use engine::dcp::{Event, Snapshot, StreamEnd, Versions};
 use model::{Datatype, Document, Kind, body_at, split_key, system_section};
 use registry::dcp::{Agreed, MarkerVersion};

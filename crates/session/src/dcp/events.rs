@@ -1,6 +1,6 @@
 //! Changes of collections, as messages of a stream.
 
-use engine::collections::{CollectionChange, CollectionInfo, CollectionSettings, SystemEvent};
+use collections::{CollectionChange, CollectionInfo, CollectionSettings, SystemEvent};
 use model::{Document, ScopeId};
 use wire::dcp::{
     CollectionEvent, CollectionModified, EventId, FLAT_VERSION, FlatEvent, SystemEvent as Message,
@@ -97,8 +97,8 @@ fn encode_plain(id: EventId, told: &FlatEvent<'_>, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use collections::NAME_BYTES_MAX;
     use consumer::event_of;
-    use engine::collections::NAME_BYTES_MAX;
     use model::{CollectionId, ManifestUid, Meta, Seqno};
 
     fn changes() -> [CollectionChange<'static>; 5] {

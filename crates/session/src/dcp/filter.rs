@@ -1,7 +1,7 @@
 //! The JSON value of a stream request: which collections, which stream.
 
+use collections::{COLLECTIONS_MAX, Manifest};
 use engine::VBucket;
-use engine::collections::{COLLECTIONS_MAX, Manifest};
 use engine::dcp::StreamFilter;
 use model::{CollectionId, ScopeId, Seqno};
 use serde_json::{Map, Value};

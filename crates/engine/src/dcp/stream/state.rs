@@ -3,11 +3,11 @@
 use model::{Seqno, VbState};
 
 use crate::checkpoint::{CursorBatch, CursorId, Garbage};
-use crate::collections::Living;
 use crate::dcp::filter::StreamFilter;
 use crate::dcp::held::Held;
 use crate::dcp::message::{Snapshot, StreamAsk, StreamEnd, StreamOptions, StreamTotals};
 use crate::dcp::rollback::Position;
+use collections::Living;
 
 /// How far a stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::store::ModelStore;
-use engine::collections::Manifest;
+use collections::Manifest;
 use model::{CollectionId, Document, Kind, Seqno, split_key};
 
 /// A change of a vBucket.

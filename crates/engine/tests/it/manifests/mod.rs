@@ -11,7 +11,7 @@ mod thousand;
 
 use std::collections::BTreeSet;
 
-use engine::collections::{CollectionSettings, Manifest, ManifestPlanner, events_of};
+use collections::{CollectionSettings, Manifest, ManifestPlanner, events_of};
 use engine::{CheckpointKind, OpError, Outcome, SnapshotMarker, StoreMode, Write};
 use history::{Change, History, State, id_of};
 use model::{

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use collections::Manifest;
 use engine::VBucket;
-use engine::collections::Manifest;
 use engine::dcp::{
     Event, Filled, Position, RollbackRules, Rows, Snapshot, StoreView, Stream, StreamAsk,
     StreamEnd, StreamFilter, StreamOptions,

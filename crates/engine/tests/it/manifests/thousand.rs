@@ -1,6 +1,6 @@
 //! As many collections as there may be, with documents in some of them.
 
-use engine::collections::{COLLECTIONS_MAX, CollectionSettings, WantedCollection, WantedScope};
+use collections::{COLLECTIONS_MAX, CollectionSettings, WantedCollection, WantedScope};
 use model::CollectionId;
 
 use super::Op::{DropCursor, DropScope, Open, Read, Replicate, Restart, Set, Toggle};

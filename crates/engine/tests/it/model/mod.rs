@@ -6,9 +6,7 @@ mod ops;
 
 use std::sync::Arc;
 
-use engine::collections::{
-    Collection, CollectionSettings, Manifest, ManifestPlanner, Scope, SystemEvent,
-};
+use collections::{Collection, CollectionSettings, Manifest, ManifestPlanner, Scope, SystemEvent};
 use engine::{
     Arithmetic, Codec, Concat, ConcatPlace, FetchKey, FlushBatch, FlushBudget, OpError, Outcome,
     Restored, StoreMode, VBucket, VbConfig, Wanted, Write,

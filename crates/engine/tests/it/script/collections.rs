@@ -1,10 +1,10 @@
 //! Verbs of the scripts about collections.
 
-use engine::VBucket;
-use engine::collections::{
+use collections::{
     Collection, CollectionChange, CollectionInfo, CollectionSettings, Manifest, ManifestPlanner,
     Scope, SystemEvent,
 };
+use engine::VBucket;
 use model::{CollectionId, Document, ManifestUid, Meta, Now, ScopeId, Seqno};
 
 use crate::store::ModelStore;

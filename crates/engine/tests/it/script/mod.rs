@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use engine::collections::SystemEvent;
+use ::collections::SystemEvent;
 use engine::{
     Arithmetic, Concat, ConcatPlace, FetchKey, FlushBatch, FlushBudget, FlushItem, Got, Mutated,
     ObserveState, OpError, Outcome, Restored, StoreMode, VBucket, VbConfig, Wanted, Write,
@@ -27,7 +27,7 @@ use crate::store::{ModelStore, TestCodec, reread};
 use crate::streams::Stream;
 
 mod collections;
-pub(crate) use collections::erase;
+pub(crate) use self::collections::erase;
 mod durable;
 mod follow;
 mod reading;

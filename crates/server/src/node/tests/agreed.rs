@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use engine::collections::{CollectionSettings, Manifest};
+use collections::{CollectionSettings, Manifest};
 use identity::UserRecord;
 use management::{BucketChange, BucketsError, NodeView as _};
 use registry::BucketSettings;
 use registry::cluster::{AgreedChange, ChangeError};
-use registry::collections::{self, CollectionsError};
+use registry::collections::{CollectionsError, change, of_json, to_bytes};
 
 use super::bucket;
 use super::cluster::clustered;
@@ -43,10 +43,10 @@ fn buckets_collections_and_users_are_agreed_on_before_they_change() {
     let registry = Arc::clone(&state.registry);
     *member.apply.lock() = Some(Box::new(move |change| match change {
         AgreedChange::Manifest { bucket, text, .. } => {
-            let manifest = collections::of_json(text.as_bytes()).unwrap();
+            let manifest = of_json(text.as_bytes()).unwrap();
             let served = registry.bucket(bucket).unwrap();
             let set = |_: &Manifest| Ok(manifest.clone());
-            let changed = served.bucket.change_manifest(set, collections::to_bytes);
+            let changed = served.bucket.change_manifest(set, to_bytes);
             assert!(changed.is_ok());
         }
         AgreedChange::Users(text) => registry::take_users(&registry, text.as_bytes()).unwrap(),
@@ -64,7 +64,7 @@ fn buckets_collections_and_users_are_agreed_on_before_they_change() {
     // What another member answered for is here.
     let served = state.registry.bucket("default").unwrap();
     let late = |now: &Manifest| now.with_scope("late");
-    let changed = served.bucket.change_manifest(late, collections::to_bytes);
+    let changed = served.bucket.change_manifest(late, to_bytes);
     assert!(changed.is_ok());
     let below =
         |now: &Manifest| now.with_collection("late", "hotel", CollectionSettings::default());
@@ -78,9 +78,9 @@ fn buckets_collections_and_users_are_agreed_on_before_they_change() {
     assert_eq!(state.identity.directory().users.all().len(), 1);
 
     // Over KV a connection cannot wait for etcd.
-    let refused = collections::change(&state.registry, &served, &|now| now.with_scope("more"));
+    let refused = change(&state.registry, &served, &|now| now.with_scope("more"));
     assert!(matches!(refused, Err(CollectionsError::NotNow(_))));
-    let same = collections::change(&state.registry, &served, &|now| Ok(now.clone()));
+    let same = change(&state.registry, &served, &|now| Ok(now.clone()));
     assert_eq!(same.unwrap().uid().0, before + 3);
     *member.apply.lock() = None;
     drop(served);

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use cluster::agreed::{Address, NodeState};
 use cluster::coordinator::{Held, Progress};
 use cluster::{NodeId, Order, Phase, Row};
-use engine::collections::Manifest;
+use collections::Manifest;
 use registry::cluster::MemberStatus;
 use registry::cluster_map::MapRevision;
+use registry::collections::to_bytes;
 use registry::fake_member::{FakeMember, row, written};
-use registry::{collections, manifest_changed, publish_cluster};
+use registry::{manifest_changed, publish_cluster};
 use serde_json::{Value, json};
 use wire::{Feature, Opcode, Status};
 
@@ -254,7 +255,7 @@ fn the_revision_of_a_clusters_map_only_grows() {
     publish(&node);
     assert_eq!(revision(&node), second);
     let more = |now: &Manifest| now.with_scope("more");
-    let changed = served.bucket.change_manifest(more, collections::to_bytes);
+    let changed = served.bucket.change_manifest(more, to_bytes);
     assert!(changed.is_ok());
     manifest_changed(&node.state.registry, &served);
     assert_eq!(revision(&node).rev, 20);

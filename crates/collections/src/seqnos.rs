@@ -3,17 +3,17 @@
 use model::Seqno;
 
 /// A step of a table of collections: its changes are numbered, alike in all vBuckets. 0 is none.
-pub(super) type StepNumber = u32;
+pub(crate) type StepNumber = u32;
 
 /// Fewer runs than that are never looked through for some that are of no use any more.
 const RUNS_MIN: usize = 8;
 
 /// A row that tells of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct EventRow {
-    pub(super) seqno: Seqno,
+pub(crate) struct EventRow {
+    pub(crate) seqno: Seqno,
     /// Whether it tells of other steps too.
-    pub(super) grouped: bool,
+    pub(crate) grouped: bool,
 }
 
 /// Consecutive steps with consecutive seqnos.
@@ -30,7 +30,7 @@ struct StepRun {
 ///
 /// Cost: 16 bytes for each run that a collection refers to, 32 at most.
 #[derive(Clone, Debug, Default)]
-pub(super) struct StepSeqnos {
+pub(crate) struct StepSeqnos {
     runs: Vec<StepRun>,
 }
 
@@ -41,14 +41,14 @@ impl StepSeqnos {
     }
 
     /// The seqno of a step; zero for none.
-    pub(super) fn seqno(&self, step: StepNumber) -> Seqno {
+    pub(crate) fn seqno(&self, step: StepNumber) -> Seqno {
         self.run_of(step).map_or(Seqno::ZERO, |run| {
             Seqno(run.seqno.0 + u64::from(step - run.first))
         })
     }
 
     /// The row that tells of a step; of the seqno zero if there is none.
-    pub(super) fn row(&self, step: StepNumber) -> EventRow {
+    pub(crate) fn row(&self, step: StepNumber) -> EventRow {
         match self.run_of(step) {
             Some(run) if run.grouped > 0 => EventRow {
                 seqno: Seqno(run.seqno.0 + u64::from(run.grouped) - 1),
@@ -63,7 +63,7 @@ impl StepSeqnos {
 
     /// Adds steps from `first` on, above all others; `grouped` of them with one row, or one if it
     /// is zero. `in_use` gives the steps that still mean something.
-    pub(super) fn push(
+    pub(crate) fn push(
         &mut self,
         first: StepNumber,
         seqno: Seqno,
@@ -108,7 +108,7 @@ impl StepSeqnos {
     }
 
     /// Bytes allocated.
-    pub(super) fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.runs.capacity() * size_of::<StepRun>()
     }
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use model::{CollectionId, Document, ManifestUid, ScopeId, Seqno, VbCounts, split_key};
 
-use super::group::GroupEvents;
-use super::plan::{ManifestPlanner, Plan};
-use super::seqnos::{EventRow, StepNumber, StepSeqnos};
-use super::table::{CollectionTable, NO_TTL, Open};
-use super::{CollectionChange, Living, SystemEvent};
+use crate::group::GroupEvents;
+use crate::plan::{ManifestPlanner, Plan};
+use crate::seqnos::{EventRow, StepNumber, StepSeqnos};
+use crate::table::{CollectionTable, NO_TTL, Open};
+use crate::{CollectionChange, Living, SystemEvent};
 
 /// Figures of a collection in a vBucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,9 +49,7 @@ pub struct OpenCollection {
     pub counts: CollectionCounts,
 }
 
-/// What vBuckets share of their collections: see
-/// [`VBucket::share_collections`](crate::VBucket::share_collections) and
-/// [`VBucket::load_shared`](crate::VBucket::load_shared).
+/// What vBuckets share of their collections: see `VBucket::share_collections` and `VBucket::load_shared`.
 #[derive(Clone, Debug, Default)]
 pub struct SharedCollections {
     table: Arc<CollectionTable>,
@@ -75,7 +73,7 @@ const LOADED_GROUPS_MAX: usize = 32;
 /// Cost: 24 bytes a collection for all vBuckets that share a table; for each vBucket 16 bytes for each run of
 /// changes of collections without documents in between, and 56 for a collection that was ever used there.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct VbCollections {
+pub struct VbCollections {
     /// The newest manifest of which something is noted here.
     uid: ManifestUid,
     table: Arc<CollectionTable>,
@@ -99,7 +97,7 @@ fn is_default(key: &[u8]) -> bool {
 
 impl VbCollections {
     /// Whether the collection is here.
-    pub(crate) fn is_open(&self, id: CollectionId) -> bool {
+    pub fn is_open(&self, id: CollectionId) -> bool {
         if id == CollectionId::DEFAULT {
             self.table.default_open
         } else {
@@ -109,7 +107,7 @@ impl VbCollections {
 
     /// Whether the collection of a stored key is here.
     #[inline]
-    pub(crate) fn has(&self, key: &[u8]) -> bool {
+    pub fn has(&self, key: &[u8]) -> bool {
         if is_default(key) {
             self.table.default_open
         } else {
@@ -119,7 +117,7 @@ impl VbCollections {
 
     /// Whether a row of the store means something: not one of a collection that was dropped, and came again under its
     /// number.
-    pub(crate) fn has_row(&self, key: &[u8], seqno: Seqno) -> bool {
+    pub fn has_row(&self, key: &[u8], seqno: Seqno) -> bool {
         if is_default(key) {
             return self.table.default_open;
         }
@@ -129,7 +127,7 @@ impl VbCollections {
 
     /// The limit of the time to live of a key's collection; `None` for the bucket's.
     #[inline]
-    pub(crate) fn max_ttl_s(&self, key: &[u8]) -> Option<u32> {
+    pub fn max_ttl_s(&self, key: &[u8]) -> Option<u32> {
         let ttl = if is_default(key) {
             self.table.default_ttl
         } else {
@@ -139,12 +137,13 @@ impl VbCollections {
     }
 
     /// Whether replaced versions of a key's documents are kept, where the bucket keeps any.
-    pub(crate) fn keeps_history(&self, key: &[u8]) -> bool {
+    #[inline]
+    pub fn keeps_history(&self, key: &[u8]) -> bool {
         self.table.any_history && self.table.is_historical(id_of(key))
     }
 
     /// Whether an event begins or ends the history of a collection that is here.
-    pub(crate) fn switches_history(&self, change: &CollectionChange<'_>) -> bool {
+    pub fn switches_history(&self, change: &CollectionChange<'_>) -> bool {
         match change {
             CollectionChange::Modified(info) => {
                 info.settings.history != self.table.is_historical(info.id.0)
@@ -154,12 +153,12 @@ impl VbCollections {
     }
 
     /// The newest manifest of which something is noted here.
-    pub(crate) fn uid(&self) -> ManifestUid {
+    pub fn uid(&self) -> ManifestUid {
         self.uid
     }
 
     /// Everything of a manifest is noted here.
-    pub(crate) fn caught_up(&mut self, uid: ManifestUid) {
+    pub fn caught_up(&mut self, uid: ManifestUid) {
         self.uid = self.uid.max(uid);
     }
 
@@ -190,7 +189,7 @@ impl VbCollections {
 
     /// Of a key the table held `old`, and holds `new` from now on.
     #[inline]
-    pub(crate) fn replaced(&mut self, new: &Document, old: Option<&Document>) {
+    pub fn replaced(&mut self, new: &Document, old: Option<&Document>) {
         if is_default(new.key()) {
             self.default_high = self.default_high.max(new.seqno());
         } else {
@@ -210,7 +209,8 @@ impl VbCollections {
     }
 
     /// A document of the table changed its size, or left it and is still there.
-    pub(crate) fn resized(&mut self, key: &[u8], before: usize, after: usize) {
+    #[inline]
+    pub fn resized(&mut self, key: &[u8], before: usize, after: usize) {
         if !self.derives(key) {
             let counts = self.counts_mut(key);
             let grown = counts.memory_bytes + after as u64;
@@ -219,7 +219,8 @@ impl VbCollections {
     }
 
     /// A document left the table for good.
-    pub(crate) fn removed(&mut self, document: &Document) {
+    #[inline]
+    pub fn removed(&mut self, document: &Document) {
         let key = document.key();
         if !self.derives(key) {
             let (bytes, tombstone) = (document.memory_bytes(), document.kind().is_tombstone());
@@ -229,25 +230,25 @@ impl VbCollections {
 
     /// Counts what a client did.
     #[inline]
-    pub(crate) fn count(&mut self, key: &[u8], what: impl FnOnce(&mut CollectionCounts)) {
+    pub fn count(&mut self, key: &[u8], what: impl FnOnce(&mut CollectionCounts)) {
         if !is_default(key) {
             what(self.counts_mut(key));
         }
     }
 
     /// Figures of the collections that were ever used here, but for the default one; by number.
-    pub(crate) fn counts(&self) -> &[CollectionCounts] {
+    pub fn counts(&self) -> &[CollectionCounts] {
         &self.counts
     }
 
     /// Figures of one of them, if it was ever used here.
-    pub(crate) fn counts_of(&self, id: CollectionId) -> Option<&CollectionCounts> {
+    pub fn counts_of(&self, id: CollectionId) -> Option<&CollectionCounts> {
         let at = self.counts.binary_search_by_key(&id, |counts| counts.id);
         self.counts.get(at.ok()?)
     }
 
     /// Takes note of documents that are in the store alone.
-    pub(crate) fn leave_in_store(&mut self, stored: &VbCounts) {
+    pub fn leave_in_store(&mut self, stored: &VbCounts) {
         self.default_high = self.default_high.max(stored.default_high);
         self.dead_end = self.dead_end.max(stored.dead_end);
         for one in &stored.collections {
@@ -262,24 +263,24 @@ impl VbCollections {
     }
 
     /// Counts no documents of what was dropped any more; returns how many were counted.
-    pub(crate) fn forget_dead_items(&mut self) -> u64 {
+    pub fn forget_dead_items(&mut self) -> u64 {
         let dead = self.dead.as_deref_mut();
         dead.map_or(0, |dead| std::mem::take(&mut dead.items))
     }
 
     /// Figures of what was dropped and is still in memory.
-    pub(crate) fn dead(&self) -> CollectionCounts {
+    pub fn dead(&self) -> CollectionCounts {
         self.dead.as_deref().copied().unwrap_or_default()
     }
 
     /// The newest change of the default collection.
-    pub(crate) fn default_high(&self) -> Seqno {
+    pub fn default_high(&self) -> Seqno {
         self.default_high
     }
 
     /// The newest change of a collection; where it begins while there is none. `None` when it
     /// is not here.
-    pub(crate) fn high_seqno(&self, id: CollectionId) -> Option<Seqno> {
+    pub fn high_seqno(&self, id: CollectionId) -> Option<Seqno> {
         if id == CollectionId::DEFAULT {
             return self.table.default_open.then_some(self.default_high);
         }
@@ -304,17 +305,17 @@ impl VbCollections {
     }
 
     /// The rows that say what became of a collection, zero for none. `None` when it is not here.
-    pub(crate) fn rows_of(&self, id: CollectionId) -> Option<[Seqno; 2]> {
+    pub fn rows_of(&self, id: CollectionId) -> Option<[Seqno; 2]> {
         Some(self.steps_of(id)?.map(|step| self.seqnos.row(step).seqno))
     }
 
     /// Events that say which collections and scopes are here.
-    pub(crate) fn events_in_use(&self) -> usize {
+    pub fn events_in_use(&self) -> usize {
         self.table.steps_in_use().len()
     }
 
     /// Every collection whose number is above one, but the default one, with its figures.
-    pub(crate) fn after(&self, after: CollectionId) -> impl Iterator<Item = OpenCollection> {
+    pub fn after(&self, after: CollectionId) -> impl Iterator<Item = OpenCollection> {
         let from = self.table.open.partition_point(|open| open.id <= after.0);
         let counted = self.counts.partition_point(|counts| counts.id <= after);
         let mut counted = self.counts[counted..].iter().peekable();
@@ -338,12 +339,12 @@ impl VbCollections {
     }
 
     /// How many collections there are besides the default one.
-    pub(crate) fn len(&self) -> usize {
+    pub fn besides_default(&self) -> usize {
         self.table.open.len()
     }
 
     /// The numbers of the collections of a scope.
-    pub(crate) fn of_scope(&self, scope: ScopeId) -> Vec<CollectionId> {
+    pub fn of_scope(&self, scope: ScopeId) -> Vec<CollectionId> {
         let default = scope == ScopeId::DEFAULT && self.table.default_open;
         let others = self.table.open.iter().filter(|open| open.scope == scope.0);
         let others = others.map(|open| CollectionId(open.id));
@@ -352,12 +353,12 @@ impl VbCollections {
     }
 
     /// Whether there are, or were, others than the default one.
-    pub(crate) fn is_plain(&self) -> bool {
+    pub fn is_plain(&self) -> bool {
         self.uid == ManifestUid(0) && self.table.open.is_empty() && self.table.default_open
     }
 
     /// The numbers of all scopes, ascending.
-    pub(crate) fn scopes(&self) -> Vec<ScopeId> {
+    pub fn scopes(&self) -> Vec<ScopeId> {
         let others = self.table.scopes.iter().map(|scope| ScopeId(scope.0));
         std::iter::once(ScopeId::DEFAULT).chain(others).collect()
     }
@@ -365,22 +366,22 @@ impl VbCollections {
     // --- What is dead ---
 
     /// Whether anything that was dropped is still in memory or in the store.
-    pub(crate) fn has_dead(&self) -> bool {
+    pub fn has_dead(&self) -> bool {
         self.dead_end > Seqno::ZERO
     }
 
     /// The seqno that must be in the store before what is dead can be taken out of it.
-    pub(crate) fn dead_end(&self) -> Seqno {
+    pub fn dead_end(&self) -> Seqno {
         self.dead_end
     }
 
     /// A row was found whose collection is gone.
-    pub(crate) fn found_dead(&mut self, seqno: Seqno) {
+    pub fn found_dead(&mut self, seqno: Seqno) {
         self.dead_end = self.dead_end.max(seqno);
     }
 
     /// Everything that ended up to `end` is out of the store and of memory.
-    pub(crate) fn erased(&mut self, end: Seqno) {
+    pub fn erased(&mut self, end: Seqno) {
         if self.dead_end <= end {
             self.dead_end = Seqno::ZERO;
             self.dead.take_if(|dead| dead.high_seqno <= end);
@@ -388,7 +389,7 @@ impl VbCollections {
     }
 
     /// Which rows mean something, with every change up to `up_to`.
-    pub(crate) fn living(&self, up_to: Seqno) -> Living {
+    pub fn living(&self, up_to: Seqno) -> Living {
         let default = self.table.default_open.then_some((0, Seqno::ZERO));
         let default = default.into_iter();
         let others = self.table.open.iter();
@@ -399,7 +400,7 @@ impl VbCollections {
     // --- Changes ---
 
     /// What comes before an event of the same key.
-    pub(crate) fn superseded(&self, change: &CollectionChange<'_>) -> Superseded {
+    pub fn superseded(&self, change: &CollectionChange<'_>) -> Superseded {
         let step = self.table.superseded(change);
         let EventRow {
             seqno: row,
@@ -413,7 +414,7 @@ impl VbCollections {
     }
 
     /// Takes note of an event at `seqno`. One that says what is known already changes little.
-    pub(crate) fn apply(&mut self, event: &SystemEvent<'_>, seqno: Seqno) {
+    pub fn apply(&mut self, event: &SystemEvent<'_>, seqno: Seqno) {
         self.note(event, self.table.steps + 1, seqno);
         Arc::make_mut(&mut self.table).apply(&event.change);
     }
@@ -441,7 +442,7 @@ impl VbCollections {
     /// Takes note of the group in a row of the store; `false` when it cannot be read.
     ///
     /// Cost: O(1) if the same group was loaded after the same table before.
-    pub(crate) fn load_group(&mut self, row: &Document, shared: &mut SharedCollections) -> bool {
+    pub fn load_group(&mut self, row: &Document, shared: &mut SharedCollections) -> bool {
         let Some(events) = GroupEvents::parse(row.value()) else {
             return false;
         };
@@ -481,28 +482,28 @@ impl VbCollections {
     // --- Plans ---
 
     /// The next steps towards a manifest.
-    pub(crate) fn plan<'m>(&self, planner: &mut ManifestPlanner<'m>) -> Arc<Plan<'m>> {
+    pub fn plan<'m>(&self, planner: &mut ManifestPlanner<'m>) -> Arc<Plan<'m>> {
         planner.plan(&self.table)
     }
 
     /// Takes note of an event of a plan, the `index`th, but not in the table.
-    pub(crate) fn note_planned(&mut self, event: &SystemEvent<'_>, index: usize, seqno: Seqno) {
+    pub fn note_planned(&mut self, event: &SystemEvent<'_>, index: usize, seqno: Seqno) {
         self.note(event, self.table.steps + 1 + index as u32, seqno);
     }
 
     /// Takes note of the group of a plan, but not in the table.
-    pub(crate) fn note_planned_group(&mut self, uid: ManifestUid, events: u32, first: Seqno) {
+    pub fn note_planned_group(&mut self, uid: ManifestUid, events: u32, first: Seqno) {
         self.uid = self.uid.max(uid);
         self.push(self.table.steps + 1, first, events);
     }
 
     /// All steps of a plan were taken.
-    pub(crate) fn finish_plan(&mut self, plan: &Plan<'_>) {
+    pub fn finish_plan(&mut self, plan: &Plan<'_>) {
         self.table = Arc::clone(&plan.to);
     }
 
     /// Shares the table with other vBuckets if theirs is the same, else offers it.
-    pub(crate) fn share(&mut self, shared: &mut SharedCollections) {
+    pub fn share(&mut self, shared: &mut SharedCollections) {
         if Arc::ptr_eq(&self.table, &shared.table) {
             return;
         }
@@ -539,25 +540,25 @@ impl VbCollections {
     }
 
     /// A collection had these figures when it was dropped.
-    pub(crate) fn died(&mut self, items: u64, memory_bytes: u64) {
+    pub fn died(&mut self, items: u64, memory_bytes: u64) {
         let dead = self.dead.get_or_insert_default();
         dead.items += items;
         dead.memory_bytes += memory_bytes;
     }
 
     /// Bytes beyond the vBucket's own, without the table, which is shared.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         self.seqnos.memory_bytes() + self.counts.capacity() * size_of::<CollectionCounts>()
     }
 }
 
 /// What an event follows that has its key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Superseded {
+pub struct Superseded {
     /// Seqno of that event; zero for none.
-    pub(crate) seqno: Seqno,
+    pub seqno: Seqno,
     /// The row that goes when the event is written; zero for none.
-    pub(crate) row: Seqno,
+    pub row: Seqno,
     /// The event before has a row together with others, which stays.
-    pub(crate) grouped: bool,
+    pub grouped: bool,
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::group::EventGroup;
-use super::table::CollectionTable;
-use super::{CollectionChange, Manifest, SystemEvent};
+use crate::group::EventGroup;
+use crate::table::CollectionTable;
+use crate::{CollectionChange, Manifest, SystemEvent};
 
 /// The next steps of a vBucket towards a manifest.
 #[derive(Clone, Debug)]
-pub(crate) enum Steps<'m> {
+pub enum Steps<'m> {
     /// It is there.
     None,
     /// Some events, one row each.
@@ -19,17 +19,18 @@ pub(crate) enum Steps<'m> {
 
 /// Steps from one table to another.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan<'m> {
+pub struct Plan<'m> {
     from: Arc<CollectionTable>,
-    pub(super) to: Arc<CollectionTable>,
-    pub(crate) steps: Steps<'m>,
+    pub(crate) to: Arc<CollectionTable>,
+    /// What leads there.
+    pub steps: Steps<'m>,
 }
 
 /// Brings vBuckets to one manifest. Those whose collections are the same take the same steps, and have
 /// the same table afterwards.
 ///
-/// Cost: O(collections) for each different table that is met, and each time that
-/// [`VBucket::apply_manifest`](crate::VBucket::apply_manifest) is to be called again.
+/// Cost: O(collections) for each different table that is met, and each time that `VBucket::apply_manifest` is to
+/// be called again.
 #[derive(Debug)]
 pub struct ManifestPlanner<'m> {
     manifest: &'m Manifest,
@@ -58,12 +59,13 @@ impl<'m> ManifestPlanner<'m> {
         self.manifest
     }
 
-    pub(crate) fn steps_max(&self) -> usize {
+    /// Events that one lock hold may bring.
+    pub fn steps_max(&self) -> usize {
         self.steps_max
     }
 
     /// The next steps of a vBucket with this table.
-    pub(super) fn plan(&mut self, from: &Arc<CollectionTable>) -> Arc<Plan<'m>> {
+    pub(crate) fn plan(&mut self, from: &Arc<CollectionTable>) -> Arc<Plan<'m>> {
         let known = |plan: &&Arc<Plan<'_>>| Arc::ptr_eq(&plan.from, from);
         let known = self.plans.iter().find(known);
         let same = || self.plans.iter().find(|plan| plan.from == *from);

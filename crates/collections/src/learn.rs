@@ -1,7 +1,7 @@
 //! A manifest put together from the events of the vBuckets: how a node that follows another one
 //! knows what exists there, and how one is made anew whose file was lost.
 
-use super::{Collection, CollectionChange, Manifest, Scope, SystemEvent};
+use crate::{Collection, CollectionChange, Manifest, Scope, SystemEvent};
 
 impl Manifest {
     /// What the manifest is after `event`; `None` when it says nothing new.

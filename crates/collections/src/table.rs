@@ -2,42 +2,42 @@
 
 use model::{CollectionId, ScopeId};
 
-use super::seqnos::StepNumber;
-use super::{Collection, CollectionChange, CollectionInfo, CollectionSettings, Manifest};
+use crate::seqnos::StepNumber;
+use crate::{Collection, CollectionChange, CollectionInfo, CollectionSettings, Manifest};
 
 /// As a limit of the time to live: the bucket's holds.
-pub(super) const NO_TTL: u32 = u32::MAX;
+pub(crate) const NO_TTL: u32 = u32::MAX;
 
 /// A collection that is here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Open {
-    pub(super) id: u32,
-    pub(super) scope: u32,
-    pub(super) ttl: u32,
+pub(crate) struct Open {
+    pub(crate) id: u32,
+    pub(crate) scope: u32,
+    pub(crate) ttl: u32,
     /// The step that began it.
-    pub(super) begun: StepNumber,
+    pub(crate) begun: StepNumber,
     /// The step that modified it last, zero for none.
-    pub(super) modified: StepNumber,
+    pub(crate) modified: StepNumber,
     /// Whether its replaced versions are kept.
-    pub(super) history: bool,
+    pub(crate) history: bool,
 }
 
 /// Scopes and collections, and the steps that led to them. No seqnos: those differ from vBucket
 /// to vBucket, so that one table serves all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CollectionTable {
-    pub(super) default_open: bool,
-    pub(super) default_ttl: u32,
-    pub(super) default_history: bool,
-    pub(super) default_modified: StepNumber,
+pub(crate) struct CollectionTable {
+    pub(crate) default_open: bool,
+    pub(crate) default_ttl: u32,
+    pub(crate) default_history: bool,
+    pub(crate) default_modified: StepNumber,
     /// By number, without the default collection.
-    pub(super) open: Vec<Open>,
+    pub(crate) open: Vec<Open>,
     /// By number, without the default scope; with the steps that began them.
-    pub(super) scopes: Vec<(u32, StepNumber)>,
+    pub(crate) scopes: Vec<(u32, StepNumber)>,
     /// The last step.
-    pub(super) steps: StepNumber,
+    pub(crate) steps: StepNumber,
     /// Whether any collection keeps its replaced versions.
-    pub(super) any_history: bool,
+    pub(crate) any_history: bool,
 }
 
 impl Default for CollectionTable {
@@ -60,16 +60,16 @@ fn ttl_of(settings: CollectionSettings) -> u32 {
 }
 
 impl CollectionTable {
-    pub(super) fn place(&self, id: u32) -> Result<usize, usize> {
+    pub(crate) fn place(&self, id: u32) -> Result<usize, usize> {
         self.open.binary_search_by_key(&id, |open| open.id)
     }
 
-    pub(super) fn find(&self, id: u32) -> Option<&Open> {
+    pub(crate) fn find(&self, id: u32) -> Option<&Open> {
         Some(&self.open[self.place(id).ok()?])
     }
 
     /// Whether replaced versions of a collection are kept.
-    pub(super) fn is_historical(&self, id: u32) -> bool {
+    pub(crate) fn is_historical(&self, id: u32) -> bool {
         if id == CollectionId::DEFAULT.0 {
             return self.default_history;
         }
@@ -77,13 +77,13 @@ impl CollectionTable {
     }
 
     /// The step that began a scope, zero for none.
-    pub(super) fn scope_begun(&self, scope: ScopeId) -> StepNumber {
+    pub(crate) fn scope_begun(&self, scope: ScopeId) -> StepNumber {
         let found = self.scopes.binary_search_by_key(&scope.0, |one| one.0);
         found.map_or(0, |at| self.scopes[at].1)
     }
 
     /// The step whose row an event takes the place of, zero for none.
-    pub(super) fn superseded(&self, change: &CollectionChange<'_>) -> StepNumber {
+    pub(crate) fn superseded(&self, change: &CollectionChange<'_>) -> StepNumber {
         match change {
             CollectionChange::Begun(_) | CollectionChange::ScopeBegun { .. } => 0,
             CollectionChange::Modified(info) if info.id == CollectionId::DEFAULT => {
@@ -98,7 +98,7 @@ impl CollectionTable {
     }
 
     /// All steps that something refers to.
-    pub(super) fn steps_in_use(&self) -> Vec<StepNumber> {
+    pub(crate) fn steps_in_use(&self) -> Vec<StepNumber> {
         let of_open = self
             .open
             .iter()
@@ -109,7 +109,7 @@ impl CollectionTable {
     }
 
     /// Makes a change, as the next step. One that says what is known already changes little.
-    pub(super) fn apply(&mut self, change: &CollectionChange<'_>) {
+    pub(crate) fn apply(&mut self, change: &CollectionChange<'_>) {
         self.steps += 1;
         let step = self.steps;
         match *change {
@@ -177,7 +177,7 @@ impl CollectionTable {
     /// changed.
     ///
     /// Cost: O(collections).
-    pub(super) fn differences<'a>(&self, manifest: &'a Manifest) -> Vec<CollectionChange<'a>> {
+    pub(crate) fn differences<'a>(&self, manifest: &'a Manifest) -> Vec<CollectionChange<'a>> {
         let (mut changes, came) = self.collection_differences(manifest);
         for &(scope, _) in &self.scopes {
             let scope = ScopeId(scope);

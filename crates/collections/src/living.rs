@@ -2,7 +2,7 @@
 
 use model::{CollectionId, Document, Seqno, split_key};
 
-use super::SystemEvent;
+use crate::SystemEvent;
 
 /// Which rows of a store still mean something, as of one moment.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl Living {
     }
 
     /// The same of a row that was read.
-    pub(crate) fn is_dead_row(&self, row: &Document) -> bool {
+    pub fn is_dead_row(&self, row: &Document) -> bool {
         self.is_dead(row.key(), row.seqno(), row.kind().is_tombstone())
     }
 

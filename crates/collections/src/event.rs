@@ -2,14 +2,14 @@
 
 use model::{CollectionId, Kind, ManifestUid, Meta, ScopeId, push_leb128, split_key};
 
-use super::CollectionSettings;
+use crate::CollectionSettings;
 
 /// Which part of the system namespace an event belongs to: the byte after the namespace.
 const COLLECTION: u8 = 0;
 const SCOPE: u8 = 1;
 const MODIFIED: u8 = 2;
 /// Of beginnings that have one row together.
-pub(super) const GROUP: u8 = 3;
+pub(crate) const GROUP: u8 = 3;
 /// Flag of the row of an end whose beginning lies in a group.
 const ENDS_GROUPED: u32 = 1;
 
@@ -92,7 +92,7 @@ impl<'a> SystemEvent<'a> {
     }
 
     /// The flags of its row: [`SystemEvent::is_kept`].
-    pub(crate) fn flags(ends_grouped: bool) -> u32 {
+    pub fn flags(ends_grouped: bool) -> u32 {
         if ends_grouped { ENDS_GROUPED } else { 0 }
     }
 
@@ -103,7 +103,7 @@ impl<'a> SystemEvent<'a> {
     }
 
     /// The collection whose modification a stored key tells; `None` for any other key.
-    pub(super) fn modified_key(key: &[u8]) -> Option<CollectionId> {
+    pub(crate) fn modified_key(key: &[u8]) -> Option<CollectionId> {
         let rest = key.strip_prefix(&[CollectionId::SYSTEM.0 as u8, MODIFIED])?;
         split_key(rest).map(|(id, _)| id)
     }

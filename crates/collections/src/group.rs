@@ -9,8 +9,8 @@ use model::{
     Cas, CollectionId, Document, Kind, ManifestUid, Meta, ScopeId, Seqno, push_leb128, split_key,
 };
 
-use super::event::GROUP;
-use super::{CollectionChange, CollectionInfo, CollectionSettings, SystemEvent};
+use crate::event::GROUP;
+use crate::{CollectionChange, CollectionInfo, CollectionSettings, SystemEvent};
 
 /// Version of the stored value.
 const VERSION: u8 = 1;
@@ -24,14 +24,14 @@ const KEEPS_HISTORY: u8 = 4;
 
 /// The events of a group.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct EventGroup {
+pub struct EventGroup {
     events: u32,
     value: Box<[u8]>,
 }
 
 impl EventGroup {
     /// A group of beginnings, and nothing else.
-    pub(crate) fn new(manifest: ManifestUid, begun: &[CollectionChange<'_>]) -> Self {
+    pub fn new(manifest: ManifestUid, begun: &[CollectionChange<'_>]) -> Self {
         let mut value = vec![VERSION];
         value.extend_from_slice(&manifest.0.to_be_bytes());
         value.extend_from_slice(&[0; 4]);
@@ -73,22 +73,22 @@ impl EventGroup {
     }
 
     /// Events, each of which has a seqno.
-    pub(crate) fn events(&self) -> u32 {
+    pub fn events(&self) -> u32 {
         self.events
     }
 
     /// Bytes of the stored value.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.value.len()
     }
 
     /// What stands for the group in a vBucket's log: its row without the value.
-    pub(crate) fn marker(last: Seqno, cas: Cas) -> Document {
+    pub fn marker(last: Seqno, cas: Cas) -> Document {
         Document::from_parts(&key(last), b"", &meta(last, cas))
     }
 
     /// The row that `marker` stands for.
-    pub(crate) fn row(&self, marker: &Document) -> Document {
+    pub fn row(&self, marker: &Document) -> Document {
         Document::from_parts(marker.key(), &self.value, &marker.meta())
     }
 }
@@ -207,7 +207,7 @@ pub fn events_of(document: &Document) -> impl Iterator<Item = SystemEvent<'_>> {
 
 /// The documents of a group, made one after the other.
 #[derive(Debug)]
-pub(crate) struct GroupReader {
+pub struct GroupReader {
     /// The row, or what stands for it.
     row: Document,
     group: Option<Arc<EventGroup>>,
@@ -218,7 +218,7 @@ pub(crate) struct GroupReader {
 
 impl GroupReader {
     /// Of a group in a log.
-    pub(crate) fn of_log(marker: &Document, group: &Arc<EventGroup>) -> Self {
+    pub fn of_log(marker: &Document, group: &Arc<EventGroup>) -> Self {
         Self {
             row: marker.clone(),
             group: Some(Arc::clone(group)),
@@ -229,7 +229,7 @@ impl GroupReader {
     }
 
     /// Of a row of the store; `None` if it is none of a group, or damaged.
-    pub(crate) fn of_row(row: &Document) -> Option<Self> {
+    pub fn of_row(row: &Document) -> Option<Self> {
         if !SystemEvent::is_group(row.key()) {
             return None;
         }
@@ -244,7 +244,7 @@ impl GroupReader {
     }
 
     /// Moves to the next event.
-    pub(crate) fn step(&mut self) -> Option<&Document> {
+    pub fn step(&mut self) -> Option<&Document> {
         self.current = None;
         let value = self
             .group
@@ -269,12 +269,12 @@ impl GroupReader {
     }
 
     /// What [`GroupReader::step`] gave last.
-    pub(crate) fn current(&self) -> Option<&Document> {
+    pub fn current(&self) -> Option<&Document> {
         self.current.as_ref()
     }
 
     /// Whether [`GroupReader::step`] has no more to give.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.left == 0
     }
 }

@@ -1,6 +1,9 @@
 //! Collections: what exists in a bucket (the manifest), what a vBucket notes when that changes
 //! (system events), and what it keeps of each collection.
 //!
+//! What this crate may not do: know documents' tables, checkpoints, frames (`wire`) or a store; read a clock, draw
+//! random numbers, lock, start threads, touch files or sockets.
+//!
 //! ```text
 //!   Manifest, of the bucket          names, numbers, settings
 //!        | VBucket::apply_manifest   the difference, one SystemEvent each
@@ -24,14 +27,11 @@ mod table;
 mod tests;
 
 pub use event::{CollectionChange, CollectionInfo, SystemEvent};
-pub use group::events_of;
-pub(crate) use group::{EventGroup, GroupReader};
+pub use group::{EventGroup, GroupReader, events_of};
 pub use living::Living;
 pub use manifest::{
     COLLECTIONS_MAX, Collection, CollectionSettings, Manifest, ManifestError, NAME_BYTES_MAX,
     SCOPES_MAX, Scope, WantedCollection, WantedScope, is_valid_name,
 };
-pub use plan::ManifestPlanner;
-pub(crate) use plan::Steps;
-pub use state::{CollectionCounts, OpenCollection, SharedCollections};
-pub(crate) use state::{Superseded, VbCollections};
+pub use plan::{ManifestPlanner, Plan, Steps};
+pub use state::{CollectionCounts, OpenCollection, SharedCollections, Superseded, VbCollections};
