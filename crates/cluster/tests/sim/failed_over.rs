@@ -65,7 +65,7 @@ impl World {
                 self.tell_all();
                 return Err(what);
             }
-            self.run(self.now_ms + 500);
+            self.run_on(500)?;
         }
         let end_ms = self.now_ms + LIMIT_MS;
         loop {
@@ -83,8 +83,14 @@ impl World {
             for node in failed_over {
                 self.order(Order::Recover(node));
             }
-            self.run(self.now_ms + 2_000);
+            self.run_on(2_000)?;
         }
+    }
+
+    /// Lets time pass. It stands still once something is wrong.
+    fn run_on(&mut self, for_ms: u64) -> Result<(), String> {
+        self.run(self.now_ms + for_ms);
+        self.checks.failure.clone().map_or(Ok(()), Err)
     }
 }
 
