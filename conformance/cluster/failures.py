@@ -1,7 +1,6 @@
 """What a cluster does when nodes and members of etcd die: failure cases by their numbers."""
 
 import json
-import shutil
 import subprocess
 import time
 
@@ -10,7 +9,7 @@ from etcd import Etcd, Refused, encode
 from harness import binary, clean_environment, equal, eventually
 from manage import call
 from mcbp import SET
-from world import CONFIG, DATA, holds, suite
+from world import CONFIG, holds, suite
 
 # A lease, and what of it a node trusts no more.
 LEASE_SECONDS = 2
@@ -388,72 +387,3 @@ def f16_the_active_and_a_replica_die_and_an_operator_gives_them_up(_):
         for key in KEYS:
             equal(client.get(key), b"newer", "value")
             client.set(key, b"durable", durable=True)
-
-
-@suite.test
-def f6_an_etcd_from_an_old_backup_is_not_followed_and_copies_are_adopted(_):
-    with Etcd() as etcd, three_nodes(etcd) as cluster:
-        cluster.make_bucket()
-        client = cluster.client()
-        for key in KEYS:
-            client.set(key, key, durable=True)
-        backup = etcd.home / "backup"
-        etcd.kill(0)
-        shutil.copytree(etcd.home / "m0", backup)
-        etcd.spawn(0)
-        etcd.ready()
-        drained = cluster.nodes[2]
-        eventually("there is a controller", lambda: of(cluster, "drain", "c")[0] == 0, seconds=30)
-
-        def copies():
-            client.refresh()
-            return len(client.copies(drained.kv))
-
-        eventually("it has no copies", lambda: copies() == 0, seconds=40)
-        rows = client.rows()
-        etcd.kill(0)
-        shutil.rmtree(etcd.home / "m0")
-        shutil.copytree(backup, etcd.home / "m0")
-        etcd.spawn(0)
-        etcd.ready()
-
-        def went_back(node):
-            connect = f"couchbase://Administrator:password@127.0.0.1:{node.kv}"
-            command = [binary(), "cluster", "status", "--json", "--connect", connect]
-            told = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60)
-            return json.loads(told.stdout)["etcd_went_back"]
-
-        for node in cluster.nodes:
-            eventually("it sees that etcd went back", lambda at=node: went_back(at), seconds=30)
-        # Replicas keep all of it served.
-        written = {KEYS[number % len(KEYS)]: str(number).encode() for number in range(go_on(client, 2 * LEASE_SECONDS))}
-        equal(client.rows(), rows, "map")
-        # Revisions grow beyond those that nodes have seen.
-        for number in range(1000):
-            etcd.put("/other", str(number))
-        for again in cluster.nodes[1:]:
-            again.kill()
-            again.start()
-            eventually("it knows that after its start", lambda at=again: went_back(at), seconds=30)
-        client = Client([cluster.nodes[0]], "default")
-        client.refresh()
-        equal(client.rows(), rows, "map")
-        # All nodes must answer.
-        cluster.nodes[1].kill()
-        eventually("it is not heard", lambda: "b do not answer" in of(cluster, "adopt")[2], seconds=30)
-        cluster.nodes[1].start()
-        eventually("copies are adopted", lambda: of(cluster, "adopt")[:2] == (0, "copies are adopted\n"), seconds=60)
-        eventually("there is nothing more to adopt", lambda: of(cluster, "adopt")[0] == DATA, seconds=30)
-        eventually("all vBuckets are served", lambda: cluster.client().everywhere(), seconds=FAILOVER_SECONDS)
-        client = cluster.client()
-        equal([client.get(key) for key in KEYS], [written.get(key, key) for key in KEYS], "values")
-        for key in KEYS:
-            client.set(key, b"newer", durable=True)
-        cluster.nodes[1].kill()
-        eventually("it is failed over", lambda: of(cluster, "failover", "b")[0] == 0, seconds=60)
-        eventually("all vBuckets are served", lambda: cluster.client().everywhere(), seconds=FAILOVER_SECONDS)
-        # What was under way to it when it died waits for a second copy.
-        cluster.nodes[1].start()
-        cluster.order("recover", "b")
-        client = cluster.client()
-        equal([client.get(key) for key in KEYS], [b"newer"] * len(KEYS), "values of after it")

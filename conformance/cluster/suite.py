@@ -11,6 +11,7 @@ import inits  # noqa: F401
 import joins  # noqa: F401
 import demos  # noqa: F401
 import failures  # noqa: F401
+import restores  # noqa: F401
 import buckets  # noqa: F401
 import moves  # noqa: F401
 import failovers  # noqa: F401

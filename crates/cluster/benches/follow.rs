@@ -67,7 +67,7 @@ impl World {
             put(&mut store, Key::Alive(node), &Alive::default());
         }
         let (node, boot) = (NodeId(1), 1);
-        put(&mut store, Key::Controller, &Controller { node, boot });
+        put(&mut store, Key::Controller, &Controller::new(node, boot));
         let spec = BucketSpec {
             vbuckets: 1024,
             copies: 3,

@@ -1,10 +1,11 @@
-//! The order of an adoption: seals, the controller's key, writes.
+//! The order of an adoption: the controller's key, seals, writes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::key::{AdoptionKey, Found};
 use super::writes::{Sealed, transactions};
-use crate::agreed::{ClusterId, Controller, Key, Mark, View};
-use crate::coord::{Answer, Compare, KeyValue, LeaseId, Op, Range, Request, Txn};
+use crate::agreed::{ClusterId, Controller, Mark, View};
+use crate::coord::{Answer, KeyValue, Op, Range, Request};
 use crate::map::{NodeId, Vb};
 use crate::message::Message;
 use crate::promotion::Position;
@@ -21,22 +22,20 @@ pub(crate) enum Action {
     Request(Request),
 }
 
-/// What is done about etcd once all is sealed.
-#[derive(Clone, Debug)]
-enum Stage {
-    /// It is to be read.
+/// A request that is under way.
+#[derive(Clone, Copy, Debug)]
+enum Sent {
+    /// A read of everything.
     Look,
-    /// The controller's key is being taken.
-    Take,
-    /// These are left to be written.
-    Write(VecDeque<Txn>),
+    /// A transaction that writes the key, with this term.
+    Write(u64),
 }
 
 /// An adoption of all copies, on the node that an operator gave the order to.
 #[derive(Clone, Debug)]
 pub(crate) struct Adoption {
     cluster: ClusterId,
-    me: Controller,
+    key: AdoptionKey,
     /// The epoch that the operator was told, and the nodes that are given up.
     pub(crate) told: (u64, Vec<NodeId>),
     /// What the node knew of etcd before it was restored.
@@ -49,10 +48,13 @@ pub(crate) struct Adoption {
     /// Of each node how many copies it has, and those that it told.
     answers: BTreeMap<NodeId, (usize, BTreeMap<Vb, Position>)>,
     asked_ms: Option<u64>,
-    stage: Stage,
-    in_flight: bool,
-    /// The create revision of the controller's key that it wrote.
-    taken: Option<u64>,
+    /// The writes of each transaction that is left, once all is sealed.
+    left: VecDeque<Vec<Op>>,
+    in_flight: Option<Sent>,
+    /// The key is not written, and etcd not read, before that, but to go on.
+    next_ms: u64,
+    /// Copies were adopted, by this adoption or another one.
+    is_done: bool,
 }
 
 impl Adoption {
@@ -74,7 +76,7 @@ impl Adoption {
                 boot: me.boot,
                 issued,
             },
-            me,
+            key: AdoptionKey::new(cluster, me),
             nodes: nodes.filter(|node| !told.1.contains(node)).collect(),
             known: known.clone(),
             epoch: told.0 + 1,
@@ -82,14 +84,20 @@ impl Adoption {
             term: highest.unwrap_or(0) + TERMS_ABOVE,
             answers: BTreeMap::new(),
             asked_ms: None,
-            stage: Stage::Look,
-            in_flight: false,
-            taken: None,
+            left: VecDeque::new(),
+            in_flight: None,
+            next_ms: 0,
+            is_done: false,
         }
     }
 
+    /// Nodes whose copies hold it up.
+    pub(crate) fn waits(&self) -> impl Iterator<Item = NodeId> {
+        self.open().filter(|_| self.key.term().is_some())
+    }
+
     /// Nodes whose copies are not known to be sealed.
-    pub(crate) fn open(&self) -> impl Iterator<Item = NodeId> {
+    fn open(&self) -> impl Iterator<Item = NodeId> {
         let is_open = |node: &&NodeId| {
             let answer = self.answers.get(node);
             answer.is_none_or(|(count, copies)| copies.len() < *count)
@@ -115,84 +123,125 @@ impl Adoption {
     /// A node has seen this epoch, or has a copy of this term. Once all are sealed that comes too late: what is being written
     /// may be there, and copies that are sealed above it would follow none. A copy that started again is elected later.
     pub(crate) fn refused(&mut self, epoch: u64, term: u64) {
-        let open = self.open().next().is_some();
-        if open && (epoch >= self.epoch || term >= self.term) {
+        if !self.is_sealed() && (epoch >= self.epoch || term >= self.term) {
             self.epoch = self.epoch.max(epoch + 1);
-            self.term = self.term.max(term + TERMS_ABOVE);
-            self.answers.clear();
-            self.asked_ms = None;
-            self.stage = Stage::Look;
+            self.begin_at(self.term.max(term + TERMS_ABOVE));
         }
+    }
+
+    fn is_sealed(&self) -> bool {
+        self.open().next().is_none()
+    }
+
+    /// Whether etcd has the term, so that copies may be sealed at it.
+    fn is_agreed(&self) -> bool {
+        self.key.term() == Some(self.term)
+    }
+
+    /// Copies are to be sealed at another term.
+    fn begin_at(&mut self, term: u64) {
+        self.term = term;
+        self.answers.clear();
+        self.asked_ms = None;
     }
 
     /// What is to be done now.
     pub(crate) fn tick(&mut self, now_ms: u64, repeat_ms: u64) -> Vec<Action> {
-        let open: Vec<NodeId> = self.open().collect();
-        if !open.is_empty() {
-            if self.asked_ms.is_some_and(|at| now_ms < at + repeat_ms) {
-                return Vec::new();
-            }
-            self.asked_ms = Some(now_ms);
-            let seal = Message::SealAll {
-                told: self.told.0,
-                epoch: self.epoch,
-                term: self.term,
-            };
-            let ask = |node| Action::Send(node, seal.clone());
-            return open.into_iter().map(ask).collect();
+        let mut actions = self.seal(now_ms, repeat_ms);
+        if self.in_flight.is_none()
+            && let Some((sent, request)) = self.next_request(now_ms)
+        {
+            self.in_flight = Some(sent);
+            self.next_ms = now_ms + repeat_ms;
+            actions.push(Action::Request(request));
         }
-        if self.in_flight {
+        actions
+    }
+
+    /// Asks for copies that are not sealed yet.
+    fn seal(&mut self, now_ms: u64, repeat_ms: u64) -> Vec<Action> {
+        let soon = self.asked_ms.is_some_and(|at| now_ms < at + repeat_ms);
+        if self.is_done || soon || !self.is_agreed() {
             return Vec::new();
         }
-        let request = match &self.stage {
-            Stage::Look | Stage::Take => Request::Get(Range::Prefix(self.cluster.prefix())),
-            Stage::Write(left) => match left.front() {
-                Some(txn) => Request::Txn(txn.clone()),
-                None => return Vec::new(),
-            },
+        self.asked_ms = Some(now_ms);
+        let seal = Message::SealAll {
+            told: self.told.0,
+            epoch: self.epoch,
+            term: self.term,
         };
-        self.in_flight = true;
-        vec![Action::Request(request)]
+        let ask = |node| Action::Send(node, seal.clone());
+        self.open().map(ask).collect()
+    }
+
+    fn next_request(&self, now_ms: u64) -> Option<(Sent, Request)> {
+        if self.is_done {
+            return None;
+        }
+        if let Some(ops) = self.left.front() {
+            return Some(self.write(ops.clone()));
+        }
+        let (agreed, due) = (self.is_agreed(), now_ms >= self.next_ms);
+        if agreed && self.is_sealed() || self.key.term().is_none() && due {
+            let all = Range::Prefix(self.cluster.prefix());
+            return Some((Sent::Look, Request::Get(all)));
+        }
+        let is_ours = self.key.term().is_some();
+        (is_ours && (due || !agreed)).then(|| self.write(Vec::new()))
+    }
+
+    fn write(&self, ops: Vec<Op>) -> (Sent, Request) {
+        let txn = self.key.txn(ops, self.term);
+        (Sent::Write(self.term), Request::Txn(txn))
     }
 
     /// Takes an answer of etcd; maybe there is another request.
-    pub(crate) fn answered(&mut self, answer: &Answer) -> Option<Request> {
-        self.in_flight = false;
-        let stage = std::mem::replace(&mut self.stage, Stage::Look);
-        match (stage, answer) {
-            (Stage::Look, Answer::Got { revision, found }) => {
-                if self.open().next().is_some() {
-                    return None;
-                }
+    pub(crate) fn answered(
+        &mut self,
+        answer: &Answer,
+        now_ms: u64,
+        lease_ms: u64,
+    ) -> Option<Request> {
+        match (self.in_flight.take()?, answer) {
+            (Sent::Look, Answer::Got { revision, found }) => {
                 let mut read = View::default();
                 read.load(self.cluster, *revision, found);
                 if read.history.value.adopted > self.told.0 {
                     // Its last transaction was made, though no answer came, or that of another one.
-                    self.stage = Stage::Write(VecDeque::new());
+                    self.is_done = true;
                     return None;
                 }
-                self.take_read(&read, found)
+                let (sent, request) = self.take_read(&read, found, (now_ms, lease_ms))?;
+                self.in_flight = Some(sent);
+                return Some(request);
             }
-            (Stage::Take, Answer::Committed(revision)) => {
-                self.taken = Some(*revision);
-                None
+            (Sent::Write(term), Answer::Committed(revision)) => {
+                self.key.written(*revision, term);
+                self.is_done = self.left.pop_front().is_some() && self.left.is_empty();
             }
-            (Stage::Write(mut left), Answer::Committed(_)) => {
-                left.pop_front();
-                self.stage = Stage::Write(left);
-                None
+            // Another one has the key, or it is not known whether it was made: all of it is looked at anew.
+            (Sent::Write(_), _) => {
+                self.next_ms = now_ms;
+                self.key.doubt();
+                self.left.clear();
             }
-            // Another one came first, or it is not known whether it was made: all of it is looked at anew.
-            _ => None,
+            (Sent::Look, _) => {}
         }
+        None
     }
 
-    /// No controller writes any more once its key is this node's; then all is written.
-    fn take_read(&mut self, read: &View, found: &[KeyValue]) -> Option<Request> {
-        let key = Key::Controller.text(self.cluster);
-        let created = read.controller.as_ref().map(|entry| entry.create_revision);
-        let txn = match created {
-            Some(created) if Some(created) == self.taken => {
+    /// No controller writes any more once its key is this adoption's, and no copy is sealed at a term that is not in it. So
+    /// one that takes the key from another one seals above all that the other one sealed. When all is sealed, all is written.
+    fn take_read(
+        &mut self,
+        read: &View,
+        found: &[KeyValue],
+        (now_ms, lease_ms): (u64, u64),
+    ) -> Option<(Sent, Request)> {
+        let (key, term) = self.key.found(read, now_ms, lease_ms);
+        match key {
+            Found::Ours if term > self.term => self.begin_at(term),
+            Found::Ours if self.is_agreed() && self.is_sealed() => {
                 let sealed = Sealed {
                     epoch: self.epoch,
                     term: self.term,
@@ -201,32 +250,17 @@ impl Adoption {
                     nodes: self.nodes.iter().copied().collect(),
                     lost: self.told.1.clone(),
                 };
-                let compare = vec![Compare::CreateRevision(key, created)];
-                let txns = transactions(self.cluster, (&self.known, read), found, &sealed);
-                let txns = txns.into_iter().map(|then| Txn {
-                    compare: compare.clone(),
-                    then,
-                });
-                self.stage = Stage::Write(txns.collect());
-                return None;
+                self.left = transactions(self.cluster, (&self.known, read), found, &sealed).into();
             }
-            Some(created) => Txn {
-                compare: vec![Compare::CreateRevision(key.clone(), created)],
-                then: vec![Op::Delete { key }],
-            },
-            None => {
-                self.stage = Stage::Take;
-                let value = serde_json::to_string(&self.me);
-                let value = value.expect("values of ours have no maps");
-                let lease = LeaseId(0);
-                Txn {
-                    compare: vec![Compare::Version(key.clone(), 0)],
-                    then: vec![Op::Put { key, value, lease }],
+            Found::Ours | Found::Waits => {}
+            Found::Free => {
+                if term >= self.term {
+                    self.begin_at(term + TERMS_ABOVE);
                 }
+                return Some(self.write(Vec::new()));
             }
-        };
-        self.in_flight = true;
-        Some(Request::Txn(txn))
+        }
+        None
     }
 
     /// The copies of each vBucket.
@@ -238,39 +272,5 @@ impl Adoption {
             }
         }
         all
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refusal_counts_until_all_copies_are_sealed() {
-        let (me, other) = (NodeId(1), NodeId(2));
-        let mut known = View::default();
-        for node in [me, other] {
-            known.nodes.insert(node, crate::agreed::Entry::default());
-        }
-        let controller = Controller { node: me, boot: 1 };
-        let told = (4, Vec::new());
-        let mut adoption = Adoption::new(ClusterId(7), controller, &known, told, 1);
-        let asked = |adoption: &mut Adoption, now_ms| -> Vec<u64> {
-            let actions = adoption.tick(now_ms, 500);
-            let terms = actions.into_iter().filter_map(|action| match action {
-                Action::Send(_, Message::SealAll { term, .. }) => Some(term),
-                _ => None,
-            });
-            terms.collect()
-        };
-        assert_eq!(asked(&mut adoption, 0), [1_000, 1_000]);
-        adoption.refused(4, 1_000);
-        assert_eq!(asked(&mut adoption, 1), [2_000, 2_000]);
-        for node in [me, other] {
-            adoption.sealed(node, (5, 2_000), 0, &[]);
-        }
-        adoption.refused(4, 2_000);
-        assert_eq!(adoption.open().count(), 0);
-        assert!(asked(&mut adoption, 1_000).is_empty());
     }
 }

@@ -4,7 +4,10 @@
 //! then the map is written anew, with the copies that have most. Any majority that acknowledged a write is among what is
 //! sealed. Nodes follow the epoch that is written last, so that one that ends half-way is not followed, and can be repeated.
 
+mod key;
 mod machine;
+#[cfg(test)]
+mod tests;
 mod writes;
 
 pub(crate) use machine::{Action, Adoption};

@@ -127,13 +127,24 @@ pub struct Alive {
     pub health: Health,
 }
 
-/// The controller; the create revision of its key is its term.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The controller; the revision of its key is its term. While copies are adopted there is none: the adoption has the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Controller {
     /// The node.
     pub node: NodeId,
     /// Its start.
     pub boot: u64,
+    /// The highest term that copies are sealed at for the adoption.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopts: Option<u64>,
+}
+
+impl Controller {
+    /// A node that may be elected, with its start.
+    pub fn new(node: NodeId, boot: u64) -> Self {
+        let adopts = None;
+        Self { node, boot, adopts }
+    }
 }
 
 /// Whether copies are moved to where the plan wants them.

@@ -16,7 +16,7 @@ pub(super) fn mark(cluster: ClusterId, view: &View, issued: u64, txn: &mut Txn) 
     let Some(controller) = &view.controller else {
         return;
     };
-    let Controller { node, boot } = controller.value;
+    let Controller { node, boot, .. } = controller.value;
     let history = view.history.value.with((node, boot), issued);
     let key = Key::History.text(cluster);
     let seen = view.history.mod_revision;
@@ -36,13 +36,13 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// For the controller whose key was created by revision `term`.
+    /// For the controller whose key is of revision `term`.
     pub(super) fn new(cluster: ClusterId, view: &'a View, term: u64) -> Self {
         let controller = Key::Controller.text(cluster);
         Self {
             cluster,
             view,
-            compare: BTreeSet::from([Compare::CreateRevision(controller, term)]),
+            compare: BTreeSet::from([Compare::ModRevision(controller, term)]),
             then: Vec::new(),
             chunks: BTreeMap::new(),
         }

@@ -85,7 +85,7 @@ pub struct Tick<'a> {
 pub struct Coordinator {
     cluster: ClusterId,
     settings: Settings,
-    /// The create revision of the controller's key; `None` while another node is the controller.
+    /// The revision of the controller's key; `None` while another node is the controller.
     term: Option<u64>,
     seals: BTreeMap<Vb, Seals>,
     reports: BTreeMap<Vb, CopyReport>,

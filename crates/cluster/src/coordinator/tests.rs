@@ -45,7 +45,7 @@ fn store() -> (Store, Coordinator) {
     };
     put(&mut store, Key::Node(NODE), &node);
     let (node, boot) = (NODE, 1);
-    put(&mut store, Key::Controller, &Controller { node, boot });
+    put(&mut store, Key::Controller, &Controller::new(node, boot));
     let mut coordinator = Coordinator::new(CLUSTER, Settings::default());
     coordinator.set_term(view(&mut store).controller.map(|c| c.create_revision));
     (store, coordinator)
@@ -222,7 +222,7 @@ fn f7_a_controller_that_was_replaced_writes_nothing() {
     let key = Key::Controller.text(CLUSTER);
     write(&mut store, vec![Op::Delete { key }]);
     let (node, boot) = (NodeId(2), 1);
-    put(&mut store, Key::Controller, &Controller { node, boot });
+    put(&mut store, Key::Controller, &Controller::new(node, boot));
     assert_eq!(store.answer(&Request::Txn(txn)), Answer::Refused);
 }
 

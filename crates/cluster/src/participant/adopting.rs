@@ -21,18 +21,20 @@ impl Participant {
         if goes_on || self.went_back_ms.is_none() || self.newest.version.epoch != epoch {
             return;
         }
-        let (node, boot) = (self.identity.node, self.identity.boot);
+        let me = Controller::new(self.identity.node, self.identity.boot);
         let issued = self.coordinator.issue();
         let known = &self.view;
         let cluster = self.identity.cluster;
-        let adoption = Adoption::new(cluster, Controller { node, boot }, known, told, issued);
+        let adoption = Adoption::new(cluster, me, known, told, issued);
         self.adoption = Some((issued, adoption));
     }
 
-    /// Nodes whose copies an adoption that was ordered here waits for.
+    /// Nodes whose copies an adoption that was ordered here waits for, while no other one goes on.
     pub fn adoption_waits(&self) -> Vec<NodeId> {
         let adoption = self.adoption.iter();
-        adoption.flat_map(|(_, adoption)| adoption.open()).collect()
+        adoption
+            .flat_map(|(_, adoption)| adoption.waits())
+            .collect()
     }
 
     /// Goes on with an adoption that was ordered here.
@@ -52,8 +54,11 @@ impl Participant {
     }
 
     pub(super) fn adoption_answered(&mut self, number: u64, answer: &Answer, now_ms: u64) {
+        let lease_ms = self.settings.lease_ms;
         let adoption = self.adoption.as_mut().filter(|(of, _)| *of == number);
-        if let Some(request) = adoption.and_then(|(_, adoption)| adoption.answered(answer)) {
+        let request =
+            adoption.and_then(|(_, adoption)| adoption.answered(answer, now_ms, lease_ms));
+        if let Some(request) = request {
             self.request(Purpose::Adopt(number), request, now_ms);
         }
     }

@@ -434,9 +434,10 @@ impl Participant {
     /// Becomes the controller if there is none.
     fn elect(&mut self, now_ms: u64) {
         let Identity { node, boot, .. } = self.identity;
-        let mine = |entry: &&Entry<Controller>| entry.value == Controller { node, boot };
+        let me = Controller::new(node, boot);
+        let mine = |entry: &&Entry<Controller>| entry.value == me;
         let controller = self.view.controller.as_ref();
-        let term = controller.filter(mine).map(|entry| entry.create_revision);
+        let term = controller.filter(mine).map(|entry| entry.mod_revision);
         self.coordinator.set_term(term);
         let Lease::Held { lease, .. } = self.lease else {
             return;
@@ -447,7 +448,7 @@ impl Participant {
         }
         let key = self.key(Key::Controller);
         let compare = vec![Compare::Version(key.clone(), 0)];
-        let value = serde_json::to_string(&Controller { node, boot });
+        let value = serde_json::to_string(&me);
         let value = value.expect("values of ours have no maps");
         let then = vec![Op::Put { key, value, lease }];
         self.request(Purpose::Elect, Request::Txn(Txn { compare, then }), now_ms);

@@ -109,7 +109,7 @@ fn f6_a_lower_revision_of_a_renewal_is_a_reason_to_read_and_no_more() {
 #[test]
 fn a_controller_decides_once_about_all_that_came_together() {
     let mut participant = participant();
-    let me = Controller { node: ME, boot: 1 };
+    let me = Controller::new(ME, 1);
     let node = Node::default();
     let changes = [
         put(2, Key::Controller, &me),

@@ -44,6 +44,8 @@ pub(crate) enum Bug {
     MarkForgotten,
     /// An adoption takes any copy for the best one.
     AnyCopyAdopted,
+    /// An adoption does not require that it has the controller's key.
+    AdoptionKeyNotRequired,
     /// A node's clock stands still while its machine sleeps.
     ClockSleeps,
     /// A copy that cannot be read answers a seal as one that has nothing.
@@ -51,7 +53,7 @@ pub(crate) enum Bug {
 }
 
 /// Every bug.
-pub(crate) const BUGS: [Bug; 23] = [
+pub(crate) const BUGS: [Bug; 24] = [
     Bug::LowerPreparedChosen,
     Bug::BranchIgnored,
     Bug::OneSealTooFew,
@@ -73,6 +75,7 @@ pub(crate) const BUGS: [Bug; 23] = [
     Bug::EpochNotRaised,
     Bug::MarkForgotten,
     Bug::AnyCopyAdopted,
+    Bug::AdoptionKeyNotRequired,
     Bug::ClockSleeps,
     Bug::UnreadableSealed,
 ];

@@ -83,11 +83,12 @@ fn adopt(world: &mut World) -> Result<(), String> {
     // Nodes that were stopped come back while copies are adopted.
     world.nodes.iter_mut().for_each(|node| node.held = false);
     let begun_ms = world.now_ms;
-    world.adopt(&[]);
+    let needed = world.adopt(&[]);
+    world.contend();
     world.run(world.now_ms + 500);
-    world.start_all();
+    world.heal();
     world.run(world.now_ms + 3_000);
-    while !world.is_adopted() && world.adopt(&[]) {
+    while needed && !world.is_adopted() {
         if let Some(failure) = &world.checks.failure {
             return Err(failure.clone());
         }
@@ -95,6 +96,7 @@ fn adopt(world: &mut World) -> Result<(), String> {
             world.tell_all();
             return Err("no adoption in 60 s".to_owned());
         }
+        world.adopt(&[]);
         world.run(world.now_ms + 3_000);
     }
     world.end_restore();

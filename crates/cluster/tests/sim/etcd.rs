@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cluster::agreed::{CHUNK_VBUCKETS, Chunk, Key, Meta};
+use cluster::agreed::{CHUNK_VBUCKETS, Chunk, History, Key, Meta};
 use cluster::coord::{Answer, Compare, LeaseId, Op, Request, RequestId, Store, Txn};
 use cluster::{NodeId, Row, Vb};
 
@@ -83,6 +83,31 @@ impl Etcd {
         ordered
             .map(|(vb, old, new)| (vb, new.highest_term(), first(&old, &new)))
             .collect()
+    }
+
+    /// Whether a transaction, if it is made, ends an adoption of copies after one that has ended.
+    pub(crate) fn adopts_again(&self, request: &Request) -> bool {
+        let Request::Txn(txn) = request else {
+            return false;
+        };
+        let put = |of: &Key| {
+            let of = of.text(CLUSTER);
+            let mut values = txn.then.iter().filter_map(move |op| match op {
+                Op::Put { key, value, .. } if *key == of => Some(value.clone()),
+                _ => None,
+            });
+            values.next()
+        };
+        let (Some(_), Some(new)) = (put(&Key::Meta), put(&Key::History)) else {
+            return false;
+        };
+        let adopted = |text: &str| {
+            let history: History = serde_json::from_str(text).expect("JSON");
+            history.adopted
+        };
+        let old = self.store.get(&Key::History.text(CLUSTER));
+        let old = old.map_or(0, |kv| adopted(&kv.value));
+        old > 0 && adopted(&new) != old
     }
 
     /// The epoch of the cluster.
@@ -179,12 +204,18 @@ fn forget(txn: &mut Txn, bug: Bug) {
         .then
         .iter()
         .any(|op| matches!(op, Op::Put { lease, .. } if lease.0 > 0));
+    // A controller does not write its key again.
+    let controller = Key::Controller.text(CLUSTER);
+    let adopts = writes(&controller);
+    let of_controller =
+        |compare: &Compare| matches!(compare, Compare::ModRevision(key, _) if *key == controller);
     let keep: Vec<Compare> = txn
         .compare
         .iter()
         .filter(|compare| match bug {
             Bug::NothingCompared => joins,
             Bug::PromotionWithoutMark => of_node(compare).is_none_or(|key| joins || writes(&key)),
+            Bug::AdoptionKeyNotRequired => !(adopts && of_controller(compare)),
             Bug::LeaseWithoutReading => of_node(compare).is_none_or(|_| !joins),
             _ => true,
         })

@@ -7,6 +7,7 @@ use cluster::coordinator::{forced, unsafe_order};
 use cluster::{BucketId, NodeId, Order, Vb};
 
 use crate::moments::{Theme, nodes_of};
+use crate::node::Node;
 use crate::world::{Event, Weather, World};
 
 impl World {
@@ -126,7 +127,7 @@ impl World {
         damages
     }
 
-    fn etcd_fails(&mut self) {
+    pub(crate) fn etcd_fails(&mut self) {
         let until_ms = self.now_ms + self.rng.range(100, 5_000);
         if self.rng.per_mille(500) {
             self.tell(|| format!("etcd is away until {until_ms}"));
@@ -286,14 +287,18 @@ impl World {
         {
             return Some(format!("{vb:?} has {row:?}"));
         }
+        let controls = |node: &Node| node.participant.coordinator().term().is_some();
+        if !self.nodes.iter().any(controls) {
+            return Some(format!("no node is the controller: {:?}", view.controller));
+        }
         for node in &self.nodes {
             let mut copies = node.vbs.copies.keys();
-            let goes = |vb: &&Vb| !self.vbs.contains(vb) && !self.unknown.contains(&vb.bucket);
-            if let Some(vb) = copies.find(goes) {
-                return Some(format!(
-                    "{:?} has a copy of {vb:?}, which was dropped",
-                    node.id
-                ));
+            let stays = |vb: &Vb| match view.row(*vb) {
+                Some(row) => row.has_copy(node.id),
+                None => self.unknown.contains(&vb.bucket),
+            };
+            if let Some(vb) = copies.find(|vb| !stays(vb)) {
+                return Some(format!("{:?} has a copy of {vb:?} that goes", node.id));
             }
         }
         for vb in self.vbs.clone() {

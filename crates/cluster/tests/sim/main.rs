@@ -4,6 +4,7 @@
 //!
 //! `cargo xtask sim cluster` sets `SETTEE_SEEDS=N`, which runs N seeds, and `SETTEE_SEED=N`, which runs one and tells what happens in it; both run so many from there.
 
+mod adoptions;
 mod bugs;
 mod cases;
 mod checks;

@@ -270,7 +270,7 @@ impl World {
     }
 
     /// A node crashes and starts again.
-    fn bounce(&mut self, node: usize) {
+    pub(crate) fn bounce(&mut self, node: usize) {
         if self.nodes[node].up {
             self.crash(node);
             self.start(node);

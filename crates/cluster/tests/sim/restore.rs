@@ -3,7 +3,7 @@
 use cluster::agreed::View;
 use cluster::coord::{Answer, Range, Request, Store};
 
-use cluster::{BucketId, NodeId, Order, Vb};
+use cluster::{BucketId, Vb};
 
 use crate::node::{CLUSTER, Node, settings};
 use crate::world::{Event, World};
@@ -78,35 +78,6 @@ impl World {
             self.nodes[index].held = gone && old;
         }
         self.restored = Some(Restored { know });
-    }
-
-    /// An operator orders an adoption at the node that has seen most of those that know of the restore.
-    pub(crate) fn adopt(&mut self, lost: &[NodeId]) -> bool {
-        let know = self
-            .nodes
-            .iter()
-            .enumerate()
-            .filter(|(_, node)| node.runs(self.now_ms) && node.participant.etcd_went_back());
-        let newest = know.max_by_key(|(_, node)| {
-            let participant = &node.participant;
-            (participant.view().revision, participant.newest().version)
-        });
-        let Some((index, node)) = newest else {
-            return false;
-        };
-        let epoch = node.participant.newest().version.epoch;
-        let lost = lost.to_vec();
-        self.tell(|| format!("copies are adopted by n{index}"));
-        let outputs = self.nodes[index]
-            .participant
-            .order(Order::Adopt { epoch, lost });
-        self.carry(index, outputs);
-        true
-    }
-
-    /// Whether copies were adopted.
-    pub(crate) fn is_adopted(&mut self) -> bool {
-        self.agreed().history.value.adopted > 0
     }
 
     /// The cluster goes on with what etcd has now: buckets are those that it knows.

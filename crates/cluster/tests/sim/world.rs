@@ -302,10 +302,14 @@ impl World {
                 let down = self.now_ms < self.etcd.down_until_ms;
                 let passed_over = self.etcd.passed_over_by(&request);
                 let (ordered, epoch) = (self.etcd.ordered_by(&request), self.etcd.epoch());
+                let adopts_again = self.etcd.adopts_again(&request);
                 let answer = (!down).then(|| self.etcd.request(from, &request, self.bug));
                 if let Some(Some(Answer::Committed(_))) = &answer {
                     for (vb, node) in passed_over {
                         self.checks.passed_over(vb, node);
+                    }
+                    if adopts_again {
+                        self.checks.fail("copies are adopted twice".to_owned());
                     }
                     for (vb, term, first) in ordered {
                         let epochs = first.then(|| (epoch, self.etcd.epoch()));

@@ -1,0 +1,213 @@
+//! Adoptions against an etcd and nodes that answer at once.
+
+use std::collections::BTreeMap;
+
+use super::machine::{Action, Adoption};
+use crate::agreed::{ClusterId, Controller, Entry, History, Key, View};
+use crate::coord::{Answer, LeaseId, Op, Range, Request, Store, Txn};
+use crate::map::NodeId;
+use crate::message::Message;
+
+const CLUSTER: ClusterId = ClusterId(7);
+const EPOCH: u64 = 4;
+const REPEAT_MS: u64 = 500;
+const LEASE_MS: u64 = 5_000;
+const NODES: [NodeId; 2] = [NodeId(1), NodeId(2)];
+
+/// An etcd, and the term that each node is sealed at; nodes that are not in it do not answer.
+#[derive(Default)]
+struct World {
+    store: Store,
+    sealed: BTreeMap<NodeId, u64>,
+    /// The highest term that was in the controller's key.
+    agreed: u64,
+    now_ms: u64,
+}
+
+impl World {
+    fn new(nodes: &[NodeId]) -> Self {
+        let sealed = nodes.iter().map(|node| (*node, 0)).collect();
+        Self {
+            sealed,
+            ..Self::default()
+        }
+    }
+
+    fn view(&mut self) -> View {
+        let mut view = View::default();
+        let all = Request::Get(Range::Prefix(CLUSTER.prefix()));
+        if let Answer::Got { revision, found } = self.store.answer(&all) {
+            view.load(CLUSTER, revision, &found);
+        }
+        view
+    }
+
+    fn adopted(&mut self) -> u64 {
+        self.view().history.value.adopted
+    }
+
+    /// The node and the term in the controller's key.
+    fn holder(&mut self) -> Option<(NodeId, Option<u64>)> {
+        let entry = self.view().controller?;
+        Some((entry.value.node, entry.value.adopts))
+    }
+
+    /// A tick of an adoption, and all that comes of it but for answers of etcd that are lost.
+    fn tick(&mut self, adoption: &mut Adoption, answers: bool) {
+        self.now_ms += 100;
+        for action in adoption.tick(self.now_ms, REPEAT_MS) {
+            match action {
+                Action::Request(request) => {
+                    let mut next = Some(request);
+                    while let Some(request) = next {
+                        let answer = self.store.answer(&request);
+                        let term = self.holder().and_then(|(_, term)| term);
+                        self.agreed = self.agreed.max(term.unwrap_or(0));
+                        let answer = if answers { answer } else { Answer::Unavailable };
+                        next = adoption.answered(&answer, self.now_ms, LEASE_MS);
+                    }
+                }
+                Action::Send(to, Message::SealAll { epoch, term, .. }) => {
+                    assert!(term <= self.agreed, "{term} is above {}", self.agreed);
+                    let Some(held) = self.sealed.get_mut(&to) else {
+                        continue;
+                    };
+                    if *held > term {
+                        adoption.refused(EPOCH, *held);
+                    } else {
+                        *held = term;
+                        adoption.sealed(to, (epoch, term), 0, &[]);
+                    }
+                }
+                Action::Send(..) => {}
+            }
+        }
+    }
+}
+
+fn adoption(node: NodeId) -> Adoption {
+    let mut known = View::default();
+    for node in NODES {
+        known.nodes.insert(node, Entry::default());
+    }
+    let me = Controller::new(node, 1);
+    Adoption::new(CLUSTER, me, &known, (EPOCH, Vec::new()), 1)
+}
+
+#[test]
+fn all_copies_are_sealed_above_one_that_refuses() {
+    let mut world = World::new(&NODES);
+    world.sealed.insert(NODES[1], 1_500);
+    let mut one = adoption(NODES[0]);
+    for _ in 0..20 {
+        world.tick(&mut one, true);
+    }
+    assert_eq!(world.adopted(), EPOCH + 1);
+    assert_eq!(world.sealed, NODES.map(|node| (node, 2_500)).into());
+    assert_eq!(world.holder(), None);
+}
+
+#[test]
+fn a_refusal_counts_until_all_copies_are_sealed() {
+    let mut world = World::new(&NODES);
+    let mut one = adoption(NODES[0]);
+    world.tick(&mut one, true);
+    world.tick(&mut one, true);
+    assert_eq!(world.sealed, NODES.map(|node| (node, 1_000)).into());
+    one.refused(EPOCH, 1_000);
+    for _ in 0..20 {
+        world.tick(&mut one, true);
+    }
+    assert_eq!(world.adopted(), EPOCH + 1);
+    assert_eq!(world.sealed, NODES.map(|node| (node, 1_000)).into());
+}
+
+#[test]
+fn the_adoption_that_was_ordered_last_goes_on_and_the_other_one_waits() {
+    let mut world = World::new(&NODES[..1]);
+    let (mut first, mut second) = (adoption(NODES[0]), adoption(NODES[1]));
+    for _ in 0..10 {
+        world.tick(&mut first, true);
+    }
+    assert_eq!(world.holder(), Some((NODES[0], Some(1_000))));
+    for _ in 0..100 {
+        world.tick(&mut second, true);
+        world.tick(&mut first, true);
+        assert_eq!(world.holder(), Some((NODES[1], Some(2_000))));
+    }
+    assert_eq!((first.waits().count(), second.waits().count()), (0, 1));
+    world.sealed.insert(NODES[1], 0);
+    for _ in 0..20 {
+        world.tick(&mut second, true);
+        world.tick(&mut first, true);
+    }
+    assert_eq!(world.adopted(), EPOCH + 1);
+    assert_eq!(world.sealed, NODES.map(|node| (node, 2_000)).into());
+    assert_eq!(world.holder(), None);
+}
+
+#[test]
+fn an_adoption_takes_the_key_back_from_one_that_is_silent() {
+    let mut world = World::new(&NODES[..1]);
+    let (mut first, mut second) = (adoption(NODES[0]), adoption(NODES[1]));
+    for one in [&mut first, &mut second] {
+        world.tick(one, true);
+        world.tick(one, true);
+    }
+    world.sealed.insert(NODES[1], 0);
+    let silent_ms = world.now_ms;
+    while world.adopted() == 0 {
+        world.tick(&mut first, true);
+        assert!(world.now_ms < silent_ms + 2 * LEASE_MS);
+    }
+    assert!(world.now_ms >= silent_ms + LEASE_MS);
+    assert_eq!(world.sealed, NODES.map(|node| (node, 3_000)).into());
+    // It goes on after that.
+    for _ in 0..20 {
+        world.tick(&mut second, true);
+    }
+    assert_eq!(world.sealed, NODES.map(|node| (node, 3_000)).into());
+    assert_eq!((world.adopted(), world.holder()), (EPOCH + 1, None));
+}
+
+#[test]
+fn an_adoption_whose_answers_are_lost_goes_on_with_its_key() {
+    let mut world = World::new(&NODES);
+    let mut one = adoption(NODES[0]);
+    for number in 0..100 {
+        world.tick(&mut one, number % 3 > 0);
+    }
+    assert_eq!(world.adopted(), EPOCH + 1);
+    assert_eq!(world.sealed, NODES.map(|node| (node, 1_000)).into());
+    assert_eq!(world.holder(), None);
+}
+
+#[test]
+fn what_was_asked_before_copies_were_adopted_takes_no_key_after_it() {
+    let mut world = World::new(&NODES);
+    let mut one = adoption(NODES[0]);
+    let put = |key: Key, value: String| Op::Put {
+        key: key.text(CLUSTER),
+        value,
+        lease: LeaseId(0),
+    };
+    let history = serde_json::to_string(&History::default()).unwrap();
+    let write = |world: &mut World, op: Op| {
+        let (compare, then) = (Vec::new(), vec![op]);
+        world.store.answer(&Request::Txn(Txn { compare, then }))
+    };
+    write(&mut world, put(Key::History, history));
+    let actions = one.tick(0, REPEAT_MS);
+    let [Action::Request(look)] = &actions[..] else {
+        panic!("{actions:?}");
+    };
+    let answer = world.store.answer(look);
+    let take = one.answered(&answer, 0, LEASE_MS).unwrap();
+    let history = History {
+        adopted: EPOCH + 1,
+        ..History::default()
+    };
+    let history = serde_json::to_string(&history).unwrap();
+    write(&mut world, put(Key::History, history));
+    assert_eq!(world.store.answer(&take), Answer::Refused);
+}
