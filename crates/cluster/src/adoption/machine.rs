@@ -41,7 +41,7 @@ pub(crate) struct Adoption {
     /// What the node knew of etcd before it was restored.
     known: View,
     mark: Mark,
-    /// Nodes that must answer.
+    /// Nodes that must answer: all that the node knew, or those in etcd if it knew nothing, but those that are given up.
     nodes: BTreeSet<NodeId>,
     epoch: u64,
     term: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Adoption {
 }
 
 impl Adoption {
-    /// By a node that has seen `known`; every node of it must answer but those that are given up.
+    /// By a node that has seen `known`.
     pub(crate) fn new(
         cluster: ClusterId,
         me: Controller,
@@ -66,7 +66,6 @@ impl Adoption {
         told: (u64, Vec<NodeId>),
         issued: u64,
     ) -> Self {
-        let nodes = known.nodes.keys().copied().chain([me.node]);
         let highest = known.rows().map(|(_, _, row)| row.highest_term()).max();
         Self {
             cluster,
@@ -77,7 +76,7 @@ impl Adoption {
                 issued,
             },
             key: AdoptionKey::new(cluster, me),
-            nodes: nodes.filter(|node| !told.1.contains(node)).collect(),
+            nodes: BTreeSet::new(),
             known: known.clone(),
             epoch: told.0 + 1,
             told,
@@ -238,6 +237,10 @@ impl Adoption {
         found: &[KeyValue],
         (now_ms, lease_ms): (u64, u64),
     ) -> Option<(Sent, Request)> {
+        let knows = self.known.revision > 0;
+        let all = if knows { &self.known } else { read }.nodes.keys();
+        let all = all.copied().chain([self.mark.node]);
+        self.nodes = all.filter(|node| !self.told.1.contains(node)).collect();
         let (key, term) = self.key.found(read, now_ms, lease_ms);
         match key {
             Found::Ours if term > self.term => self.begin_at(term),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::machine::{Action, Adoption};
-use crate::agreed::{ClusterId, Controller, Entry, History, Key, View};
+use crate::agreed::{ClusterId, Controller, Entry, History, Key, Node, View};
 use crate::coord::{Answer, LeaseId, Op, Range, Request, Store, Txn};
 use crate::map::NodeId;
 use crate::message::Message;
@@ -31,6 +31,13 @@ impl World {
             sealed,
             ..Self::default()
         }
+    }
+
+    fn put<T: serde::Serialize>(&mut self, key: Key, value: &T) {
+        let (key, value) = (key.text(CLUSTER), serde_json::to_string(value).unwrap());
+        let lease = LeaseId(0);
+        let (compare, then) = (Vec::new(), vec![Op::Put { key, value, lease }]);
+        self.store.answer(&Request::Txn(Txn { compare, then }));
     }
 
     fn view(&mut self) -> View {
@@ -85,13 +92,21 @@ impl World {
     }
 }
 
+/// By a node that knows the others.
 fn adoption(node: NodeId) -> Adoption {
-    let mut known = View::default();
+    let mut known = View {
+        revision: 1,
+        ..View::default()
+    };
     for node in NODES {
         known.nodes.insert(node, Entry::default());
     }
+    adoption_by(node, &known)
+}
+
+fn adoption_by(node: NodeId, known: &View) -> Adoption {
     let me = Controller::new(node, 1);
-    Adoption::new(CLUSTER, me, &known, (EPOCH, Vec::new()), 1)
+    Adoption::new(CLUSTER, me, known, (EPOCH, Vec::new()), 1)
 }
 
 #[test]
@@ -186,17 +201,7 @@ fn an_adoption_whose_answers_are_lost_goes_on_with_its_key() {
 fn what_was_asked_before_copies_were_adopted_takes_no_key_after_it() {
     let mut world = World::new(&NODES);
     let mut one = adoption(NODES[0]);
-    let put = |key: Key, value: String| Op::Put {
-        key: key.text(CLUSTER),
-        value,
-        lease: LeaseId(0),
-    };
-    let history = serde_json::to_string(&History::default()).unwrap();
-    let write = |world: &mut World, op: Op| {
-        let (compare, then) = (Vec::new(), vec![op]);
-        world.store.answer(&Request::Txn(Txn { compare, then }))
-    };
-    write(&mut world, put(Key::History, history));
+    world.put(Key::History, &History::default());
     let actions = one.tick(0, REPEAT_MS);
     let [Action::Request(look)] = &actions[..] else {
         panic!("{actions:?}");
@@ -207,7 +212,27 @@ fn what_was_asked_before_copies_were_adopted_takes_no_key_after_it() {
         adopted: EPOCH + 1,
         ..History::default()
     };
-    let history = serde_json::to_string(&history).unwrap();
-    write(&mut world, put(Key::History, history));
+    world.put(Key::History, &history);
     assert_eq!(world.store.answer(&take), Answer::Refused);
+}
+
+#[test]
+fn a_node_that_knows_nothing_adopts_copies_of_all_nodes_that_etcd_has() {
+    let mut world = World::new(&NODES[..1]);
+    for node in NODES {
+        world.put(Key::Node(node), &Node::default());
+    }
+    let mut one = adoption_by(NODES[0], &View::default());
+    for _ in 0..20 {
+        world.tick(&mut one, true);
+    }
+    assert_eq!(
+        (world.adopted(), one.waits().collect()),
+        (0, vec![NODES[1]])
+    );
+    world.sealed.insert(NODES[1], 0);
+    for _ in 0..20 {
+        world.tick(&mut one, true);
+    }
+    assert_eq!(world.adopted(), EPOCH + 1);
 }

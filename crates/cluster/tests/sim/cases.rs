@@ -83,12 +83,16 @@ fn adopt(world: &mut World) -> Result<(), String> {
     // Nodes that were stopped come back while copies are adopted.
     world.nodes.iter_mut().for_each(|node| node.held = false);
     let begun_ms = world.now_ms;
-    let needed = world.adopt(&[]);
+    let mut needed = world.adopt(&[]);
     world.contend();
     world.run(world.now_ms + 500);
     world.heal();
     world.run(world.now_ms + 3_000);
-    while needed && !world.is_adopted() {
+    while !world.is_adopted() {
+        needed |= world.adopt(&[]);
+        if !needed {
+            break;
+        }
         if let Some(failure) = &world.checks.failure {
             return Err(failure.clone());
         }
@@ -96,7 +100,6 @@ fn adopt(world: &mut World) -> Result<(), String> {
             world.tell_all();
             return Err("no adoption in 60 s".to_owned());
         }
-        world.adopt(&[]);
         world.run(world.now_ms + 3_000);
     }
     world.end_restore();
