@@ -30,7 +30,8 @@ pub(super) struct Sealed {
 }
 
 impl Sealed {
-    /// The row of a vBucket: the copy that has most is its active one. Without a copy it begins empty.
+    /// The row of a vBucket: the copy that has most is its active one. Without a copy it begins empty. The chain is not longer
+    /// than the one that was known: of a longer one, fewer than a majority may have what was acknowledged.
     fn row(&self, vb: Vb, copies: usize, known: &View) -> Row {
         let Some(found) = self.copies.get(&vb) else {
             let nodes = self.nodes.iter().cycle().skip(usize::from(vb.number));
@@ -41,6 +42,7 @@ impl Sealed {
             };
         };
         let before = known.row(vb).map(|row| row.chain);
+        let copies = before.map_or(copies, |chain| copies.min(chain.nodes().len()));
         let place = |node: NodeId| {
             let nodes = before.iter().flat_map(Chain::nodes);
             nodes
