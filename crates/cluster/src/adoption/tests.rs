@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::machine::{Action, Adoption};
-use crate::agreed::{ClusterId, Controller, Entry, History, Key, Node, View};
+use super::writes::{Sealed, transactions};
+use crate::agreed::{
+    BucketSpec, Chunk, ClusterId, Controller, Entry, History, Key, Mark, Node, View,
+};
 use crate::coord::{Answer, LeaseId, Op, Range, Request, Store, Txn};
-use crate::map::NodeId;
+use crate::map::{BucketId, Chain, NodeId, Row, Vb};
 use crate::message::Message;
+use crate::promotion::Position;
 
 const CLUSTER: ClusterId = ClusterId(7);
 const EPOCH: u64 = 4;
@@ -235,4 +239,56 @@ fn a_node_that_knows_nothing_adopts_copies_of_all_nodes_that_etcd_has() {
         world.tick(&mut one, true);
     }
     assert_eq!(world.adopted(), EPOCH + 1);
+}
+
+#[test]
+fn a_copy_that_was_being_built_gets_into_no_chain() {
+    let bucket = BucketId(1);
+    let vb = Vb { bucket, number: 0 };
+    let mut known = View {
+        revision: 1,
+        ..View::default()
+    };
+    let spec = BucketSpec {
+        vbuckets: 1,
+        copies: 2,
+        ..BucketSpec::default()
+    };
+    let row = |nodes: &[NodeId], term| Row::new(Chain::new(nodes).unwrap(), term);
+    let entry = |rows| Entry {
+        value: Chunk { rows },
+        ..Entry::default()
+    };
+    let spec = Entry {
+        value: spec,
+        ..Entry::default()
+    };
+    known.specs.insert(bucket, spec);
+    let copies = NODES.map(|node| (node, Position::default()));
+    let written = |known: &View| {
+        let sealed = Sealed {
+            epoch: EPOCH + 1,
+            term: 1_000,
+            mark: Mark {
+                number: 0,
+                node: NODES[0],
+                boot: 1,
+                issued: 1,
+            },
+            copies: [(vb, copies.to_vec())].into(),
+            nodes: NODES.to_vec(),
+            lost: Vec::new(),
+        };
+        let txns = transactions(CLUSTER, (known, &View::default()), &[], &sealed);
+        let map = Key::Map(bucket, 0).text(CLUSTER);
+        let mut puts = txns.into_iter().flatten().filter_map(|op| match op {
+            Op::Put { key, value, .. } if key == map => Some(value),
+            _ => None,
+        });
+        serde_json::from_str::<Chunk>(&puts.next().unwrap()).unwrap()
+    };
+    for chain in [&NODES[1..], &NODES[..]] {
+        known.maps.insert((bucket, 0), entry(vec![row(chain, 3)]));
+        assert_eq!(written(&known).rows, [row(chain, 1_000)]);
+    }
 }
