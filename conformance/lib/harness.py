@@ -22,7 +22,7 @@ from pathlib import Path
 
 START_SECONDS = 20
 STOP_SECONDS = 30
-TEST_SECONDS = 90
+TEST_SECONDS = 180
 # Whether SDKs connect with couchbases://.
 OVER_TLS = os.environ.get("SETTEE_OVER_TLS") == "1"
 # Whether the default bucket has 128 vBuckets.
