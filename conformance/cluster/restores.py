@@ -1,10 +1,8 @@
 """What a cluster does when its etcd is restored from an old backup."""
 
 import json
-import random
 import shutil
 import subprocess
-import time
 
 from cluster import Client
 from etcd import Etcd
@@ -124,7 +122,6 @@ def f6_copies_are_adopted_once_although_it_is_ordered_at_each_node(_):
         for node in cluster.nodes[1:]:
             given = Connection(node.kv).login(bucket=None).call(IOCTL_SET, b"cluster.order", b"", order)
             equal(given.status, 0, "order")
-            time.sleep(random.choice((0, 0.1, 0.3)))
         equal(of(cluster, "adopt")[:2], (0, "copies are adopted\n"), "the command at the third one")
         equal([one["adopted"] for one in cluster.look("history").values()], [epoch + 1], "epoch")
         for node in cluster.nodes:

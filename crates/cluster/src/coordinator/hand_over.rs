@@ -32,7 +32,7 @@ pub(super) fn obey(view: &View, draft: &mut Draft<'_>, node: NodeId) {
 pub(super) fn taken_over(view: &View, vb: Vb, row: &Row) -> Option<Chain> {
     let active = row.chain.active()?;
     let hands_over = view.nodes.get(&active)?.value.hands_over;
-    next(view, vb, row).filter(|_| hands_over)
+    hands_over.then(|| next(view, vb, row)).flatten()
 }
 
 /// Fails nodes over that have nothing more to hand over.

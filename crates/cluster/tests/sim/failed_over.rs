@@ -103,6 +103,15 @@ fn state(world: &mut World, node: NodeId) -> (NodeState, bool) {
     )
 }
 
+/// Recovers a node that runs, and gives it its share again.
+fn recover(world: &mut World, id: NodeId) {
+    world.order(Order::Recover(id));
+    until(world, 10_000, |world| {
+        state(world, id) == (NodeState::New, true)
+    });
+    settle(world);
+}
+
 #[test]
 fn a_node_that_runs_is_failed_over_and_stays_so_until_it_is_recovered() {
     for find in [victim, controller] {
@@ -130,11 +139,7 @@ fn a_node_that_runs_is_failed_over_and_stays_so_until_it_is_recovered() {
         let revision = world.etcd.store.revision();
         world.etcd.store.compact(revision);
         stays(&mut world);
-        world.order(Order::Recover(id));
-        until(&mut world, 10_000, |world| {
-            state(world, id) == (NodeState::New, true)
-        });
-        settle(&mut world);
+        recover(&mut world, id);
         until(&mut world, 10_000, |world| serves(world, node) > 0);
     }
 }
@@ -151,11 +156,7 @@ fn a_node_that_died_and_was_failed_over_by_an_operator_waits_for_one_too() {
     world.start(node);
     world.run(world.now_ms + 12_000);
     assert_eq!(state(&mut world, id), (NodeState::Failed, false));
-    world.order(Order::Recover(id));
-    until(&mut world, 10_000, |world| {
-        state(world, id) == (NodeState::New, true)
-    });
-    settle(&mut world);
+    recover(&mut world, id);
 }
 
 #[test]
@@ -181,11 +182,7 @@ fn a_graceful_failover_takes_nothing_from_clients_and_ends_with_a_failover() {
     assert!(world.agreed().nodes[&id].value.failed_over);
     // No copy moved.
     assert_eq!(chains(&mut world), before);
-    world.order(Order::Recover(id));
-    until(&mut world, 10_000, |world| {
-        state(world, id) == (NodeState::New, true)
-    });
-    settle(&mut world);
+    recover(&mut world, id);
     until(&mut world, 10_000, |world| serves(world, node) > 0);
 }
 
