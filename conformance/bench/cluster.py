@@ -183,6 +183,25 @@ def load(node, documents):
     equal(ran.returncode, 0, ran.stderr)
 
 
+class Maps:
+    """Counts the maps that a node tells a client."""
+
+    def __init__(self, node):
+        self.connection = Connection(node.kv, seconds=600)
+        self.connection.hello(0x08, DUPLEX, NOTICES)
+        self.connection.login(bucket=BUCKET)
+        self.count = 0
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        try:
+            while True:
+                self.connection.pushed()
+                self.count += 1
+        except (OSError, Closed):
+            pass
+
+
 def move(documents, rate):
     """All vBuckets of a node move to another one while a client reads and writes."""
     with Etcd() as etcd, Cluster(etcd, "bench", nodes=1, lease=5) as cluster, member_of(etcd, "bench", "b").watched() as late:
@@ -195,6 +214,7 @@ def move(documents, rate):
         try:
             time.sleep(20)
             before, _ = pace.tell("before", 5)
+            maps, revision = Maps(late), etcd.revision()
             since, began = len(pace.seconds), time.monotonic()
             cluster.order("drain", "a")
 
@@ -204,7 +224,9 @@ def move(documents, rate):
                 return {port for row in client.rows() for port in row} == {late.kv}
 
             eventually("all moved", moved, seconds=600, pause=0.2)
-            print(f"{documents:,} documents moved in {time.monotonic() - began:.1f} s")
+            took = time.monotonic() - began
+            print(f"{documents:,} documents moved in {took:.1f} s; {etcd.revision() - revision:,} transactions, ", end="")
+            print(f"{maps.count:,} maps, {maps.count / took:.1f} a second")
             during, _ = pace.tell("meanwhile", since)
             since = len(pace.seconds)
             time.sleep(10)

@@ -139,6 +139,10 @@ class Etcd:
         found = self.call("/v3/kv/range", {"key": encode(prefix), "range_end": encode(end)}, member)
         return {decode(kv["key"]): decode(kv.get("value", "")) for kv in found.get("kvs", [])}
 
+    def revision(self, member=0):
+        """That of the newest change."""
+        return int(self.call("/v3/maintenance/status", {}, member)["header"]["revision"])
+
     def put(self, key, value, member=0):
         """Writes a key, past all rules of a cluster."""
         self.call("/v3/kv/put", {"key": encode(key), "value": encode(value)}, member)

@@ -130,6 +130,13 @@ class Connection:
                 raise AssertionError(f"the server sent magic {head[0]:#04x}")
             return Response(head, body)
 
+    def pushed(self):
+        """What the server sends next by itself."""
+        head = HEADER.unpack(self._exactly(HEADER.size))
+        if head[0] != SERVER_REQUEST:
+            raise AssertionError(f"the server sent magic {head[0]:#04x}")
+        return self._exactly(head[6])
+
     def call(self, opcode, key=b"", extras=b"", value=b"", **more):
         """One request and its response, which must carry the same opcode and opaque."""
         self.opaque = (self.opaque + 1) & 0xFFFFFFFF

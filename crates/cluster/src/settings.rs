@@ -24,10 +24,13 @@ pub struct Settings {
     pub failovers_max: u32,
     /// A takeover that takes longer is taken back; a node that answers no seal for so long is taken for failed.
     pub takeover_ms: u64,
-    /// Moves at once from or to a node.
+    /// Moves at once from or to a node whose new copies are being filled.
     pub moves_per_node: usize,
-    /// Of these, takeovers at once from a node: so many vBuckets do not answer for a moment.
+    /// So many takeovers from a node begin together, and as many moves may wait for theirs meanwhile. Clients get a map for
+    /// each time that takeovers end.
     pub takeovers_per_node: usize,
+    /// For so long a takeover waits for others at most.
+    pub together_ms: u64,
 }
 
 impl Default for Settings {
@@ -44,7 +47,8 @@ impl Default for Settings {
             failovers_max: 3,
             takeover_ms: 10_000,
             moves_per_node: 3,
-            takeovers_per_node: 2,
+            takeovers_per_node: 32,
+            together_ms: 2_000,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::decide::{Decision, Facts};
 use super::draft::{self, Draft};
 use super::hand_over;
-use super::moves::{Load, Wanted, members};
+use super::moves::{Load, Open, Takeovers, Wanted, members};
 use super::orders;
 use super::policy::{Held, Situation};
 use super::renewal::Renewal;
@@ -109,6 +109,7 @@ pub struct Coordinator {
     /// Rows of moves, each with the revision of the view in which it was seen first.
     moving: BTreeMap<Vb, (Row, u64)>,
     wanted: Wanted,
+    takeovers: Takeovers,
     promoted: BTreeMap<Vb, Promoted>,
     progress: Progress,
 }
@@ -134,6 +135,7 @@ impl Coordinator {
             due: BTreeSet::new(),
             moving: BTreeMap::new(),
             wanted: Wanted::default(),
+            takeovers: Takeovers::default(),
             promoted: BTreeMap::new(),
             progress: Progress::default(),
         }
@@ -469,7 +471,7 @@ impl Coordinator {
             held: std::mem::take(&mut self.progress.held),
             ..Progress::default()
         };
-        let mut promoted = Vec::new();
+        let (mut promoted, mut ready, mut going) = (Vec::new(), Vec::new(), 0);
         for (vb, version, row) in view.rows() {
             progress.elections += usize::from(row.intent.is_some());
             progress.moves += usize::from(row.change.is_some());
@@ -480,14 +482,11 @@ impl Coordinator {
             if decision == Decision::Keep && row.change.is_none() {
                 decision = self.begin_move((vb, row), view, &mut load, &mut progress);
             }
+            going += usize::from(row.phase() == Some(Phase::TakeOver));
             let takes_over = |to: &Row| to.phase() == Some(Phase::TakeOver) && row.intent.is_none();
-            if matches!(&decision, Decision::Write(to) if takes_over(to))
-                && !load.begin_takeover(row, self.settings.takeovers_per_node)
-            {
-                decision = Decision::Keep;
-            }
             match decision {
                 Decision::Keep => {}
+                Decision::Write(new) if takes_over(&new) => ready.push((vb, new)),
                 Decision::Refuse(missing) => progress.waiting.push(Waiting { vb, missing }),
                 Decision::Write(_) | Decision::WriteIfFailed(..) if !draft.takes(vb) => {}
                 Decision::Write(new) => {
@@ -501,6 +500,7 @@ impl Coordinator {
                 }
             }
         }
+        self.begin_takeovers(tick, (&ready, going), &progress, &mut draft);
         // What is being elected may be elsewhere than it is to be.
         let open = progress.moves + progress.moves_left + progress.elections;
         if rebalance == Rebalance::Running && open == 0 {
@@ -513,6 +513,31 @@ impl Coordinator {
         progress.promoted = self.promoted.values().copied().collect();
         self.progress = progress;
         draft.finish()
+    }
+
+    /// Writes the rows of takeovers that are `ready`, if those are to begin beside so many that are `going` on.
+    fn begin_takeovers(
+        &mut self,
+        tick: &Tick<'_>,
+        (ready, going): (&[(Vb, Row)], usize),
+        progress: &Progress,
+        draft: &mut Draft<'_>,
+    ) {
+        let others = ready.len() + going + progress.moves_without_space;
+        let nodes = ready.iter().filter_map(|(_, row)| row.chain.active());
+        let nodes: Vec<NodeId> = nodes.collect();
+        let open = Open {
+            ready: &nodes,
+            going,
+            coming: (progress.moves + progress.moves_left).saturating_sub(others),
+        };
+        if self.takeovers.begin(tick.now_ms, &open, &self.settings) {
+            for (vb, row) in ready {
+                if draft.takes(*vb) {
+                    draft.row(*vb, *row);
+                }
+            }
+        }
     }
 
     /// Whether a new row is the end of an unsafe failover.
@@ -559,7 +584,7 @@ impl Coordinator {
             return Decision::Keep;
         }
         let waits = row.intent.is_some() || renewal == Renewal::Waits;
-        if waits || !load.allows(row, &to, self.settings.moves_per_node) {
+        if waits || !load.allows(row, &to, &self.settings) {
             return Decision::Keep;
         }
         load.add(row, &to);

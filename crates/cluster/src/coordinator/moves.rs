@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::agreed::{CHUNK_VBUCKETS, NodeState, View};
 use crate::map::{BucketId, Chain, Member, NodeId, Phase, Row, Vb};
 use crate::planner::{BucketMap, plan};
+use crate::settings::Settings;
 
 /// The chains that the plan wants, and what it was computed for.
 #[derive(Clone, Debug, Default)]
@@ -91,9 +92,10 @@ fn present(view: &View, vb: Vb) -> Chain {
 /// Moves that go on, by node.
 #[derive(Debug, Default)]
 pub(super) struct Load {
-    moves: BTreeMap<NodeId, usize>,
-    /// Takeovers, by the node of the old active copy.
-    takeovers: BTreeMap<NodeId, usize>,
+    /// Those whose new copies are being filled, by the node that sends and by those that take.
+    filling: BTreeMap<NodeId, usize>,
+    /// The others, by the node of the old active copy.
+    filled: BTreeMap<NodeId, usize>,
 }
 
 impl Load {
@@ -101,41 +103,76 @@ impl Load {
     pub(super) fn of(view: &View) -> Self {
         let mut load = Self::default();
         for (_, _, row) in view.rows() {
-            if let Some((to, phase)) = row.change {
-                load.add(row, &to);
-                if phase == Phase::TakeOver {
-                    load.begin_takeover(row, usize::MAX);
-                }
+            match (row.change, row.chain.active()) {
+                (Some((to, phase)), _) if phase < Phase::TwoChains => load.add(row, &to),
+                (Some(_), Some(active)) => *load.filled.entry(active).or_default() += 1,
+                _ => {}
             }
         }
         load
     }
 
-    /// Counts a move of a row to another chain: at the node that sends, and at those that take.
+    /// Counts a move of a row to another chain, which begins.
     pub(super) fn add(&mut self, row: &Row, to: &Chain) {
         for node in busy(row, to) {
-            *self.moves.entry(node).or_default() += 1;
+            *self.filling.entry(node).or_default() += 1;
         }
     }
 
-    /// Whether each of the nodes has fewer moves than `limit`.
-    pub(super) fn allows(&self, row: &Row, to: &Chain, limit: usize) -> bool {
-        busy(row, to).all(|node| self.moves.get(&node).is_none_or(|count| *count < limit))
-    }
-
-    /// Counts a takeover of a row, if its active copy's node has fewer than `limit`: what clients ask for there waits.
-    pub(super) fn begin_takeover(&mut self, row: &Row, limit: usize) -> bool {
-        let Some(node) = row.chain.active() else {
-            return true;
+    /// Whether a move of a row to another chain may begin.
+    pub(super) fn allows(&self, row: &Row, to: &Chain, settings: &Settings) -> bool {
+        let fewer = |of: &BTreeMap<NodeId, usize>, node, limit| {
+            of.get(&node).is_none_or(|count| *count < limit)
         };
-        let count = self.takeovers.entry(node).or_default();
-        let allowed = *count < limit;
-        *count += usize::from(allowed);
-        allowed
+        let mut busy = busy(row, to);
+        let active = row.chain.active();
+        busy.all(|node| fewer(&self.filling, node, settings.moves_per_node))
+            && active.is_none_or(|node| fewer(&self.filled, node, 2 * settings.takeovers_per_node))
     }
 }
 
 fn busy<'a>(row: &'a Row, to: &'a Chain) -> impl Iterator<Item = NodeId> + 'a {
     let built = to.nodes().iter().filter(|node| !row.chain.holds(**node));
     row.chain.active().into_iter().chain(built.copied())
+}
+
+/// Takeovers begin together: clients get the map anew for each time that some end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Takeovers {
+    /// Since when one waits for others.
+    since_ms: Option<u64>,
+}
+
+/// What takeovers that could begin go by.
+pub(super) struct Open<'a> {
+    /// The nodes of their old active copies.
+    pub(super) ready: &'a [NodeId],
+    /// Takeovers that go on.
+    pub(super) going: usize,
+    /// Moves that will be ready later.
+    pub(super) coming: usize,
+}
+
+impl Takeovers {
+    /// Whether those that could begin now do so: a node has enough of them or none is to come, and none goes on; or one of them
+    /// has waited for long enough.
+    pub(super) fn begin(&mut self, now_ms: u64, open: &Open<'_>, settings: &Settings) -> bool {
+        if open.ready.is_empty() {
+            self.since_ms = None;
+            return false;
+        }
+        let since_ms = *self.since_ms.get_or_insert(now_ms);
+        let of = |node| open.ready.iter().filter(|of| *of == node).count();
+        let enough = || {
+            open.ready
+                .iter()
+                .any(|node| of(node) >= settings.takeovers_per_node)
+        };
+        let all = open.coming == 0 || enough();
+        let begin = all && open.going == 0 || now_ms >= since_ms + settings.together_ms;
+        if begin {
+            self.since_ms = None;
+        }
+        begin
+    }
 }

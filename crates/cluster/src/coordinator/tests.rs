@@ -360,21 +360,81 @@ fn what_was_told_of_a_row_holds_though_those_beside_it_changed() {
     assert_eq!(in_phase(&view(&mut store), Phase::CatchUp).len(), 2);
 }
 
-#[test]
-fn few_vbuckets_of_a_node_are_taken_over_at_once() {
-    let (mut store, mut coordinator) = moving(64);
+/// Moves in each phase.
+fn phases(store: &mut Store) -> [usize; 4] {
+    let seen = view(store);
+    let phases = [
+        Phase::Build,
+        Phase::CatchUp,
+        Phase::TwoChains,
+        Phase::TakeOver,
+    ];
+    phases.map(|phase| in_phase(&seen, phase).len())
+}
+
+/// New copies of the moves that there are get filled.
+fn fill(store: &mut Store, coordinator: &mut Coordinator) {
     for phase in [Phase::Build, Phase::CatchUp, Phase::TwoChains] {
-        leave(&mut store, &mut coordinator, phase);
+        leave(store, coordinator, phase);
     }
-    let seen = view(&mut store);
+}
+
+#[test]
+fn takeovers_of_a_node_begin_when_there_are_enough_of_them() {
+    let (mut store, mut coordinator) = moving(256);
     let Settings {
         moves_per_node,
         takeovers_per_node,
         ..
     } = Settings::default();
-    assert_eq!(in_phase(&seen, Phase::TakeOver).len(), takeovers_per_node);
-    let waiting = in_phase(&seen, Phase::TwoChains).len();
-    assert_eq!(waiting, moves_per_node - takeovers_per_node);
+    for filled in (moves_per_node..takeovers_per_node).step_by(moves_per_node) {
+        fill(&mut store, &mut coordinator);
+        assert_eq!(phases(&mut store), [moves_per_node, 0, filled, 0]);
+    }
+    fill(&mut store, &mut coordinator);
+    let [filling, _, waiting, together] = phases(&mut store);
+    assert_eq!((filling, waiting), (moves_per_node, 0));
+    assert!(together >= takeovers_per_node, "{together}");
+    // Others wait until these are over, and not too many of them.
+    for _ in 0..takeovers_per_node {
+        fill(&mut store, &mut coordinator);
+    }
+    let [filling, catching_up, waiting, still] = phases(&mut store);
+    assert_eq!((filling, catching_up, still), (0, 0, together));
+    let open = waiting + still;
+    assert!((2 * takeovers_per_node..2 * takeovers_per_node + moves_per_node).contains(&open));
+}
+
+#[test]
+fn takeovers_begin_when_no_move_is_to_come() {
+    let (mut store, mut coordinator) = moving(8);
+    fill(&mut store, &mut coordinator);
+    assert_eq!(phases(&mut store), [1, 0, 3, 0]);
+    fill(&mut store, &mut coordinator);
+    assert_eq!(phases(&mut store), [0, 0, 0, 4]);
+}
+
+#[test]
+fn a_takeover_does_not_wait_for_long() {
+    let (mut store, mut coordinator) = moving(4);
+    for phase in [Phase::Build, Phase::CatchUp] {
+        leave(&mut store, &mut coordinator, phase);
+    }
+    let of_two = in_phase(&view(&mut store), Phase::TwoChains);
+    ready(&mut coordinator, of_two[0], Phase::TwoChains);
+    let seen = view(&mut store);
+    let mut after = |ms| {
+        let actions = coordinator.tick(&Tick {
+            view: &seen,
+            now_ms: Settings::default().settle_ms + ms,
+            watching_since_ms: 0,
+        });
+        let is_txn = |action: &Action| matches!(action, Action::Txn(_));
+        actions.iter().any(is_txn)
+    };
+    assert!(!after(0));
+    assert!(!after(Settings::default().together_ms - 1));
+    assert!(after(Settings::default().together_ms));
 }
 
 #[test]
