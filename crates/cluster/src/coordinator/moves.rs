@@ -99,11 +99,12 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Of all rows.
+    /// Of all rows. A move that waits for space on a disk keeps no other one from its place.
     pub(super) fn of(view: &View) -> Self {
         let mut load = Self::default();
         for (_, _, row) in view.rows() {
             match (row.change, row.chain.active()) {
+                (Some((to, _)), _) if view.lacks_space(row, &to) => {}
                 (Some((to, phase)), _) if phase < Phase::TwoChains => load.add(row, &to),
                 (Some(_), Some(active)) => *load.filled.entry(active).or_default() += 1,
                 _ => {}

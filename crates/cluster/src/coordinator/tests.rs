@@ -438,6 +438,45 @@ fn a_takeover_does_not_wait_for_long() {
 }
 
 #[test]
+fn moves_that_wait_for_space_hold_no_other_one_up() {
+    let (mut store, mut coordinator) = store();
+    let (other, to) = (NodeId(2), NodeId(3));
+    for node in [NODE, other, to] {
+        let state = if node == to {
+            NodeState::Active
+        } else {
+            NodeState::Draining
+        };
+        let value = Node {
+            state,
+            ..Node::default()
+        };
+        put(&mut store, Key::Node(node), &value);
+        put(&mut store, Key::Alive(node), &Alive::default());
+    }
+    let at = |node: NodeId| Row::new(Chain::new(&[node]).unwrap(), 1);
+    let rows = [[at(NODE); 8], [at(other); 8]].concat();
+    put(&mut store, Key::Spec(BucketId(1)), &spec(16));
+    put(&mut store, Key::Map(BucketId(1), 0), &Chunk { rows });
+    coordinator.order(Order::Rebalance);
+    settle(&mut store, &mut coordinator);
+    let moving_from = |store: &mut Store, node| {
+        let seen = view(store);
+        let is_of = |row: &Row| row.change.is_some() && row.chain.active() == Some(node);
+        seen.rows().filter(|(_, _, row)| is_of(row)).count()
+    };
+    let moves_per_node = Settings::default().moves_per_node;
+    assert_eq!(moving_from(&mut store, NODE), moves_per_node);
+    assert_eq!(moving_from(&mut store, other), 0);
+    let mut full = Alive::default();
+    full.health.disk_full = true;
+    put(&mut store, Key::Alive(NODE), &full);
+    settle(&mut store, &mut coordinator);
+    assert_eq!(moving_from(&mut store, NODE), moves_per_node);
+    assert_eq!(moving_from(&mut store, other), moves_per_node);
+}
+
+#[test]
 fn the_copies_of_a_takeover_are_sealed_one_after_the_other_at_once() {
     let (mut store, mut coordinator) = moving(2);
     for phase in [Phase::Build, Phase::CatchUp] {
