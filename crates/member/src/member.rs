@@ -20,7 +20,7 @@ use crate::join::{JoinError, Joined, MemberOptions};
 use crate::packet::Envelope;
 use crate::peers::Peers;
 use crate::shared::{Host, Shared};
-use crate::worker::Worker;
+use crate::worker::{Queue, Worker};
 
 /// A node's part in a cluster: its threads. It ends with [`Member::stop`].
 pub struct Member {
@@ -97,6 +97,7 @@ impl Member {
             taken: BTreeMap::new(),
             users: 0,
             failed: BTreeSet::new(),
+            queue: Queue::default(),
             open: Vec::new(),
         };
         let threads = [

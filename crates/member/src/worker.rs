@@ -1,6 +1,6 @@
 //! The thread that may wait for the disk: steps of copies, buckets that come, change and go.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -24,6 +24,34 @@ const RETRY: Duration = Duration::from_secs(1);
 /// How often it is looked at whether what steps wait for is on disk.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// Steps that are to begin. Those that remove copies are apart: each has the store sync, and as many come together as
+/// takeovers end together.
+#[derive(Default)]
+pub(crate) struct Queue {
+    steps: Vec<Step>,
+    removals: VecDeque<Step>,
+}
+
+impl Queue {
+    fn add(&mut self, step: Step) {
+        match step {
+            Step::Remove { .. } => self.removals.push_back(step),
+            _ => self.steps.push(step),
+        }
+    }
+
+    /// Those that begin before it is looked for others: no seal waits for more than one removal.
+    fn next(&mut self) -> Vec<Step> {
+        let mut next = std::mem::take(&mut self.steps);
+        next.extend(self.removals.pop_front());
+        next
+    }
+
+    fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.removals.is_empty()
+    }
+}
+
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) work: Receiver<Work>,
@@ -36,6 +64,7 @@ pub(crate) struct Worker {
     pub(crate) users: u64,
     /// Nodes that failed.
     pub(crate) failed: BTreeSet<NodeId>,
+    pub(crate) queue: Queue,
     /// Steps that wait.
     pub(crate) open: Vec<Unfinished>,
 }
@@ -48,6 +77,7 @@ impl Worker {
         let (mut view, mut try_at) = (None, Instant::now());
         loop {
             let pause = match (&view, self.open.is_empty()) {
+                _ if !self.queue.is_empty() => Duration::ZERO,
                 (_, false) => LOOK,
                 (Some(_), true) => RETRY,
                 (None, true) => Duration::MAX,
@@ -57,16 +87,17 @@ impl Worker {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let (mut seen, mut steps) = (None, Vec::new());
+            let mut seen = None;
             let rest = std::iter::from_fn(|| self.work.try_recv().ok());
             for work in first.into_iter().chain(rest) {
                 match work {
-                    Work::Step(step) => steps.push(step),
+                    Work::Step(step) => self.queue.add(step),
                     Work::Keep(newest) => seen = Some(newest),
                     Work::Buckets(newer) => (view, try_at) = (Some(newer), Instant::now()),
                 }
             }
             self.keep(seen);
+            let steps = self.queue.next();
             self.make(steps);
             if let Some(newest) = view.take_if(|_| Instant::now() >= try_at) {
                 if self.reconcile(&newest) {
@@ -284,4 +315,32 @@ fn settings_of(spec: &BucketSpec) -> Result<BucketSettings, String> {
     settings.bucket.name.clone_from(&spec.name);
     settings.bucket.vbuckets = Some(spec.vbuckets);
     Ok(settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::Vb;
+
+    use super::*;
+
+    #[test]
+    fn copies_are_removed_one_at_a_time_after_other_steps() {
+        let vb = |number| Vb {
+            bucket: BucketId(1),
+            number,
+        };
+        let removal = |number| Step::Remove { vb: vb(number) };
+        let seal = |number| Step::Seal {
+            vb: vb(number),
+            term: 2,
+        };
+        let mut queue = Queue::default();
+        for step in [removal(1), removal(2), seal(3), seal(4)] {
+            queue.add(step);
+        }
+        assert_eq!(queue.next(), [seal(3), seal(4), removal(1)]);
+        queue.add(seal(5));
+        assert_eq!(queue.next(), [seal(5), removal(2)]);
+        assert!(queue.is_empty());
+    }
 }
