@@ -31,6 +31,8 @@ mod port;
 mod suite;
 mod work;
 
+pub use cipher::{EncryptionKeys, KeysError};
+
 pub use by_key::{KeyLook, KeyRow, KeyRows};
 pub use error::{ErrorKind, StoreError};
 #[cfg(any(test, feature = "testing"))]
@@ -38,9 +40,8 @@ pub use faulty::{Fault, FaultyStore};
 pub use history::{HistoryKept, HistoryLimits};
 pub use key_range::KeyRange;
 pub use lsm::{
-    CheckProgress, Checked, Damage, DiskOptions, DiskStore, EncryptionKeys, FileEncryption, Keys,
-    KeysError, OpenError, OpenErrorKind, Opened, SalvageError, Salvaged, check, encryption,
-    key_text, salvage,
+    CheckProgress, Checked, Damage, DiskOptions, DiskStore, FileEncryption, Keys, OpenError,
+    OpenErrorKind, Opened, SalvageError, Salvaged, check, encryption, key_text, salvage,
 };
 pub use mem::MemStore;
 pub use port::{

@@ -15,7 +15,8 @@ model:
 wire: model
 collections: model
 engine: collections model
-storage: model
+cipher:
+storage: cipher model
 bucket: storage engine collections model
 identity:
 audit: model
@@ -50,6 +51,7 @@ const WITHOUT_RUNTIME: &[&str] = &[
     "wire",
     "collections",
     "engine",
+    "cipher",
     "storage",
     "bucket",
     "identity",
@@ -88,6 +90,7 @@ const WITH_BANS: &[&str] = &[
     "collections",
     "engine",
     "bucket",
+    "cipher",
     "storage",
     "identity",
     "audit",

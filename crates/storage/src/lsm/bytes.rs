@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::keys::KEY_ID_BYTES;
+use cipher::{CHECK_BYTES, Encrypted, KEY_ID_BYTES, KeyId, STORE_BYTES, is_key_error, key_error};
 
 /// Bytes of the header of each file.
 pub(crate) const HEADER_BYTES: usize = 64;
@@ -13,11 +13,10 @@ const VERSION_ENCRYPTED: u32 = 2;
 /// The only cipher there is: AES-256-GCM.
 const CIPHER: u8 = 1;
 
-/// Bytes of what names a store.
-pub(crate) const STORE_BYTES: usize = 16;
-/// Bytes of a header from which the key of its file is derived, and of what tells that a key fits.
-pub(crate) const CHECKED_BYTES: usize = 52;
-pub(crate) const CHECK_BYTES: usize = 8;
+/// Where a header has the name of a key and of its store, and the bytes from which the key of its file is derived.
+const KEY_AT: usize = 25;
+const STORE_AT: usize = KEY_AT + KEY_ID_BYTES;
+pub(crate) const IDENTITY_BYTES: usize = STORE_AT + STORE_BYTES;
 
 /// Bytes of a checksum.
 pub(crate) const CRC_BYTES: usize = 4;
@@ -75,36 +74,33 @@ pub(crate) fn header(kind: FileKind, number: u64) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// What the header of an encrypted file says of that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Encrypted {
-    pub(crate) key_id: [u8; KEY_ID_BYTES],
-    /// The files of a store have the same one.
-    pub(crate) store: [u8; STORE_BYTES],
-    /// What tells that a key fits.
-    pub(crate) check: [u8; CHECK_BYTES],
+/// What the header of an encrypted file says of file, key and store.
+pub(crate) fn identity(
+    (kind, number): (FileKind, u64),
+    key: KeyId,
+    store: [u8; STORE_BYTES],
+) -> [u8; IDENTITY_BYTES] {
+    let plain = header(kind, number);
+    let mut identity = [0; IDENTITY_BYTES];
+    identity.copy_from_slice(&plain[..IDENTITY_BYTES]);
+    identity[8..12].copy_from_slice(&VERSION_ENCRYPTED.to_be_bytes());
+    identity[24] = CIPHER;
+    identity[KEY_AT..STORE_AT].copy_from_slice(&key.0);
+    identity[STORE_AT..].copy_from_slice(&store);
+    identity
 }
 
-/// The header of an encrypted file; `check` makes its last part of those before.
-///
-/// # Errors
-/// Those of `check`.
+/// The header of an encrypted file.
 pub(crate) fn encrypted_header(
-    (kind, number): (FileKind, u64),
-    key_id: [u8; KEY_ID_BYTES],
-    store: [u8; STORE_BYTES],
-    check: impl FnOnce(&[u8]) -> io::Result<[u8; CHECK_BYTES]>,
-) -> io::Result<[u8; HEADER_BYTES]> {
-    let mut header = header(kind, number);
-    header[8..12].copy_from_slice(&VERSION_ENCRYPTED.to_be_bytes());
-    header[24] = CIPHER;
-    header[25..36].copy_from_slice(&key_id);
-    header[36..CHECKED_BYTES].copy_from_slice(&store);
-    let check = check(&header[..CHECKED_BYTES])?;
-    header[CHECKED_BYTES..HEADER_BYTES - CRC_BYTES].copy_from_slice(&check);
+    identity: &[u8; IDENTITY_BYTES],
+    check: [u8; CHECK_BYTES],
+) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..IDENTITY_BYTES].copy_from_slice(identity);
+    header[IDENTITY_BYTES..HEADER_BYTES - CRC_BYTES].copy_from_slice(&check);
     let crc = crc32fast::hash(&header[..HEADER_BYTES - CRC_BYTES]);
     header[HEADER_BYTES - CRC_BYTES..].copy_from_slice(&crc.to_be_bytes());
-    Ok(header)
+    header
 }
 
 /// Whether a header that may be damaged is of a plain file.
@@ -138,28 +134,10 @@ pub(crate) fn check_header(
         return Err(damaged("its header is that of another file"));
     }
     Ok(Some(Encrypted {
-        key_id: std::array::from_fn(|at| found[25 + at]),
-        store: std::array::from_fn(|at| found[36 + at]),
-        check: std::array::from_fn(|at| found[CHECKED_BYTES + at]),
+        key: KeyId(std::array::from_fn(|at| found[KEY_AT + at])),
+        store: std::array::from_fn(|at| found[STORE_AT + at]),
+        check: std::array::from_fn(|at| found[IDENTITY_BYTES + at]),
     }))
-}
-
-/// The reason of an error that only a key helps against.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct KeyError(String);
-
-/// The error of a file that no given key opens.
-pub(crate) fn key_error(reason: String) -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, KeyError(reason))
-}
-
-/// Whether it is such an error.
-pub(crate) fn is_key_error(error: &io::Error) -> bool {
-    let inner = error.get_ref();
-    inner
-        .and_then(|inner| inner.downcast_ref::<KeyError>())
-        .is_some()
 }
 
 /// The error of bytes that are not what was written.

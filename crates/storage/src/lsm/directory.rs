@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bytes::is_key_error;
+use cipher::{EncryptionKeys, is_key_error};
+
 use super::files::Directory;
-use super::keys::EncryptionKeys;
 use super::open::is_ours;
 use super::options::DiskOptions;
 use super::sealed::KeyedFiles;

@@ -6,7 +6,6 @@ use std::path::Path;
 use super::bytes::{FileKind, HEADER_BYTES, check_header, named};
 use super::directory::{OpenError, open_error};
 use super::files::Files;
-use super::keys::KeyId;
 use super::manifest;
 use super::reading::ReadOnly;
 
@@ -54,7 +53,7 @@ fn files_of(files: &dyn Files) -> io::Result<Vec<FileEncryption>> {
         let header = check_header(kind, number, &head).map_err(|error| named(&name, error))?;
         found.push(FileEncryption {
             bytes: file.disk_bytes()?,
-            key: header.map(|header| KeyId(header.key_id).to_string()),
+            key: header.map(|header| header.key.to_string()),
             name,
         });
     }

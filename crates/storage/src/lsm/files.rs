@@ -11,7 +11,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::cipher::{Cipher, Keyring};
+use cipher::{Cipher, Keyring};
+
+use super::pieces::Pieces;
 use crate::names;
 
 /// A directory.
@@ -108,6 +110,11 @@ pub(crate) trait StoreFile: Debug + Send + Sync {
 
     /// What its units are sealed with; `None` for a plain file.
     fn cipher(&self) -> Option<&Cipher> {
+        None
+    }
+
+    /// Where the pieces of an encrypted log lie; `None` for a plain file.
+    fn pieces(&self) -> Option<&Pieces> {
         None
     }
 

@@ -5,6 +5,7 @@ use std::io::ErrorKind::InvalidData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cipher::EncryptionKeys;
 use model::{
     Cas, CollectionCount, CollectionId, Datatype, Document, DurabilityLevel, Kind, Meta, Seqno,
     VbCounts, VbId,
@@ -12,7 +13,6 @@ use model::{
 
 use super::bytes::FileKind;
 use super::files::{Directory, Files};
-use super::keys::EncryptionKeys;
 use super::log::{Log, What};
 use super::manifest::{Contents, Manifest, Parts, RunEntry};
 use super::row::{self, Row, ValuePlace, Written};

@@ -4,10 +4,14 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::bytes::{FileKind, HEADER_BYTES, check_header, damaged, header, is_plain};
-use super::cipher::{Cipher, Keyring, SEAL_BYTES, missing};
+use cipher::{Cipher, EncryptionKeys, Keyring, SEAL_BYTES, missing};
+
+use super::bytes::{
+    FileKind, HEADER_BYTES, IDENTITY_BYTES, check_header, damaged, encrypted_header, header,
+    identity, is_plain,
+};
 use super::files::{Files, StoreFile};
-use super::keys::{EncryptionKeys, KeyId};
+use super::pieces::Pieces;
 
 /// Makes a file; gives the header that is to be written into it as well.
 ///
@@ -16,20 +20,21 @@ use super::keys::{EncryptionKeys, KeyId};
 pub(crate) fn create(
     files: &dyn Files,
     name: &str,
-    (kind, number): (FileKind, u64),
+    of: (FileKind, u64),
 ) -> io::Result<(Arc<dyn StoreFile>, [u8; HEADER_BYTES])> {
     let file = files.create(name)?;
     let Some(keyring) = files.keyring() else {
-        return Ok((file, header(kind, number)));
+        return Ok((file, header(of.0, of.1)));
     };
-    let (header, cipher) = keyring.create((kind, number))?;
-    Ok((Arc::new(SealedFile { file, cipher }), header))
+    let (identity, check, cipher) = keyring.create(|key, store| identity(of, key, store))?;
+    let header = encrypted_header(&identity, check);
+    Ok((SealedFile::of(file, cipher), header))
 }
 
 /// Opens a file, and looks at its header.
 ///
 /// # Errors
-/// Those of the system; `InvalidData` for another file; a [`key_error`](super::bytes::key_error).
+/// Those of the system; `InvalidData` for another file; a [`key_error`](cipher::key_error).
 pub(crate) fn open(
     files: &dyn Files,
     kind: FileKind,
@@ -45,15 +50,15 @@ pub(crate) fn open(
         return Ok(file);
     };
     let keyring = files.keyring();
-    let keyring = keyring.ok_or_else(|| missing(KeyId(found.key_id)))?;
-    let cipher = keyring.open(&head, &found)?;
-    Ok(Arc::new(SealedFile { file, cipher }))
+    let keyring = keyring.ok_or_else(|| missing(found.key))?;
+    let cipher = keyring.open(&head[..IDENTITY_BYTES], &found)?;
+    Ok(SealedFile::of(file, cipher))
 }
 
 /// Opens a file whose header may be damaged: it is encrypted then if it does not look plain, with the key of the others.
 ///
 /// # Errors
-/// Those of the system; a [`key_error`](super::bytes::key_error).
+/// Those of the system; a [`key_error`](cipher::key_error).
 pub(crate) fn open_any(
     files: &dyn Files,
     kind: FileKind,
@@ -69,16 +74,16 @@ pub(crate) fn open_any(
     };
     let mut head = [0; HEADER_BYTES];
     let cut = file.read_at(&mut head, 0).is_err();
-    let cipher = keyring.guess((kind, number))?;
+    let cipher = keyring.guess(|key, store| identity((kind, number), key, store))?;
     match cipher.filter(|_| !cut && !is_plain(&head)) {
-        Some(cipher) => Ok(Arc::new(SealedFile { file, cipher })),
+        Some(cipher) => Ok(SealedFile::of(file, cipher)),
         None => Ok(file),
     }
 }
 
 /// Whether a file is as it would be written today: encrypted with the first key, if there are keys.
 pub(crate) fn is_current(files: &dyn Files, file: &dyn StoreFile) -> bool {
-    files.keyring().is_none() || file.cipher().is_some_and(|cipher| cipher.current)
+    files.keyring().is_none() || file.cipher().is_some_and(Cipher::is_current)
 }
 
 impl dyn StoreFile + '_ {
@@ -137,7 +142,18 @@ impl dyn StoreFile + '_ {
 #[derive(Debug)]
 struct SealedFile {
     file: Arc<dyn StoreFile>,
-    cipher: Cipher,
+    cipher: Arc<Cipher>,
+    pieces: Pieces,
+}
+
+impl SealedFile {
+    fn of(file: Arc<dyn StoreFile>, cipher: Cipher) -> Arc<dyn StoreFile> {
+        Arc::new(Self {
+            file,
+            cipher: Arc::new(cipher),
+            pieces: Pieces::default(),
+        })
+    }
 }
 
 impl StoreFile for SealedFile {
@@ -169,10 +185,15 @@ impl StoreFile for SealedFile {
         Some(&self.cipher)
     }
 
+    fn pieces(&self) -> Option<&Pieces> {
+        Some(&self.pieces)
+    }
+
     fn for_values(&self) -> Option<Arc<dyn StoreFile>> {
         Some(Arc::new(Self {
             file: Arc::clone(&self.file),
-            cipher: self.cipher.of_values(),
+            cipher: Arc::clone(&self.cipher),
+            pieces: Pieces::default(),
         }))
     }
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use model::{Document, Seqno, VbId};
 use storage::{
-    Damage, DiskOptions, DiskStore, Keys, KvStore, SalvageError, Salvaged, VbBatch, salvage,
+    Damage, DiskOptions, DiskStore, Keys, KvStore, OpenErrorKind, SalvageError, Salvaged, VbBatch,
+    salvage,
 };
 
 use crate::damage::{check as check_of, copy, largest_run, named};
@@ -83,7 +84,7 @@ fn a_whole_store_comes_over_whole_and_is_not_touched() {
     let other = dir.path().join("other");
     assert!(matches!(
         salvage(&old, &other, None),
-        Err(SalvageError::InUse(_))
+        Err(SalvageError::Refused(error)) if error.kind == OpenErrorKind::InUse
     ));
 }
 

@@ -14,6 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cipher::EncryptionKeys;
 use model::VbId;
 
 use super::bytes::{FileKind, HEADER_BYTES};
@@ -21,7 +22,6 @@ use super::damage::{Damage, Keys};
 use super::directory::{OpenError, open_error};
 use super::files::Files;
 use super::flush::value_file_name;
-use super::keys::EncryptionKeys;
 use super::log::{Entry, Existing, Searched, What};
 use super::reading::ReadOnly;
 use super::row::{Row, ValuePlace, value_file};

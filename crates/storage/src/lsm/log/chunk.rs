@@ -2,10 +2,10 @@
 
 use std::io;
 
+use cipher::{Cipher, SEAL_BYTES};
 use model::VbId;
 
 use crate::lsm::bytes::{CRC_BYTES, Reader, damaged};
-use crate::lsm::cipher::{Cipher, SEAL_BYTES};
 use crate::lsm::files::StoreFile;
 use crate::lsm::log::piece::PieceReader;
 use crate::lsm::log::place::Place;
@@ -56,7 +56,7 @@ impl ChunkHeader {
     /// last of it. The chunk will lie at `at`.
     ///
     /// # Errors
-    /// As [`Cipher::seal`](crate::lsm::cipher::Cipher::seal).
+    /// As [`Cipher::seal`].
     pub(super) fn write(
         self,
         chunk: &mut [u8],

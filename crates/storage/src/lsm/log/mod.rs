@@ -197,14 +197,14 @@ impl Log {
 
     /// Seals the entries since the last piece.
     fn end_piece(&mut self, group: &Group) -> io::Result<()> {
-        let (Some(from), Some(cipher)) = (self.piece.take(), self.file.cipher()) else {
+        let (Some(from), Some(pieces)) = (self.piece.take(), self.file.pieces()) else {
             return Ok(());
         };
         let at = group.at + from as u64;
         self.file.seal(&mut self.buffer, from, (at, &[]))?;
         let length = (self.buffer.len() - from) as u32;
         self.buffer[from - LENGTH_BYTES..from].copy_from_slice(&length.to_be_bytes());
-        cipher.pieces.add(at, length);
+        pieces.add(at, length);
         Ok(())
     }
 

@@ -34,10 +34,10 @@ impl<'f> PieceReader<'f> {
     /// Those of the system; `InvalidData` when it is not what was written.
     pub(crate) fn body(&mut self, place: Place) -> io::Result<&[u8]> {
         let lacks = || damaged("an entry of a log is in no piece");
-        let cipher = self.file.cipher().ok_or_else(lacks)?;
+        let pieces = self.file.pieces().ok_or_else(lacks)?;
         let end = self.from + self.bytes.len() as u64;
         if self.bytes.is_empty() || !(self.from..end).contains(&place.offset()) {
-            let (from, length) = cipher.pieces.find(place.offset()).ok_or_else(lacks)?;
+            let (from, length) = pieces.find(place.offset()).ok_or_else(lacks)?;
             self.bytes.clear();
             self.bytes.resize(length as usize, 0);
             self.file.read_at(&mut self.bytes, from)?;

@@ -3,10 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
+use cipher::SEAL_BYTES;
+
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader, Entry, LAST};
 use super::piece::LENGTH_BYTES;
 use crate::lsm::bytes::{FileKind, HEADER_BYTES, Reader, damaged};
-use crate::lsm::cipher::SEAL_BYTES;
 use crate::lsm::files::{Files, StoreFile};
 use crate::lsm::sealed;
 
@@ -188,7 +189,7 @@ impl Existing {
         let head = CHUNK_HEADER_BYTES + self.file.seal_bytes();
         let wrong = || damaged("an entry of a log makes no sense");
         let mut rest = chunk.get_mut(head..).unwrap_or_default();
-        let Some(cipher) = self.file.cipher() else {
+        let (Some(cipher), Some(pieces)) = (self.file.cipher(), self.file.pieces()) else {
             let mut reader = Reader::new(rest);
             while !reader.rest.is_empty() {
                 let here = end - reader.rest.len() as u64;
@@ -204,7 +205,7 @@ impl Existing {
             let split = behind.split_at_mut_checked(length as usize);
             let (piece, behind) = split.ok_or_else(wrong)?;
             let plain = cipher.open(piece, from, &[])?;
-            cipher.pieces.add(from, length);
+            pieces.add(from, length);
             let mut reader = Reader::new(&piece[..plain]);
             let mut value = 0;
             while !reader.rest.is_empty() {

@@ -167,9 +167,10 @@ pub(super) fn may_have(filter: &[u8], hash: u64) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use cipher::EncryptionKeys;
+
     use super::*;
     use crate::lsm::files::Directory;
-    use crate::lsm::keys::EncryptionKeys;
     use crate::lsm::sealed::{self, KeyedFiles};
 
     /// What lies behind the blocks of a run with `count` names, of which 100 are in a block, and where each filter does.

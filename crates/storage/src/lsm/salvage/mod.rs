@@ -15,12 +15,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cipher::EncryptionKeys;
 use model::{Document, FailoverEntry, Seqno, VbId, VbRecord, VbState, VbUuid};
 
 use super::check::check_files;
 use super::damage::Damage;
-use super::directory::{OpenError, OpenErrorKind, open_error};
-use super::keys::EncryptionKeys;
+use super::directory::{OpenError, open_error};
 use super::options::DiskOptions;
 use super::reading::ReadOnly;
 use super::sealed::KeyedFiles;
@@ -72,13 +72,10 @@ impl Salvaged {
 /// Why nothing, or not all that can be read, was copied.
 #[derive(Debug, thiserror::Error)]
 pub enum SalvageError {
-    /// A process has the store open.
-    #[error("{0}: in use by another process")]
-    InUse(PathBuf),
     /// The old store cannot be read at all.
     #[error("{0}: {1}")]
     Read(PathBuf, io::Error),
-    /// The old store is not one that this release reads.
+    /// The old store is in use, or is not one that this release reads.
     #[error("{0}")]
     Refused(OpenError),
     /// The new store cannot be made.
@@ -106,10 +103,7 @@ pub fn salvage(
     to: &Path,
     keys: Option<&Arc<EncryptionKeys>>,
 ) -> Result<Salvaged, SalvageError> {
-    let files = ReadOnly::lock(from).map_err(|error| match error.kind {
-        OpenErrorKind::InUse => SalvageError::InUse(from.to_owned()),
-        _ => SalvageError::Refused(error),
-    })?;
+    let files = ReadOnly::lock(from).map_err(SalvageError::Refused)?;
     let files = KeyedFiles::new(files, keys);
     let read = |error: io::Error| match error.kind() {
         io::ErrorKind::Unsupported => SalvageError::Refused(open_error(from, &error)),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cipher::EncryptionKeys;
 use parking_lot::Mutex;
 
 use super::disk::Disk;
@@ -17,7 +18,6 @@ use super::world::World;
 use crate::lsm::check::check_files;
 use crate::lsm::damage::Damage;
 use crate::lsm::files::Files;
-use crate::lsm::keys::EncryptionKeys;
 use crate::lsm::sealed::KeyedFiles;
 use crate::port::{KvStore, VbBatch};
 use crate::work::Threads;

@@ -7,7 +7,7 @@ use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 /// Bytes of a key.
 const SECRET_BYTES: usize = 32;
 /// Bytes that the name of a key has at most: so many are in the header of a file.
-pub(crate) const KEY_ID_BYTES: usize = 11;
+pub const KEY_ID_BYTES: usize = 11;
 
 /// The keys that were given. The first one writes; all of them read.
 ///
@@ -53,7 +53,7 @@ impl MasterKey {
 
 /// The name of a key, filled up with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct KeyId(pub(crate) [u8; KEY_ID_BYTES]);
+pub struct KeyId(pub [u8; KEY_ID_BYTES]);
 
 impl KeyId {
     fn parse(text: &str) -> Option<Self> {
