@@ -45,6 +45,21 @@ impl KeyRange {
         }
     }
 
+    /// Its parts below and above another range, ascending; those that are not empty.
+    pub(crate) fn without(&self, other: &Self) -> impl Iterator<Item = Self> {
+        let to = self.to.as_deref();
+        let below = Self {
+            from: self.from.clone(),
+            to: Some(to.map_or(&*other.from, |to| to.min(&other.from)).into()),
+        };
+        let above = other.to.as_ref().map(|end| Self {
+            from: self.from.clone().max(end.clone()),
+            to: self.to.clone(),
+        });
+        let is_some = |part: &Self| part.to.as_ref().is_none_or(|to| part.from < *to);
+        [Some(below), above].into_iter().flatten().filter(is_some)
+    }
+
     /// Whether a key lies in it.
     pub fn contains(&self, key: &[u8]) -> bool {
         key >= &*self.from && self.to.as_deref().is_none_or(|to| key < to)

@@ -247,7 +247,6 @@ pub trait Snapshot: Send + Sync {
     /// # Errors
     /// As [`KvStore::scan`].
     fn beside_documents(&self) -> Result<Vec<Document>, StoreError> {
-        let is_beside = |row: &Document| row.kind().is_prepared() || is_event(row.key());
         let rows = self.by_seqno(Seqno::ZERO);
         rows.filter(|row| row.as_ref().map_or(true, is_beside))
             .collect()
@@ -266,8 +265,8 @@ pub trait Snapshot: Send + Sync {
         from: Seqno,
     ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_>;
 
-    /// Shows `f` the newest rows of the keys of a range, ascending, until it breaks; only of those that it asks for a document
-    /// is made. What is only prepared is left out.
+    /// Shows `f` the newest rows of the documents with keys in a range, ascending, until it breaks; only of those that it
+    /// asks for a document is made. What is [beside documents](Snapshot::beside_documents) is left out, and not read.
     ///
     /// # Errors
     /// As [`Snapshot::by_seqno`], and those of `f`.
@@ -291,9 +290,10 @@ pub trait Snapshot: Send + Sync {
     fn newest(&self, rows: u64) -> Seqno;
 }
 
-/// Whether a stored key is that of an event of a collection or a scope.
-pub(crate) fn is_event(key: &[u8]) -> bool {
-    split_key(key).is_some_and(|(id, _)| id == CollectionId::SYSTEM)
+/// Whether a row is no document of a client: see [`Snapshot::beside_documents`].
+pub(crate) fn is_beside(row: &Document) -> bool {
+    let is_event = |key| split_key(key).is_some_and(|(id, _)| id == CollectionId::SYSTEM);
+    row.kind().is_prepared() || is_event(row.key())
 }
 
 /// What looks at rows.

@@ -6,7 +6,6 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use collections::SystemEvent;
 use model::{Document, Seqno, VbId};
 use storage::{KeyRange, KvStore, LookedAt, Next, Snapshot, StoreError, Worker};
 
@@ -124,7 +123,7 @@ impl<S: KvStore> Bucket<S> {
             }
             let (meta, key) = (row.meta, row.key);
             let expired = meta.expiry != 0 && meta.expiry <= now_s;
-            if meta.kind.is_tombstone() || expired || SystemEvent::is_key(key) {
+            if meta.kind.is_tombstone() || expired {
                 return Ok(ControlFlow::Continue(()));
             }
             let bytes = sizes.note(&row);

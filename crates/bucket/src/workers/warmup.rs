@@ -200,10 +200,6 @@ impl<S: KvStore> Bucket<S> {
             if self.is_stopping() {
                 return Ok(ControlFlow::Break(()));
             }
-            // Loaded before the documents.
-            if row.meta.kind.is_prepared() || SystemEvent::is_key(row.key) {
-                return Ok(ControlFlow::Continue(()));
-            }
             let row_bytes = Document::memory_bytes_of(row.key.len(), row.value_bytes) as u64;
             Counters::add(&self.warmup().keys, 1);
             // Other workers have as much that is not booked yet.

@@ -11,7 +11,7 @@ use crate::key_range::KeyRange;
 use crate::points::RestorePoints;
 use crate::port::{
     Change, CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, LookedAt, RowLooker,
-    Snapshot, VbBatch, Want,
+    Snapshot, VbBatch, Want, is_beside,
 };
 use crate::{ErrorKind, StoreError};
 
@@ -331,7 +331,7 @@ impl Snapshot for MemSnapshot {
         let contents = self.contents.iter();
         let rows = contents.flat_map(|contents| contents.rows.range(lowest..));
         let rows = rows.map(|(_, row)| row);
-        let inside = |row: &&Document| range.contains(row.key()) && !row.kind().is_prepared();
+        let inside = |row: &&Document| range.contains(row.key()) && !is_beside(row);
         // Of rows of one key the newest comes last.
         let by_key: BTreeMap<&[u8], &Document> =
             rows.filter(inside).map(|row| (row.key(), row)).collect();

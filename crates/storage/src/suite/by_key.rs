@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use model::{Kind, Seqno, VbId};
+use model::{Document, Kind, Meta, Seqno, VbId};
 
 use super::{document, put, tombstone};
 use crate::port::{LookedAt, Snapshot};
@@ -108,6 +108,34 @@ pub(super) fn rows_are_found_by_key(store: &dyn KvStore) {
     assert_eq!(keys, expected);
     let all_whole = |row: &KeyRow| matches!(row, KeyRow::Whole(_));
     assert!(found.rows.iter().all(all_whole) && found.rest.is_none());
+}
+
+/// Events of collections lie between the keys of the default collection and those of others.
+pub(super) fn events_are_beside_documents(store: &dyn KvStore) {
+    let vb = VbId(4);
+    let keys: [&[u8]; 4] = [b"\0a", b"\x01\0event", b"\x01\x03other", b"\x08b"];
+    let like = document(1, "", "");
+    let rows = keys.into_iter().zip(1..).map(|(key, seqno)| {
+        let meta = Meta {
+            seqno: Seqno(seqno),
+            ..like.meta()
+        };
+        (Document::from_parts(key, b"{}", &meta), Seqno::ZERO)
+    });
+    put(store, vb, &rows.collect::<Vec<_>>());
+    let snapshot = store.snapshot(vb).unwrap();
+    let looked = |from: &[u8], to: Bound<&[u8]>| {
+        let range = KeyRange::new(Bound::Included(from), to);
+        let found = named(&range, true, 1 << 20).look(&*snapshot).unwrap();
+        found.rows.iter().map(key_of).collect::<String>()
+    };
+    assert_eq!(looked(b"", Bound::Unbounded), "ab");
+    assert_eq!(looked(b"\x01\0event", Bound::Unbounded), "b");
+    assert_eq!(looked(b"", Bound::Excluded(b"\x01\x03other")), "a");
+    assert_eq!(looked(b"\x01\0", Bound::Included(b"\x01\x03other")), "");
+    assert_eq!(looked(b"\x08", Bound::Included(b"\x08b")), "b");
+    let beside = snapshot.beside_documents().unwrap();
+    assert!(beside.iter().map(Document::key).eq([keys[1], keys[2]]));
 }
 
 /// Stores that keep old versions show them all; the newest one counts.

@@ -145,6 +145,7 @@ pub(crate) fn run<S: KvStore>(open: &mut dyn FnMut(&str) -> S) {
     fetching_finds_with_and_without_a_seqno(&open("fetch"));
     a_snapshot_does_not_move(&open("snapshot"));
     by_key::rows_are_found_by_key(&open("by-key"));
+    by_key::events_are_beside_documents(&open("beside"));
     removing_one_vbucket_leaves_the_others(&open("remove"));
     a_rollback_goes_to_the_last_exact_state(&open("rollback"));
     a_rollback_over_an_overwrite_goes_to_zero(&open("rollback-zero"));

@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::ControlFlow;
 
-use model::{Document, Seqno, VbId, VbRecord};
+use model::{CollectionId, Document, Seqno, VbId, VbRecord};
 
 use super::rows::{Names, RowView};
 use super::seqnos::{BySeqno, Range};
@@ -138,9 +138,12 @@ impl Snapshot for DiskSnapshot {
         };
         let during = "scanning by key";
         let io = read_error_of(self.vb, during);
+        let events = KeyRange::of_collection(CollectionId::SYSTEM);
+        let parts = range.without(&events);
+        let names: Vec<Names> = parts.map(|part| Names::of_keys(DOCUMENT, &part)).collect();
         view.by_name_from(
             lowest,
-            &[Names::of_keys(DOCUMENT, range)],
+            &names,
             &mut |row| {
                 f(LookedAt {
                     meta: &row.meta().map_err(&io)?,
