@@ -1,5 +1,6 @@
 //! How one thread tells another that there is work: bells, the dirty set, wakers, the clock.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -29,6 +30,14 @@ pub trait Clock: Send + Sync {
 pub trait Wake: Send + Sync {
     /// Rings.
     fn wake(&self);
+}
+
+/// Wakes the owners of parked requests: of requests of one owner that follow each other, once.
+pub(crate) fn wake_all(mut waiters: Vec<Arc<dyn Wake>>) {
+    waiters.dedup_by(|one, other| Arc::ptr_eq(one, other));
+    for waiter in waiters {
+        waiter.wake();
+    }
 }
 
 /// A flag on which one worker sleeps. A ring without a waiter is kept until the next wait.

@@ -119,7 +119,13 @@ impl Session {
         if turn.commands > 0 {
             self.info.count_commands(turn.commands);
         }
-        turn.received(verdict)
+        match verdict {
+            // Until they are open, or given up.
+            Verdict::NeedInput(_) if !self.opening.is_empty() => {
+                turn.received(Verdict::Parked(self.owed_limit(turn.now)))
+            }
+            verdict => turn.received(verdict),
+        }
     }
 
     /// Looks at the first byte of a conversation that may be in text.

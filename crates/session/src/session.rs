@@ -1,5 +1,6 @@
 //! The state of one conversation.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::key::StoredKey;
 use crate::login::LoginAttempts;
 use crate::owed::Owed;
 use crate::park::Park;
-use crate::scanning::Scanning;
+use crate::scanning::{OpeningScan, Scanning};
 use crate::text::TextConversation;
 use crate::trail::Trail;
 
@@ -76,6 +77,8 @@ pub struct Session {
     pub(crate) walk: Option<Walk>,
     /// The range scan that the request at the front of the input is about.
     pub(crate) scan: Option<Box<Scanning>>,
+    /// Range scans that are being opened, in the order of their requests, in which they are answered.
+    pub(crate) opening: VecDeque<OpeningScan>,
     /// Set once the connection streams changes.
     pub(crate) dcp: Option<Arc<GuardedProducer>>,
     /// Set once the connection brings changes here.
@@ -126,6 +129,7 @@ impl Session {
             park: None,
             walk: None,
             scan: None,
+            opening: VecDeque::new(),
             dcp: None,
             inbound: None,
             owed: Vec::new(),
@@ -268,7 +272,7 @@ impl Session {
 
     /// Whether answers are owed.
     pub fn owes(&self) -> bool {
-        !self.owed.is_empty()
+        !self.owed.is_empty() || !self.opening.is_empty()
     }
 
     /// The conversation is over.
@@ -280,6 +284,7 @@ impl Session {
         drop(self.inbound.take());
         drop(self.scan.take());
         self.owed.clear();
+        self.opening.clear();
         if let (Some(_), Some(bucket)) = (self.park.take(), &self.bucket) {
             bucket.bucket.forget_waiter(&self.waker());
         }

@@ -1,4 +1,4 @@
-//! Answers to durable writes, once they are decided.
+//! Answers to durable writes, once they are decided, and to range scans, once they are open.
 //!
 //! The life of a durable write:
 //! 1. `VBucket::write` queues a *prepare*: in the log, not in the table. Readers keep the old document, other writers
@@ -12,20 +12,26 @@
 
 use std::time::Duration;
 
+use bucket::ScanId;
 use engine::{Decision, Mutated};
 use model::Now;
 use registry::timings::Answer;
 use wire::response::MutationToken;
-use wire::{Feature, Frame, RequestInfos, Status};
+use wire::{Feature, Frame, Opcode, RequestInfos, Status};
 
+use crate::outcome::{CommandOutcome, Refusal};
 use crate::owed::{GRACE_NS, Owed};
 use crate::reply::Reply;
+use crate::scanning::OpeningScan;
 use crate::session::Session;
 use crate::status;
 
 /// Answers owed to one peer at most; more requests wait in the input, and so does the time within
 /// which they are decided. Far above what clients have under way; a quarter of a MiB.
 const OWED_MAX: usize = 1024;
+
+/// Range scans of one peer that are being opened at most.
+const OPENING_MAX: usize = 64;
 
 impl Session {
     /// Answers the writes that were decided. `false` if the peer cannot be told and the
@@ -54,7 +60,7 @@ impl Session {
             }
         }
         self.owed = all;
-        goes_on
+        goes_on && self.answer_opened(now, output)
     }
 
     fn answer_committed(&self, owed: &Owed, mutated: &Mutated, output: &mut Vec<u8>) {
@@ -102,9 +108,49 @@ impl Session {
         true
     }
 
+    /// Answers the scans that are open, in the order in which they were asked for, up to the first that is not. `false` if
+    /// the conversation must end.
+    fn answer_opened(&mut self, now: Now, output: &mut Vec<u8>) -> bool {
+        while let Some(first) = self.opening.front() {
+            let late = now.mono_ns >= first.until_ns();
+            let opened = match first.scan.opened() {
+                Some(opened) => opened.map_err(Refusal::from),
+                None if late => Err(Refusal::not_now("the view is not open yet")),
+                None => break,
+            };
+            let Some(mut first) = self.opening.pop_front() else {
+                break;
+            };
+            let (header, since_ns) = (first.header, first.since_ns);
+            self.timings
+                .record(header.opcode.0, now.mono_ns.saturating_sub(since_ns));
+            if let Err(why) = opened {
+                let done = self.refuse(&Frame::bare(header), why, now, output);
+                if done == CommandOutcome::Close {
+                    return false;
+                }
+                continue;
+            }
+            first.told = true;
+            let ScanId(id) = first.scan.id();
+            let answer = Answer::of_done(header.opcode, true);
+            self.timings.answered(header.opcode.0, answer);
+            self.answer_to(&header, &Reply::value(&id), since_ns, output);
+        }
+        true
+    }
+
     /// Whether the request may be run before what is owed is answered.
     pub(super) fn may_overtake(&self, frame: &Frame<'_>) -> bool {
         let opcode = frame.header.opcode;
+        let scans = self.opening.len();
+        if scans > 0 && (opcode != Opcode::RANGE_SCAN_CREATE || scans >= OPENING_MAX) {
+            return false;
+        }
+        if self.owed.is_empty() {
+            // Scans are answered in their order.
+            return true;
+        }
         let reorders = opcode.info().is_some_and(|info| info.reorder);
         let barrier = RequestInfos::parse(frame.frame_infos).is_ok_and(|infos| infos.barrier);
         self.has(Feature::UNORDERED_EXECUTION) && self.owed.len() < OWED_MAX && reorders && !barrier
@@ -112,9 +158,10 @@ impl Session {
 
     /// How long to wait for the first of what is owed, at most.
     pub(super) fn owed_limit(&self, now: Now) -> Duration {
-        let deadlines = self.owed.iter().map(|owed| owed.deadline_ns);
-        let first = deadlines.min().unwrap_or(now.mono_ns);
-        let until = first.saturating_add(GRACE_NS);
+        let writes = self.owed.iter().map(|owed| owed.deadline_ns);
+        let writes = writes.map(|deadline_ns| deadline_ns.saturating_add(GRACE_NS));
+        let scan = self.opening.front().map(OpeningScan::until_ns);
+        let until = writes.chain(scan).min().unwrap_or(now.mono_ns);
         // Never zero: a limit that has passed is looked at in the next turn.
         Duration::from_nanos(until.saturating_sub(now.mono_ns).max(1_000_000))
     }

@@ -371,15 +371,19 @@ impl Frame<'_> {
     /// The frame at the start of `input` as its header tells of it, without all that is behind the
     /// header: to refuse it before that has come. `None` without a whole header.
     pub fn of_header(input: &[u8]) -> Option<Self> {
-        let header = Header::read(input.first_chunk()?).ok()?;
-        Some(Frame {
+        Header::read(input.first_chunk()?).ok().map(Self::bare)
+    }
+
+    /// What a header tells of a frame that is gone.
+    pub fn bare(header: Header) -> Self {
+        Frame {
             header,
             frame_infos: &[],
             extras: &[],
             key: &[],
             value: &[],
             key_and_value: &[],
-        })
+        }
     }
 }
 

@@ -428,6 +428,13 @@ pub(crate) struct Backfills {
     pub(crate) signal: Arc<Signal>,
 }
 
+impl Backfills {
+    /// Whether there is none that reads or waits.
+    pub(crate) fn are_none(&self) -> bool {
+        self.pending.lock().is_empty() && self.active.lock().is_empty()
+    }
+}
+
 impl<S: KvStore> Bucket<S> {
     /// A buffer for one connection, whose set is `ready`. What it holds counts as used memory of the bucket.
     pub fn backfill_buffer(&self, ready: &Arc<ReadySet>) -> Arc<BackfillBuffer> {

@@ -33,7 +33,7 @@ pub use scan::{Scan, ScanError, ScanId, ScanInfo, ScanRequest, ScanStage};
 
 use crate::Bucket;
 use crate::pool::Signal;
-use crate::signals::Wake;
+use crate::signals::{Wake, wake_all};
 
 /// How long a scan may take until a bucket is told otherwise.
 const LIFETIME: Duration = Duration::from_mins(3);
@@ -69,17 +69,14 @@ impl Scans {
     }
 
     /// Ends those that `over` names.
-    fn end_where(&self, why: ScanError, over: impl Fn(&Scan) -> bool) -> usize {
+    fn end_where(&self, why: ScanError, over: impl Fn(&Scan) -> bool) {
         let gone: Vec<Arc<Scan>> = {
             let mut all = self.all.lock();
             all.extract_if(.., |_, scan| over(scan))
                 .map(|(_, scan)| scan)
                 .collect()
         };
-        for scan in &gone {
-            scan.end(why);
-        }
-        gone.len()
+        wake_all(gone.iter().filter_map(|scan| scan.end(why)).collect());
     }
 }
 
@@ -147,8 +144,16 @@ impl<S: KvStore> Bucket<S> {
 
     /// Ends a scan; `false` when there is none.
     pub fn cancel_scan(&self, vb: VbId, id: ScanId) -> bool {
-        let over = |scan: &Scan| scan.id == id && scan.ask.vb == vb;
-        self.scans.end_where(ScanError::Cancelled, over) > 0
+        let mut all = self.scans.all.lock();
+        let is_there = all.get(&id).is_some_and(|scan| scan.ask.vb == vb);
+        let gone = is_there.then(|| all.remove(&id)).flatten();
+        drop(all);
+        wake_all(
+            gone.iter()
+                .filter_map(|scan| scan.end(ScanError::Cancelled))
+                .collect(),
+        );
+        is_there
     }
 
     /// Ends the scans of a vBucket that is not what it was.
@@ -160,11 +165,12 @@ impl<S: KvStore> Bucket<S> {
     /// Ends the scans of collections that are gone, and wakes their waiters.
     pub(crate) fn end_scans_of_dropped(&self) {
         let scans: Vec<Arc<Scan>> = self.scans.all.lock().values().cloned().collect();
-        for scan in scans {
-            if !self.knows_collection(scan.ask.collection) {
-                scan.end(ScanError::CollectionGone);
-            }
-        }
+        let gone = |scan: &&Arc<Scan>| !self.knows_collection(scan.ask.collection);
+        let gone = scans.iter().filter(gone);
+        wake_all(
+            gone.filter_map(|scan| scan.end(ScanError::CollectionGone))
+                .collect(),
+        );
     }
 
     /// Ends all scans: their views must be let go of before the store is closed.

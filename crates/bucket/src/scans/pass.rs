@@ -9,6 +9,7 @@ use storage::{KeyLook, KeyRange, KeyRow, KvStore, Next, Snapshot, StoreError, Wo
 use super::sample::{hash, threshold};
 use super::scan::{Scan, ScanError, ScanStage};
 use crate::Bucket;
+use crate::signals::{Wake, wake_all};
 
 /// Memory that the rows of one scan take at most, but for one row, and what they may take when
 /// there is next to none.
@@ -16,6 +17,9 @@ const BYTES_MAX: usize = 4 << 20;
 const BYTES_MIN: usize = 64 << 10;
 /// Scans share what is left: each look takes this part of it at most.
 const PART_OF_FREE: usize = 4;
+
+/// After so long a step reads for no other scan: those that it read for wait for its end.
+const STEP_NS: u64 = 1_000_000;
 
 /// What is needed to read on.
 struct ScanPosition {
@@ -26,34 +30,46 @@ struct ScanPosition {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Reads for the scan that has waited longest; `false` when none waits.
-    pub fn scan_step(&self) -> bool {
-        let Some(scan) = self.scans.asked.lock().pop_front() else {
-            return false;
-        };
-        if let Err(error) = self.read_for(&scan) {
-            tracing::error!(bucket = self.name(), vb = scan.ask.vb.0, %error, "a scan failed");
-            self.report_damage(scan.ask.vb, Seqno::ZERO, &error);
-            self.end_scan(&scan, ScanError::Failed);
+    /// Reads for the scans that have waited longest, then wakes their waiters: a connection that asked for many is woken
+    /// once. `false` when none waits.
+    pub(crate) fn scan_step(&self) -> bool {
+        let until_ns = self.clock.mono_ns() + STEP_NS;
+        let (mut waiters, mut any) = (Vec::new(), false);
+        loop {
+            let Some(scan) = self.scans.asked.lock().pop_front() else {
+                break;
+            };
+            any = true;
+            let waiter = self.read_for(&scan).unwrap_or_else(|error| {
+                tracing::error!(bucket = self.name(), vb = scan.ask.vb.0, %error, "a scan failed");
+                self.report_damage(scan.ask.vb, Seqno::ZERO, &error);
+                self.end_scan(&scan, ScanError::Failed)
+            });
+            waiters.extend(waiter);
+            if self.clock.mono_ns() >= until_ns {
+                break;
+            }
         }
-        true
+        wake_all(waiters);
+        any
     }
 
-    fn end_scan(&self, scan: &Arc<Scan>, why: ScanError) {
+    fn end_scan(&self, scan: &Arc<Scan>, why: ScanError) -> Option<Arc<dyn Wake>> {
         // First the reason: it must be there once the scan is not found any more.
-        scan.end(why);
+        let waiter = scan.end(why);
         self.cancel_scan(scan.ask.vb, scan.id);
+        waiter
     }
 
-    fn read_for(&self, scan: &Arc<Scan>) -> Result<(), StoreError> {
+    /// Gives the waiter that is to be woken.
+    fn read_for(&self, scan: &Arc<Scan>) -> Result<Option<Arc<dyn Wake>>, StoreError> {
         if self.epoch(scan.ask.vb) != scan.epoch {
-            self.end_scan(scan, ScanError::Cancelled);
-            return Ok(());
+            return Ok(self.end_scan(scan, ScanError::Cancelled));
         }
         let (opening, position) = {
             let mut state = scan.state.lock();
             if state.ended.is_some() {
-                return Ok(());
+                return Ok(None);
             }
             let position = state.snapshot.take().map(|snapshot| ScanPosition {
                 snapshot,
@@ -67,26 +83,22 @@ impl<S: KvStore> Bucket<S> {
             Some(position) => position,
             None if opening => match self.open_scan(scan)? {
                 Ok(position) => position,
-                Err(why) => {
-                    self.end_scan(scan, why);
-                    return Ok(());
-                }
+                Err(why) => return Ok(self.end_scan(scan, why)),
             },
-            None => return Ok(()),
+            None => return Ok(None),
         };
         let budget = self.scan_budget();
         while position.rows.is_empty() && position.rest.is_some() {
             self.look(scan, &mut position, budget)?;
         }
         if opening && position.rows.is_empty() {
-            self.end_scan(scan, ScanError::Empty);
-            return Ok(());
+            return Ok(self.end_scan(scan, ScanError::Empty));
         }
-        give(scan, position);
+        let waiter = give(scan, position);
         if self.memory().is_pressed() {
             self.relieve();
         }
-        Ok(())
+        Ok(waiter)
     }
 
     /// Opens the view, and finds out what the sample is.
@@ -181,14 +193,14 @@ fn is_expired(meta: &Meta, now_s: u32) -> bool {
     meta.expiry != 0 && meta.expiry <= now_s
 }
 
-/// Hands over what was read, unless the scan was ended meanwhile.
-fn give(scan: &Scan, position: ScanPosition) {
+/// Hands over what was read, unless the scan was ended meanwhile; gives the waiter that is to be woken.
+fn give(scan: &Scan, position: ScanPosition) -> Option<Arc<dyn Wake>> {
     let bytes: usize = position.rows.iter().map(KeyRow::memory_bytes).sum();
     let mut state = scan.state.lock();
     if state.ended.is_some() {
         drop(state);
         drop(position);
-        return;
+        return None;
     }
     if state.stage == ScanStage::Opening {
         state.stage = ScanStage::Idle;
@@ -204,7 +216,5 @@ fn give(scan: &Scan, position: ScanPosition) {
     let waiter = state.waiter.take();
     drop(state);
     scan.give_back(before);
-    if let Some(waiter) = waiter {
-        waiter.wake();
-    }
+    waiter
 }

@@ -157,8 +157,9 @@ impl Scan {
         }
     }
 
-    /// Ends it and wakes its waiter. What it held is freed after the lock.
-    pub(super) fn end(&self, why: ScanError) {
+    /// Ends it; gives its waiter, which is to be woken. What it held is freed after the lock.
+    #[must_use = "a waiter must be woken"]
+    pub(super) fn end(&self, why: ScanError) -> Option<Arc<dyn Wake>> {
         let mut state = self.state.lock();
         if state.ended.is_none() {
             state.ended = Some(why);
@@ -170,9 +171,7 @@ impl Scan {
         drop(state);
         self.give_back(bytes);
         drop((rows, snapshot));
-        if let Some(waiter) = waiter {
-            waiter.wake();
-        }
+        waiter
     }
 }
 

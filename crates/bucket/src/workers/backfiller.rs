@@ -43,6 +43,7 @@ impl<S: KvStore> Bucket<S> {
             unseen -= seen;
             match self.next_backfill() {
                 Some(found) => break found,
+                None if unseen == 0 && self.backfills.are_none() => return Backfilled::Nothing,
                 // What was given back during the look may be enough for a job.
                 None if unseen == 0 && self.memory().backfill_account().note_starved() => {
                     return Backfilled::Nothing;

@@ -465,18 +465,55 @@ fn a_scan_is_anybodys_until_it_is_cancelled() {
         .is(Status::KEY_ENOENT);
 }
 
+fn param(name: &str, value: &str) -> Request {
+    let request = Request::new(Opcode::SET_PARAM).extras(&1_u32.to_be_bytes());
+    request.key(name).value(value)
+}
+
+#[test]
+fn scans_of_a_pipeline_are_answered_in_their_order_and_before_what_follows() {
+    let node = own();
+    let port = node.ports().kv;
+    let token = put(&mut Client::ready(port), VB, "together", "1");
+    // Sixteen scans may be open, those that turn out to be empty among them.
+    let max_size = param("max_size", "33554432");
+    Client::ready(port).call(&max_size).ok();
+    let features = [sdk_and(&[]), sdk_and(&[Feature::UNORDERED_EXECUTION])];
+    for features in features {
+        let mut client = Client::with(port, &features);
+        let asks = ["together", "nowhere"].map(|keys| with(prefix(keys, &token), "key_only", true));
+        let mut requests = Vec::new();
+        for number in 0..100 {
+            let ask = &asks[usize::from(number % 10 > 0)];
+            let request = Request::new(Opcode::RANGE_SCAN_CREATE).vbucket(VB);
+            let request = request.datatype(1).value(ask.to_string());
+            requests.push(request.opaque(number));
+        }
+        let get = Request::of(Opcode::GET, "together").vbucket(VB);
+        requests.push(get.opaque(100));
+        client.pipeline(&requests);
+        let answers = client.answers(101);
+        assert!((0..101).eq(answers.iter().map(|answer| answer.opaque)));
+        for (number, answer) in answers.into_iter().enumerate() {
+            if number % 10 > 0 {
+                answer.is(Status::KEY_ENOENT);
+            } else if number < 100 {
+                let id = id(answer);
+                let found = go_on(&mut client, VB, &id, [0; 3]);
+                assert_eq!(keys_in(&found), ["together"]);
+            } else {
+                assert_eq!(answer.ok().value, b"1");
+            }
+        }
+    }
+}
+
 #[test]
 fn too_many_are_refused_and_old_ones_end() {
     let node = own();
     let mut client = Client::ready(node.ports().kv);
     let token = put(&mut client, VB, "many", "1");
     let ask = with(prefix("many", &token), "key_only", true);
-    let param = |name: &str, value: &str| {
-        Request::new(Opcode::SET_PARAM)
-            .extras(&1_u32.to_be_bytes())
-            .key(name)
-            .value(value)
-    };
     client.call(&param("max_size", "33554432")).ok();
     let first = id(create(&mut client, VB, &ask));
     for _ in 1..16 {

@@ -11,16 +11,14 @@ use engine::OpError;
 use model::{Datatype, VbId, VbState};
 use registry::{BucketKind, ServedBucket};
 use wire::request::{RangeScanCancel, RangeScanContinue, RangeScanCreate};
-use wire::{Feature, Frame, Message, Status};
+use wire::{Feature, Frame, Header, Message, Status};
 
 use crate::context::Context;
 use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::reply::Reply;
-use crate::scanning::{ContinuingScan, Needs, OpeningScan, Scanning};
+use crate::scanning::{ContinuingScan, Needs, OPEN_WAIT, OpeningScan, Scanning};
 use answers::Answers;
 
-/// How long the opening of a view is waited for.
-const OPEN_WAIT: Duration = Duration::from_mins(1);
 /// Interval at which a wait for rows checks that the scan still exists.
 const ROWS_WAIT: Duration = Duration::from_secs(10);
 /// Rows taken out of a scan at a time: so long it is locked.
@@ -28,14 +26,12 @@ const ROWS_AT_ONCE: usize = 256;
 /// Bytes of output after which it is sent before more is added.
 const OUTPUT_BYTES: usize = 256 << 10;
 
-/// RANGE_SCAN_CREATE: answered with the name of the scan once its view is open.
+/// RANGE_SCAN_CREATE: answered with the name of the scan once its view is open, see `settle.rs`.
 pub(super) fn create(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let bucket = context.bucket()?;
     let mut awaited = None;
-    match context.session.scan.take().map(|scan| *scan) {
-        Some(Scanning::Opening(opening)) => return opened(context, frame, opening),
-        Some(Scanning::Awaiting(needs)) => awaited = Some(needs),
-        Some(Scanning::Continuing(_)) | None => {}
+    if let Some(Scanning::Awaiting(needs)) = context.session.scan.take().map(|scan| *scan) {
+        awaited = Some(needs);
     }
     let request = RangeScanCreate::read(frame)?;
     let wrong = |reason: &'static str| Refusal::invalid(reason);
@@ -65,7 +61,7 @@ pub(super) fn create(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandRes
         context.session.scan = Some(Box::new(Scanning::Awaiting(needs)));
         return Ok(done);
     }
-    begin(context, &bucket, ask)
+    begin(context, (&bucket, ask), frame.header)
 }
 
 /// What a scan needs that names no change: whatever was acknowledged before it was asked for.
@@ -115,51 +111,31 @@ fn await_needs(
     Ok(Some(CommandOutcome::Parked(limit.saturating_sub(waited))))
 }
 
-fn begin(context: &mut Context<'_>, bucket: &Arc<ServedBucket>, ask: ScanRequest) -> CommandResult {
+/// Begins a scan; its answer is owed until its view is open, so that those of a pipeline are opened together.
+fn begin(
+    context: &mut Context<'_>,
+    (bucket, ask): (&Arc<ServedBucket>, ScanRequest),
+    header: Header,
+) -> CommandResult {
     let mut id = ScanId([0; 16]);
-    context.session.node.env.fill_random(&mut id.0);
-    let begun = bucket.bucket.begin_scan(id, ask, context.session.waker())?;
-    let scan = begun.map_err(refusal)?;
-    context.park();
-    context.session.scan = Some(Box::new(Scanning::Opening(OpeningScan {
+    let session = &mut *context.session;
+    session.node.env.fill_random(&mut id.0);
+    let scan = match bucket.bucket.begin_scan(id, ask, session.waker())? {
+        Ok(scan) => scan,
+        // Some of those before it may turn out to be empty.
+        Err(ScanError::Busy) if !session.opening.is_empty() => {
+            return Err(Refusal::Parked(OPEN_WAIT));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    session.opening.push_back(OpeningScan {
+        header,
         bucket: Arc::clone(bucket),
         scan,
+        since_ns: context.now.mono_ns,
         told: false,
-    })));
-    Ok(CommandOutcome::Parked(OPEN_WAIT))
-}
-
-fn opened(context: &mut Context<'_>, frame: &Frame<'_>, mut opening: OpeningScan) -> CommandResult {
-    match opening.scan.opened() {
-        Some(Ok(())) => {
-            opening.told = true;
-            let ScanId(id) = opening.scan.id();
-            return Ok(context.reply(frame, &Reply::value(&id)));
-        }
-        Some(Err(error)) => return Err(refusal(error)),
-        None => {}
-    }
-    let park = context.park();
-    let waited = Duration::from_nanos(context.now.mono_ns.saturating_sub(park.since_ns));
-    if waited >= OPEN_WAIT {
-        return Err(Refusal::not_now("the view is not open yet"));
-    }
-    context.session.scan = Some(Box::new(Scanning::Opening(opening)));
-    Ok(CommandOutcome::Parked(OPEN_WAIT.saturating_sub(waited)))
-}
-
-/// Why there is no scan.
-fn refusal(error: ScanError) -> Refusal {
-    match error {
-        ScanError::Busy => Refusal::because(Status::EBUSY, "there are too many range scans"),
-        ScanError::Empty => Refusal::because(Status::KEY_ENOENT, "the range has no document"),
-        ScanError::SeqnoGone => {
-            Refusal::because(Status::NOT_STORED, "the change was replaced by a newer one")
-        }
-        ScanError::Cancelled => Status::RANGE_SCAN_CANCELLED.into(),
-        ScanError::CollectionGone => Refusal::UnknownCollection,
-        ScanError::Failed => Refusal::not_now("the store could not be read"),
-    }
+    });
+    Ok(CommandOutcome::Owed)
 }
 
 /// RANGE_SCAN_CONTINUE: any number of answers with rows, and a last one.
@@ -197,7 +173,7 @@ fn start(
         Some(Ok(())) => {}
         Some(Err(error)) => {
             bucket.bucket.cancel_scan(vb, id);
-            return Err(refusal(error));
+            return Err(error.into());
         }
         // Its name was not sent yet.
         None => return Err(gone()),
