@@ -46,8 +46,8 @@ impl Default for Settings {
             settle_ms: 30_000,
             failovers_max: 3,
             takeover_ms: 10_000,
-            moves_per_node: 3,
-            takeovers_per_node: 32,
+            moves_per_node: 2,
+            takeovers_per_node: 16,
             together_ms: 2_000,
         }
     }
