@@ -408,8 +408,9 @@ fn takeovers_of_a_node_begin_when_there_are_enough_of_them() {
 #[test]
 fn takeovers_begin_when_no_move_is_to_come() {
     let (mut store, mut coordinator) = moving(8);
+    let at_once = Settings::default().moves_per_node;
     fill(&mut store, &mut coordinator);
-    assert_eq!(phases(&mut store), [1, 0, 3, 0]);
+    assert_eq!(phases(&mut store), [4 - at_once, 0, at_once, 0]);
     fill(&mut store, &mut coordinator);
     assert_eq!(phases(&mut store), [0, 0, 0, 4]);
 }
