@@ -148,11 +148,9 @@ impl<S: KvStore> Bucket<S> {
         let is_there = all.get(&id).is_some_and(|scan| scan.ask.vb == vb);
         let gone = is_there.then(|| all.remove(&id)).flatten();
         drop(all);
-        wake_all(
-            gone.iter()
-                .filter_map(|scan| scan.end(ScanError::Cancelled))
-                .collect(),
-        );
+        if let Some(waiter) = gone.and_then(|scan| scan.end(ScanError::Cancelled)) {
+            waiter.wake();
+        }
         is_there
     }
 

@@ -524,10 +524,12 @@ impl Coordinator {
         draft: &mut Draft<'_>,
     ) {
         let others = ready.len() + going + progress.moves_without_space;
-        let nodes = ready.iter().filter_map(|(_, row)| row.chain.active());
-        let nodes: Vec<NodeId> = nodes.collect();
+        let mut by_node = BTreeMap::new();
+        for node in ready.iter().filter_map(|(_, row)| row.chain.active()) {
+            *by_node.entry(node).or_default() += 1;
+        }
         let open = Open {
-            ready: &nodes,
+            ready: by_node,
             going,
             coming: (progress.moves + progress.moves_left).saturating_sub(others),
         };

@@ -145,9 +145,9 @@ pub(super) struct Takeovers {
 }
 
 /// What takeovers that could begin go by.
-pub(super) struct Open<'a> {
-    /// The nodes of their old active copies.
-    pub(super) ready: &'a [NodeId],
+pub(super) struct Open {
+    /// So many could begin, by the node of their old active copies.
+    pub(super) ready: BTreeMap<NodeId, usize>,
     /// Takeovers that go on.
     pub(super) going: usize,
     /// Moves that will be ready later.
@@ -157,19 +157,14 @@ pub(super) struct Open<'a> {
 impl Takeovers {
     /// Whether those that could begin now do so: a node has enough of them or none is to come, and none goes on; or one of them
     /// has waited for long enough.
-    pub(super) fn begin(&mut self, now_ms: u64, open: &Open<'_>, settings: &Settings) -> bool {
+    pub(super) fn begin(&mut self, now_ms: u64, open: &Open, settings: &Settings) -> bool {
         if open.ready.is_empty() {
             self.since_ms = None;
             return false;
         }
         let since_ms = *self.since_ms.get_or_insert(now_ms);
-        let of = |node| open.ready.iter().filter(|of| *of == node).count();
-        let enough = || {
-            open.ready
-                .iter()
-                .any(|node| of(node) >= settings.takeovers_per_node)
-        };
-        let all = open.coming == 0 || enough();
+        let enough = |count: &usize| *count >= settings.takeovers_per_node;
+        let all = open.coming == 0 || open.ready.values().any(enough);
         let begin = all && open.going == 0 || now_ms >= since_ms + settings.together_ms;
         if begin {
             self.since_ms = None;
