@@ -6,7 +6,7 @@ import threading
 
 from cluster import Client, Cluster, member_of
 from etcd import Etcd
-from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, SETTLE_SECONDS, go_on, recovered, settled, three_nodes
+from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, go_on, recovered, settled, three_nodes
 from harness import equal, eventually
 from mcbp import GET, SET, SUCCESS, frame, vbucket_of
 from world import suite
@@ -141,6 +141,6 @@ def all_nodes_die_at_once_and_come_back_with_what_is_on_disk(_):
         for node in cluster.nodes:
             node.start()
         client = cluster.client()
-        eventually("all vBuckets are served", client.everywhere, seconds=SETTLE_SECONDS + FAILOVER_SECONDS)
+        eventually("all vBuckets are served", client.everywhere, seconds=FAILOVER_SECONDS)
         equal([client.get(key) for key in KEYS], KEYS, "values")
         go_on(client, 1)

@@ -27,8 +27,6 @@ from links import LinkedCluster
 
 suite = Suite("cluster-sdk")
 
-# For so long a new controller fails nothing over.
-SETTLE_SECONDS = 30
 # How long an operation is tried: longer than a failover.
 PATIENCE = timedelta(seconds=20)
 # Moves, and rounds of all clients, on a machine that does much else.
@@ -63,7 +61,6 @@ class World:
     """The cluster, and the clients that follow it through all stories."""
 
     def __init__(self):
-        self.started = time.monotonic()
         self.etcd = Etcd().start()
         self.nodes = LinkedCluster(self.etcd, "sdk").__enter__()
         self.cluster = connected(self.nodes.ports)
@@ -179,8 +176,6 @@ def no_client_sees_copies_move_to_a_node_that_comes(world):
 
 @suite.test
 def all_clients_go_on_when_a_node_dies(world):
-    while time.monotonic() < world.started + SETTLE_SECONDS:
-        world.work()
     for writer in world.writers:
         writer.tell("storm")
     lost = world.write_what_is_lost()

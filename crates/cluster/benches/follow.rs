@@ -5,6 +5,8 @@
 //! `follow/written`: transactions, and bytes that
 //! etcd sends to each of the 100 nodes.
 
+use std::collections::BTreeMap;
+
 use benchkit::{Figures, Rows, per};
 use cluster::agreed::{Alive, BucketSpec, ClusterId, Controller, Key, Node, NodeState, View};
 use cluster::coord::{Answer, Change, LeaseId, Op, Range, Request, Store, Txn};
@@ -103,6 +105,7 @@ impl World {
                 view: &self.follower.view,
                 now_ms: self.now_ms,
                 watching_since_ms: 0,
+                heard: &BTreeMap::new(),
             };
             idle += 1;
             for action in self.coordinator.tick(&tick) {

@@ -18,7 +18,8 @@ pub struct Settings {
     pub request_ms: u64,
     /// A node is unheard when nothing of it came for so long.
     pub unheard_ms: u64,
-    /// For so long after it began to watch, a controller fails nothing over by itself.
+    /// For so long after it began to watch, a controller fails over no node by itself that it has not heard since: the
+    /// node may start later than this one.
     pub settle_ms: u64,
     /// Failovers without an operator, until one resets the count.
     pub failovers_max: u32,

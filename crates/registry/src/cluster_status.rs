@@ -451,7 +451,7 @@ fn waiting(view: &View, of: &[cluster::coordinator::Waiting]) -> Vec<WaitingStat
 
 fn why_held(held: Held) -> &'static str {
     match held {
-        Held::Settling => "the controller has not watched for long enough",
+        Held::Settling => "it may not have started yet: the controller has not heard it",
         Held::MostGone => "most nodes are gone: it may be this one that is cut off",
         Held::Heard => "most of its peers hear it",
         Held::OneAtATime => "another node is being failed over",

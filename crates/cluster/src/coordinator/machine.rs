@@ -78,6 +78,8 @@ pub struct Tick<'a> {
     pub now_ms: u64,
     /// Since when this node has watched etcd.
     pub watching_since_ms: u64,
+    /// When this node heard others last.
+    pub heard: &'a BTreeMap<NodeId, u64>,
 }
 
 /// The controller, while this node is it.
@@ -409,6 +411,7 @@ impl Coordinator {
         let situation = Situation {
             facts: self.facts(tick, None),
             watching_since_ms: tick.watching_since_ms,
+            heard: tick.heard,
             stuck: stuck.filter_map(|(_, _, row)| row.chain.active()).collect(),
             returning,
         };

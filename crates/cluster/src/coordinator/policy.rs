@@ -1,6 +1,6 @@
 //! Automatic failover: which node is marked as failed, and when not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::decide::Facts;
 use crate::agreed::NodeState;
@@ -9,7 +9,7 @@ use crate::map::{NodeId, Row, Vb};
 /// Why a node that is gone is not failed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// This controller has not watched for long enough.
+    /// This controller began to watch a moment ago, and has not heard it since: it may start later.
     Settling,
     /// Most nodes are gone: it is rather this one that is cut off.
     MostGone,
@@ -27,6 +27,7 @@ pub enum Held {
 pub(super) struct Situation<'a> {
     pub(super) facts: Facts<'a>,
     pub(super) watching_since_ms: u64,
+    pub(super) heard: &'a BTreeMap<NodeId, u64>,
     /// Nodes that hold up an election although their lease lasts.
     pub(super) stuck: BTreeSet<NodeId>,
     /// Nodes that cleared their mark a moment ago: they read the map before they are alive.
@@ -51,7 +52,9 @@ impl Situation<'_> {
 
     fn allow(&self, node: NodeId, condemned: bool) -> Result<(), Held> {
         let (view, settings) = (self.facts.view, self.facts.settings);
-        if self.facts.now_ms < self.watching_since_ms + settings.settle_ms {
+        let heard_ms = self.heard.get(&node);
+        let ran = heard_ms.is_some_and(|at| *at >= self.watching_since_ms);
+        if !ran && self.facts.now_ms < self.watching_since_ms + settings.settle_ms {
             return Err(Held::Settling);
         }
         let counted = view.nodes.iter().filter(|(_, n)| !n.value.failed_over);

@@ -1,5 +1,7 @@
 //! What the controller writes, against a store.
 
+use std::collections::BTreeMap;
+
 use super::policy::Held;
 use super::{Action, Coordinator, Tick};
 use crate::agreed::{
@@ -57,6 +59,7 @@ fn round(coordinator: &mut Coordinator, view: &View) -> Vec<Action> {
         view,
         now_ms: Settings::default().settle_ms,
         watching_since_ms: 0,
+        heard: &BTreeMap::new(),
     })
 }
 
@@ -271,6 +274,29 @@ fn f15_failovers_end_at_a_quota_until_an_operator_resets_it() {
 }
 
 #[test]
+fn a_node_that_may_start_later_is_waited_for_and_one_that_was_heard_is_not() {
+    let (mut store, mut coordinator, gone) = gone([2, 1, 3]);
+    let seen = view(&mut store);
+    let watching_since_ms = 1_000;
+    let mut held = |heard_ms: Option<u64>, after_ms: u64| {
+        let heard = heard_ms.map(|at| (gone, at)).into_iter().collect();
+        drop(coordinator.tick(&Tick {
+            view: &seen,
+            now_ms: watching_since_ms + after_ms,
+            watching_since_ms,
+            heard: &heard,
+        }));
+        coordinator.progress().held.clone()
+    };
+    let guard_ms = Settings::default().settle_ms;
+    let (waited_for, judged) = ([(gone, Held::Settling)], [(gone, Held::Quota)]);
+    assert_eq!(held(None, guard_ms - 1), waited_for);
+    assert_eq!(held(None, guard_ms), judged);
+    assert_eq!(held(Some(watching_since_ms - 1), guard_ms - 1), waited_for);
+    assert_eq!(held(Some(watching_since_ms), 1), judged);
+}
+
+#[test]
 fn f15_a_node_with_replicas_only_is_marked_whatever_the_quota() {
     let (mut store, coordinator, gone) = gone([1, 2, 3]);
     assert_eq!(coordinator.progress().held, []);
@@ -429,6 +455,7 @@ fn a_takeover_does_not_wait_for_long() {
             view: &seen,
             now_ms: Settings::default().settle_ms + ms,
             watching_since_ms: 0,
+            heard: &BTreeMap::new(),
         });
         let is_txn = |action: &Action| matches!(action, Action::Txn(_));
         actions.iter().any(is_txn)

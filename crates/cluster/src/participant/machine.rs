@@ -463,6 +463,7 @@ impl Participant {
             view: &self.view,
             now_ms,
             watching_since_ms,
+            heard: &self.heard,
         };
         for action in self.coordinator.tick(&tick) {
             match action {

@@ -32,7 +32,6 @@ impl Participant {
         if self.pinged_ms.is_some_and(|at| now_ms < at + pause_ms) {
             return;
         }
-        let first = self.pinged_ms.is_none();
         self.pinged_ms = Some(now_ms);
         let me = self.identity.node;
         let peers: Vec<NodeId> = self
@@ -48,15 +47,11 @@ impl Participant {
                 let news = Message::EtcdWentBack(self.newest);
                 self.outputs.push(Output::Send(*peer, news));
             }
-            if first {
-                self.heard.entry(*peer).or_insert(now_ms);
-            }
         }
         let limit_ms = self.settings.unheard_ms;
         let heard = |peer: &NodeId| {
-            self.heard
-                .get(peer)
-                .is_some_and(|at| now_ms < at + limit_ms)
+            let since_ms = self.heard.get(peer).copied().or(self.watching_since_ms);
+            since_ms.is_some_and(|at| now_ms < at + limit_ms)
         };
         self.health.unheard = peers.into_iter().filter(|peer| !heard(peer)).collect();
     }

@@ -107,6 +107,20 @@ fn f6_a_lower_revision_of_a_renewal_is_a_reason_to_read_and_no_more() {
 }
 
 #[test]
+fn a_node_that_never_came_is_unheard_after_a_moment() {
+    let mut participant = participant();
+    let limit_ms = Settings::default().unheard_ms;
+    let changes = [put(3, Key::Node(OTHER), &Node::default())];
+    participant.take_changes(4, &changes, &NoCopies);
+    participant.watching_since_ms = Some(10);
+    for (now_ms, unheard) in [(10, vec![]), (10 + limit_ms, vec![OTHER])] {
+        drop(participant.tick(now_ms, &NoCopies));
+        assert_eq!(participant.health.unheard, unheard);
+        assert_eq!(participant.heard().get(&OTHER), None);
+    }
+}
+
+#[test]
 fn a_controller_decides_once_about_all_that_came_together() {
     let mut participant = participant();
     let me = Controller::new(ME, 1);
