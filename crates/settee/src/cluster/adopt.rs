@@ -35,14 +35,7 @@ pub(super) fn run(args: &AdoptArgs) -> Result<(), Failure> {
     }
     let lost = args.lost.iter().map(|name| Ok(status.node(name)?.id));
     let lost = lost.collect::<Result<Vec<u16>, Failure>>()?;
-    let silent = silent(&status, &lost);
-    if !silent.is_empty() {
-        let reason = format!(
-            "{} do not answer: start them, or give up what only they have with --lost",
-            silent.join(", ")
-        );
-        return Err(Failure::new(Sysexit::TempFail, reason));
-    }
+    all_answer(&silent(&status, &lost))?;
     let node = &status.node;
     if status.revision > 0 {
         eprintln!(
@@ -59,8 +52,18 @@ pub(super) fn run(args: &AdoptArgs) -> Result<(), Failure> {
         eprintln!("settee: {name} is given up");
     }
     let order = json!({ "adopt": { "epoch": status.seen_epoch, "lost": lost } });
-    let follows = |now: &Status| !now.etcd_went_back && now.epoch > status.seen_epoch;
-    give(&mut link, &order, follows).map_err(|failure| waits(&mut link, failure))?;
+    let mut missing = Vec::new();
+    let ends = |now: &Status| {
+        let adopted = !now.etcd_went_back && now.epoch > status.seen_epoch;
+        missing = if adopted {
+            Vec::new()
+        } else {
+            silent(now, &lost)
+        };
+        adopted || !missing.is_empty()
+    };
+    give(&mut link, &order, ends).map_err(|failure| waits(&mut link, failure))?;
+    all_answer(&missing)?;
     for bucket in link.status()?.1.unknown_buckets {
         eprintln!(
             "settee: of bucket {bucket} nothing is known but copies, which stay on the disks of nodes"
@@ -80,6 +83,18 @@ fn waits(link: &mut MemberLink, failure: Failure) -> Failure {
         }
         _ => failure,
     }
+}
+
+/// Fails if nodes do not answer.
+fn all_answer(silent: &[String]) -> Result<(), Failure> {
+    if silent.is_empty() {
+        return Ok(());
+    }
+    let nodes = silent.join(", ");
+    let reason = format!(
+        "{nodes} do not answer: start them, or give up what only they have with --lost, and order it again"
+    );
+    Err(Failure::new(Sysexit::TempFail, reason))
 }
 
 /// Nodes that do not answer and are not lost.

@@ -214,7 +214,7 @@ pub(super) fn state_of<'a>(status: &'a Status, name: &str) -> Option<&'a str> {
 pub(super) fn give(
     link: &mut MemberLink,
     order: &Value,
-    done: impl Fn(&Status) -> bool,
+    mut done: impl FnMut(&Status) -> bool,
 ) -> Result<(), Failure> {
     let began = Instant::now();
     loop {
