@@ -12,6 +12,7 @@
 mod changes;
 mod controls;
 mod events;
+mod filled;
 mod followed;
 mod inbound;
 mod intake;
@@ -21,6 +22,7 @@ mod window;
 
 pub use controls::{Controls, NOOP_INTERVAL_S, Wishes};
 pub use events::event_of;
+pub use filled::FilledBucket;
 pub use followed::{Active, Followed};
 pub use inbound::{Inbound, InboundError, Opener};
 pub use intake::{Answered, Intake, IntakeError, Pushed, send};

@@ -41,11 +41,13 @@ impl Table {
 
 impl Copies for Table {
     fn copy(&self, vb: Vb) -> Option<Copy> {
-        self.get(vb.bucket)?.copy(self.me, VbId(vb.number))
+        self.get(vb.bucket)?.copies.copy(self.me, VbId(vb.number))
     }
 
     fn vbuckets(&self) -> Vec<Vb> {
         let all = self.all();
-        all.iter().flat_map(|hosted| hosted.vbuckets()).collect()
+        all.iter()
+            .flat_map(|hosted| hosted.copies.vbuckets())
+            .collect()
     }
 }

@@ -8,12 +8,12 @@ use std::time::Duration;
 use cluster::agreed::{Seen, View};
 use cluster::coord::Answer;
 use cluster::{BucketId, Message, NodeId, Output, Participant, Settings, Vb};
+use copies::vb_of;
 
 use crate::events::{Event, Work};
 use crate::packet::{Confirmed, Envelope, Packet, Sent};
 use crate::peers::Peers;
 use crate::shared::Shared;
-use crate::steps::vb_of;
 
 /// Between two looks at everything, and while copies move.
 const TICK_MS: u64 = 50;
@@ -147,7 +147,7 @@ impl Driver {
                 };
                 let buckets = all
                     .iter()
-                    .filter_map(|hosted| confirmed(hosted.following(from), hosted.id));
+                    .filter_map(|hosted| confirmed(hosted.copies.following(from), hosted.id));
                 let buckets: Vec<_> = buckets.collect();
                 if !buckets.is_empty() {
                     let ping = *ping;
@@ -157,7 +157,9 @@ impl Driver {
             Packet::Confirm { ping, buckets } if ping.boot == self.shared.boot => {
                 for confirmed in buckets {
                     if let Some(hosted) = table.get(confirmed.bucket) {
-                        hosted.confirm(from, ping.at_ms.min(now_ms), &confirmed.copies);
+                        hosted
+                            .copies
+                            .confirm(from, ping.at_ms.min(now_ms), &confirmed.copies);
                     }
                 }
                 self.renew();
@@ -219,7 +221,7 @@ impl Driver {
         let alive = !self.participant.is_disk_dead();
         let until_ms = alive.then(|| self.participant.lease_until_ms());
         for hosted in self.shared.table.all() {
-            hosted.renew(&self.settings, until_ms);
+            hosted.copies.renew(&self.settings, until_ms);
         }
     }
 

@@ -10,6 +10,7 @@
 //!                                      bucket: vBuckets
 //! ```
 
+mod around;
 mod changes;
 mod copies;
 mod driver;
@@ -21,7 +22,6 @@ mod member;
 mod packet;
 mod peers;
 mod shared;
-mod steps;
 mod worker;
 
 pub use join::{JoinError, MemberOptions};

@@ -8,16 +8,17 @@ use std::time::{Duration, Instant};
 use cluster::agent::Step;
 use cluster::agreed::{BucketSpec, NodeState, Seen, View};
 use cluster::{BucketId, NodeId};
+use copies::{Steps, Unfinished, node_name, vb_of};
 use identity::Password;
 use registry::cluster::CLUSTER_USER;
-use registry::{BucketSettings, collections};
+use registry::{BucketSettings, Store, collections};
 use replication::PeerOptions;
 use serde::Deserialize as _;
 
+use crate::around::NodeAround;
 use crate::events::{Event, Work};
 use crate::hosted::Hosted;
 use crate::shared::{Shared, reach};
-use crate::steps::{Steps, Unfinished, drop_links, node_name, vb_of};
 
 /// When to try again what could not be taken over.
 const RETRY: Duration = Duration::from_secs(1);
@@ -122,24 +123,25 @@ impl Worker {
     fn make(&mut self, steps: Vec<Step>) {
         let mut open = std::mem::take(&mut self.open);
         let mut made = Vec::new();
-        self.with_steps(|maker| {
-            for step in steps {
-                let vb = vb_of(&step);
-                let hosted = self.shared.table.get(vb.bucket);
-                match hosted.and_then(|hosted| maker.begin(&hosted, step)) {
-                    Some(unfinished) => open.push(unfinished),
-                    None => made.push(vb),
-                }
+        for step in steps {
+            let vb = vb_of(&step);
+            let hosted = self.shared.table.get(vb.bucket);
+            let begin = |hosted: &Hosted| self.with_steps(hosted, |maker| maker.begin(step));
+            match hosted.and_then(|hosted| begin(&hosted)) {
+                Some(unfinished) => open.push(unfinished),
+                None => made.push(vb),
             }
-            open.retain_mut(|unfinished| {
-                let vb = unfinished.vb();
-                let hosted = self.shared.table.get(vb.bucket);
-                let over = hosted.is_none_or(|hosted| maker.go_on(&hosted, unfinished));
-                if over {
-                    made.push(vb);
-                }
-                !over
-            });
+        }
+        open.retain_mut(|unfinished| {
+            let vb = unfinished.vb();
+            let hosted = self.shared.table.get(vb.bucket);
+            let mut go_on =
+                |hosted: &Hosted| self.with_steps(hosted, |maker| maker.go_on(unfinished));
+            let over = hosted.is_none_or(|hosted| go_on(&hosted));
+            if over {
+                made.push(vb);
+            }
+            !over
         });
         self.open = open;
         if made.is_empty() {
@@ -150,20 +152,25 @@ impl Worker {
             .into_iter()
             .filter_map(|id| self.shared.table.get(id))
         {
-            drop_links(&hosted);
+            hosted.drop_links();
         }
         // The driver may be gone.
         drop(self.done.send(Event::Stepped(made)));
     }
 
-    fn with_steps(&self, make: impl FnOnce(&Steps<'_>)) {
+    fn with_steps<T>(&self, hosted: &Hosted, make: impl FnOnce(&Steps<'_, Store>) -> T) -> T {
         let link = |node| self.peer_options(node);
+        let node = &self.shared.node;
         make(&Steps {
-            node: &self.shared.node,
+            copies: &hosted.copies,
             me: self.shared.me,
             failed: &self.failed,
-            link: &link,
-        });
+            around: &NodeAround {
+                node,
+                hosted,
+                link: &link,
+            },
+        })
     }
 
     fn peer_options(&self, node: NodeId) -> Option<PeerOptions> {
@@ -217,7 +224,7 @@ impl Worker {
         if self.failed != failed {
             self.failed = failed;
             for hosted in self.shared.table.all() {
-                self.with_steps(|maker| maker.refresh_chains(&hosted));
+                self.with_steps(&hosted, |maker| maker.refresh_chains());
             }
         }
         if let Some(users) = &view.users
@@ -249,8 +256,8 @@ impl Worker {
     fn drop_bucket(&mut self, hosted: &Hosted) {
         self.shared.table.remove(hosted.id);
         self.taken.remove(&hosted.id);
-        for vb in hosted.vbuckets() {
-            hosted.gate.close(model::VbId(vb.number));
+        for vb in hosted.copies.vbuckets() {
+            hosted.copies.gate.close(model::VbId(vb.number));
         }
         hosted.links.lock().clear();
         if let Err(reason) = self.shared.host.drop_bucket(hosted.served.name()) {

@@ -24,8 +24,6 @@ mod consumer;
 mod dialogue;
 mod follow;
 mod follower;
-mod gate;
-mod gated;
 mod link;
 mod notice;
 mod order;
@@ -37,6 +35,5 @@ mod socket;
 mod tests;
 
 pub use follower::Follower;
-pub use gate::{Gate, PeerId, history_term, history_uuid};
 pub use peer_link::{PeerLink, PeerOptions};
 pub use replica_of::ReplicaOf;

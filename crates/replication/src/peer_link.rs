@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bucket::WarmupStage;
 use consumer::{Followed, Wishes};
+use copies::{Gate, Gated, PeerId};
 use identity::Password;
 use model::VbId;
 use registry::{Progress, Registry, ServedBucket, Stage};
@@ -16,8 +17,6 @@ use wire::dcp::StreamFlags;
 
 use crate::carrier::{Carrier, News};
 use crate::consumer::Consumer;
-use crate::gate::{Gate, PeerId};
-use crate::gated::Gated;
 use crate::link::{End, window_bytes};
 use crate::setup::{Introduction, StreamWishes};
 use crate::socket::connect;
@@ -169,12 +168,12 @@ impl Worker {
         self.progress.set_stage(Stage::Introducing);
         let about = self.introduction();
         let target = Gated {
-            followed: Followed {
+            target: Followed {
                 node: Arc::clone(&self.node),
                 served: Arc::clone(&self.served),
                 active: None,
             },
-            gate: &self.gate,
+            gate: Arc::clone(&self.gate),
             peer: self.options.peer,
         };
         let mut output = Vec::new();

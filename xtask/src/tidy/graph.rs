@@ -23,17 +23,18 @@ audit: model
 registry: cluster audit identity bucket storage engine collections wire model
 value: engine wire model
 stats: registry identity bucket storage engine collections wire model
-consumer: value registry bucket engine collections wire model
+consumer: value registry bucket storage engine collections wire model
 session: consumer stats value registry audit identity bucket storage engine collections wire model
 tls: storage
-replication: tls consumer value registry identity bucket storage engine wire model
+replication: tls copies consumer value registry identity bucket storage engine wire model
 changes: wire model
 cluster:
+copies: cluster consumer registry bucket storage engine wire model
 etcd: cluster tls
 management: cluster changes session value registry audit identity bucket engine collections wire \
     model
 client: identity wire model
-member: client etcd cluster replication tls registry identity bucket engine wire model
+member: client etcd copies cluster replication tls registry identity bucket engine wire model
 server: member management etcd cluster replication tls session stats value registry audit \
     identity bucket storage engine collections wire model
 bench: client wire model
@@ -60,6 +61,7 @@ const WITHOUT_RUNTIME: &[&str] = &[
     "registry",
     "stats",
     "consumer",
+    "copies",
     "session",
     "cluster",
 ];
@@ -98,6 +100,7 @@ const WITH_BANS: &[&str] = &[
     "registry",
     "stats",
     "consumer",
+    "copies",
     "session",
     "client",
     "bench",

@@ -1,8 +1,9 @@
 //! The vBuckets of a bucket as a connection to one node of a cluster fills them: those that follow it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use consumer::{Followed, NotTaken, Position, Resolved, Target};
+use consumer::{NotTaken, Position, Resolved, Target};
 use model::{Document, FailoverLog, Seqno, VbId, VbState};
 use parking_lot::MutexGuard;
 use registry::NotThere;
@@ -11,13 +12,16 @@ use wire::dcp::SnapshotMarker;
 use crate::gate::{Following, Gate, PeerId, history_term};
 
 /// What a connection to `peer` fills.
-pub(super) struct Gated<'a> {
-    pub(super) followed: Followed,
-    pub(super) gate: &'a Gate,
-    pub(super) peer: PeerId,
+pub struct Gated<T> {
+    /// The vBuckets.
+    pub target: T,
+    /// Which of them follow the peer.
+    pub gate: Arc<Gate>,
+    /// The node at the other end.
+    pub peer: PeerId,
 }
 
-impl Gated<'_> {
+impl<T: Target> Gated<T> {
     /// The turn of a vBucket that follows the peer, and the term.
     fn turn(&self, vb: VbId) -> Option<(MutexGuard<'_, Following>, u64)> {
         let following = self.gate.lock(vb)?;
@@ -33,14 +37,14 @@ impl Gated<'_> {
     }
 }
 
-impl Target for Gated<'_> {
+impl<T: Target> Target for Gated<T> {
     fn vbuckets(&self) -> u16 {
-        self.followed.vbuckets()
+        self.target.vbuckets()
     }
 
     fn position(&self, vb: VbId) -> Option<Position> {
         let _turn = self.turn(vb)?;
-        self.followed.position(vb)
+        self.target.position(vb)
     }
 
     fn adopt(&self, vb: VbId, log: FailoverLog) -> Result<(), NotTaken> {
@@ -49,36 +53,36 @@ impl Target for Gated<'_> {
             // That node is not the active one of this term, or not yet.
             return Err(NotTaken::NotReplica);
         }
-        self.followed.adopt(vb, log)?;
+        self.target.adopt(vb, log)?;
         following.open = true;
         Ok(())
     }
 
     fn begin(&self, vb: VbId, marker: &SnapshotMarker) -> Result<(), NotTaken> {
         let _open = self.open(vb)?;
-        self.followed.begin(vb, marker)
+        self.target.begin(vb, marker)
     }
 
     fn apply(&self, vb: VbId, document: Document) -> Result<(), NotTaken> {
         let _open = self.open(vb)?;
-        self.followed.apply(vb, document)
+        self.target.apply(vb, document)
     }
 
     fn decide(&self, vb: VbId, decision: &Resolved<'_>) -> Result<(), NotTaken> {
         let _open = self.open(vb)?;
-        self.followed.decide(vb, decision)
+        self.target.decide(vb, decision)
     }
 
     fn high_prepared(&self, vb: VbId) -> Seqno {
         match self.open(vb) {
-            Ok(_open) => self.followed.high_prepared(vb),
+            Ok(_open) => self.target.high_prepared(vb),
             Err(_) => Seqno::ZERO,
         }
     }
 
     fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String> {
         match self.turn(vb) {
-            Some(_turn) => self.followed.roll_back(vb, to),
+            Some(_turn) => self.target.roll_back(vb, to),
             // It follows another node now, which says itself how far to go back.
             None => Ok(()),
         }
@@ -91,11 +95,11 @@ impl Target for Gated<'_> {
     }
 
     fn has_memory(&self) -> bool {
-        self.followed.has_memory()
+        self.target.has_memory()
     }
 
     fn idle_timeout(&self) -> Option<Duration> {
-        self.followed.idle_timeout()
+        self.target.idle_timeout()
     }
 
     fn registered(&self, _answer: &[u8]) -> Result<(), NotThere> {

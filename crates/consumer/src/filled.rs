@@ -1,0 +1,155 @@
+//! The vBuckets of a bucket, as what a consumer fills.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use bucket::{Bucket, PrepareEnd, Purpose};
+use engine::{CheckpointKind, OpError, ReplicaError};
+use model::{Document, FailoverLog, Seqno, VbId, VbState};
+use registry::NotThere;
+use storage::KvStore;
+use wire::dcp::{MarkerFlags, MarkerVersion, SnapshotMarker};
+
+use crate::target::{NotTaken, Position, Resolved, Target};
+
+/// The vBuckets of a bucket, to which `B` leads. No node is registered with, and no users are followed.
+pub struct FilledBucket<B>(pub B);
+
+impl<S: KvStore, B: Deref<Target = Bucket<S>>> Target for FilledBucket<B> {
+    fn vbuckets(&self) -> u16 {
+        self.0.vbuckets()
+    }
+
+    fn position(&self, vb: VbId) -> Option<Position> {
+        let position = self.0.replica_position(vb)?;
+        Some(Position {
+            high: position.high,
+            snapshot: position.snapshot,
+            log: position.failover_log,
+        })
+    }
+
+    fn adopt(&self, vb: VbId, log: FailoverLog) -> Result<(), NotTaken> {
+        let adopted = self.0.adopt_history(vb, log);
+        if adopted {
+            Ok(())
+        } else {
+            Err(NotTaken::NotReplica)
+        }
+    }
+
+    fn begin(&self, vb: VbId, marker: &SnapshotMarker) -> Result<(), NotTaken> {
+        let begun = self.0.replica_marker(vb, &engine_marker(marker));
+        begun.map_err(not_taken)
+    }
+
+    fn apply(&self, vb: VbId, document: Document) -> Result<(), NotTaken> {
+        let applied = self.0.replica_change(vb, &document);
+        applied.map(drop).map_err(not_taken)
+    }
+
+    fn decide(&self, vb: VbId, decision: &Resolved<'_>) -> Result<(), NotTaken> {
+        let Resolved {
+            key,
+            prepare,
+            at,
+            committed,
+        } = *decision;
+        let end = PrepareEnd {
+            key,
+            prepare,
+            at,
+            committed,
+        };
+        let decided = self.0.replica_decision(vb, &end);
+        decided.map(drop).map_err(not_taken)
+    }
+
+    fn high_prepared(&self, vb: VbId) -> Seqno {
+        let prepared = self
+            .0
+            .with_vbucket(vb, |vbucket| vbucket.high_prepared_seqno());
+        prepared.unwrap_or_default()
+    }
+
+    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String> {
+        let rolled = self.0.roll_back(vb, to);
+        rolled.map(drop).map_err(|error| error.to_string())
+    }
+
+    fn take_over(&self, vb: VbId, state: VbState) -> Result<(), NotTaken> {
+        let taken = self.0.take_over(vb, state);
+        taken.map_err(|error| match error {
+            OpError::NotMyVbucket => NotTaken::NotReplica,
+            other => NotTaken::Refused(other.to_string()),
+        })
+    }
+
+    fn has_memory(&self) -> bool {
+        let reservation = self.0.reserve(Purpose::Replication, 0, Duration::ZERO);
+        reservation.is_granted()
+    }
+
+    fn idle_timeout(&self) -> Option<Duration> {
+        None
+    }
+
+    fn registered(&self, _answer: &[u8]) -> Result<(), NotThere> {
+        Ok(())
+    }
+
+    fn users_question(&self) -> Option<String> {
+        None
+    }
+
+    fn take_users(&self, _told: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+fn not_taken(error: ReplicaError) -> NotTaken {
+    match error {
+        ReplicaError::NotReplica => NotTaken::NotReplica,
+        ReplicaError::UnknownPrepare => NotTaken::Incomplete,
+        other => NotTaken::Refused(other.to_string()),
+    }
+}
+
+fn engine_marker(marker: &SnapshotMarker) -> engine::SnapshotMarker {
+    let told = |seqno: Seqno| Some(seqno).filter(|seqno| *seqno != Seqno::ZERO);
+    let disk = marker.flags.contains(MarkerFlags::DISK);
+    let mut told_marker = engine::SnapshotMarker {
+        start: marker.range.start,
+        end: marker.range.end,
+        kind: if disk {
+            CheckpointKind::Disk
+        } else {
+            CheckpointKind::Memory
+        },
+        checkpoint: marker.flags.contains(MarkerFlags::CHECKPOINT),
+        historical: marker.flags.contains(MarkerFlags::HISTORY),
+        ..engine::SnapshotMarker::default()
+    };
+    match marker.version {
+        MarkerVersion::V1 => {}
+        MarkerVersion::V2_0 {
+            visible_end,
+            high_completed,
+        } => {
+            told_marker.visible_end = told(visible_end);
+            told_marker.high_completed = told(high_completed);
+        }
+        MarkerVersion::V2_2 {
+            visible_end,
+            high_completed,
+            purge_seqno,
+            high_prepared,
+        } => {
+            told_marker.visible_end = told(visible_end);
+            told_marker.high_completed = told(high_completed);
+            told_marker.purge_seqno = told(purge_seqno);
+            told_marker.high_prepared = told(high_prepared).filter(|_| disk);
+        }
+    }
+    told_marker
+}
