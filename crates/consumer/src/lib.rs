@@ -17,6 +17,7 @@ mod followed;
 mod inbound;
 mod intake;
 mod passive;
+mod standing;
 mod target;
 mod window;
 
@@ -27,5 +28,6 @@ pub use followed::{Active, Followed};
 pub use inbound::{Inbound, InboundError, Opener};
 pub use intake::{Answered, Intake, IntakeError, Pushed, send};
 pub use passive::Violation;
+pub use standing::{StandingStreams, Unusable};
 pub use target::{NotTaken, Position, Resolved, Target};
 pub use window::Window;

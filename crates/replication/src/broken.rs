@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use consumer::Violation;
+use consumer::{Unusable, Violation};
 use model::VbId;
 
 /// Why a connection is given up.
@@ -26,6 +26,15 @@ impl Broken {
         match self {
             Self::Elsewhere(host, port) => Some((host, port)),
             _ => None,
+        }
+    }
+}
+
+impl From<Unusable> for Broken {
+    fn from(unusable: Unusable) -> Self {
+        match unusable {
+            Unusable::Violation(vb, violation) => Self::Violation(Some(vb), violation),
+            Unusable::Stuck(vb, reason) => Self::Stuck(vb, reason),
         }
     }
 }

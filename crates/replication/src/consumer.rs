@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use consumer::{Answered, Intake, IntakeError, NOOP_INTERVAL_S, Pushed, Target, Violation, send};
+use consumer::{Intake, NOOP_INTERVAL_S, StandingStreams, Target, Violation, send};
 use model::VbId;
 use registry::{NotThere, Progress, REGISTER, Stage, USERS};
 use wire::request::GetAllVbSeqnos;
@@ -29,9 +29,7 @@ const ROSTER: Opaque = Opaque([0, 0, 0xff, 0xfd]);
 pub(super) struct Consumer<'a, T> {
     opening: Opening<'a>,
     progress: Arc<Progress>,
-    intake: Intake<&'a T>,
-    /// When to ask for the stream of each vBucket that has none.
-    ask_from_ns: Vec<u64>,
+    streams: StandingStreams<&'a T>,
     now_ns: u64,
     heard_ns: u64,
     seqnos_ns: u64,
@@ -41,8 +39,6 @@ pub(super) struct Consumer<'a, T> {
     asks_users: bool,
     /// Why the users are not followed, as it was told last.
     users_missed: String,
-    /// Some stream may have to be asked for at this time.
-    retry_ns: u64,
 }
 
 impl<'a, T: Target> Consumer<'a, T> {
@@ -60,18 +56,17 @@ impl<'a, T: Target> Consumer<'a, T> {
             about.wishes.window_bytes,
             now_ns,
         );
+        let wishes = &about.streams;
         Ok(Self {
             opening: Opening::begin(about, out)?,
             progress,
-            intake,
-            ask_from_ns: vec![now_ns; usize::from(target.vbuckets())],
+            streams: StandingStreams::new(intake, wishes.flags, wishes.retry, now_ns),
             now_ns,
             heard_ns: now_ns,
             seqnos_ns: now_ns,
             news: false,
             asks_users: false,
             users_missed: String::new(),
-            retry_ns: now_ns,
         })
     }
 
@@ -87,6 +82,7 @@ impl<'a, T: Target> Consumer<'a, T> {
     ) -> Result<usize, Broken> {
         self.heard_ns = now_ns;
         self.now_ns = now_ns;
+        self.streams.advance(now_ns);
         let done = self.frames(input, out)?;
         self.tick(now_ns, out)?;
         Ok(done)
@@ -99,20 +95,19 @@ impl<'a, T: Target> Consumer<'a, T> {
     /// As [`Consumer::receive`].
     pub(super) fn tick(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), Broken> {
         self.now_ns = now_ns;
+        self.streams.advance(now_ns);
         let silence = Duration::from_nanos(now_ns.saturating_sub(self.heard_ns));
-        if silence > self.intake.target().idle_timeout().unwrap_or(SILENCE) {
+        if silence > self.streams.target().idle_timeout().unwrap_or(SILENCE) {
             return Err(Broken::Silent);
         }
         if !self.opening.is_done() {
             return Ok(());
         }
-        if now_ns >= self.retry_ns {
-            self.ask_streams(out);
-        }
+        self.streams.ask_due(out);
         if now_ns >= self.seqnos_ns {
             self.seqnos_ns = now_ns.saturating_add(SEQNOS_NS);
-            for vb in self.intake.target().damaged() {
-                self.turn(vb, out);
+            for vb in self.streams.target().damaged() {
+                self.streams.turn(vb, out);
             }
             let envelope = Envelope {
                 opaque: SEQNOS,
@@ -130,7 +125,7 @@ impl<'a, T: Target> Consumer<'a, T> {
             self.register_again(out);
             self.ask_users(out);
         }
-        self.intake.acknowledge(now_ns, out);
+        self.streams.intake().acknowledge(now_ns, out);
         Ok(())
     }
 
@@ -141,7 +136,7 @@ impl<'a, T: Target> Consumer<'a, T> {
 
     /// Asks for the users of the active node, unless they are those that are here.
     fn ask_users(&mut self, out: &mut Vec<u8>) {
-        if let Some(question) = self.intake.target().users_question() {
+        if let Some(question) = self.streams.target().users_question() {
             self.asks_users = true;
             say(ROSTER, USERS, &question, out);
         }
@@ -151,7 +146,7 @@ impl<'a, T: Target> Consumer<'a, T> {
     fn users_told(&mut self, status: Status, told: &[u8]) {
         self.asks_users = false;
         let taken = match status {
-            Status::SUCCESS => self.intake.target().take_users(told),
+            Status::SUCCESS => self.streams.target().take_users(told),
             Status::EACCESS => Err("only a full administrator is told of them".to_owned()),
             other => Err(format!("{}: {}", other.description(), told.escape_ascii())),
         };
@@ -166,7 +161,7 @@ impl<'a, T: Target> Consumer<'a, T> {
     }
 
     fn registered(&self, answer: &[u8]) -> Result<(), Broken> {
-        let registered = self.intake.target().registered(answer);
+        let registered = self.streams.target().registered(answer);
         registered.map_err(|why| match why {
             NotThere::Elsewhere(host, port) => Broken::Elsewhere(host, port),
             NotThere::Refused(reason) => Broken::Refused(reason),
@@ -175,67 +170,12 @@ impl<'a, T: Target> Consumer<'a, T> {
 
     /// Tells how far the vBucket has prepares, if that is news. To be called when it may be.
     pub(super) fn acknowledge_prepares(&mut self, vb: VbId, out: &mut Vec<u8>) {
-        self.intake.acknowledge_prepares(vb, out);
+        self.streams.intake().acknowledge_prepares(vb, out);
     }
 
-    /// A vBucket follows otherwise from now on, or not at all: its stream ends, and another one is asked for at once if
-    /// it follows.
+    /// A vBucket follows otherwise from now on, or not at all.
     pub(super) fn turn(&mut self, vb: VbId, out: &mut Vec<u8>) {
-        if !self.intake.is_closed(vb) {
-            self.intake.close_there(vb, out);
-        }
-        self.retry_ns = self.now_ns;
-        if let Some(ask_from_ns) = self.ask_from_ns.get_mut(usize::from(vb.0)) {
-            *ask_from_ns = self.now_ns;
-        }
-    }
-
-    fn ask_streams(&mut self, out: &mut Vec<u8>) {
-        self.retry_ns = u64::MAX;
-        let flags = self.opening.about().streams.flags;
-        for index in 0..self.ask_from_ns.len() {
-            let (vb, from_ns) = (VbId(index as u16), self.ask_from_ns[index]);
-            if !self.intake.is_closed(vb) {
-                continue;
-            }
-            if from_ns > self.now_ns {
-                self.retry_ns = self.retry_ns.min(from_ns);
-            } else if !self.intake.ask(vb, flags, out) {
-                // It may become a replica again.
-                self.rest(vb);
-            }
-        }
-    }
-
-    /// The stream is not there for now.
-    fn rest(&mut self, vb: VbId) {
-        let from_ns = self
-            .now_ns
-            .saturating_add(self.opening.about().streams.retry.as_nanos() as u64);
-        self.retry_ns = self.retry_ns.min(from_ns);
-        if let Some(ask_from_ns) = self.ask_from_ns.get_mut(usize::from(vb.0)) {
-            *ask_from_ns = from_ns;
-        }
-    }
-
-    /// A producer that breaks the rules is left; what concerns one vBucket costs its stream only.
-    fn wrong(&mut self, wrong: IntakeError, out: &mut Vec<u8>) -> Result<(), Broken> {
-        let (vb, anew) = match wrong {
-            // What was under way when a stream was closed is of no use any more.
-            IntakeError::NoStream(_) | IntakeError::OtherStream(_) => return Ok(()),
-            IntakeError::Violation(vb, violation) => {
-                return Err(Broken::Violation(Some(vb), violation));
-            }
-            IntakeError::Stuck(vb, reason) => return Err(Broken::Stuck(vb, reason)),
-            IntakeError::NotFollowing(vb) => (vb, false),
-            IntakeError::Incomplete(vb) => (vb, true),
-        };
-        self.intake.close_there(vb, out);
-        self.rest(vb);
-        if anew && let Err(IntakeError::Stuck(vb, reason)) = self.intake.begin_anew(vb) {
-            return Err(Broken::Stuck(vb, reason));
-        }
-        Ok(())
+        self.streams.turn(vb, out);
     }
 }
 
@@ -266,22 +206,15 @@ impl<T: Target> Dialogue for Consumer<'_, T> {
                 self.registered(told)?;
             }
             if self.opening.is_done() {
-                self.intake.agree_on_sync_writes(self.opening.sync_writes());
+                let agreed = self.opening.sync_writes();
+                self.streams.intake().agree_on_sync_writes(agreed);
                 self.progress.set_stage(Stage::Streaming);
                 return self.tick(self.now_ns, out);
             }
             return self.opening.ask(out);
         }
         match opcode {
-            Opcode::DCP_STREAM_REQ => {
-                let answered = self.intake.answered(frame, out);
-                match answered {
-                    Ok(Some((vb, Answered::Refused(_)))) => self.rest(vb),
-                    Ok(_) => {}
-                    Err(wrong) => return self.wrong(wrong, out),
-                }
-                Ok(())
-            }
+            Opcode::DCP_STREAM_REQ => Ok(self.streams.answered(frame, out)?),
             Opcode::GET_ALL_VB_SEQNOS if frame.status() == Status::SUCCESS => {
                 let malformed = |_| Broken::Violation(None, Violation::Malformed);
                 let seqnos = VbSeqnos::parse(frame.value).map_err(malformed)?;
@@ -302,13 +235,6 @@ impl<T: Target> Dialogue for Consumer<'_, T> {
     }
 
     fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Broken> {
-        match self.intake.pushed(frame, out) {
-            Ok(Pushed::Taken) => Ok(()),
-            Ok(Pushed::Ended(vb)) => {
-                self.rest(vb);
-                Ok(())
-            }
-            Err(wrong) => self.wrong(wrong, out),
-        }
+        Ok(self.streams.pushed(frame, out)?)
     }
 }
