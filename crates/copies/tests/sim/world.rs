@@ -2,33 +2,49 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use cluster::agent::Step;
+use cluster::Copies as _;
+use cluster::agent::{Copy, Step};
 use cluster::agreed::{BucketSpec, Key, Meta};
 use cluster::coord::{Answer, Request, RequestId};
 use cluster::{BucketId, Message, NodeId, Order, Output, Vb};
+use copies::vb_of;
 
 use crate::bugs::Bug;
 use crate::checks::Checks;
-use crate::copy::{Changes, Pull};
 use crate::etcd::Etcd;
+use crate::link::Bytes;
 use crate::moments::{Blow, Moment, Planned, Theme};
-use crate::node::{CLUSTER, Node};
+use crate::node::{CLUSTER, Node, SimClock};
 use crate::restore::Restored;
 use crate::rng::Rng;
 
 pub(crate) const TICK_MS: u64 = 100;
+/// When bytes that were lost come after all.
+const RESENT_MS: u64 = 200;
 
 /// What goes from node to node.
 #[derive(Clone)]
 pub(crate) enum Packet {
     Message(Message),
-    Pulls(Vec<Pull>),
-    Changes(Vec<Changes>),
+    /// Sent at this time of the sender's clock, of this start.
+    Ping(u64, u64),
+    /// The answer: what follows the node that asked, by buckets.
+    Confirm(u64, u64, Vec<(BucketId, Vec<(u16, u64, u64)>)>),
+    /// On a connection, from its consumer.
+    Asked(BucketId, Bytes),
+    /// On a connection, from its producer.
+    Told(BucketId, Bytes),
+    /// There is no such connection.
+    Reset(BucketId, u64),
 }
 
 pub(crate) enum Event {
     Tick(usize, u64),
+    /// Steps of a node wait for its disk.
+    Steps(usize, u64),
     Packet(usize, usize, Packet),
     /// The last is the life of etcd that it is for.
     Request(usize, u64, RequestId, Request, u64),
@@ -78,6 +94,8 @@ pub(crate) struct Weather {
 )]
 pub(crate) struct World {
     pub(crate) now_ms: u64,
+    /// The same, for clocks.
+    time_ms: Arc<AtomicU64>,
     order: u64,
     /// The order of the event that is being handled.
     current: u64,
@@ -124,23 +142,29 @@ pub(crate) struct World {
     /// Chance of a node's tick to bring all to disk.
     pub(crate) sync_per_mille: u64,
     watch_at_ms: Vec<u64>,
-    pub(crate) writes: u64,
+    /// When the newest bytes from a node to another one arrive.
+    bytes_at_ms: BTreeMap<(usize, usize), u64>,
+    /// Clients write nothing.
+    pub(crate) quiet: bool,
     last_bucket: u128,
 }
 
 impl World {
     pub(crate) fn new(seed: u64, nodes: usize, copies: [usize; 2], bug: Option<Bug>) -> Self {
         let mut rng = Rng::new(seed);
+        let time_ms = Arc::new(AtomicU64::new(0));
         let node = |index| {
             let clock = (
                 rng.range(0, 100_000),
                 rng.range(0, 40_000).cast_signed() - 20_000,
             );
-            Node::new(index, 0, clock, bug)
+            let clock = SimClock::new(Arc::clone(&time_ms), clock);
+            Node::new(index, clock, seed, bug)
         };
         let nodes: Vec<Node> = (0..nodes).map(node).collect();
         let mut world = Self {
             now_ms: 0,
+            time_ms,
             order: 0,
             current: 0,
             queue: BinaryHeap::new(),
@@ -170,7 +194,8 @@ impl World {
             failed_over: BTreeSet::new(),
             last_unsafe: None,
             sync_per_mille: 500,
-            writes: 0,
+            bytes_at_ms: BTreeMap::new(),
+            quiet: false,
             last_bucket: 0,
             nodes,
         };
@@ -277,6 +302,7 @@ impl World {
                 return;
             };
             self.now_ms = next.at_ms;
+            self.time_ms.store(self.now_ms, Ordering::Relaxed);
             self.current = next.order;
             self.handle(next.event);
         }
@@ -285,6 +311,7 @@ impl World {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Tick(index, boot) => self.tick(index, boot),
+            Event::Steps(index, boot) => self.go_on(index, boot),
             Event::Packet(from, to, packet) => {
                 self.note((from * 16 + to) as u64);
                 if self.nodes[to].paused_until_ms > self.now_ms && self.nodes[to].up {
@@ -292,6 +319,7 @@ impl World {
                     self.put_off(at_ms, Event::Packet(from, to, packet));
                 } else if self.nodes[to].up {
                     self.packet(from, to, packet);
+                    self.pump(to);
                 }
             }
             Event::Request(.., life) if life != self.etcd.life => {}
@@ -387,7 +415,10 @@ impl World {
         let mut outputs = node.participant.answer(id, answer, now_ms, &node.vbs);
         outputs.extend(node.participant.decide(now_ms));
         node.keep_mark();
+        node.reconcile();
+        node.renew();
         self.carry(index, outputs);
+        self.pump(index);
         for vb in self.vbs.clone() {
             self.checks.rows_grow(index, &self.nodes[index], vb);
         }
@@ -405,9 +436,15 @@ impl World {
         }
         let now_ms = node.clock_ms(self.now_ms);
         let outputs = node.participant.tick(now_ms, &node.vbs);
+        node.renew();
+        for bucket in node.vbs.buckets.values() {
+            bucket.copies.bucket.decide_step();
+        }
         self.carry(index, outputs);
         self.persist(index);
-        self.pull(index);
+        self.on_disk(index);
+        self.keep_connections(index);
+        self.pump(index);
         let at_ms = self.now_ms + TICK_MS + self.rng.range(0, 10);
         self.at(at_ms, Event::Tick(index, boot));
     }
@@ -424,30 +461,118 @@ impl World {
                         self.at(at_ms, Event::Request(index, boot, id, request, life));
                     }
                 }
+                Output::Send(to, Message::Ping) => {
+                    let node = &self.nodes[index];
+                    let ping = Packet::Ping(node.boot, node.clock_ms(self.now_ms));
+                    self.send(index, usize::from(to.0), ping);
+                }
                 Output::Send(to, message) => {
                     self.send(index, usize::from(to.0), Packet::Message(message));
                 }
-                Output::Step(step) => {
-                    if self.nodes[index].waits_for_space(&step) {
-                        continue;
-                    }
-                    self.tell(|| format!("n{index} {step:?}"));
-                    self.check_step(index);
-                    let vb = self.nodes[index].step(&step);
-                    if let Step::Activate { term, .. } = step {
-                        self.checks.activated(vb, term);
-                    }
-                    self.note(u64::from(vb.number) + 77);
-                    if !self.is_astray(index) {
-                        self.checks.history(&self.nodes[index], vb);
-                    }
-                    self.stepped(vb, index, &step);
-                    let node = &mut self.nodes[index];
-                    let outputs = node.participant.stepped(vb, &node.vbs);
-                    self.carry(index, outputs);
-                }
+                Output::Step(step) => self.begin(index, step),
             }
         }
+    }
+
+    /// A node begins a step of a copy.
+    fn begin(&mut self, index: usize, step: Step) {
+        let vb = vb_of(&step);
+        if !self.nodes[index].busy.insert(vb) {
+            return;
+        }
+        self.tell(|| format!("n{index} {step:?}"));
+        self.check_step(index);
+        let node = &mut self.nodes[index];
+        node.kept = node.participant.newest();
+        let before = node.vbs.copy(vb);
+        let open = node.vbs.buckets.get(&vb.bucket).and_then(|bucket| {
+            let around = bucket.around(&node.random, &node.numbers);
+            bucket.steps(node.id, &node.failed, &around).begin(step)
+        });
+        match open {
+            Some(unfinished) => {
+                let boot = node.boot;
+                node.open.push((unfinished, step, before));
+                let at_ms = self.now_ms + self.rng.range(1, 6);
+                self.at(at_ms, Event::Steps(index, boot));
+            }
+            None => self.made(index, &step, before.as_ref()),
+        }
+    }
+
+    /// A node looks whether its steps have what they wait for.
+    fn go_on(&mut self, index: usize, boot: u64) {
+        let node = &mut self.nodes[index];
+        if !node.up || node.boot != boot || node.open.is_empty() {
+            return;
+        }
+        if node.paused_until_ms > self.now_ms {
+            let at_ms = node.paused_until_ms;
+            return self.put_off(at_ms, Event::Steps(index, boot));
+        }
+        let mut made = Vec::new();
+        for (mut unfinished, step, before) in std::mem::take(&mut node.open) {
+            let bucket = node.vbs.buckets.get(&unfinished.vb().bucket);
+            let over = bucket.is_none_or(|bucket| {
+                let around = bucket.around(&node.random, &node.numbers);
+                let steps = bucket.steps(node.id, &node.failed, &around);
+                steps.go_on(&mut unfinished) || {
+                    bucket.flush();
+                    steps.go_on(&mut unfinished)
+                }
+            });
+            if over {
+                made.push((step, before));
+            } else {
+                node.open.push((unfinished, step, before));
+            }
+        }
+        if !node.open.is_empty() {
+            let at_ms = self.now_ms + self.rng.range(5, 20);
+            self.at(at_ms, Event::Steps(index, boot));
+        }
+        for (step, before) in made {
+            self.made(index, &step, before.as_ref());
+        }
+        self.pump(index);
+    }
+
+    /// A node made a step of a copy.
+    fn made(&mut self, index: usize, step: &Step, before: Option<&Copy>) {
+        let vb = vb_of(step);
+        let node = &mut self.nodes[index];
+        node.busy.remove(&vb);
+        node.vbs.spoil_step(step, before);
+        if let Some(bucket) = node.vbs.buckets.get(&vb.bucket) {
+            bucket.drop_links();
+        }
+        node.renew();
+        if let Step::Activate { term, .. } = *step {
+            self.checks.activated(vb, term);
+        }
+        self.note(u64::from(vb.number) + 77);
+        if !self.is_astray(index) {
+            self.checks.history(&self.nodes[index], vb);
+        }
+        self.stepped(vb, index, step);
+        let node = &mut self.nodes[index];
+        let outputs = node.participant.stepped(vb, &node.vbs);
+        self.carry(index, outputs);
+    }
+
+    /// Sends what comes in the order in which it was sent, if it comes: what is lost is sent again.
+    pub(crate) fn send_in_order(&mut self, from: usize, to: usize, packet: Packet) {
+        if to >= self.nodes.len() || self.blocked.contains(&(from, to)) {
+            return;
+        }
+        let mut at_ms = self.now_ms + self.delay_ms(from, to);
+        if self.rng.per_mille(self.weather.lost) {
+            at_ms += RESENT_MS;
+        }
+        let last_ms = self.bytes_at_ms.entry((from, to)).or_default();
+        *last_ms = at_ms.max(*last_ms);
+        let at_ms = *last_ms;
+        self.at(at_ms, Event::Packet(from, to, packet));
     }
 
     pub(crate) fn send(&mut self, from: usize, to: usize, packet: Packet) {
@@ -482,8 +607,11 @@ impl World {
                 outputs.extend(node.participant.decide(now_ms));
                 self.carry(to, outputs);
             }
-            Packet::Pulls(pulls) => self.take_pulls(from, to, &pulls),
-            Packet::Changes(changes) => self.take_changes(from, to, &changes),
+            Packet::Ping(boot, at_ms) => self.take_ping(from, to, (boot, at_ms)),
+            Packet::Confirm(boot, at_ms, all) => self.take_confirmation(from, to, (boot, at_ms), &all),
+            Packet::Asked(id, bytes) => self.take_asked(from, to, (id, bytes)),
+            Packet::Told(id, bytes) => self.take_told(from, to, (id, bytes)),
+            Packet::Reset(id, number) => self.take_reset(from, to, (id, number)),
         }
     }
 

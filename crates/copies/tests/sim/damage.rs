@@ -1,9 +1,10 @@
 //! Copies of which rows cannot be read any more.
 
 use cluster::agreed::View;
-use cluster::{Condition, NodeId, Row, Vb};
+use cluster::agent::{Copy, Role};
+use cluster::{Condition, Copies as _, NodeId, Row, Vb};
+use model::VbId;
 
-use crate::copy::SimCopy;
 use crate::world::World;
 
 impl World {
@@ -20,57 +21,53 @@ impl World {
 
     /// The copy of a node gets damaged while it runs, or is found so by a start.
     pub(crate) fn harm(&mut self, index: usize, vb: Vb, runs: bool) {
-        if !runs && self.nodes[index].up {
-            self.crash(index);
+        if !self.nodes[index].up {
             self.start(index);
         }
         self.tell(|| format!("the copy of {vb:?} on n{index} is damaged, some rows of it: {runs}"));
-        let high = self.nodes[index].vbs.copies.get(&vb);
-        let high = high.map_or(0, |copy| copy.log.high());
-        let damaged_at = self.rng.range(0, high + 1);
-        let Some(copy) = self.nodes[index].vbs.copies.get_mut(&vb) else {
+        let node = &mut self.nodes[index];
+        let Some(disk) = node.disks.get(&vb.bucket) else {
             return;
         };
-        copy.damaged_at = damaged_at;
-        copy.condition = if runs {
-            Condition::Damaged
-        } else {
-            Condition::Unreadable
-        };
+        disk.set_unreadable(VbId(vb.number), true);
+        if !runs {
+            // It is found by the start.
+            self.bounce(index);
+        } else if let Some(bucket) = node.vbs.buckets.get(&vb.bucket) {
+            bucket.meet_damage(VbId(vb.number));
+        }
     }
 
     /// Whether what others have is enough without a copy: they are all whole, and none is, or shall be, the only one.
     fn may_lose(&self, index: usize, vb: Vb, row: &Row) -> bool {
         let to = row.change.map(|(to, _)| to);
         let mut chains = to.into_iter().chain([row.chain]);
-        let copies = |node: &NodeId| self.nodes[usize::from(node.0)].vbs.copies.get(&vb);
-        let mut all = self
-            .nodes
-            .iter()
-            .filter_map(|node| node.vbs.copies.get(&vb));
+        let copies = |node: &NodeId| self.nodes[usize::from(node.0)].vbs.copy(vb);
+        let mut all = self.nodes.iter().filter_map(|node| node.vbs.copy(vb));
         row.chain.holds(self.nodes[index].id)
             && chains.all(|chain| chain.nodes().len() > 1)
             && all.all(|copy| copy.condition == Condition::Whole)
             && row.chain.nodes().iter().all(|node| copies(node).is_some())
     }
 
-    /// A node that starts reads its copies: damaged ones are found to be so, and what could not be read may be read again.
+    /// What could not be read may be read again when a node starts.
     pub(crate) fn read_copies(&mut self, index: usize) {
-        let rng = &mut self.rng;
-        let copies = self.nodes[index].vbs.copies.values_mut();
-        for copy in copies.filter(|copy| copy.condition != Condition::Whole) {
-            copy.condition = match (copy.condition, rng.per_mille(200)) {
-                (Condition::Unreadable, true) => Condition::Whole,
-                _ => Condition::Unreadable,
-            };
+        for vb in self.vbs.clone() {
+            if self.nodes[index].may_mend(vb) && self.rng.per_mille(200) {
+                let disk = &self.nodes[index].disks[&vb.bucket];
+                disk.set_unreadable(VbId(vb.number), false);
+            }
         }
     }
 
     /// Active copies of which others need a row that cannot be read: an operator starts their nodes again.
     pub(crate) fn restart_damaged(&mut self) {
         for index in 0..self.nodes.len() {
-            let mut copies = self.nodes[index].vbs.copies.values();
-            if copies.any(|copy| copy.is_active() && copy.condition == Condition::Damaged) {
+            let vbs = &self.nodes[index].vbs;
+            let copies = vbs.vbuckets().into_iter();
+            let mut copies = copies.filter_map(|vb| vbs.copy(vb));
+            if copies.any(|copy| copy.role == Role::Active && copy.condition == Condition::Damaged)
+            {
                 self.crash(index);
                 self.start(index);
             }
@@ -82,8 +79,8 @@ impl World {
         let Some(row) = view.row(vb) else {
             return false;
         };
-        let copy = |node: &NodeId| self.nodes[usize::from(node.0)].vbs.copies.get(&vb);
-        let is_whole = |copy: &SimCopy| copy.condition == Condition::Whole;
+        let copy = |node: &NodeId| self.nodes[usize::from(node.0)].vbs.copy(vb);
+        let is_whole = |copy: Copy| copy.condition == Condition::Whole;
         let mut conditions = row.chain.nodes().iter().filter_map(copy).map(is_whole);
         let (any_whole, all_whole) = (conditions.clone().any(|is| is), conditions.all(|is| is));
         row.renew.is_some() || any_whole && !all_whole

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cluster::agreed::Rebalance;
 use cluster::coordinator::{forced, unsafe_order};
-use cluster::{BucketId, NodeId, Order, Vb};
+use cluster::{BucketId, Copies as _, NodeId, Order, Vb};
 
 use crate::moments::{Theme, nodes_of};
 use crate::node::Node;
@@ -13,7 +13,7 @@ use crate::world::{Event, Weather, World};
 impl World {
     pub(crate) fn crash(&mut self, index: usize) {
         self.tell(|| format!("n{index} crashes"));
-        self.nodes[index].up = false;
+        self.nodes[index].crash();
         self.checks.lost(index);
         if self.restored.is_some() {
             self.checks.forget_rows(index);
@@ -23,8 +23,8 @@ impl World {
     pub(crate) fn start(&mut self, index: usize) {
         if !self.nodes[index].up && !self.nodes[index].held {
             self.tell(|| format!("n{index} starts"));
-            self.nodes[index].restart(0);
             self.read_copies(index);
+            self.nodes[index].restart(0);
             let boot = self.nodes[index].boot;
             self.at(self.now_ms, Event::Tick(index, boot));
         }
@@ -33,7 +33,7 @@ impl World {
     /// A sync of a node fails.
     pub(crate) fn disk_dies(&mut self, index: usize) {
         self.tell(|| format!("the disk of n{index} dies"));
-        self.nodes[index].participant.disk_died();
+        self.nodes[index].disk_dies();
     }
 
     /// The disk of a node gets full, or has space again.
@@ -292,12 +292,12 @@ impl World {
             return Some(format!("no node is the controller: {:?}", view.controller));
         }
         for node in &self.nodes {
-            let mut copies = node.vbs.copies.keys();
+            let copies = node.vbs.vbuckets();
             let stays = |vb: &Vb| match view.row(*vb) {
                 Some(row) => row.has_copy(node.id),
                 None => self.unknown.contains(&vb.bucket),
             };
-            if let Some(vb) = copies.find(|vb| !stays(vb)) {
+            if let Some(vb) = copies.iter().find(|vb| !stays(vb)) {
                 return Some(format!("{:?} has a copy of {vb:?} that goes", node.id));
             }
         }

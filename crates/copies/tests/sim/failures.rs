@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use cluster::agreed::{NodeState, View};
 use cluster::coordinator::forced;
-use cluster::{NodeId, Order, Phase, Version};
+use cluster::{Copies as _, NodeId, Order, Phase, Version};
 
+use crate::node::Node;
 use crate::world::World;
 
 /// A cluster of nodes that are members, and serve.
@@ -356,8 +357,13 @@ fn f9_an_election_whose_controller_crashes_is_completed_by_the_next_one() {
     let (node, old) = (victim(&mut world), controller(&mut world));
     cut_off(&mut world, node, 0..=3);
     let is_sealed = |world: &mut World| {
-        let copies = world.nodes.iter().flat_map(|node| node.vbs.copies.values());
-        copies.filter(|copy| copy.sealed).count() > 1
+        let sealed = |node: &Node| {
+            let vbs = node.vbs.vbuckets().into_iter();
+            vbs.filter_map(|vb| node.vbs.copy(vb))
+                .filter(|copy| copy.sealed)
+                .count()
+        };
+        world.nodes.iter().map(sealed).sum::<usize>() > 1
     };
     until(&mut world, 5_000, is_sealed);
     world.crash(old);
@@ -382,11 +388,8 @@ fn f10_a_takeover_goes_forward_although_the_old_active_copy_crashes() {
             .filter(|(_, _, row)| taken(row))
             .map(|(vb, _, _)| vb);
         vbs.any(|vb| {
-            world.nodes[node]
-                .vbs
-                .copies
-                .get(&vb)
-                .is_some_and(|copy| copy.sealed)
+            let copy = world.nodes[node].vbs.copy(vb);
+            copy.is_some_and(|copy| copy.sealed)
         })
     });
     world.crash(node);

@@ -50,10 +50,12 @@ pub(crate) enum Bug {
     ClockSleeps,
     /// A copy that cannot be read answers a seal as one that has nothing.
     UnreadableSealed,
+    /// Of a snapshot that came in part, a copy counts what came.
+    PartialSnapshotCounted,
 }
 
 /// Every bug.
-pub(crate) const BUGS: [Bug; 24] = [
+pub(crate) const BUGS: [Bug; 25] = [
     Bug::LowerPreparedChosen,
     Bug::BranchIgnored,
     Bug::OneSealTooFew,
@@ -78,4 +80,5 @@ pub(crate) const BUGS: [Bug; 24] = [
     Bug::AdoptionKeyNotRequired,
     Bug::ClockSleeps,
     Bug::UnreadableSealed,
+    Bug::PartialSnapshotCounted,
 ];

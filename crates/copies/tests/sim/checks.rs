@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cluster::{BucketId, Vb, Version};
+use cluster::{BucketId, Copies as _, Vb, Version};
 
+use crate::buckets::{KEYS, Read};
 use crate::node::Node;
 
 /// A write that was acknowledged.
@@ -38,6 +39,8 @@ pub(crate) struct Checks {
     /// The newest term of which a copy was elected by an operator's order: what older ones promised may be lost.
     forced: BTreeMap<Vb, u64>,
     pub(crate) acknowledged: BTreeMap<Vb, u64>,
+    /// The vBucket and the key of each write, by its number.
+    written: Vec<(Vb, u8)>,
     pub(crate) failure: Option<String>,
 }
 
@@ -46,7 +49,14 @@ impl Checks {
         self.failure.get_or_insert(what);
     }
 
-    pub(crate) fn written(&mut self, vb: Vb, number: u64) {
+    /// The number of the next write.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.written.len() as u64
+    }
+
+    pub(crate) fn written(&mut self, vb: Vb, key: u8) {
+        let number = self.next_number();
+        self.written.push((vb, key));
         let since = BTreeMap::from([(0, BTreeSet::new())]);
         self.lost_since.insert(number, (vb, since));
     }
@@ -145,32 +155,50 @@ impl Checks {
         }
     }
 
-    /// A copy became active: it has all that was promised.
+    /// An active copy has all that was promised, or newer writes of the same keys, and nothing that was not written.
     pub(crate) fn history(&mut self, node: &Node, vb: Vb) {
-        let Some(copy) = node.vbs.copies.get(&vb).filter(|copy| copy.is_active()) else {
+        if !node.vbs.is_active(vb) {
             return;
-        };
-        let single = copy.is_alone();
-        for promise in self.promises.values_mut().filter(|p| single && p.vb == vb) {
-            promise.survives = 0;
         }
-        let numbers: BTreeSet<u64> = copy.log.writes.iter().map(|write| write.number).collect();
-        if copy.term == self.forced_term(vb) {
+        let term = node.vbs.copy(vb).map_or(0, |copy| copy.term);
+        if node.vbs.is_alone(vb) {
+            for promise in self.promises.values_mut().filter(|p| p.vb == vb) {
+                promise.survives = 0;
+            }
+        }
+        let read: Vec<Read> = (0..KEYS).map(|key| node.vbs.read(vb, key)).collect();
+        for (read, key) in read.iter().zip(0..) {
+            if let Read::Number(number) = read
+                && self.written.get(*number as usize) != Some(&(vb, key))
+            {
+                self.fail(format!("{:?} has {number} in {vb:?}", node.id));
+            }
+        }
+        let written = &self.written;
+        let has = |promise: &Promise| {
+            let key = written[promise.number as usize].1;
+            match read[usize::from(key)] {
+                Read::Number(number) => number >= promise.number,
+                Read::Nothing => false,
+                Read::Undecided => true,
+            }
+        };
+        if term == self.forced_term(vb) {
             // This is the copy that was promoted; what it has is promised further on.
-            let kept = |promise: &Promise| {
-                promise.vb != vb || promise.term >= copy.term || numbers.contains(&promise.number)
-            };
+            let kept =
+                |promise: &Promise| promise.vb != vb || promise.term >= term || has(promise);
             self.promises.retain(|_, promise| kept(promise));
         }
         let mut due = self
             .promises
             .values()
-            .filter(|promise| promise.vb == vb && promise.term <= copy.term && promise.holds());
-        let missing = due.find(|promise| !numbers.contains(&promise.number));
+            .filter(|promise| promise.vb == vb && promise.term <= term && promise.holds());
+        let missing = due.find(|promise| !has(promise));
         if let Some(promise) = missing {
-            let (id, term) = (node.id.0, copy.term);
+            let (id, key) = (node.id.0, written[promise.number as usize].1);
+            let found = read[usize::from(key)];
             self.fail(format!(
-                "node {id} is active at term {term} without {promise:?}"
+                "node {id} is active at term {term} with {found:?}, without {promise:?}"
             ));
         }
     }
@@ -184,7 +212,7 @@ impl Checks {
     ) {
         let serving: Vec<&Node> = nodes.filter(|node| node.serves(vb, now_ms)).collect();
         // Copies that an operator gave up may still serve those that reach them, at an older term.
-        let term = |node: &Node| node.vbs.copies.get(&vb).map_or(0, |copy| copy.term);
+        let term = |node: &Node| node.vbs.copy(vb).map_or(0, |copy| copy.term);
         let forced = self.forced_term(vb);
         let newest = serving.iter().map(|node| term(node)).max().unwrap_or(0);
         let given_up = |node: &&Node| term(node) < forced && forced <= newest;

@@ -1,0 +1,348 @@
+//! The buckets of a node: real ones, whose workers make a step when they are told to.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bucket::{
+    Backfilled, Bucket, BucketOptions, Clock, Eviction, HistoryRetention, ReadySet, Wake, WantedRows,
+};
+use cluster::agent::{Copy, Role, Step, Topology};
+use cluster::{BucketId, Copies, NodeId, Vb};
+use copies::{Around, BucketCopies, CopyState, Steps, node_name};
+use engine::{Outcome, VbConfig};
+use model::{CompressionMode, Seqno, SnapshotRange, VbId, VbState, VbUuid};
+
+use crate::bugs::Bug;
+use crate::disk::Disk;
+use crate::link::{AllServed, Link};
+use crate::rng::Rng;
+
+const QUOTA_BYTES: u64 = 1 << 30;
+pub(crate) const VBUCKETS: u16 = 2;
+/// Keys that clients write in a vBucket.
+pub(crate) const KEYS: u8 = 12;
+
+/// What a reader finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// The number of the write.
+    Number(u64),
+    Nothing,
+    /// Another write may be the newest one.
+    Undecided,
+}
+
+/// Wakes nothing.
+pub(crate) struct Deaf;
+
+impl Wake for Deaf {
+    fn wake(&self) {}
+}
+
+pub(crate) fn key(number: u8) -> [u8; 3] {
+    [0, b'k', b'a' + number]
+}
+
+pub(crate) struct SimBucket {
+    pub(crate) copies: BucketCopies<Disk>,
+    pub(crate) links: RefCell<BTreeMap<NodeId, Link>>,
+    pub(crate) served: AllServed,
+    clock: Arc<dyn Clock>,
+}
+
+/// The node around a bucket.
+pub(crate) struct SimAround<'a> {
+    bucket: &'a SimBucket,
+    random: &'a RefCell<Rng>,
+    numbers: &'a Cell<u64>,
+}
+
+impl Around for SimAround<'_> {
+    fn random_u64(&self) -> u64 {
+        self.random.borrow_mut().next()
+    }
+
+    fn changed(&self) {}
+
+    fn connect(&self, node: NodeId) -> bool {
+        let mut links = self.bucket.links.borrow_mut();
+        links
+            .entry(node)
+            .or_insert_with(|| self.bucket.link(node, self.numbers));
+        true
+    }
+
+    fn turn(&self, node: NodeId, vb: VbId) {
+        if let Some(link) = self.bucket.links.borrow().get(&node) {
+            link.turn(vb);
+        }
+    }
+}
+
+impl SimBucket {
+    /// As a start of a node does, after a crash if there is something on the disk.
+    pub(crate) fn open(
+        id: BucketId,
+        disk: Disk,
+        clock: Arc<dyn Clock>,
+        random: &RefCell<Rng>,
+    ) -> Self {
+        let mut uuids = || VbUuid((random.borrow_mut().next() >> 16).max(1));
+        let options = BucketOptions {
+            name: format!("b{}", id.0),
+            vbuckets: VBUCKETS,
+            quota_bytes: QUOTA_BYTES,
+            vb: Arc::new(VbConfig::default()),
+            clean: false,
+            eviction: Eviction::Values,
+            compression: CompressionMode::Passive,
+            compress: |_| None,
+            expiry_pass_s: 0,
+            history: HistoryRetention::default(),
+            purge_age_s: 259_200,
+            flush_interval_ms: 50,
+            member: true,
+            buffers: Arc::default(),
+        };
+        let bucket = Bucket::open(options, disk, Arc::clone(&clock), &mut uuids);
+        let bucket = bucket.expect("a disk that can be read");
+        bucket.warm_up(&mut uuids);
+        Self {
+            copies: BucketCopies::new(id, bucket),
+            links: RefCell::default(),
+            served: BTreeMap::new(),
+            clock,
+        }
+    }
+
+    pub(crate) fn link(&self, node: NodeId, numbers: &Cell<u64>) -> Link {
+        numbers.set(numbers.get() + 1);
+        let of = (&self.copies.bucket, &self.copies.gate);
+        let now_ms = self.clock.mono_ns() / 1_000_000;
+        Link::new(of, node.0, numbers.get(), now_ms)
+    }
+
+    pub(crate) fn around<'a>(
+        &'a self,
+        random: &'a RefCell<Rng>,
+        numbers: &'a Cell<u64>,
+    ) -> SimAround<'a> {
+        SimAround {
+            bucket: self,
+            random,
+            numbers,
+        }
+    }
+
+    pub(crate) fn steps<'a>(
+        &'a self,
+        me: NodeId,
+        failed: &'a BTreeSet<NodeId>,
+        around: &'a SimAround<'a>,
+    ) -> Steps<'a, Disk> {
+        Steps {
+            copies: &self.copies,
+            me,
+            failed,
+            around,
+        }
+    }
+
+    /// Ends connections to nodes that no copy follows.
+    pub(crate) fn drop_links(&self) {
+        let followed = self.copies.followed();
+        let mut links = self.links.borrow_mut();
+        links.retain(|node, _| followed.contains(node));
+    }
+
+    pub(crate) fn flush(&self) {
+        // A failure is one of the disk, which the node knows of.
+        let _flushed = self.copies.bucket.flush_step();
+    }
+
+    /// A read meets damage of a vBucket.
+    pub(crate) fn meet_damage(&self, vb: VbId) {
+        let ready = Arc::new(ReadySet::new(Arc::new(Deaf)));
+        let bucket = &self.copies.bucket;
+        let buffer = bucket.backfill_buffer(&ready);
+        let range = SnapshotRange {
+            start: Seqno(1),
+            end: Seqno(u64::MAX),
+        };
+        let rows = WantedRows::Newest(None);
+        let backfill = bucket.backfill(vb, range, rows, &buffer);
+        while bucket.backfill_step() == Backfilled::Chunk {}
+        drop(backfill);
+    }
+
+    /// What a key of a vBucket has.
+    pub(crate) fn read(&self, vb: VbId, number: u8) -> Read {
+        let now = self.clock.now();
+        let got = self.copies.bucket.with_vbucket(vb, |vbucket| {
+            if vbucket.state() == VbState::Active {
+                vbucket.get(&key(number), now)
+            } else {
+                vbucket.get_replica(&key(number), false, now)
+            }
+        });
+        match got {
+            Some(Ok(Outcome::Done(got))) => {
+                let text = std::str::from_utf8(got.document.value()).ok();
+                let number = text.and_then(|text| text.parse().ok());
+                Read::Number(number.expect("the number of a write"))
+            }
+            Some(Err(engine::OpError::KeyNotFound)) => Read::Nothing,
+            Some(Err(engine::OpError::SyncWriteReCommitInProgress)) => Read::Undecided,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The copies of a node, as its participant sees them.
+pub(crate) struct Vbs {
+    pub(crate) me: NodeId,
+    pub(crate) buckets: BTreeMap<BucketId, SimBucket>,
+    pub(crate) bug: Option<Bug>,
+    /// What a planted bug has a start go on with.
+    remembered: Vec<(Vb, Copy)>,
+}
+
+impl Copies for Vbs {
+    fn copy(&self, vb: Vb) -> Option<Copy> {
+        let bucket = self.buckets.get(&vb.bucket)?;
+        let mut copy = bucket.copies.copy(self.me, VbId(vb.number))?;
+        match self.bug {
+            Some(Bug::CatchUpSkipped) => copy.ready = true,
+            Some(Bug::PartialSnapshotCounted) => {
+                let high = bucket.copies.bucket.with_vbucket(VbId(vb.number), |vbucket| {
+                    vbucket.high_seqno().0
+                });
+                copy.position.seqno = high.unwrap_or_default();
+                copy.position.prepared = copy.position.seqno;
+            }
+            _ => {}
+        }
+        Some(copy)
+    }
+
+    fn vbuckets(&self) -> Vec<Vb> {
+        let all = self.buckets.values();
+        all.flat_map(|bucket| bucket.copies.vbuckets()).collect()
+    }
+}
+
+impl Vbs {
+    pub(crate) fn new(me: NodeId, bug: Option<Bug>) -> Self {
+        Self {
+            me,
+            buckets: BTreeMap::new(),
+            bug,
+            remembered: Vec::new(),
+        }
+    }
+
+    /// What is known of a copy beside its vBucket.
+    pub(crate) fn state(&self, vb: Vb) -> Option<CopyState> {
+        let bucket = self.buckets.get(&vb.bucket)?;
+        bucket.copies.state(VbId(vb.number))
+    }
+
+    pub(crate) fn is_active(&self, vb: Vb) -> bool {
+        self.state(vb).is_some_and(|copy| copy.role == Role::Active)
+    }
+
+    /// Whether one copy is all that an active vBucket has, or shall have.
+    pub(crate) fn is_alone(&self, vb: Vb) -> bool {
+        let topology = self.state(vb).and_then(|copy| copy.topology);
+        topology.is_some_and(|topology| {
+            let to = topology.change.map(|change| change.0);
+            let mut chains = to.into_iter().chain([topology.chain]);
+            chains.any(|chain| chain.nodes().len() == 1)
+        })
+    }
+
+    pub(crate) fn read(&self, vb: Vb, number: u8) -> Read {
+        let bucket = self.buckets.get(&vb.bucket);
+        bucket.map_or(Read::Nothing, |bucket| bucket.read(VbId(vb.number), number))
+    }
+
+    /// All in memory goes.
+    pub(crate) fn before_crash(&mut self) {
+        if self.bug.is_some() {
+            let copies = self.vbuckets().into_iter();
+            let copies = copies.filter_map(|vb| Some((vb, self.copy(vb)?)));
+            self.remembered = copies.collect();
+        }
+        self.buckets.clear();
+    }
+
+    /// What planted bugs forget, or do not.
+    pub(crate) fn after_restart(
+        &mut self,
+        failed: &BTreeSet<NodeId>,
+        random: &RefCell<Rng>,
+        numbers: &Cell<u64>,
+    ) {
+        for (vb, copy) in std::mem::take(&mut self.remembered) {
+            let term = copy.term;
+            let step = match (self.bug, copy.topology) {
+                (Some(Bug::RestartedActiveServes), Some(topology)) if copy.role == Role::Active => {
+                    Step::Activate { vb, term, topology }
+                }
+                (Some(Bug::RestartedCandidateActivates), _) if copy.sealed => {
+                    Step::Seal { vb, term }
+                }
+                _ => continue,
+            };
+            if let Some(bucket) = self.buckets.get(&vb.bucket) {
+                let around = bucket.around(random, numbers);
+                let steps = bucket.steps(self.me, failed, &around);
+                if let Some(mut open) = steps.begin(step) {
+                    steps.go_on(&mut open);
+                }
+            }
+        }
+    }
+
+    /// What planted bugs make of a step that was made.
+    pub(crate) fn spoil_step(&self, step: &Step, before: Option<&Copy>) {
+        let (vb, topology) = match *step {
+            Step::Activate { vb, topology, .. } | Step::SetTopology { vb, topology } => {
+                (vb, Some(topology))
+            }
+            Step::Seal { vb, .. } | Step::Follow { vb, .. } | Step::Create { vb, .. } => (vb, None),
+            _ => return,
+        };
+        let Some(bucket) = self.buckets.get(&vb.bucket) else {
+            return;
+        };
+        match (self.bug, topology, before) {
+            (Some(Bug::TwoChainsForgotten), Some(topology), _) => {
+                self.forget_chain(bucket, VbId(vb.number), &topology);
+            }
+            (Some(Bug::ZombieStreamAccepted), None, Some(before))
+                if matches!(step, Step::Seal { .. }) =>
+            {
+                if let Some(from) = before.follows {
+                    let (gate, vb) = (&bucket.copies.gate, VbId(vb.number));
+                    gate.follow(vb, from.0, before.term);
+                    if let Some(link) = bucket.links.borrow().get(&from) {
+                        link.turn(vb);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn forget_chain(&self, bucket: &SimBucket, vb: VbId, topology: &Topology) {
+        let others = topology.chain.nodes().iter().filter(|node| **node != self.me);
+        let names = std::iter::once(self.me).chain(others.copied());
+        let names: Vec<String> = names.map(|node| format!("\"{}\"", node_name(node))).collect();
+        let chains = format!("[[{}]]", names.join(","));
+        let bucket = &bucket.copies.bucket;
+        let set = bucket.set_vbucket(vb, VbState::Active, Some(chains), VbUuid(1));
+        set.expect("a vBucket");
+    }
+}

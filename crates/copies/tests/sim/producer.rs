@@ -1,0 +1,361 @@
+//! The streams that a node sends to another one, of a bucket.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bucket::{Backfill, BackfillBuffer, BackfillChunk, BackfillNews, Bucket, ReadySet, WantedRows};
+use engine::dcp::{
+    Event, Filled, Position, RollbackRules, Rows, Snapshot, Stream, StreamAsk, StreamEnd,
+    StreamOptions, StreamRefusal,
+};
+use engine::{Garbage, VBucket};
+use model::{Document, DurabilityLevel, Kind, VbId};
+use wire::dcp::{
+    Abort, Commit, EndReason, MarkerFlags, MarkerVersion, Mutation, Prepare, SeqnoAcknowledged,
+    SnapshotMarker, StreamEnd as EndMessage, StreamFlags, StreamRequest,
+};
+use wire::response::encode_failover_entries;
+use wire::{Envelope, Frame, Message, Opaque, Opcode, Response, Status};
+
+use crate::buckets::Deaf;
+use crate::disk::Disk;
+
+struct ChunkRows(BackfillChunk);
+
+impl Rows for ChunkRows {
+    fn documents(&self) -> &[Document] {
+        &self.0.documents
+    }
+}
+
+struct Entry {
+    stream: Stream,
+    opaque: Opaque,
+    epoch: u64,
+    backfill: Option<Backfill>,
+}
+
+/// The streams of one connection.
+pub(crate) struct Producer {
+    /// The node at the other end, as chains name it.
+    name: String,
+    bucket: Arc<Bucket<Disk>>,
+    buffer: Arc<BackfillBuffer>,
+    streams: BTreeMap<VbId, Entry>,
+}
+
+impl Producer {
+    pub(crate) fn new(name: String, bucket: Arc<Bucket<Disk>>) -> Self {
+        let ready = Arc::new(ReadySet::new(Arc::new(Deaf)));
+        Self {
+            name,
+            buffer: bucket.backfill_buffer(&ready),
+            bucket,
+            streams: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a request of the consumer.
+    pub(crate) fn request(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) {
+        let vb = frame.vbucket();
+        match frame.header.opcode {
+            Opcode::DCP_STREAM_REQ => {
+                let request = StreamRequest::parse(frame).expect("a request");
+                self.open(vb, frame.header.opaque, &request, out);
+            }
+            Opcode::DCP_CLOSE_STREAM => self.close(vb),
+            Opcode::DCP_SEQNO_ACKNOWLEDGED if self.streams.contains_key(&vb) => {
+                let told = SeqnoAcknowledged::parse(frame).expect("an acknowledgement");
+                let acknowledged = self.bucket.run_for_node(vb, |vbucket| {
+                    vbucket.seqno_acknowledged(&self.name, told.prepared)
+                });
+                debug_assert!(acknowledged.is_ok() || self.bucket.epoch(vb) > 0);
+            }
+            _ => {}
+        }
+    }
+
+    fn open(&mut self, vb: VbId, opaque: Opaque, request: &StreamRequest<'_>, out: &mut Vec<u8>) {
+        let ask = ask(request);
+        let (bucket, name) = (&self.bucket, &self.name);
+        let opened = bucket.run(vb, |vbucket| {
+            let opened = Stream::open(vbucket, name, ask);
+            Ok((opened, vbucket.failover_log().clone(), bucket.epoch(vb)))
+        });
+        let mut answer = |status: Status, value: &[u8]| {
+            let response = Response {
+                value,
+                ..Response::new(Opcode::DCP_STREAM_REQ, opaque, status)
+            };
+            response.encode(out);
+        };
+        if self.streams.contains_key(&vb) {
+            return answer(Status::KEY_EEXISTS, b"");
+        }
+        match opened {
+            Ok((Ok(opened), log, epoch)) => {
+                let mut value = Vec::new();
+                encode_failover_entries(log.entries(), &mut value);
+                answer(Status::SUCCESS, &value);
+                let entry = Entry {
+                    stream: opened.stream,
+                    opaque,
+                    epoch,
+                    backfill: None,
+                };
+                self.streams.insert(vb, entry);
+            }
+            Ok((Err(StreamRefusal::Rollback(seqno)), ..)) => {
+                answer(Status::ROLLBACK, &seqno.0.to_be_bytes());
+            }
+            Ok((Err(StreamRefusal::NotMyVbucket), ..)) => answer(Status::NOT_MY_VBUCKET, b""),
+            Ok((Err(StreamRefusal::OutOfRange), ..)) => answer(Status::ERANGE, b""),
+            Err(_) => answer(Status::ETMPFAIL, b""),
+        }
+    }
+
+    fn close(&mut self, vb: VbId) {
+        if let Some(mut entry) = self.streams.remove(&vb) {
+            entry.release(vb, &self.bucket);
+        }
+    }
+
+    /// Sends what there is, `changes_max` changes of each stream at most.
+    pub(crate) fn produce(&mut self, changes_max: usize, out: &mut Vec<u8>) {
+        let mut over = Vec::new();
+        for (vb, entry) in &mut self.streams {
+            if entry.drive(*vb, &self.name, (&self.bucket, &self.buffer), changes_max, out) {
+                over.push(*vb);
+            }
+        }
+        for vb in over {
+            self.close(vb);
+        }
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        for (vb, entry) in &mut self.streams {
+            entry.release(*vb, &self.bucket);
+        }
+    }
+}
+
+impl Entry {
+    /// Returns whether the stream is over.
+    fn drive(
+        &mut self,
+        vb: VbId,
+        name: &str,
+        (bucket, buffer): (&Bucket<Disk>, &Arc<BackfillBuffer>),
+        changes_max: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if bucket.epoch(vb) != self.epoch {
+            self.backfill = None;
+            self.stream.finish(StreamEnd::StateChanged);
+        }
+        let mut left = changes_max;
+        loop {
+            while left > 0 {
+                let Some(event) = self.stream.next_event() else {
+                    break;
+                };
+                left -= usize::from(matches!(event, Event::Change(_)));
+                encode(&event, vb, self.opaque, out);
+            }
+            if self.stream.is_over() {
+                return true;
+            }
+            if left == 0 || !self.look(vb, name, bucket, buffer) {
+                return false;
+            }
+        }
+    }
+
+    /// Returns whether there may be more.
+    fn look(
+        &mut self,
+        vb: VbId,
+        name: &str,
+        bucket: &Bucket<Disk>,
+        buffer: &Arc<BackfillBuffer>,
+    ) -> bool {
+        if let Some(backfill) = &self.backfill {
+            match backfill.take() {
+                BackfillNews::Nothing => {
+                    return bucket.backfill_step() == bucket::Backfilled::Chunk;
+                }
+                BackfillNews::Opened(view) => {
+                    self.locked(vb, bucket, |stream, vbucket| {
+                        ((), stream.backfill_opened(&view, vbucket, name))
+                    });
+                }
+                BackfillNews::Chunk(chunk) => self.stream.backfill_rows(Box::new(ChunkRows(chunk))),
+                BackfillNews::Done => {
+                    self.backfill = None;
+                    self.stream.backfill_done();
+                }
+                BackfillNews::Failed => {
+                    self.backfill = None;
+                    self.stream.finish(StreamEnd::BackfillFailed);
+                }
+            }
+            return true;
+        }
+        match self.locked(vb, bucket, |stream, vbucket| stream.fill(vbucket, name)) {
+            Some(Filled::Ready | Filled::Latest) | None => true,
+            Some(Filled::Idle | Filled::HandOver) => false,
+            Some(Filled::Backfill(range)) => {
+                let rows = WantedRows::Newest(None);
+                self.backfill = Some(bucket.backfill(vb, range, rows, buffer));
+                true
+            }
+        }
+    }
+
+    fn locked<T>(
+        &mut self,
+        vb: VbId,
+        bucket: &Bucket<Disk>,
+        f: impl FnOnce(&mut Stream, &mut VBucket) -> (T, Garbage),
+    ) -> Option<T> {
+        let (epoch, stream) = (self.epoch, &mut self.stream);
+        let done = bucket.with_vbucket(vb, |vbucket| {
+            (bucket.epoch(vb) == epoch).then(|| f(stream, vbucket))
+        });
+        let Some((result, _)) = done.flatten() else {
+            self.backfill = None;
+            self.stream.finish(StreamEnd::StateChanged);
+            return None;
+        };
+        Some(result)
+    }
+
+    fn release(&mut self, vb: VbId, bucket: &Bucket<Disk>) {
+        self.backfill = None;
+        if let Some(cursor) = self.stream.take_cursor() {
+            drop(bucket.with_vbucket(vb, |vbucket| vbucket.remove_cursor(cursor)));
+        }
+    }
+}
+
+fn ask(request: &StreamRequest<'_>) -> StreamAsk {
+    StreamAsk {
+        position: Position {
+            uuid: request.uuid,
+            seqno: request.start,
+            snapshot: request.snapshot,
+            purge_seqno: model::Seqno::ZERO,
+        },
+        end: request.end,
+        options: StreamOptions {
+            active_only: request.flags.contains(StreamFlags::ACTIVE_ONLY),
+            rules: RollbackRules::default(),
+            sync_writes: true,
+            told_of_advances: true,
+            ..StreamOptions::default()
+        },
+    }
+}
+
+fn encode(event: &Event<'_>, vb: VbId, opaque: Opaque, out: &mut Vec<u8>) {
+    let envelope = Envelope {
+        vbucket: vb,
+        opaque,
+        ..Envelope::default()
+    };
+    let encoded = match event {
+        Event::Snapshot(snapshot) => marker(snapshot).encode(&envelope, out),
+        Event::Change(document) => return change(document, envelope, out),
+        Event::End(_) => {
+            let reason = EndReason::STATE_CHANGED;
+            EndMessage { reason }.encode(&envelope, out)
+        }
+        Event::Advanced(_) | Event::OutOfOrder { .. } | Event::State(_) => {
+            unreachable!("{event:?} was not agreed on")
+        }
+    };
+    encoded.expect("a short message");
+}
+
+fn marker(snapshot: &Snapshot) -> SnapshotMarker {
+    let mut flags = if snapshot.disk {
+        MarkerFlags::DISK
+    } else {
+        MarkerFlags::MEMORY
+    };
+    if snapshot.checkpoint {
+        flags = flags.with(MarkerFlags::CHECKPOINT);
+    }
+    let visible_end = snapshot.visible_end;
+    let high_completed = snapshot.high_completed.unwrap_or_default();
+    let version = if snapshot.disk {
+        MarkerVersion::V2_2 {
+            visible_end,
+            high_completed,
+            purge_seqno: snapshot.purge_seqno,
+            high_prepared: snapshot.high_prepared.unwrap_or_default(),
+        }
+    } else {
+        MarkerVersion::V2_0 {
+            visible_end,
+            high_completed,
+        }
+    };
+    SnapshotMarker {
+        range: snapshot.range,
+        flags,
+        version,
+    }
+}
+
+fn change(document: &Document, envelope: Envelope<'static>, out: &mut Vec<u8>) {
+    let (seqno, key, prepared) = (document.seqno(), document.key(), document.prepare_seqno());
+    let stamped = Envelope {
+        cas: document.cas(),
+        datatype: document.datatype(),
+        ..envelope
+    };
+    let encoded = match document.kind() {
+        Kind::Mutation => Mutation {
+            seqno,
+            rev: document.rev(),
+            flags: document.flags(),
+            expiry: 0,
+            lock_time: 0,
+            heat: 0,
+            key,
+            value: document.value(),
+        }
+        .encode(&stamped, out),
+        Kind::Prepare => Prepare {
+            seqno,
+            rev: document.rev(),
+            flags: document.flags(),
+            expiry: 0,
+            lock_time: 0,
+            heat: 0,
+            deleted: false,
+            level: document.level().unwrap_or(DurabilityLevel::Majority),
+            key,
+            value: document.value(),
+        }
+        .encode(&stamped, out),
+        Kind::Commit => Commit {
+            prepared,
+            seqno,
+            key,
+        }
+        .encode(&envelope, out),
+        Kind::Abort => Abort {
+            prepared,
+            seqno,
+            key,
+        }
+        .encode(&envelope, out),
+        other => unreachable!("no client makes a {other:?}"),
+    };
+    encoded.expect("a short message");
+}

@@ -1,0 +1,417 @@
+//! Streams between copies, what gets on disk, and clients.
+
+use std::sync::Arc;
+
+use bucket::{Clock as _, DurableWait};
+use cluster::agent::Role;
+use cluster::{BucketId, Copies as _, Message, NodeId, Vb};
+use consumer::Unusable;
+use copies::node_name;
+use engine::{Decision, Outcome, Requirement, StoreMode, Write};
+use model::{Cas, Draft, DurabilityLevel, Meta, Seqno, VbId};
+
+use crate::buckets::{Deaf, KEYS, SimBucket, key};
+use crate::bugs::Bug;
+use crate::link::{Bytes, Got, SILENCE_MS, Served};
+use crate::producer::Producer;
+use crate::world::{Packet, World};
+
+/// A connection whose consumer says nothing for so long is given up.
+const CONSUMER_SILENCE_MS: u64 = 4_000;
+/// Ticks between signs of life on connections.
+const SIGN_TICKS: u64 = 5;
+
+/// A durable write that a client waits for, or that is not on the disks of a majority.
+pub(crate) struct Wait {
+    pub(crate) vb: Vb,
+    pub(crate) number: u64,
+    pub(crate) term: u64,
+    pub(crate) to_disk: bool,
+    seqno: Seqno,
+    decision: Option<Arc<DurableWait>>,
+}
+
+impl World {
+    /// Some of what is in memory gets on disk.
+    pub(crate) fn persist(&mut self, index: usize) {
+        if self.rng.per_mille(self.sync_per_mille) {
+            for bucket in self.nodes[index].vbs.buckets.values() {
+                bucket.flush();
+            }
+        }
+    }
+
+    /// Connections say that they are there, and those that nothing is heard on are given up.
+    pub(crate) fn keep_connections(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        node.ticks += 1;
+        let signs = node.ticks.is_multiple_of(SIGN_TICKS);
+        let now_ms = node.clock_ms(self.now_ms);
+        let mut packets = Vec::new();
+        for (id, bucket) in &mut node.vbs.buckets {
+            for (to, link) in bucket.links.get_mut() {
+                if link.broken_until_ms.is_some() {
+                    continue;
+                }
+                if now_ms > link.heard_ms + SILENCE_MS {
+                    link.breaks(now_ms);
+                } else if signs {
+                    let bytes = link.places.send(link.number, Vec::new());
+                    packets.push((usize::from(to.0), Packet::Asked(*id, bytes)));
+                }
+            }
+            bucket
+                .served
+                .retain(|_, served| now_ms <= served.heard_ms + CONSUMER_SILENCE_MS);
+            for (to, served) in bucket.served.iter_mut().filter(|_| signs) {
+                let bytes = served.places.send(served.number, Vec::new());
+                packets.push((*to, Packet::Told(*id, bytes)));
+            }
+        }
+        for (to, packet) in packets {
+            self.send_in_order(index, to, packet);
+        }
+    }
+
+    /// What is to be said on the connections of a node is said; clients are told what became of their writes.
+    pub(crate) fn pump(&mut self, index: usize) {
+        if !self.nodes[index].runs(self.now_ms) {
+            return;
+        }
+        self.decided(index);
+        let node = &mut self.nodes[index];
+        let now_ms = node.clock_ms(self.now_ms);
+        let mut packets = Vec::new();
+        for (id, bucket) in &mut node.vbs.buckets {
+            let broken = bucket.links.get_mut().iter();
+            let broken = broken.filter(|(_, link)| {
+                link.broken_until_ms.is_some_and(|until_ms| now_ms >= until_ms)
+            });
+            let broken: Vec<NodeId> = broken.map(|(to, _)| *to).collect();
+            for to in broken {
+                let link = bucket.link(to, &node.numbers);
+                bucket.links.get_mut().insert(to, link);
+            }
+            for (to, link) in bucket.links.get_mut() {
+                let mut out = Vec::new();
+                link.speak(now_ms, &mut out);
+                if !out.is_empty() {
+                    let bytes = link.places.send(link.number, out);
+                    packets.push((usize::from(to.0), Packet::Asked(*id, bytes)));
+                }
+            }
+            for (to, served) in &mut bucket.served {
+                let mut out = Vec::new();
+                served.producer.produce(self.changes_max, &mut out);
+                if !out.is_empty() {
+                    let bytes = served.places.send(served.number, out);
+                    packets.push((*to, Packet::Told(*id, bytes)));
+                }
+            }
+        }
+        for (to, packet) in packets {
+            self.send_in_order(index, to, packet);
+        }
+    }
+
+    /// A consumer says something.
+    pub(crate) fn take_asked(&mut self, from: usize, to: usize, (id, bytes): (BucketId, Bytes)) {
+        let node = &mut self.nodes[to];
+        let now_ms = node.clock_ms(self.now_ms);
+        let number = bytes.number;
+        let Some(bucket) = node.vbs.buckets.get_mut(&id) else {
+            return self.send(to, from, Packet::Reset(id, number));
+        };
+        let known = bucket.served.get(&from).map(|served| served.number);
+        if known.is_none_or(|known| known < number) && bytes.place == 0 {
+            let name = node_name(NodeId(from as u16));
+            let served = Served {
+                number,
+                places: crate::link::Places::default(),
+                heard_ms: now_ms,
+                producer: Producer::new(name, Arc::clone(&bucket.copies.bucket)),
+            };
+            // The old one goes first: its cursors have the same names.
+            drop(bucket.served.remove(&from));
+            bucket.served.insert(from, served);
+        }
+        let served = bucket.served.get_mut(&from);
+        let served = served.filter(|served| served.number == number);
+        let Some(served) = served else {
+            return self.send(to, from, Packet::Reset(id, number));
+        };
+        match served.places.got(bytes.place) {
+            Got::Next => {
+                let mut out = Vec::new();
+                served.take(&bytes.bytes, now_ms, &mut out);
+                if !out.is_empty() {
+                    let bytes = served.places.send(number, out);
+                    self.send_in_order(to, from, Packet::Told(id, bytes));
+                }
+            }
+            Got::Again => {}
+            Got::Gap => {
+                bucket.served.remove(&from);
+                self.send(to, from, Packet::Reset(id, number));
+            }
+        }
+    }
+
+    /// A producer says something.
+    pub(crate) fn take_told(&mut self, from: usize, to: usize, (id, bytes): (BucketId, Bytes)) {
+        let node = &mut self.nodes[to];
+        let now_ms = node.clock_ms(self.now_ms);
+        let Some(bucket) = node.vbs.buckets.get_mut(&id) else {
+            return;
+        };
+        let link = bucket.links.get_mut().get_mut(&NodeId(from as u16));
+        let link = link.filter(|link| link.number == bytes.number && link.broken_until_ms.is_none());
+        let Some(link) = link else {
+            return;
+        };
+        match link.places.got(bytes.place) {
+            Got::Next => {}
+            Got::Again => return,
+            Got::Gap => return link.breaks(now_ms),
+        }
+        let mut out = Vec::new();
+        match link.take(&bytes.bytes, now_ms, &mut out) {
+            Ok(()) => {}
+            Err(Unusable::Violation(vb, violation)) => {
+                let what = format!("n{from} to n{to}, bucket {}, {vb}: {violation}", id.0);
+                self.checks.fail(what);
+                return;
+            }
+            Err(Unusable::Stuck(vb, reason)) => {
+                link.breaks(now_ms);
+                self.tell(|| format!("n{to} cannot follow n{from} with {vb}: {reason}"));
+                return;
+            }
+        }
+        if !out.is_empty() {
+            let bytes = link.places.send(link.number, out);
+            self.send_in_order(to, from, Packet::Asked(id, bytes));
+        }
+    }
+
+    pub(crate) fn take_reset(&mut self, from: usize, to: usize, (id, number): (BucketId, u64)) {
+        let node = &mut self.nodes[to];
+        let now_ms = node.clock_ms(self.now_ms);
+        if let Some(bucket) = node.vbs.buckets.get_mut(&id)
+            && let Some(link) = bucket.links.get_mut().get_mut(&NodeId(from as u16))
+            && link.number == number
+        {
+            link.breaks(now_ms);
+        }
+    }
+
+    pub(crate) fn take_ping(&mut self, from: usize, to: usize, (boot, at_ms): (u64, u64)) {
+        let node = &mut self.nodes[to];
+        let (peer, now_ms) = (NodeId(from as u16), node.clock_ms(self.now_ms));
+        let outputs = node.participant.message(peer, &Message::Ping, now_ms, &node.vbs);
+        let following = node.vbs.buckets.iter().filter_map(|(id, bucket)| {
+            let following = bucket.copies.following(peer);
+            (!following.is_empty()).then_some((*id, following))
+        });
+        let following: Vec<_> = following.collect();
+        if !following.is_empty() {
+            self.send(to, from, Packet::Confirm(boot, at_ms, following));
+        }
+        self.carry(to, outputs);
+    }
+
+    pub(crate) fn take_confirmation(
+        &mut self,
+        from: usize,
+        to: usize,
+        (boot, at_ms): (u64, u64),
+        all: &[(BucketId, Vec<(u16, u64, u64)>)],
+    ) {
+        let node = &self.nodes[to];
+        if node.boot != boot {
+            return;
+        }
+        let now_ms = node.clock_ms(self.now_ms);
+        for (id, copies) in all {
+            if let Some(bucket) = node.vbs.buckets.get(id) {
+                let peer = NodeId(from as u16);
+                bucket.copies.confirm(peer, at_ms.min(now_ms), copies);
+            }
+        }
+        node.renew();
+        self.on_disk(to);
+    }
+
+    /// Tells clients what became of durable writes.
+    fn decided(&mut self, index: usize) {
+        let astray = self.is_astray(index);
+        let node = &mut self.nodes[index];
+        for wait in std::mem::take(&mut node.waits) {
+            let decision = wait.decision.as_ref().and_then(|wait| wait.decision());
+            match decision {
+                None => node.waits.push(wait),
+                Some(Decision::Committed(_)) if !astray => {
+                    let alone = node.vbs.is_alone(wait.vb);
+                    let how = (wait.to_disk, alone);
+                    self.checks
+                        .acknowledged((wait.vb, wait.number), wait.term, how);
+                    if !wait.to_disk {
+                        node.in_memory.push(wait);
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Writes that were acknowledged from memory get on the disks of a majority.
+    pub(crate) fn on_disk(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        let (me, vbs, checks) = (node.id, &node.vbs, &mut self.checks);
+        node.in_memory.retain(|wait| {
+            let (Some(state), Some(bucket)) =
+                (vbs.state(wait.vb), vbs.buckets.get(&wait.vb.bucket))
+            else {
+                return false;
+            };
+            let of = bucket.copies.bucket.with_vbucket(VbId(wait.vb.number), |vbucket| {
+                let entry = vbucket.failover_log().newest().seqno;
+                (vbucket.term(), vbucket.persisted_seqno(), entry)
+            });
+            let Some((term, persisted, entry)) = of else {
+                return false;
+            };
+            let (Some(topology), true) = (
+                state.topology.filter(|_| state.role == Role::Active),
+                term == wait.term,
+            ) else {
+                return false;
+            };
+            let needed = wait.seqno.max(entry).0;
+            let has = |node: NodeId| {
+                let of_other = state.acknowledged.get(&node).copied();
+                let own = (node == me).then_some(persisted.0);
+                of_other.or(own).is_some_and(|at| at >= needed)
+            };
+            let is = topology.is_durable(has);
+            if is {
+                checks.on_disk(wait.number);
+            }
+            !is
+        });
+    }
+
+    /// Clients write to what they take for the active copies.
+    pub(crate) fn clients(&mut self) {
+        let nodes = (0..self.nodes.len()).filter(|index| !self.is_astray(*index));
+        let nodes: Vec<usize> = nodes.collect();
+        for vb in self.vbs.clone() {
+            let nodes = nodes.iter().map(|index| &self.nodes[*index]);
+            self.checks.one_serves(nodes, vb, self.now_ms);
+        }
+        if self.quiet {
+            return;
+        }
+        let vb = self.vbs[self.rng.index(self.vbs.len())];
+        let serving = (0..self.nodes.len()).filter(|at| self.nodes[*at].serves(vb, self.now_ms));
+        let serving: Vec<usize> = serving.collect();
+        for index in serving {
+            if !self.is_astray(index) {
+                self.checks.history(&self.nodes[index], vb);
+            }
+            self.write(index, vb);
+            self.pump(index);
+        }
+    }
+
+    fn write(&mut self, index: usize, vb: Vb) {
+        let durable = self.rng.per_mille(700);
+        let to_disk = durable && self.rng.per_mille(500);
+        let patience_ms = [300, 3_000, 30_000][self.rng.index(3)];
+        let at = self.rng.range(0, u64::from(KEYS)) as u8;
+        let number = self.checks.next_number();
+        let node = &mut self.nodes[index];
+        let from_memory = self.bug == Some(Bug::AcknowledgedFromMemory);
+        let level = match to_disk && !from_memory {
+            true => DurabilityLevel::PersistToMajority,
+            false => DurabilityLevel::Majority,
+        };
+        let now = node.clock.now();
+        let requirement = Requirement {
+            level,
+            deadline_ns: now.mono_ns + patience_ms * 1_000_000,
+        };
+        let mut write = Write {
+            mode: StoreMode::Set,
+            draft: Some(Draft::new(
+                &key(at),
+                number.to_string().as_bytes(),
+                &Meta::default(),
+            )),
+            cas: Cas::ANY,
+            preserve_expiry: false,
+            durability: durable.then_some(requirement),
+        };
+        let Some(SimBucket { copies, .. }) = node.vbs.buckets.get(&vb.bucket) else {
+            return;
+        };
+        let id = VbId(vb.number);
+        let written = copies.bucket.run(id, |vbucket| {
+            let (outcome, term) = (vbucket.store(&mut write, now)?, vbucket.term());
+            Ok(match outcome {
+                Outcome::Done(mutated) => Some((mutated.seqno, term, None)),
+                Outcome::Prepared(mutated) => {
+                    let wait = copies.bucket.await_decision(id, mutated.seqno, Arc::new(Deaf));
+                    Some((mutated.seqno, term, Some(wait)))
+                }
+                Outcome::NeedsFetch(_) => None,
+            })
+        });
+        let Ok(Some((seqno, term, decision))) = written else {
+            return;
+        };
+        self.checks.written(vb, at);
+        if !durable {
+            return;
+        }
+        let done = decision.is_none();
+        let wait = Wait {
+            vb,
+            number,
+            term,
+            to_disk,
+            seqno,
+            decision,
+        };
+        if done && !self.is_astray(index) {
+            let alone = self.nodes[index].vbs.is_alone(vb);
+            self.checks
+                .acknowledged((vb, number), term, (to_disk, alone));
+        } else if !done {
+            self.nodes[index].waits.push(wait);
+        }
+    }
+
+    /// Whether all copies of each vBucket have the same, while clients are quiet; else what differs.
+    pub(crate) fn differs(&mut self) -> Option<String> {
+        let view = self.agreed();
+        for (vb, _, row) in view.rows() {
+            let node = |node: &NodeId| &self.nodes[usize::from(node.0)];
+            let read = |of: &NodeId| {
+                let keys = 0..KEYS;
+                keys.map(|at| node(of).vbs.read(vb, at)).collect::<Vec<_>>()
+            };
+            let position = |of: &NodeId| node(of).vbs.copy(vb).map(|copy| copy.position);
+            let nodes = row.chain.nodes();
+            for other in &nodes[1..] {
+                let (ours, theirs) = (read(&nodes[0]), read(other));
+                let at = (position(&nodes[0]), position(other));
+                if ours != theirs || at.0 != at.1 {
+                    let ends = (nodes[0], *other);
+                    return Some(format!("{vb:?} {ends:?}: {at:?} {ours:?} {theirs:?}"));
+                }
+            }
+        }
+        None
+    }
+}
