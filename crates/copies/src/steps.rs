@@ -331,9 +331,13 @@ impl<S: KvStore> Steps<'_, S> {
             return;
         };
         self.stop(vb, &state);
-        match self.copies.bucket.delete_vbucket(vb) {
-            Ok(_) => self.copies.set_state(vb, None),
-            Err(error) => tracing::error!(%error, vb = vb.0, "a copy could not be removed"),
+        let bucket = &self.copies.bucket;
+        if let Err(error) = bucket.delete_vbucket(vb) {
+            tracing::error!(%error, vb = vb.0, "a copy could not be removed from the disk yet");
+        }
+        // The flusher removes from the disk what is gone from memory. A copy that comes after it begins anew.
+        if bucket.with_vbucket(vb, |_| ()).is_none() && bucket.quarantined(vb).is_none() {
+            self.copies.set_state(vb, None);
         }
     }
 }

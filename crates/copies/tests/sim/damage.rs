@@ -21,8 +21,8 @@ impl World {
 
     /// The copy of a node gets damaged while it runs, or is found so by a start.
     pub(crate) fn harm(&mut self, index: usize, vb: Vb, runs: bool) {
-        if !self.nodes[index].up {
-            self.start(index);
+        if !runs && self.nodes[index].up {
+            self.crash(index);
         }
         self.tell(|| format!("the copy of {vb:?} on n{index} is damaged, some rows of it: {runs}"));
         let node = &mut self.nodes[index];
@@ -31,8 +31,8 @@ impl World {
         };
         disk.set_unreadable(VbId(vb.number), true);
         if !runs {
-            // It is found by the start.
-            self.bounce(index);
+            // The start finds it.
+            self.start_as_it_is(index);
         } else if let Some(bucket) = node.vbs.buckets.get(&vb.bucket) {
             bucket.meet_damage(VbId(vb.number));
         }

@@ -22,12 +22,17 @@ impl World {
 
     pub(crate) fn start(&mut self, index: usize) {
         if !self.nodes[index].up && !self.nodes[index].held {
-            self.tell(|| format!("n{index} starts"));
             self.read_copies(index);
-            self.nodes[index].restart(0);
-            let boot = self.nodes[index].boot;
-            self.at(self.now_ms, Event::Tick(index, boot));
+            self.start_as_it_is(index);
         }
+    }
+
+    /// A node starts, and its disk is as it was.
+    pub(crate) fn start_as_it_is(&mut self, index: usize) {
+        self.tell(|| format!("n{index} starts"));
+        self.nodes[index].restart(0);
+        let boot = self.nodes[index].boot;
+        self.at(self.now_ms, Event::Tick(index, boot));
     }
 
     /// A sync of a node fails.
