@@ -326,6 +326,20 @@ impl<S: KvStore> Bucket<S> {
         result.map(|()| high)
     }
 
+    /// Whether [`Bucket::roll_back`] to `to` would also take back durable writes before `to`, for which this node counted
+    /// itself, or everything that the store has: it does not have each past state.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn rollback_loses(&self, id: VbId, to: Seqno) -> Result<bool, StoreError> {
+        let prepared = self.with_vbucket(id, |vbucket| vbucket.high_prepared_seqno());
+        let point = self.store.rollback_point(id, to)?;
+        let stored = self.store.rollback_point(id, Seqno(u64::MAX))?;
+        let durable = prepared.unwrap_or_default().min(to).min(stored);
+        let all = point == Seqno::ZERO && stored.min(to) > Seqno::ZERO;
+        Ok(durable > point || all)
+    }
+
     /// `None` when the store knows no such vBucket yet.
     fn roll_back_store(&self, id: VbId, to: Seqno) -> Result<Option<VbRecord>, StoreError> {
         self.check_quarantine(id, "rolling back")?;

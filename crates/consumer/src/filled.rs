@@ -7,7 +7,7 @@ use bucket::{Bucket, PrepareEnd, Purpose};
 use engine::{CheckpointKind, OpError, ReplicaError};
 use model::{Document, FailoverLog, Seqno, VbId, VbState};
 use registry::NotThere;
-use storage::KvStore;
+use storage::{KvStore, StoreError};
 use wire::dcp::{MarkerFlags, MarkerVersion, SnapshotMarker};
 
 use crate::target::{NotTaken, Position, Resolved, Target};
@@ -72,9 +72,15 @@ impl<S: KvStore, B: Deref<Target = Bucket<S>>> Target for FilledBucket<B> {
         prepared.unwrap_or_default()
     }
 
-    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String> {
+    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), NotTaken> {
         let rolled = self.0.roll_back(vb, to);
-        rolled.map(drop).map_err(|error| error.to_string())
+        let refused = |error: StoreError| NotTaken::Refused(error.to_string());
+        rolled.map(drop).map_err(refused)
+    }
+
+    fn loses(&self, vb: VbId, to: Seqno) -> Result<bool, NotTaken> {
+        let loses = self.0.rollback_loses(vb, to);
+        loses.map_err(|error| NotTaken::Refused(error.to_string()))
     }
 
     fn take_over(&self, vb: VbId, state: VbState) -> Result<(), NotTaken> {

@@ -88,7 +88,7 @@ impl Target for Followed {
         self.filled().high_prepared(vb)
     }
 
-    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String> {
+    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), NotTaken> {
         self.filled().roll_back(vb, to)
     }
 

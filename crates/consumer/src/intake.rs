@@ -291,12 +291,17 @@ impl<T: Deref<Target: Target>> Intake<T> {
             vb = vb.0,
             "a decision came without its prepare; beginning anew"
         );
-        self.go_back(vb, Seqno::ZERO)
+        let emptied = self.target.begin_anew(vb);
+        self.went_back(vb, emptied)
     }
 
     fn go_back(&self, vb: VbId, to: Seqno) -> Result<(), IntakeError> {
         let rolled = self.target.roll_back(vb, to);
-        rolled.map_err(|reason| IntakeError::Stuck(vb, reason))?;
+        self.went_back(vb, rolled)
+    }
+
+    fn went_back(&self, vb: VbId, rolled: Result<(), NotTaken>) -> Result<(), IntakeError> {
+        rolled.map_err(|why| not_taken(vb, why))?;
         Progress::add(&self.progress.rollbacks, 1);
         Ok(())
     }

@@ -96,7 +96,17 @@ pub trait Target {
     fn high_prepared(&self, vb: VbId) -> Seqno;
 
     /// Takes a vBucket back to a state at or before `to`. May take long.
-    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String>;
+    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), NotTaken>;
+
+    /// Whether going back to `to` would also take back what a vBucket acknowledged before `to`, or all that it has.
+    fn loses(&self, _vb: VbId, _to: Seqno) -> Result<bool, NotTaken> {
+        Ok(false)
+    }
+
+    /// Empties a vBucket of which something is missing. May take long.
+    fn begin_anew(&self, vb: VbId) -> Result<(), NotTaken> {
+        self.roll_back(vb, Seqno::ZERO)
+    }
 
     /// The producer hands the vBucket over: pending first, then active. Its history goes on.
     fn take_over(&self, vb: VbId, state: VbState) -> Result<(), NotTaken>;

@@ -170,7 +170,7 @@ impl<S: KvStore> BucketCopies<S> {
             topology: state.topology,
             position,
             ready: state.topology.is_some_and(ready),
-            condition: if bucket.is_damaged(vb) {
+            condition: if bucket.is_damaged(vb) || self.gate.stays(vb) {
                 Condition::Damaged
             } else {
                 Condition::Whole

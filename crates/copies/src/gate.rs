@@ -27,6 +27,8 @@ pub(crate) struct Following {
     pub(crate) from: Option<(PeerId, u64)>,
     /// A stream of that copy at that term is open.
     pub(crate) open: bool,
+    /// To follow it the vBucket would have to give up what it acknowledged, for a while.
+    pub(crate) stays: bool,
 }
 
 /// Which node each vBucket of a bucket follows.
@@ -53,7 +55,10 @@ impl Gate {
     pub fn follow(&self, vb: VbId, from: PeerId, term: u64) {
         if let Some(mut following) = self.lock(vb) {
             let from = Some((from, term));
-            *following = Following { from, open: false };
+            *following = Following {
+                from,
+                ..Following::default()
+            };
         }
     }
 
@@ -62,6 +67,14 @@ impl Gate {
         if let Some(mut following) = self.lock(vb) {
             *following = Following::default();
         }
+    }
+
+    /// Whether a vBucket cannot follow without giving up, for a while, what it acknowledged. It has to come anew.
+    pub fn stays(&self, vb: VbId) -> bool {
+        let following = self.vbuckets.get(usize::from(vb.0));
+        // One that goes back does not stay.
+        let following = following.and_then(|following| following.try_lock());
+        following.is_some_and(|following| following.stays)
     }
 
     /// The vBuckets with an open stream of `from`, each with its term.

@@ -43,8 +43,8 @@ impl<T: Target> Target for Gated<T> {
     }
 
     fn position(&self, vb: VbId) -> Option<Position> {
-        let _turn = self.turn(vb)?;
-        self.target.position(vb)
+        let (following, _) = self.turn(vb)?;
+        self.target.position(vb).filter(|_| !following.stays)
     }
 
     fn adopt(&self, vb: VbId, log: FailoverLog) -> Result<(), NotTaken> {
@@ -80,12 +80,30 @@ impl<T: Target> Target for Gated<T> {
         }
     }
 
-    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), String> {
-        match self.turn(vb) {
-            Some(_turn) => self.target.roll_back(vb, to),
+    /// A copy that lost, for a while, what it acknowledged could be elected. Where the store can go back only so far, it
+    /// stays as it is, and is made anew as one that is damaged.
+    fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), NotTaken> {
+        let Some((mut following, _)) = self.turn(vb) else {
             // It follows another node now, which says itself how far to go back.
-            None => Ok(()),
+            return Ok(());
+        };
+        if self.target.loses(vb, to)? {
+            following.stays = true;
+            tracing::warn!(
+                vb = vb.0,
+                to = to.0,
+                "a copy cannot go back, and is to come anew"
+            );
+            return Err(NotTaken::NotReplica);
         }
+        self.target.roll_back(vb, to)
+    }
+
+    fn begin_anew(&self, vb: VbId) -> Result<(), NotTaken> {
+        if let Some((mut following, _)) = self.turn(vb) {
+            following.stays = true;
+        }
+        Err(NotTaken::NotReplica)
     }
 
     fn take_over(&self, _vb: VbId, _state: VbState) -> Result<(), NotTaken> {

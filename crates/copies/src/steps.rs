@@ -19,15 +19,26 @@ use crate::state::CopyState;
 
 /// How long a term may take to be on disk; then the step is made again.
 const DURABLE_LIMIT_NS: u64 = 10_000_000_000;
+/// How long a step that could not be made is not asked for again.
+const PAUSE_NS: u64 = 100_000_000;
 /// How long a seal waits for durable writes that are under way; the next active copy decides what is left.
 const DECIDED_LIMIT_NS: u64 = 250_000_000;
 
-/// A step of a copy that waits for durable writes to be decided, then for its term to be on disk.
+/// What a step waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StepWait {
+    /// Durable writes are to be decided, then the vBucket gets this term.
+    Decisions(u64),
+    /// The term is to be on disk.
+    Disk,
+    /// It could not be made: it is not asked for again at once.
+    Pause,
+}
+
+/// A step of a copy that waits.
 pub struct Unfinished {
     step: Step,
-    term: u64,
-    /// Whether the vBucket has the term.
-    raised: bool,
+    wait: StepWait,
     /// Of the bucket's monotonic clock.
     since_ns: u64,
 }
@@ -55,6 +66,15 @@ pub fn vb_of(step: &Step) -> Vb {
 /// How chains of durable writes name a node.
 pub fn node_name(node: NodeId) -> String {
     format!("n{}", node.0)
+}
+
+/// What a step has ended before it is made.
+enum Forbidden {
+    /// What older terms than this one brought.
+    At(u64),
+    Nothing,
+    /// It cannot be made.
+    Failed,
 }
 
 /// What steps want of the node around.
@@ -87,14 +107,14 @@ pub struct Steps<'a, S> {
 impl<S: KvStore> Steps<'_, S> {
     /// Begins a step of a copy; gives it back if it has to wait.
     pub fn begin(&self, step: Step) -> Option<Unfinished> {
-        let Some(term) = self.forbid(&step) else {
-            self.end(&step);
-            return None;
+        let wait = match self.forbid(&step) {
+            Forbidden::At(term) => StepWait::Decisions(term),
+            Forbidden::Nothing if self.end(&step) => return None,
+            Forbidden::Nothing | Forbidden::Failed => StepWait::Pause,
         };
         Some(Unfinished {
             step,
-            term,
-            raised: false,
+            wait,
             since_ns: self.now_ns(),
         })
     }
@@ -111,47 +131,56 @@ impl<S: KvStore> Steps<'_, S> {
     pub fn go_on(&self, open: &mut Unfinished) -> bool {
         let (bucket, vb) = (&self.copies.bucket, VbId(vb_of(&open.step).number));
         let waited_ns = self.now_ns().saturating_sub(open.since_ns);
-        if !open.raised {
-            // While their term holds, replicas acknowledge durable writes of an active copy that serves no more.
-            let undecided = |vbucket: &mut VBucket| {
-                vbucket.state() == VbState::Active && vbucket.has_undecided()
-            };
-            let waits = waited_ns < DECIDED_LIMIT_NS;
-            if waits && bucket.with_vbucket(vb, undecided) == Some(true) {
-                return false;
+        match open.wait {
+            StepWait::Pause => return waited_ns > PAUSE_NS,
+            StepWait::Disk => {}
+            StepWait::Decisions(term) => {
+                // While their term holds, replicas acknowledge durable writes of an active copy that serves no more.
+                let undecided = |vbucket: &mut VBucket| {
+                    vbucket.state() == VbState::Active && vbucket.has_undecided()
+                };
+                let waits = waited_ns < DECIDED_LIMIT_NS;
+                if waits && bucket.with_vbucket(vb, undecided) == Some(true) {
+                    return false;
+                }
+                // A seal that is asked for meanwhile is not refused: it is being made.
+                let before = bucket.with_vbucket(vb, |vbucket| vbucket.term());
+                self.copies.set_durable_term(vb, before);
+                bucket.with_vbucket(vb, |vbucket| vbucket.raise_term(term));
+                open.wait = StepWait::Disk;
             }
-            // A seal that is asked for meanwhile is not refused: it is being made.
-            let before = bucket.with_vbucket(vb, |vbucket| vbucket.term());
-            self.copies.set_durable_term(vb, before);
-            bucket.with_vbucket(vb, |vbucket| vbucket.raise_term(open.term));
-            open.raised = true;
         }
         let durable = bucket.with_vbucket(vb, |vbucket| vbucket.is_record_durable());
         if durable == Some(false) {
             bucket.hurry();
             return waited_ns > DURABLE_LIMIT_NS;
         }
-        self.end(&open.step);
+        let made = self.end(&open.step);
         self.copies.set_durable_term(vb, None);
-        true
+        if !made {
+            (open.wait, open.since_ns) = (StepWait::Pause, self.now_ns());
+        }
+        made
     }
 
-    /// Ends what must not go on at the term of a step; gives that term.
-    fn forbid(&self, step: &Step) -> Option<u64> {
+    /// Ends what must not go on at the term of a step.
+    fn forbid(&self, step: &Step) -> Forbidden {
         let vb = VbId(vb_of(step).number);
         match *step {
             Step::Create { term, .. } => {
                 let uuid = history_uuid(0, self.around.random_u64());
                 let bucket = &self.copies.bucket;
                 let made = bucket.set_vbucket(vb, VbState::Replica, None, uuid);
-                made.ok().map(|()| term)
+                made.map_or(Forbidden::Failed, |()| Forbidden::At(term))
             }
             Step::Seal { term, .. } | Step::Follow { term, .. } => {
-                let state = self.copies.state(vb)?;
+                let Some(state) = self.copies.state(vb) else {
+                    return Forbidden::Nothing;
+                };
                 self.stop(vb, &state);
-                Some(term)
+                Forbidden::At(term)
             }
-            _ => None,
+            _ => Forbidden::Nothing,
         }
     }
 
@@ -175,8 +204,8 @@ impl<S: KvStore> Steps<'_, S> {
         }
     }
 
-    /// Makes of a copy what a step says.
-    fn end(&self, step: &Step) {
+    /// Makes of a copy what a step says; false if that cannot be now.
+    fn end(&self, step: &Step) -> bool {
         let vb = VbId(vb_of(step).number);
         match *step {
             Step::Create { .. } => {
@@ -185,7 +214,7 @@ impl<S: KvStore> Steps<'_, S> {
                     self.copies.set_state(vb, Some(CopyState::new()));
                 }
             }
-            Step::Remove { .. } => self.remove(vb),
+            Step::Remove { .. } => return self.remove(vb),
             Step::Seal { .. } => {
                 if let Some(state) = self.copies.state(vb) {
                     // At once: a copy that has the term and is not sealed is one that started again.
@@ -197,8 +226,8 @@ impl<S: KvStore> Steps<'_, S> {
                     self.copies.set_state(vb, Some(stopped));
                 }
             }
-            Step::Activate { term, topology, .. } => self.activate(vb, (term, topology)),
-            Step::SetTopology { topology, .. } => self.set_topology(vb, topology),
+            Step::Activate { term, topology, .. } => return self.activate(vb, (term, topology)),
+            Step::SetTopology { topology, .. } => return self.set_topology(vb, topology),
             Step::StepDown { .. } => {
                 if let Some(state) = self.copies.state(vb) {
                     self.stop(vb, &state);
@@ -206,8 +235,9 @@ impl<S: KvStore> Steps<'_, S> {
                     self.copies.set_state(vb, Some(CopyState::new()));
                 }
             }
-            Step::Follow { term, from, .. } => self.follow(vb, (term, from)),
+            Step::Follow { term, from, .. } => return self.follow(vb, (term, from)),
         }
+        true
     }
 
     /// Ends streams of what was the active vBucket.
@@ -234,15 +264,16 @@ impl<S: KvStore> Steps<'_, S> {
         set.is_ok()
     }
 
-    fn activate(&self, vb: VbId, (term, topology): (u64, Topology)) {
+    fn activate(&self, vb: VbId, (term, topology): (u64, Topology)) -> bool {
         let Some(state) = self.copies.state(vb) else {
-            return;
+            return true;
         };
         self.stop(vb, &state);
         self.be_replica(vb);
         let uuid = history_uuid(term, self.around.random_u64());
         let text = self.chains(&topology);
-        if self.set_active(vb, uuid, &text) {
+        let set = self.set_active(vb, uuid, &text);
+        if set {
             let active = CopyState {
                 role: Role::Active,
                 topology: Some(topology),
@@ -251,21 +282,24 @@ impl<S: KvStore> Steps<'_, S> {
             };
             self.copies.set_state(vb, Some(active));
         }
+        set
     }
 
-    fn set_topology(&self, vb: VbId, topology: Topology) {
+    fn set_topology(&self, vb: VbId, topology: Topology) -> bool {
         let (uuid, text) = (self.random_uuid(), self.chains(&topology));
-        if self.set_active(vb, uuid, &text) {
+        let set = self.set_active(vb, uuid, &text);
+        if set {
             self.copies.set_topology(vb, topology, self.high_seqno(vb));
         }
+        set
     }
 
-    fn follow(&self, vb: VbId, (term, from): (u64, NodeId)) {
+    fn follow(&self, vb: VbId, (term, from): (u64, NodeId)) -> bool {
         let Some(state) = self.copies.state(vb) else {
-            return;
+            return true;
         };
         if !self.around.connect(from) {
-            return;
+            return false;
         }
         self.be_replica(vb);
         self.copies.gate.follow(vb, from.0, term);
@@ -276,6 +310,7 @@ impl<S: KvStore> Steps<'_, S> {
         self.copies.set_state(vb, Some(follows));
         self.turn(vb, state.follows.filter(|node| *node != from));
         self.turn(vb, Some(from));
+        true
     }
 
     /// The chains as the protocol has them: this node first. Of a chain that it will not be in, the majority is that of
@@ -326,9 +361,9 @@ impl<S: KvStore> Steps<'_, S> {
         }
     }
 
-    fn remove(&self, vb: VbId) {
+    fn remove(&self, vb: VbId) -> bool {
         let Some(state) = self.copies.state(vb) else {
-            return;
+            return true;
         };
         self.stop(vb, &state);
         let bucket = &self.copies.bucket;
@@ -336,8 +371,10 @@ impl<S: KvStore> Steps<'_, S> {
             tracing::error!(%error, vb = vb.0, "a copy could not be removed from the disk yet");
         }
         // The flusher removes from the disk what is gone from memory. A copy that comes after it begins anew.
-        if bucket.with_vbucket(vb, |_| ()).is_none() && bucket.quarantined(vb).is_none() {
+        let gone = bucket.with_vbucket(vb, |_| ()).is_none() && bucket.quarantined(vb).is_none();
+        if gone {
             self.copies.set_state(vb, None);
         }
+        gone
     }
 }

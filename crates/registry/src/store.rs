@@ -61,6 +61,7 @@ impl KvStore for Store {
         snapshot(vb: VbId) -> Result<Box<dyn Snapshot>, StoreError>;
         snapshot_by_key(vb: VbId) -> Result<Box<dyn Snapshot>, StoreError>;
         rollback(vb: VbId, to: Seqno) -> Result<VbRecord, StoreError>;
+        rollback_point(vb: VbId, to: Seqno) -> Result<Seqno, StoreError>;
         compact(vb: VbId, keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep) -> Result<Compacted, StoreError>;
         erase(
             vb: VbId,

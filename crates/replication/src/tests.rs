@@ -131,7 +131,7 @@ impl Target for Fake {
         Seqno(self.prepared.get())
     }
 
-    fn roll_back(&self, _: VbId, to: Seqno) -> Result<(), String> {
+    fn roll_back(&self, _: VbId, to: Seqno) -> Result<(), NotTaken> {
         self.note(format!("roll back {to}"));
         let mut position = self.position.borrow_mut();
         let position = position.as_mut().expect("a position");

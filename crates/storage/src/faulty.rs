@@ -33,6 +33,14 @@ macro_rules! hand_on {
             self.inner.rollback(vb, to)
         }
 
+        fn rollback_point(
+            &self,
+            vb: ::model::VbId,
+            to: ::model::Seqno,
+        ) -> Result<::model::Seqno, $crate::StoreError> {
+            self.inner.rollback_point(vb, to)
+        }
+
         fn compact(
             &self,
             vb: ::model::VbId,
@@ -226,6 +234,10 @@ impl<S: KvStore> KvStore for FaultyStore<S> {
     fn rollback(&self, vb: VbId, to: Seqno) -> Result<VbRecord, StoreError> {
         self.check_write("rolling back")?;
         self.inner.rollback(vb, to)
+    }
+
+    fn rollback_point(&self, vb: VbId, to: Seqno) -> Result<Seqno, StoreError> {
+        self.inner.rollback_point(vb, to)
     }
 
     fn compact(

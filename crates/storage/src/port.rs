@@ -120,6 +120,12 @@ pub trait KvStore: Send + Sync + 'static {
     /// vBucket may stand at either end: roll back again before anything else.
     fn rollback(&self, vb: VbId, to: Seqno) -> Result<VbRecord, StoreError>;
 
+    /// The seqno at which [`KvStore::rollback`] would leave a vBucket; zero without a record.
+    ///
+    /// # Errors
+    /// `Corrupt` when its record cannot be read, `Io`, `Closed`.
+    fn rollback_point(&self, vb: VbId, to: Seqno) -> Result<Seqno, StoreError>;
+
     /// Drops the rows that `keep` does not want, given metadata and key of each row.
     ///
     /// The row at the high seqno always stays. The purge seqno becomes that of the highest

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bucket::{
-    Backfilled, Bucket, BucketOptions, Clock, Eviction, HistoryRetention, ReadySet, Wake, WantedRows,
+    Backfilled, Bucket, BucketOptions, Clock, Eviction, HistoryRetention, ReadySet, Wake,
+    WantedRows,
 };
 use cluster::agent::{Copy, Role, Step, Topology};
 use cluster::{BucketId, Copies, NodeId, Vb};
@@ -215,9 +216,10 @@ impl Copies for Vbs {
         match self.bug {
             Some(Bug::CatchUpSkipped) => copy.ready = true,
             Some(Bug::PartialSnapshotCounted) => {
-                let high = bucket.copies.bucket.with_vbucket(VbId(vb.number), |vbucket| {
-                    vbucket.high_seqno().0
-                });
+                let high = bucket
+                    .copies
+                    .bucket
+                    .with_vbucket(VbId(vb.number), |vbucket| vbucket.high_seqno().0);
                 copy.position.seqno = high.unwrap_or_default();
                 copy.position.prepared = copy.position.seqno;
             }
@@ -337,9 +339,15 @@ impl Vbs {
     }
 
     fn forget_chain(&self, bucket: &SimBucket, vb: VbId, topology: &Topology) {
-        let others = topology.chain.nodes().iter().filter(|node| **node != self.me);
+        let others = topology
+            .chain
+            .nodes()
+            .iter()
+            .filter(|node| **node != self.me);
         let names = std::iter::once(self.me).chain(others.copied());
-        let names: Vec<String> = names.map(|node| format!("\"{}\"", node_name(node))).collect();
+        let names: Vec<String> = names
+            .map(|node| format!("\"{}\"", node_name(node)))
+            .collect();
         let chains = format!("[[{}]]", names.join(","));
         let bucket = &bucket.copies.bucket;
         let set = bucket.set_vbucket(vb, VbState::Active, Some(chains), VbUuid(1));

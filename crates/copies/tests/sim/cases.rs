@@ -247,10 +247,7 @@ fn a_bucket_that_is_dropped_goes_from_every_node() {
     world.make_bucket(2);
     world.run(world.now_ms + 2_000);
     let is_there = |node: usize| world.nodes[node].disks.contains_key(&dropped);
-    assert_eq!(
-        [0, 1, 2].map(is_there),
-        [false, false, true]
-    );
+    assert_eq!([0, 1, 2].map(is_there), [false, false, true]);
     world.start(2);
     world.run(world.now_ms + 10_000);
     world.order(Order::Rebalance);

@@ -185,8 +185,7 @@ impl Checks {
         };
         if term == self.forced_term(vb) {
             // This is the copy that was promoted; what it has is promised further on.
-            let kept =
-                |promise: &Promise| promise.vb != vb || promise.term >= term || has(promise);
+            let kept = |promise: &Promise| promise.vb != vb || promise.term >= term || has(promise);
             self.promises.retain(|_, promise| kept(promise));
         }
         let mut due = self

@@ -1,7 +1,7 @@
 //! Copies of which rows cannot be read any more.
 
-use cluster::agreed::View;
 use cluster::agent::{Copy, Role};
+use cluster::agreed::View;
 use cluster::{Condition, Copies as _, NodeId, Row, Vb};
 use model::VbId;
 

@@ -101,6 +101,11 @@ impl KvStore for Disk {
         self.inner.rollback(vb, to)
     }
 
+    fn rollback_point(&self, vb: VbId, to: model::Seqno) -> Result<model::Seqno, StoreError> {
+        self.check(vb, "looking for the way back")?;
+        self.inner.rollback_point(vb, to)
+    }
+
     fn compact(
         &self,
         vb: VbId,

@@ -24,7 +24,11 @@ pub(crate) fn ready(nodes: usize, copies: [usize; 2]) -> World {
 pub(crate) fn until(world: &mut World, limit_ms: u64, is: impl Fn(&mut World) -> bool) {
     let end_ms = world.now_ms + limit_ms;
     while !is(world) {
-        assert!(world.now_ms < end_ms, "not in {limit_ms} ms: {:?}", world.lacks());
+        assert!(
+            world.now_ms < end_ms,
+            "not in {limit_ms} ms: {:?}",
+            world.lacks()
+        );
         world.run(world.now_ms + 1);
         assert_eq!(world.checks.failure, None);
     }

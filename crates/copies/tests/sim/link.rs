@@ -134,7 +134,12 @@ impl Link {
     }
 
     /// Takes bytes of the producer.
-    pub(crate) fn take(&mut self, bytes: &[u8], now_ms: u64, out: &mut Vec<u8>) -> Result<(), Unusable> {
+    pub(crate) fn take(
+        &mut self,
+        bytes: &[u8],
+        now_ms: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Unusable> {
         self.heard_ms = now_ms;
         self.streams.advance(now_ms * 1_000_000);
         for frame in frames(bytes) {
@@ -175,12 +180,14 @@ pub(crate) type AllServed = BTreeMap<usize, Served>;
 
 fn frames(bytes: &[u8]) -> impl Iterator<Item = Frame<'_>> {
     let mut done = 0;
-    std::iter::from_fn(move || match decode(&bytes[done..], Limits::AUTHENTICATED) {
-        Ok(Decoded::Frame { frame, consumed }) => {
-            done += consumed;
-            Some(frame)
-        }
-        Ok(Decoded::Incomplete { .. }) => None,
-        Err(error) => panic!("{error}"),
-    })
+    std::iter::from_fn(
+        move || match decode(&bytes[done..], Limits::AUTHENTICATED) {
+            Ok(Decoded::Frame { frame, consumed }) => {
+                done += consumed;
+                Some(frame)
+            }
+            Ok(Decoded::Incomplete { .. }) => None,
+            Err(error) => panic!("{error}"),
+        },
+    )
 }

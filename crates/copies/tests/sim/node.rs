@@ -160,7 +160,8 @@ impl Node {
             self.host(id, disk);
         }
         self.set_full(self.full);
-        self.vbs.after_restart(&self.failed, &self.random, &self.numbers);
+        self.vbs
+            .after_restart(&self.failed, &self.random, &self.numbers);
     }
 
     /// Whether its copy of a vBucket was found to be unreadable by its last start.

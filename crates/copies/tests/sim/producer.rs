@@ -124,7 +124,13 @@ impl Producer {
     pub(crate) fn produce(&mut self, changes_max: usize, out: &mut Vec<u8>) {
         let mut over = Vec::new();
         for (vb, entry) in &mut self.streams {
-            if entry.drive(*vb, &self.name, (&self.bucket, &self.buffer), changes_max, out) {
+            if entry.drive(
+                *vb,
+                &self.name,
+                (&self.bucket, &self.buffer),
+                changes_max,
+                out,
+            ) {
                 over.push(*vb);
             }
         }

@@ -85,7 +85,8 @@ impl World {
         for (id, bucket) in &mut node.vbs.buckets {
             let broken = bucket.links.get_mut().iter();
             let broken = broken.filter(|(_, link)| {
-                link.broken_until_ms.is_some_and(|until_ms| now_ms >= until_ms)
+                link.broken_until_ms
+                    .is_some_and(|until_ms| now_ms >= until_ms)
             });
             let broken: Vec<NodeId> = broken.map(|(to, _)| *to).collect();
             for to in broken {
@@ -165,7 +166,8 @@ impl World {
             return;
         };
         let link = bucket.links.get_mut().get_mut(&NodeId(from as u16));
-        let link = link.filter(|link| link.number == bytes.number && link.broken_until_ms.is_none());
+        let link =
+            link.filter(|link| link.number == bytes.number && link.broken_until_ms.is_none());
         let Some(link) = link else {
             return;
         };
@@ -208,7 +210,9 @@ impl World {
     pub(crate) fn take_ping(&mut self, from: usize, to: usize, (boot, at_ms): (u64, u64)) {
         let node = &mut self.nodes[to];
         let (peer, now_ms) = (NodeId(from as u16), node.clock_ms(self.now_ms));
-        let outputs = node.participant.message(peer, &Message::Ping, now_ms, &node.vbs);
+        let outputs = node
+            .participant
+            .message(peer, &Message::Ping, now_ms, &node.vbs);
         let following = node.vbs.buckets.iter().filter_map(|(id, bucket)| {
             let following = bucket.copies.following(peer);
             (!following.is_empty()).then_some((*id, following))
@@ -274,10 +278,13 @@ impl World {
             else {
                 return false;
             };
-            let of = bucket.copies.bucket.with_vbucket(VbId(wait.vb.number), |vbucket| {
-                let entry = vbucket.failover_log().newest().seqno;
-                (vbucket.term(), vbucket.persisted_seqno(), entry)
-            });
+            let of = bucket
+                .copies
+                .bucket
+                .with_vbucket(VbId(wait.vb.number), |vbucket| {
+                    let entry = vbucket.failover_log().newest().seqno;
+                    (vbucket.term(), vbucket.persisted_seqno(), entry)
+                });
             let Some((term, persisted, entry)) = of else {
                 return false;
             };
@@ -361,7 +368,9 @@ impl World {
             Ok(match outcome {
                 Outcome::Done(mutated) => Some((mutated.seqno, term, None)),
                 Outcome::Prepared(mutated) => {
-                    let wait = copies.bucket.await_decision(id, mutated.seqno, Arc::new(Deaf));
+                    let wait = copies
+                        .bucket
+                        .await_decision(id, mutated.seqno, Arc::new(Deaf));
                     Some((mutated.seqno, term, Some(wait)))
                 }
                 Outcome::NeedsFetch(_) => None,

@@ -608,7 +608,9 @@ impl World {
                 self.carry(to, outputs);
             }
             Packet::Ping(boot, at_ms) => self.take_ping(from, to, (boot, at_ms)),
-            Packet::Confirm(boot, at_ms, all) => self.take_confirmation(from, to, (boot, at_ms), &all),
+            Packet::Confirm(boot, at_ms, all) => {
+                self.take_confirmation(from, to, (boot, at_ms), &all)
+            }
             Packet::Asked(id, bytes) => self.take_asked(from, to, (id, bytes)),
             Packet::Told(id, bytes) => self.take_told(from, to, (id, bytes)),
             Packet::Reset(id, number) => self.take_reset(from, to, (id, number)),

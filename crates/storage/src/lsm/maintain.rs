@@ -10,6 +10,7 @@ use super::current::Note;
 use super::fault::read_error_of;
 use super::log::What;
 use super::row::{DOCUMENT, HISTORY, PREPARED, Row};
+use super::state::State;
 use super::view::{DiskSnapshot, Names, RowView};
 use super::writer::Core;
 use crate::history::{HistoryKept, HistoryLimits, Trim};
@@ -32,10 +33,7 @@ pub(crate) fn rollback(core: &Core, vb: VbId, to: Seqno) -> Result<VbRecord, Sto
         return Ok(stored.record);
     }
     let mut state = stored.state();
-    let mut point = state.points.go_back(to);
-    if state.lineage.is_full() {
-        point = state.points.go_back(Seqno::ZERO);
-    }
+    let point = go_back(&mut state, to);
     rolled_back(&mut stored.record, point);
     state.high_seqno = point;
     state.purge_seqno = stored.record.purge_seqno;
@@ -45,6 +43,30 @@ pub(crate) fn rollback(core: &Core, vb: VbId, to: Seqno) -> Result<VbRecord, Sto
     put_state(&mut changes, vb, &stored.record, state);
     changes.finish()?;
     Ok(stored.record)
+}
+
+/// See `KvStore::rollback_point`.
+pub(crate) fn rollback_point(core: &Core, vb: VbId, to: Seqno) -> Result<Seqno, StoreError> {
+    let stored = core.current.read().stored(vb);
+    let stored = stored.map_err(read_error_of(vb, "looking for the way back"))?;
+    Ok(stored.map_or(Seqno::ZERO, |stored| {
+        let high = stored.record.high_seqno;
+        if to < high {
+            go_back(&mut stored.state(), to)
+        } else {
+            high
+        }
+    }))
+}
+
+/// Goes back to the latest point at or below `to` that can be restored, and tells which.
+fn go_back(state: &mut State, to: Seqno) -> Seqno {
+    let to = if state.lineage.is_full() {
+        Seqno::ZERO
+    } else {
+        to
+    };
+    state.points.go_back(to)
 }
 
 /// See `KvStore::remove`: without a state no rows count, and a state that comes later has another epoch.

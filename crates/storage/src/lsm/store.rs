@@ -217,6 +217,10 @@ impl KvStore for DiskStore {
         maintain::rollback(&self.core, vb, to)
     }
 
+    fn rollback_point(&self, vb: VbId, to: Seqno) -> Result<Seqno, StoreError> {
+        maintain::rollback_point(&self.core, vb, to)
+    }
+
     fn compact(
         &self,
         vb: VbId,

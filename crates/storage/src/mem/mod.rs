@@ -182,6 +182,18 @@ impl KvStore for MemStore {
         })
     }
 
+    fn rollback_point(&self, vb: VbId, to: Seqno) -> MemResult<Seqno> {
+        let contents = self.contents(vb, "looking for the way back")?;
+        Ok(contents.map_or(Seqno::ZERO, |contents| {
+            let high = contents.record.high_seqno;
+            if to < high {
+                contents.points.clone().go_back(to)
+            } else {
+                high
+            }
+        }))
+    }
+
     fn compact(
         &self,
         vb: VbId,
