@@ -371,7 +371,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
         let entries = log.as_ref().map_or(&[][..], FailoverLog::entries);
         let began_here = entries
             .get(dropped)
-            .is_some_and(|entry| entry.seqno == start);
+            .is_some_and(|entry| entry.seqno >= start);
         let dropped = if to == Seqno::ZERO && began_here && entries.len() > dropped + 1 {
             dropped + 1
         } else {
