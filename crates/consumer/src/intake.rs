@@ -369,12 +369,13 @@ impl<T: Deref<Target: Target>> Intake<T> {
         let flags = self.flags(vb);
         let log = self.target.position(vb).map(|position| position.log);
         let entries = log.as_ref().map_or(&[][..], FailoverLog::entries);
-        let began_here = entries
-            .get(dropped)
-            .is_some_and(|entry| entry.seqno >= start);
-        let dropped = if to == Seqno::ZERO && began_here && entries.len() > dropped + 1 {
+        // Of histories before one that the producer does not know there may be more that it does.
+        let newest = entries.get(dropped);
+        let unknown = newest.filter(|_| to == Seqno::ZERO && entries.len() > dropped + 1);
+        let dropped = if unknown.is_some_and(|entry| entry.seqno >= start) {
             dropped + 1
         } else {
+            let to = unknown.map_or(to, |entry| entry.seqno);
             tracing::info!(vb = vb.0, from = start.0, to = to.0, "rolling back");
             self.go_back(vb, to)?;
             0
