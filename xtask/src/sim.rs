@@ -19,7 +19,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<bool> {
             "test",
             "--quiet",
             "--package",
-            "cluster",
+            "copies",
             "--test",
             "sim",
             "--",

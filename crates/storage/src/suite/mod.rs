@@ -448,6 +448,8 @@ fn a_rollback_goes_to_the_last_exact_state(store: &dyn KvStore) {
         record(5),
         "nothing to do"
     );
+    let point = |to| store.rollback_point(A, Seqno(to)).unwrap();
+    assert_eq!([9, 4, 1].map(point), [5, 2, 0].map(Seqno));
     let back = store.rollback(A, Seqno(4)).unwrap();
     let range = SnapshotRange {
         start: Seqno(2),
@@ -482,6 +484,7 @@ fn a_rollback_over_an_overwrite_goes_to_zero(store: &dyn KvStore) {
             (document(3, "b", "2"), Seqno(0)),
         ],
     );
+    assert_eq!(store.rollback_point(A, Seqno(2)).unwrap(), Seqno::ZERO);
     let back = store.rollback(A, Seqno(2)).unwrap();
     assert_eq!(back.high_seqno, Seqno::ZERO);
     assert_eq!(scan(store, A, 0).0, []);
