@@ -486,6 +486,28 @@ fn a_history_of_which_nothing_is_here_is_left_out_first() {
 }
 
 #[test]
+fn what_is_of_a_history_before_an_unknown_one_stays() {
+    // Nothing of history 3 is here, from 6 on what is here is of history 2, which the other node does not know.
+    let (fake, about) = (
+        Fake::at(8, (5, 12), &[(3, 10), (2, 6), (1, 0)]),
+        introduction(),
+    );
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    let _registered = fake.taken();
+    assert_eq!(set.asked.1, 3);
+    let zero = [0; 8];
+    for (uuid, done) in [(2, vec![]), (3, vec!["roll back 6"])] {
+        let refusal = answer(Opcode::DCP_STREAM_REQ, set.opaque, Status::ROLLBACK, &zero);
+        set.hears(&refusal, 0).expect("a rollback");
+        let (requests, _) = said(&mut set.out);
+        set.note_asked(&requests);
+        assert_eq!(fake.taken(), done);
+        assert_eq!(set.asked.1, uuid);
+    }
+    assert_eq!(set.asked.0, 6);
+}
+
+#[test]
 fn a_refused_or_ended_stream_is_asked_for_again_later() {
     let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
     let mut set = Set::up(&fake, &about, None).expect("a connection");

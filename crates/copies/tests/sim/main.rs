@@ -22,5 +22,6 @@ mod producer;
 mod restore;
 mod rng;
 mod spoil;
+mod stepping;
 mod traffic;
 mod world;

@@ -287,7 +287,8 @@ pub(crate) fn settings() -> Settings {
         failovers_max: 1_000,
         takeover_ms: 3_000,
         moves_per_node: 2,
-        takeovers_per_node: 1,
+        takeovers_per_node: 2,
+        together_ms: 500,
         moving_ms: 50,
     }
 }

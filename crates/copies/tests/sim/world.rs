@@ -5,12 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cluster::Copies as _;
-use cluster::agent::{Copy, Step};
 use cluster::agreed::{BucketSpec, Key, Meta};
 use cluster::coord::{Answer, Request, RequestId};
 use cluster::{BucketId, Message, NodeId, Order, Output, Vb};
-use copies::vb_of;
 
 use crate::bugs::Bug;
 use crate::checks::Checks;
@@ -264,7 +261,7 @@ impl World {
 
     /// Puts off the event that is being handled. It stays before those that were scheduled after it, however often it is
     /// put off.
-    fn put_off(&mut self, at_ms: u64, event: Event) {
+    pub(crate) fn put_off(&mut self, at_ms: u64, event: Event) {
         let order = self.current;
         let scheduled = Scheduled {
             at_ms,
@@ -472,95 +469,6 @@ impl World {
                 Output::Step(step) => self.begin(index, step),
             }
         }
-    }
-
-    /// A node begins a step of a copy.
-    fn begin(&mut self, index: usize, step: Step) {
-        let vb = vb_of(&step);
-        if !self.nodes[index].busy.insert(vb) {
-            return;
-        }
-        self.tell(|| format!("n{index} {step:?}"));
-        self.check_step(index);
-        let node = &mut self.nodes[index];
-        node.kept = node.participant.newest();
-        let before = node.vbs.copy(vb);
-        let open = node.vbs.buckets.get(&vb.bucket).and_then(|bucket| {
-            let around = bucket.around(&node.random, &node.numbers);
-            bucket.steps(node.id, &node.failed, &around).begin(step)
-        });
-        match open {
-            Some(unfinished) => {
-                let boot = node.boot;
-                node.open.push((unfinished, step, before));
-                let at_ms = self.now_ms + self.rng.range(1, 6);
-                self.at(at_ms, Event::Steps(index, boot));
-            }
-            None => self.made(index, &step, before.as_ref()),
-        }
-    }
-
-    /// A node looks whether its steps have what they wait for.
-    fn go_on(&mut self, index: usize, boot: u64) {
-        let node = &mut self.nodes[index];
-        if !node.up || node.boot != boot || node.open.is_empty() {
-            return;
-        }
-        if node.paused_until_ms > self.now_ms {
-            let at_ms = node.paused_until_ms;
-            return self.put_off(at_ms, Event::Steps(index, boot));
-        }
-        let mut made = Vec::new();
-        for (mut unfinished, step, before) in std::mem::take(&mut node.open) {
-            let bucket = node.vbs.buckets.get(&unfinished.vb().bucket);
-            let over = bucket.is_none_or(|bucket| {
-                let around = bucket.around(&node.random, &node.numbers);
-                let steps = bucket.steps(node.id, &node.failed, &around);
-                steps.go_on(&mut unfinished) || {
-                    bucket.flush();
-                    steps.go_on(&mut unfinished)
-                }
-            });
-            if over {
-                made.push((step, before));
-            } else {
-                node.open.push((unfinished, step, before));
-            }
-        }
-        if !node.open.is_empty() {
-            let at_ms = self.now_ms + self.rng.range(5, 20);
-            self.at(at_ms, Event::Steps(index, boot));
-        }
-        for (step, before) in made {
-            self.made(index, &step, before.as_ref());
-        }
-        self.pump(index);
-    }
-
-    /// A node made a step of a copy.
-    fn made(&mut self, index: usize, step: &Step, before: Option<&Copy>) {
-        let vb = vb_of(step);
-        let node = &mut self.nodes[index];
-        node.busy.remove(&vb);
-        node.vbs.spoil_step(step, before);
-        let position = node.vbs.copy(vb).map(|copy| copy.position);
-        self.tell(|| format!("n{index} made a step of {vb:?}: {position:?}"));
-        let node = &mut self.nodes[index];
-        if let Some(bucket) = node.vbs.buckets.get(&vb.bucket) {
-            bucket.drop_links();
-        }
-        node.renew();
-        if let Step::Activate { term, .. } = *step {
-            self.checks.activated(vb, term);
-        }
-        self.note(u64::from(vb.number) + 77);
-        if !self.is_astray(index) {
-            self.checks.history(&self.nodes[index], vb);
-        }
-        self.stepped(vb, index, step);
-        let node = &mut self.nodes[index];
-        let outputs = node.participant.stepped(vb, &node.vbs);
-        self.carry(index, outputs);
     }
 
     /// Sends what comes in the order in which it was sent, if it comes: what is lost is sent again.
