@@ -50,6 +50,7 @@ pub(crate) struct SimBucket {
     pub(crate) links: RefCell<BTreeMap<NodeId, Link>>,
     pub(crate) served: AllServed,
     clock: Arc<dyn Clock>,
+    bug: Option<Bug>,
 }
 
 /// The node around a bucket.
@@ -87,7 +88,7 @@ impl SimBucket {
         id: BucketId,
         disk: Disk,
         clock: Arc<dyn Clock>,
-        random: &RefCell<Rng>,
+        (random, bug): (&RefCell<Rng>, Option<Bug>),
     ) -> Self {
         let mut uuids = || VbUuid((random.borrow_mut().next() >> 16).max(1));
         let options = BucketOptions {
@@ -114,6 +115,7 @@ impl SimBucket {
             links: RefCell::default(),
             served: BTreeMap::new(),
             clock,
+            bug,
         }
     }
 
@@ -121,7 +123,7 @@ impl SimBucket {
         numbers.set(numbers.get() + 1);
         let of = (&self.copies.bucket, &self.copies.gate);
         let now_ms = self.clock.mono_ns() / 1_000_000;
-        Link::new(of, node.0, numbers.get(), now_ms)
+        Link::new(of, (node.0, self.bug), numbers.get(), now_ms)
     }
 
     pub(crate) fn around<'a>(
@@ -319,6 +321,19 @@ impl Vbs {
         let Some(bucket) = self.buckets.get(&vb.bucket) else {
             return;
         };
+        if self.bug == Some(Bug::SealForgotten) {
+            // A start finds the term of the newest step that was no seal.
+            let faults = &bucket.copies.bucket.store().faults;
+            let mut terms = faults.terms.lock();
+            match *step {
+                Step::Follow { term, .. }
+                | Step::Create { term, .. }
+                | Step::Activate { term, .. } => {
+                    terms.insert(VbId(vb.number), term);
+                }
+                _ => {}
+            }
+        }
         match (self.bug, topology, before) {
             (Some(Bug::TwoChainsForgotten), Some(topology), _) => {
                 self.forget_chain(bucket, VbId(vb.number), &topology);

@@ -52,10 +52,18 @@ pub(crate) enum Bug {
     UnreadableSealed,
     /// Of a snapshot that came in part, a copy counts what came.
     PartialSnapshotCounted,
+    /// A replica acknowledges prepares before their snapshot is whole, or on disk.
+    PreparesAcknowledgedEarly,
+    /// A replica keeps its failover log when a stream is granted.
+    HistoryNotAdopted,
+    /// A copy goes back below what it acknowledged.
+    RolledBackTooFar,
+    /// A store tells that a commit is on disk that is not.
+    CommitLost,
 }
 
 /// Every bug.
-pub(crate) const BUGS: [Bug; 25] = [
+pub(crate) const BUGS: [Bug; 29] = [
     Bug::LowerPreparedChosen,
     Bug::BranchIgnored,
     Bug::OneSealTooFew,
@@ -81,4 +89,8 @@ pub(crate) const BUGS: [Bug; 25] = [
     Bug::ClockSleeps,
     Bug::UnreadableSealed,
     Bug::PartialSnapshotCounted,
+    Bug::PreparesAcknowledgedEarly,
+    Bug::HistoryNotAdopted,
+    Bug::RolledBackTooFar,
+    Bug::CommitLost,
 ];

@@ -14,7 +14,9 @@ use wire::dcp::StreamFlags;
 use wire::{Decoded, Frame, Limits, Magic, Opcode, decode};
 
 use crate::buckets::Deaf;
+use crate::bugs::Bug;
 use crate::disk::Disk;
+use crate::planted::Planted;
 use crate::producer::Producer;
 
 /// A connection on which nothing came for so long is given up.
@@ -71,7 +73,7 @@ impl Places {
     }
 }
 
-type Streams = StandingStreams<Box<Gated<FilledBucket<Arc<Bucket<Disk>>>>>>;
+type Streams = StandingStreams<Box<Gated<Planted>>>;
 
 /// The consumer's side.
 pub(crate) struct Link {
@@ -88,13 +90,16 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn new(
         (bucket, gate): (&Arc<Bucket<Disk>>, &Arc<Gate>),
-        peer: u16,
+        (peer, bug): (u16, Option<Bug>),
         number: u64,
         now_ms: u64,
     ) -> Self {
         let now_ns = now_ms * 1_000_000;
         let target = Box::new(Gated {
-            target: FilledBucket(Arc::clone(bucket)),
+            target: Planted {
+                filled: FilledBucket(Arc::clone(bucket)),
+                bug,
+            },
             gate: Arc::clone(gate),
             peer,
         });

@@ -18,6 +18,7 @@ mod faults;
 mod link;
 mod moments;
 mod node;
+mod planted;
 mod producer;
 mod restore;
 mod rng;

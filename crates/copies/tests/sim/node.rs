@@ -173,7 +173,7 @@ impl Node {
 
     fn host(&mut self, id: BucketId, disk: Disk) {
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
-        let bucket = SimBucket::open(id, disk, clock, &self.random);
+        let bucket = SimBucket::open(id, disk, clock, (&self.random, self.vbs.bug));
         self.vbs.buckets.insert(id, bucket);
     }
 
@@ -224,7 +224,7 @@ impl Node {
             self.disks.remove(&id);
         }
         for id in made {
-            let disk = Disk::new();
+            let disk = Disk::new(self.vbs.bug == Some(Bug::CommitLost));
             disk.faults.full.store(self.full, Ordering::SeqCst);
             let dead = self.participant.is_disk_dead();
             disk.faults.dead.store(dead, Ordering::SeqCst);
