@@ -224,7 +224,8 @@ impl Worker {
         if self.failed != failed {
             self.failed = failed;
             for hosted in self.shared.table.all() {
-                self.with_steps(&hosted, |maker| maker.refresh_chains());
+                let refresh = |steps: &Steps<'_, Store>| steps.refresh_chains();
+                self.with_steps(&hosted, refresh);
             }
         }
         if let Some(users) = &view.users

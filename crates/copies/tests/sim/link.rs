@@ -32,7 +32,7 @@ pub(crate) struct Bytes {
     pub(crate) number: u64,
     /// How many were sent before on this side of the connection.
     pub(crate) place: u64,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) frames: Vec<u8>,
 }
 
 /// One side's count of what it sent and got.
@@ -62,13 +62,13 @@ impl Places {
         Got::Next
     }
 
-    pub(crate) fn send(&mut self, number: u64, bytes: Vec<u8>) -> Bytes {
+    pub(crate) fn send(&mut self, number: u64, frames: Vec<u8>) -> Bytes {
         let place = self.sent;
         self.sent += 1;
         Bytes {
             number,
             place,
-            bytes,
+            frames,
         }
     }
 }
@@ -94,7 +94,7 @@ impl Link {
         number: u64,
         now_ms: u64,
     ) -> Self {
-        let now_ns = now_ms * 1_000_000;
+        let began_ns = now_ms * 1_000_000;
         let target = Box::new(Gated {
             target: Planted {
                 filled: FilledBucket(Arc::clone(bucket)),
@@ -104,7 +104,7 @@ impl Link {
             peer,
         });
         let progress = Arc::new(Progress::new(bucket.vbuckets()));
-        let mut intake = Intake::new(target, progress, WINDOW_BYTES, now_ns);
+        let mut intake = Intake::new(target, progress, WINDOW_BYTES, began_ns);
         intake.agree_on_sync_writes(true);
         let prepared = Arc::new(ReadySet::new(Arc::new(Deaf)));
         bucket.tell_prepared(&prepared);
@@ -113,7 +113,7 @@ impl Link {
             places: Places::default(),
             heard_ms: now_ms,
             broken_until_ms: None,
-            streams: StandingStreams::new(intake, StreamFlags::ACTIVE_ONLY, RETRY, now_ns),
+            streams: StandingStreams::new(intake, StreamFlags::ACTIVE_ONLY, RETRY, began_ns),
             prepared,
             turned: RefCell::default(),
         }

@@ -124,13 +124,8 @@ impl Producer {
     pub(crate) fn produce(&mut self, changes_max: usize, out: &mut Vec<u8>) {
         let mut over = Vec::new();
         for (vb, entry) in &mut self.streams {
-            if entry.drive(
-                *vb,
-                &self.name,
-                (&self.bucket, &self.buffer),
-                changes_max,
-                out,
-            ) {
+            let to = (&*self.bucket, &self.buffer, &*self.name);
+            if entry.drive(*vb, to, changes_max, out) {
                 over.push(*vb);
             }
         }
@@ -153,8 +148,7 @@ impl Entry {
     fn drive(
         &mut self,
         vb: VbId,
-        name: &str,
-        (bucket, buffer): (&Bucket<Disk>, &Arc<BackfillBuffer>),
+        (bucket, buffer, name): (&Bucket<Disk>, &Arc<BackfillBuffer>, &str),
         changes_max: usize,
         out: &mut Vec<u8>,
     ) -> bool {

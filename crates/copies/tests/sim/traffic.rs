@@ -14,7 +14,7 @@ use crate::buckets::{Deaf, KEYS, SimBucket, key};
 use crate::bugs::Bug;
 use crate::link::{Bytes, Got, SILENCE_MS, Served};
 use crate::producer::Producer;
-use crate::world::{Packet, World};
+use crate::world::{Following, Packet, World};
 
 /// A connection whose consumer says nothing for so long is given up.
 const CONSUMER_SILENCE_MS: u64 = 4_000;
@@ -144,7 +144,7 @@ impl World {
         match served.places.got(bytes.place) {
             Got::Next => {
                 let mut out = Vec::new();
-                served.take(&bytes.bytes, now_ms, &mut out);
+                served.take(&bytes.frames, now_ms, &mut out);
                 if !out.is_empty() {
                     let bytes = served.places.send(number, out);
                     self.send_in_order(to, from, Packet::Told(id, bytes));
@@ -177,7 +177,7 @@ impl World {
             Got::Gap => return link.breaks(now_ms),
         }
         let mut out = Vec::new();
-        match link.take(&bytes.bytes, now_ms, &mut out) {
+        match link.take(&bytes.frames, now_ms, &mut out) {
             Ok(()) => {}
             Err(Unusable::Violation(vb, violation)) => {
                 let what = format!("n{from} to n{to}, bucket {}, {vb}: {violation}", id.0);
@@ -229,7 +229,7 @@ impl World {
         from: usize,
         to: usize,
         (boot, at_ms): (u64, u64),
-        all: &[(BucketId, Vec<(u16, u64, u64)>)],
+        all: &[Following],
     ) {
         let node = &self.nodes[to];
         if node.boot != boot {
@@ -339,9 +339,10 @@ impl World {
         let number = self.checks.next_number();
         let node = &mut self.nodes[index];
         let from_memory = self.bug == Some(Bug::AcknowledgedFromMemory);
-        let level = match to_disk && !from_memory {
-            true => DurabilityLevel::PersistToMajority,
-            false => DurabilityLevel::Majority,
+        let level = if to_disk && !from_memory {
+            DurabilityLevel::PersistToMajority
+        } else {
+            DurabilityLevel::Majority
         };
         let now = node.clock.now();
         let requirement = Requirement {

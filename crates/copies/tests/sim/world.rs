@@ -22,6 +22,9 @@ pub(crate) const TICK_MS: u64 = 100;
 /// When bytes that were lost come after all.
 const RESENT_MS: u64 = 200;
 
+/// What follows a node of a bucket: vBuckets, terms of their streams, seqnos on disk.
+pub(crate) type Following = (BucketId, Vec<(u16, u64, u64)>);
+
 /// What goes from node to node.
 #[derive(Clone)]
 pub(crate) enum Packet {
@@ -29,7 +32,7 @@ pub(crate) enum Packet {
     /// Sent at this time of the sender's clock, of this start.
     Ping(u64, u64),
     /// The answer: what follows the node that asked, by buckets.
-    Confirm(u64, u64, Vec<(BucketId, Vec<(u16, u64, u64)>)>),
+    Confirm(u64, u64, Vec<Following>),
     /// On a connection, from its consumer.
     Asked(BucketId, Bytes),
     /// On a connection, from its producer.
@@ -520,7 +523,7 @@ impl World {
             }
             Packet::Ping(boot, at_ms) => self.take_ping(from, to, (boot, at_ms)),
             Packet::Confirm(boot, at_ms, all) => {
-                self.take_confirmation(from, to, (boot, at_ms), &all)
+                self.take_confirmation(from, to, (boot, at_ms), &all);
             }
             Packet::Asked(id, bytes) => self.take_asked(from, to, (id, bytes)),
             Packet::Told(id, bytes) => self.take_told(from, to, (id, bytes)),
