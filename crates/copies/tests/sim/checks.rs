@@ -185,7 +185,12 @@ impl Checks {
         };
         if term == self.forced_term(vb) {
             // This is the copy that was promoted; what it has is promised further on.
-            let kept = |promise: &Promise| promise.vb != vb || promise.term >= term || has(promise);
+            let decided = |promise: &Promise| {
+                read[usize::from(written[promise.number as usize].1)] != Read::Undecided
+            };
+            let kept = |promise: &Promise| {
+                promise.vb != vb || promise.term >= term || has(promise) && decided(promise)
+            };
             self.promises.retain(|_, promise| kept(promise));
         }
         let mut due = self
