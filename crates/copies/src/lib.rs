@@ -1,5 +1,5 @@
 //! The copies of a cluster's vBuckets on a node: the steps that the agent asks for, made on vBuckets; where copies
-//! stand, whom they follow, and what their streams may bring.
+//! stand, which nodes they follow, and what their streams may bring.
 //!
 //! What this crate may not do: decide what becomes of the cluster (that is [`cluster`]), know sockets, threads, files or
 //! HTTP, read a clock. So the node and the simulation of whole clusters (`tests/sim`) share it.
