@@ -44,9 +44,12 @@ impl World {
         let mut chains = to.into_iter().chain([row.chain]);
         let copies = |node: &NodeId| self.nodes[usize::from(node.0)].vbs.copy(vb);
         let mut all = self.nodes.iter().filter_map(|node| node.vbs.copy(vb));
+        let mut disks = self.nodes.iter().filter_map(|node| node.disks.get(&vb.bucket));
         row.chain.holds(self.nodes[index].id)
             && chains.all(|chain| chain.nodes().len() > 1)
             && all.all(|copy| copy.condition == Condition::Whole)
+            // What is empty is whole until rows are written.
+            && disks.all(|disk| !disk.is_unreadable(VbId(vb.number)))
             && row.chain.nodes().iter().all(|node| copies(node).is_some())
     }
 

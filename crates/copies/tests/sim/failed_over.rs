@@ -21,10 +21,13 @@ impl World {
             return;
         };
         for op in &txn.then {
-            let Op::Put { key, value, .. } = op else {
+            let (Op::Put { key, .. } | Op::Delete { key }) = op;
+            let Some(Key::Node(node)) = Key::parse(CLUSTER, key) else {
                 continue;
             };
-            let Some(Key::Node(node)) = Key::parse(CLUSTER, key) else {
+            let Op::Put { value, .. } = op else {
+                // One that is removed comes as a new one.
+                self.failed_over.remove(&node);
                 continue;
             };
             let written: Agreed = serde_json::from_str(value).expect("a node");
