@@ -259,7 +259,13 @@ impl Durability {
 
     /// What was tracked is taken over from an earlier active: it has no deadline, and may have
     /// been committed there.
+    ///
+    /// As the active copy it counts itself anew: a replica needs less on disk.
     pub(crate) fn take_over(&mut self) {
+        if let Some(first) = self.prepares.first() {
+            let before = Seqno(first.document.seqno().0 - 1);
+            self.high_prepared = self.high_prepared.min(before);
+        }
         self.prepares.stay(true);
         self.acks.clear();
         self.snapshots = Snapshots::default();

@@ -371,6 +371,15 @@ impl VBucket {
     pub(super) fn cease_to_decide(&mut self) {
         let waiting: Vec<Seqno> = self.durability.seqnos().collect();
         self.durability.hand_over();
+        if !waiting.is_empty() {
+            // What this node prepared is here as a whole; some of it may have to be on disk yet.
+            self.durability.snapshots.arrived(SnapshotEnd {
+                end: self.high_seqno,
+                disk: false,
+                high_prepared: None,
+            });
+            self.count_as_replica();
+        }
         let told = waiting.into_iter().map(|prepare| Decided {
             prepare,
             decision: Decision::Ambiguous,
