@@ -66,9 +66,7 @@ impl<S: KvStore, B: Deref<Target = Bucket<S>>> Target for FilledBucket<B> {
     }
 
     fn high_prepared(&self, vb: VbId) -> Seqno {
-        let prepared = self
-            .0
-            .with_vbucket(vb, |vbucket| vbucket.high_prepared_seqno());
+        let prepared = self.0.with_vbucket(vb, |vbucket| vbucket.acknowledges());
         prepared.unwrap_or_default()
     }
 

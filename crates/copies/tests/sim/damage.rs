@@ -44,7 +44,10 @@ impl World {
         let mut chains = to.into_iter().chain([row.chain]);
         let copies = |node: &NodeId| self.nodes[usize::from(node.0)].vbs.copy(vb);
         let mut all = self.nodes.iter().filter_map(|node| node.vbs.copy(vb));
-        let mut disks = self.nodes.iter().filter_map(|node| node.disks.get(&vb.bucket));
+        let mut disks = self
+            .nodes
+            .iter()
+            .filter_map(|node| node.disks.get(&vb.bucket));
         row.chain.holds(self.nodes[index].id)
             && chains.all(|chain| chain.nodes().len() > 1)
             && all.all(|copy| copy.condition == Condition::Whole)

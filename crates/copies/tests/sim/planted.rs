@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bucket::Bucket;
 use consumer::{FilledBucket, NotTaken, Position, Resolved, Target};
+use engine::VBucket;
 use model::{Document, FailoverLog, Seqno, VbId, VbState};
 use registry::NotThere;
 use wire::dcp::SnapshotMarker;
@@ -52,6 +53,10 @@ impl Target for Planted {
                 .0
                 .with_vbucket(vb, |vbucket| vbucket.high_seqno());
             return high.unwrap_or_default();
+        }
+        if self.bug == Some(Bug::FailoverEntryNotAwaited) {
+            let counted = |vbucket: &mut VBucket| vbucket.high_prepared_seqno();
+            return self.filled.0.with_vbucket(vb, counted).unwrap_or_default();
         }
         self.filled.high_prepared(vb)
     }

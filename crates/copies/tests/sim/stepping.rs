@@ -76,7 +76,10 @@ impl World {
         let node = &mut self.nodes[index];
         node.busy.remove(&vb);
         node.vbs.spoil_step(step, before);
-        let copy = node.vbs.copy(vb).map(|copy| (copy.position, copy.condition));
+        let copy = node
+            .vbs
+            .copy(vb)
+            .map(|copy| (copy.position, copy.condition));
         self.tell(|| format!("n{index} made a step of {vb:?}: {copy:?}"));
         let node = &mut self.nodes[index];
         if let Some(bucket) = node.vbs.buckets.get(&vb.bucket) {

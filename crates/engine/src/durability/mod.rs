@@ -141,19 +141,26 @@ impl Durability {
         }
     }
 
-    /// The oldest prepare that this node is not counted for.
-    pub(crate) fn first_uncounted(&self) -> Option<Seqno> {
-        let mut beyond = self.prepares.above(self.high_prepared);
+    /// The oldest prepare above `from` that this node is not counted for.
+    pub(crate) fn first_uncounted(&self, from: Seqno) -> Option<Seqno> {
+        let mut beyond = self.prepares.above(self.high_prepared.max(from));
         beyond.next().map(|tracked| tracked.document.seqno())
     }
 
-    /// Counts this node as a replica: see [`Snapshots`]. Returns whether it came further.
-    pub(crate) fn advance_as_replica(&mut self, persisted: Seqno) -> bool {
+    /// The oldest prepare that must be on disk on each node that counts.
+    pub(crate) fn first_for_disk(&self) -> Option<Seqno> {
+        let mut tracked = self.prepares.above(Seqno::ZERO);
+        let to_disk = Some(DurabilityLevel::PersistToMajority);
+        let first = tracked.find(|tracked| tracked.document.level() == to_disk)?;
+        Some(first.document.seqno())
+    }
+
+    /// Counts this node as a replica: see [`Snapshots`].
+    pub(crate) fn advance_as_replica(&mut self, persisted: Seqno) {
         let before = self.high_prepared;
         let prepares = self.prepares.above(before);
         let prepares = prepares.map(|tracked| &tracked.document);
         self.high_prepared = self.snapshots.advance(before, prepares, persisted);
-        self.high_prepared > before
     }
 
     /// The oldest prepare, if a majority has it, or this node where it is enough; and this node itself, if it

@@ -127,7 +127,8 @@ impl VBucket {
             return;
         }
         loop {
-            self.durability.advance_as_active(self.durable.flushed);
+            self.durability
+                .advance_as_active(self.persisted_in_history());
             let Some(seqno) = self.durability.first_satisfied() else {
                 break;
             };
@@ -225,31 +226,65 @@ impl VBucket {
         self.durability.len() > 0
     }
 
-    /// How far this node counts itself for prepares: on a replica what it acknowledges.
+    /// How far this node counts itself for prepares.
     pub fn high_prepared_seqno(&self) -> Seqno {
         self.durability.high_prepared
+    }
+
+    /// The same of a replica, as it acknowledges it.
+    ///
+    /// An active copy may commit what earlier ones prepared only once a majority has reached the history that it began
+    /// (Figure 8 of the Raft paper): a replica that has not is one of its older histories yet, and may lose an election
+    /// against a copy that has nothing of what it acknowledged.
+    pub fn acknowledges(&self) -> Seqno {
+        let counted = self.durability.high_prepared;
+        let begun = self.failover_log.newest().seqno;
+        if self.persisted_in_history() >= begun {
+            return counted;
+        }
+        if self.checkpoints.last_complete() < begun {
+            return Seqno::ZERO;
+        }
+        let needs_disk = self.durability.first_for_disk();
+        needs_disk.map_or(counted, |first| counted.min(Seqno(first.0 - 1)))
+    }
+
+    /// What is on disk here, with the newest history.
+    fn persisted_in_history(&self) -> Seqno {
+        if self.record_flushed >= self.history_version {
+            self.durable.flushed
+        } else {
+            Seqno::ZERO
+        }
     }
 
     /// Up to where no prepare is missing here, or less safe than it asked for. Other than the high prepared seqno it is
     /// the same for copies that came to the same history on different ways.
     pub fn prepared_until(&self) -> Seqno {
         let before = |seqno: Seqno| Seqno(seqno.0 - 1);
-        let uncounted = self.durability.first_uncounted();
+        // An active copy whose history is not on disk yet does not count itself for what is.
+        let on_disk = match self.state {
+            VbState::Active => self.durable.flushed,
+            _ => Seqno::ZERO,
+        };
+        let uncounted = self.durability.first_uncounted(on_disk);
         uncounted.map_or(self.high_seqno, before)
     }
 
-    /// A flush ended well.
-    pub(super) fn prepares_persisted(&mut self) {
+    /// A flush ended well; until then this node acknowledged up to `before`.
+    pub(super) fn prepares_persisted(&mut self, before: Seqno) {
         if self.state == VbState::Active {
             self.decide();
         } else {
-            self.count_as_replica();
+            self.count_as_replica(before);
         }
     }
 
-    fn count_as_replica(&mut self) {
-        if self.durability.advance_as_replica(self.durable.flushed) {
-            self.outbox.high_prepared = Some(self.durability.high_prepared);
+    fn count_as_replica(&mut self, before: Seqno) {
+        self.durability.advance_as_replica(self.durable.flushed);
+        let counted = self.acknowledges();
+        if counted > before {
+            self.outbox.high_prepared = Some(counted);
         }
     }
 
@@ -333,6 +368,11 @@ impl VBucket {
 
     /// A snapshot is here as a whole.
     pub(super) fn snapshot_arrived(&mut self) {
+        let was_behind = self.checkpoints.open().complete_before < self.failover_log.newest().seqno;
+        let before = match was_behind {
+            true => Seqno::ZERO,
+            false => self.acknowledges(),
+        };
         let disk = self.checkpoints.open().kind != CheckpointKind::Memory;
         self.durability.snapshots.arrived(SnapshotEnd {
             end: self.high_seqno,
@@ -342,7 +382,7 @@ impl VBucket {
         if disk {
             self.note_completed(self.checkpoints.open().prepares.completed);
         }
-        self.count_as_replica();
+        self.count_as_replica(before);
     }
 
     // --- Life ---
@@ -369,6 +409,7 @@ impl VBucket {
 
     /// The vBucket is not active any more: what waits is decided elsewhere.
     pub(super) fn cease_to_decide(&mut self) {
+        let before = self.acknowledges();
         let waiting: Vec<Seqno> = self.durability.seqnos().collect();
         self.durability.hand_over();
         if !waiting.is_empty() {
@@ -378,7 +419,7 @@ impl VBucket {
                 disk: false,
                 high_prepared: None,
             });
-            self.count_as_replica();
+            self.count_as_replica(before);
         }
         let told = waiting.into_iter().map(|prepare| Decided {
             prepare,

@@ -94,6 +94,7 @@ impl VBucket {
             self.checkpoints.fail(&flight.changes);
             return Garbage::default();
         }
+        let acknowledged = self.acknowledges();
         self.record_flushed = flight.record_version;
         let garbage = self.checkpoints.finish(&flight.changes, done.changes);
         self.durable.flushed = self.durable.flushed.max(flight.changes.last_seqno);
@@ -103,7 +104,7 @@ impl VBucket {
             self.durable.promised = consistent;
             self.outbox.persisted = Some(consistent);
         }
-        self.prepares_persisted();
+        self.prepares_persisted(acknowledged);
         garbage
     }
 

@@ -41,7 +41,7 @@ pub(super) struct Counters {
 pub(super) struct FlightInfo {
     pub(super) id: FlightId,
     pub(super) changes: Flight,
-    pub(super) record_version: u64,
+    pub(super) record_version: u32,
     pub(super) snapshot: SnapshotRange,
 }
 
@@ -100,8 +100,10 @@ pub struct VBucket {
     pub(super) durable: Durable,
     pub(super) max_deleted_rev: u64,
     /// Changes of the record besides those that documents bring: made, and flushed.
-    pub(super) record_version: u64,
-    pub(super) record_flushed: u64,
+    pub(super) record_version: u32,
+    pub(super) record_flushed: u32,
+    /// The first of these with the newest history in it.
+    pub(super) history_version: u32,
     /// Whether the bucket keeps replaced versions for a while.
     pub(super) keeps_history: bool,
     pub(super) flight: Option<Box<FlightInfo>>,
@@ -177,6 +179,7 @@ impl VBucket {
             max_deleted_rev: record.max_deleted_rev,
             record_version: 0,
             record_flushed: 0,
+            history_version: 0,
             flight: None,
             flights: 0,
             outbox: Outbox::default(),

@@ -133,8 +133,7 @@ impl VBucket {
             return false;
         }
         if self.failover_log != log {
-            self.failover_log = log;
-            self.touch_record();
+            self.set_failover_log(log);
         }
         true
     }
@@ -151,9 +150,15 @@ impl VBucket {
         let mut entries = vec![FailoverEntry { uuid, seqno }];
         entries.extend(kept);
         if let Some(log) = FailoverLog::from_entries(entries) {
-            self.failover_log = log;
+            self.set_failover_log(log);
         }
+    }
+
+    fn set_failover_log(&mut self, log: FailoverLog) {
+        self.failover_log = log;
         self.touch_record();
+        self.history_version = self.record_version;
+        self.outbox.hurry |= self.has_undecided();
     }
 
     /// What is here is from now on this vBucket's own truth.

@@ -111,6 +111,10 @@ struct World {
     waiting: BTreeMap<Seqno, Waiting>,
     acks: BTreeMap<&'static str, Seqno>,
     flushed: Seqno,
+    /// Histories that were begun: all, those in the batch, and those on disk.
+    histories: u64,
+    batch_histories: u64,
+    flushed_histories: u64,
     high: Seqno,
     completed: Seqno,
 }
@@ -156,6 +160,9 @@ impl World {
             waiting: BTreeMap::new(),
             acks: BTreeMap::new(),
             flushed: Seqno::ZERO,
+            histories: 0,
+            batch_histories: 0,
+            flushed_histories: 0,
             high: Seqno::ZERO,
             completed: Seqno::ZERO,
         }
@@ -171,7 +178,8 @@ impl World {
     /// Whether this node and enough others have the oldest prepare, as safely as it asks for.
     fn satisfied(&self, seqno: Seqno) -> bool {
         let waits = &self.waiting[&seqno];
-        let own = !waits.level.persists_on_active() || self.flushed >= seqno;
+        let on_disk = self.flushed >= seqno && self.flushed_histories == self.histories;
+        let own = !waits.level.persists_on_active() || on_disk;
         let chains = TOPOLOGIES[self.topology];
         let must = waits.level == DurabilityLevel::MajorityAndPersistOnActive || chains.is_empty();
         (own || !must)
@@ -295,6 +303,7 @@ impl World {
         self.store.end_flush(&mut self.vbucket, batch, ok, written);
         if ok {
             self.flushed = self.flushed.max(high);
+            self.flushed_histories = self.batch_histories;
         }
     }
 
@@ -318,6 +327,7 @@ impl World {
         self.uuids += 1;
         self.vbucket
             .set_state(VbState::Active, None, VbUuid(self.uuids));
+        self.histories += 1;
     }
 
     /// What is in the store is what the changes up to its record amount to.
@@ -333,6 +343,8 @@ impl World {
         let record = self.store.record.clone().expect("there is one");
         self.high = record.high_seqno;
         self.flushed = record.high_seqno;
+        self.histories += u64::from(unclean);
+        self.flushed_histories = self.histories - u64::from(unclean);
         self.topology = (0..TOPOLOGIES.len())
             .find(|index| json(*index) == record.topology || record.topology.is_empty())
             .expect("it was set");
@@ -404,6 +416,9 @@ impl World {
                 let batch = self
                     .vbucket
                     .begin_flush(FlushBudget::ALL, &mut engine::SpareBuffers::default());
+                if batch.is_some() {
+                    self.batch_histories = self.histories;
+                }
                 self.batch = batch.or(self.batch.take());
             }
             Op::FlushEnd { ok, written } => self.flush_end(ok, written),

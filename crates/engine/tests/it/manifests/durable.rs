@@ -106,7 +106,7 @@ impl World {
     }
 
     fn acknowledge(&mut self) {
-        let prepared = self.replica.vbucket.high_prepared_seqno();
+        let prepared = self.replica.vbucket.acknowledges();
         let told = self.active.vbucket.seqno_acknowledged(REPLICA, prepared);
         assert_eq!(told, Ok(()));
         self.acked = self.acked.max(prepared);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use engine::{Applied, Decision, OpError, ReplicaError, Requirement, VBucket};
-use model::{DurabilityLevel, Now, Seqno};
+use model::{DurabilityLevel, FailoverEntry, Now, Seqno, VbUuid};
 
 type Options<'a> = BTreeMap<&'a str, &'a str>;
 
@@ -100,6 +100,16 @@ pub(crate) fn run(
             number(words, 2),
             number(words, 3),
         )),
+        "acknowledges" => vbucket.acknowledges().to_string(),
+        // begun UUID SEQNO: the active one began it.
+        "begun" => {
+            let uuid = VbUuid(words[1].parse().expect("a number"));
+            let mut log = vbucket.failover_log().clone();
+            let seqno = number(words, 2);
+            log.begin(FailoverEntry { uuid, seqno });
+            assert!(vbucket.adopt_failover_log(log));
+            "taken".into()
+        }
         "acknowledge" => {
             let seqno = vbucket.take_outbox().high_prepared;
             seqno.map_or("nothing".into(), |seqno| seqno.to_string())

@@ -690,6 +690,7 @@ scripts! {
     durable_checkpoints
     durable_failover
     durable_flush
+    durable_histories
     durable_levels
     durable_restart
     durable_replica
