@@ -368,10 +368,11 @@ impl VBucket {
 
     /// A snapshot is here as a whole.
     pub(super) fn snapshot_arrived(&mut self) {
-        let was_behind = self.checkpoints.open().complete_before < self.failover_log.newest().seqno;
-        let before = match was_behind {
-            true => Seqno::ZERO,
-            false => self.acknowledges(),
+        let behind = self.failover_log.newest().seqno > self.checkpoints.open().complete_before;
+        let before = if behind {
+            Seqno::ZERO
+        } else {
+            self.acknowledges()
         };
         let disk = self.checkpoints.open().kind != CheckpointKind::Memory;
         self.durability.snapshots.arrived(SnapshotEnd {
