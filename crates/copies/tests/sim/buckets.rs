@@ -294,9 +294,6 @@ impl Vbs {
                 (Some(Bug::RestartedActiveServes), Some(topology)) if copy.role == Role::Active => {
                     Step::Activate { vb, term, topology }
                 }
-                (Some(Bug::RestartedCandidateActivates), _) if copy.sealed => {
-                    Step::Seal { vb, term }
-                }
                 _ => continue,
             };
             if let Some(bucket) = self.buckets.get(&vb.bucket) {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::{Document, VbId};
 use parking_lot::Mutex;
@@ -16,7 +16,6 @@ use storage::{
 pub(crate) struct Faults {
     pub(crate) full: AtomicBool,
     pub(crate) dead: AtomicBool,
-    commits: AtomicU64,
     /// vBuckets whose rows cannot be read.
     unreadable: Mutex<BTreeSet<VbId>>,
     /// Terms that a planted bug has a start find.
@@ -28,16 +27,13 @@ pub(crate) struct Faults {
 pub(crate) struct Disk {
     inner: Arc<MemStore>,
     pub(crate) faults: Arc<Faults>,
-    /// A planted bug: some commits with changes are told to be there, and are not.
-    loses_commits: bool,
 }
 
 impl Disk {
-    pub(crate) fn new(loses_commits: bool) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             inner: Arc::new(MemStore::new()),
             faults: Arc::default(),
-            loses_commits,
         }
     }
 
@@ -82,11 +78,6 @@ impl KvStore for Disk {
         }
         if self.faults.full.load(Ordering::SeqCst) {
             return Err(StoreError::new(ErrorKind::NoSpace, during));
-        }
-        let changes = batches.iter().any(|batch| !batch.changes.is_empty());
-        let count = self.faults.commits.fetch_add(1, Ordering::SeqCst);
-        if self.loses_commits && changes && count % 16 == 15 {
-            return Ok(CommitInfo::default());
         }
         self.inner.commit(batches)
     }

@@ -224,7 +224,7 @@ impl Node {
             self.disks.remove(&id);
         }
         for id in made {
-            let disk = Disk::new(self.vbs.bug == Some(Bug::CommitLost));
+            let disk = Disk::new();
             disk.faults.full.store(self.full, Ordering::SeqCst);
             let dead = self.participant.is_disk_dead();
             disk.faults.dead.store(dead, Ordering::SeqCst);
