@@ -1,9 +1,9 @@
 """The load generator at a cluster."""
 
 import json
+import signal
 import subprocess
 
-from etcd import Etcd
 from failures import three_nodes
 from harness import binary, clean_environment, end_with_parent, equal, eventually
 from moves import share
@@ -21,11 +21,11 @@ def bench(node, *flags):
 
 
 @suite.test
-def a_load_has_no_error_while_a_node_is_drained_and_leaves(_):
-    with Etcd() as etcd, three_nodes(etcd) as cluster:
+def a_load_has_no_error_while_a_node_is_drained_and_leaves(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         drained = cluster.nodes[2]
-        load = bench(drained, "--verify", "--json", "--threads", "2", "--duration", "40")
+        load = bench(drained, "--verify", "--json", "--threads", "2", "--duration", "120", "--slices", "240")
         try:
             loaded = lambda: cluster.client().get(b"settee:000001999", seconds=0.1)  # noqa: E731
             eventually("keys are loaded", loaded, seconds=30)
@@ -35,6 +35,7 @@ def a_load_has_no_error_while_a_node_is_drained_and_leaves(_):
             eventually("it is forgotten", lambda: len(cluster.states()) == 2, seconds=30)
             drained.kill()
             assert load.poll() is None, "the load ended before the node left"
+            load.send_signal(signal.SIGINT)
             told, error = load.communicate(timeout=60)
         finally:
             load.kill()
@@ -46,8 +47,8 @@ def a_load_has_no_error_while_a_node_is_drained_and_leaves(_):
 
 
 @suite.test
-def what_measures_one_node_is_refused_at_a_cluster(_):
-    with Etcd() as etcd, three_nodes(etcd) as cluster:
+def what_measures_one_node_is_refused_at_a_cluster(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         for flag in ("--dcp=drain", "--watch-memory"):
             load = bench(cluster.nodes[0], flag)

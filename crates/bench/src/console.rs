@@ -1,7 +1,7 @@
 //! How a run shows its progress and its table.
 
-/// Shows a line in place of the one before.
-pub type Progress = Box<dyn Fn(&str)>;
+/// Shows a line in place of the one before; tells whether the run is to go on.
+pub type Progress = Box<dyn Fn(&str) -> bool>;
 
 /// How text may be emphasised.
 #[derive(Clone, Copy, Debug)]

@@ -103,7 +103,7 @@ fn is_on_one_node(target: &Target, option: &str) -> Result<(), Error> {
     }
 }
 
-/// Loads and warms up every side, then lets them take turns: A, B, A, B.
+/// Loads and warms up every side, then lets them take turns: A, B, A, B. A run that is to end does so after a turn.
 /// What the first server does with its memory is watched, if anything is.
 pub(crate) fn measure(
     sides: &mut [Side],
@@ -123,6 +123,7 @@ pub(crate) fn measure(
         watch.loaded()?;
     }
     for slice in 1..=plan.slices {
+        let mut goes_on = true;
         for (index, side) in sides.iter_mut().enumerate() {
             let name = side.target.name.clone();
             let measured = side.measure(plan)?;
@@ -130,10 +131,13 @@ pub(crate) fn measure(
             if let (0, Some(watch)) = (index, &mut watch) {
                 watch.sliced(measured)?;
             }
-            progress(&format!(
+            goes_on &= progress(&format!(
                 "slice {slice}/{}  {name}: {rate:.0} ops/s",
                 plan.slices
             ));
+        }
+        if !goes_on {
+            break;
         }
     }
     Ok(())

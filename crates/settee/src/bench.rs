@@ -5,6 +5,7 @@ use ::bench::{Options, Progress, Style};
 use crate::connect::ConnectArgs;
 use crate::exit::Failure;
 use crate::output;
+use crate::tail::Interrupt;
 
 /// Put load on a Couchbase or memcached server, or on two of them in turn, and measure.
 ///
@@ -12,6 +13,9 @@ use crate::output;
 /// requests are sent on schedule and latency counts from the scheduled time, so a server that
 /// stalls is charged for every request that had to wait. In a cluster each request goes to the node that has its
 /// document, and is sent again where that has moved.
+///
+/// SIGINT or SIGTERM ends it after the slice that goes on, with what was measured; where that takes more than 2 s, or before
+/// the first slice, without.
 ///
 /// Exit code 65 when --verify finds a wrong value, 75 when the server refused operations.
 #[derive(Debug, clap::Args)]
@@ -32,7 +36,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let second = options.vs.as_ref().map(|vs| connect.options_of(vs));
     let style = Style::new(output::stdout_is_coloured());
     let line = output::Progress::new(options.json);
-    let progress: Progress = Box::new(move |text| line.show(text));
+    let interrupt = Interrupt::watch()?;
+    let progress: Progress = Box::new(move |text| {
+        line.show(text);
+        !interrupt.is_asked()
+    });
     let outcome = ::bench::run(options, server, second.transpose()?, style, progress)?;
     if options.json {
         output::print_json(&outcome.json)?;
