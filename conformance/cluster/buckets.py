@@ -2,8 +2,7 @@
 
 import json
 
-from cluster import Cluster
-from etcd import Etcd
+from failures import three_nodes
 from harness import equal, eventually
 from manage import call, must
 from mcbp import GET, NOT_FOUND
@@ -20,8 +19,8 @@ def collections(node):
 
 
 @suite.test
-def a_flushed_bucket_is_empty_at_all_nodes_and_goes_on(_):
-    with Etcd() as etcd, Cluster(etcd, "flush", lease=2) as cluster:
+def a_flushed_bucket_is_empty_at_all_nodes_and_goes_on(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         must(cluster.nodes[0], "POST", SCOPES, name="shop")
         must(cluster.nodes[0], "POST", f"{SCOPES}/shop/collections", name="chairs")

@@ -2,9 +2,7 @@
 
 import random
 
-from cluster import Cluster
-from etcd import Etcd
-from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, go_on, of, told
+from failures import FAILOVER_SECONDS, KEYS, go_on, of, three_nodes, told
 from harness import equal, eventually
 from mcbp import GET, GET_REPLICA, SUCCESS, vbucket_of
 from world import holds, suite
@@ -19,9 +17,8 @@ CHECKSUM_MISMATCH = 0x27
 class Damaged:
     """Three nodes with a bucket of so many replicas; in one copy the value of a document is damaged at rest."""
 
-    def __init__(self, replicas, **more):
-        self.etcd = Etcd().start()
-        self.cluster = Cluster(self.etcd, "damaged", lease=LEASE_SECONDS)
+    def __init__(self, world, replicas, **more):
+        self.cluster = three_nodes(world.etcd, world.name())
         self.replicas, self.more = replicas, more
 
     def __enter__(self):
@@ -37,7 +34,6 @@ class Damaged:
 
     def __exit__(self, *_):
         self.cluster.__exit__()
-        self.etcd.close()
 
     def fill_logs(self):
         """Has the value lie in a run on each node with a copy: a log that is replayed must be whole."""
@@ -117,15 +113,15 @@ def spoil(node):
 
 
 @suite.test
-def a_damaged_replica_is_made_anew(_):
-    with Damaged(replicas=2) as damaged:
+def a_damaged_replica_is_made_anew(world):
+    with Damaged(world, replicas=2) as damaged:
         node = damaged.damage(1)
         damaged.check(node)
 
 
 @suite.test
-def a_damaged_active_copy_is_replaced_and_made_anew(_):
-    with Damaged(replicas=1) as damaged:
+def a_damaged_active_copy_is_replaced_and_made_anew(world):
+    with Damaged(world, replicas=1) as damaged:
         node = damaged.damage(0)
         equal(damaged.client.get(LARGE, FAILOVER_SECONDS), VALUE, "value")
         assert damaged.nodes_of_large()[0] != node.kv, "the damaged copy is active"
@@ -133,8 +129,8 @@ def a_damaged_active_copy_is_replaced_and_made_anew(_):
 
 
 @suite.test
-def all_nodes_start_again_and_one_has_a_damaged_replica(_):
-    with Damaged(replicas=2) as damaged:
+def all_nodes_start_again_and_one_has_a_damaged_replica(world):
+    with Damaged(world, replicas=2) as damaged:
         node = damaged.node_of(1)
         for one in damaged.cluster.nodes:
             one.stop()
@@ -145,8 +141,8 @@ def all_nodes_start_again_and_one_has_a_damaged_replica(_):
 
 
 @suite.test
-def a_copy_in_which_a_read_meets_damage_is_made_anew(_):
-    with Damaged(replicas=1, evictionPolicy="fullEviction") as damaged:
+def a_copy_in_which_a_read_meets_damage_is_made_anew(world):
+    with Damaged(world, replicas=1, evictionPolicy="fullEviction") as damaged:
         for becomes_active in (False, True):
             node = damaged.damage(1)
             eventually("all is served", damaged.client.everywhere, FAILOVER_SECONDS)
@@ -162,8 +158,8 @@ def a_copy_in_which_a_read_meets_damage_is_made_anew(_):
 
 
 @suite.test
-def a_damaged_only_copy_stays_and_is_told(_):
-    with Damaged(replicas=0) as damaged:
+def a_damaged_only_copy_stays_and_is_told(world):
+    with Damaged(world, replicas=0) as damaged:
         node = damaged.damage(0)
         vbuckets = len(damaged.client.rows())
         vbucket = vbucket_of(LARGE, vbuckets)

@@ -4,7 +4,6 @@ import json
 import time
 
 from cluster import MAJORITY
-from etcd import Etcd
 from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, of, state_of, three_nodes
 from harness import equal, eventually
 from manage import must
@@ -57,8 +56,8 @@ def stays_failed_over(cluster, node, name, its):
 
 
 @suite.test
-def a_node_that_runs_is_failed_over_and_takes_its_share_once_it_is_recovered(_):
-    with Etcd() as etcd, three_nodes(etcd) as cluster:
+def a_node_that_runs_is_failed_over_and_takes_its_share_once_it_is_recovered(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         node, client = cluster.nodes[1], cluster.client()
         for key in KEYS:
@@ -88,8 +87,8 @@ def a_node_that_runs_is_failed_over_and_takes_its_share_once_it_is_recovered(_):
 
 
 @suite.test
-def tools_fail_a_node_over_and_add_it_again_over_http(_):
-    with Etcd() as etcd, three_nodes(etcd) as cluster:
+def tools_fail_a_node_over_and_add_it_again_over_http(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         first, node = cluster.nodes[0], cluster.nodes[2]
         must(first, "POST", "/controller/failOver", otpNode="c@127.0.0.1")
@@ -105,8 +104,8 @@ def tools_fail_a_node_over_and_add_it_again_over_http(_):
 
 
 @suite.test
-def a_graceful_failover_loses_nothing_under_load(_):
-    with Etcd() as etcd, three_nodes(etcd) as cluster:
+def a_graceful_failover_loses_nothing_under_load(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         cluster.make_bucket("plain", vbuckets=128)
         node, client = cluster.nodes[1], cluster.client("plain")

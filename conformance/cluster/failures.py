@@ -40,8 +40,8 @@ def nothing_moved(cluster, before):
 
 
 @suite.test
-def a_bucket_is_that_of_all_nodes(_):
-    with Etcd() as etcd, three_nodes(etcd) as cluster:
+def a_bucket_is_that_of_all_nodes(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         client = cluster.client()
         for key in KEYS:
@@ -66,7 +66,7 @@ def a_bucket_is_that_of_all_nodes(_):
         # What writes over one connection writes buckets of one node alone.
         at, other = (f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default" for node in cluster.nodes[:2])
         ran = subprocess.run(
-            [binary(), "replicate", "--state", str(etcd.home / "state"), at, other],
+            [binary(), "replicate", "--state", str(world.etcd.home / "state"), at, other],
             env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         equal(ran.returncode, CONFIG, "replicate")
@@ -83,8 +83,8 @@ def a_bucket_is_that_of_all_nodes(_):
 
 
 @suite.test
-def copies_move_to_a_node_that_comes_and_off_one_that_goes(_):
-    with Etcd() as etcd, three_nodes(etcd) as cluster, member_of(etcd, "three", "d").watched() as late:
+def copies_move_to_a_node_that_comes_and_off_one_that_goes(world):
+    with three_nodes(world.etcd, world.name()) as cluster, member_of(world.etcd, cluster.name, "d").watched() as late:
         cluster.make_bucket()
         late.start()
         eventually("it is known", lambda: cluster.states() == ["active"] * 3 + ["new"])
@@ -129,7 +129,7 @@ def f4_etcd_is_away_and_data_goes_on(_):
         before = client.rows()
         for member in range(3):
             etcd.kill(member)
-        go_on(client, 5 * LEASE_SECONDS)
+        go_on(client, 3 * LEASE_SECONDS)
         for member in range(3):
             etcd.spawn(member)
         etcd.ready()
@@ -248,8 +248,7 @@ def recovered(cluster, name):
 def settled(world):
     """Three nodes with the buckets `default` and `safe`; the same for each story that asks."""
     if world.three is None:
-        world.settled += 1
-        world.three = three_nodes(world.etcd, f"three-{world.settled}").__enter__()
+        world.three = three_nodes(world.etcd, world.name()).__enter__()
         world.three.make_bucket()
         # Two of three copies are a majority that a dead node leaves.
         world.three.make_bucket("safe", replicas=2)
@@ -333,8 +332,8 @@ def seen(cluster, name):
 
 
 @suite.test
-def f16_the_active_and_a_replica_die_and_an_operator_gives_them_up(_):
-    with Etcd() as etcd, three_nodes(etcd) as cluster:
+def f16_the_active_and_a_replica_die_and_an_operator_gives_them_up(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket(replicas=2)
         client = cluster.client()
         for key in KEYS:

@@ -4,9 +4,8 @@ import os
 import signal
 import threading
 
-from cluster import Client, Cluster, member_of
-from etcd import Etcd
-from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, go_on, recovered, settled, three_nodes
+from cluster import Client, member_of
+from failures import FAILOVER_SECONDS, KEYS, go_on, recovered, settled, three_nodes
 from harness import equal, eventually
 from mcbp import GET, SET, SUCCESS, frame, vbucket_of
 from world import suite
@@ -88,14 +87,14 @@ class Load:
 
 
 @suite.test
-def a_node_takes_its_share_and_leaves_again_under_load(_):
-    with Etcd() as etcd, Cluster(etcd, "four", lease=LEASE_SECONDS) as cluster:
+def a_node_takes_its_share_and_leaves_again_under_load(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         client = cluster.client()
         for key in KEYS:
             client.set(key, key, durable=True)
         with Load(cluster) as load:
-            fourth = member_of(etcd, "four", "d")
+            fourth = member_of(world.etcd, cluster.name, "d")
             cluster.nodes.append(fourth)
             fourth.start()
             eventually("it is known", lambda: len(cluster.states()) == 4, seconds=30)
@@ -130,8 +129,8 @@ def share(cluster, node, enough, bucket="default"):
 
 
 @suite.test
-def all_nodes_die_at_once_and_come_back_with_what_is_on_disk(_):
-    with Etcd() as etcd, three_nodes(etcd) as cluster:
+def all_nodes_die_at_once_and_come_back_with_what_is_on_disk(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         client = cluster.client()
         for key in KEYS:

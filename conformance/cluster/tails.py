@@ -11,7 +11,6 @@ import threading
 from pathlib import Path
 
 from cluster import Client, member_of
-from etcd import Etcd
 from failures import FAILOVER_SECONDS, KEYS, recovered, settled, three_nodes
 from harness import Node, binary, clean_environment, end_with_parent, equal, eventually
 from mcbp import GET, Connection, key_call
@@ -137,8 +136,12 @@ class Replication(Command):
 
 
 @suite.test
-def readers_have_each_durable_write_while_copies_move(_):
-    with Etcd() as etcd, three_nodes(etcd) as cluster, member_of(etcd, "three", "d").watched() as late, Node().watched() as apart:
+def readers_have_each_durable_write_while_copies_move(world):
+    with (
+        three_nodes(world.etcd, world.name()) as cluster,
+        member_of(world.etcd, cluster.name, "d").watched() as late,
+        Node().watched() as apart,
+    ):
         cluster.make_bucket("safe", replicas=2)
         first = cluster.nodes[0]
         client = cluster.client("safe")
@@ -219,8 +222,8 @@ class Events:
 
 
 @suite.test
-def changes_over_http_are_those_of_the_node_and_what_moves_there(_):
-    with Etcd() as etcd, three_nodes(etcd) as cluster:
+def changes_over_http_are_those_of_the_node_and_what_moves_there(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         client = cluster.client()
         for key in KEYS:

@@ -16,8 +16,13 @@ class World:
 
     def __init__(self):
         self.etcd = Etcd().start()
-        # The cluster that stories share, once one of them has made it, and how many were made.
-        self.three, self.settled = None, 0
+        # The cluster that stories share, once one of them has made it.
+        self.three, self.named = None, 0
+
+    def name(self):
+        """A name that no cluster has yet."""
+        self.named += 1
+        return f"cluster-{self.named}"
 
     def start_anew(self):
         """After a story that failed, the others get another cluster."""
