@@ -107,6 +107,21 @@ def handles_many_keys(world):
 
 
 @suite.test
+def a_line_of_many_keys_takes_no_longer_than_lines_of_few(world):
+    keys = [b"absent-%d" % number for number in range(16000)]
+
+    def processor_ns(size):
+        lines = [b"get " + b" ".join(keys[at : at + size]) + b"\r\n" for at in range(0, len(keys), size)]
+        before = world.node.processor_ns()
+        with world.raw() as raw:
+            equal(raw.ask(b"".join(lines), len(lines)), [b"END\r\n"] * len(lines))
+        return world.node.processor_ns() - before
+
+    few, many = processor_ns(10), processor_ns(len(keys))
+    assert many < 3 * few, f"{many} ns, in lines of ten keys {few} ns"
+
+
+@suite.test
 def expires(world):
     client = world.client
     client.set("short", b"x", expire=1)

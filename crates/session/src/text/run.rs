@@ -126,7 +126,7 @@ impl Session {
             }) => {
                 let began = turn.now;
                 let ran = self.run_text(&request, turn, output);
-                self.record_refused(first_line(input), began);
+                self.record_refused(first_line(&input[..consumed]), began);
                 let outcome = match ran {
                     Ok(outcome) => outcome,
                     Err(verdict) => return ControlFlow::Break(verdict),
