@@ -102,7 +102,7 @@ fn publish_nodes(node: &Registry, member: &dyn ClusterMember, view: &View) {
     listed.extend(members(view));
     let listed: Vec<_> = listed.into_iter().collect();
     let told = Told::new(view, &listed);
-    let nodes = told.addresses(member.me());
+    let nodes = told.addresses(member.me(), |_| true);
     let made = |revision| {
         let json = global_config(revision, &nodes).into();
         MapVersion { revision, json }
@@ -219,8 +219,11 @@ fn bucket_map(
         replicas = replicas.max(nodes.len().saturating_sub(1));
         rows.push(row);
     }
-    let told = Told::new(view, &listed);
-    let nodes = told.addresses(me);
+    // A client's process may end where no node is the one that tells the map. The places of all others stay.
+    let mut named = listed.clone();
+    named.extend(Some(me).filter(|me| !listed.contains(me)));
+    let told = Told::new(view, &named);
+    let nodes = told.addresses(me, |node| listed.contains(&node));
     served.map_of(&nodes, Rows::Each(&rows), replicas as u8, revision)
 }
 
@@ -243,21 +246,24 @@ impl<'a> Told<'a> {
     }
 
     /// All nodes go by the address that was agreed on, whichever of them tells the map: clients keep their connections
-    /// when the next map comes from another node.
-    fn addresses(&self, me: NodeId) -> Vec<NodeAddress<'_>> {
+    /// when the next map comes from another node. Those that do not serve documents have no port for them.
+    fn addresses(&self, me: NodeId, serves: impl Fn(NodeId) -> bool) -> Vec<NodeAddress<'_>> {
         let nodes = self.nodes.iter();
-        let address = nodes.map(|(id, node, group, external)| NodeAddress {
-            host: &node.inside.host,
-            this_node: *id == me,
-            group,
-            kv_port: node.inside.kv,
-            http_port: node.inside.http,
-            tls: TlsPorts {
-                kv: node.inside.kv_tls,
-                http: node.inside.https,
-            },
-            stand_ins: StandInPorts::default(),
-            external: external.as_ref(),
+        let address = nodes.map(|(id, node, group, external)| {
+            let serves = serves(*id);
+            NodeAddress {
+                host: &node.inside.host,
+                this_node: *id == me,
+                group,
+                kv_port: serves.then_some(node.inside.kv),
+                http_port: node.inside.http,
+                tls: TlsPorts {
+                    kv: node.inside.kv_tls.filter(|_| serves),
+                    http: node.inside.https,
+                },
+                stand_ins: StandInPorts::default(),
+                external: external.as_ref().filter(|_| serves),
+            }
         });
         address.collect()
     }

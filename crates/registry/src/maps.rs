@@ -63,7 +63,7 @@ pub(crate) fn this_node(at: Reached<'_>) -> NodeAddress<'_> {
         host: HOST_PLACEHOLDER,
         this_node: true,
         group: SERVER_GROUP,
-        kv_port: ports.kv,
+        kv_port: Some(ports.kv),
         http_port: ports.http,
         tls: TlsPorts {
             kv: ports.kv_tls,

@@ -92,7 +92,7 @@ impl Peer {
             host: &self.host,
             this_node: false,
             group: SERVER_GROUP,
-            kv_port: self.kv_port,
+            kv_port: Some(self.kv_port),
             http_port: self.http_port,
             tls: self.tls,
             stand_ins: StandInPorts::default(),

@@ -81,7 +81,7 @@ const NODE: NodeAddress<'_> = NodeAddress {
     host: HOST_PLACEHOLDER,
     this_node: true,
     group: SERVER_GROUP,
-    kv_port: 11210,
+    kv_port: Some(11210),
     http_port: 8091,
     tls: TlsPorts {
         kv: None,

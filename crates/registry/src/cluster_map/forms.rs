@@ -120,7 +120,8 @@ pub(super) struct Alternates<'a> {
 
 #[derive(Serialize)]
 pub(super) struct Services {
-    kv: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kv: Option<u16>,
     #[serde(rename = "kvSSL", skip_serializing_if = "Option::is_none")]
     kv_tls: Option<u16>,
     mgmt: u16,

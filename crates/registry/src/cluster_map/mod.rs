@@ -120,15 +120,17 @@ pub fn bucket_config(map: &BucketMap<'_>) -> String {
         "clients retry for ever on an empty map"
     );
     let (name, uuid) = (percent_encode(map.name), map.uuid);
-    let kv = |node: &NodeAddress<'_>| format!("{}:{}", bracketed(node.host), node.kv_port);
-    let listed = |node: &NodeAddress<'_>| {
+    let serving = map
+        .nodes
+        .iter()
+        .filter_map(|node| Some((node, node.kv_port?)));
+    let kv = |(node, port): (&NodeAddress<'_>, u16)| format!("{}:{port}", bracketed(node.host));
+    let listed = |(node, port): (&NodeAddress<'_>, u16)| {
         let mgmt = format!("{}:{}", bracketed(node.host), node.http_port);
         Node {
             couch_api_base: format!("http://{mgmt}/{name}%2B{uuid}"),
             hostname: mgmt,
-            ports: DirectPort {
-                direct: node.kv_port,
-            },
+            ports: DirectPort { direct: port },
         }
     };
     to_json(&BucketMapJson {
@@ -147,13 +149,13 @@ pub fn bucket_config(map: &BucketMap<'_>) -> String {
         vbucket_server_map: ServerMap {
             hash_algorithm: "CRC",
             num_replicas: map.replicas,
-            server_list: map.nodes.iter().map(kv).collect(),
+            server_list: serving.clone().map(kv).collect(),
             vbucket_map: RowsJson {
                 rows: map.rows,
                 width: usize::from(map.replicas) + 1,
             },
         },
-        nodes: map.nodes.iter().map(listed).collect(),
+        nodes: serving.map(listed).collect(),
         nodes_ext: map.nodes.iter().map(NodeExt::new).collect(),
     })
 }

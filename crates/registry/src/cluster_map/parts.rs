@@ -19,8 +19,9 @@ pub struct NodeAddress<'a> {
     pub this_node: bool,
     /// The group that it is in.
     pub group: &'a str,
-    /// Port of the KV protocol.
-    pub kv_port: u16,
+    /// Port of the KV protocol. Without it, and the one over TLS, clients ask the node for no document; in the map of a
+    /// bucket such nodes are the last ones.
+    pub kv_port: Option<u16>,
     /// Port of HTTP management.
     pub http_port: u16,
     /// Ports of both over TLS.

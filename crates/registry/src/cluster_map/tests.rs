@@ -6,7 +6,7 @@ const NODE: NodeAddress<'_> = NodeAddress {
     host: HOST_PLACEHOLDER,
     this_node: true,
     group: SERVER_GROUP,
-    kv_port: 11210,
+    kv_port: Some(11210),
     http_port: 8091,
     tls: TlsPorts {
         kv: None,
@@ -102,7 +102,7 @@ fn an_advertised_ipv6_address_has_brackets_before_a_port_only() {
         host: "fd00::7",
         this_node: true,
         group: SERVER_GROUP,
-        kv_port: 1,
+        kv_port: Some(1),
         http_port: 2,
         tls: TlsPorts::default(),
         stand_ins: StandInPorts::default(),

@@ -112,6 +112,27 @@ fn a_failed_node_is_told_only_as_long_as_it_is_the_active_one() {
 }
 
 #[test]
+fn a_node_that_has_no_part_in_a_map_is_the_one_that_tells_it() {
+    let (node, member) = clustered();
+    let rows = [row(&[1, 3]), row(&[3, 1])];
+    for state in [NodeState::Failed, NodeState::New] {
+        member.put_node(2, state);
+        member.put_bucket(BUCKET, "default", 1024, &rows);
+        publish(&node);
+        let map = told(&node);
+        // Clients ask it for nothing, and the places of the others are those of their own maps.
+        assert_eq!(servers(&map), ["10.0.0.1:11210", "10.0.0.3:11210"]);
+        assert_eq!(map["nodes"].as_array().map(Vec::len), Some(2));
+        let named = map["nodesExt"].as_array().unwrap();
+        let this: Vec<_> = named.iter().map(|one| one["thisNode"] == true).collect();
+        assert_eq!(this, [false, false, true]);
+        assert_eq!(named[2]["hostname"], "10.0.0.2");
+        assert_eq!(named[2]["services"], json!({ "mgmt": 8091 }));
+    }
+    node.shutdown().unwrap();
+}
+
+#[test]
 fn the_phases_of_a_move_are_not_told() {
     let (node, member) = clustered();
     let told_now = || node.state.bucket("default").unwrap().map().revision;
