@@ -66,17 +66,17 @@ fn cause(error: Error) -> Cause {
 }
 
 fn run_against(server: &FakeServer, plan: &Plan) -> Result<Vec<Side>, Error> {
-    run_while(server, plan, Box::new(|_: &str| true))
+    run_while(server, plan, &(Box::new(|_: &str| true) as Progress))
 }
 
-fn run_while(server: &FakeServer, plan: &Plan, goes_on: Progress) -> Result<Vec<Side>, Error> {
+fn run_while(server: &FakeServer, plan: &Plan, goes_on: &Progress) -> Result<Vec<Side>, Error> {
     let target = Target {
         name: "A".to_owned(),
         server: server.options(),
         pid: None,
     };
     let mut sides = vec![Side::open(target, plan, 7)?];
-    measure(&mut sides, plan, &goes_on, None)?;
+    measure(&mut sides, plan, goes_on, None)?;
     Ok(sides)
 }
 
@@ -97,8 +97,8 @@ fn failure(fault: Fault) -> Cause {
 #[test]
 fn a_run_that_is_to_end_keeps_the_slices_that_it_has() {
     let server = FakeServer::start(false, Fault::None);
-    let goes_on = Box::new(|text: &str| !text.starts_with("slice 1"));
-    let sides = run_while(&server, &plan(), goes_on).unwrap();
+    let goes_on: Progress = Box::new(|text: &str| !text.starts_with("slice 1"));
+    let sides = run_while(&server, &plan(), &goes_on).unwrap();
     let counts: Vec<u64> = sides[0].slices.iter().map(|one| one.counts.ops).collect();
     assert_eq!(counts, [1_001]);
 }
