@@ -57,6 +57,11 @@ impl Topology {
             .then_some(Self { chains })
     }
 
+    /// Whether the vBucket lives on this node only.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.chains.is_empty()
+    }
+
     /// Whether enough nodes are there for a majority of each chain.
     pub(crate) fn is_possible(&self) -> bool {
         self.chains.iter().all(Chain::is_possible)

@@ -126,9 +126,14 @@ impl VBucket {
         if self.state != VbState::Active {
             return;
         }
+        // Where no other node is, none is elected.
+        let persisted = if self.durability.topology().is_alone() {
+            self.durable.flushed
+        } else {
+            self.persisted_in_history()
+        };
         loop {
-            self.durability
-                .advance_as_active(self.persisted_in_history());
+            self.durability.advance_as_active(persisted);
             let Some(seqno) = self.durability.first_satisfied() else {
                 break;
             };

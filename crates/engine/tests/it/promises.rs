@@ -178,9 +178,9 @@ impl World {
     /// Whether this node and enough others have the oldest prepare, as safely as it asks for.
     fn satisfied(&self, seqno: Seqno) -> bool {
         let waits = &self.waiting[&seqno];
-        let on_disk = self.flushed >= seqno && self.flushed_histories == self.histories;
-        let own = !waits.level.persists_on_active() || on_disk;
         let chains = TOPOLOGIES[self.topology];
+        let history = chains.is_empty() || self.flushed_histories == self.histories;
+        let own = !waits.level.persists_on_active() || self.flushed >= seqno && history;
         let must = waits.level == DurabilityLevel::MajorityAndPersistOnActive || chains.is_empty();
         (own || !must)
             && chains.iter().all(|nodes| {
