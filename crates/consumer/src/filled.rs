@@ -6,7 +6,6 @@ use std::time::Duration;
 use bucket::{Bucket, PrepareEnd, Purpose};
 use engine::{CheckpointKind, OpError, ReplicaError};
 use model::{Document, FailoverLog, Seqno, VbId, VbState};
-use registry::NotThere;
 use storage::{KvStore, StoreError};
 use wire::dcp::{MarkerFlags, MarkerVersion, SnapshotMarker};
 
@@ -92,22 +91,6 @@ impl<S: KvStore, B: Deref<Target = Bucket<S>>> Target for FilledBucket<B> {
     fn has_memory(&self) -> bool {
         let reservation = self.0.reserve(Purpose::Replication, 0, Duration::ZERO);
         reservation.is_granted()
-    }
-
-    fn idle_timeout(&self) -> Option<Duration> {
-        None
-    }
-
-    fn registered(&self, _answer: &[u8]) -> Result<(), NotThere> {
-        Ok(())
-    }
-
-    fn users_question(&self) -> Option<String> {
-        None
-    }
-
-    fn take_users(&self, _told: &[u8]) -> Result<(), String> {
-        Ok(())
     }
 }
 

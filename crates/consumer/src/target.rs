@@ -63,8 +63,8 @@ pub struct Resolved<'a> {
     pub committed: bool,
 }
 
-/// The vBuckets that a consumer fills. One implementation is the bucket, the other is the
-/// tests'.
+/// The vBuckets that a consumer fills: those of a bucket, as [`FilledBucket`](crate::FilledBucket) has them, or with
+/// rules of their own around that.
 pub trait Target {
     /// How many vBuckets there may be.
     fn vbuckets(&self) -> u16;
@@ -115,14 +115,22 @@ pub trait Target {
     fn has_memory(&self) -> bool;
 
     /// How long the producer may be silent, where that was changed.
-    fn idle_timeout(&self) -> Option<Duration>;
+    fn idle_timeout(&self) -> Option<Duration> {
+        None
+    }
 
     /// The active node answered to the registration.
-    fn registered(&self, answer: &[u8]) -> Result<(), NotThere>;
+    fn registered(&self, _answer: &[u8]) -> Result<(), NotThere> {
+        Ok(())
+    }
 
     /// What the active node is to be asked about its users with; `None` where they are not followed.
-    fn users_question(&self) -> Option<String>;
+    fn users_question(&self) -> Option<String> {
+        None
+    }
 
     /// The active node told its users. Blocks for the disk if they are news.
-    fn take_users(&self, told: &[u8]) -> Result<(), String>;
+    fn take_users(&self, _told: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
 }

@@ -1,12 +1,10 @@
 //! The vBuckets of a bucket as a connection to one node of a cluster fills them: those that follow it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use consumer::{NotTaken, Position, Resolved, Target};
 use model::{Document, FailoverLog, Seqno, VbId, VbState};
 use parking_lot::MutexGuard;
-use registry::NotThere;
 use wire::dcp::SnapshotMarker;
 
 use crate::gate::{Following, Gate, PeerId, history_term};
@@ -114,21 +112,5 @@ impl<T: Target> Target for Gated<T> {
 
     fn has_memory(&self) -> bool {
         self.target.has_memory()
-    }
-
-    fn idle_timeout(&self) -> Option<Duration> {
-        self.target.idle_timeout()
-    }
-
-    fn registered(&self, _answer: &[u8]) -> Result<(), NotThere> {
-        Ok(())
-    }
-
-    fn users_question(&self) -> Option<String> {
-        None
-    }
-
-    fn take_users(&self, _told: &[u8]) -> Result<(), String> {
-        Ok(())
     }
 }

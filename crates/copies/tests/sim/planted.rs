@@ -1,13 +1,11 @@
 //! What a consumer fills, as planted bugs have it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bucket::Bucket;
 use consumer::{FilledBucket, NotTaken, Position, Resolved, Target};
 use engine::VBucket;
 use model::{Document, FailoverLog, Seqno, VbId, VbState};
-use registry::NotThere;
 use wire::dcp::SnapshotMarker;
 
 use crate::bugs::Bug;
@@ -76,21 +74,5 @@ impl Target for Planted {
 
     fn has_memory(&self) -> bool {
         self.filled.has_memory()
-    }
-
-    fn idle_timeout(&self) -> Option<Duration> {
-        self.filled.idle_timeout()
-    }
-
-    fn registered(&self, answer: &[u8]) -> Result<(), NotThere> {
-        self.filled.registered(answer)
-    }
-
-    fn users_question(&self) -> Option<String> {
-        self.filled.users_question()
-    }
-
-    fn take_users(&self, told: &[u8]) -> Result<(), String> {
-        self.filled.take_users(told)
     }
 }
