@@ -22,6 +22,8 @@ pub struct Feed {
     stream: Link<TcpStream>,
     input: Input,
     output: Outgoing,
+    /// The connection has yet to pass on what it took.
+    is_unflushed: bool,
     /// Longest wait of a read, as the socket has it.
     patience: Option<Duration>,
 }
@@ -43,6 +45,11 @@ impl Outgoing {
         Ok(message.encode(envelope, &mut self.0)?)
     }
 
+    /// Appends frames.
+    pub fn append(&mut self, frames: &[u8]) {
+        self.0.extend_from_slice(frames);
+    }
+
     /// Appends an answer.
     pub fn answer(&mut self, response: &Response<'_>) {
         response.encode(&mut self.0);
@@ -62,6 +69,7 @@ impl Feed {
             stream,
             input,
             output: Outgoing::default(),
+            is_unflushed: false,
             patience: None,
         }
     }
@@ -71,14 +79,45 @@ impl Feed {
         &mut self.output
     }
 
-    /// Sends what was posted.
+    /// Sends what was posted, as far as the connection takes it now; the rest goes with a later call.
     ///
     /// # Errors
     /// The connection broke.
     pub fn flush(&mut self) -> Result<(), ClientError> {
-        if !self.output.0.is_empty() {
-            self.stream.write_all(&self.output.0).map_err(lost)?;
-            self.output.0.clear();
+        if self.has_unsent() {
+            let socket = self.stream.socket();
+            socket.set_nonblocking(true).map_err(lost)?;
+            let written = self.write_ready();
+            let socket = self.stream.socket();
+            socket.set_nonblocking(false).map_err(lost)?;
+            written.map_err(lost)?;
+        }
+        Ok(())
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.is_unflushed || !self.output.0.is_empty()
+    }
+
+    fn write_ready(&mut self) -> io::Result<()> {
+        let mut sent = 0;
+        self.is_unflushed = true;
+        let ended = loop {
+            let rest = self.output.0.get(sent..).unwrap_or_default();
+            if rest.is_empty() {
+                break self.stream.flush();
+            }
+            match self.stream.write(rest) {
+                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => sent += count,
+                Err(error) => break Err(error),
+            }
+        };
+        self.output.0.drain(..sent);
+        match ended {
+            Ok(()) => self.is_unflushed = false,
+            Err(error) if is_timeout(&error) => {}
+            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -139,7 +178,8 @@ impl Feed {
     }
 }
 
-/// Waits until one of some connections has bytes to read, but not longer than `at_most`; returns which of them have.
+/// Waits until one of some connections has bytes to read, or takes more of what was posted, but not longer than `at_most`;
+/// returns which of them have bytes.
 ///
 /// # Errors
 /// The system cannot wait.
@@ -147,7 +187,11 @@ pub fn wait_for_any<'f>(
     feeds: impl Iterator<Item = &'f Feed>,
     at_most: Duration,
 ) -> Result<Vec<bool>, ClientError> {
-    let sockets = feeds.map(|feed| PollFd::new(feed.stream.socket(), PollFlags::IN));
+    let sockets = feeds.map(|feed| {
+        let mut awaited = PollFlags::IN;
+        awaited.set(PollFlags::OUT, feed.has_unsent());
+        PollFd::new(feed.stream.socket(), awaited)
+    });
     let mut sockets: Vec<_> = sockets.collect();
     let at_most = Timespec::try_from(at_most).ok();
     match poll(&mut sockets, at_most.as_ref()) {
@@ -156,7 +200,7 @@ pub fn wait_for_any<'f>(
     }
     Ok(sockets
         .iter()
-        .map(|socket| !socket.revents().is_empty())
+        .map(|socket| !socket.revents().difference(PollFlags::OUT).is_empty())
         .collect())
 }
 
@@ -172,4 +216,46 @@ fn is_timeout(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    #[test]
+    fn what_a_connection_does_not_take_is_kept_and_sent_later() {
+        const BYTES: usize = 32 << 20;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut other, _) = listener.accept().unwrap();
+        let mut feed = Feed {
+            stream: Link::Plain(stream),
+            input: Input::new(16),
+            output: Outgoing((0..BYTES).map(|at| (at % 251) as u8).collect()),
+            is_unflushed: false,
+            patience: None,
+        };
+        let posted = feed.output.0.clone();
+        feed.flush().unwrap();
+        let rest = feed.output.bytes().len();
+        assert!((1..BYTES).contains(&rest), "{rest} bytes are left");
+        assert_eq!(
+            wait_for_any([&feed].into_iter(), Duration::ZERO).unwrap(),
+            [false]
+        );
+        let reader = std::thread::spawn(move || {
+            let mut came = Vec::new();
+            other.read_to_end(&mut came).unwrap();
+            came
+        });
+        while feed.has_unsent() {
+            wait_for_any([&feed].into_iter(), Duration::from_secs(10)).unwrap();
+            feed.flush().unwrap();
+        }
+        drop(feed);
+        assert!(reader.join().unwrap() == posted, "all of it, in order");
+    }
 }

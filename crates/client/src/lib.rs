@@ -29,5 +29,5 @@ pub use identity::SaltedCache;
 pub use input::{ANSWER_LIMITS, Found, Input};
 pub use link::Link;
 pub use message::{Answer, Request};
-pub use nodes::Nodes;
+pub use nodes::{Nodes, map_in};
 pub use random::random_u64;

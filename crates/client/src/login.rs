@@ -74,7 +74,7 @@ fn bootstrap(
         during: Opcode::GET_CLUSTER_CONFIG.name(),
         reason: "the map names no vBuckets".to_owned(),
     })?;
-    let vbuckets = u16::try_from(map.active().len()).unwrap_or(u16::MAX);
+    let vbuckets = u16::try_from(map.rows().len()).unwrap_or(u16::MAX);
     client.map = Some(map);
     Ok(KeyForm {
         vbuckets: Some(vbuckets),

@@ -67,10 +67,12 @@ impl BucketMap {
         (self.rev_epoch, self.rev)
     }
 
-    /// The node on which each vBucket is active, as the map counts them; `None` for one without.
-    pub(crate) fn active(&self) -> impl ExactSizeIterator<Item = Option<usize>> {
+    /// The nodes of each vBucket's copies, as the map counts them, the active one first; `None` for one that is missing.
+    pub(crate) fn rows(
+        &self,
+    ) -> impl ExactSizeIterator<Item = impl Iterator<Item = Option<usize>>> {
         let rows = self.v_bucket_server_map.v_bucket_map.iter();
-        rows.map(|row| usize::try_from(*row.first()?).ok())
+        rows.map(|row| row.iter().map(|at| usize::try_from(*at).ok()))
     }
 }
 
@@ -104,18 +106,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_map_tells_where_vbuckets_are_active() {
-        let active = |text: &str| {
+    fn the_map_tells_where_copies_of_vbuckets_are() {
+        let rows = |text: &str| {
             let map = BucketMap::parse(text.as_bytes())?;
-            Some(map.active().collect::<Vec<_>>())
+            Some(map.rows().map(Iterator::collect).collect::<Vec<Vec<_>>>())
         };
         assert_eq!(
-            active(r#"{"vBucketServerMap":{"vBucketMap":[[0],[2,1],[-1,1],[]]}}"#),
-            Some(vec![Some(0), Some(2), None, None])
+            rows(r#"{"vBucketServerMap":{"vBucketMap":[[0],[2,1],[-1,1],[]]}}"#),
+            Some(vec![
+                vec![Some(0)],
+                vec![Some(2), Some(1)],
+                vec![None, Some(1)],
+                vec![]
+            ])
         );
-        assert_eq!(active(r#"{"vBucketServerMap":{"vBucketMap":[]}}"#), None);
-        assert_eq!(active(r#"{"nodesExt":[]}"#), None);
-        assert_eq!(active("<html>"), None);
+        assert_eq!(rows(r#"{"vBucketServerMap":{"vBucketMap":[]}}"#), None);
+        assert_eq!(rows(r#"{"nodesExt":[]}"#), None);
+        assert_eq!(rows("<html>"), None);
     }
 
     #[test]

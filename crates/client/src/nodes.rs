@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use identity::SaltedCache;
 use model::VbId;
+use wire::{ClusterMapNotification, Frame, Magic, Status};
 
 use crate::address::Address;
 use crate::connection::{Client, ConnectOptions};
@@ -19,8 +20,8 @@ pub struct Nodes {
     known: Vec<Known>,
     /// Epoch and revision of the newest map.
     revision: Option<(i64, i64)>,
-    /// The node on which each vBucket is active.
-    owners: Vec<Option<usize>>,
+    /// The nodes of each vBucket's copies, the active one first.
+    rows: Vec<Vec<Option<usize>>>,
     /// Maps are read for clients of another network than that of the nodes.
     outside: bool,
     /// The node that was asked last for its map.
@@ -52,7 +53,7 @@ impl Nodes {
             cache: SaltedCache::default(),
             known: vec![first],
             revision: None,
-            owners: Vec::new(),
+            rows: Vec::new(),
             outside: false,
             asked: 0,
         };
@@ -100,23 +101,29 @@ impl Nodes {
 
     /// The node on which a vBucket is active; `None` if there is none.
     pub fn owner(&self, vbucket: VbId) -> Option<usize> {
-        if self.owners.is_empty() {
+        if self.rows.is_empty() {
             return Some(0);
         }
-        *self.owners.get(usize::from(vbucket.0))?
+        *self.copies(vbucket).first()?
+    }
+
+    /// The nodes of a vBucket's copies, the active one first; `None` for a copy that is missing.
+    pub fn copies(&self, vbucket: VbId) -> &[Option<usize>] {
+        let row = self.rows.get(usize::from(vbucket.0));
+        row.map_or(&[], Vec::as_slice)
     }
 
     /// Number of vBuckets; 0 where servers have none.
     pub fn vbuckets(&self) -> u16 {
-        u16::try_from(self.owners.len()).unwrap_or(u16::MAX)
+        u16::try_from(self.rows.len()).unwrap_or(u16::MAX)
     }
 
     /// Nodes with active vBuckets.
     pub fn active(&self) -> BTreeSet<usize> {
-        if self.owners.is_empty() {
+        if self.rows.is_empty() {
             return BTreeSet::from([0]);
         }
-        self.owners.iter().copied().flatten().collect()
+        self.rows.iter().filter_map(|row| *row.first()?).collect()
     }
 
     /// Where a node is connected to.
@@ -164,7 +171,9 @@ impl Nodes {
             }
         }
         let number = |at: usize| numbers.get(at).copied().flatten();
-        self.owners = map.active().map(|at| number(at?)).collect();
+        let row =
+            |row: &mut dyn Iterator<Item = Option<usize>>| row.map(|at| number(at?)).collect();
+        self.rows = map.rows().map(|mut copies| row(&mut copies)).collect();
         true
     }
 
@@ -180,6 +189,16 @@ impl Nodes {
             self.known.len() - 1
         })
     }
+}
+
+/// The map that a frame tells: a notice, or the refusal of a node that does not have the vBucket.
+pub fn map_in<'f>(frame: &Frame<'f>) -> Option<&'f [u8]> {
+    if frame.header.magic == Magic::ServerRequest {
+        return ClusterMapNotification::parse(frame).ok()?.map;
+    }
+    let is_refusal =
+        frame.header.magic.is_client_response() && frame.status() == Status::NOT_MY_VBUCKET;
+    is_refusal.then_some(frame.value)
 }
 
 #[cfg(test)]
@@ -219,7 +238,7 @@ mod tests {
             options,
             cache: SaltedCache::default(),
             revision: None,
-            owners: Vec::new(),
+            rows: Vec::new(),
             outside: false,
             asked: 0,
         }
@@ -246,7 +265,7 @@ mod tests {
     #[test]
     fn newer_maps_are_taken_from_any_node_and_older_ones_are_not() {
         let mut nodes = nodes("in:11211");
-        assert!(nodes.learn(map(7, 1, "[[0],[1],[-1],[2]]").as_bytes(), 0));
+        assert!(nodes.learn(map(7, 1, "[[0],[1,2],[-1],[2,-1]]").as_bytes(), 0));
         assert_eq!(
             owners(&nodes),
             at(&["in:11210", "in:11211", "", "in:11212"])
@@ -255,6 +274,9 @@ mod tests {
         let third = nodes.owner(VbId(3)).unwrap();
         assert!(!nodes.learn(map(7, 2, "[[2],[2],[2],[2]]").as_bytes(), third));
         assert!(!nodes.learn(b"none", third));
+        assert_eq!(nodes.copies(VbId(1)), [Some(0), Some(third)]);
+        assert_eq!(nodes.copies(VbId(3)), [Some(third), None]);
+        assert!(nodes.copies(VbId(4)).is_empty());
         assert!(nodes.learn(map(8, 2, "[[1],[1],[1],[2]]").as_bytes(), third));
         assert_eq!(
             owners(&nodes),
