@@ -9,7 +9,7 @@ from etcd import Etcd, Refused, encode
 from harness import binary, clean_environment, equal, eventually
 from manage import call
 from mcbp import SET
-from world import CONFIG, holds, suite
+from world import holds, suite
 
 # A lease, and what of it a node trusts no more.
 LEASE_SECONDS = 2
@@ -63,14 +63,6 @@ def a_bucket_is_that_of_all_nodes(world):
                 keys = [json.loads(line)["key"].encode() for line in told.stdout.splitlines()]
                 keys = [key for key in keys if key in KEYS]
                 equal(sorted(keys), sorted(KEYS if len(flags) > 1 else []), "keys")
-        # What writes over one connection writes buckets of one node alone.
-        at, other = (f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default" for node in cluster.nodes[:2])
-        ran = subprocess.run(
-            [binary(), "replicate", "--state", str(world.etcd.home / "state"), at, other],
-            env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-        equal(ran.returncode, CONFIG, "replicate")
-        holds(ran.stderr, "active on 3 nodes")
         # A command finds the node of a document, whichever it asks.
         for node in cluster.nodes:
             connect = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"

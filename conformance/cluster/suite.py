@@ -17,6 +17,7 @@ import moves  # noqa: F401
 import failovers  # noqa: F401
 import sealed  # noqa: F401
 import tails  # noqa: F401
+import writers  # noqa: F401
 import loads  # noqa: F401
 import damage  # noqa: F401
 # They leave nodes with broken disks in the cluster that stories share.

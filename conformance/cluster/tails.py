@@ -116,12 +116,19 @@ class Tail(Command):
 
 
 class Replication(Command):
-    """`settee replicate` of a bucket of the cluster to a node that is in none."""
+    """`settee replicate` of a bucket to another one; each is a node and a name."""
+
+    def __init__(self, source, target, state, *flags):
+        buckets = [f"couchbase://Administrator:password@127.0.0.1:{node.kv}/{name}" for node, name in (source, target)]
+        super().__init__("replicate", "--state", str(state), *flags, *buckets)
+
+
+class Copy(Replication):
+    """That of the bucket `safe` of a cluster to a node that is in none."""
 
     def __init__(self, node, apart):
         self.apart = apart.ready()
-        buckets = [f"couchbase://Administrator:password@127.0.0.1:{at.kv}/{name}" for at, name in ((node, "safe"), (apart, "default"))]
-        super().__init__("replicate", "--state", str(apart.home / "state"), *buckets)
+        super().__init__((node, "safe"), (apart, "default"), apart.home / "state")
 
     def has(self, written):
         """Waits until all of it is there, and ends the replication."""
@@ -147,7 +154,7 @@ def readers_have_each_durable_write_while_copies_move(world):
         client = cluster.client("safe")
         for key in KEYS:
             client.set(key, key)
-        with Tail(first) as tail, Replication(first, apart.start()) as copied:
+        with Tail(first) as tail, Copy(first, apart.start()) as copied:
             eventually("it tells what there is", lambda: len(tail.values(b"key-")) == len(KEYS), seconds=30)
             with Writer(cluster.nodes, b"tail") as writer:
                 late.start()
@@ -166,7 +173,7 @@ def readers_have_each_durable_write_while_copies_move(world):
 def readers_have_each_durable_write_when_a_node_dies(world):
     cluster = settled(world)
     first, killed = cluster.nodes[:2]
-    with Node().watched() as apart, Tail(first) as tail, Tail(killed) as another, Replication(first, apart.start()) as copied:
+    with Node().watched() as apart, Tail(first) as tail, Tail(killed) as another, Copy(first, apart.start()) as copied:
         with Writer(cluster.nodes, b"dead") as writer:
             writer.more()
             eventually("they tell", lambda: tail.values(b"dead") and another.values(b"dead"), seconds=30)

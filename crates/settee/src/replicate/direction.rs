@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use changes::{Collections, Names, Position, Streams};
+use changes::{Collections, DocumentChange, Names, Position, Streams};
 use client::{Client, ClientError, ConnectOptions, KeyForm, Nodes};
 use model::{CollectionId, VbId, VbUuid, split_key};
 use wire::dcp::{Deletion, Expiration, Mutation, OpenFlags};
@@ -14,7 +14,7 @@ use wire::{Frame, Malformed, Message as _, Opcode};
 use super::counts::Counts;
 use super::echo::Echo;
 use super::state::StateFile;
-use super::writer::Writer;
+use super::writer::{Writer, Writing};
 use crate::exit::{Failure, Sysexit};
 use crate::stream::{Broken, CollectionPart, Opening, Source, TICK, Told, collections_of, newest};
 use crate::tail::Interrupt;
@@ -47,7 +47,7 @@ pub(super) struct Direction<'a> {
     pub(super) index: usize,
     pub(super) from: ConnectOptions,
     pub(super) to: ConnectOptions,
-    /// Where it is: everything up to here is on disk at the other side.
+    /// Where it is: the other side keeps everything up to here.
     pub(super) position: Option<Position>,
     /// How long a stream that cannot be had is asked for again.
     pub(super) patience: Duration,
@@ -57,11 +57,11 @@ impl Direction<'_> {
     /// Follows the changes over connections to each side, until there is an end.
     ///
     /// # Errors
-    /// The connection to the bucket that is written broke, or a server refuses.
+    /// What was written is lost, a vBucket is served nowhere for too long, or a server refuses.
     pub(super) fn run(&mut self) -> Result<(), Broken> {
         let shared = self.shared;
         // Values go as they are stored where both sides take compressed ones, else plain.
-        let mut target = self.target()?;
+        let (there, mut target) = Nodes::connect(&compressed(&self.to, true))?;
         let from = compressed(&self.from, target.is_compressed());
         let (mut nodes, mut first) = Nodes::connect(&from)?;
         let by_time = last_write_wins(&mut first)?;
@@ -69,26 +69,29 @@ impl Direction<'_> {
             let reason = "the buckets resolve conflicts in different ways (conflictResolutionType)";
             return Err(Failure::new(Sysexit::Config, reason).into());
         }
-        let there = collections_of(&mut target)?;
-        let (keyed, form) = (first.key_form().collections, target.key_form());
+        let keyed = first.key_form().collections;
         drop(first);
         let streams = self.streams(&mut nodes)?;
         let source = Source::new(nodes, streams, self.opening())?;
-        let writer = Writer::new(target, &shared.counts[self.index], shared.tells_conflicts)?;
+        let writing = Writing {
+            compressed: target.is_compressed(),
+            tells_conflicts: shared.tells_conflicts,
+            patience: self.patience,
+        };
         let outlet = Outlet {
             shared,
             index: self.index,
             to: &self.to,
             keyed,
-            there,
-            form,
+            there: collections_of(&mut target)?,
+            form: target.key_form(),
             prefixes: HashMap::new(),
             options: if by_time {
                 MetaOptions::FORCE_ACCEPT.0
             } else {
                 0
             },
-            writer,
+            writer: Writer::new(there, &shared.counts[self.index], writing),
             moved: false,
         };
         let session = Session {
@@ -98,24 +101,6 @@ impl Direction<'_> {
             position: &mut self.position,
         };
         session.run(source)
-    }
-
-    /// A connection to the node that has the bucket which is written.
-    fn target(&self) -> Result<Client, Broken> {
-        let (mut nodes, first) = Nodes::connect(&compressed(&self.to, true))?;
-        let active = nodes.active();
-        if active.len() > 1 {
-            let reason = format!(
-                "{} is active on {} nodes of a cluster; replicate reads such buckets, and writes those of one node",
-                self.to.address,
-                active.len()
-            );
-            return Err(Failure::new(Sysexit::Config, reason).into());
-        }
-        match active.into_iter().find(|node| *node != 0) {
-            Some(node) => Ok(nodes.open(node)?),
-            None => Ok(first),
-        }
     }
 
     /// The streams as they go on.
@@ -160,13 +145,13 @@ fn compressed(options: &ConnectOptions, compressed: bool) -> ConnectOptions {
 /// How far a position is on its way into the state file.
 enum Keeping {
     Nothing,
-    /// The other side has yet to answer everything before this batch.
+    /// The other side has yet to answer everything before this mark.
     Answered(u64, Position),
-    /// The other side has yet to have it on disk.
-    Persisted(Position),
+    /// The other side has yet to keep it.
+    Kept(Position),
 }
 
-/// Changes on their way, over one connection to the bucket that is written.
+/// Changes on their way.
 struct Session<'s, 'd> {
     outlet: Outlet<'d>,
     keeping: Keeping,
@@ -211,10 +196,11 @@ impl Session<'_, '_> {
                 source.rest();
             }
             let writer = &mut outlet.writer;
-            writer.send()?;
-            if !writer.is_idle() {
-                writer.receive(if room { MOMENT } else { TICK })?;
-            }
+            writer.turn(match (writer.is_idle(), room) {
+                (true, _) => Duration::ZERO,
+                (false, true) => MOMENT,
+                (false, false) => TICK,
+            })?;
             self.keep(source.streams(), ends)?;
             if ends && !self.outlet.moved && matches!(self.keeping, Keeping::Nothing) {
                 return Ok(());
@@ -222,7 +208,7 @@ impl Session<'_, '_> {
         }
     }
 
-    /// Keeps the position from time to time, once the other side has everything on disk.
+    /// Keeps the position from time to time, once the other side keeps everything before it.
     fn keep(&mut self, streams: &Streams, at_once: bool) -> Result<(), Broken> {
         let Outlet { writer, moved, .. } = &mut self.outlet;
         self.keeping = match std::mem::replace(&mut self.keeping, Keeping::Nothing) {
@@ -232,14 +218,13 @@ impl Session<'_, '_> {
                     return Ok(());
                 }
                 *moved = false;
-                writer.send()?;
-                Keeping::Answered(writer.batch(), streams.position())
+                Keeping::Answered(writer.set_mark(), streams.position())
             }
             Keeping::Answered(number, position) if writer.is_done_before(number) => {
                 writer.begin_observing();
-                Keeping::Persisted(position)
+                Keeping::Kept(position)
             }
-            Keeping::Persisted(position) if writer.is_persisted() => {
+            Keeping::Kept(position) if writer.is_kept() => {
                 self.outlet
                     .shared
                     .state
@@ -263,7 +248,7 @@ impl Outlet<'_> {
                 names,
                 history,
                 frame,
-            } => self.write(frame, change.collection, names, history),
+            } => self.write(frame, change, names, history),
             Told::System => Ok(()),
             // What it lost the other side may still have: that is offered back, if it may be.
             Told::Rollback(..) => {
@@ -276,9 +261,9 @@ impl Outlet<'_> {
     fn write(
         &mut self,
         frame: &Frame<'_>,
-        collection: CollectionId,
+        told: DocumentChange<'_>,
         names: Names<'_>,
-        here: VbUuid,
+        history: VbUuid,
     ) -> Result<(), Broken> {
         let (shared, index) = (self.shared, self.index);
         let malformed = |error| ClientError::broken("streaming", &error);
@@ -289,14 +274,14 @@ impl Outlet<'_> {
             change.key
         };
         let vbucket = self.form.vbucket(user_key);
-        let there = self.writer.history(vbucket);
-        if shared.echoes[1 - index].take(&change, user_key, there) {
-            self.writer.skip(vbucket);
+        if let Some((history, seqno)) = shared.echoes[1 - index].take(&change, user_key) {
+            self.writer.skip(vbucket, history, seqno);
             Counts::add(&shared.counts[index].echoes);
             return Ok(());
         }
-        shared.echoes[index].note(&change, user_key, here);
-        let mut key = self.prefix_of(collection, names)?.to_vec();
+        let at = (history, told.named(names).seqno);
+        shared.echoes[index].note(&change, user_key, at);
+        let mut key = self.prefix_of(told.collection, names)?.to_vec();
         key.extend_from_slice(user_key);
         let change = WithMeta {
             key: &key,

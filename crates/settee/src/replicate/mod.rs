@@ -2,12 +2,16 @@
 //!
 //! One thread for each direction. A change is written with its CAS and revision; conflicts are resolved where it
 //! is written. So a change may be sent twice, and order between documents does not matter. The position that is
-//! kept is one that the other side has on disk.
+//! kept is one that the other side keeps: it is on disk where its vBuckets are active, and most of their copies have it.
 
+mod batch;
 mod counts;
 mod direction;
 mod echo;
+mod outbound;
+mod places;
 mod state;
+mod unkept;
 mod writer;
 
 use std::path::PathBuf;
@@ -26,18 +30,19 @@ use crate::exit::Failure;
 use crate::stream::CollectionPart;
 use crate::tail::Interrupt;
 
-/// Apply the changes of a bucket to a bucket of another node, as they happen.
+/// Apply the changes of a bucket to a bucket of another node or cluster, as they happen.
 ///
-/// Of a bucket of a cluster all vBuckets are read, whichever nodes have them. The bucket that is written is one of a single
-/// node; with --both each of them is.
+/// Each of them may be a bucket of a cluster: any of its nodes is named, and all of them must be reached. Each change is read
+/// and written at the node that has its vBucket, also after that moved or its node died. Changes of a vBucket that no node
+/// serves wait, and the command ends if that lasts for --retry seconds. The numbers of vBuckets may differ.
 ///
 /// Documents keep CAS, revision, flags, expiry and extended attributes; deletions are applied, too. Of two versions
 /// of a document the one that wins by the conflictResolutionType of the buckets (the same on both sides) stays. With
 /// --both each side may be written. Collections are found by name, and must be there. Values go as they are stored if
 /// both sides take compressed ones (Snappy), else plain.
 ///
-/// The position is kept in FILE once the other side has everything on disk: a later run, also after a kill, goes on
-/// from there.
+/// The position is kept in FILE once the other side has everything on disk, and in a cluster most copies have it: a later
+/// run, also after a kill, goes on from there.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReplicateArgs {
     /// Bucket to read: couchbase://USER:PASSWORD@HOST:PORT/BUCKET, or couchbases:// over TLS
@@ -59,7 +64,7 @@ pub(crate) struct ReplicateArgs {
     /// Tell of each change that was not newer than what was there, on standard error
     #[arg(long, env = "SETTEE_LOG_CONFLICTS")]
     log_conflicts: bool,
-    /// How long to try again when a connection is lost, in seconds
+    /// How long to try again when a connection is lost or a vBucket is not served, in seconds
     #[arg(long, env = "SETTEE_RETRY", value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(0..=86_400))]
     retry: u64,

@@ -1,416 +1,444 @@
-//! The connection to the bucket that is written: batches of quiet writes, each closed by a NOOP.
+//! The bucket that is written: each change goes to the node that has its vBucket by the newest map.
+//!
+//! A connection for each node. Writes of a vBucket are on one connection at a time; what was refused there since the vBucket
+//! moved, or was not answered when the connection was lost, waits and goes to its new node, in the order of the vBucket.
+//! Meanwhile other vBuckets go on.
 
-use std::collections::{HashMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use client::{Client, ClientError, Feed, Request};
+use client::{Client, ClientError, Nodes, map_in, wait_for_any};
 use model::{Datatype, Seqno, VbId, VbUuid};
 use wire::request::{ObserveSeqno, WithMeta};
-use wire::response::{FailoverEntries, ObserveSeqnoReply};
-use wire::{
-    Decoded, Envelope, Frame, Limits, Message as _, Opaque, Opcode, RawParts, Status, encode_raw,
-};
+use wire::response::ObserveSeqnoReply;
+use wire::{Envelope, Frame, Message as _, Opaque, Status};
 
+use super::batch::Held;
 use super::counts::Counts;
+use super::outbound::{Answered, Outbound, asking, is_for_the_moment};
+use super::places::Places;
+use super::unkept::Unkept;
 use crate::exit::{Failure, Sysexit, code_of_status};
-use crate::stream::Broken;
+use crate::stream::{Attempts, Broken};
 
-/// Bytes after which a batch is closed.
-const BATCH_BYTES: usize = 256 * 1024;
-/// Bytes of writes that may be on their way.
-const WINDOW_BYTES: usize = 4 * 1024 * 1024;
-/// Pauses before what was refused for the moment is tried again.
-const PAUSE_MIN: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Pause between two questions whether everything is on disk.
-const OBSERVE_PAUSE: Duration = Duration::from_millis(20);
-/// Without an answer for so long the connection is dead.
-const SILENCE: Duration = Duration::from_mins(1);
+/// Bytes of writes that may be on their way or wait.
+const ROOM_BYTES: usize = 16 * 1024 * 1024;
 
-/// Writes that were sent together.
-#[derive(Debug, Default)]
-struct Batch {
-    number: u64,
-    /// The frames: some of them may have to be sent again.
-    frames: Vec<u8>,
-}
-
-/// What is asked about one vBucket until its changes are on disk.
-#[derive(Debug, Default)]
-struct Unpersisted {
-    wanted: Option<Seqno>,
-    asked: bool,
+/// How to write.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Writing {
+    /// Values go as they are stored, also where that is compressed.
+    pub(super) compressed: bool,
+    pub(super) tells_conflicts: bool,
+    /// How long a vBucket may be active on no node that can be reached.
+    pub(super) patience: Duration,
 }
 
 /// The side that is written.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
-    feed: Feed,
+    nodes: Nodes,
+    attempts: Attempts,
+    links: BTreeMap<usize, Outbound>,
+    places: Places,
+    unkept: Unkept,
     counts: &'a Counts,
-    histories: HashMap<VbId, VbUuid>,
-    building: Batch,
-    outstanding: VecDeque<Batch>,
-    outstanding_bytes: usize,
-    refused: Vec<u8>,
-    pause: Duration,
+    writing: Writing,
+    /// The mark that was set last.
+    mark: u64,
     next_opaque: u32,
-    /// vBuckets that were written since the last question.
-    touched: HashMap<VbId, Unpersisted>,
-    observed: HashMap<VbId, Unpersisted>,
-    observe_at: Option<Instant>,
-    heard: Instant,
-    tells_conflicts: bool,
 }
 
 impl<'a> Writer<'a> {
-    /// A connection on which nothing was written yet.
-    ///
-    /// # Errors
-    /// It broke.
-    pub(super) fn new(
-        mut client: Client,
-        counts: &'a Counts,
-        tells_conflicts: bool,
-    ) -> Result<Self, ClientError> {
-        let vbuckets = client.key_form().vbuckets.unwrap_or(0);
-        let asked: Vec<Request<'_>> = (0..vbuckets)
-            .map(|vbucket| Request {
-                vbucket: VbId(vbucket),
-                ..Request::new(Opcode::GET_FAILOVER_LOG)
-            })
-            .collect();
-        let mut histories = HashMap::new();
-        for (vbucket, log) in (0..).zip(client.request_all(&asked)?) {
-            let known = FailoverEntries::parse(&log.value).ok();
-            let known = known.filter(|_| log.status == Status::SUCCESS);
-            if let Some(newest) = known.and_then(|log| log.iter().next()) {
-                histories.insert(VbId(vbucket), newest.uuid);
-            }
-        }
-        Ok(Self {
-            feed: Feed::new(client),
+    /// A bucket to which nothing was written yet.
+    pub(super) fn new(nodes: Nodes, counts: &'a Counts, writing: Writing) -> Self {
+        Self {
+            places: Places::new(nodes.vbuckets(), nodes.address(0)),
+            nodes,
+            attempts: Attempts::default(),
+            links: BTreeMap::new(),
+            unkept: Unkept::default(),
             counts,
-            histories,
-            building: Batch {
-                number: 1,
-                ..Batch::default()
-            },
-            outstanding: VecDeque::new(),
-            outstanding_bytes: 0,
-            refused: Vec::new(),
-            pause: PAUSE_MIN,
+            writing,
+            mark: 0,
             next_opaque: 1,
-            touched: HashMap::new(),
-            observed: HashMap::new(),
-            observe_at: None,
-            heard: Instant::now(),
-            tells_conflicts,
-        })
+        }
     }
 
     /// Whether more may be taken from the stream.
     pub(super) fn has_room(&self) -> bool {
-        self.outstanding_bytes < WINDOW_BYTES && self.refused.is_empty()
+        let under_way: usize = self.links.values().map(Outbound::bytes).sum();
+        under_way + self.places.waiting_bytes() < ROOM_BYTES
     }
 
     /// Whether nothing is on its way.
     pub(super) fn is_idle(&self) -> bool {
-        self.outstanding.is_empty() && self.observed.is_empty()
+        let mut links = self.links.values();
+        links.all(Outbound::is_idle) && self.places.is_idle() && self.unkept.is_kept()
     }
 
-    /// Number of the batch to which the next write belongs.
-    pub(super) fn batch(&self) -> u64 {
-        self.building.number
+    /// Sets a mark: what is written from now on is not before it.
+    pub(super) fn set_mark(&mut self) -> u64 {
+        self.mark += 1;
+        self.mark
     }
 
-    /// Whether everything before this batch is done.
-    pub(super) fn is_done_before(&self, number: u64) -> bool {
-        let mut waiting = self.outstanding.iter();
-        waiting.all(|batch| batch.number >= number)
+    /// Whether everything before this mark is done.
+    pub(super) fn is_done_before(&self, mark: u64) -> bool {
+        let mut links = self.links.values();
+        links.all(|link| link.is_done_before(mark)) && self.places.is_done_before(mark)
     }
 
-    /// The history of a vBucket, as it was when the connection was made.
-    pub(super) fn history(&self, vbucket: VbId) -> VbUuid {
-        self.histories.get(&vbucket).copied().unwrap_or(VbUuid(0))
+    /// A change is there already, in this history up to this seqno; it counts once it is kept there.
+    pub(super) fn skip(&mut self, vbucket: VbId, history: VbUuid, seqno: Seqno) {
+        self.unkept.add(vbucket, history, seqno);
     }
 
-    /// A change of this vBucket is there already; it counts once it is on disk there.
-    pub(super) fn skip(&mut self, vbucket: VbId) {
-        self.touched.entry(vbucket).or_default();
+    /// Begins to ask whether everything that was written so far is kept.
+    pub(super) fn begin_observing(&mut self) {
+        self.unkept.begin();
     }
 
-    /// Appends a write.
+    /// Whether everything that was asked about is on disk, and as many copies have it as are needed to elect another one.
+    pub(super) fn is_kept(&self) -> bool {
+        self.unkept.is_kept()
+    }
+
+    /// Takes a write.
     ///
     /// # Errors
-    /// It does not fit a frame, or the connection broke.
+    /// It does not fit a frame.
     pub(super) fn write(
         &mut self,
         change: &WithMeta<'_>,
         vbucket: VbId,
         datatype: Datatype,
     ) -> Result<(), ClientError> {
+        let opaque = Opaque(self.next_opaque.to_be_bytes());
+        self.next_opaque = self.next_opaque.wrapping_add(1);
         let envelope = Envelope {
             vbucket,
-            opaque: self.opaque(),
+            opaque,
             datatype,
             ..Envelope::default()
         };
-        change.encode(&envelope, &mut self.building.frames)?;
-        self.touched.entry(vbucket).or_default();
+        let mut bytes = Vec::new();
+        change.encode(&envelope, &mut bytes)?;
+        let held = Held {
+            mark: self.mark,
+            opaque,
+            bytes,
+        };
         Counts::add(&self.counts.sent);
-        if self.building.frames.len() >= BATCH_BYTES {
-            self.send()?;
-        }
-        Ok(())
-    }
-
-    /// Sends what was appended.
-    ///
-    /// # Errors
-    /// The connection broke.
-    pub(super) fn send(&mut self) -> Result<(), ClientError> {
-        if self.building.frames.is_empty() {
-            return Ok(());
-        }
-        let next = Batch {
-            number: self.building.number + 1,
-            ..Batch::default()
-        };
-        let batch = std::mem::replace(&mut self.building, next);
-        self.post(batch)
-    }
-
-    fn post(&mut self, batch: Batch) -> Result<(), ClientError> {
-        let mut noop = Vec::new();
-        let envelope = Envelope {
-            opaque: self.opaque(),
-            ..Envelope::default()
-        };
-        encode_raw(Opcode::NOOP, &envelope, RawParts::default(), &mut noop)?;
-        self.feed.send(&batch.frames)?;
-        self.feed.send(&noop)?;
-        self.outstanding_bytes += batch.frames.len();
-        self.outstanding.push_back(batch);
-        Ok(())
-    }
-
-    fn opaque(&mut self) -> Opaque {
-        let opaque = Opaque(self.next_opaque.to_be_bytes());
-        self.next_opaque = self.next_opaque.wrapping_add(1);
-        opaque
-    }
-
-    /// Begins to ask whether everything that was written so far is on disk.
-    pub(super) fn begin_observing(&mut self) {
-        self.observed = std::mem::take(&mut self.touched);
-        self.observe_at = Some(Instant::now());
-    }
-
-    /// Whether everything is on disk that was asked about.
-    pub(super) fn is_persisted(&self) -> bool {
-        self.observed.is_empty()
-    }
-
-    /// Waits for answers, but not longer than `at_most`.
-    ///
-    /// # Errors
-    /// The connection broke, or a write was refused for good.
-    pub(super) fn receive(&mut self, at_most: Duration) -> Result<(), Broken> {
-        self.observe()?;
-        self.feed.flush()?;
-        let idle = self.is_idle();
-        if self.feed.wait(at_most)? || idle {
-            self.heard = Instant::now();
-        } else if self.heard.elapsed() > SILENCE {
-            return Err(silent().into());
-        }
-        loop {
-            // The answer is looked at while the buffer that it lies in is borrowed.
-            let taken = self.feed.take(|frame, _| Answered::of(frame))?;
-            match taken {
-                None => break,
-                Some(answered) => self.on_answer(&answered)?,
+        match self.places.route(vbucket, self.nodes.owner(vbucket)) {
+            Some(node) if self.links.contains_key(&node) => self.append(vbucket, node, &held),
+            _ => {
+                self.places.hold(vbucket, held);
+                Ok(())
             }
         }
-        Ok(())
     }
 
-    fn observe(&mut self) -> Result<(), ClientError> {
-        if self.observe_at.is_none_or(|at| at > Instant::now()) {
-            return Ok(());
-        }
-        self.observe_at = None;
-        for (vbucket, state) in &mut self.observed {
-            state.asked = true;
-            let uuid = self.histories.get(vbucket).copied().unwrap_or(VbUuid(0));
-            let envelope = Envelope {
-                vbucket: *vbucket,
-                ..Envelope::default()
-            };
-            self.feed.output().post(&ObserveSeqno { uuid }, &envelope)?;
+    /// Appends a write to those that go to a node.
+    fn append(&mut self, vbucket: VbId, node: usize, held: &Held) -> Result<(), ClientError> {
+        if let Some(link) = self.links.get_mut(&node)
+            && link.append(vbucket, held)?
+        {
+            self.places.begin(vbucket, node);
         }
         Ok(())
     }
 
-    fn on_answer(&mut self, answered: &Answered) -> Result<(), Broken> {
-        match answered {
-            Answered::Nothing => Ok(()),
-            Answered::Noop => {
-                if let Some(batch) = self.outstanding.pop_front() {
-                    self.outstanding_bytes -= batch.frames.len();
-                    if !self.refused.is_empty() {
-                        // What is tried again keeps the place of its batch.
-                        let again = Batch {
-                            number: batch.number,
-                            frames: std::mem::take(&mut self.refused),
-                        };
-                        std::thread::sleep(self.pause);
-                        self.pause = (self.pause * 2).min(PAUSE_MAX);
-                        self.post(again)?;
-                    } else if batch.number > 0 {
-                        self.pause = PAUSE_MIN;
+    /// Sends what is to be sent, and waits for answers, but not longer than `at_most`.
+    ///
+    /// # Errors
+    /// A write was refused for good, what was written is lost, or a vBucket is served nowhere for too long.
+    pub(super) fn turn(&mut self, at_most: Duration) -> Result<(), Broken> {
+        for node in self.places.cut_off() {
+            let address = self.nodes.address(node);
+            let reason = format!("{address} does not answer for vBuckets that moved away");
+            self.lose(node, Failure::new(Sysexit::Unavailable, reason));
+        }
+        self.send_waiting()?;
+        self.observe()?;
+        self.places.look(self.writing.patience)?;
+        self.each(Outbound::send)?;
+        let ready = wait_for_any(self.links.values().map(|link| &link.feed), at_most)?;
+        let mut ready = ready.into_iter();
+        self.each(|link| link.read(ready.next().unwrap_or(false)))?;
+        let nodes: Vec<usize> = self.links.keys().copied().collect();
+        nodes.into_iter().try_for_each(|node| self.take(node))
+    }
+
+    /// Does something with each connection; leaves those that turn out to be lost.
+    fn each(
+        &mut self,
+        mut act: impl FnMut(&mut Outbound) -> Result<(), ClientError>,
+    ) -> Result<(), Broken> {
+        let mut lost = Vec::new();
+        for (node, link) in &mut self.links {
+            match act(link) {
+                Ok(()) => {}
+                Err(error) if error.is_lost() => lost.push((*node, error.into())),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for (node, failure) in lost {
+            self.lose(node, failure);
+        }
+        Ok(())
+    }
+
+    /// Sends what waited and has a node now.
+    fn send_waiting(&mut self) -> Result<(), Broken> {
+        for vbucket in self.places.due() {
+            match self.nodes.owner(vbucket) {
+                Some(node) if self.reach(node)? => {
+                    for held in self.places.take_waiting(vbucket).into_values() {
+                        self.append(vbucket, node, &held)?;
                     }
                 }
-                Ok(())
+                _ => self.places.is_unserved(vbucket),
             }
-            Answered::Persisted(reply) => {
-                self.on_persisted(reply);
-                Ok(())
+        }
+        Ok(())
+    }
+
+    /// Asks the copies of what was written whether they have it.
+    fn observe(&mut self) -> Result<(), Broken> {
+        if !self.unkept.is_due() {
+            return Ok(());
+        }
+        for vbucket in self.unkept.vbuckets() {
+            let row = self.nodes.copies(vbucket).to_vec();
+            let active = self.nodes.owner(vbucket);
+            for node in row.iter().copied().flatten() {
+                if !self.reach(node)? {
+                    continue;
+                }
+                let histories = self.unkept.ask(vbucket, node, active == Some(node));
+                let link = self.links.get_mut(&node);
+                let Some(link) = link else { continue };
+                for uuid in histories {
+                    let question = ObserveSeqno { uuid };
+                    link.feed.output().post(&question, &asking(vbucket))?;
+                }
             }
-            Answered::Refused { opaque, status } => self.on_refused(*opaque, *status),
+            match active.filter(|node| self.links.contains_key(node)) {
+                Some(_) => self.places.is_reached(vbucket),
+                None => self.places.is_unserved(vbucket),
+            }
+            self.settle(vbucket);
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, vbucket: VbId) {
+        let row = self.nodes.copies(vbucket).to_vec();
+        let links = &self.links;
+        self.unkept
+            .settle(vbucket, &row, |node| links.contains_key(&node));
+    }
+
+    /// Connects to a node, unless there is a connection or an attempt failed a moment ago; returns whether there is one now.
+    fn reach(&mut self, node: usize) -> Result<bool, Broken> {
+        if self.links.contains_key(&node) {
+            return Ok(true);
+        }
+        if !self.attempts.is_due(node) {
+            return Ok(false);
+        }
+        match self.nodes.open(node) {
+            Ok(client) => {
+                self.check(&client)?;
+                self.links.insert(node, Outbound::new(client));
+                Ok(true)
+            }
+            Err(error) => {
+                self.places.note(error.into());
+                self.attempts.failed(&mut self.nodes, node)?;
+                self.follow()?;
+                Ok(false)
+            }
         }
     }
 
-    fn on_persisted(&mut self, reply: &ObserveSeqnoReply) {
-        if let Some(state) = self.observed.get_mut(&reply.vbucket) {
-            state.asked = false;
-            let wanted = *state.wanted.get_or_insert(reply.current);
-            if reply.persisted >= wanted {
-                self.observed.remove(&reply.vbucket);
-            }
+    /// A node takes writes as the others do.
+    fn check(&self, client: &Client) -> Result<(), Broken> {
+        if client.is_compressed() == self.writing.compressed {
+            return Ok(());
         }
-        let all_told = self.observed.values().all(|state| !state.asked);
-        if !self.observed.is_empty() && all_told {
-            self.observe_at = Some(Instant::now() + OBSERVE_PAUSE);
-        }
+        let reason = "the nodes that are written take values in different forms";
+        Err(again(reason))
     }
 
-    fn on_refused(&mut self, opaque: Opaque, status: Status) -> Result<(), Broken> {
-        match status {
-            Status::KEY_EEXISTS => {
-                Counts::add(&self.counts.not_newer);
-                if self.tells_conflicts {
-                    let what = self.described(opaque);
-                    eprintln!("settee: not newer than what is there: {what}");
+    /// Takes all that a node has answered.
+    fn take(&mut self, node: usize) -> Result<(), Broken> {
+        while let Some(link) = self.links.get_mut(&node) {
+            let nodes = &mut self.nodes;
+            let taken = link.feed.take(|frame, _| {
+                let is_newer = map_in(frame).is_some_and(|map| nodes.learn(map, node));
+                Ok::<_, ClientError>((Answered::of(frame)?, is_newer))
+            })?;
+            let Some((answered, is_newer)) = taken else {
+                return Ok(());
+            };
+            if is_newer {
+                self.follow()?;
+            }
+            self.on_answer(answered, node)?;
+        }
+        Ok(())
+    }
+
+    /// Goes by a newer map.
+    fn follow(&mut self) -> Result<(), Broken> {
+        for (node, link) in &mut self.links {
+            let nodes = &self.nodes;
+            link.histories
+                .retain(|vbucket, _| nodes.owner(*vbucket) == Some(*node));
+        }
+        if !self.places.follow(&self.nodes) {
+            return Err(again("the bucket that is written has other vBuckets now"));
+        }
+        Ok(())
+    }
+
+    fn on_answer(&mut self, answered: Answered, node: usize) -> Result<(), Broken> {
+        match answered {
+            Answered::Nothing => Ok(()),
+            Answered::Batch(active) => {
+                self.on_batch(active, node);
+                Ok(())
+            }
+            Answered::History(vbucket, history) => {
+                let link = self.links.get_mut(&node);
+                let known = link.and_then(|link| link.histories.get_mut(&vbucket));
+                if let Some(known) = known {
+                    *known = Some(history);
                 }
                 Ok(())
             }
-            Status::ETMPFAIL
-            | Status::ENOMEM
-            | Status::EBUSY
-            | Status::LOCKED
-            | Status::SYNC_WRITE_IN_PROGRESS
-            | Status::SYNC_WRITE_RE_COMMIT_IN_PROGRESS => {
-                let batch = self.outstanding.front();
-                let frame = batch.and_then(|batch| frame_of(&batch.frames, opaque));
-                self.refused.extend_from_slice(frame.unwrap_or_default());
+            Answered::Observed(reply) => self.on_observed(&reply, node),
+            Answered::OtherHistory(vbucket) if self.nodes.owner(vbucket) == Some(node) => {
+                Err(again(NEW_HISTORY))
+            }
+            Answered::OtherHistory(vbucket) | Answered::NotObserved(vbucket) => {
+                self.unkept.unanswered(Some(vbucket), node);
+                Ok(())
+            }
+            Answered::Refused { opaque, status } => self.on_refused(opaque, status, node),
+        }
+    }
+
+    fn on_batch(&mut self, active: Vec<(VbId, Seqno)>, node: usize) {
+        let active: BTreeMap<VbId, Seqno> = active.into_iter().collect();
+        let Some(link) = self.links.get_mut(&node) else {
+            return;
+        };
+        let Some(batch) = link.take_answered() else {
+            return;
+        };
+        let mut moved = BTreeSet::new();
+        for vbucket in &batch.vbuckets {
+            self.places.end(*vbucket);
+            let history = link.histories.get(vbucket).copied().flatten();
+            if let (Some(seqno), Some(history)) = (active.get(vbucket), history) {
+                self.unkept.add(*vbucket, history, *seqno);
+            } else {
+                link.histories.remove(vbucket);
+                moved.insert(*vbucket);
+            }
+        }
+        for (vbucket, held) in batch.again(&moved) {
+            Counts::add(&self.counts.retried);
+            self.places.pause(vbucket, self.nodes.owner(vbucket));
+            self.places.hold(vbucket, held);
+        }
+        for vbucket in &batch.vbuckets {
+            if moved.contains(vbucket) {
+                self.places.is_unserved(*vbucket);
+            } else {
+                self.places.is_served(*vbucket);
+            }
+        }
+    }
+
+    fn on_observed(&mut self, reply: &ObserveSeqnoReply, node: usize) -> Result<(), Broken> {
+        let is_active = self.nodes.owner(reply.vbucket) == Some(node);
+        if self.unkept.answered(reply, node, is_active) {
+            return Err(again(NEW_HISTORY));
+        }
+        self.settle(reply.vbucket);
+        Ok(())
+    }
+
+    fn on_refused(&mut self, opaque: Opaque, status: Status, node: usize) -> Result<(), Broken> {
+        let link = self.links.get_mut(&node);
+        let Some(batch) = link.and_then(Outbound::answered) else {
+            return Ok(());
+        };
+        if status == Status::KEY_EEXISTS {
+            Counts::add(&self.counts.not_newer);
+            if self.writing.tells_conflicts {
+                let what = batch.write(opaque).as_ref().map(described);
+                let what = what.unwrap_or_default();
+                eprintln!("settee: not newer than what is there: {what}");
+            }
+            return Ok(());
+        }
+        let write = batch.write(opaque);
+        let is_retried = |write: &Frame<'_>| !self.places.is_refused_for_long(write.vbucket());
+        // A node may have yet to follow a collection that another one knows.
+        let is_new = status == Status::UNKNOWN_COLLECTION && write.as_ref().is_some_and(is_retried);
+        if is_new || is_for_the_moment(status) {
+            batch.refused.insert(opaque.0);
+            return Ok(());
+        }
+        let (name, number) = (status.description(), status.0);
+        let what = write.as_ref().map(described).unwrap_or_default();
+        let reason = format!("a write was refused: {name}, status 0x{number:02x}: {what}");
+        Err(Failure::new(code_of_status(status), reason).into())
+    }
+
+    /// The connection to a node is lost: what it did not answer is sent again, to where its vBuckets are by then.
+    fn lose(&mut self, node: usize, failure: Failure) {
+        let Some(link) = self.links.remove(&node) else {
+            return;
+        };
+        eprintln!("settee: {failure}; trying again");
+        self.attempts.lost(node, link.was_of_use);
+        self.unkept.unanswered(None, node);
+        for batch in link.into_unanswered() {
+            for vbucket in &batch.vbuckets {
+                self.places.end(*vbucket);
+            }
+            for (vbucket, held) in batch.again(&batch.vbuckets) {
                 Counts::add(&self.counts.retried);
-                Ok(())
-            }
-            status => {
-                let what = self.described(opaque);
-                let reason = format!(
-                    "a write was refused: {}, status 0x{:02x}: {what}",
-                    status.description(),
-                    status.0
-                );
-                Err(Failure::new(code_of_status(status), reason).into())
+                self.places.hold(vbucket, held);
             }
         }
+        self.places.note(failure);
     }
 }
 
-impl Writer<'_> {
-    /// A write on its way, for people.
-    fn described(&self, opaque: Opaque) -> String {
-        let batch = self.outstanding.front();
-        let frame = batch.and_then(|batch| frame_of(&batch.frames, opaque));
-        let Some(Ok(Decoded::Frame { frame, .. })) = frame.map(|frame| wire::decode(frame, LIMITS))
-        else {
-            return String::new();
-        };
-        let Ok(change) = WithMeta::parse(&frame) else {
-            return String::new();
-        };
-        let key = model::split_key(change.key).map_or(change.key, |(_, key)| key);
-        let key = String::from_utf8_lossy(key);
-        format!("{key:?}, rev {}, CAS {}", change.rev, change.cas.0)
-    }
-}
+const NEW_HISTORY: &str =
+    "the bucket that is written began anew, and lost changes that are sent again";
 
-fn silent() -> ClientError {
-    ClientError::Lost {
-        during: "writing",
-        source: std::io::Error::other(format!("silent for {SILENCE:?}")),
-    }
-}
-
-const LIMITS: Limits = Limits::AUTHENTICATED;
-
-/// What an answer means.
-#[derive(Debug)]
-enum Answered {
-    Nothing,
-    Noop,
-    Persisted(ObserveSeqnoReply),
-    Refused { opaque: Opaque, status: Status },
-}
-
-impl Answered {
-    fn of(frame: &Frame<'_>) -> Result<Self, Broken> {
-        if !frame.header.magic.is_client_response() {
-            return Ok(Self::Nothing);
-        }
-        Ok(match frame.header.opcode {
-            Opcode::NOOP => Self::Noop,
-            Opcode::OBSERVE_SEQNO if frame.status() == Status::SUCCESS => {
-                let reply = ObserveSeqnoReply::parse(frame.value);
-                let broken = |error| ClientError::broken("OBSERVE_SEQNO", &error);
-                let reply = reply.map_err(broken)?;
-                if reply.failover.is_some() {
-                    return Err(new_history());
-                }
-                Self::Persisted(reply)
-            }
-            Opcode::OBSERVE_SEQNO => return Err(new_history()),
-            _ if frame.status() == Status::SUCCESS => Self::Nothing,
-            _ => Self::Refused {
-                opaque: frame.header.opaque,
-                status: frame.status(),
-            },
-        })
-    }
-}
-
-/// The node that is written began anew: what was not on disk may be lost, and is sent again.
-fn new_history() -> Broken {
+/// Other connections, from the position that was kept, may go better.
+fn again(reason: &str) -> Broken {
     Broken {
-        failure: Failure::new(
-            Sysexit::Unavailable,
-            "the bucket that is written began anew",
-        ),
+        failure: Failure::new(Sysexit::Unavailable, reason),
         again: true,
     }
 }
 
-/// The frame with this opaque.
-fn frame_of(mut frames: &[u8], opaque: Opaque) -> Option<&[u8]> {
-    while let Ok(Decoded::Frame { frame, consumed }) = wire::decode(frames, LIMITS) {
-        let (this, rest) = frames.split_at(consumed);
-        if frame.header.opaque == opaque {
-            return Some(this);
-        }
-        frames = rest;
-    }
-    None
+/// A write, for people.
+fn described(write: &Frame<'_>) -> String {
+    let Ok(change) = WithMeta::parse(write) else {
+        return String::new();
+    };
+    let key = model::split_key(change.key).map_or(change.key, |(_, key)| key);
+    let key = String::from_utf8_lossy(key);
+    format!("{key:?}, rev {}, CAS {}", change.rev, change.cas.0)
 }

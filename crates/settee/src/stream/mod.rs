@@ -1,5 +1,6 @@
 //! What commands that follow streams of changes have in common.
 
+mod attempts;
 mod broken;
 mod link;
 mod newest;
@@ -8,9 +9,10 @@ mod reading;
 mod source;
 mod window;
 
+pub(crate) use self::attempts::Attempts;
 pub(crate) use self::broken::Broken;
 pub(crate) use self::link::{Opening, TICK, collections_of};
 pub(crate) use self::newest::newest;
 pub(crate) use self::part::CollectionPart;
-pub(crate) use self::reading::Told;
+pub(crate) use self::reading::{MOVE_PATIENCE, Told};
 pub(crate) use self::source::Source;

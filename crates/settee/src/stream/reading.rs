@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use changes::{Collections, DocumentChange, Names, StreamMessage, Streams};
-use client::{Nodes, Outgoing};
+use client::{Nodes, Outgoing, map_in};
 use model::{Seqno, VbId, VbUuid};
 use wire::dcp::{EndReason, StreamRequest, parse_rollback};
 use wire::response::FailoverEntries;
-use wire::{ClusterMapNotification, Envelope, Frame, Magic, Opaque, Opcode, Response, Status};
+use wire::{Envelope, Frame, Opaque, Opcode, Response, Status};
 
 use super::broken::{Unread, malformed, refused, unserved, violation};
 use crate::exit::{Failure, Sysexit};
@@ -17,7 +17,7 @@ use crate::exit::{Failure, Sysexit};
 const AGAIN: Duration = Duration::from_millis(100);
 /// For so long a node may go on with a stream after a map gave its vBucket to another node: it ends the stream itself,
 /// unless it is cut off from the others.
-const MOVE_PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const MOVE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is told to a command.
 pub(crate) enum Told<'a> {
@@ -179,15 +179,11 @@ impl Reading {
         node: usize,
         on: &mut impl FnMut(Told<'_>) -> Result<bool, Unread>,
     ) -> Result<bool, Unread> {
+        if let Some(map) = map_in(frame) {
+            self.learn(map, node);
+        }
         match frame.header.magic {
-            Magic::ServerRequest => {
-                let notice = ClusterMapNotification::parse(frame).ok();
-                if let Some(map) = notice.and_then(|notice| notice.map) {
-                    self.learn(map, node);
-                }
-                Ok(true)
-            }
-            magic if magic.is_client_response() => self.on_answer(frame, node, on),
+            magic if magic.is_client_response() => self.on_answer(frame, on),
             magic if magic.is_client_request() => self.on_message(frame, out, on),
             _ => Ok(true),
         }
@@ -213,7 +209,6 @@ impl Reading {
     fn on_answer(
         &mut self,
         frame: &Frame<'_>,
-        node: usize,
         on: &mut impl FnMut(Told<'_>) -> Result<bool, Unread>,
     ) -> Result<bool, Unread> {
         if frame.header.opcode != Opcode::DCP_STREAM_REQ {
@@ -243,7 +238,6 @@ impl Reading {
             Status::NOT_MY_VBUCKET => {
                 place.lost_at.get_or_insert_with(Instant::now);
                 self.note(refused(vbucket, Status::NOT_MY_VBUCKET));
-                self.learn(frame.value, node);
             }
             status => return Err(refused(vbucket, status).into()),
         }
@@ -327,7 +321,7 @@ fn vbucket_of(Opaque([_, _, high, low]): Opaque) -> VbId {
 mod tests {
     use changes::{Position, VbPosition};
     use client::testing::{FakeServer, Fault};
-    use wire::{Decoded, Limits};
+    use wire::{ClusterMapNotification, Decoded, Limits};
 
     use super::*;
 

@@ -4,28 +4,17 @@
 //! vBucket by the newest map, from where it was: also after it ended, after its connection was lost, and after the node
 //! refused it. While a connection is made the others wait.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use changes::Streams;
 use client::{Client, Nodes, wait_for_any};
 use wire::dcp::StreamRequest;
 
+use super::attempts::Attempts;
 use super::broken::{Broken, Unread};
 use super::link::{NodeLink, Opening, collections_of};
 use super::reading::{Reading, Told, stream_envelope};
 use crate::exit::{Failure, Sysexit};
-
-/// Pauses between attempts to connect to a node: exponential back-off.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
-
-/// When a node is connected to again.
-#[derive(Clone, Copy)]
-struct Retry {
-    at: Instant,
-    pause: Duration,
-}
 
 /// The streams of a bucket.
 pub(crate) struct Source {
@@ -34,8 +23,7 @@ pub(crate) struct Source {
     /// The value of every stream request.
     filter: String,
     links: Vec<NodeLink>,
-    /// Nodes to which a connection broke or could not be made.
-    retries: BTreeMap<usize, Retry>,
+    attempts: Attempts,
 }
 
 impl Source {
@@ -49,7 +37,7 @@ impl Source {
             opening,
             filter: String::new(),
             links: Vec::new(),
-            retries: BTreeMap::new(),
+            attempts: Attempts::default(),
         };
         source.is_of_bucket()?;
         Ok(source)
@@ -150,11 +138,9 @@ impl Source {
         Ok(())
     }
 
-    /// Connects to a node, unless that failed a moment ago. If it cannot be reached, another node may know where its
-    /// vBuckets are by now.
+    /// Connects to a node, unless that failed a moment ago.
     fn connect(&mut self, node: usize) -> Result<(), Failure> {
-        let retry = self.retries.get(&node);
-        if retry.is_some_and(|retry| retry.at > Instant::now()) {
+        if !self.attempts.is_due(node) {
             return Ok(());
         }
         let opened = self.reading.nodes.open(node);
@@ -166,12 +152,8 @@ impl Source {
             },
             Err(error) => error.into(),
         };
-        self.pause(node);
         self.reading.note(lost);
-        match self.reading.nodes.refresh() {
-            Err(error) if !error.is_lost() => Err(error.into()),
-            _ => Ok(()),
-        }
+        Ok(self.attempts.failed(&mut self.reading.nodes, node)?)
     }
 
     /// Makes a connection one of those with streams. Collections that were made meanwhile are told by the streams, unless
@@ -190,16 +172,6 @@ impl Source {
         Ok(())
     }
 
-    fn pause(&mut self, node: usize) {
-        let first = Retry {
-            at: Instant::now(),
-            pause: PAUSE_MIN,
-        };
-        let retry = self.retries.entry(node).or_insert(first);
-        retry.at = Instant::now() + retry.pause;
-        retry.pause = (retry.pause * 2).min(PAUSE_MAX);
-    }
-
     fn lose(&mut self, node: usize, failure: Failure) {
         eprintln!("settee: {failure}; trying again");
         // A connection that has told something was a good one.
@@ -207,11 +179,7 @@ impl Source {
             .links
             .iter()
             .any(|link| link.node == node && link.has_told);
-        if was_good {
-            self.retries.remove(&node);
-        } else {
-            self.pause(node);
-        }
+        self.attempts.lost(node, was_good);
         self.links.retain(|link| link.node != node);
         self.reading.leave(node, failure);
     }

@@ -1,0 +1,134 @@
+//! Writes that were sent together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::VbId;
+use wire::{Decoded, Frame, Limits, Opaque};
+
+/// How writes are read that were made here.
+pub(super) const LIMITS: Limits = Limits::AUTHENTICATED;
+
+/// Writes that one question after them asks about.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// The mark before which the first of them was made.
+    pub(super) mark: u64,
+    /// Questions about the histories of vBuckets, which go before the writes.
+    pub(super) asks: Vec<u8>,
+    /// The frames: some of them may have to be sent again.
+    pub(super) frames: Vec<u8>,
+    /// The vBuckets of the writes.
+    pub(super) vbuckets: BTreeSet<VbId>,
+    /// Opaques of writes that were refused and are to be sent again.
+    pub(super) refused: BTreeSet<[u8; 4]>,
+}
+
+impl Batch {
+    /// One without writes.
+    pub(super) fn new(mark: u64) -> Self {
+        Self {
+            mark,
+            asks: Vec::new(),
+            frames: Vec::new(),
+            vbuckets: BTreeSet::new(),
+            refused: BTreeSet::new(),
+        }
+    }
+
+    /// The write with this opaque.
+    pub(super) fn write(&self, opaque: Opaque) -> Option<Frame<'_>> {
+        let mut writes = writes(&self.frames);
+        let (frame, _) = writes.find(|(frame, _)| frame.header.opaque == opaque)?;
+        Some(frame)
+    }
+
+    /// The writes that are to be sent again: those that were refused, and all of some vBuckets.
+    pub(super) fn again(&self, vbuckets: &BTreeSet<VbId>) -> impl Iterator<Item = (VbId, Held)> {
+        let is_again = |frame: &Frame<'_>| {
+            vbuckets.contains(&frame.vbucket()) || self.refused.contains(&frame.header.opaque.0)
+        };
+        let again = writes(&self.frames).filter(move |(frame, _)| is_again(frame));
+        again.map(|(frame, bytes)| {
+            let held = Held {
+                mark: self.mark,
+                opaque: frame.header.opaque,
+                bytes: bytes.to_vec(),
+            };
+            (frame.vbucket(), held)
+        })
+    }
+}
+
+/// A write that waits.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// The mark before which it was made.
+    pub(super) mark: u64,
+    /// Later writes have greater ones.
+    pub(super) opaque: Opaque,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Writes of a vBucket that wait until a node serves it, in their order, by opaque.
+pub(super) type Waiting = BTreeMap<[u8; 4], Held>;
+
+/// Frames one after the other, each with its bytes.
+fn writes(mut frames: &[u8]) -> impl Iterator<Item = (Frame<'_>, &[u8])> {
+    std::iter::from_fn(move || {
+        let Ok(Decoded::Frame { frame, consumed }) = wire::decode(frames, LIMITS) else {
+            return None;
+        };
+        let (this, rest) = frames.split_at_checked(consumed)?;
+        frames = rest;
+        Some((frame, this))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::{Envelope, Opcode, RawParts, encode_raw};
+
+    use super::*;
+
+    /// A batch of writes, each a vBucket; their opaques count from 0.
+    fn batch(vbuckets: &[u16]) -> Batch {
+        let mut batch = Batch::new(3);
+        for (opaque, vbucket) in (0_u32..).zip(vbuckets) {
+            let envelope = Envelope {
+                vbucket: VbId(*vbucket),
+                opaque: Opaque(opaque.to_be_bytes()),
+                ..Envelope::default()
+            };
+            let parts = RawParts {
+                key: b"key",
+                ..RawParts::default()
+            };
+            encode_raw(Opcode::NOOP, &envelope, parts, &mut batch.frames).unwrap();
+        }
+        batch
+    }
+
+    fn opaque(number: u32) -> Opaque {
+        Opaque(number.to_be_bytes())
+    }
+
+    #[test]
+    fn a_write_is_found_by_its_opaque() {
+        let batch = batch(&[7, 8, 7]);
+        assert_eq!(batch.write(opaque(1)).unwrap().vbucket(), VbId(8));
+        assert!(batch.write(opaque(3)).is_none());
+    }
+
+    #[test]
+    fn what_was_refused_or_has_moved_is_sent_again_as_it_was() {
+        let mut batch = batch(&[7, 8, 7, 9]);
+        batch.refused.insert(opaque(1).0);
+        let again: Vec<_> = batch.again(&BTreeSet::from([VbId(7)])).collect();
+        let known: Vec<_> = again.iter().map(|(vb, held)| (vb.0, held.opaque)).collect();
+        assert_eq!(known, [(7, opaque(0)), (8, opaque(1)), (7, opaque(2))]);
+        let bytes: Vec<_> = again.iter().flat_map(|(_, held)| &held.bytes).collect();
+        let (first, _) = batch.frames.split_at(batch.frames.len() / 4 * 3);
+        assert_eq!(bytes, first.iter().collect::<Vec<_>>());
+        assert!(again.iter().all(|(_, held)| held.mark == 3));
+    }
+}

@@ -1,0 +1,246 @@
+//! The connection to one node of the bucket that is written: batches of quiet writes, each closed by a question how far
+//! the node's active vBuckets are. A vBucket that the answer does not name has moved.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use client::{Client, ClientError, Feed};
+use model::{Seqno, VbId, VbState, VbUuid};
+use wire::request::GetAllVbSeqnos;
+use wire::response::{FailoverEntries, ObserveSeqnoReply, VbSeqnos};
+use wire::{Envelope, Frame, Malformed, Opaque, Opcode, RawParts, Status, encode_raw};
+
+use super::batch::{Batch, Held};
+use crate::stream::TICK;
+
+/// Bytes after which a batch is closed.
+const BATCH_BYTES: usize = 256 * 1024;
+/// Bytes of writes that may be on their way.
+const WINDOW_BYTES: usize = 4 * 1024 * 1024;
+/// So long a batch waits for more while others are on their way.
+const GATHER: Duration = Duration::from_millis(5);
+/// Without an answer for so long the connection is dead.
+const SILENCE: Duration = Duration::from_mins(1);
+
+/// A connection to one node.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    pub(super) feed: Feed,
+    /// Batches that were not sent; the last one takes writes.
+    unsent: VecDeque<Batch>,
+    sent: VecDeque<Batch>,
+    sent_bytes: usize,
+    sent_at: Instant,
+    heard: Instant,
+    /// The newest histories of vBuckets, as far as they were asked for and told.
+    pub(super) histories: BTreeMap<VbId, Option<VbUuid>>,
+    /// Writes were answered on it.
+    pub(super) was_of_use: bool,
+}
+
+impl Outbound {
+    /// A connection on which nothing was written yet.
+    pub(super) fn new(client: Client) -> Self {
+        Self {
+            feed: Feed::new(client),
+            unsent: VecDeque::new(),
+            sent: VecDeque::new(),
+            sent_bytes: 0,
+            sent_at: Instant::now(),
+            heard: Instant::now(),
+            histories: BTreeMap::new(),
+            was_of_use: false,
+        }
+    }
+
+    /// Appends a write; returns whether it is the first one of its vBucket in its batch.
+    ///
+    /// # Errors
+    /// A question does not fit a frame.
+    pub(super) fn append(&mut self, vbucket: VbId, held: &Held) -> Result<bool, ClientError> {
+        let open = self.unsent.back();
+        if open.is_none_or(|batch| batch.frames.len() >= BATCH_BYTES) {
+            self.unsent.push_back(Batch::new(held.mark));
+        }
+        let Some(batch) = self.unsent.back_mut() else {
+            return Ok(false);
+        };
+        batch.mark = batch.mark.min(held.mark);
+        batch.frames.extend_from_slice(&held.bytes);
+        let is_first = batch.vbuckets.insert(vbucket);
+        if is_first && let Entry::Vacant(unknown) = self.histories.entry(vbucket) {
+            unknown.insert(None);
+            let (envelope, parts) = (asking(vbucket), RawParts::default());
+            encode_raw(Opcode::GET_FAILOVER_LOG, &envelope, parts, &mut batch.asks)?;
+        }
+        Ok(is_first)
+    }
+
+    /// Bytes of writes that were not answered.
+    pub(super) fn bytes(&self) -> usize {
+        let unsent = self.unsent.iter().map(|batch| batch.frames.len());
+        self.sent_bytes + unsent.sum::<usize>()
+    }
+
+    /// Whether there are no writes that were not answered.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sent.is_empty() && self.unsent.is_empty()
+    }
+
+    /// Whether everything that was made before this mark is answered.
+    pub(super) fn is_done_before(&self, mark: u64) -> bool {
+        let mut batches = self.sent.iter().chain(&self.unsent);
+        batches.all(|batch| batch.mark >= mark)
+    }
+
+    /// The batch that is answered next.
+    pub(super) fn answered(&mut self) -> Option<&mut Batch> {
+        self.sent.front_mut()
+    }
+
+    /// A batch was answered.
+    pub(super) fn take_answered(&mut self) -> Option<Batch> {
+        let batch = self.sent.pop_front()?;
+        self.sent_bytes -= batch.frames.len();
+        self.was_of_use = true;
+        Some(batch)
+    }
+
+    /// All that was not answered.
+    pub(super) fn into_unanswered(self) -> impl Iterator<Item = Batch> {
+        self.sent.into_iter().chain(self.unsent)
+    }
+
+    /// Sends what may be sent.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub(super) fn send(&mut self) -> Result<(), ClientError> {
+        let question = GetAllVbSeqnos {
+            state: Some(VbState::Active),
+            collection: None,
+        };
+        while self.sent_bytes < WINDOW_BYTES && self.is_due() {
+            let Some(batch) = self.unsent.pop_front() else {
+                break;
+            };
+            if self.sent.is_empty() {
+                self.heard = Instant::now();
+            }
+            let output = self.feed.output();
+            output.append(&batch.asks);
+            output.append(&batch.frames);
+            output.post(&question, &Envelope::default())?;
+            self.sent_bytes += batch.frames.len();
+            self.sent_at = Instant::now();
+            self.sent.push_back(batch);
+        }
+        self.feed.flush()
+    }
+
+    fn is_due(&self) -> bool {
+        let is_full = self.unsent.len() > 1
+            || self
+                .unsent
+                .front()
+                .is_some_and(|batch| batch.frames.len() >= BATCH_BYTES);
+        is_full || self.sent.is_empty() || self.sent_at.elapsed() >= GATHER
+    }
+
+    /// Reads, if there is something to read.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub(super) fn read(&mut self, is_ready: bool) -> Result<(), ClientError> {
+        if is_ready && self.feed.wait(TICK)? {
+            self.heard = Instant::now();
+        } else if !self.sent.is_empty() && self.heard.elapsed() > SILENCE {
+            let source = std::io::Error::other(format!("silent for {SILENCE:?}"));
+            let during = "writing";
+            return Err(ClientError::Lost { during, source });
+        }
+        Ok(())
+    }
+}
+
+/// The envelope of a question about a vBucket; its opaque comes back with the answer.
+pub(super) fn asking(vbucket: VbId) -> Envelope<'static> {
+    Envelope {
+        vbucket,
+        opaque: Opaque(u32::from(vbucket.0).to_be_bytes()),
+        ..Envelope::default()
+    }
+}
+
+/// What a frame means.
+#[derive(Debug)]
+pub(super) enum Answered {
+    /// Nothing.
+    Nothing,
+    /// A batch is answered: so far are the active vBuckets.
+    Batch(Vec<(VbId, Seqno)>),
+    /// The newest history of a vBucket.
+    History(VbId, VbUuid),
+    /// How far a copy is.
+    Observed(ObserveSeqnoReply),
+    /// A copy does not know the history that was asked about.
+    OtherHistory(VbId),
+    /// A copy cannot be asked.
+    NotObserved(VbId),
+    /// A write was refused.
+    Refused { opaque: Opaque, status: Status },
+}
+
+impl Answered {
+    /// Takes a frame.
+    ///
+    /// # Errors
+    /// It is not what the protocol allows.
+    pub(super) fn of(frame: &Frame<'_>) -> Result<Self, ClientError> {
+        if !frame.header.magic.is_client_response() {
+            return Ok(Self::Nothing);
+        }
+        let (opcode, status) = (frame.header.opcode, frame.status());
+        let broken = |error: Malformed| ClientError::broken(opcode.name(), &error);
+        let is_success = status == Status::SUCCESS;
+        let Opaque([_, _, high, low]) = frame.header.opaque;
+        let vbucket = VbId(u16::from_be_bytes([high, low]));
+        Ok(match opcode {
+            Opcode::GET_ALL_VB_SEQNOS if is_success => {
+                let seqnos = VbSeqnos::parse(frame.value).map_err(broken)?;
+                Self::Batch(seqnos.iter().collect())
+            }
+            Opcode::GET_ALL_VB_SEQNOS if is_for_the_moment(status) => Self::Batch(Vec::new()),
+            Opcode::GET_FAILOVER_LOG => {
+                let log = FailoverEntries::parse(frame.value).ok();
+                let newest = log.filter(|_| is_success).and_then(|log| log.iter().next());
+                newest.map_or(Self::Nothing, |newest| Self::History(vbucket, newest.uuid))
+            }
+            Opcode::OBSERVE_SEQNO if is_success => {
+                Self::Observed(ObserveSeqnoReply::parse(frame.value).map_err(broken)?)
+            }
+            Opcode::OBSERVE_SEQNO if status == Status::KEY_ENOENT => Self::OtherHistory(vbucket),
+            Opcode::OBSERVE_SEQNO => Self::NotObserved(vbucket),
+            _ if is_success => Self::Nothing,
+            _ => Self::Refused {
+                opaque: frame.header.opaque,
+                status,
+            },
+        })
+    }
+}
+
+/// Whether what was refused is to be tried again.
+pub(super) fn is_for_the_moment(status: Status) -> bool {
+    matches!(
+        status,
+        Status::ETMPFAIL
+            | Status::ENOMEM
+            | Status::EBUSY
+            | Status::LOCKED
+            | Status::NOT_MY_VBUCKET
+            | Status::SYNC_WRITE_IN_PROGRESS
+            | Status::SYNC_WRITE_RE_COMMIT_IN_PROGRESS
+    )
+}

@@ -1,0 +1,365 @@
+//! Where the writes of each vBucket are: on the connection to a node, or waiting for one. No I/O of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use client::{Address, Nodes};
+use model::VbId;
+
+use super::batch::{Held, Waiting};
+use crate::exit::{Failure, Sysexit};
+use crate::stream::MOVE_PATIENCE;
+
+/// Pauses before what was refused for the moment is tried again.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// After so long it is told that changes wait.
+const TELL_AFTER: Duration = Duration::from_secs(5);
+
+/// Where writes of a vBucket are.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The node on whose connection they are on their way, and in how many batches.
+    node: usize,
+    batches: usize,
+    /// When what waits is tried again, and after which pause from then on.
+    again_at: Instant,
+    pause: Duration,
+}
+
+/// Where writes are, by vBucket.
+#[derive(Debug)]
+pub(super) struct Places {
+    by_vbucket: Vec<Place>,
+    /// Writes that wait.
+    waiting: BTreeMap<VbId, Waiting>,
+    waiting_bytes: usize,
+    /// vBuckets with writes at a node that does not have them any more by the map, and since when.
+    moved: BTreeMap<VbId, Instant>,
+    /// vBuckets that no node serves which can be reached, and since when.
+    unserved: BTreeMap<VbId, Instant>,
+    /// It was told that changes wait.
+    was_told: bool,
+    /// Why the last connection was lost.
+    trouble: Option<Failure>,
+    /// What is written, for people.
+    address: Address,
+}
+
+impl Places {
+    /// Nothing is on its way.
+    pub(super) fn new(vbuckets: u16, address: Address) -> Self {
+        let place = Place {
+            node: 0,
+            batches: 0,
+            again_at: Instant::now(),
+            pause: PAUSE_MIN,
+        };
+        Self {
+            by_vbucket: vec![place; usize::from(vbuckets)],
+            waiting: BTreeMap::new(),
+            waiting_bytes: 0,
+            moved: BTreeMap::new(),
+            unserved: BTreeMap::new(),
+            was_told: false,
+            trouble: None,
+            address,
+        }
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Bytes of writes that wait.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
+    /// Whether nothing waits that was made before this mark.
+    pub(super) fn is_done_before(&self, mark: u64) -> bool {
+        let mut waiting = self.waiting.values().flat_map(BTreeMap::values);
+        waiting.all(|held| held.mark >= mark)
+    }
+
+    /// The node to which a new write goes, of the one that has its vBucket; `None` if it has to wait.
+    pub(super) fn route(&self, vbucket: VbId, owner: Option<usize>) -> Option<usize> {
+        let place = self.at(vbucket);
+        let is_free = |owner: &usize| place.batches == 0 || place.node == *owner;
+        owner.filter(|owner| is_free(owner) && !self.waiting.contains_key(&vbucket))
+    }
+
+    /// vBuckets whose waiting writes are tried now: nothing of them is on its way any more.
+    pub(super) fn due(&self) -> Vec<VbId> {
+        let now = Instant::now();
+        let is_due = |vbucket: &VbId| {
+            let place = self.at(*vbucket);
+            place.batches == 0 && place.again_at <= now
+        };
+        self.waiting.keys().copied().filter(is_due).collect()
+    }
+
+    /// Takes the writes of a vBucket that wait, in their order.
+    pub(super) fn take_waiting(&mut self, vbucket: VbId) -> Waiting {
+        let waited = self.waiting.remove(&vbucket).unwrap_or_default();
+        let bytes = waited.values().map(|held| held.bytes.len());
+        self.waiting_bytes -= bytes.sum::<usize>();
+        waited
+    }
+
+    /// A write waits.
+    pub(super) fn hold(&mut self, vbucket: VbId, held: Held) {
+        self.waiting_bytes += held.bytes.len();
+        let waiting = self.waiting.entry(vbucket).or_default();
+        waiting.insert(held.opaque.0, held);
+    }
+
+    /// The node of a vBucket refused writes for the moment: they are tried again after a pause, unless the map knows another
+    /// node by now.
+    pub(super) fn pause(&mut self, vbucket: VbId, owner: Option<usize>) {
+        let now = Instant::now();
+        let place = self.at_mut(vbucket);
+        if owner == Some(place.node) && place.again_at <= now {
+            place.again_at = now + place.pause;
+            place.pause = (place.pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Whether writes of a vBucket were refused for so long that pauses are at their longest.
+    pub(super) fn is_refused_for_long(&self, vbucket: VbId) -> bool {
+        self.at(vbucket).pause == PAUSE_MAX
+    }
+
+    /// A batch for a node has the first write of a vBucket.
+    pub(super) fn begin(&mut self, vbucket: VbId, node: usize) {
+        let place = self.at_mut(vbucket);
+        place.node = node;
+        place.batches += 1;
+    }
+
+    /// A batch with a vBucket is done.
+    pub(super) fn end(&mut self, vbucket: VbId) {
+        let place = self.at_mut(vbucket);
+        place.batches -= 1;
+        if place.batches == 0 {
+            self.moved.remove(&vbucket);
+        }
+    }
+
+    /// The node of a vBucket carried out writes.
+    pub(super) fn is_served(&mut self, vbucket: VbId) {
+        if !self.waiting.contains_key(&vbucket) {
+            self.at_mut(vbucket).pause = PAUSE_MIN;
+        }
+        self.unserved.remove(&vbucket);
+        self.was_told &= !self.unserved.is_empty();
+    }
+
+    /// The node of a vBucket can be reached: it is served, unless that has yet to be shown by writes.
+    pub(super) fn is_reached(&mut self, vbucket: VbId) {
+        if self.at(vbucket).batches == 0 && !self.waiting.contains_key(&vbucket) {
+            self.is_served(vbucket);
+        }
+    }
+
+    /// No node that can be reached serves a vBucket.
+    pub(super) fn is_unserved(&mut self, vbucket: VbId) {
+        self.unserved.entry(vbucket).or_insert_with(Instant::now);
+    }
+
+    /// Notes why a connection was lost, or could not be made.
+    pub(super) fn note(&mut self, trouble: Failure) {
+        self.trouble = Some(trouble);
+    }
+
+    /// Goes by a newer map; returns whether it has as many vBuckets.
+    #[must_use]
+    pub(super) fn follow(&mut self, nodes: &Nodes) -> bool {
+        let now = Instant::now();
+        for (vbucket, place) in (0..).map(VbId).zip(&mut self.by_vbucket) {
+            place.again_at = now;
+            let owner = nodes.owner(vbucket);
+            if place.batches > 0 && owner.is_some_and(|owner| owner != place.node) {
+                self.moved.entry(vbucket).or_insert(now);
+            } else {
+                self.moved.remove(&vbucket);
+            }
+        }
+        usize::from(nodes.vbuckets()) == self.by_vbucket.len()
+    }
+
+    /// Nodes that have not answered writes of vBuckets which the map gave to other nodes a while ago.
+    pub(super) fn cut_off(&self) -> BTreeSet<usize> {
+        let overdue = self
+            .moved
+            .iter()
+            .filter(|(_, since)| since.elapsed() >= MOVE_PATIENCE);
+        overdue.map(|(vbucket, _)| self.at(*vbucket).node).collect()
+    }
+
+    /// Tells of vBuckets that no node serves for a while.
+    ///
+    /// # Errors
+    /// One of them is not served for so long as `patience`.
+    pub(super) fn look(&mut self, patience: Duration) -> Result<(), Failure> {
+        let Some((vbucket, since)) = self.unserved.iter().min_by_key(|(_, since)| **since) else {
+            return Ok(());
+        };
+        let (waited, count, address) = (since.elapsed(), self.unserved.len(), &self.address);
+        let reason = self.trouble.as_ref().map(|trouble| format!(" ({trouble})"));
+        let reason = format!(
+            "vBucket {} of {address} is served by no node that can be reached{}",
+            vbucket.0,
+            reason.unwrap_or_default()
+        );
+        if waited >= patience {
+            let advice = "see `settee cluster status`, and start the command again, which goes on from its state file";
+            return Err(Failure::new(
+                Sysexit::Unavailable,
+                format!("{reason}; {advice}"),
+            ));
+        }
+        if waited >= TELL_AFTER && !self.was_told {
+            self.was_told = true;
+            eprintln!(
+                "settee: {reason} for {} s; changes of {count} vBuckets wait",
+                waited.as_secs()
+            );
+        }
+        Ok(())
+    }
+
+    fn at(&self, VbId(vbucket): VbId) -> &Place {
+        &self.by_vbucket[usize::from(vbucket)]
+    }
+
+    fn at_mut(&mut self, VbId(vbucket): VbId) -> &mut Place {
+        &mut self.by_vbucket[usize::from(vbucket)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use client::testing::{FakeServer, Fault};
+    use wire::Opaque;
+
+    use super::*;
+
+    const VB: VbId = VbId(1);
+
+    fn nodes() -> Nodes {
+        let server = FakeServer::start(true, Fault::None);
+        Nodes::connect(&server.options()).unwrap().0
+    }
+
+    fn places(nodes: &Nodes) -> Places {
+        Places::new(nodes.vbuckets(), nodes.address(0))
+    }
+
+    /// A map that gives all vBuckets to another node.
+    fn moved() -> String {
+        let rows = vec!["[1]"; 64].join(",");
+        format!(
+            r#"{{"rev":9,"nodesExt":[{{"services":{{}},"thisNode":true}},{{"services":{{"kv":9}}}}],
+                "vBucketServerMap":{{"vBucketMap":[{rows}]}}}}"#,
+        )
+    }
+
+    fn held(opaque: u32, mark: u64) -> Held {
+        Held {
+            mark,
+            opaque: Opaque(opaque.to_be_bytes()),
+            bytes: vec![0; 10],
+        }
+    }
+
+    #[test]
+    fn what_waits_goes_in_its_order_before_what_is_new() {
+        let mut places = places(&nodes());
+        assert_eq!(places.route(VB, Some(0)), Some(0));
+        assert_eq!(places.route(VB, None), None);
+        places.hold(VB, held(300, 5));
+        places.hold(VB, held(2, 4));
+        assert_eq!(places.route(VB, Some(0)), None);
+        assert_eq!(places.route(VbId(2), Some(0)), Some(0), "others go on");
+        assert!(places.is_done_before(4) && !places.is_done_before(5));
+        assert_eq!((places.waiting_bytes(), places.due()), (20, vec![VB]));
+        let waited = places.take_waiting(VB).into_values();
+        let opaques: Vec<_> = waited.map(|held| held.opaque.0).collect();
+        assert_eq!(opaques, [2, 300].map(u32::to_be_bytes));
+        assert!(places.is_idle() && places.waiting_bytes() == 0);
+        assert_eq!(places.route(VB, Some(0)), Some(0));
+    }
+
+    #[test]
+    fn writes_of_a_vbucket_are_at_one_node_at_a_time() {
+        let mut nodes = nodes();
+        let mut places = places(&nodes);
+        places.begin(VB, 0);
+        places.begin(VB, 0);
+        assert!(nodes.learn(moved().as_bytes(), 0));
+        assert!(places.follow(&nodes));
+        assert_eq!(places.route(VB, nodes.owner(VB)), None);
+        places.hold(VB, held(1, 0));
+        places.end(VB);
+        assert!(places.due().is_empty());
+        places.end(VB);
+        assert_eq!(places.due(), [VB]);
+    }
+
+    #[test]
+    fn a_node_that_does_not_answer_for_what_moved_is_cut_off() {
+        let mut nodes = nodes();
+        let mut places = places(&nodes);
+        places.begin(VB, 0);
+        assert!(nodes.learn(moved().as_bytes(), 0));
+        assert!(places.follow(&nodes));
+        assert!(places.cut_off().is_empty(), "it may be about to answer");
+        let long_ago = Instant::now().checked_sub(MOVE_PATIENCE).unwrap();
+        *places.moved.get_mut(&VB).unwrap() = long_ago;
+        assert_eq!(places.cut_off(), BTreeSet::from([0]));
+        places.end(VB);
+        assert!(places.cut_off().is_empty());
+    }
+
+    #[test]
+    fn what_was_refused_is_tried_again_after_a_pause_that_grows_unless_it_has_moved() {
+        let mut nodes = nodes();
+        let mut places = places(&nodes);
+        for _ in 0..8 {
+            assert!(!places.is_refused_for_long(VB));
+            places.pause(VB, Some(0));
+            places.hold(VB, held(1, 0));
+            assert!(places.due().is_empty());
+            places.is_served(VB);
+            places.at_mut(VB).again_at = Instant::now();
+            assert_eq!(places.due(), [VB]);
+        }
+        assert!(places.is_refused_for_long(VB));
+        places.pause(VB, Some(0));
+        assert!(places.due().is_empty());
+        assert!(nodes.learn(moved().as_bytes(), 0));
+        assert!(places.follow(&nodes));
+        assert_eq!(places.due(), [VB], "its new node is tried at once");
+        places.take_waiting(VB);
+        places.is_served(VB);
+        assert!(!places.is_refused_for_long(VB));
+    }
+
+    #[test]
+    fn a_vbucket_that_no_node_serves_ends_the_patience() {
+        let mut places = places(&nodes());
+        assert!(places.look(Duration::ZERO).is_ok());
+        places.is_unserved(VB);
+        places.hold(VB, held(1, 0));
+        places.is_reached(VB);
+        assert!(places.look(Duration::from_mins(1)).is_ok());
+        places.note(Failure::new(Sysexit::Unavailable, "lost"));
+        let ended = places.look(Duration::ZERO).unwrap_err().to_string();
+        assert!(ended.contains("vBucket 1 of ") && ended.contains("(lost)"));
+        places.take_waiting(VB);
+        places.is_reached(VB);
+        assert!(places.look(Duration::ZERO).is_ok());
+    }
+}
