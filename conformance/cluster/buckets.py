@@ -1,7 +1,11 @@
 """Buckets of a cluster that are emptied."""
 
 import json
+import signal
+import threading
+import time
 
+from cluster import Cluster
 from failures import three_nodes
 from harness import equal, eventually
 from manage import call, must
@@ -60,3 +64,40 @@ def a_flushed_bucket_is_empty_at_all_nodes_and_goes_on(world):
                 client.until(NOT_FOUND, GET, key, seconds=60)
             else:
                 equal(client.get(key, seconds=60), b"new", "what was written since")
+
+
+@suite.test
+def a_request_for_a_bucket_that_cannot_be_made_now_outlives_neither_it_nor_the_node(world):
+    # Its lease is long: nothing is elected without a node that stands still.
+    with Cluster(world.etcd, world.name(), lease=30) as cluster:
+        first, second, third = cluster.nodes
+        third.process.send_signal(signal.SIGSTOP)
+        dropped = make(cluster, first, "dropped")
+        must(second, "DELETE", "/pools/default/buckets/dropped")
+        dropped.join(10)
+        status, _, told = dropped.answer
+        equal(status, 400, "one that is dropped before it is there")
+        holds(told, "dropped")
+        waits = make(cluster, first, "waits")
+        began = time.monotonic()
+        first.stop()
+        if time.monotonic() - began > 10:
+            raise AssertionError(f"the node took {time.monotonic() - began:.0f} s to stop")
+        waits.join(10)
+        third.process.send_signal(signal.SIGCONT)
+
+
+def make(cluster, node, name):
+    """Asks a node for a bucket, and waits until all nodes are asked for it."""
+    asked = threading.Thread(target=lambda: setattr(asked, "answer", tried(node, name)))
+    asked.start()
+    named = lambda: name in [value.get("name") for value in cluster.look("buckets/").values() if isinstance(value, dict)]
+    eventually("it is agreed on", named)
+    return asked
+
+
+def tried(node, name):
+    try:
+        return call(node, "POST", "/pools/default/buckets", name=name, ramQuotaMB="100", replicaNumber="2", numVBuckets="128")
+    except (OSError, ConnectionError):
+        return None

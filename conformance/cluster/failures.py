@@ -7,7 +7,7 @@ import time
 from cluster import MAJORITY, Client, Cluster, member_of
 from etcd import Etcd, Refused, encode
 from harness import binary, clean_environment, equal, eventually
-from manage import call
+from manage import call, must
 from mcbp import SET
 from world import holds, suite
 
@@ -94,6 +94,18 @@ def copies_move_to_a_node_that_comes_and_off_one_that_goes(world):
         eventually("all is served", client.everywhere)
         cluster.order("remove", "d")
         eventually("it is gone", lambda: cluster.states() == ["active"] * 3)
+        # Nothing else changes that brings new maps.
+        for path in ("b/default", "nodeServices"):
+            for node in (*cluster.nodes, late):
+                eventually(f"{path} leaves it out", lambda node=node, path=path: leaves_out(node, path, late), seconds=10)
+
+
+def leaves_out(node, path, gone):
+    """Whether a node's map sends no client to one that is gone, and names the node that tells it."""
+    listed = json.loads(must(node, "GET", f"/pools/default/{path}"))["nodesExt"]
+    this = [one["services"]["mgmt"] for one in listed if one["thisNode"]]
+    equal(this, [node.ports["http"]], "the node that tells it")
+    return gone.kv not in [one["services"].get("kv") for one in listed]
 
 
 @suite.test

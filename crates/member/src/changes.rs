@@ -59,8 +59,8 @@ impl Shared {
         match change {
             AgreedChange::MakeBucket(settings) => {
                 let id = self.draft_bucket(&view, &settings, &mut draft)?;
-                self.commit(draft)?;
-                return self.await_bucket(id);
+                let revision = self.commit(draft)?;
+                return self.await_bucket(id, revision);
             }
             AgreedChange::AdjustBucket(settings) => {
                 let (id, entry) = known(&view, &settings.bucket.name)?;
@@ -74,8 +74,8 @@ impl Shared {
             }
             AgreedChange::FlushBucket(name) => {
                 let id = self.draft_flush(&view, &name, &mut draft)?;
-                self.commit(draft)?;
-                return self.await_bucket(id);
+                let revision = self.commit(draft)?;
+                return self.await_bucket(id, revision);
             }
             AgreedChange::Manifest {
                 bucket,
@@ -105,7 +105,7 @@ impl Shared {
         }
         let revision = self.commit(draft)?;
         let late = "the change is agreed on, and this node has not seen it yet";
-        follow(late, &|| self.view.read().revision >= revision)?;
+        self.follow(late, &|| Ok(self.view.read().revision >= revision))?;
         self.await_others(revision);
         Ok(())
     }
@@ -113,9 +113,28 @@ impl Shared {
     /// Waits until every node that runs has a change, so that clients find it at all of them; not for long.
     fn await_others(&self, revision: u64) {
         let begun = Instant::now();
-        while !self.all_have(revision) && begun.elapsed() < OTHERS_LIMIT {
+        while !self.all_have(revision) && begun.elapsed() < OTHERS_LIMIT && !self.is_stopped() {
             std::thread::sleep(FOLLOW_LOOK);
         }
+    }
+
+    /// Waits until this node follows a change; not for long, and not while it stops.
+    fn follow(
+        &self,
+        late: &str,
+        follows: &dyn Fn() -> Result<bool, ChangeError>,
+    ) -> Result<(), ChangeError> {
+        let begun = Instant::now();
+        while !follows()? {
+            if self.is_stopped() {
+                return Err(ChangeError::Unavailable);
+            }
+            if begun.elapsed() > FOLLOW_LIMIT {
+                return Err(ChangeError::Refused(late.to_owned()));
+            }
+            std::thread::sleep(FOLLOW_LOOK);
+        }
+        Ok(())
     }
 
     fn key(&self, key: Key) -> String {
@@ -195,20 +214,26 @@ impl Shared {
         Ok(id)
     }
 
-    /// Waits until all copies of a new bucket that shall be here are, each vBucket has an active copy, and every node that
-    /// runs follows.
-    fn await_bucket(&self, id: BucketId) -> Result<(), ChangeError> {
+    /// Waits until all copies of a bucket made at a revision that shall be here are, each vBucket has an active copy, and
+    /// every node that runs follows.
+    fn await_bucket(&self, id: BucketId, made: u64) -> Result<(), ChangeError> {
         let late = "the bucket is agreed on, and not made everywhere yet";
-        follow(late, &|| {
+        self.follow(late, &|| {
             let view = self.view.read().clone();
             let Some(spec) = view.specs.get(&id) else {
-                return false;
+                return if view.revision < made {
+                    Ok(false)
+                } else {
+                    Err(ChangeError::Refused(
+                        "the bucket was dropped or flushed meanwhile".into(),
+                    ))
+                };
             };
             let elected = |number| {
                 let row = view.row(cluster::Vb { bucket: id, number });
                 row.is_some_and(|row| row.term > 0 && row.intent.is_none())
             };
-            self.table.get(id).is_some() && (0..spec.value.vbuckets).all(elected)
+            Ok(self.table.get(id).is_some() && (0..spec.value.vbuckets).all(elected))
         })?;
         let revision = self.view.read().revision;
         self.await_others(revision);
@@ -228,15 +253,4 @@ impl Shared {
 
 fn known<'v>(view: &'v View, name: &str) -> Result<(BucketId, &'v Entry<BucketSpec>), ChangeError> {
     find(view, name).ok_or_else(|| ChangeError::Refused("Requested resource not found.".into()))
-}
-
-fn follow(late: &str, follows: &dyn Fn() -> bool) -> Result<(), ChangeError> {
-    let begun = Instant::now();
-    while !follows() {
-        if begun.elapsed() > FOLLOW_LIMIT {
-            return Err(ChangeError::Refused(late.to_owned()));
-        }
-        std::thread::sleep(FOLLOW_LOOK);
-    }
-    Ok(())
 }

@@ -37,8 +37,10 @@ pub(crate) struct Driver {
     pub(crate) published: u64,
     /// What was seen when a step was put out last, or there was another mark: it is on disk before the step is made.
     pub(crate) kept: Seen,
-    /// Newest revisions of chunks and nodes whose maps clients have been told.
+    /// Newest revisions of chunks whose maps clients have been told.
     pub(crate) told: BTreeMap<BucketId, u64>,
+    /// The newest revision of the nodes that clients have been told, and how many these are.
+    pub(crate) told_nodes: (u64, usize),
     /// When something of etcd came last.
     pub(crate) heard_ms: u64,
 }
@@ -265,12 +267,18 @@ impl Driver {
 
     /// Tells clients the maps that changed.
     fn tell_maps(&mut self, view: &View) {
-        let nodes = view.nodes.values().map(|entry| entry.mod_revision).max();
+        // One that was removed leaves the newest revision as it was.
+        let newest = view.nodes.values().map(|entry| entry.mod_revision).max();
+        let nodes = (newest.unwrap_or_default(), view.nodes.len());
+        let changed = std::mem::replace(&mut self.told_nodes, nodes) != nodes;
+        if changed {
+            registry::publish_cluster_nodes(&self.shared.node);
+        }
         for hosted in self.shared.table.all() {
             let chunks = view.maps.range((hosted.id, 0)..=(hosted.id, u16::MAX));
             let newest = chunks.map(|(_, entry)| entry.mod_revision).max();
-            let newest = newest.max(nodes).unwrap_or_default();
-            if self.told.insert(hosted.id, newest) != Some(newest) {
+            let newest = newest.unwrap_or_default();
+            if self.told.insert(hosted.id, newest) != Some(newest) || changed {
                 registry::publish_cluster(&self.shared.node, &hosted.served);
             }
         }

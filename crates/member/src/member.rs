@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-use cluster::agreed::View;
+use cluster::agreed::{Node, View};
 use cluster::{Identity, NodeId, Order, Participant};
 use etcd::Etcd;
 use parking_lot::{Mutex, RwLock};
@@ -58,6 +59,7 @@ impl Member {
             etcd,
             cluster: joined.cluster,
             me: joined.me,
+            described: joined.node.clone(),
             boot,
             secret: joined.meta.secret.clone(),
             tls: joined.tls.clone(),
@@ -65,6 +67,7 @@ impl Member {
             view: RwLock::default(),
             status: Mutex::default(),
             taken: Mutex::default(),
+            stopped: Default::default(),
         });
         host_buckets(&shared);
         let settings = joined.settings();
@@ -86,6 +89,7 @@ impl Member {
             published: 0,
             kept,
             told: BTreeMap::new(),
+            told_nodes: (0, 0),
             heard_ms: shared.now_ms(),
             shared: Arc::clone(&shared),
         };
@@ -111,8 +115,9 @@ impl Member {
         }))
     }
 
-    /// Ends the threads and the streams; the node's lease ends by time.
+    /// Ends the threads, the streams and what waits for a change; the node's lease ends by time.
     pub fn stop(&self) {
+        self.shared.stopped.store(true, Ordering::Relaxed);
         self.send(Event::Stop);
         for thread in std::mem::take(&mut *self.threads.lock()) {
             if thread.join().is_err() {
@@ -156,6 +161,10 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 impl ClusterMember for Member {
     fn me(&self) -> NodeId {
         self.shared.me
+    }
+
+    fn described(&self) -> &Node {
+        &self.shared.described
     }
 
     fn view(&self) -> Arc<View> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bucket::FlusherState;
 use cluster::NodeId;
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) etcd: Etcd,
     pub(crate) cluster: ClusterId,
     pub(crate) me: NodeId,
+    /// What the node told of itself when it joined.
+    pub(crate) described: Node,
     pub(crate) boot: u64,
     /// With this nodes log in to each other.
     pub(crate) secret: String,
@@ -74,6 +77,8 @@ pub(crate) struct Shared {
     pub(crate) status: Mutex<MemberStatus>,
     /// Up to which revision nodes have taken over what was agreed on, as far as they told.
     pub(crate) taken: Mutex<BTreeMap<NodeId, u64>>,
+    /// Whether the member is told to stop: nothing is followed any more.
+    pub(crate) stopped: AtomicBool,
 }
 
 /// Host and port at which another node is reached; `None` for one that has no such port.
@@ -87,6 +92,11 @@ impl Shared {
     /// The time of the node's clock.
     pub(crate) fn now_ms(&self) -> u64 {
         self.node.clock.mono_ns() / 1_000_000
+    }
+
+    /// Whether the member is told to stop.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
     }
 
     /// A node has taken over everything up to a revision.

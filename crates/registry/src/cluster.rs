@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::agreed::View;
+use cluster::agreed::{Node, View};
 use cluster::coordinator::Progress;
 use cluster::{NodeId, Order};
 
@@ -78,6 +78,9 @@ pub enum ChangeError {
 pub trait ClusterMember: Send + Sync {
     /// This node.
     fn me(&self) -> NodeId;
+
+    /// What it told the cluster of itself when it joined.
+    fn described(&self) -> &Node;
 
     /// What etcd holds, as this node has seen it last.
     fn view(&self) -> Arc<View>;

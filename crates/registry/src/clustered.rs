@@ -74,7 +74,7 @@ pub fn publish_cluster(node: &Registry, served: &ServedBucket) {
     if *served.shown_uuid() != *uuid {
         served.show_uuid(&uuid);
     }
-    let made = |revision| bucket_map(&view, member.me(), id, served, revision);
+    let made = |revision| bucket_map(&view, &**member, id, served, revision);
     let map = newer(&view, newest, &served.map(), made);
     if map.is_some_and(|map| served.advance_map(map)) {
         node.connections.map_changed();
@@ -101,8 +101,8 @@ fn publish_nodes(node: &Registry, member: &dyn ClusterMember, view: &View) {
     }
     listed.extend(members(view));
     let listed: Vec<_> = listed.into_iter().collect();
-    let told = Told::new(view, &listed);
-    let nodes = told.addresses(member.me(), |_| true);
+    let told = Told::new(view, member, &listed);
+    let nodes = told.addresses(member.me(), |node| view.nodes.contains_key(&node));
     let made = |revision| {
         let json = global_config(revision, &nodes).into();
         MapVersion { revision, json }
@@ -192,7 +192,7 @@ fn is_failed(view: &View, node: NodeId) -> bool {
 
 fn bucket_map(
     view: &View,
-    me: NodeId,
+    member: &dyn ClusterMember,
     id: BucketId,
     served: &ServedBucket,
     revision: MapRevision,
@@ -220,9 +220,9 @@ fn bucket_map(
         rows.push(row);
     }
     // A client's process may end where no node is the one that tells the map. The places of all others stay.
-    let mut named = listed.clone();
+    let (mut named, me) = (listed.clone(), member.me());
     named.extend(Some(me).filter(|me| !listed.contains(me)));
-    let told = Told::new(view, &named);
+    let told = Told::new(view, member, &named);
     let nodes = told.addresses(me, |node| listed.contains(&node));
     served.map_of(&nodes, Rows::Each(&rows), replicas as u8, revision)
 }
@@ -233,8 +233,11 @@ struct Told<'a> {
 }
 
 impl<'a> Told<'a> {
-    fn new(view: &'a View, listed: &[NodeId]) -> Self {
-        let known = |id: &NodeId| Some((*id, &view.nodes.get(id)?.value));
+    fn new(view: &'a View, member: &'a dyn ClusterMember, listed: &[NodeId]) -> Self {
+        // A node that was removed is known to itself alone.
+        let own = |id: &NodeId| (*id == member.me()).then(|| member.described());
+        let agreed = |id: &NodeId| view.nodes.get(id).map(|entry| &entry.value);
+        let known = |id: &NodeId| Some((*id, agreed(id).or_else(|| own(id))?));
         let nodes = listed.iter().filter_map(known);
         let nodes = nodes.map(|(id, node)| {
             let external = node.outside.as_ref().map(alternate_address);

@@ -17,6 +17,7 @@ pub type Apply = Box<dyn Fn(&AgreedChange) + Send>;
 /// What etcd holds is what the test says; orders and changes are kept for it.
 pub struct FakeMember {
     me: NodeId,
+    described: Node,
     /// What etcd holds.
     pub view: Mutex<Arc<View>>,
     /// What the node tells of its part.
@@ -48,6 +49,22 @@ pub fn row(nodes: &[u16]) -> Row {
     Row::new(chain, 1)
 }
 
+fn node(id: u16, state: NodeState) -> Node {
+    Node {
+        name: format!("n{id}"),
+        uuid: format!("{id:032x}"),
+        inside: Address {
+            host: format!("10.0.0.{id}"),
+            kv: 11210,
+            http: 8091,
+            ..Address::default()
+        },
+        version: "0.1.0".into(),
+        state,
+        ..Node::default()
+    }
+}
+
 impl FakeMember {
     /// Node `me` of a cluster that has no nodes and no buckets yet.
     pub fn new(me: u16) -> Arc<Self> {
@@ -65,6 +82,7 @@ impl FakeMember {
         };
         Arc::new(Self {
             me: NodeId(me),
+            described: node(me, NodeState::New),
             view: Mutex::new(view.into()),
             status: Mutex::default(),
             orders: Mutex::default(),
@@ -85,19 +103,7 @@ impl FakeMember {
 
     /// Puts node `id` there: `n<id>` at `10.0.0.<id>`.
     pub fn put_node(&self, id: u16, state: NodeState) {
-        let node = Node {
-            name: format!("n{id}"),
-            uuid: format!("{id:032x}"),
-            inside: Address {
-                host: format!("10.0.0.{id}"),
-                kv: 11210,
-                http: 8091,
-                ..Address::default()
-            },
-            version: "0.1.0".into(),
-            state,
-            ..Node::default()
-        };
+        let node = node(id, state);
         self.edit(|view, revision| drop(view.nodes.insert(NodeId(id), written(revision, node))));
     }
 
@@ -135,6 +141,10 @@ impl FakeMember {
 impl ClusterMember for FakeMember {
     fn me(&self) -> NodeId {
         self.me
+    }
+
+    fn described(&self) -> &Node {
+        &self.described
     }
 
     fn view(&self) -> Arc<View> {

@@ -129,6 +129,20 @@ fn a_node_that_has_no_part_in_a_map_is_the_one_that_tells_it() {
         assert_eq!(named[2]["hostname"], "10.0.0.2");
         assert_eq!(named[2]["services"], json!({ "mgmt": 8091 }));
     }
+    // One that was removed is listed by itself alone.
+    member.edit(|view, _| drop(view.nodes.remove(&NodeId(2))));
+    publish(&node);
+    let map = told(&node);
+    assert_eq!(servers(&map), ["10.0.0.1:11210", "10.0.0.3:11210"]);
+    let global: Value = serde_json::from_str(&node.state.global_map().json).unwrap();
+    for (map, place) in [(&map, 2), (&global, 1)] {
+        let named = &map["nodesExt"][place];
+        assert_eq!(
+            (&named["thisNode"], &named["hostname"]),
+            (&json!(true), &json!("10.0.0.2"))
+        );
+        assert_eq!(named["services"], json!({ "mgmt": 8091 }));
+    }
     node.shutdown().unwrap();
 }
 
