@@ -124,3 +124,28 @@ def a_graceful_failover_loses_nothing_under_load(world):
             cluster.order("rebalance", "--watch")
             share(cluster, node, lambda part: part >= 0.2)
         load.check(cluster)
+
+
+@suite.test
+def a_node_that_was_removed_with_its_copies_comes_back_as_a_new_one(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
+        cluster.make_bucket()
+        node, client = cluster.nodes[2], cluster.client()
+        for key in KEYS:
+            client.set(key, b"old", durable=True)
+        node.kill()
+        cluster.order("failover", "c")
+        cluster.order("rebalance", "--watch")
+        cluster.order("remove", "c")
+        client = cluster.client()
+        for key in KEYS:
+            client.set(key, b"new", durable=True)
+        node.start()
+        eventually("it is known again", lambda: state_of(cluster, "c") == "new", seconds=FAILOVER_SECONDS)
+        cluster.order("rebalance", "--watch")
+        share(cluster, node, lambda part: part >= 0.2)
+        client = cluster.client()
+        equal({client.get(key) for key in KEYS}, {b"new"}, "values")
+        cluster.nodes[1].kill()
+        client = cluster.client()
+        equal({client.get(key, seconds=FAILOVER_SECONDS) for key in KEYS}, {b"new"}, "values of its copies")

@@ -4,12 +4,13 @@ import json
 import shutil
 import subprocess
 
-from cluster import Client
+from cluster import Client, member_of
 from etcd import Etcd
 from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, go_on, of, three_nodes
 from harness import binary, clean_environment, equal, eventually
+from joins import ends
 from mcbp import Connection
-from world import DATA, TEMP_FAIL, suite
+from world import CONFIG, DATA, TEMP_FAIL, suite
 
 IOCTL_SET = 0x24
 
@@ -138,3 +139,23 @@ def f6_copies_are_adopted_once_although_it_is_ordered_at_each_node(_):
         chunks = [chunk for key, chunk in cluster.look("buckets/").items() if "/map/" in key]
         terms = {row["term"] // 1000 for chunk in chunks for row in chunk}
         equal(len(terms), 1, f"thousands of terms ({terms})")
+
+
+@suite.test
+def f6_a_node_that_the_backup_lacks_is_not_taken_for_a_removed_one(_):
+    with Etcd() as etcd, three_nodes(etcd) as cluster, member_of(etcd, cluster.name, "d").watched() as late:
+        cluster.make_bucket()
+        backup = keep(etcd)
+        late.start()
+        eventually("it is known", lambda: cluster.states() == ["active"] * 3 + ["new"], seconds=30)
+        eventually("there is a controller", lambda: of(cluster, "rebalance")[0] == 0, seconds=30)
+
+        def copies():
+            client = cluster.client()
+            client.refresh()
+            return len(client.copies(late.kv))
+
+        eventually("it has copies", copies, seconds=30)
+        late.stop()
+        restore(etcd, backup)
+        ends(late, CONFIG, "etcd was restored from a backup that lacks this node", "settee cluster adopt")

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::agreed::{Address, ClusterId, FEATURE_LEVEL, Key, Meta, Node};
+use cluster::agreed::{Address, ClusterId, FEATURE_LEVEL, Key, Meta, Node, Seen, View};
 use cluster::coord::{Answer, Compare, LeaseId, Op, Range, Request, Txn};
 use cluster::{NodeId, Settings};
 use etcd::Etcd;
@@ -11,6 +11,7 @@ use registry::Registry;
 use tls::PeerTls;
 
 use crate::greet::greet;
+use crate::shared::Host;
 
 /// How long an answer of etcd is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -69,6 +70,7 @@ impl Joined {
     pub(crate) fn join(
         etcd: &Etcd,
         node: &Registry,
+        host: &dyn Host,
         options: &MemberOptions,
     ) -> Result<Self, JoinError> {
         let cluster = etcd::find(etcd, &options.cluster).map_err(JoinError::Etcd)?;
@@ -96,11 +98,7 @@ impl Joined {
                 )));
             }
             if same.is_none() && !node.bucket_names().is_empty() {
-                return Err(JoinError::Refused(
-                    "the data directory has buckets that are not the cluster's: start with another directory, and \
-                     copy them with settee replicate"
-                        .into(),
-                ));
+                check_buckets(etcd, cluster, host)?;
             }
             let free = || {
                 let taken = |id: &u16| found.iter().any(|(node, _, _)| node.0 == *id);
@@ -148,6 +146,32 @@ impl Joined {
     }
 }
 
+/// The cluster does not know a node that has buckets. They are its own if the node was a member until it was removed.
+fn check_buckets(etcd: &Etcd, cluster: ClusterId, host: &dyn Host) -> Result<(), JoinError> {
+    let seen = host.kept_seen(&cluster.uuid()).map_err(JoinError::System)?;
+    if seen == Seen::default() {
+        return Err(JoinError::Refused(
+            "the data directory has buckets that are not the cluster's: start with another directory, and copy them \
+             with settee replicate"
+                .into(),
+        ));
+    }
+    let Answer::Got { revision, found } = ask(etcd, Request::Get(Range::Prefix(cluster.prefix())))?
+    else {
+        return Err(no_answer());
+    };
+    let mut view = View::default();
+    view.load(cluster, revision, &found);
+    if !view.has(&seen) {
+        return Err(JoinError::Refused(
+            "etcd was restored from a backup that lacks this node: it starts again once settee cluster adopt has \
+             written it"
+                .into(),
+        ));
+    }
+    Ok(())
+}
+
 /// The node as the cluster is to know it.
 fn described(node: &Registry, options: &MemberOptions, known: Option<&Node>) -> Node {
     let known = known.cloned().unwrap_or_default();
@@ -189,10 +213,14 @@ fn ask(etcd: &Etcd, request: Request) -> Result<Answer, JoinError> {
     }
 }
 
+fn no_answer() -> JoinError {
+    JoinError::Etcd("etcd gave no answer to a question".into())
+}
+
 fn read_meta(etcd: &Etcd, cluster: ClusterId) -> Result<Meta, JoinError> {
     let key = Key::Meta.text(cluster);
     let Answer::Got { found, .. } = ask(etcd, Request::Get(Range::Key(key)))? else {
-        return Err(JoinError::Etcd("etcd gave no answer to a question".into()));
+        return Err(no_answer());
     };
     let broken = || JoinError::Refused("what etcd has of the cluster makes no sense".into());
     let found = found.first().ok_or_else(broken)?;
@@ -213,7 +241,7 @@ fn read_meta(etcd: &Etcd, cluster: ClusterId) -> Result<Meta, JoinError> {
 fn nodes(etcd: &Etcd, cluster: ClusterId) -> Result<Vec<(NodeId, Node, u64)>, JoinError> {
     let prefix = cluster.prefix() + "nodes/";
     let Answer::Got { found, .. } = ask(etcd, Request::Get(Range::Prefix(prefix)))? else {
-        return Err(JoinError::Etcd("etcd gave no answer to a question".into()));
+        return Err(no_answer());
     };
     let read = |kv: &cluster::coord::KeyValue| {
         let Some(Key::Node(node)) = Key::parse(cluster, &kv.key) else {

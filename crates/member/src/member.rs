@@ -45,7 +45,7 @@ impl Member {
         let told = move |id, answer| drop(answers.send(Event::Answer(id, answer)));
         let etcd = Etcd::start(options.etcd.clone(), Box::new(told));
         let etcd = etcd.map_err(|error| JoinError::System(error.to_string()))?;
-        let joined = Joined::join(&etcd, node, options)?;
+        let joined = Joined::join(&etcd, node, &*host, options)?;
         let uuid = format!("{:032x}", joined.cluster.0);
         let noted = host.note_cluster(&options.cluster, &uuid);
         noted.map_err(JoinError::System)?;
