@@ -37,12 +37,19 @@ pub(crate) struct Driver {
     pub(crate) published: u64,
     /// What was seen when a step was put out last, or there was another mark: it is on disk before the step is made.
     pub(crate) kept: Seen,
-    /// Newest revisions of chunks whose maps clients have been told.
-    pub(crate) told: BTreeMap<BucketId, u64>,
-    /// The newest revision of the nodes that clients have been told, and how many these are.
-    pub(crate) told_nodes: (u64, usize),
+    /// What clients have been told.
+    pub(crate) told: Told,
     /// When something of etcd came last.
     pub(crate) heard_ms: u64,
+}
+
+/// What maps were made of.
+#[derive(Default)]
+pub(crate) struct Told {
+    /// The newest revision of each bucket's chunks.
+    chunks: BTreeMap<BucketId, u64>,
+    /// That of the nodes, and how many there were.
+    nodes: (u64, usize),
 }
 
 impl Driver {
@@ -270,7 +277,7 @@ impl Driver {
         // One that was removed leaves the newest revision as it was.
         let newest = view.nodes.values().map(|entry| entry.mod_revision).max();
         let nodes = (newest.unwrap_or_default(), view.nodes.len());
-        let changed = std::mem::replace(&mut self.told_nodes, nodes) != nodes;
+        let changed = std::mem::replace(&mut self.told.nodes, nodes) != nodes;
         if changed {
             registry::publish_cluster_nodes(&self.shared.node);
         }
@@ -278,7 +285,7 @@ impl Driver {
             let chunks = view.maps.range((hosted.id, 0)..=(hosted.id, u16::MAX));
             let newest = chunks.map(|(_, entry)| entry.mod_revision).max();
             let newest = newest.unwrap_or_default();
-            if self.told.insert(hosted.id, newest) != Some(newest) || changed {
+            if self.told.chunks.insert(hosted.id, newest) != Some(newest) || changed {
                 registry::publish_cluster(&self.shared.node, &hosted.served);
             }
         }

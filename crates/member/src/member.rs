@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -14,7 +14,7 @@ use registry::Registry;
 use registry::cluster::{AgreedChange, ChangeError, ClusterMember, MemberStatus};
 
 use crate::copies::Table;
-use crate::driver::Driver;
+use crate::driver::{Driver, Told};
 use crate::events::Event;
 use crate::hosted::Hosted;
 use crate::join::{JoinError, Joined, MemberOptions};
@@ -50,9 +50,7 @@ impl Member {
         let noted = host.note_cluster(&options.cluster, &uuid);
         noted.map_err(JoinError::System)?;
         host.admit_peers(&joined.meta.secret);
-        let kept = host.kept_seen(&joined.cluster.uuid());
-        let kept = kept.map_err(JoinError::System)?;
-        let boot = node.env.random_u64();
+        let kept = host.kept_seen(&uuid).map_err(JoinError::System)?;
         let shared = Arc::new(Shared {
             node: Arc::clone(node),
             host,
@@ -60,21 +58,21 @@ impl Member {
             cluster: joined.cluster,
             me: joined.me,
             described: joined.node.clone(),
-            boot,
+            boot: node.env.random_u64(),
             secret: joined.meta.secret.clone(),
             tls: joined.tls.clone(),
             table: Table::new(joined.me),
             view: RwLock::default(),
             status: Mutex::default(),
             taken: Mutex::default(),
-            stopped: Default::default(),
+            stopped: AtomicBool::default(),
         });
         host_buckets(&shared);
         let settings = joined.settings();
         let identity = Identity {
             cluster: joined.cluster,
             node: joined.me,
-            boot,
+            boot: shared.boot,
             new: joined.node,
         };
         let (work, queued) = channel();
@@ -88,8 +86,7 @@ impl Member {
             own: VecDeque::new(),
             published: 0,
             kept,
-            told: BTreeMap::new(),
-            told_nodes: (0, 0),
+            told: Told::default(),
             heard_ms: shared.now_ms(),
             shared: Arc::clone(&shared),
         };
