@@ -37,13 +37,13 @@ class Site:
                 equal(self.call(DELETE, key).status, SUCCESS, "deleted")
 
 
-def agreed(site, cluster, keys):
+def agreed(site, nodes, keys):
     """Waits until documents are the same on both sides, by value, revision and CAS."""
-    eventually("both have the same", lambda: not differences(site, cluster, keys), seconds=30)
+    eventually("both have the same", lambda: not differences(site, nodes, keys), seconds=30)
 
 
-def differences(site, cluster, keys):
-    client = Client([node for node in cluster.nodes if node.alive()], SAFE)
+def differences(site, nodes, keys):
+    client = Client([node for node in nodes if node.alive()], SAFE)
     client.refresh()
 
     def known(call, key):
@@ -62,22 +62,26 @@ def a_bucket_of_a_node_goes_into_a_cluster_while_a_node_dies_and_copies_move(wor
         site = Site(apart.start().ready())
         with Replication((apart, "default"), (cluster.nodes[0], SAFE), apart.home / "state") as copied:
             site.write(b"before")
-            agreed(site, cluster, site.keys)
-            # What it is sent from now on it does not answer.
+            agreed(site, cluster.nodes, site.keys)
+            at = cluster.client(SAFE)
+            at.refresh()
+            # What it is sent from now on it does not answer. The others have theirs all the same.
             os.kill(killed.process.pid, signal.SIGSTOP)
             site.write(b"stopped")
+            theirs = [key for key in site.keys if at.row(key)[0] != killed.kv]
+            agreed(site, [node for node in cluster.nodes if node != killed], theirs)
             killed.kill()
             site.write(b"dead")
             eventually("all is served", lambda: cluster.client(SAFE).everywhere(), seconds=FAILOVER_SECONDS)
             site.write(b"served")
             killed.start()
-            agreed(site, cluster, site.keys)
+            agreed(site, cluster.nodes, site.keys)
             recovered(cluster, "b")
             cluster.order("rebalance")
             while json.loads(cluster.order("status", "--json"))["rebalance"] != "idle":
                 site.write(b"moving", 20)
             site.write(b"after")
-            agreed(site, cluster, site.keys)
+            agreed(site, cluster.nodes, site.keys)
             copied.interrupt()
 
 
@@ -93,11 +97,11 @@ def a_cluster_and_a_node_agree_both_ways_whatever_is_killed(world):
             with Replication(*sides, state, "--both"):
                 writer.more()
                 site.write(b"first")
-                agreed(site, cluster, site.keys)
+                agreed(site, cluster.nodes, site.keys)
                 site.write(b"cut")
             # It was killed by the end of that.
             with Replication(*sides, state, "--both") as copied:
-                agreed(site, cluster, site.keys)
+                agreed(site, cluster.nodes, site.keys)
                 os.kill(killed.process.pid, signal.SIGSTOP)
                 site.write(b"stopped")
                 killed.kill()
@@ -109,7 +113,7 @@ def a_cluster_and_a_node_agree_both_ways_whatever_is_killed(world):
                 site_keys = site.keys
                 site = Site(apart.start().ready())
                 site.write(b"late")
-                agreed(site, cluster, [*site_keys, *site.keys, *writer.written])
+                agreed(site, cluster.nodes, [*site_keys, *site.keys, *writer.written])
                 copied.interrupt()
     killed.start()
     recovered(cluster, "c")
