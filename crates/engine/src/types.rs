@@ -112,6 +112,8 @@ pub enum Wanted {
     /// Its newest row, if there is one: memory knows nothing of the key. The number tells the answers to two questions
     /// apart.
     Row(u64),
+    /// The metadata of that row: what replaces a document does not need its value in memory.
+    Metadata(u64),
 }
 
 /// Which keys the store may have.

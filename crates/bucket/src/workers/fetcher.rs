@@ -159,7 +159,7 @@ impl<S: KvStore> Bucket<S> {
     fn fetch_key(&self, vb: VbId, wanted: &FetchKey) -> bool {
         let seqno = match wanted.wanted {
             Wanted::Value(seqno) => Some(seqno),
-            Wanted::Row(_) => None,
+            Wanted::Row(_) | Wanted::Metadata(_) => None,
         };
         let want = Want {
             key: &wanted.key,

@@ -53,7 +53,7 @@ impl VBucket {
         if asked.value().len() > value_bytes_max {
             return Err(OpError::TooBig);
         }
-        let place = seek!(self, asked.key());
+        let place = seek!(self, asked.key(), metadata);
         self.check_undecided(place, asked.key())?;
         let there = self.table.at(place);
         let expired = there.is_some_and(|there| there.is_expired(now.unix_s()));

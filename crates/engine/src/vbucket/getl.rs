@@ -56,7 +56,7 @@ impl VBucket {
     /// `WouldBlockPending`.
     pub fn unlock(&mut self, key: &[u8], cas: Cas, now: Now) -> Result<Outcome<()>, OpError> {
         self.check_key(key)?;
-        let place = seek!(self, key);
+        let place = seek!(self, key, metadata);
         if self.live(place, now).is_none() {
             return Err(OpError::KeyNotFound);
         }

@@ -1,11 +1,17 @@
 //! The vBucket: everything that is known of one partition of the keys, changed through `&mut`.
 
-/// Where a key is; leaves the operation with what is to be fetched if that is not known.
+/// Where a key is; leaves the operation with what is to be fetched if that is not known: the row, or its metadata.
 macro_rules! seek {
     ($vbucket:expr, $key:expr) => {
         match $vbucket.seek($key) {
             Ok(place) => place,
             Err(fetch) => return Ok(Outcome::NeedsFetch(fetch)),
+        }
+    };
+    ($vbucket:expr, $key:expr, metadata) => {
+        match $vbucket.seek($key) {
+            Ok(place) => place,
+            Err(fetch) => return Ok(Outcome::NeedsFetch(fetch.of_metadata())),
         }
     };
 }

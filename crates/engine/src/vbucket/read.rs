@@ -94,7 +94,7 @@ impl VBucket {
     /// `KeyNotFound` if not even a tombstone is known; `NotMyVbucket`, `WouldBlockPending`.
     pub fn get_meta(&mut self, key: &[u8], now: Now) -> Result<Outcome<GotMeta>, OpError> {
         self.check_key(key)?;
-        let place = seek!(self, key);
+        let place = seek!(self, key, metadata);
         self.check_readable(place, key)?;
         let document = self.table.at(place).ok_or(OpError::KeyNotFound)?;
         let meta = document.meta();
@@ -114,7 +114,7 @@ impl VBucket {
             self.check_active()?;
         }
         self.check_collection(key)?;
-        let place = seek!(self, key);
+        let place = seek!(self, key, metadata);
         let not_found = Observed {
             state: ObserveState::NotFound,
             cas: Cas(0),

@@ -39,7 +39,7 @@ impl VBucket {
         if asked.value().len() > self.config.value_bytes_max {
             return Err(OpError::TooBig);
         }
-        let place = seek!(self, asked.key());
+        let place = seek!(self, asked.key(), metadata);
         self.check_undecided(place, asked.key())?;
         let live = self.live(place, now);
         let live_expiry = live.map(Document::expiry);
@@ -127,7 +127,7 @@ impl VBucket {
     ) -> Result<Outcome<Mutated>, OpError> {
         self.check_key(key)?;
         let durable = self.requirement(durability, now)?;
-        let place = seek!(self, key);
+        let place = seek!(self, key, metadata);
         self.check_undecided(place, key)?;
         if self.live(place, now).is_none() {
             return Err(OpError::KeyNotFound);

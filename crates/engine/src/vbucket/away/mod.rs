@@ -1,6 +1,6 @@
 //! Documents that are in the store alone: asked for, and put back.
 
-use model::{CollectionId, Document, Seqno, VbCounts};
+use model::{CollectionId, Datatype, Document, Seqno, VbCounts};
 
 use super::VBucket;
 use super::partition::HEAT_WRITTEN;
@@ -43,7 +43,7 @@ impl VBucket {
     /// What must be read from the store, and restored, before a change of another node of this
     /// key can be [applied](VBucket::apply). `None` as long as all keys are in memory.
     pub fn fetch_before_apply(&mut self, key: &[u8]) -> Option<FetchKey> {
-        self.seek(key).err()
+        self.seek(key).err().map(FetchKey::of_metadata)
     }
 
     /// What must be read from the store, and restored, before [`VBucket::finish_warmup`] may
@@ -67,6 +67,10 @@ impl VBucket {
         let place = self.table.place(&asked.key);
         match asked.wanted {
             Wanted::Row(ticket) => self.restore_row(place, &asked.key, ticket, found),
+            Wanted::Metadata(ticket) => {
+                let row = found.map(without_value);
+                self.restore_row(place, &asked.key, ticket, row)
+            }
             Wanted::Value(seqno) => self.restore_value(place, seqno, found),
         }
     }
@@ -147,6 +151,26 @@ impl VBucket {
     pub fn is_value_away(&self, key: &[u8]) -> bool {
         let there = self.table.at(self.table.place(key));
         there.is_some_and(|there| !there.is_resident())
+    }
+}
+
+impl FetchKey {
+    /// The same of a row, without its value.
+    pub(super) fn of_metadata(self) -> Self {
+        let wanted = match self.wanted {
+            Wanted::Row(ticket) => Wanted::Metadata(ticket),
+            wanted => wanted,
+        };
+        Self { wanted, ..self }
+    }
+}
+
+/// A row as what replaces it needs it: attributes stay, and are in the value.
+fn without_value(row: Document) -> Document {
+    if row.datatype().contains(Datatype::XATTR) || row.kind().is_tombstone() {
+        row
+    } else {
+        row.to_non_resident()
     }
 }
 

@@ -6,7 +6,7 @@ use super::Restored;
 use crate::checkpoint::FlushBudget;
 use crate::error::OpError;
 use crate::mutated::Mutated;
-use crate::types::{FetchKey, KeyFilter, Outcome, StoreMode, StoredKeys, VbConfig, Write};
+use crate::types::{FetchKey, KeyFilter, Outcome, StoreMode, StoredKeys, VbConfig, Wanted, Write};
 use crate::vbucket::VBucket;
 
 const NOW: Now = Now {
@@ -104,6 +104,38 @@ fn what_replaces_it_reads_it_first() {
         (vbucket.stats().items, vbucket.stats().non_resident),
         (1, 0)
     );
+}
+
+#[test]
+fn what_needs_no_value_leaves_it_in_the_store() {
+    let mut vbucket = vbucket();
+    let old = gone(&mut vbucket, &[7; 1000]);
+    let asked = wanted(set(&mut vbucket, KEY, b"new"));
+    assert_eq!(wanted(vbucket.delete(KEY, Cas::ANY, None, NOW)), asked);
+    assert_eq!(wanted(vbucket.get_meta(KEY, NOW)), asked);
+    assert_eq!(wanted(vbucket.observe(KEY, NOW)), asked);
+    assert_eq!(wanted(vbucket.unlock(KEY, Cas(1), NOW)), asked);
+    assert_eq!(vbucket.fetch_before_apply(KEY).as_ref(), Some(&asked));
+    let reader = wanted(vbucket.get(KEY, NOW));
+    assert_eq!(vbucket.restore(&asked, Some(old.clone())), Restored::Done);
+    assert!(vbucket.is_value_away(KEY));
+    assert!(vbucket.stats().document_bytes < 500);
+    assert!(matches!(
+        vbucket.get_meta(KEY, NOW),
+        Ok(Outcome::Done(there)) if there.cas == old.cas()
+    ));
+    // What needs the value asks for it then.
+    assert_eq!(
+        vbucket.restore(&reader, Some(old.clone())),
+        Restored::Ignored
+    );
+    let reader = wanted(vbucket.get(KEY, NOW));
+    assert_eq!(reader.wanted, Wanted::Value(old.seqno()));
+    assert!(matches!(
+        set(&mut vbucket, KEY, b"new"),
+        Ok(Outcome::Done(_))
+    ));
+    assert_eq!(vbucket.restore(&reader, Some(old)), Restored::Ignored);
 }
 
 #[test]

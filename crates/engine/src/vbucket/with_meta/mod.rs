@@ -44,7 +44,7 @@ impl VBucket {
         if asked.value().len() > self.config.value_bytes_max + self.config.system_bytes_max {
             return Err(OpError::TooBig);
         }
-        let place = seek!(self, asked.key());
+        let place = seek!(self, asked.key(), metadata);
         self.check_undecided(place, asked.key())?;
         self.check_replaced(place, write, now)?;
         if write.resolves {

@@ -218,6 +218,7 @@ impl World {
             Outcome::NeedsFetch(FetchKey { key, wanted }) => Ok(match wanted {
                 Wanted::Value(seqno) => format!("fetch {}@{seqno}", key_shown(&key)),
                 Wanted::Row(_) => format!("fetch whole {}", key_shown(&key)),
+                Wanted::Metadata(_) => format!("fetch metadata of {}", key_shown(&key)),
             }),
         }
     }

@@ -178,7 +178,9 @@ impl World {
                 engine::Outcome::Done(got) | engine::Outcome::Prepared(got) => got.document.seqno(),
                 engine::Outcome::NeedsFetch(fetch) => match fetch.wanted {
                     engine::Wanted::Value(seqno) => seqno,
-                    engine::Wanted::Row(_) => panic!("all keys are here"),
+                    engine::Wanted::Row(_) | engine::Wanted::Metadata(_) => {
+                        panic!("all keys are here")
+                    }
                 },
             });
             assert_eq!(

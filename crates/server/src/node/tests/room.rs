@@ -162,9 +162,13 @@ fn a_write_with_metadata_waits_for_room_as_others_do() {
 
 /// A node for documents of which the quota holds three.
 fn with_little_room(path: &Path, large_room: Duration) -> Node {
+    with_little_room_for(EvictionPolicy::Values, path, large_room)
+}
+
+fn with_little_room_for(eviction: EvictionPolicy, path: &Path, large_room: Duration) -> Node {
     let mut large = bucket("default");
     large.kind = BucketKind::Couchbase;
-    large.eviction = EvictionPolicy::Values;
+    large.eviction = eviction;
     let memory = MemoryWaits {
         request: large_room,
         ..MemoryWaits::default()
@@ -190,6 +194,27 @@ fn a_large_request_gets_more_room_than_relief_leaves_by_itself() {
         client.set(&format!("large{index}"), vec![b'l'; bytes]).ok();
     }
     assert_eq!(client.get("large0").ok().value.len(), bytes);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_large_document_that_left_memory_is_replaced_without_its_old_value() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = with_little_room_for(EvictionPolicy::Documents, dir.path(), LONG);
+    let served = node.state.bucket("default").unwrap();
+    let memory = served.bucket.memory();
+    let bytes = 16 << 20;
+    let mut client = Client::ready(node.ports().kv);
+    client.set("large", vec![b'o'; bytes]).ok();
+    let evict = Request::of(Opcode::EVICT_KEY, "large");
+    until("it has left memory", || {
+        client.call(&evict).status == Status::SUCCESS && memory.booked() < bytes as u64
+    });
+    // Space for the request and the new document, but not for the old one beside them.
+    served.bucket.set_memory_overhead(16 << 20);
+    client.set("large", vec![b'n'; bytes]).ok();
+    served.bucket.set_memory_overhead(0);
+    assert_eq!(client.get("large").ok().value, vec![b'n'; bytes]);
     node.shutdown().unwrap();
 }
 
