@@ -221,10 +221,8 @@ impl Form<'_> {
 
     /// Of a bucket that is to be made: which store it is said to have, and its history.
     fn history(&mut self, durable: bool) -> HistorySettings {
-        let magma = self.or("storageBackend", false, |text| match text {
-            "couchstore" | "undefined" => Some(false),
-            "magma" if durable => Some(true),
-            _ => None,
+        let magma = self.or("storageBackend", false, |text| {
+            is_magma(text).filter(|magma| durable || !magma)
         });
         self.retention(HistorySettings {
             magma,
@@ -271,9 +269,13 @@ impl Form<'_> {
     }
 }
 
-/// The name under which its store goes.
-fn backend(history: HistorySettings) -> &'static str {
-    if history.magma { "magma" } else { "couchstore" }
+/// Whether a bucket of this backend may keep a history; `None` for an unknown one. Ephemeral buckets are told as `undefined`.
+fn is_magma(backend: &str) -> Option<bool> {
+    match backend {
+        "couchstore" | "undefined" => Some(false),
+        "magma" => Some(true),
+        _ => None,
+    }
 }
 
 /// A bucket that is to be made. What it does not say has the reference's defaults; what this
@@ -373,7 +375,9 @@ pub(super) fn read_update(body: &[u8], now: BucketSettings) -> Result<BucketSett
         (text == settings.conflicts.name()).then_some(())
     });
     form.only_what_is_done();
-    form.one_of("storageBackend", &[backend(settings.history)]);
+    form.or("storageBackend", (), |text| {
+        (is_magma(text) == Some(settings.history.magma)).then_some(())
+    });
     settings.history = form.retention(settings.history);
     settings.flush_enabled = form.flag("flushEnabled", settings.flush_enabled);
     settings.replicas = form.replicas(settings.replicas);
@@ -500,7 +504,8 @@ mod tests {
             "name=a&bucketType=couchbase&ramQuota=100&authType=sasl&saslPassword=&threadsNumber=3\
              &replicaIndex=0&autoCompactionDefined=false&durabilityImpossibleFallback=disabled",
             "name=a&bucketType=ephemeral&evictionPolicy=noEviction&rank=0\
-             &enableCrossClusterVersioning=false&versionPruningWindowHrs=720",
+             &enableCrossClusterVersioning=false&versionPruningWindowHrs=720\
+             &storageBackend=undefined",
         ] {
             let made = read_new(body.as_bytes()).expect(body);
             read_update(body.as_bytes(), made).expect(body);
