@@ -175,13 +175,12 @@ impl TextConversation {
         };
         match form.verb {
             MetaVerb::Debug => return self.debug(reply, now_s, out),
+            MetaVerb::Set | MetaVerb::Delete | MetaVerb::Arithmetic if form.quiet => return,
             MetaVerb::Get | MetaVerb::Arithmetic if form.value => {
                 out.reserve(value.len() + 128);
                 out.extend_from_slice(b"VA ");
                 push_decimal(out, value.len() as u64);
             }
-            MetaVerb::Get => out.extend_from_slice(b"HD"),
-            _ if form.quiet => return,
             _ => out.extend_from_slice(b"HD"),
         }
         for (letter, token) in MetaFlags::of(&self.flags).iter() {
