@@ -237,9 +237,10 @@ class Node:
         return self.process is not None and self.process.poll() is None
 
     def processor_ns(self):
-        """What all of its threads took so far."""
-        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+        """What all of its threads took so far, those that have ended too."""
+        # As clock_getcpuclockid makes it.
+        clock = ~self.process.pid << 3 | 2
+        return time.clock_gettime_ns(clock)
 
     def resident_bytes(self):
         """Resident memory of the process."""
