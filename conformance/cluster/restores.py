@@ -159,3 +159,25 @@ def f6_a_node_that_the_backup_lacks_is_not_taken_for_a_removed_one(_):
         late.stop()
         restore(etcd, backup)
         ends(late, CONFIG, "etcd was restored from a backup that lacks this node", "settee cluster adopt")
+
+
+@suite.test
+def f6_an_etcd_that_lost_everything_has_the_cluster_again_and_nodes_start(_):
+    with Etcd() as etcd, three_nodes(etcd) as cluster:
+        cluster.make_bucket()
+        client = cluster.client()
+        for key in KEYS:
+            client.set(key, key, durable=True)
+        etcd.kill(0)
+        shutil.rmtree(etcd.home / "m0")
+        etcd.spawn(0)
+        etcd.ready()
+        for node in cluster.nodes:
+            eventually("it sees that etcd went back", lambda at=node: went_back(at), seconds=30)
+        eventually("copies are adopted", lambda: of(cluster, "adopt")[:2] == (0, "copies are adopted\n"), seconds=60)
+        for node in cluster.nodes:
+            node.stop()
+            node.start()
+        eventually("all vBuckets are served", lambda: cluster.client().everywhere(), seconds=FAILOVER_SECONDS)
+        client = cluster.client()
+        equal([client.get(key) for key in KEYS], KEYS, "values")

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::agreed::{
-    BucketSpec, CHUNK_VBUCKETS, Chunk, ClusterId, History, Key, Mark, Meta, NodeState, Orders,
-    Rebalance, View,
+    BucketSpec, CHUNK_VBUCKETS, Chunk, ClusterId, History, Key, Mark, Meta, Named, NodeState,
+    Orders, Rebalance, View, name_key,
 };
 use crate::coord::{KeyValue, LeaseId, Op};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb};
@@ -190,9 +190,18 @@ fn last(cluster: ClusterId, (base, read): (&View, &View), sealed: &Sealed) -> Ve
         value,
         lease,
     };
+    // Nodes that start find the cluster by its name.
+    let named = Op::Put {
+        key: name_key(&meta.name),
+        value: text(&Named {
+            uuid: cluster.uuid(),
+        }),
+        lease,
+    };
     vec![
         put(Key::History, text(&history)),
         put(Key::Meta, text(&meta)),
+        named,
         Op::Delete {
             key: Key::Controller.text(cluster),
         },
