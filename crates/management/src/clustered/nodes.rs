@@ -36,13 +36,16 @@ impl Asked {
         nodes.map(|node| self.entry(node, user)).collect()
     }
 
-    /// The nodes that have copies of a bucket.
+    /// The nodes of a bucket, as its map lists them: those with copies, a failed one only while it is the active one of
+    /// some. The Java SDK waits until each of them is healthy.
     pub(super) fn nodes_of(&self, bucket: &str) -> Value {
         let mut buckets = self.status.buckets.iter();
         let bucket = buckets.find(|one| one.name == bucket);
-        let nodes = self.status.nodes.iter();
-        let nodes =
-            nodes.filter(|node| bucket.is_some_and(|bucket| bucket.nodes.contains_key(&node.name)));
+        let is_listed = |node: &&NodeStatus| {
+            let copies = bucket.and_then(|bucket| bucket.nodes.get(&node.name));
+            copies.is_some_and(|copies| copies.active > 0 || membership(node) != "inactiveFailed")
+        };
+        let nodes = self.status.nodes.iter().filter(is_listed);
         nodes.map(|node| self.entry(node, None)).collect()
     }
 

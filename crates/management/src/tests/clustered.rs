@@ -82,6 +82,13 @@ async fn all_nodes_of_a_cluster_are_listed() {
     assert_eq!(names, ["Zone 0", "Zone 1"]);
     let failed = &groups["groups"][1]["nodes"][0];
     assert_eq!(failed["clusterMembership"], "inactiveFailed");
+    let listed = async |fixture: &Fixture| {
+        let bucket = fixture.get_json("/pools/default/buckets/travel").await;
+        bucket["nodes"].as_array().map(Vec::len)
+    };
+    assert_eq!(listed(&fixture).await, Some(2), "it is still active");
+    member.put_bucket(0xb0, "travel", 1024, &[row(&[1, 2])]);
+    assert_eq!(listed(&fixture).await, Some(1), "another one took over");
     let missing = fixture.get("/pools/default/buckets/none").await;
     assert_eq!(missing.status(), StatusCode::NOT_FOUND);
 }
