@@ -76,6 +76,7 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .route("/pools/default/certificate", get(certificate::show))
         .route("/pools", get(pools))
         .route("/pools/", get(pools))
+        .method_not_allowed_fallback(not_built)
         .merge(guarded)
         .layer(middleware::from_fn(origin::refuse_foreign_pages))
         .with_state(state)

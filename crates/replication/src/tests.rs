@@ -290,6 +290,16 @@ impl<'a> Set<'a> {
         panic!("the introduction does not end");
     }
 
+    /// Hears that nothing of the history it asked with is there; the history that it asks with next, and what was done.
+    fn rolled_to_zero(&mut self, fake: &Fake) -> (u64, Vec<String>) {
+        let (question, zero) = (Opcode::DCP_STREAM_REQ, [0; 8]);
+        let refusal = answer(question, self.opaque, Status::ROLLBACK, &zero);
+        self.hears(&refusal, 0).expect("a rollback");
+        let (requests, _) = said(&mut self.out);
+        self.note_asked(&requests);
+        (self.asked.1, fake.taken())
+    }
+
     fn note_asked(&mut self, requests: &[Vec<u8>]) {
         for bytes in requests {
             if let Some(StreamRequest {
@@ -474,15 +484,8 @@ fn a_history_of_which_nothing_is_here_is_left_out_first() {
     let mut set = Set::up(&fake, &about, None).expect("a connection");
     let _registered = fake.taken();
     assert_eq!(set.asked, (9, 2, (9, 9)));
-    let zero = [0; 8];
-    for (uuid, done) in [(1, vec![]), (0, vec!["roll back 0"])] {
-        let refusal = answer(Opcode::DCP_STREAM_REQ, set.opaque, Status::ROLLBACK, &zero);
-        set.hears(&refusal, 0).expect("a rollback");
-        let (requests, _) = said(&mut set.out);
-        set.note_asked(&requests);
-        assert_eq!(fake.taken(), done);
-        assert_eq!(set.asked.1, uuid);
-    }
+    assert_eq!(set.rolled_to_zero(&fake), (1, vec![]));
+    assert_eq!(set.rolled_to_zero(&fake), (0, vec!["roll back 0".into()]));
 }
 
 #[test]
@@ -495,15 +498,8 @@ fn what_is_of_a_history_before_an_unknown_one_stays() {
     let mut set = Set::up(&fake, &about, None).expect("a connection");
     let _registered = fake.taken();
     assert_eq!(set.asked.1, 3);
-    let zero = [0; 8];
-    for (uuid, done) in [(2, vec![]), (3, vec!["roll back 6"])] {
-        let refusal = answer(Opcode::DCP_STREAM_REQ, set.opaque, Status::ROLLBACK, &zero);
-        set.hears(&refusal, 0).expect("a rollback");
-        let (requests, _) = said(&mut set.out);
-        set.note_asked(&requests);
-        assert_eq!(fake.taken(), done);
-        assert_eq!(set.asked.1, uuid);
-    }
+    assert_eq!(set.rolled_to_zero(&fake), (2, vec![]));
+    assert_eq!(set.rolled_to_zero(&fake), (3, vec!["roll back 6".into()]));
     assert_eq!(set.asked.0, 6);
 }
 

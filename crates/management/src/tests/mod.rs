@@ -679,6 +679,8 @@ async fn what_is_not_there_is_404_and_what_is_not_built_says_so() {
             "/pools/default/buckets/travel/controller/startRecovery",
         ),
         (Method::PUT, "/pools/default/buckets/travel"),
+        (Method::POST, "/pools"),
+        (Method::PUT, "/pools/default/certificate"),
     ] {
         let response = fixture.send(request(method.clone(), path)).await;
         assert_eq!(response.status(), StatusCode::NOT_IMPLEMENTED, "{path}");
