@@ -349,7 +349,7 @@ impl<S: KvStore> Bucket<S> {
         self.store.rollback(id, to).map(Some)
     }
 
-    /// Loads every row; those that tell of collections are added to `events`.
+    /// Loads every row, and counts the node for the prepares among them; rows that tell of collections are added to `events`.
     fn reload(
         &self,
         id: VbId,
@@ -379,6 +379,7 @@ impl<S: KvStore> Bucket<S> {
             }
             ControlFlow::Continue(())
         })?;
+        fresh.finish_warmup(None);
         Ok(())
     }
 }

@@ -3,8 +3,8 @@
 use bucket::{Bucket, Counters, Flushed};
 use engine::{OpError, ReplicaError, SnapshotMarker};
 use model::{
-    Cas, Document, FailoverEntry, FailoverLog, Kind, Meta, Seqno, SnapshotRange, VbId, VbState,
-    VbUuid,
+    Cas, Document, DurabilityLevel, FailoverEntry, FailoverLog, Kind, Meta, Seqno, SnapshotRange,
+    VbId, VbState, VbUuid,
 };
 use storage::{KvStore, MemStore};
 
@@ -148,6 +148,26 @@ fn a_replica_goes_back_on_disk() {
 #[test]
 fn a_replica_goes_back_in_memory() {
     goes_back(MemStore::new());
+}
+
+#[test]
+fn a_rollback_keeps_counting_the_prepares_on_disk() {
+    let bucket = replica(MemStore::new());
+    let counted = || bucket.with_vbucket(VB, |vbucket| vbucket.high_prepared_seqno());
+    bucket.replica_marker(VB, &marker(1, 1)).unwrap();
+    let meta = Meta {
+        level: Some(DurabilityLevel::PersistToMajority),
+        ..change("a", 1, Kind::Prepare).meta()
+    };
+    let prepare = Document::from_parts(&crate::world::stored("a"), b"v", &meta);
+    bucket.replica_change(VB, &prepare).unwrap();
+    assert_eq!(counted(), Some(Seqno::ZERO));
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!(counted(), Some(Seqno(1)), "the store's record is older");
+    bucket.replica_marker(VB, &marker(2, 2)).unwrap();
+    take(&bucket, &[("b", 2)]);
+    assert_eq!(bucket.roll_back(VB, Seqno(1)).unwrap(), Seqno(1));
+    assert_eq!(counted(), Some(Seqno(1)));
 }
 
 #[test]
