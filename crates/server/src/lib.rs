@@ -17,7 +17,7 @@ pub use registry::{
     cluster_map, collections,
 };
 pub use replication::ReplicaOf;
-pub use session::compatibility_page;
+pub use session::opcodes_page;
 pub use stats::stats_page;
 pub use storage::names;
 pub use storage::{

@@ -37,7 +37,7 @@ mod status;
 mod text;
 mod trail;
 
-pub use commands::compatibility_page;
+pub use commands::opcodes_page;
 pub use outcome::Refusal;
 pub use receive::{Received, Verdict};
 pub use session::{Door, Session};

@@ -74,7 +74,7 @@ enum Command {
         /// The shell
         shell: Shell,
     },
-    /// Print docs/compatibility.md
+    /// Print docs/opcodes.md
     #[command(hide = true)]
     CompatTable,
     /// Print docs/stats.md
@@ -107,7 +107,7 @@ fn main() -> ExitCode {
         Command::Cluster(args) => cluster::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completion { shell } => completion(shell),
-        Command::CompatTable => output::print(server::compatibility_page().as_bytes()),
+        Command::CompatTable => output::print(server::opcodes_page().as_bytes()),
         Command::StatsCatalogue => output::print(server::stats_page().as_bytes()),
     };
     match result {

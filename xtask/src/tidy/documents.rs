@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::Result;
 
@@ -108,47 +107,6 @@ fn record_row(name: &str, text: &str, names: &BTreeSet<&str>) -> Result<String, 
         ));
     }
     Ok(format!("| [{number}]({name}) | {title} | {status} |"))
-}
-
-/// `docs/compatibility.md` is what the program's opcode table generates.
-pub(super) fn check_compatibility(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
-    let path = Path::new("docs/compatibility.md");
-    if !workspace.root.join(path).is_file() {
-        findings.summary("no table");
-        findings.breach(
-            "docs/compatibility.md is missing: `settee compat-table > docs/compatibility.md`",
-        );
-        return Ok(());
-    }
-    let written = workspace.read(path)?;
-    let rows = written
-        .lines()
-        .filter(|line| line.starts_with("| 0x") || line.starts_with("| `0x"));
-    let rows = rows.count();
-    let binary = workspace.debug_binary();
-    if !binary.is_file() {
-        findings.summary(format!(
-            "{rows} opcodes; not compared, there is no {}",
-            binary.display()
-        ));
-        return Ok(());
-    }
-    let generated = Command::new(&binary).arg("compat-table").output()?;
-    if !generated.status.success() {
-        findings.breach(format!(
-            "`settee compat-table` failed: {}",
-            generated.status
-        ));
-    } else if generated.stdout != written.as_bytes() {
-        findings.breach(
-            "docs/compatibility.md is stale: `settee compat-table > docs/compatibility.md`",
-        );
-    }
-    if rows == 0 {
-        findings.breach("docs/compatibility.md lists no opcode");
-    }
-    findings.summary(format!("{rows} opcodes, as the program has them"));
-    Ok(())
 }
 
 /// `docs/performance.md` is what `bench/results` generates.

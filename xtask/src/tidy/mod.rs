@@ -22,7 +22,7 @@ use findings::Findings;
 
 type Check = fn(&Workspace, &mut Findings) -> Result<()>;
 
-const CHECKS: [(&str, Check); 16] = [
+const CHECKS: [(&str, Check); 15] = [
     ("sizes", sizes::check),
     ("crate graph", graph::check),
     ("crate rules", graph::check_rules),
@@ -34,7 +34,6 @@ const CHECKS: [(&str, Check); 16] = [
     ("doors", doors::check),
     ("orphan files", orphans::check),
     ("decision records", documents::check_records),
-    ("opcode table", documents::check_compatibility),
     ("performance page", documents::check_performance),
     ("documents", documents::check_links),
     ("conformance", conformance::check),

@@ -32,5 +32,5 @@ mod write;
 pub(crate) use command::{Command, Scope, Sends, Where};
 pub(crate) use documents::absolute_expiry;
 pub(crate) use find::find;
-pub use page::compatibility_page;
+pub use page::opcodes_page;
 pub(crate) use refused::reason;

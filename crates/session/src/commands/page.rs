@@ -1,4 +1,4 @@
-//! The page `docs/compatibility.md`.
+//! The page `docs/opcodes.md`.
 
 use std::fmt::Write as _;
 
@@ -8,9 +8,9 @@ use super::command::Where;
 use super::find::find;
 use super::refused::reason;
 
-/// The page `docs/compatibility.md`: every opcode of the protocol, and what this node does.
-pub fn compatibility_page() -> String {
-    let mut page = String::from(include_str!("compatibility_head.md"));
+/// Returns the page `docs/opcodes.md`: every opcode of the protocol, and what this node does.
+pub fn opcodes_page() -> String {
+    let mut page = String::from(include_str!("opcodes_head.md"));
     let served = OpcodeInfo::all()
         .iter()
         .filter(|info| find(info.opcode).is_some())
@@ -84,13 +84,13 @@ mod tests {
     }
 
     #[test]
-    fn the_compatibility_page_is_up_to_date() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/compatibility.md");
+    fn the_page_of_opcodes_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/opcodes.md");
         let written = std::fs::read_to_string(path).unwrap_or_default();
         assert_eq!(
             written,
-            compatibility_page(),
-            "run: cargo run -p settee -- compat-table > docs/compatibility.md"
+            opcodes_page(),
+            "run: cargo run -p settee -- compat-table > docs/opcodes.md"
         );
     }
 }

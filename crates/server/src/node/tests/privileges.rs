@@ -332,9 +332,9 @@ fn grants_for(privileges: &[Privilege]) -> Vec<(Place, PrivilegeSet)> {
     grants
 }
 
-/// The commands that the compatibility page tells as served.
+/// Names of the commands that `docs/opcodes.md` lists as served.
 fn served() -> Vec<Opcode> {
-    let page = session::compatibility_page();
+    let page = session::opcodes_page();
     let rows = page.lines().filter(|line| line.starts_with("| 0x"));
     let names: Vec<&str> = rows
         .filter(|line| {
