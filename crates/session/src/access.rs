@@ -1,8 +1,9 @@
-//! What the peer of a connection may do.
+//! Privileges of a connection's peer.
 //!
-//! Worked out of the user's grants when a user logs in or a bucket is selected, and again once
-//! [`Identity::revision`](identity::Identity::revision) has grown. A command of most users then costs one comparison
-//! of two sets; that of a user whose privileges differ between collections, a look-up of the collection's number.
+//! They are computed from the user's grants at login and at the selection of a bucket, and again after a
+//! change of [`Identity::revision`](identity::Identity::revision). For most users a check is one comparison
+//! of two sets. For a user with different privileges in different collections it also looks up the
+//! collection.
 
 use collections::Manifest;
 use identity::{Access, AuthenticatedUser, CollectionPrivileges, Privilege, PrivilegeSet};
@@ -11,7 +12,7 @@ use registry::ServedBucket;
 
 use crate::outcome::Refusal;
 
-/// What clients of the memcached port may do that need not log in.
+/// Privileges that clients of the memcached port have without a login.
 const TRUSTED: PrivilegeSet = PrivilegeSet::of(&[
     Privilege::Read,
     Privilege::Insert,
@@ -19,14 +20,14 @@ const TRUSTED: PrivilegeSet = PrivilegeSet::of(&[
     Privilege::Delete,
     Privilege::SimpleStats,
 ]);
-/// What is done to documents of system collections needs one of these besides.
+/// A command on documents of a system collection needs one of these as well.
 const SYSTEM: PrivilegeSet = PrivilegeSet::of(&[
     Privilege::SystemCollectionLookup,
     Privilege::SystemCollectionMutation,
 ]);
-/// Of no use in a system collection without [`Privilege::SystemCollectionLookup`].
+/// Privileges without effect in a system collection unless [`Privilege::SystemCollectionLookup`] is granted.
 const LOOKUPS: PrivilegeSet = PrivilegeSet::of(&[Privilege::Read, Privilege::RangeScan]);
-/// Of no use in a system collection without [`Privilege::SystemCollectionMutation`].
+/// Privileges without effect in a system collection unless [`Privilege::SystemCollectionMutation`] is granted.
 const MUTATIONS: PrivilegeSet = PrivilegeSet::of(&[
     Privilege::Insert,
     Privilege::Upsert,
@@ -34,32 +35,32 @@ const MUTATIONS: PrivilegeSet = PrivilegeSet::of(&[
     Privilege::MetaWrite,
 ]);
 
-/// What a user may do on the node and in the selected bucket.
+/// Privileges of a user on the node and in the selected bucket.
 #[derive(Debug, Default)]
 pub(crate) struct SessionAccess {
     revision: u64,
     node: PrivilegeSet,
-    /// In the whole of the selected bucket; what is given on the node is given there, too.
+    /// Privileges in the whole of the selected bucket; they include those of the node.
     bucket: PrivilegeSet,
-    /// Anywhere in the selected bucket.
+    /// Privileges that the user has somewhere in the selected bucket.
     anywhere: PrivilegeSet,
-    /// Of a user whose privileges are not the same in all collections.
+    /// Privileges per collection; only for a user whose privileges differ between collections.
     parts: Option<Box<Parts>>,
-    /// Whether something is given in the whole of the selected bucket.
+    /// Whether the user has any privilege in the whole of the selected bucket.
     sees_whole: bool,
-    /// Whether something is given in the selected bucket.
+    /// Whether the user has any privilege in the selected bucket.
     sees_bucket: bool,
-    /// Given up by the peer for as long as the connection lives.
+    /// Privileges that the peer dropped for the lifetime of the connection.
     dropped: PrivilegeSet,
 }
 
-/// The peer itself, while a request runs on behalf of another user.
+/// The peer's own identity, while a request runs on behalf of another user.
 pub(crate) struct Impersonator {
     pub(crate) user: Option<AuthenticatedUser>,
     pub(crate) access: SessionAccess,
 }
 
-/// What is given in the collections in which it is not the same as in the whole bucket.
+/// Privileges in the collections where they differ from those of the whole bucket.
 #[derive(Debug)]
 struct Parts {
     manifest: ManifestUid,
@@ -89,7 +90,7 @@ fn is_system(collection: &str) -> bool {
     collection.starts_with('_') && collection != "_default"
 }
 
-/// What remains of privileges in a system collection.
+/// Returns the privileges that remain in a system collection.
 fn in_system(given: PrivilegeSet) -> PrivilegeSet {
     let unless = |one: Privilege, useless| {
         if given.has(one) {
@@ -103,10 +104,10 @@ fn in_system(given: PrivilegeSet) -> PrivilegeSet {
     given.without(lookups.with(mutations))
 }
 
-/// Whether what is needed is among what is given.
+/// Checks whether `given` contains all of `needed`.
 ///
 /// # Errors
-/// Names what is missing.
+/// `MissingPrivileges` with those that are missing.
 #[inline]
 pub(crate) fn check(needed: PrivilegeSet, given: PrivilegeSet) -> Result<(), Refusal> {
     let missing = needed.without(given);
@@ -117,7 +118,7 @@ pub(crate) fn check(needed: PrivilegeSet, given: PrivilegeSet) -> Result<(), Ref
     }
 }
 
-/// The privilege to write a document includes that to make it.
+/// Adds the privilege to insert where the privilege to upsert is given: upsert includes insert.
 fn upserts_insert(given: PrivilegeSet) -> PrivilegeSet {
     if given.has(Privilege::Upsert) {
         given.with(PrivilegeSet::of(&[Privilege::Insert]))
@@ -127,7 +128,7 @@ fn upserts_insert(given: PrivilegeSet) -> PrivilegeSet {
 }
 
 impl SessionAccess {
-    /// Of a peer without a user; `trusted` if its port asks for none.
+    /// Privileges of a peer without a login; `trusted` if its port requires none.
     pub(crate) fn without_user(trusted: bool) -> Self {
         let given = if trusted {
             TRUSTED
@@ -143,7 +144,7 @@ impl SessionAccess {
         }
     }
 
-    /// Of a user with a bucket selected, or none.
+    /// Privileges of a user, with a selected bucket or without one.
     pub(crate) fn of_user(user: &Access, served: Option<&ServedBucket>) -> Self {
         let node = user.node();
         let Some(served) = served else {
@@ -169,7 +170,7 @@ impl SessionAccess {
         }
     }
 
-    /// The same as of a revision, and without what was given up.
+    /// Sets the revision of the users, and removes the dropped privileges.
     #[must_use]
     pub(crate) fn at(mut self, revision: u64, dropped: PrivilegeSet) -> Self {
         self.revision = revision;
@@ -180,7 +181,7 @@ impl SessionAccess {
         self
     }
 
-    /// Whether it was worked out of these users, and of the collections that the bucket has.
+    /// Whether these privileges are up to date: same revision of the users, same manifest of collections.
     pub(crate) fn is_of(&self, revision: u64, served: Option<&ServedBucket>) -> bool {
         self.revision == revision
             && match (&self.parts, served) {
@@ -189,37 +190,38 @@ impl SessionAccess {
             }
     }
 
-    /// The revision of the users that it was worked out of.
+    /// Returns the revision of the users from which the privileges were computed.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// What was given up for as long as the connection lives.
+    /// Returns the privileges that were dropped for the lifetime of the connection.
     pub(crate) fn dropped(&self) -> PrivilegeSet {
         self.dropped
     }
 
-    /// On the node as a whole.
+    /// Returns the privileges on the node as a whole.
     pub(crate) fn node(&self) -> PrivilegeSet {
         self.node
     }
 
-    /// In the whole of the selected bucket.
+    /// Returns the privileges in the whole of the selected bucket.
     pub(crate) fn bucket(&self) -> PrivilegeSet {
         self.bucket
     }
 
-    /// Anywhere in the selected bucket.
+    /// Returns the privileges that the user has somewhere in the selected bucket.
     pub(crate) fn anywhere(&self) -> PrivilegeSet {
         self.anywhere
     }
 
-    /// Whether the peer may know of the selected bucket.
+    /// Whether the peer may know that the selected bucket exists.
     pub(crate) fn sees_bucket(&self) -> bool {
         self.sees_bucket
     }
 
-    /// In a collection that exists. Cost: a comparison of sets, or a look-up among the collections that differ.
+    /// Returns the privileges in a collection that exists. Cost: a comparison of sets, or a look-up among the
+    /// collections that differ.
     #[inline]
     pub(crate) fn collection(&self, id: CollectionId) -> PrivilegeSet {
         let part = self.parts.as_ref().and_then(|parts| parts.of.find(id.0));
@@ -229,7 +231,7 @@ impl SessionAccess {
         }
     }
 
-    /// Whether the peer may know of a collection that exists.
+    /// Whether the peer may know that an existing collection exists.
     pub(crate) fn sees_collection(&self, id: CollectionId) -> bool {
         let part = self.parts.as_ref().and_then(|parts| parts.of.find(id.0));
         part.map_or(self.sees_whole, |given| !given.is_empty())

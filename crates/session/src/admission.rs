@@ -1,4 +1,4 @@
-//! Memory for requests: reserved in the bucket's admission control, or the request is parked.
+//! Memory for requests: it is reserved in the bucket's admission control, or the request is parked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::outcome::Refusal;
 use crate::park::Park;
 use crate::session::Session;
 
-/// Bytes that a request needs only while it runs. Examples: the old value next to the new one, the plain form of a
-/// compressed one. They count as held by connections until this is dropped.
+/// Bytes that a request needs only while it runs. Examples: the old value next to the new one, the plain form
+/// of a compressed one. They count as memory of connections until this value is dropped.
 pub(crate) struct TransientBytes(Option<(Arc<ServedBucket>, usize)>);
 
 impl Drop for TransientBytes {
@@ -25,7 +25,7 @@ impl Drop for TransientBytes {
 }
 
 impl Session {
-    /// Reserves memory in the selected bucket, or of the node where there is none.
+    /// Reserves memory in the selected bucket, or of the node if no bucket is selected.
     pub fn reserve(&self, purpose: Purpose, bytes: usize, waited: Duration) -> Reservation {
         match &self.bucket {
             Some(served) => served.bucket.reserve(purpose, bytes, waited),
@@ -33,8 +33,8 @@ impl Session {
         }
     }
 
-    /// The same for the request at the front of the input, which is parked while it waits. A wait is not counted as
-    /// a run: those are limited for requests that fetch.
+    /// Reserves memory for the request at the front of the input. The request is parked while it waits. A
+    /// wait does not count as a run: the limit of runs is for requests that fetch.
     pub(crate) fn admit(
         &mut self,
         purpose: Purpose,
@@ -78,8 +78,8 @@ impl Context<'_> {
         self.session.admit(purpose, bytes, self.now)
     }
 
-    /// Reserves memory for a write of `stored` bytes that needs `bytes` more while it runs. Those
-    /// count from now on, if they are many, so that concurrent requests do not get the same quota.
+    /// Reserves memory for a write of `stored` bytes that needs `bytes` more while it runs. Many such bytes
+    /// count at once, so that concurrent requests do not get the same quota.
     pub(crate) fn admit_with_transient(
         &mut self,
         served: &Arc<ServedBucket>,

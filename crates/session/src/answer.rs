@@ -14,7 +14,7 @@ use crate::session::Session;
 use crate::status;
 
 impl Session {
-    /// Answers with what was wrong; closes where a peer would not understand it.
+    /// Answers a refusal; closes the connection where a peer would not understand the answer.
     pub(super) fn refuse(
         &mut self,
         frame: &Frame<'_>,
@@ -87,7 +87,7 @@ impl Session {
         }
     }
 
-    /// What a refusal says beyond its status, for a peer that reads it: JSON, or nothing.
+    /// Body of a refusal: JSON for a peer that negotiated it, else empty.
     pub(super) fn error_body(
         &self,
         context: Option<&str>,
@@ -104,8 +104,8 @@ impl Session {
         body.to_json()
     }
 
-    /// Why the request's vBucket is not served, where it is damaged and no other node has it: a client must not look for
-    /// one.
+    /// Returns the reason why the request's vBucket is not served, if it is damaged and no other node has a
+    /// copy: a client must not look for another node.
     fn quarantined(&self, frame: &Frame<'_>) -> Option<String> {
         let id = frame.vbucket();
         let served = self.bucket.as_ref()?;
@@ -119,7 +119,7 @@ impl Session {
         ))
     }
 
-    /// The answer that carries the cluster map, unless the peer has it already.
+    /// Answers NOT_MY_VBUCKET with the cluster map, unless the peer has that map already.
     fn not_my_vbucket(
         &mut self,
         frame: &Frame<'_>,
@@ -147,8 +147,8 @@ impl Session {
         CommandOutcome::Next
     }
 
-    /// Appends an answer in the form that the connection negotiated. Nothing is compressed
-    /// here; a datatype bit that was not negotiated is left out.
+    /// Appends an answer in the form that the connection negotiated. It does not compress, and clears
+    /// datatype bits that were not negotiated.
     pub(crate) fn answer(
         &self,
         frame: &Frame<'_>,
@@ -159,7 +159,7 @@ impl Session {
         self.answer_to(&frame.header, reply, now.mono_ns, output);
     }
 
-    /// The same for a request that is gone but for its header; it was run at `since_ns`.
+    /// Like [`Session::answer`], for a request of which only the header is left. The request was run at `since_ns`.
     pub(super) fn answer_to(
         &self,
         header: &Header,
@@ -191,22 +191,22 @@ impl Session {
         self.timings.responded(reply.status);
     }
 
-    /// How long a request took that was run at `since_ns`, for a peer that asked to be told.
+    /// Returns the duration of a request that was run at `since_ns`, if the peer negotiated it.
     pub(crate) fn server_duration(&self, since_ns: u64) -> Option<u16> {
         self.has(Feature::TRACING).then(|| {
             let ns = self.node.clock.mono_ns().saturating_sub(since_ns);
-            // Never 0: a client takes that for a duration that was not told.
+            // Never 0: a client reads that as "no duration".
             encode_server_duration(ns.div_ceil(1000).max(1))
         })
     }
 
-    /// Whether values may be sent compressed to this peer.
+    /// Whether this peer may be sent compressed values.
     pub(crate) fn takes_snappy(&self) -> bool {
         (self.has(Feature::SNAPPY) || self.has(Feature::SNAPPY_EVERYWHERE))
             && self.keeps_compressed()
     }
 
-    /// Whether the bucket's values are sent compressed at all.
+    /// Whether the bucket sends values compressed at all.
     pub(crate) fn keeps_compressed(&self) -> bool {
         let bucket = self.bucket.as_ref();
         bucket.is_none_or(|bucket| bucket.bucket.keeps_compressed())

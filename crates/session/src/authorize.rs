@@ -1,4 +1,4 @@
-//! Whether the peer of a connection may do what it asks for.
+//! Checks whether the peer of a connection has the privileges for a request.
 
 use identity::{Access, Privilege, PrivilegeSet};
 use model::CollectionId;
@@ -11,7 +11,7 @@ use crate::outcome::Refusal;
 use crate::session::{Port, Session};
 
 impl Session {
-    /// Looks at the user's grants again if those of any user have changed since.
+    /// Computes the peer's privileges again if the grants of any user have changed.
     pub(crate) fn refresh_access(&mut self) {
         let revision = self.node.identity.revision();
         if self.access.is_of(revision, self.bucket.as_deref()) {
@@ -21,7 +21,7 @@ impl Session {
         self.end_lost_streams();
     }
 
-    /// Gives up privileges for as long as the connection lives, or until it logs in again.
+    /// Drops privileges for the lifetime of the connection, or until its next login.
     pub(crate) fn drop_privileges(&mut self, dropped: PrivilegeSet) {
         let dropped = self.access.dropped().with(dropped);
         let revision = self.access.revision();
@@ -29,7 +29,7 @@ impl Session {
         self.end_lost_streams();
     }
 
-    /// Ends the streams of changes that the peer may not have any more.
+    /// Ends the change streams for which the peer has lost the privilege.
     fn end_lost_streams(&self) {
         if let Some(producer) = &self.dcp {
             producer
@@ -38,10 +38,10 @@ impl Session {
         }
     }
 
-    /// Whether the peer may have a stream of changes with these limits.
+    /// Checks whether the peer may have a change stream with these limits.
     ///
     /// # Errors
-    /// As [`Session::check_collection`] does.
+    /// The same as [`Session::check_collection`].
     pub(crate) fn check_stream(&self, limit: Option<&Limit>) -> Result<(), Refusal> {
         const STREAMS: PrivilegeSet = PrivilegeSet::of(&[Privilege::DcpStream]);
         if self.access.bucket().contains(STREAMS) {
@@ -67,16 +67,16 @@ impl Session {
         }
     }
 
-    /// Works out what the peer may do in the selected bucket.
+    /// Computes the peer's privileges in the selected bucket.
     pub(crate) fn work_out_access(&mut self) {
-        // Read first: what changes in between is looked at once more.
+        // Read the revision first: a change during the computation leads to another one.
         let revision = self.node.identity.revision();
         if let Some(user) = &mut self.user
             && user.revision != revision
         {
             match self.node.identity.look_up(&user.name) {
                 Some(now) => *user = now,
-                // Removed: may do nothing any more.
+                // The user was removed: it has no privileges.
                 None => user.access = Access::default().into(),
             }
         }
@@ -87,13 +87,13 @@ impl Session {
         self.access = access.at(revision, self.access.dropped());
     }
 
-    /// Whether the peer may send a command at all.
+    /// Checks whether the peer may send this command at all.
     ///
     /// # Errors
-    /// A privilege is missing; which one.
+    /// The missing privilege.
     pub(crate) fn check_access(&self, command: &Command) -> Result<(), Refusal> {
         let given = match command.within {
-            // That of its collection counts.
+            // The privileges in its collection decide; they are checked later.
             Where::Document => return Ok(()),
             Where::Anywhere => self.access.anywhere(),
             Where::Whole => self.access.bucket(),
@@ -105,10 +105,10 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the peer has any privilege in the selected bucket.
+    /// Checks whether the peer has any privilege in the selected bucket.
     ///
     /// # Errors
-    /// There is none.
+    /// The peer has none.
     pub(crate) fn check_membership(&self) -> Result<(), Refusal> {
         if self.access.sees_bucket() {
             Ok(())
@@ -117,26 +117,26 @@ impl Session {
         }
     }
 
-    /// Whether the peer has privileges in the whole of the bucket.
+    /// Checks whether the peer has privileges in the whole bucket.
     ///
     /// # Errors
-    /// One is missing; which one.
+    /// The missing privilege.
     pub(crate) fn check_bucket(&self, needed: PrivilegeSet) -> Result<(), Refusal> {
         check(needed, self.access.bucket())
     }
 
-    /// Whether the peer has privileges in one collection at least.
+    /// Checks whether the peer has privileges in at least one collection.
     ///
     /// # Errors
-    /// One is missing; which one.
+    /// The missing privilege.
     pub(crate) fn check_anywhere(&self, needed: PrivilegeSet) -> Result<(), Refusal> {
         check(needed, self.access.anywhere())
     }
 
-    /// Whether the peer has privileges in a collection that exists.
+    /// Checks whether the peer has privileges in a collection that exists.
     ///
     /// # Errors
-    /// One is missing; a user with none there does not learn that the collection exists.
+    /// The missing privilege. A user without any privilege in the collection gets "unknown collection" instead.
     pub(crate) fn check_collection(
         &self,
         id: CollectionId,
@@ -146,7 +146,7 @@ impl Session {
         if given.contains(needed) {
             return Ok(());
         }
-        // Without any privilege left, clients would look for the collection until their timeout.
+        // Without this check, clients of a peer without privileges would look for the collection until their timeout.
         self.check_membership()?;
         if !self.access.sees_collection(id) {
             return Err(Refusal::UnknownCollection);
@@ -154,7 +154,7 @@ impl Session {
         check(needed, given)
     }
 
-    /// Whether the peer may know of a scope of the selected bucket, or of a collection in it.
+    /// Whether the peer may know that a scope of the selected bucket exists, or a collection in it.
     pub(crate) fn sees(&self, scope: &str, collection: Option<&str>) -> bool {
         let (Some(served), Some(user)) = (&self.bucket, &self.user) else {
             return self.port == Port::Memcached;

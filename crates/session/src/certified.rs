@@ -1,4 +1,4 @@
-//! Connections that begin with the certificate of a user.
+//! Connections that begin with a user's client certificate.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use identity::CertificateVerdict;
 use crate::session::Session;
 
 impl Session {
-    /// Takes the certificate, DER, that the peer showed in its handshake, or that it showed none: where it is that of a
-    /// user, the peer is logged in.
+    /// Takes the client certificate (DER) of the TLS handshake, or `None` if the peer showed none. If it
+    /// names a user, the peer is logged in.
     ///
     /// # Errors
-    /// The connection is to be closed, since there must be a certificate of a user; why.
+    /// A user's certificate is mandatory and missing: the reason, for closing the connection.
     pub fn begin_with_certificate(
         &mut self,
         certificate: Option<&[u8]>,
@@ -33,7 +33,7 @@ impl Session {
         }
     }
 
-    /// Notes that the peer showed a certificate that is refused, or none where there must be one.
+    /// Records that a client certificate was refused, or that a mandatory one is missing.
     pub fn note_certificate_problem(&mut self, reason: &str) {
         let now = self.node.clock.now();
         self.record(Event::CertificateProblem, now, |line| {

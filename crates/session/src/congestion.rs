@@ -1,7 +1,7 @@
 //! Back-pressure: large answers are deferred while the total of buffered output exceeds its limit.
 //!
-//! The size of an answer is not known before it is made. So a command that may have a large answer
-//! reads the document's size first. Without congestion this costs one comparison in each turn.
+//! The size of an answer is unknown until it is made. So, for a command that may have a large answer, the
+//! session reads the document's size first. Without congestion this costs one comparison per turn.
 
 use bucket::{Purpose, SMALL_BYTES};
 use engine::Outcome;
@@ -15,13 +15,13 @@ use crate::outcome::CommandOutcome;
 use crate::session::Session;
 
 impl Session {
-    /// Whether connections hold too much, altogether or in the selected bucket.
+    /// Whether connections hold too much memory, in total or in the selected bucket.
     pub(super) fn is_congested(&self) -> bool {
         let memory = self.bucket.as_ref().map(|served| served.bucket.memory());
         self.node.buffers.is_congested(memory)
     }
 
-    /// [`Session::execute`] under congestion: a large answer is deferred.
+    /// Runs a frame like [`Session::execute`], but defers a large answer.
     pub(super) fn execute_under_congestion(
         &mut self,
         frame: &Frame<'_>,
@@ -38,10 +38,10 @@ impl Session {
         }
     }
 
-    /// Whether the request whose beginning `input` is can be refused before the rest of it is read.
+    /// Whether the request at the start of `input` can be refused before the rest of it is read.
     pub fn can_refuse_unread(&self, input: &[u8]) -> bool {
         if self.text.is_some() {
-            // Only the value of a storage command is large.
+            // In text, only the value of a storage command is large.
             return !self.owes();
         }
         Frame::of_header(input).is_some_and(|frame| {
@@ -50,7 +50,7 @@ impl Session {
         })
     }
 
-    /// Refuses it.
+    /// Refuses a request that is not read completely.
     pub fn refuse_unread(&mut self, input: &[u8], why: Refusal, output: &mut Vec<u8>) {
         let storage = || Frame::request(Opcode::SET, Cas(0), RawParts::default());
         let frame = match &self.text {
@@ -88,7 +88,7 @@ impl Session {
                 vbucket.get_or_tombstone(key.bytes(), now)
             }
         });
-        // What is to be fetched is looked at once it was.
+        // A value that must be fetched is checked after the fetch.
         let Ok(Outcome::Done(got)) = found else {
             return false;
         };

@@ -1,4 +1,4 @@
-//! A command at work.
+//! The context in which a command runs.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use crate::park::Park;
 use crate::reply::Reply;
 use crate::session::Session;
 
-/// A command at work: the conversation, the request's envelope, and where answers go.
+/// Context of a running command: session, envelope of the request, output.
 pub(crate) struct Context<'a> {
     pub(crate) session: &'a mut Session,
     pub(crate) output: &'a mut Vec<u8>,
     pub(crate) now: Now,
     pub(crate) infos: RequestInfos<'a>,
-    /// Set when a successful answer is not sent.
+    /// Whether a successful answer is left out.
     pub(crate) quiet: bool,
-    /// What the command needs.
+    /// Privileges that the command needs.
     pub(crate) privileges: PrivilegeSet,
 }
 
-/// Where a document is.
+/// Bucket, stored key and vBucket of a document.
 pub(crate) struct Location<'k> {
     pub(crate) bucket: Arc<ServedBucket>,
     pub(crate) key: StoredKey<'k>,
@@ -33,7 +33,7 @@ pub(crate) struct Location<'k> {
 }
 
 impl Context<'_> {
-    /// The selected bucket. Commands whose scope is not the node always have one.
+    /// Returns the selected bucket. Commands whose scope is not the node always have one.
     pub(crate) fn bucket(&self) -> Result<Arc<ServedBucket>, Refusal> {
         self.session
             .bucket
@@ -41,7 +41,7 @@ impl Context<'_> {
             .ok_or_else(|| Status::NO_BUCKET.into())
     }
 
-    /// Where the document of a request is.
+    /// Locates the document of a request.
     pub(crate) fn locate<'k>(
         &self,
         frame: &Frame<'_>,
@@ -53,7 +53,8 @@ impl Context<'_> {
         Ok(Location { bucket, key, vb })
     }
 
-    /// The key in its stored form, in a collection that exists and that the peer may use as the command does.
+    /// Returns the stored form of a key, in a collection that exists and in which the peer has the command's
+    /// privileges.
     pub(crate) fn key<'k>(&self, key: &'k [u8]) -> Result<StoredKey<'k>, Refusal> {
         let (collection, stored) = StoredKey::of(key, self.session.has(Feature::COLLECTIONS))?;
         let bucket = self.session.bucket.as_ref();
@@ -70,13 +71,13 @@ impl Context<'_> {
         self.session.access.collection(collection).has(privilege)
     }
 
-    /// The vBucket that a request is for: the one it names, or the key's own for a peer that
-    /// knows no vBuckets.
+    /// Returns the vBucket of a request: the one that it names, or the key's own for a peer that does not
+    /// know vBuckets.
     pub(crate) fn vbucket(&self, frame: &Frame<'_>, key: &StoredKey<'_>) -> VbId {
         self.session.vbucket_of(frame, key)
     }
 
-    /// Answers, unless the command is a quiet one.
+    /// Answers, unless the command is quiet.
     pub(crate) fn reply(&mut self, frame: &Frame<'_>, reply: &Reply<'_>) -> CommandOutcome {
         if !self.quiet {
             self.session.answer(frame, reply, self.now, self.output);
@@ -84,18 +85,18 @@ impl Context<'_> {
         CommandOutcome::Next
     }
 
-    /// Answers even if the command is a quiet one.
+    /// Answers even if the command is quiet.
     pub(crate) fn reply_loudly(&mut self, frame: &Frame<'_>, reply: &Reply<'_>) -> CommandOutcome {
         self.session.answer(frame, reply, self.now, self.output);
         CommandOutcome::Next
     }
 
-    /// Success with a revision.
+    /// Answers success with a CAS.
     pub(crate) fn reply_cas(&mut self, frame: &Frame<'_>, cas: Cas) -> CommandOutcome {
         self.reply(frame, &Reply::cas(cas))
     }
 
-    /// Notes that the request waits; returns how long it has waited and how often it was run.
+    /// Records that the request waits; returns since when, and how often it was run.
     pub(crate) fn park(&mut self) -> Park {
         self.session.note_park(self.now)
     }

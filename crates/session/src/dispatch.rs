@@ -1,4 +1,4 @@
-//! From a frame to its command: the checks that all commands share, in the protocol's order.
+//! Dispatch of a frame to its command, with the checks that all commands share, in the protocol's order.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Session {
     ) -> CommandOutcome {
         match frame.header.magic {
             Magic::ClientRequest | Magic::AltClientRequest => {}
-            // An answer to a notice of ours: nothing waits for it.
+            // A client's answer to a notice of this node; no request waits for it.
             Magic::ServerResponse => return CommandOutcome::Next,
             Magic::ServerRequest => return self.refuse_server_request(frame, now, output),
             Magic::ClientResponse | Magic::AltClientResponse => {
@@ -87,14 +87,14 @@ impl Session {
         }
     }
 
-    /// An answer of the peer: only a session with change streams asked for any.
+    /// Takes an answer of the peer: only a session with change streams sends requests.
     fn take_answer(&mut self, frame: &Frame<'_>, now: Now, output: &mut Vec<u8>) -> CommandOutcome {
         if let Some(inbound) = &mut self.inbound {
             inbound.heard(now);
             if inbound.answered(frame, output) {
                 return CommandOutcome::Next;
             }
-            // Its streams may be added elsewhere at once.
+            // Other connections may take over its streams at once.
             self.inbound = None;
             return CommandOutcome::Close;
         }
@@ -111,8 +111,8 @@ impl Session {
         CommandOutcome::Close
     }
 
-    /// Parks a request for a vBucket that is pending until the vBucket is active. A change of
-    /// the vBucket's state wakes all sessions.
+    /// Parks a request for a pending vBucket until the vBucket is active. A change of the vBucket's state
+    /// wakes all sessions.
     fn await_active(
         &mut self,
         frame: &Frame<'_>,
@@ -129,7 +129,7 @@ impl Session {
         self.refuse(frame, refusal, now, output)
     }
 
-    /// The checks before any command runs.
+    /// Makes the checks that precede every command.
     fn judge<'f>(
         &mut self,
         frame: &Frame<'f>,
@@ -219,7 +219,7 @@ impl Session {
     }
 }
 
-/// What is wrong with a compressed value comes before what is wrong with frame infos and key.
+/// Checks the compressed value if the refusal concerns frame infos or the key: a damaged value is reported first.
 ///
 /// Source: protocol section 2. Test: `order::snappy_comes_before_frame_infos_and_keys`.
 fn damaged_value_first(frame: &Frame<'_>, refusal: Refusal) -> Refusal {

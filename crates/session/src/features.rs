@@ -1,8 +1,8 @@
-//! What HELLO grants: only what is really done.
+//! Features that HELLO grants: only those that the node implements.
 
 use wire::{Feature, FeatureSet};
 
-/// Everything that this node does when asked.
+/// Every feature that this node implements.
 pub(crate) const GRANTED: [Feature; 29] = [
     Feature::TCP_NODELAY,
     Feature::MUTATION_SEQNO,
@@ -35,7 +35,7 @@ pub(crate) const GRANTED: [Feature; 29] = [
     Feature::DCP_SKIP_DELETES_IN_INITIAL_BACKFILL,
 ];
 
-/// The features of a request that are granted.
+/// Returns the features of a request that are granted.
 pub(crate) fn grant(asked: FeatureSet) -> FeatureSet {
     let mut granted = FeatureSet::EMPTY;
     for feature in GRANTED {
@@ -43,7 +43,7 @@ pub(crate) fn grant(asked: FeatureSet) -> FeatureSet {
             granted.insert(feature);
         }
     }
-    // Asked for both, the peer gets revisions only.
+    // If both are requested, the peer gets only notices with revisions.
     if granted.contains(Feature::CLUSTERMAP_CHANGE_NOTIFICATION_BRIEF) {
         granted.remove(Feature::CLUSTERMAP_CHANGE_NOTIFICATION);
     }

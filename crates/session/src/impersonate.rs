@@ -11,12 +11,12 @@ use crate::outcome::Refusal;
 use crate::session::Session;
 
 impl Session {
-    /// Makes the peer the user that a request is for, until [`Session::end_impersonation`].
+    /// Makes the peer act as the user that a request names, until [`Session::end_impersonation`].
     ///
-    /// What may be done is what both users may do. Extra privileges count as if the other user had them.
+    /// The request has the privileges that both users have. Extra privileges count as privileges of the other user.
     ///
     /// # Errors
-    /// The peer may not do so, there is no such user, or no such privilege.
+    /// The peer may not impersonate, or the user or a privilege does not exist.
     pub(crate) fn impersonate(
         &mut self,
         infos: &RequestInfos<'_>,
@@ -43,7 +43,7 @@ impl Session {
             let reason = "this command does not run on behalf of another user";
             return Err(Refusal::because(Status::NOT_SUPPORTED, reason));
         }
-        // A name with `^` is of the external domain, which has no users: `^` is part of no name.
+        // A name with `^` is of the external domain, which has no users. No local name contains `^`.
         let name = str::from_utf8(name).unwrap_or_default();
         let other = self.node.identity.look_up(name);
         let unknown = || Refusal::because(Status::EACCESS, "no such user to impersonate");
@@ -62,7 +62,7 @@ impl Session {
         Ok(())
     }
 
-    /// Makes the peer itself again.
+    /// Restores the peer's own user and privileges.
     pub(crate) fn end_impersonation(&mut self) {
         if let Some(own) = self.impersonator.take() {
             self.user = own.user;

@@ -7,19 +7,19 @@ use wire::{Malformed, document_key};
     clippy::large_enum_variant,
     reason = "lives on the stack of one command; a box would be an allocation per key"
 )]
-/// A key with its collection prefix, ready for the engine. No allocation.
+/// A key with its collection prefix, as the engine needs it. Needs no allocation.
 pub(crate) enum StoredKey<'a> {
-    /// It came with its prefix.
+    /// Sent with its prefix.
     Sent(&'a [u8]),
-    /// It came without; it is in the default collection.
+    /// Sent without a prefix; it is in the default collection.
     Prefixed([u8; KEY_BYTES_MAX], u8),
 }
 
 impl<'a> StoredKey<'a> {
-    /// Checks a key as it came and gives its stored form with its collection.
+    /// Checks a key as it was sent; returns its collection and its stored form.
     ///
     /// # Errors
-    /// Length or prefix break the rules.
+    /// The length or the prefix is invalid.
     pub(crate) fn of(key: &'a [u8], collections: bool) -> Result<(CollectionId, Self), Malformed> {
         let (collection, user_key) = document_key(key, collections)?;
         if collections {
@@ -31,7 +31,7 @@ impl<'a> StoredKey<'a> {
         Ok((collection, Self::Prefixed(bytes, length as u8)))
     }
 
-    /// Prefix and user's key.
+    /// Returns prefix and user's key.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Sent(key) => key,
@@ -39,7 +39,7 @@ impl<'a> StoredKey<'a> {
         }
     }
 
-    /// The user's key.
+    /// Returns the user's key.
     pub(crate) fn user_key(&self) -> &[u8] {
         model::split_key(self.bytes()).map_or(&[], |(_, key)| key)
     }

@@ -1,7 +1,7 @@
-//! One conversation: frames in, bytes out. Commands, sub-documents, the producer of change streams.
+//! A conversation: frames in, bytes out. Commands, sub-documents, the producer of change streams.
 //!
-//! What this crate may not do: know sockets, threads, HTTP, files or a clock. What it wants of the world goes through
-//! [`registry::Env`].
+//! This crate must not know sockets, threads, HTTP, files or a clock. It reaches the process around it
+//! through [`registry::Env`].
 //!
 //! ```text
 //!   bytes -> Session::receive -> execute: checks -> the opcode's row -> command(Context, Frame) -> answer -> bytes

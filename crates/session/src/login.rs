@@ -1,40 +1,40 @@
-//! Logins of one connection: when they may be judged, and how many were wrong.
+//! Logins of a connection: time of the next check, and number of failures.
 
 use std::time::Duration;
 
 use identity::{FAILURES_PER_CONNECTION, LoginTurn};
 
-/// What is remembered of a connection's logins.
+/// Login state of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct LoginAttempts {
-    /// Wrong ones.
+    /// Number of failed logins.
     failures: u32,
-    /// The one at the front of the input waits until then, monotonic nanoseconds.
+    /// Wait of the login at the front of the input.
     waits: Option<Waiting>,
-    /// The user is that of the certificate with which the connection began: there is no other login.
+    /// Whether the connection began with a user's certificate: then there is no other login.
     pub(crate) certified: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     until_ns: u64,
-    /// It is refused then, unjudged.
+    /// Whether the login is refused without a check after the wait.
     refused: bool,
 }
 
-/// What is to be done with a login.
+/// Next step of a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoginStep {
-    /// Judge it.
+    /// Check it.
     Judge,
-    /// Look again after this long.
+    /// Try again after this time.
     Wait(Duration),
     /// Refuse it, and close the connection.
     Refuse,
 }
 
 impl LoginAttempts {
-    /// What to do with the login at the front of the input; `turn` is asked once for each.
+    /// Returns the next step of the login at the front of the input; calls `turn` once per login.
     pub(crate) fn step(&mut self, now_ns: u64, turn: impl FnOnce() -> LoginTurn) -> LoginStep {
         let waiting = if let Some(waiting) = self.waits.take() {
             waiting
@@ -61,13 +61,13 @@ impl LoginAttempts {
         }
     }
 
-    /// Notes a wrong one; whether the connection has had as many as it may have.
+    /// Records a failed login; returns whether the connection has reached its limit.
     pub(crate) fn failed(&mut self) -> bool {
         self.failures += 1;
         self.failures >= FAILURES_PER_CONNECTION
     }
 
-    /// Notes a right one.
+    /// Records a successful login.
     pub(crate) fn succeeded(&mut self) {
         self.failures = 0;
     }

@@ -15,52 +15,52 @@ use crate::status;
 /// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommandOutcome {
-    /// It was answered, or needs no answer.
+    /// The command was answered, or needs no answer.
     Next,
-    /// It waits: run it again once woken, or after this long.
+    /// The command waits: run it again after a wake, or after this time.
     Parked(Duration),
-    /// A part of its answer is there: run it again once that is sent, for the next one.
+    /// A part of the answer is in the output: run the command again for the next part once this is sent.
     More,
-    /// It is done with, and its answer is owed.
+    /// The command has run, and its answer is owed.
     Owed,
-    /// The connection is to be closed once its output is sent.
+    /// Close the connection once its output is sent.
     Close,
 }
 
-/// What a command gives back.
+/// Result of a command.
 pub(crate) type CommandResult = Result<CommandOutcome, Refusal>;
 
-/// Why a command was refused.
+/// Reason why a command was refused.
 #[derive(Clone, Debug)]
 pub enum Refusal {
-    /// By the engine.
+    /// Refused by the engine.
     Op(OpError),
-    /// By the server, with a text for the error context.
+    /// Refused by the server, with a text for the error context.
     Status(Status, Option<Cow<'static, str>>),
-    /// The same, and the connection ends with the answer.
+    /// Like `Status`, and the connection is closed after the answer.
     Last(Status, &'static str),
-    /// Privileges are missing; none are named where the peer has none at all in the bucket.
+    /// Privileges are missing. The set is empty if the peer has no privilege at all in the bucket.
     MissingPrivileges(PrivilegeSet),
-    /// The collection is not known here.
+    /// The collection does not exist in the bucket.
     UnknownCollection,
-    /// There is no memory at this moment: the request is parked for so long.
+    /// There is no free memory at this moment: the request is parked for this time.
     NoMemoryYet(Duration),
-    /// It waits for something else: it runs again once woken, or after this long.
+    /// The request waits for something else: it runs again after a wake, or after this time.
     Parked(Duration),
 }
 
 impl Refusal {
-    /// A status with a text.
+    /// A refusal with a status and a text.
     pub fn because(status: Status, context: impl Into<Cow<'static, str>>) -> Self {
         Self::Status(status, Some(context.into()))
     }
 
-    /// It cannot be done now, and why; it may be tried again.
+    /// A temporary failure with its reason; the request may be sent again.
     pub(crate) fn not_now(context: impl Into<Cow<'static, str>>) -> Self {
         Self::because(Status::ETMPFAIL, context)
     }
 
-    /// The request is not valid, and why.
+    /// An invalid request, with the reason.
     pub(crate) fn invalid(context: impl Into<Cow<'static, str>>) -> Self {
         Self::because(Status::EINVAL, context)
     }
@@ -105,7 +105,7 @@ impl From<InfoError> for Refusal {
     }
 }
 
-/// The answer to a compressed value that is not stored.
+/// Returns the refusal of a compressed value that cannot be stored.
 pub(crate) fn value_refusal(error: InflateError) -> Refusal {
     match error {
         InflateError::Damaged => Refusal::because(Status::EINVAL, "the value is no valid Snappy"),
@@ -113,5 +113,5 @@ pub(crate) fn value_refusal(error: InflateError) -> Refusal {
     }
 }
 
-/// What the reference says of a scope or collection that it does not know.
+/// Error context of the reference for an unknown scope or collection.
 pub(crate) const UNKNOWN_COLLECTION_CONTEXT: &str = "Unknown scope or collection in operation";

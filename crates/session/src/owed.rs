@@ -1,7 +1,7 @@
-//! Answers that are owed: durable writes that were prepared and wait to be decided.
+//! Answers that are owed: durable writes that were prepared and are not decided yet.
 //!
-//! The request is done with and out of the input. A peer that takes answers out of order goes on
-//! meanwhile, within limits; for others the conversation stands still until the answer is sent.
+//! The request has left the input. If the peer accepts answers out of order, its next requests run meanwhile,
+//! within limits. Otherwise the conversation waits until the answer is sent.
 
 use std::sync::Arc;
 
@@ -19,21 +19,21 @@ pub(crate) struct Owed {
     pub(crate) header: Header,
     /// Whether only a failure is answered.
     pub(crate) quiet: bool,
-    /// What it is answered with if it is done.
+    /// Status of the answer if the write succeeds.
     pub(crate) status: Status,
-    /// The value of the answer: what a counter has come to.
+    /// Value of the answer: the new number of a counter.
     pub(crate) value: Vec<u8>,
-    /// When the document expires.
+    /// Expiry of the document.
     pub(crate) expiry: u32,
-    /// When the request was run, and when it is given up; monotonic.
+    /// Time when the request was run, monotonic nanoseconds. The next field is its deadline.
     pub(crate) since_ns: u64,
     pub(crate) deadline_ns: u64,
-    /// What is recorded of it if it is done.
+    /// Audit event to record if the write succeeds.
     pub(crate) record: Vec<u8>,
 }
 
 impl Owed {
-    /// How it ended, once it has; also when its time is long over.
+    /// Returns the decision, if there is one. Well after the deadline it is [`Decision::Ambiguous`].
     pub(crate) fn decision(&self, now: Now) -> Option<Decision> {
         let late = now.mono_ns >= self.deadline_ns.saturating_add(GRACE_NS);
         let decision = self.wait.decision();

@@ -1,10 +1,10 @@
-//! A request that waits: it stays unconsumed in the input, and is run again when woken.
+//! Parking: a request that waits stays unconsumed in the input, and runs again after a wake.
 
-/// What is remembered of a parked request between its runs.
+/// State of a parked request between its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Park {
-    /// When it was first run, monotonic nanoseconds.
+    /// Time of the first run, monotonic nanoseconds.
     pub(crate) since_ns: u64,
-    /// How often it has been run.
+    /// Number of runs.
     pub(crate) runs: u32,
 }

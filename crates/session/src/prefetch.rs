@@ -13,8 +13,8 @@ use crate::session::Session;
 /// vBucket and key of a document.
 type DocumentLocation<'a> = (VbId, StoredKey<'a>);
 
-/// Requests that are looked at together: their documents must still be in the nearest cache when
-/// the last of them is worked on.
+/// Number of requests whose documents are prefetched together. These documents must still be in the nearest
+/// cache when the last of the requests runs.
 const TOGETHER: usize = 8;
 
 impl Session {
@@ -42,8 +42,8 @@ impl Session {
         looked_at
     }
 
-    /// The same for the first request of each of several conversations, of which those count that
-    /// are about the first one's bucket. Looks at no more than [`TOGETHER`].
+    /// Prefetches the document of the first request of each conversation, as far as it is in the first
+    /// conversation's bucket. Considers at most [`TOGETHER`] conversations.
     pub fn prefetch_first_documents<'a>(inputs: impl Iterator<Item = (&'a Self, &'a [u8])>) {
         let mut documents = [const { None }; TOGETHER];
         let mut bucket: Option<&Arc<ServedBucket>> = None;
@@ -63,8 +63,8 @@ impl Session {
         }
     }
 
-    /// The document that the first request of `input` is about, if it is about one, and the
-    /// request's length; `None` if it is no whole request. In text it begins at a place, and ends at another.
+    /// Returns the location of the first request's document, if it has one, and the request's length; `None`
+    /// if the request is incomplete. `text` is the place in a text conversation; it moves behind the request.
     fn first_document<'a>(
         &self,
         input: &'a [u8],

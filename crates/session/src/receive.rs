@@ -1,4 +1,4 @@
-//! Bytes in, bytes out.
+//! Receiver of a conversation's bytes: it runs the requests and appends the answers.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -10,43 +10,42 @@ use wire::{Decoded, Feature, Frame, Magic};
 use crate::outcome::CommandOutcome;
 use crate::session::Session;
 
-/// Output beyond which nothing more is run until the peer took some of it.
+/// Bytes of output at which no further request runs until the peer has taken some of them.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// The same while connections hold much altogether.
+/// The same limit during congestion.
 const OUTPUT_BYTES_CONGESTED: usize = 64 << 10;
-/// Commands run in one turn before other connections get theirs.
+/// Commands that run in one turn before other connections get theirs.
 const COMMANDS_PER_TURN: u64 = 2048;
 
-/// What became of a piece of input.
+/// Result of a piece of input.
 pub struct Received {
-    /// Bytes of it that are done with.
+    /// Bytes of the input that were consumed.
     pub consumed: usize,
-    /// How the conversation goes on.
+    /// Next step of the conversation.
     pub verdict: Verdict,
 }
 
-/// How the conversation goes on.
+/// Next step of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// What is left of the input is no whole frame: at least so many bytes are missing.
+    /// The rest of the input is an incomplete frame: at least this many bytes are missing.
     NeedInput(usize),
-    /// Send the output, then call again with what is left.
+    /// Send the output, then call again with the rest of the input.
     OutputFull,
-    /// A request waits for something: call again with what is left once woken, or after this
-    /// long.
+    /// A request waits: call again with the rest of the input after a wake, or after this time.
     Parked(Duration),
     /// Send the output, then close.
     Close,
 }
 
-/// What a piece of input has come to as yet.
+/// State of one turn over a piece of input.
 pub(crate) struct Turn {
-    /// Bytes of it that are done with.
+    /// Bytes of the input that were consumed.
     pub(crate) consumed: usize,
-    /// Requests that were run.
+    /// Number of requests that were run.
     pub(crate) commands: u64,
     pub(crate) now: Now,
-    /// Whether connections held too much when it began.
+    /// Whether there was congestion at the start of the turn.
     congested: bool,
 }
 
@@ -60,7 +59,7 @@ impl Turn {
 }
 
 impl Session {
-    /// Settles what is owed. Returns a verdict if no command can be run at this moment.
+    /// Settles owed answers. Returns a verdict if no command can run at this moment.
     fn obstacle(&mut self, congested: bool, now: Now, output: &mut Vec<u8>) -> Option<Verdict> {
         if self.owes() && !self.settle(now, output) {
             return Some(Verdict::Close);
@@ -74,7 +73,7 @@ impl Session {
         }
     }
 
-    /// Runs every whole request at the start of `input`, and appends the answers to `output`.
+    /// Runs every complete request at the start of `input`, and appends the answers to `output`.
     pub fn receive(&mut self, input: &[u8], output: &mut Vec<u8>) -> Received {
         let received = self.run_requests(input, output);
         self.hand_on_trail();
@@ -120,7 +119,7 @@ impl Session {
             self.info.count_commands(turn.commands);
         }
         match verdict {
-            // Until they are open, or given up.
+            // Scans are being opened: wait until they are open or have failed.
             Verdict::NeedInput(_) if !self.opening.is_empty() => {
                 turn.received(Verdict::Parked(self.owed_limit(turn.now)))
             }
@@ -128,13 +127,13 @@ impl Session {
         }
     }
 
-    /// Looks at the first byte of a conversation that may be in text.
+    /// Chooses the protocol of a conversation that may be in text, by its first byte.
     fn choose_protocol(&mut self, input: &[u8]) {
         if let (true, Some(first)) = (self.undecided, input.first()) {
             self.undecided = false;
             self.text = Magic::from_byte(*first).is_none().then(Box::default);
             if self.text.is_some() {
-                // Stale documents are marked with one.
+                // An extended attribute marks stale documents.
                 self.features.insert(Feature::XATTR);
             }
         }
@@ -178,7 +177,7 @@ impl Session {
     /// Runs a frame.
     ///
     /// # Errors
-    /// It is not done with: it stays in the input, and is run again.
+    /// The verdict if the frame stays in the input, to be run again.
     pub(crate) fn run_frame(
         &mut self,
         frame: &Frame<'_>,

@@ -1,4 +1,4 @@
-//! What of a conversation is recorded for audits.
+//! Recording of a conversation's audit events.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::session::Session;
 use crate::trail::Name;
 
-/// Bytes of a packet before anything that may be a secret.
+/// Bytes of a packet's header, which holds no secrets.
 const HEADER_BYTES: usize = 24;
 const READ: PrivilegeSet = PrivilegeSet::of(&[Privilege::Read]);
 
 impl Session {
-    /// Records an event of the peer, if such events are recorded of it.
+    /// Records an event of the peer, if events of this kind and this user are recorded.
     pub(crate) fn record(
         &mut self,
         event: Event,
@@ -33,7 +33,7 @@ impl Session {
             user.as_ref().map(|user| Arc::clone(&user.name))
         };
         let acting = name(&self.user);
-        // On behalf of another user it is still the peer that asks.
+        // During an impersonation, the peer's own user is the real user.
         let users = match &self.impersonator {
             Some(own) => (name(&own.user), acting),
             None => (acting, None),
@@ -73,7 +73,7 @@ impl Session {
         }
     }
 
-    /// Hands on what was recorded, of many requests at a time.
+    /// Submits the recorded events, of many requests at a time.
     pub(crate) fn hand_on_trail(&mut self) {
         if self.trail.events > 0 {
             let lines = std::mem::take(&mut self.trail.lines);
@@ -82,7 +82,7 @@ impl Session {
         }
     }
 
-    /// Records what a command did to a document, once it is done. `answer` is what it is answered with.
+    /// Records the effect of a command on a document after the command. `answer` is its answer.
     pub(crate) fn record_command(
         &mut self,
         (command, frame): (&Command, &Frame<'_>),
@@ -111,7 +111,7 @@ impl Session {
         }
     }
 
-    /// Records an event about the document of a key as it was sent.
+    /// Records an event about a document, by the key as it was sent.
     fn record_key(&mut self, event: Event, key: &[u8], now: Now) {
         let collections = self.has(Feature::COLLECTIONS);
         if let Ok((_, stored)) = StoredKey::of(key, collections) {
@@ -119,7 +119,7 @@ impl Session {
         }
     }
 
-    /// Records an event about the document of a key as it is stored.
+    /// Records an event about a document, by its stored key.
     pub(crate) fn record_document(&mut self, event: Event, stored: &[u8], now: Now) {
         let Some((collection, key)) = split_key(stored).filter(|_| self.node.audit.wants(event))
         else {
@@ -140,7 +140,7 @@ impl Session {
         self.record(event, now, |line| line.text("bucket", name.as_bytes()));
     }
 
-    /// The name that a login is for, before it is judged.
+    /// Returns the user name of a login before the login is checked.
     pub(crate) fn tried_name(&self, login: &Sasl<'_>) -> Name {
         if !self.node.audit.is_on() {
             return None;
@@ -153,7 +153,7 @@ impl Session {
         Some(String::from_utf8_lossy(name).into())
     }
 
-    /// Records a login that failed.
+    /// Records a failed login.
     pub(crate) fn record_failed_login(&mut self, name: Name, reason: &str, now: Now) {
         let users = (name, None);
         self.append(Event::AuthFailed, now, users, |line| {
@@ -161,7 +161,7 @@ impl Session {
         });
     }
 
-    /// Notes whether a command is refused since its user may not send it.
+    /// Notes whether a command is refused because the user lacks the privilege.
     pub(crate) fn note_refusal(&mut self, refusal: &Refusal) {
         let forbidden = matches!(
             refusal,
@@ -170,20 +170,20 @@ impl Session {
         self.trail.refused = forbidden && self.is_authenticated();
     }
 
-    /// Records a packet whose command was refused for that.
+    /// Records the packet of a command that was refused for missing privileges.
     pub(crate) fn record_refused(&mut self, packet: &[u8], now: Now) {
         if std::mem::take(&mut self.trail.refused) {
             self.record_packet(Event::AccessFailure, packet, now);
         }
     }
 
-    /// Records a packet that is none, with which the conversation ends.
+    /// Records an invalid packet, which ends the conversation.
     pub(crate) fn record_invalid(&mut self, packet: &[u8], now: Now) {
         self.trail.ends = Some("invalid packet");
         self.record_packet(Event::InvalidPacket, packet, now);
     }
 
-    /// Of logins nothing but the header is shown.
+    /// Records a packet. Of a login it records only the header.
     fn record_packet(&mut self, event: Event, packet: &[u8], now: Now) {
         let opcode = packet.get(1).map(|opcode| Opcode(*opcode));
         let is_login = matches!(opcode, Some(Opcode::SASL_AUTH | Opcode::SASL_STEP));
@@ -196,7 +196,7 @@ impl Session {
         self.record(event, now, |line| line.packet(&packet[..shown]));
     }
 
-    /// Records that the conversation of a user is over.
+    /// Records the end of a user's conversation.
     pub(crate) fn record_end(&mut self) {
         if self.user.is_some() && self.node.audit.wants(Event::SessionEnded) {
             let reason = self.trail.ends.unwrap_or("the connection was closed");
@@ -216,7 +216,7 @@ fn local(name: &str) -> User<'_> {
     }
 }
 
-/// What it is for a document that a command about it was done.
+/// Returns the audit event of a command on a document.
 fn document_event(command: &Command) -> Option<Event> {
     if command.scope != Scope::Document {
         return None;
@@ -228,13 +228,14 @@ fn document_event(command: &Command) -> Option<Event> {
             Some(Event::DocumentDeleted)
         }
         _ if command.privileges == READ => Some(Event::DocumentRead),
-        // What returns the value and sets an expiry changes the document.
+        // A command that returns the value and sets an expiry changes the document.
         _ => Some(Event::DocumentModified),
     }
 }
 
-/// Whether a command that was not refused did what its event tells. A quiet read that found nothing has no answer;
-/// a quiet write has none when it was done; one of several parts is answered with what failed.
+/// Whether a command that was not refused had the effect of its event. A quiet read without an answer found
+/// nothing; a quiet write without an answer succeeded; a command with several parts answers with the part
+/// that failed.
 fn was_done(event: Event, answer: &[u8]) -> bool {
     let status = answer
         .get(6..8)

@@ -1,9 +1,9 @@
-//! The parts of an answer that a command decides.
+//! Parts of an answer that a command decides.
 
 use model::{Cas, Datatype};
 use wire::{Opcode, Status};
 
-/// An answer; what is not said is empty.
+/// An answer; unset parts are empty.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply<'a> {
     pub(crate) status: Status,
@@ -12,16 +12,16 @@ pub(crate) struct Reply<'a> {
     pub(crate) extras: &'a [u8],
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
-    /// When the document expires; only answers in text tell it.
+    /// Expiry of the document; only answers in text show it.
     pub(crate) expiry: u32,
-    /// Whether the document is stale; only answers in text tell it.
+    /// Whether the document is stale; only answers in text show it.
     pub(crate) stale: bool,
-    /// The opcode to answer with, where it is not the request's own.
+    /// Opcode of the answer, if it is not that of the request.
     pub(crate) opcode: Option<Opcode>,
 }
 
 impl<'a> Reply<'a> {
-    /// Success without anything else.
+    /// Success without other parts.
     pub(crate) const EMPTY: Self = Self {
         status: Status::SUCCESS,
         cas: Cas(0),
@@ -34,7 +34,7 @@ impl<'a> Reply<'a> {
         opcode: None,
     };
 
-    /// A status without anything else.
+    /// A status without other parts.
     pub(crate) fn status(status: Status) -> Self {
         Self {
             status,
@@ -42,7 +42,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// A refusal with a JSON text, if there is one.
+    /// A refusal with a JSON text, which may be empty.
     pub(crate) fn error(status: Status, body: &'a str) -> Self {
         if body.is_empty() {
             return Self::status(status);

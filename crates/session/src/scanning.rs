@@ -1,4 +1,4 @@
-//! The range scans that waiting requests are about.
+//! Range scans of requests that wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use wire::{Header, Status};
 
 use crate::outcome::Refusal;
 
-/// How long the opening of a view is waited for.
+/// Longest wait for a view to open.
 pub(crate) const OPEN_WAIT: Duration = Duration::from_mins(1);
 
-/// What the request waits for.
+/// State of the scan request at the front of the input.
 pub(crate) enum Scanning {
-    /// Its view must have what it needs first.
+    /// The view must contain a change first.
     Awaiting(Needs),
     Continuing(ContinuingScan),
 }
 
-/// A scan that its asker does not know yet: the request is done with, and its answer is owed.
+/// A scan whose UUID its client does not know yet: the request has left the input, and its answer is owed.
 pub(crate) struct OpeningScan {
     pub(crate) header: Header,
     pub(crate) bucket: Arc<ServedBucket>,
     pub(crate) scan: Arc<Scan>,
-    /// When the request was run, monotonic.
+    /// Time when the request was run, monotonic.
     pub(crate) since_ns: u64,
     pub(crate) told: bool,
 }
 
 impl OpeningScan {
-    /// When it is given up, monotonic.
+    /// Returns the time at which the wait for the view ends, monotonic.
     pub(crate) fn until_ns(&self) -> u64 {
         self.since_ns.saturating_add(OPEN_WAIT.as_nanos() as u64)
     }
@@ -47,7 +47,7 @@ impl Drop for OpeningScan {
     }
 }
 
-/// A request to go on that is being answered.
+/// A RANGE_SCAN_CONTINUE that is being answered.
 pub(crate) struct ContinuingScan {
     pub(crate) run: ScanRun<Store>,
     pub(crate) items: usize,
@@ -55,16 +55,16 @@ pub(crate) struct ContinuingScan {
     pub(crate) since_ns: u64,
 }
 
-/// What the view must have.
+/// A change that the view must contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// The history that the seqno is of; `None` for the vBucket's own, whatever it is.
+    /// History of the seqno; `None` for the vBucket's current one.
     pub(super) uuid: Option<VbUuid>,
     pub(super) seqno: Seqno,
     pub(super) wait: Duration,
 }
 
-/// Why there is no scan.
+/// Refusal of a scan.
 impl From<ScanError> for Refusal {
     fn from(error: ScanError) -> Self {
         match error {

@@ -25,25 +25,25 @@ use crate::scanning::{OpeningScan, Scanning};
 use crate::text::TextConversation;
 use crate::trail::Trail;
 
-/// Through which port a connection came.
+/// Kind of port through which a connection came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
-    /// The KV protocol.
+    /// KV protocol.
     Plain,
-    /// The same over TLS.
+    /// KV protocol over TLS.
     Tls,
-    /// Classic memcached clients.
+    /// Classic memcached protocols.
     Classic,
 }
 
-/// What the port of a connection is for.
+/// Purpose of a connection's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Port {
-    /// Everything that its users may do.
+    /// Everything that the user may do.
     Couchbase,
     /// Documents and statistics of one bucket, after a login.
     MemcachedWithLogin,
-    /// The same without a login.
+    /// Documents and statistics of one bucket, without a login.
     Memcached,
 }
 
@@ -57,45 +57,45 @@ pub struct Session {
     pub(crate) login: LoginAttempts,
     pub(crate) user: Option<AuthenticatedUser>,
     pub(crate) bucket: Option<Arc<ServedBucket>>,
-    /// The peer itself, while a request runs on behalf of another user.
+    /// The peer's own identity, while a request runs on behalf of another user.
     pub(crate) impersonator: Option<Box<Impersonator>>,
-    /// The peer speaks plain memcached: it knows neither buckets nor vBuckets.
+    /// Whether the peer speaks plain memcached: it knows neither buckets nor vBuckets.
     pub(crate) classic: bool,
-    /// What the peer may do, as it was when last looked at.
+    /// Privileges of the peer, as last computed.
     pub(crate) access: SessionAccess,
     pub(crate) port: Port,
-    /// Whether its first byte will tell in which protocol the peer speaks.
+    /// Whether the first byte will decide the peer's protocol.
     pub(crate) undecided: bool,
     /// Set once the peer speaks in text.
     pub(crate) text: Option<Box<TextConversation>>,
-    /// The newest revision of the selected bucket's map that the peer has from us.
+    /// Newest revision of the selected bucket's map that this node sent to the peer.
     pub(crate) known_map: Option<MapRevision>,
-    /// Host that maps must name for this peer; `None` to leave it to the peer.
+    /// Host that maps must name for this peer; `None` to leave the placeholder.
     pub(crate) map_host: Option<Box<str>>,
     pub(crate) park: Option<Park>,
-    /// Where the request stands whose long answer is given in parts.
+    /// Progress of a long answer that is sent in parts.
     pub(crate) walk: Option<Walk>,
-    /// The range scan that the request at the front of the input is about.
+    /// Range scan of the request at the front of the input.
     pub(crate) scan: Option<Box<Scanning>>,
-    /// Range scans that are being opened, in the order of their requests, in which they are answered.
+    /// Range scans that are being opened, in the order of their requests; they are answered in this order.
     pub(crate) opening: VecDeque<OpeningScan>,
     /// Set once the connection streams changes.
     pub(crate) dcp: Option<Arc<GuardedProducer>>,
-    /// Set once the connection brings changes here.
+    /// Set once the connection brings changes to this node.
     pub(crate) inbound: Option<Box<Inbound>>,
-    /// Durable writes that wait to be decided, in the order of their requests.
+    /// Durable writes that are not decided, in the order of their requests.
     pub(crate) owed: Vec<Owed>,
-    /// Until then, monotonic, writes without memory are refused at once.
+    /// Until this monotonic time, writes without free memory are refused at once.
     pub(crate) no_wait_until_ns: u64,
     /// Back-off after the last write.
     pub(crate) write_backoff: Option<Duration>,
-    /// What is recorded of it for audits.
+    /// Audit events of the conversation.
     pub(crate) trail: Trail,
     woken: bool,
 }
 
 impl Session {
-    /// A conversation that begins.
+    /// Creates the session of a new connection.
     pub fn new(
         node: Arc<Registry>,
         info: Arc<ConnectionInfo>,
@@ -142,7 +142,7 @@ impl Session {
         session
     }
 
-    /// What its frames may be.
+    /// Returns the limits of the peer's frames.
     pub(crate) fn limits(&self) -> Limits {
         if self.is_authenticated() {
             Limits::AUTHENTICATED
@@ -160,7 +160,7 @@ impl Session {
         self.features.contains(feature)
     }
 
-    /// As [`Context::vbucket`].
+    /// See [`Context::vbucket`].
     pub(super) fn vbucket_of(&self, frame: &Frame<'_>, key: &StoredKey<'_>) -> VbId {
         if !self.classic {
             return frame.vbucket();
@@ -170,7 +170,7 @@ impl Session {
         VbId::of_key(key.user_key(), count)
     }
 
-    /// Notes that the request waits; returns how long it has waited and how often it was run.
+    /// Records that the request waits; returns since when, and how often it was run.
     pub(crate) fn note_park(&mut self, now: Now) -> Park {
         let since_ns = now.mono_ns;
         let park = self.park.get_or_insert(Park { since_ns, runs: 0 });
@@ -178,22 +178,22 @@ impl Session {
         *park
     }
 
-    /// The selected bucket.
+    /// Returns the selected bucket.
     pub fn bucket(&self) -> Option<&Arc<ServedBucket>> {
         self.bucket.as_ref()
     }
 
-    /// Another thread serves the connection from now on: it has timings of its own.
+    /// Moves the session to another thread, which has timings of its own.
     pub fn move_to(&mut self, timings: &Arc<Timings>) {
         self.timings = Arc::clone(timings);
     }
 
-    /// Makes `bucket` the one that commands of this connection run on.
+    /// Selects the bucket of this connection's commands.
     pub(crate) fn select(&mut self, bucket: Option<Arc<ServedBucket>>) {
         self.known_map = None;
         self.info
             .note(|about| about.bucket = bucket.as_ref().map(|b| b.name().to_owned()));
-        // Noted first: the removal of the bucket either finds the note, or is seen here.
+        // The note comes first: a removal of the bucket either finds the note, or is seen here.
         if bucket.as_ref().is_some_and(|served| served.is_gone()) {
             self.info.mailbox.shut_down();
         }
@@ -201,32 +201,32 @@ impl Session {
         self.work_out_access();
     }
 
-    /// Whether the request at the front of the input has a long answer, of which a part comes next.
+    /// Whether the request at the front of the input has sent a part of its answer, and more follow.
     pub fn is_in_long_answer(&self) -> bool {
         self.walk.is_some()
     }
 
-    /// Takes the back-off before the next request; it gives the flusher time to free quota.
+    /// Takes the back-off to wait before the next request; it gives the flusher time to free quota.
     pub fn take_write_backoff(&mut self) -> Option<Duration> {
         self.write_backoff.take()
     }
 
-    /// The parked request is worth another try.
+    /// Marks the parked request for another run.
     pub fn wake(&mut self) {
         self.woken = true;
     }
 
-    /// Whether [`Session::wake`] was called since the last question.
+    /// Whether [`Session::wake`] was called since the last call of this function.
     pub fn was_woken(&mut self) -> bool {
         std::mem::take(&mut self.woken)
     }
 
-    /// Wakes this session when a parked request is worth another try.
+    /// Returns a waker that runs a parked request again.
     pub(crate) fn waker(&self) -> Arc<dyn Wake> {
         Arc::clone(&self.info.mailbox) as Arc<dyn Wake>
     }
 
-    /// Appends what the connection's streams have to send: a bounded amount.
+    /// Appends a bounded amount of messages of the connection's streams.
     pub fn produce(&mut self, output: &mut Vec<u8>) -> Produced {
         self.refresh_access();
         if let Some(inbound) = &mut self.inbound {
@@ -250,17 +250,17 @@ impl Session {
         producer.lock().produce(now, &mut sink)
     }
 
-    /// Whether the connection streams changes, from here or to here.
+    /// Whether the connection streams changes, in either direction.
     pub fn is_dcp(&self) -> bool {
         self.dcp.is_some() || self.inbound.is_some()
     }
 
-    /// Whether the connection brings changes here.
+    /// Whether the connection brings changes to this node.
     pub fn is_consumer(&self) -> bool {
         self.inbound.is_some()
     }
 
-    /// How long it is until [`Session::produce`] must be called without a wake.
+    /// Returns the time until [`Session::produce`] must be called without a wake.
     pub fn produce_within(&mut self) -> Option<Duration> {
         if let Some(inbound) = &mut self.inbound {
             return Some(inbound.within());
@@ -275,7 +275,7 @@ impl Session {
         !self.owed.is_empty() || !self.opening.is_empty()
     }
 
-    /// The conversation is over.
+    /// Ends the conversation.
     pub fn end(&mut self) {
         self.record_end();
         if let Some(producer) = self.dcp.take() {
@@ -290,8 +290,8 @@ impl Session {
         }
     }
 
-    /// A cluster map as this peer can use it: mostly as it is, for the peer knows best by which
-    /// name it reaches the node.
+    /// Returns a cluster map for this peer. Mostly unchanged: the peer knows best under which name it reaches
+    /// the node.
     pub(crate) fn map_text(&self, json: &Arc<str>) -> Arc<str> {
         match &self.map_host {
             Some(host) => localize(json, Some(host)).into(),
@@ -299,7 +299,7 @@ impl Session {
         }
     }
 
-    /// Sends a notice of a new cluster map, if the peer wants them and does not know it yet.
+    /// Sends a notice of a new cluster map, if the peer negotiated it and does not have this map.
     pub fn push_map(&mut self, output: &mut Vec<u8>) {
         let brief = self.has(Feature::CLUSTERMAP_CHANGE_NOTIFICATION_BRIEF);
         if !brief && !self.has(Feature::CLUSTERMAP_CHANGE_NOTIFICATION) {

@@ -1,14 +1,14 @@
 //! Answers to durable writes, once they are decided, and to range scans, once they are open.
 //!
 //! The life of a durable write:
-//! 1. `VBucket::write` queues a *prepare*: in the log, not in the table. Readers keep the old document, other writers
-//!    are refused.
-//! 2. `engine::durability` knows the topology, and how far each node has come: this one by its flushes, replicas by
-//!    `seqno_acknowledged`.
-//! 3. A majority has it: the *commit* passes the log into the table (on one node, in the same call). A prepare whose
-//!    time is over gets an *abort*.
-//! 4. The session owes the answer meanwhile ([`crate::owed`]); `Outbox::decided` finds it after the lock.
-//! 5. A replica tracks the same prepares, so a node that becomes active, or starts again, decides what is left.
+//! 1. `VBucket::write` queues a *prepare*: in the log, not in the table. Readers see the old document, other
+//!   writers are refused.
+//! 2. `engine::durability` knows the topology and the progress of each node: of this one by its flushes, of
+//!   replicas by `seqno_acknowledged`.
+//! 3. Once a majority has the prepare, the *commit* passes through the log into the table (on one node, in
+//!   the same call). A prepare whose deadline has passed gets an *abort*.
+//! 4. Meanwhile the session owes the answer ([`crate::owed`]). `Outbox::decided` finds it after the lock.
+//! 5. A replica tracks the same prepares. So a node that becomes active, or starts again, decides the open ones.
 
 use std::time::Duration;
 
@@ -26,20 +26,19 @@ use crate::scanning::OpeningScan;
 use crate::session::Session;
 use crate::status;
 
-/// Answers owed to one peer at most; more requests wait in the input, and so does the time within
-/// which they are decided. Far above what clients have under way; a quarter of a MiB.
+/// Maximum number of answers owed to one peer; further requests wait in the input. It also bounds the time of
+/// `settle`. It is far above what clients have under way, and costs a quarter of a MiB.
 const OWED_MAX: usize = 1024;
 
-/// Range scans of one peer that are being opened at most.
+/// Maximum number of range scans of one peer that are being opened.
 const OPENING_MAX: usize = 64;
 
 impl Session {
-    /// Answers the writes that were decided. `false` if the peer cannot be told and the
-    /// conversation must end.
+    /// Answers the writes that were decided. `false` if the peer cannot be told and the conversation must end.
     pub(super) fn settle(&mut self, now: Now, output: &mut Vec<u8>) -> bool {
         let mut all = std::mem::take(&mut self.owed);
         let mut goes_on = true;
-        // In one pass, however many of them were decided.
+        // One pass, however many writes were decided.
         for owed in all.extract_if(.., |owed| owed.decision(now).is_some()) {
             let decision = owed.decision(now).unwrap_or(Decision::Ambiguous);
             self.timings.record(
@@ -108,8 +107,8 @@ impl Session {
         true
     }
 
-    /// Answers the scans that are open, in the order in which they were asked for, up to the first that is not. `false` if
-    /// the conversation must end.
+    /// Answers the open scans in the order of their requests, up to the first one that is not open. `false`
+    /// if the conversation must end.
     fn answer_opened(&mut self, now: Now, output: &mut Vec<u8>) -> bool {
         while let Some(first) = self.opening.front() {
             let late = now.mono_ns >= first.until_ns();
@@ -140,7 +139,7 @@ impl Session {
         true
     }
 
-    /// Whether the request may be run before what is owed is answered.
+    /// Whether the request may run before the owed answers are sent.
     pub(super) fn may_overtake(&self, frame: &Frame<'_>) -> bool {
         let opcode = frame.header.opcode;
         let scans = self.opening.len();
@@ -148,7 +147,7 @@ impl Session {
             return false;
         }
         if self.owed.is_empty() {
-            // Scans are answered in their order.
+            // Scans are answered in the order of their requests.
             return true;
         }
         let reorders = opcode.info().is_some_and(|info| info.reorder);
@@ -156,13 +155,13 @@ impl Session {
         self.has(Feature::UNORDERED_EXECUTION) && self.owed.len() < OWED_MAX && reorders && !barrier
     }
 
-    /// How long to wait for the first of what is owed, at most.
+    /// Returns the longest wait for the first owed answer.
     pub(super) fn owed_limit(&self, now: Now) -> Duration {
         let writes = self.owed.iter().map(|owed| owed.deadline_ns);
         let writes = writes.map(|deadline_ns| deadline_ns.saturating_add(GRACE_NS));
         let scan = self.opening.front().map(OpeningScan::until_ns);
         let until = writes.chain(scan).min().unwrap_or(now.mono_ns);
-        // Never zero: a limit that has passed is looked at in the next turn.
+        // Never zero: a deadline that has passed is handled in the next turn.
         Duration::from_nanos(until.saturating_sub(now.mono_ns).max(1_000_000))
     }
 }

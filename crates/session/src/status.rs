@@ -1,9 +1,9 @@
-//! The one place where refusals become status numbers.
+//! Conversion of refusals to status numbers; there is no other.
 
 use engine::OpError;
 use wire::{Feature, FeatureSet, Status};
 
-/// The status that tells a client what an [`OpError`] means.
+/// Returns the status of an [`OpError`].
 pub(crate) fn of_op_error(error: OpError) -> Status {
     match error {
         OpError::NotMyVbucket => Status::NOT_MY_VBUCKET,
@@ -26,8 +26,7 @@ pub(crate) fn of_op_error(error: OpError) -> Status {
     }
 }
 
-/// What a peer that does not know the newer statuses is told: another status, or nothing
-/// (`None`: the connection is closed).
+/// Maps a status for a peer that does not know the newer ones. `None`: the connection is closed instead.
 ///
 /// Source: protocol section 2, "Remapping for connections without XERROR".
 pub(crate) fn for_peer(
@@ -48,7 +47,7 @@ pub(crate) fn for_peer(
         {
             Some(Status::EINVAL)
         }
-        // A peer that has yet to authenticate is told so.
+        // A peer that has not authenticated learns only that.
         Status::EACCESS | Status::NO_BUCKET if !authenticated => Some(Status::EACCESS),
         Status::NO_BUCKET
         | Status::AUTH_STALE

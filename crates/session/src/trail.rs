@@ -1,20 +1,20 @@
-//! What a conversation leaves for audits.
+//! Audit events of a conversation.
 
 use std::sync::Arc;
 
 use audit::{Origin, Stamp};
 
-/// Lines that were not handed on yet, and what many of them have in common.
+/// Lines that were not submitted yet, with their common parts.
 #[derive(Debug, Default)]
 pub(crate) struct Trail {
     pub(crate) lines: Vec<u8>,
     pub(crate) events: u64,
     pub(crate) stamp: Stamp,
-    /// The user, and what lines tell of it and of the connection.
+    /// User, and the parts of lines about the user and the connection.
     pub(crate) origin: Option<(Name, Origin)>,
-    /// Set when the last command was refused since its user may not send it.
+    /// Whether the last command was refused for missing privileges.
     pub(crate) refused: bool,
-    /// Why the conversation ends, where that is known.
+    /// Reason for the end of the conversation, if it is known.
     pub(crate) ends: Option<&'static str>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Trail {
 pub(crate) type Name = Option<Arc<str>>;
 
 impl Trail {
-    /// Takes a line that was written before.
+    /// Adds a line that was written earlier.
     pub(crate) fn record_owed(&mut self, line: &[u8]) {
         if !line.is_empty() {
             self.lines.extend_from_slice(line);

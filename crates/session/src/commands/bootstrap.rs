@@ -1,4 +1,4 @@
-//! What a client sends before its first document: features, login, bucket, maps.
+//! Commands that a client sends before its first document: features, login, bucket, maps.
 
 use audit::Event;
 use identity::{AuthenticatedUser, MECHANISMS, Privilege, PrivilegeSet, SaslStep};
@@ -18,18 +18,18 @@ use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::reply::Reply;
 use crate::session::{Port, Session};
 
-/// Longest agent text that is kept.
+/// Bytes of an agent's text that are kept.
 const AGENT_BYTES_MAX: usize = 256;
-/// Why another one is refused.
+/// Reason for a failed login.
 const FAILED: &str = "authentication failed";
-/// Why a login is refused without a look at it.
+/// Reason for a login that is refused without a check.
 const TOO_MANY_FAILED: &str = "too many logins from this address failed; try again later";
-/// Why a connection with the certificate of a user takes no other login.
+/// Reason why a connection with a user's certificate takes no other login.
 const CERTIFIED: &str = "the connection is that of its certificate's user";
-/// The name that takes a connection off its bucket.
+/// Bucket name that deselects the bucket of a connection.
 const NO_BUCKET_NAME: &[u8] = b"@no bucket@";
 
-/// HELLO: forgets what was negotiated, then grants what is asked for and really done.
+/// HELLO: replaces the negotiated features by those that the client asks for and the node supports.
 pub(super) fn hello(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Hello::read(frame)?;
     let mut asked = FeatureSet::EMPTY;
@@ -43,7 +43,7 @@ pub(super) fn hello(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResu
     let session = &mut *context.session;
     session.features = granted;
     if session.classic && session.port == Port::Couchbase {
-        // It speaks Couchbase after all, and will select its bucket.
+        // The client speaks Couchbase after all, and selects its bucket itself.
         session.select(None);
     }
     session.classic = false;
@@ -56,8 +56,8 @@ pub(super) fn hello(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResu
     Ok(context.reply(frame, &Reply::value(&value)))
 }
 
-/// Whether a client does not put the host that it used in place of the maps' placeholder. The Java
-/// DCP client (seen of 0.56.0) does not, and connects to a host of that name.
+/// Whether a client fails to replace the placeholder `$HOST` in maps by the host that it used. The Java DCP
+/// client (seen in 0.56.0) fails to do so, and connects to a host of that name.
 fn takes_maps_literally(agent: &[u8]) -> bool {
     const NAME: &[u8] = b"java-dcp-client";
     agent.windows(NAME.len()).any(|part| part == NAME)
@@ -91,7 +91,7 @@ pub(super) fn sasl(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResul
         return Err(Refusal::because(Status::AUTH_ERROR, reason));
     }
     let session = &mut *context.session;
-    // Of a cluster, other nodes log in whatever certificate they showed.
+    // In a cluster, other nodes log in by SASL whatever certificate they showed.
     let peers_only = session.login.certified;
     if peers_only && (session.node.cluster.get().is_none() || request.step && !is_peer(session)) {
         refuse_certified(session)?;
@@ -104,7 +104,7 @@ pub(super) fn sasl(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResul
             .sasl
             .step(&node.identity, request.mechanism, request.payload)
     } else {
-        // One turn for an exchange: its step has been waited for already.
+        // One login turn per exchange: a SASL step has waited for its turn already.
         let turn = || node.login_turn(peer);
         match session.login.step(context.now.mono_ns, turn) {
             LoginStep::Judge => {}
@@ -153,12 +153,12 @@ pub(super) fn sasl(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResul
     }
 }
 
-/// Whether the exchange under way is the login of another node.
+/// Whether the current exchange is the login of another node.
 fn is_peer(session: &Session) -> bool {
     session.sasl.tried() == Some(CLUSTER_USER)
 }
 
-/// There is one user for each connection with a certificate.
+/// Refuses a SASL login on a connection that was logged in by a certificate.
 fn refuse_certified(session: &Session) -> Result<(), Refusal> {
     if session.login.certified {
         return Err(Refusal::because(Status::NOT_SUPPORTED, CERTIFIED));
@@ -170,13 +170,13 @@ fn log_in(session: &mut Session, user: AuthenticatedUser) {
     let peer = session.info.peer().ip();
     session.node.note_login(peer, true);
     session.login.succeeded();
-    // What was dropped is the former login's.
+    // Dropped privileges belong to the former login.
     session.access = SessionAccess::default();
     session
         .info
         .note(|about| about.user = Some(user.name.clone()));
-    // A client that logs in without HELLO knows no buckets: it gets the one of its name. That of
-    // the memcached port has its bucket already.
+    // A client that logs in without HELLO knows no buckets: it gets the bucket with its user name, or
+    // `default`. A client of the memcached port has its bucket already.
     if session.port == Port::Couchbase && session.features.is_empty() && session.bucket.is_none() {
         let node = std::sync::Arc::clone(&session.node);
         let bucket = node.bucket(&user.name).or_else(|| node.bucket("default"));
@@ -235,7 +235,7 @@ pub(super) fn error_map(context: &mut Context<'_>, frame: &Frame<'_>) -> Command
     Ok(context.reply(frame, &Reply::json(&map)))
 }
 
-/// GET_CLUSTER_CONFIG, of the selected bucket or without one.
+/// GET_CLUSTER_CONFIG, with or without a selected bucket.
 pub(super) fn cluster_config(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = GetClusterConfig::read(frame)?;
     let session = &mut *context.session;
@@ -274,7 +274,7 @@ mod tests {
     use wire::Feature;
 
     #[test]
-    fn brief_notices_win_and_unknown_features_are_passed_over() {
+    fn hello_prefers_brief_notices_and_ignores_unknown_features() {
         let mut asked = FeatureSet::EMPTY;
         for feature in [0x01, 0x02, 0x05, 0x06, 0x0c, 0x0d, 0x1f, 0x15] {
             asked.insert(Feature(feature));

@@ -1,4 +1,4 @@
-//! Collections: what there is, and how it is changed.
+//! Commands that read and change the manifest of collections.
 
 use collections::{Manifest, ManifestError, Scope};
 use model::CollectionId;
@@ -22,7 +22,7 @@ pub(super) fn manifest(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandR
     Ok(context.reply(frame, &Reply::json(&json)))
 }
 
-/// COLLECTIONS_SET_MANIFEST: durable, and in every vBucket, when it is answered.
+/// COLLECTIONS_SET_MANIFEST: answered when the manifest is durable and applied in every vBucket.
 pub(super) fn set_manifest(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let next = of_json(frame.value).map_err(|error| refusal(&CollectionsError::Refused(error)))?;
     let served = context.bucket()?;
@@ -47,19 +47,19 @@ fn unknown_scope() -> Refusal {
     Refusal::because(Status::UNKNOWN_SCOPE, UNKNOWN_COLLECTION_CONTEXT)
 }
 
-/// A scope by its name; nothing means `_default`.
+/// Finds a scope by its name; an empty name means `_default`.
 fn scope<'m>(manifest: &'m Manifest, name: &[u8]) -> Result<&'m Scope, Refusal> {
     let name = str::from_utf8(name).map_err(|_| unknown_scope())?;
     manifest.scope_named(name).ok_or_else(unknown_scope)
 }
 
-/// Whether the peer may know of a scope: of itself, or of one of its collections.
+/// Whether the peer may know that a scope exists, through the scope or through one of its collections.
 fn sees_part_of(session: &Session, scope: &Scope) -> bool {
     let mut names = scope.collections.iter().map(|one| &*one.name);
     session.sees(&scope.name, None) || names.any(|name| session.sees(&scope.name, Some(name)))
 }
 
-/// COLLECTIONS_GET_ID: the path is `scope.collection`, where nothing means `_default`.
+/// COLLECTIONS_GET_ID: the path is `scope.collection`; an empty part means `_default`.
 pub(super) fn collection_id(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = CollectionsGetId::read(frame)?;
     let mut parts = request.path.split(|byte| *byte == b'.');

@@ -1,4 +1,4 @@
-//! What a row of the command table says.
+//! A row of the command table.
 
 use identity::PrivilegeSet;
 use wire::{Frame, Opcode};
@@ -6,14 +6,14 @@ use wire::{Frame, Opcode};
 use crate::context::Context;
 use crate::outcome::CommandResult;
 
-/// What a command needs to run on.
+/// Object that a command works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// A document of the selected bucket.
     Document,
     /// The selected bucket.
     Bucket,
-    /// Nothing but the node.
+    /// The node alone.
     Node,
 }
 
@@ -27,41 +27,41 @@ impl Scope {
     }
 }
 
-/// Where a user must have a command's privileges.
+/// Place where a user must have a command's privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Where {
-    /// In the collection of the document.
+    /// The collection of the document.
     Document,
-    /// In one collection at least; the command looks at each one that it concerns.
+    /// At least one collection; the command checks each collection that it concerns.
     Anywhere,
-    /// In the whole bucket, or on the node.
+    /// The whole bucket, or the node.
     Whole,
 }
 
-/// Of what an answer may hold a large part.
+/// Kind of a large part in a command's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sends {
     Nothing,
     Document,
-    /// A document of a vBucket that is a replica here.
+    /// A document of a vBucket that is a replica on this node.
     ReplicaDocument,
 }
 
-/// One row.
+/// A row of the command table.
 pub(crate) struct Command {
     pub(crate) opcode: Opcode,
     pub(crate) scope: Scope,
-    /// All of them are needed.
+    /// Privileges that are needed, all of them.
     pub(crate) privileges: PrivilegeSet,
-    /// Where they are needed.
+    /// Place where they are needed.
     pub(crate) within: Where,
     /// Whether clients of the memcached port may send it.
     pub(crate) memcached: bool,
-    /// Of what its answer may hold a large part.
+    /// Kind of a large part in the answer.
     pub(crate) sends: Sends,
-    /// Whether it may be sent before a login.
+    /// Whether the command may be sent before a login.
     pub(crate) before_login: bool,
-    /// A word on what is different here, for the compatibility page.
+    /// Remark for the compatibility page on differences to the reference.
     pub(crate) note: &'static str,
     pub(crate) run: fn(&mut Context<'_>, &Frame<'_>) -> CommandResult,
 }

@@ -1,4 +1,4 @@
-//! Commands with which operators look after a bucket: its traffic, its persistence, a document in memory.
+//! Commands for operators of a bucket: traffic, persistence, eviction of a document.
 
 use engine::{OpError, Outcome};
 use registry::Store;
@@ -10,7 +10,8 @@ use crate::reply::Reply;
 
 const LOADING: &str = "the bucket is still being loaded";
 
-/// `ENABLE_TRAFFIC`: data operations are let in as soon as all is loaded, whether it is sent or not.
+/// `ENABLE_TRAFFIC`: only checks that warmup has ended. Data operations are admitted from then on, with or
+/// without this command.
 pub(super) fn enable_traffic(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     if !context.bucket()?.bucket.warmup().admits() {
         return Err(Refusal::not_now(LOADING));
@@ -23,7 +24,7 @@ pub(super) fn start_persistence(context: &mut Context<'_>, frame: &Frame<'_>) ->
     persistence(context, frame, true)
 }
 
-/// `STOP_PERSISTENCE`: no commit begins until persistence is started again, or the node stops.
+/// `STOP_PERSISTENCE`: starts no commit until `START_PERSISTENCE`, or until the node stops.
 pub(super) fn stop_persistence(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     persistence(context, frame, false)
 }
@@ -45,7 +46,8 @@ fn in_memory() -> Refusal {
     )
 }
 
-/// `EVICT_KEY`: the value leaves memory, and the document stays on disk. Of a key that is in memory no more the store is asked.
+/// `EVICT_KEY`: removes the value from memory and keeps it on disk. For a key that is not in memory it asks
+/// the store.
 pub(super) fn evict(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     const ALREADY: &str = "Already ejected.";
     let Location { bucket, key, vb } = context.locate(frame, frame.key)?;

@@ -1,5 +1,4 @@
-//! The change protocol: a connection becomes a producer or a consumer, streams are asked for and
-//! closed.
+//! The change protocol (DCP): opens a connection as a producer or a consumer, opens and closes streams.
 
 use std::sync::Arc;
 
@@ -19,12 +18,12 @@ use crate::dcp::{AskedStream, GuardedProducer, OpenedStream, Opening, Producer};
 use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::reply::Reply;
 
-/// Longest name of a connection.
+/// Bytes of a connection's name at most.
 const NAME_BYTES_MAX: usize = 200;
-/// Flags that a producer may be opened with.
+/// Flags that DCP_OPEN of a producer may have.
 const PRODUCER_FLAGS: OpenFlags = OpenFlags::ALL;
 
-/// What the value of DCP_OPEN says of the consumer: an object, if there is one.
+/// Reads the value of DCP_OPEN: a JSON object about the consumer, or nothing.
 fn about(value: &[u8]) -> Result<serde_json::Value, Refusal> {
     if value.is_empty() {
         return Ok(serde_json::Value::Null);
@@ -35,7 +34,7 @@ fn about(value: &[u8]) -> Result<serde_json::Value, Refusal> {
         .ok_or_else(|| Refusal::invalid("the value is no JSON object"))
 }
 
-/// DCP_OPEN of a connection on which changes come to this node.
+/// DCP_OPEN of a connection that brings changes to this node.
 fn open_consumer(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
@@ -66,8 +65,8 @@ fn open_consumer(
         progress: Arc::clone(&progress),
         created_s: context.now.unix_s(),
     };
-    // What the older one followed for can be taken over before it knows of its end: a peer that
-    // lost its connection comes back sooner than that is noticed here.
+    // A new connection can take over the vBuckets of an older one with the same name: a peer that lost its
+    // connection often reconnects sooner than this node notices the loss.
     if let Some(older) = bucket.dcp.enter_consumer(name, registered) {
         bucket.claims.release_all(older);
     }
@@ -132,7 +131,7 @@ pub(super) fn open(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResul
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
-/// The producer that this connection is.
+/// Returns the producer of this connection.
 fn producer(context: &Context<'_>) -> Result<Arc<GuardedProducer>, Refusal> {
     context
         .session
@@ -193,14 +192,14 @@ pub(super) fn close(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResu
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
-/// DCP_BUFFER_ACK: nothing answers it when it is right.
+/// DCP_BUFFER_ACK: has no answer unless it is refused.
 pub(super) fn buffer_ack(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = BufferAck::read(frame)?;
     producer(context)?.lock().acknowledge(request.bytes);
     Ok(CommandOutcome::Next)
 }
 
-/// DCP_NOOP, of either side.
+/// DCP_NOOP, of a producer or a consumer.
 pub(super) fn noop(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     if context.session.inbound.is_none() {
         drop(producer(context)?);
@@ -208,8 +207,8 @@ pub(super) fn noop(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResul
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
-/// DCP_SEQNO_ACKNOWLEDGED: a replica has every prepare up to a seqno. Nothing answers it when it
-/// is right. Taken of a sealed vBucket, too: what was prepared before the seal is decided by it.
+/// DCP_SEQNO_ACKNOWLEDGED: a replica has every prepare up to a seqno. It has no answer unless it is refused.
+/// A sealed vBucket takes it, too: it decides prepares from before the seal.
 pub(super) fn seqno_ack(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = SeqnoAcknowledged::read(frame)?;
     let vb = frame.vbucket();
@@ -221,12 +220,12 @@ pub(super) fn seqno_ack(context: &mut Context<'_>, frame: &Frame<'_>) -> Command
     Ok(CommandOutcome::Next)
 }
 
-/// The connection was not opened as a consumer.
+/// The refusal for a connection that was not opened as a consumer.
 fn no_consumer() -> Refusal {
     Refusal::invalid("the connection was not opened as a consumer")
 }
 
-/// DCP_ADD_STREAM: its answer comes once the producer has answered.
+/// DCP_ADD_STREAM: answered when the producer has answered.
 pub(super) fn add_stream(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = AddStream::read(frame)?;
     let inbound = context.session.inbound.as_mut().ok_or_else(no_consumer)?;
@@ -235,7 +234,7 @@ pub(super) fn add_stream(context: &mut Context<'_>, frame: &Frame<'_>) -> Comman
     Ok(CommandOutcome::Next)
 }
 
-/// A message of a stream. It is answered when it is refused, or when its producer waits for it.
+/// A message of a stream. It is answered if it is refused, or if its producer waits for the answer.
 pub(super) fn pushed(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let inbound = context.session.inbound.as_mut().ok_or_else(no_consumer)?;
     inbound.pushed(frame, context.output)?;

@@ -1,4 +1,4 @@
-//! What the document commands share.
+//! Helpers of the document commands.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,15 +14,14 @@ use crate::context::Context;
 use crate::outcome::{CommandOutcome, Refusal};
 use crate::reply::Reply;
 
-/// Expiries up to this many seconds count from now; larger ones are Unix seconds.
+/// Expiries up to this many seconds are relative; larger ones are Unix seconds.
 const RELATIVE_EXPIRY_MAX: u32 = 30 * 24 * 60 * 60;
-/// How often a read whose value must be fetched is run before it is given up.
+/// Runs of a read whose value must be fetched, at most.
 const FETCH_RUNS_MAX: u32 = 8;
 /// Longest wait for one fetch.
 const FETCH_WAIT: Duration = Duration::from_secs(10);
 
-/// The absolute expiry of what a request says; a time that has passed stays a time that has
-/// passed, it never becomes "no expiry".
+/// Returns the absolute expiry of a request. A time in the past stays in the past; it never becomes "no expiry".
 ///
 /// # Errors
 /// `ExpiryOverflow` beyond the year 2106.
@@ -35,7 +34,7 @@ pub(crate) fn absolute_expiry(expiry: u32, now: Now) -> Result<u32, Refusal> {
 }
 
 impl Context<'_> {
-    /// Parks the read when its value must be fetched first.
+    /// Parks the read if its value must be fetched first.
     pub(super) fn settle<T>(
         &mut self,
         bucket: &ServedBucket,
@@ -50,7 +49,7 @@ impl Context<'_> {
         settled
     }
 
-    /// Parks the write when what it changes must be fetched first.
+    /// Parks the write if the document that it changes must be fetched first.
     pub(super) fn settle_write<T>(
         &mut self,
         bucket: &ServedBucket,
@@ -72,7 +71,7 @@ impl Context<'_> {
         }
     }
 
-    /// Answers with a document; `key` as the peer sent it where it is to be repeated.
+    /// Answers with a document; `key` is the key as the peer sent it if the answer repeats it.
     pub(super) fn reply_document(
         &mut self,
         frame: &Frame<'_>,
@@ -99,7 +98,7 @@ impl Context<'_> {
         self.reply_loudly(frame, &reply)
     }
 
-    /// The body, or all of the value where attributes are wanted, in a form that the peer reads.
+    /// Returns the body, or the whole value if `attributes`, in a form that the peer reads.
     pub(super) fn shown_value<'d>(
         &self,
         document: &'d Document,
@@ -112,7 +111,7 @@ impl Context<'_> {
         self.plain_value(document)
     }
 
-    /// The body in a form that the peer reads.
+    /// Returns the body in a form that the peer reads.
     fn plain_value<'d>(&self, document: &'d Document) -> Result<(Cow<'d, [u8]>, Datatype), Status> {
         let datatype = document.datatype();
         if datatype.contains(Datatype::XATTR) {
@@ -133,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expiries() {
+    fn relative_expiries_become_absolute() {
         let now = Now {
             unix_ns: 1_700_000_000_000_000_000,
             mono_ns: 0,

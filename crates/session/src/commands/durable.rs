@@ -13,17 +13,17 @@ use crate::outcome::{CommandOutcome, CommandResult};
 use crate::owed::Owed;
 use crate::reply::Reply;
 
-/// What a write gives back.
+/// Result of a write.
 pub(super) trait Written: Copy {
-    /// Its place.
+    /// Returns the mutation: seqno, CAS and UUID of the vBucket.
     fn mutated(&self) -> Mutated;
 
-    /// What it is answered with.
+    /// Returns the status of the answer.
     fn status(&self) -> Status {
         Status::SUCCESS
     }
 
-    /// When the document expires, where answers tell it.
+    /// Returns the expiry of the document, for answers that carry it.
     fn expiry(&self) -> u32 {
         0
     }
@@ -53,7 +53,7 @@ impl Written for Counted {
 }
 
 impl Context<'_> {
-    /// The durability that the request asks for.
+    /// Returns the durability that the request asks for.
     pub(super) fn requirement(&self, bucket: &ServedBucket) -> Option<Requirement> {
         Some(Requirement {
             level: self.infos.durability?.level,
@@ -61,7 +61,7 @@ impl Context<'_> {
         })
     }
 
-    /// When a durable write is given up.
+    /// Returns the deadline of a durable write.
     fn deadline_ns(&self, bucket: &ServedBucket) -> u64 {
         let asked = self.infos.durability.and_then(|asked| asked.timeout_ms);
         let default = bucket.bucket.options().vb.durability_timeout_ms;
@@ -70,7 +70,7 @@ impl Context<'_> {
         self.now.mono_ns.saturating_add(timeout_ns)
     }
 
-    /// Runs a write and answers it; or owes the answer if it must be decided first.
+    /// Runs a write and answers it. The answer is owed if the write must be decided first.
     pub(super) fn write<T: Written>(
         &mut self,
         frame: &Frame<'_>,
@@ -109,7 +109,7 @@ impl Context<'_> {
         Ok(self.reply_written(frame, &written, &value))
     }
 
-    /// Answers a write: its CAS, and its token where the peer wants one.
+    /// Answers a write with its CAS, and with its mutation token if the peer negotiated that.
     fn reply_written(
         &mut self,
         frame: &Frame<'_>,

@@ -1,11 +1,11 @@
-//! Looking a command up by its opcode.
+//! Look-up of a command by its opcode.
 
 use wire::Opcode;
 
 use super::command::Command;
 use super::table::COMMANDS;
 
-/// Row of each opcode in [`COMMANDS`], 0xff for none.
+/// Index of each opcode's row in [`COMMANDS`]; 0xff if there is none.
 static ROW_OF: [u8; 256] = rows();
 
 const fn rows() -> [u8; 256] {
@@ -18,7 +18,7 @@ const fn rows() -> [u8; 256] {
     rows
 }
 
-/// The row of an opcode, if the node serves it.
+/// Finds the row of an opcode, if the node serves it.
 pub(crate) fn find(opcode: Opcode) -> Option<&'static Command> {
     COMMANDS.get(usize::from(ROW_OF[usize::from(opcode.0)]))
 }

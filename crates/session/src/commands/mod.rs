@@ -1,4 +1,4 @@
-//! Everything the node knows about each opcode, in one row, and the commands themselves.
+//! The command table, with one row per opcode, and the commands.
 
 #![expect(
     clippy::unnecessary_wraps,

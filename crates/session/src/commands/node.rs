@@ -26,12 +26,12 @@ pub(super) fn version(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandRe
     Ok(context.reply(frame, &Reply::value(COMPATIBLE_VERSION.as_bytes())))
 }
 
-/// VERBOSITY: accepted; what is logged is set when the node starts.
+/// VERBOSITY: accepted without effect; the log level is set when the node starts.
 pub(super) fn verbosity(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
-/// FLUSH, FLUSHQ: removes every document of the bucket, for clients of memcached. Waits for the disk.
+/// FLUSH, FLUSHQ: removes every document of the bucket, for clients of memcached. It waits for the disk.
 pub(super) fn flush(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     if !context.session.classic {
         return Err(Refusal::because(
@@ -57,7 +57,7 @@ pub(super) fn flush(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResu
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
-/// `ISASL_REFRESH`, `RBAC_REFRESH`: the node alone changes its users, in memory and on disk at once.
+/// `ISASL_REFRESH`, `RBAC_REFRESH`: without effect. Only the node changes its users, at once in memory and on disk.
 pub(super) fn refresh(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     Ok(context.reply(frame, &Reply::EMPTY))
 }
@@ -68,8 +68,8 @@ pub(super) fn quit(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResul
     Ok(CommandOutcome::Close)
 }
 
-/// STAT: one answer per row, then an empty one. Long groups are given in parts, each after the
-/// one before it was sent.
+/// STAT: one answer per row, then an empty one. Long groups are sent in parts, each after the part before it
+/// was sent.
 pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Stat::read(frame)?;
     let text = std::str::from_utf8(request.group)
@@ -84,7 +84,7 @@ pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResul
     check_group(context.session, text)?;
     let walk = match context.session.walk.take() {
         Some(Walk::Begin) => None,
-        // Others first, and only one connection of a thread goes on at a time: see `net::rounds`.
+        // Other connections run first, and only one connection of a thread continues at a time: see `net::rounds`.
         None => {
             context.session.walk = Some(Walk::Begin);
             return Ok(CommandOutcome::More);
@@ -111,7 +111,7 @@ pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResul
     } else {
         Datatype::RAW
     };
-    // The rows of a part tell the same duration: there may be millions of them.
+    // All rows of a part carry the same duration: there may be millions of rows.
     let answer = Response {
         server_duration: context.session.server_duration(context.now.mono_ns),
         ..Response::new(Opcode::STAT, frame.header.opaque, Status::SUCCESS)
@@ -142,7 +142,7 @@ pub(super) fn stat(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResul
     }
 }
 
-/// Why there are no statistics.
+/// Returns the refusal for an error of the statistics.
 fn refusal(error: StatError) -> Refusal {
     match error {
         StatError::UnknownGroup => Refusal::because(
@@ -159,21 +159,21 @@ fn refusal(error: StatError) -> Refusal {
     }
 }
 
-/// Whether the peer may ask for a group of statistics.
+/// Checks whether the peer may ask for a group of statistics.
 fn check_group(session: &Session, group: &str) -> Result<(), Refusal> {
     let Some(StatNeeds { privileges, within }) = stats::needs_of(group) else {
         return Ok(());
     };
     match within {
         StatPlace::Node => check(privileges, session.access.node()),
-        // Without one it is refused for that.
+        // Without a bucket, the group itself refuses the request.
         StatPlace::Bucket | StatPlace::Collections if session.bucket.is_none() => Ok(()),
         StatPlace::Bucket | StatPlace::NodeOrBucket => session.check_bucket(privileges),
         StatPlace::Collections => session.check_anywhere(privileges),
     }
 }
 
-/// DROP_PRIVILEGE: until the connection logs in again.
+/// DROP_PRIVILEGE: drops a privilege until the next login of the connection.
 pub(super) fn drop_privilege(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = DropPrivilege::read(frame)?;
     let unknown = || Refusal::invalid("unknown privilege");
@@ -183,7 +183,7 @@ pub(super) fn drop_privilege(context: &mut Context<'_>, frame: &Frame<'_>) -> Co
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
-/// GET_CMD_TIMER: the histogram of one opcode, of all buckets together.
+/// GET_CMD_TIMER: the latency histogram of one opcode, over all buckets.
 pub(super) fn cmd_timer(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = GetCmdTimer::read(frame)?;
     let named = std::str::from_utf8(request.bucket).unwrap_or_default();

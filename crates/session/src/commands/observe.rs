@@ -1,4 +1,4 @@
-//! Commands that ask how far changes have come.
+//! Commands that ask for the progress of changes.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::reply::Reply;
 
-/// OBSERVE: the state of each key that the value lists.
+/// OBSERVE: returns the state of each key in the value.
 pub(super) fn observe(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Observe::read(frame)?;
     let bucket = context.bucket()?;

@@ -1,4 +1,4 @@
-//! Commands that read documents, and those that read and touch.
+//! Commands that read documents, with and without a touch.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ use crate::context::{Context, Location};
 use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::reply::Reply;
 
-/// A miss of a quiet read is not answered.
+/// Returns `None` for a miss of a quiet read: it has no answer.
 fn miss_is_silent<T>(result: Result<T, OpError>, quiet: bool) -> Result<Option<T>, Refusal> {
     match result {
         Err(OpError::KeyNotFound) if quiet => Ok(None),
@@ -57,7 +57,7 @@ pub(super) fn get_replica(context: &mut Context<'_>, frame: &Frame<'_>) -> Comma
     Ok(context.reply_document(frame, &got, &[]))
 }
 
-/// `GET_EX`, `GET_EX_REPLICA`: documents with their attributes, in the form in which they are stored.
+/// `GET_EX`, `GET_EX_REPLICA`: documents with their attributes, in their stored form.
 pub(super) fn get_ex(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     const NEEDED: [Feature; 3] = [Feature::XATTR, Feature::JSON, Feature::SNAPPY_EVERYWHERE];
     let request = GetEx::read(frame)?;
@@ -90,7 +90,7 @@ pub(super) fn get_ex(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandRes
     Ok(context.reply(frame, &reply))
 }
 
-/// A value with its attributes; those of the system only where they may be read.
+/// Returns a value with its attributes; includes system attributes only if `system`.
 fn with_attributes(document: &Document, system: bool) -> (Cow<'_, [u8]>, Datatype) {
     let (value, datatype) = (document.value(), document.datatype());
     let attributes = Attributes::of(value, datatype);
@@ -109,7 +109,7 @@ fn with_attributes(document: &Document, system: bool) -> (Cow<'_, [u8]>, Datatyp
     (Cow::Owned(shown), datatype)
 }
 
-/// TOUCH: answers with the CAS alone, without a token.
+/// TOUCH: answers with the CAS alone, without a mutation token.
 pub(super) fn touch(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Touch::read(frame)?;
     match touched(context, frame, request.key, request.expiry)? {
@@ -212,7 +212,7 @@ pub(super) fn get_meta(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandR
     ))
 }
 
-/// GET_RANDOM_KEY: looks from a random vBucket on.
+/// GET_RANDOM_KEY: searches from a random vBucket onwards.
 pub(super) fn get_random_key(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = GetRandomKey::read(frame)?;
     let collection = request.collection.unwrap_or(CollectionId::DEFAULT);
@@ -245,7 +245,7 @@ pub(super) fn get_random_key(context: &mut Context<'_>, frame: &Frame<'_>) -> Co
             Err(error) => return Err(error.into()),
         }
     }
-    // Memory has none: one that is in the store comes back, and is found when this runs again.
+    // No vBucket has such a document in memory. A key of the store is fetched, and found when this runs again.
     for step in 0..count {
         let vb = VbId(((seed % u64::from(count)) as u16 + step) % count);
         let stored = bucket.bucket.stored_key(vb, collection, seed);

@@ -1,8 +1,8 @@
-//! Opcodes of the protocol that this node knows and does not serve, and why.
+//! Opcodes that this node knows and does not serve, with the reasons.
 
 use wire::Opcode;
 
-/// One sentence for each, without its full stop: the context of the refusal, and a note on the compatibility page.
+/// One sentence per opcode, without the full stop: context of the refusal, and remark on the compatibility page.
 static REFUSED: &[(Opcode, &str)] = &[
     (
         Opcode::IOCTL_GET,
@@ -89,7 +89,7 @@ const NO_TOKEN: &str =
     "No cluster manager takes turns with another one that a token would fence off";
 const OWN_USERS: &str = "All users are the node's own: none come from a directory elsewhere";
 
-/// Why an opcode is not served; `None` of one that is, that was removed, or that there is not.
+/// Returns the reason why an opcode is not served. `None` for an opcode that is served, removed or unknown.
 pub(crate) fn reason(opcode: Opcode) -> Option<&'static str> {
     let found = REFUSED.iter().find(|(refused, _)| *refused == opcode);
     found.map(|(_, reason)| *reason)

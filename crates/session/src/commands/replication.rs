@@ -1,4 +1,4 @@
-//! Groups of nodes: a replica makes itself known, a replica is made active.
+//! Commands for groups of nodes: registration of a replica, promotion.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::park::Park;
 use crate::reply::Reply;
 
-/// How long a promotion may take before the client is told to look again.
+/// Longest wait for a promotion; after it the client is told to try again.
 const PROMOTION_LIMIT: Duration = Duration::from_secs(30);
-/// How often it is looked at whether a promotion is on disk.
+/// Interval between two checks whether a promotion is on disk.
 const DURABLE_LOOK: Duration = Duration::from_millis(2);
 
-/// IOCTL_SET: the settings that groups of nodes know.
+/// IOCTL_SET: the settings of groups of nodes.
 pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let grouped = matches!(frame.key, REGISTER | PROMOTED | PROMOTE);
     if grouped && context.session.node.cluster.get().is_some() {
@@ -42,7 +42,8 @@ pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> Command
             Ok(context.reply(frame, &Reply::value(answer.as_bytes())))
         }
         USERS => {
-            // What is kept of passwords: the row asks for a privilege that full administrators alone have.
+            // The answer holds verifiers of passwords: the row requires a privilege that only full
+            // administrators have.
             let told = tell_users(&context.session.node, frame.value).map_err(Refusal::invalid)?;
             Ok(context.reply(frame, &Reply::value(&told)))
         }
@@ -77,8 +78,8 @@ fn order(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
-/// Parks until the replica's own thread has done it, and it is on disk. On an active node it means
-/// to go on without its replicas.
+/// Promotes the node. Parks until the replica's thread has promoted it and this is on disk. On an active node
+/// it means to continue without its replicas.
 fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let bucket = context.bucket()?;
     let park = context.park();
@@ -133,7 +134,7 @@ fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     )
 }
 
-/// Answers once it is on disk: killed after the answer, the node comes back as what it is now.
+/// Answers once the promotion is on disk: a node that is killed after the answer comes back as the active node.
 fn promoted(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
@@ -148,7 +149,7 @@ fn promoted(
     wait(context, park, DURABLE_LOOK, reason)
 }
 
-/// Parks for so long, unless the request has waited for too long by now.
+/// Parks for `pause`, or refuses if the request has reached the limit.
 fn wait(context: &Context<'_>, park: Park, pause: Duration, reason: &'static str) -> CommandResult {
     let now_ns = context.now.mono_ns;
     let waited = Duration::from_nanos(now_ns.saturating_sub(park.since_ns));

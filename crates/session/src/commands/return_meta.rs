@@ -1,4 +1,4 @@
-//! RETURN_META: changes whose answer tells the metadata that they made.
+//! RETURN_META: changes that answer with the new metadata.
 
 use bucket::Purpose;
 use engine::{GotMeta, OpError, Outcome, StoreMode, VBucket, Write};

@@ -50,7 +50,7 @@ const fn document(opcode: Opcode, privileges: PrivilegeSet, run: Run) -> Command
     }
 }
 
-/// A command that writes metadata of a document.
+/// Row of a command that writes metadata of a document.
 const fn metadata(opcode: Opcode, run: Run) -> Command {
     Command {
         memcached: false,
@@ -58,7 +58,7 @@ const fn metadata(opcode: Opcode, run: Run) -> Command {
     }
 }
 
-/// A command about documents of several collections.
+/// Row of a command about documents of several collections.
 const fn anywhere(opcode: Opcode, privileges: PrivilegeSet, run: Run) -> Command {
     Command {
         within: Where::Anywhere,
@@ -66,7 +66,7 @@ const fn anywhere(opcode: Opcode, privileges: PrivilegeSet, run: Run) -> Command
     }
 }
 
-/// A command whose answer may hold a large part of a document.
+/// Row of a command whose answer may hold a large part of a document.
 const fn sending(opcode: Opcode, privileges: PrivilegeSet, run: Run) -> Command {
     Command {
         sends: Sends::Document,
@@ -89,7 +89,7 @@ const fn login(opcode: Opcode, run: Run) -> Command {
     }
 }
 
-/// The role of the memcached port may send it, too.
+/// Opens a row to clients of the memcached port.
 const fn open_to_memcached(mut command: Command) -> Command {
     command.memcached = true;
     command
@@ -100,7 +100,7 @@ const fn noted(mut command: Command, note: &'static str) -> Command {
     command
 }
 
-/// Every command that is served.
+/// Every command that the node serves.
 pub(crate) static COMMANDS: &[Command] = &ROWS;
 
 const ROWS: [Command; 117] = [

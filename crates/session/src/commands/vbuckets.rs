@@ -24,11 +24,11 @@ pub(super) fn failover_log(context: &mut Context<'_>, frame: &Frame<'_>) -> Comm
     Ok(context.reply(frame, &Reply::value(&value)))
 }
 
-/// GET_ALL_VB_SEQNOS: of the vBuckets in one state, or of all that are not dead.
+/// GET_ALL_VB_SEQNOS: for vBuckets in one state, or for all that are not dead.
 pub(super) fn all_seqnos(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = GetAllVbSeqnos::read(frame)?;
     let bucket = context.bucket()?;
-    // A client without collections sees the default one.
+    // A client without collections sees only the default one.
     let plain = !context.session.has(Feature::COLLECTIONS);
     let collection = request
         .collection
@@ -36,7 +36,7 @@ pub(super) fn all_seqnos(context: &mut Context<'_>, frame: &Frame<'_>) -> Comman
     match request.collection {
         Some(id) if !bucket.bucket.knows_collection(id) => return Err(Refusal::UnknownCollection),
         Some(id) => context.session.check_collection(id, context.privileges)?,
-        // Seqnos of a vBucket tell nothing of its collections.
+        // High seqnos of a whole vBucket reveal nothing about its collections.
         None => {}
     }
     let seqno_of = |vb: &VBucket| match collection {
@@ -74,12 +74,12 @@ pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult
     if matches!(request.state, VbState::Active | VbState::Dead) {
         bucket.claims.revoke(frame.vbucket());
     }
-    // Requests that were parked because the vBucket was pending are worth another try.
+    // A vBucket may have left the pending state: parked requests run again.
     context.session.node.wake_all();
     Ok(context.reply(frame, &Reply::EMPTY))
 }
 
-/// What vBuckets of a node in a cluster are, the cluster says.
+/// Refuses on a node of a cluster: the cluster decides the states of its vBuckets.
 fn check_alone(context: &Context<'_>) -> Result<(), Refusal> {
     if context.session.node.cluster.get().is_some() {
         return Err(Refusal::invalid(
@@ -89,7 +89,7 @@ fn check_alone(context: &Context<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The topology text of SET_VBUCKET's JSON value.
+/// Reads the topology in SET_VBUCKET's JSON value.
 fn topology(meta: &[u8], state: VbState) -> Result<Option<String>, Refusal> {
     if meta.is_empty() {
         return Ok(None);
@@ -127,7 +127,7 @@ pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult
     Ok(context.reply(frame, &Reply::value(&encode_vb_state(state))))
 }
 
-/// DEL_VBUCKET: done when it is answered.
+/// DEL_VBUCKET: answered when the vBucket is deleted.
 pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     check_alone(context)?;
     let bucket = context.bucket()?;
@@ -145,10 +145,10 @@ pub(super) fn delete(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandRes
     }
 }
 
-/// How long a compaction is waited for; it goes on after that.
+/// Longest wait for a compaction; the compaction itself continues after that.
 const COMPACTION_WAIT: Duration = Duration::from_mins(10);
 
-/// COMPACT_DB: answered once the vBucket has been looked through.
+/// COMPACT_DB: answered once the vBucket is compacted.
 pub(super) fn compact(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = CompactDb::read(frame)?;
     let bucket = context.bucket()?;

@@ -1,4 +1,4 @@
-//! Commands that write documents with the metadata that another node gave them.
+//! Commands that write documents with metadata from another node.
 
 use bucket::Purpose;
 use engine::OpError;
@@ -15,10 +15,10 @@ use super::subdoc::Stamps;
 use crate::context::{Context, Location};
 use crate::outcome::{CommandResult, Refusal, value_refusal};
 
-/// Room that a write takes beyond its value.
+/// Bytes that a write needs beyond its value.
 const ROOM_BYTES: usize = 128;
 
-/// What is asked for.
+/// A write that is requested.
 struct Asked<'a> {
     key: &'a [u8],
     value: &'a [u8],
@@ -28,7 +28,7 @@ struct Asked<'a> {
     expiry: u32,
     rev: u64,
     cas: Cas,
-    /// Where the CAS and the seqno of the change belong.
+    /// Offsets in the value at which to write the CAS and the seqno of the change.
     stamped: [Vec<usize>; 2],
 }
 
@@ -100,7 +100,7 @@ struct MetaJson {
 }
 
 impl MetaJson {
-    /// The options, whose numbers are partly others than in extras.
+    /// Converts the options: some of their bits differ from those in extras.
     fn options(&self) -> Result<MetaOptions, Refusal> {
         const SAME: u64 = 0x1c;
         const FORCE_ACCEPT: u64 = 0x20;
@@ -116,7 +116,7 @@ impl MetaJson {
     }
 }
 
-/// A number, or a text of it, with 0x in front in base 16.
+/// A number, in JSON as a number or as a string, there with 0x in base 16.
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(try_from = "NumberForm")]
 struct Number(u64);
@@ -186,7 +186,7 @@ fn meta_of(asked: &Asked<'_>, datatype: Datatype, now: Now) -> Meta {
         cas: asked.cas,
         rev: asked.rev,
         flags: asked.flags,
-        // A tombstone is kept for a while from the deletion on.
+        // A tombstone is kept for a time that begins at its deletion.
         expiry: if kind.is_tombstone() && asked.expiry == 0 {
             now.unix_s()
         } else {
@@ -198,7 +198,7 @@ fn meta_of(asked: &Asked<'_>, datatype: Datatype, now: Now) -> Meta {
     }
 }
 
-/// A peer has to know that the last write wins where it does.
+/// Checks that the peer knows whether the last write wins in this bucket.
 fn check_accepts(bucket: &ServedBucket, options: MetaOptions) -> Result<(), Refusal> {
     let by_time = bucket.bucket.options().vb.conflicts == ConflictResolution::LastWrite;
     match (by_time, options.contains(MetaOptions::FORCE_ACCEPT)) {
@@ -212,7 +212,7 @@ fn check_accepts(bucket: &ServedBucket, options: MetaOptions) -> Result<(), Refu
     }
 }
 
-/// Bytes of the plain form of a value that comes compressed.
+/// Bytes of the plain form of a compressed value; 0 if it is not compressed.
 fn plain_bytes(value: &[u8], datatype: Datatype) -> usize {
     if datatype.contains(Datatype::SNAPPY) {
         inflated_bytes(value).min(VALUE_BYTES_MAX + SYSTEM_BYTES_MAX)
@@ -221,7 +221,7 @@ fn plain_bytes(value: &[u8], datatype: Datatype) -> usize {
     }
 }
 
-/// The document or tombstone with what of the value is kept: of a tombstone, the attributes.
+/// Makes the document or tombstone; a tombstone keeps only the attributes of the value.
 fn draft(
     key: &[u8],
     value: &[u8],
@@ -251,7 +251,7 @@ fn draft(
     Ok(Draft::new(key, value, &meta))
 }
 
-/// The same of a value with attributes, which is not kept compressed.
+/// Makes a document or tombstone with attributes, which is stored uncompressed.
 fn attributed(key: &[u8], value: &[u8], mut meta: Meta) -> Result<Draft, Refusal> {
     let inflated = if meta.datatype.contains(Datatype::SNAPPY) {
         Some(inflate_stored(value).map_err(value_refusal)?)

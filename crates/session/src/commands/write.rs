@@ -13,10 +13,10 @@ use crate::context::{Context, Location};
 use crate::key::StoredKey;
 use crate::outcome::{CommandResult, Refusal, value_refusal};
 
-/// Room that a small write takes beyond its key and value.
+/// Bytes that a small write needs beyond its key and value.
 pub(super) const ROOM_BYTES: usize = 128;
 
-/// Makes the document of a store: the one copy out of the read buffer.
+/// Makes the document of a store: the only copy out of the read buffer.
 pub(super) fn draft(
     bucket: &ServedBucket,
     key: &StoredKey<'_>,
@@ -113,8 +113,8 @@ pub(super) fn arithmetic(context: &mut Context<'_>, frame: &Frame<'_>) -> Comman
     })
 }
 
-/// Bytes of the value that is there and would be written anew; 0 where that is not in memory, or there
-/// is room for several of the largest.
+/// Bytes of the present value that the change writes anew; 0 if the value is not in memory, or if there is
+/// memory for several of the largest values.
 fn stored_bytes(bucket: &ServedBucket, vb: VbId, key: &StoredKey<'_>, now: Now) -> usize {
     let bucket = &bucket.bucket;
     let several = 4 * VALUE_BYTES_MAX as u64;
@@ -131,8 +131,8 @@ fn stored_bytes(bucket: &ServedBucket, vb: VbId, key: &StoredKey<'_>, now: Now) 
     }
 }
 
-/// Bytes of the plain form of a compressed value, which is in memory beside it while that is judged
-/// or changed.
+/// Bytes of the plain form of a compressed value, which is in memory next to it while the value is checked or
+/// changed.
 fn plain_bytes(value: &[u8], datatype: Datatype) -> usize {
     if datatype.contains(Datatype::SNAPPY) {
         inflated_bytes(value).min(VALUE_BYTES_MAX)

@@ -1,4 +1,4 @@
-//! What a consumer sets with DCP_CONTROL.
+//! Settings of a consumer by DCP_CONTROL.
 
 use engine::dcp::Advances;
 use registry::dcp::{Agreed, MarkerVersion, Priority};
@@ -7,12 +7,12 @@ use wire::{Feature, FeatureSet, Status};
 
 use crate::outcome::Refusal;
 
-/// Seconds between noops that a consumer may ask for.
+/// Range of the noop interval that a consumer may set, in seconds.
 const NOOP_INTERVAL_S: std::ops::RangeInclusive<f64> = 0.1..=36_000.0;
-/// Longest name of a consumer.
+/// Bytes of a consumer's name at most.
 const NAME_BYTES_MAX: usize = 200;
 
-/// What a control changes beyond what is [`Agreed`].
+/// Change that a control makes beyond [`Agreed`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ControlChange {
     None,
@@ -28,7 +28,7 @@ fn flag(control: &DcpControl<'_>) -> Result<bool, Refusal> {
         .ok_or_else(|| Refusal::invalid("the value is neither true nor false"))
 }
 
-/// For what can only be switched on.
+/// Reads the value of a control that can only be switched on.
 fn only_true(control: &DcpControl<'_>) -> Result<bool, Refusal> {
     if flag(control)? {
         return Ok(true);
@@ -40,7 +40,7 @@ fn text<'a>(control: &DcpControl<'a>) -> Result<&'a str, Refusal> {
     std::str::from_utf8(control.value).map_err(|_| Refusal::invalid("the value is no text"))
 }
 
-/// What a control does.
+/// A target for the controls of a consumer.
 pub(crate) trait Controlled {
     /// Applies one control.
     ///

@@ -1,4 +1,4 @@
-//! From what a stream has to say to the bytes of a message.
+//! Encoder from the events of a stream to messages.
 
 use std::borrow::Cow;
 
@@ -16,14 +16,14 @@ use wire::{Envelope, Feature, FeatureSet, Message, Opcode, RawParts, TooLong, en
 use super::events::EventParts;
 use super::sink::{EventSink, EventStream};
 
-/// What a reader without finer figures is told of how much a document is used.
+/// Access frequency of a document for readers that get no finer value.
 const HEAT: u8 = 2;
 /// Values shorter than this are not worth compressing.
 const COMPRESS_BYTES_MIN: usize = 32;
 
 /// Appends the message of each event to a connection's output.
 pub(crate) struct FrameSink<'a> {
-    /// What the connection negotiated.
+    /// Features that the connection negotiated.
     pub(crate) features: FeatureSet,
     pub(crate) output: &'a mut Vec<u8>,
 }
@@ -42,7 +42,7 @@ impl EventSink for FrameSink<'_> {
         match form.event(event, of, self.output) {
             Ok(opcode) => Some(flow_bytes(opcode, self.output.len() - before)),
             Err(error) => {
-                // No document that can be stored makes such a message.
+                // No document that can be stored leads to a message that cannot be encoded.
                 self.output.truncate(before);
                 tracing::error!(vb = of.vb.0, ?error, "a change could not be sent");
                 None
@@ -65,7 +65,7 @@ impl EventSink for FrameSink<'_> {
     }
 }
 
-/// How a connection wants its messages.
+/// Form in which a connection gets its messages.
 struct Form<'a> {
     settings: &'a Agreed,
     features: FeatureSet,
@@ -272,7 +272,7 @@ impl Form<'_> {
         }
     }
 
-    /// The value in the form that the connection was opened for.
+    /// Returns the value in the form for which the connection was opened.
     fn value<'d>(&self, document: &'d Document) -> (Cow<'d, [u8]>, Datatype) {
         let stored = document.datatype();
         let keyed = self
@@ -301,8 +301,8 @@ impl Form<'_> {
         (value, self.known(datatype))
     }
 
-    /// What outlives a deleted document: extended attributes, for consumers that asked for them; those
-    /// of users for consumers that asked for these, too.
+    /// Returns the value of a deletion: extended attributes if the consumer asked for them, user attributes
+    /// if it asked for those as well.
     fn deleted_value<'d>(&self, document: &'d Document) -> (Cow<'d, [u8]>, Datatype) {
         let datatype = document.datatype();
         if !self.tells_attributes() || !datatype.contains(Datatype::XATTR) {
@@ -325,13 +325,13 @@ impl Form<'_> {
         (value, self.known(datatype))
     }
 
-    /// Whether the peer asked for extended attributes, and knows what they are.
+    /// Whether the peer asked for extended attributes and negotiated them.
     fn tells_attributes(&self) -> bool {
         self.settings.flags.contains(OpenFlags::INCLUDE_XATTRS)
             && self.features.contains(Feature::XATTR)
     }
 
-    /// Compresses or inflates, as was negotiated.
+    /// Compresses or inflates a value, as negotiated.
     fn packed<'d>(&self, value: Cow<'d, [u8]>, datatype: Datatype) -> (Cow<'d, [u8]>, Datatype) {
         let takes_snappy = self.features.contains(Feature::SNAPPY)
             || self.features.contains(Feature::SNAPPY_EVERYWHERE);
@@ -348,7 +348,7 @@ impl Form<'_> {
         (value, datatype)
     }
 
-    /// Leaves out what the peer does not know of.
+    /// Clears datatype bits that the peer did not negotiate.
     fn known(&self, datatype: Datatype) -> Datatype {
         let mut known = datatype;
         for (bit, feature) in [
@@ -363,7 +363,7 @@ impl Form<'_> {
     }
 }
 
-/// The envelope of a message without a document.
+/// Returns the envelope of a message without a document.
 fn plain_envelope(to: EventStream) -> Envelope<'static> {
     Envelope::of_stream(to.vb, to.opaque, to.id)
 }
@@ -377,7 +377,7 @@ fn system_event(
     if let Some((parts, name)) = EventParts::of(document, flat) {
         return encode(&parts.message(document, name), &plain_envelope(to), out);
     }
-    // It cannot be read; at least the consumer is told that it is past it.
+    // The event cannot be read; this message at least moves the consumer past it.
     let seqno = document.seqno();
     encode(&SeqnoAdvanced { seqno }, &plain_envelope(to), out)
 }
@@ -391,7 +391,7 @@ fn encode<'a>(
     Ok(message.opcode())
 }
 
-/// The one place where ends of streams become numbers.
+/// Maps ends of streams to the protocol's numbers, for all callers.
 pub fn end_reason(end: StreamEnd) -> EndReason {
     match end {
         StreamEnd::Finished => EndReason::OK,

@@ -6,7 +6,7 @@ use wire::dcp::{
     CollectionEvent, CollectionModified, EventId, FLAT_VERSION, FlatEvent, SystemEvent as Message,
 };
 
-/// The parts of a message that are put together for it.
+/// Parts of a message that must outlive its encoding.
 pub(crate) struct EventParts {
     event: EventId,
     version: u8,
@@ -14,8 +14,8 @@ pub(crate) struct EventParts {
 }
 
 impl EventParts {
-    /// What a system event of a vBucket says to a peer, in the form of FlatBuffers for one that
-    /// asked for it; the name is still in the document. `None` when it cannot be read.
+    /// Reads a system event of a vBucket, for a peer that asked for `FlatBuffers` or not. The name is
+    /// borrowed from the document. `None` if the event cannot be read.
     pub(crate) fn of(document: &Document, flat: bool) -> Option<(Self, &str)> {
         let event = SystemEvent::parse(document.key(), document.kind(), document.value())?;
         let (id, told) = told_of(&event);
@@ -35,7 +35,7 @@ impl EventParts {
         Some((parts, told.name))
     }
 
-    /// The message.
+    /// Returns the message.
     pub(crate) fn message<'a>(&'a self, document: &Document, name: &'a str) -> Message<'a> {
         Message {
             seqno: document.seqno(),
@@ -47,7 +47,7 @@ impl EventParts {
     }
 }
 
-/// Everything that can be said of an event.
+/// Returns all fields of an event.
 fn told_of<'a>(event: &SystemEvent<'a>) -> (EventId, FlatEvent<'a>) {
     let about = |scope: ScopeId, collection, name, settings: CollectionSettings| FlatEvent {
         manifest: event.manifest,
@@ -74,7 +74,7 @@ fn told_of<'a>(event: &SystemEvent<'a>) -> (EventId, FlatEvent<'a>) {
     }
 }
 
-/// The value of the versions 0 and 1.
+/// Encodes the value of versions 0 and 1.
 fn encode_plain(id: EventId, told: &FlatEvent<'_>, out: &mut Vec<u8>) {
     match told.collection.filter(|_| id == EventId::MODIFY_COLLECTION) {
         Some(collection) => CollectionModified {
@@ -123,7 +123,7 @@ mod tests {
         ]
     }
 
-    /// What arrives at another node of an event.
+    /// Returns the version of the message, and the event that another node reads from it.
     fn sent(event: &SystemEvent<'_>, flat: bool) -> (u8, String) {
         let meta = Meta {
             seqno: Seqno(4),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn another_node_notes_what_it_is_told() {
+    fn another_node_reads_each_event() {
         for change in changes() {
             let event = SystemEvent {
                 manifest: ManifestUid(31),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_any_length_is_not_taken() {
+    fn names_that_are_too_long_are_not_read() {
         let name = "n".repeat(NAME_BYTES_MAX + 1);
         let (event, told) = told_of(&SystemEvent {
             manifest: ManifestUid(1),

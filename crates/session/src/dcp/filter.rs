@@ -1,4 +1,4 @@
-//! The JSON value of a stream request: which collections, which stream.
+//! The JSON value of a stream request: filter and stream ID.
 
 use collections::{COLLECTIONS_MAX, Manifest};
 use engine::VBucket;
@@ -9,31 +9,31 @@ use wire::Status;
 
 use crate::outcome::Refusal;
 
-/// Most bytes that are parsed.
+/// Bytes of JSON that are parsed at most.
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// What a stream request asks for beyond seqnos.
+/// Options of a stream request beyond seqnos.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
-    /// The stream's own number.
+    /// ID that the consumer gave the stream.
     pub(crate) stream_id: Option<u16>,
-    /// Up to here the peer knows which tombstones are gone.
+    /// Seqno up to which the peer knows which tombstones were purged.
     pub(crate) purge_seqno: Seqno,
-    /// The collections or the scope that were named; `None` for everything.
+    /// Collections or scope to stream; `None` for everything.
     pub(crate) limit: Option<Limit>,
 }
 
-/// What a stream is limited to.
+/// Limit of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// To these collections.
+    /// These collections.
     Collections(Vec<CollectionId>),
-    /// To the collections of a scope.
+    /// The collections of a scope.
     Scope(ScopeId),
 }
 
 impl Limit {
-    /// The engine's filter, for a stream of this vBucket.
+    /// Returns the engine's filter for a stream of this vBucket.
     pub(crate) fn for_stream(self, vbucket: &VBucket) -> StreamFilter {
         match self {
             Self::Collections(ids) => StreamFilter::Collections(ids.into()),
@@ -49,11 +49,10 @@ fn hex(value: &Value) -> Option<u64> {
 }
 
 impl Filter {
-    /// Reads the value; empty for everything. Keys that mean nothing are passed over.
+    /// Reads the value; empty for everything. It ignores unknown keys.
     ///
     /// # Errors
-    /// EINVAL for what is no such JSON, UNKNOWN_COLLECTION and UNKNOWN_SCOPE for what is not
-    /// here.
+    /// EINVAL for invalid JSON; UNKNOWN_COLLECTION and UNKNOWN_SCOPE for an ID that is not in the manifest.
     pub(crate) fn read(value: &[u8], manifest: &Manifest) -> Result<Self, Refusal> {
         if value.is_empty() {
             return Ok(Self::default());
@@ -67,8 +66,8 @@ impl Filter {
             return Err(Refusal::invalid("the filter is no object"));
         };
         if let Some(uid) = fields.get("uid") {
-            // A consumer with a newer manifest has it from a node that this one follows: what it
-            // asks for is either here by now or not known.
+            // A consumer with a newer manifest has it from a node that this one follows. A collection that it
+            // asks for is either here already or unknown, so the UID itself is not compared.
             hex(uid).ok_or_else(|| Refusal::invalid("uid is no hexadecimal text"))?;
         }
         let mut filter = Self {
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_understood() {
+    fn filters_are_parsed() {
         let filter =
             |text: &str| Filter::read(text.as_bytes(), &Manifest::default()).expect("it is valid");
         assert_eq!(filter(""), Filter::default());
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn invalid_filters_are_refused() {
         for text in [
             "[]",
             "1",

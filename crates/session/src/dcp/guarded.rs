@@ -1,4 +1,4 @@
-//! A producer between its connection and others that look at it.
+//! A producer, shared by its connection and by readers of statistics.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use registry::dcp::{ProducerFigures, SharedProducer};
 
 use super::producer::{PREFIX, Producer};
 
-/// A producer, as its connection and statistics share it.
+/// A producer behind a lock.
 pub struct GuardedProducer(Mutex<Producer>);
 
 impl GuardedProducer {
-    /// To be shared.
+    /// Puts a producer behind a lock.
     pub fn new(producer: Producer) -> Self {
         Self(Mutex::new(producer))
     }
 
-    /// The producer, for one thread at a time.
+    /// Locks the producer for this thread.
     pub fn lock(&self) -> MutexGuard<'_, Producer> {
         self.0.lock()
     }
 
-    /// The connection is over.
+    /// Closes the producer at the end of its connection.
     pub fn leave(self: &Arc<Self>) {
         let mut producer = self.lock();
         producer.close();

@@ -8,8 +8,8 @@
 //!                                               Backfill::take                     (from the store)
 //! ```
 //!
-//! Nothing is queued per stream: a message is made when the output and the peer's window have
-//! room for it, from the document where it lies.
+//! Streams have no queues: a message is made from the shared document once the output and the peer's window
+//! have room for it.
 
 mod control;
 mod encode;

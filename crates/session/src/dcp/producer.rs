@@ -21,63 +21,63 @@ use super::sink::EventSink;
 use super::streams::{Entry, Turn, Visited};
 use crate::outcome::Refusal;
 
-/// Most streams of one connection.
+/// Maximum number of streams of a connection.
 const STREAMS_MAX: usize = 16 << 10;
-/// Bytes that one stream sends before others get their turn.
+/// Bytes that one stream sends before other streams get their turn.
 const SHARE_BYTES: usize = 64 << 10;
-/// Time between noops until the consumer says otherwise.
+/// Interval between noops unless the consumer sets another.
 const NOOP_INTERVAL_NS: u64 = 20 * 1_000_000_000;
 
-/// What statistics put in front of a name.
+/// Prefix of a producer's name in statistics.
 pub(super) const PREFIX: &str = "eq_dcpq:";
 
-/// How a producer is opened.
+/// Parameters of a new producer.
 pub struct Opening {
-    /// What the consumer asks for.
+    /// Flags from the consumer's DCP_OPEN.
     pub flags: OpenFlags,
-    /// The time.
+    /// Time of the opening.
     pub now: Now,
-    /// How long the consumer may be silent.
+    /// Longest silence of the consumer.
     pub silence_max: Duration,
-    /// The world around.
+    /// The process around the node.
     pub env: Arc<dyn Env>,
 }
 
-/// How a turn of a producer ended.
+/// Result of a producer's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Produced {
-    /// Nothing until a wake, an acknowledgement or the deadline.
+    /// Nothing to send until a wake, an acknowledgement or the deadline.
     Idle,
-    /// There is more; others go first.
+    /// There is more to send; other connections go first.
     More,
-    /// The consumer is gone.
+    /// The consumer has been silent for too long, or the producer is closed.
     Silent,
 }
 
-/// Whether the peer may have a stream with these limits; why not.
+/// Check whether the peer may have a stream with these limits.
 pub type May<'a> = dyn Fn(Option<&Limit>) -> Result<(), Refusal> + 'a;
 
-/// A stream that is asked for.
+/// A requested stream.
 pub struct AskedStream<'a> {
-    /// What its messages carry.
+    /// Opaque of its messages.
     pub opaque: Opaque,
-    /// What is asked.
+    /// The request.
     pub request: &'a StreamRequest<'a>,
-    /// What the connection negotiated.
+    /// Features that the connection negotiated.
     pub features: FeatureSet,
-    /// Whether the peer may have it.
+    /// Check of the peer's privileges.
     pub may: &'a May<'a>,
 }
 
-/// What the answer to a stream request says.
+/// Answer to a stream request.
 pub enum OpenedStream {
-    /// The histories.
+    /// Accepted, with the failover log.
     Accepted(FailoverLog),
-    /// Where to go back to.
+    /// Seqno to which the consumer must roll back.
     Rollback(model::Seqno),
 }
 
-/// The producer's side of one connection.
+/// The producer of a connection.
 pub struct Producer {
     pub(super) name: Box<str>,
     pub(super) served: Arc<ServedBucket>,
@@ -89,7 +89,7 @@ pub struct Producer {
     buffer: Arc<BackfillBuffer>,
     streams: BTreeMap<StreamKey, Box<Entry>>,
     next_vb: VbId,
-    /// Where the streams of one vBucket begin, so that each is the first one at times.
+    /// Offset at which the streams of a vBucket begin, so that each of them comes first in turn.
     rotation: usize,
     totals: Totals,
     created_s: u32,
@@ -97,7 +97,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// A producer without streams. `name` is the consumer's, which `wake` calls to take more.
+    /// Creates a producer without streams. `name` is the consumer's; `wake` is called when there is something
+    /// to send.
     pub fn new(
         name: &str,
         served: Arc<ServedBucket>,
@@ -135,7 +136,7 @@ impl Producer {
         &self.served.bucket
     }
 
-    /// Applies a setting.
+    /// Applies a setting of the consumer.
     pub fn control(
         &mut self,
         control: &DcpControl<'_>,
@@ -157,7 +158,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Opens a stream; its first messages come with the next turn.
+    /// Opens a stream; its first messages are sent in the next turn.
     pub fn open_stream(
         &mut self,
         vb: VbId,
@@ -172,7 +173,7 @@ impl Producer {
         if self.closed {
             return Err(Status::ETMPFAIL.into());
         }
-        // A client that asks for a vBucket that is not here gets a newer map, whatever else is wrong with its request.
+        // A client that asks for a vBucket that is not here gets a newer map, even if its request has other errors.
         if self.bucket().with_vbucket(vb, |_| ()).is_none() {
             return Err(Status::NOT_MY_VBUCKET.into());
         }
@@ -266,7 +267,7 @@ impl Producer {
     ) -> Result<OpenedStream, Refusal> {
         let name = cursor_name(&self.name, key);
         let bucket = Arc::clone(&self.served.bucket);
-        // Before the cursor is seated: what comes after it must mark the vBucket.
+        // Subscribe before the cursor is placed: a change after the cursor must mark the vBucket.
         bucket.subscribe(key.vb, &self.ready);
         let opened = bucket.run(key.vb, |vbucket| {
             let mut opened = Stream::open(vbucket, &name, ask);
@@ -309,7 +310,7 @@ impl Producer {
         }
     }
 
-    /// Closes a stream at the consumer's wish.
+    /// Closes a stream at the consumer's request.
     pub fn close_stream(&mut self, vb: VbId, id: Option<u16>) -> Result<(), Refusal> {
         let key = self.key(vb, id)?;
         if !self.streams.contains_key(&key) {
@@ -323,7 +324,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Ends the streams of what the peer may not see any more.
+    /// Ends the streams for which the peer has lost the privilege.
     pub(crate) fn end_unless(&mut self, may: &May<'_>) {
         let lost = self.streams.iter();
         let lost = lost.filter(|(_, entry)| may(entry.limit.as_deref()).is_err());
@@ -333,7 +334,7 @@ impl Producer {
         }
     }
 
-    /// Lets a stream tell its end and then be gone.
+    /// Makes a stream send its end; it is removed after that.
     fn end(&mut self, key: StreamKey, end: StreamEnd) {
         if let Some(entry) = self.streams.get_mut(&key) {
             entry.backfill = None;
@@ -349,19 +350,19 @@ impl Producer {
         }
     }
 
-    /// The consumer is done with some bytes.
+    /// Takes a flow-control acknowledgement of the consumer.
     pub fn acknowledge(&mut self, bytes: u32) {
         if !self.flow.acknowledge(bytes) {
             tracing::debug!(name = &*self.name, bytes, "more acknowledged than was sent");
         }
     }
 
-    /// The consumer said something.
+    /// Records that the consumer sent something.
     pub fn heard(&mut self, now: Now) {
         self.keepalive.heard(now.mono_ns);
     }
 
-    /// The consumer answered a message; `false` when the connection is to be closed for it.
+    /// Takes the consumer's answer to a message; `false` if it must close the connection.
     pub fn answered(&mut self, opcode: Opcode, status: Status, opaque: Opaque) -> bool {
         let of_stream = |entry: &(&StreamKey, &mut Box<Entry>)| entry.1.opaque == opaque;
         match status {
@@ -385,7 +386,7 @@ impl Producer {
                 }
                 true
             }
-            // These say that the consumer has no such stream any more.
+            // With these statuses the consumer has no such stream.
             Status::NOT_MY_VBUCKET
             | Status::KEY_ENOENT
             | Status::KEY_EEXISTS
@@ -401,7 +402,7 @@ impl Producer {
         }
     }
 
-    /// The name that acknowledges prepares: the consumer of a stream of the vBucket.
+    /// Returns the name of the replica that acknowledges prepares of the vBucket.
     pub fn replica_of(&self, vb: VbId) -> Result<String, Refusal> {
         let name = &self.settings.consumer_name;
         if !self.settings.sync_writes || name.is_empty() {
@@ -418,7 +419,7 @@ impl Producer {
         Ok(name.clone())
     }
 
-    /// Sends what there is and what there is room for: a bounded amount.
+    /// Sends a bounded amount of what is ready, as far as there is room.
     pub fn produce(&mut self, now: Now, sink: &mut impl EventSink) -> Produced {
         if self.closed {
             return Produced::Silent;
@@ -442,15 +443,15 @@ impl Producer {
                 return Produced::Idle;
             };
             if followed.contains(vb) {
-                // What was taken from it is sent first: more comes meanwhile, and its writers
-                // are disturbed once for all of that.
+                // Send what was taken from it first. Meanwhile more changes arrive, and the next visit
+                // disturbs their writers only once for all of them.
                 self.ready.mark_quietly(vb);
                 break;
             }
             self.next_vb = VbId(vb.0 + 1);
             let visited = self.visit(vb, now, limit, sink);
             if visited != Visited::Idle {
-                // No wake is needed: this connection goes on by itself.
+                // No wake is needed: this connection continues by itself.
                 self.ready.mark_quietly(vb);
             }
             if visited != Visited::Unfinished {
@@ -460,7 +461,7 @@ impl Producer {
         Produced::More
     }
 
-    /// One turn of the streams of a vBucket; returns whether one of them has more.
+    /// Visits the streams of a vBucket once; returns how far they came.
     fn visit(&mut self, vb: VbId, now: Now, limit: usize, sink: &mut impl EventSink) -> Visited {
         let mut keys: Vec<StreamKey> = Vec::new();
         keys.extend(self.streams.range(range_of(vb)).map(|(key, _)| *key));
@@ -497,12 +498,12 @@ impl Producer {
         visited
     }
 
-    /// When [`Producer::produce`] is to be called without a wake, monotonic nanoseconds.
+    /// Returns the time at which [`Producer::produce`] must be called without a wake, in monotonic nanoseconds.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.keepalive.deadline_ns()
     }
 
-    /// Ends all streams without a word; nothing is produced any more.
+    /// Ends all streams without a message, and stops producing.
     pub fn close(&mut self) {
         self.closed = true;
         while let Some((&key, _)) = self.streams.first_key_value() {
@@ -510,7 +511,7 @@ impl Producer {
         }
     }
 
-    /// How it stands.
+    /// Returns figures for statistics.
     pub fn figures(&self, now: Now) -> ProducerFigures {
         let silent_ns = now.mono_ns.saturating_sub(self.keepalive.last_heard_ns());
         let window_full = !self.flow.has_room();
@@ -547,7 +548,7 @@ impl Producer {
     }
 }
 
-/// The vBuckets whose newest changes a turn took.
+/// A set of vBuckets whose newest changes the turn has taken.
 #[derive(Default)]
 struct VbSet([u64; 16]);
 
@@ -568,7 +569,7 @@ fn range_of(vb: VbId) -> std::ops::RangeInclusive<StreamKey> {
     StreamKey { vb, id: 0 }..=StreamKey { vb, id: u16::MAX }
 }
 
-/// The name of a stream's cursor.
+/// Returns the name of a stream's cursor.
 fn cursor_name(producer: &str, key: StreamKey) -> std::borrow::Cow<'_, str> {
     if key.id == 0 {
         producer.into()

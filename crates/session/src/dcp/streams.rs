@@ -1,4 +1,4 @@
-//! The streams of a connection, and one step of one of them.
+//! The streams of a connection, and one step of a stream.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use wire::Opaque;
 use super::filter::Limit;
 use super::sink::{EventSink, EventStream};
 
-/// One stream, and what it needs from outside of the engine.
+/// A stream with its state outside the engine.
 pub(super) struct Entry {
     pub(super) stream: Stream,
     pub(super) opaque: Opaque,
-    /// Of the vBucket when the stream was opened.
+    /// Epoch of the vBucket at the opening of the stream.
     pub(super) epoch: u64,
-    /// What it was limited to, if it was.
+    /// Collections or scope to which the stream is limited, if any.
     pub(super) limit: Option<Box<Limit>>,
     pub(super) backfill: Option<Backfill>,
     pub(super) batching: ReadBatching,
 }
 
-/// What a stream needs to get on.
+/// Resources that a stream needs for a step.
 pub(super) struct Turn<'a, S> {
     pub(super) bucket: &'a Bucket<Store>,
     pub(super) env: &'a dyn Env,
@@ -36,29 +36,29 @@ pub(super) struct Turn<'a, S> {
     pub(super) flow: &'a mut FlowControl,
     pub(super) totals: &'a mut Totals,
     pub(super) sink: &'a mut S,
-    /// When the turn began, monotonic.
+    /// Start of the turn, monotonic.
     pub(super) now_ns: u64,
 }
 
-/// How far a stream came.
+/// Result of a visit to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Visited {
-    /// It has nothing until its vBucket is marked again.
+    /// Nothing to send until its vBucket is marked again.
     Idle,
-    /// It leaves what there is to become more; to be visited again in the next turn.
+    /// The stream lets changes collect; visit it again in the next turn.
     Waits,
     /// It had more to send than there was room for.
     Unfinished,
-    /// It is over.
+    /// The stream is over.
     Over,
 }
 
-/// What came of looking for more.
+/// Result of a look for more events.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     /// Another look may find more.
     More,
-    /// There is nothing beyond what was found until the vBucket is marked again.
+    /// Nothing more until the vBucket is marked again.
     Last,
 }
 
@@ -71,7 +71,7 @@ impl Rows for ChunkRows {
 }
 
 impl Entry {
-    /// Sends what there is, until the sink has `limit` bytes.
+    /// Sends events until the sink has `limit` bytes.
     pub(super) fn drive<S: EventSink>(
         &mut self,
         key: StreamKey,
@@ -111,7 +111,7 @@ impl Entry {
             if !turn.has_room(limit) {
                 return Visited::Unfinished;
             }
-            // What was changed since the last look has marked the vBucket again.
+            // A change since the last look has marked the vBucket again.
             if last_look == Look::More {
                 last_look = self.look(key, name, turn);
             } else {
@@ -120,7 +120,7 @@ impl Entry {
         }
     }
 
-    /// Looks for more to send.
+    /// Looks for more events to send.
     fn look<S>(&mut self, key: StreamKey, name: &str, turn: &Turn<'_, S>) -> Look {
         if self.backfill.is_some() {
             return if self.look_into_backfill(key, name, turn) {
@@ -174,8 +174,8 @@ impl Entry {
         true
     }
 
-    /// Runs `f` under the vBucket's lock, if it is still the one that the stream was opened on;
-    /// else the stream ends. What `f` leaves to be freed is freed after the lock.
+    /// Runs `f` under the vBucket's lock, if the vBucket is still the one on which the stream was opened;
+    /// otherwise ends the stream. The garbage of `f` is freed after the lock.
     fn locked<T, S>(
         &mut self,
         vb: VbId,
@@ -195,7 +195,7 @@ impl Entry {
         Some(result)
     }
 
-    /// The peer took over: this node's vBucket is not served any more.
+    /// Makes the vBucket dead here: the peer took it over.
     fn hand_over<S>(&mut self, vb: VbId, turn: &Turn<'_, S>) {
         let uuid = turn.env.random_vb_uuid();
         match turn.bucket.set_vbucket(vb, VbState::Dead, None, uuid) {
@@ -207,11 +207,11 @@ impl Entry {
         }
     }
 
-    /// Gives back what the stream holds of its vBucket.
+    /// Releases the stream's backfill and its cursor in the vBucket.
     pub(super) fn release(&mut self, vb: VbId, bucket: &Bucket<Store>) {
         self.backfill = None;
         if let Some(cursor) = self.stream.take_cursor() {
-            // Freed outside of the lock.
+            // Freed outside the lock.
             let garbage = bucket.with_vbucket(vb, |vbucket| vbucket.remove_cursor(cursor));
             drop(garbage);
         }
@@ -237,7 +237,7 @@ impl<S: EventSink> Turn<'_, S> {
 mod tests {
     use super::Entry;
 
-    /// A connection may have 1,024 streams that have nothing to do, and a node many connections.
+    /// A connection may have 1,024 idle streams, and a node many connections.
     #[test]
     fn an_idle_stream_is_small() {
         assert!(size_of::<Entry>() <= 232, "{}", size_of::<Entry>());

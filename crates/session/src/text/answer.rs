@@ -1,4 +1,4 @@
-//! Answers as lines.
+//! Answers in text.
 
 use bucket::Clock;
 use registry::{RecacheRead, RecacheTurn, Recaching};
@@ -16,25 +16,25 @@ fn line(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(END_OF_LINE);
 }
 
-/// The flags of a document, which are the extras of the answer.
+/// Returns the flags of a document: the extras of the answer.
 fn flags_of(reply: &Reply<'_>) -> u64 {
     let flags = reply.extras.first_chunk::<4>();
     u64::from(flags.map_or(0, |bytes| u32::from_be_bytes(*bytes)))
 }
 
-/// The number that a counter has come to.
+/// Returns the new number of a counter.
 fn number_of(reply: &Reply<'_>) -> u64 {
     let number = reply.value.first_chunk::<8>();
     number.map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
-/// The time, Unix seconds. Rounded up, as where expiry dates are made.
+/// Returns the time in Unix seconds, rounded up like expiries.
 fn now_s(clock: &dyn Clock) -> u32 {
     let now_s = clock.now().unix_ns.div_ceil(1_000_000_000);
     now_s.try_into().unwrap_or(u32::MAX)
 }
 
-/// Seconds that a document has left; -1 for one that does not expire.
+/// Returns the seconds until a document expires; -1 if it does not.
 fn ttl(expiry: u32, now_s: u32) -> i64 {
     if expiry == 0 {
         return -1;
@@ -43,7 +43,7 @@ fn ttl(expiry: u32, now_s: u32) -> i64 {
 }
 
 impl TextConversation {
-    /// Writes what a command answers.
+    /// Writes the answer of a command.
     pub(crate) fn answer(
         &self,
         reply: &Reply<'_>,
@@ -72,7 +72,7 @@ impl TextConversation {
             Form::Stats => line(out, "END"),
             Form::Version => {
                 out.extend_from_slice(b"VERSION ");
-                // Some clients take nothing behind the third number.
+                // Some clients accept nothing behind the third number.
                 let numbers = reply.value.split(|byte| *byte == b'-').next();
                 out.extend_from_slice(numbers.unwrap_or(reply.value));
                 out.extend_from_slice(END_OF_LINE);
@@ -87,7 +87,7 @@ impl TextConversation {
         }
     }
 
-    /// Writes why a command did not do what it was asked for.
+    /// Writes the refusal of a command.
     pub(crate) fn refuse(&self, status: Status, context: Option<&str>, out: &mut Vec<u8>) {
         self.refused.set(Some(status));
         if !self.noreply {
@@ -124,7 +124,8 @@ impl TextConversation {
         out.extend_from_slice(END_OF_LINE);
     }
 
-    /// Whether the client that reads a document is to make it anew. A document that it stores is new.
+    /// Returns whether the client that reads a document must recompute it. A document that the client stores
+    /// is fresh.
     fn recache_turn(
         &self,
         form: MetaForm,
@@ -197,7 +198,7 @@ impl TextConversation {
                 _ => self.repeat(letter, token, out),
             }
         }
-        // In the order in which memcached tells them.
+        // In memcached's order.
         let told: &[u8] = match (turn, reply.stale) {
             (Some(RecacheTurn::Won), false) => b" W",
             (Some(RecacheTurn::Won), true) => b" X W",
@@ -214,7 +215,7 @@ impl TextConversation {
         }
     }
 
-    /// The answer to `me`.
+    /// Writes the answer to `me`.
     fn debug(&self, reply: &Reply<'_>, now_s: u32, out: &mut Vec<u8>) {
         out.extend_from_slice(b"ME ");
         out.extend_from_slice(&self.key);
@@ -227,7 +228,7 @@ impl TextConversation {
         out.extend_from_slice(END_OF_LINE);
     }
 
-    /// A flag whose answer is what came with it.
+    /// Writes a flag whose answer is its own token, or the key.
     fn repeat(&self, letter: u8, token: &[u8], out: &mut Vec<u8>) {
         let repeated = match letter {
             b'O' => token,
@@ -246,7 +247,7 @@ impl TextConversation {
         }
     }
 
-    /// The line of a status that is no success.
+    /// Writes the line of a status that is no success.
     fn tell(&self, status: Status, context: Option<&str>, out: &mut Vec<u8>) {
         let said = match (self.form, status) {
             (Form::Value { .. }, Status::KEY_ENOENT) => return,
@@ -309,7 +310,7 @@ fn flag(out: &mut Vec<u8>, letter: u8, number: u64) {
     push_decimal(out, number);
 }
 
-/// A status that the text protocols do not know, with what is said of it.
+/// Writes a status that the text protocols do not have, with its context.
 fn explain(status: Status, context: Option<&str>, out: &mut Vec<u8>) {
     let side = match status {
         Status::EINVAL | Status::NOT_SUPPORTED | Status::UNKNOWN_COMMAND => "CLIENT_ERROR ",

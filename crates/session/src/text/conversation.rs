@@ -1,4 +1,4 @@
-//! What is remembered of a conversation in text.
+//! State of a conversation in text.
 
 use std::cell::Cell;
 
@@ -6,15 +6,15 @@ use model::Cas;
 use wire::Status;
 use wire::text::{MetaVerb, TextPlace};
 
-/// How the request at hand is answered.
+/// Form of the answer to the current request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Not at all.
+    /// No answer.
     #[default]
     Silent,
-    /// A document among those of a retrieval.
+    /// A document of a retrieval command.
     Value { with_cas: bool },
-    /// A storage command; whether it names a CAS.
+    /// A storage command, with or without a CAS.
     Store { with_cas: bool },
     /// A login in the form of a storage command.
     Login,
@@ -36,7 +36,7 @@ pub(super) enum Form {
     Meta(MetaForm),
 }
 
-/// How a meta command is answered.
+/// Form of the answer to a meta command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -44,30 +44,30 @@ pub(super) enum Form {
 )]
 pub(super) struct MetaForm {
     pub(super) verb: MetaVerb,
-    /// The usual answer is not sent.
+    /// Whether the usual answer is left out.
     pub(super) quiet: bool,
-    /// The value is sent.
+    /// Whether the value is sent.
     pub(super) value: bool,
-    /// Whether it names a CAS.
+    /// Whether the command has a CAS.
     pub(super) with_cas: bool,
-    /// Bytes of the value that it brings.
+    /// Bytes of the value in the request.
     pub(super) brings: usize,
-    /// A document that is not there, or there already, is not answered: another command follows.
+    /// Whether a document that is missing, or present already, stays without an answer: another command follows.
     pub(super) holds_miss: bool,
-    /// Seconds that a document has left below which one client is to make it anew.
+    /// Remaining seconds of a document below which one client must recompute it.
     pub(super) recache: Option<u32>,
-    /// When the stub expires, Unix seconds, that is made for a document that is not there.
+    /// Expiry, in Unix seconds, of the stub that is created for a missing document.
     pub(super) stub: Option<u32>,
-    /// Nothing is answered but what went wrong; the CAS of the document is kept.
+    /// Whether only failures are answered, and the document's CAS is kept for the next command.
     pub(super) asks_cas: bool,
 }
 
-/// What a request to count says beyond what a frame can.
+/// Parts of a counter request that a frame cannot carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counting {
-    /// The revision that the counter must have.
+    /// CAS that the counter must have.
     pub(crate) cas: Cas,
-    /// Its expiry, as a frame has it; `None` to keep it.
+    /// Expiry in the form of a frame; `None` to keep the counter's.
     pub(crate) expiry: Option<u32>,
 }
 
@@ -75,44 +75,44 @@ pub(crate) struct Counting {
 #[derive(Debug, Default)]
 pub(crate) struct TextConversation {
     pub(super) place: TextPlace,
-    /// Bytes that are not looked at: the value of a refused request.
+    /// Bytes of input to skip: the value of a refused request.
     pub(super) skip: usize,
     pub(super) form: Form,
     /// Whether nothing is answered.
     pub(super) noreply: bool,
-    /// The key as it came, where the answer may repeat it.
+    /// Key as it was sent, for answers that repeat it.
     pub(super) key: Vec<u8>,
-    /// What that stands for, if it is another one.
+    /// Decoded key, if it differs from the sent one.
     pub(super) decoded_key: Vec<u8>,
-    /// What the request at hand says of counting.
+    /// Counter options of the current request.
     pub(crate) counting: Counting,
-    /// The flags of a meta command as they came.
+    /// Flags of a meta command as they were sent.
     pub(super) flags: Vec<u8>,
-    /// Why the last command did not do what it was asked for.
+    /// Status of the last command, if it was refused.
     pub(super) refused: Cell<Option<Status>>,
-    /// The CAS that was asked for.
+    /// CAS that the last command read.
     pub(super) seen: Cell<Option<Cas>>,
 }
 
 impl TextConversation {
-    /// Where in a conversation its next request begins.
+    /// Returns the place at which the next request begins.
     pub(crate) fn place(&self) -> TextPlace {
         self.place
     }
 
-    /// Whether the next bytes are no request.
+    /// Whether the next bytes are to be skipped.
     pub(crate) fn skips(&self) -> bool {
         self.skip > 0
     }
 
-    /// Takes how the next request is answered.
+    /// Sets the form of the next answer.
     pub(super) fn expect(&mut self, form: Form, noreply: bool) {
         self.form = form;
         self.counting = Counting::default();
         self.noreply = noreply;
     }
 
-    /// Takes that the meta command only wants to know the CAS of the document.
+    /// Sets that the meta command only reads the document's CAS.
     pub(super) fn expect_cas(&mut self) {
         if let Form::Meta(form) = &mut self.form {
             form.asks_cas = true;
@@ -120,7 +120,7 @@ impl TextConversation {
         self.seen.set(None);
     }
 
-    /// Takes that the next answer of the meta command is that to the stub that is made, with its expiry.
+    /// Sets that the next answer of the meta command is that to the creation of a stub, with its expiry.
     pub(super) fn makes_stub(&mut self, expiry: u32) {
         if let Form::Meta(form) = &mut self.form {
             form.stub = Some(expiry);
@@ -135,7 +135,7 @@ impl TextConversation {
         self.decoded_key.clear();
     }
 
-    /// The key of the document.
+    /// Returns the key of the document.
     pub(super) fn document_key(&self) -> &[u8] {
         if self.decoded_key.is_empty() {
             &self.key
@@ -144,7 +144,7 @@ impl TextConversation {
         }
     }
 
-    /// Whether the last command found nothing to do it with.
+    /// Whether the last command failed because the document is missing, or present already.
     pub(super) fn missed(&self) -> bool {
         matches!(
             self.refused.get(),

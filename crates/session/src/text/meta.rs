@@ -1,4 +1,4 @@
-//! Commands of the meta protocol as frames: some are several, of which the last one answers.
+//! Commands of the meta protocol as frames. Some need several frames; the last one answers.
 
 use model::{Cas, STALE};
 use wire::request::{Arithmetic, PathFlags};
@@ -13,12 +13,12 @@ use crate::outcome::CommandOutcome;
 use crate::receive::{Turn, Verdict};
 use crate::session::Session;
 
-/// How often a document that others change meanwhile is tried.
+/// Attempts at a change while others change the same document.
 const TRIES: usize = 8;
-/// Frame info with which a change of a part of a document keeps its expiry.
+/// Frame info that makes a change of a document's part keep the expiry.
 const PRESERVE_TTL: &[u8] = &[0x50];
 
-/// The change that marks a document as stale, as one of several specs.
+/// Appends the spec that marks a document as stale.
 fn stale_spec(out: &mut Vec<u8>) {
     out.extend_from_slice(&[
         Opcode::SUBDOC_DICT_UPSERT.0,
@@ -32,7 +32,7 @@ fn stale_spec(out: &mut Vec<u8>) {
 }
 
 impl TextConversation {
-    /// Takes how a meta command is answered.
+    /// Sets the form of the answer to a meta command.
     pub(super) fn expect_meta(&mut self, meta: &MetaRequest<'_>, key: &[u8], holds_miss: bool) {
         self.keep_key(meta.key);
         if meta.options.base64 {
@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    /// Whether one more client can be told to make a document anew.
+    /// Whether one more client can be told to recompute a document.
     fn may_win(&self, turn: &Turn) -> bool {
         let bucket = self.bucket.as_ref();
         bucket.is_some_and(|bucket| bucket.recaching.has_room(turn.now.unix_s()))
@@ -140,7 +140,7 @@ impl Session {
         self.run_frame(&with_extras(Opcode::GAT, &extras, key), turn, out)
     }
 
-    /// Reads a document. Where there is none, makes one without a value, to which this client is to give one.
+    /// Reads a document. If it is missing, creates it without a value, and tells this client to compute one.
     fn meta_get_or_make(
         &mut self,
         meta: &MetaRequest<'_>,
@@ -158,7 +158,7 @@ impl Session {
         let extras = store_extras(0, expiry);
         let outcome = self.run_frame(&with_extras(Opcode::ADD, &extras, key), turn, out)?;
         match &mut self.text {
-            // Another client made it meanwhile.
+            // Another client created it meanwhile.
             Some(text) if text.refused.get() == Some(Status::KEY_EEXISTS) => {
                 text.expect_meta(meta, key, false);
                 self.meta_get(meta, key, turn, out)
@@ -193,7 +193,7 @@ impl Session {
             MetaMode::Usual | MetaMode::Decrement => (Opcode::SET, &extras[..]),
         };
         let value = meta.value;
-        // What is not there has no CAS.
+        // A document that must not exist has no CAS.
         let named = options.cas.filter(|_| options.mode != MetaMode::Add);
         let cas = named.map_or(Cas::ANY, cas_of);
         let parts = RawParts { extras, key, value };
@@ -214,7 +214,7 @@ impl Session {
         self.run_frame(&Frame::request(Opcode::ADD, Cas(0), parts), turn, out)
     }
 
-    /// Marks a document as stale, which gives it another CAS.
+    /// Marks a document as stale; this gives it a new CAS.
     fn meta_invalidate(
         &mut self,
         meta: &MetaRequest<'_>,
@@ -239,8 +239,8 @@ impl Session {
         self.run_frame(&frame, turn, out)
     }
 
-    /// Stores a value that was made of an older revision than the one that is there: it is stale from the beginning.
-    /// `None` if the revision is no older one, and nothing was done.
+    /// Stores a value that was computed from an older revision than the present one; it is marked as stale at
+    /// once. `None` if the revision is not older, and nothing was stored.
     fn meta_set_stale(
         &mut self,
         meta: &MetaRequest<'_>,
@@ -257,7 +257,7 @@ impl Session {
         value.extend_from_slice(&[Opcode::SET.0, 0, 0, 0]);
         value.extend_from_slice(&(meta.value.len() as u32).to_be_bytes());
         value.extend_from_slice(meta.value);
-        // It keeps its expiry, whatever `T` says.
+        // The document keeps its expiry, whatever `T` says.
         let extras = [0_u32.to_be_bytes(), options.flags.to_be_bytes()].concat();
         for _ in 0..TRIES {
             let before = out.len();
@@ -268,7 +268,7 @@ impl Session {
             let outcome = self.run_frame(&about(Opcode::GET, key), turn, out)?;
             let there = self.text.as_ref().and_then(|text| text.seen.take());
             let Some(there) = there.filter(|there| there.0 > named) else {
-                // What was refused for another reason is answered.
+                // A refusal for another reason was answered.
                 return Ok((out.len() > before).then_some(outcome));
             };
             if let Some(text) = &mut self.text {

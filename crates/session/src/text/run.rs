@@ -1,4 +1,4 @@
-//! From requests in text to frames.
+//! Conversion of text requests to frames.
 
 use std::ops::ControlFlow;
 
@@ -14,18 +14,18 @@ use crate::outcome::CommandOutcome;
 use crate::receive::{Turn, Verdict};
 use crate::session::Session;
 
-/// No document has this CAS; 0 would be any.
+/// A CAS that no document has; 0 would match any document.
 const CAS_OF_NONE: Cas = Cas(1);
 
-/// What a request came to: how it ended, or why nothing is run at this moment.
+/// Result of a request: its outcome, or the verdict if no request can run at this moment.
 pub(super) type Ran = Result<CommandOutcome, Verdict>;
 
-/// The CAS of a frame for one that a peer named.
+/// Returns the CAS of a frame for the CAS that a peer sent.
 pub(super) fn cas_of(named: u64) -> Cas {
     if named == 0 { CAS_OF_NONE } else { Cas(named) }
 }
 
-/// Flags and expiry, as the extras of a store.
+/// Returns flags and expiry as the extras of a store.
 pub(super) fn store_extras(flags: u32, expiry: u32) -> [u8; 8] {
     let mut extras = [0; 8];
     extras[..4].copy_from_slice(&flags.to_be_bytes());
@@ -33,7 +33,7 @@ pub(super) fn store_extras(flags: u32, expiry: u32) -> [u8; 8] {
     extras
 }
 
-/// The extras of counting.
+/// Returns the extras of a counter request.
 pub(super) fn count_extras(delta: u64, initial: u64, expiry: u32) -> [u8; 20] {
     let mut extras = [0; 20];
     extras[..8].copy_from_slice(&delta.to_be_bytes());
@@ -56,7 +56,7 @@ pub(super) fn with_extras<'a>(opcode: Opcode, extras: &'a [u8], key: &'a [u8]) -
 }
 
 impl TextConversation {
-    /// Takes how a storage command is answered.
+    /// Sets the form of the answer to a storage command.
     fn expect_store(&mut self, store: &TextStore<'_>) {
         let with_cas = matches!(store.mode, TextStoreMode::Cas(_));
         self.expect(Form::Store { with_cas }, store.noreply);
@@ -64,7 +64,7 @@ impl TextConversation {
 }
 
 impl Session {
-    /// Most bytes of a value that the peer may send.
+    /// Returns the maximum size of the peer's values, in bytes.
     fn text_value_bytes_max(&self) -> usize {
         if self.is_authenticated() {
             VALUE_BYTES_MAX
@@ -73,7 +73,7 @@ impl Session {
         }
     }
 
-    /// Splits the first request off `input`, which is text that begins at `place`.
+    /// Splits the first request off `input`, a text that begins at `place`.
     pub(crate) fn decode_text<'a>(
         &self,
         input: &'a [u8],
@@ -89,7 +89,7 @@ impl Session {
         turn: &mut Turn,
         output: &mut Vec<u8>,
     ) -> ControlFlow<Verdict> {
-        // How the owed answer is written is kept until it was.
+        // The form of an owed answer is kept until the answer is written.
         if self.owes() {
             return ControlFlow::Break(Verdict::Parked(self.owed_limit(turn.now)));
         }
@@ -195,7 +195,7 @@ impl Session {
                 self.run_frame(&with_extras(Opcode::FLUSH, &extras, &[]), turn, out)
             }
             TextRequest::Verbosity { noreply: true } => Ok(CommandOutcome::Next),
-            // What is logged is set when the node starts.
+            // The log level is set when the node starts.
             TextRequest::Verbosity { noreply: false } => say(out, "OK"),
             TextRequest::Quit => {
                 self.expect(Form::Silent, false);
@@ -221,7 +221,7 @@ impl Session {
         }
     }
 
-    /// One key of a retrieval. A document that is not there has no answer.
+    /// Runs a retrieval of one key. A missing document has no answer.
     fn retrieve(
         &mut self,
         retrieval: Retrieval,
@@ -266,7 +266,7 @@ impl Session {
         self.run_frame(&Frame::request(opcode, cas, parts), turn, out)
     }
 
-    /// A storage command before a login is one: its value is a user and a password.
+    /// Logs in: a storage command before the login has user and password as its value.
     fn log_in_by_text(&mut self, value: &[u8], turn: &mut Turn, out: &mut Vec<u8>) -> Ran {
         self.expect(Form::Login, false);
         let end = value.iter().position(|byte| *byte == b' ');
@@ -283,7 +283,7 @@ impl Session {
     }
 }
 
-/// What is shown of a request: never its value, which may be a password.
+/// Returns the part of a request that may be logged: never its value, which may be a password.
 fn first_line(input: &[u8]) -> &[u8] {
     let end = input.iter().position(|byte| *byte == b'\n');
     &input[..end.unwrap_or(input.len())]

@@ -11,7 +11,7 @@ use crate::receive::{Turn, Verdict};
 use crate::session::Session;
 
 impl Session {
-    /// `stats`. Memory is in no slabs here: the groups about those have no rows.
+    /// Runs `stats`. This node has no slabs: the groups about slabs have no rows.
     pub(super) fn text_stats(
         &mut self,
         group: &[u8],
@@ -39,7 +39,7 @@ impl Session {
         }
     }
 
-    /// What memcached clients read of its settings.
+    /// Appends the rows of `stats settings`, as far as memcached clients read them.
     fn settings_rows(&self, out: &mut Vec<u8>) {
         let Some(served) = &self.bucket else {
             return;

@@ -1,4 +1,4 @@
-//! Settings of what is kept of documents, and of what their writers may ask for.
+//! SET_PARAM settings for stored documents and for their writers.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use value::VALUE_BYTES_MAX;
 use super::param::Family::{Flush, VBucket};
 use super::param::{InvalidParam, Param, above_zero, number, served, small};
 
-/// The greatest age at which tombstones are purged.
+/// Maximum of the age at which tombstones are purged, in seconds.
 const PURGE_AGE_MAX_S: u64 = 60 * 86_400;
 
-/// The smallest limit of bytes of a history.
+/// Minimum of a history's byte limit.
 const HISTORY_BYTES_MIN: u64 = 2 << 30;
 
-/// The greatest CAS that a vBucket can be told of: years of changes fit above it.
+/// Maximum of the CAS that a vBucket may be set to; values above it leave room for years of changes.
 const CAS_MAX: u64 = 1 << 63;
 
-/// In the order of the reference's families.
+/// The settings, in the order of the reference's families.
 pub(super) static DOCUMENTS: [Param; 15] = [
     served(Flush, "max_ttl", |served, _, text| {
         let seconds = small(text)?;
@@ -140,7 +140,7 @@ fn check_disk(served: &ServedBucket) -> Result<(), InvalidParam> {
         .ok_or("the documents of this bucket are only in memory")
 }
 
-/// Blocks for a commit that is under way.
+/// Changes the retention of history. It blocks while a commit is under way.
 fn keep_history(
     served: &ServedBucket,
     change: impl FnOnce(&mut HistoryRetention),

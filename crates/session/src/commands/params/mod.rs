@@ -1,5 +1,4 @@
-//! SET_PARAM: settings that may be changed while the node runs. Nothing of it outlives the
-//! process.
+//! SET_PARAM: settings that can be changed while the node runs. They are lost when the process ends.
 
 mod documents;
 mod param;
@@ -19,7 +18,7 @@ use param::{
     InvalidParam, Param, Setter, above_zero, boolean, limit, number, ratio, served, small,
 };
 
-/// The smallest quota that a running bucket may be given.
+/// Minimum quota of a running bucket, in bytes.
 const QUOTA_BYTES_MIN: u64 = 1 << 20;
 
 /// Settings of memory, checkpoints, expiry and streams. The names are the reference's.
@@ -140,15 +139,15 @@ static PARAMS: [Param; 20] = [
     ),
 ];
 
-/// Every setting that can be changed.
+/// Returns every setting that can be changed.
 fn all() -> impl Iterator<Item = &'static Param> {
     PARAMS.iter().chain(&documents::DOCUMENTS)
 }
 
-/// SET_PARAM: the extras name the family, the key the setting, the value what it becomes.
+/// SET_PARAM: the extras name the family, the key names the setting, the value is the new value.
 pub(super) fn set(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let bucket = context.bucket()?;
-    // There was a family of replication once; whatever is none is not found.
+    // The reference once had a family for replication. An unknown family is answered with "not found".
     let family = Family::of_extras(frame.extras).ok_or(Status::KEY_ENOENT)?;
     let found = |param: &&Param| {
         param.name.as_bytes() == frame.key && (family == Family::Config || param.family == family)
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_of_a_bucket_is_told_by_a_statistic() {
+    fn every_setting_of_a_bucket_has_a_statistic() {
         let page = stats::stats_page();
         for param in all() {
             let row = format!("| `ep_{}` |", param.name);

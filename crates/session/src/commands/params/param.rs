@@ -1,4 +1,4 @@
-//! What a setting is, and how its text is read.
+//! A setting, and the parser of its text.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use bucket::{Limits, Share};
 use model::VbId;
 use registry::ServedBucket;
 
-/// Which family of settings a name belongs to, by its number in the request's extras.
+/// Family of a setting, by its number in the request's extras.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     Flush = 1,
@@ -30,13 +30,13 @@ impl Family {
     }
 }
 
-/// What is wrong with a setting, for people.
+/// Error text about a setting, for people.
 pub(super) type InvalidParam = &'static str;
 
 pub(super) type SetServed = fn(&ServedBucket, VbId, &str) -> Result<(), InvalidParam>;
 pub(super) type SetLimit = fn(&mut Limits, &str) -> Result<(), InvalidParam>;
 
-/// How a setting is changed: of the bucket as it is served, or of the limits of its memory.
+/// Function that changes a setting: of the served bucket, or of its memory limits.
 pub(super) enum Setter {
     Served(SetServed),
     Limit(SetLimit),

@@ -1,4 +1,4 @@
-//! The answers to RANGE_SCAN_CONTINUE, put together of rows.
+//! Answers to RANGE_SCAN_CONTINUE, built from rows.
 
 use audit::Event;
 use bucket::ScanRequest;
@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::outcome::{CommandOutcome, Refusal};
 use crate::reply::Reply;
 
-/// An answer is sent once it has so many bytes.
+/// Bytes at which an answer is sent.
 const ANSWER_BYTES: usize = 8 << 10;
 
 /// Rows that are not answered yet.
@@ -35,7 +35,7 @@ impl Answers {
         }
     }
 
-    /// Adds a row, and appends an answer if that makes it full. Returns the bytes of key and value.
+    /// Adds a row, and appends an answer if it is full. Returns the bytes of key and value.
     pub(super) fn add(
         &mut self,
         context: &mut Context<'_>,
@@ -89,14 +89,14 @@ impl Answers {
         Ok(key.len() + value.len())
     }
 
-    /// Appends an answer with what there is, if there is anything.
+    /// Appends an answer with the rows so far, if there are any.
     pub(super) fn flush(&mut self, context: &mut Context<'_>, frame: &Frame<'_>) {
         if !self.value.is_empty() {
             self.last(context, frame, Status::SUCCESS);
         }
     }
 
-    /// Appends an answer with what there is.
+    /// Appends an answer with the rows so far.
     pub(super) fn last(
         &mut self,
         context: &mut Context<'_>,
@@ -117,7 +117,7 @@ impl Answers {
     }
 }
 
-/// A key without its collection.
+/// Returns a key without its collection prefix.
 fn user_key(stored: &[u8]) -> &[u8] {
     split_key(stored).map_or(stored, |(_, key)| key)
 }

@@ -1,4 +1,4 @@
-//! What RANGE_SCAN_CREATE asks for: its JSON.
+//! Parser of RANGE_SCAN_CREATE's JSON.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use serde::Deserialize;
 
 use crate::scanning::Needs;
 
-/// Longest key that a range may begin or end with, without its collection.
+/// Bytes of a range's first or last key at most, without the collection prefix.
 const KEY_BYTES_MAX: usize = 250;
 const NAME_BYTES_MAX: usize = 50;
-/// How long a change that must be in the view is waited for where the request does not say.
+/// Default wait for a change that the view must contain.
 const PERSISTED_WAIT: Duration = Duration::from_secs(1);
 
-/// What is wrong, for people.
+/// Error text about a request, for people.
 type InvalidScan = &'static str;
 
 #[derive(Deserialize)]
@@ -130,7 +130,7 @@ fn collection(digits: &str) -> Result<CollectionId, InvalidScan> {
         .ok_or("collection is not a hexadecimal number")
 }
 
-/// One end of a range: one of the two ways to name it.
+/// Reads one end of a range: inclusive or exclusive, not both.
 fn bound(included: Option<String>, excluded: Option<String>) -> Option<Bound<Vec<u8>>> {
     let key = |text: String| {
         let key = STANDARD.decode(text).ok();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_at_once() {
+    fn all_fields_are_parsed() {
         let text = r#"{"collection":"1f","key_only":true,"include_xattrs":true,"name":"mine",
             "range":{"start":"YQ==","excl_end":"eg=="},
             "snapshot_requirements":{"vb_uuid":"18446744073709551615","seqno":7,
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said() {
+    fn omitted_fields_get_defaults() {
         let text = br#"{"sampling":{"samples":5}}"#;
         let (ask, needs) = read(VbId(0), text).unwrap();
         assert_eq!(ask.collection, CollectionId::DEFAULT);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn invalid_requests_are_refused() {
         let range = r#""range":{"start":"YQ==","end":"YQ=="}"#;
         for text in ["", "7", "{\"key_only\":1}", "{\"range\":[]}", "{\"range\""] {
             assert_eq!(wrong(text), "the value is not the JSON of a range scan");

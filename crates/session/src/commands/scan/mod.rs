@@ -1,4 +1,4 @@
-//! Range scans: begin one, go on with it, end it.
+//! Range scans: create, continue, cancel.
 
 mod answers;
 mod ask;
@@ -21,12 +21,12 @@ use answers::Answers;
 
 /// Interval at which a wait for rows checks that the scan still exists.
 const ROWS_WAIT: Duration = Duration::from_secs(10);
-/// Rows taken out of a scan at a time: so long it is locked.
+/// Rows that are taken out of a scan at a time. The scan is locked meanwhile.
 const ROWS_AT_ONCE: usize = 256;
-/// Bytes of output after which it is sent before more is added.
+/// Bytes of output that are sent before more is added.
 const OUTPUT_BYTES: usize = 256 << 10;
 
-/// RANGE_SCAN_CREATE: answered with the name of the scan once its view is open, see `settle.rs`.
+/// RANGE_SCAN_CREATE: answered with the UUID of the scan once its view is open, see `settle.rs`.
 pub(super) fn create(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let bucket = context.bucket()?;
     let mut awaited = None;
@@ -64,7 +64,7 @@ pub(super) fn create(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandRes
     begin(context, (&bucket, ask), frame.header)
 }
 
-/// What a scan needs that names no change: whatever was acknowledged before it was asked for.
+/// Default requirement of a scan: its view contains every change that was acknowledged before the request.
 fn everything(bucket: &ServedBucket, vb: VbId) -> Result<Needs, Refusal> {
     let seqno = bucket.bucket.run(vb, |vbucket| Ok(vbucket.high_seqno()))?;
     Ok(Needs {
@@ -74,7 +74,7 @@ fn everything(bucket: &ServedBucket, vb: VbId) -> Result<Needs, Refusal> {
     })
 }
 
-/// Waits until the view can have what it must; `None` once it can.
+/// Waits until the view can contain the required change; `None` once it can.
 fn await_needs(
     context: &mut Context<'_>,
     bucket: &ServedBucket,
@@ -111,7 +111,7 @@ fn await_needs(
     Ok(Some(CommandOutcome::Parked(limit.saturating_sub(waited))))
 }
 
-/// Begins a scan; its answer is owed until its view is open, so that those of a pipeline are opened together.
+/// Begins a scan. Its answer is owed until its view is open, so that the scans of a pipeline are opened together.
 fn begin(
     context: &mut Context<'_>,
     (bucket, ask): (&Arc<ServedBucket>, ScanRequest),
@@ -122,7 +122,7 @@ fn begin(
     session.node.env.fill_random(&mut id.0);
     let scan = match bucket.bucket.begin_scan(id, ask, session.waker())? {
         Ok(scan) => scan,
-        // Some of those before it may turn out to be empty.
+        // Scans of this pipeline that are not open yet may turn out to be empty, and free their slots.
         Err(ScanError::Busy) if !session.opening.is_empty() => {
             return Err(Refusal::Parked(OPEN_WAIT));
         }
@@ -138,7 +138,7 @@ fn begin(
     Ok(CommandOutcome::Owed)
 }
 
-/// RANGE_SCAN_CONTINUE: any number of answers with rows, and a last one.
+/// RANGE_SCAN_CONTINUE: answers with rows, then a last answer.
 pub(super) fn go_on(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = RangeScanContinue::read(frame)?;
     let bucket = context.bucket()?;
@@ -175,7 +175,7 @@ fn start(
             bucket.bucket.cancel_scan(vb, id);
             return Err(error.into());
         }
-        // Its name was not sent yet.
+        // The client does not have the UUID of this scan yet.
         None => return Err(gone()),
     }
     let run = ScanRun::begin(&bucket.bucket, &scan).ok_or_else(|| {
@@ -200,7 +200,7 @@ fn active(bucket: &ServedBucket, vb: VbId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Answers as much as there is, or as fits.
+/// Answers with as many rows as are ready and fit.
 fn answer(
     context: &mut Context<'_>,
     frame: &Frame<'_>,

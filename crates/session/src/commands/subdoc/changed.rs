@@ -1,4 +1,4 @@
-//! A document with the changes of its parts made.
+//! A document after the changes of its parts.
 
 use std::borrow::Cow;
 
@@ -17,27 +17,27 @@ use super::macros::{Macro, Placeholders, Stamps, parse};
 use super::spec::{Spec, What};
 use super::virtual_attributes::Shown;
 
-/// What is asked of a document's parts.
+/// Requested changes of a document's parts.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) specs: &'a [Spec<'a>],
-    /// Whether objects on the way are made, whatever the specs say.
+    /// Whether missing objects on a path are created, whatever the flags of the specs.
     pub(super) makes: bool,
-    /// Whether the answer tells of several paths.
+    /// Whether the answer reports several paths.
     pub(super) multi: bool,
-    /// Where random numbers come from.
+    /// Source of random numbers.
     pub(super) env: &'a dyn Env,
 }
 
-/// A document with its changes made, and what they tell.
+/// A changed document, and the value of its answer.
 pub(super) struct Changed {
-    /// Attributes and body as they are to be stored.
+    /// Attributes and body to store.
     pub(super) value: Vec<u8>,
-    /// Where the body begins: behind the attributes, at zero if there are none.
+    /// Offset of the body: behind the attributes, 0 if there are none.
     pub(super) body_at: usize,
     /// The value of the answer.
     pub(super) told: Vec<u8>,
-    /// Where the numbers of the change go.
+    /// Places where the CAS and seqno of the change are written.
     pub(super) stamps: Stamps,
 }
 
@@ -47,14 +47,14 @@ impl Changed {
     }
 }
 
-/// The first path that failed, and why.
+/// The first path that failed, with its status.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Failed {
     pub(super) index: usize,
     pub(super) status: Status,
 }
 
-/// What a document that is made starts as.
+/// Returns the initial body of a document that is created.
 pub(super) fn root_of(specs: &[Spec<'_>]) -> &'static [u8] {
     for spec in specs {
         if let What::Edit(kind) = spec.what {
@@ -70,10 +70,10 @@ pub(super) fn root_of(specs: &[Spec<'_>]) -> &'static [u8] {
     b""
 }
 
-/// Makes all changes, or tells which of them cannot be made.
+/// Makes all changes, or returns the first one that fails.
 ///
 /// # Errors
-/// `TooBig`, if what comes out is.
+/// `TooBig` if the result is too large.
 pub(super) fn changed(
     shown: &Shown<'_>,
     parts: Result<(), Status>,
@@ -115,7 +115,7 @@ pub(super) fn changed(
     }))
 }
 
-/// Adds the number that a counter has come to.
+/// Appends a counter's new number to the answer.
 fn tell(multi: bool, index: usize, number: i64, told: &mut Vec<u8>) {
     let number = number.to_string();
     if multi {
@@ -126,9 +126,9 @@ fn tell(multi: bool, index: usize, number: i64, told: &mut Vec<u8>) {
     told.extend_from_slice(number.as_bytes());
 }
 
-/// A document between two changes.
+/// A document during a series of changes.
 struct Work<'a> {
-    /// As it was before all of them.
+    /// The document before all changes.
     shown: &'a Shown<'a>,
     attributes: AttributeSet<'a>,
     body: Cow<'a, [u8]>,
@@ -136,7 +136,7 @@ struct Work<'a> {
     parts: Result<(), Status>,
     makes: bool,
     env: &'a dyn Env,
-    /// Made for the first macro.
+    /// Created at the first macro.
     placeholders: Option<Placeholders>,
 }
 
@@ -196,7 +196,7 @@ impl Work<'_> {
         self.body = Cow::Owned(body);
     }
 
-    /// What an attribute is given: the value, or what it stands for.
+    /// Returns the value of an attribute: as sent, encoded as binary, or expanded from a macro.
     fn attribute_value<'s>(&mut self, spec: &Spec<'s>) -> Result<Cow<'s, [u8]>, Status> {
         if spec.flags.contains(PathFlags::BINARY) {
             return Ok(Cow::Owned(encode_binary(spec.value)));
@@ -217,7 +217,7 @@ impl Work<'_> {
             .ok_or(Status::SUBDOC_XATTR_UNKNOWN_MACRO)
     }
 
-    /// A virtual attribute, or a part of one, as it was before the change.
+    /// Returns a virtual attribute, or a part of one, from before the change.
     fn shown_part(&self, path: &[u8]) -> Result<Vec<u8>, Status> {
         let unknown = |_| Status::SUBDOC_XATTR_UNKNOWN_VATTR_MACRO;
         let name = name_of(path).map_err(unknown)?;
@@ -228,7 +228,7 @@ impl Work<'_> {
     }
 }
 
-/// Attributes and body of a plain value.
+/// Splits a plain value into attributes and body.
 pub(super) fn split<'v>(value: &'v [u8], document: &Document) -> (Attributes<'v>, &'v [u8]) {
     let datatype = document.datatype();
     let body = value.get(body_at(value, datatype)..).unwrap_or_default();

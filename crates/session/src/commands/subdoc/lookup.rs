@@ -21,7 +21,7 @@ use crate::reply::Reply;
 /// Bytes of an answer to several paths at most: twice the longest value.
 const ANSWER_BYTES_MAX: usize = 2 * value::VALUE_BYTES_MAX;
 
-/// A single path.
+/// Looks up a single path.
 pub(in crate::commands) fn lookup(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Subdoc::read(frame)?;
     let rules = rules(frame.header.opcode).ok_or(Status::EINVAL)?;
@@ -33,7 +33,7 @@ pub(in crate::commands) fn lookup(context: &mut Context<'_>, frame: &Frame<'_>) 
         std::slice::from_ref(&spec),
         Privilege::SystemXattrRead,
     )?;
-    // A path that is none is refused whatever the document is.
+    // An invalid path is refused whatever the document is.
     Path::parse(spec.path)?;
     let looked = read(context, frame, request.key, doc_flags)?;
     let found = looked.look(&spec)?;
@@ -53,7 +53,7 @@ pub(in crate::commands) fn lookup(context: &mut Context<'_>, frame: &Frame<'_>) 
     Ok(context.reply(frame, &reply))
 }
 
-/// Several paths: each has its own status and value.
+/// Looks up several paths: each has its own status and value.
 pub(in crate::commands) fn multi_lookup(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
@@ -90,13 +90,13 @@ pub(in crate::commands) fn multi_lookup(
     Ok(context.reply(frame, &reply))
 }
 
-/// A document that paths are looked up in.
+/// A document in which paths are looked up.
 struct Looked {
     got: Got,
-    /// Its plain value, where that is another than the stored one.
+    /// Inflated value, if the stored value is compressed.
     plain: Option<Vec<u8>>,
     body_at: usize,
-    /// Whether parts of the body can be found.
+    /// Whether paths can be looked up in the body.
     parts: Result<(), Status>,
     vb_uuid: VbUuid,
     now: Now,
@@ -145,7 +145,7 @@ fn read_as(
     }
 }
 
-/// The plain form of a compressed value.
+/// Returns the inflated form of a compressed value; `None` if the value is not compressed.
 pub(super) fn plain(got: &Got) -> Result<Option<Vec<u8>>, Refusal> {
     if !got.document.datatype().contains(Datatype::SNAPPY) {
         return Ok(None);
@@ -154,7 +154,7 @@ pub(super) fn plain(got: &Got) -> Result<Option<Vec<u8>>, Refusal> {
     Ok(Some(plain))
 }
 
-/// Whether paths lead anywhere in a value.
+/// Checks whether paths can be looked up in a body.
 pub(super) fn parts_of(got: &Got, body: &[u8]) -> Result<(), Status> {
     if !got.document.datatype().contains(Datatype::JSON) {
         return Err(Status::SUBDOC_DOC_NOT_JSON);
@@ -165,7 +165,7 @@ pub(super) fn parts_of(got: &Got, body: &[u8]) -> Result<(), Status> {
     Ok(())
 }
 
-/// The history in which seqnos of a vBucket count.
+/// Returns the UUID of the vBucket's current history, in which its seqnos count.
 pub(super) fn vb_uuid(bucket: &ServedBucket, vb: VbId) -> VbUuid {
     let newest = bucket
         .bucket
@@ -173,7 +173,7 @@ pub(super) fn vb_uuid(bucket: &ServedBucket, vb: VbId) -> VbUuid {
     newest.unwrap_or(VbUuid(0))
 }
 
-/// What a status is called where the document is a tombstone.
+/// Maps a status to its variant for tombstones.
 pub(super) fn of_deleted(status: Status) -> Status {
     match status {
         Status::SUCCESS => Status::SUBDOC_SUCCESS_DELETED,
@@ -203,7 +203,7 @@ impl Looked {
         }
     }
 
-    /// What one path gives.
+    /// Looks up one path.
     fn look(&self, spec: &Spec<'_>) -> Result<Cow<'_, [u8]>, Status> {
         if spec.what == What::GetWhole {
             return match self.body() {

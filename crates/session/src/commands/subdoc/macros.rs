@@ -1,17 +1,12 @@
-//! Macros: values of attributes that the change itself decides.
-//!
-//! ```text
-//!   "${Mutation.CAS}" -> a placeholder of the same length -> edits -> found in the section
-//!                     -> the CAS, written over it when the change gets one
-//! ```
+//! Macros: values of attributes that are known only when the change is made.
 
 use model::{Cas, Seqno};
 use wire::Status;
 
-/// What a macro stands for.
+/// A macro.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Macro<'a> {
-    /// The CAS of the change, its bytes in reverse.
+    /// The CAS of the change, in reverse byte order.
     Cas,
     /// The seqno of the change.
     Seqno,
@@ -21,10 +16,10 @@ pub(super) enum Macro<'a> {
     Virtual(&'a [u8]),
 }
 
-/// The macro that a value is, the quotes of its string included.
+/// Parses the value of an attribute, with the quotes of its string, as a macro.
 ///
 /// # Errors
-/// `SUBDOC_XATTR_UNKNOWN_MACRO` if it is none.
+/// `SUBDOC_XATTR_UNKNOWN_MACRO` if it is no known macro.
 pub(super) fn parse(value: &[u8]) -> Result<Macro<'_>, Status> {
     let inner = value
         .strip_prefix(b"\"${")
@@ -38,13 +33,13 @@ pub(super) fn parse(value: &[u8]) -> Result<Macro<'_>, Status> {
     }
 }
 
-/// Bytes of a number of 64 bits as it is shown, without quotes.
+/// Bytes of the text of a 64-bit number, without quotes.
 const NUMBER_BYTES: usize = 18;
-/// The same of 32 bits.
+/// Bytes of the text of a 32-bit checksum, without quotes.
 const CHECKSUM_BYTES: usize = 10;
 
-/// What stands in the text until the numbers are known. It cannot be guessed, so nothing else in a
-/// document looks like it.
+/// Random texts that stand for the numbers until these are known. They cannot be guessed, so no other text in
+/// a document equals them.
 #[derive(Debug)]
 pub(super) struct Placeholders {
     cas: [u8; NUMBER_BYTES],
@@ -53,7 +48,7 @@ pub(super) struct Placeholders {
 }
 
 impl Placeholders {
-    /// Of random numbers.
+    /// Makes placeholders from random numbers.
     pub(super) fn new(random: &mut dyn FnMut() -> u64) -> Self {
         Self {
             cas: noise(random),
@@ -62,7 +57,7 @@ impl Placeholders {
         }
     }
 
-    /// The string that stands for a macro; `None` if that is no matter of the change.
+    /// Returns the string that stands for a macro; `None` for a virtual attribute.
     pub(super) fn string_of(&self, asked: Macro<'_>) -> Option<Vec<u8>> {
         let text: &[u8] = match asked {
             Macro::Cas => &self.cas,
@@ -73,7 +68,7 @@ impl Placeholders {
         Some([b"\"", text, b"\""].concat())
     }
 
-    /// Writes the body's checksum where it is to stand, and finds where CAS and seqno will.
+    /// Replaces the placeholder of the checksum, and finds the places for CAS and seqno.
     pub(super) fn settle(&self, value: &mut [u8], body_at: usize) -> Stamps {
         let checksum = crc32c::crc32c(&value[body_at..]);
         let checksum = format!("{checksum:#010x}");
@@ -87,7 +82,7 @@ impl Placeholders {
     }
 }
 
-/// Where in a value the numbers of the change belong.
+/// Offsets in a value where the CAS and seqno of the change are written.
 #[derive(Debug, Default)]
 pub(in crate::commands) struct Stamps {
     cas: Vec<usize>,
@@ -95,13 +90,13 @@ pub(in crate::commands) struct Stamps {
 }
 
 impl Stamps {
-    /// The CAS and the seqno at these places; `None` where one does not fit into the first `end` bytes.
+    /// Makes stamps from offsets; `None` if a number there would end beyond `end`.
     pub(in crate::commands) fn at(cas: Vec<usize>, seqno: Vec<usize>, end: usize) -> Option<Self> {
         let fits = |at: &usize| at.checked_add(NUMBER_BYTES).is_some_and(|to| to <= end);
         (cas.iter().all(fits) && seqno.iter().all(fits)).then_some(Self { cas, seqno })
     }
 
-    /// Writes them.
+    /// Writes the CAS and the seqno at their offsets.
     pub(in crate::commands) fn write(&self, value: &mut [u8], cas: Cas, seqno: Seqno) {
         if self.cas.is_empty() && self.seqno.is_empty() {
             return;
@@ -116,7 +111,7 @@ impl Stamps {
     }
 }
 
-/// A CAS as `${Mutation.CAS}` shows it: its bytes in reverse.
+/// Returns a CAS as `${Mutation.CAS}` shows it: in reverse byte order.
 fn cas_text(cas: Cas) -> String {
     format!("{:#018x}", cas.0.swap_bytes())
 }
@@ -133,7 +128,7 @@ fn positions(value: &[u8], wanted: &[u8]) -> Vec<usize> {
     found.map(|(at, _)| at).collect()
 }
 
-/// Characters that stand for themselves in a string of JSON, six random bits each.
+/// Returns random characters that JSON strings need not escape, six random bits each.
 fn noise<const N: usize>(random: &mut dyn FnMut() -> u64) -> [u8; N] {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut out = [0; N];
@@ -174,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_take_the_places_of_their_macros() {
+    fn placeholders_of_macros_are_replaced_by_numbers() {
         let mut last = 0_u64;
         let mut random = || {
             last = last.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,11 +1,11 @@
 //! Commands that read and change parts of documents.
 //!
-//! Extended attributes lie in front of a document's body ([`model::Attributes`]) and are parts like
-//! others, whose paths say so. Tombstones have attributes only, and are taken by requests that ask for them.
+//! Extended attributes lie before a document's body ([`model::Attributes`]). They are parts like others: a
+//! flag of the path selects them. Tombstones have attributes only; requests reach them with a flag.
 //!
-//! A lookup walks the document's text ([`value::subdoc`]); nothing is built. A change makes the new text outside of the
-//! lock, and `VBucket::exchange` puts it in if what was read is still there; if not, all of it is done again. What is
-//! not touched stays as it was, to the byte.
+//! A lookup walks the document's text ([`value::subdoc`]) and builds no tree. A change makes the new text
+//! outside the lock. `VBucket::exchange` stores it if the document is still the one that was read; otherwise
+//! the change starts again. Bytes that the change does not touch stay the same.
 
 mod changed;
 mod lookup;

@@ -1,7 +1,7 @@
-//! Changes of parts of documents: SUBDOC_DICT_ADD and its likes, SUBDOC_MULTI_MUTATION.
+//! Changes of parts of documents: SUBDOC_DICT_ADD and similar commands, SUBDOC_MULTI_MUTATION.
 //!
-//! The document is read, changed outside of any lock, and written if it is still the one that was
-//! read; if not, all of it is done again.
+//! The document is read, changed outside any lock, and stored if it is still the one that was read. Otherwise
+//! the change starts again.
 
 use std::sync::Arc;
 
@@ -28,12 +28,12 @@ use crate::context::{Context, Location};
 use crate::outcome::{CommandResult, Refusal};
 use crate::reply::Reply;
 
-/// How often a document that others change meanwhile is tried.
+/// Attempts at a change while others change the same document.
 const TRIES: usize = 100;
-/// Room that a change takes beyond the document.
+/// Bytes that a change needs beyond the document.
 const ROOM_BYTES: usize = 256;
 
-/// A single path.
+/// Changes a single path.
 pub(in crate::commands) fn mutate(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = Subdoc::read(frame)?;
     let rules = rules(frame.header.opcode).ok_or(Status::EINVAL)?;
@@ -54,7 +54,7 @@ pub(in crate::commands) fn mutate(context: &mut Context<'_>, frame: &Frame<'_>) 
     run(context, frame, asked)
 }
 
-/// Several paths: all of them are changed or none.
+/// Changes several paths: all of them or none.
 pub(in crate::commands) fn multi_mutation(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
@@ -72,17 +72,17 @@ pub(in crate::commands) fn multi_mutation(
     run(context, frame, asked)
 }
 
-/// A request as it was sent; its paths kept the rules.
+/// A request as it was sent, with checked paths.
 #[derive(Clone, Copy)]
 struct MutateRequest<'a> {
     key: &'a [u8],
     specs: &'a [Spec<'a>],
     extras: SubdocExtras,
-    /// Whether it may have several paths.
+    /// Whether the command is a multi-path one.
     multi: bool,
 }
 
-/// What is asked of the document, judged.
+/// A change whose flags were checked.
 struct WantedEdit<'a> {
     wanted: Wanted<'a>,
     flags: DocFlags,
@@ -109,7 +109,7 @@ fn judge<'a>(
     } else if adds && frame.header.cas != Cas::ANY {
         "a document that is added has no CAS"
     } else if has(DocFlags::CREATE_AS_DELETED) && !makes && !has(DocFlags::ACCESS_DELETED) {
-        // SDKs' transactions say so of a tombstone that they name by its CAS.
+        // SDKs' transactions send this combination for a tombstone that they name by its CAS.
         "only what is made, or deleted already, can be created as deleted"
     } else if revives && !has(DocFlags::ACCESS_DELETED) {
         "who revives must take deleted documents"
@@ -144,15 +144,15 @@ impl WantedEdit<'_> {
         specs.any(|spec| spec.what == What::DeleteWhole)
     }
 
-    /// Whether nothing but the deletion is asked for.
+    /// Whether the only spec is the deletion of the document.
     fn only_deletes(&self) -> bool {
         self.wanted.specs.len() == 1 && self.deletes()
     }
 
-    /// The part of what is there that counts as the document.
+    /// Returns the document or tombstone to change; `None` to create one.
     ///
     /// # Errors
-    /// If the change may not be made of it.
+    /// The change is not allowed on this document.
     fn target<'g>(&self, there: Option<&'g Got>) -> Result<Option<&'g Got>, Refusal> {
         let takes_deleted = self.has(DocFlags::ACCESS_DELETED);
         let visible = there.filter(|got| takes_deleted || is_live(got));
@@ -173,7 +173,7 @@ impl WantedEdit<'_> {
             };
         };
         let revives = self.has(DocFlags::REVIVE);
-        // The CAS of another live document is compared when it is written: it may be locked.
+        // `store` compares the CAS of any other live document: it may be locked.
         let judged_here = !live || revives;
         if judged_here && self.cas != Cas::ANY && self.cas != got.document.cas() {
             return Err(OpError::KeyExists.into());
@@ -242,7 +242,7 @@ fn delete(
     })
 }
 
-/// What is there: a document or its tombstone.
+/// Reads a document or its tombstone.
 fn read(
     context: &mut Context<'_>,
     Location { bucket, vb, key }: &Location<'_>,
@@ -258,7 +258,7 @@ fn read(
     context.settle_write(bucket, *vb, outcome).map(Some)
 }
 
-/// Makes the changes of what is there, or of an empty document.
+/// Makes the changes on a document, or on an empty one.
 fn make(
     target: Option<&Got>,
     asked: &WantedEdit<'_>,
@@ -343,13 +343,13 @@ fn meta(target: Option<&Got>, asked: &WantedEdit<'_>, changed: &Changed, tombsto
 }
 
 struct DocumentEdit<'a> {
-    /// What was read.
+    /// Document or tombstone that was read.
     there: Option<&'a Got>,
     changed: &'a Changed,
     meta: Meta,
 }
 
-/// Writes the changed document; `raced` says that another one is there by now.
+/// Stores the changed document; `raced` is the outcome if another change came first.
 fn store(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
@@ -396,7 +396,7 @@ fn is_live(got: &Got) -> bool {
     !got.document.kind().is_tombstone()
 }
 
-/// What a changed document answers.
+/// Answer to a changed document.
 #[derive(Clone, Copy)]
 struct Edited<'a> {
     mutated: Mutated,

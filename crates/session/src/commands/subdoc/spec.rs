@@ -1,4 +1,4 @@
-//! What the paths of a request may ask for, and judging them.
+//! Specs of paths, and the checks of what a request may ask for.
 
 use identity::{Privilege, PrivilegeSet};
 use value::subdoc::{EditKind, name_of};
@@ -10,36 +10,36 @@ use super::virtual_attributes::is_virtual;
 use crate::context::Context;
 use crate::outcome::Refusal;
 
-/// Paths of one request at most.
+/// Maximum number of paths in a request.
 const SPECS_MAX: usize = 16;
 
-/// What is done at a path.
+/// Operation at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// Reads it.
+    /// Reads the value.
     Get,
-    /// Returns whether it is there.
+    /// Checks whether the path exists.
     Exists,
-    /// Counts what is in it.
+    /// Counts the elements.
     Count,
-    /// Reads the whole value, whatever it is.
+    /// Reads the whole body, JSON or not.
     GetWhole,
-    /// Changes it.
+    /// Changes the value.
     Edit(EditKind),
-    /// Writes the whole value, whatever it is.
+    /// Writes the whole body, JSON or not.
     SetWhole,
     /// Deletes the document.
     DeleteWhole,
-    /// An attribute becomes the body.
+    /// Makes an attribute's value the body.
     ReplaceBody,
 }
 
-/// What a spec is asked to keep to.
+/// Rules that a spec must keep.
 pub(super) struct Rules {
     what: What,
-    /// Bits of a path that may be set.
+    /// Path flags that are allowed.
     path_flags: u8,
-    /// Bits of the document that may be set.
+    /// Document flags that are allowed.
     pub(super) doc_flags: u8,
     has_value: bool,
     may_be_root: bool,
@@ -56,7 +56,7 @@ pub(super) const CD: u8 = DocFlags::CREATE_AS_DELETED.0;
 pub(super) const RV: u8 = DocFlags::REVIVE.0;
 pub(super) const RR: u8 = DocFlags::REPLICA_READ.0;
 
-/// The rules of one path; `None` for an opcode that has none.
+/// Returns the rules of a path operation; `None` for an opcode that is none.
 pub(super) fn rules(opcode: Opcode) -> Option<Rules> {
     const MAKES: u8 = MD | AD | RV | A | CD;
     let lookup = |what, path_flags, may_be_root| Rules {
@@ -97,7 +97,7 @@ pub(super) fn rules(opcode: Opcode) -> Option<Rules> {
     })
 }
 
-/// The rules of the whole document as one of several specs.
+/// Returns the rules of an operation on the whole document as one of several specs.
 fn whole_rules(opcode: Opcode, mutate: bool) -> Option<Rules> {
     let (what, has_value) = match (opcode, mutate) {
         (Opcode::GET, false) => (What::GetWhole, false),
@@ -114,7 +114,7 @@ fn whole_rules(opcode: Opcode, mutate: bool) -> Option<Rules> {
     })
 }
 
-/// A spec that kept the rules.
+/// A spec that was checked.
 pub(super) struct Spec<'a> {
     pub(super) what: What,
     pub(super) flags: PathFlags,
@@ -127,7 +127,7 @@ impl Spec<'_> {
         self.flags.contains(PathFlags::XATTR)
     }
 
-    /// Whether it gives the document a body.
+    /// Whether the spec writes the body.
     pub(super) fn writes_body(&self) -> bool {
         match self.what {
             What::Edit(_) => !self.is_of_attribute(),
@@ -137,7 +137,7 @@ impl Spec<'_> {
     }
 }
 
-/// Judges one spec.
+/// Checks one spec.
 pub(super) fn check<'a>(spec: &SubdocSpec<'a>, rules: &Rules) -> Result<Spec<'a>, Refusal> {
     let flags = spec.flags;
     let beside_attribute = flags.0 & (E | B) != 0;
@@ -167,8 +167,8 @@ pub(super) fn check<'a>(spec: &SubdocSpec<'a>, rules: &Rules) -> Result<Spec<'a>
     Err(Refusal::invalid(wrong))
 }
 
-/// Refuses paths of attributes of a peer that does not know what these are. Those of system attributes need
-/// `system`, too.
+/// Refuses attribute paths if the peer did not negotiate attributes, and paths of system attributes if it
+/// lacks `system`.
 pub(super) fn check_attributes(
     context: &mut Context<'_>,
     specs: &[Spec<'_>],
@@ -189,7 +189,7 @@ pub(super) fn check_attributes(
     Ok(())
 }
 
-/// Judges the attributes that are to be changed, whatever the document is.
+/// Checks the attributes to change, independently of the document.
 pub(super) fn check_writes(specs: &[Spec<'_>]) -> Result<(), Refusal> {
     for spec in specs.iter().filter(|spec| spec.is_of_attribute()) {
         if is_virtual(name_of(spec.path)?) {
@@ -206,7 +206,7 @@ fn is_whole(what: What) -> bool {
     matches!(what, What::GetWhole | What::SetWhole | What::DeleteWhole)
 }
 
-/// Judges what is asked of the document.
+/// Checks the document flags.
 pub(super) fn check_doc_flags(flags: DocFlags, allowed: u8) -> Result<(), Refusal> {
     if flags.0 & !allowed != 0 {
         let context = "this command does not take these document flags";
@@ -215,7 +215,7 @@ pub(super) fn check_doc_flags(flags: DocFlags, allowed: u8) -> Result<(), Refusa
     Ok(())
 }
 
-/// Judges several specs: all of one sort, attributes first.
+/// Checks several specs: all lookups or all changes, attributes first.
 pub(super) fn check_all(specs: SubdocSpecs<'_>) -> Result<Vec<Spec<'_>>, Refusal> {
     let mutate = specs.mutate();
     let mut checked: Vec<Spec<'_>> = Vec::new();

@@ -1,4 +1,4 @@
-//! Attributes that are made when they are asked for: `$document`, `$vbucket`, `$XTOC`.
+//! Virtual attributes, computed on request: `$document`, `$vbucket`, `$XTOC`.
 
 use model::{Attributes, Datatype, Document, Meta, Now, VbUuid};
 use serde_json::json;
@@ -6,12 +6,12 @@ use wire::Status;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// A document as virtual attributes show it.
+/// A document as the source of virtual attributes.
 pub(super) struct Shown<'a> {
-    /// It, or its tombstone; `None` of one that is about to be made.
+    /// The document or tombstone; `None` for one that is being created.
     pub(super) document: Option<&'a Document>,
     pub(super) attributes: Attributes<'a>,
-    /// Its plain body.
+    /// Plain body.
     pub(super) body: &'a [u8],
     pub(super) vb_uuid: VbUuid,
     pub(super) now: Now,
@@ -19,13 +19,13 @@ pub(super) struct Shown<'a> {
     pub(super) system: bool,
 }
 
-/// Whether a name is that of a virtual attribute, known or not.
+/// Whether a name is that of a virtual attribute, known or unknown.
 pub(super) fn is_virtual(name: &[u8]) -> bool {
     name.first() == Some(&b'$')
 }
 
 impl Shown<'_> {
-    /// The text of a virtual attribute.
+    /// Returns the text of a virtual attribute.
     ///
     /// # Errors
     /// `SUBDOC_XATTR_UNKNOWN_VATTR` if there is none of that name.
@@ -33,7 +33,7 @@ impl Shown<'_> {
         Ok(match name {
             b"$document" => self.metadata(),
             b"$vbucket" => {
-                // Whole seconds: SDKs' transactions take it for them, as they do expiries.
+                // Whole seconds: SDKs' transactions read this value and expiries as seconds.
                 let now = (self.now.unix_ns / NS_PER_S).to_string();
                 json!({ "HLC": { "now": now, "mode": "real" } }).to_string()
             }
