@@ -1,9 +1,10 @@
-//! A node of 100 fails: what its failover writes to etcd, and what that costs the controller and each node that follows.
+//! A node of 100 fails: the writes of its failover to etcd, and their cost for the controller and for each
+//! node that follows.
 //!
-//! One bucket of 1,024 vBuckets with 2 replicas. `follow/failover`: the controller's rounds, from the mark of the failed
-//! node to the last new row, with answers of all copies at once. `follow/apply`: one node takes all that was written.
-//! `follow/written`: transactions, and bytes that
-//! etcd sends to each of the 100 nodes.
+//! One bucket of 1,024 vBuckets with 2 replicas. `follow/failover`: the controller's rounds, from the mark of
+//! the failed node to the last new row; all copies answer at once. `follow/apply`: one node applies all
+//! writes of the failover. `follow/written`: number of transactions, and bytes that etcd sends to each of the
+//! 100 nodes.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +46,7 @@ impl Follower {
     }
 }
 
-/// A cluster with its controller on node 1.
+/// A cluster whose controller runs on node 1.
 #[derive(Clone)]
 struct World {
     store: Store,
@@ -96,7 +97,7 @@ impl World {
         world
     }
 
-    /// Rounds until nothing is left to do; returns the transactions.
+    /// Runs rounds until nothing is left to do; returns the number of transactions.
     fn settle(&mut self) -> usize {
         let (mut count, mut idle) = (0, 0);
         while idle < 3 {

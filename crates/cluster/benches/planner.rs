@@ -1,6 +1,7 @@
-//! Milliseconds to plan the maps of 100 nodes in 4 zones, 30 buckets of 1,024 vBuckets with 2 replicas.
+//! Milliseconds to plan the maps of 100 nodes in 4 zones, with 30 buckets of 1,024 vBuckets with 2 replicas.
 //!
-//! `planner/plan/fresh`: no copy is there yet; `unchanged`: the maps are as wanted; `removed`, `added`: one node less, one more.
+//! `planner/plan/fresh`: there are no copies yet; `unchanged`: the maps are as wanted; `removed`, `added`:
+//! one node less, one node more.
 
 use std::hint::black_box;
 

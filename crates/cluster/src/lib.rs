@@ -1,8 +1,9 @@
-//! What a cluster decides: the map of vBuckets, moves between nodes, promotions.
+//! Decisions of a cluster: the map of vBuckets, moves between nodes, promotions.
 //!
-//! This crate may not read a clock, draw random numbers, start threads, open sockets or files, or hold documents. etcd
-//! holds what is agreed; nothing of consensus is here. The rules of terms, seals and leases are checked by the model in
-//! `tests/model`, and the code follows its names; the code itself runs in the simulation of crate `copies`.
+//! This crate must not read a clock, draw random numbers, start threads, open sockets or files, or hold
+//! documents. etcd holds the agreed state; this crate has no consensus protocol of its own. The model in
+//! `tests/model` checks the rules of terms, seals and leases, and the code uses its names. The code itself
+//! runs in the simulation of crate `copies`.
 //!
 //! A [`Participant`] is a node's part in a cluster: requests to etcd ([`coord`], keys and values in [`agreed`]), messages
 //! between nodes ([`Message`]), steps of the node's copies ([`agent`]), and, on one node, the controller

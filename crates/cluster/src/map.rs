@@ -1,12 +1,12 @@
-//! The map of vBuckets: on which nodes the copies of each are.
+//! The map of vBuckets: the nodes that have copies of each.
 
 use serde::{Deserialize, Serialize};
 
-/// A node of the cluster. It lives as long as the node's disk: a node that lost its data gets another one.
+/// ID of a node in the cluster. It belongs to the node's data: a node that lost its data gets another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u16);
 
-/// A node that shall have copies, and the zone that it fails with.
+/// A node that shall have copies, and its zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Member {
     /// The node.
@@ -18,7 +18,7 @@ pub struct Member {
 /// Copies of a vBucket at most: an active one and three replicas.
 pub const COPIES_MAX: usize = 4;
 
-/// The nodes with a copy of a vBucket, the active one first. No node is in it twice.
+/// The nodes with a copy of a vBucket, the active one first. All are different.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<NodeId>", into = "Vec<NodeId>")]
 pub struct Chain {
@@ -27,7 +27,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// A chain of `nodes`; `None` for more than [`COPIES_MAX`], or for a node that is there twice.
+    /// Makes a chain of `nodes`; `None` for more than [`COPIES_MAX`] nodes, or for a node that is listed twice.
     pub fn new(nodes: &[NodeId]) -> Option<Self> {
         let twice = |at: usize| nodes[..at].contains(&nodes[at]);
         if nodes.len() > COPIES_MAX || (0..nodes.len()).any(twice) {
@@ -41,12 +41,12 @@ impl Chain {
         Some(chain)
     }
 
-    /// The nodes, the active one first.
+    /// Returns the nodes, the active one first.
     pub fn nodes(&self) -> &[NodeId] {
         &self.nodes[..usize::from(self.len)]
     }
 
-    /// The node of the active copy; `None` for a vBucket that has no copy yet.
+    /// Returns the node of the active copy; `None` for a vBucket without copies.
     pub fn active(&self) -> Option<NodeId> {
         self.nodes().first().copied()
     }
@@ -71,7 +71,7 @@ impl From<Chain> for Vec<NodeId> {
     }
 }
 
-/// How far the move of a vBucket to another chain is. Each phase may be repeated.
+/// Phase of a vBucket's move to another chain. Each phase may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -81,41 +81,41 @@ pub enum Phase {
     CatchUp,
     /// Durable writes need a majority of both chains.
     TwoChains,
-    /// The old active copy is sealed; the first of the new chain becomes active when it has all that the old one had.
+    /// The old active copy is sealed; the first copy of the new chain becomes active when it has all of its data.
     TakeOver,
 }
 
-/// The version of a map; ordered in total, also across controllers and after a restore of etcd.
+/// Version of a map; totally ordered, also across controllers and after a restore of etcd.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Version {
-    /// Raised by an operator after a restore or an unsafe failover.
+    /// Epoch; an adoption and an unsafe failover raise it.
     pub epoch: u64,
-    /// etcd's revision of the transaction that wrote the map.
+    /// Revision of etcd that wrote the map.
     pub revision: u64,
 }
 
-/// What the map says of one vBucket.
+/// Row of a vBucket in the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
-    /// Its copies.
+    /// Copies.
     pub chain: Chain,
-    /// The term at which the active copy works.
+    /// Term of the active copy.
     pub term: u64,
-    /// The term at which copies are being sealed.
+    /// Term at which copies are being sealed.
     pub intent: Option<u64>,
-    /// The chain that it moves to, and how far it is.
+    /// Chain to which the vBucket moves, and the phase of the move.
     pub change: Option<(Chain, Phase)>,
-    /// Of an election that an operator ordered: it needs a seal of every copy but these, which are given up. They may have
-    /// writes that are lost by it.
+    /// Copies that are given up in an election that an operator ordered: it needs a seal of every other copy.
+    /// Writes that only these copies have may be lost.
     pub without: Option<Chain>,
-    /// Nodes whose damaged copies are made anew: a move takes them out of the chain, and another one puts them back.
+    /// Nodes whose damaged copies are renewed: a move takes them out of the chain, another move puts them back.
     pub renew: Option<Chain>,
 }
 
 impl Row {
-    /// A row at rest.
+    /// Makes a row without election and move.
     pub fn new(chain: Chain, term: u64) -> Self {
         let (intent, change, without, renew) = (None, None, None, None);
         Self {
@@ -128,7 +128,7 @@ impl Row {
         }
     }
 
-    /// The row at rest that an election or a takeover of this one ends with.
+    /// Returns the row after an election or a takeover of this one.
     #[must_use]
     pub fn ended(&self, chain: Chain, term: u64) -> Self {
         let is_out = |node: &NodeId| !chain.holds(*node);
@@ -139,23 +139,23 @@ impl Row {
         }
     }
 
-    /// Whether `node` has, or is to get, a copy.
+    /// Whether `node` has, or will get, a copy.
     pub fn has_copy(&self, node: NodeId) -> bool {
         self.chain.holds(node) || self.change.is_some_and(|(to, _)| to.holds(node))
     }
 
-    /// The highest term for which seals may have been sent.
+    /// Returns the highest term for which seals may have been sent.
     pub fn highest_term(&self) -> u64 {
         self.intent.unwrap_or(0).max(self.term)
     }
 
-    /// The phase of its move.
+    /// Returns the phase of the move.
     pub fn phase(&self) -> Option<Phase> {
         self.change.map(|(_, phase)| phase)
     }
 }
 
-/// A bucket by its UUID.
+/// UUID of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BucketId(pub u128);
 
@@ -170,6 +170,6 @@ impl std::fmt::Display for BucketId {
 pub struct Vb {
     /// The bucket.
     pub bucket: BucketId,
-    /// The number of the vBucket in it.
+    /// Number of the vBucket in the bucket.
     pub number: u16,
 }

@@ -1,4 +1,4 @@
-//! What the controller and nodes say to each other. Every message may be lost, come twice, or come late.
+//! Messages between the controller and nodes. Every message may be lost, repeated or delayed.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,48 +12,48 @@ use crate::promotion::Position;
 pub enum Message {
     /// The sender runs.
     Ping,
-    /// etcd does not have this any more, which the sender had seen.
+    /// etcd lacks this state, which the sender had seen.
     EtcdWentBack(Seen),
-    /// All copies of the node are to be sealed at `term`, for an adoption that raises the epoch to `epoch`.
+    /// Seal all copies of the node at `term`, for an adoption that raises the epoch to `epoch`.
     SealAll {
-        /// The epoch that the operator was told: a node that follows a newer one has nothing to do with it.
+        /// Epoch that the operator saw: a node that follows a newer one ignores the message.
         told: u64,
-        /// The epoch.
+        /// New epoch.
         epoch: u64,
         /// The term.
         term: u64,
     },
-    /// All copies of the node are sealed so. The answer comes in parts.
+    /// All copies of the node are sealed. The answer comes in several parts.
     AllSealed {
         /// The epoch.
         epoch: u64,
         /// The term.
         term: u64,
-        /// How many copies there are.
+        /// Number of copies of the node.
         count: usize,
-        /// Some of them, with what they have.
+        /// Some of the copies, with their positions.
         copies: Vec<(Vb, Position)>,
     },
-    /// They cannot be sealed so.
+    /// The copies cannot be sealed for this epoch and term.
     SealAllRefused {
-        /// The newest epoch that the node has seen.
+        /// Newest epoch that the node has seen.
         epoch: u64,
-        /// The highest term of its copies.
+        /// Highest term of its copies.
         term: u64,
     },
     /// The controller asks for [`Message::Report`].
     Ask,
-    /// An order, for the controller.
+    /// An order for the controller.
     Order(Order),
-    /// Copies that need something of the controller.
+    /// Copies that need something from the controller.
     Report(Vec<CopyReport>),
     /// Seal the copy at `term`.
     Seal {
         /// The vBucket.
         vb: Vb,
-        /// The term, for which the map has the intent.
+        /// Term; the map has it as the intent.
         term: u64,
-        /// Only when the copy has this much, in a takeover.
+        /// In a takeover: position that the copy must have before it is sealed.
         at_least: Option<Position>,
     },
     /// The copy is sealed at `term` since its node started.
@@ -62,89 +62,92 @@ pub enum Message {
         vb: Vb,
         /// The term.
         term: u64,
-        /// What the copy has, and cannot get more of.
+        /// Position of the copy, which cannot grow any further.
         position: Position,
-        /// It was active when it was sealed, so that it has everything that it acknowledged. A copy whose node restarted
-        /// may have lost some of that from memory.
+        /// Whether the copy was active when it was sealed, so that it has everything that it acknowledged. A
+        /// copy whose node restarted may have lost some of that from memory.
         complete: bool,
     },
-    /// The copy cannot be read since its node started: it is not active below `term`, and does not count as sealed.
+    /// The copy could not be read at the start of its node: it is not active below `term`, and does not count
+    /// as sealed.
     Stopped {
         /// The vBucket.
         vb: Vb,
-        /// The term that was asked for.
+        /// Term of the seal.
         term: u64,
     },
-    /// The copy cannot be sealed at `term` (any more).
+    /// The copy cannot be sealed at `term`, at least not any longer.
     SealRefused {
         /// The vBucket.
         vb: Vb,
-        /// The term that was asked for.
+        /// Term of the seal.
         term: u64,
-        /// The copy's term.
+        /// Term of the copy.
         current: u64,
     },
 }
 
-/// What an operator orders. It may be repeated.
+/// An order of an operator. It may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// New nodes become members, and copies move to where the plan wants them.
+    /// New nodes become members, and copies move to the places that the plan wants.
     Rebalance,
     /// No move begins.
     Pause,
-    /// Moves that can be taken back are.
+    /// Ends the rebalance; moves that can be taken back are taken back.
     Cancel,
-    /// The node shall have no copies; rebalances.
+    /// The node shall have no copies; starts a rebalance.
     Drain(NodeId),
-    /// The active copies of the node are replaced, where nothing is lost that was promised.
+    /// Replaces the active copies of the node, where no promised write is lost.
     FailOver(NodeId),
-    /// Others take over from the active copies of the node first, without a loss; then it is failed over. Nothing, if some
-    /// vBucket has no copy that can.
+    /// Other copies first take over from the active copies of the node, without loss; then it is failed over.
+    /// It has no effect if one of these vBuckets has no other copy that can take over.
     FailOverGracefully(NodeId),
-    /// As [`Self::FailOver`], also where too few copies are left: the best of those is promoted. It may lose what was promised.
+    /// Like [`Self::FailOver`], but if too few copies are left, the best of them is promoted. Promised writes
+    /// may be lost.
     FailOverUnsafe {
         /// The node.
         node: NodeId,
-        /// The epoch by which the operator was told what may be lost. It is raised, so that the order is obeyed once.
+        /// Epoch that the operator saw. It is raised, so the order has an effect only once.
         epoch: u64,
-        /// The revision by which that was: rows of chunks that are newer stay as they are.
+        /// Revision that the operator saw: rows of newer chunks stay as they are.
         revision: u64,
-        /// Nodes whose copies are given up, as far as they are still gone.
+        /// Nodes whose copies are given up, if these nodes are still gone.
         lost: Vec<NodeId>,
     },
-    /// All copies are adopted, after etcd was restored. It is an order to the node that gets it, which knows of the restore.
+    /// Adopts all copies after a restore of etcd. It goes to the node that got it, which knows of the restore.
     Adopt {
-        /// The epoch by which the operator was told.
+        /// Epoch that the operator saw.
         epoch: u64,
         /// Nodes whose copies are given up.
         lost: Vec<NodeId>,
     },
-    /// The node is a member again; failovers are counted anew.
+    /// Makes the node a member again, and resets the count of failovers.
     Recover(NodeId),
-    /// The node leaves the cluster, if no copy is, or is to get, on it. It comes back as a new one when it starts again.
+    /// Removes the node from the cluster, if it has no copy and will get none. It comes back as a new node at
+    /// its next start.
     Remove(NodeId),
 }
 
-/// A copy that the map has as active, and what it needs.
+/// Report on a copy that is active in the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CopyReport {
     /// The vBucket.
     pub vb: Vb,
-    /// The revision of the map that the node goes by.
+    /// Revision of the map that the node follows.
     pub revision: u64,
-    /// What it needs.
+    /// Need of the copy.
     pub need: Need,
 }
 
-/// What a copy needs of the controller.
+/// Need of a copy that the controller must meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Need {
-    /// An election: the copy is not active, and cannot become it at the term of the map.
+    /// An election: the copy is not active, and cannot become active at the map's term.
     Election {
-        /// The copy's term.
+        /// Term of the copy.
         term: u64,
     },
     /// The next phase of its move.

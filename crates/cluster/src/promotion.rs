@@ -1,31 +1,31 @@
-//! Which copy is promoted: a decision from the answers to seals.
+//! Choice of the copy to promote, from the answers to seals.
 
 use serde::{Deserialize, Serialize};
 
 use crate::map::{COPIES_MAX, Chain, NodeId};
 use crate::quorum::{seals_missing, seals_needed};
 
-/// How much of the history a sealed copy has; the greater one has more.
+/// Position of a sealed copy in the history; a greater one has more.
 ///
-/// A copy with a newer branch has every write that was acknowledged on older ones, however long its log is.
+/// A copy on a newer branch has every write that was acknowledged on older ones, whatever the length of its log.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Position {
-    /// The newest term whose failover entry the copy has reached.
+    /// Newest term whose failover entry the copy has reached.
     pub branch: u64,
-    /// Its high prepared seqno, of the level that is promised.
+    /// High prepared seqno, of the durability level that is promised.
     pub prepared: u64,
-    /// Its high seqno.
+    /// High seqno.
     pub seqno: u64,
 }
 
-/// Too few copies beside the old active one are sealed.
+/// Too few copies besides the old active one are sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealsMissing {
-    /// S.
+    /// Number of seals that are needed: S.
     pub needed: usize,
-    /// Copies that answered, the old active one apart.
+    /// Number of copies that answered, without the old active one.
     pub sealed: usize,
 }
 
@@ -40,7 +40,7 @@ pub struct Promotion {
 }
 
 impl Promotion {
-    /// To replace the first of `chain` at `term`, for which the map has the intent.
+    /// Replaces the first copy of `chain` at `term`, which is the map's intent.
     pub fn new(chain: Chain, term: u64) -> Self {
         Self {
             chain,
@@ -51,21 +51,22 @@ impl Promotion {
         }
     }
 
-    /// Of copies that have as much, those are chosen last whose nodes are to be avoided.
+    /// Sets the nodes to avoid: among copies with equal positions, those on other nodes are preferred.
     pub fn avoid(&mut self, is_avoided: impl Fn(NodeId) -> bool) {
         for (node, avoided) in self.chain.nodes().iter().zip(&mut self.avoided) {
             *avoided = is_avoided(*node);
         }
     }
 
-    /// Takes an answer. One of another term, or of a node outside the chain, says nothing; a repeated one, nothing new.
+    /// Takes an answer. An answer of another term, or of a node outside the chain, has no effect, nor has a
+    /// repeated one.
     pub fn answer(&mut self, node: NodeId, term: u64, position: Position) {
         if let Some(at) = self.place(node, term) {
             self.answers[at] = Some(position);
         }
     }
 
-    /// Takes that a copy cannot be read, and is not active below a term.
+    /// Records that a copy cannot be read, and is not active below a term.
     pub fn stopped(&mut self, node: NodeId, term: u64) {
         if let Some(at) = self.place(node, term) {
             self.stopped[at] = true;
@@ -77,9 +78,9 @@ impl Promotion {
         at.filter(|_| term == self.term)
     }
 
-    /// The chain after the promotion: the copy with the greatest position first, the old active copy only if no other has
-    /// as much. What the old active copy answered counts in the choice, and among the seals that are needed only in the place
-    /// of a copy that cannot be read.
+    /// Returns the chain after the promotion: the copy with the greatest position first, the old active copy
+    /// only if no other one has as much. The answer of the old active copy counts in the choice. Among the
+    /// needed seals it counts only in place of a copy that cannot be read.
     ///
     /// # Errors
     /// Fewer than S others are sealed; those without an answer may have acknowledged more than all that answered.
@@ -96,8 +97,8 @@ impl Promotion {
         Ok(self.best_first())
     }
 
-    /// The chain after a promotion that an operator ordered: every copy is sealed but those of `without`, which are given
-    /// up, and at least one is. A copy that is given up counts if it answered.
+    /// Returns the chain after a promotion that an operator ordered: every copy except those of `without` is
+    /// sealed, and at least one. A copy that is given up counts if it answered.
     pub fn chosen_without(&self, without: &Chain) -> Option<Chain> {
         let copies = self.chain.nodes().iter().zip(&self.answers);
         let mut open = copies.filter(|(_, answer)| answer.is_none());
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_active_that_is_sealed_is_chosen_again_if_it_alone_has_all() {
+    fn sealed_old_active_is_chosen_if_no_other_copy_has_as_much() {
         let mut answers = [
             (A, position(1, 9, 9)),
             (B, position(1, 8, 8)),
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn of_copies_that_have_as_much_one_is_chosen_that_is_not_to_be_avoided() {
+    fn equal_copies_on_avoided_nodes_are_chosen_last() {
         let mut answers = [(B, position(1, 7, 7)), (C, position(1, 7, 7))];
         let mut both = promotion(&[A, B, C], &answers);
         both.avoid(|node| node == B);
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_cannot_be_read_is_no_seal_and_not_chosen() {
+    fn unreadable_copy_is_no_seal_and_is_not_chosen() {
         let mut one = promotion(&[A, B, C], &[(C, position(1, 7, 7))]);
         one.stopped(A, 5);
         one.stopped(B, 5);
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_active_that_restarted_is_chosen_beside_one_that_cannot_be_read() {
+    fn restarted_old_active_is_chosen_beside_an_unreadable_copy() {
         let answers = [(A, position(1, 9, 9)), (C, position(1, 7, 7))];
         let mut promotion = promotion(&[A, B, C], &answers);
         promotion.stopped(B, 4);
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_other_terms_and_nodes_say_nothing() {
+    fn answers_of_other_terms_and_nodes_are_ignored() {
         let mut promotion = promotion(&[A, B], &[(C, position(1, 9, 9))]);
         promotion.answer(B, 4, position(1, 9, 9));
         assert!(promotion.chosen().is_err());

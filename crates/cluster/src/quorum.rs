@@ -1,24 +1,25 @@
-//! How many copies of a vBucket a decision needs.
+//! Quorums: the number of copies that a decision needs.
 
-/// W: copies that must have a durable write before it is acknowledged.
+/// W: the number of copies that must have a durable write before it is acknowledged.
 ///
-/// `copies` counts the active one, and those that are out of reach as well.
+/// `copies` counts the active one, and those that are unreachable.
 pub const fn majority(copies: usize) -> usize {
     copies / 2 + 1
 }
 
-/// S: copies that must be sealed before a promotion.
+/// S: the number of copies that must be sealed before a promotion.
 ///
-/// Any S copies and any [`majority`] of them have one in common, so that a sealed copy knows of every acknowledged write.
+/// Any S copies and any [`majority`] have one in common, so a sealed copy has every acknowledged write.
 pub const fn seals_needed(copies: usize) -> usize {
     copies - majority(copies) + 1
 }
 
-/// Seals that a promotion lacks, of [`seals_needed`].
+/// Returns the number of seals that a promotion lacks, of [`seals_needed`].
 ///
-/// Of the copies beside the old active one `sealed` are sealed, and `stopped` cannot be read. Those cannot be sealed. When
-/// all others are, the seal of the old active copy (`active`) counts in the place of one: what it lost from memory by a
-/// restart was lost there as well, so that no level promised it, and it has on disk what is on the disks of a majority.
+/// Of the copies besides the old active one, `sealed` are sealed, and `stopped` cannot be read and therefore
+/// not be sealed. When all others are sealed, the seal of the old active copy (`active`) counts in place of
+/// one. A write that it lost from memory in a restart was lost in a majority's memory as well, so no level
+/// promised it. On disk it has what the disks of a majority have.
 pub(crate) const fn seals_missing(
     copies: usize,
     sealed: usize,
@@ -34,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_old_active_copy_counts_beside_copies_that_cannot_be_read_alone() {
+    fn old_active_counts_as_a_seal_only_beside_unreadable_copies() {
         assert_eq!(seals_missing(3, 1, 0, true), 1);
         assert_eq!(seals_missing(3, 1, 1, true), 0);
         assert_eq!(seals_missing(3, 1, 1, false), 1);

@@ -1,36 +1,36 @@
-//! Times and limits.
+//! Times and limits of a cluster.
 
 /// Times and limits of a cluster; the same on all of its nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How long a node's lease lasts.
+    /// Length of a node's lease.
     pub lease_ms: u64,
-    /// A lease, or a confirmation, is over that much earlier for its node, and later for others: clocks of two nodes
-    /// differ by less over a lease.
+    /// Safety margin: a lease or a confirmation ends this much earlier for its node, and this much later for
+    /// others. Two nodes' clocks must differ by less than this over a lease.
     pub margin_ms: u64,
-    /// L: how long a replica's confirmation of a term counts.
+    /// L: time for which a replica's confirmation of a term counts.
     pub confirmed_ms: u64,
-    /// Between two messages of the same meaning: pings, questions of the controller, seals that have no answer.
+    /// Interval of repeated messages: pings, questions of the controller, seals without an answer.
     pub repeat_ms: u64,
-    /// Between two pings of a node whose active copies move: they learn by the answers how far other copies are.
+    /// Interval of pings from a node whose active copies move: the answers carry the progress of other copies.
     pub moving_ms: u64,
-    /// How long a request to etcd waits for its answer.
+    /// Timeout of a request to etcd.
     pub request_ms: u64,
-    /// A node is unheard when nothing of it came for so long.
+    /// Time without a message after which a node counts as unheard.
     pub unheard_ms: u64,
-    /// For so long after it began to watch, a controller fails over no node by itself that it has not heard since: the
-    /// node may start later than this one.
+    /// Time after the start of its watch in which a controller does not fail over a node that it has not
+    /// heard since: the node may start later than the controller.
     pub settle_ms: u64,
-    /// Failovers without an operator, until one resets the count.
+    /// Number of automatic failovers until an operator resets the count.
     pub failovers_max: u32,
-    /// A takeover that takes longer is taken back; a node that answers no seal for so long is taken for failed.
+    /// Time after which a takeover is taken back, and after which a node that answers no seal counts as failed.
     pub takeover_ms: u64,
-    /// Moves at once from or to a node whose new copies are being filled.
+    /// Number of concurrent moves from or to a node whose new copies are being filled.
     pub moves_per_node: usize,
-    /// So many takeovers from a node begin together, and as many moves may wait for theirs meanwhile. Clients get a map for
-    /// each time that takeovers end.
+    /// Number of takeovers from a node that begin together; as many moves may wait for theirs meanwhile.
+    /// Clients get a map each time that takeovers end.
     pub takeovers_per_node: usize,
-    /// For so long a takeover waits for others at most.
+    /// Longest time that a takeover waits for others.
     pub together_ms: u64,
 }
 

@@ -1,37 +1,38 @@
-//! The controller's key in the hand of an adoption.
+//! The controller's key while an adoption holds it.
 //!
-//! It says which adoption writes, and at which term copies are sealed for it. Each transaction of an adoption requires the
-//! revision that wrote the key last, and writes it anew: so another one can tell that it goes on. The one that was ordered
-//! last takes the key; one that lost it waits, and takes it back if nothing is written for the length of a lease.
+//! The key names the adoption that may write, and the term at which copies are sealed for it. Each
+//! transaction of an adoption compares the revision of the key's last write, and writes the key again. So
+//! other adoptions see that it makes progress. The adoption that was ordered last takes the key. An adoption
+//! that lost the key waits, and takes it back if the key is not written for the length of a lease.
 
 use crate::agreed::{ClusterId, Controller, Key, View};
 use crate::coord::{Compare, LeaseId, Op, Txn};
 
-/// What an adoption finds when it reads the key.
+/// State of the key as an adoption finds it.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// It has the key.
+    /// This adoption has the key.
     Ours,
-    /// It may take the key.
+    /// This adoption may take the key.
     Free,
-    /// Another adoption goes on.
+    /// Another adoption has it and makes progress.
     Waits,
 }
 
-/// What an adoption knows of the key.
+/// The key as an adoption knows it.
 #[derive(Clone, Debug)]
 pub(super) struct AdoptionKey {
     cluster: ClusterId,
     me: Controller,
-    /// The revision that wrote the key last; 0 if there is none.
+    /// Revision of the key's last write; 0 if there is no key.
     revision: u64,
-    /// The term in the key, while this adoption has it.
+    /// Term in the key, while this adoption has it.
     term: Option<u64>,
-    /// It had the key.
+    /// Whether this adoption had the key at any time.
     was_taken: bool,
-    /// The revision that wrote the history last: one that copies were adopted into is another one.
+    /// Revision of the history's last write; an adoption that ends writes the history.
     history: u64,
-    /// When the key was seen first as it is.
+    /// Time when the key was first seen with its present revision.
     since_ms: u64,
 }
 
@@ -48,12 +49,12 @@ impl AdoptionKey {
         }
     }
 
-    /// The term in the key; `None` if it is not this adoption's, as far as is known.
+    /// Returns the term in the key; `None` if this adoption does not have the key, as far as it knows.
     pub(super) fn term(&self) -> Option<u64> {
         self.term
     }
 
-    /// Takes what etcd has; returns also the term in the key.
+    /// Takes the key as read from etcd; returns also the term in the key.
     pub(super) fn found(&mut self, read: &View, now_ms: u64, lease_ms: u64) -> (Found, u64) {
         self.term = None;
         self.history = read.history.mod_revision;
@@ -64,7 +65,7 @@ impl AdoptionKey {
         if entry.mod_revision != self.revision {
             (self.revision, self.since_ms) = (entry.mod_revision, now_ms);
         }
-        // A controller writes no more once its key is another one.
+        // A controller cannot write once its key has another revision.
         let Some(term) = entry.value.adopts else {
             return (Found::Free, 0);
         };
@@ -79,7 +80,7 @@ impl AdoptionKey {
         (found, term)
     }
 
-    /// A transaction that takes the key, or requires that this adoption has it. `ops` may remove it.
+    /// Makes a transaction that takes the key, or requires that this adoption has it. `ops` may remove the key.
     pub(super) fn txn(&self, mut then: Vec<Op>, term: u64) -> Txn {
         let key = Key::Controller.text(self.cluster);
         let history = Key::History.text(self.cluster);
@@ -98,12 +99,12 @@ impl AdoptionKey {
         Txn { compare, then }
     }
 
-    /// A transaction of this adoption wrote the key.
+    /// Records that a transaction of this adoption wrote the key.
     pub(super) fn written(&mut self, revision: u64, term: u64) {
         (self.revision, self.term, self.was_taken) = (revision, Some(term), true);
     }
 
-    /// A transaction was refused, or it is not known whether it was made: etcd is to be read.
+    /// Records that a transaction was refused, or that its result is unknown: etcd must be read again.
     pub(super) fn doubt(&mut self) {
         self.term = None;
     }

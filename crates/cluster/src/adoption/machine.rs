@@ -1,4 +1,4 @@
-//! The order of an adoption: the controller's key, seals, writes.
+//! The state machine of an adoption: controller's key, seals, writes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,55 +10,57 @@ use crate::map::{NodeId, Vb};
 use crate::message::Message;
 use crate::promotion::Position;
 
-/// How far the term of an adoption is above all that are known: copies that are given up may have newer ones.
+/// Distance of an adoption's term above all known terms: copies that are given up may have newer ones.
 const TERMS_ABOVE: u64 = 1_000;
 
-/// What an adoption wants done.
+/// Output of an adoption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// A message.
+    /// Send a message to a node.
     Send(NodeId, Message),
-    /// A request, whose answer is told to [`Adoption::answered`]. There is one at a time.
+    /// Send a request to etcd, and pass its answer to [`Adoption::answered`]. There is one at a time.
     Request(Request),
 }
 
-/// A request that is under way.
+/// A request that is in flight.
 #[derive(Clone, Copy, Debug)]
 enum Sent {
-    /// A read of everything.
+    /// A read of all keys.
     Look,
-    /// A transaction that writes the key, with this term.
+    /// A transaction that writes the key with this term.
     Write(u64),
 }
 
-/// An adoption of all copies, on the node that an operator gave the order to.
+/// An adoption of all copies, on the node that got the operator's order.
 #[derive(Clone, Debug)]
 pub(crate) struct Adoption {
     cluster: ClusterId,
     key: AdoptionKey,
-    /// The epoch that the operator was told, and the nodes that are given up.
+    /// Epoch that the operator saw, and the nodes that are given up.
     pub(crate) told: (u64, Vec<NodeId>),
-    /// What the node knew of etcd before it was restored.
+    /// View of etcd that the node had before the restore.
     known: View,
     mark: Mark,
-    /// Nodes that must answer: all that the node knew, or those in etcd if it knew nothing, but those that are given up.
+    /// Nodes that must answer: all that the node knew, or those in etcd if it knew none, without those that
+    /// are given up.
     nodes: BTreeSet<NodeId>,
     epoch: u64,
     term: u64,
-    /// Of each node how many copies it has, and those that it told.
+    /// Answers by node: its number of copies, and the copies that it has listed so far.
     answers: BTreeMap<NodeId, (usize, BTreeMap<Vb, Position>)>,
     asked_ms: Option<u64>,
-    /// The writes of each transaction that is left, once all is sealed.
+    /// Writes of each transaction that is left, once all copies are sealed.
     left: VecDeque<Vec<Op>>,
     in_flight: Option<Sent>,
-    /// The key is not written, and etcd not read, before that, but to go on.
+    /// Earliest time for the next read of etcd or refresh of the key; a request that makes progress does not
+    /// wait for it.
     next_ms: u64,
-    /// Copies were adopted, by this adoption or another one.
+    /// Whether copies were adopted, by this adoption or by another one.
     is_done: bool,
 }
 
 impl Adoption {
-    /// By a node that has seen `known`.
+    /// Creates an adoption on a node with the view `known`.
     pub(crate) fn new(
         cluster: ClusterId,
         me: Controller,
@@ -90,12 +92,12 @@ impl Adoption {
         }
     }
 
-    /// Nodes whose copies hold it up.
+    /// Returns the nodes whose copies are not sealed yet, while this adoption has the key.
     pub(crate) fn waits(&self) -> impl Iterator<Item = NodeId> {
         self.open().filter(|_| self.key.term().is_some())
     }
 
-    /// Nodes whose copies are not known to be sealed.
+    /// Returns the nodes whose copies are not all known to be sealed.
     fn open(&self) -> impl Iterator<Item = NodeId> {
         let is_open = |node: &&NodeId| {
             let answer = self.answers.get(node);
@@ -104,7 +106,7 @@ impl Adoption {
         self.nodes.iter().filter(is_open).copied()
     }
 
-    /// Copies of a node are sealed; it has `count`.
+    /// Records that copies of a node are sealed; the node has `count` copies.
     pub(crate) fn sealed(
         &mut self,
         from: NodeId,
@@ -119,8 +121,9 @@ impl Adoption {
         }
     }
 
-    /// A node has seen this epoch, or has a copy of this term. Once all are sealed that comes too late: what is being written
-    /// may be there, and copies that are sealed above it would follow none. A copy that started again is elected later.
+    /// Records that a node refused: it has seen this epoch, or has a copy of this term. A refusal after all
+    /// copies are sealed is ignored: writes may have been made, and copies sealed above their term would
+    /// follow no active copy. A copy that started again is elected later.
     pub(crate) fn refused(&mut self, epoch: u64, term: u64) {
         if !self.is_sealed() && (epoch >= self.epoch || term >= self.term) {
             self.epoch = self.epoch.max(epoch + 1);
@@ -137,14 +140,14 @@ impl Adoption {
         self.key.term() == Some(self.term)
     }
 
-    /// Copies are to be sealed at another term.
+    /// Starts again with sealing, at another term.
     fn begin_at(&mut self, term: u64) {
         self.term = term;
         self.answers.clear();
         self.asked_ms = None;
     }
 
-    /// What is to be done now.
+    /// Returns the next actions.
     pub(crate) fn tick(&mut self, now_ms: u64, repeat_ms: u64) -> Vec<Action> {
         let mut actions = self.seal(now_ms, repeat_ms);
         if self.in_flight.is_none()
@@ -157,7 +160,7 @@ impl Adoption {
         actions
     }
 
-    /// Asks for copies that are not sealed yet.
+    /// Asks for the copies that are not sealed yet.
     fn seal(&mut self, now_ms: u64, repeat_ms: u64) -> Vec<Action> {
         let soon = self.asked_ms.is_some_and(|at| now_ms < at + repeat_ms);
         if self.is_done || soon || !self.is_agreed() {
@@ -194,7 +197,7 @@ impl Adoption {
         (Sent::Write(self.term), Request::Txn(txn))
     }
 
-    /// Takes an answer of etcd; maybe there is another request.
+    /// Takes an answer of etcd; may return the next request.
     pub(crate) fn answered(
         &mut self,
         answer: &Answer,
@@ -206,7 +209,7 @@ impl Adoption {
                 let mut read = View::default();
                 read.load(self.cluster, *revision, found);
                 if read.history.value.adopted > self.told.0 {
-                    // Its last transaction was made, though no answer came, or that of another one.
+                    // The last transaction was made though its answer was lost, or another adoption ended.
                     self.is_done = true;
                     return None;
                 }
@@ -218,7 +221,7 @@ impl Adoption {
                 self.key.written(*revision, term);
                 self.is_done = self.left.pop_front().is_some() && self.left.is_empty();
             }
-            // Another one has the key, or it is not known whether it was made: all of it is looked at anew.
+            // Another adoption has the key, or the result is unknown: read everything again.
             (Sent::Write(_), _) => {
                 self.next_ms = now_ms;
                 self.key.doubt();
@@ -229,8 +232,9 @@ impl Adoption {
         None
     }
 
-    /// No controller writes any more once its key is this adoption's, and no copy is sealed at a term that is not in it. So
-    /// one that takes the key from another one seals above all that the other one sealed. When all is sealed, all is written.
+    /// Takes a read of etcd. No controller writes once its key belongs to this adoption, and no copy is
+    /// sealed at a term that is not in the key. So an adoption that takes over the key seals above all seals
+    /// of the former one. When all copies are sealed, everything is written again.
     fn take_read(
         &mut self,
         read: &View,
@@ -266,7 +270,7 @@ impl Adoption {
         None
     }
 
-    /// The copies of each vBucket.
+    /// Returns the copies of each vBucket.
     fn copies(&self) -> BTreeMap<Vb, Vec<(NodeId, Position)>> {
         let mut all: BTreeMap<Vb, Vec<(NodeId, Position)>> = BTreeMap::new();
         for (node, (_, copies)) in &self.answers {

@@ -1,8 +1,9 @@
-//! Adopting copies after etcd was restored from a backup.
+//! Adoption of copies after etcd was restored from a backup.
 //!
-//! It is an election of everything that exists: all copies of all nodes are sealed at one term that is above all others,
-//! then the map is written anew, with the copies that have most. Any majority that acknowledged a write is among what is
-//! sealed. Nodes follow the epoch that is written last, so that one that ends half-way is not followed, and can be repeated.
+//! An adoption is an election of everything: all copies of all nodes are sealed at one term above all others.
+//! Then the map is written again, with the copies that have most. The sealed copies include some of any
+//! majority that acknowledged a write. Nodes follow the epoch, which is written last. So they do not follow
+//! an adoption that stopped half-way, and it can be repeated.
 
 mod key;
 mod machine;

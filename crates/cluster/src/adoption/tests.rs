@@ -1,4 +1,4 @@
-//! Adoptions against an etcd and nodes that answer at once.
+//! Adoptions with an etcd and nodes that answer at once.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ const REPEAT_MS: u64 = 500;
 const LEASE_MS: u64 = 5_000;
 const NODES: [NodeId; 2] = [NodeId(1), NodeId(2)];
 
-/// An etcd, and the term that each node is sealed at; nodes that are not in it do not answer.
+/// An etcd, and the term at which each node is sealed; nodes that are missing here do not answer.
 #[derive(Default)]
 struct World {
     store: Store,
     sealed: BTreeMap<NodeId, u64>,
-    /// The highest term that was in the controller's key.
+    /// The highest term that was ever in the controller's key.
     agreed: u64,
     now_ms: u64,
 }
@@ -57,13 +57,13 @@ impl World {
         self.view().history.value.adopted
     }
 
-    /// The node and the term in the controller's key.
+    /// Returns the node and the term in the controller's key.
     fn holder(&mut self) -> Option<(NodeId, Option<u64>)> {
         let entry = self.view().controller?;
         Some((entry.value.node, entry.value.adopts))
     }
 
-    /// A tick of an adoption, and all that comes of it but for answers of etcd that are lost.
+    /// Runs a tick of an adoption with its consequences; `answers` is false if the answers of etcd are lost.
     fn tick(&mut self, adoption: &mut Adoption, answers: bool) {
         self.now_ms += 100;
         for action in adoption.tick(self.now_ms, REPEAT_MS) {
@@ -96,7 +96,7 @@ impl World {
     }
 }
 
-/// By a node that knows the others.
+/// An adoption of a node that knows the others.
 fn adoption(node: NodeId) -> Adoption {
     let mut known = View {
         revision: 1,
@@ -114,7 +114,7 @@ fn adoption_by(node: NodeId, known: &View) -> Adoption {
 }
 
 #[test]
-fn all_copies_are_sealed_above_one_that_refuses() {
+fn adoption_seals_all_copies_above_the_term_of_a_refusal() {
     let mut world = World::new(&NODES);
     world.sealed.insert(NODES[1], 1_500);
     let mut one = adoption(NODES[0]);
@@ -142,7 +142,7 @@ fn a_refusal_counts_until_all_copies_are_sealed() {
 }
 
 #[test]
-fn the_adoption_that_was_ordered_last_goes_on_and_the_other_one_waits() {
+fn last_ordered_adoption_continues_and_the_other_one_waits() {
     let mut world = World::new(&NODES[..1]);
     let (mut first, mut second) = (adoption(NODES[0]), adoption(NODES[1]));
     for _ in 0..10 {
@@ -166,7 +166,7 @@ fn the_adoption_that_was_ordered_last_goes_on_and_the_other_one_waits() {
 }
 
 #[test]
-fn an_adoption_takes_the_key_back_from_one_that_is_silent() {
+fn adoption_takes_the_key_back_from_a_silent_adoption() {
     let mut world = World::new(&NODES[..1]);
     let (mut first, mut second) = (adoption(NODES[0]), adoption(NODES[1]));
     for one in [&mut first, &mut second] {
@@ -181,7 +181,7 @@ fn an_adoption_takes_the_key_back_from_one_that_is_silent() {
     }
     assert!(world.now_ms >= silent_ms + LEASE_MS);
     assert_eq!(world.sealed, NODES.map(|node| (node, 3_000)).into());
-    // It goes on after that.
+    // The second adoption can continue after that.
     for _ in 0..20 {
         world.tick(&mut second, true);
     }
@@ -190,7 +190,7 @@ fn an_adoption_takes_the_key_back_from_one_that_is_silent() {
 }
 
 #[test]
-fn an_adoption_whose_answers_are_lost_goes_on_with_its_key() {
+fn adoption_continues_with_its_key_after_lost_answers() {
     let mut world = World::new(&NODES);
     let mut one = adoption(NODES[0]);
     for number in 0..100 {
@@ -202,7 +202,7 @@ fn an_adoption_whose_answers_are_lost_goes_on_with_its_key() {
 }
 
 #[test]
-fn what_was_asked_before_copies_were_adopted_takes_no_key_after_it() {
+fn request_from_before_an_adoption_takes_no_key() {
     let mut world = World::new(&NODES);
     let mut one = adoption(NODES[0]);
     world.put(Key::History, &History::default());
@@ -221,7 +221,7 @@ fn what_was_asked_before_copies_were_adopted_takes_no_key_after_it() {
 }
 
 #[test]
-fn a_node_that_knows_nothing_adopts_copies_of_all_nodes_that_etcd_has() {
+fn node_without_a_view_adopts_copies_of_all_nodes_in_etcd() {
     let mut world = World::new(&NODES[..1]);
     for node in NODES {
         world.put(Key::Node(node), &Node::default());
@@ -242,7 +242,7 @@ fn a_node_that_knows_nothing_adopts_copies_of_all_nodes_that_etcd_has() {
 }
 
 #[test]
-fn a_copy_that_was_being_built_gets_into_no_chain() {
+fn adoption_puts_no_partly_built_copy_into_a_chain() {
     let bucket = BucketId(1);
     let vb = Vb { bucket, number: 0 };
     let mut known = View {

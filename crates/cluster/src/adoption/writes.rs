@@ -1,4 +1,4 @@
-//! What an adoption writes into a restored etcd.
+//! Writes of an adoption to a restored etcd.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use crate::coord::{KeyValue, LeaseId, Op};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb};
 use crate::promotion::Position;
 
-/// Writes of a transaction, and their bytes, at most: fewer than etcd takes.
+/// Operations of a transaction and their bytes, at most; both are below etcd's limits.
 const OPS_MAX: usize = 100;
 const BYTES_MAX: usize = 1_000_000;
 
@@ -23,15 +23,16 @@ pub(super) struct Sealed {
     pub(super) term: u64,
     pub(super) mark: Mark,
     pub(super) copies: BTreeMap<Vb, Vec<(NodeId, Position)>>,
-    /// The nodes that answered.
+    /// Nodes that answered.
     pub(super) nodes: Vec<NodeId>,
-    /// Those that are given up.
+    /// Nodes that are given up.
     pub(super) lost: Vec<NodeId>,
 }
 
 impl Sealed {
-    /// The row of a vBucket: the copy that has most is its active one. Without a copy it begins empty. The chain is not longer
-    /// than the one that was known: of a longer one, fewer than a majority may have what was acknowledged.
+    /// Makes the row of a vBucket: the copy that has most is the active one. A vBucket without a copy begins
+    /// empty. The chain is not longer than the known one: in a longer one, fewer than a majority may have the
+    /// acknowledged writes.
     fn row(&self, vb: Vb, copies: usize, known: &View) -> Row {
         let Some(found) = self.copies.get(&vb) else {
             let nodes = self.nodes.iter().cycle().skip(usize::from(vb.number));
@@ -56,7 +57,7 @@ impl Sealed {
         Row::new(chain(&nodes), self.term)
     }
 
-    /// The chunks of a bucket of which there are copies; the controller makes all others.
+    /// Returns the chunks of a bucket that have copies; the controller makes all others.
     fn chunks(&self, bucket: BucketId, spec: &BucketSpec, known: &View) -> Vec<(u16, Chunk)> {
         let vbs = self.copies.keys().filter(|vb| vb.bucket == bucket);
         let chunks: BTreeSet<u16> = vbs.map(|vb| vb.number / CHUNK_VBUCKETS).collect();
@@ -79,8 +80,8 @@ fn text<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("values of ours have no maps")
 }
 
-/// The writes of each transaction. What was agreed on is that which the node knew, or what etcd has if it knew nothing;
-/// the last one ends the adoption.
+/// Returns the writes of each transaction. They restore the state that the node knew, or the state in etcd if
+/// it knew none. The last one ends the adoption.
 pub(super) fn transactions(
     cluster: ClusterId,
     (known, read): (&View, &View),
@@ -119,7 +120,7 @@ pub(super) fn transactions(
     txns
 }
 
-/// Keys and values that there shall be, but for the history and the epoch.
+/// Returns the keys and values that etcd must have, without the history and the epoch.
 fn wanted(
     cluster: ClusterId,
     (base, read): (&View, &View),
@@ -127,7 +128,7 @@ fn wanted(
 ) -> BTreeMap<String, String> {
     let mut wanted = BTreeMap::new();
     let mut put = |key: Key, value: String| drop(wanted.insert(key.text(cluster), value));
-    // Nodes that joined since are known to etcd alone.
+    // Only etcd knows nodes that joined after the last view of this node.
     for (node, entry) in read.nodes.iter().chain(&base.nodes) {
         let mut value = entry.value.clone();
         if sealed.lost.contains(node) {
@@ -160,7 +161,7 @@ fn wanted(
     wanted
 }
 
-/// The end: nodes follow the epoch that it writes, and there may be a controller again.
+/// Returns the last writes: nodes follow the epoch in them, and there may be a controller again.
 fn last(cluster: ClusterId, (base, read): (&View, &View), sealed: &Sealed) -> Vec<Op> {
     let buckets: BTreeSet<BucketId> = sealed.copies.keys().map(|vb| vb.bucket).collect();
     let histories = [&base.history.value, &read.history.value];
@@ -208,7 +209,7 @@ fn last(cluster: ClusterId, (base, read): (&View, &View), sealed: &Sealed) -> Ve
     ]
 }
 
-/// Transactions that etcd takes.
+/// Splits writes into transactions within etcd's limits.
 fn split(ops: Vec<Op>) -> Vec<Vec<Op>> {
     let size = |op: &Op| match op {
         Op::Put { key, value, .. } => key.len() + value.len(),

@@ -1,14 +1,14 @@
-//! Whether an active copy may serve at this moment.
+//! The decision whether an active copy may serve.
 
 use crate::map::{Chain, NodeId};
 use crate::quorum::majority;
 use crate::settings::Settings;
 
-/// Whether an active copy, which is first in `chain`, may serve at `now_ms`: the lease of its node lasts until
+/// Whether an active copy, the first in `chain`, may serve at `now_ms`: the lease of its node lasts until
 /// `lease_until_ms`, or W - 1 replicas confirmed its term.
 ///
-/// `confirmed` has for a replica when the message went out on which it confirmed the copy's term last. All times are of
-/// the node's own clock, which does not jump, and goes on while the machine sleeps.
+/// `confirmed` has, for each replica, the send time of the message with which it last confirmed the copy's
+/// term. All times are of the node's own clock, which does not jump, and runs while the machine sleeps.
 pub fn may_serve(
     settings: &Settings,
     now_ms: u64,

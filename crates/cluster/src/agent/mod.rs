@@ -1,8 +1,9 @@
-//! Makes a node's copies what the map says.
+//! The agent: it brings a node's copies to the state in the map.
 //!
-//! Rows of the map and the state of a copy go in, steps come out, each of which may be repeated: [`Agent::step`] is asked
-//! again until it has nothing more to say. A step is made, and on disk where it says so, before the next one is asked for.
-//! Whether an active copy may serve at this moment is [`may_serve`], which needs no word of the controller.
+//! Its input is the rows of the map and the state of a copy, its output is steps. Each step may be repeated:
+//! call [`Agent::step`] until it returns none. A step must be made, and be on disk where it says so, before
+//! the call for the next one. [`may_serve`] decides whether an active copy may serve at this moment, without
+//! the controller.
 
 mod liveness;
 mod rows;

@@ -1,4 +1,4 @@
-//! The rows that a node goes by.
+//! The rows of the map that a node follows.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use crate::agreed::{CHUNK_VBUCKETS, Chunk, View};
 use crate::map::{BucketId, NodeId, Row, Vb, Version};
 use crate::message::{CopyReport, Need};
 
-/// The part of the map that a node goes by. Rows only become newer, or go with their bucket.
+/// The part of the map that a node follows. Rows only get newer, or are removed with their bucket.
 #[derive(Clone, Debug)]
 pub struct Agent {
     me: NodeId,
     rows: BTreeMap<Vb, (Version, Row)>,
-    /// Everything that etcd has is known, so that a copy without a row is of a bucket that was dropped.
+    /// Whether the whole map is known. Then a copy without a row belongs to a bucket that was dropped.
     complete: bool,
-    /// Buckets of which an adoption found copies alone, which stay.
+    /// Buckets of which an adoption found only copies; these copies stay.
     unknown: Vec<BucketId>,
 }
 
 impl Agent {
-    /// For a node that knows no map yet.
+    /// Creates the agent of a node that does not know the map.
     pub fn new(me: NodeId) -> Self {
         let (rows, complete, unknown) = (BTreeMap::new(), false, Vec::new());
         Self {
@@ -30,8 +30,8 @@ impl Agent {
         }
     }
 
-    /// All of the map was read, which is not older than what was known: buckets that are not in it were dropped. One that
-    /// cannot be read in part says of no bucket that it was dropped.
+    /// Takes the list of buckets from a view that is not older than the known state: all other buckets were
+    /// dropped. A view with unreadable keys proves of no bucket that it was dropped.
     pub fn keep_buckets(&mut self, view: &View) {
         self.complete = view.unreadable.is_empty();
         self.unknown.clone_from(&view.history.value.unknown);
@@ -41,7 +41,7 @@ impl Agent {
         }
     }
 
-    /// A chunk of a map is gone with its bucket; returns the vBuckets that it had.
+    /// Forgets a chunk of a map that was removed with its bucket; returns the vBuckets that it had.
     pub fn forget(&mut self, (bucket, chunk): (BucketId, u16)) -> Vec<Vb> {
         let gone = |vb: &Vb| vb.bucket == bucket && vb.number / CHUNK_VBUCKETS == chunk;
         self.rows
@@ -71,12 +71,12 @@ impl Agent {
         changed
     }
 
-    /// The row of a vBucket and its version.
+    /// Returns the row of a vBucket and its version.
     pub fn row(&self, vb: Vb) -> Option<&(Version, Row)> {
         self.rows.get(&vb)
     }
 
-    /// The vBuckets of which this node has, or shall have, a copy.
+    /// Returns the vBuckets of which this node has, or shall have, a copy.
     pub fn vbuckets(&self) -> impl Iterator<Item = Vb> {
         let mine = self
             .rows
@@ -85,8 +85,8 @@ impl Agent {
         mine.map(|(vb, _)| *vb)
     }
 
-    /// The next step of a copy to what the map says; `None` when it is there, or the map is not known. A copy of a bucket
-    /// that was dropped goes.
+    /// Returns the next step of a copy towards the map; `None` if it has arrived, or the map is unknown. A
+    /// copy of a dropped bucket is removed.
     pub fn step(&self, vb: Vb, copy: Option<&Copy>) -> Option<Step> {
         if let Some((_, row)) = self.rows.get(&vb) {
             return next(self.me, vb, row, copy);
@@ -95,7 +95,7 @@ impl Agent {
         copy.filter(|_| dropped).map(|_| Step::Remove { vb })
     }
 
-    /// What a copy needs of the controller.
+    /// Returns the report for the controller, if the copy needs something.
     pub fn report(&self, vb: Vb, copy: &Copy) -> Option<CopyReport> {
         let (version, row) = self.rows.get(&vb)?;
         let term = copy.term;

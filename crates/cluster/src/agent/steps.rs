@@ -1,4 +1,4 @@
-//! The next step of one copy.
+//! The next step of a copy.
 
 use super::topology::Topology;
 use crate::condition::Condition;
@@ -6,40 +6,40 @@ use crate::map::{NodeId, Row, Vb};
 use crate::message::Message;
 use crate::promotion::Position;
 
-/// What a copy is.
+/// Role of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Takes changes of the active copy.
+    /// Takes changes from the active copy.
     Replica,
-    /// Takes writes.
+    /// Takes writes from clients.
     Active,
 }
 
-/// A node's copy of a vBucket, as the node has it at this moment.
+/// State of a node's copy of a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
-    /// What it is. A copy is a replica when its node has started.
+    /// Role. Every copy is a replica after the start of its node.
     pub role: Role,
-    /// Its term, as it is on disk.
+    /// Term on disk.
     pub term: u64,
-    /// It was sealed at its term since the node started, and has had no stream of that term yet.
+    /// Whether it was sealed at its term since the node started, and has had no stream of that term yet.
     pub sealed: bool,
-    /// It was active when it was sealed, and has everything that it had as that.
+    /// Whether it was active when it was sealed, and still has everything from that time.
     pub complete: bool,
-    /// The node that it takes changes from. The stream is of the copy's term.
+    /// Node from which it takes changes. The stream is of the copy's term.
     pub follows: Option<NodeId>,
-    /// The chains that an active copy works by.
+    /// Chains of an active copy.
     pub topology: Option<Topology>,
-    /// What it has.
+    /// Position in the history.
     pub position: Position,
-    /// Of an active copy: [`Topology::is_ready`].
+    /// For an active copy: [`Topology::is_ready`].
     pub ready: bool,
-    /// Whether it can be read.
+    /// Condition of its data.
     pub condition: Condition,
 }
 
 impl Copy {
-    /// Whether it can be read, some rows apart.
+    /// Whether the copy can be read, except for some rows.
     pub(crate) fn is_readable(&self) -> bool {
         self.condition != Condition::Unreadable
     }
@@ -48,51 +48,52 @@ impl Copy {
 /// A change of a copy. It may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// An empty replica, with its term on disk.
+    /// Create an empty replica, with its term on disk.
     Create {
         /// The vBucket.
         vb: Vb,
         /// Its term.
         term: u64,
     },
-    /// The copy goes, when consumers have passed what it has.
+    /// Remove the copy, once consumers have passed its data.
     Remove {
         /// The vBucket.
         vb: Vb,
     },
-    /// A replica at `term`, which is on disk before anything else; nothing is served, acknowledged or taken from streams of
-    /// older terms. What an active copy has is still sent on the streams that it has, so that a takeover can be drained.
+    /// Make the copy a replica at `term`, and put the term on disk first. The copy serves nothing,
+    /// acknowledges nothing and takes no changes from streams of older terms. A former active copy still
+    /// sends its data on its open streams, so that a takeover can be drained.
     Seal {
         /// The vBucket.
         vb: Vb,
         /// The new term.
         term: u64,
     },
-    /// Active at the copy's term: a failover entry of the term is written, and awaited by a majority before anything is
-    /// acknowledged.
+    /// Make the copy active at its term: write a failover entry of the term, and wait until a majority has it
+    /// before anything is acknowledged.
     Activate {
         /// The vBucket.
         vb: Vb,
         /// The copy's term.
         term: u64,
-        /// The chains to work by.
+        /// Chains to use.
         topology: Topology,
     },
-    /// Other chains for an active copy.
+    /// Change the chains of an active copy.
     SetTopology {
         /// The vBucket.
         vb: Vb,
         /// The chains.
         topology: Topology,
     },
-    /// A replica: another copy is active at a newer term.
+    /// Make the copy a replica: another copy is active at a newer term.
     StepDown {
         /// The vBucket.
         vb: Vb,
     },
-    /// Takes changes of `from`, the active copy of `term`. The term is on disk, and the copy rolled back to where its
-    /// failover log leaves that of the active copy, before any change is acknowledged. An older stream ends;
-    /// nothing that was sent on it is taken any more.
+    /// Take changes from `from`, the active copy of `term`. Before any change is acknowledged, the term is on
+    /// disk, and the copy is rolled back to the point where its failover log leaves that of the active copy.
+    /// An older stream ends; no more of its changes are taken.
     Follow {
         /// The vBucket.
         vb: Vb,
@@ -103,25 +104,25 @@ pub enum Step {
     },
 }
 
-/// What to do with a seal.
+/// Reply to a seal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SealReply {
-    /// Make the step, then ask again.
+    /// Make this step, then ask again.
     Make(Step),
-    /// Answer.
+    /// Send this answer.
     Answer(Message),
-    /// Nothing: the controller repeats itself.
+    /// Do nothing: the controller repeats the seal.
     Wait,
 }
 
-/// The next step of `copy` on node `me` to what `row` says; `None` when it is there.
+/// Returns the next step of `copy` on node `me` towards `row`; `None` if it has arrived.
 pub(super) fn next(me: NodeId, vb: Vb, row: &Row, copy: Option<&Copy>) -> Option<Step> {
     let Some(copy) = copy else {
         let term = row.term;
         return row.has_copy(me).then_some(Step::Create { vb, term });
     };
     if !row.has_copy(me) {
-        // A copy that was sealed for a newer row belongs to that one.
+        // A copy that was sealed for a newer row belongs to that row.
         let known = copy.term <= row.highest_term();
         return known.then_some(Step::Remove { vb });
     }
@@ -152,9 +153,9 @@ pub(super) fn next(me: NodeId, vb: Vb, row: &Row, copy: Option<&Copy>) -> Option
     })
 }
 
-/// Whether an election is needed: the row has `copy` of node `me` as active, and it can become that only so; or the copy was
-/// sealed above all terms of the row, and can follow at a newer one alone. The only copy stays what it is if it cannot be
-/// read.
+/// Whether an election is needed. First case: `copy` of node `me` is active in the row, and can become active
+/// only by an election. Second case: the copy was sealed above all terms of the row, and can follow only at a
+/// newer one. If the only copy cannot be read, it stays as it is.
 pub(super) fn needs_election(me: NodeId, row: &Row, copy: &Copy) -> bool {
     if !copy.is_readable() && row.chain.nodes().len() == 1 {
         return false;
@@ -165,7 +166,7 @@ pub(super) fn needs_election(me: NodeId, row: &Row, copy: &Copy) -> bool {
     idle && (outgrown || row.chain.active() == Some(me) && !elected)
 }
 
-/// What to do with a seal of `copy` at `term`.
+/// Decides on the reply to a seal of `copy` at `term`.
 pub fn seal(vb: Vb, term: u64, at_least: Option<Position>, copy: Option<&Copy>) -> SealReply {
     let Some(copy) = copy else {
         return SealReply::Wait;
@@ -185,7 +186,7 @@ pub fn seal(vb: Vb, term: u64, at_least: Option<Position>, copy: Option<&Copy>) 
     if term <= current {
         return SealReply::Answer(Message::SealRefused { vb, term, current });
     }
-    // More prepares do not make up for plain writes that are not here.
+    // More prepares do not replace plain writes that this copy lacks.
     let lacks = |least: Position| {
         position < least || position.branch == least.branch && position.seqno < least.seqno
     };
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
     use crate::map::BucketId;
 
-    /// A whole copy that is not sealed and follows none.
+    /// A whole copy that is not sealed and follows no node.
     fn replica(term: u64) -> Copy {
         Copy {
             role: Role::Replica,
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_a_newer_row_sealed_is_not_removed_by_an_older_one() {
+    fn older_row_does_not_remove_a_copy_sealed_for_a_newer_row() {
         let bucket = BucketId(1);
         let vb = Vb { bucket, number: 0 };
         let others = crate::map::Chain::new(&[NodeId(2)]).expect("a chain");
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_cannot_be_read_answers_seals_so_and_makes_no_step_but_to_go() {
+    fn unreadable_copy_answers_stopped_and_makes_no_step_except_remove() {
         let bucket = BucketId(1);
         let vb = Vb { bucket, number: 0 };
         let copy = Copy {

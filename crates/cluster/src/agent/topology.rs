@@ -1,40 +1,42 @@
-//! Which nodes must have a write of an active copy.
+//! Chains of an active copy: the nodes that must have a write.
 
 use crate::map::NodeId;
 use crate::map::{Chain, Phase, Row};
 use crate::quorum::majority;
 
-/// Changes that a copy may be behind and count as having caught up.
+/// Changes that a copy may lag behind and still count as caught up.
 const LAG_MAX: u64 = 100;
 
-/// The chains that an active copy works by.
+/// Chains of an active copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Topology {
-    /// Its copies.
+    /// Chain of its copies.
     pub chain: Chain,
-    /// Where they move to; copies there may have streams.
+    /// Chain to which they move, and the phase; copies there may have streams.
     pub change: Option<(Chain, Phase)>,
 }
 
-/// How far other copies are, as an active copy knows.
+/// Progress of other copies, as the active copy knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct MoveProgress<F> {
-    /// The high seqno of the active copy.
+    /// High seqno of the active copy.
     pub high: u64,
-    /// Its high seqno, failover entry included, when it took the phase.
+    /// High seqno of the active copy, failover entry included, at the start of the phase.
     pub since_phase: u64,
-    /// The seqno that a node has acknowledged at the active copy's term; `None` for one without a stream of it.
+    /// Function that returns the seqno which a node acknowledged on disk at the active copy's term; `None`
+    /// for a node without a stream of that term.
     pub on_disk: F,
 }
 
 impl Topology {
-    /// What a row says.
+    /// Returns the chains of a row.
     pub fn of(row: &Row) -> Self {
         let (chain, change) = (row.chain, row.change);
         Self { chain, change }
     }
 
-    /// Whether a durable write that the nodes of `has` have is to be acknowledged: from two chains on by both.
+    /// Whether a durable write can be acknowledged once the nodes of `has` have it. From the phase of two
+    /// chains on, both chains need a majority.
     pub fn is_durable(&self, has: impl Fn(NodeId) -> bool) -> bool {
         let by = |chain: &Chain| {
             let having = chain.nodes().iter().filter(|node| has(**node)).count();
@@ -44,7 +46,8 @@ impl Topology {
         by(&self.chain) && self.change.is_none_or(both)
     }
 
-    /// Whether the move can get into its next phase. After [`Phase::TwoChains`] that stays so as long as the term does.
+    /// Whether the move can enter its next phase. In [`Phase::TwoChains`] a positive answer stays true for
+    /// the rest of the term.
     pub fn is_ready<F: Fn(NodeId) -> Option<u64>>(&self, progress: &MoveProgress<F>) -> bool {
         let Some((to, phase)) = self.change else {
             return false;
@@ -73,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn from_two_chains_on_a_majority_of_both_must_have_a_write() {
+    fn write_needs_a_majority_of_both_chains_from_two_chains_on() {
         let mut topology = Topology {
             chain: chain(&[1, 2, 3]),
             change: Some((chain(&[1, 4, 5]), Phase::CatchUp)),
@@ -87,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_takeover_waits_for_what_was_there_before_two_chains() {
+    fn takeover_waits_for_writes_from_before_two_chains() {
         let topology = Topology {
             chain: chain(&[1, 2, 3]),
             change: Some((chain(&[4, 2, 5]), Phase::TwoChains)),

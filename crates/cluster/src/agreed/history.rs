@@ -1,31 +1,31 @@
-//! Which transactions of controllers are in etcd.
+//! The history of controllers' transactions in etcd.
 //!
-//! etcd that is restored from a backup lacks some, and its revisions may have grown again since. So each transaction of a
-//! controller has a mark that no other one has, also not one of another history. A node keeps the mark of the newest one
-//! that it followed: an etcd without it was restored.
+//! An etcd that was restored from a backup lacks some transactions, and its revision may have grown again
+//! since. So each transaction of a controller has a mark that is unique, also among different histories. A
+//! node keeps the newest mark that it followed: an etcd without this mark was restored.
 
 use serde::{Deserialize, Serialize};
 
 use crate::map::{BucketId, NodeId, Version};
 
-/// Reigns that are kept.
+/// Number of reigns that are kept.
 const REIGNS_MAX: usize = 64;
 
-/// A transaction of a controller.
+/// Mark of a controller's transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
-    /// How many there are up to it, it included.
+    /// Number of transactions up to this one, inclusive.
     pub number: u64,
-    /// The controller's node.
+    /// Node of the controller.
     pub node: NodeId,
-    /// The start of that node.
+    /// Start of that node.
     pub boot: u64,
-    /// How many the node had made ready since its start, it included, whatever became of them.
+    /// Number of transactions that the node issued since its start, this one included, whatever their result.
     pub issued: u64,
 }
 
 impl Mark {
-    /// The mark of transaction `number` of the reign that begins with this one.
+    /// Returns the mark of transaction `number` in the reign that begins with this mark.
     fn later(self, number: u64) -> Self {
         let issued = self.issued + (number - self.number);
         Self {
@@ -36,31 +36,31 @@ impl Mark {
     }
 }
 
-/// The transactions that there are.
+/// The list of transactions.
 ///
-/// A reign is a row of transactions of one node, none of which was without effect. Their marks follow from that of the
-/// first.
+/// A reign is a run of transactions of one node's start, without one that failed in between. Their marks
+/// follow from the first one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct History {
-    /// How many.
+    /// Number of transactions.
     pub number: u64,
-    /// The first of each reign, the newest [`REIGNS_MAX`] of them.
+    /// First mark of each reign; only the newest [`REIGNS_MAX`] are kept.
     pub reigns: Vec<Mark>,
-    /// The epoch of the newest adoption: what was seen at an older one may not be here.
+    /// Epoch of the newest adoption: transactions that were seen at an older epoch may be missing here.
     pub adopted: u64,
-    /// Buckets of which it found copies and nothing else. Nodes keep these.
+    /// Buckets of which the adoption found only copies. Nodes keep these copies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<BucketId>,
 }
 
 impl History {
-    /// The newest transaction.
+    /// Returns the newest transaction.
     pub fn newest(&self) -> Option<Mark> {
         Some(self.reigns.last()?.later(self.number))
     }
 
-    /// Whether a transaction is among these. One that is older than all reigns that are kept is taken for one of them.
+    /// Whether the history contains a transaction. A transaction older than all kept reigns counts as contained.
     pub fn has(&self, mark: &Mark) -> bool {
         let mut reigns = self.reigns.iter().rev();
         match reigns.find(|first| first.number <= mark.number) {
@@ -69,7 +69,7 @@ impl History {
         }
     }
 
-    /// With one more transaction, which is the one numbered `issued` of a start of a node.
+    /// Returns the history with one more transaction, which has the number `issued` of a node's start.
     #[must_use]
     pub fn with(&self, (node, boot): (NodeId, u64), issued: u64) -> Self {
         let number = self.number + 1;
@@ -93,17 +93,17 @@ impl History {
     }
 }
 
-/// What a node has followed of etcd; it is on disk before a copy is changed by it.
+/// State of etcd that a node has followed; it is on disk before a copy changes because of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
-    /// The newest version.
+    /// Newest version.
     pub version: Version,
-    /// The newest transaction of a controller.
+    /// Newest transaction of a controller.
     pub mark: Option<Mark>,
 }
 
 impl Seen {
-    /// Whether it is in an etcd of this revision and history.
+    /// Whether an etcd with this revision and history contains it.
     pub(super) fn is_in(&self, revision: u64, history: &History) -> bool {
         revision >= self.version.revision && self.mark.is_none_or(|mark| history.has(&mark))
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_has_the_marks_that_led_to_it_and_no_others() {
+    fn history_contains_only_marks_of_its_own_transactions() {
         let made = [(A, 1), (A, 2), (A, 4), (B, 1), (A, 5), (A, 6)];
         let all = of(&made);
         assert_eq!((all.number, all.reigns.len()), (6, 4));
@@ -133,7 +133,7 @@ mod tests {
             for fewer in 0..count {
                 assert!(!of(&made[..fewer]).has(&mark), "{count} in {fewer}");
             }
-            // What another one, or the same node later, makes in its place.
+            // Another node, or the same one later, makes a different transaction in its place.
             for (by, issued) in [(B, 2), (A, 7)] {
                 let other = of(&made[..count - 1]).with(by, issued).with(A, 8);
                 assert!(!other.has(&mark), "{count} {by:?}");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_in_no_other_history_however_far_its_revision_is() {
+    fn seen_state_is_in_no_other_history_of_any_revision() {
         let (epoch, revision) = (1, 50);
         let seen = Seen {
             version: Version { epoch, revision },

@@ -1,4 +1,4 @@
-//! Keys: `/settee/<cluster>/` and then what [`Key`] lists; [`name_key`] finds a cluster by its name.
+//! Keys in etcd: `/settee/<cluster>/` and a suffix of [`Key`]; [`name_key`] finds a cluster by its name.
 
 use crate::map::{BucketId, NodeId};
 
@@ -7,26 +7,26 @@ use crate::map::{BucketId, NodeId};
 pub struct ClusterId(pub u128);
 
 impl ClusterId {
-    /// Its 32 hex digits.
+    /// Returns its 32 hex digits.
     pub fn uuid(self) -> String {
         format!("{:032x}", self.0)
     }
 
-    /// What all keys of the cluster begin with.
+    /// Returns the prefix of all keys of the cluster.
     pub fn prefix(self) -> String {
         format!("/settee/{}/", self.uuid())
     }
 }
 
-/// The key that has the UUID of the cluster of this name, [`Named`](super::Named).
+/// Returns the key that holds the UUID of a cluster by its name, see [`Named`](super::Named).
 pub fn name_key(name: &str) -> String {
     format!("/settee/names/{name}")
 }
 
-/// vBuckets of a chunk of a map.
+/// Number of vBuckets in a chunk of a map.
 pub const CHUNK_VBUCKETS: u16 = 64;
 
-/// A key that this crate knows.
+/// A key of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// `meta`: [`Meta`](super::Meta).
@@ -43,16 +43,16 @@ pub enum Key {
     History,
     /// `buckets/<uuid>/spec`: [`BucketSpec`](super::BucketSpec).
     Spec(BucketId),
-    /// `buckets/<uuid>/manifest`: scopes and collections, the JSON text that nodes keep.
+    /// `buckets/<uuid>/manifest`: scopes and collections, as the JSON text that nodes store.
     Manifest(BucketId),
-    /// `security/users`: users, the JSON text that nodes keep.
+    /// `security/users`: users, as the JSON text that nodes store.
     Users,
     /// `buckets/<uuid>/map/<0..15>`: [`Chunk`](super::Chunk).
     Map(BucketId, u16),
 }
 
 impl Key {
-    /// The key as it is in etcd.
+    /// Returns the key's text in etcd.
     pub fn text(self, cluster: ClusterId) -> String {
         let tail = match self {
             Self::Meta => "meta".to_owned(),
@@ -69,7 +69,7 @@ impl Key {
         cluster.prefix() + &tail
     }
 
-    /// Reads a key; `None` for one of another cluster, or that is not known here.
+    /// Parses a key; `None` for a key of another cluster, or an unknown key.
     pub fn parse(cluster: ClusterId, text: &str) -> Option<Self> {
         let tail = text.strip_prefix(&cluster.prefix())?;
         let parts: Vec<&str> = tail.split('/').collect();

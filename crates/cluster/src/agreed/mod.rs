@@ -1,4 +1,4 @@
-//! What lies in etcd: keys, values, and all of it as a node has seen it.
+//! The data in etcd: keys, values, and a node's view of all of them.
 
 mod history;
 mod keys;

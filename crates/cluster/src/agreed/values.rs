@@ -1,4 +1,4 @@
-//! Values, as JSON. A field that is not known is ignored, one that is missing has its default.
+//! Values, as JSON. Unknown fields are ignored, missing fields have their defaults.
 
 use std::collections::BTreeMap;
 
@@ -8,57 +8,57 @@ use crate::condition::Condition;
 use crate::coord::LeaseId;
 use crate::map::{BucketId, Chain, NodeId, Phase, Row};
 
-/// What a name of a cluster stands for.
+/// Value of a cluster's name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     /// The cluster's UUID, 32 hex digits.
     pub uuid: String,
 }
 
-/// What a version must understand to be a node of each cluster that this one makes.
+/// Feature level that this version supports, and writes into each new cluster.
 pub const FEATURE_LEVEL: u32 = 2;
 
-/// The cluster.
+/// Properties of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Meta {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What all of its nodes understand.
+    /// Feature level that all nodes support.
     pub feature_level: u32,
-    /// Raised after a restore of etcd, and by an unsafe failover.
+    /// Epoch; an adoption and an unsafe failover raise it.
     pub epoch: u64,
-    /// With this its nodes log in to each other.
+    /// Secret with which its nodes log in to each other.
     pub secret: String,
-    /// How long a node's lease lasts, if that was said.
+    /// Length of a node's lease, if it was configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
-    /// Whether its nodes speak to each other over TLS; of feature level 2.
+    /// Whether its nodes use TLS among each other; needs feature level 2.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tls: bool,
 }
 
-/// What a node is for the cluster.
+/// State of a node in the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// It came, or came back, and is not counted on.
+    /// The node came, or came back, and gets no copies yet.
     #[default]
     New,
-    /// It shall have copies.
+    /// The node shall have copies.
     Active,
-    /// It shall have none.
+    /// The node shall have no copies.
     Draining,
-    /// Its active copies are replaced, and durable writes count on no copy of it. The node itself ends this state when it has
-    /// read the map, unless an operator [failed it over](Node::failed_over).
+    /// The node's active copies are replaced, and durable writes do not count its copies. The node itself
+    /// ends this state after it has read the map, unless an operator [failed it over](Node::failed_over).
     Failed,
 }
 
-/// Where a node is reached.
+/// Address of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Address {
-    /// Name or address of its host.
+    /// Name or IP address of the host.
     pub host: String,
     /// Port of the KV protocol.
     pub kv: u16,
@@ -76,43 +76,44 @@ pub struct Address {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Node {
-    /// Its name, that no other node has.
+    /// Name, unique in the cluster.
     pub name: String,
-    /// What it is called by its data directory, 32 hex digits: a node that lost its data is another one.
+    /// UUID of its data directory, 32 hex digits: a node that lost its data is another node.
     pub uuid: String,
     /// Address for other nodes, and for clients in their network.
     pub inside: Address,
     /// Address for clients of another network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outside: Option<Address>,
-    /// Number of the zone that it fails with.
+    /// Number of the zone with which the node fails.
     pub zone: u16,
-    /// Its version.
+    /// Version of the program.
     pub version: String,
-    /// What it is for the cluster.
+    /// State in the cluster.
     pub state: NodeState,
-    /// Of a failed node: the lease that did not end by time. It is revoked, and its node's clock waited for.
+    /// Of a failed node: its lease, if it did not expire. The controller revokes it, and waits for the node's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revoke: Option<LeaseId>,
-    /// Of a failed node: an operator ordered it. The node stays failed, though it may run, until an operator recovers it.
+    /// Of a failed node: whether an operator ordered the failover. The node stays failed, even if it runs,
+    /// until an operator recovers it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub failed_over: bool,
-    /// Of a member: others take over from its active copies, and then it is failed over.
+    /// Of a member: whether others take over from its active copies, after which it is failed over.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub hands_over: bool,
 }
 
-/// What a node says of itself and of its peers.
+/// Health of a node and of its peers, as the node reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Health {
-    /// A sync failed: it acknowledges nothing and serves nothing.
+    /// Whether a sync failed: the node acknowledges nothing and serves nothing.
     pub disk_dead: bool,
-    /// Commits find no space: it works in memory, and no new term gets on disk.
+    /// Whether commits fail for lack of space: the node works in memory, and no new term gets on disk.
     pub disk_full: bool,
-    /// Nodes that it has not heard for some time.
+    /// Nodes that this one has not heard for some time.
     pub unheard: Vec<NodeId>,
-    /// Its copies that are not whole: numbers of vBuckets, by bucket.
+    /// Its copies that are not whole: vBucket numbers by bucket.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub damaged: BTreeMap<BucketId, BTreeMap<u16, Condition>>,
 }
@@ -121,52 +122,53 @@ pub struct Health {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Alive {
-    /// Different for each start.
+    /// Number of its start, different for each one.
     pub boot: u64,
-    /// How it is.
+    /// Health.
     pub health: Health,
 }
 
-/// The controller; the revision of its key is its term. While copies are adopted there is none: the adoption has the key.
+/// The controller; the create revision of its key is its term. During an adoption there is no controller: the
+/// adoption has the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Controller {
-    /// The node.
+    /// Node of the controller.
     pub node: NodeId,
-    /// Its start.
+    /// Start of that node.
     pub boot: u64,
-    /// The highest term that copies are sealed at for the adoption.
+    /// During an adoption: the highest term at which copies are sealed for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopts: Option<u64>,
 }
 
 impl Controller {
-    /// A node that may be elected, with its start.
+    /// Makes a candidate from a node and its start.
     pub fn new(node: NodeId, boot: u64) -> Self {
         let adopts = None;
         Self { node, boot, adopts }
     }
 }
 
-/// Whether copies are moved to where the plan wants them.
+/// Whether copies move to the places that the plan wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rebalance {
-    /// No; moves that can be taken back are.
+    /// No rebalance; moves that can be taken back are taken back.
     #[default]
     Idle,
-    /// Yes.
+    /// A rebalance runs.
     Running,
-    /// No move begins; those that began go on.
+    /// No move begins; moves that have begun continue.
     Paused,
 }
 
-/// What operators want, and what is counted for them.
+/// Orders of operators, and the count of failovers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Orders {
-    /// Whether there is a rebalance.
+    /// State of the rebalance.
     pub rebalance: Rebalance,
-    /// Failovers without an operator since one reset the count.
+    /// Automatic failovers since the last reset by an operator.
     pub failovers: u32,
 }
 
@@ -174,13 +176,13 @@ pub struct Orders {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BucketSpec {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its vBuckets.
+    /// Number of vBuckets.
     pub vbuckets: u16,
-    /// Copies of each.
+    /// Number of copies of each vBucket.
     pub copies: usize,
-    /// Its settings, as nodes know them.
+    /// Settings, in the form that nodes use.
     pub settings: serde_json::Value,
 }
 
@@ -208,7 +210,7 @@ struct RowValue {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<RowValue>", into = "Vec<RowValue>")]
 pub struct Chunk {
-    /// In the order of vBuckets.
+    /// Rows in the order of vBuckets.
     pub rows: Vec<Row>,
 }
 
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_copies_are_told_by_bucket_and_number() {
+    fn health_lists_damaged_copies_by_bucket_and_vbucket() {
         let mut health = Health::default();
         let of_bucket = BTreeMap::from([(7, Condition::Damaged), (9, Condition::Unreadable)]);
         health.damaged.insert(BucketId(u128::MAX), of_bucket);

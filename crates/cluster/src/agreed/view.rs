@@ -1,4 +1,4 @@
-//! Everything of a cluster's prefix, as of a revision.
+//! A view of all keys of a cluster, as of a revision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use crate::condition::Condition;
 use crate::coord::{Change, KeyValue, LeaseId};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb, Version};
 
-/// A value with what etcd says of its key.
+/// A value with etcd's metadata of its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry<T> {
     /// The value.
     pub value: T,
-    /// The revision that created the key.
+    /// Revision that created the key.
     pub create_revision: u64,
-    /// The revision that wrote it last.
+    /// Revision of the last write.
     pub mod_revision: u64,
-    /// Its lease.
+    /// Lease of the key.
     pub lease: LeaseId,
 }
 
-/// What a node has seen of etcd.
+/// State of etcd, as far as a node has seen it.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// All changes up to here are in it.
+    /// Revision up to which all changes are included.
     pub revision: u64,
     /// The cluster.
     pub meta: Option<Entry<Meta>>,
@@ -38,9 +38,9 @@ pub struct View {
     pub alive: BTreeMap<NodeId, Entry<Alive>>,
     /// The controller.
     pub controller: Option<Entry<Controller>>,
-    /// Orders.
+    /// Orders of operators.
     pub orders: Option<Entry<Orders>>,
-    /// Transactions of controllers.
+    /// History of controllers' transactions.
     pub history: Entry<History>,
     /// Buckets.
     pub specs: BTreeMap<BucketId, Entry<BucketSpec>>,
@@ -55,7 +55,7 @@ pub struct View {
 }
 
 impl View {
-    /// Takes all keys as of `revision`, in the place of what there was.
+    /// Replaces the view by all keys as of `revision`.
     pub fn load(&mut self, cluster: ClusterId, revision: u64, found: &[KeyValue]) {
         *self = Self {
             revision,
@@ -66,7 +66,7 @@ impl View {
         }
     }
 
-    /// Takes a change.
+    /// Applies a change.
     pub fn apply(&mut self, cluster: ClusterId, change: &Change) {
         match change {
             Change::Put(kv) => self.put(cluster, kv),
@@ -117,12 +117,12 @@ impl View {
         }
     }
 
-    /// The epoch of the cluster.
+    /// Returns the epoch of the cluster.
     pub fn epoch(&self) -> u64 {
         self.meta.as_ref().map_or(0, |meta| meta.value.epoch)
     }
 
-    /// What a node has seen that follows all of this.
+    /// Returns the newest version and transaction of this view.
     pub fn seen(&self) -> Seen {
         let (epoch, revision) = (self.epoch(), self.revision);
         Seen {
@@ -131,30 +131,30 @@ impl View {
         }
     }
 
-    /// Whether what a node has seen is in this, or given up by an adoption of copies. Otherwise etcd was restored from a
-    /// backup, unless this is older.
+    /// Whether this view contains the state that a node has seen, or an adoption of copies has replaced that
+    /// state. If neither, etcd was restored from a backup, unless this view is older.
     pub fn has(&self, seen: &Seen) -> bool {
         self.has_adopted_since(seen) || seen.is_in(self.revision, &self.history.value)
     }
 
-    /// Whether copies were adopted since, so that what was seen says nothing.
+    /// Whether copies were adopted since that state, so that it proves nothing.
     pub fn has_adopted_since(&self, seen: &Seen) -> bool {
         self.history.value.adopted > seen.version.epoch
     }
 
-    /// Whether a node renews its lease, and can write to its disk.
+    /// Whether a node renews its lease, and its disk works.
     pub fn is_well(&self, node: NodeId) -> bool {
         let alive = self.alive.get(&node);
         alive.is_some_and(|alive| !alive.value.health.disk_dead)
     }
 
-    /// Whether a node tells that its disk is full: no seal, and no new copy, gets on disk there.
+    /// Whether a node reports a full disk: no seal and no new copy gets on disk there.
     pub fn is_full(&self, node: NodeId) -> bool {
         let alive = self.alive.get(&node);
         alive.is_some_and(|alive| alive.value.health.disk_full)
     }
 
-    /// Whether the copy of a node can be read, as the node tells.
+    /// Returns the condition of a node's copy, as the node reports it.
     pub fn condition(&self, node: NodeId, vb: Vb) -> Condition {
         let alive = self.alive.get(&node);
         let of_bucket = alive.and_then(|alive| alive.value.health.damaged.get(&vb.bucket));
@@ -162,8 +162,8 @@ impl View {
         known.copied().unwrap_or_default()
     }
 
-    /// Whether a move of a row to another chain would wait for a term on a full disk: the old active copy is sealed, and all
-    /// copies of the new chain follow at a new term.
+    /// Whether a move of a row to another chain would wait for a term on a full disk: the move seals the old
+    /// active copy, and all copies of the new chain follow at a new term.
     pub fn lacks_space(&self, row: &Row, to: &Chain) -> bool {
         let mut nodes = row
             .chain
@@ -173,7 +173,7 @@ impl View {
         nodes.any(|node| self.is_full(node))
     }
 
-    /// All rows, each with the version of its chunk.
+    /// Returns all rows, each with the version of its chunk.
     pub fn rows(&self) -> impl Iterator<Item = (Vb, Version, &Row)> {
         let epoch = self.epoch();
         self.maps.iter().flat_map(move |((bucket, chunk), entry)| {
@@ -192,7 +192,7 @@ impl View {
         })
     }
 
-    /// The row of a vBucket.
+    /// Returns the row of a vBucket.
     pub fn row(&self, vb: Vb) -> Option<&Row> {
         let chunk = self.maps.get(&(vb.bucket, vb.number / CHUNK_VBUCKETS))?;
         chunk

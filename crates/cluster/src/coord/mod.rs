@@ -1,4 +1,4 @@
-//! The port to what is agreed, in terms of etcd v3: requests and answers as values, and a store that answers them.
+//! The port to etcd, in terms of etcd v3: requests and answers as values, and a store that answers them.
 
 mod port;
 mod store;

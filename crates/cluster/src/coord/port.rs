@@ -1,11 +1,11 @@
 //! Requests and answers.
 //!
-//! A request goes out with a number, answers come in with it. A watch is answered many times, until one of the answers
-//! ends it; every other request is answered once.
+//! A request goes out with a number, and its answers come back with this number. A watch gets many answers,
+//! until one of them ends it; every other request gets one answer.
 
 use serde::{Deserialize, Serialize};
 
-/// The number under which the answer comes. Each start of a node begins anew.
+/// Number of a request and of its answers. Each start of a node begins again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
@@ -15,7 +15,7 @@ pub struct RequestId(pub u64);
 )]
 pub struct LeaseId(pub u64);
 
-/// Operations of a transaction at most, as etcd is set by default.
+/// Operations of a transaction at most: etcd's default.
 pub const OPS_MAX: usize = 128;
 
 /// A key with its value. Both are text: values are JSON.
@@ -25,33 +25,33 @@ pub struct KeyValue {
     pub key: String,
     /// The value.
     pub value: String,
-    /// The revision of the store that created the key.
+    /// Revision of the store that created the key.
     pub create_revision: u64,
-    /// The revision that wrote it last.
+    /// Revision of the last write.
     pub mod_revision: u64,
-    /// Writes since it was created.
+    /// Number of writes since the creation.
     pub version: u64,
-    /// The lease with which it goes away.
+    /// Lease with which the key is removed.
     pub lease: LeaseId,
 }
 
-/// Which keys.
+/// A selection of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Range {
-    /// One.
+    /// One key.
     Key(String),
-    /// All that begin so.
+    /// All keys with this prefix.
     Prefix(String),
 }
 
-/// What must hold of a key; each number is 0 for a key that is not there.
+/// Condition on a key; each number is 0 for a key that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Compare {
-    /// It was created by this revision.
+    /// The key was created by this revision.
     CreateRevision(String, u64),
-    /// It was last written by this revision.
+    /// The key was last written by this revision.
     ModRevision(String, u64),
-    /// It was written so many times.
+    /// The key was written this many times.
     Version(String, u64),
 }
 
@@ -64,7 +64,7 @@ pub enum Op {
         key: String,
         /// The value.
         value: String,
-        /// The lease, [`LeaseId`] 0 for none.
+        /// Lease; [`LeaseId`] 0 for none.
         lease: LeaseId,
     },
     /// Removes a key.
@@ -74,56 +74,56 @@ pub enum Op {
     },
 }
 
-/// All of `then`, at one revision, if all of `compare` holds.
+/// A transaction: all of `then`, at one revision, if all of `compare` holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
-    /// What must hold.
+    /// Conditions.
     pub compare: Vec<Compare>,
-    /// The writes, none of them of a key that another one writes.
+    /// Writes, each of a different key.
     pub then: Vec<Op>,
 }
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// The newest state of keys (a linearizable read).
     Get(Range),
     /// A transaction.
     Txn(Txn),
-    /// Changes of keys from a revision on, that one included.
+    /// A watch: changes of keys from a revision on, that one included.
     Watch {
-        /// What the keys begin with.
+        /// Prefix of the keys.
         prefix: String,
-        /// The first revision.
+        /// First revision.
         from: u64,
     },
     /// A new lease.
     Grant {
-        /// How long it lasts.
+        /// Length of the lease.
         ttl_ms: u64,
     },
-    /// The lease begins anew.
+    /// Renews the lease.
     KeepAlive(LeaseId),
-    /// The lease ends, and its keys go away.
+    /// Ends the lease, and removes its keys.
     Revoke(LeaseId),
 }
 
-/// A key that was written, or removed.
+/// A change of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    /// Written.
+    /// The key was written.
     Put(KeyValue),
-    /// Removed by a revision.
+    /// The key was removed.
     Delete {
         /// The key.
         key: String,
-        /// The revision.
+        /// Revision that removed it.
         revision: u64,
     },
 }
 
 impl Change {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &str {
         match self {
             Self::Put(kv) => &kv.key,
@@ -131,7 +131,7 @@ impl Change {
         }
     }
 
-    /// The revision that made the change.
+    /// Returns the revision of the change.
     pub fn revision(&self) -> u64 {
         match self {
             Self::Put(kv) => kv.mod_revision,
@@ -143,33 +143,33 @@ impl Change {
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The keys that were asked for, as of a revision.
+    /// Keys and values, as of a revision.
     Got {
-        /// The store's revision.
+        /// Revision of the store.
         revision: u64,
-        /// In the order of keys.
+        /// Keys and values, in the order of keys.
         found: Vec<KeyValue>,
     },
-    /// The transaction was made at a revision.
+    /// The transaction was made at this revision.
     Committed(u64),
-    /// Something of what was compared did not hold; nothing was written.
+    /// A condition did not hold; nothing was written.
     Refused,
-    /// Changes of what is watched, in order, all of a revision together; the watch goes on.
+    /// Changes of watched keys, in order, with all changes of a revision together; the watch continues.
     Changes {
-        /// Everything up to here was told.
+        /// Revision up to which everything was sent.
         revision: u64,
         /// The changes.
         changes: Vec<Change>,
     },
-    /// Changes from the revision asked for are no longer there: read anew. The watch is over.
+    /// The requested changes were compacted: read again. The watch is over.
     Compacted,
-    /// The lease.
+    /// The new lease.
     Granted(LeaseId),
-    /// The lease lasts from now on; the store's revision.
+    /// The lease is renewed; contains the store's revision.
     KeptAlive(u64),
-    /// There is no such lease.
+    /// The lease does not exist.
     NoLease,
-    /// The lease is over.
+    /// The lease has ended.
     Revoked,
     /// No answer came. A transaction may have been made, or may still be. A watch is over.
     Unavailable,

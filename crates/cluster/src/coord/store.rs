@@ -1,4 +1,4 @@
-//! A store that answers as etcd does: what a node alone has in the place of etcd, and the etcd of tests.
+//! A store that answers like etcd: a node without etcd uses it, and tests do.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,24 +14,24 @@ struct Lease {
 
 /// Keys with revisions, leases, and the changes since the last compaction.
 ///
-/// The caller keeps it (serialized), tells it the time, and carries its answers.
+/// The caller stores it (serialized), passes the time to it, and delivers its answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Store {
     revision: u64,
     keys: BTreeMap<String, KeyValue>,
     changes: VecDeque<Change>,
-    /// Changes up to this revision are gone.
+    /// Revision up to which changes are compacted.
     compacted: u64,
     leases: BTreeMap<LeaseId, Lease>,
     last_lease: u64,
-    /// The time that it was told last.
+    /// Time of the last call.
     now_ms: u64,
 }
 
 impl Default for Store {
     fn default() -> Self {
         Self {
-            // As etcd, whose first write is revision 2.
+            // Like etcd, whose first write has revision 2.
             revision: 1,
             keys: BTreeMap::new(),
             changes: VecDeque::new(),
@@ -44,17 +44,17 @@ impl Default for Store {
 }
 
 impl Store {
-    /// The revision of the newest write.
+    /// Returns the revision of the newest write.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// A key.
+    /// Returns a key with its value.
     pub fn get(&self, key: &str) -> Option<&KeyValue> {
         self.keys.get(key)
     }
 
-    /// Ends leases whose time is over. Time never goes back.
+    /// Ends leases that have expired. Time never goes back.
     pub fn advance(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
         let now = self.now_ms;
@@ -65,7 +65,7 @@ impl Store {
         }
     }
 
-    /// All leases begin anew, as those of an etcd that starts.
+    /// Renews all leases, like an etcd that starts.
     pub fn restart(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
         for lease in self.leases.values_mut() {
@@ -73,7 +73,7 @@ impl Store {
         }
     }
 
-    /// Answers a request. A watch is answered with what there is; [`Self::changes_since`] has what follows.
+    /// Answers a request. A watch gets the changes so far; [`Self::changes_since`] returns those that follow.
     pub fn answer(&mut self, request: &Request) -> Answer {
         match request {
             Request::Get(range) => Answer::Got {
@@ -104,7 +104,7 @@ impl Store {
         }
     }
 
-    /// Changes of keys with `prefix` from revision `from` on.
+    /// Returns the changes of keys with `prefix` from revision `from` on.
     pub fn changes_since(&self, prefix: &str, from: u64) -> Answer {
         if from <= self.compacted {
             return Answer::Compacted;
@@ -120,7 +120,7 @@ impl Store {
         }
     }
 
-    /// Forgets changes up to `revision`.
+    /// Removes changes up to `revision`.
     pub fn compact(&mut self, revision: u64) {
         self.compacted = self.compacted.max(revision.min(self.revision));
         let kept = self
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_a_transaction_has_one_revision_or_nothing_is_written() {
+    fn transaction_is_atomic_at_one_revision() {
         let mut store = Store::default();
         let both = vec![put("/a", LeaseId(0)), put("/b", LeaseId(0))];
         let absent = vec![Compare::Version("/a".to_owned(), 0)];
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_ends_takes_its_keys_with_it() {
+    fn expired_lease_removes_its_keys() {
         let mut store = Store::default();
         store.advance(10);
         let Answer::Granted(lease) = store.answer(&Request::Grant { ttl_ms: 100 }) else {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_tells_changes_from_a_revision_on_until_they_are_compacted() {
+    fn watch_returns_changes_from_a_revision_until_compaction() {
         let mut store = Store::default();
         for key in ["/a", "/b", "/a"] {
             store.answer(&txn(vec![], vec![put(key, LeaseId(0))]));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_the_same_after_it_was_kept() {
+    fn store_is_unchanged_by_serialization() {
         let mut store = Store::default();
         store.answer(&txn(vec![], vec![put("/a", LeaseId(0))]));
         let kept: Store = serde_json::from_str(&serde_json::to_string(&store).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What the controller asks nodes for.
+//! Messages of the controller to nodes.
 
 use super::machine::{Action, Coordinator, Tick};
 use crate::coord::LeaseId;
@@ -6,7 +6,7 @@ use crate::map::{Row, Vb};
 use crate::message::Message;
 
 impl Coordinator {
-    /// Asks nodes for reports, seals and leases that are to end.
+    /// Asks nodes for reports and seals, and revokes the leases of failed nodes.
     pub(super) fn ask(&self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
         for node in tick.view.alive.keys() {
             actions.push(Action::Send(*node, Message::Ask));
@@ -22,7 +22,7 @@ impl Coordinator {
         }
     }
 
-    /// Seals the copies of a row whose turn it is.
+    /// Sends the seals of a row that are due.
     pub(super) fn send_seals(&self, tick: &Tick<'_>, vb: Vb, row: &Row, actions: &mut Vec<Action>) {
         let Some(term) = row.intent else {
             return;

@@ -1,4 +1,4 @@
-//! What becomes of one row of the map.
+//! The decision on one row of the map.
 
 use super::renewal;
 use super::seals::Seals;
@@ -9,32 +9,33 @@ use crate::message::Need;
 use crate::quorum;
 use crate::settings::Settings;
 
-/// What a decision on a row goes by, the row apart.
+/// Input of a decision, besides the row.
 #[derive(Clone, Copy)]
 pub(super) struct Facts<'a> {
     pub(super) settings: &'a Settings,
     pub(super) now_ms: u64,
     pub(super) view: &'a View,
-    /// Answers to the seals of the row's intent.
+    /// Answers to the seals at the row's intent.
     pub(super) seals: Option<&'a Seals>,
-    /// What the active copy reported for this very row.
+    /// Need that the active copy reported for this row.
     pub(super) need: Option<Need>,
-    /// When the lease of the active copy's node, which failed, was revoked.
+    /// Time when the lease of the active copy's failed node was revoked.
     pub(super) revoked_ms: Option<u64>,
-    /// There is no rebalance any more.
+    /// Whether there is no rebalance.
     pub(super) idle: bool,
 }
 
-/// A new row for a vBucket.
+/// A decision on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     /// The row stays.
     Keep,
-    /// This row.
+    /// Write this row.
     Write(Row),
-    /// This row, provided that the old active copy's node is still marked as failed, by the revision that was seen.
+    /// Write this row, provided that the old active copy's node is still marked as failed at the revision
+    /// that was seen.
     WriteIfFailed(Row, NodeId),
-    /// An election needs more copies than there are; so many.
+    /// An election lacks this number of copies.
     Refuse(usize),
 }
 
@@ -47,7 +48,7 @@ impl Facts<'_> {
         self.state(node) == Some(NodeState::Failed)
     }
 
-    /// What is to be done about a row.
+    /// Decides on a row.
     pub(super) fn decide(&self, vb: Vb, row: &Row) -> Decision {
         let Some(active) = row.chain.active() else {
             return Decision::Keep;
@@ -67,8 +68,8 @@ impl Facts<'_> {
             .map_or(Decision::Keep, |change| self.advance(vb, row, change))
     }
 
-    /// How many copies an election in `chain` lacks; the active copy's node counts if it is the only one, or as
-    /// [`quorum::seals_missing`] says.
+    /// Returns the number of copies that an election in `chain` lacks. The active copy's node counts if it is
+    /// the only one, or as [`quorum::seals_missing`] describes.
     pub(super) fn seals_missing(&self, vb: Vb, chain: &Chain) -> usize {
         let nodes = chain.nodes();
         let others = &nodes[usize::from(nodes.len() > 1)..];
@@ -85,7 +86,7 @@ impl Facts<'_> {
         quorum::seals_missing(nodes.len(), sealed, lost, active)
     }
 
-    /// The same of an election that goes on.
+    /// Returns the number of copies that a running election lacks.
     fn election_lacks(&self, vb: Vb, row: &Row, seals: &Seals) -> usize {
         let Some(without) = row.without else {
             return self.seals_missing(vb, &row.chain);
@@ -97,7 +98,7 @@ impl Facts<'_> {
         row.chain.nodes().iter().filter(gone).count()
     }
 
-    /// Writes the intent to seal.
+    /// Decides to write the intent to seal.
     fn begin_election(&self, vb: Vb, row: &Row, term: u64) -> Decision {
         let missing = self.seals_missing(vb, &row.chain);
         let nodes = row.chain.nodes();
@@ -109,7 +110,7 @@ impl Facts<'_> {
         Decision::Write(Row { intent, ..*row })
     }
 
-    /// Brings an election, or a takeover, to its end.
+    /// Ends an election or a takeover, if possible.
     fn elect(&self, vb: Vb, row: &Row, active: NodeId) -> Decision {
         let (Some(seals), Some(term)) = (self.seals, row.intent) else {
             return Decision::Keep;
@@ -120,7 +121,7 @@ impl Facts<'_> {
         }
         let elects = !self.takes_over(row, seals);
         if elects && seals.is_complete(active) && !self.is_failed(active) {
-            // It acknowledged nothing since it was sealed, and no other copy can have more.
+            // The copy acknowledged nothing since it was sealed, and no other copy can have more.
             return Decision::Write(new(row.chain));
         }
         if elects && let Some(chain) = self.elected(row, seals) {
@@ -156,17 +157,18 @@ impl Facts<'_> {
         seals.elected(row, |node| self.view.is_full(node) || self.is_failed(node))
     }
 
-    /// Whether messages had time to be repeated, and a node that was marked to come back.
+    /// Whether messages had time to be repeated, and a marked node had time to come back.
     fn has_waited(&self, seals: &Seals) -> bool {
         self.now_ms >= seals.since_ms + 4 * self.settings.repeat_ms
     }
 
-    /// Whether a node is marked as failed and does not come back: it may answer seals, but sees no map.
+    /// Whether a node is marked as failed and does not come back: it may answer seals, but does not see the map.
     fn is_away(&self, node: NodeId) -> bool {
         self.is_failed(node) && !self.view.alive.contains_key(&node)
     }
 
-    /// Whether a takeover still has time, and an old active copy that has all that it acknowledged. Otherwise the old chain elects, which takes the move back.
+    /// Whether a takeover still has time, and has an old active copy with everything that it acknowledged.
+    /// Otherwise the old chain elects, which takes the move back.
     fn takes_over(&self, row: &Row, seals: &Seals) -> bool {
         let Some((to, Phase::TakeOver)) = row.change else {
             return false;
@@ -182,8 +184,8 @@ impl Facts<'_> {
         !over && !restarted && !both.any(seals_not)
     }
 
-    /// Whether the old active copy, on a node that failed, can serve no longer: its lease is over by its own clock, and
-    /// what replicas confirmed to it before they were sealed.
+    /// Whether the old active copy, on a failed node, cannot serve any longer: its lease has expired by its
+    /// own clock, and the confirmations of replicas from before their seals have expired, too.
     fn is_over(&self, active: NodeId, seals: &Seals) -> bool {
         let Some(entry) = self
             .view
@@ -207,8 +209,8 @@ impl Facts<'_> {
         lease && self.now_ms >= seals.newest_ms + confirmed_ms + margin_ms
     }
 
-    /// Whether only the old active copy's node, which does not answer, holds an election up for too long. One whose disk is
-    /// full cannot answer.
+    /// Whether an election has waited for too long for the old active copy's node alone, which does not
+    /// answer. A node with a full disk cannot answer.
     pub(super) fn is_stuck(&self, row: &Row) -> bool {
         let (Some(seals), Some(active)) = (self.seals, row.chain.active()) else {
             return false;
@@ -221,7 +223,7 @@ impl Facts<'_> {
             && !self.is_failed(active)
     }
 
-    /// The copies to be sealed yet, each with what it must have first.
+    /// Returns the copies that must be sealed, each with the position that it must have first.
     pub(super) fn unsealed(&self, row: &Row) -> Vec<(NodeId, Option<crate::Position>)> {
         let Some(seals) = self.seals else {
             return Vec::new();
@@ -244,10 +246,10 @@ impl Facts<'_> {
         chain.filter(open).map(|node| (node, None)).collect()
     }
 
-    /// The next phase of a move, or its end before it had an effect.
+    /// Decides on the next phase of a move, or on its end before it had an effect.
     fn advance(&self, vb: Vb, row: &Row, (to, phase): (Chain, Phase)) -> Decision {
         let gone = |node: &NodeId| self.state(*node).is_none() || self.is_failed(*node);
-        // Copies are made anew, and active ones handed over, whether there is a rebalance or not.
+        // Copies are renewed, and active ones handed over, with or without a rebalance.
         let active = row
             .chain
             .active()
@@ -262,7 +264,7 @@ impl Facts<'_> {
             });
         }
         if self.view.lacks_space(row, &to) {
-            // From two chains on durable writes wait for the new copies' disks.
+            // From the phase of two chains on, durable writes wait for the disks of new copies.
             let built = |node: &NodeId| !row.chain.holds(*node) && self.view.is_full(*node);
             return if phase == Phase::TwoChains && to.nodes().iter().any(built) {
                 Decision::Write(Row {
@@ -293,7 +295,7 @@ impl Facts<'_> {
     }
 }
 
-/// The chain that a takeover leads to, when the old active copy is sealed and the new one has all that it had.
+/// Returns the new chain of a takeover, once the old active copy is sealed and the new one has all of its data.
 fn drained(row: &Row, seals: &Seals) -> Option<Chain> {
     let (to, phase) = row.change?;
     let old = seals.answer(row.chain.active()?)?;

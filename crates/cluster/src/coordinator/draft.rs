@@ -1,4 +1,4 @@
-//! A transaction in the making.
+//! A draft of a controller's transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use crate::agreed::{CHUNK_VBUCKETS, Chunk, ClusterId, Controller, Key, View};
 use crate::coord::{Compare, LeaseId, Op, Txn};
 use crate::map::{BucketId, NodeId, Row, Vb};
 
-/// Chunks of a transaction at most: about 2 KB each, of the 1.5 MiB and 128 operations that etcd takes.
+/// Chunks of a transaction at most: about 2 KB each, within etcd's 1.5 MiB and 128 operations.
 pub(super) const CHUNKS_MAX: usize = 16;
 
-/// Marks a transaction of the controller as that numbered `issued` of its node's start.
+/// Marks a transaction of the controller with the number `issued` of its node's start.
 pub(super) fn mark(cluster: ClusterId, view: &View, issued: u64, txn: &mut Txn) {
     let Some(controller) = &view.controller else {
         return;
@@ -26,7 +26,7 @@ pub(super) fn mark(cluster: ClusterId, view: &View, issued: u64, txn: &mut Txn) 
     txn.then.push(Op::Put { key, value, lease });
 }
 
-/// Compares and writes, for one controller.
+/// Conditions and writes of one controller.
 pub(super) struct Draft<'a> {
     cluster: ClusterId,
     view: &'a View,
@@ -36,7 +36,7 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// For the controller whose key is of revision `term`.
+    /// Creates a draft for the controller whose key has the revision `term`.
     pub(super) fn new(cluster: ClusterId, view: &'a View, term: u64) -> Self {
         let controller = Key::Controller.text(cluster);
         Self {
@@ -48,7 +48,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Writes a key that was last written by `seen`.
+    /// Writes a key whose last write was at `seen`.
     pub(super) fn put<T: Serialize>(&mut self, key: Key, seen: u64, value: &T) {
         let key = key.text(self.cluster);
         let value = serde_json::to_string(value).expect("values of ours have no maps");
@@ -57,14 +57,14 @@ impl<'a> Draft<'a> {
         self.then.push(Op::Put { key, value, lease });
     }
 
-    /// Removes a key that was last written by `seen`.
+    /// Removes a key whose last write was at `seen`.
     pub(super) fn delete(&mut self, key: Key, seen: u64) {
         let key = key.text(self.cluster);
         self.compare.insert(Compare::ModRevision(key.clone(), seen));
         self.then.push(Op::Delete { key });
     }
 
-    /// Requires that a node is as it was seen.
+    /// Requires that a node is unchanged since it was seen.
     pub(super) fn require_node(&mut self, node: NodeId) {
         let seen = self
             .view
@@ -75,7 +75,7 @@ impl<'a> Draft<'a> {
         self.compare.insert(Compare::ModRevision(key, seen));
     }
 
-    /// Requires that a node is as dead or alive as it was seen.
+    /// Requires that a node's key of liveness is unchanged, present or absent.
     pub(super) fn require_alive(&mut self, node: NodeId) {
         let seen = self.view.alive.get(&node);
         let seen = seen.map_or(0, |entry| entry.mod_revision);
@@ -83,7 +83,7 @@ impl<'a> Draft<'a> {
         self.compare.insert(Compare::ModRevision(key, seen));
     }
 
-    /// The same; one that is alive is so no longer.
+    /// Requires the same, and removes the key if it is present.
     pub(super) fn end_alive(&mut self, node: NodeId) {
         self.require_alive(node);
         if self.view.alive.contains_key(&node) {
@@ -98,7 +98,7 @@ impl<'a> Draft<'a> {
         self.chunks.contains_key(&chunk) || self.chunks.len() < CHUNKS_MAX
     }
 
-    /// Writes a row of a chunk that there is.
+    /// Writes a row of a chunk that exists.
     pub(super) fn row(&mut self, vb: Vb, row: Row) {
         let at = (vb.bucket, vb.number / CHUNK_VBUCKETS);
         let view = self.view;
@@ -109,7 +109,7 @@ impl<'a> Draft<'a> {
         chunk.rows[usize::from(vb.number % CHUNK_VBUCKETS)] = row;
     }
 
-    /// Writes a chunk that there is not yet, of a bucket that was not dropped in between.
+    /// Writes a new chunk, provided that its bucket was not dropped meanwhile.
     pub(super) fn new_chunk(&mut self, bucket: BucketId, chunk: u16, rows: Vec<Row>) {
         let key = Key::Spec(bucket).text(self.cluster);
         let created = self
@@ -121,7 +121,7 @@ impl<'a> Draft<'a> {
         self.chunks.insert((bucket, chunk), Chunk { rows });
     }
 
-    /// The transaction; `None` if it writes nothing.
+    /// Returns the transaction; `None` if it writes nothing.
     pub(super) fn finish(mut self) -> Option<Txn> {
         for ((bucket, chunk), value) in std::mem::take(&mut self.chunks) {
             let seen = self.view.maps.get(&(bucket, chunk));

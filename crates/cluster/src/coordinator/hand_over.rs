@@ -1,4 +1,4 @@
-//! Graceful failover: other copies take over from the active ones of a node, by moves, and then it is failed over.
+//! Graceful failover: by moves, other copies take over from the active ones of a node; then it is failed over.
 
 use super::draft::Draft;
 use super::orders;
@@ -6,8 +6,8 @@ use crate::agreed::{NodeState, Rebalance, View};
 use crate::condition::Condition;
 use crate::map::{Chain, NodeId, Row, Vb};
 
-/// Whether a node can be failed over without a loss: it is a member that runs, and of each vBucket that is active there a
-/// copy that can take over is elsewhere.
+/// Whether a node can be failed over without loss: it is a member that runs, and each vBucket that is active
+/// there has another copy that can take over.
 pub fn can_hand_over(view: &View, node: NodeId) -> bool {
     let entry = view.nodes.get(&node);
     let is_member = entry.is_some_and(|entry| entry.value.state == NodeState::Active);
@@ -16,7 +16,7 @@ pub fn can_hand_over(view: &View, node: NodeId) -> bool {
     is_member && view.is_well(node) && rows.all(|(vb, _, row)| next(view, vb, row).is_some())
 }
 
-/// Writes what a graceful failover asks for. A rebalance pauses.
+/// Writes a graceful failover. A running rebalance pauses.
 pub(super) fn obey(view: &View, draft: &mut Draft<'_>, node: NodeId) {
     if can_hand_over(view, node) {
         orders::hand_over(view, draft, node, true);
@@ -28,14 +28,14 @@ pub(super) fn obey(view: &View, draft: &mut Draft<'_>, node: NodeId) {
     }
 }
 
-/// The chain of a vBucket after it is taken over from a node that hands its active copies over.
+/// Returns the chain of a vBucket after the takeover, if its active copy's node hands over.
 pub(super) fn taken_over(view: &View, vb: Vb, row: &Row) -> Option<Chain> {
     let active = row.chain.active()?;
     let hands_over = view.nodes.get(&active)?.value.hands_over;
     hands_over.then(|| next(view, vb, row)).flatten()
 }
 
-/// Fails nodes over that have nothing more to hand over.
+/// Fails over nodes that have nothing left to hand over.
 pub(super) fn end(view: &View, draft: &mut Draft<'_>) {
     for (node, _) in view.nodes.iter().filter(|(_, of)| of.value.hands_over) {
         let is_active = |chain: &Chain| chain.active() == Some(*node);
@@ -47,7 +47,7 @@ pub(super) fn end(view: &View, draft: &mut Draft<'_>) {
     }
 }
 
-/// The chain with its first copy that can take over in front, and the active one at the end.
+/// Returns the chain with the first copy that can take over at the front, and the active one at the end.
 fn next(view: &View, vb: Vb, row: &Row) -> Option<Chain> {
     let (active, others) = row.chain.nodes().split_first()?;
     let can = |node: &&NodeId| {

@@ -1,4 +1,4 @@
-//! The controller's round: what it was told, what it does next.
+//! The controller: its input, its rounds, its actions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,98 +17,98 @@ use crate::map::{NodeId, Phase, Row, Vb};
 use crate::message::{CopyReport, Message, Need, Order};
 use crate::settings::Settings;
 
-/// What the controller wants done.
+/// Output of the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A transaction, whose answer is told to [`Coordinator::answered`]. There is one at a time.
+    /// Send a transaction, and pass its answer to [`Coordinator::answered`]. There is one at a time.
     Txn(Txn),
-    /// The lease of a node that failed is revoked; that is told to [`Coordinator::revoked`].
+    /// Revoke the lease of a failed node, and call [`Coordinator::revoked`] after that.
     Revoke(NodeId, LeaseId),
-    /// A message.
+    /// Send a message.
     Send(NodeId, Message),
 }
 
-/// A vBucket without an active copy, that gets none before more copies are there.
+/// A vBucket without an active copy that waits for more copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// The vBucket.
     pub vb: Vb,
-    /// Copies that an election lacks.
+    /// Number of copies that an election lacks.
     pub missing: usize,
 }
 
-/// A copy that was promoted although too few were left, as an operator ordered.
+/// A copy that was promoted with too few copies, by an operator's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promoted {
     /// The vBucket.
     pub vb: Vb,
-    /// The node of the copy.
+    /// Node of the copy.
     pub node: NodeId,
-    /// The term since which it is active.
+    /// Term since which it is active.
     pub term: u64,
-    /// The seqno that it had: what came after it on other copies is lost.
+    /// Its seqno at the promotion: later writes of other copies are lost.
     pub seqno: u64,
 }
 
-/// What an operator sees.
+/// Progress, for operators.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// Elections that go on.
+    /// Elections in progress.
     pub elections: usize,
-    /// Moves that go on.
+    /// Moves in progress.
     pub moves: usize,
     /// Moves that the plan wants and that have not begun.
     pub moves_left: usize,
-    /// How many of all moves wait until a node has space on its disk.
+    /// Moves among these that wait for space on a node's disk.
     pub moves_without_space: usize,
     /// vBuckets that wait for copies.
     pub waiting: Vec<Waiting>,
-    /// Nodes that are gone, and why they are not failed over.
+    /// Nodes that are gone but not failed over, with the reason.
     pub held: Vec<(NodeId, Held)>,
-    /// vBuckets that this controller promoted by an unsafe failover, the newest promotion of each.
+    /// vBuckets that this controller promoted by an unsafe failover, with the newest promotion of each.
     pub promoted: Vec<Promoted>,
 }
 
-/// What a round goes by.
+/// Input of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Tick<'a> {
-    /// What this node has seen of etcd.
+    /// State of etcd, as this node has seen it.
     pub view: &'a View,
-    /// The time of this node's clock.
+    /// Time of this node's clock.
     pub now_ms: u64,
-    /// Since when this node has watched etcd.
+    /// Start of this node's watch of etcd.
     pub watching_since_ms: u64,
-    /// When this node heard others last.
+    /// Times when this node last heard the other nodes.
     pub heard: &'a BTreeMap<NodeId, u64>,
 }
 
-/// The controller, while this node is it.
+/// The controller; it is active while this node is elected.
 #[derive(Clone, Debug)]
 pub struct Coordinator {
     cluster: ClusterId,
     settings: Settings,
-    /// The revision of the controller's key; `None` while another node is the controller.
+    /// Create revision of the controller's key; `None` while another node is the controller.
     term: Option<u64>,
     seals: BTreeMap<Vb, Seals>,
     reports: BTreeMap<Vb, CopyReport>,
     pub(super) revoked: BTreeMap<(NodeId, LeaseId), u64>,
     orders: VecDeque<Order>,
-    /// Transactions that were made ready since the node started.
+    /// Number of transactions that were issued since the node started.
     issued: u64,
-    /// A transaction is under way; whether it is that of the first order.
+    /// Whether the transaction in flight is that of the first order; `None` without one.
     in_flight: Option<bool>,
-    /// The view must have this revision before anything more is written.
+    /// Revision that the view must reach before the next write.
     wait_revision: u64,
-    /// A transaction was refused: by what the view did not have yet.
+    /// Whether a transaction was refused, because of a change that the view did not have yet.
     refused: bool,
-    /// The revision of a view that a refused transaction was made by, and when there may be another one by it.
+    /// View revision of a refused transaction, and the time for a new attempt with the same view.
     retry: Option<(u64, u64)>,
-    /// Nodes by the revision that wrote them last, and when that was seen of one that was not alive then.
+    /// Revision of each node's last write, and the time when it was seen if the node was not alive then.
     written: BTreeMap<NodeId, (u64, Option<u64>)>,
     asked_ms: Option<u64>,
-    /// vBuckets whose seals are to be sent at once, not when messages are repeated.
+    /// vBuckets whose seals are sent at once, without waiting for the next repetition.
     due: BTreeSet<Vb>,
-    /// Rows of moves, each with the revision of the view in which it was seen first.
+    /// Rows of moves, each with the revision of the view in which it was first seen.
     moving: BTreeMap<Vb, (Row, u64)>,
     wanted: Wanted,
     takeovers: Takeovers,
@@ -117,7 +117,7 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// On a node that is not the controller yet.
+    /// Creates the controller of a node, inactive.
     pub fn new(cluster: ClusterId, settings: Settings) -> Self {
         Self {
             cluster,
@@ -143,17 +143,17 @@ impl Coordinator {
         }
     }
 
-    /// What goes on, as of the last round.
+    /// Returns the progress as of the last round.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// The term as controller.
+    /// Returns the term as controller.
     pub fn term(&self) -> Option<u64> {
         self.term
     }
 
-    /// This node was elected with a term, or another one is the controller.
+    /// Sets the term after this node was elected; `None` if another node is the controller.
     pub fn set_term(&mut self, term: Option<u64>) {
         if self.term != term {
             *self = Self {
@@ -164,7 +164,7 @@ impl Coordinator {
         }
     }
 
-    /// The number of one more transaction that is made ready on this node.
+    /// Returns the number of the next transaction of this node.
     pub(crate) fn issue(&mut self) -> u64 {
         self.issued += 1;
         self.issued
@@ -177,7 +177,7 @@ impl Coordinator {
         }
     }
 
-    /// Takes the answer to the transaction of the controller with `term`.
+    /// Takes the answer to a transaction of the controller with `term`.
     pub fn answered(&mut self, term: u64, answer: &Answer) {
         if self.term != Some(term) {
             return;
@@ -187,7 +187,7 @@ impl Coordinator {
         if let Answer::Committed(revision) = answer {
             self.wait_revision = *revision;
             match (was_order, self.orders.front_mut()) {
-                // It goes on by the epoch that it raised, until nothing is left to be written.
+                // The order continues with the epoch that it raised, until nothing is left to write.
                 (Some(true), Some(Order::FailOverUnsafe { epoch, .. })) => *epoch += 1,
                 (Some(true), _) => drop(self.orders.pop_front()),
                 _ => {}
@@ -195,12 +195,12 @@ impl Coordinator {
         }
     }
 
-    /// Takes that a lease is over in etcd.
+    /// Records that a lease has ended in etcd.
     pub fn revoked(&mut self, node: NodeId, lease: LeaseId, now_ms: u64) {
         self.revoked.entry((node, lease)).or_insert(now_ms);
     }
 
-    /// Takes what a node says.
+    /// Takes a message of a node.
     pub fn message(&mut self, from: NodeId, message: &Message, now_ms: u64) {
         match message {
             Message::Report(copies) => {
@@ -237,7 +237,7 @@ impl Coordinator {
         }
     }
 
-    /// A round: what is to be done now. It is called when something was told, and every few milliseconds.
+    /// Runs a round and returns the next actions. Call it after each input, and every few milliseconds.
     #[must_use]
     pub fn tick(&mut self, tick: &Tick<'_>) -> Vec<Action> {
         let Some(term) = self.term else {
@@ -272,7 +272,7 @@ impl Coordinator {
         actions
     }
 
-    /// Whether a transaction was refused, and the view is what it was: another one would be refused as well.
+    /// Whether a transaction was refused and the view is unchanged: the next one would be refused, too.
     fn waits_to_retry(&mut self, tick: &Tick<'_>) -> bool {
         let revision = tick.view.revision;
         if std::mem::take(&mut self.refused) {
@@ -282,7 +282,7 @@ impl Coordinator {
         self.retry.is_some_and(waits)
     }
 
-    /// Makes ready for the answers to seals of the intents that there are.
+    /// Prepares for the answers to seals of all intents in the map.
     fn follow_intents(&mut self, tick: &Tick<'_>) {
         let mut found = BTreeSet::new();
         for (vb, _, row) in tick.view.rows() {
@@ -318,14 +318,14 @@ impl Coordinator {
         }
     }
 
-    /// Whether what an active copy told of its move was told of the row that stands, though rows beside it changed since.
+    /// Whether a report about a move concerns the current row, even if other rows of its chunk changed since.
     fn is_of_move(&self, report: &CopyReport) -> bool {
         let since = self.moving.get(&report.vb);
         let of_row = since.is_some_and(|(_, since)| report.revision >= *since);
         of_row && matches!(report.need, Need::NextPhase(_))
     }
 
-    /// Notes since when each row of a move has been as it is. Each of them is seen here before there is another one.
+    /// Records since which revision each row of a move is unchanged. Every such row is seen here before the next one.
     fn follow_moves(&mut self, view: &View) {
         let before = std::mem::take(&mut self.moving);
         let rows = view.rows().filter(|(_, _, row)| row.change.is_some());
@@ -339,7 +339,7 @@ impl Coordinator {
         self.moving = since.collect();
     }
 
-    /// The next transaction, and whether it is that of the first order.
+    /// Returns the next transaction, and whether it is that of the first order.
     fn next_txn(&mut self, tick: &Tick<'_>, term: u64) -> (Option<Txn>, bool) {
         let view = tick.view;
         while let Some(order) = self.orders.front() {
@@ -372,8 +372,8 @@ impl Coordinator {
         (txn.or_else(|| self.change_rows(tick, term)), false)
     }
 
-    /// Nodes that were written while they were not alive, which is not long ago. What was written before this node became the
-    /// controller counts as old.
+    /// Returns the nodes whose keys were written recently, while they were not alive. Writes from before this
+    /// node became the controller count as old.
     fn returning(&mut self, tick: &Tick<'_>) -> BTreeSet<NodeId> {
         let first = self.written.is_empty();
         let before = std::mem::take(&mut self.written);
@@ -390,7 +390,7 @@ impl Coordinator {
         returning.map(|(node, _)| *node).collect()
     }
 
-    /// First members of a cluster; nodes that failed.
+    /// Makes the first members of a cluster, and marks failed nodes.
     fn change_nodes(&mut self, tick: &Tick<'_>, term: u64) -> Option<Txn> {
         let view = tick.view;
         let mut draft = Draft::new(self.cluster, view, term);
@@ -438,7 +438,7 @@ impl Coordinator {
         draft.finish()
     }
 
-    /// Maps of new buckets. None of their copies is on a full disk.
+    /// Writes the maps of new buckets. No copy of them is on a full disk.
     fn make_maps(&mut self, tick: &Tick<'_>, term: u64) -> Option<Txn> {
         let view = tick.view;
         let lacks = |bucket, chunk| !view.maps.contains_key(&(bucket, chunk));
@@ -460,7 +460,7 @@ impl Coordinator {
         draft.finish()
     }
 
-    /// Elections and moves.
+    /// Makes progress with elections and moves.
     fn change_rows(&mut self, tick: &Tick<'_>, term: u64) -> Option<Txn> {
         let view = tick.view;
         let rebalance = orders::current(view).rebalance;
@@ -504,7 +504,7 @@ impl Coordinator {
             }
         }
         self.begin_takeovers(tick, (&ready, going), &progress, &mut draft);
-        // What is being elected may be elsewhere than it is to be.
+        // An election may end with a chain that the plan does not want.
         let open = progress.moves + progress.moves_left + progress.elections;
         if rebalance == Rebalance::Running && open == 0 {
             let mut orders = orders::current(view);
@@ -518,7 +518,7 @@ impl Coordinator {
         draft.finish()
     }
 
-    /// Writes the rows of takeovers that are `ready`, if those are to begin beside so many that are `going` on.
+    /// Writes the rows of takeovers that are `ready`, if they shall begin while `going` takeovers run.
     fn begin_takeovers(
         &mut self,
         tick: &Tick<'_>,
@@ -545,7 +545,7 @@ impl Coordinator {
         }
     }
 
-    /// Whether a new row is the end of an unsafe failover.
+    /// Returns the promotion if a new row ends an unsafe failover.
     fn promoted_by(&self, vb: Vb, row: &Row, new: &Row) -> Option<Promoted> {
         row.without.filter(|_| new.intent.is_none())?;
         let node = new.chain.active()?;
@@ -558,8 +558,8 @@ impl Coordinator {
         })
     }
 
-    /// The move of a row that has none: what its damaged copies ask for, else to another active copy if its node hands them
-    /// over, else what the plan wants.
+    /// Decides on a move of a row without one. First come damaged copies, then the hand-over of active
+    /// copies, then the plan.
     fn begin_move(
         &self,
         (vb, row): (Vb, &Row),
@@ -580,7 +580,7 @@ impl Coordinator {
             },
         };
         let Some((to, _)) = new.change else {
-            // Nothing is left to be made anew.
+            // No damaged copy is left to renew.
             return Decision::Write(new);
         };
         progress.moves_left += 1;

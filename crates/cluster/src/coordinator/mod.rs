@@ -1,11 +1,11 @@
-//! What the controller does: failover, elections, moves.
+//! The controller: failover, elections, moves.
 //!
-//! The controller holds nothing that its successor needs: what it decided is in etcd, in rows of the map and states of
-//! nodes, and what it was told is asked for again. Each write is a transaction that requires its own term (the create
-//! revision of `controller`) and that the keys it writes are as it saw them. Therefore a decision that was right when it
-//! was made stays right however late its transaction comes.
+//! The controller keeps nothing that its successor needs. Its decisions are in etcd, in rows of the map and
+//! states of nodes; reports of nodes are requested again. Each write is a transaction that requires the
+//! controller's own term (the create revision of `controller`), and that the written keys are unchanged since
+//! they were seen. Therefore a correct decision stays correct however late its transaction arrives.
 //!
-//! [`Coordinator::tick`] looks at everything there is and says what is to be done next, one transaction at a time.
+//! [`Coordinator::tick`] looks at the whole state and returns the next actions, with one transaction at a time.
 
 mod asks;
 mod decide;

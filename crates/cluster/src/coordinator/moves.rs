@@ -1,4 +1,4 @@
-//! Which moves begin.
+//! Choice of the moves that begin.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use crate::map::{BucketId, Chain, Member, NodeId, Phase, Row, Vb};
 use crate::planner::{BucketMap, plan};
 use crate::settings::Settings;
 
-/// The chains that the plan wants, and what it was computed for.
+/// The planned chains, and the input of the plan.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     members: Vec<Member>,
-    /// With the number of copies of each.
+    /// Buckets with their numbers of copies.
     buckets: Vec<(BucketId, usize)>,
     chains: BTreeMap<BucketId, Vec<Chain>>,
 }
 
-/// Nodes that shall have copies.
+/// Returns the nodes that shall have copies.
 pub(super) fn members(view: &View) -> Vec<Member> {
     let active = view
         .nodes
@@ -30,7 +30,7 @@ pub(super) fn members(view: &View) -> Vec<Member> {
 }
 
 impl Wanted {
-    /// Computes the plan for `members` anew if they or buckets are not what it was computed for.
+    /// Computes the plan again if members or buckets changed.
     pub(super) fn refresh(&mut self, view: &View, members: Vec<Member>) {
         let specs = view.specs.iter();
         let buckets: Vec<_> = specs.map(|(id, spec)| (*id, spec.value.copies)).collect();
@@ -61,13 +61,13 @@ impl Wanted {
         (self.members, self.buckets) = (members, buckets);
     }
 
-    /// The chain that is wanted for a vBucket.
+    /// Returns the planned chain of a vBucket.
     pub(super) fn chain(&self, vb: Vb) -> Option<Chain> {
         let chain = *self.chains.get(&vb.bucket)?.get(usize::from(vb.number))?;
         chain.active().map(|_| chain)
     }
 
-    /// The rows of a new chunk: the first election is to come.
+    /// Returns the rows of a new chunk, before their first election.
     pub(super) fn new_rows(&self, bucket: BucketId, chunk: u16, vbuckets: u16) -> Option<Vec<Row>> {
         let first = chunk * CHUNK_VBUCKETS;
         let row = |number| {
@@ -82,24 +82,24 @@ impl Wanted {
     }
 }
 
-/// The chain that a vBucket has, or is moving to.
+/// Returns the chain of a vBucket, or the chain to which it is moving.
 fn present(view: &View, vb: Vb) -> Chain {
     let row = view.row(vb);
     let chain = row.map(|row| row.change.map_or(row.chain, |(to, _)| to));
     chain.unwrap_or_else(|| Chain::new(&[]).expect("an empty chain"))
 }
 
-/// Moves that go on, by node.
+/// Running moves, by node.
 #[derive(Debug, Default)]
 pub(super) struct Load {
-    /// Those whose new copies are being filled, by the node that sends and by those that take.
+    /// Moves whose new copies are being filled, by the sending node and by the receiving ones.
     filling: BTreeMap<NodeId, usize>,
-    /// The others, by the node of the old active copy.
+    /// All other moves, by the node of the old active copy.
     filled: BTreeMap<NodeId, usize>,
 }
 
 impl Load {
-    /// Of all rows. A move that waits for space on a disk keeps no other one from its place.
+    /// Counts the moves in all rows. A move that waits for space on a disk does not take the place of another one.
     pub(super) fn of(view: &View) -> Self {
         let mut load = Self::default();
         for (_, _, row) in view.rows() {
@@ -113,7 +113,7 @@ impl Load {
         load
     }
 
-    /// Counts a move of a row to another chain, which begins.
+    /// Counts a new move of a row to another chain.
     pub(super) fn add(&mut self, row: &Row, to: &Chain) {
         for node in busy(row, to) {
             *self.filling.entry(node).or_default() += 1;
@@ -137,26 +137,26 @@ fn busy<'a>(row: &'a Row, to: &'a Chain) -> impl Iterator<Item = NodeId> + 'a {
     row.chain.active().into_iter().chain(built.copied())
 }
 
-/// Takeovers begin together: clients get the map anew for each time that some end.
+/// Batches of takeovers: clients get a new map each time that some takeovers end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Takeovers {
-    /// Since when one waits for others.
+    /// Start of the present wait for more takeovers.
     since_ms: Option<u64>,
 }
 
-/// What takeovers that could begin go by.
+/// Counts of takeovers.
 pub(super) struct Open {
-    /// So many could begin, by the node of their old active copies.
+    /// Takeovers that could begin, by the node of their old active copies.
     pub(super) ready: BTreeMap<NodeId, usize>,
-    /// Takeovers that go on.
+    /// Takeovers in progress.
     pub(super) going: usize,
     /// Moves that will be ready later.
     pub(super) coming: usize,
 }
 
 impl Takeovers {
-    /// Whether those that could begin now do so: a node has enough of them or none is to come, and none goes on; or one of them
-    /// has waited for long enough.
+    /// Whether the ready takeovers begin. They begin if none is in progress, and a node has enough of them or
+    /// no more moves are coming. They also begin if one of them has waited for long enough.
     pub(super) fn begin(&mut self, now_ms: u64, open: &Open, settings: &Settings) -> bool {
         if open.ready.is_empty() {
             self.since_ms = None;

@@ -1,11 +1,11 @@
-//! What orders change in etcd.
+//! Changes in etcd by orders.
 
 use super::draft::Draft;
 use crate::agreed::{Key, Node, NodeState, Orders, Rebalance, View};
 use crate::map::NodeId;
 use crate::message::Order;
 
-/// The orders as they are.
+/// Returns the current orders.
 pub(super) fn current(view: &View) -> Orders {
     view.orders
         .as_ref()
@@ -13,7 +13,7 @@ pub(super) fn current(view: &View) -> Orders {
         .unwrap_or_default()
 }
 
-/// Writes the orders, if they change.
+/// Writes the orders if they change.
 pub(super) fn put(view: &View, draft: &mut Draft<'_>, orders: &Orders) {
     if current(view) != *orders {
         let seen = view.orders.as_ref().map_or(0, |entry| entry.mod_revision);
@@ -21,7 +21,7 @@ pub(super) fn put(view: &View, draft: &mut Draft<'_>, orders: &Orders) {
     }
 }
 
-/// Writes the state of a node, if it changes.
+/// Writes the state of a node if it changes.
 pub(super) fn set_state(view: &View, draft: &mut Draft<'_>, node: NodeId, state: NodeState) {
     if let Some(entry) = view.nodes.get(&node) {
         let value = Node {
@@ -32,12 +32,13 @@ pub(super) fn set_state(view: &View, draft: &mut Draft<'_>, node: NodeId, state:
     }
 }
 
-/// Marks a node as failed. The lease that it has, if it has one, is to be revoked.
+/// Marks a node as failed. Its lease, if it has one, is to be revoked.
 pub(super) fn fail(view: &View, draft: &mut Draft<'_>, node: NodeId) {
     mark(view, draft, node, false);
 }
 
-/// The same by an operator's order: the node does not end it. One that is marked already stays so, too.
+/// Marks a node as failed by an operator's order: the node does not end the mark by itself. This applies also
+/// to a node that is marked already.
 pub(super) fn fail_over(view: &View, draft: &mut Draft<'_>, node: NodeId) {
     mark(view, draft, node, true);
 }
@@ -61,7 +62,7 @@ fn mark(view: &View, draft: &mut Draft<'_>, node: NodeId, failed_over: bool) {
     }
 }
 
-/// Makes a node a member again. One that was failed over ends its mark by itself from now on, and is new then.
+/// Makes a node a member again. A node that was failed over then ends its mark by itself, and is new after that.
 fn recover(view: &View, draft: &mut Draft<'_>, node: NodeId) {
     let Some(entry) = view.nodes.get(&node) else {
         return;
@@ -80,7 +81,7 @@ fn recover(view: &View, draft: &mut Draft<'_>, node: NodeId) {
     write(view, draft, node, &value);
 }
 
-/// Has others take over from the active copies of a node, or ends that.
+/// Starts, or stops, the takeover of a node's active copies by others.
 pub(super) fn hand_over(view: &View, draft: &mut Draft<'_>, node: NodeId, hands_over: bool) {
     if let Some(entry) = view.nodes.get(&node) {
         let value = Node {
@@ -91,7 +92,7 @@ pub(super) fn hand_over(view: &View, draft: &mut Draft<'_>, node: NodeId, hands_
     }
 }
 
-/// Writes a node, if it changes.
+/// Writes a node if it changes.
 fn write(view: &View, draft: &mut Draft<'_>, node: NodeId, value: &Node) {
     let entry = view.nodes.get(&node).filter(|entry| entry.value != *value);
     if let Some(entry) = entry {
@@ -99,7 +100,7 @@ fn write(view: &View, draft: &mut Draft<'_>, node: NodeId, value: &Node) {
     }
 }
 
-/// Writes what an order asks for.
+/// Writes the changes of an order.
 pub(super) fn obey(view: &View, draft: &mut Draft<'_>, order: &Order) {
     let mut orders = current(view);
     match *order {
@@ -114,7 +115,7 @@ pub(super) fn obey(view: &View, draft: &mut Draft<'_>, order: &Order) {
         Order::Pause if orders.rebalance == Rebalance::Running => {
             orders.rebalance = Rebalance::Paused;
         }
-        // The latter three are not obeyed here.
+        // Other code obeys the latter three.
         Order::Pause
         | Order::FailOverGracefully(_)
         | Order::FailOverUnsafe { .. }

@@ -1,4 +1,4 @@
-//! Automatic failover: which node is marked as failed, and when not.
+//! Policy of automatic failover: it decides which nodes are marked as failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,36 +6,36 @@ use super::decide::Facts;
 use crate::agreed::NodeState;
 use crate::map::{NodeId, Row, Vb};
 
-/// Why a node that is gone is not failed over.
+/// Reason why a missing node is not failed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// This controller began to watch a moment ago, and has not heard it since: it may start later.
+    /// This controller began to watch recently, and has not heard the node since: it may start later.
     Settling,
-    /// Most nodes are gone: it is rather this one that is cut off.
+    /// Most nodes are missing: more likely this node is cut off.
     MostGone,
     /// Most of its peers hear it.
     Heard,
-    /// Another node, of another zone, is being failed over.
+    /// Another node (of another zone, if there are several) is being failed over.
     OneAtATime,
-    /// There were too many failovers since an operator reset their count.
+    /// The limit of failovers since an operator's last reset is reached.
     Quota,
-    /// It has active copies alone, and none can be replaced without a loss of what was promised.
+    /// All its copies are active, and none can be replaced without losing a promised write.
     WouldLose,
 }
 
-/// What the policy goes by, beside the view.
+/// Input of the policy, besides the view.
 pub(super) struct Situation<'a> {
     pub(super) facts: Facts<'a>,
     pub(super) watching_since_ms: u64,
     pub(super) heard: &'a BTreeMap<NodeId, u64>,
-    /// Nodes that hold up an election although their lease lasts.
+    /// Nodes that hold up an election although their lease is valid.
     pub(super) stuck: BTreeSet<NodeId>,
-    /// Nodes that cleared their mark a moment ago: they read the map before they are alive.
+    /// Nodes that cleared their mark recently: they read the map before they are alive.
     pub(super) returning: BTreeSet<NodeId>,
 }
 
 impl Situation<'_> {
-    /// Whether `node` is to be marked as failed; `None` for one that is well, or has no copies.
+    /// Decides whether `node` is to be marked as failed; `None` if it is well, or has no copies.
     pub(super) fn judge(&self, node: NodeId) -> Option<Result<(), Held>> {
         let view = self.facts.view;
         let entry = view.nodes.get(&node)?;
@@ -93,14 +93,15 @@ impl Situation<'_> {
         }
     }
 
-    /// Whether `node` has active copies that others may replace: then its mark counts in the quota. That of a node which
-    /// has replicas only moves nothing, so that no cascade can come of it.
+    /// Whether `node` has active copies that others may replace: then its mark counts in the quota. The mark
+    /// of a node with replicas only moves nothing, so it cannot start a cascade.
     pub(super) fn replaces(&self, node: NodeId) -> bool {
         let mut rows = self.facts.view.rows();
         rows.any(|(_, _, row)| row.chain.active() == Some(node) && row.chain.nodes().len() > 1)
     }
 
-    /// Whether active copies of another failed node, of another zone where there are zones, are being replaced.
+    /// Whether active copies of another failed node are being replaced. If there are several zones, nodes in
+    /// the zone of `node` do not count.
     fn is_busy_beside(&self, node: NodeId) -> bool {
         let view = self.facts.view;
         let zone = |of: &NodeId| view.nodes.get(of).map(|entry| entry.value.zone);

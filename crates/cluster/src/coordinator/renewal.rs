@@ -1,23 +1,25 @@
-//! Copies with damaged rows are made anew, by two moves: one to the whole copies of the chain, one that puts the others
-//! back once their nodes have removed what they had. So a copy that lost something is out of the chain before it is empty.
+//! Renewal of copies with damaged rows, by two moves. The first move leads to the whole copies of the chain.
+//! The second one puts the others back once their nodes have removed the damaged data. So a copy that lost
+//! data leaves the chain before it is empty.
 
 use crate::agreed::{NodeState, View};
 use crate::condition::Condition;
 use crate::map::{Chain, NodeId, Phase, Row, Vb};
 
-/// What damaged copies ask of a row at rest.
+/// Request of damaged copies about a row at rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renewal {
-    /// Nothing.
+    /// No request.
     None,
     /// No other move may begin.
     Waits,
-    /// This row.
+    /// Write this row.
     Row(Row),
 }
 
 impl Renewal {
-    /// Of a row without an election and without a move. Where no copy is whole all stay: each may have what the others lack.
+    /// Decides for a row without election and move. If no copy is whole, all stay: each may have data that
+    /// the others lack.
     pub(super) fn of(view: &View, vb: Vb, row: &Row) -> Self {
         let is_whole = |node: &NodeId| view.condition(*node, vb) == Condition::Whole;
         if row.renew.is_none() && row.chain.nodes().iter().all(is_whole) {
@@ -38,7 +40,7 @@ impl Renewal {
                 Self::Waits
             };
         }
-        // A node that failed or is drained meanwhile gets no copy back.
+        // A node that failed, or is drained meanwhile, gets no copy back.
         out.retain(|node| matches!(state(*node), Some(NodeState::Active | NodeState::New)));
         if out.is_empty() {
             let ended = row.renew.map(|_| Row {
@@ -69,7 +71,7 @@ impl Renewal {
     }
 }
 
-/// Whether a move cannot end because of a damaged copy: it stays in the chain, or new copies are to be made of it.
+/// Whether a damaged copy prevents the end of a move: the copy stays in the chain, or is the source of new copies.
 pub(super) fn hinders(view: &View, vb: Vb, row: &Row, to: &Chain) -> bool {
     let is_damaged = |node: NodeId| view.condition(node, vb) != Condition::Whole;
     let stays = to.nodes().iter().any(|node| is_damaged(*node));
@@ -95,7 +97,7 @@ mod tests {
         Chain::new(&nodes).unwrap()
     }
 
-    /// Nodes 1 to 4, of which some have a damaged copy, and some do not run.
+    /// Nodes 1 to 4; some have a damaged copy, some do not run.
     fn view(damaged: &[u16], down: &[u16]) -> View {
         let mut view = View::default();
         for number in 1..=4 {
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_copy_leaves_the_chain_and_comes_back_when_its_node_has_removed_it() {
+    fn damaged_copy_leaves_the_chain_and_returns_after_its_removal() {
         let whole = row(&[1, 2, 3], &[]);
         assert_eq!(Renewal::of(&view(&[], &[]), VB, &whole), Renewal::None);
         let left = Renewal::of(&view(&[2], &[]), VB, &whole);
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_whole_copy_that_runs_all_stay() {
+    fn all_copies_stay_if_no_whole_copy_runs() {
         let waits = [
             (&[1][..], &[1][..], &[][..]),
             (&[1, 2], &[1, 2], &[]),
@@ -164,7 +166,7 @@ mod tests {
             let of = Renewal::of(&view(damaged, down), VB, &row(nodes, &[]));
             assert_eq!(of, Renewal::Waits, "{nodes:?}");
         }
-        // Nor is anything made anew of a damaged copy.
+        // New copies are not built from a damaged one either.
         assert_eq!(
             Renewal::of(&view(&[1], &[]), VB, &row(&[1], &[2])),
             Renewal::Waits
@@ -182,7 +184,7 @@ mod tests {
         }
         view.nodes.remove(&NodeId(2));
         assert_eq!(Renewal::of(&view, VB, &out), ended);
-        // One that is there already does not wait either.
+        // A node that has its copy again does not wait either.
         assert_eq!(
             Renewal::of(&view, VB, &row(&[1, 2], &[2])),
             Renewal::Row(row(&[1, 2], &[]))
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_that_keeps_a_damaged_copy_or_builds_of_one_is_hindered() {
+    fn damaged_copy_in_the_new_chain_or_as_source_hinders_a_move() {
         let row = row(&[1, 2], &[]);
         let hinders =
             |damaged: &[u16], to: &[u16]| hinders(&view(damaged, &[]), VB, &row, &chain(to));

@@ -5,20 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::map::{Chain, NodeId, Row};
 use crate::promotion::{Position, Promotion};
 
-/// The answers to the seals at `term`.
+/// Answers to the seals at `term`.
 #[derive(Clone, Debug)]
 pub(super) struct Seals {
     pub(super) term: u64,
-    /// When this controller saw the intent first.
+    /// Time when this controller first saw the intent.
     pub(super) since_ms: u64,
     answers: BTreeMap<NodeId, Position>,
     /// Copies that were active when they were sealed.
     complete: BTreeSet<NodeId>,
     /// Copies that cannot be read: they are not active below the term.
     stopped: BTreeSet<NodeId>,
-    /// When the newest answer came.
+    /// Time of the newest answer.
     pub(super) newest_ms: u64,
-    /// The highest term of copies that refused.
+    /// Highest term of copies that refused.
     pub(super) refused: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ impl Seals {
         }
     }
 
-    /// The copy of `node` was active until it was sealed.
+    /// Records that the copy of `node` was active until it was sealed.
     pub(super) fn note_complete(&mut self, node: NodeId, term: u64) {
         if term == self.term {
             self.complete.insert(node);
@@ -53,7 +53,7 @@ impl Seals {
         self.complete.contains(&node)
     }
 
-    /// The copy of `node` cannot be read; returns whether that is news.
+    /// Records that the copy of `node` cannot be read; returns whether this was unknown.
     pub(super) fn note_stopped(&mut self, node: NodeId, term: u64) -> bool {
         term == self.term && self.stopped.insert(node)
     }
@@ -72,16 +72,16 @@ impl Seals {
         self.answers.get(&node).copied()
     }
 
-    /// The chain after the election of `row`, if enough copies are sealed.
+    /// Returns the chain after the election of `row`, if enough copies are sealed.
     ///
-    /// An only copy is elected again, with what it has. So is the first of a vBucket that has no data yet (`is_new`). Nodes
-    /// for which `avoid` holds are chosen only if they alone have most.
+    /// An only copy is elected again, with its data. So is the first copy of a vBucket without data
+    /// (`is_new`). Nodes for which `avoid` holds are chosen only if no other node has as much.
     pub(super) fn elected(&self, row: &Row, avoid: impl Fn(NodeId) -> bool) -> Option<Chain> {
         let (chain, is_new) = (row.chain, row.term == 0);
         if let Some(without) = &row.without {
             let promotion = self.promotion(chain, |_| true);
             let chosen = promotion.chosen_without(without);
-            // Copies that were given up may be back, and those that were left cannot be read.
+            // Copies that were given up may be back, while those that are left cannot be read.
             return chosen.or_else(|| promotion.chosen().ok());
         }
         let first = self.answer(chain.active()?);
@@ -96,7 +96,7 @@ impl Seals {
         Some(if keeps { chain } else { chosen })
     }
 
-    /// The same, but what the old active copy `old` has is left out.
+    /// Returns the chain after the election without the data of the old active copy `old`.
     pub(super) fn elected_without(&self, row: &Row, old: NodeId) -> Option<Chain> {
         let promotion = self.promotion(row.chain, |node| node != old);
         match &row.without {

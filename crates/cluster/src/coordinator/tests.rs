@@ -1,4 +1,4 @@
-//! What the controller writes, against a store.
+//! Writes of the controller, with a store.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn view(store: &mut Store) -> View {
     view
 }
 
-/// A store with a member, which is the controller.
+/// A store with one member, which is the controller.
 fn store() -> (Store, Coordinator) {
     let mut store = Store::default();
     let node = Node {
@@ -53,7 +53,7 @@ fn store() -> (Store, Coordinator) {
     (store, coordinator)
 }
 
-/// A round, always at the same time.
+/// Runs a round, always at the same time.
 fn round(coordinator: &mut Coordinator, view: &View) -> Vec<Action> {
     coordinator.tick(&Tick {
         view,
@@ -63,7 +63,7 @@ fn round(coordinator: &mut Coordinator, view: &View) -> Vec<Action> {
     })
 }
 
-/// The next transaction.
+/// Returns the next transaction.
 fn txn(coordinator: &mut Coordinator, view: &View) -> Option<Txn> {
     let actions = round(coordinator, view).into_iter();
     actions.into_iter().find_map(|action| match action {
@@ -72,7 +72,7 @@ fn txn(coordinator: &mut Coordinator, view: &View) -> Option<Txn> {
     })
 }
 
-/// Makes the next transaction; returns how many chunks of maps it writes.
+/// Makes the next transaction; returns the number of map chunks in it.
 fn write_next(store: &mut Store, coordinator: &mut Coordinator) -> Option<usize> {
     let txn = txn(coordinator, &view(store))?;
     let is_chunk = |op: &&Op| matches!(op, Op::Put { key, .. } if key.contains("/map/"));
@@ -84,13 +84,13 @@ fn write_next(store: &mut Store, coordinator: &mut Coordinator) -> Option<usize>
     Some(chunks)
 }
 
-/// Makes all that the controller wants; returns how many chunks of maps each transaction writes.
+/// Makes all transactions of the controller; returns the number of map chunks in each.
 fn settle(store: &mut Store, coordinator: &mut Coordinator) -> Vec<usize> {
     std::iter::from_fn(|| write_next(store, coordinator)).collect()
 }
 
 #[test]
-fn an_active_copy_that_cannot_be_read_is_replaced_and_its_node_is_not_marked() {
+fn unreadable_active_copy_is_replaced_without_a_mark_of_its_node() {
     let (mut store, mut coordinator) = store();
     let bucket = BucketId(1);
     let nodes = [NODE, NodeId(2), NodeId(3)];
@@ -130,7 +130,7 @@ fn an_active_copy_that_cannot_be_read_is_replaced_and_its_node_is_not_marked() {
     for (from, message) in [
         (NODE, &Message::Stopped { vb, term }),
         (NodeId(2), &sealed),
-        // One more is needed.
+        // One more seal is needed.
         (NodeId(2), &sealed),
     ] {
         coordinator.message(from, message, 0);
@@ -144,7 +144,7 @@ fn an_active_copy_that_cannot_be_read_is_replaced_and_its_node_is_not_marked() {
     assert!(view.nodes.values().all(|node| node.value.state == state));
 }
 
-/// Half of the vBuckets are to move from the controller's node to node 2, as many at once as may.
+/// Half of the vBuckets are to move from the controller's node to node 2; as many moves as allowed run.
 fn moving(vbuckets: u16) -> (Store, Coordinator) {
     let (mut store, mut coordinator) = store();
     put(&mut store, Key::Spec(BucketId(1)), &spec(vbuckets));
@@ -176,21 +176,21 @@ fn moving(vbuckets: u16) -> (Store, Coordinator) {
     (store, coordinator)
 }
 
-/// vBuckets that are in a phase of their move, and the revision of their rows.
+/// Returns the vBuckets in a phase of their move, and the revision of their rows.
 fn in_phase(view: &View, phase: Phase) -> Vec<(Vb, u64)> {
     let rows = view.rows().filter(|(_, _, row)| row.phase() == Some(phase));
     rows.map(|(vb, version, _)| (vb, version.revision))
         .collect()
 }
 
-/// An active copy tells that its move may go on.
+/// Reports for an active copy that its move can enter the next phase.
 fn ready(coordinator: &mut Coordinator, (vb, revision): (Vb, u64), phase: Phase) {
     let need = Need::NextPhase(phase);
     let report = CopyReport { vb, revision, need };
     coordinator.message(NODE, &Message::Report(vec![report]), 0);
 }
 
-/// All moves that there are get into the phase after this one, as far as they may.
+/// Ends a phase of all moves in it, as far as the controller allows.
 fn leave(store: &mut Store, coordinator: &mut Coordinator, phase: Phase) {
     for moves in in_phase(&view(store), phase) {
         ready(coordinator, moves, phase);
@@ -229,7 +229,7 @@ fn f7_a_controller_that_was_replaced_writes_nothing() {
     assert_eq!(store.answer(&Request::Txn(txn)), Answer::Refused);
 }
 
-/// Three nodes, the last of which is gone although there were too many failovers, and a map with this chain.
+/// Three nodes, and a map with this chain. The last node is gone, and the limit of failovers is reached.
 fn gone(chain: [u16; 3]) -> (Store, Coordinator, NodeId) {
     let (mut store, mut coordinator) = store();
     let (gone, failovers) = (NodeId(2), Settings::default().failovers_max);
@@ -274,7 +274,7 @@ fn f15_failovers_end_at_a_quota_until_an_operator_resets_it() {
 }
 
 #[test]
-fn a_node_that_may_start_later_is_waited_for_and_one_that_was_heard_is_not() {
+fn controller_waits_only_for_nodes_that_it_has_not_heard_yet() {
     let (mut store, mut coordinator, gone) = gone([2, 1, 3]);
     let seen = view(&mut store);
     let watching_since_ms = 1_000;
@@ -307,7 +307,7 @@ fn f15_a_node_with_replicas_only_is_marked_whatever_the_quota() {
 }
 
 #[test]
-fn what_an_operator_failed_over_stays_so_until_one_recovers_it() {
+fn failed_over_node_stays_failed_until_it_is_recovered() {
     let (mut store, mut coordinator, gone) = gone([1, 2, 3]);
     let node = |store: &mut Store, id| view(store).nodes[&id].value.clone();
     assert!(!node(&mut store, gone).failed_over);
@@ -338,7 +338,7 @@ fn what_an_operator_failed_over_stays_so_until_one_recovers_it() {
 }
 
 #[test]
-fn of_nodes_that_are_failed_over_none_counts_as_gone() {
+fn failed_over_nodes_do_not_count_as_gone() {
     let (mut store, mut coordinator, gone) = gone([2, 1, 3]);
     coordinator.order(Order::FailOver(NodeId(3)));
     settle(&mut store, &mut coordinator);
@@ -346,7 +346,7 @@ fn of_nodes_that_are_failed_over_none_counts_as_gone() {
 }
 
 #[test]
-fn f17_maps_larger_than_a_transaction_are_written_in_some() {
+fn f17_large_maps_are_written_in_several_transactions() {
     let (mut store, mut coordinator) = store();
     for bucket in 1..=3 {
         put(&mut store, Key::Spec(BucketId(bucket)), &spec(1_024));
@@ -370,7 +370,7 @@ fn a_node_is_removed_when_no_copy_is_on_it() {
 }
 
 #[test]
-fn what_was_told_of_a_row_holds_though_those_beside_it_changed() {
+fn report_stays_valid_when_other_rows_of_its_chunk_change() {
     let (mut store, mut coordinator) = moving(4);
     let moves = in_phase(&view(&mut store), Phase::Build);
     assert_eq!(moves.len(), 2);
@@ -379,14 +379,14 @@ fn what_was_told_of_a_row_holds_though_those_beside_it_changed() {
     ready(&mut coordinator, moves[1], Phase::Build);
     settle(&mut store, &mut coordinator);
     assert_eq!(in_phase(&view(&mut store), Phase::CatchUp).len(), 2);
-    // What was told before the row became so does not.
+    // A report from before the change of its row does not count.
     let (vb, revision) = moves[0];
     ready(&mut coordinator, (vb, revision), Phase::CatchUp);
     settle(&mut store, &mut coordinator);
     assert_eq!(in_phase(&view(&mut store), Phase::CatchUp).len(), 2);
 }
 
-/// Moves in each phase.
+/// Returns the number of moves in each phase.
 fn phases(store: &mut Store) -> [usize; 4] {
     let seen = view(store);
     let phases = [
@@ -398,7 +398,7 @@ fn phases(store: &mut Store) -> [usize; 4] {
     phases.map(|phase| in_phase(&seen, phase).len())
 }
 
-/// New copies of the moves that there are get filled.
+/// Fills the new copies of all moves.
 fn fill(store: &mut Store, coordinator: &mut Coordinator) {
     for phase in [Phase::Build, Phase::CatchUp, Phase::TwoChains] {
         leave(store, coordinator, phase);
@@ -421,7 +421,7 @@ fn takeovers_of_a_node_begin_when_there_are_enough_of_them() {
     let [filling, _, waiting, together] = phases(&mut store);
     assert_eq!((filling, waiting), (moves_per_node, 0));
     assert!(together >= takeovers_per_node, "{together}");
-    // Others wait until these are over, and not too many of them.
+    // Others wait until these are over, and only a limited number of them.
     for _ in 0..takeovers_per_node {
         fill(&mut store, &mut coordinator);
     }
@@ -432,7 +432,7 @@ fn takeovers_of_a_node_begin_when_there_are_enough_of_them() {
 }
 
 #[test]
-fn takeovers_begin_when_no_move_is_to_come() {
+fn takeovers_begin_when_no_more_moves_are_coming() {
     let (mut store, mut coordinator) = moving(8);
     let at_once = Settings::default().moves_per_node;
     fill(&mut store, &mut coordinator);
@@ -442,7 +442,7 @@ fn takeovers_begin_when_no_move_is_to_come() {
 }
 
 #[test]
-fn a_takeover_does_not_wait_for_long() {
+fn takeover_waits_for_others_only_a_limited_time() {
     let (mut store, mut coordinator) = moving(4);
     for phase in [Phase::Build, Phase::CatchUp] {
         leave(&mut store, &mut coordinator, phase);
@@ -466,7 +466,7 @@ fn a_takeover_does_not_wait_for_long() {
 }
 
 #[test]
-fn moves_that_wait_for_space_hold_no_other_one_up() {
+fn moves_waiting_for_space_do_not_block_other_moves() {
     let (mut store, mut coordinator) = store();
     let (other, to) = (NodeId(2), NodeId(3));
     for node in [NODE, other, to] {
@@ -505,7 +505,7 @@ fn moves_that_wait_for_space_hold_no_other_one_up() {
 }
 
 #[test]
-fn the_copies_of_a_takeover_are_sealed_one_after_the_other_at_once() {
+fn takeover_seals_its_copies_in_order_without_delay() {
     let (mut store, mut coordinator) = moving(2);
     for phase in [Phase::Build, Phase::CatchUp] {
         leave(&mut store, &mut coordinator, phase);

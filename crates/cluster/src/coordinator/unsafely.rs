@@ -1,8 +1,8 @@
-//! Failover although too few copies are left: what an operator gives up.
+//! Unsafe failover: an operator gives up copies if too few are left.
 //!
-//! The order names the epoch and the revision by which the operator was told what may be lost, and the nodes that are given
-//! up: it takes nothing that was not told. Each of its transactions raises the epoch, so that an order that comes late or
-//! twice does nothing; and the rows have what is given up, so that it ends with their elections.
+//! The order names the epoch and revision that the operator saw, and the nodes that are given up: it gives up
+//! nothing else. Each of its transactions raises the epoch, so an order that comes late or twice has no
+//! effect. The rows contain the copies that are given up, so this ends with their elections.
 
 use super::draft::Draft;
 use super::orders;
@@ -11,19 +11,19 @@ use crate::map::{Chain, NodeId, Row, Vb};
 use crate::message::Order;
 use crate::quorum::seals_needed;
 
-/// A vBucket of which an unsafe failover promotes the best copy that is left.
+/// A vBucket whose best remaining copy an unsafe failover promotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forced {
     /// The vBucket.
     pub vb: Vb,
-    /// Copies that an election lacks.
+    /// Number of copies that an election lacks.
     pub missing: usize,
-    /// Nodes with copies that are given up.
+    /// Nodes whose copies are given up.
     pub without: Chain,
 }
 
-/// What an unsafe failover of `node` takes: vBuckets with an active copy there that cannot be elected for lack of copies,
-/// and have a copy left. None if the node is well.
+/// Returns the vBuckets that an unsafe failover of `node` forces: the active copy is there, too few copies
+/// are left for an election, but at least one is. Empty if the node is well.
 pub fn forced(view: &View, node: NodeId) -> Vec<Forced> {
     if view.is_well(node) {
         return Vec::new();
@@ -48,7 +48,7 @@ pub fn forced(view: &View, node: NodeId) -> Vec<Forced> {
     rows.collect()
 }
 
-/// The order of an unsafe failover of `node`, by what there is now; an ordinary one for a node that is well.
+/// Returns the order of an unsafe failover of `node` in the present state; an ordinary failover if the node is well.
 pub fn unsafe_order(view: &View, node: NodeId) -> Order {
     if view.is_well(node) {
         return Order::FailOver(node);
@@ -62,7 +62,7 @@ pub fn unsafe_order(view: &View, node: NodeId) -> Order {
     }
 }
 
-/// What an operator was told.
+/// The state that an operator saw.
 #[derive(Clone, Copy)]
 pub(super) struct Told<'a> {
     pub(super) epoch: u64,
@@ -70,7 +70,7 @@ pub(super) struct Told<'a> {
     pub(super) lost: &'a [NodeId],
 }
 
-/// Writes what an unsafe failover asks for, as much as fits.
+/// Writes an unsafe failover, as much of it as fits into a transaction.
 pub(super) fn obey(view: &View, draft: &mut Draft<'_>, node: NodeId, told: Told<'_>) {
     if view.epoch() != told.epoch || view.is_well(node) || !view.nodes.contains_key(&node) {
         return;
@@ -85,7 +85,7 @@ pub(super) fn obey(view: &View, draft: &mut Draft<'_>, node: NodeId, told: Told<
         let Some(row) = view.row(vb).filter(|_| takes) else {
             continue;
         };
-        // Nothing was told of a vBucket that had no copy left then.
+        // The operator saw nothing about a vBucket that had no copy left then.
         let had_none = row.chain.nodes().iter().all(is_lost);
         if had_none || row.without == Some(without) {
             continue;
@@ -101,7 +101,7 @@ pub(super) fn obey(view: &View, draft: &mut Draft<'_>, node: NodeId, told: Told<
     }
 }
 
-/// A row whose election an operator ordered. Seals of an election that goes on count.
+/// Returns a row with an ordered election. Seals of a running election count.
 fn ordered(row: &Row, without: Chain) -> Row {
     let intent = row.intent.unwrap_or_else(|| row.highest_term() + 1);
     Row {

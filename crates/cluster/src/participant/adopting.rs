@@ -1,4 +1,4 @@
-//! What a participant does when copies are adopted.
+//! A participant's part in an adoption of copies.
 
 use super::machine::{Copies, Output, Participant, Purpose};
 use crate::adoption::{Action, Adoption};
@@ -7,7 +7,7 @@ use crate::coord::Answer;
 use crate::map::{NodeId, Vb};
 use crate::message::Message;
 
-/// Copies of a message.
+/// Number of copies in a message.
 const PART: usize = 500;
 
 impl Participant {
@@ -29,7 +29,7 @@ impl Participant {
         self.adoption = Some((issued, adoption));
     }
 
-    /// Nodes whose copies an adoption that was ordered here waits for, while no other one goes on.
+    /// Returns the nodes that an adoption of this node waits for, while no other adoption has the key.
     pub fn adoption_waits(&self) -> Vec<NodeId> {
         let adoption = self.adoption.iter();
         adoption
@@ -37,7 +37,7 @@ impl Participant {
             .collect()
     }
 
-    /// Goes on with an adoption that was ordered here.
+    /// Makes progress with an adoption that was ordered at this node.
     pub(super) fn adopt(&mut self, now_ms: u64) {
         let Some((number, adoption)) = &mut self.adoption else {
             return;
@@ -79,7 +79,8 @@ impl Participant {
         }
     }
 
-    /// Seals every copy, and says so when all are. From then on etcd is not followed before copies were adopted.
+    /// Seals every copy, and reports when all are sealed. From then on the node does not follow etcd until
+    /// copies were adopted.
     pub(super) fn seal_all(
         &mut self,
         from: NodeId,
@@ -95,7 +96,7 @@ impl Participant {
         let all: Vec<_> = all.collect();
         let highest = all.iter().map(|(_, copy)| copy.term).max().unwrap_or(0);
         let held = self.sealed_for.map_or(0, |(_, term)| term);
-        // One that cannot be read is told as one that has nothing.
+        // A copy that cannot be read is listed as an empty one.
         let mut readable = all.iter().filter(|(_, copy)| copy.is_readable());
         let has_restarted = readable
             .clone()

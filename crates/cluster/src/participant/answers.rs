@@ -1,4 +1,4 @@
-//! What etcd answers, and what a watch tells.
+//! Handlers of etcd's answers and of watched changes.
 
 use std::collections::BTreeSet;
 
@@ -34,10 +34,10 @@ impl Participant {
             (Purpose::Watch, end) => {
                 self.requests.remove(&id);
                 self.watch = None;
-                // etcd may be another one when it is there again.
+                // After an interruption, etcd may be another one.
                 self.doubt(self.newest, now_ms);
                 if *end == Answer::Compacted {
-                    // All is read anew, as when a lease is taken.
+                    // Read everything again, as when a lease is taken.
                     self.lease = Lease::None;
                     self.watching_since_ms = None;
                 }
@@ -72,13 +72,13 @@ impl Participant {
             (Purpose::Check(seen), Answer::Got { revision, found }) => {
                 let mut read = View::default();
                 read.load(self.identity.cluster, *revision, found);
-                // Copies may have been adopted since it was asked.
+                // Copies may have been adopted since the request.
                 let given_up = self.view.has_adopted_since(&seen);
                 if !given_up && !read.has(&seen) && self.went_back_ms.is_none() {
                     self.note_went_back(now_ms);
                 }
             }
-            // Asked again until etcd answers.
+            // Ask again until etcd answers.
             (Purpose::Check(seen), Answer::Unavailable) => self.check(seen, now_ms),
             (Purpose::Adopt(number), answer) => self.adoption_answered(number, answer, now_ms),
             (Purpose::Control(term), answer) => self.coordinator.answered(term, answer),
@@ -95,12 +95,12 @@ impl Participant {
         };
         if is != lease || !self.follows(&read) {
             self.lease = Lease::None;
-            // What the watch told since etcd was read may not be in it.
+            // Changes that the watch delivered after this read began may be missing in it.
             if !read.has(&self.newest_when_asked) {
                 self.note_went_back(now_ms);
             }
             if self.went_back_ms.is_some() && self.view.revision == 0 {
-                // Other nodes are where they were.
+                // The addresses of other nodes are still valid.
                 self.view.nodes = read.nodes;
             }
             return;
@@ -154,7 +154,7 @@ impl Participant {
         }
     }
 
-    /// Opens the watch anew if it does not tell what etcd has: the request may have been lost.
+    /// Opens the watch again if it lags behind etcd: the watch request may have been lost.
     pub(super) fn check_watch(&mut self, answer: &Answer, now_ms: u64) {
         let behind = matches!(answer, Answer::KeptAlive(at) if *at > self.view.revision);
         if !behind {
@@ -172,8 +172,9 @@ impl Participant {
         }
     }
 
-    /// Asks whether etcd went back, if an answer is of a lower revision than the node had seen. The answer alone does not
-    /// say so: a renewal is told with the revision of the member that passed it on, which may lag.
+    /// Checks whether etcd went back, if an answer has a lower revision than the node had seen. The answer
+    /// alone does not prove it: a renewal carries the revision of the member that forwarded it, which may
+    /// lag.
     pub(super) fn check_revision(&mut self, answer: &Answer, seen: u64, now_ms: u64) {
         let lower = matches!(answer, Answer::KeptAlive(at) if *at < seen);
         if lower {
@@ -181,7 +182,7 @@ impl Participant {
         }
     }
 
-    /// Asks whether etcd has what a node had seen, unless that is known.
+    /// Checks whether etcd has the state that a node had seen, unless this is known.
     pub(super) fn doubt(&mut self, seen: Seen, now_ms: u64) {
         if seen == self.newest || !self.view.has(&seen) {
             self.check(seen, now_ms);
@@ -196,14 +197,14 @@ impl Participant {
         }
     }
 
-    /// Whether what was read has all that this node has seen. When etcd was restored from a backup, it is followed once
-    /// copies were adopted.
+    /// Whether a read contains everything that this node has seen. An etcd that was restored from a backup is
+    /// followed once copies were adopted.
     fn follows(&self, read: &View) -> bool {
         let went_back = self.went_back_ms.is_some();
         read.has(&self.newest) && (!went_back || read.has_adopted_since(&self.newest))
     }
 
-    /// Whether a controller made one of the changes without one that this node had seen before it.
+    /// Whether a controller made one of the changes in a history without a transaction that this node had seen.
     fn are_of_another_history(&self, changes: &[Change]) -> bool {
         let cluster = self.identity.cluster;
         let is = |change: &Change| match change {
@@ -217,7 +218,7 @@ impl Participant {
         changes.iter().any(is)
     }
 
-    /// etcd does not have what this node had seen when it asked: nothing of it is followed.
+    /// Records that etcd lacks a state which this node had seen when it asked: the node does not follow it.
     pub(super) fn note_went_back(&mut self, now_ms: u64) {
         self.went_back_ms.get_or_insert(now_ms);
         self.lease = Lease::None;
@@ -231,7 +232,7 @@ impl Participant {
         self.newest = self.view.seen();
     }
 
-    /// Takes all of etcd anew, and watches from there on.
+    /// Replaces the view by a read of etcd, and watches from there on.
     pub(super) fn load(&mut self, read: View, now_ms: u64, copies: &impl Copies) {
         self.view = read;
         self.went_back_ms = None;
@@ -248,7 +249,7 @@ impl Participant {
         self.check_removal(now_ms);
     }
 
-    /// An operator removed this node, which was a member: it does not come back by itself.
+    /// Checks whether an operator removed this node, which was a member: it does not come back by itself.
     fn check_removal(&mut self, now_ms: u64) {
         let (me, joined) = (self.identity.node, self.joined);
         let known = joined > 0 && self.view.revision >= joined;
@@ -303,7 +304,7 @@ impl Participant {
         self.check_lease();
     }
 
-    /// Puts out one step of each copy, as the newest row has it: a step by an older one would be made when that is over.
+    /// Puts out one step of each copy, for its newest row: a step for an older row would be outdated when it is made.
     fn look_at(&mut self, changed: BTreeSet<Vb>, copies: &impl Copies) {
         for vb in changed {
             self.open.insert(vb);
@@ -311,7 +312,7 @@ impl Participant {
         }
     }
 
-    /// Drops a lease that etcd does not have any more, or that is worth nothing since the node is marked as failed.
+    /// Drops a lease that etcd does not have, or that is void since the node is marked as failed.
     pub(super) fn check_lease(&mut self) {
         let Lease::Held { lease, .. } = self.lease else {
             return;

@@ -1,55 +1,56 @@
 //! The lease of a node.
 //!
-//! A node reads the map before it takes a lease, and takes it by a transaction that fails if the node was marked as failed
-//! in between. A node that is marked clears the mark before it reads: a promotion that requires the mark is then either
-//! in what was read, or refused. So the lease of a node that was failed over is worth nothing before the node knows of that.
+//! A node reads the map before it takes a lease. It takes the lease by a transaction that fails if the node
+//! was marked as failed meanwhile. A marked node clears the mark before the read: a promotion that requires
+//! the mark is then either visible in the read, or refused. So a node that was failed over cannot use a lease
+//! before it knows of the failover.
 
 use crate::coord::LeaseId;
 use crate::settings::Settings;
 
-/// How far a node is with its lease. Times are those at which requests went out.
+/// State of a node's lease. Times are send times of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
-    /// None, and nothing is under way.
+    /// No lease, and no request in flight.
     None,
-    /// Asked for.
+    /// A lease was requested.
     Asked,
     /// Granted; the map is being read.
     Granted {
         /// The lease.
         lease: LeaseId,
-        /// When it was asked for.
+        /// Send time of the request.
         sent_ms: u64,
     },
-    /// The map is read, and to be applied before the transaction goes out.
+    /// The map was read, and must be applied before the transaction goes out.
     Read {
         /// The lease.
         lease: LeaseId,
-        /// When it was asked for.
+        /// Send time of the request.
         sent_ms: u64,
-        /// The revisions of the node's two keys that were read; 0 for one that is not there.
+        /// Revisions of the node's two keys in the read; 0 for a key that does not exist.
         seen: (u64, u64),
     },
-    /// The transaction is under way.
+    /// The transaction is in flight.
     Joining {
         /// The lease.
         lease: LeaseId,
-        /// When it was asked for.
+        /// Send time of the request.
         sent_ms: u64,
     },
-    /// Held.
+    /// The lease is held.
     Held {
         /// The lease.
         lease: LeaseId,
-        /// It lasts until then by this node's clock, the margin taken off.
+        /// End of the lease by this node's clock, minus the margin.
         until_ms: u64,
-        /// When it was renewed last, or when that was tried.
+        /// Time of the last renewal, or of the last attempt.
         renewed_ms: u64,
     },
 }
 
 impl Lease {
-    /// Held, by a request that was sent at `sent_ms`.
+    /// Makes a held lease from a request that was sent at `sent_ms`.
     pub(super) fn held(settings: &Settings, lease: LeaseId, sent_ms: u64) -> Self {
         Self::Held {
             lease,
@@ -58,7 +59,7 @@ impl Lease {
         }
     }
 
-    /// Until when it lasts by this node's clock; 0 for none.
+    /// Returns the end of the lease by this node's clock; 0 without a lease.
     pub fn until_ms(&self) -> u64 {
         match self {
             Self::Held { until_ms, .. } => *until_ms,

@@ -13,42 +13,42 @@ use crate::message::{CopyReport, Message, Order};
 use crate::promotion::Position;
 use crate::settings::Settings;
 
-/// Repeats of a message between two looks at every copy.
+/// Number of message repetitions between two checks of every copy.
 const LOOKS: u64 = 2;
 
-/// Which node this is.
+/// Identity of a node.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The cluster.
     pub cluster: ClusterId,
     /// The node.
     pub node: NodeId,
-    /// Different for each start of the node.
+    /// Number of the start, different for each one.
     pub boot: u64,
-    /// What etcd shall say of the node when it comes for the first time.
+    /// Value for etcd when the node joins for the first time.
     pub new: Node,
 }
 
-/// The copies of a node, as they are at this moment.
+/// The copies of a node, in their present state.
 pub trait Copies {
-    /// The copy of a vBucket.
+    /// Returns the copy of a vBucket.
     fn copy(&self, vb: Vb) -> Option<Copy>;
-    /// All vBuckets with a copy.
+    /// Returns all vBuckets with a copy.
     fn vbuckets(&self) -> Vec<Vb>;
 }
 
-/// What a participant wants done.
+/// Output of a participant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// A request to etcd; its answer is told to [`Participant::answer`].
+    /// Send a request to etcd, and pass its answer to [`Participant::answer`].
     Request(RequestId, Request),
-    /// A message to a node, maybe to this one.
+    /// Send a message to a node, which may be this one.
     Send(NodeId, Message),
-    /// A step of a copy; when it is made, that is told to [`Participant::stepped`].
+    /// Make a step of a copy, and call [`Participant::stepped`] after that.
     Step(Step),
 }
 
-/// What a request was for.
+/// Purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Watch,
@@ -56,16 +56,16 @@ pub(super) enum Purpose {
     Read(LeaseId),
     Join,
     ClearMark(LeaseId),
-    /// With the revision that the node had seen when it asked.
+    /// A renewal, with the revision that the node had seen when it asked.
     KeepAlive(LeaseId, u64),
-    /// Whether etcd has what this node, or another one, had seen.
+    /// A check whether etcd has the state that this node, or another one, had seen.
     Check(Seen),
-    /// What the node wrote of itself; its watch tells what came of it.
+    /// A write of the node about itself; the watch delivers its effect.
     OfItself,
     Elect,
     Control(u64),
     Revoke(NodeId, LeaseId),
-    /// Of the adoption with this number.
+    /// A request of the adoption with this number.
     Adopt(u64),
 }
 
@@ -91,38 +91,41 @@ pub struct Participant {
     pub(super) last_request: u64,
     pub(super) watch: Option<RequestId>,
     pub(super) watching_since_ms: Option<u64>,
-    /// Since when etcd has had more than the watch told.
+    /// Time since which the watch lags behind etcd.
     pub(super) behind_since_ms: Option<u64>,
     pub(super) heard: BTreeMap<NodeId, u64>,
     pub(super) pinged_ms: Option<u64>,
     pub(super) seals: BTreeMap<Vb, PendingSeal>,
-    /// What the controller was told of copies without being asked.
+    /// Reports that the controller got without asking.
     pub(super) reported: BTreeSet<CopyReport>,
-    /// Copies that something may be done about at each tick; all others are looked at from time to time.
+    /// Copies to check at each tick; all others are checked at a longer interval.
     pub(super) open: BTreeSet<Vb>,
     pub(super) look_ms: u64,
-    /// The revision by which the lease was taken.
+    /// Revision at which the lease was taken.
     pub(super) joined: u64,
-    /// An operator removed the node.
+    /// Whether an operator removed the node.
     pub(super) removed: bool,
-    /// What this node has seen, also before it started.
+    /// Newest state of etcd that this node has seen, also before its start.
     pub(super) newest: Seen,
-    /// What `newest` was when etcd was read last.
+    /// Value of `newest` when etcd was last read.
     pub(super) newest_when_asked: Seen,
-    /// etcd does not have what this node had seen: it was restored from a backup, and is not followed before copies are
-    /// adopted. When that was noted, or a lease was asked for last.
+    /// Set while etcd lacks a state that this node had seen: it was restored from a backup, and is not
+    /// followed before copies are adopted. The time when this was detected, or when a lease was last
+    /// requested.
     pub(super) went_back_ms: Option<u64>,
-    /// The epoch and the term of the adoption that all copies are sealed for. No other step is made before it is followed.
+    /// Epoch and term of the adoption for which all copies are sealed. No other step is made before the
+    /// adoption is followed.
     pub(super) sealed_for: Option<(u64, u64)>,
-    /// An adoption that an operator ordered here, and its number.
+    /// Number and state of an adoption that an operator ordered here.
     pub(super) adoption: Option<(u64, Adoption)>,
-    /// Something came that the controller has not seen.
+    /// Whether there was input that the controller has not handled.
     undecided: bool,
     pub(super) outputs: Vec<Output>,
 }
 
 impl Participant {
-    /// A node that starts. `newest` is what [`Self::newest`] was, as far as the node has kept it.
+    /// Creates the participant of a node that starts. `newest` is the last value of [`Self::newest`] that the
+    /// node stored.
     pub fn new(identity: Identity, settings: Settings, newest: Seen) -> Self {
         Self {
             agent: Agent::new(identity.node),
@@ -155,32 +158,32 @@ impl Participant {
         }
     }
 
-    /// What etcd holds, as far as this node has seen it.
+    /// Returns the state of etcd, as far as this node has seen it.
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// The part of the map that this node goes by.
+    /// Returns the part of the map that this node follows.
     pub fn agent(&self) -> &Agent {
         &self.agent
     }
 
-    /// The controller's part.
+    /// Returns the controller.
     pub fn coordinator(&self) -> &Coordinator {
         &self.coordinator
     }
 
-    /// What this node has seen of etcd.
+    /// Returns the newest state of etcd that this node has seen.
     pub fn newest(&self) -> Seen {
         self.newest
     }
 
-    /// When something came of other nodes last.
+    /// Returns the times of the last messages from other nodes.
     pub fn heard(&self) -> &BTreeMap<NodeId, u64> {
         &self.heard
     }
 
-    /// Until when the node's lease lasts by its own clock.
+    /// Returns the end of the node's lease by its own clock.
     pub fn lease_until_ms(&self) -> u64 {
         if self.health.disk_dead {
             0
@@ -189,24 +192,24 @@ impl Participant {
         }
     }
 
-    /// Whether an operator removed the node from the cluster. It comes back as a new one when it starts again.
+    /// Whether an operator removed the node from the cluster. It comes back as a new node at its next start.
     pub fn is_removed(&self) -> bool {
         self.removed
     }
 
-    /// Whether etcd does not have what this node had seen, as after a restore from a backup. Then the node goes on by what
-    /// it knew, without a lease, until an operator has copies adopted.
+    /// Whether etcd lacks a state that this node had seen, as after a restore from a backup. The node then
+    /// continues with the map that it knew, without a lease, until an operator orders an adoption.
     pub fn etcd_went_back(&self) -> bool {
         self.went_back_ms.is_some()
     }
 
-    /// A sync of this node failed. It tells that; no step of a copy is put out any more, nor is a seal answered. The
-    /// node acknowledges and serves nothing, whatever replicas confirm.
+    /// Records that a sync of this node failed. The node reports this, puts out no more steps, and answers no
+    /// seals. It acknowledges and serves nothing, whatever replicas confirm.
     pub fn disk_died(&mut self) {
         self.health.disk_dead = true;
     }
 
-    /// Whether commits of this node find no space. It tells that, and goes on in memory.
+    /// Sets whether commits of this node fail for lack of space. The node reports this, and continues in memory.
     pub fn set_disk_full(&mut self, full: bool) {
         self.health.disk_full = full;
     }
@@ -216,8 +219,8 @@ impl Participant {
         self.health.disk_dead
     }
 
-    /// Takes an operator's order, and sends it to the controller. An adoption begins here; without a controller a node that is
-    /// to be recovered does that itself.
+    /// Takes an operator's order, and sends it to the controller. An adoption begins on this node. Without a
+    /// controller, a node that is to be recovered obeys the order itself.
     pub fn order(&mut self, order: Order) -> Vec<Output> {
         if let Order::Adopt { epoch, lost } = &order {
             self.begin_adoption(*epoch, lost);
@@ -227,7 +230,7 @@ impl Participant {
         std::mem::take(&mut self.outputs)
     }
 
-    /// The node that an order is for.
+    /// Returns the node that must obey an order.
     fn obeyed_by(&self, order: &Order) -> Option<NodeId> {
         match (&self.view.controller, order) {
             (Some(controller), _) => Some(controller.value.node),
@@ -236,7 +239,7 @@ impl Participant {
         }
     }
 
-    /// Some time has passed. It is called every few ten milliseconds.
+    /// Handles timers. Call it every few ten milliseconds.
     #[must_use]
     pub fn tick(&mut self, now_ms: u64, copies: &impl Copies) -> Vec<Output> {
         let limit_ms = self.settings.request_ms;
@@ -284,7 +287,7 @@ impl Participant {
         std::mem::take(&mut self.outputs)
     }
 
-    /// Tells the controller what copies need that they did not need before; it asks as well.
+    /// Reports new needs of copies to the controller, which also asks for them.
     fn report(&mut self, reports: BTreeSet<CopyReport>) {
         let news: Vec<_> = reports.difference(&self.reported).copied().collect();
         self.reported = reports;
@@ -294,7 +297,7 @@ impl Participant {
         }
     }
 
-    /// Takes an answer of etcd; [`Self::decide`] comes after it.
+    /// Takes an answer of etcd; call [`Self::decide`] after it.
     #[must_use]
     pub fn answer(
         &mut self,
@@ -308,8 +311,8 @@ impl Participant {
         std::mem::take(&mut self.outputs)
     }
 
-    /// Does what the controller makes of what came: once for all answers and messages that came together, as it looks at
-    /// every vBucket.
+    /// Runs the election and the controller after input: once for all answers and messages of a batch, since
+    /// the controller checks every vBucket.
     #[must_use]
     pub fn decide(&mut self, now_ms: u64) -> Vec<Output> {
         if std::mem::take(&mut self.undecided) {
@@ -319,7 +322,7 @@ impl Participant {
         std::mem::take(&mut self.outputs)
     }
 
-    /// Takes a message of a node; [`Self::decide`] comes after it.
+    /// Takes a message of a node; call [`Self::decide`] after it.
     #[must_use]
     pub fn message(
         &mut self,
@@ -348,7 +351,7 @@ impl Participant {
             Message::AllSealed { .. } | Message::SealAllRefused { .. } => {
                 self.take_sealed(from, message);
             }
-            // Of a controller that goes by an etcd that is not followed, or may not be.
+            // From a controller that follows an etcd which this node does not follow, at least not yet.
             Message::Seal { .. } if self.etcd_went_back() || self.view.revision == 0 => {}
             Message::Seal { vb, term, at_least } => {
                 let (term, at_least) = (*term, *at_least);
@@ -378,7 +381,7 @@ impl Participant {
         std::mem::take(&mut self.outputs)
     }
 
-    /// A step of a copy was made.
+    /// Records that a step of a copy was made.
     #[must_use]
     pub fn stepped(&mut self, vb: Vb, copies: &impl Copies) -> Vec<Output> {
         self.look(vb, copies);
@@ -399,7 +402,7 @@ impl Participant {
         }
         if let Some(pending) = self.seals.remove(&vb) {
             match seal(vb, pending.term, pending.at_least, copy.as_ref()) {
-                // Looked at again, until the controller repeats itself.
+                // Check it again, until the controller repeats the seal.
                 SealReply::Wait => drop(self.seals.insert(vb, pending)),
                 SealReply::Answer(message) => {
                     self.outputs.push(Output::Send(pending.from, message));
@@ -454,7 +457,7 @@ impl Participant {
         self.request(Purpose::Elect, Request::Txn(Txn { compare, then }), now_ms);
     }
 
-    /// A round of the controller, if this node is it.
+    /// Runs a round of the controller, if this node is the controller.
     fn control(&mut self, now_ms: u64) {
         let Some(watching_since_ms) = self.watching_since_ms else {
             return;

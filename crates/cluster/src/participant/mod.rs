@@ -1,6 +1,6 @@
 //! A node's part in a cluster: its lease, its watch, the controller's election, its copies.
 //!
-//! A state machine without I/O: the node carries what it puts out, tells it what comes back, and the time.
+//! A state machine without I/O: the node carries out its outputs, and passes it the results and the time.
 
 mod adopting;
 mod answers;

@@ -1,4 +1,4 @@
-//! The lease of a node, and what it says of itself.
+//! The lease of a node, and its reports about itself.
 
 use super::lease::Lease;
 use super::machine::{Copies, Output, Participant, Purpose};
@@ -18,7 +18,7 @@ impl Participant {
         rows.any(|row| row.change.is_some() && row.chain.active() == me)
     }
 
-    /// Whether something goes on that each tick brings further.
+    /// Whether a seal or a move is in progress that each tick may advance.
     pub fn is_busy(&self) -> bool {
         !self.seals.is_empty() || self.is_moving()
     }
@@ -56,7 +56,7 @@ impl Participant {
         self.health.unheard = peers.into_iter().filter(|peer| !heard(peer)).collect();
     }
 
-    /// Tells others of a copy that is not whole. All are looked at from time to time.
+    /// Records the condition of a copy for the next report. All copies are checked at a longer interval.
     pub(super) fn note_condition(&mut self, vb: Vb, condition: Option<Condition>) {
         if let Some(condition) = condition.filter(|known| *known != Condition::Whole) {
             let of_bucket = self.health.damaged.entry(vb.bucket).or_default();
@@ -72,22 +72,22 @@ impl Participant {
         serde_json::to_string(&alive).expect("values of ours have no maps")
     }
 
-    /// Whether the node has to do without a lease: its disk died, or it is marked as failed while its disk is full. With a
-    /// lease it would clear a mark that its replacement needs, since no seal is answered there.
+    /// Whether the node must not take a lease: its disk died, or it is marked as failed while its disk is
+    /// full. With a lease it would clear a mark that its replacement needs, since it answers no seals.
     fn waits_for_disk(&self) -> bool {
         let node = self.view.nodes.get(&self.identity.node);
         let marked = node.is_some_and(|entry| entry.value.state == NodeState::Failed);
         self.health.disk_dead || self.health.disk_full && marked
     }
 
-    /// Whether an operator failed the node over: it takes no lease before one recovers it.
+    /// Whether an operator failed the node over: it takes no lease before it is recovered.
     fn is_failed_over(&self) -> bool {
         let node = self.view.nodes.get(&self.identity.node);
         node.is_some_and(|entry| entry.value.failed_over)
     }
 
-    /// Ends the failover of this node that an operator ordered. There is no controller that could, and may be none before:
-    /// a node that is failed over does not become it.
+    /// Ends the failover of this node by an operator. No controller may exist that could do so: a node that
+    /// is failed over does not become the controller.
     pub(super) fn recover(&mut self, node: NodeId, now_ms: u64) {
         let entry = self.view.nodes.get(&node);
         let here = node == self.identity.node && !self.etcd_went_back();
@@ -112,15 +112,15 @@ impl Participant {
         );
     }
 
-    /// Whether a lease may be asked for: not by a node that was removed, nor by one that waits for its disk; and seldom of
-    /// an etcd that is not followed.
+    /// Whether a lease may be requested: not by a removed node, nor by one that waits for its disk, and
+    /// rarely from an etcd that is not followed.
     fn may_ask(&self, now_ms: u64) -> bool {
         let pause_ms = self.settings.request_ms;
         let soon = self.went_back_ms.is_some_and(|at| now_ms < at + pause_ms);
         !self.removed && !self.waits_for_disk() && !soon
     }
 
-    /// Takes a lease, or renews it, and says how the node is.
+    /// Takes a lease, or renews it, and writes the node's health.
     pub(super) fn keep_lease(&mut self, now_ms: u64, copies: &impl Copies) {
         match self.lease {
             Lease::None
@@ -132,7 +132,7 @@ impl Participant {
                 let ttl_ms = self.settings.lease_ms;
                 self.request(Purpose::Grant, Request::Grant { ttl_ms }, now_ms);
             }
-            // What was read is old. It is read again, so that a node that waits sees what a lost watch does not tell.
+            // The read is old. Read again, so that a waiting node sees changes that a lost watch does not deliver.
             Lease::Read { sent_ms, .. } if now_ms >= sent_ms + self.settings.lease_ms => {
                 self.lease = Lease::None;
             }
@@ -167,7 +167,7 @@ impl Participant {
         }
     }
 
-    /// Makes the node alive. One that is marked as failed clears the mark first, and reads the map once more.
+    /// Makes the node alive. A node that is marked as failed first clears the mark, and reads the map again.
     pub(super) fn join(&mut self, lease: LeaseId, (seen, alive): (u64, u64), now_ms: u64) {
         let me = self.identity.node;
         let mut node = self.view.nodes.get(&me).map_or_else(
@@ -188,7 +188,7 @@ impl Participant {
             then.push(Op::Put { key, value, lease });
         }
         if marked {
-            // Promotions that require the mark can still be made until it is gone. The map is read again after that.
+            // Promotions that require the mark are possible until it is cleared. The map is read again after that.
             then.remove(0);
         }
         let purpose = if marked {

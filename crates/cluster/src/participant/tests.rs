@@ -1,4 +1,4 @@
-//! What a participant puts out.
+//! Outputs of a participant.
 
 use super::{Copies, Identity, Output, Participant};
 use crate::agent::{Copy, Role, Step};
@@ -52,7 +52,7 @@ fn participant() -> Participant {
     Participant::new(identity, Settings::default(), Seen::default())
 }
 
-/// The row of the vBucket, as a revision writes it.
+/// A row of the vBucket, written by a revision.
 fn row(revision: u64, nodes: [NodeId; 2], term: u64) -> Change {
     let row = Row::new(Chain::new(&nodes).unwrap(), term);
     put(revision, Key::Map(VB.bucket, 0), &Chunk { rows: vec![row] })
@@ -70,7 +70,7 @@ fn put<T: serde::Serialize>(revision: u64, key: Key, value: &T) -> Change {
 }
 
 #[test]
-fn rows_that_come_together_make_one_step() {
+fn rows_of_one_batch_make_one_step() {
     let sealed = OneCopy(Copy {
         role: Role::Replica,
         term: 2,
@@ -91,7 +91,7 @@ fn rows_that_come_together_make_one_step() {
 }
 
 #[test]
-fn f6_a_lower_revision_of_a_renewal_is_a_reason_to_read_and_no_more() {
+fn f6_lower_revision_of_a_renewal_only_triggers_a_read() {
     for (revision, went_back) in [(50, false), (45, true)] {
         let mut participant = participant();
         participant.newest.version.revision = 50;
@@ -107,7 +107,7 @@ fn f6_a_lower_revision_of_a_renewal_is_a_reason_to_read_and_no_more() {
 }
 
 #[test]
-fn a_node_that_never_came_is_unheard_after_a_moment() {
+fn node_that_was_never_heard_becomes_unheard() {
     let mut participant = participant();
     let limit_ms = Settings::default().unheard_ms;
     let changes = [put(3, Key::Node(OTHER), &Node::default())];
@@ -121,7 +121,7 @@ fn a_node_that_never_came_is_unheard_after_a_moment() {
 }
 
 #[test]
-fn a_controller_decides_once_about_all_that_came_together() {
+fn controller_decides_once_for_a_batch_of_inputs() {
     let mut participant = participant();
     let me = Controller::new(ME, 1);
     let node = Node::default();

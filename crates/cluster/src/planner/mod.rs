@@ -1,7 +1,8 @@
-//! Which nodes should have which copies: from the members and the present maps to the wanted maps.
+//! The planner: from the members and the present maps it computes the wanted maps.
 //!
-//! Copies and active copies are balanced per bucket and over all buckets, copies of a vBucket are on different nodes
-//! and, as far as there are zones, in different zones, and what can stay stays. The same input gives the same plan.
+//! It balances copies and active copies per bucket and over all buckets. Copies of a vBucket are on different
+//! nodes and, as far as possible, in different zones. Copies that can stay do so. The same input gives the
+//! same plan.
 
 mod placement;
 mod quota;
@@ -11,21 +12,21 @@ use crate::map::{COPIES_MAX, Chain, Member};
 use placement::Placement;
 use quota::{Limits, Quotas, Totals};
 
-/// How far the copies of a node may be off an equal share, over all buckets, before one more is moved.
+/// Tolerated deviation of a node's copies from an equal share, over all buckets, in thousandths.
 const COPIES_TOLERANCE_PER_MILLE: usize = 8;
-/// The same of active copies, which move without their data.
+/// Tolerated deviation of a node's active copies, which move without their data, in thousandths.
 const ACTIVE_TOLERANCE_PER_MILLE: usize = 4;
 
-/// The present map of a bucket, and how many copies of a vBucket it shall have.
+/// Present map of a bucket, and the wanted number of copies.
 #[derive(Clone, Debug)]
 pub struct BucketMap {
-    /// A chain for each vBucket. It may name nodes that are no members any more.
+    /// A chain for each vBucket. It may contain nodes that are not members.
     pub chains: Vec<Chain>,
-    /// 1 to [`COPIES_MAX`]; fewer are made where there are fewer members.
+    /// Wanted number of copies of each vBucket, 1 to [`COPIES_MAX`]; with fewer members there are fewer copies.
     pub copies: usize,
 }
 
-/// What leads from one map of a bucket to another.
+/// Amount of work from one map of a bucket to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Copies to be built on nodes that have none of the vBucket.
@@ -35,7 +36,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// The work from `present` to `wanted`, of the same bucket.
+    /// Counts the work from `present` to `wanted`, two maps of the same bucket.
     pub fn between(present: &[Chain], wanted: &[Chain]) -> Self {
         let mut work = Self::default();
         for (present, wanted) in present.iter().zip(wanted) {
@@ -47,7 +48,7 @@ impl Work {
     }
 }
 
-/// The wanted map of each bucket. Without members the maps stay as they are.
+/// Returns the wanted map of each bucket. Without members the maps stay as they are.
 pub fn plan(members: &[Member], buckets: &[BucketMap]) -> Vec<Vec<Chain>> {
     let mut members = members.to_vec();
     members.sort_unstable();

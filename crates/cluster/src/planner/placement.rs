@@ -1,26 +1,26 @@
-//! Which nodes have a copy of a vBucket, whichever of them is active.
+//! Placement of copies on nodes, regardless of their roles.
 
 use std::collections::VecDeque;
 
 use super::quota::{Limits, Quotas, Totals};
 use crate::map::{Chain, Member, NodeId};
 
-/// Copies by vBucket and by member; members are numbers.
+/// Copies by vBucket and by member; members are indices.
 pub(super) struct Placement<'a> {
     members: &'a [Member],
     limits: &'a Limits,
     copies: Vec<Vec<u16>>,
     vbuckets: Vec<Vec<u16>>,
-    /// How many vBuckets two members have in common.
+    /// Number of vBuckets that two members have in common.
     common: Vec<u16>,
-    /// How many copies in a zone the vBuckets of a member have besides.
+    /// Number of other copies in a zone that the vBuckets of a member have.
     common_in_zone: Vec<u16>,
-    /// Copies that are there already, as bits by member and vBucket.
+    /// Copies that exist already, as bits by member and vBucket.
     kept: Vec<Vec<u16>>,
 }
 
 impl<'a> Placement<'a> {
-    /// What can stay of the present chains.
+    /// Keeps the present copies that can stay.
     pub(super) fn keep(members: &'a [Member], limits: &'a Limits, chains: &[Chain]) -> Self {
         let mut placement = Self {
             members,
@@ -48,7 +48,7 @@ impl<'a> Placement<'a> {
         placement
     }
 
-    /// Drops replicas of which there are more than wanted, on the members with the most copies.
+    /// Drops surplus replicas, from the members with the most copies.
     fn drop_surplus(&mut self, vb: usize) {
         while self.copies[vb].len() > self.limits.copies {
             let replicas = self.copies[vb][1..].iter().copied();
@@ -72,18 +72,18 @@ impl<'a> Placement<'a> {
         self.members.len()
     }
 
-    /// The members with a copy of `vb`.
+    /// Returns the members with a copy of `vb`.
     pub(super) fn copies(&self, vb: usize) -> &[u16] {
         &self.copies[vb]
     }
 
-    /// Copies of each member.
+    /// Returns the number of copies of each member.
     pub(super) fn counts(&self) -> Vec<usize> {
         self.vbuckets.iter().map(Vec::len).collect()
     }
 
-    /// Gives each vBucket the copies that it lacks: on members below their quota, those first that have the fewest
-    /// vBuckets in common with its other copies, so that the load of a node that fails is spread.
+    /// Adds the copies that vBuckets lack, on members below their quota. It prefers members that have the
+    /// fewest vBuckets in common with the other copies, so that the load of a failed node is spread.
     pub(super) fn complete(&mut self, quotas: &Quotas, totals: &Totals) {
         for vb in 0..self.copies.len() {
             while self.copies[vb].len() < self.limits.copies {
@@ -104,14 +104,15 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Moves copies from members above their quota to members below, by way of others where no direct move fits.
+    /// Moves copies from members above their quota to members below it, through other members where no direct
+    /// move is possible.
     pub(super) fn level(&mut self, quotas: &Quotas) {
         for from in 0..self.members.len() as u16 {
             while self.vbuckets[usize::from(from)].len() > quotas.0[usize::from(from)] {
                 let Some(path) = self.path(from, quotas) else {
                     break;
                 };
-                // From the end, so that each move sees what it was planned with.
+                // From the end, so that each move sees the placement with which it was planned.
                 for (vb, from, to) in path.into_iter().rev() {
                     self.remove(vb, from);
                     self.add(vb, to);
@@ -120,8 +121,8 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// The way of moves (vBucket, from, to) to a member below its quota that moves the fewest copies which are there
-    /// already: a breadth-first search in which the other moves cost nothing.
+    /// Finds a path of moves (vBucket, from, to) to a member below its quota. The path moves as few existing
+    /// copies as possible: a breadth-first search in which other moves cost nothing.
     fn path(&self, start: u16, quotas: &Quotas) -> Option<Vec<(usize, u16, u16)>> {
         let count = |member: u16| self.vbuckets[usize::from(member)].len();
         let below = |member: u16| count(member) < quotas.0[usize::from(member)];
@@ -165,8 +166,8 @@ impl<'a> Placement<'a> {
         None
     }
 
-    /// A vBucket whose copy can move; one that has to be built anyway if there is one, else one that parts the two
-    /// members that have most in common.
+    /// Returns a vBucket whose copy can move. It prefers one that must be built anyway, then one that
+    /// separates the two members with most in common.
     fn movable(&self, from: u16, to: u16) -> Option<usize> {
         let vbuckets = self.vbuckets[usize::from(from)]
             .iter()
@@ -180,7 +181,7 @@ impl<'a> Placement<'a> {
             .min_by_key(key)
     }
 
-    /// Whether `member` may take a copy of `vb`, in the place of the copy on `instead`.
+    /// Whether `member` may take a copy of `vb`, in place of the copy on `instead`.
     fn fits(&self, vb: usize, member: u16, instead: Option<u16>) -> bool {
         let zone = self.limits.zone_of[usize::from(member)];
         let others = self.copies[vb]
@@ -196,8 +197,8 @@ impl<'a> Placement<'a> {
         in_zone < self.limits.per_zone[usize::from(zone)]
     }
 
-    /// What `member` has in common with the copies of `vb` but that on `instead`: with their members, and, of those, its
-    /// zone.
+    /// Sums over the members with a copy of `vb`, except `instead`: their vBuckets in common with `member`,
+    /// and the other copies of their vBuckets in the zone of `member`.
     fn in_common(&self, vb: usize, member: u16, instead: Option<u16>) -> (u16, u16) {
         let others = self.copies[vb]
             .iter()
@@ -211,7 +212,7 @@ impl<'a> Placement<'a> {
         })
     }
 
-    /// Where the counts of `one` with `other`, and with the zone of `other`, are.
+    /// Returns the indices of two counts: `one` with `other`, and `one` with the zone of `other`.
     fn indices(&self, one: u16, other: u16) -> (usize, usize) {
         let (one, other) = (usize::from(one), usize::from(other));
         let zone = usize::from(self.limits.zone_of[other]);
@@ -245,7 +246,7 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// The chain of `vb`: the active copy, the others in their present order, then the new ones.
+    /// Returns the chain of `vb`: the active copy, the others in their present order, then the new ones.
     pub(super) fn chain(&self, vb: usize, present: &Chain, active: u16) -> Chain {
         let node = |member: &u16| self.members[usize::from(*member)].node;
         let mut nodes: Vec<NodeId> = self.copies[vb].iter().map(node).collect();
@@ -258,7 +259,7 @@ impl<'a> Placement<'a> {
     }
 }
 
-/// How the search came to a member.
+/// The move with which the search reached a member.
 #[derive(Clone, Copy)]
 struct Step {
     vb: usize,
@@ -266,7 +267,7 @@ struct Step {
     cost: usize,
 }
 
-/// The moves from `start` to `end`.
+/// Returns the moves from `start` to `end`.
 fn trace(by: &[Option<Step>], start: u16, end: u16) -> Vec<(usize, u16, u16)> {
     let mut moves = Vec::new();
     let mut to = end;

@@ -1,18 +1,18 @@
-//! How many copies each node shall have.
+//! Quotas: the number of copies that each node shall have.
 
 use std::collections::BTreeMap;
 
 use crate::map::Member;
 
-/// What members, zones and copies allow.
+/// Limits by members, zones and number of copies.
 pub(super) struct Limits {
     pub(super) vbuckets: usize,
     pub(super) copies: usize,
-    /// The zone of each member, numbered from 0.
+    /// Zone of each member, numbered from 0.
     pub(super) zone_of: Vec<u16>,
-    /// Members of each zone.
+    /// Number of members in each zone.
     sizes: Vec<usize>,
-    /// Copies of one vBucket that each zone may have.
+    /// Number of copies of one vBucket that each zone may have.
     pub(super) per_zone: Vec<usize>,
 }
 
@@ -39,18 +39,19 @@ impl Limits {
         }
     }
 
-    /// Copies that a zone can have of all vBuckets.
+    /// Returns the number of copies that a zone can have of all vBuckets.
     fn zone_limit(&self, zone: usize) -> usize {
         self.vbuckets * self.per_zone[zone]
     }
 }
 
-/// The number of copies that each member shall have.
+/// Number of copies that each member shall have.
 pub(super) struct Quotas(pub(super) Vec<usize>);
 
 impl Quotas {
-    /// Equal shares, but zones get no more than they can have ([water filling](https://en.wikipedia.org/wiki/Water_filling_algorithm)).
-    /// What does not divide goes to members that have it already, then to those with the lowest `totals`.
+    /// Computes equal shares, with zones limited to what they can have ([water
+    /// filling](https://en.wikipedia.org/wiki/Water_filling_algorithm)). The remainder goes to members that
+    /// have it already, then to those with the lowest `totals`.
     pub(super) fn of_copies(limits: &Limits, counts: &[usize], totals: &Totals) -> Self {
         let mut open: Vec<usize> = (0..limits.sizes.len()).collect();
         let mut rest = limits.vbuckets * limits.copies;
@@ -71,7 +72,7 @@ impl Quotas {
         Self(quotas)
     }
 
-    /// Equal shares of the active copies, whatever the zone.
+    /// Computes equal shares of the active copies, regardless of zones.
     pub(super) fn of_active(limits: &Limits, counts: &[usize], totals: &Totals) -> Self {
         let (base, extra) = (
             limits.vbuckets / counts.len(),
@@ -121,9 +122,9 @@ impl Limits {
         }
     }
 
-    /// Members in the order in which they get one more than `base`: those far below the mean, then those that have it
-    /// already, the lowest totals first, and those far above the mean last. Within each of these groups the zones take
-    /// turns: what a node of one zone leaves to others is spread over all of them.
+    /// Orders members for one copy more than `base`: first those far below the mean, then those that have it
+    /// already, with the lowest totals first, last those far above the mean. Within each group the zones take
+    /// turns, so that the load which a node leaves is spread over all zones.
     fn by_preference(
         &self,
         mut members: Vec<usize>,
@@ -152,15 +153,16 @@ impl Limits {
     }
 }
 
-/// What members have in the buckets that are planned already.
+/// Copies of members in the buckets that are planned already.
 pub(super) struct Totals {
     pub(super) counts: Vec<usize>,
-    /// How far a member may be off the mean before that matters more than what can stay.
+    /// Deviation of a member from the mean above which balance is more important than copies that can stay.
     tolerance: usize,
 }
 
 impl Totals {
-    /// Of `members` that will have `sum` in the end, each with an equal share but for some thousandths of it.
+    /// Creates totals of `members` that will have `sum` copies together, with equal shares and a tolerance in
+    /// thousandths.
     pub(super) fn new(members: usize, sum: usize, tolerance_per_mille: usize) -> Self {
         Self {
             counts: vec![0; members],

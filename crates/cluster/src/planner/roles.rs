@@ -1,4 +1,4 @@
-//! Which copy of a vBucket is active.
+//! Choice of the active copy of each vBucket.
 
 use std::collections::VecDeque;
 
@@ -6,15 +6,15 @@ use super::placement::Placement;
 use super::quota::{Quotas, Totals};
 use crate::map::{Chain, NodeId};
 
-/// The member with the active copy of each vBucket: the present one where it can stay, so that each member has an equal
-/// share.
+/// Returns the member with the active copy of each vBucket. Each member has an equal share; the present
+/// active copies stay where possible.
 pub(super) fn choose(placement: &Placement<'_>, present: &[Chain], totals: &Totals) -> Vec<u16> {
     let mut roles = Roles {
         placement,
         active: Vec::with_capacity(present.len()),
         of: vec![Vec::new(); placement.members()],
     };
-    // What a member has of the present active copies.
+    // Active copies that each member has at present and could keep.
     let mut stay = vec![0; placement.members()];
     for (vb, chain) in present.iter().enumerate() {
         let copies = placement.copies(vb);
@@ -46,12 +46,12 @@ pub(super) fn choose(placement: &Placement<'_>, present: &[Chain], totals: &Tota
 struct Roles<'a> {
     placement: &'a Placement<'a>,
     active: Vec<u16>,
-    /// The vBuckets whose active copy a member has.
+    /// vBuckets whose active copy a member has.
     of: Vec<Vec<u16>>,
 }
 
 impl Roles<'_> {
-    /// Makes other copies active along the shortest way to a member below its quota.
+    /// Makes other copies active, along the shortest path to a member below its quota.
     fn hand_over(&mut self, start: u16, quotas: &Quotas) -> bool {
         let mut by: Vec<Option<(u16, u16)>> = vec![None; self.of.len()];
         let mut queue = VecDeque::from([start]);

@@ -27,7 +27,7 @@ fn planned(members: &[Member], buckets: &[BucketMap]) -> Vec<BucketMap> {
     maps.map(bucket).collect()
 }
 
-/// Copies and active copies of each member.
+/// Returns the copies and the active copies of each member.
 fn counts(members: &[Member], buckets: &[BucketMap]) -> (Vec<usize>, Vec<usize>) {
     let chains = || buckets.iter().flat_map(|bucket| &bucket.chains);
     let copies = |member: &Member| chains().filter(|chain| chain.holds(member.node)).count();
@@ -45,7 +45,7 @@ fn spread(counts: &[usize]) -> usize {
     counts.iter().max().unwrap() - counts.iter().min().unwrap()
 }
 
-/// The share of the mean by which the fullest, or the emptiest, member is off, in thousandths.
+/// Returns the largest deviation of a member from the mean, in thousandths of the mean.
 fn imbalance(counts: &[usize]) -> usize {
     let sum: usize = counts.iter().sum();
     let off = counts
@@ -65,7 +65,7 @@ fn work(present: &[BucketMap], wanted: &[BucketMap]) -> Work {
     })
 }
 
-/// A bound that no plan can go below: copies that vBuckets lack, and what members lack of an equal share.
+/// Returns a lower bound of any plan: copies that vBuckets lack, or copies that members lack for an equal share.
 fn least_builds(members: &[Member], bucket: &BucketMap) -> usize {
     let stays = |node: &&NodeId| members.iter().any(|member| member.node == **node);
     let copies = bucket.copies.min(members.len());
@@ -88,7 +88,7 @@ fn large() -> (Vec<Member>, Vec<BucketMap>) {
     (members, buckets)
 }
 
-/// Whether the builds are within some per cent of the bound.
+/// Checks that the builds are within some per cent of the bound.
 fn check_large(members: &[Member], before: &[BucketMap], after: &[BucketMap], per_cent: usize) {
     let (copies, active) = counts(members, after);
     assert!(imbalance(&copies) <= 10, "copies {}", imbalance(&copies));
@@ -142,7 +142,7 @@ fn a_node_that_is_replaced_costs_its_copies() {
     check_large(&members, &before, &after, 2);
 }
 
-/// The bound knows nothing of zones, so that a late plan may be a little further from it.
+/// The bound ignores zones, so later plans may be a little further from it.
 #[test]
 fn balance_lasts_through_changes() {
     let (mut members, mut before) = large();
@@ -208,8 +208,8 @@ fn fewer_copies_drop_the_last_replicas() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever members come and go: copies are on different nodes, apart by zone, balanced where zones permit; a plan
-    /// of what is planned changes nothing.
+    /// Whatever members come and go: copies are on different nodes, separated by zones, and balanced where
+    /// zones permit. A plan of a planned map changes nothing.
     #[test]
     fn plans_are_valid_balanced_and_stable(
         zones in prop::collection::vec(0..4_u16, 1..12),

@@ -7,15 +7,15 @@ pub(crate) enum Bug {
     SealForgotten,
     /// The sealed copy with the lowest position is chosen.
     LowerPreparedChosen,
-    /// Sealed copies are compared by seqno, whatever branch of the history the seqno is of.
+    /// Sealed copies are compared by seqno, regardless of the branch of the history.
     BranchIgnored,
-    /// What the old active copy has is left out of the choice, although it was sealed.
+    /// The choice ignores the old active copy's position, although it was sealed.
     OldActiveLeftOut,
-    /// A promotion needs one seal less.
+    /// A promotion needs one seal too few.
     OneSealTooFew,
     /// A sealed copy takes and acknowledges changes of the zombie that was active at an older term.
     ZombieStreamAccepted,
-    /// A new active acknowledges older prepares before a majority reached its failover entry.
+    /// A new active copy acknowledges older prepares before a majority reached its failover entry.
     FailoverEntryNotAwaited,
     /// A write that must be on disk is acknowledged from memory.
     AcknowledgedFromMemory,
@@ -23,31 +23,31 @@ pub(crate) enum Bug {
     RestartedActiveServes,
     /// A copy that crashed between its seal and its promotion becomes active.
     RestartedCandidateActivates,
-    /// A new active begins without waiting for the end of the old node's lease.
+    /// A new active copy begins without waiting for the end of the old node's lease.
     LeaseTrustedTooLong,
-    /// A new active begins without waiting for the end of what the replicas confirmed.
+    /// A new active copy begins without waiting for the end of the replicas' confirmations.
     ConfirmationTrustedTooLong,
     /// A failed node takes a lease without reading the map.
     FailedNodeRenewsLease,
-    /// Durable writes while a vBucket moves need the old chain only.
+    /// Durable writes during a vBucket's move need only the old chain.
     TwoChainsForgotten,
     /// The takeover begins before the new chain has the older writes.
     CatchUpSkipped,
-    /// A controller takes a move in its first phase for one in the takeover.
+    /// A controller mistakes a move in its first phase for one in the takeover.
     MoveResumedFromWrongPhase,
-    /// The new chain is written before its active copy has all of the old one.
+    /// The new chain is written before its active copy has all data of the old one.
     TakeoverUndrained,
-    /// What is left of an old active copy that restarted is taken for all that it had.
+    /// The remaining data of an old active copy that restarted counts as all of its data.
     RestartedActiveDrained,
     /// A replaced controller writes.
     OldControllerWrites,
     /// A node applies a row with a lower revision.
     MapGoesBack,
-    /// A copy that cannot be read answers a seal as one that has nothing.
+    /// A copy that cannot be read answers a seal as an empty one.
     UnreadableSealed,
     /// A copy that cannot be read is emptied, and stays in its chain.
     RenewedInPlace,
-    /// The seal of the old active copy counts in the place of any that did not answer.
+    /// The seal of the old active copy counts in place of any seal that is missing.
     OldActiveCounts,
 }
 

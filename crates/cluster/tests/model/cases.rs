@@ -1,4 +1,4 @@
-//! What is explored: small clusters with few faults.
+//! Cases to explore: small clusters with few faults.
 
 use crate::bugs::Bug;
 use crate::model::{KEPT, MAPS_GROW, ONE_SERVES};
@@ -15,7 +15,7 @@ const NOTHING: Budget = Budget {
     damages: 0,
 };
 
-/// One vBucket of three copies; nothing happens.
+/// One vBucket of three copies, without any events.
 const THREE_COPIES: Cluster = Cluster {
     bug: None,
     chains: [&[0, 1, 2], &[]],
@@ -25,7 +25,7 @@ const THREE_COPIES: Cluster = Cluster {
     budget: NOTHING,
 };
 
-/// A crash, and failovers of whatever is active.
+/// A crash, and failovers of the present active copy.
 const FAILOVER: Cluster = Cluster {
     budget: Budget {
         writes: 1,
@@ -36,7 +36,7 @@ const FAILOVER: Cluster = Cluster {
     ..THREE_COPIES
 };
 
-/// Writes of both levels that a crash may reach.
+/// Writes of both levels, with a crash.
 const LEVELS: Cluster = Cluster {
     budget: Budget {
         writes: 2,
@@ -47,7 +47,7 @@ const LEVELS: Cluster = Cluster {
     ..THREE_COPIES
 };
 
-/// Histories that part and meet again, without crashes.
+/// Histories that diverge and merge again, without crashes.
 const BRANCHES: Cluster = Cluster {
     levels: [Majority; 3],
     budget: Budget {
@@ -58,7 +58,7 @@ const BRANCHES: Cluster = Cluster {
     ..THREE_COPIES
 };
 
-/// A third failover: an active copy of a former term is active again.
+/// A third failover: the active copy of an earlier term is active again.
 const ACTIVE_AGAIN: Cluster = Cluster {
     budget: Budget {
         writes: 2,
@@ -155,7 +155,7 @@ const TWO_VBUCKETS: Cluster = Cluster {
     ..THREE_COPIES
 };
 
-/// One of three copies gets unreadable, another one restarts, whatever is active is failed over.
+/// One of three copies becomes unreadable, another one restarts, and the present active copy is failed over.
 const DAMAGE: Cluster = Cluster {
     budget: Budget {
         writes: 1,
@@ -167,13 +167,13 @@ const DAMAGE: Cluster = Cluster {
     ..THREE_COPIES
 };
 
-/// The same in memory, of a write that no crash of one node may lose.
+/// The same in memory, with a write that the crash of one node must not lose.
 const DAMAGE_IN_MEMORY: Cluster = Cluster {
     levels: [Majority; 3],
     ..DAMAGE
 };
 
-/// One of two copies gets unreadable and is made anew, with a crash and a failover at any moment.
+/// One of two copies becomes unreadable and is renewed, with a crash and a failover at any moment.
 const RENEWAL: Cluster = Cluster {
     chains: [&[], &[0, 1]],
     budget: Budget {
@@ -187,7 +187,7 @@ const RENEWAL: Cluster = Cluster {
     ..THREE_COPIES
 };
 
-/// Leases and confirmations beside an active copy that gets unreadable.
+/// Leases and confirmations, with an active copy that becomes unreadable.
 const DAMAGED_LEASES: Cluster = Cluster {
     clocks: true,
     budget: Budget {
@@ -198,7 +198,7 @@ const DAMAGED_LEASES: Cluster = Cluster {
     ..THREE_COPIES
 };
 
-/// What a test run explores.
+/// Cases of a test run.
 pub(crate) const CASES: [(&str, Cluster); 14] = [
     ("failover", FAILOVER),
     ("levels", LEVELS),
@@ -216,7 +216,7 @@ pub(crate) const CASES: [(&str, Cluster); 14] = [
     ("damage and leases", DAMAGED_LEASES),
 ];
 
-/// Two vBuckets, and one of each: write, crash, failover, move. Durability needs no clock.
+/// Two vBuckets, and one event of each kind: write, crash, failover, move. Durability needs no clock.
 pub(crate) const LARGEST: Cluster = Cluster {
     levels: [PersistToMajority, Majority, Majority],
     clocks: false,
@@ -231,7 +231,7 @@ pub(crate) const LARGEST: Cluster = Cluster {
     ..TWO_VBUCKETS
 };
 
-/// Where a planted bug shows, and which rule it breaks.
+/// Returns the case that finds a planted bug, and the rule that it breaks.
 pub(crate) const fn case_for(bug: Bug) -> (Cluster, &'static str) {
     match bug {
         Bug::SealForgotten

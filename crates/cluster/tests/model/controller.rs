@@ -1,4 +1,4 @@
-//! What the controller does. Every write of a row is a transaction that fails for a controller that was replaced.
+//! Steps of the controller. Every write of a row is a transaction that fails for a replaced controller.
 
 use cluster::{NodeId, Phase, Promotion};
 
@@ -7,7 +7,7 @@ use crate::node::is_on_disk;
 use crate::setup::Cluster;
 use crate::state::{Chain, Move, Row, State, TERMS, VBucket};
 
-/// Another controller is elected. The one before goes on with what it saw.
+/// Elects another controller. The former one keeps its old view.
 pub(crate) fn replace(state: &mut State) -> bool {
     if state.left.controllers == 0 {
         return false;
@@ -48,7 +48,7 @@ pub(crate) fn fail_over(state: &mut State, vb: usize) -> bool {
     true
 }
 
-/// Marks a node as failed whatever copies it has, as one is that has only replicas.
+/// Marks a node as failed whatever copies it has, like a node that has only replicas.
 pub(crate) fn mark(cluster: &Cluster, state: &mut State, node: usize) -> bool {
     if !cluster.clocks || state.left.failovers == 0 {
         return false;
@@ -63,8 +63,9 @@ pub(crate) fn may_serve(state: &State, node: usize, vb: usize) -> bool {
     state.leases[node] || state.vbs[vb].copies[node].confirmed
 }
 
-/// Whether the old active copy confirmed the seal, or can serve no longer: the rest of its lease and L are over, its
-/// node is still marked as failed so that the lease is not renewed, and too few replicas are left to confirm.
+/// Whether the old active copy confirmed the seal, or cannot serve any longer: the rest of its lease and L
+/// are over, its node is still marked as failed so that the lease is not renewed, and too few replicas are
+/// left to confirm.
 fn old_active_is_over(cluster: &Cluster, state: &State, vb: usize, row: &Row) -> bool {
     let old = row.chain.active();
     let stopped = state.vbs[vb].stopped[usize::from(row.intent)][old];
@@ -77,7 +78,7 @@ fn old_active_is_over(cluster: &Cluster, state: &State, vb: usize, row: &Row) ->
     state.failed[old] && !lease && !confirmed
 }
 
-/// The row after a promotion, as the code under test decides on it.
+/// Returns the row after a promotion, as the code under test decides it.
 fn promoted(cluster: &Cluster, vb: &VBucket, row: &Row) -> Option<Row> {
     if row.intent == 0 {
         return None;
@@ -123,7 +124,7 @@ fn promoted(cluster: &Cluster, vb: &VBucket, row: &Row) -> Option<Row> {
     })
 }
 
-/// Writes the row with the chosen copy first. A move is taken back.
+/// Writes the row with the chosen copy first. This takes a move back.
 pub(crate) fn promote(cluster: &Cluster, state: &mut State, vb: usize) -> bool {
     let row = state.vbs[vb].row;
     let Some(new) = promoted(cluster, &state.vbs[vb], &row) else {
@@ -140,7 +141,8 @@ pub(crate) fn promote(cluster: &Cluster, state: &mut State, vb: usize) -> bool {
     true
 }
 
-/// Writes the row as it was when the old active copy was sealed as that: it has all that it acknowledged.
+/// Writes the former row again, if the old active copy was active when it was sealed: it has all that it
+/// acknowledged.
 pub(crate) fn take_back(state: &mut State, vb: usize) -> bool {
     let row = state.vbs[vb].row;
     let (term, active) = (row.intent, row.chain.active());
@@ -162,7 +164,7 @@ pub(crate) fn take_back(state: &mut State, vb: usize) -> bool {
     true
 }
 
-/// The same by a controller that was replaced, as if transactions compared nothing.
+/// Promotes by a replaced controller, as if transactions compared nothing.
 pub(crate) fn old_promote(cluster: &Cluster, state: &mut State, vb: usize) -> bool {
     let row = state.old_view.map(|view| view[vb]);
     let new = row.and_then(|row| promoted(cluster, &state.vbs[vb], &row));
@@ -173,7 +175,7 @@ pub(crate) fn old_promote(cluster: &Cluster, state: &mut State, vb: usize) -> bo
     new.is_some()
 }
 
-/// The chain that damage asks for: without copies that cannot be read, or with those that were removed.
+/// Returns the chain of a renewal: without copies that cannot be read, or with those that were removed.
 fn renewed(cluster: &Cluster, vb: &VBucket, all: &[usize]) -> Chain {
     let readable = |node: &usize| !vb.copies[*node].unreadable;
     let whole: Vec<usize> = vb.row.chain.nodes().filter(readable).collect();
@@ -188,7 +190,7 @@ fn renewed(cluster: &Cluster, vb: &VBucket, all: &[usize]) -> Chain {
     Chain::new(&whole.iter().copied().chain(back).collect::<Vec<_>>())
 }
 
-/// Begins the move that the run has for the vBucket.
+/// Begins the move that the case has for the vBucket.
 pub(crate) fn start_move(cluster: &Cluster, state: &mut State, vb: usize) -> bool {
     let row = state.vbs[vb].row;
     let to = match cluster.to[vb] {
@@ -206,7 +208,8 @@ pub(crate) fn start_move(cluster: &Cluster, state: &mut State, vb: usize) -> boo
     true
 }
 
-/// From the first phase to two chains; from there, when a majority of the new chain has all on disk, to the takeover.
+/// Advances a move: from the first phase to two chains, and from there to the takeover when a majority of the
+/// new chain has all data on disk.
 pub(crate) fn advance(cluster: &Cluster, state: &mut State, vb: usize) -> bool {
     let row = state.vbs[vb].row;
     let Some(change) = row.change.filter(|_| row.intent == 0) else {
@@ -241,7 +244,7 @@ pub(crate) fn advance(cluster: &Cluster, state: &mut State, vb: usize) -> bool {
     true
 }
 
-/// Writes the new chain when the old active copy is sealed and the new one has all of it.
+/// Writes the new chain when the old active copy is sealed and the new one has all of its data.
 pub(crate) fn finish_move(cluster: &Cluster, state: &mut State, vb: usize) -> bool {
     let row = state.vbs[vb].row;
     let Some(change) = row.change.filter(|_| row.is_in(Phase::TakeOver)) else {

@@ -22,7 +22,7 @@ use bugs::BUGS;
 use cases::{CASES, LARGEST, case_for};
 use setup::Cluster;
 
-/// No rule is broken in any state, and what should be possible is.
+/// Checks that no state breaks a rule, and that every desired event is possible.
 fn holds(name: &str, checker: &impl Checker<Cluster>) {
     let (states, depth) = (checker.unique_state_count(), checker.max_depth());
     println!("{name}: {states} states, depth {depth}");
@@ -63,6 +63,6 @@ fn each_planted_bug_is_found() {
 #[test]
 #[ignore = "takes a minute of one core more"]
 fn the_rules_hold_in_the_largest_case() {
-    // Depth first: what is still to be explored stays short.
+    // Depth first keeps the queue of unexplored states short.
     holds("largest", &LARGEST.checker().threads(1).spawn_dfs().join());
 }

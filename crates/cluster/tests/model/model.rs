@@ -1,4 +1,4 @@
-//! The model: which steps there are, and what must hold.
+//! The model: its steps and its rules.
 
 use stateright::{Model, Property};
 
@@ -12,15 +12,15 @@ use crate::{controller, node};
 pub(crate) enum Action {
     /// The active copy prepares a durable write.
     Write(usize, usize),
-    /// A change, or the opening of a stream, of a term arrives.
+    /// A change of a term, or the opening of its stream, arrives.
     Replicate(usize, usize, usize),
-    /// What the copy has gets on disk.
+    /// The copy's data gets on disk.
     Persist(usize, usize),
     /// The active copy acknowledges the write with this seqno to its client.
     Acknowledge(usize, usize, u8),
     /// A seal of a term arrives.
     Seal(usize, usize, usize),
-    /// The row of the map arrives, or the row before.
+    /// The row of the map arrives, or the previous row.
     Apply(usize, usize),
     ApplyPrevious(usize, usize),
     /// W - 1 replicas confirm the term; their confirmation is older than L.
@@ -30,25 +30,25 @@ pub(crate) enum Action {
     LeaseRenewed(usize),
     /// A node crashes and starts again.
     Crash(usize),
-    /// It also finds that a copy cannot be read.
+    /// A node crashes, and cannot read a copy at its start.
     Damage(usize, usize),
-    /// A copy that is in no chain goes.
+    /// A copy that is in no chain is removed.
     Remove(usize, usize),
     ReplaceController,
     /// The controller writes its intent to promote another copy.
     FailOver(usize),
-    /// It marks a node that has replicas only as failed.
+    /// The controller marks a node with replicas only as failed.
     Mark(usize),
-    /// It has the answers and writes the row.
+    /// The controller has the answers and writes the row.
     Promote(usize),
-    /// The old active copy, which was sealed as that, becomes active again.
+    /// The old active copy, which was active when it was sealed, becomes active again.
     TakeBack(usize),
     StartMove(usize),
-    /// The move gets into its next phase.
+    /// The move enters its next phase.
     Advance(usize),
-    /// The new chain is written, the move dropped.
+    /// The new chain is written, and the move ends.
     FinishMove(usize),
-    /// A controller that was replaced writes the row that it would have written.
+    /// A replaced controller writes the row that it would have written.
     OldPromote(usize),
 }
 
@@ -201,7 +201,7 @@ fn one_active_per_term(vb: &VBucket) -> bool {
     })
 }
 
-/// Nodes that serve reads of a vBucket.
+/// Returns the nodes that serve reads of a vBucket.
 pub(crate) fn serving(state: &State, vb: usize) -> impl Iterator<Item = usize> {
     (0..NODES).filter(move |node| {
         state.vbs[vb].copies[*node].is_active() && controller::may_serve(state, *node, vb)
@@ -274,10 +274,10 @@ impl Cluster {
         })
     }
 
-    /// Drops what can have no effect any more, so that states which differ only in it are one.
+    /// Drops data without any further effect, so that states which differ only in it are equal.
     fn forget(&self, state: &mut State) {
         if self.budget.crashes + self.budget.damages == 0 {
-            // Nothing is lost from memory: it is as good as a disk.
+            // Nothing is lost from memory: memory equals disk.
             state.vbs.iter_mut().for_each(node::persist_all);
         }
         for vb in &mut state.vbs {

@@ -1,4 +1,4 @@
-//! What a node does: each function returns whether the step is possible.
+//! Steps of a node: each function returns whether the step is possible.
 
 use cluster::{Phase, majority};
 
@@ -42,7 +42,7 @@ pub(crate) fn replicate(cluster: &Cluster, vb: &mut VBucket, node: usize, term: 
         copy.term = term as u8;
     }
     if stale {
-        // The stream that the seal should have ended goes on.
+        // The stream that the seal should have ended continues.
         if copy.is_active() || !sent.writes().starts_with(copy.log.writes()) {
             return false;
         }
@@ -64,7 +64,7 @@ pub(crate) fn replicate(cluster: &Cluster, vb: &mut VBucket, node: usize, term: 
     true
 }
 
-/// Brings the log to disk, and acknowledges that where a stream of the copy's term is open.
+/// Writes the log to disk, and acknowledges it if a stream of the copy's term is open.
 pub(crate) fn persist(vb: &mut VBucket, node: usize) -> bool {
     let copy = &mut vb.copies[node];
     if copy.persisted == copy.log.len {
@@ -78,7 +78,7 @@ pub(crate) fn persist(vb: &mut VBucket, node: usize) -> bool {
     true
 }
 
-/// Brings all copies to disk.
+/// Writes all copies to disk.
 pub(crate) fn persist_all(vb: &mut VBucket) {
     for node in 0..NODES {
         persist(vb, node);
@@ -102,7 +102,7 @@ pub(crate) fn is_on_disk(vb: &VBucket, chain: Chain, term: u8, seqno: u8) -> boo
     is_durable(vb, chain, term, |acknowledged| acknowledged.disk >= seqno)
 }
 
-/// Tells a client that its write is durable.
+/// Acknowledges a durable write to its client.
 pub(crate) fn acknowledge(
     cluster: &Cluster,
     state: &mut State,
@@ -138,7 +138,7 @@ pub(crate) fn acknowledge(
     durable
 }
 
-/// Seals the copy at `term`, for which the controller wrote an intent.
+/// Seals the copy at `term`, which is an intent of the controller.
 pub(crate) fn seal(cluster: &Cluster, vb: &mut VBucket, node: usize, term: usize) -> bool {
     let copy = &mut vb.copies[node];
     let sent = term <= usize::from(vb.row.highest_term()) && vb.row.has_copy(node);
@@ -165,7 +165,7 @@ pub(crate) fn seal(cluster: &Cluster, vb: &mut VBucket, node: usize, term: usize
     true
 }
 
-/// A row arrives that concerns the node: the newest, or the one before it.
+/// Delivers a row to the node: the newest, or the previous one.
 pub(crate) fn apply(
     cluster: &Cluster,
     state: &mut State,
@@ -179,7 +179,7 @@ pub(crate) fn apply(
     concerned && apply_row(cluster, state, on, row)
 }
 
-/// Applies a row if it is newer than what was applied.
+/// Applies a row if it is newer than the applied one.
 fn apply_row(cluster: &Cluster, state: &mut State, (node, vb): (usize, usize), row: Row) -> bool {
     let vb = &mut state.vbs[vb];
     let copy = &mut vb.copies[node];
@@ -243,7 +243,7 @@ pub(crate) fn renew_lease(cluster: &Cluster, state: &mut State, node: usize) -> 
     true
 }
 
-/// The node crashes and starts again: what is not on disk is gone.
+/// Crashes and restarts the node: data that is not on disk is lost.
 pub(crate) fn crash(cluster: &Cluster, state: &mut State, node: usize) -> bool {
     if state.left.crashes == 0 {
         return false;
@@ -253,7 +253,7 @@ pub(crate) fn crash(cluster: &Cluster, state: &mut State, node: usize) -> bool {
     true
 }
 
-/// The node crashes, and finds when it starts that its copy of a vBucket cannot be read.
+/// Crashes the node; at its start, its copy of a vBucket cannot be read.
 pub(crate) fn damage(cluster: &Cluster, state: &mut State, (node, vb): (usize, usize)) -> bool {
     if state.left.damages == 0 || !state.vbs[vb].row.has_copy(node) {
         return false;
@@ -266,9 +266,9 @@ pub(crate) fn damage(cluster: &Cluster, state: &mut State, (node, vb): (usize, u
     true
 }
 
-/// A copy that is in no chain any more goes.
+/// Removes a copy that is in no chain.
 pub(crate) fn remove(cluster: &Cluster, vb: &mut VBucket, node: usize) -> bool {
-    // In other cases nothing comes back.
+    // In cases without damages no copy comes back.
     let goes = cluster.budget.damages > 0 && !vb.row.has_copy(node);
     if goes {
         let (term, revision) = (vb.row.term, vb.copies[node].revision);

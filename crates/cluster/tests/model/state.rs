@@ -1,7 +1,8 @@
-//! The state of the modelled cluster: etcd's rows, the nodes' copies, and every message that was ever sent.
+//! State of the modelled cluster: etcd's rows, the nodes' copies, and every message that was ever sent.
 //!
-//! Messages are never taken off the network. Each may be delivered at any later time and any number of times, or never.
-//! Therefore a partition needs no state of its own: it is a time in which some messages are not delivered.
+//! Messages are never removed from the network. Each may be delivered at any later time, any number of times,
+//! or never. So a partition needs no state of its own: it is a period in which some messages are not
+//! delivered.
 
 use std::hash::{Hash, Hasher};
 
@@ -9,9 +10,9 @@ use cluster::Phase;
 
 pub(crate) const NODES: usize = 3;
 pub(crate) const VBUCKETS: usize = 2;
-/// Terms are 1 to `TERMS` - 1.
+/// Number of terms plus one: terms are 1 to `TERMS` - 1.
 pub(crate) const TERMS: usize = 6;
-/// Durable writes of a run, of all vBuckets.
+/// Number of durable writes in a run, over all vBuckets.
 pub(crate) const WRITES: usize = 3;
 
 /// Nodes of a chain, the active one first.
@@ -55,13 +56,13 @@ pub(crate) struct Move {
     pub(crate) phase: Phase,
 }
 
-/// What the map says of one vBucket.
+/// Row of a vBucket in the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Row {
     pub(crate) revision: u8,
     pub(crate) chain: Chain,
     pub(crate) term: u8,
-    /// The term at which copies are being sealed; 0 for none.
+    /// Term at which copies are being sealed; 0 for none.
     pub(crate) intent: u8,
     pub(crate) change: Option<Move>,
 }
@@ -71,7 +72,7 @@ impl Row {
         self.chain.holds(node) || self.change.is_some_and(|change| change.to.holds(node))
     }
 
-    /// The highest term for which seals may have been sent.
+    /// Returns the highest term for which seals may have been sent.
     pub(crate) fn highest_term(&self) -> u8 {
         self.term.max(self.intent)
     }
@@ -86,11 +87,11 @@ impl Row {
 pub(crate) struct Log {
     writes: [u8; WRITES],
     pub(crate) len: u8,
-    /// For each term that has a failover entry: its seqno and 1.
+    /// For each term with a failover entry: the entry's seqno plus 1.
     entries: [u8; TERMS],
 }
 
-/// The branch (the newest term with a failover entry) and the high prepared seqno of a log; 0 is none.
+/// Branch (newest term with a failover entry) and high prepared seqno of a log; 0 for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct Position {
     pub(crate) branch: u8,
@@ -121,7 +122,7 @@ impl Log {
         self.entries[usize::from(term)] = self.len + 1;
     }
 
-    /// The seqno of the failover entry of `term`.
+    /// Returns the seqno of `term`'s failover entry.
     pub(crate) fn failover_seqno(&self, term: u8) -> u8 {
         self.entries[usize::from(term)].saturating_sub(1)
     }
@@ -148,7 +149,7 @@ impl Log {
         }
     }
 
-    /// Removes what `of` does not have, and takes its failover log as far as this log reaches.
+    /// Removes writes that `of` does not have, and takes over its failover log as far as this log reaches.
     pub(crate) fn roll_back_to(&mut self, of: &Log) {
         let pairs = self.writes().iter().zip(of.writes());
         let common = pairs.take_while(|(ours, theirs)| ours == theirs).count() as u8;
@@ -157,7 +158,7 @@ impl Log {
         self.truncate(common);
     }
 
-    /// Takes the next change of `of`, of which this is a prefix.
+    /// Takes the next change of `of`; this log is a prefix of it.
     pub(crate) fn follow(&mut self, of: &Log) {
         self.push(of.writes[usize::from(self.len)]);
         self.entries = of.entries;
@@ -172,7 +173,7 @@ pub(crate) enum CopyState {
     Active,
 }
 
-/// One node's copy of a vBucket.
+/// A node's copy of a vBucket.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "what holds of a copy, each by itself"
@@ -181,24 +182,24 @@ pub(crate) enum CopyState {
 pub(crate) struct Copy {
     pub(crate) state: CopyState,
     pub(crate) term: u8,
-    /// The term that a restart finds. It differs from `term` only if seals are forgotten.
+    /// Term after a restart. It differs from `term` only if seals are forgotten.
     pub(crate) stored_term: u8,
     pub(crate) log: Log,
-    /// The seqno to which the log is on disk.
+    /// Seqno up to which the log is on disk.
     pub(crate) persisted: u8,
-    /// Has a stream of its term.
+    /// Whether it has a stream of its term.
     pub(crate) streams: bool,
-    /// Was sealed at its term since it started, and has no stream of that term yet.
+    /// Whether it was sealed at its term since its start, and has had no stream of that term yet.
     pub(crate) sealed: bool,
-    /// Was active when it was sealed, and has lost nothing since.
+    /// Whether it was active when it was sealed, and has lost nothing since.
     pub(crate) complete: bool,
-    /// W - 1 replicas confirmed the term within the last L ms.
+    /// Whether W - 1 replicas confirmed the term within the last L ms.
     pub(crate) confirmed: bool,
-    /// It cannot be read since its node started.
+    /// Whether it could not be read at the start of its node.
     pub(crate) unreadable: bool,
-    /// The row by which an active copy works.
+    /// Row that an active copy follows.
     pub(crate) row: Row,
-    /// The revision of the newest row that was applied.
+    /// Revision of the newest applied row.
     pub(crate) revision: u8,
 }
 
@@ -207,7 +208,7 @@ impl Copy {
         self.state == CopyState::Active
     }
 
-    /// Ends what an active copy does.
+    /// Ends the active role.
     pub(crate) fn step_down(&mut self) {
         self.state = CopyState::Replica;
         self.streams = false;
@@ -216,7 +217,7 @@ impl Copy {
     }
 }
 
-/// The highest seqnos that a copy acknowledged at a term.
+/// Highest seqnos that a copy acknowledged at a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Acknowledged {
     pub(crate) memory: u8,
@@ -227,17 +228,17 @@ pub(crate) struct Acknowledged {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct VBucket {
     pub(crate) row: Row,
-    /// The row before, that may be delivered late.
+    /// Previous row, which may be delivered late.
     pub(crate) previous: Row,
-    /// What the active copy of each term sent, and which node it is on.
+    /// Log that the active copy of each term sent; the next field is its node.
     pub(crate) sent: [Log; TERMS],
     pub(crate) sender: [u8; TERMS],
     pub(crate) acknowledged: [[Acknowledged; NODES]; TERMS],
     /// Answers to seals.
     pub(crate) answers: [[Position; NODES]; TERMS],
-    /// Which of them are of copies that were active until then, and have all that they had.
+    /// Answers of copies that were active when they were sealed, and have all of their data.
     pub(crate) complete: [[bool; NODES]; TERMS],
-    /// Copies that cannot be read, and told so when they were to be sealed.
+    /// Copies that cannot be read, and said so in answer to a seal.
     pub(crate) stopped: [[bool; NODES]; TERMS],
     pub(crate) copies: [Copy; NODES],
 }
@@ -287,14 +288,14 @@ impl VBucket {
         vb
     }
 
-    /// The answer of `node` to the seal at `term`.
+    /// Returns the answer of `node` to the seal at `term`.
     pub(crate) fn answer(&self, node: usize, term: u8) -> Option<Position> {
         let answer = self.answers[usize::from(term)][node];
         (answer.branch > 0).then_some(answer)
     }
 }
 
-/// What may still happen in a run.
+/// Events that may still happen in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Budget {
     pub(crate) writes: u8,
@@ -305,7 +306,7 @@ pub(crate) struct Budget {
     pub(crate) damages: u8,
 }
 
-/// An acknowledged write; term 0 is none.
+/// An acknowledged write; term 0 means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Promise {
     pub(crate) vb: u8,
@@ -319,13 +320,13 @@ pub(crate) struct State {
     pub(crate) leases: [bool; NODES],
     /// Nodes marked as failed in etcd: their lease is not renewed.
     pub(crate) failed: [bool; NODES],
-    /// What a controller that was replaced knows of the rows.
+    /// View of a replaced controller.
     pub(crate) old_view: Option<[Row; VBUCKETS]>,
     pub(crate) left: Budget,
-    /// Writes that were acknowledged, by number less 1.
+    /// Acknowledged writes, by number minus 1.
     pub(crate) promises: [Promise; WRITES],
-    /// Nodes that crashed, or were passed over in a promotion.
+    /// Nodes that crashed, or whose active copy was replaced without an answer to its seal.
     pub(crate) lost: [bool; NODES],
-    /// A row with an older revision was applied, or the term of a row in etcd fell.
+    /// Whether a row with an older revision was applied, or the term of a row in etcd fell.
     pub(crate) went_back: bool,
 }
