@@ -1,4 +1,4 @@
-//! The node around the copies of a bucket.
+//! Services of the node for the steps of a bucket's copies.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use replication::{PeerLink, PeerOptions};
 
 use crate::hosted::Hosted;
 
-/// The node around the copies of a bucket.
+/// Services of the node for the steps of a bucket's copies.
 pub(crate) struct NodeAround<'a> {
     pub(crate) node: &'a Arc<Registry>,
     pub(crate) hosted: &'a Hosted,
-    /// Where nodes are, and how they log in to each other.
+    /// Returns address and login of a node.
     pub(crate) link: &'a dyn Fn(NodeId) -> Option<PeerOptions>,
 }
 

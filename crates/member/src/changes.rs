@@ -1,4 +1,4 @@
-//! Changes of what the nodes agree on, each by one transaction.
+//! Changes of the cluster's agreed state, each by one transaction.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +10,20 @@ use registry::cluster::{AgreedChange, ChangeError};
 
 use crate::shared::Shared;
 
-/// How long an answer of etcd is waited for.
+/// Longest wait for an answer of etcd.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the node itself may take to follow.
+/// Longest wait until this node has applied the change.
 const FOLLOW_LIMIT: Duration = Duration::from_mins(1);
-/// How long other nodes may.
+/// Longest wait until the other nodes have applied the change.
 const OTHERS_LIMIT: Duration = Duration::from_secs(5);
 const FOLLOW_LOOK: Duration = Duration::from_millis(10);
 
-/// A transaction under way.
+/// A draft of a transaction.
 #[derive(Default)]
 struct Draft(Txn);
 
 impl Draft {
-    /// Sets a key that was written last at revision `seen`, 0 for one that is not there.
+    /// Sets a key whose last write was at revision `seen`, 0 for a key that does not exist.
     fn put(&mut self, key: String, seen: u64, value: String) {
         let lease = LeaseId(0);
         self.0.compare.push(Compare::ModRevision(key.clone(), seen));
@@ -35,7 +35,7 @@ impl Draft {
     }
 }
 
-/// A bucket by name.
+/// Finds a bucket by its name.
 fn find<'v>(view: &'v View, name: &str) -> Option<(BucketId, &'v Entry<BucketSpec>)> {
     let mut specs = view.specs.iter();
     let found = specs.find(|(_, entry)| entry.value.name == name);
@@ -52,7 +52,7 @@ fn spec_of(settings: &BucketSettings) -> BucketSpec {
 }
 
 impl Shared {
-    /// Makes a change, and waits until this node follows it.
+    /// Makes a change, and waits until this node has applied it.
     pub(crate) fn change(&self, change: AgreedChange) -> Result<(), ChangeError> {
         let view = self.view.read().clone();
         let mut draft = Draft::default();
@@ -110,7 +110,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until every node that runs has a change, so that clients find it at all of them; not for long.
+    /// Waits until every node that runs has applied a change, so that clients find it everywhere. The wait is short.
     fn await_others(&self, revision: u64) {
         let begun = Instant::now();
         while !self.all_have(revision) && begun.elapsed() < OTHERS_LIMIT && !self.is_stopped() {
@@ -141,7 +141,7 @@ impl Shared {
         key.text(self.cluster)
     }
 
-    /// The key that no two buckets of a name have.
+    /// Returns the key that makes bucket names unique.
     fn name_key(&self, name: &str) -> String {
         format!("{}bucket_names/{name}", self.cluster.prefix())
     }
@@ -170,7 +170,7 @@ impl Shared {
         BucketId(u128::from(high) << 64 | u128::from(low))
     }
 
-    /// Removes a bucket, but for its name.
+    /// Removes a bucket, except its name.
     fn draft_drop<'v>(
         &self,
         view: &'v View,
@@ -189,7 +189,7 @@ impl Shared {
         Ok((id, &entry.value))
     }
 
-    /// An empty bucket takes the place of one, with its settings and its collections.
+    /// Replaces a bucket by an empty one with the same settings and collections.
     fn draft_flush(
         &self,
         view: &View,

@@ -1,4 +1,4 @@
-//! The thread that runs the node's part: events in, requests, messages and work out.
+//! The thread of the participant: events come in, requests, messages and work go out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::packet::{Confirmed, Envelope, Packet, Sent};
 use crate::peers::Peers;
 use crate::shared::Shared;
 
-/// Between two looks at everything, and while copies move.
+/// Interval between two ticks; the next constant is the interval while copies move.
 const TICK_MS: u64 = 50;
 const BUSY_TICK_MS: u64 = 10;
-/// Events that are taken between two looks at least, if there are as many: on a busy machine a look may take longer than
-/// the time between two, and what it sends comes back as events.
+/// Number of queued events to handle between two ticks, if there are as many. On a busy machine a tick may
+/// take longer than the interval, and its messages come back as events.
 const EVENTS: usize = 8 * 1024;
 
 pub(crate) struct Driver {
@@ -29,13 +29,13 @@ pub(crate) struct Driver {
     pub(crate) events: Receiver<Event>,
     pub(crate) work: Sender<Work>,
     pub(crate) peers: Peers,
-    /// Copies of which a step is being made.
+    /// Copies with a step in progress.
     pub(crate) busy: BTreeSet<Vb>,
     /// Packets of the node to itself.
     pub(crate) own: VecDeque<Envelope>,
-    /// The revision of the view that others see.
+    /// Revision of the published view.
     pub(crate) published: u64,
-    /// What was seen when a step was put out last, or there was another mark: it is on disk before the step is made.
+    /// State of etcd that was last stored, at a step or at a new mark: it is on disk before the step is made.
     pub(crate) kept: Seen,
     /// What clients have been told.
     pub(crate) told: Told,
@@ -53,7 +53,7 @@ pub(crate) struct Told {
 }
 
 impl Driver {
-    /// Runs until it is told to stop.
+    /// Runs until a stop event.
     pub(crate) fn run(mut self) {
         let mut tick_ms = self.shared.now_ms();
         loop {
@@ -82,7 +82,7 @@ impl Driver {
         }
     }
 
-    /// What the controller makes of what came, and of what the node then tells itself.
+    /// Runs the controller after input, and handles the messages of the node to itself.
     fn decide(&mut self) {
         loop {
             while let Some(envelope) = self.own.pop_front() {
@@ -201,7 +201,7 @@ impl Driver {
         }
     }
 
-    /// Has on disk what was seen, before the work that follows.
+    /// Stores the newest seen state, before later work.
     fn keep(&mut self) {
         let newest = self.participant.newest();
         if self.kept != newest {
@@ -252,11 +252,11 @@ impl Driver {
         status.progress = here.then(|| coordinator.progress().clone());
     }
 
-    /// Lets others see what is new in etcd, and makes buckets and maps follow it.
+    /// Publishes the new view, and makes buckets and maps follow it.
     fn publish(&mut self) {
         let seen = self.participant.view();
         if seen.revision == self.published {
-            // Before anything is followed, other nodes may be known.
+            // Addresses of other nodes may be known before any revision is followed.
             if seen.revision == 0 && self.shared.view.read().nodes.len() != seen.nodes.len() {
                 *self.shared.view.write() = Arc::new(seen.clone());
             }
@@ -272,7 +272,7 @@ impl Driver {
         self.tell_maps(&view);
     }
 
-    /// Tells clients the maps that changed.
+    /// Notifies clients of changed maps.
     fn tell_maps(&mut self, view: &View) {
         // One that was removed leaves the newest revision as it was.
         let newest = view.nodes.values().map(|entry| entry.mod_revision).max();

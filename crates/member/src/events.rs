@@ -1,4 +1,4 @@
-//! What the threads of a member tell each other.
+//! Events between the threads of a member.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use cluster::{Order, Vb};
 
 use crate::packet::Envelope;
 
-/// What happens to the node's part.
+/// An event for the driver.
 pub(crate) enum Event {
     Answer(RequestId, Answer),
     Packet(Envelope),
     Order(Order),
-    /// Steps of these copies were made, or tried.
+    /// Steps of these copies were made or attempted.
     Stepped(Vec<Vb>),
     Stop,
 }
 
-/// What the worker is to do.
+/// Work for the worker.
 pub(crate) enum Work {
     Step(Step),
-    /// What the node has seen is to be on disk before later steps.
+    /// Store the seen state before later steps.
     Keep(Seen),
-    /// The node's buckets are to be what this view says.
+    /// Adjust the node's buckets to this view.
     Buckets(Arc<View>),
 }

@@ -1,4 +1,4 @@
-//! Whether the nodes of a cluster accept each other's certificates, before a node joins.
+//! Check before a node joins: the nodes of a cluster must accept each other's certificates.
 
 use std::time::Duration;
 
@@ -8,13 +8,14 @@ use tls::PeerTls;
 
 use crate::peers::{login, options_of, refusal};
 
-/// How long a node may take to answer.
+/// Longest wait for a node.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Connects to other nodes, until one accepts this one and is accepted. Nodes that cannot be reached say nothing.
+/// Connects to other nodes until one connection succeeds. Nodes that cannot be reached do not count.
 ///
 /// # Errors
-/// None did, and the certificate of one was refused, or it refused this node's; one line that names it.
+/// No connection succeeded, and a certificate was refused, by this node or by the other one; one line that
+/// names the node.
 pub(crate) fn greet<'n>(
     nodes: impl Iterator<Item = &'n Node>,
     tls: &PeerTls,

@@ -19,7 +19,7 @@ pub(crate) struct Hosted {
 }
 
 impl Hosted {
-    /// What its store has, all of it replicas.
+    /// Creates the bucket with the copies in its store, all as replicas.
     pub(crate) fn new(id: BucketId, served: Arc<ServedBucket>) -> Self {
         Self {
             id,
@@ -29,7 +29,7 @@ impl Hosted {
         }
     }
 
-    /// Ends connections to nodes that no copy follows.
+    /// Closes connections to nodes that no copy follows.
     pub(crate) fn drop_links(&self) {
         let followed = self.copies.followed();
         let mut links = self.links.lock();

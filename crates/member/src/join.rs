@@ -1,4 +1,4 @@
-//! How a node becomes known to a cluster.
+//! Registration of a node in its cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,41 +13,42 @@ use tls::PeerTls;
 use crate::greet::greet;
 use crate::shared::Host;
 
-/// How long an answer of etcd is waited for.
+/// Longest wait for an answer of etcd.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Nodes that come at the same time try for the same number.
+/// Attempts to get a node number: nodes that join at the same time compete for it.
 const TRIES: usize = 20;
-/// Least and most lease that a cluster may have, milliseconds.
+/// Shortest and longest lease of a cluster, milliseconds.
 const LEASES_MS: std::ops::RangeInclusive<u64> = 1_000..=60_000;
 
-/// What a node joins a cluster with.
+/// Options with which a node joins a cluster.
 #[derive(Clone, Debug)]
 pub struct MemberOptions {
-    /// Where etcd is.
+    /// Addresses of etcd.
     pub etcd: etcd::Options,
     /// The cluster's name.
     pub cluster: String,
-    /// The node's name, that no other node has.
+    /// Name of the node, unique in the cluster.
     pub name: String,
-    /// Number of the zone that the node fails with.
+    /// Number of the zone with which the node fails.
     pub zone: u16,
     /// Address for other nodes and for clients.
     pub inside: Address,
     /// Address for clients of another network.
     pub outside: Option<Address>,
-    /// What connections to other nodes are made with in a cluster with TLS between its nodes, or why none can be.
+    /// TLS settings for connections to other nodes, for a cluster with TLS between its nodes; or the reason
+    /// why there are none.
     pub peer_tls: Result<Arc<PeerTls>, String>,
-    /// Whether something was said of TLS between nodes.
+    /// Whether any option for TLS between nodes was given.
     pub wants_tls: bool,
 }
 
-/// Why a node did not join. `Display` is one line that names what to change.
+/// Reason why a node did not join. `Display` is one line that names the setting to change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
-    /// etcd does not answer, or is none.
+    /// etcd does not answer, or the server is no etcd.
     #[error("{0}")]
     Etcd(String),
-    /// The cluster does not take the node.
+    /// The cluster does not accept the node.
     #[error("{0}")]
     Refused(String),
     /// The operating system refused something.
@@ -55,7 +56,7 @@ pub enum JoinError {
     System(String),
 }
 
-/// A node that is known to its cluster.
+/// A registered node of a cluster.
 pub(crate) struct Joined {
     pub(crate) cluster: ClusterId,
     pub(crate) me: NodeId,
@@ -66,7 +67,7 @@ pub(crate) struct Joined {
 }
 
 impl Joined {
-    /// Finds the cluster, and the node's number in it; a new node gets one.
+    /// Finds the cluster, and the node's number in it; a new node gets a number.
     pub(crate) fn join(
         etcd: &Etcd,
         node: &Registry,
@@ -132,7 +133,7 @@ impl Joined {
         ))
     }
 
-    /// Times and limits, as the cluster has them.
+    /// Returns the times and limits of the cluster.
     pub(crate) fn settings(&self) -> Settings {
         let default = Settings::default();
         let lease_ms = self.meta.lease_ms.unwrap_or(default.lease_ms);
@@ -186,7 +187,7 @@ fn described(node: &Registry, options: &MemberOptions, known: Option<&Node>) -> 
     }
 }
 
-/// What is made of TLS between the nodes: all of them have it, or none.
+/// Returns the TLS settings between nodes: all nodes use TLS, or none does.
 fn peer_tls(meta: &Meta, options: &MemberOptions) -> Result<Option<Arc<PeerTls>>, JoinError> {
     let name = &meta.name;
     match (&options.peer_tls, meta.tls) {
@@ -237,7 +238,7 @@ fn read_meta(etcd: &Etcd, cluster: ClusterId) -> Result<Meta, JoinError> {
     Ok(meta)
 }
 
-/// Nodes, each with the revision of its key.
+/// Reads the nodes, each with the revision of its key.
 fn nodes(etcd: &Etcd, cluster: ClusterId) -> Result<Vec<(NodeId, Node, u64)>, JoinError> {
     let prefix = cluster.prefix() + "nodes/";
     let Answer::Got { found, .. } = ask(etcd, Request::Get(Range::Prefix(prefix)))? else {

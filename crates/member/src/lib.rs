@@ -1,7 +1,7 @@
-//! A node's part in a cluster, run: its thread, its messages to other nodes, its copies and their streams.
+//! The runtime of a node's part in a cluster: its thread, its messages to other nodes, its copies and their streams.
 //!
-//! What this crate may not do: decide what becomes of the cluster (that is [`cluster`]), speak etcd (that is [`etcd`]),
-//! serve clients, make buckets (it asks its [`Host`] to).
+//! This crate must not decide about the cluster (crate [`cluster`] does), speak to etcd (crate [`etcd`]
+//! does), serve clients, or make buckets (it asks its [`Host`]).
 //!
 //! ```text
 //!   etcd <---> driver (Participant) ---> worker: steps of copies, buckets

@@ -1,4 +1,4 @@
-//! The node's part in a cluster, as the node holds it.
+//! Handle of a node's part in a cluster.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::peers::Peers;
 use crate::shared::{Host, Shared};
 use crate::worker::{Queue, Worker};
 
-/// A node's part in a cluster: its threads. It ends with [`Member::stop`].
+/// A node's part in a cluster, with its threads. It ends with [`Member::stop`].
 pub struct Member {
     shared: Arc<Shared>,
     events: Sender<Event>,
@@ -31,10 +31,10 @@ pub struct Member {
 }
 
 impl Member {
-    /// Joins a cluster: finds it in etcd, makes the node known there, and starts the threads.
+    /// Joins a cluster: finds it in etcd, registers the node there, and starts the threads.
     ///
     /// # Errors
-    /// etcd or the cluster cannot be found, or does not take this node.
+    /// etcd or the cluster is not found, or does not accept this node.
     pub fn start(
         node: &Arc<Registry>,
         host: Arc<dyn Host>,
@@ -126,21 +126,21 @@ impl Member {
         }
     }
 
-    /// Reads again what connections to other nodes are made with, if they are over TLS.
+    /// Reads certificates and keys for connections to other nodes again, if these use TLS.
     ///
     /// # Errors
-    /// What is wrong with it, one line; what was read before stays.
+    /// One line about the invalid file; the former settings stay.
     pub fn reload_tls(&self) -> Result<(), String> {
         self.shared.tls.as_ref().map_or(Ok(()), |tls| tls.reload())
     }
 
     fn send(&self, event: Event) {
-        // The thread is gone once the node stops.
+        // The receiving thread has ended once the node stops.
         drop(self.events.send(event));
     }
 }
 
-/// Buckets that are there from an earlier start.
+/// Adds the buckets from an earlier start.
 fn host_buckets(shared: &Shared) {
     for served in shared.node.all_buckets() {
         if let Ok(id) = u128::from_str_radix(&served.uuid, 16) {

@@ -1,40 +1,40 @@
-//! What nodes of a cluster say to each other beside their streams.
+//! Packets between nodes of a cluster, besides their streams.
 
 use cluster::{BucketId, Message, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// A packet and the node that it is of.
+/// A packet with its sender.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Envelope {
     pub(crate) from: NodeId,
     pub(crate) packet: Packet,
 }
 
-/// May be lost, and come late.
+/// A packet. It may be lost or delayed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Packet {
-    /// Of the controller, and to it.
+    /// A message from or to the controller.
     Message(Message),
     /// The sender runs.
     Ping(Sent),
     /// The answer to [`Packet::Ping`] of a node that is followed.
     Confirm {
-        /// When that went out.
+        /// Send time of the ping.
         ping: Sent,
-        /// What follows that node.
+        /// Copies that follow that node.
         buckets: Vec<Confirmed>,
     },
 }
 
-/// When a ping went out.
+/// Send time of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sent {
-    /// The start of the node, whose clock began with it.
+    /// Number of the node's start, at which its clock began.
     pub(crate) boot: u64,
     /// Milliseconds of that clock.
     pub(crate) at_ms: u64,
-    /// The revision of etcd up to which the node has taken over what was agreed on.
+    /// Revision of etcd up to which the node has applied the agreed state.
     #[serde(default)]
     pub(crate) taken: u64,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Sent {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Confirmed {
     pub(crate) bucket: BucketId,
-    /// vBucket, term of its stream, and seqno that is on disk.
+    /// vBucket, term of its stream, and seqno on disk.
     pub(crate) copies: Vec<(u16, u64, u64)>,
 }
 
@@ -52,7 +52,7 @@ impl Envelope {
         serde_json::to_vec(self).expect("packets of ours have no maps")
     }
 
-    /// Reads a packet; `None` for one of a version that is not known here.
+    /// Reads a packet; `None` for a packet of an unknown version.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }

@@ -1,4 +1,4 @@
-//! Connections on which messages go to other nodes.
+//! Connections for messages to other nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use wire::Opcode;
 
 use crate::shared::reach;
 
-/// Messages that wait for a node at most; newer ones are dropped, as all may be.
+/// Maximum number of queued messages for a node; newer ones are dropped. Every message may be lost.
 const QUEUE: usize = 4096;
-/// Messages that go out together.
+/// Number of messages that are sent together.
 const BATCH: usize = 64;
-/// How long a connection, or an answer, is waited for.
+/// Longest wait for a connection or an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Least time between two tries to connect.
+/// Minimum interval between two attempts to connect.
 const BACKOFF: Duration = Duration::from_millis(100);
 
 /// Threads that send to other nodes.
@@ -37,7 +37,7 @@ pub(crate) struct Peers {
 struct Peer {
     at: (String, u16),
     queue: SyncSender<Vec<u8>>,
-    /// Ends once the queue is dropped.
+    /// The thread ends once the queue is dropped.
     _thread: JoinHandle<()>,
 }
 
@@ -50,7 +50,7 @@ impl Peers {
         }
     }
 
-    /// Sends to a node, as far as its address is known.
+    /// Sends to a node, if its address is known.
     pub(crate) fn send(&mut self, view: &View, to: NodeId, bytes: Vec<u8>) {
         let Some(node) = view.nodes.get(&to) else {
             return;
@@ -95,7 +95,7 @@ impl Peers {
     }
 }
 
-/// How nodes log in to each other.
+/// Returns the login of nodes at other nodes.
 pub(crate) fn login(secret: &str) -> Login {
     Login {
         user: CLUSTER_USER.to_owned(),
@@ -105,7 +105,7 @@ pub(crate) fn login(secret: &str) -> Login {
     }
 }
 
-/// How a node is connected to.
+/// Returns the options of a connection to a node.
 pub(crate) fn options_of((host, port): (String, u16), tls: Option<&PeerTls>) -> ConnectOptions {
     ConnectOptions {
         address: Address {
@@ -120,7 +120,7 @@ pub(crate) fn options_of((host, port): (String, u16), tls: Option<&PeerTls>) -> 
     }
 }
 
-/// What TLS has against another node, or that one against this one, if that is what is wrong.
+/// Returns the reason if an error is a refused certificate, on this side or on the other one.
 pub(crate) fn refusal(error: &ClientError) -> Option<String> {
     match error {
         ClientError::Unreachable { source, .. } | ClientError::Lost { source, .. } => {
@@ -136,7 +136,7 @@ struct Sender {
     tls: Option<Arc<PeerTls>>,
     login: Login,
     cache: SaltedCache,
-    /// What TLS had against the last connection, which is told once.
+    /// Last TLS problem of the connection; it is logged once.
     problem: Option<String>,
 }
 
@@ -151,7 +151,7 @@ impl Sender {
                 batch.push(next);
             }
             if client.is_none() {
-                // What came meanwhile is of no use any more.
+                // Messages from the time without a connection are useless.
                 if tried.is_some_and(|tried| tried.elapsed() < BACKOFF) {
                     continue;
                 }

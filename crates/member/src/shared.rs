@@ -1,4 +1,4 @@
-//! What the threads of a member share.
+//! State that the threads of a member share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,49 +16,50 @@ use tls::PeerTls;
 use crate::copies::Table;
 use crate::hosted::Hosted;
 
-/// What a member wants of its node. Calls may block for the disk.
+/// Services that a member needs from its node. Calls may block for the disk.
 pub trait Host: Send + Sync {
-    /// Makes a bucket without copies, of this UUID (32 hex digits); does nothing if it is there.
+    /// Makes a bucket without copies, with this UUID (32 hex digits); does nothing if it exists.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why the bucket was not made.
     fn make_bucket(&self, uuid: &str, settings: BucketSettings) -> Result<(), String>;
 
-    /// Gives a bucket other settings.
+    /// Changes the settings of a bucket.
     ///
     /// # Errors
-    /// Why it has those that it had.
+    /// The reason why it keeps its former settings.
     fn adjust_bucket(&self, settings: BucketSettings) -> Result<(), String>;
 
     /// Removes a bucket.
     ///
     /// # Errors
-    /// Why it is still there.
+    /// The reason why it was not removed.
     fn drop_bucket(&self, name: &str) -> Result<(), String>;
 
-    /// Keeps what the node has seen of the cluster of this UUID.
+    /// Stores the state of etcd that the node has seen, for the cluster with this UUID.
     ///
     /// # Errors
-    /// Why it is not on disk.
+    /// The reason why it is not on disk.
     fn keep_seen(&self, cluster: &str, seen: Seen) -> Result<(), String>;
 
-    /// What was kept of that cluster.
+    /// Returns the stored state for that cluster.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// The reason why it cannot be read.
     fn kept_seen(&self, cluster: &str) -> Result<Seen, String>;
 
-    /// Notes that the node's data is that of a node of a cluster, by its name and its UUID (32 hex digits).
+    /// Records that the node's data belongs to a node of a cluster, by the name and the UUID (32 hex digits)
+    /// of the cluster.
     ///
     /// # Errors
-    /// It is not written down.
+    /// The reason why it was not recorded.
     fn note_cluster(&self, name: &str, uuid: &str) -> Result<(), String>;
 
-    /// Lets other nodes log in with the secret of the cluster; called once.
+    /// Admits logins of other nodes with the secret of the cluster; called once.
     fn admit_peers(&self, secret: &str);
 }
 
-/// What the threads of a member share.
+/// State that the threads of a member share.
 pub(crate) struct Shared {
     pub(crate) node: Arc<Registry>,
     pub(crate) host: Arc<dyn Host>,
@@ -68,20 +69,20 @@ pub(crate) struct Shared {
     /// What the node told of itself when it joined.
     pub(crate) described: Node,
     pub(crate) boot: u64,
-    /// With this nodes log in to each other.
+    /// Secret with which nodes log in to each other.
     pub(crate) secret: String,
     /// TLS between the nodes.
     pub(crate) tls: Option<Arc<PeerTls>>,
     pub(crate) table: Table,
     pub(crate) view: RwLock<Arc<View>>,
     pub(crate) status: Mutex<MemberStatus>,
-    /// Up to which revision nodes have taken over what was agreed on, as far as they told.
+    /// Revisions up to which nodes have applied the agreed state, as they reported.
     pub(crate) taken: Mutex<BTreeMap<NodeId, u64>>,
     /// Whether the member is told to stop: nothing is followed any more.
     pub(crate) stopped: AtomicBool,
 }
 
-/// Host and port at which another node is reached; `None` for one that has no such port.
+/// Returns host and port of another node; `None` if it has no such port.
 pub(crate) fn reach(node: &Node, over_tls: bool) -> Option<(String, u16)> {
     let inside = &node.inside;
     let port = if over_tls { inside.kv_tls? } else { inside.kv };
@@ -89,7 +90,7 @@ pub(crate) fn reach(node: &Node, over_tls: bool) -> Option<(String, u16)> {
 }
 
 impl Shared {
-    /// The time of the node's clock.
+    /// Returns the time of the node's clock.
     pub(crate) fn now_ms(&self) -> u64 {
         self.node.clock.mono_ns() / 1_000_000
     }
@@ -104,12 +105,12 @@ impl Shared {
         self.taken.lock().insert(node, revision);
     }
 
-    /// The same of this node.
+    /// Returns the revision up to which this node has applied everything.
     pub(crate) fn taken_here(&self) -> u64 {
         self.taken.lock().get(&self.me).copied().unwrap_or(0)
     }
 
-    /// Whether every node that runs has taken over everything up to a revision.
+    /// Whether every node that runs has applied everything up to a revision.
     pub(crate) fn all_have(&self, revision: u64) -> bool {
         let view = self.view.read().clone();
         let taken = self.taken.lock();
@@ -117,13 +118,13 @@ impl Shared {
         view.revision >= revision && view.alive.keys().all(has)
     }
 
-    /// Whether a commit of some bucket finds no space.
+    /// Whether a commit of any bucket fails for lack of space.
     pub(crate) fn has_full_disk(&self) -> bool {
         let full = |hosted: &Arc<Hosted>| hosted.served.bucket.is_disk_full();
         self.table.all().iter().any(full)
     }
 
-    /// Whether a sync of some bucket failed.
+    /// Whether a sync of any bucket failed.
     pub(crate) fn has_dead_disk(&self) -> bool {
         let failed =
             |hosted: &Arc<Hosted>| hosted.served.bucket.flusher_state() == FlusherState::Failed;

@@ -1,4 +1,4 @@
-//! The thread that may wait for the disk: steps of copies, buckets that come, change and go.
+//! The worker thread, which may wait for the disk: it makes steps of copies, and makes, changes and removes buckets.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::events::{Event, Work};
 use crate::hosted::Hosted;
 use crate::shared::{Shared, reach};
 
-/// When to try again what could not be taken over.
+/// Interval between attempts to apply the agreed state.
 const RETRY: Duration = Duration::from_secs(1);
-/// How often it is looked at whether what steps wait for is on disk.
+/// Interval between checks of steps that wait for the disk.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Steps that are to begin. Those that remove copies are apart: each has the store sync, and as many come together as
-/// takeovers end together.
+/// Queued steps. Removals of copies are separate: each needs a sync of the store, and as many come together
+/// as takeovers end together.
 #[derive(Default)]
 pub(crate) struct Queue {
     steps: Vec<Step>,
@@ -41,7 +41,7 @@ impl Queue {
         }
     }
 
-    /// Those that begin before it is looked for others: no seal waits for more than one removal.
+    /// Returns the steps to begin before the next check for new ones: no seal waits for more than one removal.
     fn next(&mut self) -> Vec<Step> {
         let mut next = std::mem::take(&mut self.steps);
         next.extend(self.removals.pop_front());
@@ -57,13 +57,13 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) work: Receiver<Work>,
     pub(crate) done: Sender<Event>,
-    /// The epoch of these revisions.
+    /// Epoch of these revisions.
     pub(crate) epoch: u64,
-    /// Revisions of what each bucket has taken over: its settings, its manifest.
+    /// Revisions of each bucket's applied settings and manifest.
     pub(crate) taken: BTreeMap<BucketId, (u64, u64)>,
-    /// Of the users.
+    /// Revision of the applied users.
     pub(crate) users: u64,
-    /// Nodes that failed.
+    /// Failed nodes.
     pub(crate) failed: BTreeSet<NodeId>,
     pub(crate) queue: Queue,
     /// Steps that wait.
@@ -71,10 +71,10 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Works until the driver is gone. What could not be taken over is tried again from time to time: a bucket may be
-    /// loading.
+    /// Works until the driver has ended. It retries changes that could not be applied at an interval: a
+    /// bucket may be loading.
     pub(crate) fn run(mut self) {
-        // The newest view that is not taken over as a whole, and when to try that.
+        // Newest view that is not completely applied, and the time of the next attempt.
         let (mut view, mut try_at) = (None, Instant::now());
         loop {
             let pause = match (&view, self.open.is_empty()) {
@@ -110,7 +110,7 @@ impl Worker {
         }
     }
 
-    /// Has on disk what was seen of the cluster.
+    /// Stores the seen state of etcd.
     fn keep(&self, seen: Option<Seen>) {
         let cluster = self.shared.cluster.uuid();
         let kept = seen.map_or(Ok(()), |seen| self.shared.host.keep_seen(&cluster, seen));
@@ -119,7 +119,7 @@ impl Worker {
         }
     }
 
-    /// Begins steps, and goes on with those that wait.
+    /// Begins steps, and continues those that wait.
     fn make(&mut self, steps: Vec<Step>) {
         let mut open = std::mem::take(&mut self.open);
         let mut made = Vec::new();
@@ -154,7 +154,7 @@ impl Worker {
         {
             hosted.drop_links();
         }
-        // The driver may be gone.
+        // The driver may have ended.
         drop(self.done.send(Event::Stepped(made)));
     }
 
@@ -188,10 +188,10 @@ impl Worker {
         })
     }
 
-    /// Makes the node's buckets what the cluster agreed on; returns whether all of it is so.
+    /// Applies the agreed state to the node's buckets; returns whether all of it is applied.
     fn reconcile(&mut self, view: &Arc<View>) -> bool {
         if self.epoch != view.epoch() {
-            // After etcd was restored, revisions begin anew.
+            // After a restore of etcd, revisions begin again.
             (self.epoch, self.users) = (view.epoch(), 0);
             self.taken.clear();
         }
@@ -271,7 +271,7 @@ impl Worker {
         }
     }
 
-    /// Settings and collections as the cluster agreed on them; returns whether the collections are so.
+    /// Applies the settings and collections of a bucket; returns whether the collections are applied.
     fn adjust(&mut self, hosted: &Hosted, view: &View) -> bool {
         let bucket = hosted.served.name();
         let taken = self.taken.entry(hosted.id).or_default();
@@ -316,7 +316,7 @@ impl Worker {
     }
 }
 
-/// The settings of a bucket; its name and number of vBuckets stand beside them.
+/// Returns the settings of a bucket, with its name and number of vBuckets from their own fields.
 fn settings_of(spec: &BucketSpec) -> Result<BucketSettings, String> {
     let read = BucketSettings::deserialize(&spec.settings);
     let mut settings = read.map_err(|error| error.to_string())?;
