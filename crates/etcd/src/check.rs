@@ -1,4 +1,4 @@
-//! Whether what is named is an etcd that answers: for commands and for the start of a node.
+//! Check that the named members are an etcd that answers, for commands and for the start of a node.
 
 use std::fmt;
 
@@ -14,10 +14,10 @@ use crate::options::Options;
 use crate::problem::{Problem, ProblemKind};
 use crate::refusal::{Refusal, one_line};
 
-/// The oldest etcd that is spoken to.
+/// Oldest supported version of etcd.
 const OLDEST: (u32, u32) = (3, 4);
 
-/// The version of an etcd.
+/// Version of an etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdVersion(String);
 
@@ -28,11 +28,12 @@ impl fmt::Display for EtcdVersion {
 }
 
 impl Etcd {
-    /// Looks whether at least one member answers, all that answer are of one etcd, it has a leader, and the login is
-    /// right. Blocks, some seconds at most for each member; not for threads of a runtime.
+    /// Checks that at least one member answers, that all answering members are of one etcd, that it has a
+    /// leader, and that the login is correct. Blocks for some seconds at most per member; not for threads of
+    /// a runtime.
     ///
     /// # Errors
-    /// The problem that says most.
+    /// The most informative problem.
     pub fn check(options: &Options) -> Result<EtcdVersion, Problem> {
         let broken = |error: std::io::Error| {
             Problem::new(ProblemKind::Refused, one_line(&error.to_string()))
@@ -83,7 +84,7 @@ async fn check(members: &Members) -> Result<EtcdVersion, Refusal> {
     Ok(version)
 }
 
-/// What a user should hear of: what is no etcd rather than what is only away.
+/// Returns the more informative refusal: a problem other than an unreachable member wins.
 fn telling(before: Option<Refusal>, next: Refusal) -> Refusal {
     match before {
         Some(Refusal::Problem(before)) if before.kind() != ProblemKind::Unreachable => {
@@ -124,7 +125,7 @@ async fn version_of(members: &Members, at: usize) -> Result<EtcdVersion, Refusal
     Ok(EtcdVersion(etcdserver))
 }
 
-/// Whether members are of one etcd: to write to two would be two clusters of one name.
+/// Checks that members are of one etcd: writes to two would make two clusters of one name.
 async fn one_etcd(members: &Members, well: &[usize]) -> Result<(), Refusal> {
     let mut first: Option<(usize, Value)> = None;
     for at in well.iter().copied() {

@@ -1,4 +1,4 @@
-//! A connection to a member: HTTP/1.1, over TLS where the member's address says so.
+//! A connection to a member: HTTP/1.1, over TLS if the member's address asks for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,16 +21,16 @@ use crate::options::Endpoint;
 use crate::problem::{Problem, ProblemKind};
 use crate::refusal::{Refusal, one_line};
 
-/// Makes etcd refuse at once when it has no leader, and end watches then.
+/// Header that makes etcd refuse at once, and end watches, when it has no leader.
 const NEEDS_LEADER: &str = "Grpc-Metadata-hasleader";
 
-/// How soon it is noticed that the other side of a silent connection is gone.
+/// Keepalive of TCP, which detects that the peer of a silent connection is gone.
 const KEEPALIVE: Duration = Duration::from_secs(2);
 
-/// One request at a time.
+/// A connection; it carries one request at a time.
 pub(crate) type Connection = http1::SendRequest<Full<Bytes>>;
 
-/// What to ask of a member.
+/// A request to a member.
 pub(crate) struct Asked<'a> {
     pub(crate) method: Method,
     pub(crate) path: &'static str,
@@ -38,7 +38,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) token: Option<&'a str>,
 }
 
-/// Connects.
+/// Connects to a member.
 pub(crate) async fn connect(
     endpoint: &Endpoint,
     tls: Option<&Arc<ClientConfig>>,
@@ -69,12 +69,12 @@ async fn shake_hands(
 ) -> Result<Connection, Problem> {
     let connected = http1::Builder::new().handshake(TokioIo::new(stream)).await;
     let (sender, connection) = connected.map_err(|error| lost(&error).not_done())?;
-    // It ends with its sender and the answers that are read; why it ended is told to them.
+    // The task ends with its sender and the answers that are read; they report the reason.
     drop(tokio::spawn(connection));
     Ok(sender)
 }
 
-/// Sends a request; the head of the answer.
+/// Sends a request; returns the head of the answer.
 pub(crate) async fn send(
     connection: &mut Connection,
     endpoint: &Endpoint,
@@ -105,7 +105,7 @@ pub(crate) async fn send(
     })
 }
 
-/// The whole body of an answer, if it is one that grants what was asked for.
+/// Reads the whole body of an answer; a refusal if the status is no success.
 pub(crate) async fn body(answer: Response<Incoming>) -> Result<Bytes, Refusal> {
     let (head, body) = answer.into_parts();
     let body = Limited::new(body, MESSAGE_BYTES_MAX).collect().await;

@@ -1,4 +1,4 @@
-//! The handle: requests in, answers out, one thread between.
+//! The handle of a client: requests in, answers out, one thread between them.
 
 use std::io;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::problem::Problem;
 use crate::refusal::Refusal;
 use crate::watches::Watches;
 
-/// Requests under way at most; another one is answered as if etcd did not.
+/// Maximum number of requests in flight; a further one is answered as unavailable.
 const UNDER_WAY_MAX: usize = 256;
 
-/// A client of etcd: one thread with its connections. Dropping it ends both; what is under way has no answer then.
+/// A client of etcd: one thread with its connections. Dropping it ends both; requests in flight then get no answer.
 pub struct Etcd {
     members: Arc<Members>,
     commands: Option<UnboundedSender<Command>>,
@@ -33,17 +33,17 @@ struct Command {
     request: Request,
 }
 
-/// Where an answer goes.
+/// Target of an answer.
 enum To {
     Answers(RequestId),
     Asked(SyncSender<Answer>),
 }
 
 impl Etcd {
-    /// Starts the thread; nothing is connected yet. `answers` is called on that thread, and must not block it.
+    /// Starts the thread, without connecting. `answers` is called on that thread, and must not block it.
     ///
     /// # Errors
-    /// There is nothing to trust, a certificate cannot be read, or there are no more threads.
+    /// There are no trusted certificates, a certificate cannot be read, or no thread can be started.
     pub fn start(
         options: Options,
         answers: Box<dyn Fn(RequestId, Answer) + Send + Sync>,
@@ -59,7 +59,7 @@ impl Etcd {
         };
         let thread = Builder::new().name("etcd".to_owned()).spawn(move || {
             runtime.block_on(work.run(inbox));
-            // Names that are looked up are not waited for.
+            // Does not wait for name look-ups in progress.
             runtime.shutdown_background();
         })?;
         Ok(Self {
@@ -69,13 +69,13 @@ impl Etcd {
         })
     }
 
-    /// Carries a request out; never blocks. It is answered once, a watch until an answer ends it. A watch ends one of
-    /// the same prefix that is open.
+    /// Sends a request; never blocks. It gets one answer, a watch gets answers until one ends it. A watch
+    /// ends an open watch of the same prefix.
     pub fn request(&self, id: RequestId, request: Request) {
         self.send(To::Answers(id), request);
     }
 
-    /// Waits for the answer to a request that is no watch; [`Answer::Unavailable`] if there is none in time.
+    /// Waits for the answer to a request other than a watch; [`Answer::Unavailable`] if there is none in time.
     pub fn ask(&self, request: Request, patience: Duration) -> Answer {
         let (answer, answered) = sync_channel(1);
         self.send(To::Asked(answer), request);
@@ -84,7 +84,7 @@ impl Etcd {
             .unwrap_or(Answer::Unavailable)
     }
 
-    /// Why etcd failed last; `None` when it answered since.
+    /// Returns the last failure of etcd; `None` if it has answered since.
     pub fn problem(&self) -> Option<Problem> {
         self.members.problem()
     }
@@ -107,7 +107,7 @@ impl Drop for Etcd {
     }
 }
 
-/// A runtime for one thread.
+/// Makes a runtime for one thread.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -149,7 +149,7 @@ impl Work {
             };
             let answer = match called {
                 Ok(answer) => answer,
-                // As any transaction that cannot be made.
+                // A transaction with a missing lease counts as one whose condition does not hold.
                 Err(Refusal::NoLease) if matches!(request, Request::Txn(_)) => Answer::Refused,
                 Err(Refusal::NoLease) => Answer::NoLease,
                 Err(Refusal::Compacted) => Answer::Compacted,
@@ -168,7 +168,7 @@ impl Watches {
     fn answer(&self, to: To, answer: Answer) {
         match to {
             To::Answers(id) => self.answer_to(id, answer),
-            // What asked may not wait any more.
+            // The caller may have stopped waiting.
             To::Asked(asked) => drop(asked.try_send(answer)),
         }
     }

@@ -1,7 +1,7 @@
-//! Speaks to etcd: carries out the requests of `cluster::coord`, and brings the answers.
+//! A client of etcd: it sends the requests of `cluster::coord`, and delivers the answers.
 //!
-//! This crate may not know of a node, a bucket or a map of vBuckets. It speaks the JSON gateway that etcd 3.4 and newer
-//! serve at their client port, over HTTP/1.1, on one thread of its own.
+//! This crate must not know of nodes, buckets or maps of vBuckets. It uses the JSON gateway that etcd 3.4 and
+//! newer serve at their client port, over HTTP/1.1, on one thread of its own.
 
 mod check;
 mod connection;

@@ -1,21 +1,21 @@
-//! Messages of a stream: one a line, however the stream is cut into chunks.
+//! Messages of a stream: one per line, regardless of the chunks of the stream.
 
-/// Longest message that is taken.
+/// Maximum length of a message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
-/// A message is longer than [`MESSAGE_BYTES_MAX`].
+/// Error: a message is longer than [`MESSAGE_BYTES_MAX`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
-/// Lines that are not empty, of chunks as they come.
+/// Splits chunks into lines, without empty ones.
 #[derive(Default)]
 pub(crate) struct Lines {
-    /// The beginning of a line.
+    /// Beginning of an incomplete line.
     begun: Vec<u8>,
 }
 
 impl Lines {
-    /// Takes a chunk, and gives every line that it ends.
+    /// Takes a chunk; returns every line that ends in it.
     pub(crate) fn take(&mut self, mut chunk: &[u8]) -> Result<Vec<Vec<u8>>, TooLong> {
         let mut ended = Vec::new();
         while let Some(end) = chunk.iter().position(|byte| *byte == b'\n') {
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_the_same_however_they_are_cut() {
+    fn lines_do_not_depend_on_chunks() {
         let text = b"one\ntwo\n\nthree\nfo";
         for size in 1..=text.len() {
             let mut lines = Lines::default();

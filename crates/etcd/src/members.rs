@@ -1,4 +1,4 @@
-//! The members of an etcd: one of them is asked until it fails, then the next one.
+//! The members of an etcd: requests go to one member until it fails, then to the next one.
 
 use std::io;
 use std::pin::pin;
@@ -20,7 +20,7 @@ use crate::options::{Endpoint, Login, Options};
 use crate::problem::{Problem, ProblemKind};
 use crate::refusal::Refusal;
 
-/// Connections to a member that wait for a request.
+/// Maximum number of idle connections to a member.
 const IDLE_MAX: usize = 4;
 
 pub(crate) struct Members {
@@ -34,13 +34,13 @@ pub(crate) struct Members {
 struct Member {
     endpoint: Endpoint,
     idle: Mutex<Vec<Connection>>,
-    /// Tells watches when the member failed.
+    /// Notifies watches of the member's failure.
     left: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// The member that is asked.
+    /// Member to which requests go.
     current: usize,
     token: Option<String>,
     problem: Option<Problem>,
@@ -48,7 +48,7 @@ struct State {
 
 impl Members {
     /// # Errors
-    /// There is nothing to trust, or the certificate to show cannot be read.
+    /// There are no trusted certificates, or the client certificate cannot be read.
     pub(crate) fn new(options: Options) -> io::Result<Self> {
         let endpoints = options.endpoints.0;
         if endpoints.is_empty() {
@@ -79,18 +79,18 @@ impl Members {
         &self.all[at].endpoint
     }
 
-    /// Why a request failed last; `None` when one succeeded since.
+    /// Returns the last failure of a request; `None` if one has succeeded since.
     pub(crate) fn problem(&self) -> Option<Problem> {
         self.state.lock().problem.clone()
     }
 
-    /// All members, in the order in which they are to be asked.
+    /// Returns all members, in the order in which they are tried.
     pub(crate) fn in_turn(&self) -> impl Iterator<Item = usize> + use<> {
         let (first, count) = (self.state.lock().current, self.len());
         (first..first + count).map(move |at| at % count)
     }
 
-    /// Another member is to be asked from now on.
+    /// Makes the next member the current one after a failure of this one.
     pub(crate) fn leave(&self, at: usize) {
         let member = &self.all[at];
         member.idle.lock().clear();
@@ -101,12 +101,12 @@ impl Members {
         }
     }
 
-    /// Waits until the member failed.
+    /// Waits until the member fails.
     pub(crate) async fn left(&self, at: usize) {
         self.all[at].left.notified().await;
     }
 
-    /// Calls one member after the other, until one of them may have done it.
+    /// Calls one member after the other, until one of them may have carried out the request.
     pub(crate) async fn call<T>(
         &self,
         call: &Call,
@@ -123,8 +123,8 @@ impl Members {
         Err(last.into())
     }
 
-    /// The same for a call that may be made twice: where a member is slow, the next one is asked as well. If that one
-    /// answers first, the slow one is left.
+    /// Calls members like [`Members::call`], for a call that may be repeated: if a member is slow, the next
+    /// one is called as well. If that one answers first, the slow one is left.
     pub(crate) async fn call_twice<T>(
         &self,
         call: &Call,
@@ -182,7 +182,7 @@ impl Members {
         self.judge(at, opened.unwrap_or_else(|_| Err(self.late())))
     }
 
-    /// What a member says of its version.
+    /// Returns the member's answer about its version.
     pub(crate) async fn version_at(&self, at: usize) -> Result<Bytes, Refusal> {
         let asked = Asked {
             method: Method::GET,
@@ -195,7 +195,7 @@ impl Members {
         self.judge(at, version.unwrap_or_else(|_| Err(self.late())))
     }
 
-    /// Remembers what became of a request, and leaves a member that failed.
+    /// Records the result of a request, and leaves a member that failed.
     pub(crate) fn judge<T>(&self, at: usize, result: Result<T, Refusal>) -> Result<T, Refusal> {
         let problem = match result {
             Err(Refusal::Problem(problem)) => problem,
@@ -227,7 +227,8 @@ impl Members {
         Problem::new(ProblemKind::Unreachable, sentence).into()
     }
 
-    /// The head of an answer that grants what is asked; with a new token if etcd does not know the one that there was.
+    /// Returns the head of an answer with a successful status; gets a new token if etcd does not know the
+    /// present one.
     async fn ask(
         &self,
         at: usize,
@@ -260,7 +261,7 @@ impl Members {
         }
     }
 
-    /// A token for the login; `None` without a login, and where etcd asks for none.
+    /// Returns a token for the login; `None` without a login, or if etcd does not require one.
     async fn token(&self, at: usize) -> Result<Option<String>, Refusal> {
         #[derive(Deserialize)]
         struct Authenticated {
@@ -286,7 +287,7 @@ impl Members {
             Err(Refusal::Problem(problem)) if problem.to_string().contains("is not enabled") => {
                 return Ok(None);
             }
-            // What was asked for comes after this.
+            // The request itself comes after the login.
             Err(Refusal::Problem(problem)) => return Err(problem.not_done().into()),
             answer => read::<Authenticated>(&answer?)?.token,
         };
@@ -294,7 +295,7 @@ impl Members {
         Ok(Some(token))
     }
 
-    /// The head of an answer, over a connection that waited or a new one.
+    /// Returns the head of an answer, over an idle connection or a new one.
     async fn exchange(
         &self,
         at: usize,
@@ -306,7 +307,7 @@ impl Members {
             && connection.ready().await.is_ok()
         {
             match send(&mut connection, &member.endpoint, asked).await {
-                // The member closed it in the meantime.
+                // The member closed the connection while it was idle.
                 Err(problem) if problem.not_done => {}
                 sent => return sent.map(|answer| (connection, answer)),
             }
@@ -323,7 +324,7 @@ impl Members {
         Ok((connection, answer))
     }
 
-    /// Keeps a connection for the next request.
+    /// Keeps an idle connection for the next request.
     fn keep(&self, at: usize, connection: Connection) {
         let mut idle = self.all[at].idle.lock();
         if idle.len() < IDLE_MAX && !connection.is_closed() {

@@ -1,4 +1,4 @@
-//! Messages of etcd's JSON gateway: bytes are base64, numbers of 64 bits are texts, what is 0 is left out.
+//! Messages of etcd's JSON gateway: bytes are base64, 64-bit numbers are strings, zeros are left out.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use cluster::coord::{Answer, Change, Compare, KeyValue, LeaseId, Op, Range, Request, Txn};
@@ -20,7 +20,7 @@ impl Call {
         Self { path, body }
     }
 
-    /// The call that carries a request out.
+    /// Makes the call of a request.
     pub(crate) fn of(request: &Request) -> Self {
         match request {
             Request::Get(range) => Self::new("/v3/kv/range", &range_of(range)),
@@ -42,13 +42,14 @@ impl Call {
         Self::new("/v3/watch", &json!({ "create_request": create }))
     }
 
-    /// What the member itself has, without asking the others.
+    /// Makes a read of the member's own state, without the other members.
     pub(crate) fn of_member(key: &str) -> Self {
         let range = json!({ "key": bytes(key), "serializable": true });
         Self::new("/v3/kv/range", &range)
     }
 
-    /// Whether keys changed since a revision: those changed, and how many there were and are, all in one transaction.
+    /// Makes a check whether keys changed since a revision: one transaction reads the changed keys, and the
+    /// number of keys then and at present.
     pub(crate) fn changed_since(prefix: &str, told: u64) -> Self {
         let range = |more: Value| {
             let mut range = range_of(&Range::Prefix(prefix.to_owned()));
@@ -74,7 +75,7 @@ fn range_of(range: &Range) -> Value {
         Range::Key(key) => json!({ "key": bytes(key) }),
         Range::Prefix(prefix) => {
             let mut end = prefix.clone().into_bytes();
-            // Text has no byte 0xff, so the next one is there.
+            // Text has no byte 0xff, so the next byte value exists.
             if let Some(last) = end.last_mut() {
                 *last += 1;
             }
@@ -117,7 +118,7 @@ pub(crate) struct Header {
     pub(crate) cluster_id: Value,
 }
 
-/// What every answer has.
+/// Common part of every answer.
 #[derive(Deserialize)]
 pub(crate) struct Headed {
     pub(crate) header: Header,
@@ -167,7 +168,7 @@ struct Transacted {
     succeeded: bool,
 }
 
-/// A granted lease, or one that was kept alive.
+/// A lease that was granted or renewed.
 #[derive(Deserialize)]
 struct Leased {
     header: Header,
@@ -234,7 +235,7 @@ fn read_streamed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     }
 }
 
-/// The answer to a request that is no watch.
+/// Reads the answer to a request other than a watch.
 pub(crate) fn answer(request: &Request, body: &[u8]) -> Result<Answer, Refusal> {
     Ok(match request {
         Request::Get(_) | Request::Watch { .. } => {
@@ -266,7 +267,7 @@ pub(crate) fn answer(request: &Request, body: &[u8]) -> Result<Answer, Refusal> 
     })
 }
 
-/// What a message of a watch says; `None` if it says nothing new.
+/// Reads a message of a watch; `None` if it has nothing new.
 pub(crate) fn watched(message: &[u8]) -> Result<Option<(u64, Vec<Change>)>, Refusal> {
     let watched: Watched = read_streamed(message)?;
     if watched.canceled {
@@ -286,13 +287,13 @@ pub(crate) fn watched(message: &[u8]) -> Result<Option<(u64, Vec<Change>)>, Refu
         (_, kv) => Change::Put(kv.into()),
     };
     let changes: Vec<Change> = watched.events.into_iter().map(change).collect();
-    // A watch that catches up has etcd's revision in the header although there is more to come: only a message without
-    // changes says that everything up to there was told.
+    // While a watch catches up, the header has etcd's newest revision although more changes follow. Only a
+    // message without changes proves that everything up to its revision was sent.
     let last = changes.iter().map(Change::revision).max();
     Ok(Some((last.unwrap_or(watched.header.revision), changes)))
 }
 
-/// Of an answer to [`Call::changed_since`]: the revision up to which nothing changed.
+/// Reads the answer to [`Call::changed_since`]: the revision up to which nothing changed.
 pub(crate) fn unchanged_until(body: &[u8]) -> Result<Option<u64>, Refusal> {
     #[derive(Deserialize)]
     struct Part {
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_tells_no_more_than_the_last_change_or_a_header_alone() {
+    fn watch_reports_the_revision_of_its_last_change_or_empty_message() {
         let told = |message: &str| watched(message.as_bytes()).unwrap();
         let created = r#"{"result":{"header":{"revision":"9"},"created":true}}"#;
         assert_eq!(told(created), None);
@@ -390,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_watch_says_why() {
+    fn end_of_a_watch_contains_the_reason() {
         let end = |message: &str| watched(message.as_bytes()).unwrap_err();
         let compacted =
             r#"{"result":{"header":{"revision":"9"},"canceled":true,"compact_revision":"7"}}"#;
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_without_time_is_none() {
+    fn renewal_with_zero_ttl_means_no_lease() {
         let answer = |message: &str| answer(&Request::KeepAlive(LeaseId(1)), message.as_bytes());
         let gone = r#"{"result":{"header":{"revision":"2"},"ID":"1234"}}"#;
         assert_eq!(answer(gone), Ok(Answer::NoLease));
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_unchanged_where_none_is_newer_and_none_is_gone() {
+    fn keys_are_unchanged_if_none_is_newer_and_none_was_deleted() {
         let told = |changed: &str, then: &str, now: &str| {
             let answer = format!(
                 r#"{{"header":{{"revision":"20"}},"succeeded":true,"responses":[

@@ -7,13 +7,10 @@ use cluster::coord::{Answer, Range, Request};
 
 use crate::etcd::Etcd;
 
-/// How long [`find`] waits.
+/// Longest wait of [`find`].
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The cluster of that name.
-///
-/// # Errors
-/// etcd does not answer, or there is no such cluster.
+/// Finds the cluster with this name.
 pub fn find(etcd: &Etcd, name: &str) -> Result<ClusterId, String> {
     let range = Range::Prefix(name_key(""));
     let Answer::Got { found, .. } = etcd.ask(Request::Get(range), PATIENCE) else {

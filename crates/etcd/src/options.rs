@@ -1,4 +1,4 @@
-//! Where etcd is, and how one logs in.
+//! Addresses of etcd, and the login.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tls::Trust;
 
-/// Where etcd listens for clients unless told otherwise.
+/// Default port of etcd for clients.
 const PORT: u16 = 2379;
 
-/// Members of an etcd that are named at most.
+/// Maximum number of members in an address.
 const ENDPOINTS_MAX: usize = 16;
 
 const NAME_CHARS_MAX: usize = 64;
@@ -17,16 +17,16 @@ const NAME_CHARS_MAX: usize = 64;
 /// A member of etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Over TLS.
+    /// Whether to use TLS.
     pub tls: bool,
-    /// Name or address, without brackets.
+    /// Name or IP address, without brackets.
     pub host: String,
     /// Port for clients.
     pub port: u16,
 }
 
 impl Endpoint {
-    /// Host and port, as they stand in an address.
+    /// Returns host and port in the form of an address.
     pub(crate) fn authority(&self) -> String {
         match &*self.host {
             host if host.contains(':') => format!("[{host}]:{}", self.port),
@@ -113,7 +113,7 @@ impl fmt::Display for Endpoints {
     }
 }
 
-/// A cluster: `etcd://HOST:PORT,HOST:PORT/NAME`, or `etcds://` for TLS.
+/// Address of a cluster: `etcd://HOST:PORT,HOST:PORT/NAME`, or `etcds://` for TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterAddress {
     /// Members of etcd.
@@ -153,10 +153,10 @@ impl fmt::Display for ClusterAddress {
     }
 }
 
-/// Whether a cluster may be called so.
+/// Checks the name of a cluster.
 ///
 /// # Errors
-/// It may not; why.
+/// The reason why the name is invalid.
 pub fn check_name(name: &str) -> Result<(), String> {
     let known = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(known) {
@@ -182,21 +182,21 @@ impl fmt::Debug for Login {
     }
 }
 
-/// Where etcd is, and how one logs in.
+/// Addresses of etcd, login and trust.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Its members; tried in this order.
+    /// Members, tried in this order.
     pub endpoints: Endpoints,
-    /// The user; `None` where etcd asks for none.
+    /// User; `None` if etcd requires none.
     pub login: Option<Login>,
-    /// What is trusted of members over TLS; `None` for what the system trusts.
+    /// Trusted certificates of members; `None` for those that the system trusts.
     pub trust: Option<Trust>,
-    /// How long a request waits for its answer.
+    /// Timeout of a request.
     pub timeout: Duration,
 }
 
 impl Options {
-    /// These members without a login, and requests that wait 2 s.
+    /// Creates options with these members, without a login, and with a timeout of 2 s.
     pub fn new(endpoints: Endpoints) -> Self {
         Self {
             endpoints,
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_in_one_line() {
+    fn invalid_address_is_refused_with_one_line() {
         for text in [
             "",
             "shop",
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_not_told() {
+    fn debug_output_hides_the_password() {
         let (user, password) = ("root".to_owned(), "secret".to_owned());
         let options = Options {
             login: Some(Login { user, password }),

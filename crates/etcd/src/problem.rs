@@ -1,30 +1,30 @@
-//! Why etcd did not do what it was asked for.
+//! Failures of etcd, with a kind and a sentence.
 
 use std::fmt;
 
-/// What helps.
+/// Kind of a problem, by the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
     /// No member can be reached, or none answers in time.
     Unreachable,
-    /// What answers is no etcd that this crate speaks to.
+    /// The server is no etcd that this crate supports.
     NotEtcd,
     /// Members answer, but most of them are away or have no leader.
     NoQuorum,
-    /// etcd does not let this user do it.
+    /// etcd denies this user the request.
     Login,
     /// etcd refuses: it has no space, a request is too large, or a setting is missing.
     Refused,
 }
 
-/// Why etcd did not do what it was asked for: one sentence.
+/// Reason why etcd did not carry out a request: one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     kind: ProblemKind,
     sentence: String,
-    /// The request was not carried out, so it may be made again elsewhere.
+    /// Whether the request was certainly not carried out, so it may be sent to another member.
     pub(crate) not_done: bool,
-    /// The member may be tried again by the next request.
+    /// Whether the next request may use the same member.
     pub(crate) member_is_well: bool,
 }
 
@@ -38,7 +38,7 @@ impl Problem {
         }
     }
 
-    /// The same, of a request that was certainly not carried out.
+    /// Marks that the request was certainly not carried out.
     pub(crate) fn not_done(self) -> Self {
         Self {
             not_done: true,
@@ -46,7 +46,7 @@ impl Problem {
         }
     }
 
-    /// The same, of what had begun.
+    /// Marks that the request may have been carried out.
     pub(crate) fn begun(self) -> Self {
         Self {
             not_done: false,
@@ -54,7 +54,7 @@ impl Problem {
         }
     }
 
-    /// The same, where the member did what it could.
+    /// Marks that the member itself works.
     pub(crate) fn of_a_well_member(self) -> Self {
         Self {
             member_is_well: true,
@@ -62,7 +62,7 @@ impl Problem {
         }
     }
 
-    /// The same, said of a member.
+    /// Adds the name of the member to the sentence.
     pub(crate) fn at(self, member: &dyn fmt::Display) -> Self {
         Self {
             sentence: format!("{member}: {}", self.sentence),
@@ -70,7 +70,7 @@ impl Problem {
         }
     }
 
-    /// What helps.
+    /// Returns the kind.
     pub fn kind(&self) -> ProblemKind {
         self.kind
     }

@@ -1,4 +1,4 @@
-//! What etcd's refusals mean.
+//! Meanings of etcd's refusals.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::problem::{Problem, ProblemKind};
 
-/// What etcd answers in the place of what it was asked for.
+/// Refusal of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     NoLease,
     Compacted,
-    /// The login is missing, or its token is not valid any more.
+    /// The login is missing, or its token has expired.
     Token,
     Problem(Problem),
 }
@@ -21,13 +21,13 @@ const PERMISSION_DENIED: i64 = 7;
 const UNAVAILABLE: i64 = 14;
 
 impl Refusal {
-    /// What does not read as an answer of etcd.
+    /// Makes the refusal for an answer that etcd would not send.
     pub(crate) fn unreadable(why: &dyn fmt::Display) -> Self {
         let sentence = format!("the answer is not one of etcd ({why})");
         Problem::new(ProblemKind::NotEtcd, sentence).into()
     }
 
-    /// A refusal as the gateway tells it: a text, or an object with a message and gRPC's code.
+    /// Reads a refusal of the gateway: a string, or an object with a message and gRPC's code.
     pub(crate) fn of(error: &Value) -> Self {
         let message = ["message", "error"]
             .iter()
@@ -55,7 +55,7 @@ impl Refusal {
             return Self::Token;
         }
         if has("no leader") {
-            // It is told before the request is looked at.
+            // etcd refuses so before it reads the request.
             return problem(ProblemKind::NoQuorum).not_done().into();
         }
         if has("request timed out") || has("leader changed") {
@@ -78,7 +78,7 @@ impl From<Problem> for Refusal {
     }
 }
 
-/// Without what would break a line of output.
+/// Replaces characters that would break a line of output, and limits the length.
 pub(crate) fn one_line(text: &str) -> String {
     const CHARS_MAX: usize = 200;
     let printable = text.chars().map(|c| if c.is_control() { ' ' } else { c });
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_old_and_new_gateways_have_a_meaning() {
+    fn refusals_of_old_and_new_gateways_are_understood() {
         for (error, meaning) in [
             (
                 r#"{"error":"etcdserver: requested lease not found","message":"etcdserver: requested lease not found","code":5}"#,

@@ -1,8 +1,9 @@
 //! Watches: one for each prefix.
 //!
-//! etcd tells a watch that nothing changed only every ten minutes. A participant takes a watch that is behind etcd's
-//! revision for one whose request was lost. So where a renewal of a lease tells a revision that a watch has not told
-//! for a moment, [`Watches::behind`] asks whether anything changed, and tells the revision if not.
+//! etcd sends progress to an idle watch only every ten minutes. A participant assumes that a watch request
+//! was lost if the watch lags behind etcd's revision. So when a renewal of a lease returns a revision that a
+//! watch has not reached for a moment, [`Watches::behind`] checks whether anything changed, and reports the
+//! revision if not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,10 +20,10 @@ use crate::messages::{Call, unchanged_until, watched};
 use crate::problem::{Problem, ProblemKind};
 use crate::refusal::Refusal;
 
-/// How answers go to where they were asked for.
+/// Function that delivers answers.
 pub(crate) type Answers = dyn Fn(RequestId, Answer) + Send + Sync;
 
-/// Changes that were made before a revision was told come within this time.
+/// Time within which changes arrive that are older than a known revision.
 const LATE: Duration = Duration::from_millis(200);
 
 pub(crate) struct Watches {
@@ -33,11 +34,11 @@ pub(crate) struct Watches {
 
 struct Watch {
     id: RequestId,
-    /// The member that is asked; the next one is asked first if this watch is replaced.
+    /// Member of the watch; a watch that replaces this one tries the next member first.
     at: usize,
-    /// Everything up to here was told.
+    /// Revision up to which everything was reported.
     told: u64,
-    /// Whether it is found out if anything changed since.
+    /// Whether a check for changes is in progress.
     asking: bool,
     task: Option<AbortHandle>,
 }
@@ -52,12 +53,12 @@ impl Watches {
         })
     }
 
-    /// Answers a request.
+    /// Delivers an answer to a request.
     pub(crate) fn answer_to(&self, id: RequestId, answer: Answer) {
         (self.answers)(id, answer);
     }
 
-    /// Opens a watch. One of the same prefix that is open is over: it may have been behind, so another member is asked.
+    /// Opens a watch. It ends an open watch of the same prefix: that one may have lagged, so another member is tried.
     pub(crate) fn open(self: &Arc<Self>, id: RequestId, prefix: &str, from: u64, call: Call) {
         let told = from.saturating_sub(1);
         let before = self.end(prefix, None);
@@ -89,7 +90,7 @@ impl Watches {
         }
     }
 
-    /// Takes a watch away, the one of that number if one is given.
+    /// Removes a watch; only the one with this ID, if an ID is given.
     fn end(&self, prefix: &str, id: Option<RequestId>) -> Option<Watch> {
         let mut open = self.open.lock();
         open.get(prefix)
@@ -101,7 +102,7 @@ impl Watches {
         Some(watch)
     }
 
-    /// Tells changes, until something ends the watch.
+    /// Reports changes, until the watch ends.
     async fn run(&self, id: RequestId, prefix: &str, call: &Call) -> Refusal {
         let mut last = None;
         for at in self.members.in_turn() {
@@ -151,7 +152,8 @@ impl Watches {
         }
     }
 
-    /// The end of a watch that was open: another member is not asked for it, since some may have been told.
+    /// Returns the end of an open watch: it is not moved to another member, since some changes may have been
+    /// reported.
     fn failed(&self, at: usize, refusal: Refusal) -> Refusal {
         match self.members.judge::<()>(at, Err(refusal)) {
             Err(Refusal::Problem(problem)) => problem.begun().into(),
@@ -174,7 +176,7 @@ impl Watches {
         (self.answers)(id, Answer::Changes { revision, changes });
     }
 
-    /// etcd has that revision: tells it to watches of keys that did not change.
+    /// Reports a revision of etcd to watches whose keys did not change.
     pub(crate) fn behind(self: &Arc<Self>, revision: u64) {
         let mut open = self.open.lock();
         let behind = open

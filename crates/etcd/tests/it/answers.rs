@@ -1,4 +1,4 @@
-//! What is answered, and what is not.
+//! Answers to requests, and failures.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) fn put(key: &str) -> Request {
     Request::Txn(Txn { compare, then })
 }
 
-/// What an etcd with the key `/a` answers.
+/// Answers like an etcd with the key `/a`.
 fn recorded(asked: &Asked) -> Reply {
     let no_lease = r#"{"error":"etcdserver: requested lease not found","message":"etcdserver: requested lease not found","code":5}"#;
     let body = match &*asked.path {
@@ -86,7 +86,7 @@ fn every_request_is_answered_once() {
 }
 
 #[test]
-fn what_is_no_answer_of_etcd_is_none() {
+fn invalid_or_missing_answer_is_unavailable() {
     let refusal = |message: &str| format!(r#"{{"message":"{message}","code":14,"details":[]}}"#);
     let too_long = || {
         let mut bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 70000000\r\n\r\n".to_vec();
@@ -134,7 +134,7 @@ fn what_is_no_answer_of_etcd_is_none() {
 }
 
 #[test]
-fn a_member_that_is_silent_is_not_waited_for() {
+fn request_to_a_silent_member_times_out() {
     let fake = Fake::start(|_| Reply::Silence);
     let timeout = Duration::from_millis(100);
     let client = Client::with(Options {
@@ -147,7 +147,7 @@ fn a_member_that_is_silent_is_not_waited_for() {
 }
 
 #[test]
-fn a_login_is_made_anew_when_etcd_forgot_it() {
+fn client_logs_in_again_when_etcd_forgot_the_token() {
     let mut logins = 0;
     let fake = Fake::start(move |asked| {
         if asked.path == "/v3/auth/authenticate" {
@@ -177,7 +177,7 @@ fn a_login_is_made_anew_when_etcd_forgot_it() {
 }
 
 #[test]
-fn a_login_that_is_wrong_or_missing_is_told() {
+fn wrong_or_missing_login_is_reported_as_problem() {
     for (login, path, why) in [
         (
             Some(login()),

@@ -1,4 +1,4 @@
-//! A server that answers as a script says.
+//! A server that answers by a script.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// How long a test waits for what must come.
+/// Longest wait of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A request.
@@ -18,19 +18,19 @@ pub(crate) struct Asked {
     pub(crate) body: String,
 }
 
-/// What to do about a request.
+/// Reply to a request.
 pub(crate) enum Reply {
-    /// The status, and a body.
+    /// A status and a body.
     Whole(u16, String),
-    /// A body in pieces, as they come; it ends when they do.
+    /// A body in pieces as they arrive; it ends when their sender is dropped.
     Pieces(Receiver<Vec<u8>>),
-    /// Bytes as they are, and the end of the connection.
+    /// Raw bytes, then the end of the connection.
     Raw(Vec<u8>),
-    /// Nothing, ever.
+    /// No reply.
     Silence,
 }
 
-/// An answer of etcd.
+/// A successful answer of etcd.
 pub(crate) fn granted(body: &str) -> Reply {
     Reply::Whole(200, body.to_owned())
 }
@@ -70,12 +70,12 @@ impl Fake {
         format!("http://{}", self.address)
     }
 
-    /// What was asked so far.
+    /// Returns the requests so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().clone()
     }
 
-    /// Waits until a connection was closed by the other side.
+    /// Waits until the other side has closed a connection.
     pub(crate) fn wait_for_an_end(&self) {
         self.ended
             .recv_timeout(PATIENCE)
@@ -126,7 +126,7 @@ fn read(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
     })
 }
 
-/// `None` when the connection is at its end.
+/// Sends a reply; `None` at the end of the connection.
 fn answer(mut stream: &TcpStream, reply: Reply) -> Option<()> {
     match reply {
         Reply::Whole(status, body) => {
@@ -147,7 +147,7 @@ fn answer(mut stream: &TcpStream, reply: Reply) -> Option<()> {
             stream.write_all(b"0\r\n\r\n").ok()
         }
         Reply::Raw(bytes) => {
-            // The other side may close before it read all.
+            // The other side may close before it has read everything.
             drop(stream.write_all(&bytes));
             drop(stream.shutdown(Shutdown::Write));
             None

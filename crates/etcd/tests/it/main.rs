@@ -1,4 +1,4 @@
-//! The client against a server that answers as a script says: with what etcd 3.4.23 answered, and with what it would not.
+//! The client against a scripted server, with answers of etcd 3.4.23 and with answers that etcd would not send.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
@@ -15,7 +15,7 @@ use etcd::{Etcd, Login, Options};
 
 use crate::fake::PATIENCE;
 
-/// A client and what it is answered.
+/// A client with its received answers.
 struct Client {
     etcd: Etcd,
     answers: Receiver<(RequestId, Answer)>,
@@ -28,7 +28,7 @@ impl Client {
 
     fn with(options: Options) -> Self {
         let (send, answers) = channel();
-        // A test that is over does not hear of it.
+        // A test that is over receives no answers.
         let take = Box::new(move |id, answer| drop(send.send((id, answer))));
         let etcd = Etcd::start(options, take).unwrap();
         Self { etcd, answers }

@@ -1,4 +1,4 @@
-//! Which member is asked.
+//! Choice of the member.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::{Client, options};
 
 const COMMITTED: &str = r#"{"header":{"cluster_id":"1","revision":"7"},"succeeded":true}"#;
 
-/// An address where nothing listens.
+/// Returns an address without a listener.
 fn away() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())
 }
 
 #[test]
-fn the_next_member_is_asked_where_the_first_did_nothing() {
+fn next_member_is_tried_if_the_first_did_nothing() {
     let no_leader = r#"{"error":"etcdserver: no leader","code":14}"#;
     let without = Fake::start(move |_| Reply::Whole(503, no_leader.into()));
     let well = Fake::start(|_| granted(COMMITTED));
@@ -28,12 +28,12 @@ fn the_next_member_is_asked_where_the_first_did_nothing() {
         client.etcd.request(RequestId(number), put("/a"));
         assert_eq!(client.next(), (number, Answer::Committed(7)));
     }
-    // The one that is well is asked first from then on.
+    // The working member is tried first from then on.
     assert_eq!((without.asked().len(), well.asked().len()), (1, 3));
 }
 
 #[test]
-fn a_transaction_that_may_have_been_made_is_not_made_elsewhere() {
+fn transaction_with_unknown_result_is_not_repeated() {
     let broken = Fake::start(|_| Reply::Raw(Vec::new()));
     let well = Fake::start(|_| granted(COMMITTED));
     let client = Client::of(&[broken.url(), well.url()]);
@@ -82,7 +82,7 @@ fn all_members_that_answer_are_of_one_etcd() {
 }
 
 #[test]
-fn an_etcd_that_is_too_old_is_told() {
+fn too_old_etcd_is_reported() {
     for (version, kind) in [
         ("3.3.27", ProblemKind::NotEtcd),
         ("2.9", ProblemKind::NotEtcd),

@@ -17,7 +17,7 @@ fn watch(from: u64) -> Request {
     Request::Watch { prefix, from }
 }
 
-/// A body that a test writes as it likes.
+/// A body that a test writes in pieces.
 fn body() -> (Sender<Vec<u8>>, Receiver<Vec<u8>>) {
     channel()
 }
@@ -26,7 +26,7 @@ fn send(body: &Sender<Vec<u8>>, message: &str) {
     body.send(format!("{message}\n").into_bytes()).unwrap();
 }
 
-/// Serves watches with these bodies, one after the other; everything else as `others` does.
+/// Serves watches with these bodies, one after the other, and everything else with `others`.
 fn serving(
     bodies: Vec<Receiver<Vec<u8>>>,
     mut others: impl FnMut(&Asked) -> Reply + Send + 'static,
@@ -47,7 +47,7 @@ fn told((id, answer): (u64, Answer)) -> (u64, u64, Vec<(String, u64)>) {
 }
 
 #[test]
-fn a_watch_tells_the_same_however_its_stream_is_cut() {
+fn watch_does_not_depend_on_chunks_of_its_stream() {
     let text = format!("{CREATED}\n{CHANGED}\n{PROGRESS}\n");
     for size in [1, 7, 64, text.len()] {
         let (pieces, watched) = body();
@@ -68,7 +68,7 @@ fn a_watch_tells_the_same_however_its_stream_is_cut() {
 }
 
 #[test]
-fn a_watch_ends_for_a_reason() {
+fn watch_ends_with_the_reason_of_etcd() {
     for (message, end) in [
         (
             r#"{"result":{"header":{"revision":"9"},"canceled":true,"compact_revision":"7"}}"#,
@@ -97,7 +97,7 @@ fn a_watch_ends_for_a_reason() {
 }
 
 #[test]
-fn a_new_watch_ends_the_one_before_and_asks_another_member() {
+fn new_watch_ends_the_old_one_and_tries_another_member() {
     let (first, of_first) = body();
     let (second, of_second) = body();
     let one = serving(vec![of_first], |_| granted("{}"));
@@ -113,7 +113,7 @@ fn a_new_watch_ends_the_one_before_and_asks_another_member() {
 }
 
 #[test]
-fn a_watch_that_told_changes_is_not_begun_anew_elsewhere() {
+fn watch_with_reported_changes_is_not_moved_to_another_member() {
     let (pieces, watched) = body();
     let one = serving(vec![watched], |_| granted("{}"));
     let other = serving(Vec::new(), |_| granted("{}"));
@@ -130,7 +130,7 @@ fn a_watch_that_told_changes_is_not_begun_anew_elsewhere() {
 }
 
 #[test]
-fn watches_of_a_member_that_fails_are_over() {
+fn watches_of_a_failed_member_end() {
     let (pieces, watched) = body();
     let fake = serving(vec![watched], |_| Reply::Raw(Vec::new()));
     let client = Client::of(&[fake.url()]);
@@ -142,7 +142,7 @@ fn watches_of_a_member_that_fails_are_over() {
 }
 
 #[test]
-fn a_watch_of_keys_that_did_not_change_is_told_the_revision_of_a_renewal() {
+fn unchanged_watch_reports_the_revision_of_a_renewal() {
     let kept = r#"{"result":{"header":{"revision":"20"},"ID":"5","TTL":"5"}}"#;
     for changed in [false, true] {
         let (pieces, watched) = body();
@@ -173,7 +173,7 @@ fn a_watch_of_keys_that_did_not_change_is_told_the_revision_of_a_renewal() {
         let keep_alive = Request::KeepAlive(LeaseId(5));
         assert_eq!(client.etcd.ask(keep_alive, PATIENCE), Answer::KeptAlive(20));
         if changed {
-            // It is the watch that tells what changed.
+            // The watch itself reports the changes.
             send(&pieces, PROGRESS);
             assert_eq!(told(client.next()), (1, 9, vec![]));
         } else {
