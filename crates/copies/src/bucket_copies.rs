@@ -1,4 +1,4 @@
-//! The copies of a bucket of the cluster on this node: what each is, and how far others are.
+//! The copies of a cluster's bucket on this node, with their state and the progress of other copies.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use crate::state::CopyState;
 
 const MS_NS: u64 = 1_000_000;
 
-/// The copies of a bucket of the cluster on this node.
+/// The copies of a cluster's bucket on this node.
 pub struct BucketCopies<S> {
-    /// The bucket in the cluster.
+    /// ID of the bucket in the cluster.
     pub id: BucketId,
-    /// The bucket here.
+    /// The bucket on this node.
     pub bucket: Arc<Bucket<S>>,
-    /// Which nodes its vBuckets follow.
+    /// Gate with the nodes that its vBuckets follow.
     pub gate: Arc<Gate>,
     copies: Mutex<Vec<Option<CopyState>>>,
 }
 
-/// How much of the history a vBucket has; of a snapshot that is not here as a whole, nothing.
+/// Returns the position of a vBucket in the history. A snapshot that is not complete does not count.
 fn position(vbucket: &VBucket) -> Position {
     let snapshot = vbucket.snapshot_progress();
     let whole = snapshot.end <= vbucket.high_seqno();
@@ -47,7 +47,7 @@ fn position(vbucket: &VBucket) -> Position {
     }
 }
 
-/// A copy in quarantine.
+/// Makes the state of a copy in quarantine.
 fn unreadable(term: u64) -> Copy {
     Copy {
         role: Role::Replica,
@@ -62,14 +62,14 @@ fn unreadable(term: u64) -> Copy {
     }
 }
 
-/// Whether a node has, or is to get, a copy.
+/// Whether a node has, or will get, a copy.
 fn holds(topology: &Topology, node: NodeId) -> bool {
     let to = topology.change.map(|change| change.0);
     topology.chain.holds(node) || to.is_some_and(|to| to.holds(node))
 }
 
 impl<S: KvStore> BucketCopies<S> {
-    /// What the store of a bucket has, all of it replicas.
+    /// Creates the copies that the bucket's store has, all as replicas.
     pub fn new(id: BucketId, bucket: Arc<Bucket<S>>) -> Self {
         let vbuckets = bucket.vbuckets();
         let found = |index| {
@@ -85,33 +85,33 @@ impl<S: KvStore> BucketCopies<S> {
         }
     }
 
-    /// The state of a copy, if there is one.
+    /// Returns the state of a copy, if it exists.
     pub fn state(&self, vb: VbId) -> Option<CopyState> {
         self.copies.lock().get(usize::from(vb.0))?.clone()
     }
 
-    /// Changes what is known of a copy.
+    /// Sets the state of a copy.
     pub(crate) fn set_state(&self, vb: VbId, state: Option<CopyState>) {
         if let Some(copy) = self.copies.lock().get_mut(usize::from(vb.0)) {
             *copy = state;
         }
     }
 
-    /// A newer term than this one is being written, or what a copy has is on disk.
+    /// Records that `term` is the term on disk while a newer one is being written; `None` once the copy is on disk.
     pub(crate) fn set_durable_term(&self, vb: VbId, term: Option<u64>) {
         if let Some(Some(copy)) = self.copies.lock().get_mut(usize::from(vb.0)) {
             copy.durable_term = term.map(|term| copy.durable_term.unwrap_or(term));
         }
     }
 
-    /// The active copy works by other chains.
+    /// Sets the chains of an active copy.
     pub(crate) fn set_topology(&self, vb: VbId, topology: Topology, high: u64) {
         let phase = |topology: Option<Topology>| Some(topology?.change?.1);
         if let Some(Some(copy)) = self.copies.lock().get_mut(usize::from(vb.0)) {
             if phase(copy.topology) != phase(Some(topology)) {
                 copy.since_phase = high;
             }
-            // What a node told that had a copy, and has none any more, says nothing of a new one.
+            // Progress of a node that had a copy, and has none at present, does not count for a new copy.
             let there = |node: &NodeId| holds(&topology, *node);
             copy.acknowledged.retain(|node, _| there(node));
             copy.confirmed.retain(|node, _| there(node));
@@ -119,7 +119,7 @@ impl<S: KvStore> BucketCopies<S> {
         }
     }
 
-    /// All copies.
+    /// Returns all copies.
     pub fn vbuckets(&self) -> Vec<Vb> {
         let copies = self.copies.lock();
         let there = copies.iter().zip(0..).filter(|(copy, _)| copy.is_some());
@@ -130,7 +130,7 @@ impl<S: KvStore> BucketCopies<S> {
         there.map(|(_, number)| vb(number)).collect()
     }
 
-    /// The nodes that copies follow.
+    /// Returns the nodes that copies follow.
     pub fn followed(&self) -> Vec<NodeId> {
         let copies = self.copies.lock();
         let mut nodes: Vec<_> = copies.iter().flatten().filter_map(|c| c.follows).collect();
@@ -139,14 +139,14 @@ impl<S: KvStore> BucketCopies<S> {
         nodes
     }
 
-    /// A copy as the agent sees it.
+    /// Returns a copy in the form that the agent needs.
     pub fn copy(&self, me: NodeId, vb: VbId) -> Option<Copy> {
         let state = self.state(vb)?;
         let bucket = &self.bucket;
         if let Some(known) = bucket.quarantined(vb) {
             return Some(unreadable(known.term()));
         }
-        // One that goes back is not found.
+        // A copy whose rollback is in progress is not found.
         let (term, position, persisted) = bucket.with_vbucket(vb, |vbucket| {
             let persisted = vbucket.persisted_seqno().0;
             (vbucket.term(), position(vbucket), persisted)
@@ -178,7 +178,7 @@ impl<S: KvStore> BucketCopies<S> {
         })
     }
 
-    /// What follows `node`: vBuckets, terms of their streams, and seqnos that are on disk.
+    /// Returns the copies that follow `node`: vBucket, term of the stream, and seqno on disk.
     pub fn following(&self, node: NodeId) -> Vec<(u16, u64, u64)> {
         let persisted = |vb| {
             let bucket = &self.bucket;
@@ -189,7 +189,7 @@ impl<S: KvStore> BucketCopies<S> {
         told.collect()
     }
 
-    /// Another node confirmed that it follows copies of this one.
+    /// Records the confirmation of another node that it follows copies of this one.
     pub fn confirm(&self, from: NodeId, echo_ms: u64, told: &[(u16, u64, u64)]) {
         for (number, term, seqno) in told {
             let vb = VbId(*number);
@@ -209,8 +209,8 @@ impl<S: KvStore> BucketCopies<S> {
         }
     }
 
-    /// Lets the active copies serve as long as they may, and replicas be read. `None` for a node whose disk died: none of
-    /// its active copies serves.
+    /// Extends the leases of active copies as far as allowed, and those of readable replicas. `None` for a
+    /// node whose disk died: none of its active copies serves.
     pub fn renew(&self, settings: &Settings, lease_until_ms: Option<u64>) {
         let Some(leases) = self.bucket.leases() else {
             return;
@@ -221,10 +221,10 @@ impl<S: KvStore> BucketCopies<S> {
                 Some(copy) if copy.role == Role::Active => {
                     let until_ms =
                         lease_until_ms.map(|until_ms| copy.serves_until_ms(settings, until_ms));
-                    // 0 would say that it is sealed.
+                    // 0 would mean that the copy is sealed.
                     until_ms.unwrap_or(0).saturating_mul(MS_NS).max(1)
                 }
-                // Sealed, and still the active vBucket for those that drain it.
+                // Sealed, but the vBucket stays active for the nodes that drain it.
                 Some(copy) if copy.complete => 0,
                 _ => u64::MAX,
             };

@@ -1,47 +1,47 @@
-//! Which vBuckets of a bucket follow which node of a cluster.
+//! The gate: it knows which node each vBucket of a bucket follows.
 
 use model::{VbId, VbUuid};
 use parking_lot::{Mutex, MutexGuard};
 
-/// Bits of a history's UUID below its term.
+/// Number of bits below the term in a history's UUID.
 const TERM_SHIFT: u32 = 24;
 
-/// The UUID of the history that begins at `term`: 24 bits of it, and 24 of `random`. So the term of a copy's history is
-/// known wherever its failover log is.
+/// Makes the UUID of the history that begins at `term`: 24 bits of the term and 24 bits of `random`. So the
+/// failover log of a copy contains the terms of its histories.
 pub fn history_uuid(term: u64, random: u64) -> VbUuid {
     let low = (random & ((1 << TERM_SHIFT) - 1)).max(1);
     VbUuid(((term << TERM_SHIFT) | low) & ((1 << 48) - 1))
 }
 
-/// The term at which a history began; 0 for the one that a copy is made with.
+/// Returns the term at which a history began; 0 for the first history of a new copy.
 pub fn history_term(uuid: VbUuid) -> u64 {
     uuid.0 >> TERM_SHIFT
 }
 
-/// A node of a cluster, by its number there.
+/// Number of a node in its cluster.
 pub type PeerId = u16;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Following {
-    /// The node that is followed, and the term of its active copy.
+    /// Node that is followed, and the term of its active copy.
     pub(crate) from: Option<(PeerId, u64)>,
-    /// A stream of that copy at that term is open.
+    /// Whether a stream of that copy at that term is open.
     pub(crate) open: bool,
-    /// To follow it the vBucket would have to give up what it acknowledged, for a while.
+    /// Whether the vBucket cannot follow without giving up, for a while, writes that it acknowledged.
     pub(crate) stays: bool,
 }
 
-/// Which node each vBucket of a bucket follows.
+/// The nodes that the vBuckets of a bucket follow.
 ///
-/// What a stream brings is taken under the lock of its vBucket here. So once [`Gate::close`] has returned, nothing
-/// more comes into the copy.
+/// Changes of streams are applied under the vBucket's lock in the gate. So once [`Gate::close`] has returned,
+/// the copy gets no more changes.
 #[derive(Debug)]
 pub struct Gate {
     vbuckets: Box<[Mutex<Following>]>,
 }
 
 impl Gate {
-    /// None follows any.
+    /// Creates a gate in which no vBucket follows a node.
     pub fn new(vbuckets: u16) -> Self {
         let vbuckets = (0..vbuckets).map(|_| Mutex::default()).collect();
         Self { vbuckets }
@@ -51,7 +51,8 @@ impl Gate {
         Some(self.vbuckets.get(usize::from(vb.0))?.lock())
     }
 
-    /// A vBucket follows the active copy of a term at `from`; nothing comes before a stream of it is open.
+    /// Makes a vBucket follow the active copy at `from` and its term; no changes are taken before a stream of
+    /// it is open.
     pub fn follow(&self, vb: VbId, from: PeerId, term: u64) {
         if let Some(mut following) = self.lock(vb) {
             let from = Some((from, term));
@@ -62,25 +63,26 @@ impl Gate {
         }
     }
 
-    /// A vBucket follows none. Waits until what is being taken is taken; a rollback may take long.
+    /// Makes a vBucket follow no node. It waits until a change in progress is applied; a rollback may take long.
     pub fn close(&self, vb: VbId) {
         if let Some(mut following) = self.lock(vb) {
             *following = Following::default();
         }
     }
 
-    /// Whether a vBucket cannot follow without giving up, for a while, what it acknowledged. It has to come anew.
+    /// Whether a vBucket cannot follow without giving up, for a while, writes that it acknowledged. It must
+    /// be built again.
     pub fn stays(&self, vb: VbId) -> bool {
         let following = self.vbuckets.get(usize::from(vb.0));
-        // One that goes back does not stay.
+        // A copy whose rollback is in progress does not count.
         let following = following.and_then(|following| following.try_lock());
         following.is_some_and(|following| following.stays)
     }
 
-    /// The vBuckets with an open stream of `from`, each with its term.
+    /// Returns the vBuckets with an open stream of `from`, each with its term.
     pub fn open_from(&self, from: PeerId) -> Vec<(VbId, u64)> {
         let open = |index: usize| {
-            // One that goes back is not open.
+            // A copy whose rollback is in progress does not count as open.
             let following = *self.vbuckets[index].try_lock()?;
             let (peer, term) = following.from.filter(|_| following.open)?;
             (peer == from).then_some((VbId(index as u16), term))
@@ -94,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_history_tells_its_term() {
+    fn history_uuid_contains_its_term() {
         for (term, random) in [(0, 0), (1, u64::MAX), (77, 1 << 24), ((1 << 24) - 1, 5)] {
             let uuid = history_uuid(term, random);
             assert_eq!(history_term(uuid), term);

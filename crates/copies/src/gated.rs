@@ -1,4 +1,4 @@
-//! The vBuckets of a bucket as a connection to one node of a cluster fills them: those that follow it.
+//! The vBuckets of a bucket as the target of one node's streams: only those that follow this node.
 
 use std::sync::Arc;
 
@@ -9,25 +9,25 @@ use wire::dcp::SnapshotMarker;
 
 use crate::gate::{Following, Gate, PeerId, history_term};
 
-/// What a connection to `peer` fills.
+/// A target of the streams of `peer`.
 pub struct Gated<T> {
     /// The vBuckets.
     pub target: T,
-    /// Which of them follow the peer.
+    /// Gate that knows which of them follow the peer.
     pub gate: Arc<Gate>,
     /// The node at the other end.
     pub peer: PeerId,
 }
 
 impl<T: Target> Gated<T> {
-    /// The turn of a vBucket that follows the peer, and the term.
+    /// Locks a vBucket if it follows the peer; returns its term as well.
     fn turn(&self, vb: VbId) -> Option<(MutexGuard<'_, Following>, u64)> {
         let following = self.gate.lock(vb)?;
         let (from, term) = following.from?;
         (from == self.peer).then_some((following, term))
     }
 
-    /// The same of one with an open stream.
+    /// Locks a vBucket if it has an open stream of the peer.
     fn open(&self, vb: VbId) -> Result<MutexGuard<'_, Following>, NotTaken> {
         let turn = self.turn(vb).map(|(following, _)| following);
         turn.filter(|following| following.open)
@@ -48,7 +48,7 @@ impl<T: Target> Target for Gated<T> {
     fn adopt(&self, vb: VbId, log: FailoverLog) -> Result<(), NotTaken> {
         let (mut following, term) = self.turn(vb).ok_or(NotTaken::NotReplica)?;
         if history_term(log.newest().uuid) != term {
-            // That node is not the active one of this term, or not yet.
+            // That node is not active at this term, or not yet.
             return Err(NotTaken::NotReplica);
         }
         self.target.adopt(vb, log)?;
@@ -78,11 +78,11 @@ impl<T: Target> Target for Gated<T> {
         }
     }
 
-    /// A copy that lost, for a while, what it acknowledged could be elected. Where the store can go back only so far, it
-    /// stays as it is, and is made anew as one that is damaged.
+    /// A copy that gave up acknowledged writes for a while could be elected. If the store cannot roll back
+    /// without that, the copy stays as it is, and is renewed like a damaged one.
     fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), NotTaken> {
         let Some((mut following, _)) = self.turn(vb) else {
-            // It follows another node now, which says itself how far to go back.
+            // It follows another node, whose stream has its own rollback.
             return Ok(());
         };
         if self.target.loses(vb, to)? {

@@ -1,8 +1,8 @@
-//! The copies of a cluster's vBuckets on a node: the steps that the agent asks for, made on vBuckets; where copies
-//! stand, which nodes they follow, and what their streams may bring.
+//! The copies of a cluster's vBuckets on a node: the agent's steps, made on vBuckets; positions of copies,
+//! the nodes that they follow, and the changes that their streams may bring.
 //!
-//! What this crate may not do: decide what becomes of the cluster (that is [`cluster`]), know sockets, threads, files or
-//! HTTP, read a clock. So the node and the simulation of whole clusters (`tests/sim`) share it.
+//! This crate must not decide about the cluster (crate [`cluster`] does), know sockets, threads, files or
+//! HTTP, or read a clock. So the node and the simulation of whole clusters (`tests/sim`) share it.
 //!
 //! ```text
 //!   agent: Step -> Steps -> bucket: vBuckets <- Gated <- streams of other nodes

@@ -1,35 +1,35 @@
-//! What a node knows of a copy beside its vBucket.
+//! State of a copy, besides its vBucket.
 
 use std::collections::BTreeMap;
 
 use cluster::agent::{Role, Topology};
 use cluster::{NodeId, Settings, majority};
 
-/// What the node knows of a copy beside its vBucket.
+/// State of a copy, besides its vBucket.
 #[derive(Clone, Debug)]
 pub struct CopyState {
-    /// What it is.
+    /// Role.
     pub role: Role,
-    /// It was sealed at its term since the node started, and has had no stream of that term yet.
+    /// Whether it was sealed at its term since the node started, and has had no stream of that term yet.
     pub sealed: bool,
-    /// It was active when it was sealed, and has all that it had as that.
+    /// Whether it was active when it was sealed, and still has everything from that time.
     pub complete: bool,
-    /// The node that it takes changes from.
+    /// Node from which it takes changes.
     pub follows: Option<NodeId>,
-    /// The term that is on disk, while a newer one is being written.
+    /// Term on disk, while a newer one is being written.
     pub durable_term: Option<u64>,
-    /// The chains that an active copy works by.
+    /// Chains of an active copy.
     pub topology: Option<Topology>,
-    /// Of an active copy: its high seqno when it took the phase of its move.
+    /// For an active copy: its high seqno at the start of its move's phase.
     pub since_phase: u64,
-    /// Seqnos that other nodes have on disk, of streams of this term.
+    /// Seqnos that other nodes have on disk, from streams of this term.
     pub acknowledged: BTreeMap<NodeId, u64>,
-    /// When pings went out on which other nodes confirmed this term.
+    /// Send times of the pings with which other nodes confirmed this term.
     pub confirmed: BTreeMap<NodeId, u64>,
 }
 
 impl CopyState {
-    /// A replica that follows none.
+    /// Makes a replica that follows no node.
     pub(crate) fn new() -> Self {
         Self {
             role: Role::Replica,
@@ -44,7 +44,7 @@ impl CopyState {
         }
     }
 
-    /// A replica that follows none, and was sealed or is the active copy no more.
+    /// Makes the state of a copy that was sealed or has ended its active role: a replica that follows no node.
     pub(crate) fn stopped(&self) -> Self {
         Self {
             complete: self.complete || self.role == Role::Active,
@@ -53,8 +53,8 @@ impl CopyState {
         }
     }
 
-    /// Until when an active copy may serve, milliseconds of the node's clock: as [`cluster::agent::may_serve`] says, of
-    /// all times to come.
+    /// Returns the time until which an active copy may serve, in milliseconds of the node's clock: the end of
+    /// the period in which [`cluster::agent::may_serve`] is true.
     pub(crate) fn serves_until_ms(&self, settings: &Settings, lease_until_ms: u64) -> u64 {
         let Some(topology) = self.topology.filter(|_| self.role == Role::Active) else {
             return 0;

@@ -1,8 +1,8 @@
-//! Steps of copies, made on vBuckets.
+//! Execution of steps on vBuckets.
 //!
-//! First everything that a seal forbids is ended, then the term is written and awaited, then the copy is what the step
-//! says. Many steps wait at the same time, so that one commit of the store makes all their terms durable; one that has
-//! nothing to wait for is made at once.
+//! A step first ends everything that its seal forbids, then writes the term and waits for the disk, then
+//! changes the copy. Many steps wait at the same time, so that one commit of the store makes all their terms
+//! durable. A step without a wait is made at once.
 
 use std::collections::BTreeSet;
 
@@ -17,21 +17,21 @@ use crate::bucket_copies::BucketCopies;
 use crate::gate::history_uuid;
 use crate::state::CopyState;
 
-/// How long a term may take to be on disk; then the step is made again.
+/// Longest wait for a term to get on disk, in nanoseconds; after it the step is made again.
 const DURABLE_LIMIT_NS: u64 = 10_000_000_000;
-/// How long a step that could not be made is not asked for again.
+/// Pause before a failed step is requested again, in nanoseconds.
 const PAUSE_NS: u64 = 100_000_000;
-/// How long a seal waits for durable writes that are under way; the next active copy decides what is left.
+/// Longest wait of a seal for durable writes in progress, in nanoseconds; the next active copy decides the others.
 const DECIDED_LIMIT_NS: u64 = 250_000_000;
 
-/// What a step waits for.
+/// Reason why a step waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StepWait {
-    /// Durable writes are to be decided, then the vBucket gets this term.
+    /// Durable writes must be decided first; then the vBucket gets this term.
     Decisions(u64),
-    /// The term is to be on disk.
+    /// The term must get on disk.
     Disk,
-    /// It could not be made: it is not asked for again at once.
+    /// The step failed, and is not requested again at once.
     Pause,
 }
 
@@ -39,18 +39,18 @@ enum StepWait {
 pub struct Unfinished {
     step: Step,
     wait: StepWait,
-    /// Of the bucket's monotonic clock.
+    /// Start of the wait by the bucket's monotonic clock.
     since_ns: u64,
 }
 
 impl Unfinished {
-    /// The copy.
+    /// Returns the vBucket of the copy.
     pub fn vb(&self) -> Vb {
         vb_of(&self.step)
     }
 }
 
-/// The vBucket of a step.
+/// Returns the vBucket of a step.
 pub fn vb_of(step: &Step) -> Vb {
     match *step {
         Step::Create { vb, .. }
@@ -63,49 +63,49 @@ pub fn vb_of(step: &Step) -> Vb {
     }
 }
 
-/// How chains of durable writes name a node.
+/// Returns the name of a node in the chains of durable writes.
 pub fn node_name(node: NodeId) -> String {
     format!("n{}", node.0)
 }
 
-/// What a step has ended before it is made.
+/// Activity that a step must end first.
 enum Forbidden {
-    /// What older terms than this one brought.
+    /// Changes of terms older than this one.
     At(u64),
     Nothing,
-    /// It cannot be made.
+    /// The step cannot be made.
     Failed,
 }
 
-/// What steps want of the node around.
+/// Services of the node for steps.
 pub trait Around {
-    /// A random number.
+    /// Returns a random number.
     fn random_u64(&self) -> u64;
 
-    /// vBuckets are other than they were: requests that wait for them are worth another try.
+    /// Notifies the node that states of vBuckets changed: parked requests run again.
     fn changed(&self);
 
-    /// Has a connection for streams of a node, at the address that it has now; false if none can be made.
+    /// Opens a connection for streams of a node, at its present address; false if this is impossible.
     fn connect(&self, node: NodeId) -> bool;
 
-    /// Tells the connection to a node, if there is one, that a vBucket follows otherwise than it did.
+    /// Notifies the connection to a node, if there is one, that a vBucket's relation to the node changed.
     fn turn(&self, node: NodeId, vb: VbId);
 }
 
-/// What makes steps of the copies of a bucket.
+/// Executor of steps on the copies of a bucket.
 pub struct Steps<'a, S> {
     /// The copies.
     pub copies: &'a BucketCopies<S>,
     /// This node.
     pub me: NodeId,
-    /// Nodes that failed: for durable writes they are not there.
+    /// Failed nodes: durable writes do not count them.
     pub failed: &'a BTreeSet<NodeId>,
-    /// The node around.
+    /// Services of the node.
     pub around: &'a dyn Around,
 }
 
 impl<S: KvStore> Steps<'_, S> {
-    /// Begins a step of a copy; gives it back if it has to wait.
+    /// Begins a step of a copy; returns it if it must wait.
     pub fn begin(&self, step: Step) -> Option<Unfinished> {
         let wait = match self.forbid(&step) {
             Forbidden::At(term) => StepWait::Decisions(term),
@@ -127,7 +127,7 @@ impl<S: KvStore> Steps<'_, S> {
         VbUuid((self.around.random_u64() >> 16).max(1))
     }
 
-    /// Goes on with a step; returns whether it is over. One that cannot be made in time is asked for again.
+    /// Continues a step; returns whether it has ended. A step that does not finish in time is requested again.
     pub fn go_on(&self, open: &mut Unfinished) -> bool {
         let (bucket, vb) = (&self.copies.bucket, VbId(vb_of(&open.step).number));
         let waited_ns = self.now_ns().saturating_sub(open.since_ns);
@@ -135,7 +135,8 @@ impl<S: KvStore> Steps<'_, S> {
             StepWait::Pause => return waited_ns > PAUSE_NS,
             StepWait::Disk => {}
             StepWait::Decisions(term) => {
-                // While their term holds, replicas acknowledge durable writes of an active copy that serves no more.
+                // While their term lasts, replicas acknowledge durable writes of an active copy that has
+                // ceased to serve.
                 let undecided = |vbucket: &mut VBucket| {
                     vbucket.state() == VbState::Active && vbucket.has_undecided()
                 };
@@ -143,7 +144,7 @@ impl<S: KvStore> Steps<'_, S> {
                 if waits && bucket.with_vbucket(vb, undecided) == Some(true) {
                     return false;
                 }
-                // A seal that is asked for meanwhile is not refused: it is being made.
+                // A seal that is requested meanwhile is not refused: it is being made.
                 let before = bucket.with_vbucket(vb, |vbucket| vbucket.term());
                 self.copies.set_durable_term(vb, before);
                 bucket.with_vbucket(vb, |vbucket| vbucket.raise_term(term));
@@ -163,7 +164,7 @@ impl<S: KvStore> Steps<'_, S> {
         made
     }
 
-    /// Ends what must not go on at the term of a step.
+    /// Ends all activity that the term of a step forbids.
     fn forbid(&self, step: &Step) -> Forbidden {
         let vb = VbId(vb_of(step).number);
         match *step {
@@ -184,8 +185,8 @@ impl<S: KvStore> Steps<'_, S> {
         }
     }
 
-    /// Active copies work without nodes that failed, and with those that came back: a durable write that cannot be is
-    /// refused at once.
+    /// Updates the chains of active copies after nodes failed or came back: a durable write that cannot
+    /// succeed is refused at once.
     pub fn refresh_chains(&self) {
         for vb in self.copies.vbuckets() {
             let vb = VbId(vb.number);
@@ -204,7 +205,7 @@ impl<S: KvStore> Steps<'_, S> {
         }
     }
 
-    /// Makes of a copy what a step says; false if that cannot be now.
+    /// Makes the final change of a step; false if this is impossible at the moment.
     fn end(&self, step: &Step) -> bool {
         let vb = VbId(vb_of(step).number);
         match *step {
@@ -217,7 +218,7 @@ impl<S: KvStore> Steps<'_, S> {
             Step::Remove { .. } => return self.remove(vb),
             Step::Seal { .. } => {
                 if let Some(state) = self.copies.state(vb) {
-                    // At once: a copy that has the term and is not sealed is one that started again.
+                    // In one change of the state: a copy that has the term and is not sealed counts as restarted.
                     let stopped = CopyState {
                         sealed: true,
                         durable_term: None,
@@ -240,7 +241,7 @@ impl<S: KvStore> Steps<'_, S> {
         true
     }
 
-    /// Ends streams of what was the active vBucket.
+    /// Makes the vBucket a replica if it is active; this ends its streams.
     fn be_replica(&self, vb: VbId) {
         let bucket = &self.copies.bucket;
         let active = bucket.with_vbucket(vb, |vbucket| vbucket.state() == VbState::Active);
@@ -249,7 +250,7 @@ impl<S: KvStore> Steps<'_, S> {
         }
     }
 
-    /// Makes a vBucket active, with a history of this UUID if it was not, and with these chains.
+    /// Makes a vBucket active with these chains, and with a new history of this UUID if it was not active.
     fn set_active(&self, vb: VbId, uuid: VbUuid, chains: &str) -> bool {
         self.set_vbucket(vb, VbState::Active, chains, uuid)
     }
@@ -313,8 +314,8 @@ impl<S: KvStore> Steps<'_, S> {
         true
     }
 
-    /// The chains as the protocol has them: this node first. Of a chain that it will not be in, the majority is that of
-    /// its own nodes.
+    /// Returns the chains in the protocol's form, with this node first. A chain without this node is padded,
+    /// so that the needed majority is that of the chain's own nodes.
     fn chains(&self, topology: &Topology) -> String {
         let chain = |nodes: &[NodeId]| {
             let others = nodes.iter().filter(|node| **node != self.me);
@@ -342,11 +343,11 @@ impl<S: KvStore> Steps<'_, S> {
         high.unwrap_or_default()
     }
 
-    /// A copy serves no more, and takes nothing more.
+    /// Makes a copy cease to serve and to take changes.
     fn stop(&self, vb: VbId, state: &CopyState) {
         self.copies.gate.close(vb);
         if state.role == Role::Active {
-            // First, so that its lease is not renewed.
+            // The state comes first, so that the lease is not renewed.
             self.copies.set_state(vb, Some(state.stopped()));
             if let Some(leases) = self.copies.bucket.leases() {
                 leases.set(vb, 0);
@@ -370,7 +371,7 @@ impl<S: KvStore> Steps<'_, S> {
         if let Err(error) = bucket.delete_vbucket(vb) {
             tracing::error!(%error, vb = vb.0, "a copy could not be removed from the disk yet");
         }
-        // The flusher removes from the disk what is gone from memory. A copy that comes after it begins anew.
+        // The flusher removes from disk what was removed from memory. A later copy begins empty.
         let gone = bucket.with_vbucket(vb, |_| ()).is_none() && bucket.quarantined(vb).is_none();
         if gone {
             self.copies.set_state(vb, None);

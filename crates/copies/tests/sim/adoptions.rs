@@ -1,12 +1,12 @@
-//! Adoptions of copies, also several at once.
+//! Adoptions of copies, also several at the same time.
 
 use cluster::{NodeId, Order};
 
 use crate::world::{Weather, World};
 
 impl World {
-    /// An operator orders an adoption at the node that has seen most of those that know of the restore; returns whether
-    /// there is one.
+    /// An operator orders an adoption, at the node with the newest view among those that know of the restore;
+    /// returns whether such a node exists.
     pub(crate) fn adopt(&mut self, lost: &[NodeId]) -> bool {
         let newest = self.knowing().into_iter().max_by_key(|index| {
             let participant = &self.nodes[*index].participant;
@@ -18,7 +18,7 @@ impl World {
         newest.is_some()
     }
 
-    /// Nodes that run and know that etcd was restored.
+    /// Returns the nodes that run and know that etcd was restored.
     fn knowing(&self) -> Vec<usize> {
         let knows = |index: &usize| {
             let node = &self.nodes[*index];
@@ -37,7 +37,7 @@ impl World {
         self.carry(index, outputs);
     }
 
-    /// Adoptions are ordered at other nodes while one goes on. Nodes crash, stop or are cut off meanwhile.
+    /// Orders adoptions at other nodes while one is in progress. Nodes crash, stop or are cut off meanwhile.
     pub(crate) fn contend(&mut self) {
         for _ in 0..self.rng.range(0, 8) {
             let soon_ms = [10, 200, 1_000][self.rng.index(3)];

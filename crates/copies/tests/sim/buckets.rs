@@ -1,4 +1,4 @@
-//! The buckets of a node: real ones, whose workers make a step when they are told to.
+//! The buckets of a node: real ones, whose workers make a step on demand.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,20 +21,20 @@ use crate::rng::Rng;
 
 const QUOTA_BYTES: u64 = 1 << 30;
 pub(crate) const VBUCKETS: u16 = 2;
-/// Keys that clients write in a vBucket.
+/// Number of keys that clients write in a vBucket.
 pub(crate) const KEYS: u8 = 12;
 
-/// What a reader finds.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// The number of the write.
+    /// Number of the write that was found.
     Number(u64),
     Nothing,
     /// Another write may be the newest one.
     Undecided,
 }
 
-/// Wakes nothing.
+/// A waker without effect.
 pub(crate) struct Deaf;
 
 impl Wake for Deaf {
@@ -53,7 +53,7 @@ pub(crate) struct SimBucket {
     bug: Option<Bug>,
 }
 
-/// The node around a bucket.
+/// Services of a node for a bucket.
 pub(crate) struct SimAround<'a> {
     bucket: &'a SimBucket,
     random: &'a RefCell<Rng>,
@@ -83,7 +83,7 @@ impl Around for SimAround<'_> {
 }
 
 impl SimBucket {
-    /// As a start of a node does, after a crash if there is something on the disk.
+    /// Opens the bucket at a start of the node, which follows a crash if there is data on the disk.
     pub(crate) fn open(
         id: BucketId,
         disk: Disk,
@@ -152,7 +152,7 @@ impl SimBucket {
         }
     }
 
-    /// Ends connections to nodes that no copy follows.
+    /// Closes connections to nodes that no copy follows.
     pub(crate) fn drop_links(&self) {
         let followed = self.copies.followed();
         let mut links = self.links.borrow_mut();
@@ -160,11 +160,11 @@ impl SimBucket {
     }
 
     pub(crate) fn flush(&self) {
-        // A failure is one of the disk, which the node knows of.
+        // A failure is one of the disk, and the node knows of it.
         let _flushed = self.copies.bucket.flush_step();
     }
 
-    /// A read meets damage of a vBucket.
+    /// Makes a read that finds the damage of a vBucket.
     pub(crate) fn meet_damage(&self, vb: VbId) {
         let ready = Arc::new(ReadySet::new(Arc::new(Deaf)));
         let bucket = &self.copies.bucket;
@@ -179,7 +179,7 @@ impl SimBucket {
         drop(backfill);
     }
 
-    /// What a key of a vBucket has.
+    /// Reads a key of a vBucket.
     pub(crate) fn read(&self, vb: VbId, number: u8) -> Read {
         let now = self.clock.now();
         let got = self.copies.bucket.with_vbucket(vb, |vbucket| {
@@ -207,7 +207,7 @@ pub(crate) struct Vbs {
     pub(crate) me: NodeId,
     pub(crate) buckets: BTreeMap<BucketId, SimBucket>,
     pub(crate) bug: Option<Bug>,
-    /// What a planted bug has a start go on with.
+    /// State that a planted bug keeps over a restart.
     remembered: Vec<(Vb, Copy)>,
 }
 
@@ -246,7 +246,7 @@ impl Vbs {
         }
     }
 
-    /// What is known of a copy beside its vBucket.
+    /// Returns the state of a copy, besides its vBucket.
     pub(crate) fn state(&self, vb: Vb) -> Option<CopyState> {
         let bucket = self.buckets.get(&vb.bucket)?;
         bucket.copies.state(VbId(vb.number))
@@ -256,7 +256,7 @@ impl Vbs {
         self.state(vb).is_some_and(|copy| copy.role == Role::Active)
     }
 
-    /// Whether one copy is all that an active vBucket has, or shall have.
+    /// Whether an active vBucket has, or will have, only one copy.
     pub(crate) fn is_alone(&self, vb: Vb) -> bool {
         let topology = self.state(vb).and_then(|copy| copy.topology);
         topology.is_some_and(|topology| {
@@ -271,7 +271,7 @@ impl Vbs {
         bucket.map_or(Read::Nothing, |bucket| bucket.read(VbId(vb.number), number))
     }
 
-    /// All in memory goes.
+    /// Prepares a crash, in which all memory is lost.
     pub(crate) fn before_crash(&mut self) {
         if self.bug.is_some() {
             let copies = self.vbuckets().into_iter();
@@ -281,7 +281,7 @@ impl Vbs {
         self.buckets.clear();
     }
 
-    /// What planted bugs forget, or do not.
+    /// Applies planted bugs after a restart.
     pub(crate) fn after_restart(
         &mut self,
         failed: &BTreeSet<NodeId>,
@@ -306,7 +306,7 @@ impl Vbs {
         }
     }
 
-    /// What planted bugs make of a step that was made.
+    /// Applies planted bugs after a step.
     pub(crate) fn spoil_step(&self, step: &Step, before: Option<&Copy>) {
         let (vb, topology) = match *step {
             Step::Activate { vb, topology, .. } | Step::SetTopology { vb, topology } => {
@@ -319,7 +319,7 @@ impl Vbs {
             return;
         };
         if self.bug == Some(Bug::SealForgotten) {
-            // A start finds the term of the newest step that was no seal.
+            // A restart finds the term of the newest step other than a seal.
             let faults = &bucket.copies.bucket.store().faults;
             let mut terms = faults.terms.lock();
             match *step {

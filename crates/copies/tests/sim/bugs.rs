@@ -1,14 +1,14 @@
-//! Bugs that can be planted at the seams of the code under test. Each must be found.
+//! Bugs that can be planted at the seams of the code under test. The tests must find each of them.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
     /// A restart forgets the term of a seal.
     SealForgotten,
-    /// Answers to seals tell less the more a copy has.
+    /// Answers to seals report a lower position the more a copy has.
     LowerPreparedChosen,
-    /// Answers to seals tell nothing of the branch.
+    /// Answers to seals do not contain the branch.
     BranchIgnored,
-    /// A promotion counts a seal that nothing answered.
+    /// A promotion counts a seal without an answer.
     OneSealTooFew,
     /// A replica takes, and acknowledges, changes of an older term.
     ZombieStreamAccepted,
@@ -20,45 +20,45 @@ pub(crate) enum Bug {
     LeaseTrustedTooLong,
     /// A node trusts confirmations longer than the controller waits.
     ConfirmationTrustedTooLong,
-    /// Durable writes while a vBucket moves need the old chain only.
+    /// Durable writes during a vBucket's move need only the old chain.
     TwoChainsForgotten,
     /// Moves are ready for the next phase at once.
     CatchUpSkipped,
-    /// A takeover seals the new active copy before it has everything, and takes its word for it.
+    /// A takeover seals the new active copy before it has everything, and relies on its answer.
     TakeoverUndrained,
-    /// Transactions compare nothing.
+    /// Transactions have no conditions.
     NothingCompared,
     /// A promotion does not require that the old node is still marked as failed.
     PromotionWithoutMark,
-    /// A node takes its lease whatever happened since it read the map.
+    /// A node takes its lease whatever happened since its read of the map.
     LeaseWithoutReading,
-    /// A node that an operator failed over is marked as one that may come back by itself.
+    /// The mark of a node that an operator failed over allows the node to come back by itself.
     FailoverForgotten,
     /// An unsafe failover does not raise the epoch.
     EpochNotRaised,
-    /// A node that starts again does not know the mark that it had kept.
+    /// A node that starts again does not know the mark that it had stored.
     MarkForgotten,
-    /// An adoption takes any copy for the best one.
+    /// An adoption takes any copy as the best one.
     AnyCopyAdopted,
     /// An adoption does not require that it has the controller's key.
     AdoptionKeyNotRequired,
-    /// A node's clock stands still while its machine sleeps.
+    /// A node's clock stops while its machine sleeps.
     ClockSleeps,
-    /// A copy that cannot be read answers a seal as one that has nothing.
+    /// A copy that cannot be read answers a seal as an empty one.
     UnreadableSealed,
-    /// Of a snapshot that came in part, a copy counts what came.
+    /// A copy counts the received part of an incomplete snapshot.
     PartialSnapshotCounted,
-    /// A replica acknowledges prepares before their snapshot is whole, or on disk.
+    /// A replica acknowledges prepares before their snapshot is complete or on disk.
     PreparesAcknowledgedEarly,
     /// A replica acknowledges prepares to an active copy whose history it has not reached.
     FailoverEntryNotAwaited,
     /// A replica keeps its failover log when a stream is granted.
     HistoryNotAdopted,
-    /// A copy goes back below what it acknowledged.
+    /// A copy rolls back below the writes that it acknowledged.
     RolledBackTooFar,
 }
 
-/// Every bug, and the first seed that found it last.
+/// Every bug, with the first seed that found it in the last search.
 pub(crate) const BUGS: [(Bug, u64); 27] = [
     (Bug::TwoChainsForgotten, 2_538),
     (Bug::CatchUpSkipped, 417),

@@ -1,4 +1,4 @@
-//! The runs.
+//! The runs of the simulation.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, thread};
@@ -10,7 +10,7 @@ use crate::failures::ready;
 use crate::moments::Theme;
 use crate::world::World;
 
-/// What runs with an odd seed aim at.
+/// Themes of runs with an odd seed.
 const THEMES: [Theme; 5] = [
     Theme::Moments,
     Theme::Elections,
@@ -18,9 +18,9 @@ const THEMES: [Theme; 5] = [
     Theme::Moves,
     Theme::Returns,
 ];
-/// etcd is restored from a backup in runs with such a seed, of each 16.
+/// Of each 16 seeds, those whose runs restore etcd from a backup.
 const RESTORES: [u64; 2] = [0, 9];
-/// Seeds of a test run, without `SETTEE_SEEDS`; within them a planted bug is found.
+/// Number of seeds in a test run without `SETTEE_SEEDS`; they find each planted bug.
 const SEEDS: u64 = 5_000;
 
 #[expect(clippy::disallowed_methods, reason = "a run is chosen from outside")]
@@ -28,7 +28,7 @@ fn number(variable: &str) -> Option<u64> {
     env::var(variable).ok()?.parse().ok()
 }
 
-/// A run of a seed: its trace, or what is wrong.
+/// Runs a seed; returns its trace, or the failure.
 fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<u64, String> {
     let nodes = 3 + usize::from(seed.is_multiple_of(3));
     let copies = [3, 2 + (seed % 2) as usize];
@@ -62,7 +62,7 @@ fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<u64, String> {
         if let Some((backup, _)) = backup.take_if(|(_, at)| *at == strike) {
             world.restore(&backup);
         }
-        // An election of an active copy that runs waits for the end of its lease.
+        // The election of an active copy that runs waits for the end of its lease.
         let longest_ms = [2_500, 6_000][usize::from(world.theme == Theme::Elections)];
         let until_ms = world.now_ms + world.rng.range(50, longest_ms);
         world.run(until_ms);
@@ -76,12 +76,12 @@ fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<u64, String> {
     settle(&mut world)
 }
 
-/// Heals all, and adopts copies if a node knows that etcd was restored.
+/// Heals everything, and adopts copies if a node knows that etcd was restored.
 fn adopt(world: &mut World) -> Result<(), String> {
     world.heal();
     world.run(world.now_ms + 8_000);
     world.check_restored();
-    // Nodes that were stopped come back while copies are adopted.
+    // Nodes that were held back start during the adoption.
     world.nodes.iter_mut().for_each(|node| node.held = false);
     let begun_ms = world.now_ms;
     let mut needed = world.adopt(&[]);
@@ -107,7 +107,7 @@ fn adopt(world: &mut World) -> Result<(), String> {
     Ok(())
 }
 
-/// Heals all, and waits until all is as it should be.
+/// Heals everything, and waits until the cluster is in its desired state.
 fn settle(world: &mut World) -> Result<u64, String> {
     world.heal();
     world.run(world.now_ms + 8_000);
@@ -152,7 +152,7 @@ fn settle(world: &mut World) -> Result<u64, String> {
     }
 }
 
-/// All copies come to have the same once clients are quiet.
+/// Waits until all copies are equal, without writes of clients.
 fn same(world: &mut World) -> Result<u64, String> {
     world.quiet = true;
     let quiet_ms = world.now_ms;
@@ -217,7 +217,7 @@ fn a_node_that_dies_is_replaced_and_comes_back() {
 }
 
 #[test]
-fn a_node_that_dies_while_vbuckets_move_to_it_holds_none_of_them_up() {
+fn node_that_dies_as_a_move_target_blocks_no_vbucket() {
     for seed in 0..200 {
         let mut world = World::new(seed, 3, [2, 3], None);
         world.run(2_000);
@@ -228,7 +228,7 @@ fn a_node_that_dies_while_vbuckets_move_to_it_holds_none_of_them_up() {
         world.start(0);
         world.run(20_000);
         world.order(Order::Rebalance);
-        // Somewhere in the moves back.
+        // At a random moment of the moves back.
         world.run(20_000 + 20 * (seed % 60));
         world.crash(0);
         world.run(world.now_ms + 15_000);
@@ -240,7 +240,7 @@ fn a_node_that_dies_while_vbuckets_move_to_it_holds_none_of_them_up() {
 }
 
 #[test]
-fn a_bucket_that_is_dropped_goes_from_every_node() {
+fn dropped_bucket_is_removed_from_every_node() {
     let mut world = ready(3, [2, 3]);
     world.crash(2);
     let dropped = world.vbs[0].bucket;
@@ -258,7 +258,7 @@ fn a_bucket_that_is_dropped_goes_from_every_node() {
 }
 
 #[test]
-fn a_drained_node_is_removed_and_comes_back_as_a_new_one() {
+fn drained_node_is_removed_and_returns_as_a_new_node() {
     let mut world = ready(4, [2, 3]);
     let node = world.nodes[3].id;
     world.order(Order::Remove(node));
@@ -284,7 +284,7 @@ fn a_drained_node_is_removed_and_comes_back_as_a_new_one() {
 }
 
 #[test]
-fn damaged_copies_are_made_anew_without_an_operator() {
+fn damaged_copies_are_renewed_without_an_operator() {
     for (place, runs) in [(0, true), (0, false), (1, true), (1, false)] {
         let mut world = ready(3, [2, 3]);
         let vb = world.vbs[0];
@@ -309,7 +309,7 @@ fn damaged_copies_are_made_anew_without_an_operator() {
 }
 
 #[test]
-fn the_only_copy_stays_as_it_is() {
+fn damaged_only_copy_stays_as_it_is() {
     for runs in [true, false] {
         let mut world = ready(3, [1, 1]);
         let vb = world.vbs[0];
@@ -324,7 +324,7 @@ fn the_only_copy_stays_as_it_is() {
     }
 }
 
-/// Looks for a planted bug, from the seed that found it last.
+/// Searches for a planted bug, beginning with the seed that found it last.
 fn find(bug: Bug, first: u64, seeds: u64) -> Option<(u64, String)> {
     let seeds = (first..seeds).chain(0..first.min(seeds));
     let mut runs = seeds.map(|seed| (seed, run(seed, Some(bug), false)));

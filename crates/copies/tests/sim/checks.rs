@@ -1,4 +1,4 @@
-//! What must hold, whatever happens.
+//! Rules that must hold at all times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +7,16 @@ use cluster::{BucketId, Copies as _, Vb, Version};
 use crate::buckets::{KEYS, Read};
 use crate::node::Node;
 
-/// A write that was acknowledged.
+/// An acknowledged write.
 #[derive(Clone, Debug)]
 struct Promise {
     vb: Vb,
     number: u64,
     term: u64,
     to_disk: bool,
-    /// Nodes that crashed, or were passed over, since it was written.
+    /// Nodes that crashed, or whose copy was passed over, since the write was made.
     lost: BTreeSet<usize>,
-    /// How many of them a write that is in memory alone survives: none if one copy alone has it.
+    /// Number of these nodes that a write in memory survives: none if only one copy has it.
     survives: usize,
 }
 
@@ -28,18 +28,19 @@ impl Promise {
 
 #[derive(Default)]
 pub(crate) struct Checks {
-    /// By the number of the write.
+    /// Acknowledged writes, by number.
     promises: BTreeMap<u64, Promise>,
-    /// For each write that waits: its vBucket, and nodes lost since it was made (0), or since a copy became active at a
-    /// term: what is acknowledged at that term others have got since.
+    /// For each pending write: its vBucket, and the nodes that were lost since the write was made (0), or
+    /// since a copy became active at a term. A write that is acknowledged at that term has reached other
+    /// nodes since then.
     lost_since: BTreeMap<u64, (Vb, BTreeMap<u64, BTreeSet<usize>>)>,
     versions: BTreeMap<(usize, Vb), Version>,
-    /// vBuckets of which an operator was told that writes may be lost, with the epoch then.
+    /// vBuckets whose writes may be lost, as an operator was told, with the epoch at that time.
     named: BTreeMap<Vb, u64>,
-    /// The newest term of which a copy was elected by an operator's order: what older ones promised may be lost.
+    /// Newest term of an election that an operator ordered: promises of older terms may be broken.
     forced: BTreeMap<Vb, u64>,
     pub(crate) acknowledged: BTreeMap<Vb, u64>,
-    /// The vBucket and the key of each write, by its number.
+    /// vBucket and key of each write, by its number.
     written: Vec<(Vb, u8)>,
     pub(crate) failure: Option<String>,
 }
@@ -49,7 +50,7 @@ impl Checks {
         self.failure.get_or_insert(what);
     }
 
-    /// The number of the next write.
+    /// Returns the number of the next write.
     pub(crate) fn next_number(&self) -> u64 {
         self.written.len() as u64
     }
@@ -61,12 +62,12 @@ impl Checks {
         self.lost_since.insert(number, (vb, since));
     }
 
-    /// A node lost what it had in memory.
+    /// Records that a node lost its memory.
     pub(crate) fn lost(&mut self, node: usize) {
         self.lost_of(|_| true, node);
     }
 
-    /// The active copy of a vBucket is replaced, and what it has is not asked for.
+    /// Records that the active copy of a vBucket was replaced without its answer.
     pub(crate) fn passed_over(&mut self, vb: Vb, node: usize) {
         self.lost_of(|of| of == vb, node);
     }
@@ -83,19 +84,20 @@ impl Checks {
         }
     }
 
-    /// A copy becomes active at a term.
+    /// Records that a copy became active at a term.
     pub(crate) fn activated(&mut self, vb: Vb, term: u64) {
         for (_, since) in self.lost_since.values_mut().filter(|(of, _)| *of == vb) {
             since.insert(term, BTreeSet::new());
         }
     }
 
-    /// An operator is told that writes of a vBucket may be lost, and orders it.
+    /// Records that an operator was told that writes of a vBucket may be lost, and ordered it.
     pub(crate) fn named(&mut self, vb: Vb, epoch: u64) {
         self.named.insert(vb, epoch);
     }
 
-    /// An election gives copies up; the first one of an order by a transaction between two epochs.
+    /// Checks an election that gives copies up. `epochs` is set for the first one of an order: the epochs
+    /// before and after its transaction.
     pub(crate) fn given_up(&mut self, (vb, term): (Vb, u64), epochs: Option<(u64, u64)>) {
         if let Some((before, after)) = epochs {
             if self.named.remove(&vb) != Some(before) {
@@ -112,7 +114,7 @@ impl Checks {
         self.forced.get(&vb).copied().unwrap_or(0)
     }
 
-    /// A bucket was dropped: nothing is promised of it.
+    /// Forgets a dropped bucket: nothing is promised for it.
     pub(crate) fn forget(&mut self, bucket: BucketId) {
         self.promises
             .retain(|_, promise| promise.vb.bucket != bucket);
@@ -120,7 +122,7 @@ impl Checks {
         self.acknowledged.retain(|vb, _| vb.bucket != bucket);
     }
 
-    /// `alone`: one copy is all that a vBucket has, or shall have.
+    /// Records an acknowledgement; `alone` if the vBucket has, or will have, only one copy.
     pub(crate) fn acknowledged(
         &mut self,
         (vb, number): (Vb, u64),
@@ -147,7 +149,7 @@ impl Checks {
         self.promises.insert(number, promise);
     }
 
-    /// An acknowledged write got to the disks of a majority.
+    /// Records that an acknowledged write got on the disks of a majority.
     pub(crate) fn on_disk(&mut self, number: u64) {
         self.lost_since.remove(&number);
         if let Some(promise) = self.promises.get_mut(&number) {
@@ -155,7 +157,8 @@ impl Checks {
         }
     }
 
-    /// An active copy has all that was promised, or newer writes of the same keys, and nothing that was not written.
+    /// Checks that an active copy has every promised write, or newer writes of the same keys, and nothing
+    /// that was not written.
     pub(crate) fn history(&mut self, node: &Node, vb: Vb) {
         if !node.vbs.is_active(vb) {
             return;
@@ -184,7 +187,7 @@ impl Checks {
             }
         };
         if term == self.forced_term(vb) {
-            // This is the copy that was promoted; what it has is promised further on.
+            // This is the promoted copy; its writes are promised from here on.
             let decided = |promise: &Promise| {
                 read[usize::from(written[promise.number as usize].1)] != Read::Undecided
             };
@@ -207,7 +210,7 @@ impl Checks {
         }
     }
 
-    /// One node serves a vBucket.
+    /// Checks that at most one node serves a vBucket.
     pub(crate) fn one_serves<'n>(
         &mut self,
         nodes: impl Iterator<Item = &'n Node>,
@@ -215,7 +218,7 @@ impl Checks {
         now_ms: u64,
     ) {
         let serving: Vec<&Node> = nodes.filter(|node| node.serves(vb, now_ms)).collect();
-        // Copies that an operator gave up may still serve those that reach them, at an older term.
+        // Copies that an operator gave up may still serve clients that reach them, at an older term.
         let term = |node: &Node| node.vbs.copy(vb).map_or(0, |copy| copy.term);
         let forced = self.forced_term(vb);
         let newest = serving.iter().map(|node| term(node)).max().unwrap_or(0);
@@ -230,12 +233,12 @@ impl Checks {
         }
     }
 
-    /// A node forgot rows: it starts, and nothing that it did by them is kept.
+    /// Forgets the rows of a node that starts: it does not keep them.
     pub(crate) fn forget_rows(&mut self, index: usize) {
         self.versions.retain(|(of, _), _| *of != index);
     }
 
-    /// The rows that a node goes by become newer.
+    /// Checks that the rows of a node only get newer.
     pub(crate) fn rows_grow(&mut self, index: usize, node: &Node, vb: Vb) {
         let Some((version, _)) = node.participant.agent().row(vb) else {
             return;

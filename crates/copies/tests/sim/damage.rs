@@ -1,4 +1,4 @@
-//! Copies of which rows cannot be read any more.
+//! Copies with rows that cannot be read.
 
 use cluster::agent::{Copy, Role};
 use cluster::agreed::View;
@@ -8,7 +8,7 @@ use model::VbId;
 use crate::world::World;
 
 impl World {
-    /// Some copy of a node gets damaged: rows of it while it runs, or all of it, which is found by a start.
+    /// Damages a random copy of a node: some rows while it runs, or all of them, which its start finds.
     pub(crate) fn damage(&mut self, index: usize) {
         let vb = self.vbs[self.rng.index(self.vbs.len())];
         let row = self.agreed().row(vb).copied();
@@ -19,7 +19,7 @@ impl World {
         self.harm(index, vb, runs);
     }
 
-    /// The copy of a node gets damaged while it runs, or is found so by a start.
+    /// Damages the copy of a node while the node runs, or before a start that finds it.
     pub(crate) fn harm(&mut self, index: usize, vb: Vb, runs: bool) {
         if !runs && self.nodes[index].up {
             self.crash(index);
@@ -31,14 +31,15 @@ impl World {
         };
         disk.set_unreadable(VbId(vb.number), true);
         if !runs {
-            // The start finds it.
+            // The start finds the damage.
             self.start_as_it_is(index);
         } else if let Some(bucket) = node.vbs.buckets.get(&vb.bucket) {
             bucket.meet_damage(VbId(vb.number));
         }
     }
 
-    /// Whether what others have is enough without a copy: they are all whole, and none is, or shall be, the only one.
+    /// Whether the other copies suffice without this one: they are all whole, and no chain has, or will have,
+    /// only this one.
     fn may_lose(&self, index: usize, vb: Vb, row: &Row) -> bool {
         let to = row.change.map(|(to, _)| to);
         let mut chains = to.into_iter().chain([row.chain]);
@@ -51,12 +52,12 @@ impl World {
         row.chain.holds(self.nodes[index].id)
             && chains.all(|chain| chain.nodes().len() > 1)
             && all.all(|copy| copy.condition == Condition::Whole)
-            // What is empty is whole until rows are written.
+            // An empty copy is whole until rows are written.
             && disks.all(|disk| !disk.is_unreadable(VbId(vb.number)))
             && row.chain.nodes().iter().all(|node| copies(node).is_some())
     }
 
-    /// What could not be read may be read again when a node starts.
+    /// At a start of a node, unreadable copies may become readable.
     pub(crate) fn read_copies(&mut self, index: usize) {
         for vb in self.vbs.clone() {
             if self.nodes[index].may_mend(vb) && self.rng.per_mille(200) {
@@ -66,7 +67,7 @@ impl World {
         }
     }
 
-    /// Active copies of which others need a row that cannot be read: an operator starts their nodes again.
+    /// Restarts nodes with an active copy whose unreadable row others need, as an operator would.
     pub(crate) fn restart_damaged(&mut self) {
         for index in 0..self.nodes.len() {
             let vbs = &self.nodes[index].vbs;
@@ -80,7 +81,7 @@ impl World {
         }
     }
 
-    /// Whether a copy is damaged, or is being made anew, although another one is whole.
+    /// Whether a copy is damaged or being renewed although another one is whole.
     pub(crate) fn is_to_be_renewed(&self, view: &View, vb: Vb) -> bool {
         let Some(row) = view.row(vb) else {
             return false;

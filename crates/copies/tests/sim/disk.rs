@@ -1,4 +1,4 @@
-//! The disk of a copy: what was committed survives a crash of its node.
+//! The disk of a copy: committed data survives a crash of its node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use storage::{
     StoreError, VbBatch, Want,
 };
 
-/// What is wrong with a disk.
+/// Faults of a disk.
 #[derive(Default)]
 pub(crate) struct Faults {
     pub(crate) full: AtomicBool,
     pub(crate) dead: AtomicBool,
     /// vBuckets whose rows cannot be read.
     unreadable: Mutex<BTreeSet<VbId>>,
-    /// Terms that a planted bug has a start find.
+    /// Terms that a planted bug returns at a start.
     pub(crate) terms: Mutex<BTreeMap<VbId, u64>>,
 }
 
@@ -37,7 +37,7 @@ impl Disk {
         }
     }
 
-    /// Whether rows of a vBucket can be read.
+    /// Sets whether the rows of a vBucket are unreadable.
     pub(crate) fn set_unreadable(&self, vb: VbId, unreadable: bool) {
         let mut all = self.faults.unreadable.lock();
         if unreadable {

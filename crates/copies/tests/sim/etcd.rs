@@ -22,14 +22,14 @@ pub(crate) struct Etcd {
     pub(crate) store: Store,
     watchers: BTreeMap<usize, Watcher>,
     pub(crate) down_until_ms: u64,
-    /// Different after a restore: connections end with it.
+    /// Number of restores so far; a restore ends all connections.
     pub(crate) life: u64,
-    /// Until when its leader changes: some answers are lost.
+    /// End of a leader election, during which some answers are lost.
     pub(crate) elects_until_ms: u64,
 }
 
 impl Etcd {
-    /// Answers a request of a node; a watch is answered by [`Self::flush`].
+    /// Answers a request of a node; [`Self::flush`] answers a watch.
     pub(crate) fn request(
         &mut self,
         (node, boot, id): (usize, u64, RequestId),
@@ -54,8 +54,8 @@ impl Etcd {
         Some(self.store.answer(&request))
     }
 
-    /// Copies that a transaction, if it is made, passes over: active ones whose node is marked as failed and does not
-    /// answer, so that the mark is required.
+    /// Returns the copies that a transaction would pass over: active ones whose node is marked as failed and
+    /// does not answer. The transaction must require the mark.
     pub(crate) fn passed_over_by(&self, request: &Request) -> Vec<(Vb, usize)> {
         let Request::Txn(txn) = request else {
             return Vec::new();
@@ -71,8 +71,8 @@ impl Etcd {
         passed.map(|(vb, node)| (vb, usize::from(node.0))).collect()
     }
 
-    /// Elections that give copies up and that a transaction, if it is made, begins, with their terms; and whether there was
-    /// none of the vBucket that gave up the same.
+    /// Returns the elections that a transaction would begin and that give copies up, with their terms, and
+    /// whether each is the first of the vBucket to give up these copies.
     pub(crate) fn ordered_by(&self, request: &Request) -> Vec<(Vb, u64, bool)> {
         let Request::Txn(txn) = request else {
             return Vec::new();
@@ -85,7 +85,7 @@ impl Etcd {
             .collect()
     }
 
-    /// Whether a transaction, if it is made, ends an adoption of copies after one that has ended.
+    /// Whether a transaction would end a second adoption of copies.
     pub(crate) fn adopts_again(&self, request: &Request) -> bool {
         let Request::Txn(txn) = request else {
             return false;
@@ -110,14 +110,14 @@ impl Etcd {
         old > 0 && adopted(&new) != old
     }
 
-    /// The epoch of the cluster.
+    /// Returns the epoch of the cluster.
     pub(crate) fn epoch(&self) -> u64 {
         let meta = self.store.get(&Key::Meta.text(CLUSTER)).expect("a cluster");
         let meta: Meta = serde_json::from_str(&meta.value).expect("JSON");
         meta.epoch
     }
 
-    /// The active copies of rows that a write gives a newer term.
+    /// Returns the active copies of rows to which a write gives a newer term.
     fn replaced_by(&self, op: &Op) -> Vec<(Vb, NodeId)> {
         let newer = self.rows_of(op).into_iter();
         let newer = newer.filter(|(_, old, new)| new.term > old.term);
@@ -125,7 +125,7 @@ impl Etcd {
         active.collect()
     }
 
-    /// The rows that a write changes, as they are and as they will be.
+    /// Returns the rows that a write changes, old and new.
     fn rows_of(&self, op: &Op) -> Vec<(Vb, Row, Row)> {
         let Op::Put { key, value, .. } = op else {
             return Vec::new();
@@ -142,7 +142,7 @@ impl Etcd {
         rows.collect()
     }
 
-    /// What a node's watch has to tell.
+    /// Returns the pending changes of a node's watch.
     pub(crate) fn flush(&mut self, node: usize) -> Option<(u64, RequestId, Answer)> {
         let watcher = self.watchers.get_mut(&node)?;
         let answer = self.store.changes_since(&watcher.prefix, watcher.next);
@@ -155,7 +155,7 @@ impl Etcd {
         Some((boot, id, answer))
     }
 
-    /// Watches end; whose, with the request.
+    /// Ends all watches; returns their nodes, starts and requests.
     pub(crate) fn end_watches(&mut self) -> Vec<(usize, u64, RequestId)> {
         let ended = std::mem::take(&mut self.watchers).into_iter();
         ended.map(|(node, of)| (node, of.boot, of.id)).collect()
@@ -177,7 +177,7 @@ impl Etcd {
     }
 }
 
-/// Leaves out what the bug forgets.
+/// Drops the conditions and writes that the bug forgets.
 fn forget(txn: &mut Txn, bug: Bug) {
     if bug == Bug::EpochNotRaised {
         let meta = Key::Meta.text(CLUSTER);
@@ -204,7 +204,7 @@ fn forget(txn: &mut Txn, bug: Bug) {
         .then
         .iter()
         .any(|op| matches!(op, Op::Put { lease, .. } if lease.0 > 0));
-    // A controller does not write its key again.
+    // A controller does not write its own key again.
     let controller = Key::Controller.text(CLUSTER);
     let adopts = writes(&controller);
     let of_controller =

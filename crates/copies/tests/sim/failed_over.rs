@@ -1,4 +1,4 @@
-//! Nodes that operators fail over: they stay so, and others have their vBuckets.
+//! Nodes that operators failed over: they stay so, and others take their vBuckets.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use crate::failures::{active, all_are_served, controller, ready, serves, settle,
 use crate::node::CLUSTER;
 use crate::world::World;
 
-/// How long it takes after healing, at most.
+/// Longest time for this after healing.
 const LIMIT_MS: u64 = 30_000;
 
 impl World {
-    /// Notes which nodes are failed over by operators, as a transaction of a node that was made has it. No node ends that by
-    /// itself.
+    /// Records the failovers of operators in a transaction that was made. Checks that no node ends such a
+    /// failover by itself.
     pub(crate) fn note_failed_over(&mut self, by: usize, request: &Request) {
         let Request::Txn(txn) = request else {
             return;
@@ -26,7 +26,7 @@ impl World {
                 continue;
             };
             let Op::Put { value, .. } = op else {
-                // One that is removed comes as a new one.
+                // A removed node comes back as a new one.
                 self.failed_over.remove(&node);
                 continue;
             };
@@ -43,7 +43,7 @@ impl World {
         }
     }
 
-    /// A vBucket whose active copy is on a node that is failed over, though there are enough others.
+    /// Returns a vBucket whose active copy is on a failed-over node although there are enough other copies.
     fn not_replaced(&mut self) -> Option<String> {
         let view = self.agreed();
         let failed_over =
@@ -60,7 +60,7 @@ impl World {
         found.map(|(vb, _, row)| format!("{vb:?} is not replaced: {row:?}"))
     }
 
-    /// Others replace the nodes that are failed over; then operators recover these.
+    /// Waits until others have replaced the failed-over nodes; then operators recover these.
     pub(crate) fn recover_all(&mut self) -> Result<(), String> {
         let end_ms = self.now_ms + LIMIT_MS;
         while let Some(what) = self.not_replaced() {
@@ -90,14 +90,14 @@ impl World {
         }
     }
 
-    /// Lets time pass. It stands still once something is wrong.
+    /// Runs for a time. The time stops at a failure.
     fn run_on(&mut self, for_ms: u64) -> Result<(), String> {
         self.run(self.now_ms + for_ms);
         self.checks.failure.clone().map_or(Ok(()), Err)
     }
 }
 
-/// What a node is for the cluster, and whether it renews its lease.
+/// Returns the state of a node, and whether it renews its lease.
 fn state(world: &mut World, node: NodeId) -> (NodeState, bool) {
     let view = world.agreed();
     (
@@ -106,7 +106,7 @@ fn state(world: &mut World, node: NodeId) -> (NodeState, bool) {
     )
 }
 
-/// Recovers a node that runs, and gives it its share again.
+/// Recovers a running node, and gives it its share again.
 fn recover(world: &mut World, id: NodeId) {
     world.order(Order::Recover(id));
     until(world, 10_000, |world| {
@@ -116,7 +116,7 @@ fn recover(world: &mut World, id: NodeId) {
 }
 
 #[test]
-fn a_node_that_runs_is_failed_over_and_stays_so_until_it_is_recovered() {
+fn running_node_that_is_failed_over_stays_so_until_recovery() {
     for find in [victim, controller] {
         let mut world = ready(3, [2, 3]);
         let node = find(&mut world);
@@ -137,7 +137,7 @@ fn a_node_that_runs_is_failed_over_and_stays_so_until_it_is_recovered() {
         world.crash(node);
         world.start(node);
         stays(&mut world);
-        // It goes on to see what etcd has.
+        // The node continues to see changes of etcd.
         world.watch_stalls_until_ms[node] = world.now_ms + 2_000;
         let revision = world.etcd.store.revision();
         world.etcd.store.compact(revision);
@@ -148,7 +148,7 @@ fn a_node_that_runs_is_failed_over_and_stays_so_until_it_is_recovered() {
 }
 
 #[test]
-fn a_node_that_died_and_was_failed_over_by_an_operator_waits_for_one_too() {
+fn dead_node_that_was_failed_over_waits_for_its_recovery() {
     let mut world = ready(3, [2, 3]);
     let node = victim(&mut world);
     let id = NodeId(node as u16);
@@ -163,7 +163,7 @@ fn a_node_that_died_and_was_failed_over_by_an_operator_waits_for_one_too() {
 }
 
 #[test]
-fn a_graceful_failover_takes_nothing_from_clients_and_ends_with_a_failover() {
+fn graceful_failover_serves_clients_and_ends_with_a_failover() {
     let mut world = ready(3, [2, 3]);
     let node = victim(&mut world);
     let id = NodeId(node as u16);
@@ -179,11 +179,11 @@ fn a_graceful_failover_takes_nothing_from_clients_and_ends_with_a_failover() {
     until(&mut world, 10_000, |world| {
         state(world, id).0 == NodeState::Failed
     });
-    // What is active there was taken over before.
+    // Its active copies were taken over before.
     assert!(!active(&world.agreed()).contains_key(&id));
     assert!(all_are_served(&world));
     assert!(world.agreed().nodes[&id].value.failed_over);
-    // No copy moved.
+    // No copy moved to another node.
     assert_eq!(chains(&mut world), before);
     recover(&mut world, id);
     until(&mut world, 10_000, |world| serves(world, node) > 0);

@@ -1,5 +1,5 @@
-//! The failure cases of a cluster by their numbers, as far as this crate has a part in them. F3, F11, F14, F15, F16 and F17
-//! are tests beside the code.
+//! The failure cases of a cluster by their numbers, as far as this crate concerns them. Tests of F3, F11,
+//! F14, F15, F16 and F17 are next to the code.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use cluster::{Copies as _, NodeId, Order, Phase, Version};
 use crate::node::Node;
 use crate::world::World;
 
-/// A cluster of nodes that are members, and serve.
+/// Creates a cluster whose nodes are members and serve.
 pub(crate) fn ready(nodes: usize, copies: [usize; 2]) -> World {
     let mut world = World::new(1, nodes, copies, None);
     world.run(2_000);
@@ -20,7 +20,7 @@ pub(crate) fn ready(nodes: usize, copies: [usize; 2]) -> World {
     world
 }
 
-/// Lets the world run until something is so, for `limit_ms` at most.
+/// Runs the world until a condition holds, for `limit_ms` at most.
 pub(crate) fn until(world: &mut World, limit_ms: u64, is: impl Fn(&mut World) -> bool) {
     let end_ms = world.now_ms + limit_ms;
     while !is(world) {
@@ -34,7 +34,7 @@ pub(crate) fn until(world: &mut World, limit_ms: u64, is: impl Fn(&mut World) ->
     }
 }
 
-/// Heals all; everything is served, nothing was lost.
+/// Heals everything; checks that everything is served and nothing was lost.
 pub(crate) fn settle(world: &mut World) {
     world.heal();
     world.run(world.now_ms + 8_000);
@@ -43,7 +43,7 @@ pub(crate) fn settle(world: &mut World) {
     until(world, 30_000, |world| world.lacks().is_none());
 }
 
-/// Active copies by node.
+/// Counts the active copies by node.
 pub(crate) fn active(view: &View) -> BTreeMap<NodeId, usize> {
     let mut active = BTreeMap::new();
     for (_, _, row) in view.rows() {
@@ -71,7 +71,7 @@ fn cut_off(world: &mut World, node: usize, from: impl IntoIterator<Item = usize>
     }
 }
 
-/// A node with active copies that is not the controller.
+/// Returns a node with active copies that is not the controller.
 pub(crate) fn victim(world: &mut World) -> usize {
     let view = world.agreed();
     let controller = view.controller.as_ref().map(|entry| entry.value.node);
@@ -102,7 +102,7 @@ fn f1_a_node_that_dies_is_replaced_within_the_budget() {
 }
 
 #[test]
-fn f1_a_node_with_replicas_only_that_dies_is_marked_and_counts_in_no_quota() {
+fn f1_dead_node_with_replicas_only_is_marked_outside_the_quota() {
     let mut world = ready(3, [2, 3]);
     let node = victim(&mut world);
     let id = NodeId(node as u16);
@@ -150,7 +150,7 @@ fn f15_a_node_that_comes_back_is_not_marked_again_before_it_is_alive() {
 }
 
 #[test]
-fn f2_a_node_that_is_cut_off_from_all_stops_before_another_one_starts() {
+fn f2_isolated_node_stops_before_another_one_starts() {
     let mut world = ready(3, [2, 3]);
     let node = victim(&mut world);
     cut_off(&mut world, node, 0..=3);
@@ -161,7 +161,7 @@ fn f2_a_node_that_is_cut_off_from_all_stops_before_another_one_starts() {
 }
 
 #[test]
-fn f3_a_node_that_is_cut_off_from_etcd_goes_on_until_somebody_fails_it_over() {
+fn f3_node_without_etcd_serves_until_it_is_failed_over() {
     let mut world = ready(3, [2, 3]);
     let node = victim(&mut world);
     let before = active(&world.agreed());
@@ -178,11 +178,11 @@ fn f3_a_node_that_is_cut_off_from_etcd_goes_on_until_somebody_fails_it_over() {
 }
 
 #[test]
-fn f3_one_that_has_more_than_the_others_is_replaced_as_well() {
+fn f3_failed_over_node_with_the_most_writes_is_replaced() {
     let mut world = ready(3, [3, 3]);
     let node = victim(&mut world);
     cut_off(&mut world, node, [3]);
-    // Replicas take little at once, so that the active copies are always ahead.
+    // Replicas take few changes at a time, so active copies are always ahead.
     world.changes_max = 0;
     world.run(world.now_ms + 2_500);
     let order = Order::FailOver(world.nodes[node].id);
@@ -212,7 +212,7 @@ fn f4_without_etcd_data_goes_on_and_nothing_changes() {
 }
 
 #[test]
-fn f5_what_a_node_had_that_dies_while_etcd_is_away_waits_for_etcd() {
+fn f5_vbuckets_of_a_node_that_dies_without_etcd_wait_for_etcd() {
     let mut world = ready(3, [2, 3]);
     let node = victim(&mut world);
     let had = serves(&world, node);
@@ -221,23 +221,23 @@ fn f5_what_a_node_had_that_dies_while_etcd_is_away_waits_for_etcd() {
     world.run(world.now_ms + 19_000);
     let nodes = 0..3;
     let served: usize = nodes.map(|node| serves(&world, node)).sum();
-    // A vBucket whose only other copy is gone waits as well.
+    // A vBucket whose only other copy is on the dead node waits as well.
     assert!(had > 0 && served > 0 && served <= world.vbs.len() - had);
     until(&mut world, 9_000, |world| all_are_served(world));
     settle(&mut world);
 }
 
 #[test]
-fn f6_an_etcd_from_an_old_backup_is_not_followed_before_copies_are_adopted() {
+fn f6_etcd_from_an_old_backup_is_not_followed_before_an_adoption() {
     restore(0);
 }
 
 #[test]
-fn f6_nor_is_one_whose_revisions_have_grown_again() {
+fn f6_old_backup_with_grown_revisions_is_not_followed() {
     restore(1_000);
 }
 
-/// Restores etcd from a backup, to which `writes` more were made.
+/// Restores etcd from a backup with `writes` further writes.
 fn restore(writes: usize) {
     let mut world = ready(3, [3, 3]);
     let backup = world.etcd.store.clone();
@@ -283,7 +283,7 @@ fn restore(writes: usize) {
 }
 
 #[test]
-fn f6_an_adoption_waits_for_all_nodes_but_those_that_are_given_up() {
+fn f6_adoption_waits_for_all_nodes_that_are_not_given_up() {
     let mut world = ready(3, [3, 3]);
     let backup = world.etcd.store.clone();
     let node = victim(&mut world);
@@ -322,7 +322,7 @@ fn f16_an_operator_gives_up_the_active_and_a_replica_once() {
         serves(world, left) == had + takes
     });
     assert_eq!(world.agreed().epoch(), epoch + 1);
-    // The same order once more, when there is something again that it could take.
+    // The same order again, when copies that it could take exist again.
     world.order(order.clone());
     world.run(world.now_ms + 2_000);
     world.order(Order::FailOver(NodeId(other as u16)));
@@ -372,7 +372,7 @@ fn f9_an_election_whose_controller_crashes_is_completed_by_the_next_one() {
     until(&mut world, 5_000, is_sealed);
     world.crash(old);
     world.start(old);
-    // What the controller's node had itself waits for its copies: one other alone is left.
+    // The own vBuckets of the controller's node wait for its copies: only one other copy is left.
     until(&mut world, 10_000, |world| {
         !active(&world.agreed()).contains_key(&NodeId(node as u16))
     });
@@ -380,7 +380,7 @@ fn f9_an_election_whose_controller_crashes_is_completed_by_the_next_one() {
 }
 
 #[test]
-fn f10_a_takeover_goes_forward_although_the_old_active_copy_crashes() {
+fn f10_takeover_continues_after_a_crash_of_the_old_active_copy() {
     let mut world = ready(4, [2, 3]);
     let node = victim(&mut world);
     world.order(Order::Drain(NodeId(node as u16)));
@@ -403,14 +403,14 @@ fn f10_a_takeover_goes_forward_although_the_old_active_copy_crashes() {
 }
 
 #[test]
-fn f12_a_machine_that_slept_through_its_lease_serves_nothing_when_it_wakes() {
+fn f12_machine_that_slept_through_its_lease_serves_nothing() {
     let mut world = ready(3, [2, 3]);
     let node = victim(&mut world);
     let wakes_ms = world.now_ms + 8_000;
     world.nodes[node].paused_until_ms = wakes_ms;
     world.run(wakes_ms - 1);
     assert!(all_are_served(&world));
-    // Before it was told anything: its clock went on.
+    // Before any input, since its clock was running.
     world.now_ms = wakes_ms;
     assert!(world.nodes[node].runs(wakes_ms));
     assert_eq!(serves(&world, node), 0);
@@ -418,7 +418,7 @@ fn f12_a_machine_that_slept_through_its_lease_serves_nothing_when_it_wakes() {
 }
 
 #[test]
-fn moves_that_need_a_term_on_a_full_disk_wait_for_space_and_clients_do_not() {
+fn moves_that_need_a_full_disk_wait_for_space_and_clients_do_not() {
     let mut world = ready(4, [2, 3]);
     let node = victim(&mut world);
     world.fill(node, true);
@@ -442,7 +442,7 @@ fn moves_that_need_a_term_on_a_full_disk_wait_for_space_and_clients_do_not() {
 }
 
 #[test]
-fn a_takeover_from_a_disk_that_just_got_full_costs_no_more_than_a_failover() {
+fn takeover_from_a_full_disk_costs_no_more_than_a_failover() {
     let mut world = ready(4, [2, 3]);
     let node = victim(&mut world);
     world.order(Order::Drain(NodeId(node as u16)));
@@ -460,7 +460,7 @@ fn a_takeover_from_a_disk_that_just_got_full_costs_no_more_than_a_failover() {
 }
 
 #[test]
-fn a_node_that_starts_with_a_full_disk_is_replaced_and_returns_when_there_is_space() {
+fn node_with_a_full_disk_is_replaced_and_returns_once_it_has_space() {
     let mut world = ready(3, [3, 3]);
     let node = victim(&mut world);
     let id = NodeId(node as u16);

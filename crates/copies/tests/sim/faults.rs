@@ -1,4 +1,4 @@
-//! What goes wrong in a run, and that it heals.
+//! Faults in a run, and their end.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ impl World {
         }
     }
 
-    /// A node starts, and its disk is as it was.
+    /// Starts a node with its disk unchanged.
     pub(crate) fn start_as_it_is(&mut self, index: usize) {
         self.tell(|| format!("n{index} starts"));
         self.nodes[index].restart(0);
@@ -35,19 +35,19 @@ impl World {
         self.at(self.now_ms, Event::Tick(index, boot));
     }
 
-    /// A sync of a node fails.
+    /// Makes a sync of a node fail.
     pub(crate) fn disk_dies(&mut self, index: usize) {
         self.tell(|| format!("the disk of n{index} dies"));
         self.nodes[index].disk_dies();
     }
 
-    /// The disk of a node gets full, or has space again.
+    /// Fills the disk of a node, or frees it.
     pub(crate) fn fill(&mut self, index: usize, full: bool) {
         self.tell(|| format!("the disk of n{index} is full: {full}"));
         self.nodes[index].set_full(full);
     }
 
-    /// One fault, or the end of one.
+    /// Begins or ends a random fault.
     pub(crate) fn strike(&mut self) {
         let index = self.rng.index(self.nodes.len());
         let all = self.nodes.len() as u64 + 1;
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// A fault of a kind that some runs have.
+    /// Begins a fault of a kind that only some runs have; returns whether it did.
     fn strike_apart(&mut self, index: usize) -> bool {
         if self.risky && self.restored.is_none() && self.rng.per_mille(150) {
             self.risk(index);
@@ -143,7 +143,8 @@ impl World {
         }
     }
 
-    /// A fault where it may hurt: a node crashes in an election or a move, or an active copy keeps one replica alone.
+    /// Begins a fault at a critical place: a node crashes in an election or a move, or an active copy keeps
+    /// only one replica.
     fn aim(&mut self) {
         let vb = self.vbs[self.rng.index(self.vbs.len())];
         let view = self.agreed();
@@ -179,7 +180,7 @@ impl World {
         match self.rng.range(0, 4) {
             0 => self.stop(index),
             1 => {
-                // It comes late, or twice.
+                // The order comes late, or twice.
                 if let Some(order) = self.last_unsafe.clone() {
                     self.order(order);
                 }
@@ -188,7 +189,7 @@ impl World {
         }
     }
 
-    /// An operator is told what a failover may lose, and orders it.
+    /// An operator sees the possible loss of a failover, and orders it.
     pub(crate) fn fail_over_unsafely(&mut self, node: NodeId) {
         let view = self.agreed();
         let order = unsafe_order(&view, node);
@@ -214,7 +215,7 @@ impl World {
         self.order(order);
     }
 
-    /// A bucket is made, or dropped. There is always one.
+    /// Makes or drops a bucket. There is always at least one.
     fn some_bucket(&mut self) {
         let buckets: BTreeSet<BucketId> = self.vbs.iter().map(|vb| vb.bucket).collect();
         let at = self.rng.index(buckets.len());
@@ -231,7 +232,7 @@ impl World {
         }
     }
 
-    /// Ends all faults but stops, which end by themselves: what waits for a stopped node comes in order.
+    /// Ends all faults except stops, which end by themselves: the queued input of a stopped node arrives in order.
     pub(crate) fn heal(&mut self) {
         self.tell(|| "all is well".to_owned());
         self.blocked.clear();
@@ -247,7 +248,7 @@ impl World {
         self.start_all();
     }
 
-    /// Starts nodes that are down, and those that were removed or whose disk died.
+    /// Starts nodes that are down, that were removed, or whose disk died.
     pub(crate) fn start_all(&mut self) {
         for index in 0..self.nodes.len() {
             let participant = &self.nodes[index].participant;
@@ -258,7 +259,7 @@ impl World {
         }
     }
 
-    /// Tells how nodes see the cluster.
+    /// Prints how nodes see the cluster.
     pub(crate) fn tell_all(&mut self) {
         let agreed = self.agreed();
         self.tell(|| {
@@ -283,7 +284,7 @@ impl World {
         }
     }
 
-    /// What is not yet as it should be after healing; `None` if all is.
+    /// Returns a description of what is not in its desired state after healing; `None` if everything is.
     pub(crate) fn lacks(&mut self) -> Option<String> {
         let view = self.agreed();
         if let Some((vb, _, row)) = view

@@ -1,4 +1,4 @@
-//! Connections that bring the changes of a bucket from one node to another: bytes in order, or none at all.
+//! Connections that carry the changes of a bucket from one node to another: bytes arrive in order or not at all.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,30 +19,30 @@ use crate::disk::Disk;
 use crate::planted::Planted;
 use crate::producer::Producer;
 
-/// A connection on which nothing came for so long is given up.
+/// Time without bytes after which a connection is given up.
 pub(crate) const SILENCE_MS: u64 = 1_500;
-/// Between two connections.
+/// Interval between two connections.
 const BACKOFF_MS: u64 = 100;
 const RETRY: Duration = Duration::from_millis(50);
 const WINDOW_BYTES: u32 = 1 << 20;
 
-/// Bytes on their way, of the connection `number` of a consumer.
+/// Bytes in transit, of the connection `number` of a consumer.
 #[derive(Clone)]
 pub(crate) struct Bytes {
     pub(crate) number: u64,
-    /// How many were sent before on this side of the connection.
+    /// Number of messages that this side of the connection sent before.
     pub(crate) place: u64,
     pub(crate) frames: Vec<u8>,
 }
 
-/// One side's count of what it sent and got.
+/// Counts of messages that one side sent and received.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Places {
     sent: u64,
     got: u64,
 }
 
-/// What became of bytes.
+/// Result of received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Got {
     Next,
@@ -80,7 +80,7 @@ pub(crate) struct Link {
     pub(crate) number: u64,
     pub(crate) places: Places,
     pub(crate) heard_ms: u64,
-    /// When a connection that broke is made again.
+    /// Time at which a broken connection is made again.
     pub(crate) broken_until_ms: Option<u64>,
     streams: Streams,
     prepared: Arc<ReadySet>,
@@ -123,7 +123,7 @@ impl Link {
         self.turned.borrow_mut().push(vb);
     }
 
-    /// Says what there is to say.
+    /// Sends pending messages.
     pub(crate) fn speak(&mut self, now_ms: u64, out: &mut Vec<u8>) {
         if self.broken_until_ms.is_some() {
             return;
@@ -180,7 +180,7 @@ impl Served {
     }
 }
 
-/// Connections of a bucket that others have to this node, by their nodes.
+/// Connections of other nodes to a bucket of this node, by node.
 pub(crate) type AllServed = BTreeMap<usize, Served>;
 
 fn frames(bytes: &[u8]) -> impl Iterator<Item = Frame<'_>> {

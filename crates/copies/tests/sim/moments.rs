@@ -1,4 +1,4 @@
-//! Faults at the moments that matter: when a copy is sealed or becomes active, when rows are written, when a node is
+//! Faults at critical moments: when a copy is sealed or becomes active, when rows are written, when a node is
 //! marked as failed or comes back.
 
 use cluster::agent::Step;
@@ -10,70 +10,70 @@ use crate::bugs::Bug;
 use crate::node::CLUSTER;
 use crate::world::{Event, World};
 
-/// What just happened.
+/// An event of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
     /// A copy of the node was sealed.
     Sealed,
     /// A copy of the node became active.
     Activated,
-    /// An active copy of the node works by other chains, or a replica follows another one.
+    /// An active copy of the node got other chains, or a replica follows another node.
     Stepped,
     /// The node, as the controller, wrote a row.
     Written,
-    /// The node was marked as failed, or is not alive any more.
+    /// The node was marked as failed, or is not alive.
     Marked,
-    /// The node is alive, or has no mark any more.
+    /// The node is alive, or its mark was cleared.
     Returned,
 }
 
-/// What the faults of a run aim at.
+/// Theme of a run: the target of its faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Theme {
-    /// Nothing.
+    /// No theme.
     None,
     /// Any moment.
     Moments,
-    /// Elections although the active copy runs: it reaches one other alone, nodes that were sealed crash.
+    /// Elections although the active copy runs: it reaches only one other copy, and sealed nodes crash.
     Elections,
-    /// Each new active copy is cut off, or crashes, soon after it became that.
+    /// Each new active copy is cut off, or crashes, soon after its activation.
     Cascades,
-    /// Copies that are new, or become active by a move, stop or crash.
+    /// New copies, or copies that become active by a move, stop or crash.
     Moves,
     /// Nodes come back while they are replaced.
     Returns,
 }
 
-/// A fault that follows a moment of the vBucket that a run aims at.
+/// A fault that follows a moment of the focused vBucket.
 pub(crate) type Planned = (Moment, Blow, u64);
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blow {
-    /// What fits the moment.
+    /// A random fault that fits the moment.
     Any,
     /// The node crashes and starts again.
     Bounce,
-    /// The node is cut off, all other links are whole.
+    /// The node is cut off; all other links work.
     CutOff,
-    /// The active copy reaches one other of the row alone.
+    /// The active copy reaches only one other node of the row.
     KeepOne,
     /// The last node of the row stops.
     StopLast,
     /// The last node of the row is cut off.
     CutOffLast,
-    /// The node reaches etcd alone.
+    /// The node reaches only etcd.
     KeepEtcd,
-    /// What the controller asks etcd for takes long.
+    /// Requests of the controller to etcd take long.
     Lag,
-    /// The node's watch tells nothing.
+    /// The node's watch stalls.
     Stall,
-    /// All links are whole.
+    /// All links work.
     Join,
 }
 
 impl World {
-    /// Begins what the theme of the run is about.
+    /// Begins the theme of the run.
     pub(crate) fn stir(&mut self) {
         let vb = self.vbs[self.rng.index(self.vbs.len())];
         let vb = self.focus.filter(|vb| self.vbs.contains(vb)).unwrap_or(vb);
@@ -132,12 +132,12 @@ impl World {
         }
     }
 
-    /// A moment of a vBucket, at a node: a fault may follow, at once or soon.
+    /// Handles a moment of a vBucket at a node: a fault may follow, at once or soon.
     pub(crate) fn moment(&mut self, vb: Vb, node: usize, moment: Moment) {
         let of_node = matches!(moment, Moment::Marked | Moment::Returned);
         let first = self.plan.iter().position(|planned| planned.0 == moment);
         if let Some(at) = first.filter(|_| of_node || self.focus == Some(vb)) {
-            // One for each time that a copy is what it was waited for; all that a node's state is waited for with.
+            // A moment of a copy triggers one planned fault; a moment of a node triggers all that are planned for it.
             loop {
                 let (_, blow, soon_ms) = self.plan.remove(at);
                 let at_ms = self.now_ms + self.rng.range(0, soon_ms);
@@ -156,7 +156,7 @@ impl World {
         self.at(at_ms, Event::Blow(vb, node, moment, Blow::Any));
     }
 
-    /// A step of a copy was made.
+    /// Handles a step of a copy that was made.
     pub(crate) fn stepped(&mut self, vb: Vb, node: usize, step: &Step) {
         let moment = match step {
             Step::Seal { .. } => Moment::Sealed,
@@ -167,7 +167,7 @@ impl World {
         self.moment(vb, node, moment);
     }
 
-    /// A transaction was made: a moment, if it is of a row, or of what a node is.
+    /// Handles a transaction that was made: it is a moment if it changes a row, or the state of a node.
     pub(crate) fn written(&mut self, by: usize, request: &Request) {
         let (Request::Txn(txn), true) = (request, self.theme != Theme::None) else {
             return;
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// A fault among the nodes of a vBucket. `node` is where something just happened.
+    /// Makes a fault among the nodes of a vBucket. `node` is the place of the last event.
     pub(crate) fn blow(&mut self, vb: Vb, node: usize, (moment, blow): (Moment, Blow)) {
         let row = self.agreed().row(vb).copied();
         let Some(row) = row.filter(|_| self.theme != Theme::None) else {
@@ -257,7 +257,7 @@ impl World {
             2 => self.stop(one),
             3 => self.isolate(active, &[some]),
             4 => self.isolate(one, &[]),
-            // Of the whole cluster an active copy reaches the replicas alone.
+            // The active copy reaches only the replicas, and nothing else of the cluster.
             5 => self.isolate(active, nodes),
             6 => {
                 let to = self.rng.index(self.nodes.len() + 1);
@@ -269,7 +269,7 @@ impl World {
         }
     }
 
-    /// A node crashes and starts again.
+    /// Crashes a node and starts it again.
     pub(crate) fn bounce(&mut self, node: usize) {
         if self.nodes[node].up {
             self.crash(node);
@@ -288,7 +288,7 @@ impl World {
         self.watch_stalls_until_ms[node] = until_ms;
     }
 
-    /// A node stops for a while. One that is stopped already stays as it is, so that what waits for it comes in order.
+    /// Pauses a node for a while. A paused node stays as it is, so that its queued input arrives in order.
     pub(crate) fn stop(&mut self, node: usize) {
         if self.nodes[node].paused_until_ms > self.now_ms {
             return;
@@ -301,7 +301,7 @@ impl World {
         }
     }
 
-    /// A node reaches some others alone. What was cut before may be whole again.
+    /// Lets a node reach only some others. Earlier cuts may end.
     fn isolate(&mut self, node: usize, from_all_but: &[usize]) {
         if self.rng.per_mille(500) {
             self.blocked.clear();
@@ -315,7 +315,7 @@ impl World {
         }
     }
 
-    /// What a node says to another one, or asks etcd for, takes longer.
+    /// Delays messages of a node to another one, or its requests to etcd.
     fn lag(&mut self, node: usize, to: usize) {
         let until_ms = self.now_ms + self.rng.range(200, 4_000);
         let lag_ms = self.rng.range(100, 2_500);
@@ -324,7 +324,7 @@ impl World {
     }
 }
 
-/// The nodes of a row, the active copy's first.
+/// Returns the nodes of a row, the active copy's first.
 pub(crate) fn nodes_of(row: &Row) -> Vec<usize> {
     let to = row.change.map_or(row.chain, |(to, _)| to);
     let nodes = row.chain.nodes().iter().chain(to.nodes());

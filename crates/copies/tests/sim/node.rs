@@ -23,13 +23,13 @@ pub(crate) const CLUSTER: ClusterId = ClusterId(0xc1);
 const MS_NS: u64 = 1_000_000;
 const BEGAN_NS: u64 = 1_700_000_000_000_000_000;
 
-/// The clock of a node, which is fast or slow, and does not jump.
+/// Clock of a node, which runs fast or slow, and does not jump.
 pub(crate) struct SimClock {
     world_ms: Arc<AtomicU64>,
     offset_ms: u64,
-    /// Parts in a million that it is fast; less than 0 is slow.
+    /// Drift in parts per million; negative if the clock is slow.
     drift_ppm: i64,
-    /// For so long it stood still.
+    /// Total time for which the clock stood still.
     lost_ms: AtomicU64,
 }
 
@@ -64,24 +64,24 @@ pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) boot: u64,
     pub(crate) up: bool,
-    /// It is not to be started.
+    /// Whether the node must not be started.
     pub(crate) held: bool,
     pub(crate) paused_until_ms: u64,
-    /// Its disk is full: it works in memory, and no new term gets on disk.
+    /// Whether its disk is full: it works in memory, and no new term gets on disk.
     pub(crate) full: bool,
     pub(crate) clock: Arc<SimClock>,
     pub(crate) participant: Participant,
     pub(crate) vbs: Vbs,
-    /// What its buckets find when it starts.
+    /// Data that its buckets find at a start.
     pub(crate) disks: BTreeMap<BucketId, Disk>,
-    /// What the node had seen when it made its last step; on disk before that.
+    /// State of etcd that the node had seen at its last step; on disk before the step.
     pub(crate) kept: Seen,
-    /// Steps that wait, and copies that have one.
+    /// Steps that wait; the next field has all copies with a step.
     pub(crate) open: Vec<(Unfinished, Step, Option<Copy>)>,
     pub(crate) busy: BTreeSet<Vb>,
-    /// Nodes that failed, as its copies know.
+    /// Failed nodes, as its copies know them.
     pub(crate) failed: BTreeSet<NodeId>,
-    /// The revision that its buckets follow.
+    /// Revision that its buckets follow.
     followed: u64,
     /// Durable writes that its clients wait for.
     pub(crate) waits: Vec<Wait>,
@@ -123,7 +123,7 @@ impl Node {
         self.clock.at(now_ms)
     }
 
-    /// Its clock stood still for so long.
+    /// Makes its clock stand still for a time.
     pub(crate) fn lose_time(&mut self, ms: u64) {
         self.clock.lost_ms.fetch_add(ms, Ordering::Relaxed);
     }
@@ -132,7 +132,7 @@ impl Node {
         self.up && now_ms >= self.paused_until_ms
     }
 
-    /// It crashes: what is not on disk is gone.
+    /// Crashes the node: data that is not on disk is lost.
     pub(crate) fn crash(&mut self) {
         self.up = false;
         self.vbs.before_crash();
@@ -144,7 +144,7 @@ impl Node {
         self.followed = 0;
     }
 
-    /// Starts again after a crash.
+    /// Starts the node after a crash.
     pub(crate) fn restart(&mut self, zone: u16) {
         self.boot += 1;
         self.up = true;
@@ -164,7 +164,7 @@ impl Node {
             .after_restart(&self.failed, &self.random, &self.numbers);
     }
 
-    /// Whether its copy of a vBucket was found to be unreadable by its last start.
+    /// Whether its copy of a vBucket is unreadable on disk, so that a start may make it readable.
     pub(crate) fn may_mend(&self, vb: Vb) -> bool {
         self.disks
             .get(&vb.bucket)
@@ -177,7 +177,7 @@ impl Node {
         self.vbs.buckets.insert(id, bucket);
     }
 
-    /// Its disk dies: nothing is on it any more that was not before.
+    /// Makes its disk fail: nothing more gets on it.
     pub(crate) fn disk_dies(&mut self) {
         for disk in self.disks.values() {
             disk.faults.dead.store(true, Ordering::SeqCst);
@@ -186,7 +186,7 @@ impl Node {
         self.renew();
     }
 
-    /// Whether its disk is full.
+    /// Sets whether its disk is full.
     pub(crate) fn set_full(&mut self, full: bool) {
         self.full = full;
         for disk in self.disks.values() {
@@ -195,7 +195,7 @@ impl Node {
         self.participant.set_disk_full(full);
     }
 
-    /// What the node has seen is on disk, if there is another mark.
+    /// Stores the state of etcd that the node has seen, if it has a new mark.
     pub(crate) fn keep_mark(&mut self) {
         let newest = self.participant.newest();
         if newest.mark.is_some() && newest.mark != self.kept.mark {
@@ -203,7 +203,7 @@ impl Node {
         }
     }
 
-    /// Makes its buckets what the cluster agreed on.
+    /// Applies the agreed state to its buckets.
     pub(crate) fn reconcile(&mut self) {
         let view = self.participant.view();
         if view.revision == self.followed {
@@ -242,7 +242,7 @@ impl Node {
         }
     }
 
-    /// Lets its active copies serve as long as they may.
+    /// Extends the leases of its active copies as far as allowed.
     pub(crate) fn renew(&self) {
         let alive = !self.participant.is_disk_dead();
         let mut until_ms = alive.then(|| self.participant.lease_until_ms());

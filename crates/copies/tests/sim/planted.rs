@@ -1,4 +1,4 @@
-//! What a consumer fills, as planted bugs have it.
+//! Target of a consumer, with planted bugs.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The streams that a node sends to another one, of a bucket.
+//! Streams of a bucket from a node to another one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ struct Entry {
 
 /// The streams of one connection.
 pub(crate) struct Producer {
-    /// The node at the other end, as chains name it.
+    /// Name of the consuming node in chains.
     name: String,
     bucket: Arc<Bucket<Disk>>,
     buffer: Arc<BackfillBuffer>,
@@ -120,7 +120,7 @@ impl Producer {
         }
     }
 
-    /// Sends what there is, `changes_max` changes of each stream at most.
+    /// Sends pending events, with at most `changes_max` changes per stream.
     pub(crate) fn produce(&mut self, changes_max: usize, out: &mut Vec<u8>) {
         let mut over = Vec::new();
         for (vb, entry) in &mut self.streams {
@@ -144,7 +144,7 @@ impl Drop for Producer {
 }
 
 impl Entry {
-    /// Returns whether the stream is over.
+    /// Sends events of the stream; returns whether it is over.
     fn drive(
         &mut self,
         vb: VbId,
@@ -174,7 +174,7 @@ impl Entry {
         }
     }
 
-    /// Returns whether there may be more.
+    /// Looks for more events; returns whether there may be more.
     fn look(
         &mut self,
         vb: VbId,

@@ -1,4 +1,4 @@
-//! etcd that is restored from a backup.
+//! Restores of etcd from a backup.
 
 use cluster::agreed::View;
 use cluster::coord::{Answer, Range, Request, Store};
@@ -8,9 +8,9 @@ use cluster::{BucketId, Vb};
 use crate::node::{CLUSTER, Node, settings};
 use crate::world::{Event, World};
 
-/// What there was when etcd was restored.
+/// State at a restore of etcd.
 pub(crate) struct Restored {
-    /// Nodes that know on disk of a transaction of a controller that etcd lost.
+    /// Nodes that have on disk a controller's transaction which etcd lost.
     know: Vec<usize>,
 }
 
@@ -24,12 +24,12 @@ fn view_of(store: &mut Store) -> View {
 }
 
 impl World {
-    /// What etcd holds.
+    /// Returns the data of etcd.
     pub(crate) fn agreed(&mut self) -> View {
         view_of(&mut self.etcd.store)
     }
 
-    /// etcd is stopped, and what it has is replaced by a backup. Its revision may outgrow that which it had.
+    /// Stops etcd, and replaces its data by a backup. Its revision may grow beyond the lost one.
     pub(crate) fn restore(&mut self, backup: &Store) {
         let was = self.etcd.store.revision();
         let lost = self.agreed();
@@ -61,13 +61,13 @@ impl World {
             );
         }
         for index in 0..self.nodes.len() {
-            // What a node that started knew before counts no more.
+            // State of a node from before its start does not count.
             self.checks.forget_rows(index);
             for vb in self.vbs.clone().iter().filter(|_| self.nodes[index].up) {
                 self.checks.rows_grow(index, &self.nodes[index], *vb);
             }
         }
-        // Nodes that have seen nothing of what was lost are not started before copies are adopted.
+        // Nodes that saw none of the lost transactions do not start before the adoption.
         let gone = !kept.has(&lost.seen());
         for index in 0..self.nodes.len() {
             let seen = self.nodes[index].kept;
@@ -80,7 +80,7 @@ impl World {
         self.restored = Some(Restored { know });
     }
 
-    /// The cluster goes on with what etcd has now: buckets are those that it knows.
+    /// Ends the restore: the buckets are those in etcd.
     pub(crate) fn end_restore(&mut self) {
         let agreed = self.agreed();
         self.restored = None;
@@ -98,18 +98,18 @@ impl World {
         self.unknown = agreed.history.value.unknown;
     }
 
-    /// Whether a node follows an etcd that was restored: it has seen nothing of what was lost.
+    /// Whether a node follows a restored etcd: it has seen none of the lost transactions.
     pub(crate) fn is_astray(&self, index: usize) -> bool {
         let participant = &self.nodes[index].participant;
         self.restored.is_some() && !participant.etcd_went_back()
     }
 
-    /// A node makes a step by an etcd that has what earlier ones were made by.
+    /// Checks that the etcd of a node's step contains the state behind earlier steps.
     pub(crate) fn check_step(&mut self, index: usize) {
         let node = &self.nodes[index];
         let (id, kept) = (node.id, node.kept);
         let view = node.participant.view();
-        // Copies are sealed for an adoption by nodes that follow no etcd.
+        // Nodes that follow no etcd seal copies for an adoption.
         let adopts = node.participant.etcd_went_back() && view.revision == 0;
         if !adopts && !view.has(&kept) {
             self.checks
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Whether nodes that know what etcd lost noticed that.
+    /// Checks that nodes which know of lost transactions detected the restore.
     pub(crate) fn check_restored(&mut self) {
         let Some(restored) = &self.restored else {
             return;

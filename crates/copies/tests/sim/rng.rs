@@ -1,4 +1,4 @@
-//! Random numbers of a seed (SplitMix64).
+//! Random numbers from a seed (`SplitMix64`).
 
 pub(crate) struct Rng(u64);
 
@@ -15,7 +15,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// From `low` to `high` - 1.
+    /// Returns a number from `low` to `high` - 1.
     pub(crate) fn range(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low)
     }

@@ -1,4 +1,4 @@
-//! Messages as planted bugs have them.
+//! Planted bugs in messages.
 
 use cluster::{Message, NodeId, Phase, Position, Vb};
 
@@ -6,7 +6,7 @@ use crate::bugs::Bug;
 use crate::world::World;
 
 impl World {
-    /// A message as a planted bug has it.
+    /// Applies a planted bug to a message.
     pub(crate) fn spoil(&mut self, from: usize, to: usize, message: Message) -> Message {
         let takeover_to = |vb: Vb| {
             let row = self.nodes[to].participant.view().row(vb);
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// A replica that is down seems to have answered.
+    /// Makes the controller believe that a replica that is down has answered.
     fn invent_seal(&mut self, to: usize, vb: Vb, term: u64) {
         let row = self.nodes[to].participant.view().row(vb).copied();
         let Some(row) = row else {

@@ -1,4 +1,4 @@
-//! Steps of copies: they wait for the disk.
+//! Steps of copies, with their waits for the disk.
 
 use cluster::Copies as _;
 use cluster::agent::{Copy, Step};
@@ -7,7 +7,7 @@ use copies::vb_of;
 use crate::world::{Event, World};
 
 impl World {
-    /// A node begins a step of a copy.
+    /// Begins a step of a copy on a node.
     pub(crate) fn begin(&mut self, index: usize, step: Step) {
         let vb = vb_of(&step);
         if !self.nodes[index].busy.insert(vb) {
@@ -33,7 +33,7 @@ impl World {
         }
     }
 
-    /// A node looks whether its steps have what they wait for.
+    /// Continues the waiting steps of a node.
     pub(crate) fn go_on(&mut self, index: usize, boot: u64) {
         let node = &mut self.nodes[index];
         if !node.up || node.boot != boot || node.open.is_empty() {
@@ -70,7 +70,7 @@ impl World {
         self.pump(index);
     }
 
-    /// A node made a step of a copy.
+    /// Handles a step of a copy that a node made.
     fn made(&mut self, index: usize, step: &Step, before: Option<&Copy>) {
         let vb = vb_of(step);
         let node = &mut self.nodes[index];

@@ -1,4 +1,4 @@
-//! Streams between copies, what gets on disk, and clients.
+//! Streams between copies, writes to disks, and clients.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use crate::link::{Bytes, Got, SILENCE_MS, Served};
 use crate::producer::Producer;
 use crate::world::{Following, Packet, World};
 
-/// A connection whose consumer says nothing for so long is given up.
+/// Silence of a consumer, in milliseconds, after which its connection is given up.
 const CONSUMER_SILENCE_MS: u64 = 4_000;
-/// Ticks between signs of life on connections.
+/// Number of ticks between signs of life on connections.
 const SIGN_TICKS: u64 = 5;
 
 /// A durable write that a client waits for, or that is not on the disks of a majority.
@@ -32,7 +32,7 @@ pub(crate) struct Wait {
 }
 
 impl World {
-    /// Some of what is in memory gets on disk.
+    /// Writes some of a node's memory to disk.
     pub(crate) fn persist(&mut self, index: usize) {
         if self.rng.per_mille(self.sync_per_mille) {
             for bucket in self.nodes[index].vbs.buckets.values() {
@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    /// Connections say that they are there, and those that nothing is heard on are given up.
+    /// Sends signs of life on connections, and gives up silent ones.
     pub(crate) fn keep_connections(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         node.ticks += 1;
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// What is to be said on the connections of a node is said; clients are told what became of their writes.
+    /// Sends pending bytes on the connections of a node, and reports decisions of durable writes to clients.
     pub(crate) fn pump(&mut self, index: usize) {
         if !self.nodes[index].runs(self.now_ms) {
             return;
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// A consumer says something.
+    /// Handles bytes from a consumer.
     pub(crate) fn take_asked(&mut self, from: usize, to: usize, (id, bytes): (BucketId, Bytes)) {
         let node = &mut self.nodes[to];
         let now_ms = node.clock_ms(self.now_ms);
@@ -132,7 +132,7 @@ impl World {
                 heard_ms: now_ms,
                 producer: Producer::new(name, Arc::clone(&bucket.copies.bucket)),
             };
-            // The old one goes first: its cursors have the same names.
+            // The old connection is removed first: its cursors have the same names.
             drop(bucket.served.remove(&from));
             bucket.served.insert(from, served);
         }
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// A producer says something.
+    /// Handles bytes from a producer.
     pub(crate) fn take_told(&mut self, from: usize, to: usize, (id, bytes): (BucketId, Bytes)) {
         let node = &mut self.nodes[to];
         let now_ms = node.clock_ms(self.now_ms);
@@ -246,7 +246,7 @@ impl World {
         self.on_disk(to);
     }
 
-    /// Tells clients what became of durable writes.
+    /// Reports the decisions of durable writes to clients.
     fn decided(&mut self, index: usize) {
         let astray = self.is_astray(index);
         let node = &mut self.nodes[index];
@@ -268,7 +268,7 @@ impl World {
         }
     }
 
-    /// Writes that were acknowledged from memory get on the disks of a majority.
+    /// Records writes, acknowledged from memory, that are on the disks of a majority.
     pub(crate) fn on_disk(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         let (me, vbs, checks) = (node.id, &node.vbs, &mut self.checks);
@@ -308,7 +308,7 @@ impl World {
         });
     }
 
-    /// Clients write to what they take for the active copies.
+    /// Lets clients write to the copies that they believe to be active.
     pub(crate) fn clients(&mut self) {
         let nodes = (0..self.nodes.len()).filter(|index| !self.is_astray(*index));
         let nodes: Vec<usize> = nodes.collect();
@@ -402,7 +402,7 @@ impl World {
         }
     }
 
-    /// Whether all copies of each vBucket have the same, while clients are quiet; else what differs.
+    /// Returns a difference between copies of a vBucket, while clients are quiet; `None` if all are equal.
     pub(crate) fn differs(&mut self) -> Option<String> {
         let view = self.agreed();
         for (vb, _, row) in view.rows() {

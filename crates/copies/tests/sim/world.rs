@@ -1,4 +1,4 @@
-//! The world: time, events, the network, nodes and clients.
+//! The simulated world: time, events, the network, nodes and clients.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -19,34 +19,34 @@ use crate::restore::Restored;
 use crate::rng::Rng;
 
 pub(crate) const TICK_MS: u64 = 100;
-/// When bytes that were lost come after all.
+/// Delay after which lost bytes are sent again.
 const RESENT_MS: u64 = 200;
 
-/// What follows a node of a bucket: vBuckets, terms of their streams, seqnos on disk.
+/// Copies of a bucket that follow a node: vBuckets, terms of their streams, seqnos on disk.
 pub(crate) type Following = (BucketId, Vec<(u16, u64, u64)>);
 
-/// What goes from node to node.
+/// A packet from a node to another one.
 #[derive(Clone)]
 pub(crate) enum Packet {
     Message(Message),
-    /// Sent at this time of the sender's clock, of this start.
+    /// A ping: send time by the sender's clock, and number of its start.
     Ping(u64, u64),
-    /// The answer: what follows the node that asked, by buckets.
+    /// The answer to a ping: copies that follow the sender, by bucket.
     Confirm(u64, u64, Vec<Following>),
-    /// On a connection, from its consumer.
+    /// Bytes on a connection, from its consumer.
     Asked(BucketId, Bytes),
-    /// On a connection, from its producer.
+    /// Bytes on a connection, from its producer.
     Told(BucketId, Bytes),
-    /// There is no such connection.
+    /// The connection does not exist.
     Reset(BucketId, u64),
 }
 
 pub(crate) enum Event {
     Tick(usize, u64),
-    /// Steps of a node wait for its disk.
+    /// Waiting steps of a node are continued.
     Steps(usize, u64),
     Packet(usize, usize, Packet),
-    /// The last is the life of etcd that it is for.
+    /// A request to etcd; the last field is etcd's number of restores.
     Request(usize, u64, RequestId, Request, u64),
     Answer(usize, u64, RequestId, Answer),
     Clients,
@@ -80,7 +80,7 @@ impl Ord for Scheduled {
     }
 }
 
-/// How bad the network is, in parts of a thousand.
+/// Quality of the network: probabilities of faults, in parts of a thousand.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Weather {
     pub(crate) lost: u64,
@@ -94,36 +94,37 @@ pub(crate) struct Weather {
 )]
 pub(crate) struct World {
     pub(crate) now_ms: u64,
-    /// The same, for clocks.
+    /// The time, shared with clocks.
     time_ms: Arc<AtomicU64>,
     order: u64,
-    /// The order of the event that is being handled.
+    /// Order of the event in progress.
     current: u64,
     queue: BinaryHeap<Reverse<Scheduled>>,
     pub(crate) rng: Rng,
     pub(crate) nodes: Vec<Node>,
     pub(crate) etcd: Etcd,
-    /// Pairs of nodes, one way; the number of nodes is etcd.
+    /// Blocked links, one way, as pairs of nodes; the number of nodes stands for etcd.
     pub(crate) blocked: BTreeSet<(usize, usize)>,
     pub(crate) weather: Weather,
-    /// Links, one way, that take so many ms more until a time.
+    /// Delayed links, one way: end of the delay, and additional milliseconds.
     pub(crate) lags: BTreeMap<(usize, usize), (u64, u64)>,
-    /// Until when etcd tells a node nothing of what it watches.
+    /// Times until which the watch of each node stalls.
     pub(crate) watch_stalls_until_ms: Vec<u64>,
-    /// What faults aim at, and the vBucket that they aim at.
+    /// Theme of the faults; the next field is the focused vBucket.
     pub(crate) theme: Theme,
     pub(crate) focus: Option<Vb>,
-    /// Faults to come at moments of that vBucket, and how many there may be at others.
+    /// Faults to come at moments of that vBucket; the next field is the number of faults that are allowed at
+    /// other moments.
     pub(crate) plan: Vec<Planned>,
     pub(crate) blows: u64,
-    /// Changes that a replica takes at once.
+    /// Number of changes that a replica takes at a time.
     pub(crate) changes_max: usize,
     pub(crate) checks: Checks,
     pub(crate) vbs: Vec<Vb>,
     pub(crate) bug: Option<Bug>,
     pub(crate) verbose: bool,
     pub(crate) trace: u64,
-    /// Kinds of faults that there are.
+    /// Number of different faults.
     pub(crate) strikes: u64,
     /// Whether operators take risks, and machines sleep.
     pub(crate) risky: bool,
@@ -131,20 +132,20 @@ pub(crate) struct World {
     pub(crate) fills: bool,
     /// Whether copies get damaged.
     pub(crate) damages: bool,
-    /// Since etcd was restored from a backup.
+    /// State of the last restore of etcd, until copies are adopted.
     pub(crate) restored: Option<Restored>,
-    /// Buckets whose copies stay although they are agreed on no more.
+    /// Buckets whose copies stay although the bucket is not in etcd.
     pub(crate) unknown: Vec<BucketId>,
     /// Nodes that operators failed over.
     pub(crate) failed_over: BTreeSet<NodeId>,
-    /// The newest order of an unsafe failover.
+    /// Newest order of an unsafe failover.
     pub(crate) last_unsafe: Option<Order>,
-    /// Chance of a node's tick to bring all to disk.
+    /// Probability that a node's tick writes everything to disk.
     pub(crate) sync_per_mille: u64,
     watch_at_ms: Vec<u64>,
-    /// When the newest bytes from a node to another one arrive.
+    /// Arrival times of the newest bytes from a node to another one.
     bytes_at_ms: BTreeMap<(usize, usize), u64>,
-    /// Clients write nothing.
+    /// Whether clients write nothing.
     pub(crate) quiet: bool,
     last_bucket: u128,
 }
@@ -246,7 +247,7 @@ impl World {
         self.checks.forget(bucket);
     }
 
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     pub(crate) fn buckets(&self) -> usize {
         self.vbs.len() / 2
     }
@@ -262,8 +263,7 @@ impl World {
         self.queue.push(Reverse(scheduled));
     }
 
-    /// Puts off the event that is being handled. It stays before those that were scheduled after it, however often it is
-    /// put off.
+    /// Delays the event in progress. It stays ahead of later events, however often it is delayed.
     pub(crate) fn put_off(&mut self, at_ms: u64, event: Event) {
         let order = self.current;
         let scheduled = Scheduled {
@@ -284,13 +284,13 @@ impl World {
         }
     }
 
-    /// Notes something that happened: the same seed has the same trace.
+    /// Adds an event to the trace: the same seed has the same trace.
     pub(crate) fn note(&mut self, what: u64) {
         let mixed = (self.trace ^ what ^ self.now_ms << 20).wrapping_mul(0x100_0000_01b3);
         self.trace = mixed.rotate_left(23);
     }
 
-    /// Runs until `until_ms`, or until something is wrong.
+    /// Runs until `until_ms`, or until a failure.
     pub(crate) fn run(&mut self, until_ms: u64) {
         while self.checks.failure.is_none() {
             let next = self.queue.peek().map(|next| next.0.at_ms);
@@ -449,7 +449,7 @@ impl World {
         self.at(at_ms, Event::Tick(index, boot));
     }
 
-    /// Does what a node's participant wants done.
+    /// Executes the outputs of a node's participant.
     pub(crate) fn carry(&mut self, index: usize, outputs: Vec<Output>) {
         for output in outputs {
             match output {
@@ -474,7 +474,7 @@ impl World {
         }
     }
 
-    /// Sends what comes in the order in which it was sent, if it comes: what is lost is sent again.
+    /// Sends a packet in order with earlier ones: lost packets are sent again.
     pub(crate) fn send_in_order(&mut self, from: usize, to: usize, packet: Packet) {
         if to >= self.nodes.len() || self.blocked.contains(&(from, to)) {
             return;
@@ -531,7 +531,7 @@ impl World {
         }
     }
 
-    /// An operator's order, given to some node.
+    /// Gives an operator's order to a random node that runs.
     pub(crate) fn order(&mut self, order: Order) {
         let up = (0..self.nodes.len()).filter(|at| self.nodes[*at].runs(self.now_ms));
         let up: Vec<usize> = up.collect();
