@@ -5,8 +5,8 @@
 //! `tests/model` checks the rules of terms, seals and leases, and the code uses its names. The code itself
 //! runs in the simulation of crate `copies`.
 //!
-//! A [`Participant`] is a node's part in a cluster: requests to etcd ([`coord`], keys and values in [`agreed`]), messages
-//! between nodes ([`Message`]), steps of the node's copies ([`agent`]), and, on one node, the controller
+//! A [`Participant`] is a node's part in a cluster: requests to etcd ([`coord`], keys and values in [`agreed`]),
+//! messages between nodes ([`Message`]), steps of the node's copies ([`agent`]), and, on one node, the controller
 //! ([`coordinator`]).
 
 mod adoption;

@@ -2,11 +2,11 @@
 //!
 //! The life of a durable write:
 //! 1. `VBucket::write` queues a *prepare*: in the log, not in the table. Readers see the old document, other
-//!   writers are refused.
+//!    writers are refused.
 //! 2. `engine::durability` knows the topology and the progress of each node: of this one by its flushes, of
-//!   replicas by `seqno_acknowledged`.
+//!    replicas by `seqno_acknowledged`.
 //! 3. Once a majority has the prepare, the *commit* passes through the log into the table (on one node, in
-//!   the same call). A prepare whose deadline has passed gets an *abort*.
+//!    the same call). A prepare whose deadline has passed gets an *abort*.
 //! 4. Meanwhile the session owes the answer ([`crate::owed`]). `Outbox::decided` finds it after the lock.
 //! 5. A replica tracks the same prepares. So a node that becomes active, or starts again, decides the open ones.
 
