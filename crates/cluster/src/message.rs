@@ -116,7 +116,7 @@ pub enum Order {
         /// Nodes whose copies are given up, if these nodes are still gone.
         lost: Vec<NodeId>,
     },
-    /// Adopts all copies after a restore of etcd. It goes to the node that got it, which knows of the restore.
+    /// Adopts all copies after a restore of etcd. The node that receives it obeys it, since it knows of the restore.
     Adopt {
         /// Epoch that the operator saw.
         epoch: u64,

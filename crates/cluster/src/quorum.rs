@@ -9,7 +9,7 @@ pub const fn majority(copies: usize) -> usize {
 
 /// S: the number of copies that must be sealed before a promotion.
 ///
-/// Any S copies and any [`majority`] have one in common, so a sealed copy has every acknowledged write.
+/// Any S copies and any [`majority`] have one in common, so each acknowledged write is in one of the sealed copies.
 pub const fn seals_needed(copies: usize) -> usize {
     copies - majority(copies) + 1
 }

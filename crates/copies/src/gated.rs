@@ -1,4 +1,4 @@
-//! The vBuckets of a bucket as the target of one node's streams: only those that follow this node.
+//! The vBuckets of a bucket as the target of one node's streams: only those that follow that node.
 
 use std::sync::Arc;
 

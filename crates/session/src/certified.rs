@@ -12,7 +12,7 @@ impl Session {
     /// names a user, the peer is logged in.
     ///
     /// # Errors
-    /// A user's certificate is mandatory and missing: the reason, for closing the connection.
+    /// The connection must be closed, since a certificate of a user is mandatory and this is none; the reason.
     pub fn begin_with_certificate(
         &mut self,
         certificate: Option<&[u8]>,

@@ -209,7 +209,7 @@ impl Facts<'_> {
         lease && self.now_ms >= seals.newest_ms + confirmed_ms + margin_ms
     }
 
-    /// Whether an election has waited for too long for the old active copy's node alone, which does not
+    /// Whether an election has waited for too long, and only for the old active copy's node, which does not
     /// answer. A node with a full disk cannot answer.
     pub(super) fn is_stuck(&self, row: &Row) -> bool {
         let (Some(seals), Some(active)) = (self.seals, row.chain.active()) else {

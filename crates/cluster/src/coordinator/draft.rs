@@ -75,7 +75,7 @@ impl<'a> Draft<'a> {
         self.compare.insert(Compare::ModRevision(key, seen));
     }
 
-    /// Requires that a node's key of liveness is unchanged, present or absent.
+    /// Requires that the `alive` key of a node is unchanged, present or absent.
     pub(super) fn require_alive(&mut self, node: NodeId) {
         let seen = self.view.alive.get(&node);
         let seen = seen.map_or(0, |entry| entry.mod_revision);
@@ -83,7 +83,7 @@ impl<'a> Draft<'a> {
         self.compare.insert(Compare::ModRevision(key, seen));
     }
 
-    /// Requires the same, and removes the key if it is present.
+    /// Requires that the `alive` key of a node is unchanged, and removes it if it is present.
     pub(super) fn end_alive(&mut self, node: NodeId) {
         self.require_alive(node);
         if self.view.alive.contains_key(&node) {

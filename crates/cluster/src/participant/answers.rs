@@ -249,7 +249,7 @@ impl Participant {
         self.check_removal(now_ms);
     }
 
-    /// Checks whether an operator removed this node, which was a member: it does not come back by itself.
+    /// Checks whether an operator removed this node, which was a member: a removed node does not come back by itself.
     fn check_removal(&mut self, now_ms: u64) {
         let (me, joined) = (self.identity.node, self.joined);
         let known = joined > 0 && self.view.revision >= joined;

@@ -239,7 +239,7 @@ impl Participant {
         }
     }
 
-    /// Handles timers. Call it every few ten milliseconds.
+    /// Handles timers. Call it every few tens of milliseconds.
     #[must_use]
     pub fn tick(&mut self, now_ms: u64, copies: &impl Copies) -> Vec<Output> {
         let limit_ms = self.settings.request_ms;

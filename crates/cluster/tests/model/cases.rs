@@ -167,7 +167,7 @@ const DAMAGE: Cluster = Cluster {
     ..THREE_COPIES
 };
 
-/// The same in memory, with a write that the crash of one node must not lose.
+/// Like `DAMAGE` in memory, with a write that the crash of one node must not lose.
 const DAMAGE_IN_MEMORY: Cluster = Cluster {
     levels: [Majority; 3],
     ..DAMAGE

@@ -372,7 +372,7 @@ fn f9_an_election_whose_controller_crashes_is_completed_by_the_next_one() {
     until(&mut world, 5_000, is_sealed);
     world.crash(old);
     world.start(old);
-    // The own vBuckets of the controller's node wait for its copies: only one other copy is left.
+    // vBuckets that were active on the controller's node wait for its copies: only one other copy is left.
     until(&mut world, 10_000, |world| {
         !active(&world.agreed()).contains_key(&NodeId(node as u16))
     });

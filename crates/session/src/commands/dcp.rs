@@ -208,7 +208,7 @@ pub(super) fn noop(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResul
 }
 
 /// DCP_SEQNO_ACKNOWLEDGED: a replica has every prepare up to a seqno. It has no answer unless it is refused.
-/// A sealed vBucket takes it, too: it decides prepares from before the seal.
+/// A sealed vBucket takes it, too: an acknowledgement can decide prepares from before the seal.
 pub(super) fn seqno_ack(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = SeqnoAcknowledged::read(frame)?;
     let vb = frame.vbucket();

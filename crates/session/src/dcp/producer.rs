@@ -362,7 +362,7 @@ impl Producer {
         self.keepalive.heard(now.mono_ns);
     }
 
-    /// Takes the consumer's answer to a message; `false` if it must close the connection.
+    /// Takes the consumer's answer to a message; `false` if the answer is a reason to close the connection.
     pub fn answered(&mut self, opcode: Opcode, status: Status, opaque: Opaque) -> bool {
         let of_stream = |entry: &(&StreamKey, &mut Box<Entry>)| entry.1.opaque == opaque;
         match status {
