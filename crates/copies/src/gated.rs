@@ -48,7 +48,7 @@ impl<T: Target> Target for Gated<T> {
     fn adopt(&self, vb: VbId, log: FailoverLog) -> Result<(), NotTaken> {
         let (mut following, term) = self.turn(vb).ok_or(NotTaken::NotReplica)?;
         if history_term(log.newest().uuid) != term {
-            // That node is not active at this term, or not yet.
+            // The peer is not active at this term, or not yet.
             return Err(NotTaken::NotReplica);
         }
         self.target.adopt(vb, log)?;

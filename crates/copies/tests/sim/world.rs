@@ -531,7 +531,7 @@ impl World {
         }
     }
 
-    /// Gives an operator's order to a random node that runs.
+    /// Sends an operator's order to a random node that runs.
     pub(crate) fn order(&mut self, order: Order) {
         let up = (0..self.nodes.len()).filter(|at| self.nodes[*at].runs(self.now_ms));
         let up: Vec<usize> = up.collect();
