@@ -1,4 +1,4 @@
-//! The table of a vBucket without the vBucket, and what a vBucket counts.
+//! Parts of a vBucket for benchmarks: its table and its counters.
 
 use model::{CollectionId, Document, ManifestUid, ScopeId, Seqno};
 
@@ -7,42 +7,41 @@ use collections::{
     CollectionChange, CollectionInfo, CollectionSettings, SystemEvent, VbCollections,
 };
 
-/// The hash table alone: what benchmarks of hash tables measure. Of a vBucket's work on a key it
-/// leaves out the checks, the change's place in the order, and the log.
+/// The hash table alone, for benchmarks of hash tables. Without the checks, the seqno and the log
+/// of a vBucket.
 #[derive(Debug)]
 pub struct BareTable(Table);
 
 impl BareTable {
-    /// An empty one, which takes no memory.
+    /// Creates an empty table, which takes no memory.
     pub fn new(hash_seed: u64) -> Self {
         Self(Table::new(hash_seed))
     }
 
-    /// An empty one that has room for `entries` documents: few of them make it grow.
+    /// Creates an empty table with room for `entries` documents; it rarely grows before that.
     pub fn with_room(hash_seed: u64, entries: usize) -> Self {
         Self(Table::with_room(hash_seed, entries))
     }
 
-    /// The document of `key`, a tombstone too. O(1).
+    /// Returns the document of `key`, also a tombstone. O(1).
     pub fn find(&self, key: &[u8]) -> Option<&Document> {
         self.0.at(self.0.place(key))
     }
 
-    /// Puts a document in the place of its key, and returns the one that was there. O(1), growth
-    /// by a small part included.
+    /// Stores a document under its key, and returns the previous one. O(1), including incremental
+    /// growth.
     pub fn put(&mut self, document: Document) -> Option<Document> {
         let place = self.0.place(document.key());
         self.0.put(place, document)
     }
 
-    /// Takes the document of `key` out. O(1), likewise.
+    /// Removes the document of `key`. O(1), including incremental growth.
     pub fn remove(&mut self, key: &[u8]) -> Option<Document> {
         self.0.remove(key)
     }
 }
 
-/// What a vBucket counts of its documents, without the documents: what benchmarks of statistics
-/// measure.
+/// The document counters of a vBucket without the documents, for benchmarks of statistics.
 #[derive(Debug, Default)]
 pub struct BareCounts {
     table: TableCounts,
@@ -50,7 +49,7 @@ pub struct BareCounts {
 }
 
 impl BareCounts {
-    /// Nothing is counted yet; these collections are there, besides the default one.
+    /// Creates counters at zero, for these collections and the default one.
     pub fn new(collections: impl IntoIterator<Item = CollectionId>) -> Self {
         let mut counts = Self::default();
         for (id, seqno) in collections.into_iter().zip(1..) {
@@ -68,8 +67,7 @@ impl BareCounts {
         counts
     }
 
-    /// Counts that `new` is the document of its key from now on, and `old` is not any more.
-    /// O(log collections).
+    /// Counts the replacement of `old`, the key's previous document, by `new`. O(log collections).
     pub fn replaced(&mut self, new: &Document, old: Option<&Document>) {
         self.collections.replaced(new, old);
         self.table.add(new);
@@ -78,7 +76,7 @@ impl BareCounts {
         }
     }
 
-    /// Live documents.
+    /// Number of live documents.
     pub fn items(&self) -> u64 {
         self.table.items
     }

@@ -1,18 +1,18 @@
-//! What the engine must be told about the bytes of values, since it knows no formats itself.
+//! Knowledge about the bytes of values that the engine needs from its caller.
 
 use model::Datatype;
 
-/// Knowledge about value formats, lent by the caller of operations that make new values.
+/// Knowledge about value formats. The caller passes it to operations that make new values.
 pub trait Codec {
-    /// Whether `value` is JSON ([`Datatype::JSON`]) or not ([`Datatype::RAW`]).
+    /// Returns [`Datatype::JSON`] if `value` is JSON, else [`Datatype::RAW`].
     fn classify(&self, value: &[u8]) -> Datatype;
 
-    /// The plain bytes of a value stored with [`Datatype::SNAPPY`]; `None` if it is damaged or
-    /// would grow beyond what a value may be.
+    /// Returns the decompressed bytes of a [`Datatype::SNAPPY`] value; `None` if it is damaged or
+    /// exceeds the maximum size of a value.
     fn inflate(&self, value: &[u8]) -> Option<Vec<u8>>;
 }
 
-/// Knows nothing: for values that are neither compressed nor new.
+/// Codec without knowledge: for values that are neither compressed nor new.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoCodec;
 

@@ -1,23 +1,23 @@
-//! How far the clocks of other nodes are from this one's, as their CAS values tell.
+//! Drift between the clocks of other nodes and the local clock, measured by their CAS values.
 
 use model::{Cas, Now};
 
-/// What a write with metadata gets whose CAS is too far in the future.
+/// Treatment of a write with metadata if its CAS is too far in the future.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FutureCas {
-    /// It is taken; every later CAS of the vBucket is above it.
+    /// The CAS is accepted; every later CAS of the vBucket is above it.
     #[default]
     Ignore,
-    /// It is refused: `InvalidCas`.
+    /// The write is refused with `InvalidCas`.
     Refuse,
-    /// The document gets a CAS of this node.
+    /// The document gets a CAS of this node instead.
     Replace,
 }
 
 impl FutureCas {
     const ALL: [Self; 3] = [Self::Ignore, Self::Refuse, Self::Replace];
 
-    /// The name in settings.
+    /// Name in settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ignore => "ignore",
@@ -26,22 +26,22 @@ impl FutureCas {
         }
     }
 
-    /// The one of a name.
+    /// Returns the variant with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
 }
 
-/// How far a CAS from elsewhere may be from the clock.
+/// Limits for the distance between a foreign CAS and the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriftLimits {
-    /// Beyond this a CAS ahead of the clock counts as an exception, microseconds.
+    /// Distance ahead of the clock above which a CAS counts as an exception, in microseconds.
     pub ahead_us: u64,
-    /// The same of one behind the clock.
+    /// Distance behind the clock above which a CAS counts as an exception, in microseconds.
     pub behind_us: u64,
-    /// Beyond this a CAS ahead of the clock is one of the future, microseconds.
+    /// Distance ahead of the clock above which a CAS is in the future, in microseconds.
     pub future_us: u64,
-    /// What becomes of one.
+    /// Treatment of a CAS in the future.
     pub future: FutureCas,
 }
 
@@ -57,13 +57,14 @@ impl Default for DriftLimits {
 }
 
 impl DriftLimits {
-    /// Whether a CAS is too far in the future.
+    /// Whether the CAS is too far in the future.
     pub(crate) fn is_future(&self, cas: Cas, now: Now) -> bool {
         cas.0.saturating_sub(now.unix_ns) / 1000 > self.future_us
     }
 }
 
-/// Counts of changes from elsewhere. A vBucket has them once there is one, to be small before.
+/// Counts of changes from other nodes. Allocated with the first such change, to keep a vBucket
+/// small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ForeignCounts {
     pub(crate) sets_lost: u64,
@@ -71,7 +72,7 @@ pub(crate) struct ForeignCounts {
     pub(crate) drift: Drift,
 }
 
-/// Sums of what CAS values from elsewhere were off the clock.
+/// Sums of the distances between foreign CAS values and the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drift {
     pub(crate) total_us: u64,
@@ -81,7 +82,7 @@ pub(crate) struct Drift {
 }
 
 impl Drift {
-    /// Counts one.
+    /// Counts one CAS.
     pub(crate) fn note(&mut self, cas: Cas, now: Now, limits: &DriftLimits) {
         let off_us = cas.0.abs_diff(now.unix_ns) / 1000;
         self.total_us = self.total_us.saturating_add(off_us);
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_a_limit_is_counted() {
+    fn cas_beyond_limit_counts_as_exception() {
         let limits = DriftLimits::default();
         let mut drift = Drift::default();
         drift.note(ahead(5_000_000), NOW, &limits);
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn names_round_trip() {
         for one in FutureCas::ALL {
             assert_eq!(FutureCas::from_name(one.name()), Some(one));
         }

@@ -1,48 +1,49 @@
-//! Outcomes that the peer should hear: one variant per distinct reaction of a client.
+//! Refusals that the peer should see: one variant for each distinct reaction of a client.
 
 use std::fmt;
 
-/// Why an operation was refused. A refused operation has changed nothing.
+/// Reason for which an operation was refused. A refused operation has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpError {
-    /// This vBucket does not serve the operation here; the client looks for the right node.
+    /// This node does not serve the operation for this vBucket; the client looks for the right
+    /// node.
     NotMyVbucket,
     /// The vBucket is about to become active; the caller parks the operation and runs it again.
     WouldBlockPending,
-    /// The collection of the key is not here (any more).
+    /// The collection of the key does not exist in this vBucket, or was dropped.
     UnknownCollection,
-    /// There is no such document.
+    /// The document does not exist.
     KeyNotFound,
-    /// The document exists already, or its CAS is another one.
+    /// The document exists already, or its CAS differs.
     KeyExists,
-    /// Append or prepend to a document that does not exist.
+    /// Append or prepend to a missing document.
     NotStored,
     /// The document is locked and the request does not carry the lock's CAS.
     Locked,
-    /// Unlock of a document that is not locked.
+    /// Unlock of a document without a lock.
     NotLocked,
-    /// The stored value is no decimal number of 64 bits.
+    /// The stored value is not a decimal number of 64 bits.
     DeltaBadValue,
     /// The value would exceed [`VbConfig::value_bytes_max`](crate::VbConfig::value_bytes_max).
     TooBig,
-    /// Not now; the client tries again.
+    /// The node cannot serve the operation at the moment; the client tries again.
     TemporaryFailure,
     /// The memory quota is used up and nothing can be freed.
     OutOfMemory,
-    /// A CAS that comes with a document is none that a node gives.
+    /// The CAS that comes with a document is not a CAS that a node generates.
     InvalidCas,
-    /// The request makes no sense; the text says why.
+    /// The request is not valid; the text is the reason.
     InvalidArgument(&'static str),
-    /// The failover log does not know this history.
+    /// The failover log does not have this history.
     UnknownVbUuid,
-    /// A durable write of this key waits to be decided; the client tries again.
+    /// A durable write of this key waits for its decision; the client tries again.
     SyncWriteInProgress,
-    /// A durable write of this key was taken over from an earlier active and waits to be decided;
-    /// neither its old nor its new value may be shown.
+    /// A durable write of this key was taken over from a previous active node and waits for its
+    /// decision. Neither the old nor the new value may be shown.
     SyncWriteReCommitInProgress,
-    /// There are not enough nodes for a majority.
+    /// There are too few nodes for a majority.
     DurabilityImpossible,
-    /// This bucket cannot be as durable as was asked.
+    /// The bucket does not offer this durability level.
     DurabilityInvalidLevel,
 }
 

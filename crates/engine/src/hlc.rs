@@ -1,29 +1,30 @@
-//! The hybrid logical clock that gives CAS values.
+//! The hybrid logical clock that generates CAS values.
 
 use model::{Cas, Now};
 
-/// Bits of a CAS that count changes within one tick of the wall clock (65.5 us).
+/// Mask of the CAS bits that count changes within one tick of the wall clock (65.5 us).
 const LOGICAL_BITS: u64 = 0xffff;
 
-/// Gives CAS values that grow strictly, and follow the wall clock while that goes forward.
+/// Generates strictly increasing CAS values, which follow the wall clock while it goes forward.
 #[derive(Debug)]
 pub(crate) struct Hlc {
     max: Cas,
 }
 
 impl Hlc {
-    /// A clock that goes on above `max`.
+    /// Creates a clock that continues above `max`.
     pub(crate) fn new(max: Cas) -> Self {
         Self { max }
     }
 
-    /// The next value: the wall clock if that is ahead of every value so far, else one more.
+    /// Returns the next value: the wall clock if it is ahead of all previous values, else the
+    /// highest value plus one.
     pub(crate) fn next(&mut self, now: Now) -> Cas {
         self.max = self.peek(now);
         self.max
     }
 
-    /// What [`Hlc::next`] will give.
+    /// Returns the next value of [`Hlc::next`] without using it.
     pub(crate) fn peek(&self, now: Now) -> Cas {
         let physical = Cas(now.unix_ns & !LOGICAL_BITS);
         if physical > self.max {
@@ -33,12 +34,12 @@ impl Hlc {
         }
     }
 
-    /// Takes note of a value given elsewhere, so that later ones are above it.
+    /// Records a foreign value, so that later values are above it.
     pub(crate) fn observe(&mut self, cas: Cas) {
         self.max = self.max.max(cas);
     }
 
-    /// The highest value given or seen.
+    /// Highest value that was generated or recorded.
     pub(crate) fn max(&self) -> Cas {
         self.max
     }

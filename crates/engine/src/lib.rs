@@ -1,13 +1,13 @@
-//! The vBucket as one plain value: hash table, checkpoints, locks of documents, histories.
+//! The vBucket as one plain value: hash table, checkpoints, document locks, failover log.
 //!
-//! What this crate may not do: read a clock, draw random numbers, lock, start threads, touch
-//! files or sockets, know frames (`wire`) or rows (`storage`). Time and randomness come in as
-//! parameters; what an operation wants done afterwards lies in the [`Outbox`].
+//! This crate must not read a clock, draw random numbers, lock, start threads, touch files or
+//! sockets, or know frames (`wire`) or rows (`storage`). Time and randomness are parameters. Work
+//! that remains after an operation is put into the [`Outbox`].
 //!
 //! ```text
 //!              get, store, delete, ...
 //!                      |
-//!                  VBucket --- commit() is the only door for a change
+//!                  VBucket --- commit() is the only entry point for a change
 //!                 /        \
 //!            Table          CheckpointLog        one Document, shared by both
 //!     key -> newest      changes by seqno

@@ -1,9 +1,9 @@
-//! Documents locked by get-and-lock. Few at a time, so they lie beside the table.
+//! Locks of get-and-lock. There are few at a time, so they are kept beside the table.
 
 use hashbrown::HashTable;
 use model::{Cas, Now};
 
-/// A document that is locked until a moment of the monotonic clock.
+/// Lock of a document; ends at a time of the monotonic clock.
 #[derive(Debug)]
 pub(crate) struct Lock {
     pub(crate) hash: u64,
@@ -20,8 +20,8 @@ impl Lock {
 
 /// The locks of a vBucket. Allocates nothing while there are none.
 ///
-/// Hashes are those of the vBucket's table. A lock that ran out is dropped when it is met, or
-/// when its slot is needed.
+/// Hashes are those of the vBucket's table. An expired lock is dropped at the next access to its
+/// key, or when its slot is needed.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     locks: HashTable<Lock>,
@@ -29,7 +29,7 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// The CAS that a writer of `key` must show, while the document is locked.
+    /// Returns the CAS that a writer of `key` must show, if the document is locked.
     #[inline]
     pub(crate) fn cas_of(&mut self, hash: u64, key: &[u8], now: Now) -> Option<Cas> {
         if self.locks.is_empty() {
@@ -43,7 +43,7 @@ impl Locks {
         None
     }
 
-    /// Locks a key, which is not locked.
+    /// Locks a key that is not locked.
     pub(crate) fn insert(&mut self, lock: Lock, now: Now) {
         if self.locks.len() == self.locks.capacity() {
             self.drop_ended(now);
@@ -57,7 +57,8 @@ impl Locks {
     fn drop_ended(&mut self, now: Now) {
         self.locks.retain(|lock| lock.holds(now));
         self.key_bytes = self.locks.iter().map(|lock| lock.key.len()).sum();
-        // Room for as many again, so that looking for ended ones costs O(1) a lock on average.
+        // Reserves room for the same number again: the search for expired locks then costs O(1) per
+        // lock on average.
         self.locks.reserve(self.locks.len(), |lock| lock.hash);
     }
 
@@ -77,7 +78,7 @@ impl Locks {
         *self = Self::default();
     }
 
-    /// Locks held, including those that ran out unnoticed.
+    /// Number of locks, including expired ones that were not dropped yet.
     pub(crate) fn len(&self) -> usize {
         self.locks.len()
     }

@@ -1,25 +1,25 @@
-//! What a client is told of its change.
+//! Results of a change for its client.
 
 use model::{Cas, Seqno, VbUuid};
 
-/// What a change got.
+/// Result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mutated {
-    /// The new CAS; of a delete, the tombstone's.
+    /// The new CAS; for a delete, the CAS of the tombstone.
     pub cas: Cas,
     /// The seqno of the change.
     pub seqno: Seqno,
-    /// The history in which `seqno` counts.
+    /// UUID of the history to which `seqno` belongs.
     pub vb_uuid: VbUuid,
 }
 
-/// What a counter got.
+/// Result of a counter operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Its new number.
+    /// New number of the counter.
     pub number: u64,
-    /// When it expires, Unix seconds, 0 for never.
+    /// Expiry of the counter in Unix seconds; 0 for never.
     pub expiry: u32,
-    /// Its change.
+    /// Result of the change.
     pub mutated: Mutated,
 }

@@ -14,37 +14,38 @@ use crate::durability::{Decided, Requirement};
 /// Settings of all vBuckets of a bucket; shared by `Arc`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VbConfig {
-    /// Seed of the hash function; random per process, so that clients cannot aim at one slot.
+    /// Seed of the hash function. Random per process, so that clients cannot aim at one slot.
     pub hash_seed: u64,
-    /// Bytes of changes after which a checkpoint is closed and the next one opened.
+    /// Size in bytes at which a checkpoint is closed and the next one is opened.
     pub checkpoint_bytes_max: usize,
-    /// How long get-and-lock locks when the client does not say, seconds.
+    /// Lock time of get-and-lock if the client names none, in seconds.
     pub getl_default_s: u32,
-    /// Longest lock a client may ask for, seconds; more means the default.
+    /// Longest lock time that a client may ask for, in seconds; the default applies above it.
     pub getl_max_s: u32,
-    /// Longest value: body and attributes of users.
+    /// Maximum size of a value in bytes: body and user attributes.
     pub value_bytes_max: usize,
-    /// Most bytes of attributes of the system, which come on top.
+    /// Maximum size of the system attributes in bytes, in addition to `value_bytes_max`.
     pub system_bytes_max: usize,
-    /// Whether eviction takes keys and metadata as well as values.
+    /// Whether eviction removes keys and metadata as well as values (full eviction).
     pub evicts_keys: bool,
-    /// Longest time to live, seconds; 0 for no limit.
+    /// Longest time to live in seconds; 0 for no limit.
     pub max_ttl_s: u32,
-    /// What every write asks for at least, also one that asks for nothing.
+    /// Minimum durability level of every write, also of one that asks for none.
     pub durability_min: Option<DurabilityLevel>,
-    /// The most that a write may ask for: nothing is on disk where no store is.
+    /// Highest durability level that a write may ask for: nothing persists in a bucket without a
+    /// store.
     pub durability_max: DurabilityLevel,
-    /// Whether a durable write needs this node alone where no majority of the nodes is there.
+    /// Whether this node alone is enough for a durable write while no majority is available.
     pub durability_falls_back: bool,
-    /// Whether replaced versions of documents are kept where their collections have history.
+    /// Whether the store keeps replaced versions of documents in collections with history.
     pub keeps_history: bool,
-    /// How long a durable write waits that does not say, milliseconds.
+    /// Timeout of a durable write that names none, in milliseconds.
     pub durability_timeout_ms: u64,
-    /// How conflicts with versions from elsewhere are resolved.
+    /// Conflict resolution for versions from other clusters.
     pub conflicts: ConflictResolution,
-    /// How far CAS values from elsewhere may be from the clock.
+    /// Limits for the distance between foreign CAS values and the clock.
     pub drift: DriftLimits,
-    /// Asked for keys that left memory.
+    /// Filter of the store's keys; answers for keys that left memory.
     pub stored_keys: StoredKeys,
 }
 
@@ -71,21 +72,21 @@ impl Default for VbConfig {
     }
 }
 
-/// What became of an operation that was not refused.
+/// Result of an operation that was not refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome<T> {
-    /// It is done.
+    /// The operation is done.
     Done(T),
-    /// A durable write waits to be decided; the seqno told is that of its prepare, and names it
-    /// in [`Outbox::decided`]. Nothing of it is visible yet.
+    /// The durable write waits for its decision. Its result holds the seqno of the prepare, which
+    /// also identifies it in [`Outbox::decided`]. Nothing of the write is visible yet.
     Prepared(T),
-    /// The value is only in the store: fetch it, [`restore`](crate::VBucket::restore) it, run
+    /// The value is only in the store: fetch it, [`restore`](crate::VBucket::restore) it, then run
     /// the same operation again.
     NeedsFetch(FetchKey),
 }
 
 impl<T> Outcome<T> {
-    /// The same with another result.
+    /// Returns the outcome with its result mapped by `f`.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Outcome<U> {
         match self {
             Self::Done(result) => Outcome::Done(f(result)),
@@ -95,36 +96,37 @@ impl<T> Outcome<T> {
     }
 }
 
-/// Names a document that must be read from the store.
+/// Identifies a document that must be read from the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchKey {
     /// The stored key.
     pub key: Box<[u8]>,
-    /// What of it.
+    /// Part of the document to be read.
     pub wanted: Wanted,
 }
 
-/// What is wanted of a document.
+/// Part of a document that is read from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// The value of the revision with this seqno, which memory knows.
+    /// The value of the revision with this seqno; its metadata is in memory.
     Value(Seqno),
-    /// Its newest row, if there is one: memory knows nothing of the key. The number tells the answers to two questions
-    /// apart.
+    /// The newest row, if there is one; nothing of the key is in memory. The number distinguishes
+    /// the answers to two requests.
     Row(u64),
     /// The metadata of that row: what replaces a document does not need its value in memory.
     Metadata(u64),
 }
 
-/// Which keys the store may have.
+/// Filter of the keys that the store may have.
 pub trait KeyFilter: fmt::Debug + Send + Sync {
-    /// Whether the store may have a row of a key, a tombstone's too. `false` is certain as long as the vBucket is locked.
+    /// Whether the store may have a row of the key, also a tombstone. `false` is certain while the
+    /// vBucket is locked.
     ///
     /// Cost: less than a microsecond, no read.
     fn may_have(&self, vb: VbId, key: &[u8]) -> bool;
 }
 
-/// The store's [`KeyFilter`]; without one all keys may be there.
+/// The store's [`KeyFilter`]. Without a filter, every key may be in the store.
 #[derive(Clone, Debug, Default)]
 pub struct StoredKeys(pub Option<Arc<dyn KeyFilter>>);
 
@@ -136,7 +138,7 @@ impl StoredKeys {
     }
 }
 
-/// Settings are the same whichever store they are for.
+/// Always equal: the filter is not part of the settings that are compared.
 impl PartialEq for StoredKeys {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -150,85 +152,87 @@ impl Eq for StoredKeys {}
 pub struct Got {
     /// The document, shared with the vBucket.
     pub document: Document,
-    /// The CAS to show: the lock's own for the client that just took it, else [`Cas::LOCKED`] of a
-    /// locked document, else the document's.
+    /// CAS to show. For the client that has just locked the document: the lock's CAS. For others:
+    /// [`Cas::LOCKED`] while it is locked, else the document's CAS.
     pub cas: Cas,
 }
 
 /// Metadata of a document or of its tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GotMeta {
-    /// The metadata; `meta.cas` is the real one even while locked.
+    /// The metadata; `meta.cas` is the real CAS even while the document is locked.
     pub meta: Meta,
-    /// Whether the document is gone: a tombstone, or its expiry has come.
+    /// Whether the document is deleted (a tombstone) or expired.
     pub deleted: bool,
-    /// The CAS to show: [`Cas::LOCKED`] while locked.
+    /// CAS to show: [`Cas::LOCKED`] while the document is locked.
     pub cas: Cas,
 }
 
-/// When a [`Write`] applies.
+/// Condition under which a [`Write`] applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreMode {
-    /// Always (but with a CAS only over the document that has it).
+    /// Always; but with a CAS only over the document that has this CAS.
     Set,
-    /// Only when there is no such document.
+    /// Only if the document does not exist.
     Add,
-    /// Only over an existing document.
+    /// Only if the document exists.
     Replace,
 }
 
 /// A whole document to be stored.
 #[derive(Debug)]
 pub struct Write {
-    /// When it applies.
+    /// Condition under which the write applies.
     pub mode: StoreMode,
-    /// The document: key, value, flags, datatype and the *absolute* expiry. Taken when the
-    /// write is done; still here after an error or [`Outcome::NeedsFetch`], so that the same
-    /// `Write` can be run again.
+    /// The document: key, value, flags, datatype and *absolute* expiry. Taken when the write is
+    /// done. Left in place after an error or [`Outcome::NeedsFetch`], so that the same `Write` can
+    /// run again.
     pub draft: Option<Draft>,
-    /// The revision to be replaced, [`Cas::ANY`] for whichever.
+    /// CAS of the revision to be replaced; [`Cas::ANY`] for any.
     pub cas: Cas,
-    /// Whether a document that exists keeps its expiry.
+    /// Whether an existing document keeps its expiry.
     pub preserve_expiry: bool,
-    /// How durable it must be before it is visible; `None` for a plain write.
+    /// Durability that must be reached before the write is visible; `None` for a plain write.
     pub durability: Option<Requirement>,
 }
 
-/// A document or a tombstone that comes with the metadata that another node gave it.
+/// A document or a tombstone with metadata from another node.
 #[derive(Debug)]
 pub struct WithMeta {
-    /// What is to be there: with CAS, revision, flags, kind, attributes and the *absolute* expiry. Taken
-    /// when it is done.
+    /// New document or tombstone: CAS, revision, flags, kind, attributes and *absolute* expiry.
+    /// Taken when the write is done.
     pub draft: Option<Draft>,
-    /// Whether it applies only where there is no document.
+    /// Whether the write applies only if the document does not exist.
     pub adds: bool,
-    /// The revision to be replaced, [`Cas::ANY`] for whichever.
+    /// CAS of the revision to be replaced; [`Cas::ANY`] for any.
     pub cas: Cas,
-    /// Whether it applies only if it is newer than what is here.
+    /// Whether conflict resolution applies: the write is taken only if it wins over the local
+    /// version.
     pub resolves: bool,
-    /// Whether it gets a CAS of this vBucket.
+    /// Whether the document gets a new CAS of this vBucket.
     pub regenerates_cas: bool,
 }
 
-/// A document or tombstone that was made of what was read, and is to take its place.
+/// A document or tombstone that was derived from a read version and is to replace it.
 #[derive(Debug)]
 pub struct Exchange {
-    /// What is to be there: with its attributes, and the *absolute* expiry. Taken when it is done.
+    /// New version with its attributes and the *absolute* expiry. Taken when the exchange is done.
     pub draft: Option<Draft>,
-    /// Seqno of the document or tombstone that was read; `None` where there was neither.
+    /// Seqno of the document or tombstone that was read; `None` if there was neither.
     pub seen: Option<Seqno>,
-    /// The revision that a live document must have, [`Cas::ANY`] for whichever. That of a
-    /// tombstone is for the caller to judge.
+    /// CAS that a live document must have; [`Cas::ANY`] for any. The caller checks the CAS of a
+    /// tombstone.
     pub cas: Cas,
-    /// Whether a document that exists keeps its expiry.
+    /// Whether an existing document keeps its expiry.
     pub preserve_expiry: bool,
-    /// How durable it must be before it is visible; `None` for a plain write.
+    /// Durability that must be reached before the write is visible; `None` for a plain write.
     pub durability: Option<Requirement>,
-    /// Set when something else is there by now: all of it is to be done again.
+    /// True if another version replaced the one that was read: the caller repeats the whole
+    /// operation.
     pub raced: bool,
 }
 
-/// Where [`Concat`] puts the new bytes.
+/// Side of the value at which [`Concat`] adds bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConcatPlace {
     /// After the value.
@@ -237,59 +241,59 @@ pub enum ConcatPlace {
     Prepend,
 }
 
-/// Bytes to be joined to a document.
+/// Bytes to be appended or prepended to a document's value.
 #[derive(Clone, Copy, Debug)]
 pub struct Concat<'a> {
     /// The stored key.
     pub key: &'a [u8],
-    /// The bytes, not compressed.
+    /// The bytes to add, not compressed.
     pub bytes: &'a [u8],
-    /// Where they go.
+    /// Side of the value.
     pub place: ConcatPlace,
-    /// The revision to be changed, [`Cas::ANY`] for whichever.
+    /// CAS of the revision to be changed; [`Cas::ANY`] for any.
     pub cas: Cas,
-    /// As for [`Write::durability`].
+    /// Durability, as in [`Write::durability`].
     pub durability: Option<Requirement>,
 }
 
 /// A counter operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic {
-    /// How much.
+    /// Amount to add or subtract.
     pub delta: u64,
-    /// Down instead of up. Up wraps around, down stops at zero.
+    /// Whether to subtract instead of add. Addition wraps around, subtraction stops at zero.
     pub decrement: bool,
-    /// The value of a counter that does not exist yet; `None` to not create it.
+    /// Value of a counter that does not exist yet; `None` to not create it.
     pub initial: Option<u64>,
-    /// Absolute expiry of a counter that is created, Unix seconds, 0 for never.
+    /// Absolute expiry of a created counter in Unix seconds; 0 for never.
     pub expiry: u32,
-    /// The revision that a counter must have that is there already; [`Cas::ANY`] for any.
+    /// CAS that an existing counter must have; [`Cas::ANY`] for any.
     pub cas: Cas,
-    /// Absolute expiry that a counter gets that is there already; `None` to keep its own.
+    /// New absolute expiry of an existing counter; `None` to keep its own.
     pub touch: Option<u32>,
-    /// As for [`Write::durability`].
+    /// Durability, as in [`Write::durability`].
     pub durability: Option<Requirement>,
 }
 
 /// Answer of [`observe`](crate::VBucket::observe).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// What is known of the key.
+    /// State of the key.
     pub state: ObserveState,
-    /// CAS of the document or tombstone; 0 when not found.
+    /// CAS of the document or tombstone; 0 if not found.
     pub cas: Cas,
 }
 
-/// What is known of a key.
+/// State of a key, as OBSERVE reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObserveState {
-    /// The document exists, its newest revision is not durable yet.
+    /// The document exists; its newest revision is not persisted yet.
     FoundNotPersisted,
-    /// The document exists and its newest revision is durable.
+    /// The document exists; its newest revision is persisted.
     FoundPersisted,
-    /// No document, and the store knows none either.
+    /// The document is neither in memory nor in the store.
     NotFound,
-    /// The document was deleted; its deletion is not durable yet.
+    /// The document was deleted and its deletion is not persisted yet, or it is expired.
     Deleted,
 }
 
@@ -298,48 +302,50 @@ pub enum ObserveState {
 pub struct ObserveSeqno {
     /// The vBucket.
     pub vb: VbId,
-    /// The current history.
+    /// UUID of the current history.
     pub vb_uuid: VbUuid,
-    /// Everything up to here is durable.
+    /// Last persisted seqno.
     pub persisted: Seqno,
-    /// The newest change.
+    /// Last seqno.
     pub current: Seqno,
-    /// When the caller named an older history: that one, and the last seqno it shares with
-    /// the current one.
+    /// Set if the caller named an older history: that history, with the last seqno that it shares
+    /// with the current one.
     pub failover: Option<FailoverEntry>,
 }
 
-/// What an operation wants done once the vBucket's lock is dropped.
+/// Work to be done after the vBucket's lock is dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outbox {
-    /// There is something for the flusher since the last time.
+    /// True if there are new changes for the flusher since the last delivery.
     pub needs_flush: bool,
-    /// There is something for streams, and one of them has looked since they were told so.
+    /// True if there are new changes for streams, and a stream has looked since the last
+    /// notification.
     pub changed: bool,
-    /// Everything up to here became durable since the last time.
+    /// Last persisted seqno, if it rose since the last delivery.
     pub persisted: Option<Seqno>,
-    /// Durable writes that were decided since the last time, in the order of their decisions.
+    /// Durable writes decided since the last delivery, in the order of their decisions.
     pub decided: Vec<Decided>,
-    /// Call [`VBucket::abort_overdue`](crate::VBucket::abort_overdue) at this time of the
-    /// monotonic clock, nanoseconds: a durable write may have to be given up then.
+    /// Time to call [`VBucket::abort_overdue`](crate::VBucket::abort_overdue), in nanoseconds of
+    /// the monotonic clock: a durable write may time out then.
     pub deadline_ns: Option<u64>,
-    /// A durable write waits for the flusher: it should not wait for more changes.
+    /// True if a durable write waits for the flusher: the flusher should not wait for more changes.
     pub hurry: bool,
-    /// Of a replica: it counts itself for prepares up to here now, and should tell its active.
+    /// On a replica: last prepare that this node acknowledges; it should report it to the active
+    /// node.
     pub high_prepared: Option<Seqno>,
 }
 
-/// How much memory an operation took or gave back, in bytes.
+/// Change of the memory use by an operation, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryDelta {
-    /// Of everything, see [`VBucket::memory_bytes`](crate::VBucket::memory_bytes).
+    /// Change of the total, see [`VBucket::memory_bytes`](crate::VBucket::memory_bytes).
     pub bytes: i64,
-    /// Of it, what checkpoints take for themselves: slots, and documents that only they hold.
+    /// Change of the checkpoints' share: slots, and documents that only checkpoints hold.
     pub checkpoint_bytes: i64,
 }
 
 impl MemoryDelta {
-    /// The way from nothing to these totals.
+    /// Returns the difference between nothing and these totals.
     pub(crate) fn to(bytes: usize, checkpoint_bytes: usize) -> Self {
         let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
         Self {
@@ -348,7 +354,7 @@ impl MemoryDelta {
         }
     }
 
-    /// The way from `before` to here.
+    /// Returns the difference between `before` and `self`.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             bytes: self.bytes - before.bytes,
@@ -357,10 +363,10 @@ impl MemoryDelta {
     }
 }
 
-/// How far a bounded pass over the table came.
+/// Progress of a bounded pass over the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanProgress {
-    /// Table slots looked at; the cost of the pass.
+    /// Table slots visited; the cost of the pass.
     pub slots: usize,
     /// Documents changed or evicted.
     pub changed: usize,
@@ -369,7 +375,7 @@ pub struct ScanProgress {
 }
 
 impl ScanProgress {
-    /// There was nothing to look for.
+    /// Progress of a pass that had nothing to visit.
     pub(crate) const FINISHED: Self = Self {
         slots: 0,
         changed: 0,

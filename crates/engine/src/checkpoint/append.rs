@@ -1,4 +1,4 @@
-//! How a change gets into the log: one door for every kind of entry.
+//! Appending changes to the log: one entry point for every kind of entry.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -10,41 +10,43 @@ use super::segment::{RowEffect, Sealed, SegmentCounts, Slot};
 use super::{CheckpointKind, CheckpointLog};
 use collections::{EventGroup, Superseded};
 
-/// What kind of entry a change is: what it comes after, here and in the store.
+/// Kind of an appended change, with the change that it replaces, here and in the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LogEntry<'a> {
-    /// Of a key.
+    /// A change of a key.
     Document {
-        /// What memory held before in the same namespace: of a prepare or an abort, the prepare.
+        /// Previous version in memory in the same namespace; for a prepare or an abort, the
+        /// prepare.
         old: Option<&'a Document>,
-        /// It is never replaced in memory, and stays in the store when it is replaced there.
+        /// Whether it is never replaced in memory, and stays in the store after it was replaced
+        /// there.
         kept: bool,
     },
-    /// A system event, which no table holds: the row that it supersedes goes when it is written, but in
-    /// memory it replaces nothing. Readers never get both in one snapshot of an active vBucket; a
-    /// replica keeps the checkpoints of its active one.
+    /// A system event, which the table does not hold. Writing it removes the superseded row, but in
+    /// memory it replaces nothing. On an active vBucket, one snapshot never has both events; a
+    /// replica keeps the checkpoints of its active node.
     Event { before: Superseded, active: bool },
-    /// What stands for a group of events. It is a segment of its own, and one slot, with the seqno of
-    /// the last of them.
+    /// A marker for a group of events. It is a segment and a slot of its own, with the seqno of the
+    /// group's last event.
     Group(&'a Arc<EventGroup>),
 }
 
 impl<'a> LogEntry<'a> {
-    /// A change of a key without history.
+    /// Returns the entry of a change in a collection without history.
     pub(crate) fn over(old: Option<&'a Document>) -> Self {
         Self::Document { old, kept: false }
     }
 }
 
-/// Two keys of one hash only cost a checkpoint more.
+/// Hash of a key. A collision of two keys only closes a checkpoint early.
 fn key_hash(key: &[u8]) -> u64 {
     foldhash::fast::FixedState::with_seed(0).hash_one(key)
 }
 
 impl CheckpointLog {
-    /// Queues a change whose seqno is above all others.
+    /// Appends a change. Its seqno must be above all others.
     ///
-    /// Cost: O(1) while no number was left out; else the logarithm of the segments held.
+    /// Cost: O(1) if no seqno was skipped, else O(log segments).
     #[inline]
     pub(crate) fn append(&mut self, document: &Document, entry: LogEntry<'_>) {
         let full = self.open_bytes >= self.bytes_max && self.open.is_complete();
@@ -65,12 +67,12 @@ impl CheckpointLog {
         };
         self.push(document, rows);
         if matches!(entry, LogEntry::Event { .. }) {
-            // Only the log holds it.
+            // Only the log holds the document.
             self.note_evicted(document);
         }
     }
 
-    /// Whether the open checkpoint has an earlier change that this one may not share it with.
+    /// Whether the open checkpoint has an earlier change that must not be in the same checkpoint.
     fn must_part(&self, document: &Document, entry: LogEntry<'_>) -> bool {
         let is_here = |seqno: Seqno| seqno >= self.open.checkpoint_start;
         let memory = self.open.kind == CheckpointKind::Memory;
@@ -83,8 +85,8 @@ impl CheckpointLog {
         }
     }
 
-    /// Whether the open checkpoint has a change of the same key and namespace, and one of the
-    /// two belongs to a durable write, or is kept: then neither may replace the other.
+    /// Whether the open checkpoint has a change of the same key and namespace that must not be
+    /// replaced: one of the two belongs to a durable write, or is kept as history.
     pub(super) fn collides(&self, document: &Document, old: Option<&Document>, kept: bool) -> bool {
         if document.kind().is_prepared() {
             let hash = key_hash(document.key());
@@ -138,7 +140,7 @@ impl CheckpointLog {
         self.note_pushed(marker);
     }
 
-    /// Counts a change that has its slot.
+    /// Counts a change whose slot was added.
     fn note_pushed(&mut self, document: &Document) {
         let bytes = document.memory_bytes();
         self.open_bytes += bytes + size_of::<Slot>();

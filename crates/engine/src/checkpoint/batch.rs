@@ -1,4 +1,4 @@
-//! What the flusher carries to the store.
+//! Batches of changes that the flusher writes to the store.
 
 use std::collections::VecDeque;
 use std::ops::AddAssign;
@@ -9,18 +9,18 @@ use super::run::Run;
 use super::segment::{ChangeSum, Piece, Sealed, SegmentCounts, Slot};
 use collections::{EventGroup, SystemEvent};
 
-/// How much a reader may take. The end of the last segment is estimated from its averages, so
-/// bytes may be exceeded somewhat; at least one change is taken.
+/// Limits of one read from the log. The size of the last segment's part is estimated from averages,
+/// so `bytes` may be exceeded somewhat. At least one change is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushBudget {
-    /// Most changes.
+    /// Maximum number of changes.
     pub items: usize,
-    /// Most bytes of documents.
+    /// Maximum size of the documents in bytes.
     pub bytes: usize,
 }
 
 impl FlushBudget {
-    /// Everything there is.
+    /// No limit.
     pub const ALL: Self = Self {
         items: usize::MAX,
         bytes: usize::MAX,
@@ -30,45 +30,46 @@ impl FlushBudget {
 /// One instruction for the store.
 #[derive(Clone, Copy, Debug)]
 pub enum FlushItem<'a> {
-    /// Write this row; the row of `supersedes` (if not zero) goes in the same commit.
+    /// Write this row, and remove the row of `supersedes` (if not zero) in the same commit.
     Put {
         /// The change: a live document or a tombstone.
         document: &'a Document,
-        /// Seqno of the key's older row, zero for none.
+        /// Seqno of the key's older row; zero for none.
         supersedes: Seqno,
     },
-    /// Remove a row: the key's newest change of this batch is another `Put`, or what was prepared is committed.
+    /// Remove a row: a later `Put` of this batch has the key's newest version, or the prepare of
+    /// the row is committed.
     Remove {
-        /// Its key is the row's.
+        /// A document with the key of the row.
         of: &'a Document,
-        /// The row is that of a prepare or an abort.
+        /// Whether the row is a prepare or an abort.
         prepared: bool,
-        /// The row's seqno.
+        /// Seqno of the row.
         seqno: Seqno,
     },
-    /// Write a row of the history, besides what else becomes of the change: its collection keeps
-    /// replaced versions.
+    /// Write a row of the history, in addition to other instructions for the same change: its
+    /// collection keeps replaced versions.
     Keep(&'a Document),
 }
 
-/// Changes for the store, and the state to be written with them in one commit.
+/// Changes for the store, and the vBucket state to be written with them in one commit.
 ///
-/// Shape: the rows of a store that applies every batch are, after each, the newest change of
-/// every key up to `record.high_seqno`, one row a key.
+/// If a store applies every batch, then after each batch it has exactly one row per key: the newest
+/// change up to `record.high_seqno`.
 ///
-/// Cost: holds segments of the log by reference; nothing is copied, and walking it needs no
-/// lock. Drop it (or call [`FlushBatch::done`]) before the vBucket is locked again.
+/// Cost: holds segments of the log by reference; copies nothing, and is walked without a lock. Drop
+/// it (or call [`FlushBatch::done`]) before the vBucket is locked again.
 #[derive(Debug)]
 pub struct FlushBatch {
     /// The vBucket.
     pub vb: VbId,
-    /// State as of the end of the batch.
+    /// State at the end of the batch.
     pub record: VbRecord,
     pub(crate) taken: Taken,
     pub(crate) flight: FlightId,
 }
 
-/// How many changes ahead memory is asked for.
+/// Prefetch distance in changes.
 const PREFETCH_DISTANCE: usize = 3;
 
 fn prefetch(slot: &Slot) {
@@ -77,26 +78,27 @@ fn prefetch(slot: &Slot) {
     }
 }
 
-/// Names one flush of one vBucket object, so that an answer is never taken for another's.
+/// Identifies one flush of one `VBucket` value, so that an answer is never matched to another
+/// flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlightId {
     pub(crate) history: u64,
     pub(crate) number: u64,
 }
 
-/// What a flush took.
+/// Changes taken for a flush.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) pieces: Vec<Piece>,
-    /// Documents in whole segments; those in parts of segments are counted when asked.
+    /// Documents in whole segments; those in parts of segments are counted on request.
     pub(super) counted: ChangeSum,
-    /// Changes up to here were in a batch that failed: the store may have them nevertheless.
+    /// Last seqno of a failed batch: the store may have its changes nevertheless.
     pub(crate) failed_to: Seqno,
-    /// Whether changes may be among them that commit a prepare.
+    /// Whether commits of prepares may be among the changes.
     pub(crate) commits: bool,
-    /// Whether changes may be among them that are kept.
+    /// Whether changes kept as history may be among them.
     pub(crate) kept: bool,
-    /// The first of them.
+    /// First seqno that is kept as history.
     pub(crate) kept_from: Seqno,
 }
 
@@ -109,7 +111,8 @@ impl Taken {
         self.pieces.push(piece);
     }
 
-    /// Its documents. Looks at those of parts of segments, two at most.
+    /// Counts the documents. Reads the documents of partial segments, of which there are two at
+    /// most.
     pub(crate) fn count(&self) -> ChangeSum {
         let mut sum = self.counted;
         for part in self.pieces.iter().filter(|piece| !piece.is_whole()) {
@@ -120,7 +123,7 @@ impl Taken {
         sum
     }
 
-    /// Whether its last change was not replaced.
+    /// Whether the last change was not replaced.
     pub(crate) fn ends_live(&self) -> bool {
         let last = self.pieces.last().and_then(|piece| piece.slots().last());
         last.is_some_and(Slot::is_live)
@@ -134,7 +137,7 @@ impl Taken {
         self.pieces.first()?.first_seqno()
     }
 
-    /// The group that a slot stands for.
+    /// Returns the group of events for which the slot is the marker.
     fn group_of(&self, slot: &Slot) -> Option<&EventGroup> {
         let grouped = self.pieces.iter().filter(|piece| piece.group.is_some());
         let mut of_it =
@@ -142,7 +145,7 @@ impl Taken {
         of_it.next()?.group.as_deref()
     }
 
-    /// Bytes of rows of groups, which the log holds without their values.
+    /// Bytes of rows of event groups; the log holds these without their values.
     fn group_bytes(&self) -> usize {
         let groups = self.pieces.iter().filter_map(|piece| piece.group.as_ref());
         groups.map(|group| group.bytes()).sum()
@@ -152,8 +155,8 @@ impl Taken {
         Some(self.pieces.last()?.slots().last()?.seqno)
     }
 
-    /// Seqno of the prepare that a change commits, zero for none. Documents are only looked at
-    /// where there may be such changes.
+    /// Seqno of the prepare that the change commits; zero for none. Reads documents only if the
+    /// batch may have commits.
     fn committed(&self, slot: &Slot) -> Seqno {
         match &slot.document {
             Some(change) if self.commits && change.kind().is_commit() => change.prepare_seqno(),
@@ -165,8 +168,8 @@ impl Taken {
         let Some(first) = self.first_seqno() else {
             return;
         };
-        // Changes that a later one of this batch replaces; few, unless checkpoints are tiny.
-        // De-duplicated slots do not count: what took their place may lie past the batch's end.
+        // Changes that a later change of this batch replaces; few, unless checkpoints are tiny.
+        // De-duplicated slots do not count: their replacement may be after the batch's end.
         let mut replaced: Vec<Seqno> = self
             .slots()
             .filter(|slot| slot.document.is_some())
@@ -186,7 +189,7 @@ impl Taken {
             let Some(document) = &slot.document else {
                 continue;
             };
-            // A row of this very batch is in the store only if an earlier attempt left it there.
+            // The store has a row of this same batch only if an earlier attempt wrote it.
             let older = slot.rows.superseded();
             let in_store = older < first || older <= self.failed_to;
             let supersedes = if in_store { older } else { Seqno::ZERO };
@@ -214,7 +217,7 @@ impl Taken {
                     seqno: supersedes,
                 });
             }
-            // The row of the prepare goes with the change that commits it.
+            // Remove the prepare's row together with the commit.
             let prepare = self.committed(slot);
             if prepare != Seqno::ZERO && (prepare < first || prepare <= self.failed_to) {
                 f(FlushItem::Remove {
@@ -228,7 +231,7 @@ impl Taken {
 }
 
 impl FlushBatch {
-    /// Rows to be written, at most: a change replaced by a later one of the batch counts too.
+    /// Maximum number of rows to be written: changes replaced within the batch count too.
     pub fn len(&self) -> usize {
         self.taken.count().items
     }
@@ -238,24 +241,25 @@ impl FlushBatch {
         self.len() == 0
     }
 
-    /// Bytes of the documents that [`FlushBatch::len`] counts, as allocated.
+    /// Allocated bytes of the documents counted by [`FlushBatch::len`].
     pub fn bytes(&self) -> usize {
         self.taken.count().bytes + self.taken.group_bytes()
     }
 
-    /// Whether rows of the history may be among the instructions.
+    /// Whether the batch may write rows of the history.
     pub fn has_history(&self) -> bool {
         self.taken.kept
     }
 
-    /// Walks the instructions, the `Put`s in ascending seqno order. May be called repeatedly.
+    /// Calls `f` for each instruction; the `Put`s come in ascending seqno order. May be called
+    /// repeatedly.
     ///
-    /// Cost: O([`FlushBatch::len`]); 8 bytes for each change that the batch itself replaces.
+    /// Cost: O([`FlushBatch::len`]); 8 bytes for each change that is replaced within the batch.
     pub fn for_each(&self, f: &mut dyn FnMut(FlushItem<'_>)) {
         self.taken.for_each(f);
     }
 
-    /// Ends the batch with the store's answer, for
+    /// Ends the batch with the store's result, for
     /// [`VBucket::finish_flush`](crate::VBucket::finish_flush).
     pub fn done(self, ok: bool) -> FlushDone {
         FlushDone {
@@ -266,17 +270,17 @@ impl FlushBatch {
     }
 }
 
-/// How a flush ended; made by [`FlushBatch::done`].
+/// Result of a flush; made by [`FlushBatch::done`].
 #[derive(Clone, Copy, Debug)]
 pub struct FlushDone {
-    /// Whether all of the batch is durable.
+    /// Whether the whole batch is durable.
     pub ok: bool,
     pub(crate) flight: FlightId,
     pub(crate) changes: ChangeSum,
 }
 
-/// Segments that no reader needs any more. Freeing them takes time in proportion to their
-/// changes, so drop this after the vBucket's lock.
+/// Segments that no reader needs any more. Freeing them takes time in proportion to their changes,
+/// so drop this after the vBucket's lock.
 #[derive(Debug, Default)]
 #[must_use = "to be dropped after the vBucket's lock"]
 pub struct Garbage {
@@ -285,7 +289,7 @@ pub struct Garbage {
 }
 
 impl Garbage {
-    /// The documents among it that nothing in the log replaced.
+    /// Documents that nothing in the log replaced.
     pub fn documents(&self) -> impl Iterator<Item = &Document> {
         let slots = self.segments.iter().flat_map(|sealed| sealed.slots.iter());
         slots.filter_map(|slot| slot.document.as_ref())
@@ -300,7 +304,7 @@ impl Garbage {
 /// Changes that left the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Released {
-    /// How many, without those that a later one had replaced.
+    /// Number of changes, without those that a later one had replaced.
     pub items: u64,
     /// Bytes of their slots, and of documents that only the log held.
     pub bytes: u64,

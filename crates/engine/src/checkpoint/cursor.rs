@@ -1,4 +1,4 @@
-//! A reader of the log, and what it gets.
+//! A cursor of the log, and the changes that it reads.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -10,32 +10,32 @@ use super::run::CheckpointKind;
 use super::segment::Piece;
 use collections::EventGroup;
 
-/// Names a cursor of one vBucket; never used again.
+/// Identifies a cursor of one vBucket; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CursorId(pub(super) NonZeroU64);
 
-/// Where a reader stands.
+/// A cursor: the position of one reader.
 #[derive(Debug)]
 pub(super) struct Cursor {
     pub(super) id: CursorId,
     pub(super) name: Box<str>,
-    /// The next change it will get.
+    /// Position of the next change to read.
     pub(super) position: u64,
-    /// Number and end of the snapshot that was announced to it last.
+    /// Number and end of the snapshot that was announced to the reader last.
     pub(super) announced: (u64, Seqno),
-    /// Checkpoint of the last change it got, zero for none.
+    /// Checkpoint of the last change read; zero for none.
     pub(super) checkpoint: u64,
-    /// It got everything up to here, or it is not in memory.
+    /// The reader has all changes up to this seqno, or they are not in memory.
     pub(super) last: Seqno,
 }
 
-/// What the changes in memory cost, and what could be done about it.
+/// Memory used by the log, and the ways to free some of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointPressure {
-    /// Bytes that only the log holds: slots, segments, and documents that the table replaced or
-    /// evicted since. What every reader has passed is not among them: it leaves at once.
+    /// Bytes that only the log holds: slots, segments, and documents that the table has replaced or
+    /// evicted. Changes that every reader has passed are not included: they leave at once.
     pub bytes: usize,
-    /// Those of them that only a flush frees.
+    /// Part of `bytes` that only a flush frees.
     pub undurable_bytes: usize,
     /// The cursor that is furthest behind persistence.
     pub slowest: Option<SlowestCursor>,
@@ -46,29 +46,30 @@ pub struct CheckpointPressure {
 pub struct SlowestCursor {
     /// The cursor.
     pub cursor: CursorId,
-    /// Bytes from there to persistence: what dropping it frees unless others are there too.
+    /// Bytes between the cursor and persistence: dropping the cursor frees them unless another
+    /// cursor pins them too.
     pub pinned_bytes: usize,
 }
 
-/// Answer of [`VBucket::register_cursor`](crate::VBucket::register_cursor).
+/// Result of [`VBucket::register_cursor`](crate::VBucket::register_cursor).
 #[derive(Debug)]
 pub struct Registered {
     /// The cursor.
     pub cursor: CursorId,
-    /// What the log no longer holds between the seqno asked for and the cursor, both ends
-    /// included: to be read from the store first. `None`: memory has it all.
+    /// Seqnos between the requested one and the cursor that have left memory, both ends included:
+    /// to be read from the store first. `None` if memory has everything.
     pub gap: Option<SnapshotRange>,
-    /// What a cursor of the same name held until now.
+    /// Garbage of an older cursor with the same name.
     pub garbage: Garbage,
 }
 
-/// Answer of [`VBucket::take_from`](crate::VBucket::take_from).
+/// Result of [`VBucket::take_from`](crate::VBucket::take_from).
 #[derive(Debug)]
 pub enum CursorRead {
-    /// The cursor has everything.
+    /// The cursor is at the end of the log.
     Nothing,
-    /// There is no such cursor any more: what it held was needed, or the vBucket was reset.
-    /// A reader that goes on registers again after the last change it got.
+    /// The cursor was dropped, to free memory or by a reset of the vBucket. To continue, a reader
+    /// registers again after its last change.
     Dropped,
     /// Changes of one snapshot.
     Changes(CursorBatch),
@@ -80,26 +81,27 @@ pub enum CursorRead {
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is told of by itself")]
 pub struct CursorBatch {
-    /// What to announce: `end` is the snapshot's, and the batch may stop before it. On a replica
-    /// it is what that one's own active announced, and what is missing may not have come yet.
+    /// Range to announce. `end` is the end of the snapshot; the batch may stop before it. On a
+    /// replica, the range is the one that the active node announced, and the rest may not have
+    /// arrived yet.
     pub snapshot: SnapshotRange,
-    /// Whether `snapshot` was not announced to this cursor yet, in whole or in part.
+    /// Whether `snapshot` or a part of it was not announced to this cursor yet.
     pub new_snapshot: bool,
     /// Whether this is the cursor's first batch of this checkpoint.
     pub new_checkpoint: bool,
     /// Kind of the checkpoint.
     pub checkpoint_kind: CheckpointKind,
-    /// Whether no change of a collection with history is missing in the checkpoint.
+    /// Whether the checkpoint has every change of the collections with history.
     pub historical: bool,
-    /// The newest change in or before the snapshot that clients may see.
+    /// Last seqno in or before the snapshot that is visible to clients.
     pub visible_end: Seqno,
-    /// The newest prepare in or before the snapshot that was committed or aborted.
+    /// Last committed or aborted prepare in or before the snapshot.
     pub high_completed: Option<Seqno>,
-    /// The newest prepare in or before the snapshot.
+    /// Last prepare in or before the snapshot.
     pub high_prepared: Option<Seqno>,
-    /// Seqno of the last change, whether it was replaced or not: where the cursor stands now.
+    /// Seqno of the last change, replaced or not: the new position of the cursor.
     pub last: Seqno,
-    /// Whether there is more to take now.
+    /// Whether the log has more changes for this cursor.
     pub more: bool,
     pub(super) pieces: Vec<Piece>,
     #[expect(dead_code, reason = "freed with the batch, outside of the lock")]
@@ -114,19 +116,21 @@ pub struct BatchPlace {
 }
 
 impl CursorBatch {
-    /// The group that the change stands for to which [`CursorBatch::next`] moved `place`.
+    /// Returns the group of events whose marker is at the place to which [`CursorBatch::next`]
+    /// moved `place`.
     pub(crate) fn group(&self, place: BatchPlace) -> Option<&Arc<EventGroup>> {
         self.pieces.get(place.piece as usize)?.group.as_ref()
     }
 
-    /// The changes, a group of events as one. Those that were replaced before they were taken are not
-    /// among them.
+    /// Returns the changes; a group of events is one change. Changes that were replaced before the
+    /// batch was taken are left out.
     pub fn documents(&self) -> impl Iterator<Item = &Document> {
         let slots = self.pieces.iter().flat_map(Piece::slots);
         slots.filter_map(|slot| slot.document.as_ref())
     }
 
-    /// The change at `place` or the first one after it; moves `place` past it. `None` at the end.
+    /// Returns the change at `place` or the first one after it, and moves `place` past it. `None`
+    /// at the end.
     pub fn next(&self, place: &mut BatchPlace) -> Option<&Document> {
         while let Some(piece) = self.pieces.get(place.piece as usize) {
             let slots = piece.slots().get(place.slot as usize..).unwrap_or_default();
@@ -145,19 +149,19 @@ impl CursorBatch {
     }
 }
 
-/// Figures of a cursor.
+/// Statistics of a cursor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CursorStats {
     /// The cursor.
     pub cursor: CursorId,
     /// Name under which it was registered.
     pub name: Box<str>,
-    /// Checkpoint of the last change it got, zero for none.
+    /// Checkpoint of the last change read; zero for none.
     pub checkpoint: u64,
-    /// It has everything up to here.
+    /// The reader has all changes up to this seqno.
     pub seqno: Seqno,
-    /// Changes it has still to get, at most.
+    /// Maximum number of changes that are still to be read.
     pub behind: u64,
-    /// Bytes that it holds back and persistence does not.
+    /// Bytes that only this cursor, not persistence, keeps in memory.
     pub pinned_bytes: usize,
 }

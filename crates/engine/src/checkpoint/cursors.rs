@@ -1,4 +1,4 @@
-//! Stream cursors: readers that come and go, each at its own pace.
+//! Cursors of streams: they come and go, and each reads at its own pace.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use super::cursor::{
 use super::segment::{HINT_MAX, Piece, SLOTS_MIN};
 use super::{CheckpointLog, FlushBudget, Garbage};
 
-/// A reader that wants no more changes than this gets copies of the slots: the tail goes on
-/// taking changes, and de-duplicating them.
+/// Maximum number of changes that a reader gets as copies of slots. The tail stays open then: it
+/// goes on taking and de-duplicating changes.
 const COPIED_MAX: u64 = 32;
 
 impl CheckpointLog {
@@ -21,7 +21,7 @@ impl CheckpointLog {
         self.cursors.iter().position(|cursor| cursor.id == id)
     }
 
-    /// Seats a reader after `after`, or at the oldest change in memory if that is later.
+    /// Registers a cursor after `after`, or at the oldest change in memory if that is later.
     pub(crate) fn register(&mut self, name: &str, after: Seqno) -> Registered {
         let id = CursorId(NonZeroU64::MIN.saturating_add(self.cursors_made));
         self.cursors_made += 1;
@@ -32,7 +32,7 @@ impl CheckpointLog {
         });
         let replaced = self.cursors.iter().position(|cursor| &*cursor.name == name);
         if self.cursors.len() == self.cursors.capacity() {
-            // Many streams of many vBuckets: not twice as much as is needed.
+            // There are many streams of many vBuckets: do not double the capacity.
             self.cursors.reserve_exact(1 + self.cursors.len() / 8);
         }
         self.cursors.push(Cursor {
@@ -43,7 +43,7 @@ impl CheckpointLog {
             checkpoint: 0,
             last: gap.map_or(after, |gap| gap.end).min(self.open.last),
         });
-        // Only now: nothing that the new one needs may go with the old one.
+        // Remove the old cursor last, so that nothing is freed that the new one needs.
         let garbage = replaced.map_or_else(Garbage::default, |index| self.remove_at(index));
         Registered {
             cursor: id,
@@ -52,7 +52,7 @@ impl CheckpointLog {
         }
     }
 
-    /// Position of the first change after `after` that is held.
+    /// Position of the first held change after `after`.
     fn position_after(&self, after: Seqno) -> u64 {
         if self.tail.first().is_some_and(|first| first.seqno <= after) {
             let index = self.tail.partition_point(|slot| slot.seqno <= after);
@@ -77,13 +77,13 @@ impl CheckpointLog {
         self.settle()
     }
 
-    /// Ends a cursor. What only it held is detached.
+    /// Removes a cursor. Detaches the changes that only it pinned.
     pub(crate) fn remove(&mut self, id: CursorId) -> Garbage {
         self.cursor_index(id)
             .map_or_else(Garbage::default, |index| self.remove_at(index))
     }
 
-    /// Ends the cursor of a stream that can go on from the store.
+    /// Drops the cursor of a stream that can continue from the store, to free memory.
     pub(crate) fn drop_cursor(&mut self, id: CursorId) -> Garbage {
         let before = self.cursors.len();
         let garbage = self.remove(id);
@@ -91,7 +91,7 @@ impl CheckpointLog {
         garbage
     }
 
-    /// What could be freed, and how.
+    /// Returns the memory that could be freed, and the ways to free it.
     ///
     /// Cost: O(cursors + segments held).
     pub(crate) fn pressure(&self) -> CheckpointPressure {
@@ -109,9 +109,9 @@ impl CheckpointLog {
         }
     }
 
-    /// A cursor moved or left: detaches what no reader needs any more.
+    /// Detaches changes that no reader needs any more, after a cursor moved or was removed.
     ///
-    /// Cost: O(cursors); and see [`CheckpointLog::release`].
+    /// Cost: O(cursors), and see [`CheckpointLog::release`].
     pub(super) fn settle(&mut self) -> Garbage {
         let positions = self.cursors.iter().map(|cursor| cursor.position);
         let lowest = positions.fold(self.persisted, u64::min);
@@ -124,7 +124,7 @@ impl CheckpointLog {
         garbage
     }
 
-    /// Figures of every stream cursor.
+    /// Statistics of every stream cursor.
     pub(crate) fn cursor_stats(&self) -> impl Iterator<Item = CursorStats> {
         self.cursors.iter().map(|cursor| CursorStats {
             cursor: cursor.id,
@@ -136,7 +136,7 @@ impl CheckpointLog {
         })
     }
 
-    /// Moves a cursor over changes of one run, and hands them out.
+    /// Takes changes of one run, and moves the cursor past them.
     ///
     /// Cost: O(segments taken + cursors).
     pub(crate) fn take(&mut self, id: CursorId, budget: FlushBudget) -> CursorRead {
@@ -187,8 +187,8 @@ impl CheckpointLog {
         CursorRead::Changes(CursorBatch { garbage, ..batch })
     }
 
-    /// Where the run ends that has `position`. The open one is ended first, unless what is wanted
-    /// of it is so short that it will be copied.
+    /// Returns the end of the run at `position`. Ends the open run first, unless the wanted part is
+    /// so short that it will be copied.
     fn run_end(&mut self, position: u64) -> u64 {
         let next = self.next_position();
         let in_tail = position >= self.tail_facts.first_position;
@@ -202,7 +202,7 @@ impl CheckpointLog {
         self.run(index + 1).first_position
     }
 
-    /// Parts of segments from `position` on, up to `end` or the end of the budget.
+    /// Returns parts of segments from `position` on, up to `end` or the end of the budget.
     fn pieces(&mut self, position: u64, end: u64, budget: FlushBudget) -> (Vec<Piece>, u64) {
         let mut pieces = Vec::new();
         let mut at = position;
@@ -211,7 +211,7 @@ impl CheckpointLog {
             items: budget.items.max(1),
             bytes: budget.bytes.max(1),
         };
-        // Most readers stand at the end.
+        // Most cursors are at the end.
         let in_tail = position >= self.tail_facts.first_position;
         let mut next = if in_tail {
             self.sealed.len()
@@ -259,7 +259,8 @@ impl CheckpointLog {
             pieces.push(sealed.piece(from, from + count));
             at = begin + (from + count) as u64;
             next += 1;
-            // A part ends the batch: what is left of the segment comes before the next one.
+            // A part of a segment ends the batch: the rest of the segment comes before the next
+            // one.
             let part = count < slots.len();
             if shared {
                 self.cut();

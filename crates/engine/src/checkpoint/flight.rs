@@ -1,4 +1,4 @@
-//! The persistence cursor: what a flush takes, and how it ends.
+//! The persistence cursor: taking changes for a flush, and finishing it.
 
 use model::Seqno;
 
@@ -6,7 +6,7 @@ use super::run::PrepareProgress;
 use super::segment::{ChangeSum, HINT_MAX, SLOTS_MIN, SegmentCounts, Slot};
 use super::{CheckpointLog, FlushBudget, Garbage, SpareBuffers, Taken};
 
-/// Segments for which a flush takes memory at once: as many as a million changes have.
+/// Maximum number of segments for which a flush allocates at once: a million changes have as many.
 const PIECES_MEANT_FOR: usize = 32;
 
 /// A flush under way.
@@ -15,17 +15,18 @@ pub(crate) struct Flight {
     end_position: u64,
     /// Last seqno of the batch.
     pub(crate) last_seqno: Seqno,
-    /// Everything up to here is as it was at that seqno, once the batch is durable: nothing
-    /// that was replaced before the batch waits behind its end.
+    /// Seqno up to which the store is consistent once the batch is durable: no change before it has
+    /// its newest version only after the batch's end.
     pub(crate) consistent: Seqno,
-    /// Where the snapshot ends into which the batch reaches.
+    /// End of the snapshot in which the batch ends.
     pub(crate) snapshot_end: Seqno,
-    /// The prepares that the batch surely has.
+    /// The prepares that the batch certainly has.
     pub(crate) prepares: PrepareProgress,
 }
 
 impl FlushBudget {
-    /// How many of a segment's `slots` fit, at least one that holds a change if there is any.
+    /// Returns how many of a segment's `slots` fit into the budget: at least one live slot, if
+    /// there is any.
     pub(super) fn fitting(&self, slots: &[Slot], facts: &SegmentCounts) -> usize {
         if facts.live <= self.items && facts.live_bytes <= self.bytes {
             return slots.len();
@@ -45,9 +46,9 @@ impl CheckpointLog {
         self.persisted < self.next_position()
     }
 
-    /// Hands out changes from the persistence cursor on.
+    /// Takes changes from the persistence cursor on.
     ///
-    /// Cost: O(segments taken); the changes themselves are not looked at.
+    /// Cost: O(segments taken); does not read the changes.
     pub(crate) fn take_dirty(
         &mut self,
         budget: FlushBudget,
@@ -75,7 +76,8 @@ impl CheckpointLog {
         let mut end_position = self.persisted;
         let (mut items, mut bytes, mut last) = (0, 0, Seqno::ZERO);
         for sealed in self.sealed.range(first..) {
-            // What failed comes again as a whole: the store may have it, and must not go back.
+            // A failed batch is repeated as a whole: the store may have all of it, and must not go
+            // back.
             let again = last < self.failed_to;
             let full = items >= budget.items || bytes >= budget.bytes;
             if full && !again && taken.ends_live() {
@@ -94,12 +96,12 @@ impl CheckpointLog {
             }
             let part = to < sealed.slots.len();
             if part {
-                // A batch does not end with a change that was replaced.
+                // A batch must not end with a replaced change.
                 let live = sealed.slots[from..to].iter().rposition(Slot::is_live);
                 to = live.map_or(to, |live| from + live + 1);
             }
             taken.push(sealed.piece(from, to), &sealed.facts);
-            // The whole segment's figures stand for a part of it; only the last one may be one.
+            // Counts the whole segment also for a part; only the last segment may be a part.
             items = items.saturating_add(sealed.facts.live);
             bytes = bytes.saturating_add(sealed.facts.live_bytes);
             end_position = begin + to as u64;
@@ -145,10 +147,10 @@ impl CheckpointLog {
         }
     }
 
-    /// The batch of `flight`, of `live` changes, is durable: moves the persistence cursor,
-    /// detaches what no reader needs any more.
+    /// Finishes a durable batch of `live` changes: moves the persistence cursor, and detaches
+    /// changes that no reader needs any more.
     ///
-    /// Cost: O(segments); dropping the answer frees them.
+    /// Cost: O(segments); dropping the result frees them.
     pub(crate) fn finish(&mut self, flight: &Flight, live: ChangeSum) -> Garbage {
         self.persisted = flight.end_position;
         self.dirty_items -= live.items;
@@ -159,7 +161,7 @@ impl CheckpointLog {
         self.settle()
     }
 
-    /// The batch of `flight` is not durable, though parts of it may have reached the store.
+    /// Records a failed batch. Parts of it may have reached the store.
     pub(crate) fn fail(&mut self, flight: &Flight) {
         self.failed_to = self.failed_to.max(flight.last_seqno);
     }

@@ -1,4 +1,4 @@
-//! The log itself: how its changes lie in segments and runs, and leave again.
+//! The checkpoint log: changes in segments and runs.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -21,29 +21,29 @@ pub(crate) struct CheckpointLog {
     pub(super) sealed: VecDeque<Sealed>,
     pub(super) tail: Slots,
     pub(super) tail_facts: SegmentCounts,
-    /// Bytes of documents at which the tail is sealed.
+    /// Size of the tail's documents at which it is sealed, in bytes.
     pub(super) tail_bytes_max: usize,
-    /// Slots of a tail that follows what a reader took: as many as one took lately.
+    /// Slots of a new tail after a read: as many as the last read took.
     pub(super) tail_hint: usize,
     pub(super) closed: VecDeque<Run>,
     pub(super) open: Run,
-    /// Bytes of the open checkpoint: everything queued in it and not replaced in place.
+    /// Bytes of the open checkpoint, without changes that were replaced in place.
     pub(super) open_bytes: usize,
     pub(super) bytes_max: usize,
     /// Hashes of the keys of prepares and aborts in the open checkpoint.
     pub(super) prepared_keys: Option<Box<HashTable<u64>>>,
-    /// Everything from this seqno on is here, or was replaced by something that is.
+    /// First seqno of the log: each change from here on is held, or was replaced by one that is.
     pub(super) held_from: Seqno,
-    /// The persistence cursor: everything before this position is durable.
+    /// The persistence cursor: all changes before this position are durable.
     pub(super) persisted: u64,
     pub(super) cursors: Vec<Cursor>,
     pub(super) cursors_made: u64,
     pub(super) cursors_dropped: u64,
-    /// The lowest position of any cursor.
+    /// The lowest position of all cursors.
     pub(super) lowest: u64,
-    /// No change from this position on commits a prepare.
+    /// Position after the last commit of a prepare.
     pub(super) committed_to: u64,
-    /// What was to be kept before this seqno is not any more: the history broke off in between.
+    /// First seqno that is kept as history: history was switched off before it.
     pub(super) kept_from: Seqno,
     pub(super) failed_to: Seqno,
     pub(super) dirty_items: usize,
@@ -57,10 +57,11 @@ pub(crate) struct CheckpointLog {
     pub(super) expelled: Released,
 }
 
-/// Sealed segments of so few slots give unused capacity back; more would take long to move.
+/// Maximum number of slots at which a sealed segment shrinks to its length; moving more takes too
+/// long.
 const SHRUNK_MAX: usize = 256;
 
-/// Which segment a slot lies in.
+/// Segment that holds a slot.
 #[derive(Clone, Copy, Debug)]
 enum Home {
     Sealed(usize),
@@ -68,7 +69,7 @@ enum Home {
 }
 
 impl CheckpointLog {
-    /// A log whose first change will follow `origin.high`.
+    /// Creates a log whose first change will follow `origin.high`.
     pub(crate) fn new(origin: &Origin, bytes_max: usize) -> Self {
         Self {
             sealed: VecDeque::new(),
@@ -109,13 +110,13 @@ impl CheckpointLog {
             return;
         }
         if !self.tail.is_empty() && self.tail_facts.live == 0 {
-            // Every change in it was replaced: no reader needs it as a segment.
+            // All its changes were replaced: no reader needs the segment.
             self.tail_facts.first_position = self.next_position();
             self.tail.clear();
             return;
         }
-        // Segments grow with what is held: there are few of them, and little capacity is left over.
-        // After a reader sealed one they begin small again, as another reader may come soon.
+        // Segments grow with the held changes: so they are few and have little unused capacity.
+        // After a read they begin small again, as another read may come soon.
         let grown = match self.tail.len() {
             0 => self.tail_hint,
             full => (self.items / 2).min(full * 2),
@@ -143,7 +144,7 @@ impl CheckpointLog {
         );
         let mut slots = mem::take(&mut self.tail);
         let tail_bytes = slots_bytes(&slots);
-        // Without another reader it goes with the flush: an allocation and a copy for nothing.
+        // Without another reader the flush frees the segment, so shrinking would be wasted.
         let stays = !self.cursors.is_empty();
         if stays && slots.len() <= SHRUNK_MAX && slots.len() < slots.capacity() / 2 {
             slots.shrink_to_fit();
@@ -154,13 +155,13 @@ impl CheckpointLog {
         }
     }
 
-    /// Ends the open run, unless it is empty: from now on nothing that was queued so far changes.
+    /// Ends the open run, unless it is empty. Changes in it are not replaced in place any more.
     pub(super) fn cut(&mut self) {
         let position = self.next_position();
         if self.open.first_position < position {
             let next = self.open.next(position);
             let ended = mem::replace(&mut self.open, next);
-            // One that every reader has passed is not kept.
+            // A run that every reader has passed is not kept.
             if self.lowest < position {
                 self.closed.push_back(ended);
             }
@@ -179,13 +180,14 @@ impl CheckpointLog {
         self.prepared_keys = None;
     }
 
-    /// The run that takes changes.
+    /// The open run, which takes changes.
     #[inline]
     pub(crate) fn open(&self) -> &Run {
         &self.open
     }
 
-    /// Sets whether changes of collections with history are kept from now on: one checkpoint is historical or not as a whole.
+    /// Sets whether changes of collections with history are kept. A checkpoint is historical as a
+    /// whole, so a switch closes it.
     pub(crate) fn set_historical(&mut self, historical: bool) {
         if self.open.historical != historical {
             self.close_checkpoint();
@@ -218,7 +220,7 @@ impl CheckpointLog {
         }
     }
 
-    /// Makes way for a change that replaces `old`; returns which row that change supersedes.
+    /// Replaces `old` in the log. Returns the seqno of the row that the new change supersedes.
     pub(super) fn replace(&mut self, old: &Document) -> Seqno {
         let Some((home, index)) = self.find(old.seqno()) else {
             return old.seqno();
@@ -258,8 +260,8 @@ impl CheckpointLog {
         }
     }
 
-    /// Drops a segment in which every change was replaced, so that keys that change all the
-    /// time do not fill memory while the store stands still. Positions keep their numbers.
+    /// Drops a segment whose changes were all replaced. So keys that change all the time do not
+    /// fill memory while the store is stalled. Positions keep their numbers.
     fn drop_dead(&mut self, index: usize) {
         if let Some(dead) = self.sealed.remove(index) {
             self.slot_bytes -= dead.slot_bytes;
@@ -280,19 +282,19 @@ impl CheckpointLog {
         }
     }
 
-    /// The table let go of `old` without a change (its value was evicted).
+    /// Records that the table dropped `old` without a change (its value was evicted).
     pub(crate) fn note_evicted(&mut self, old: &Document) {
         if let Some((home, index)) = self.find(old.seqno()) {
             self.mark_stale(home, index, old);
         }
     }
 
-    /// Index among the closed runs of the one that has `position`; their number for the open one.
+    /// Index of the closed run at `position`; the number of closed runs for the open one.
     pub(super) fn run_at(&self, position: u64) -> usize {
         if position >= self.open.first_position {
             return self.closed.len();
         }
-        // Most readers stand at the end.
+        // Most cursors are at the end.
         if self
             .closed
             .back()
@@ -310,9 +312,9 @@ impl CheckpointLog {
         self.closed.get(index).unwrap_or(&self.open)
     }
 
-    /// Takes out the segments that end at or before `position`.
+    /// Removes the segments that end at or before `position`, and returns them.
     ///
-    /// Cost: O(segments taken out), or O(segments left) if these are fewer.
+    /// Cost: O(segments removed), or O(segments left) if these are fewer.
     fn detach(&mut self, position: u64) -> VecDeque<Sealed> {
         let passed = match self.sealed.back() {
             Some(last) if last.end_position <= position => self.sealed.len(),
@@ -347,9 +349,9 @@ impl CheckpointLog {
         mem::replace(&mut self.sealed, left)
     }
 
-    /// Detaches what every cursor has passed.
+    /// Detaches all segments that every cursor has passed.
     ///
-    /// Cost: O(segments detached), whatever is in them; and the logarithm of the runs held.
+    /// Cost: O(segments detached), independent of their length; plus O(log runs).
     pub(super) fn release(&mut self) -> (Garbage, Released) {
         let held = |log: &Self| (log.items, log.slot_bytes + log.stale_bytes);
         let (items, bytes) = held(self);
@@ -362,7 +364,7 @@ impl CheckpointLog {
             ..Garbage::default()
         };
         if let Some(front) = self.sealed.front() {
-            // Readers of the front segment stand in its middle.
+            // The front segment has readers in its middle.
             let passed = lowest.saturating_sub(front.facts.first_position);
             let index = usize::try_from(passed).unwrap_or(0).checked_sub(1);
             if let Some(last) = index.and_then(|index| front.slots.get(index)) {
@@ -380,14 +382,14 @@ impl CheckpointLog {
         (garbage, released)
     }
 
-    /// Detaches what every cursor has passed.
+    /// Detaches all segments that every cursor has passed, and counts them as expelled.
     pub(crate) fn expel(&mut self) -> Garbage {
         let (garbage, released) = self.release();
         self.expelled += released;
         garbage
     }
 
-    /// Gives cursors numbers that those of `other` never had.
+    /// Continues the cursor numbers of `other`, so that none is reused.
     pub(crate) fn number_cursors_after(&mut self, other: &Self) {
         self.cursors_made = other.cursors_made;
     }
@@ -396,7 +398,7 @@ impl CheckpointLog {
         self.bytes_max = bytes;
     }
 
-    /// An idle vBucket keeps no capacity of a busy time.
+    /// Frees the capacity of a busy period once the vBucket is idle.
     fn shrink(&mut self, garbage: &mut Garbage) {
         if self.sealed.is_empty() {
             self.sealed = VecDeque::new();

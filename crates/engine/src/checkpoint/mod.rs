@@ -1,4 +1,4 @@
-//! The log of changes: a line of slots in segments, over which checkpoints are laid.
+//! The log of changes: slots in segments; checkpoints are ranges of them.
 //!
 //! ```text
 //! checkpoints   | 7        | 8                        | 9 open        |
@@ -8,11 +8,11 @@
 //!                          ^a stream     ^persistence  s change, . de-duplicated
 //! ```
 //!
-//! Slots are never taken out of the middle, so a position on the item line is a number that
-//! stays, and a cursor is such a number. Only the last segment, the tail, takes changes, and
-//! only in the open run do they replace older ones of their keys in place. A reader ends the
-//! open run and takes segments by reference, or, of a short one, copies of its slots; so what
-//! was handed out, and what was announced, stays whole.
+//! Slots are never removed from the middle, so the position of a slot is a stable number, and a
+//! cursor is such a number. Only the last segment, the tail, takes changes. Only in the open run
+//! does a change replace an older one of its key in place. A reader ends the open run and takes
+//! segments by reference, or copies of the slots of a short one. So changes that were read or
+//! announced stay unchanged.
 
 mod append;
 mod batch;

@@ -1,4 +1,4 @@
-//! The log of a vBucket that follows another node's: its runs are the snapshots announced there.
+//! The log of a replica vBucket: its runs are the snapshots that the active node announced.
 
 use std::fmt;
 
@@ -6,41 +6,41 @@ use model::{Document, Seqno, SnapshotRange};
 
 use super::{CheckpointKind, CheckpointLog};
 
-/// What the active vBucket says of the changes that it is about to send.
+/// Snapshot marker: the active vBucket announces the changes that it will send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotMarker {
     /// First seqno.
     pub start: Seqno,
-    /// Last seqno; the state is that of the active vBucket once it is here.
+    /// Last seqno; once it has arrived, the state equals that of the active vBucket.
     pub end: Seqno,
-    /// Memory or Disk; whether it is an initial one is found out here.
+    /// Memory or Disk; the log decides itself whether it is an initial disk snapshot.
     pub kind: CheckpointKind,
     /// Whether the active vBucket began a checkpoint.
     pub checkpoint: bool,
-    /// The newest decided prepare, if it was told.
+    /// Last completed prepare, if it was sent.
     pub high_completed: Option<Seqno>,
-    /// Of a Disk snapshot: the newest prepare, if it was told.
+    /// Last prepare of a Disk snapshot, if it was sent.
     pub high_prepared: Option<Seqno>,
-    /// The newest change that clients may see, if it was told.
+    /// Last seqno that is visible to clients, if it was sent.
     pub visible_end: Option<Seqno>,
-    /// Highest purged tombstone, if it was told.
+    /// Purge seqno, if it was sent.
     pub purge_seqno: Option<Seqno>,
-    /// Whether no change of a collection with history is missing in it.
+    /// Whether the snapshot has every change of the collections with history.
     pub historical: bool,
 }
 
-/// Why a change or a snapshot of another node's vBucket is not taken.
+/// Reason for which a change or a snapshot of another node's vBucket is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplicaError {
-    /// This vBucket does not follow another one.
+    /// This vBucket is not a replica.
     NotReplica,
-    /// The seqno was here before, or no snapshot with it was announced.
+    /// The seqno is not above the last one, or no snapshot with it was announced.
     OutOfRange,
-    /// The announcement contradicts itself; the text says how.
+    /// The marker contradicts itself; the text is the reason.
     Marker(&'static str),
     /// The active vBucket put two changes into one checkpoint that must not replace each other.
     Duplicate,
-    /// The active vBucket decided a prepare that is not here.
+    /// The active vBucket decided a prepare that this replica does not have.
     UnknownPrepare,
 }
 
@@ -80,20 +80,20 @@ impl SnapshotMarker {
 }
 
 impl CheckpointLog {
-    /// Begins the run that `marker` announces, in a checkpoint of its own if the active vBucket
-    /// began one, or if it or the one before has rows of a store.
+    /// Begins the run that `marker` announces. Begins a checkpoint as well if the active vBucket
+    /// did, or if this snapshot or the one before comes from a store.
     pub(crate) fn begin_snapshot(&mut self, marker: &SnapshotMarker) -> Result<(), ReplicaError> {
         let high = self.open.last;
         marker.check(high)?;
-        // The rest of the first rows, told as a part of its own or by another stream.
+        // The rest of an initial backfill, announced as a further snapshot or by another stream.
         let initial = self.open.kind == CheckpointKind::InitialDisk && !self.open.is_complete();
         let kind = match marker.kind {
             CheckpointKind::Memory => CheckpointKind::Memory,
             _ if high == Seqno::ZERO || initial => CheckpointKind::InitialDisk,
             _ => CheckpointKind::Disk,
         };
-        // A snapshot of which only a part came is not whole before its end has passed: what was
-        // replaced in it had its successor there, however the rest is announced now.
+        // A snapshot that arrived in part is complete only at its end: replaced changes may have
+        // their newer version there, however the rest is announced.
         let owed = self.open.range.end;
         let both_memory = kind == CheckpointKind::Memory && self.open.kind == kind;
         if marker.checkpoint || !both_memory || marker.historical != self.open.historical {
@@ -117,7 +117,8 @@ impl CheckpointLog {
         Ok(())
     }
 
-    /// Whether the active vBucket announced `document`, and it may follow what is here.
+    /// Checks that the active vBucket announced `document`, and that it may follow the changes
+    /// held.
     pub(crate) fn check_next(
         &self,
         document: &Document,
@@ -134,7 +135,7 @@ impl CheckpointLog {
         Ok(())
     }
 
-    /// The newest point at which the vBucket is consistent.
+    /// Last seqno at which the vBucket is consistent.
     pub(crate) fn last_complete(&self) -> Seqno {
         if self.open.is_complete() {
             self.open.last
@@ -143,8 +144,8 @@ impl CheckpointLog {
         }
     }
 
-    /// Where this vBucket stands in what was announced: from the newest consistent point to the
-    /// end of the snapshot that has begun after it; the newest change twice if there is none.
+    /// Progress in the announced snapshots: from the last consistent seqno to the end of the
+    /// snapshot that began after it. Both ends are the last seqno if no snapshot is incomplete.
     pub(crate) fn progress(&self) -> SnapshotRange {
         SnapshotRange {
             start: self.last_complete(),
@@ -152,7 +153,7 @@ impl CheckpointLog {
         }
     }
 
-    /// What is here is from now on the truth: nothing is missing from the snapshot that has begun.
+    /// Declares the held changes complete, although the announced snapshot may not have ended.
     pub(crate) fn adopt(&mut self) {
         let last = self.open.last;
         self.open.range.end = last;

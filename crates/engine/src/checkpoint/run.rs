@@ -1,76 +1,77 @@
-//! Checkpoints and the runs that they consist of.
+//! Checkpoints, and the runs of which they consist.
 
 use model::{Document, Seqno, SnapshotRange};
 
-/// What a checkpoint was made from.
+/// Source of a checkpoint's changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CheckpointKind {
     /// Changes as they were made.
     #[default]
     Memory,
-    /// Rows of another node's store: nothing in it is de-duplicated.
+    /// Rows of another node's store; they are not de-duplicated.
     Disk,
-    /// The same, into a vBucket that had nothing.
+    /// Rows of another node's store, into an empty vBucket.
     InitialDisk,
 }
 
 /// Consecutive changes that readers get as one snapshot.
 ///
-/// A checkpoint is one run, or several: a run also ends where a reader took what there was, so
-/// that nothing before that point changes any more.
+/// A checkpoint has one run or several: a run also ends where a reader has taken all changes, so
+/// that changes before that point stay unchanged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
-    /// Number of the checkpoint; they are strictly consecutive.
+    /// Number of the checkpoint; consecutive.
     pub(crate) checkpoint: u64,
     pub(crate) kind: CheckpointKind,
     /// Whether changes of collections with history are kept in its checkpoint.
     pub(crate) historical: bool,
-    /// Counts what was announced; runs of one snapshot have the same number.
+    /// Number of the announced snapshot; all runs of one snapshot have the same.
     pub(crate) snapshot: u64,
     pub(crate) first_position: u64,
-    /// Where the checkpoint begins.
+    /// First seqno of the checkpoint.
     pub(crate) checkpoint_start: Seqno,
-    /// What a marker says of it. On an active vBucket `end` is the newest change; `start` is past
-    /// `end` while there is none. On a replica, the range that its own active announced.
+    /// Seqno range for the snapshot marker. On an active vBucket, `end` is the last seqno, and
+    /// `start` is above `end` while the run is empty. On a replica, the range that the active node
+    /// announced.
     pub(crate) range: SnapshotRange,
-    /// Its newest change.
+    /// Last seqno.
     pub(crate) last: Seqno,
-    /// The newest point before this run at which the vBucket is consistent.
+    /// Last seqno before this run at which the vBucket is consistent.
     pub(crate) complete_before: Seqno,
-    /// The newest change so far that clients may see: not a prepare, not an abort.
+    /// Last seqno so far that is visible to clients: neither a prepare nor an abort.
     pub(crate) visible_end: Seqno,
-    /// The prepares up to its newest change.
+    /// Progress of prepares at its last seqno.
     pub(crate) prepares: PrepareProgress,
-    /// The same before this run.
+    /// Progress of prepares before this run.
     pub(crate) prepares_before: PrepareProgress,
-    /// Of rows of another node's store: its newest prepare, known once all rows are here.
+    /// Last prepare of a disk snapshot as announced; valid once the whole snapshot has arrived.
     pub(crate) announced_prepared: Option<Seqno>,
 }
 
-/// How far prepares have come at some point of the log; zero for none.
+/// Progress of prepares at some point of the log; zero for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PrepareProgress {
-    /// The newest prepare.
+    /// Last prepare.
     pub(crate) prepared: Seqno,
-    /// The newest prepare that was committed or aborted.
+    /// Last committed or aborted prepare.
     pub(crate) completed: Seqno,
 }
 
-/// Where a log begins.
+/// Start of a log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin {
-    /// The newest change.
+    /// Last seqno before the log.
     pub(crate) high: Seqno,
-    /// The snapshot to which it belongs; past `high` if parts of it are missing.
+    /// Snapshot that contains it; ends above `high` if a part is missing.
     pub(crate) snapshot: SnapshotRange,
-    /// The prepares up to it.
+    /// Progress of prepares at `high`.
     pub(crate) prepares: PrepareProgress,
-    /// Cursors are numbered from here on, so that none is taken for another vBucket object's.
+    /// Number of cursors made by earlier logs: their numbers are not reused.
     pub(crate) cursors_made: u64,
 }
 
 impl Run {
-    /// The first run of a log.
+    /// Returns the first run of a log.
     pub(crate) fn first(origin: &Origin) -> Self {
         let Origin { high, snapshot, .. } = *origin;
         let partial = snapshot.end > high;
@@ -98,7 +99,7 @@ impl Run {
         }
     }
 
-    /// Takes note of its newest change.
+    /// Records the newest change.
     pub(crate) fn add(&mut self, change: &Document) {
         let (seqno, kind) = (change.seqno(), change.kind());
         self.last = seqno;
@@ -117,12 +118,12 @@ impl Run {
         }
     }
 
-    /// Whether everything that was announced is here.
+    /// Whether all announced changes have arrived.
     pub(crate) fn is_complete(&self) -> bool {
         self.last >= self.range.end
     }
 
-    /// What follows it, in the same checkpoint, from `position` on.
+    /// Returns the next run of the same checkpoint, which begins at `position`.
     pub(crate) fn next(&self, position: u64) -> Self {
         let mut next = *self;
         next.first_position = position;

@@ -1,4 +1,4 @@
-//! Segments: the pieces in which the log holds its changes, and hands them out.
+//! Segments: the units in which the log holds changes and hands them out.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,27 +7,28 @@ use model::{Document, Seqno};
 
 use collections::EventGroup;
 
-/// Slots of the first segment of a busy period, and of the longest ones.
+/// Minimum number of slots of a new segment, and maximum number of slots of a segment.
 pub(crate) const SLOTS_MIN: usize = 16;
 pub(crate) const SLOTS_MAX: usize = 1 << 16;
 
-/// Most slots of a tail that nothing but what a reader took lately speaks for.
+/// Maximum number of slots of a tail that is sized by the last read only.
 pub(crate) const HINT_MAX: usize = 1024;
 
-/// A segment takes no more changes once its documents take this much, or half of what the log
-/// held when it began: a reader in its middle holds back little, and there are few of them.
+/// Size of the documents at which a segment is sealed, in bytes; or half of the log's size when the
+/// segment began, if that is more. So a reader in the middle pins little, and there are few
+/// segments.
 pub(crate) const SEGMENT_BYTES_MIN: usize = 512 << 10;
 
-/// Bytes that a sealed segment takes beside its slots: the counted vector and its entry.
+/// Overhead of a sealed segment in bytes: the counted vector and its entry.
 const SEALED_BYTES: usize = 16 + size_of::<Slots>() + size_of::<Sealed>();
 
-/// One change.
+/// One change in the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
     pub(crate) seqno: Seqno,
-    /// `None` once a later change of the same key took its place.
+    /// `None` once a later change of the same key replaced it.
     pub(crate) document: Option<Document>,
-    /// What it does to the store's rows.
+    /// Effect on the rows of the store.
     pub(crate) rows: RowEffect,
 }
 
@@ -37,8 +38,8 @@ impl Slot {
     }
 }
 
-/// Which row goes when a change is written, and whether the change becomes a row of the history
-/// as well. Eight bytes: seqnos have 48 bits.
+/// Effect of a change on the store: which row it supersedes, and whether it is kept as history.
+/// Eight bytes: seqnos have 48 bits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RowEffect(u64);
 
@@ -49,24 +50,24 @@ impl RowEffect {
         Self(supersedes.0 | if kept { Self::KEPT } else { 0 })
     }
 
-    /// Seqno of the key's older row, zero for none.
+    /// Seqno of the key's older row; zero for none.
     pub(crate) fn superseded(self) -> Seqno {
         Seqno(self.0 & !Self::KEPT)
     }
 
-    /// Whether its version stays after it was replaced.
+    /// Whether the version is kept after it was replaced.
     pub(crate) fn is_kept(self) -> bool {
         self.0 & Self::KEPT != 0
     }
 }
 
-/// The changes of one segment, ascending by seqno.
+/// The changes of one segment, in ascending order of seqno.
 pub(crate) type Slots = Vec<Slot>;
 
-/// What is counted per segment, so that detaching one costs the same however long it is.
+/// Counters of a segment. They make the cost of detaching independent of its length.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SegmentCounts {
-    /// Position of the first slot on the item line.
+    /// Position of the first slot.
     pub(crate) first_position: u64,
     /// Slots that hold a document.
     pub(crate) live: usize,
@@ -83,26 +84,26 @@ pub(crate) struct ChangeSum {
     pub(crate) bytes: usize,
 }
 
-/// A segment that takes no further slots. Once a reader took it, it does not change at all.
+/// A sealed segment: it takes no further slots. Once a reader took it, it does not change at all.
 ///
-/// What detaching one needs lies here: its slots, which may have left the caches long ago, are
-/// not touched.
+/// Has everything that detaching needs. So detaching does not touch the slots, which may have left
+/// the caches long ago.
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(crate) slots: Arc<Slots>,
     pub(crate) first_seqno: Seqno,
     pub(crate) last_seqno: Seqno,
     pub(crate) facts: SegmentCounts,
-    /// Position behind the last slot.
+    /// Position after the last slot.
     pub(crate) end_position: u64,
     /// Bytes without the documents.
     pub(crate) slot_bytes: usize,
-    /// What its only slot stands for, if that is a group of events.
+    /// Group of events, if the only slot is the marker of one.
     pub(crate) group: Option<Arc<EventGroup>>,
 }
 
 impl Sealed {
-    /// `None` for a segment without slots.
+    /// Seals `slots`. `None` if there are none.
     pub(crate) fn new(slots: Slots, facts: SegmentCounts) -> Option<Self> {
         let (first_seqno, last_seqno) = (slots.first()?.seqno, slots.last()?.seqno);
         Some(Self {
@@ -116,7 +117,7 @@ impl Sealed {
         })
     }
 
-    /// A part of it.
+    /// Returns a part of the segment.
     pub(crate) fn piece(&self, from: usize, to: usize) -> Piece {
         Piece {
             group: self.group.clone(),
@@ -125,13 +126,13 @@ impl Sealed {
     }
 }
 
-/// A part of a segment, as a reader holds it. Never empty.
+/// A part of a segment, held by a reader. Never empty.
 #[derive(Debug)]
 pub(crate) struct Piece {
     slots: Arc<Slots>,
     from: usize,
     to: usize,
-    /// As [`Sealed::group`].
+    /// Group of events, as in [`Sealed::group`].
     pub(crate) group: Option<Arc<EventGroup>>,
 }
 
@@ -150,19 +151,19 @@ impl Piece {
         &self.slots[self.from..self.to]
     }
 
-    /// Seqno of its first change.
+    /// Seqno of its first change, or of the first event of its group.
     pub(crate) fn first_seqno(&self) -> Option<Seqno> {
         let first = self.slots().first()?.seqno;
         let others = self.group.as_ref().map_or(1, |group| group.events().max(1)) - 1;
         Some(Seqno(first.0 - u64::from(others)))
     }
 
-    /// Whether it is all of its segment.
+    /// Whether it is a whole segment.
     pub(crate) fn is_whole(&self) -> bool {
         self.to - self.from == self.slots.len()
     }
 
-    /// Its documents, counted.
+    /// Counts its documents.
     pub(crate) fn count(&self) -> ChangeSum {
         let mut sum = ChangeSum::default();
         for document in self
@@ -182,10 +183,10 @@ pub(crate) fn slots_bytes(slots: &Slots) -> usize {
     slots.capacity() * size_of::<Slot>()
 }
 
-/// Index of the segment in which `seqno` lies, if it lies in one; they ascend by seqno.
+/// Returns the index of the segment that has `seqno`, if one has; segments ascend by seqno.
 ///
-/// Cost: a step or two where segments are alike, as those are that a stream took one after the
-/// other; at most twice the logarithm of their number.
+/// Cost: a step or two if segments have equal lengths, as those of one stream have; at most twice
+/// the logarithm of their number.
 pub(crate) fn home_of(sealed: &VecDeque<Sealed>, seqno: Seqno) -> Option<usize> {
     let (first, last) = (sealed.front()?.first_seqno, sealed.back()?.last_seqno);
     if seqno < first || seqno > last {
@@ -196,7 +197,7 @@ pub(crate) fn home_of(sealed: &VecDeque<Sealed>, seqno: Seqno) -> Option<usize> 
     let (mut low, mut high) = (0, sealed.len());
     let mut at = usize::try_from(guess).unwrap_or(0).min(high - 1);
     let mut step = 1;
-    // The home is in low..high. From the guess in growing steps, then by halves.
+    // The segment is in low..high. Search from the guess in growing steps, then by halves.
     while high - low > 1 {
         if sealed[at].first_seqno <= seqno {
             low = at;
@@ -213,7 +214,7 @@ pub(crate) fn home_of(sealed: &VecDeque<Sealed>, seqno: Seqno) -> Option<usize> 
     Some(low)
 }
 
-/// Index of the slot of `seqno`: where it lies when no number was left out, else by search.
+/// Returns the index of the slot of `seqno`: directly if no seqno was skipped, else by search.
 pub(crate) fn index_of(slots: &[Slot], seqno: Seqno) -> Option<usize> {
     let first = slots.first()?.seqno;
     let guess = usize::try_from(seqno.0.checked_sub(first.0)?).ok()?;
@@ -227,7 +228,7 @@ pub(crate) fn index_of(slots: &[Slot], seqno: Seqno) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Segments of so many slots each; every seventh number is left out.
+    /// Returns segments with these numbers of slots; every seventh seqno is skipped.
     fn line(lengths: &[usize]) -> VecDeque<Sealed> {
         let mut seqno = 5;
         let mut next = |_| {
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_home_of_a_number_is_found_however_long_segments_are() {
+    fn home_of_finds_seqnos_in_segments_of_any_length() {
         let alike = [30; 100];
         let mut growing: Vec<usize> = (0..12).map(|power| 1 << power).collect();
         let shrinking: Vec<usize> = growing.iter().rev().copied().collect();

@@ -6,11 +6,11 @@ use super::CheckpointLog;
 use super::run::Run;
 use super::segment::{Piece, Sealed};
 
-/// Segments and runs that fit in: more than a log has between two flushes.
+/// Capacity of the buffers: more segments and runs than a log gets between two flushes.
 const ENTRIES: usize = 6;
 
-/// Buffers for what a flush seals and ends in a log that holds nothing else. Fresh memory costs a
-/// page fault, longer than all the rest of a read, and is not asked for under the lock.
+/// Buffers for the segments and runs that a flush seals in an otherwise empty log. New memory costs
+/// a page fault, longer than the rest of a read, so it is not allocated under the lock.
 ///
 /// Cost: about 1.8 KiB while filled.
 #[derive(Debug, Default)]
@@ -21,20 +21,20 @@ pub struct SpareBuffers {
 }
 
 impl SpareBuffers {
-    /// Allocates what the last flush took; to be called without a lock.
+    /// Allocates the buffers that the last flush took. Call without a lock.
     pub fn refill(&mut self) {
         self.sealed.reserve(ENTRIES);
         self.closed.reserve(ENTRIES);
         self.pieces.reserve(ENTRIES);
     }
 
-    /// A buffer for what a batch consists of.
+    /// Takes the buffer for the pieces of a batch.
     pub(super) fn take_pieces(&mut self) -> Vec<Piece> {
         std::mem::take(&mut self.pieces)
     }
 }
 
-/// Moves what is held into the spare buffer if that is larger, and is needed.
+/// Moves `held` into the spare buffer if `held` is full and the spare one is larger.
 fn move_in<T>(held: &mut VecDeque<T>, spare: &mut VecDeque<T>) {
     if held.len() == held.capacity() && held.len() < spare.capacity() {
         spare.append(held);
@@ -43,7 +43,7 @@ fn move_in<T>(held: &mut VecDeque<T>, spare: &mut VecDeque<T>) {
 }
 
 impl CheckpointLog {
-    /// Takes spare buffers where its own are full.
+    /// Replaces own full buffers by spare ones.
     pub(super) fn take_spare(&mut self, spare: &mut SpareBuffers) {
         move_in(&mut self.sealed, &mut spare.sealed);
         move_in(&mut self.closed, &mut spare.closed);

@@ -1,4 +1,4 @@
-//! What the log can tell about itself without looking at its changes.
+//! Statistics of the log, computed without reading its changes.
 
 use model::Seqno;
 
@@ -8,48 +8,48 @@ use super::run::Run;
 use super::segment::{Sealed, slots_bytes};
 use super::{CheckpointKind, CheckpointLog};
 
-/// Figures of the checkpoints.
+/// Statistics of the checkpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointStats {
-    /// Number of the open checkpoint; they are strictly consecutive.
+    /// Number of the open checkpoint; consecutive.
     pub open_id: u64,
-    /// What the open checkpoint was made from.
+    /// Source of the open checkpoint's changes.
     pub open_kind: CheckpointKind,
     /// Checkpoints in memory, the open one included.
     pub checkpoints: u64,
-    /// First seqno of the open checkpoint; past the last one while it is empty.
+    /// First seqno of the open checkpoint; above the last one while it is empty.
     pub snapshot_start: Seqno,
     /// Last seqno of the open checkpoint.
     pub snapshot_end: Seqno,
-    /// The newest change of it or before it that clients may see.
+    /// Last seqno up to here that is visible to clients.
     pub visible_end: Seqno,
-    /// Segments in memory, the one that takes changes included.
+    /// Segments in memory, including the open one.
     pub segments: u64,
     /// Changes in memory.
     pub items: u64,
     /// Changes that are not durable yet.
     pub dirty_items: u64,
-    /// Bytes of the documents of these, as allocated.
+    /// Allocated bytes of their documents.
     pub dirty_bytes: usize,
     /// Bytes of slots and segments, without documents.
     pub slot_bytes: usize,
-    /// Bytes of documents that only checkpoints still hold.
+    /// Bytes of documents that only checkpoints hold.
     pub stale_bytes: usize,
-    /// Changes ever queued: where the next one will lie on the item line.
+    /// Position of the next change: the number of changes ever appended.
     pub next_position: u64,
-    /// Where the persistence cursor stands on the item line.
+    /// Position of the persistence cursor.
     pub persistence_position: u64,
-    /// Number of the checkpoint that it reads next.
+    /// Checkpoint that the persistence cursor reads next.
     pub persistence_checkpoint: u64,
-    /// Changes that a later one of the same key replaced in place.
+    /// Changes that were replaced in place by a later one of the same key.
     pub deduplicated: u64,
     /// Stream cursors.
     pub cursors: u64,
     /// Cursors that were dropped to free memory.
     pub cursors_dropped: u64,
-    /// What left because the last cursor had passed it.
+    /// Changes removed because the last cursor had passed them.
     pub removed: Released,
-    /// What left when memory was short.
+    /// Changes expelled because memory was short.
     pub expelled: Released,
 }
 
@@ -92,7 +92,7 @@ impl CheckpointLog {
         }
     }
 
-    /// Bytes that only the log holds, of the segments that end in this range of positions.
+    /// Bytes that only the log holds, in segments that end in this range of positions.
     pub(super) fn bytes_between(&self, from: u64, to: u64) -> usize {
         let sealed = self
             .sealed

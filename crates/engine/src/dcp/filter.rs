@@ -1,25 +1,25 @@
-//! Which changes a stream is about.
+//! The filter of a stream: which changes it sends.
 
 use model::{CollectionId, Document, ScopeId, split_key};
 
 use crate::VBucket;
 use collections::{CollectionChange, SystemEvent};
 
-/// Which collections a stream is about.
+/// Collections that a stream sends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StreamFilter {
-    /// Everything, also what becomes of collections.
+    /// All documents and all system events.
     #[default]
     All,
-    /// Documents of the default collection, for a peer that knows no collections.
+    /// Documents of the default collection, for a peer without collections.
     DefaultOnly,
-    /// Some collections, and what becomes of them.
+    /// Some collections, and the system events about them.
     Collections(Box<[CollectionId]>),
-    /// A scope: whatever is in it, comes into it and leaves it.
+    /// A scope: its collections, also those created later, and the system events about it.
     Scope {
         /// The scope.
         scope: ScopeId,
-        /// Its collections where the stream stands.
+        /// Collections of the scope at the stream's position.
         collections: Box<[CollectionId]>,
     },
 }
@@ -29,7 +29,7 @@ fn event_of(document: &Document) -> Option<SystemEvent<'_>> {
 }
 
 impl StreamFilter {
-    /// A filter for a scope of this vBucket, as it is now.
+    /// Returns a filter for a scope with the current collections of this vBucket.
     pub fn scope(scope: ScopeId, vbucket: &VBucket) -> Self {
         Self::Scope {
             scope,
@@ -37,7 +37,7 @@ impl StreamFilter {
         }
     }
 
-    /// Whether the stream is about this change.
+    /// Whether the stream sends this change.
     #[inline]
     pub(super) fn wants(&self, document: &Document) -> bool {
         match self {
@@ -56,8 +56,8 @@ impl StreamFilter {
         }
     }
 
-    /// Follows a change that the stream is about; `true` once there is nothing left that it
-    /// could be about.
+    /// Applies a sent change to the filter. Returns `true` once the filter can match nothing any
+    /// more.
     pub(super) fn follow(&mut self, document: &Document) -> bool {
         if !SystemEvent::is_key(document.key()) {
             return false;

@@ -1,19 +1,19 @@
-//! How much may be on its way to a peer.
+//! Flow control: how many bytes may be on their way to a peer.
 
 /// The window of a connection: bytes sent that the peer has not acknowledged.
 ///
-/// A message goes out while the window is not full, so one message may exceed it; else one that
-/// is larger than the window would never go.
+/// A message goes out while the window is not full. So one message may exceed the window; otherwise
+/// a message larger than the window could never go out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowControl {
-    /// Bytes; 0 for no limit.
+    /// Size of the window in bytes; 0 for no limit.
     window: u64,
     outstanding: u64,
     acknowledged: u64,
 }
 
 impl FlowControl {
-    /// Sets the window; 0 for no limit.
+    /// Sets the window in bytes; 0 for no limit.
     pub fn set_window(&mut self, bytes: u32) {
         self.window = bytes.into();
     }
@@ -23,15 +23,15 @@ impl FlowControl {
         self.window == 0 || self.outstanding < self.window
     }
 
-    /// A message of `bytes` went out.
+    /// Counts a message of `bytes` that was sent.
     pub fn sent(&mut self, bytes: usize) {
         if self.window != 0 {
             self.outstanding += bytes as u64;
         }
     }
 
-    /// The peer is done with `bytes`. More than is outstanding counts as all of it; the answer
-    /// is then `false`.
+    /// Counts `bytes` that the peer has processed. If they are more than the outstanding ones,
+    /// counts all of these and returns `false`.
     pub fn acknowledge(&mut self, bytes: u32) -> bool {
         let bytes = u64::from(bytes);
         let within = bytes <= self.outstanding;
@@ -40,7 +40,7 @@ impl FlowControl {
         within
     }
 
-    /// The window; 0 for no limit.
+    /// Size of the window in bytes; 0 for no limit.
     pub fn window(&self) -> u64 {
         self.window
     }
@@ -50,7 +50,7 @@ impl FlowControl {
         self.outstanding
     }
 
-    /// Bytes that the peer acknowledged.
+    /// Bytes acknowledged by the peer.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged
     }

@@ -1,28 +1,28 @@
-//! What a stream holds until it is sent: segments of the log, or rows of the store.
+//! Changes that a stream holds until they are sent: segments of the log, or rows of the store.
 
 use model::Document;
 
 use crate::checkpoint::{BatchPlace, CursorBatch};
 use collections::GroupReader;
 
-/// Rows of the store, ascending; whatever keeps account of them goes with them.
+/// Rows of the store, in ascending order. The value may also carry the accounting of their memory.
 pub trait Rows: Send {
-    /// The rows.
+    /// Returns the rows.
     fn documents(&self) -> &[Document];
 }
 
-/// Changes that are held until they are sent.
+/// Changes held until they are sent.
 pub(super) struct Held {
     source: Source,
-    /// The group of events that the last change stands for.
+    /// The group of events at the current place, if there is one.
     group: Option<GroupReader>,
 }
 
-/// Where changes come from, and which of them are next.
+/// Source of the changes, with the current position.
 enum Source {
     Memory {
         batch: CursorBatch,
-        /// Where the last change was found, and where the next one is looked for.
+        /// Place of the last change, and place at which the search for the next one begins.
         current: BatchPlace,
         next: BatchPlace,
     },
@@ -33,7 +33,7 @@ enum Source {
 }
 
 impl Held {
-    /// What was taken from the log; none of it was given yet.
+    /// Holds a batch of the log; the position is before its first change.
     pub(super) fn from_memory(batch: CursorBatch) -> Box<Self> {
         let source = Source::Memory {
             batch,
@@ -46,7 +46,7 @@ impl Held {
         })
     }
 
-    /// Rows of which none was given yet.
+    /// Holds rows of the store; the position is before the first row.
     pub(super) fn from_store(rows: Box<dyn Rows>) -> Box<Self> {
         Box::new(Self {
             source: Source::Store { rows, next: 0 },
@@ -54,12 +54,12 @@ impl Held {
         })
     }
 
-    /// Whether these are rows of the store.
+    /// Whether the changes are rows of the store.
     pub(super) fn is_from_store(&self) -> bool {
         matches!(self.source, Source::Store { .. })
     }
 
-    /// Moves to the next change.
+    /// Moves to the next change, and returns it.
     pub(super) fn step(&mut self) -> Option<&Document> {
         if self.is_in_group() {
             return self.group.as_mut()?.step();
@@ -92,7 +92,7 @@ impl Held {
         self.group.as_ref().is_some_and(|group| !group.is_over())
     }
 
-    /// Whether [`Held::step`] has no more to give.
+    /// Whether [`Held::step`] has no more changes.
     pub(super) fn is_over(&self) -> bool {
         let over = match &self.source {
             Source::Memory { batch, next, .. } => {
@@ -104,7 +104,7 @@ impl Held {
         over && !self.is_in_group()
     }
 
-    /// The change that [`Held::step`] gave last.
+    /// Returns the change that [`Held::step`] returned last.
     pub(super) fn current(&self) -> Option<&Document> {
         if let Some(group) = &self.group {
             return group.current();

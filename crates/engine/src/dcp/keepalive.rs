@@ -1,21 +1,22 @@
-//! Whether a peer is still there: noops to it, and how long it may be silent.
+//! Keepalive of a connection: noops to the peer, and the limit for its silence.
 
-/// What the time asks for.
+/// Action due at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pulse {
-    /// Nothing yet.
+    /// No action is due.
     Nothing,
-    /// A noop is to be sent.
+    /// Send a noop.
     Noop,
-    /// The peer has been silent for too long.
+    /// Close the connection: the peer has been silent for too long.
     Silent,
 }
 
-/// The timers of a connection. Times are monotonic nanoseconds.
+/// The timers of a connection. Times are nanoseconds of the monotonic clock.
 ///
-/// A noop goes out an interval after the last one, unless its answer is awaited. Any message of
-/// the peer shows that it is alive; with noops, one that says nothing for the idle limit is
-/// given up. Without noops no peer is: a consumer may have nothing to say for days.
+/// A noop is sent one interval after the last one, unless its answer is outstanding. Every message
+/// of the peer shows that it is alive. With noops enabled, a peer that is silent for the idle limit
+/// is disconnected. Without noops no peer is disconnected: a consumer may have nothing to send for
+/// days.
 #[derive(Clone, Copy, Debug)]
 pub struct Keepalive {
     enabled: bool,
@@ -27,7 +28,7 @@ pub struct Keepalive {
 }
 
 impl Keepalive {
-    /// Timers at rest, for a peer that was just heard of.
+    /// Creates timers with noops disabled, for a peer that has just sent something.
     pub fn new(interval_ns: u64, idle_limit_ns: u64, now_ns: u64) -> Self {
         Self {
             enabled: false,
@@ -39,47 +40,47 @@ impl Keepalive {
         }
     }
 
-    /// Begins to send noops, or ends it.
+    /// Enables or disables noops.
     pub fn enable(&mut self, enabled: bool) {
         self.enabled = enabled;
     }
 
-    /// Whether noops are sent.
+    /// Whether noops are enabled.
     pub fn is_enabled(&self) -> bool {
         self.enabled
     }
 
-    /// Sets the time between noops.
+    /// Sets the interval between noops.
     pub fn set_interval(&mut self, interval_ns: u64) {
         self.interval_ns = interval_ns;
     }
 
-    /// The time between noops.
+    /// Interval between noops in nanoseconds.
     pub fn interval_ns(&self) -> u64 {
         self.interval_ns
     }
 
-    /// Whether the answer to a noop is awaited.
+    /// Whether the answer to a noop is outstanding.
     pub fn awaits_answer(&self) -> bool {
         self.awaits_answer
     }
 
-    /// The peer said something.
+    /// Records a message of the peer.
     pub fn heard(&mut self, now_ns: u64) {
         self.last_heard_ns = now_ns;
     }
 
-    /// When the peer said something last.
+    /// Time of the peer's last message.
     pub fn last_heard_ns(&self) -> u64 {
         self.last_heard_ns
     }
 
-    /// The peer answered a noop.
+    /// Records the answer to a noop.
     pub fn answered(&mut self) {
         self.awaits_answer = false;
     }
 
-    /// What is to be done now; a noop that it asks for counts as sent.
+    /// Returns the action that is due. A returned noop counts as sent.
     pub fn poll(&mut self, now_ns: u64) -> Pulse {
         if !self.enabled {
             return Pulse::Nothing;
@@ -96,7 +97,8 @@ impl Keepalive {
         Pulse::Nothing
     }
 
-    /// When [`Keepalive::poll`] has something to say at the earliest; `None` without noops.
+    /// Returns the earliest time at which [`Keepalive::poll`] returns an action; `None` without
+    /// noops.
     pub fn deadline_ns(&self) -> Option<u64> {
         if !self.enabled {
             return None;
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_ends_it() {
+    fn silent_peer_is_given_up() {
         let mut timers = Keepalive::new(20 * S, 360 * S, 0);
         timers.enable(true);
         assert_eq!(timers.poll(20 * S), Pulse::Noop);

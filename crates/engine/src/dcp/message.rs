@@ -1,215 +1,215 @@
-//! What is asked of a stream, and what it has to say.
+//! Requests to a stream, and the events that it produces.
 
 use model::{Document, Seqno, SnapshotRange, VbState};
 
 use super::rollback::{Position, RollbackRules};
 use crate::checkpoint::CursorId;
 
-/// What a consumer asks for.
+/// A consumer's stream request.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamAsk {
-    /// Where it stands.
+    /// Position of the consumer.
     pub position: Position,
-    /// The last seqno that it wants.
+    /// Last seqno wanted.
     pub end: Seqno,
-    /// How it wants it.
+    /// Options of the stream.
     pub options: StreamOptions,
 }
 
-/// How a stream behaves.
+/// Options of a stream: flags of the request and features agreed for the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a flag or an agreement of the protocol"
 )]
 pub struct StreamOptions {
-    /// The vBucket is handed over at the end.
+    /// The vBucket is handed over to the peer at the end.
     pub takeover: bool,
-    /// Only what is in the store.
+    /// Only changes that are in the store.
     pub disk_only: bool,
-    /// Until the seqno that is the highest one now.
+    /// Ends at the highest seqno at the time of the request.
     pub to_latest: bool,
-    /// From the seqno that is the highest one now.
+    /// Starts at the highest seqno at the time of the request.
     pub from_latest: bool,
-    /// Only of an active vBucket.
+    /// Only if the vBucket is active.
     pub active_only: bool,
-    /// A peer that has nothing is not told of deletions while its first rows come from the store.
+    /// No deletions in the initial backfill of a peer that starts at seqno 0.
     pub skip_deletes: bool,
-    /// How rollback is decided.
+    /// Rules for the rollback decision.
     pub rules: RollbackRules,
-    /// The peer is told of prepares and aborts.
+    /// The peer gets prepares and aborts.
     pub sync_writes: bool,
-    /// The peer is told when the last seqno of a snapshot has nothing for it.
+    /// The peer gets `SeqnoAdvanced` if the filter leaves out the last seqno of a snapshot.
     pub told_of_advances: bool,
-    /// The peer takes rows of the store in any order.
+    /// The peer accepts rows of the store out of seqno order.
     pub out_of_order: Option<Advances>,
-    /// The peer wants every version where they are kept, and is told where that is so.
+    /// The peer wants all versions in collections with history, and markers that announce them.
     pub change_streams: bool,
 }
 
-/// Whether a peer is told up to where an unordered snapshot reaches.
+/// Whether the peer gets the last seqno of an out-of-order snapshot as an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advances {
-    /// Before its end, where no change says so.
+    /// The seqno is sent before the end of the snapshot, unless the last change has it.
     Told,
-    /// It takes the highest seqno that it got.
+    /// The seqno is not sent; the peer uses the highest seqno that it received.
     Untold,
 }
 
-/// Why there is no stream.
+/// Reason for which a stream was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamRefusal {
-    /// The peer must go back first.
+    /// The peer must roll back to this seqno first.
     Rollback(Seqno),
-    /// The vBucket is in no state for it.
+    /// The vBucket's state does not allow the stream.
     NotMyVbucket,
-    /// The seqnos make no sense.
+    /// The requested seqnos are inconsistent.
     OutOfRange,
 }
 
-/// Why a stream ended.
+/// Reason for which a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEnd {
-    /// Everything that was asked for was sent.
+    /// All requested changes were sent.
     Finished,
-    /// The peer closed it.
+    /// The peer closed the stream.
     Closed,
-    /// The vBucket has another state, or is gone.
+    /// The vBucket changed its state or was deleted.
     StateChanged,
-    /// The store could not be read.
+    /// The backfill from the store failed.
     BackfillFailed,
-    /// The peer must ask again, and will have to roll back.
+    /// The peer must request the stream again, and will have to roll back.
     Rollback,
-    /// The collections that the stream is about were dropped.
+    /// The collections of the filter were dropped.
     FilterEmpty,
-    /// The peer may not see what the stream is about any more.
+    /// The peer lost the privilege to read what the stream sends.
     LostPrivileges,
 }
 
-/// What to announce before the changes of a snapshot.
+/// A snapshot marker, sent before the changes of the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Seqnos of the snapshot; the start may be lower than its first change.
+    /// Seqno range; its start may be lower than the first change.
     pub range: SnapshotRange,
-    /// Whether it comes from a store.
+    /// Whether the changes come from a store.
     pub disk: bool,
     /// Whether the peer should begin a checkpoint.
     pub checkpoint: bool,
-    /// Whether the peer should answer.
+    /// Whether the peer should acknowledge the snapshot.
     pub acknowledge: bool,
-    /// The newest change in it that clients may see.
+    /// Last seqno in the snapshot that is visible to clients.
     pub visible_end: Seqno,
-    /// The newest prepare that was completed; disk snapshots only.
+    /// Last completed prepare; disk snapshots only.
     pub high_completed: Option<Seqno>,
-    /// The newest prepare; disk snapshots only.
+    /// Last prepare; disk snapshots only.
     pub high_prepared: Option<Seqno>,
-    /// Tombstones up to here may be gone.
+    /// Purge seqno: tombstones up to it may be missing.
     pub purge_seqno: Seqno,
-    /// Which versions of documents are in it, as far as the peer wants to know.
+    /// Versions of documents in the snapshot, as far as the peer asked for them.
     pub versions: Versions,
 }
 
-/// Which versions of documents a snapshot has, where their collections keep history.
+/// Versions of documents in a snapshot, in collections with history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Versions {
-    /// The newest ones.
+    /// Only the newest version of each key.
     #[default]
     Newest,
-    /// All of them; each key once at most all the same.
+    /// All versions; each key occurs at most once.
     Single,
-    /// All of them, so that keys come again.
+    /// All versions; keys may occur several times.
     Repeated,
 }
 
-/// The next thing to be sent.
+/// The next event to be sent.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A snapshot begins.
     Snapshot(Snapshot),
     /// A change.
     Change(&'a Document),
-    /// Everything up to here was sent, though the last seqno had nothing for the peer.
+    /// All changes up to this seqno were sent; the filter left out the last one.
     Advanced(Seqno),
-    /// Changes come in any order until the snapshot ends.
+    /// Start or end of an out-of-order snapshot.
     OutOfOrder {
-        /// It begins; else it ends.
+        /// True at its start, false at its end.
         begins: bool,
     },
     /// The peer should put its vBucket into this state, and answer.
     State(VbState),
-    /// The stream is over.
+    /// The stream ends.
     End(StreamEnd),
 }
 
-/// What came of looking for more.
+/// Result of [`Stream::fill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
-    /// [`Stream::next_event`] has something, or looking again may find something.
+    /// Call [`Stream::next_event`], or `fill` again.
     Ready,
-    /// The same, and that is all: looking again finds nothing until the vBucket changes.
+    /// As `Ready`, and the log is read to its end: `fill` finds no more until the vBucket changes.
     Latest,
-    /// Nothing until the vBucket changes, or the peer answers.
+    /// Nothing to do until the vBucket changes or the peer answers.
     Idle,
-    /// These are to be read from the store; [`Stream::backfill_opened`] and so on follow.
+    /// Read this range from the store, then call [`Stream::backfill_opened`] and the following
+    /// functions.
     Backfill(SnapshotRange),
-    /// The peer took over: the vBucket is to become dead here, then look again.
+    /// The peer took over: make the vBucket dead here, then call `fill` again.
     HandOver,
 }
 
 impl Filled {
-    /// What was taken from the log, whether or not something was left there.
+    /// Returns the result for a batch from the log; `left` is whether the log has more.
     pub(super) fn taken(left: bool) -> Self {
         if left { Self::Ready } else { Self::Latest }
     }
 }
 
-/// A view of the store from which the stream goes on.
+/// A snapshot view of the store, from which the stream continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreView {
-    /// Its last seqno.
+    /// Last seqno of the view.
     pub high: Seqno,
-    /// The last one that is neither a prepare nor an abort.
+    /// Last seqno that is neither a prepare nor an abort.
     pub visible_end: Seqno,
-    /// Tombstones up to here may be missing.
+    /// Purge seqno: tombstones up to it may be missing.
     pub purge_seqno: Seqno,
-    /// The snapshot to which `high` belongs: where it reaches further, the view is not
-    /// consistent by itself.
+    /// Snapshot that contains `high`. If it ends after `high`, the view alone is not consistent.
     pub snapshot: SnapshotRange,
-    /// Every prepare up to here was committed or given up.
+    /// All prepares up to this seqno were committed or aborted.
     pub high_completed: Seqno,
-    /// The newest prepare up to which the node counted itself.
+    /// Last prepare that the node acknowledged.
     pub high_prepared: Seqno,
-    /// Its rows come ordered by key; what changed lately comes after them, by seqno.
+    /// Whether its rows are ordered by key; recent changes follow them, ordered by seqno.
     pub by_key: bool,
-    /// From here on rows of replaced versions are among the others. `None` where there are none, or
-    /// none were asked for.
+    /// First seqno from which replaced versions are included. `None` if there are none, or none
+    /// were requested.
     pub history_from: Option<Seqno>,
 }
 
-/// Totals of a stream.
+/// Counters of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamTotals {
-    /// Changes sent that came from the store.
+    /// Changes sent from the store.
     pub from_store: u64,
-    /// Changes sent that came from memory.
+    /// Changes sent from memory.
     pub from_memory: u64,
 }
 
-/// How a stream stands.
+/// State of a stream, for statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamFigures {
-    /// The name of its phase.
+    /// Name of its phase.
     pub state: &'static str,
-    /// Everything up to here was sent, or needed not to be.
+    /// All changes up to this seqno were sent or filtered out.
     pub read: Seqno,
-    /// The last change that was sent.
+    /// Seqno of the last change sent.
     pub sent: Seqno,
-    /// End of the snapshot announced last.
+    /// End of the last announced snapshot.
     pub snapshot_end: Seqno,
-    /// The last seqno that is wanted.
+    /// Last seqno wanted.
     pub end: Seqno,
-    /// Its cursor.
+    /// The stream's cursor.
     pub cursor: Option<CursorId>,
-    /// What was sent.
+    /// Counters of sent changes.
     pub totals: StreamTotals,
 }

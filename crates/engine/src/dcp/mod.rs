@@ -1,13 +1,13 @@
-//! Change streams as state machines: where a peer may go on, what comes next, how much may be
-//! on its way. No frames, no clock, no waiting.
+//! Change streams as state machines: the decision about rollback, the next event, flow control.
+//! They use no frames and no clock, and never wait.
 //!
 //! ```text
 //!   request -> rollback() -> Stream::open      registers a cursor under the vBucket's lock
 //!                               |
 //!             Stream::fill  <- cursor          pins segments, copies nothing
-//!             Stream::backfill_* <- store      what memory no longer has
+//!             Stream::backfill_* <- store      changes that left memory
 //!                               |
-//!                          Stream::next -> Event, one at a time, while FlowControl has room
+//!                          Stream::next_event -> Event, one at a time, while FlowControl has room
 //! ```
 
 mod filter;

@@ -1,44 +1,44 @@
-//! Whether a peer that reconnects may go on, or has to roll back first.
+//! The rollback decision: whether a peer that reconnects may continue, or must roll back first.
 
 use model::{FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbUuid};
 
-/// Where a peer says it stands.
+/// Position that a peer claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// The history it follows; zero for none.
+    /// UUID of the history that the peer follows; zero for none.
     pub uuid: VbUuid,
-    /// The last change it has.
+    /// Last seqno that the peer has.
     pub seqno: Seqno,
-    /// The snapshot to which that change belongs.
+    /// Snapshot that contains this seqno.
     pub snapshot: SnapshotRange,
-    /// The purge seqno up to which it knows that nothing was purged since; zero for none.
+    /// Purge seqno that the peer knows to be current; zero for none.
     pub purge_seqno: Seqno,
 }
 
-/// What the vBucket has.
+/// State of the vBucket's history.
 #[derive(Clone, Copy, Debug)]
 pub struct History<'a> {
-    /// Its histories.
+    /// Its failover log.
     pub log: &'a FailoverLog,
-    /// Its newest change.
+    /// Its high seqno.
     pub high: Seqno,
-    /// The highest tombstone that was purged.
+    /// Its purge seqno: the highest purged tombstone.
     pub purge_seqno: Seqno,
 }
 
-/// Which rules a peer chose.
+/// Rules that a peer chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RollbackRules {
-    /// The history must be right even of a peer that has nothing.
+    /// The UUID must be known even if the peer starts at seqno 0.
     pub strict_uuid: bool,
-    /// Tombstones that are gone are not missed.
+    /// Purged tombstones do not cause a rollback.
     pub ignore_purged: bool,
 }
 
-/// Returns how far a peer must roll back; `None` when it may go on from where it stands.
+/// Returns the seqno to which a peer must roll back; `None` if it may continue from its position.
 ///
-/// It may go on when everything it has up to its snapshot's end lies in the history that both
-/// share, and no tombstone that it still needs was purged.
+/// The peer may continue if two conditions hold. The common history contains everything that the
+/// peer has, up to the end of its snapshot. No tombstone that the peer still needs was purged.
 ///
 /// Source: engine specification section 9. Test: `dcp::rollback::tests`.
 pub fn rollback(position: &Position, history: &History<'_>, rules: RollbackRules) -> Option<Seqno> {
@@ -74,7 +74,7 @@ pub fn rollback(position: &Position, history: &History<'_>, rules: RollbackRules
     Some(shared.min(snapshot_start))
 }
 
-/// The last seqno that a history shares with the newest one.
+/// Returns the last seqno that this history shares with the newest one.
 fn shared_end(uuid: VbUuid, history: &History<'_>) -> Option<Seqno> {
     let entries: &[FailoverEntry] = history.log.entries();
     let found = entries.iter().position(|entry| entry.uuid == uuid)?;
@@ -131,7 +131,7 @@ mod tests {
 
     /// The specification's table, and both sides of every boundary.
     #[test]
-    fn worked_examples() {
+    fn rollback_follows_worked_examples() {
         let table = [
             (asks(A, 450, (450, 450)), None, "on the old branch"),
             (asks(A, 500, (500, 500)), None, "at the branch point"),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn purged_tombstones() {
+    fn purged_tombstones_cause_rollback() {
         let at_50 = asks(A, 50, (50, 50));
         let rules = RollbackRules::default();
         assert_eq!(decide(at_50, 100, rules), Some(0));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_histories_hold_at_zero_too() {
+    fn strict_uuid_applies_at_seqno_zero() {
         assert_eq!(decide(asks(X, 0, (0, 0)), 0, STRICT), Some(0));
         assert_eq!(decide(asks(A, 0, (0, 0)), 0, STRICT), None);
         assert_eq!(decide(asks(0, 0, (0, 0)), 0, STRICT), None);

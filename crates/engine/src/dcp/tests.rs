@@ -1,4 +1,4 @@
-//! A stream and its vBucket, without a node around them.
+//! Tests of a stream and its vBucket without a node.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const NOW: Now = Now {
 };
 const NAME: &str = "s";
 
-/// A vBucket, the rows that a store would have of it, and a stream.
+/// A vBucket, its rows in a store, and a stream.
 struct World {
     vbucket: VBucket,
     rows: Vec<Document>,
@@ -104,7 +104,7 @@ impl World {
         keys.split(' ').for_each(|key| set(&mut self.vbucket, key));
     }
 
-    /// Writes to the store what is dirty, at most so many changes.
+    /// Writes dirty changes to the store, at most `items`.
     fn flush(&mut self, items: usize) {
         let budget = FlushBudget {
             items,
@@ -127,7 +127,8 @@ impl World {
         drop(self.vbucket.finish_flush(batch.done(true)));
     }
 
-    /// What the stream says until it has nothing, as `key@seqno`, `[start..end flags]` and so on.
+    /// Returns the stream's events until it has no more, as `key@seqno`, `[start..end flags]` and
+    /// so on.
     fn read(&mut self) -> String {
         let mut said = Vec::new();
         let mut has_latest = false;
@@ -191,7 +192,7 @@ fn plain(seqno: u64) -> StreamAsk {
 }
 
 #[test]
-fn memory_then_memory() {
+fn stream_reads_from_memory_only() {
     let mut world = World::open(vbucket(), plain(0));
     assert_eq!(world.read(), "");
     world.set("a b a");
@@ -222,8 +223,8 @@ fn the_store_then_memory_without_a_gap() {
     );
 }
 
-/// The store stopped inside of a checkpoint: `a` is there in no version, as its older one was
-/// replaced before it was written. Its newest one belongs to the same snapshot.
+/// The store stopped inside a checkpoint. The view has no version of `a`: its older one was
+/// replaced before it was written, and its newest one comes later in the same snapshot.
 #[test]
 fn a_store_that_stopped_inside_of_a_checkpoint() {
     let mut world = World::open(vbucket(), plain(0));
@@ -271,7 +272,7 @@ fn a_dropped_cursor_goes_back_to_the_store() {
     );
 }
 
-/// The cursor is lost while the store is read, and what follows the view is gone from memory.
+/// The cursor is dropped during the backfill, and the changes after the view have left memory.
 #[test]
 fn a_cursor_dropped_during_a_backfill_makes_another_one() {
     let mut world = World::open(vbucket(), plain(0));
@@ -333,7 +334,7 @@ fn streams_end_where_they_were_asked_to() {
 }
 
 #[test]
-fn only_what_is_in_the_store() {
+fn disk_only_stream_ends_at_persisted_seqno() {
     let disk_only = StreamOptions {
         disk_only: true,
         ..StreamOptions::default()
@@ -379,9 +380,9 @@ fn a_takeover_hands_the_vbucket_over() {
     assert_eq!(world.read(), "Finished");
 }
 
-/// Deletions are left out of the first rows of a peer that has nothing, and of nothing else.
+/// Deletions are left out only of the initial backfill of a peer that starts at seqno 0.
 #[test]
-fn deletions_are_left_out_of_the_first_rows_where_that_is_asked_for() {
+fn initial_backfill_skips_deletions_on_request() {
     let without = StreamOptions {
         skip_deletes: true,
         told_of_advances: true,
@@ -404,7 +405,7 @@ fn deletions_are_left_out_of_the_first_rows_where_that_is_asked_for() {
             .stream;
         world.stream = stream;
         assert_eq!(world.read(), expected);
-        // Later ones are told, also when they come from the store.
+        // Later deletions are sent, also when they come from the store.
         let deleted = world.vbucket.delete(b"\0a", Cas::ANY, None, NOW);
         assert!(matches!(deleted, Ok(Outcome::Done(_))));
         world.flush(usize::MAX);
@@ -414,10 +415,10 @@ fn deletions_are_left_out_of_the_first_rows_where_that_is_asked_for() {
     }
 }
 
-/// A peer that says which tombstones it knows to be gone goes on behind them, and once more are
-/// gone it does not.
+/// A peer that knows the purge seqno continues after it. Once more tombstones are purged, it
+/// cannot.
 #[test]
-fn who_knows_of_a_purge_is_not_sent_back_by_a_backfill() {
+fn peer_that_knows_the_purge_seqno_keeps_its_backfill() {
     for (purged, ended) in [(4, false), (5, true)] {
         let mut world = World::open(vbucket(), plain(0));
         world.set("a b c d e");
@@ -441,7 +442,7 @@ fn who_knows_of_a_purge_is_not_sent_back_by_a_backfill() {
 }
 
 #[test]
-fn purged_tombstones_end_a_backfill_of_who_has_something() {
+fn purged_tombstones_end_the_backfill_of_a_peer_with_data() {
     let mut world = World::open(vbucket(), plain(0));
     world.set("a b c");
     assert_eq!(world.read(), "[0..3 memory+] a@1 b@2 c@3");
@@ -469,7 +470,7 @@ fn purged_tombstones_end_a_backfill_of_who_has_something() {
 }
 
 #[test]
-fn what_comes_from_the_store_says_which_prepares_are_decided() {
+fn disk_snapshot_names_completed_prepares() {
     let mut set_before = vbucket();
     set(&mut set_before, "a");
     let mut world = World::open(set_before, plain(0));
@@ -502,7 +503,7 @@ fn what_comes_from_the_store_says_which_prepares_are_decided() {
 }
 
 #[test]
-fn a_store_that_ends_in_prepares_is_announced_as_far_as_the_peer_sees() {
+fn snapshot_end_excludes_prepares_that_the_peer_does_not_get() {
     let told = StreamOptions {
         told_of_advances: true,
         ..StreamOptions::default()
@@ -541,7 +542,7 @@ fn a_store_that_ends_in_prepares_is_announced_as_far_as_the_peer_sees() {
 }
 
 #[test]
-fn refusals() {
+fn stream_open_refuses_bad_requests() {
     let mut vb = vbucket();
     set(&mut vb, "a");
     let open = |vb: &mut VBucket, ask: StreamAsk| {
@@ -569,7 +570,7 @@ fn a_stream_is_small() {
     assert!(size_of::<Stream>() <= 192, "{}", size_of::<Stream>());
 }
 
-/// A batch ends inside of a segment that is longer than it may be: the next one goes on there.
+/// A batch ends inside a segment that is longer than the budget; the next batch continues there.
 #[test]
 fn a_long_segment_is_read_in_parts_and_whole() {
     for bytes in [1, 100, 5000] {

@@ -1,12 +1,13 @@
-//! Durable writes of one vBucket: those that wait to be decided, and the nodes that have them already.
+//! Durable writes of one vBucket: undecided prepares, and the acknowledgements of the nodes.
 //!
 //! ```text
 //!   prepare -> tracked -> acknowledged by a majority -> commit     (active, in seqno order)
-//!                      -> its time is over           -> abort
-//!   prepare -> tracked -> acknowledged to the active -> commit or abort as it says   (replica)
+//!                      -> timed out                  -> abort
+//! prepare -> tracked -> acknowledged to the active -> commit or abort, as the active decides
+//! (replica)
 //! ```
 //!
-//! A plain value as everything here: the vBucket asks, and makes the changes that follow.
+//! A plain value: the vBucket asks it, and makes the changes that follow.
 
 mod position;
 mod prepares;
@@ -20,37 +21,38 @@ pub(crate) use topology::Topology;
 use self::prepares::Prepares;
 use crate::mutated::Mutated;
 
-/// Nodes whose acknowledgements are remembered though no chain names them.
+/// Maximum number of nodes outside all chains whose acknowledgements are kept.
 const STRANGERS_MAX: usize = 8;
 
-/// What a durable write asks for.
+/// Durability requirement of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requirement {
-    /// How much must have happened before it is committed.
+    /// Level that must be reached before the write is committed.
     pub level: DurabilityLevel,
-    /// When it is given up, on the monotonic clock in nanoseconds; `u64::MAX` for never.
+    /// Time at which the write is aborted, in nanoseconds of the monotonic clock; `u64::MAX` for
+    /// never.
     pub deadline_ns: u64,
 }
 
-/// What became of a durable write that had to wait.
+/// Result of a durable write that had to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decided {
-    /// Names the write: the seqno that `Outcome::Prepared` told.
+    /// Seqno of its prepare, as in `Outcome::Prepared`.
     pub prepare: Seqno,
-    /// The end of it.
+    /// Its decision.
     pub decision: Decision,
 }
 
-/// The end of a durable write.
+/// Decision about a durable write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It is as durable as was asked, and visible.
+    /// The write is committed: it has the requested durability and is visible.
     Committed(Mutated),
-    /// It was given up, or another node decides now: whether it happened is not known here.
+    /// The write was aborted, or another node decides: its result is not known here.
     Ambiguous,
 }
 
-/// What was counted since the vBucket was made or loaded.
+/// Counters since the vBucket was created or loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) accepted: u64,
@@ -65,15 +67,15 @@ pub(crate) struct Counts {
 pub(crate) struct Durability {
     prepares: Prepares,
     topology: Topology,
-    /// Whether this node alone is enough where no majority is there.
+    /// Whether this node alone is enough while no majority is available.
     falls_back: bool,
-    /// How far each other node has come.
+    /// Last acknowledged prepare of each other node.
     acks: Vec<(Box<str>, Seqno)>,
-    /// How far this node has come.
+    /// Last prepare that this node acknowledges.
     pub(crate) high_prepared: Seqno,
     pub(crate) high_completed: Seqno,
     pub(crate) snapshots: Snapshots,
-    /// For when a timer is set; `NEVER` for none.
+    /// Time for which a timer is set; `NEVER` for none.
     armed_ns: u64,
     pub(crate) counts: Counts,
 }
@@ -89,13 +91,13 @@ impl Durability {
         }
     }
 
-    /// The prepare of this key that waits, if one does.
+    /// Returns the undecided prepare of this key.
     #[inline]
     pub(crate) fn pending(&self, hash: u64, key: &[u8]) -> Option<&Tracked> {
         self.prepares.find(hash, key)
     }
 
-    /// Whether readers must not be told about this key.
+    /// Whether the key must be hidden from readers.
     #[inline]
     pub(crate) fn hides(&self, hash: u64, key: &[u8]) -> bool {
         self.prepares.find_hidden(hash, key).is_some()
@@ -105,29 +107,29 @@ impl Durability {
         self.prepares.get(seqno)
     }
 
-    /// Seqno of the prepare that waits for this key.
+    /// Seqno of the undecided prepare of this key.
     pub(crate) fn prepare_of(&self, hash: u64, key: &[u8]) -> Option<Seqno> {
         Some(self.prepares.find(hash, key)?.document.seqno())
     }
 
-    /// Whether the prepare that this change commits waits.
+    /// Whether the prepare of this commit is still undecided.
     pub(crate) fn waits(&self, commit: &Document) -> bool {
         let tracked = self.get(commit.prepare_seqno());
         tracked.is_some_and(|tracked| tracked.document.key() == commit.key())
     }
 
-    /// Tracks a prepare whose seqno is above all others.
+    /// Tracks a prepare. Its seqno must be above all others.
     pub(crate) fn track(&mut self, tracked: Tracked) {
         self.prepares.push(tracked);
     }
 
-    /// Takes out the prepare of this seqno.
+    /// Removes the prepare with this seqno, and returns it.
     pub(crate) fn untrack(&mut self, seqno: Seqno) -> Option<Tracked> {
         self.prepares.remove(seqno)
     }
 
-    /// Counts this node as far as it may be counted: up to the first prepare that must be on
-    /// disk here and is not. `persisted` is what is.
+    /// Advances this node's acknowledgement up to the first prepare that must be on disk here and
+    /// is not. `persisted` is the last persisted seqno.
     pub(crate) fn advance_as_active(&mut self, persisted: Seqno) {
         for tracked in self.prepares.above(self.high_prepared) {
             let document = &tracked.document;
@@ -141,13 +143,13 @@ impl Durability {
         }
     }
 
-    /// The oldest prepare above `from` that this node is not counted for.
+    /// Returns the oldest prepare above `from` that this node does not acknowledge yet.
     pub(crate) fn first_uncounted(&self, from: Seqno) -> Option<Seqno> {
         let mut beyond = self.prepares.above(self.high_prepared.max(from));
         beyond.next().map(|tracked| tracked.document.seqno())
     }
 
-    /// The oldest prepare that must be on disk on each node that counts.
+    /// Returns the oldest prepare with the level `PersistToMajority`.
     pub(crate) fn first_for_disk(&self) -> Option<Seqno> {
         let mut tracked = self.prepares.above(Seqno::ZERO);
         let to_disk = Some(DurabilityLevel::PersistToMajority);
@@ -155,7 +157,7 @@ impl Durability {
         Some(first.document.seqno())
     }
 
-    /// Counts this node as a replica: see [`Snapshots`].
+    /// Advances this node's acknowledgement as a replica: see [`Snapshots`].
     pub(crate) fn advance_as_replica(&mut self, persisted: Seqno) {
         let before = self.high_prepared;
         let prepares = self.prepares.above(before);
@@ -163,8 +165,8 @@ impl Durability {
         self.high_prepared = self.snapshots.advance(before, prepares, persisted);
     }
 
-    /// The oldest prepare, if a majority has it, or this node where it is enough; and this node itself, if it
-    /// must be on disk here, however many others there are.
+    /// Returns the oldest prepare if its level is satisfied: a majority has acknowledged it, or
+    /// this node alone where that is enough. `MajorityAndPersistOnActive` always needs this node.
     pub(crate) fn first_satisfied(&self) -> Option<Seqno> {
         let first = &self.prepares.first()?.document;
         let seqno = first.seqno();
@@ -184,13 +186,13 @@ impl Durability {
         satisfied.then_some(seqno)
     }
 
-    /// The oldest prepare, if its time is over.
+    /// Returns the oldest prepare if it timed out.
     pub(crate) fn first_overdue(&self, now_ns: u64) -> Option<Seqno> {
         let first = self.prepares.first()?;
         (first.deadline_ns <= now_ns).then(|| first.document.seqno())
     }
 
-    /// The oldest prepare that may be given up because no majority can be had.
+    /// Returns the oldest prepare that may be aborted, if no majority is possible.
     pub(crate) fn first_impossible(&self) -> Option<Seqno> {
         if self.is_possible() {
             return None;
@@ -200,7 +202,8 @@ impl Durability {
         Some(lost.document.seqno())
     }
 
-    /// When prepares whose time is over are to be looked for, if no timer is set for then.
+    /// Returns the time at which to look for timed-out prepares, unless a timer is already set for
+    /// it.
     pub(crate) fn arm(&mut self) -> Option<u64> {
         let first = self.prepares.first()?.deadline_ns;
         if first == NEVER || self.armed_ns <= first {
@@ -210,17 +213,17 @@ impl Durability {
         Some(first)
     }
 
-    /// The timer fired.
+    /// Records that the timer fired.
     pub(crate) fn disarm(&mut self) {
         self.armed_ns = NEVER;
     }
 
-    /// Whether a majority of nodes is there at all, or is not needed.
+    /// Whether a majority of nodes exists, or is not needed.
     pub(crate) fn is_possible(&self) -> bool {
         self.falls_back || self.topology.is_possible()
     }
 
-    /// Sets whether this node alone is enough where no majority is there.
+    /// Sets whether this node alone is enough while no majority is available.
     pub(crate) fn set_falls_back(&mut self, falls_back: bool) {
         self.falls_back = falls_back;
     }
@@ -229,13 +232,13 @@ impl Durability {
         &self.topology
     }
 
-    /// Takes over which nodes hold the vBucket; `None` when the text is no topology.
+    /// Sets the replication topology; `None` if the text is not a topology.
     pub(crate) fn set_topology(&mut self, text: &str) -> Option<()> {
         self.topology = Topology::parse(text)?;
         Some(())
     }
 
-    /// Remembers how far a node has come, also one that no chain names yet.
+    /// Records the acknowledgement of a node, also of one that no chain names yet.
     pub(crate) fn acknowledge(&mut self, node: &str, seqno: Seqno) {
         if let Some((_, acked)) = self.acks.iter_mut().find(|(name, _)| **name == *node) {
             *acked = seqno.max(*acked);
@@ -251,23 +254,23 @@ impl Durability {
         self.acks.push((node.into(), seqno));
     }
 
-    /// How far a node has come.
+    /// Last prepare that a node acknowledged.
     pub(crate) fn acknowledged(&self, node: &str) -> Seqno {
         let mut acks = self.acks.iter();
         acks.find(|(name, _)| **name == *node)
             .map_or(Seqno::ZERO, |(_, seqno)| *seqno)
     }
 
-    /// Seqnos of the prepares that wait, ascending.
+    /// Seqnos of the undecided prepares, ascending.
     pub(crate) fn seqnos(&self) -> impl Iterator<Item = Seqno> {
         let prepares = self.prepares.above(Seqno::ZERO);
         prepares.map(|tracked| tracked.document.seqno())
     }
 
-    /// What was tracked is taken over from an earlier active: it has no deadline, and may have
-    /// been committed there.
+    /// Takes over the prepares of a previous active node: they have no deadline, and that node may
+    /// have committed them.
     ///
-    /// As the active copy it counts itself anew: a replica needs less on disk.
+    /// Resets this node's own acknowledgement: as a replica it needed less on disk.
     pub(crate) fn take_over(&mut self) {
         if let Some(first) = self.prepares.first() {
             let before = Seqno(first.document.seqno().0 - 1);
@@ -279,19 +282,19 @@ impl Durability {
         self.armed_ns = NEVER;
     }
 
-    /// Another node decides now; readers see the committed documents.
+    /// Leaves the decisions to another node; readers see the committed documents.
     pub(crate) fn hand_over(&mut self) {
         self.prepares.stay(false);
         self.acks.clear();
         self.armed_ns = NEVER;
     }
 
-    /// Prepares that wait.
+    /// Number of undecided prepares.
     pub(crate) fn len(&self) -> usize {
         self.prepares.len()
     }
 
-    /// Bytes of the prepares and of what holds them.
+    /// Bytes of the prepares and their containers.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.prepares.memory_bytes()
     }

@@ -1,35 +1,35 @@
-//! How far a replica may count itself for prepares.
+//! The last prepare that a replica may acknowledge.
 
 use std::collections::VecDeque;
 
 use model::{Document, DurabilityLevel, Seqno};
 
-/// A snapshot that arrived as a whole.
+/// A snapshot that was received completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotEnd {
     /// Its last seqno.
     pub(crate) end: Seqno,
-    /// Whether it came from a store: changes of it may be missing, so it counts as a whole or not
-    /// at all, and only once it is on disk here.
+    /// Whether the snapshot came from a store. Some of its changes may be missing, so it counts
+    /// only as a whole, once it is on disk here.
     pub(crate) disk: bool,
-    /// What the active said of the prepares in it, if it did.
+    /// Last prepare in the snapshot as told by the active node, if it was told.
     pub(crate) high_prepared: Option<Seqno>,
 }
 
-/// Snapshots that arrived and are not fully counted yet, oldest first.
+/// Complete snapshots that are not fully acknowledged yet, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshots {
     ends: VecDeque<SnapshotEnd>,
 }
 
 impl Snapshots {
-    /// A snapshot is here as a whole.
+    /// Adds a complete snapshot.
     pub(crate) fn arrived(&mut self, snapshot: SnapshotEnd) {
         self.ends.push_back(snapshot);
     }
 
-    /// How far the node has come: `from`, or the last of `prepares` (ascending, above `from`)
-    /// that may be counted given what is on disk.
+    /// Returns the last of `prepares` (ascending, above `from`) that may be acknowledged with the
+    /// given persisted seqno; `from` if there is none.
     pub(crate) fn advance<'d>(
         &mut self,
         from: Seqno,
@@ -51,7 +51,7 @@ impl Snapshots {
                 reached = reached.max(prepare.seqno());
             }
             if snapshot.disk {
-                // Prepares of it may have been decided and left out before it was sent.
+                // Its decided prepares may have been left out before it was sent.
                 let told = snapshot.high_prepared.unwrap_or(snapshot.end);
                 reached = reached.max(told.min(snapshot.end));
             }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_in_memory_counts_up_to_what_must_be_on_disk() {
+    fn memory_snapshot_counts_up_to_first_prepare_for_disk() {
         let prepares = [
             prepare(2, DurabilityLevel::Majority),
             prepare(3, DurabilityLevel::MajorityAndPersistOnActive),

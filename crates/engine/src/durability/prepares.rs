@@ -1,20 +1,20 @@
-//! The prepares that wait, in the order of their seqnos and by key.
+//! The undecided prepares, by seqno and by key.
 
 use std::collections::{VecDeque, vec_deque};
 
 use hashbrown::HashTable;
 use model::{Document, Seqno};
 
-/// A deadline that never comes.
+/// Deadline that is never reached.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// A prepare that is not decided.
+/// An undecided prepare.
 #[derive(Clone, Debug)]
 pub(crate) struct Tracked {
     pub(crate) document: Document,
     pub(crate) hash: u64,
     pub(crate) deadline_ns: u64,
-    /// Whether a client of an earlier active may have been told that it is committed.
+    /// Whether a previous active node may have told a client that it is committed.
     pub(crate) maybe_visible: bool,
 }
 
@@ -24,27 +24,28 @@ struct KeyOf {
     seqno: Seqno,
 }
 
-/// What there is to hold while at least one prepare waits.
+/// State while at least one prepare is undecided.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Ascending by seqno.
+    /// In ascending order of seqno.
     tracked: VecDeque<Tracked>,
     keys: HashTable<KeyOf>,
     document_bytes: usize,
     maybe_visible: usize,
 }
 
-/// The prepares of one vBucket that wait. Eight bytes while there are none; an idle one keeps room for a few.
+/// The undecided prepares of one vBucket. Eight bytes if there never was one; when idle, it keeps
+/// room for a few.
 #[derive(Debug, Default)]
 pub(super) struct Prepares(Option<Box<Waiting>>);
 
 impl Prepares {
-    /// How many wait.
+    /// Number of undecided prepares.
     pub(super) fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |waiting| waiting.tracked.len())
     }
 
-    /// The prepare of a key. Cost: one look-up, none while nothing waits.
+    /// Returns the prepare of a key. Cost: one look-up; none while there are no prepares.
     #[inline]
     pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<&Tracked> {
         let waiting = self.0.as_ref().filter(|one| !one.tracked.is_empty())?;
@@ -55,7 +56,7 @@ impl Prepares {
         waiting.get(waiting.keys.find(hash, same)?.seqno)
     }
 
-    /// The same, if readers must not be told of its key.
+    /// Returns the prepare of a key if the key must be hidden from readers.
     #[inline]
     pub(super) fn find_hidden(&self, hash: u64, key: &[u8]) -> Option<&Tracked> {
         self.0.as_ref().filter(|one| one.maybe_visible > 0)?;
@@ -66,12 +67,12 @@ impl Prepares {
         self.0.as_ref()?.get(seqno)
     }
 
-    /// The oldest one.
+    /// Returns the oldest prepare.
     pub(super) fn first(&self) -> Option<&Tracked> {
         self.0.as_ref()?.tracked.front()
     }
 
-    /// Those above a seqno, ascending.
+    /// Returns the prepares above a seqno, ascending.
     pub(super) fn above(&self, seqno: Seqno) -> vec_deque::Iter<'_, Tracked> {
         let Some(waiting) = &self.0 else {
             return vec_deque::Iter::default();
@@ -81,7 +82,7 @@ impl Prepares {
         tracked.range(from..)
     }
 
-    /// Adds one whose seqno is above all others.
+    /// Adds a prepare. Its seqno must be above all others.
     pub(super) fn push(&mut self, tracked: Tracked) {
         let waiting = self.0.get_or_insert_default();
         let key = KeyOf {
@@ -95,7 +96,7 @@ impl Prepares {
         waiting.tracked.push_back(tracked);
     }
 
-    /// Takes out the one of this seqno.
+    /// Removes the prepare with this seqno, and returns it.
     pub(super) fn remove(&mut self, seqno: Seqno) -> Option<Tracked> {
         const KEPT: usize = 16;
         let waiting = self.0.as_mut()?;
@@ -108,14 +109,14 @@ impl Prepares {
         }
         waiting.document_bytes -= tracked.document.memory_bytes();
         waiting.maybe_visible -= usize::from(tracked.maybe_visible);
-        // An idle vBucket keeps no capacity of a busy time.
+        // An idle vBucket frees the capacity of a busy period.
         if waiting.tracked.is_empty() && waiting.tracked.capacity() > KEPT {
             self.0 = None;
         }
         Some(tracked)
     }
 
-    /// None has a deadline from now on.
+    /// Removes the deadlines of all prepares.
     pub(super) fn stay(&mut self, maybe_visible: bool) {
         let Some(waiting) = &mut self.0 else {
             return;
@@ -131,7 +132,7 @@ impl Prepares {
         };
     }
 
-    /// Bytes of the prepares and of what holds them.
+    /// Bytes of the prepares and their containers.
     pub(super) fn memory_bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |waiting| {
             size_of::<Waiting>()

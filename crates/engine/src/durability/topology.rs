@@ -1,19 +1,19 @@
-//! Replication topology: which nodes hold a vBucket, as the active was told.
+//! Replication topology: the nodes that hold a vBucket, as set on the active node.
 
-/// Nodes of a chain at most; the protocol knows an active and three replicas.
+/// Maximum number of nodes in a chain; the protocol has one active node and three replicas.
 const NODES_MAX: usize = 8;
-/// Chains at most: two while vBuckets move.
+/// Maximum number of chains: two while a vBucket moves.
 const CHAINS_MAX: usize = 2;
 
-/// One chain: the active node first, then its replicas; `None` for a node that is wanted but not
-/// there.
+/// One chain: the active node, then its replicas; `None` for a replica that is configured but
+/// missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Chain {
     nodes: Vec<Option<Box<str>>>,
 }
 
 impl Chain {
-    /// More than half of the nodes, those included that are not there.
+    /// Returns the majority of all nodes, missing ones included.
     fn majority(&self) -> usize {
         self.nodes.len() / 2 + 1
     }
@@ -23,15 +23,15 @@ impl Chain {
     }
 }
 
-/// One or two chains. Without any, the vBucket lives on this node only.
+/// One or two chains. Without a chain, only this node holds the vBucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Topology {
     chains: Vec<Chain>,
 }
 
 impl Topology {
-    /// Reads the JSON text of the protocol: a list of chains, each a list of names and nulls.
-    /// `None` when it is none, or when a chain has no active.
+    /// Parses the JSON text of the protocol: a list of chains, each a list of names and nulls.
+    /// `None` if the text is not such a list, or a chain has no active node.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return Some(Self::default());
@@ -57,18 +57,18 @@ impl Topology {
             .then_some(Self { chains })
     }
 
-    /// Whether the vBucket lives on this node only.
+    /// Whether only this node holds the vBucket.
     pub(crate) fn is_alone(&self) -> bool {
         self.chains.is_empty()
     }
 
-    /// Whether enough nodes are there for a majority of each chain.
+    /// Whether each chain has enough nodes for a majority.
     pub(crate) fn is_possible(&self) -> bool {
         self.chains.iter().all(Chain::is_possible)
     }
 
-    /// Whether a majority of each chain says yes. The active, which `own` answers for, is the
-    /// first of each; `other` answers for the others.
+    /// Whether a majority of each chain agrees. The active node is the first of each chain: `own`
+    /// is its answer. `other` answers for the others.
     pub(crate) fn is_satisfied(&self, own: bool, other: &dyn Fn(&str) -> bool) -> bool {
         if self.chains.is_empty() {
             return own;
@@ -80,22 +80,22 @@ impl Topology {
         })
     }
 
-    /// The chains, for statistics: names in order.
+    /// The chains with their names in order, for statistics.
     pub(crate) fn chains(&self) -> impl Iterator<Item = &[Option<Box<str>>]> {
         self.chains.iter().map(|chain| chain.nodes.as_slice())
     }
 
-    /// Whether any chain names the node.
+    /// Whether a chain names the node.
     pub(crate) fn knows(&self, name: &str) -> bool {
         let mut nodes = self.chains.iter().flat_map(|chain| &chain.nodes).flatten();
         nodes.any(|node| **node == *name)
     }
 }
 
-/// A node, or none where one is wanted.
+/// A node, or a missing one.
 struct Node(Option<Box<str>>);
 
-/// Reads the little JSON there is.
+/// A parser for the JSON that a topology needs.
 struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -106,7 +106,7 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// `[`, items separated by commas, `]`.
+    /// Parses `[`, items separated by commas, `]`.
     fn list(&mut self, item: &mut dyn FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.take(b"[")?;
         if self.take(b"]").is_some() {
@@ -121,7 +121,8 @@ impl Reader<'_> {
         }
     }
 
-    /// A string or `null`. Of the escapes only those that name one byte: no name of a node has others.
+    /// Parses a string or `null`. Of the escapes only `\"`, `\\` and `\/` are accepted: names of
+    /// nodes have no others.
     fn node(&mut self) -> Option<Node> {
         if self.take(b"null").is_some() {
             return Some(Node(None));
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_no_topology() {
+    fn parse_refuses_texts_that_are_no_topology() {
         for text in [
             "[",
             "[[",

@@ -1,42 +1,42 @@
-//! Documents that are in the store alone: how many there are, and what it was asked for.
+//! Documents that are only in the store: their number, and the requests for their keys.
 
 use hashbrown::HashTable;
 use model::Seqno;
 
-/// Keys that are known to be absent although the store may have rows of them: so many are remembered.
+/// Maximum number of keys remembered as absent although the store may have rows of them.
 const ABSENT_MAX: usize = 64;
 
-/// A key that the store was asked for.
+/// A key that was requested from the store.
 struct AskedKey {
     hash: u64,
     key: Box<[u8]>,
-    /// What the answer must show; `None` once the answer was that there is no such row.
+    /// Ticket of the request; `None` once the store has answered that it has no row.
     ticket: Option<u64>,
 }
 
-/// What is known of a key that the table does not hold.
+/// State of a key that is not in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// The store was not asked.
     No,
-    /// Its answer is awaited.
+    /// The store was asked; its answer is outstanding.
     Waits(u64),
-    /// It has no row.
+    /// The store has no row.
     Absent,
 }
 
-/// What the table knows of keys that it does not hold.
+/// State of keys that are not in the table.
 ///
-/// Cost: nothing for a document that left; about 64 bytes for a key that the store was asked for, until it answers.
+/// Cost: nothing for an evicted document; about 64 bytes for a requested key, until the answer.
 #[derive(Default)]
 pub(super) struct Away {
-    /// Live documents that left.
+    /// Number of live documents that left.
     items: u64,
     tombstones: u64,
     asked: HashTable<AskedKey>,
     absent: usize,
     key_bytes: usize,
-    /// Highest seqno of what left since it was known that documents are in the store alone.
+    /// Highest seqno that left since documents were known to be only in the store.
     left: Seqno,
 }
 
@@ -55,7 +55,7 @@ impl Away {
         self.tombstones += tombstones;
     }
 
-    /// Notes that the document of a seqno left the table.
+    /// Records that the document of a seqno left the table.
     pub(super) fn note_left(&mut self, seqno: Seqno) {
         self.left = self.left.max(seqno);
     }
@@ -64,7 +64,7 @@ impl Away {
         self.left
     }
 
-    /// Counts so many less; returns how many were counted.
+    /// Subtracts up to `many` from the count; returns the amount subtracted.
     pub(super) fn come_back(&mut self, tombstone: bool, many: u64) -> u64 {
         let count = self.count(tombstone);
         let some = many.min(*count);
@@ -88,7 +88,7 @@ impl Away {
         }
     }
 
-    /// Notes that the store is asked for a key, or that it has no row of it.
+    /// Records a request for a key, or that the store has no row of it.
     pub(super) fn ask(&mut self, hash: u64, key: &[u8], ticket: Option<u64>) {
         self.forget(hash, key);
         if ticket.is_none() {
@@ -105,7 +105,7 @@ impl Away {
             .insert_unique(hash, AskedKey { hash, key, ticket }, |asked| asked.hash);
     }
 
-    /// Forgets that the store was asked for a key.
+    /// Removes the request for a key.
     pub(super) fn forget(&mut self, hash: u64, key: &[u8]) {
         let found = self.asked.find_entry(hash, |asked| *asked.key == *key);
         if let Ok(entry) = found {

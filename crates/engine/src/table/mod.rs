@@ -17,7 +17,8 @@ mod parts;
 #[cfg(test)]
 mod tests;
 
-/// Where a key is, or would be: the result of one look-up, good until the table changes.
+/// Place of a key in the table, or its absence: the result of one look-up, valid until the table
+/// changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     /// Hash of the key.
@@ -25,20 +26,20 @@ pub(crate) struct Place {
     spot: Spot,
 }
 
-/// Documents by key, 8 bytes an entry; the keys lie in the documents only.
+/// Documents by key, 8 bytes an entry; the keys are only in the documents.
 ///
-/// In this order: what every change writes lies together, apart from what every look-up reads, so
-/// that the latter stays in the caches of all processors.
+/// Field order: fields written by every change are together, apart from fields read by every
+/// look-up. So the latter stay in the caches of all processors.
 #[repr(C)]
 pub(crate) struct Table {
     counts: TableCounts,
     documents: Parts<Document>,
     hasher: FixedState,
-    /// `None` as long as no document is in the store alone.
+    /// `None` while no document is only in the store.
     away: Option<Box<Away>>,
 }
 
-/// How documents are found again when they move.
+/// Hashes documents when they move.
 struct ByKey<'a>(&'a FixedState);
 
 impl Rehash<Document> for ByKey<'_> {
@@ -54,14 +55,14 @@ impl Rehash<Document> for ByKey<'_> {
     }
 }
 
-/// Figures of the table, kept with every change.
+/// Counters of the table, updated with every change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableCounts {
-    /// Live documents, those that left the table included.
+    /// Live documents, including those that left the table.
     pub(crate) items: u64,
-    /// Tombstones, those that left included.
+    /// Tombstones, including those that left the table.
     pub(crate) tombstones: u64,
-    /// Live documents whose value is not here.
+    /// Live documents whose value is not in memory.
     pub(crate) non_resident: u64,
     /// Bytes of the documents' allocations.
     pub(crate) document_bytes: usize,
@@ -110,7 +111,7 @@ impl Table {
         }
     }
 
-    /// An empty one that has room for `entries` documents: few of them make it grow.
+    /// Creates an empty table with room for `entries` documents; it rarely grows before that.
     pub(crate) fn with_room(hash_seed: u64, entries: usize) -> Self {
         let documents = Parts::with_room(entries);
         Self {
@@ -119,7 +120,7 @@ impl Table {
         }
     }
 
-    /// Looks `key` up.
+    /// Looks up `key`.
     #[inline]
     pub(crate) fn place(&self, key: &[u8]) -> Place {
         let hash = hash_of(&self.hasher, key);
@@ -127,14 +128,14 @@ impl Table {
         Place { hash, spot }
     }
 
-    /// Asks for the memory that a look-up of `key` will look at first.
+    /// Prefetches the memory that a look-up of `key` reads first.
     #[inline]
     pub(crate) fn prefetch(&self, key: &[u8]) {
         let hash = hash_of(&self.hasher, key);
         self.documents.prefetch(hash);
     }
 
-    /// Asks for the document of `key`, once the memory before it has come.
+    /// Prefetches the document of `key`. Call once the first prefetch has completed.
     #[inline]
     pub(crate) fn prefetch_document(&self, key: &[u8]) {
         let hash = hash_of(&self.hasher, key);
@@ -143,7 +144,7 @@ impl Table {
         }
     }
 
-    /// The place of the document in a slot.
+    /// Place of the document in a slot.
     pub(crate) fn place_of_slot(&self, spot: Spot) -> Option<Place> {
         let document = self.documents.get(spot)?;
         Some(Place {
@@ -152,35 +153,35 @@ impl Table {
         })
     }
 
-    /// The document there.
+    /// Document at a place.
     #[inline]
     pub(crate) fn at(&self, place: Place) -> Option<&Document> {
         self.documents.get(place.spot)
     }
 
-    /// The document in a slot, for passes over the table.
+    /// Document in a slot, for passes over the table.
     pub(crate) fn in_slot(&self, spot: Spot) -> Option<&Document> {
         self.documents.get(spot)
     }
 
-    /// One step of a pass over the slots; see [`Parts::step`].
+    /// Runs one step of a pass over the slots; see [`Parts::step`].
     pub(crate) fn step(&self, next: &mut Spot) -> Option<Spot> {
         self.documents.step(next)
     }
 
-    /// Whether documents may be in the store alone.
+    /// Whether documents may be only in the store.
     pub(crate) fn has_away(&self) -> bool {
         self.away.is_some()
     }
 
-    /// A slot chosen by `seed`.
+    /// Returns a slot chosen by `seed`.
     pub(crate) fn some_spot(&self, seed: u64) -> Spot {
         self.documents.some_spot(seed)
     }
 
-    /// Puts the document at the place of its key; returns the one that was there.
+    /// Puts the document at the place of its key; returns the previous one.
     ///
-    /// Cost: bounded; a table that is full grows by a small part.
+    /// Cost: bounded; a full table grows by a small part.
     pub(crate) fn put(&mut self, place: Place, document: Document) -> Option<Document> {
         self.counts.add(&document);
         if let Some(there) = self.documents.get_mut(place.spot) {
@@ -196,7 +197,7 @@ impl Table {
         None
     }
 
-    /// Takes the document of `key` out.
+    /// Removes the document of `key`, and returns it.
     pub(crate) fn remove(&mut self, key: &[u8]) -> Option<Document> {
         let hasher = &self.hasher;
         let is_it = |document: &Document| document.has_key(key);
@@ -209,7 +210,7 @@ impl Table {
         Some(old)
     }
 
-    /// Buckets by how many documents they have. Cost: a look at every bucket.
+    /// Number of buckets by their number of documents. Cost: reads every bucket.
     pub(crate) fn bucket_fill(&self) -> [u64; 8] {
         self.documents.bucket_fill()
     }
@@ -219,7 +220,7 @@ impl Table {
         self.documents.slots()
     }
 
-    /// Takes the document of `place` out, which is in the store alone from now on.
+    /// Removes the document of `place`, and counts it as being only in the store.
     pub(crate) fn evict(&mut self, place: Place) -> Option<Document> {
         let document = self.at(place)?.clone();
         let is_it = |other: &Document| other.same_as(&document);
@@ -229,7 +230,7 @@ impl Table {
         let (gone, live) = (u64::from(tombstone), u64::from(!tombstone));
         let away = self.away.get_or_insert_with(|| {
             let mut away = Box::<Away>::default();
-            // What left before was not noted.
+            // Documents that left earlier were not recorded.
             away.note_left(Seqno(u64::MAX));
             away
         });
@@ -240,7 +241,7 @@ impl Table {
         Some(document)
     }
 
-    /// Counts so many documents that are in the store alone.
+    /// Counts documents that are only in the store.
     pub(crate) fn leave_in_store(&mut self, items: u64, tombstones: u64) {
         self.away.get_or_insert_default().leave(items, tombstones);
         self.counts.items += items;
@@ -248,39 +249,42 @@ impl Table {
         self.counts.tombstones += tombstones;
     }
 
-    /// Whether all is known of the key of `place`: its document is here, or none is in the store alone.
+    /// Whether the table is complete for this key: its document is in memory, or no document is
+    /// only in the store.
     #[inline]
     pub(crate) fn is_known(&self, place: Place) -> bool {
         place.spot != Spot::NONE || self.away.is_none()
     }
 
-    /// Whether a key that is not here may be in the store alone, and as it was there when the newest seqno was `as_of`.
+    /// Whether a key without a document in memory may be only in the store, unchanged since the
+    /// high seqno was `as_of`.
     pub(crate) fn is_away_since(&self, as_of: Seqno) -> bool {
         let away = self.away.as_ref();
         away.is_some_and(|away| away.left() <= as_of)
     }
 
-    /// Puts a live document back that is in the store alone.
+    /// Puts back a live document that was only in the store.
     pub(crate) fn bring_back(&mut self, place: Place, document: Document) {
         self.count_back(false, 1);
         self.put(place, document);
     }
 
-    /// What is known of a key that is not here.
+    /// State of a key that is not in memory.
     pub(crate) fn asked(&self, place: Place, key: &[u8]) -> Asked {
         let away = self.away.as_ref();
         away.map_or(Asked::Absent, |away| away.asked(place.hash, key))
     }
 
-    /// Notes that the store is asked for a key that is not here, and with which ticket it answers.
+    /// Records a request to the store for a key that is not in memory; the answer must show
+    /// `ticket`.
     pub(crate) fn ask(&mut self, place: Place, key: &[u8], ticket: u64) {
         if let Some(away) = &mut self.away {
             away.ask(place.hash, key, Some(ticket));
         }
     }
 
-    /// Takes the store's answer to what was asked with `ticket`, the newest row of the key. `false`, and nothing is
-    /// done, when another answer is awaited, or none.
+    /// Applies the store's answer to the request with `ticket`: the newest row of the key. Returns
+    /// `false` and does nothing if no request with this ticket is outstanding.
     pub(crate) fn answer(
         &mut self,
         place: Place,
@@ -303,14 +307,14 @@ impl Table {
         true
     }
 
-    /// Forgets what the store was asked for of a key.
+    /// Removes the request for a key.
     pub(crate) fn forget_asked(&mut self, place: Place, key: &[u8]) {
         if let Some(away) = &mut self.away {
             away.forget(place.hash, key);
         }
     }
 
-    /// Counts so many documents less that are in the store alone.
+    /// Subtracts `many` from the documents that are only in the store.
     pub(crate) fn count_back(&mut self, tombstone: bool, many: u64) {
         let many = self
             .away
@@ -324,13 +328,13 @@ impl Table {
         }
     }
 
-    /// The store has no more tombstones than these.
+    /// Limits the counted tombstones of the store to `stored`.
     pub(crate) fn bound_tombstones(&mut self, stored: u64) {
         let away = self.away.as_ref().map_or(0, |away| away.tombstones());
         self.count_back(true, away.saturating_sub(stored));
     }
 
-    /// Documents and tombstones that it holds.
+    /// Number of documents and tombstones in the table.
     pub(crate) fn len(&self) -> usize {
         self.documents.len()
     }
@@ -339,12 +343,12 @@ impl Table {
         &self.counts
     }
 
-    /// How often it grew.
+    /// Number of times that the table grew.
     pub(crate) fn resizes(&self) -> u64 {
         self.documents.resizes()
     }
 
-    /// Bytes of the arrays of slots.
+    /// Bytes of the slot arrays.
     pub(crate) fn array_bytes(&self) -> usize {
         self.documents.bytes() + self.away.as_ref().map_or(0, |away| away.bytes())
     }

@@ -1,20 +1,20 @@
-//! A small open-addressed table whose buckets are cache lines.
+//! A small open-addressing hash table whose buckets are cache lines.
 
 use std::hint::black_box;
 
 use prefetch_index::prefetch_index;
 
-/// Which bits of a hash choose the part: neither the lowest ones, which choose the bucket in it,
-/// nor the highest ones, which are the slot's tag.
+/// Lowest bit of a hash that selects the part. Lower bits select the bucket in the part, the
+/// highest bits are the slot's tag.
 pub(super) const PART_SHIFT: u32 = 24;
 
-/// What a table must know of its entries to move them.
+/// Hash function of a table's entries, needed to move them.
 pub(crate) trait Rehash<T> {
-    /// Hash of the entry's key.
+    /// Returns the hash of the entry's key.
     fn hash(&self, entry: &T) -> u64;
 
-    /// Reads what [`Rehash::hash`] will read, and does little else: called for many entries one
-    /// after the other, it waits for all of their memory at once.
+    /// Reads the memory that [`Rehash::hash`] will read, and does little else: calls for many
+    /// entries in a row wait for all of their memory at once.
     fn touch(&self, _entry: &T) -> u8 {
         0
     }
@@ -26,26 +26,27 @@ impl<T, F: Fn(&T) -> u64> Rehash<T> for F {
     }
 }
 
-/// What a processor reads at once.
+/// Alignment of a cache line.
 #[repr(align(64))]
 struct CacheLine;
 
-/// Slots of a bucket. With their tags and the count of guests they fill a cache line.
+/// Slots of a bucket. With their tags and the counter of displaced entries they fill a cache line.
 pub(super) const WIDTH: usize = 7;
-/// Where the count lies among the tags.
+/// Index of the counter among the tags.
 const PASSED: usize = 7;
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
-/// The high bit of each tag; the count is none.
+/// The high bit of each tag, without the counter.
 const TAGS: u64 = 0x0080_8080_8080_8080;
-/// All bits of all tags.
+/// All bits of all tags, without the counter.
 const WITHOUT_COUNT: u64 = 0x00ff_ffff_ffff_ffff;
 
-/// Seven entries and their tags: what a look-up needs before it looks at an entry itself.
+/// Seven entries and their tags. A look-up reads only this before it reads an entry itself.
 #[repr(C)]
 struct Bucket<T> {
     line: [CacheLine; 0],
-    /// Bits of each entry's hash, never zero, zero where there is none. The last byte counts
-    /// the entries that belong here or before, but lie behind this bucket since it was full.
+    /// Bits of each entry's hash, never zero; zero for an empty slot. The last byte counts the
+    /// displaced entries: those that belong into this bucket or an earlier one, but are in a later
+    /// one because this was full.
     tags: [u8; WIDTH + 1],
     slots: [Option<T>; WIDTH],
 }
@@ -63,7 +64,7 @@ impl<T> Bucket<T> {
         u64::from_le_bytes(self.tags)
     }
 
-    /// A bit for each slot with this tag, and maybe for others that hold an entry.
+    /// Returns a bit for each slot with this tag, possibly also for other occupied slots.
     #[inline]
     fn tagged(&self, tag: u8) -> u64 {
         let differ = self.word() ^ (LOW_BITS * u64::from(tag));
@@ -75,7 +76,7 @@ impl<T> Bucket<T> {
         (free != 0).then(|| free.trailing_zeros() as usize / 8)
     }
 
-    /// Entries in it.
+    /// Number of entries.
     fn len(&self) -> usize {
         (self.word() & TAGS).count_ones() as usize
     }
@@ -85,11 +86,11 @@ impl<T> Bucket<T> {
     }
 }
 
-/// A part of a table: entries by hash, in a power of two of buckets. An
-/// entry lies in the bucket of its hash, or, if that was full, in one of those that follow.
+/// A part of a table: entries by hash, in a power of two of buckets. An entry is in the bucket of
+/// its hash or, if that was full, in a later one.
 ///
-/// What look-ups read before the buckets is written only when a part grows or shrinks, so that it
-/// stays in the caches of all processors.
+/// The fields that look-ups read before the buckets change only when a part grows or shrinks, so
+/// they stay in the caches of all processors.
 pub(super) struct Part<T> {
     buckets: Box<[Bucket<T>]>,
 }
@@ -108,14 +109,15 @@ fn tag_of(hash: u64) -> u8 {
 }
 
 impl<T> Part<T> {
-    /// An empty one of so many slots, a number that [`Part::rounded`] gave. None takes no memory.
+    /// Creates an empty part with `slots` slots, a result of [`Part::rounded`]. Zero slots take no
+    /// memory.
     pub(super) fn with_slots(slots: usize) -> Self {
         Self {
             buckets: (0..slots / WIDTH).map(|_| Bucket::new()).collect(),
         }
     }
 
-    /// How many slots a part has that is to have this many.
+    /// Returns the number of slots of a part that needs at least `slots`.
     pub(super) fn rounded(slots: usize) -> usize {
         match slots.div_ceil(WIDTH) {
             0 => 0,
@@ -123,24 +125,24 @@ impl<T> Part<T> {
         }
     }
 
-    /// The bucket where an entry of this hash belongs.
+    /// Index of the bucket to which an entry of this hash belongs.
     #[inline]
     fn home(&self, hash: u64) -> usize {
         hash as usize & self.buckets.len().wrapping_sub(1)
     }
 
-    /// The bucket that follows this one.
+    /// Index of the next bucket.
     #[inline]
     fn after(&self, index: usize) -> usize {
         (index + 1) & self.buckets.len().wrapping_sub(1)
     }
 
-    /// How many slots take so many bytes, a power of two.
+    /// Number of slots that fit into `bytes`, a power of two.
     pub(super) const fn slots_in(bytes: usize) -> usize {
         bytes / size_of::<Bucket<T>>() * WIDTH
     }
 
-    /// Slots, empty ones included.
+    /// Number of slots, empty ones included.
     pub(super) fn slots(&self) -> usize {
         self.buckets.len() * WIDTH
     }
@@ -149,12 +151,12 @@ impl<T> Part<T> {
         size_of_val(&*self.buckets)
     }
 
-    /// Entries in it. Cost: reads all buckets.
+    /// Number of entries. Cost: reads all buckets.
     pub(super) fn len(&self) -> usize {
         self.buckets.iter().map(Bucket::len).sum()
     }
 
-    /// Counts its buckets by how many entries they have.
+    /// Counts buckets by their number of entries.
     /// Cost: as [`Part::len`].
     pub(super) fn count_buckets(&self, counts: &mut [u64; WIDTH + 1]) {
         for bucket in &self.buckets {
@@ -162,25 +164,26 @@ impl<T> Part<T> {
         }
     }
 
-    /// Whether it should grow once an entry found no room in reach: at seven eighths, or more.
+    /// Whether the part is at least seven eighths full, and should grow when an entry finds no room
+    /// in reach.
     /// Cost: as [`Part::len`].
     pub(super) fn is_full(&self) -> bool {
         self.len() * 8 >= self.slots() * 7
     }
 
-    /// In how many buckets an entry may lie, its own included, before the part is
-    /// counted. That happens some two times until a part is full, at nine tenths on average.
+    /// Number of buckets, the own one included, in which an entry may be before the part's entries
+    /// are counted. That happens about twice until a part is full, at nine tenths on average.
     fn reach(&self) -> usize {
         self.buckets.len().min(4 + self.buckets.len() / 8)
     }
 
-    /// Asks for the memory that a look-up of this hash will look at first.
+    /// Prefetches the memory that a look-up of this hash reads first.
     #[inline]
     pub(super) fn prefetch(&self, hash: u64) {
         prefetch_index(&self.buckets, self.home(hash));
     }
 
-    /// The entries that a look-up of this hash will most likely look at.
+    /// Entries that a look-up of this hash most likely reads.
     #[inline]
     pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = &T> {
         let bucket = self.buckets.get(self.home(hash));
@@ -192,7 +195,7 @@ impl<T> Part<T> {
         })
     }
 
-    /// The number of the slot with the entry of this hash that `is_it` accepts.
+    /// Returns the number of the slot with the entry of this hash that `is_it` accepts.
     #[inline]
     pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(&T) -> bool) -> Option<usize> {
         let tag = tag_of(hash);
@@ -227,7 +230,7 @@ impl<T> Part<T> {
         bucket.slots.get_mut(number & 7)?.as_mut()
     }
 
-    /// The number of the slot after this one, for passes; from zero on, until it is `None`.
+    /// Returns the number of the next slot, for passes that start at zero; `None` at the end.
     pub(super) fn next(&self, number: usize) -> Option<usize> {
         let next = if number & 7 == WIDTH - 1 {
             (number | 7) + 1
@@ -237,17 +240,17 @@ impl<T> Part<T> {
         (next >> 3 < self.buckets.len()).then_some(next)
     }
 
-    /// Whether there is a slot of this number.
+    /// Whether a slot with this number exists.
     pub(super) fn has_slot(&self, number: usize) -> bool {
         number >> 3 < self.buckets.len()
     }
 
-    /// The number of the slot at `index` of all.
+    /// Returns the number of the slot at `index` of all slots.
     pub(super) fn number_of(index: usize) -> usize {
         ((index / WIDTH) << 3) | (index % WIDTH)
     }
 
-    /// Adds an entry unless all buckets in reach are full; then gives it back, and changes nothing.
+    /// Adds an entry. If all buckets in reach are full, returns it and changes nothing.
     pub(super) fn insert_near(&mut self, hash: u64, entry: T) -> Result<(), T> {
         let home = self.home(hash);
         let mut index = home;
@@ -266,7 +269,7 @@ impl<T> Part<T> {
         self.insert_at(self.home(hash), tag_of(hash), entry);
     }
 
-    /// The same, with what it takes of the hash: the bucket where the entry belongs and its tag.
+    /// Adds an entry, given its home bucket and its tag.
     fn insert_at(&mut self, home: usize, tag: u8, entry: T) {
         let mut index = home;
         loop {
@@ -276,13 +279,13 @@ impl<T> Part<T> {
                 bucket.slots[slot] = Some(entry);
                 return;
             }
-            // One that counted that far counts no more: look-ups go on from it forever.
+            // A saturated counter stays so: look-ups always go on to the next bucket.
             bucket.tags[PASSED] = bucket.tags[PASSED].saturating_add(1);
             index = self.after(index);
         }
     }
 
-    /// Takes the entry in a slot out; `hash` is its own.
+    /// Removes the entry in a slot, and returns it; `hash` is the entry's hash.
     pub(super) fn remove(&mut self, hash: u64, number: usize) -> Option<T> {
         let bucket = self.buckets.get_mut(number >> 3)?;
         let entry = bucket.slots.get_mut(number & 7)?.take()?;
@@ -298,10 +301,10 @@ impl<T> Part<T> {
         Some(entry)
     }
 
-    /// Makes it one of fewer slots, which must be enough, and a number that [`Part::rounded`] gave.
+    /// Shrinks the part to `slots`, which must be enough, and a result of [`Part::rounded`].
     ///
-    /// Only entries that lie behind a full bucket are hashed: of the others the bucket that they
-    /// are in says all that is needed.
+    /// Hashes only entries behind a full bucket; for other entries their bucket has all needed
+    /// bits.
     pub(super) fn shrink(&mut self, slots: usize, hasher: &impl Rehash<T>) {
         let mut old = std::mem::replace(self, Self::with_slots(slots)).buckets;
         let Some(mut is_passed) = old.last().map(Bucket::is_passed) else {
@@ -323,7 +326,7 @@ impl<T> Part<T> {
         }
     }
 
-    /// Gives it twice as many buckets.
+    /// Doubles the number of buckets.
     pub(super) fn double(&mut self, hasher: &impl Rehash<T>) {
         let half = self.buckets.len();
         let mut doubled = Self::with_slots(Self::rounded((self.slots() * 2).max(1)));
@@ -337,7 +340,7 @@ impl<T> Part<T> {
         }
     }
 
-    /// Takes out the entries whose hash `goes`, and makes another part of them.
+    /// Moves the entries whose hash `goes` to a new part, and returns it.
     pub(super) fn split(&mut self, goes: impl Fn(u64) -> bool, hasher: &impl Rehash<T>) -> Self {
         let mut other = Self::with_slots(self.slots());
         for (hash, entry) in divide(&mut self.buckets, &mut other.buckets, &goes, hasher) {
@@ -349,10 +352,10 @@ impl<T> Part<T> {
 }
 
 /// Moves entries whose hash `goes` to the bucket of the same number in `high`, which is empty;
-/// `low` is a whole part. Gives back those that were not in the bucket of their hash, taken out.
+/// `low` is a whole part. Takes out displaced entries, and returns them.
 ///
-/// First all are touched, then hashed, then they move: what hashing waits for is far away in
-/// memory, and most of it can be waited for at once, as long as nothing is decided by it.
+/// First touches all entries, then hashes them, then moves them. Hashing waits for distant memory,
+/// and the waits overlap as long as no decision depends on them.
 fn divide<T>(
     low: &mut [Bucket<T>],
     high: &mut [Bucket<T>],
@@ -363,7 +366,7 @@ fn divide<T>(
     let mut taken = Vec::new();
     let touched = low.iter().flat_map(|bucket| bucket.slots.iter().flatten());
     black_box(touched.fold(0, |sum, entry| sum ^ hasher.touch(entry)));
-    // For each bucket the tags' bits of those that go, and of guests.
+    // For each bucket, the tag bits of entries that go and of displaced entries.
     let mut moves = Vec::with_capacity(low.len());
     moves.extend(low.iter().enumerate().map(|(index, bucket)| {
         let (mut going, mut guests) = (0, 0);

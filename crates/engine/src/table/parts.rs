@@ -2,28 +2,29 @@
 
 use super::part::{PART_SHIFT, Part, Rehash, WIDTH};
 
-/// Bytes of a part at which it is split in two rather than doubled: what one insertion may cost is
-/// a rehash of what they hold. An allocator gives no more than what is asked for up to a page, and
-/// up to a quarter more beyond.
+/// Size of a part in bytes at which it is split instead of doubled. One insertion costs at most a
+/// rehash of so many entries. Up to a page, an allocator gives no more than the requested size;
+/// above, up to a quarter more.
 const PART_BYTES_MAX: usize = 4096;
-/// Parts of a table are at most `2^DEPTH_MAX`; beyond that they double.
+/// Maximum number of parts is `2^DEPTH_MAX`; then parts double.
 const DEPTH_MAX: u8 = 22;
-/// Parts shrink when there is room for so many times what they hold, to a quarter: seldom, since all
-/// that they hold moves.
+/// Ratio of slots to entries at which a part shrinks, to a quarter. Rare, since all its entries
+/// move.
 const SPARSE: usize = 8;
-/// Parts that a removal looks at while parts shrink, at most.
+/// Maximum number of parts that a removal checks for shrinking.
 const LOOKS: usize = 4;
-/// Entries that a part is meant for when room is taken at once: few parts will have to be split.
+/// Entries per part when room is reserved at once: few parts will have to be split.
 const PART_MEANT_FOR: usize = 320;
 
-/// A slot, good until the table changes.
+/// A slot, valid until the table changes.
 ///
-/// One number, so that functions return it in a register: part above, slot in it below.
+/// One number, so that functions return it in a register: the part in the upper bits, the slot in
+/// the lower ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spot(u64);
 
 impl Spot {
-    /// No slot: nothing is there.
+    /// No slot.
     pub(crate) const NONE: Self = Self(u64::MAX);
 
     fn new(part: usize, slot: usize) -> Self {
@@ -41,24 +42,24 @@ impl Spot {
 
 /// Entries by hash, in parts that a directory finds ("extendible hashing").
 ///
-/// How many entries a part has is not kept: an entry that comes or goes writes its own bucket, and
-/// the sums of the whole table. A part is counted when an entry has to lie far from its bucket, and
-/// when there is much more room than entries in the whole table.
+/// There is no counter of entries per part: an added or removed entry writes only its bucket and
+/// the sums of the whole table. The entries of a part are counted when an entry would be far from
+/// its bucket, and when the whole table has many more slots than entries.
 ///
-/// Allocates nothing while it is empty. Cost: one look into the directory more than a plain
-/// table; growing splits one part, which hashes what [`PART_BYTES_MAX`] hold.
+/// Allocates nothing while it is empty. Cost: one directory access more than a plain table; growing
+/// splits one part, which hashes the entries of [`PART_BYTES_MAX`].
 #[repr(C)]
 pub(crate) struct Parts<T> {
     len: usize,
     slots: usize,
     array_bytes: usize,
     resizes: u32,
-    /// The part to look at next when parts shrink.
+    /// The part to check next for shrinking.
     next_sparse: u32,
     all: Vec<Part<T>>,
-    /// The part of each value of the deciding bits; empty while there is only one part.
+    /// Part for each value of the directory bits; empty while there is only one part.
     directory: Vec<u32>,
-    /// How many of the deciding bits the entries of each part share.
+    /// Number of directory bits that the entries of each part share.
     depths: Vec<u8>,
 }
 
@@ -78,10 +79,10 @@ impl<T> Default for Parts<T> {
 }
 
 impl<T> Parts<T> {
-    /// Slots of a part at which it is split; of entries of 8 bytes 448.
+    /// Number of slots at which a part is split; 448 for entries of 8 bytes.
     const SLOTS_MAX: usize = Part::<T>::slots_in(PART_BYTES_MAX);
 
-    /// An empty one with room for so many entries, most of which then make nothing grow.
+    /// Creates an empty table with room for `entries`; it rarely grows before that.
     pub(crate) fn with_room(entries: usize) -> Self {
         let depth = (entries / PART_MEANT_FOR)
             .checked_ilog2()
@@ -100,13 +101,13 @@ impl<T> Parts<T> {
 
     #[inline]
     fn part_of(&self, hash: u64) -> usize {
-        // A directory of one entry is not kept: nothing is found in it, and part 0 it is.
+        // A directory with one entry is not kept: the only part is part 0.
         let mask = self.directory.len().wrapping_sub(1);
         let index = (hash >> PART_SHIFT) as usize & mask;
         self.directory.get(index).map_or(0, |part| *part as usize)
     }
 
-    /// Asks for the memory that a look-up of this hash will look at first.
+    /// Prefetches the memory that a look-up of this hash reads first.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         if let Some(part) = self.all.get(self.part_of(hash)) {
@@ -114,14 +115,15 @@ impl<T> Parts<T> {
         }
     }
 
-    /// The entries that a look-up of this hash will most likely look at.
+    /// Entries that a look-up of this hash most likely reads.
     #[inline]
     pub(crate) fn candidates(&self, hash: u64) -> impl Iterator<Item = &T> {
         let part = self.all.get(self.part_of(hash));
         part.into_iter().flat_map(move |part| part.candidates(hash))
     }
 
-    /// Where the entry of this hash is that `is_it` accepts; [`Spot::NONE`] if there is none.
+    /// Returns the slot with the entry of this hash that `is_it` accepts; [`Spot::NONE`] if there
+    /// is none.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(&T) -> bool) -> Spot {
         let index = self.part_of(hash);
@@ -140,7 +142,7 @@ impl<T> Parts<T> {
         self.all.get_mut(spot.part())?.get_mut(spot.slot())
     }
 
-    /// Adds an entry; whether there is another of its kind is the caller's business.
+    /// Adds an entry. The caller checks for an existing entry of the same key.
     pub(crate) fn insert(&mut self, hash: u64, entry: T, hasher: &impl Rehash<T>) {
         if self.all.is_empty() {
             self.add_part(Part::default(), 0);
@@ -167,7 +169,7 @@ impl<T> Parts<T> {
         self.len += 1;
     }
 
-    /// Takes the entry out that `is_it` accepts. Cost: as [`Parts::insert`].
+    /// Removes the entry that `is_it` accepts. Cost: as [`Parts::insert`].
     pub(crate) fn remove(
         &mut self,
         hash: u64,
@@ -185,8 +187,8 @@ impl<T> Parts<T> {
         Some(entry)
     }
 
-    /// Makes the next part smaller that has much more room than entries, if it is among the next
-    /// few. Without any entries no part is left.
+    /// Shrinks the next part with many more slots than entries, if one of the next few is such a
+    /// part. An empty table drops all parts.
     fn shrink_one(&mut self, hasher: &impl Rehash<T>) {
         if self.len == 0 {
             let resizes = self.resizes;
@@ -212,7 +214,7 @@ impl<T> Parts<T> {
         self.slots += part.slots();
         self.array_bytes += part.bytes();
         if self.all.len() == self.all.capacity() {
-            // Not doubled: its unused half would cost each document some tenths of a byte.
+            // Not doubled: the unused half would cost each document some tenths of a byte.
             self.all.reserve_exact(self.all.len() / 16 + 1);
             self.depths.reserve_exact(self.all.len() / 16 + 1);
         }
@@ -221,7 +223,7 @@ impl<T> Parts<T> {
         self.all.len() - 1
     }
 
-    /// Gives a part fewer slots, if so many are fewer.
+    /// Shrinks a part to `slots`, if it has more.
     fn shrink(&mut self, index: usize, slots: usize, hasher: &impl Rehash<T>) {
         let (slots, part) = (Part::<T>::rounded(slots), &mut self.all[index]);
         let (slots_before, bytes_before) = (part.slots(), part.bytes());
@@ -232,7 +234,7 @@ impl<T> Parts<T> {
         }
     }
 
-    /// Gives a part twice as many slots.
+    /// Doubles the slots of a part.
     fn grow(&mut self, index: usize, hasher: &impl Rehash<T>) {
         let part = &mut self.all[index];
         let (slots_before, bytes_before) = (part.slots(), part.bytes());
@@ -241,8 +243,7 @@ impl<T> Parts<T> {
         self.array_bytes += part.bytes() - bytes_before;
     }
 
-    /// Makes two parts of one, to which `hash` belongs: the next of the deciding bits tells them
-    /// apart.
+    /// Splits a part, to which `hash` belongs, by the next directory bit.
     fn split(&mut self, index: usize, hash: u64, hasher: &impl Rehash<T>) {
         let depth = self.depths[index];
         let bit = 1_usize << depth;
@@ -267,10 +268,10 @@ impl<T> Parts<T> {
         }
     }
 
-    /// One step of a pass over all slots: the slot to look at. `None` at the end; the next step
-    /// begins anew.
+    /// Runs one step of a pass over all slots, and returns the slot to visit. `None` at the end;
+    /// the next step starts again.
     ///
-    /// Entries that move while a pass goes on may be met twice, or only in the next pass.
+    /// A pass may visit entries that move during it twice, or only in the next pass.
     pub(crate) fn step(&self, next: &mut Spot) -> Option<Spot> {
         while let Some(part) = self.all.get(next.part()) {
             let spot = *next;
@@ -286,7 +287,7 @@ impl<T> Parts<T> {
         None
     }
 
-    /// A slot chosen by `seed`, where a pass may begin.
+    /// Returns a slot chosen by `seed`, where a pass may begin.
     pub(crate) fn some_spot(&self, seed: u64) -> Spot {
         let part = (seed % (self.all.len() as u64).max(1)) as usize;
         let slots = self.all.get(part).map_or(1, |part| part.slots().max(1));
@@ -294,12 +295,12 @@ impl<T> Parts<T> {
         Spot::new(part, Part::<T>::number_of(index))
     }
 
-    /// Entries.
+    /// Number of entries.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Buckets by how many entries they have. Cost: a look at every bucket.
+    /// Number of buckets by their number of entries. Cost: reads every bucket.
     pub(crate) fn bucket_fill(&self) -> [u64; WIDTH + 1] {
         let mut counts = [0; WIDTH + 1];
         for part in &self.all {
@@ -308,12 +309,12 @@ impl<T> Parts<T> {
         counts
     }
 
-    /// Slots, empty ones included.
+    /// Number of slots, empty ones included.
     pub(crate) fn slots(&self) -> usize {
         self.slots
     }
 
-    /// How often a part grew or was split.
+    /// Number of times that a part grew or was split.
     pub(crate) fn resizes(&self) -> u64 {
         u64::from(self.resizes)
     }

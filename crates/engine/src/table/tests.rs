@@ -114,7 +114,7 @@ fn grows_and_shrinks_in_small_parts() {
             len == 0 || slots - left <= 448,
             "{slots} to {left} slots at once"
         );
-        // All parts have been looked at since there was so much room.
+        // All parts were checked since the table has so many free slots.
         assert!(left <= (len + 448) * 10, "{left} slots for {len}");
         if index % 1000 == 0 {
             let found = table.place(&(COUNT - 1).to_be_bytes());
@@ -157,7 +157,7 @@ fn crowded(number: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Number(std::num::NonZeroU64);
 
-/// Entries beside the set that they should be.
+/// Entries, and the set that they should equal.
 struct Compared {
     entries: Parts<Number>,
     held: std::collections::BTreeSet<Number>,
@@ -173,7 +173,7 @@ impl Compared {
         }
     }
 
-    /// Whether it was there.
+    /// Returns whether the number was there.
     fn remove(&mut self, number: Number) -> bool {
         let hash = self.hash;
         let rehash = |other: &Number| hash(other.0.get());
@@ -197,7 +197,7 @@ impl Compared {
         self.entries.get(found).copied()
     }
 
-    /// Takes part after part of numbers up to `most` in and out, then all of them out.
+    /// Adds and removes numbers up to `most` in turns, then removes all.
     fn run(&mut self, steps: u64, most: u64) {
         let mut random = 7_u64;
         for step in 0..steps {
@@ -228,7 +228,7 @@ fn a_crowded_part_finds_what_it_holds_and_nothing_else() {
 }
 
 #[test]
-fn what_is_prefetched_is_what_a_look_up_finds() {
+fn prefetched_candidates_include_the_entries_found() {
     let mut table = Table::new(7);
     let absent = hash_of(&table.hasher, b"absent");
     assert_eq!(table.documents.candidates(absent).count(), 0);
@@ -242,7 +242,7 @@ fn what_is_prefetched_is_what_a_look_up_finds() {
         let mut candidates = table.documents.candidates(hash);
         candidates.any(|document| document.key() == key)
     };
-    // Some lie behind a full bucket.
+    // Some entries are behind a full bucket.
     let found = keys.iter().filter(|key| prefetched(*key)).count();
     assert!(found > 4000, "{found} of 5000");
     let wrong = keys.iter().map(|key| {

@@ -1,4 +1,4 @@
-//! What becomes of a document's extended attributes when the document changes as a whole.
+//! Extended attributes of a document when the whole document changes.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use model::{
 use crate::codec::Codec;
 use crate::error::OpError;
 
-/// The bytes of a stored value without compression.
+/// Returns the uncompressed bytes of a stored value.
 pub(super) fn plain_value<'a>(
     document: &'a Document,
     codec: &dyn Codec,
@@ -25,7 +25,8 @@ pub(super) fn plain_value<'a>(
     ))
 }
 
-/// Metadata of a document for a change made of it: how it came about is forgotten.
+/// Returns the metadata of a document for a change derived from it: without the traces of a durable
+/// write.
 pub(super) fn plain_meta(document: &Document) -> Meta {
     let meta = document.meta();
     Meta {
@@ -35,21 +36,21 @@ pub(super) fn plain_meta(document: &Document) -> Meta {
     }
 }
 
-/// A value in its plain form, and where its body begins.
+/// An uncompressed value, split into attributes and body.
 pub(super) struct Plain<'a> {
     value: Cow<'a, [u8]>,
     body_at: usize,
 }
 
 impl<'a> Plain<'a> {
-    /// The value of a document that is in memory.
+    /// Splits the value of a resident document.
     pub(super) fn of(document: &'a Document, codec: &dyn Codec) -> Result<Self, OpError> {
         let value = plain_value(document, codec)?;
         let body_at = body_at(&value, document.datatype());
         Ok(Self { value, body_at })
     }
 
-    /// The attributes as they lie in front of the body.
+    /// The encoded attributes before the body.
     pub(super) fn section(&self) -> &[u8] {
         &self.value[..self.body_at]
     }
@@ -60,7 +61,7 @@ impl<'a> Plain<'a> {
     }
 }
 
-/// The datatype of a body behind this section.
+/// Returns the datatype of a value with this attribute section and this body.
 pub(super) fn behind(section: &[u8], body: Datatype) -> Datatype {
     if section.is_empty() {
         body
@@ -69,8 +70,8 @@ pub(super) fn behind(section: &[u8], body: Datatype) -> Datatype {
     }
 }
 
-/// What remains of a document: of its value the attributes of the system, no flags; the expiry
-/// tells when it went. `None` if that cannot be told before the value was fetched.
+/// Makes the tombstone of a document: it keeps the system attributes, has no flags, and its expiry
+/// is the time of the deletion. `None` if the value must be fetched first.
 pub(super) fn tombstone_of(document: &Document, kind: Kind, now: Now) -> Option<Draft> {
     let section = if document.datatype().contains(Datatype::XATTR) {
         if !document.is_resident() {
@@ -89,12 +90,12 @@ pub(super) fn tombstone_of(document: &Document, kind: Kind, now: Now) -> Option<
     Some(Draft::new(document.key(), &section, &meta))
 }
 
-/// `asked` with the attributes of `old` in front of its value, uncompressed; without the one that says that the old
-/// value was stale.
+/// Returns `asked` with the attributes of `old` before its value, uncompressed. Leaves out the
+/// attribute that marks the old value as stale.
 ///
 /// # Errors
-/// `TooBig` if body and attributes of users are; `InvalidArgument` for a value that cannot be
-/// read.
+/// `TooBig` if body and user attributes exceed the limit; `InvalidArgument` for a value that cannot
+/// be read.
 pub(super) fn with_attributes_of(
     old: &Document,
     asked: &Document,

@@ -1,4 +1,4 @@
-//! The one door for a change: whatever goes on in the order of a vBucket comes through here.
+//! The only entry point for changes: every change of a vBucket passes through it, in seqno order.
 
 use std::sync::Arc;
 
@@ -13,28 +13,29 @@ use crate::table::Place;
 use crate::types::Outcome;
 use collections::{EventGroup, Superseded};
 
-/// What kind of change it is, and where it belongs.
+/// Kind of a change, with its place.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change<'a> {
-    /// The newest document or tombstone of its key, for readers too.
+    /// The newest document or tombstone of its key, visible to readers.
     Commit(Place),
-    /// A durable write that waits to be decided.
+    /// A durable write that waits for its decision.
     Prepare {
         hash: u64,
-        /// One of the same key that it replaces.
+        /// A prepare of the same key that this one replaces.
         older: Option<&'a Document>,
         deadline_ns: u64,
     },
-    /// The end of a durable write that is given up, which is this one if it is here.
+    /// The abort of a durable write; its prepare, if this vBucket has it.
     Abort(Option<&'a Document>),
-    /// An event of a collection or a scope, after one of the same key.
+    /// A system event about a collection or scope, with the event of the same key that it
+    /// supersedes.
     Event(Superseded),
-    /// What stands for a group of events.
+    /// The marker of a group of events.
     Group(&'a Arc<EventGroup>),
 }
 
 impl VBucket {
-    /// Makes a change that was checked: at once, or as a durable write.
+    /// Makes a checked change: at once, or as a durable write.
     pub(super) fn write(
         &mut self,
         place: Place,
@@ -48,8 +49,8 @@ impl VBucket {
         Outcome::Done(self.commit(place, draft, now))
     }
 
-    /// Gives the draft its seqno, CAS and rev, and makes it the newest of its key. Cannot fail: the
-    /// caller has checked everything.
+    /// Gives the draft its seqno, CAS and revision, and makes it the newest version of its key.
+    /// Cannot fail: the caller has checked everything.
     pub(super) fn commit(&mut self, place: Place, draft: Draft, now: Now) -> Mutated {
         let old = self.table.at(place);
         let rev = old.map_or(self.max_deleted_rev, Document::rev) + 1;
@@ -61,8 +62,8 @@ impl VBucket {
         mutated
     }
 
-    /// Makes a change that has its seqno, which is above all others: it is logged, and what follows from
-    /// it in the table, in the counters and for those that wait is done.
+    /// Makes a change that has its seqno, which is above all others: appends it to the log, and
+    /// updates the table, the counters and the outbox.
     ///
     /// Cost: O(1).
     #[inline]
@@ -120,13 +121,14 @@ impl VBucket {
         self.table.put(place, document);
     }
 
-    /// Whether a change stays after it was replaced: its collection, and the bucket, keep history.
+    /// Whether the change is kept as history after it was replaced: its collection and the bucket
+    /// must keep history.
     #[inline]
     pub(super) fn keeps(&self, document: &Document) -> bool {
         self.checkpoints.open().historical && self.collections.keeps_history(document.key())
     }
 
-    /// What a client is told of its change.
+    /// Returns the client's result of a change.
     pub(super) fn mutated(&self, document: &Document) -> Mutated {
         Mutated {
             cas: document.cas(),

@@ -1,4 +1,4 @@
-//! Collections of a vBucket: how they come and go, and what becomes of their documents.
+//! Collections of a vBucket: creating and dropping them, and erasing their documents.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use collections::{
     SharedCollections, Steps, Superseded, SystemEvent,
 };
 
-/// Passes that find nothing after which there is nothing.
+/// Number of passes without a find after which nothing is assumed to be left.
 const EMPTY_PASSES_MAX: u8 = 3;
 
 impl VBucket {
-    /// Refuses what concerns a collection that is not here.
+    /// Refuses a key whose collection does not exist here.
     #[inline]
     pub(super) fn check_collection(&self, key: &[u8]) -> Result<(), OpError> {
         if self.collections.has(key) {
@@ -33,15 +33,16 @@ impl VBucket {
         }
     }
 
-    /// Brings the collections some steps closer to the planner's manifest; `true` once they are there. Each
-    /// step is a change like any other: stored, streamed, followed by replicas. Does nothing
-    /// unless active, and returns `true` then.
+    /// Applies some steps towards the planner's manifest; returns `true` once the collections match
+    /// it. Each step is a normal change: stored, streamed, and applied by replicas. If the vBucket
+    /// is not active, does nothing and returns `true`.
     ///
-    /// Documents of a collection that was dropped are not found any more; durable writes of it
-    /// that wait are given up. [`VBucket::erase_dead`] and a compaction take them away.
+    /// Documents of a dropped collection become invisible; its undecided durable writes are
+    /// aborted. [`VBucket::erase_dead`] and a compaction remove the documents.
     ///
-    /// Cost: O(steps), and O(1) for all that begins together, once the planner has met the same collections in another vBucket;
-    /// else O(collections). O(prepares) for a collection that is dropped.
+    /// Cost: O(steps), and O(1) for all collections that begin together, if the planner has seen
+    /// the same collections in another vBucket; else O(collections). O(prepares) for a dropped
+    /// collection.
     pub fn apply_manifest(&mut self, planner: &mut ManifestPlanner<'_>, now: Now) -> bool {
         let uid = planner.manifest().uid();
         if self.state != VbState::Active || self.collections.uid() > uid {
@@ -71,10 +72,10 @@ impl VBucket {
         finished
     }
 
-    /// Has one table of collections for this vBucket and others that have the same ones: keeps that of
-    /// `shared` if it is the same as its own, else puts its own there.
+    /// Shares one table of collections among vBuckets with the same collections: takes the table of
+    /// `shared` if it equals its own, else puts its own there.
     ///
-    /// Cost: O(collections) unless it has that one already.
+    /// Cost: O(collections), unless the vBucket shares it already.
     pub fn share_collections(&mut self, shared: &mut SharedCollections) {
         self.collections.share(shared);
     }
@@ -94,7 +95,7 @@ impl VBucket {
         }
     }
 
-    /// Makes the event that a plan has at `index`.
+    /// Makes the event at `index` of a plan.
     fn note_event(&mut self, event: &SystemEvent<'_>, index: usize, now: Now) {
         let superseded = self.collections.superseded(&event.change);
         let meta = Meta {
@@ -127,7 +128,7 @@ impl VBucket {
         self.collections.note_planned_group(uid, events, first);
     }
 
-    /// Queues an event that has its place, and follows it.
+    /// Appends an event that has its seqno, and applies it to the collections.
     fn take_event(&mut self, event: &SystemEvent<'_>, document: &Document) {
         let superseded = self.collections.superseded(&event.change);
         self.queue_event(event, document.clone(), superseded);
@@ -136,7 +137,7 @@ impl VBucket {
 
     fn queue_event(&mut self, event: &SystemEvent<'_>, document: Document, superseded: Superseded) {
         if self.state == VbState::Active && self.collections.switches_history(&event.change) {
-            // In one checkpoint all changes of a collection are kept, or none.
+            // One checkpoint keeps all changes of a collection or none.
             self.checkpoints.close_checkpoint();
         }
         self.change(document, Change::Event(superseded));
@@ -147,7 +148,7 @@ impl VBucket {
         self.collections.apply(event, seqno);
     }
 
-    /// What is to be done as long as the collections are what they were.
+    /// Does the work that needs the collections as they were before the event.
     fn before_event(&mut self, event: &SystemEvent<'_>) {
         if let CollectionChange::Ended { id, .. } = event.change {
             if id == CollectionId::DEFAULT && self.collections.is_open(id) {
@@ -160,7 +161,7 @@ impl VBucket {
         }
     }
 
-    /// Takes an event of the active vBucket that this one follows. See [`VBucket::apply`].
+    /// Applies an event of the active vBucket on a replica. See [`VBucket::apply`].
     pub(super) fn apply_event(&mut self, document: &Document) -> Result<Applied, ReplicaError> {
         let event = SystemEvent::parse(document.key(), document.kind(), document.value());
         let event = event.ok_or(ReplicaError::Marker("a system event makes no sense"))?;
@@ -171,8 +172,9 @@ impl VBucket {
         Ok(self.applied())
     }
 
-    /// An end that came without its time gets the one of the newest change: it is purged by it. And whether
-    /// it is purged at all depends on the rows that are here.
+    /// Returns the event with local metadata, if it must differ. A deletion without a time gets the
+    /// time of the newest change, which its purge needs. The flags say whether it can be purged,
+    /// which depends on the local rows.
     fn as_noted_here(&self, event: &SystemEvent<'_>, document: &Document) -> Option<Document> {
         let untimed = document.kind().is_tombstone() && document.expiry() == 0;
         let flags = SystemEvent::flags(self.collections.superseded(&event.change).grouped);
@@ -189,7 +191,7 @@ impl VBucket {
         Some(document.with_meta(&meta))
     }
 
-    /// Takes an event from the store; `false` when it cannot be read.
+    /// Loads an event from the store; `false` if it cannot be parsed.
     pub(super) fn load_event(
         &mut self,
         document: &Document,
@@ -208,16 +210,16 @@ impl VBucket {
         }
     }
 
-    // --- What is dead ---
+    // --- Dropped collections ---
 
-    /// Whether documents of collections that were dropped may still be in memory or in the store.
+    /// Whether documents of dropped collections may still be in memory or in the store.
     pub fn has_dead(&self) -> bool {
         self.collections.has_dead()
     }
 
-    /// One step of the pass that takes documents of dropped collections out of memory, from where
-    /// the last one stopped, until `slots` were looked at or the end of the table is reached.
-    /// What it let go of is added to `garbage`, to be freed outside of the lock.
+    /// Runs one step of the pass that removes documents of dropped collections from memory.
+    /// Continues where the last step stopped, until `slots` slots were visited or the table ends.
+    /// Adds removed documents to `garbage`, to be freed outside the lock.
     pub fn erase_dead(&mut self, slots: usize, garbage: &mut Vec<Document>) -> ScanProgress {
         if self.collections.dead_end() <= self.erasing.done {
             return ScanProgress::FINISHED;
@@ -241,8 +243,9 @@ impl VBucket {
         }
     }
 
-    /// Returns whether everything is out of the table. A table that changes its size moves documents
-    /// to where the pass has been, so what is still counted is looked for once more.
+    /// Ends a pass; returns whether all dead documents are out of the table. A resize during a pass
+    /// may move documents behind it. So the pass is repeated while dead documents are still
+    /// counted.
     fn end_erasing_pass(&mut self) -> bool {
         let erasing = &mut self.erasing;
         if std::mem::take(&mut erasing.found) {
@@ -257,7 +260,7 @@ impl VBucket {
         erasing.end = Seqno::ZERO;
         erasing.empty = 0;
         if self.collections.dead_end() == erasing.done {
-            // What is left of them is in the store alone.
+            // The rest of them is only in the store.
             let items = self.collections.forget_dead_items();
             self.table.count_back(false, items);
         }
@@ -272,7 +275,7 @@ impl VBucket {
         self.collections.removed(document);
     }
 
-    /// Which rows of the store mean something, if some may be there that do not. `None` until
+    /// Returns the filter of living rows in the store, if dead rows may be there. `None` until
     /// everything up to [`Living::up_to`] is durable and out of memory.
     ///
     /// Cost: O(collections).
@@ -282,45 +285,47 @@ impl VBucket {
         ready.then(|| self.collections.living(end))
     }
 
-    /// Which rows mean something, if there may be some that do not.
+    /// Returns the filter of living rows, if dead rows may be there.
     pub(crate) fn living_rows(&self) -> Option<Living> {
         let high = self.high_seqno;
         self.has_dead().then(|| self.collections.living(high))
     }
 
-    /// The store dropped everything that ended up to `end`.
+    /// Records that the store has removed all rows that were dead at `end`.
     pub fn finish_erasing(&mut self, end: Seqno) {
         self.collections.erased(end);
     }
 
-    // --- Figures ---
+    // --- Statistics ---
 
-    /// Whether it holds nothing but the beginnings of its collections, and never held more. O(collections).
+    /// Whether the vBucket has only the events that began its collections, and never had more.
+    /// O(collections).
     pub fn holds_only_collections(&self) -> bool {
         self.collections.events_in_use() as u64 == self.high_seqno.0
     }
 
-    /// The newest manifest of which something is noted here.
+    /// UID of the last manifest of which the vBucket has an event.
     pub fn manifest_uid(&self) -> ManifestUid {
         self.collections.uid()
     }
 
-    /// Whether there are, or were, others than the default one.
+    /// Whether there are or were collections besides the default one.
     pub(crate) fn has_collections(&self) -> bool {
         !self.collections.is_plain()
     }
 
-    /// The newest change of a collection; `None` when it is not here.
+    /// Seqno of the newest change of a collection; `None` if the vBucket does not have it.
     pub fn collection_high_seqno(&self, id: CollectionId) -> Option<Seqno> {
         self.collections.high_seqno(id)
     }
 
-    /// Numbers of the collections of a scope.
+    /// Ids of the collections of a scope.
     pub(crate) fn collections_of(&self, scope: ScopeId) -> Vec<CollectionId> {
         self.collections.of_scope(scope)
     }
 
-    /// Figures of the default collection: what those of the vBucket have beyond all others.
+    /// Statistics of the default collection: those of the vBucket minus those of all other
+    /// collections.
     fn default_counts(&self) -> CollectionCounts {
         let table = self.table.counts();
         let ops = &self.counters;
@@ -344,7 +349,7 @@ impl VBucket {
         counts
     }
 
-    /// Live documents of a collection.
+    /// Number of live documents of a collection.
     pub(super) fn items_of(&self, id: CollectionId) -> u64 {
         if id == CollectionId::DEFAULT {
             return self.default_counts().items;
@@ -353,9 +358,9 @@ impl VBucket {
         counted.map_or(0, |counts| counts.items)
     }
 
-    /// Adds the figures of every collection that was ever used here to `out`, in no order.
+    /// Adds the statistics of every collection ever used here to `out`, in no order.
     ///
-    /// Cost: 56 bytes copied for each; nothing is allocated if `out` has the capacity.
+    /// Cost: 56 bytes copied for each collection; no allocation if `out` has the capacity.
     pub fn collection_counts(&self, out: &mut Vec<CollectionCounts>) {
         if self.collections.is_open(CollectionId::DEFAULT) {
             out.push(self.default_counts());
@@ -363,16 +368,16 @@ impl VBucket {
         out.extend_from_slice(self.collections.counts());
     }
 
-    /// Every collection that is here, by number.
+    /// Returns every existing collection, ordered by id.
     ///
     /// Cost: O(collections), 80 bytes each.
     pub fn collections(&self) -> Vec<OpenCollection> {
         self.collections_after(None, usize::MAX)
     }
 
-    /// Collections that are here and whose numbers are above one, by number, `most` at most.
+    /// Returns at most `most` existing collections with ids above `after`, ordered by id.
     ///
-    /// Cost: O(log collections), and 80 bytes for each one given.
+    /// Cost: O(log collections), and 80 bytes for each one returned.
     pub fn collections_after(
         &self,
         after: Option<CollectionId>,
@@ -389,12 +394,12 @@ impl VBucket {
         default.into_iter().chain(others).take(most).collect()
     }
 
-    /// Numbers of all scopes that are here, ascending.
+    /// Ids of all existing scopes, ascending.
     pub fn scopes(&self) -> Vec<ScopeId> {
         self.collections.scopes()
     }
 
-    /// How many collections are here.
+    /// Number of existing collections.
     pub fn collection_count(&self) -> usize {
         let default = usize::from(self.collections.is_open(CollectionId::DEFAULT));
         self.collections.besides_default() + default

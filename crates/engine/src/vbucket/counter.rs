@@ -12,15 +12,16 @@ use crate::mutated::Counted;
 use crate::types::{Arithmetic, Outcome};
 
 impl VBucket {
-    /// Counts up or down, or creates the counter. Returns the new number.
+    /// Increments, decrements or creates a counter. Returns the new number.
     ///
-    /// A counter that exists keeps its flags and attributes, and its expiry unless it is touched. The value is
-    /// stored as decimal text, which is JSON. Up wraps modulo 2^64, down stops at zero.
+    /// An existing counter keeps its flags and attributes, and its expiry unless it is touched. The
+    /// value is stored as decimal text, which is JSON. Increments wrap modulo 2^64, decrements stop
+    /// at zero.
     ///
     /// # Errors
-    /// `DeltaBadValue` unless the value is a number; `KeyNotFound` when it is not to be created;
-    /// `Locked`; `KeyExists` if it has another CAS; `InvalidArgument` when the stored value cannot be read or the
-    /// key is too long; `NotMyVbucket`, `WouldBlockPending`.
+    /// `DeltaBadValue` if the value is not a number; `KeyNotFound` if the counter is missing and is
+    /// not to be created; `Locked`; `KeyExists` if its CAS differs; `InvalidArgument` if the stored
+    /// value cannot be read or the key is too long; `NotMyVbucket`, `WouldBlockPending`.
     pub fn arithmetic(
         &mut self,
         key: &[u8],
@@ -93,15 +94,14 @@ impl VBucket {
     }
 }
 
-/// White space as C's `isspace` has it.
+/// Whether the byte is white space as in C's `isspace`.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
 }
 
-/// The number at the beginning of a counter's text: white space, a plus sign, digits; what
-/// follows the digits must be the end or white space.
+/// Parses the text of a counter: white space, a plus sign, digits; then the end or white space.
 ///
-/// Source: protocol 4.1. Test: `counter::tests::texts`.
+/// Source: protocol 4.1. Test: `counter::tests::parse_reads_decimal_texts`.
 fn parse(text: &[u8]) -> Option<u64> {
     let start = text.iter().position(|&byte| !is_space(byte))?;
     let text = &text[start..];
@@ -123,7 +123,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn texts() {
+    fn parse_reads_decimal_texts() {
         let known: [(&[u8], Option<u64>); 16] = [
             (b"0", Some(0)),
             (b"42", Some(42)),

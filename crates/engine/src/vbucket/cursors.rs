@@ -1,4 +1,4 @@
-//! Readers of the log: streams, each with a cursor of its own.
+//! Cursors of streams over the log.
 
 use model::Seqno;
 
@@ -8,21 +8,22 @@ use crate::checkpoint::{
 };
 
 impl VBucket {
-    /// Seats a reader after `after`, or at the oldest change in memory if that is later; the
-    /// answer tells which, and so what must come from the store. Register before reading the
-    /// store, and nothing is missed. A cursor of the same name is replaced.
+    /// Registers a cursor after `after`, or at the oldest change in memory if that is later. The
+    /// result has the gap that must come from the store. Register before the store is read, so that
+    /// no change is missed. Replaces a cursor of the same name.
     ///
-    /// A reader is told what it has to come back for by [`Outbox::changed`](crate::Outbox).
+    /// [`Outbox::changed`](crate::Outbox) notifies readers of new changes.
     ///
-    /// Cost: the logarithm of the changes held, and O(cursors).
+    /// Cost: O(log changes held), and O(cursors).
     pub fn register_cursor(&mut self, name: &str, after: Seqno) -> Registered {
         self.streams_told = false;
         self.checkpoints.register(name, after)
     }
 
-    /// Moves the cursor over its next changes, of one snapshot, and hands them out by reference:
-    /// for each key the newest one when it was taken. Snapshots are whole: what was announced
-    /// comes, in one batch or several, and at its end the reader has the state of that seqno.
+    /// Takes the next changes of one snapshot by reference, and moves the cursor past them. Each
+    /// key has the version that was the newest when it was taken. Snapshots are complete: all
+    /// announced changes come, in one batch or several, and at the snapshot's end the reader has
+    /// the state of that seqno.
     ///
     /// Cost: O(segments taken + cursors) under the lock.
     pub fn take_from(&mut self, cursor: CursorId, budget: FlushBudget) -> CursorRead {
@@ -30,42 +31,42 @@ impl VBucket {
         self.checkpoints.take(cursor, budget)
     }
 
-    /// Ends a cursor. Drop the answer outside of the lock.
+    /// Removes a cursor. Drop the result outside the lock.
     ///
-    /// Cost: O(cursors + segments that only it held).
+    /// Cost: O(cursors + segments that only it pinned).
     pub fn remove_cursor(&mut self, cursor: CursorId) -> Garbage {
         self.checkpoints.remove(cursor)
     }
 
-    /// Figures of every cursor. Cost: O(segments) for each.
+    /// Statistics of every cursor. Cost: O(segments) for each.
     pub fn cursor_stats(&self) -> impl Iterator<Item = CursorStats> {
         self.checkpoints.cursor_stats()
     }
 
-    /// Takes the cursor away from its stream, which hears of it from its next read and goes on
-    /// from the store. Drop the answer outside of the lock.
+    /// Drops the cursor of a stream, to free memory. The stream notices at its next read, and
+    /// continues from the store. Drop the result outside the lock.
     ///
     /// Cost: O(cursors + segments detached).
     pub fn drop_cursor(&mut self, cursor: CursorId) -> Garbage {
         self.checkpoints.drop_cursor(cursor)
     }
 
-    /// What the changes in memory cost, and what could be done about it. Cost: O(segments held +
+    /// Returns the memory used by the log, and the ways to free some of it. Cost: O(segments held +
     /// cursors).
     pub fn checkpoint_pressure(&self) -> CheckpointPressure {
         self.checkpoints.pressure()
     }
 
-    /// Detaches what every reader has passed. They do so themselves with every step, so that
-    /// there is rarely anything left to find. Drop the answer outside of the lock.
+    /// Detaches segments that every reader has passed. Reads and flushes do this themselves, so
+    /// there is rarely anything left. Drop the result outside the lock.
     ///
-    /// Cost: O(segments detached), whatever is in them.
+    /// Cost: O(segments detached), independent of their length.
     pub fn expel(&mut self) -> Garbage {
         self.checkpoints.expel()
     }
 
-    /// Bytes of changes after which checkpoints are closed from now on; one that is larger is
-    /// closed with the next change.
+    /// Sets the size in bytes at which checkpoints are closed; a larger open one is closed with the
+    /// next change.
     pub fn set_checkpoint_bytes_max(&mut self, bytes: usize) {
         self.checkpoints.set_bytes_max(bytes);
     }

@@ -1,4 +1,4 @@
-//! Durable writes: prepared here, decided here while active, followed as a replica.
+//! Durable writes: prepared and decided on the active vBucket, applied on a replica.
 
 use model::{Document, Draft, DurabilityLevel, Kind, Meta, Now, Seqno, VbState};
 
@@ -12,30 +12,30 @@ use crate::mutated::Mutated;
 use crate::table::Place;
 use crate::types::Outcome;
 
-/// Figures of the durable writes of a vBucket.
+/// Statistics of the durable writes of a vBucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DurabilityStats {
-    /// Prepares that wait to be decided.
+    /// Number of undecided prepares.
     pub tracked: u64,
-    /// How far this node counts itself for prepares.
+    /// Last prepare that this node acknowledges.
     pub high_prepared: Seqno,
-    /// The newest prepare that was decided.
+    /// Last decided prepare.
     pub high_completed: Seqno,
-    /// The newest prepare that waits.
+    /// Last undecided prepare.
     pub last_tracked: Seqno,
-    /// The newest commit, by the seqno of its prepare.
+    /// Last commit, by the seqno of its prepare.
     pub last_committed: Seqno,
-    /// The newest abort, by the seqno of its prepare.
+    /// Last abort, by the seqno of its prepare.
     pub last_aborted: Seqno,
     /// The chains of the topology; none on a single node.
     pub chains: Vec<DurabilityChain>,
 }
 
-/// A chain of the topology: the nodes that are there, with what each has acknowledged.
+/// A chain of the topology: the existing nodes, with the last prepare that each has acknowledged.
 pub type DurabilityChain = Vec<(String, Seqno)>;
 
 impl VBucket {
-    /// What a write must satisfy.
+    /// Returns the requirement that a write must satisfy.
     pub(super) fn requirement(
         &self,
         asked: Option<Requirement>,
@@ -65,7 +65,7 @@ impl VBucket {
         })
     }
 
-    /// Refuses a change of a key for which a durable write waits to be decided.
+    /// Refuses a change of a key with an undecided durable write.
     #[inline]
     pub(super) fn check_undecided(&self, place: Place, key: &[u8]) -> Result<(), OpError> {
         match self.durability.pending(place.hash, key) {
@@ -75,7 +75,7 @@ impl VBucket {
         }
     }
 
-    /// Refuses to read a key whose newest document may be the committed one or the prepared one.
+    /// Refuses to read a key if it is unknown whether its prepare was committed.
     #[inline]
     pub(super) fn check_readable(&self, place: Place, key: &[u8]) -> Result<(), OpError> {
         if self.durability.hides(place.hash, key) {
@@ -84,7 +84,7 @@ impl VBucket {
         Ok(())
     }
 
-    /// Begins a durable write that was checked.
+    /// Begins a checked durable write.
     pub(super) fn prepare(
         &mut self,
         place: Place,
@@ -119,14 +119,14 @@ impl VBucket {
         Outcome::Prepared(mutated)
     }
 
-    /// Commits what can be committed, in order. Does nothing unless active.
+    /// Commits all prepares that can be committed, in order. Does nothing unless active.
     ///
     /// Cost: O(1) for each commit, and a copy of its value.
     fn decide(&mut self) {
         if self.state != VbState::Active {
             return;
         }
-        // Where no other node is, none is elected.
+        // A node without replicas needs no elections, so its history need not be on disk.
         let persisted = if self.durability.topology().is_alone() {
             self.durable.flushed
         } else {
@@ -161,18 +161,18 @@ impl VBucket {
         Some(document)
     }
 
-    /// The log alone holds a prepare once it is decided.
+    /// Counts a decided prepare as held by the log alone.
     fn completed(&mut self, prepare: &Document) {
         self.checkpoints.note_evicted(prepare);
         self.note_completed(prepare.seqno());
     }
 
-    /// Every prepare up to here was decided.
+    /// Records that every prepare up to `seqno` was decided.
     pub(super) fn note_completed(&mut self, seqno: Seqno) {
         self.durability.high_completed = self.durability.high_completed.max(seqno);
     }
 
-    /// Gives the tracked prepare of `seqno` up, and tells its client.
+    /// Aborts the tracked prepare of `seqno`, and notifies its client.
     pub(super) fn abort_and_tell(&mut self, seqno: Seqno) {
         let at = self.high_seqno.next();
         let Some(tracked) = self.durability.untrack(seqno) else {
@@ -186,13 +186,12 @@ impl VBucket {
         });
     }
 
-    /// Gives up the durable writes whose time is over, oldest first; one that may still wait
-    /// keeps those behind it waiting too. Then commits what they were in the way of.
+    /// Aborts timed-out durable writes, oldest first; stops at the first that may still wait, so
+    /// later ones wait as well. Then commits the prepares that they blocked.
     ///
-    /// To be called when [`Outbox::deadline_ns`](crate::Outbox::deadline_ns) says so; too early
-    /// or too often does no harm.
+    /// Call at [`Outbox::deadline_ns`](crate::Outbox::deadline_ns); extra calls do no harm.
     ///
-    /// Cost: O(1) for each that is decided.
+    /// Cost: O(1) for each decision.
     pub fn abort_overdue(&mut self, now: Now) {
         self.durability.disarm();
         if self.state == VbState::Active {
@@ -205,11 +204,12 @@ impl VBucket {
         }
     }
 
-    /// A replica has everything up to the prepare `seqno`, as safely as each asked for. Nodes that
-    /// the topology does not name (yet) are remembered. Commits what a majority has.
+    /// Records that a replica has everything up to the prepare `seqno`, with the durability that
+    /// each prepare asks for. Also kept for nodes that the topology does not name yet. Commits the
+    /// prepares that have a majority.
     ///
     /// # Errors
-    /// `NotMyVbucket` unless active; `InvalidArgument` beyond what there is.
+    /// `NotMyVbucket` unless active; `InvalidArgument` above the high seqno.
     ///
     /// Cost: O(nodes) for each commit that follows.
     pub fn seqno_acknowledged(&mut self, node: &str, seqno: Seqno) -> Result<(), OpError> {
@@ -226,21 +226,21 @@ impl VBucket {
         Ok(())
     }
 
-    /// Whether durable writes wait to be decided.
+    /// Whether there are undecided durable writes.
     pub fn has_undecided(&self) -> bool {
         self.durability.len() > 0
     }
 
-    /// How far this node counts itself for prepares.
+    /// Last prepare up to which this node counts itself.
     pub fn high_prepared_seqno(&self) -> Seqno {
         self.durability.high_prepared
     }
 
-    /// The same of a replica, as it acknowledges it.
+    /// Last prepare that a replica acknowledges to the active node.
     ///
-    /// An active copy may commit what earlier ones prepared only once a majority has reached the history that it began
-    /// (Figure 8 of the Raft paper): a replica that has not is one of its older histories yet, and may lose an election
-    /// against a copy that has nothing of what it acknowledged.
+    /// An active copy may commit prepares of earlier active copies only once a majority has reached
+    /// the start of its history (Figure 8 of the Raft paper). Until then a replica belongs to an
+    /// older history, and may lose an election to a copy that has none of what it acknowledged.
     pub fn acknowledges(&self) -> Seqno {
         let counted = self.durability.high_prepared;
         let begun = self.failover_log.newest().seqno;
@@ -254,7 +254,7 @@ impl VBucket {
         needs_disk.map_or(counted, |first| counted.min(Seqno(first.0 - 1)))
     }
 
-    /// What is on disk here, with the newest history.
+    /// Last persisted seqno, if the newest history is persisted as well; else zero.
     fn persisted_in_history(&self) -> Seqno {
         if self.record_flushed >= self.history_version {
             self.durable.flushed
@@ -263,11 +263,12 @@ impl VBucket {
         }
     }
 
-    /// Up to where no prepare is missing here, or less safe than it asked for. Other than the high prepared seqno it is
-    /// the same for copies that came to the same history on different ways.
+    /// Seqno up to which this copy has every prepare with the durability that it asks for. Unlike
+    /// the high prepared seqno, it is equal for copies that reached the same history in different
+    /// ways.
     pub fn prepared_until(&self) -> Seqno {
         let before = |seqno: Seqno| Seqno(seqno.0 - 1);
-        // An active copy whose history is not on disk yet does not count itself for what is.
+        // An active copy counts prepares that are on disk only once its history is there too.
         let on_disk = match self.state {
             VbState::Active => self.durable.flushed,
             _ => Seqno::ZERO,
@@ -276,7 +277,7 @@ impl VBucket {
         uncounted.map_or(self.high_seqno, before)
     }
 
-    /// A flush ended well; until then this node acknowledged up to `before`.
+    /// Advances the acknowledgement after a successful flush; `before` is the one before it.
     pub(super) fn prepares_persisted(&mut self, before: Seqno) {
         if self.state == VbState::Active {
             self.decide();
@@ -295,11 +296,11 @@ impl VBucket {
 
     // --- Replica ---
 
-    /// Commits a prepare as the active vBucket says: the one of `key` at `prepare`, at the seqno
-    /// `at`.
+    /// Commits the prepare of `key` with seqno `prepare` at the seqno `at`, as the active vBucket
+    /// decided.
     ///
     /// # Errors
-    /// Those of [`VBucket::apply`]; `UnknownPrepare`, then the stream must begin anew.
+    /// Those of [`VBucket::apply`]; `UnknownPrepare`, then the stream must restart.
     pub fn apply_commit(
         &mut self,
         key: &[u8],
@@ -313,8 +314,8 @@ impl VBucket {
         self.apply(&commit.ok_or(ReplicaError::UnknownPrepare)?)
     }
 
-    /// Gives a prepare up as the active vBucket says. One that is not here was left out of a
-    /// snapshot: the abort is kept all the same.
+    /// Aborts a prepare as the active vBucket decided. The prepare is missing if a snapshot left it
+    /// out: the abort is kept nevertheless.
     ///
     /// # Errors
     /// Those of [`VBucket::apply`].
@@ -336,8 +337,8 @@ impl VBucket {
         self.apply(&Document::from_parts(key, b"", &meta))
     }
 
-    /// Takes a prepare or an abort of the active vBucket, which was checked. One of the same key
-    /// that is here goes: decided by the abort, or in what a snapshot from a store left out.
+    /// Applies a checked prepare or abort of the active vBucket. Removes the tracked prepare of the
+    /// same key: the abort decides it, or a snapshot from a store left out its decision.
     pub(super) fn follow_prepared(&mut self, place: Place, document: &Document) {
         let waiting = self.durability.prepare_of(place.hash, document.key());
         let aborts = document.kind() == Kind::Abort;
@@ -360,8 +361,8 @@ impl VBucket {
         }
     }
 
-    /// The prepare of this key that a committed change of the active vBucket decides: it is not
-    /// tracked any more. Also where the change does not say so, as in a snapshot from a store.
+    /// Removes the prepare that a committed change of the active vBucket decides, and returns it.
+    /// Works also if the change does not name the prepare, as in a snapshot from a store.
     pub(super) fn follow_committed(&mut self, place: Place, key: &[u8]) -> Option<Document> {
         let seqno = self.durability.prepare_of(place.hash, key)?;
         let prepare = self.durability.untrack(seqno)?.document;
@@ -371,7 +372,7 @@ impl VBucket {
         Some(prepare)
     }
 
-    /// A snapshot is here as a whole.
+    /// Records a complete snapshot.
     pub(super) fn snapshot_arrived(&mut self) {
         let behind = self.failover_log.newest().seqno > self.checkpoints.open().complete_before;
         let before = if behind {
@@ -391,9 +392,9 @@ impl VBucket {
         self.count_as_replica(before);
     }
 
-    // --- Life ---
+    // --- Lifecycle ---
 
-    /// Takes a row of the store in the namespace of prepares, at the start.
+    /// Loads a row of the prepare namespace from the store, at the start.
     pub(super) fn load_prepared(&mut self, document: Document) {
         self.hlc.observe(document.cas());
         if !document.kind().is_prepare() {
@@ -408,18 +409,18 @@ impl VBucket {
         });
     }
 
-    /// The vBucket is active now, and was not: what waits is decided here from now on.
+    /// Begins to decide prepares: the vBucket became active.
     pub(super) fn become_decider(&mut self) {
         self.durability.take_over();
     }
 
-    /// The vBucket is not active any more: what waits is decided elsewhere.
+    /// Stops deciding prepares: the vBucket is not active any more.
     pub(super) fn cease_to_decide(&mut self) {
         let before = self.acknowledges();
         let waiting: Vec<Seqno> = self.durability.seqnos().collect();
         self.durability.hand_over();
         if !waiting.is_empty() {
-            // What this node prepared is here as a whole; some of it may have to be on disk yet.
+            // All prepares of this node are here; some may still have to be persisted.
             self.durability.snapshots.arrived(SnapshotEnd {
                 end: self.high_seqno,
                 disk: false,
@@ -434,7 +435,7 @@ impl VBucket {
         self.outbox.decided.extend(told);
     }
 
-    /// Other nodes hold the vBucket now; a text that is no topology is taken for none.
+    /// Sets the topology; an invalid text counts as an empty one.
     pub(super) fn set_topology(&mut self, text: String) {
         self.topology = text.into_boxed_str();
         if self.durability.set_topology(&self.topology).is_none() {
@@ -443,8 +444,8 @@ impl VBucket {
         }
     }
 
-    /// State or topology changed: gives up what no majority can be had for, commits what has
-    /// one.
+    /// Decides prepares again after a change of the state or the topology: aborts those for which
+    /// no majority is possible, commits those that have one.
     pub(super) fn decide_anew(&mut self) {
         while self.state == VbState::Active
             && let Some(seqno) = self.durability.first_impossible()
@@ -454,7 +455,7 @@ impl VBucket {
         self.decide();
     }
 
-    /// A replica that was loaded: its last snapshot counts if it is here as a whole.
+    /// Counts the prepares of a loaded replica; its last snapshot counts if it is complete.
     pub(super) fn count_loaded_prepares(&mut self) {
         let snapshot = self.durable.snapshot;
         let whole = if snapshot.end <= self.high_seqno {
@@ -468,12 +469,12 @@ impl VBucket {
         }
     }
 
-    /// Whether `text` is a topology that [`VBucket::set_state`] keeps.
+    /// Whether `text` is a topology that [`VBucket::set_state`] accepts.
     pub fn is_topology(text: &str) -> bool {
         crate::durability::Topology::parse(text).is_some()
     }
 
-    /// Figures of the durable writes.
+    /// Statistics of the durable writes.
     ///
     /// Cost: allocates for the names of the nodes.
     pub fn durability_stats(&self) -> DurabilityStats {

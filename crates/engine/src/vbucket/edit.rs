@@ -1,4 +1,4 @@
-//! Append and prepend: a new value made of the old one.
+//! Append and prepend.
 
 use model::{Attributes, Draft, Now};
 
@@ -10,14 +10,15 @@ use crate::mutated::Mutated;
 use crate::types::{Concat, ConcatPlace, Outcome};
 
 impl VBucket {
-    /// Appends or prepends. Flags, expiry and attributes stay; the joined value is stored uncompressed.
+    /// Appends or prepends bytes. Flags, expiry and attributes stay; the joined value is stored
+    /// uncompressed.
     ///
     /// # Errors
-    /// `NotStored` without a document; `Locked`; `KeyExists` for another CAS; `TooBig` when the
-    /// joined value is; `InvalidArgument` when the stored value cannot be read;
-    /// `NotMyVbucket`, `WouldBlockPending`.
+    /// `NotStored` without a document; `Locked`; `KeyExists` if the CAS differs; `TooBig` for the
+    /// joined value; `InvalidArgument` if the stored value cannot be read; `NotMyVbucket`,
+    /// `WouldBlockPending`.
     ///
-    /// Cost: copies the value once, and has it classified.
+    /// Cost: copies the value once, and classifies it.
     pub fn concat(
         &mut self,
         concat: Concat<'_>,

@@ -1,4 +1,4 @@
-//! Documents that are read, changed outside of the lock, and put back: tombstones too.
+//! Read-modify-write of documents and tombstones outside the lock, with optimistic concurrency.
 
 use model::{Cas, Document, Now, Seqno};
 
@@ -8,7 +8,7 @@ use crate::mutated::Mutated;
 use crate::types::{Exchange, Got, Outcome};
 
 impl VBucket {
-    /// Reads a document or, where there is none, its tombstone.
+    /// Reads a document or, if there is none, its tombstone.
     ///
     /// # Errors
     /// `KeyNotFound` if there is neither; `NotMyVbucket` and `WouldBlockPending` unless active.
@@ -30,14 +30,14 @@ impl VBucket {
         Ok(self.read(place, document, now))
     }
 
-    /// Puts a document or a tombstone in the place of what was read, if that is still there. The
-    /// draft is taken only when it is done. `stamp` may write the change's own CAS and seqno into
+    /// Replaces the version that was read by a document or a tombstone, if it is still the newest.
+    /// The draft is taken only on success. `stamp` may write the change's own CAS and seqno into
     /// the value; it runs under the lock, so it must be short.
     ///
     /// # Errors
-    /// `KeyExists`, with [`Exchange::raced`] if something else is there by now; `Locked`;
-    /// `TooBig`; `InvalidArgument` when the draft is gone; those of durable writes;
-    /// `NotMyVbucket`, `WouldBlockPending`.
+    /// `KeyExists`, with [`Exchange::raced`] if another version is there; `Locked`; `TooBig`;
+    /// `InvalidArgument` if the draft was taken; those of durable writes; `NotMyVbucket`,
+    /// `WouldBlockPending`.
     pub fn exchange(
         &mut self,
         exchange: &mut Exchange,

@@ -1,4 +1,4 @@
-//! The flusher's side: changes are taken under the lock, written without it, and answered.
+//! Flushing: changes are taken under the lock, written without it, then acknowledged under it.
 
 use model::{CollectionCount, SnapshotRange, VbCounts, VbRecord};
 
@@ -9,15 +9,16 @@ use crate::checkpoint::{
 };
 use collections::CollectionCounts;
 
-/// Collections whose documents are counted in the record: 20 bytes each, with every flush.
+/// Maximum number of collections whose documents are counted in the record: 20 bytes each, with
+/// every flush.
 const COUNTED_MAX: usize = 16;
 
 impl VBucket {
-    /// Takes changes for the store. `None` when there is nothing to write, or while the answer
-    /// to an earlier batch is awaited. [`VBucket::finish_flush`] must follow.
+    /// Takes changes for the store. `None` if there is nothing to write, or an earlier batch is
+    /// under way. [`VBucket::finish_flush`] must follow.
     ///
-    /// Cost: O(segments) under the lock; see [`FlushBudget`] for what it may exceed. Memory comes from `spare`
-    /// as long as that has been refilled.
+    /// Cost: O(segments) under the lock; see [`FlushBudget`] for how it may be exceeded. Memory
+    /// comes from `spare` while that is filled.
     pub fn begin_flush(
         &mut self,
         budget: FlushBudget,
@@ -31,7 +32,8 @@ impl VBucket {
         let snapshot = if has_changes {
             let consistent = changes.consistent.max(self.durable.promised);
             let end = changes.snapshot_end;
-            // Whole up to its end, or a part of what began after the last whole one.
+            // Either a complete snapshot, or a part of one: from the last consistent seqno to its
+            // end.
             let start = if consistent == changes.last_seqno {
                 end
             } else {
@@ -57,7 +59,7 @@ impl VBucket {
         } else {
             self.durable.flushed
         };
-        // What was prepared or decided after the batch's end is not in the store yet.
+        // Prepares and decisions after the batch's end are not in the store yet.
         let PrepareProgress {
             prepared,
             completed,
@@ -80,12 +82,12 @@ impl VBucket {
         })
     }
 
-    /// Ends the flush that [`VBucket::begin_flush`] began. If the batch is durable, so are its
-    /// changes from now on; if not, the next batch has them again, with what came since.
+    /// Finishes the flush of [`VBucket::begin_flush`]. On success, the changes of the batch are
+    /// durable. On failure, the next batch has them again, with newer changes.
     ///
-    /// An answer to another vBucket's batch (one that had this number before) is ignored.
+    /// Ignores the result of another vBucket's batch (of an earlier vBucket with the same id).
     ///
-    /// Cost: O(segments); drop the answer outside of the lock.
+    /// Cost: O(segments); drop the result outside the lock.
     pub fn finish_flush(&mut self, done: FlushDone) -> Garbage {
         let Some(flight) = self.flight.take_if(|flight| flight.id == done.flight) else {
             return Garbage::default();
@@ -108,19 +110,18 @@ impl VBucket {
         garbage
     }
 
-    /// Whether anything waits to become durable: changes, or the record. Also true while it is
-    /// under way.
+    /// Whether changes or the record are not durable yet. Also true while they are being flushed.
     pub fn is_dirty(&self) -> bool {
         self.checkpoints.has_dirty() || !self.is_record_durable()
     }
 
-    /// Whether its state, its histories and its topology are durable as they are now; changes may
-    /// wait all the same.
+    /// Whether the current state, failover log and topology are durable; changes may still be
+    /// dirty.
     pub fn is_record_durable(&self) -> bool {
         self.record_version == self.record_flushed
     }
 
-    /// State as of now.
+    /// Current state as a record for the store.
     pub fn record(&self) -> VbRecord {
         VbRecord {
             state: self.state,
@@ -138,7 +139,7 @@ impl VBucket {
         }
     }
 
-    /// How much there is, unless that takes more than few bytes.
+    /// Document counts for the record; `None` if they would take more than few bytes.
     fn counts(&self) -> Option<Box<VbCounts>> {
         let collections = self.collections.counts();
         if collections.len() > COUNTED_MAX {

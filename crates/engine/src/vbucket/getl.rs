@@ -8,13 +8,13 @@ use crate::locks::Lock;
 use crate::types::{Got, Outcome};
 
 impl VBucket {
-    /// Reads a document and locks it: until the lock ends, writers must show the CAS returned
-    /// here, and all other clients see [`Cas::LOCKED`]. `seconds` of 0 or beyond the limit mean
-    /// the default. Locks live in memory only and end when the vBucket stops being active.
+    /// Reads a document and locks it. Until the lock ends, writers must show the returned CAS, and
+    /// all other clients see [`Cas::LOCKED`]. If `seconds` is 0 or above the limit, the default
+    /// applies. Locks are only in memory, and end when the vBucket stops being active.
     ///
     /// # Errors
-    /// `KeyNotFound`; `Locked` when it is; `SyncWriteInProgress`, `SyncWriteReCommitInProgress`;
-    /// `NotMyVbucket`, `WouldBlockPending`.
+    /// `KeyNotFound`; `Locked` if it is locked; `SyncWriteInProgress`,
+    /// `SyncWriteReCommitInProgress`; `NotMyVbucket`, `WouldBlockPending`.
     pub fn get_locked(
         &mut self,
         key: &[u8],
@@ -52,7 +52,7 @@ impl VBucket {
     /// Ends a lock. `cas` is the one that [`VBucket::get_locked`] returned.
     ///
     /// # Errors
-    /// `KeyNotFound`; `NotLocked`; `Locked` for another CAS; `NotMyVbucket`,
+    /// `KeyNotFound`; `NotLocked`; `Locked` if the CAS differs; `NotMyVbucket`,
     /// `WouldBlockPending`.
     pub fn unlock(&mut self, key: &[u8], cas: Cas, now: Now) -> Result<Outcome<()>, OpError> {
         self.check_key(key)?;

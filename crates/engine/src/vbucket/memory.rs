@@ -1,4 +1,4 @@
-//! Eviction of values, the expiry pass, and what the vBucket weighs.
+//! Eviction of documents, the expiry pass, and the memory use of the vBucket.
 
 use model::{Datatype, Document, Kind, Now, VbState};
 
@@ -10,7 +10,8 @@ use crate::table::Spot;
 use crate::types::{MemoryDelta, Outcome, ScanProgress};
 
 impl VBucket {
-    /// Whether the document can be read back once it left memory, and would free some memory.
+    /// Whether evicting the document is safe and frees memory: it is durable, and has a value or
+    /// its key can be evicted too.
     fn may_evict(&self, document: &Document) -> bool {
         if document.seqno() > self.durable.flushed {
             return false;
@@ -18,8 +19,8 @@ impl VBucket {
         self.evicts_keys || document.is_resident() && !document.value().is_empty()
     }
 
-    /// Lets keys leave memory with their values from now on, or only values. What has left stays away
-    /// until it is asked for.
+    /// Sets whether eviction removes keys as well as values. Evicted documents stay so until they
+    /// are requested.
     pub fn set_evicts_keys(&mut self, evicts_keys: bool) {
         self.evicts_keys = evicts_keys;
     }
@@ -27,7 +28,7 @@ impl VBucket {
     fn evict_document(&mut self, document: &Document, now: Now) -> bool {
         let place = self.table.place(document.key());
         if self.evicts_keys {
-            // Locks lie beside the table, and a durable write will replace what is there.
+            // Locks refer to the document's key, and a durable write will replace the document.
             let stays = self.locks.cas_of(place.hash, document.key(), now).is_some()
                 || self.check_undecided(place, document.key()).is_err();
             if stays || self.table.evict(place).is_none() {
@@ -46,22 +47,22 @@ impl VBucket {
         true
     }
 
-    /// Drops the value of a document from memory; its key and metadata stay, unless the bucket
-    /// evicts keys too. `false` when there is none, it is not durable yet, or it is locked.
+    /// Evicts the value of a document; its key and metadata stay, unless the bucket evicts keys
+    /// too. `false` if the document is missing, not durable or locked.
     pub fn evict(&mut self, key: &[u8], now: Now) -> bool {
         let found = self.table.at(self.table.place(key)).cloned();
         let found = found.filter(|document| self.may_evict(document));
         found.is_some_and(|document| self.evict_document(&document, now))
     }
 
-    /// One step of the eviction clock, from where the last one stopped: documents cool down,
-    /// and those that are cold already lose their value, or go whole, until `slots` were looked
-    /// at, `bytes` are free, or the end of the table is reached.
+    /// Runs one step of the eviction clock, from where the last step stopped: documents cool down,
+    /// and cold ones are evicted. The step ends when `slots` slots were visited, `bytes` bytes are
+    /// free, or the table ends.
     ///
-    /// A table that grows between two steps may be passed in another order: documents may be
-    /// met twice, or only in the next round.
+    /// If the table grows between two steps, documents may be visited twice, or only in the next
+    /// round.
     ///
-    /// What it let go of is added to `garbage`, to be freed outside of the lock.
+    /// Adds evicted documents to `garbage`, to be freed outside the lock.
     pub fn evict_cold(
         &mut self,
         slots: usize,
@@ -89,8 +90,8 @@ impl VBucket {
         progress
     }
 
-    /// One step of the clock like [`VBucket::evict_cold`] that lets nothing go: the documents that are cold
-    /// already are added to `cold`, for [`VBucket::compress_cold`] or [`VBucket::evict`].
+    /// Runs one step of the clock like [`VBucket::evict_cold`], but evicts nothing. Adds cold
+    /// documents to `cold`, for [`VBucket::compress_cold`] or [`VBucket::evict`].
     pub fn cool(&mut self, slots: usize, cold: &mut Vec<Document>) -> ScanProgress {
         let progress = self.pass(Pass::Evict, slots, |this, slot| {
             let found = this.table.in_slot(slot);
@@ -106,8 +107,8 @@ impl VBucket {
         progress
     }
 
-    /// A look at `slots` slots that cools nothing down: documents with plain values that were not read since they
-    /// were written, or not lately, and that are not cold yet, are added to `found`.
+    /// Visits `slots` slots without cooling documents. Adds documents to `found` that have an
+    /// uncompressed value, were not read recently, and are not cold yet.
     pub fn plain_unread(&mut self, slots: usize, found: &mut Vec<Document>) -> ScanProgress {
         let progress = self.pass(Pass::Evict, slots, |this, slot| {
             let there = this.table.in_slot(slot);
@@ -124,8 +125,8 @@ impl VBucket {
         progress
     }
 
-    /// Puts the compressed form of a value in the place of the plain one, unless the document was changed, read
-    /// or evicted since; returns whether it did.
+    /// Replaces an uncompressed value by its compressed form, unless the document was changed, read
+    /// or evicted since. Returns whether it did.
     pub fn compress_cold(&mut self, plain: &Document, compressed: &[u8]) -> bool {
         let place = self.table.place(plain.key());
         let same = self.table.at(place).is_some_and(|found| {
@@ -147,8 +148,8 @@ impl VBucket {
         true
     }
 
-    /// Asks for the documents that the clock's next step looks at: it would wait for each of them
-    /// under the lock.
+    /// Prefetches the documents of the clock's next step: it would wait for each of them under the
+    /// lock.
     fn prefetch_slots(&self, slots: usize) {
         let mut next = self.next_slot[Pass::Evict as usize];
         for _ in 0..slots {
@@ -161,12 +162,11 @@ impl VBucket {
         }
     }
 
-    /// Lets documents that have just become durable leave memory like [`VBucket::evict_cold`],
-    /// unless they were read since they were written; returns how many did. What it let go of
-    /// is added to `garbage`.
+    /// Evicts documents that have just become durable, unless they were read since they were
+    /// written. Returns their number. Adds evicted documents to `garbage`.
     ///
-    /// Cost: a look-up for each. For a bucket in which little but that can leave: the clock would
-    /// pass all the others first.
+    /// Cost: one look-up for each. For a bucket in which little else can be evicted: the clock
+    /// would visit all other documents first.
     pub fn evict_flushed<'a>(
         &mut self,
         flushed: impl Iterator<Item = &'a Document>,
@@ -191,9 +191,9 @@ impl VBucket {
         garbage.len() - before
     }
 
-    /// One step of the clock of a bucket that has no other copy of a document: those that are
-    /// cold are deleted, the others cool down, until `slots` were looked at, documents of
-    /// `bytes` are gone, or the end of the table is reached. Does nothing unless active.
+    /// Runs one step of the clock for a bucket without a store: deletes cold documents, and cools
+    /// the others. The step ends when `slots` slots were visited, documents of `bytes` bytes are
+    /// deleted, or the table ends. Does nothing unless active.
     pub fn delete_cold(&mut self, slots: usize, bytes: usize, now: Now) -> ScanProgress {
         if self.state != VbState::Active {
             return ScanProgress::FINISHED;
@@ -206,7 +206,8 @@ impl VBucket {
         })
     }
 
-    /// Lets the document in a slot cool down, or deletes it if it is cold; returns the bytes of what was deleted.
+    /// Cools the document in a slot, or deletes it if it is cold. Returns the bytes of a deleted
+    /// document.
     fn cool_or_delete(&mut self, slot: Spot, now: Now) -> Option<usize> {
         let place = self.table.place_of_slot(slot)?;
         let document = self.live(place, now)?.clone();
@@ -224,9 +225,9 @@ impl VBucket {
         Some(document.memory_bytes())
     }
 
-    /// One step of the expiry pass, from where the last one stopped: documents whose time has
-    /// come become tombstones, until `slots` were looked at or the end of the table is reached.
-    /// Does nothing unless active.
+    /// Runs one step of the expiry pass, from where the last step stopped: expired documents become
+    /// tombstones. The step ends when `slots` slots were visited or the table ends. Does nothing
+    /// unless active.
     pub fn expire_due(&mut self, slots: usize, now: Now) -> ScanProgress {
         if self.state != VbState::Active {
             return ScanProgress::FINISHED;
@@ -240,8 +241,8 @@ impl VBucket {
         })
     }
 
-    /// Makes a tombstone of a document whose time is over, after its row was found in the
-    /// store; returns whether it did. Of a vBucket that is not active nothing expires.
+    /// Turns an expired document into a tombstone, after its row was found in the store. Returns
+    /// whether it did. Does nothing unless active.
     pub fn expire_key(&mut self, key: &[u8], now: Now) -> Outcome<bool> {
         if self.state != VbState::Active {
             return Outcome::Done(false);
@@ -264,8 +265,8 @@ impl VBucket {
         Outcome::Done(self.counters.expired > before)
     }
 
-    /// Bytes of the documents of table and checkpoints, of slots, table and locks, as allocated;
-    /// without what the vBucket takes when it is empty. O(1).
+    /// Allocated bytes of documents, log, table, locks, prepares and collections; without the size
+    /// of an empty vBucket. O(1).
     pub fn memory_bytes(&self) -> usize {
         self.table.counts().document_bytes
             + self.table.array_bytes()
@@ -275,12 +276,12 @@ impl VBucket {
             + self.collections.memory_bytes()
     }
 
-    /// What is to be booked when this vBucket goes.
+    /// Returns the memory change to be accounted for when this vBucket is dropped.
     pub fn memory_to_give_back(&self) -> MemoryDelta {
         MemoryDelta::default().since(self.reported)
     }
 
-    /// Change of [`VBucket::memory_bytes`] since the last call. O(1).
+    /// Returns the change of [`VBucket::memory_bytes`] since the last call. O(1).
     pub fn take_memory_delta(&mut self) -> MemoryDelta {
         let now = MemoryDelta::to(self.memory_bytes(), self.checkpoints.memory_bytes());
         now.since(std::mem::replace(&mut self.reported, now))

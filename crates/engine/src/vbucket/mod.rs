@@ -1,4 +1,4 @@
-//! The vBucket: everything that is known of one partition of the keys, changed through `&mut`.
+//! The vBucket: all state of one partition of the keys, changed through `&mut`.
 
 /// Where a key is; leaves the operation with what is to be fetched if that is not known: the row, or its metadata.
 macro_rules! seek {

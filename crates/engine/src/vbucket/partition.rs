@@ -1,4 +1,4 @@
-//! The vBucket itself: what it consists of, and the checks that its operations share.
+//! The `VBucket` type, and the checks that its operations share.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::table::{Place, Spot, Table};
 use crate::types::{FetchKey, MemoryDelta, Outbox, Outcome, VbConfig, Wanted};
 use collections::VbCollections;
 
-/// Heat of a document that was just read, and of one that was just written.
+/// Heat of a document that was just read; below, of one that was just written.
 pub(super) const HEAT_READ: u8 = 3;
 pub(super) const HEAT_WRITTEN: u8 = 1;
 
-/// Passes over the table that are made a step at a time.
+/// Number of kinds of passes over the table.
 pub(super) const PASSES: usize = 3;
 
-/// What happened since the vBucket was made or loaded.
+/// Counters since the vBucket was created or loaded.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) ops_get: u64,
@@ -45,39 +45,38 @@ pub(super) struct FlightInfo {
     pub(super) snapshot: SnapshotRange,
 }
 
-/// Where the pass is that takes documents of dropped collections out of the table.
+/// Progress of the pass that removes documents of dropped collections from the table.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Erasing {
-    /// The newest end of a collection when the pass began; zero while there is none.
+    /// Seqno of the last dropped collection when the pass began; zero if no pass runs.
     pub(super) end: Seqno,
-    /// Everything that ended up to here is out of the table.
+    /// Documents of collections that ended up to this seqno are out of the table.
     pub(super) done: Seqno,
-    /// Whether the pass found anything, and how many passes before it did not.
+    /// Whether the pass found a document; below, the number of passes before it that found none.
     pub(super) found: bool,
     pub(super) empty: u8,
 }
 
-/// What is known to be durable.
+/// Durability of the changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Durable {
-    /// A document of the table is durable if its seqno is not above this.
+    /// Last seqno of the flushed changes: a document of the table is durable if it is not above.
     pub(super) flushed: Seqno,
-    /// Every change up to here is durable or was replaced by one that is: what clients are
-    /// told. It stays behind `flushed` while a flush ended inside of a checkpoint, since a
-    /// change replaced before its end may have its successor beyond it.
+    /// The persisted seqno for clients: every change up to it is durable, or was replaced by a
+    /// durable one. It stays behind `flushed` while a flush ended inside a checkpoint, since a
+    /// change replaced before that end may have its newest version after it.
     pub(super) promised: Seqno,
-    /// The snapshot to which `flushed` belongs.
+    /// Snapshot that contains `flushed`.
     pub(super) snapshot: SnapshotRange,
 }
 
 /// One vBucket.
 ///
-/// Every operation takes `&mut self` and the time, and returns what became of it; a refused
-/// operation has changed nothing. What is to be done afterwards lies in the outbox
-/// ([`VBucket::take_outbox`]).
+/// Every operation takes `&mut self` and the time, and returns its result; a refused operation has
+/// changed nothing. Remaining work is in the outbox ([`VBucket::take_outbox`]).
 ///
-/// Cost: operations are O(1), a copy of the value for those that make a new value of an old
-/// one; growing the table hashes a few hundred of its keys. An idle vBucket takes less than 1.5 KiB.
+/// Cost: operations are O(1); those that derive a new value from an old one copy it. Growing the
+/// table hashes a few hundred keys. An idle vBucket takes less than 1.5 KiB.
 #[derive(Debug)]
 pub struct VBucket {
     pub(super) id: VbId,
@@ -92,39 +91,39 @@ pub struct VBucket {
     pub(super) term: u64,
     pub(super) high_seqno: Seqno,
     pub(super) purge_seqno: Seqno,
-    /// The newest change that is visible to readers: no prepare, no abort.
+    /// Last seqno that is visible to readers: neither a prepare nor an abort.
     pub(super) visible_seqno: Seqno,
     pub(super) durability: Durability,
     pub(super) collections: VbCollections,
     pub(super) erasing: Erasing,
     pub(super) durable: Durable,
     pub(super) max_deleted_rev: u64,
-    /// Changes of the record besides those that documents bring: made, and flushed.
+    /// Version of the record, without its document counts; below, the flushed version.
     pub(super) record_version: u32,
     pub(super) record_flushed: u32,
-    /// The first of these with the newest history in it.
+    /// The first version that has the newest history.
     pub(super) history_version: u32,
     /// Whether the bucket keeps replaced versions for a while.
     pub(super) keeps_history: bool,
     pub(super) flight: Option<Box<FlightInfo>>,
     pub(super) flights: u64,
     pub(super) outbox: Outbox,
-    /// Streams were told of changes, and none has looked since: those that slept have yet to.
+    /// Whether streams were notified of changes, and none has looked since.
     pub(super) streams_told: bool,
-    /// Whether keys leave memory with their values.
+    /// Whether eviction removes keys as well as values.
     pub(super) evicts_keys: bool,
     pub(super) counters: Counters,
-    /// Bytes of everything and of the checkpoints, as told last.
+    /// Memory use as reported last: the total and the checkpoints' share.
     pub(super) reported: MemoryDelta,
-    /// Where each [`Pass`](super::pass::Pass) over the table stands.
+    /// Position of each [`Pass`](super::pass::Pass) over the table.
     pub(super) next_slot: [Spot; PASSES],
 }
 
-/// A node has 1,024 for each bucket: with eight bytes of the allocator's own, blocks of 1,280 bytes.
+/// A node has 1,024 vBuckets per bucket: with eight bytes for the allocator, blocks of 1,280 bytes.
 const _: () = assert!(size_of::<VBucket>() <= 1_272);
 
 impl VBucket {
-    /// A vBucket without documents. Its record waits to be flushed.
+    /// Creates a vBucket without documents. Its record must be flushed.
     pub fn new(id: VbId, state: VbState, first: FailoverEntry, config: Arc<VbConfig>) -> Self {
         let record = VbRecord::new(state, first);
         let mut vbucket = Self::from_record(id, record, config);
@@ -132,8 +131,8 @@ impl VBucket {
         vbucket
     }
 
-    /// A vBucket as its store remembers it, without documents: [`VBucket::load`] follows for
-    /// each row, then [`VBucket::finish_warmup`].
+    /// Creates a vBucket from its stored record, without documents. Call [`VBucket::load`] for each
+    /// row, then [`VBucket::finish_warmup`].
     pub fn from_record(id: VbId, record: VbRecord, config: Arc<VbConfig>) -> Self {
         let high = record.high_seqno;
         let origin = Origin {
@@ -154,7 +153,8 @@ impl VBucket {
         Self {
             id,
             state: record.state,
-            // Tables of a bucket differ, so that they do not all grow at the same time.
+            // The tables of a bucket use different seeds, so that they do not all grow at the same
+            // time.
             table: Table::new(config.hash_seed.wrapping_add(u64::from(id.0))),
             checkpoints,
             keeps_history: config.keeps_history,
@@ -190,13 +190,13 @@ impl VBucket {
         }
     }
 
-    /// Marks the record as changed besides its documents.
+    /// Marks the record as changed, apart from its document counts.
     pub(super) fn touch_record(&mut self) {
         self.record_version += 1;
         self.outbox.needs_flush = true;
     }
 
-    /// Whether clients' operations are served here.
+    /// Refuses client operations unless the vBucket is active.
     #[inline]
     pub(super) fn check_active(&self) -> Result<(), OpError> {
         if self.state == VbState::Active {
@@ -205,7 +205,7 @@ impl VBucket {
         self.refusal()
     }
 
-    /// Whether clients' operations on this key are served here.
+    /// Refuses client operations on this key unless the vBucket is active and has the collection.
     #[inline]
     pub(super) fn check_key(&self, key: &[u8]) -> Result<(), OpError> {
         self.check_active()?;
@@ -221,15 +221,15 @@ impl VBucket {
         }
     }
 
-    /// The document at `place` if it is alive now.
+    /// Returns the document at `place` if it is live: neither deleted nor expired.
     pub(super) fn live(&self, place: Place, now: Now) -> Option<&Document> {
         let document = self.table.at(place)?;
         let gone = document.kind().is_tombstone() || document.is_expired(now.unix_s());
         (!gone).then_some(document)
     }
 
-    /// Refuses a writer that may not change the live document at `place`: the lock is checked
-    /// before the CAS.
+    /// Refuses a writer that may not change the live document at `place`. Checks the lock before
+    /// the CAS.
     pub(super) fn check_writer(&mut self, place: Place, cas: Cas, now: Now) -> Result<(), OpError> {
         let Some(document) = self.table.at(place) else {
             return Ok(());
@@ -254,11 +254,11 @@ impl VBucket {
         }
     }
 
-    /// Where `key` is or would be. Every operation on a key begins here: if its document may
-    /// be in the store alone, nothing can be said or changed before its row was read.
+    /// Looks up `key`. Every operation on a key begins here: if its document may be only in the
+    /// store, its row must be read first.
     ///
     /// # Errors
-    /// What to fetch, and to [`VBucket::restore`].
+    /// The row to fetch, and to [`VBucket::restore`].
     #[expect(
         clippy::inline_always,
         reason = "what it answers is four words: a fifth of a look-up's time when not inlined"
@@ -272,8 +272,8 @@ impl VBucket {
         self.seek_away(place, key)
     }
 
-    /// What a write may ask for: the limit of the collection, or else of the bucket, caps it, and
-    /// stands in for "never".
+    /// Returns the expiry that applies: the maximum TTL of the collection, or else of the bucket,
+    /// caps it, and replaces "never".
     pub(super) fn effective_expiry(&self, key: &[u8], expiry: u32, now: Now) -> u32 {
         let of_collection = self.collections.max_ttl_s(key);
         let max_ttl_s = of_collection.unwrap_or(self.config.max_ttl_s);
@@ -288,37 +288,38 @@ impl VBucket {
         }
     }
 
-    /// Its number.
+    /// The vBucket's id.
     pub fn id(&self) -> VbId {
         self.id
     }
 
-    /// Life state.
+    /// The vBucket's state.
     pub fn state(&self) -> VbState {
         self.state
     }
 
-    /// The newest change.
+    /// Last seqno.
     pub fn high_seqno(&self) -> Seqno {
         self.high_seqno
     }
 
-    /// The newest change that readers may see: no prepare and no abort.
+    /// Last seqno that is visible to readers: neither a prepare nor an abort.
     pub fn visible_seqno(&self) -> Seqno {
         self.visible_seqno
     }
 
-    /// Every change up to here is durable, or was replaced by one that is.
+    /// Persisted seqno: every change up to it is durable, or was replaced by a durable one.
     pub fn persisted_seqno(&self) -> Seqno {
         self.durable.promised
     }
 
-    /// The highest tombstone that was purged.
+    /// Purge seqno: the highest purged tombstone.
     pub fn purge_seqno(&self) -> Seqno {
         self.purge_seqno
     }
 
-    /// Keeps replaced versions of documents of collections with history from now on, or not. A replica's checkpoints follow with the next snapshot.
+    /// Sets whether replaced versions are kept in collections with history. On a replica, this
+    /// applies from the next snapshot on.
     pub fn set_keeps_history(&mut self, keeps: bool) {
         self.keeps_history = keeps;
         if self.state == VbState::Active || !keeps || self.checkpoints.next_position() == 0 {
@@ -326,58 +327,58 @@ impl VBucket {
         }
     }
 
-    /// Obeys other settings from the next operation on. Those that [`VBucket::set_keeps_history`] and
-    /// [`VBucket::set_evicts_keys`] change, the size of checkpoints and the seed stay.
+    /// Applies new settings from the next operation on. The size of checkpoints, the hash seed, and
+    /// the settings of [`VBucket::set_keeps_history`] and [`VBucket::set_evicts_keys`] stay.
     pub fn set_config(&mut self, config: Arc<VbConfig>) {
         self.durability.set_falls_back(config.durability_falls_back);
         self.config = config;
         self.decide_anew();
     }
 
-    /// Whether changes of collections with history are kept now.
+    /// Whether changes of collections with history are kept.
     pub fn is_historical(&self) -> bool {
         self.checkpoints.open().historical
     }
 
-    /// Gives only CAS values above this one from now on.
+    /// Makes all later CAS values greater than this one.
     pub fn raise_cas(&mut self, cas: Cas) {
         self.hlc.observe(cas);
     }
 
-    /// How far CAS values from elsewhere may be from the clock.
+    /// Limits for the distance between foreign CAS values and the clock.
     pub fn drift_limits(&self) -> DriftLimits {
         self.config.drift
     }
 
-    /// Counts how far the CAS of a change of another node is from the clock.
+    /// Counts the distance between a foreign change's CAS and the clock.
     pub fn note_drift(&mut self, cas: Cas, now: Now) {
         let counts = self.counters.foreign.get_or_insert_default();
         counts.drift.note(cas, now, &self.config.drift);
     }
 
-    /// The highest CAS given or seen.
+    /// Highest CAS that was generated or seen.
     pub fn max_cas(&self) -> Cas {
         self.hlc.max()
     }
 
-    /// The highest revision number of a document that was deleted.
+    /// Highest revision of a deleted document.
     pub fn max_deleted_rev(&self) -> u64 {
         self.max_deleted_rev
     }
 
-    /// The histories.
+    /// The failover log.
     pub fn failover_log(&self) -> &FailoverLog {
         &self.failover_log
     }
 
-    /// Replication topology, JSON text; empty when none was set.
+    /// Replication topology as JSON text; empty if none was set.
     pub fn topology(&self) -> &str {
         &self.topology
     }
 
-    /// Takes what is to be done once the lock is dropped. Cheap; call it after every operation.
+    /// Takes the work to be done once the lock is dropped. Cheap; call it after every operation.
     ///
-    /// Streams are told once until one of them [looks](VBucket::take_from), however much is
+    /// Streams are notified once until one of them [looks](VBucket::take_from), however much is
     /// written meanwhile.
     pub fn take_outbox(&mut self) -> Outbox {
         let mut outbox = std::mem::take(&mut self.outbox);

@@ -1,35 +1,35 @@
-//! Passes over the table, a bounded step at a time: each goes on where its last step stopped.
+//! Passes over the table in bounded steps: each step continues where the last one stopped.
 
 use super::VBucket;
 use crate::table::Spot;
 use crate::types::ScanProgress;
 
-/// What a pass is for; its number in [`VBucket::next_slot`].
+/// Kind of a pass; the index in [`VBucket::next_slot`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pass {
-    /// Eviction, and deletion where nothing can be evicted.
+    /// Eviction, or deletion in a bucket without a store.
     Evict,
     Expire,
-    /// Documents of collections that were dropped.
+    /// Removal of documents of dropped collections.
     Erase,
 }
 
-/// What came of a visit of a slot.
+/// Result of visiting a slot.
 pub(super) struct Visited {
     changed: bool,
     goes_on: bool,
 }
 
 impl Visited {
-    /// Whether something changed, and whether the step is to go on.
+    /// Creates a result: whether something changed, and whether the step continues.
     pub(super) fn new(changed: bool, goes_on: bool) -> Self {
         Self { changed, goes_on }
     }
 }
 
 impl VBucket {
-    /// One step of a pass: visits slots until there were so many, `visit` ends the step, or the end of
-    /// the table is reached.
+    /// Runs one step of a pass: visits slots until `slots` were visited, `visit` ends the step, or
+    /// the table ends.
     #[inline]
     pub(super) fn pass(
         &mut self,

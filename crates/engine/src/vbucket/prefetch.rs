@@ -1,19 +1,19 @@
-//! Asking for memory before it is needed.
+//! Prefetching of memory for reads.
 //!
-//! Most of what a small read takes is waiting for memory: that of its place in the table and its
-//! document, one after the other. A caller that knows several keys prefetches the next
-//! of each before it looks at the first, and waits once for all of them.
+//! A small read mostly waits for memory: first for its place in the table, then for its document. A
+//! caller with several keys prefetches the next memory of each key before it reads the first, and
+//! so waits once for all of them.
 
 use super::VBucket;
 
 impl VBucket {
-    /// Asks for where `key` is in the table.
+    /// Prefetches the place of `key` in the table.
     #[inline]
     pub fn prefetch_key(&self, key: &[u8]) {
         self.table.prefetch(key);
     }
 
-    /// Asks for the document, once its place has come.
+    /// Prefetches the document of `key`, once its place has been loaded.
     #[inline]
     pub fn prefetch_document(&self, key: &[u8]) {
         self.table.prefetch_document(key);

@@ -1,4 +1,4 @@
-//! Operations that make no change (but for an expiry that is noticed).
+//! Operations that change nothing (but may turn an expired document into a tombstone).
 
 use model::{Cas, CollectionId, Document, FailoverEntry, Now, VbState, VbUuid, split_key};
 
@@ -8,13 +8,13 @@ use crate::error::OpError;
 use crate::table::Place;
 use crate::types::{Got, GotMeta, ObserveSeqno, ObserveState, Observed, Outcome};
 
-/// Slots that [`VBucket::random_document`] looks at.
+/// Maximum number of slots that [`VBucket::random_document`] visits.
 const RANDOM_SLOTS_MAX: usize = 4096;
 
 impl VBucket {
-    /// Reads a document. One whose expiry has come becomes a tombstone here. One that is `Done`
-    /// left nothing in the outbox; at most a lock that had run out is gone, and is told of with
-    /// the next change.
+    /// Reads a document. An expired document becomes a tombstone. A result of `Done` leaves nothing
+    /// in the outbox, except that the memory of an expired lock may have been freed; the next
+    /// change reports it.
     ///
     /// # Errors
     /// `KeyNotFound`; `NotMyVbucket` and `WouldBlockPending` unless active.
@@ -26,7 +26,8 @@ impl VBucket {
         Ok(self.read(place, document, now))
     }
 
-    /// Reads a document of a replica vBucket, where nothing expires; a tombstone too if it is asked for.
+    /// Reads a document of a replica vBucket; with `tombstone`, also a tombstone. Expired documents
+    /// are not found, but do not become tombstones here.
     ///
     /// # Errors
     /// `KeyNotFound`; `NotMyVbucket` unless this is a replica.
@@ -54,7 +55,7 @@ impl VBucket {
             return self.needs_fetch(&document);
         }
         self.count_get(document.key());
-        // Written only when it changes: readers of a hot document do not fight for its line.
+        // Written only if it differs: readers of a hot document do not contend for its cache line.
         if document.heat() != HEAT_READ {
             document.set_heat(HEAT_READ);
         }
@@ -73,7 +74,7 @@ impl VBucket {
         if locked { Cas::LOCKED } else { document.cas() }
     }
 
-    /// The live document at `place`; one whose expiry has come becomes a tombstone.
+    /// Returns the live document at `place`; turns an expired one into a tombstone.
     #[inline]
     pub(super) fn live_or_expire(&mut self, place: Place, now: Now) -> Result<Document, OpError> {
         let document = self.table.at(place).ok_or(OpError::KeyNotFound)?;
@@ -87,11 +88,11 @@ impl VBucket {
         Ok(document.clone())
     }
 
-    /// Metadata of a document or tombstone. Never needs its value, so it is always `Done` as
-    /// long as all keys are in memory.
+    /// Returns the metadata of a document or tombstone. Never needs the value, so the result is
+    /// always `Done` while all keys are in memory.
     ///
     /// # Errors
-    /// `KeyNotFound` if not even a tombstone is known; `NotMyVbucket`, `WouldBlockPending`.
+    /// `KeyNotFound` without even a tombstone; `NotMyVbucket`, `WouldBlockPending`.
     pub fn get_meta(&mut self, key: &[u8], now: Now) -> Result<Outcome<GotMeta>, OpError> {
         self.check_key(key)?;
         let place = seek!(self, key, metadata);
@@ -105,7 +106,7 @@ impl VBucket {
         Ok(Outcome::Done(GotMeta { meta, deleted, cas }))
     }
 
-    /// Whether a document exists and is durable. Also served by replicas.
+    /// Returns whether a document exists and is persisted. Also served by replicas.
     ///
     /// # Errors
     /// `NotMyVbucket` and `WouldBlockPending` unless active or replica.
@@ -137,7 +138,7 @@ impl VBucket {
         }))
     }
 
-    /// Seqnos of this vBucket for a client whose changes were made in history `uuid`.
+    /// Returns the seqnos of this vBucket, for a client whose changes were made in history `uuid`.
     ///
     /// # Errors
     /// `NotMyVbucket` when dead; `UnknownVbUuid`.
@@ -150,7 +151,7 @@ impl VBucket {
             .iter()
             .position(|entry| entry.uuid == uuid)
             .ok_or(OpError::UnknownVbUuid)?;
-        // What an older history shares with the newer ones ends where its successor began.
+        // An older history shares its seqnos up to the start of its successor.
         let failover = index.checked_sub(1).map(|newer| FailoverEntry {
             uuid,
             seqno: entries[newer].seqno,
@@ -164,11 +165,11 @@ impl VBucket {
         })
     }
 
-    /// Some live document of a collection, chosen by `seed`. It may not be resident: then [`VBucket::get`] its
-    /// key. `None` when there is none, or none within 4,096 slots of where the seed leads.
+    /// Returns some live document of a collection, chosen by `seed`. It may not be resident: then
+    /// [`VBucket::get`] its key. `None` if there is none within 4,096 slots of the seed's slot.
     ///
     /// # Errors
-    /// `NotMyVbucket` and `WouldBlockPending` unless active.
+    /// `NotMyVbucket` and `WouldBlockPending` unless active; `UnknownCollection`.
     pub fn random_document(
         &mut self,
         collection: CollectionId,
@@ -186,7 +187,7 @@ impl VBucket {
         }
         let mut next = self.table.some_spot(seed);
         for _ in 0..=slots.min(RANDOM_SLOTS_MAX) {
-            // At its end the pass begins anew, which takes a turn.
+            // At the end of the table the pass restarts, which takes one turn.
             let slot = self.table.step(&mut next);
             let Some(place) = slot.and_then(|slot| self.table.place_of_slot(slot)) else {
                 continue;

@@ -1,4 +1,4 @@
-//! The side of a vBucket that follows the active one of another node.
+//! Replica side of a vBucket: applying the changes of the active node.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use super::partition::HEAT_WRITTEN;
 use crate::checkpoint::{CheckpointKind, ReplicaError, SnapshotMarker};
 use collections::SystemEvent;
 
-/// What became of a change of another node's vBucket that was taken.
+/// Result of an applied change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// Whether it was the last one of its snapshot: the state is the active vBucket's at that
-    /// seqno.
+    /// Whether it was the last change of its snapshot: the state then equals that of the active
+    /// vBucket at this seqno.
     pub snapshot_ended: bool,
     /// Kind of the snapshot.
     pub kind: CheckpointKind,
@@ -28,13 +28,13 @@ impl VBucket {
         }
     }
 
-    /// Takes note of what the active vBucket is about to send. Checkpoints here follow those
-    /// there: a marker begins one if the active one did, or if it or the last one is of kind
-    /// Disk; else the open one goes on.
+    /// Begins the snapshot that the active vBucket announced. Checkpoints follow those of the
+    /// active vBucket: a marker begins one if the active vBucket did, or if this snapshot or the
+    /// last one is of kind Disk; else the open one continues.
     ///
     /// # Errors
-    /// `NotReplica`; `OutOfRange` for a snapshot that ends at or before what is here; `Marker`
-    /// for one that contradicts itself. The open snapshot goes on then as if nothing was said.
+    /// `NotReplica`; `OutOfRange` for a snapshot that ends at or before the last seqno; `Marker`
+    /// for one that contradicts itself. The open snapshot then continues unchanged.
     pub fn begin_snapshot(&mut self, marker: &SnapshotMarker) -> Result<(), ReplicaError> {
         self.check_follows()?;
         let historical = marker.historical && self.keeps_history;
@@ -49,14 +49,14 @@ impl VBucket {
         Ok(())
     }
 
-    /// Takes a change as the active vBucket made it: its seqno, CAS and rev stay. It needs no
-    /// reservation of the quota, since what was acknowledged there must not be lost here.
+    /// Applies a change of the active vBucket: its seqno, CAS and revision stay. Needs no
+    /// reservation of the quota, since an acknowledged change must not be lost.
     ///
     /// # Errors
-    /// `NotReplica`; `OutOfRange` unless its seqno is above all and was announced; `Duplicate`
-    /// for a second change of a durable write's key in one checkpoint; `UnknownPrepare` for a
-    /// commit without its prepare ([`VBucket::apply_commit`] makes it from that). Nothing changed
-    /// then.
+    /// `NotReplica`; `OutOfRange` unless its seqno is above the last one and was announced;
+    /// `Duplicate` for a second change of a durable write's key in one checkpoint; `UnknownPrepare`
+    /// for a commit without its prepare ([`VBucket::apply_commit`] makes the commit from the
+    /// prepare). Nothing changed then.
     pub fn apply(&mut self, document: &Document) -> Result<Applied, ReplicaError> {
         self.check_follows()?;
         if SystemEvent::is_key(document.key()) {
@@ -86,7 +86,7 @@ impl VBucket {
         Ok(self.applied())
     }
 
-    /// A change was taken: maybe it was the last one of its snapshot.
+    /// Completes an applied change, and its snapshot if it was the last one.
     pub(super) fn applied(&mut self) -> Applied {
         let snapshot_ended = self.checkpoints.open().is_complete();
         if snapshot_ended {
@@ -98,19 +98,19 @@ impl VBucket {
         }
     }
 
-    /// How much of what was announced is here, to ask another node for more: from the
-    /// newest consistent point to the end of the snapshot that has begun after it. Both are the
-    /// newest change when no snapshot is under way.
+    /// Progress in the announced snapshots, for a request to another node: from the last consistent
+    /// seqno to the end of the snapshot that began after it. Both ends are the last seqno if no
+    /// snapshot is incomplete.
     pub fn snapshot_progress(&self) -> SnapshotRange {
         self.checkpoints.progress()
     }
 
-    /// Goes back to what the store rolled back to: without documents, cursors and unflushed
-    /// changes, as after [`VBucket::from_record`]; [`VBucket::load`] follows for each row. Life
-    /// state and topology stay. Streams find their cursors dropped, a flush under way is ignored
-    /// when it ends.
+    /// Resets the vBucket to the state to which the store rolled back: without documents, cursors
+    /// and unflushed changes, as after [`VBucket::from_record`]; call [`VBucket::load`] for each
+    /// row. State and topology stay. Streams find their cursors dropped; the result of a flush
+    /// under way is ignored.
     ///
-    /// Returns what was; drop it outside of the lock.
+    /// Returns the old vBucket; drop it outside the lock.
     pub fn rollback_to(&mut self, record: VbRecord) -> Box<Self> {
         let record = VbRecord {
             state: self.state,

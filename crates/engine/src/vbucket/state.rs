@@ -1,4 +1,4 @@
-//! Life states, histories, warmup.
+//! States, failover log, warmup.
 
 use model::{Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbState, VbUuid};
 
@@ -6,17 +6,17 @@ use super::VBucket;
 use collections::{SharedCollections, SystemEvent};
 
 impl VBucket {
-    /// Takes a row of the store: events of collections first, with prepares in ascending order of seqnos, then documents
-    /// in any.
+    /// Loads a row of the store: first system events, with prepares in ascending seqno order, then
+    /// documents in any order.
     ///
-    /// Returns the seqno of a row that should not be in the store: the older one of two of the
-    /// same key, or one above the record's high seqno.
+    /// Returns the seqno of a row that should not be in the store: the older row of a key, or one
+    /// above the record's high seqno.
     pub fn load(&mut self, document: Document) -> Option<Seqno> {
         self.load_shared(document, &mut SharedCollections::default())
     }
 
-    /// [`VBucket::load`] of one of many vBuckets that mostly have the same collections: `shared` goes from one to
-    /// the next.
+    /// Loads a row as [`VBucket::load`] does. The caller passes `shared` from vBucket to vBucket,
+    /// as most have the same collections.
     pub fn load_shared(
         &mut self,
         document: Document,
@@ -30,12 +30,12 @@ impl VBucket {
             return (!self.load_event(&document, shared)).then_some(seqno);
         }
         if !self.collections.has_row(document.key(), seqno) {
-            // Its collection was dropped before this row was taken out of the store.
+            // The collection was dropped before this row was removed from the store.
             self.collections.found_dead(seqno);
             return None;
         }
         if document.kind().is_prepared() {
-            // In a namespace of its own: the committed document stays what it is.
+            // A prepare has its own namespace: the committed document stays unchanged.
             self.load_prepared(document);
             return None;
         }
@@ -56,10 +56,10 @@ impl VBucket {
         older.map(|older| older.seqno())
     }
 
-    /// Ends loading. After an unclean stop (and when the record's snapshot did not end at its
-    /// high seqno) the caller draws `new_history`, which an active vBucket begins at the last
-    /// point that is known to be consistent: what others may have seen beyond it is not the
-    /// history that goes on here.
+    /// Ends loading. After an unclean stop (and if the record's snapshot did not end at its high
+    /// seqno), the caller generates `new_history`. An active vBucket begins this history at the
+    /// last consistent seqno: changes above it that other nodes may have seen belong to another
+    /// history.
     pub fn finish_warmup(&mut self, new_history: Option<VbUuid>) {
         if self.state != VbState::Active {
             self.count_loaded_prepares();
@@ -69,13 +69,13 @@ impl VBucket {
             self.begin_history(uuid);
         }
         self.adopt_snapshot();
-        // What was prepared before the stop is decided now.
+        // Prepares from before the stop are decided here.
         self.become_decider();
         self.decide_anew();
     }
 
-    /// Changes the life state. `topology` is the JSON text to be kept, `None` to leave it.
-    /// Becoming active begins the history `new_uuid`; leaving it ends all locks of documents.
+    /// Changes the state. `topology` is the new JSON text; `None` keeps the old one. Becoming
+    /// active begins the history `new_uuid`; ceasing to be active ends all document locks.
     pub fn set_state(&mut self, state: VbState, topology: Option<String>, new_uuid: VbUuid) {
         let before = std::mem::replace(&mut self.state, state);
         if before == VbState::Active && state != VbState::Active {
@@ -96,12 +96,13 @@ impl VBucket {
         self.touch_record();
     }
 
-    /// The term at which a cluster has this copy; 0 without one.
+    /// Term of this copy in a cluster; 0 without one.
     pub fn term(&self) -> u64 {
         self.term
     }
 
-    /// Raises the term; it is on disk once [`VBucket::is_record_durable`] says so. A lower one changes nothing.
+    /// Raises the term; it is on disk once [`VBucket::is_record_durable`] is true. A lower term
+    /// changes nothing.
     pub fn raise_term(&mut self, term: u64) {
         if term > self.term {
             self.term = term;
@@ -109,9 +110,9 @@ impl VBucket {
         }
     }
 
-    /// The active vBucket that this one follows hands itself over: `Pending` first, then `Active`.
-    /// Its history goes on here, so no new one begins. False, and nothing is changed, when this one
-    /// follows no other vBucket, or has only a part of a snapshot.
+    /// Takes part in a takeover: `Pending` first, then `Active`. The history of the old active
+    /// vBucket continues, so no new one begins. Returns false and changes nothing if this vBucket
+    /// is not a replica, or has only a part of a snapshot.
     pub fn take_over(&mut self, state: VbState) -> bool {
         if self.check_follows().is_err() || !self.checkpoints.open().is_complete() {
             return false;
@@ -126,8 +127,8 @@ impl VBucket {
         true
     }
 
-    /// Takes over the histories of the active vBucket that this one follows; returns whether it
-    /// follows one.
+    /// Adopts the failover log of the active vBucket; returns false unless this is a replica or
+    /// pending.
     pub fn adopt_failover_log(&mut self, log: FailoverLog) -> bool {
         if !matches!(self.state, VbState::Replica | VbState::Pending) {
             return false;
@@ -140,7 +141,7 @@ impl VBucket {
 
     fn begin_history(&mut self, uuid: VbUuid) {
         let seqno = self.checkpoints.last_complete();
-        // Histories that began above this point never were.
+        // Drops histories that began above this seqno: they have no changes here.
         let kept = self
             .failover_log
             .entries()
@@ -161,7 +162,7 @@ impl VBucket {
         self.outbox.hurry |= self.has_undecided();
     }
 
-    /// What is here is from now on this vBucket's own truth.
+    /// Declares the held changes complete, as this vBucket is active from here on.
     fn adopt_snapshot(&mut self) {
         self.checkpoints.adopt();
         self.checkpoints.set_historical(self.keeps_history);
@@ -174,12 +175,12 @@ impl VBucket {
         }
     }
 
-    /// The store dropped the row of this tombstone: forgets it too, unless the key changed
-    /// meanwhile, and remembers that something was purged up to here.
+    /// Removes a tombstone whose row the store purged, unless the key changed meanwhile, and raises
+    /// the purge seqno.
     pub fn forget_tombstone(&mut self, key: &[u8], seqno: Seqno) {
         let same = |there: &Document| there.seqno() == seqno && there.kind().is_tombstone();
         let place = self.table.place(key);
-        // The answer that is on its way may be this tombstone.
+        // The answer to an outstanding request may be this tombstone.
         self.table.forget_asked(place, key);
         if self.table.at(place).is_some_and(same)
             && let Some(gone) = self.table.remove(key)
@@ -192,7 +193,7 @@ impl VBucket {
         }
     }
 
-    /// The store has so many tombstones: there are no more of those that are not in memory.
+    /// Limits the number of tombstones that are only in the store to `stored`.
     pub fn bound_tombstones(&mut self, stored: u64) {
         self.table.bound_tombstones(stored);
     }

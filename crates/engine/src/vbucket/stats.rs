@@ -1,11 +1,11 @@
-//! Figures. All are kept with every change, none is computed by looking at documents.
+//! Statistics. All are updated with every change; none reads documents.
 
 use std::ops::AddAssign;
 
 use super::VBucket;
 use crate::checkpoint::CheckpointStats;
 
-/// Defines figures that can be added up.
+/// Defines a struct of statistics that can be added up.
 macro_rules! summed {
     ($(#[$of:meta])* pub struct $name:ident { $($(#[$is:meta])* pub $field:ident: $type:ty,)* }) => {
         $(#[$of])*
@@ -20,7 +20,7 @@ macro_rules! summed {
 }
 
 summed! {
-/// Figures of a vBucket, beside those of its checkpoints.
+/// Statistics of a vBucket, without those of its checkpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VbStats {
     /// Live documents.
@@ -29,13 +29,13 @@ pub struct VbStats {
     pub tombstones: u64,
     /// Live documents whose value is only in the store.
     pub non_resident: u64,
-    /// Bytes of everything, see [`VBucket::memory_bytes`].
+    /// Total memory in bytes, see [`VBucket::memory_bytes`].
     pub memory_bytes: usize,
-    /// Bytes of the documents that the table holds, as allocated.
+    /// Allocated bytes of the documents in the table.
     pub document_bytes: usize,
-    /// Bytes of the table's own array.
+    /// Bytes of the table's array.
     pub table_bytes: usize,
-    /// Locked documents, including locks that ran out unnoticed.
+    /// Locked documents, including expired locks that were not dropped yet.
     pub locks: u64,
     /// Reads served.
     pub ops_get: u64,
@@ -45,54 +45,55 @@ pub struct VbStats {
     pub ops_update: u64,
     /// Documents deleted by clients.
     pub ops_delete: u64,
-    /// Documents whose expiry came.
+    /// Documents that expired.
     pub expired: u64,
-    /// Values, or whole documents, dropped from memory.
+    /// Values or whole documents evicted.
     pub evicted: u64,
     /// Operations that had to wait for the store.
     pub fetches: u64,
-    /// Documents from elsewhere that were refused, since what was here is newer.
+    /// Foreign documents that lost against the local version.
     pub sets_lost: u64,
-    /// The same of deletions.
+    /// Foreign deletions that lost against the local version.
     pub deletes_lost: u64,
-    /// Microseconds between the CAS of each change from elsewhere and the clock, summed.
+    /// Sum of the distances between the CAS of foreign changes and the clock, in microseconds.
     pub drift_us: u64,
-    /// How many changes these are.
+    /// Number of these changes.
     pub drift_count: u64,
-    /// Of them, those whose CAS was too far ahead of the clock, see [`DriftLimits`](crate::DriftLimits).
+    /// Those of them whose CAS was too far ahead of the clock, see
+    /// [`DriftLimits`](crate::DriftLimits).
     pub drift_ahead: u64,
-    /// Those whose CAS was too far behind.
+    /// Those of them whose CAS was too far behind the clock.
     pub drift_behind: u64,
-    /// Durable writes that wait to be decided.
+    /// Undecided durable writes.
     pub prepares: u64,
     /// Durable writes that were prepared.
     pub sync_accepted: u64,
-    /// Those that were committed.
+    /// Durable writes that were committed.
     pub sync_committed: u64,
-    /// Those that were given up.
+    /// Durable writes that were aborted.
     pub sync_aborted: u64,
 }
 }
 
-/// Figures of the hash table.
+/// Statistics of the hash table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HashStats {
     /// Slots of the table.
     pub slots: usize,
     /// Documents and tombstones in it.
     pub entries: usize,
-    /// How often it grew.
+    /// Number of times that it grew.
     pub resizes: u64,
 }
 
 impl VBucket {
-    /// Live documents, including those whose expiry has come unnoticed. O(1).
+    /// Number of live documents, including expired ones that are not tombstones yet. O(1).
     pub fn items(&self) -> u64 {
         let dead = self.collections.dead().items;
         self.table.counts().items.saturating_sub(dead)
     }
 
-    /// Figures. O(1).
+    /// Statistics of the vBucket. O(1).
     pub fn stats(&self) -> VbStats {
         let table = self.table.counts();
         let counters = &self.counters;
@@ -125,18 +126,18 @@ impl VBucket {
         }
     }
 
-    /// Figures of the checkpoints. O(1).
+    /// Statistics of the checkpoints. O(1).
     pub fn checkpoint_stats(&self) -> CheckpointStats {
         self.checkpoints.stats()
     }
 
-    /// Buckets of the hash table by how many documents they have, of the seven that fit. Cost: a
-    /// look at every bucket, some 3 ns each.
+    /// Number of buckets of the hash table by their number of documents, of the seven that fit.
+    /// Cost: reads every bucket, some 3 ns each.
     pub fn bucket_fill(&self) -> [u64; 8] {
         self.table.bucket_fill()
     }
 
-    /// Figures of the hash table. O(1).
+    /// Statistics of the hash table. O(1).
     pub fn hash_stats(&self) -> HashStats {
         HashStats {
             slots: self.table.slots(),

@@ -80,7 +80,7 @@ fn a_new_vbucket_waits_to_be_flushed() {
 }
 
 #[test]
-fn the_outbox_tells_what_is_to_be_done() {
+fn outbox_reports_pending_work() {
     let mut vbucket = active();
     flush(&mut vbucket);
     vbucket.take_outbox();
@@ -285,7 +285,7 @@ fn a_clean_restart_goes_on_with_its_history() {
 }
 
 #[test]
-fn rows_that_should_not_be_there_are_named() {
+fn load_reports_rows_that_should_not_be_there() {
     let mut before = active();
     set(&mut before, "a", b"1");
     let first = before.table.at(before.table.place(b"\0a")).unwrap().clone();
@@ -344,15 +344,15 @@ fn an_idle_vbucket_is_small() {
 }
 
 #[test]
-fn what_crosses_threads_may() {
+fn vbucket_and_batches_are_send() {
     fn is_send<T: Send>() {}
     is_send::<VBucket>();
     is_send::<crate::FlushBatch>();
     is_send::<crate::Garbage>();
 }
 
-/// A document with attributes of a user and of the system, flushed, its value evicted; and the
-/// document as its store has it.
+/// Returns a vBucket with a flushed document with user and system attributes, whose value was
+/// evicted; and the document as stored.
 fn evicted_with_attributes(expiry: u32) -> (VBucket, Document) {
     let mut vbucket = active();
     let mut value = Vec::new();
@@ -382,7 +382,7 @@ fn evicted_with_attributes(expiry: u32) -> (VBucket, Document) {
     (vbucket, got.document)
 }
 
-/// Restores what an operation asked for.
+/// Restores the row that an operation requested.
 fn put_back<T: std::fmt::Debug>(
     vbucket: &mut VBucket,
     asked: Result<Outcome<T>, OpError>,
@@ -397,7 +397,7 @@ fn put_back<T: std::fmt::Debug>(
     );
 }
 
-/// The value of what is there, fetched if it was evicted.
+/// Returns the value of the document or tombstone, fetched if it was evicted.
 fn value_left(vbucket: &mut VBucket, now: Now) -> (Vec<u8>, Datatype) {
     match vbucket.get_or_tombstone(b"\0k", now) {
         Ok(Outcome::Done(got)) => (got.document.value().to_vec(), got.document.datatype()),
@@ -428,7 +428,7 @@ fn attributes_are_fetched_before_the_document_changes() {
     let system = model::system_section(stored.value(), Datatype::XATTR);
     let expected = (system, Datatype::XATTR);
     assert_eq!(value_left(&mut vbucket, NOW), expected);
-    // Values of tombstones leave memory, too.
+    // Values of tombstones are evicted, too.
     flush(&mut vbucket);
     assert!(vbucket.evict(b"\0k", NOW));
     let asked = vbucket.get_or_tombstone(b"\0k", NOW);
@@ -460,7 +460,7 @@ fn attributes_are_fetched_before_the_document_expires() {
 }
 
 #[test]
-fn an_exchange_notices_who_came_in_between() {
+fn exchange_detects_concurrent_changes() {
     let mut vbucket = active();
     let mutated = set(&mut vbucket, "k", b"1");
     set(&mut vbucket, "k", b"2");

@@ -1,4 +1,4 @@
-//! Whole documents: store, delete, touch, expire.
+//! Operations on whole documents: store, delete, expire, touch.
 
 use model::{Cas, Datatype, Document, Draft, Kind, Meta, Now};
 
@@ -13,13 +13,13 @@ use crate::table::Place;
 use crate::types::{FetchKey, Got, Outcome, StoreMode, Write};
 
 impl VBucket {
-    /// Stores a whole document. The draft is taken only when it is done. A document that exists
-    /// keeps its attributes, which asks for its value.
+    /// Stores a whole document. The draft is taken only on success. An existing document keeps its
+    /// attributes, for which its value is needed.
     ///
     /// # Errors
-    /// `Locked` without the lock's CAS (checked first); `KeyExists` for an `Add` over a document
-    /// and for another CAS; `KeyNotFound` for a `Replace`, or a CAS, without a document;
-    /// `TooBig`; `InvalidArgument` when the draft is gone; `SyncWriteInProgress`,
+    /// `Locked` without the lock's CAS (checked first); `KeyExists` for an `Add` over a document,
+    /// and if the CAS differs; `KeyNotFound` for a `Replace` or a CAS without a document; `TooBig`;
+    /// `InvalidArgument` if the draft was taken; `SyncWriteInProgress`,
     /// `SyncWriteReCommitInProgress`; `DurabilityImpossible`, `DurabilityInvalidLevel`;
     /// `NotMyVbucket`, `WouldBlockPending`.
     pub fn store_with(
@@ -73,8 +73,8 @@ impl VBucket {
         Ok(self.write(place, draft, durable, now))
     }
 
-    /// Puts the attributes of the document at `place` into the draft; tells what to fetch if they
-    /// are not in memory.
+    /// Puts the attributes of the document at `place` into the draft. Returns the value to fetch if
+    /// it is not in memory.
     #[cold]
     fn keep_attributes(
         &mut self,
@@ -93,10 +93,11 @@ impl VBucket {
         Ok(None)
     }
 
-    /// [`VBucket::store_with`] of a value that is not compressed.
+    /// Stores an uncompressed value as [`VBucket::store_with`] does.
     ///
     /// # Errors
-    /// Those; `InvalidArgument` for a compressed one that is to follow attributes.
+    /// Those of [`VBucket::store_with`]; `InvalidArgument` for a compressed value whose document
+    /// has attributes.
     #[inline]
     pub fn store(&mut self, write: &mut Write, now: Now) -> Result<Outcome<Mutated>, OpError> {
         self.store_with(write, &NoCodec, now)
@@ -111,11 +112,10 @@ impl VBucket {
         }
     }
 
-    /// Deletes a document, durably if that is asked for; a tombstone remains, with the attributes of
-    /// the system.
+    /// Deletes a document, durably on request; a tombstone with the system attributes remains.
     ///
     /// # Errors
-    /// `KeyNotFound`; `Locked` without the lock's CAS; `KeyExists` for another CAS;
+    /// `KeyNotFound`; `Locked` without the lock's CAS; `KeyExists` if the CAS differs;
     /// `SyncWriteInProgress`, `SyncWriteReCommitInProgress`; `DurabilityImpossible`,
     /// `DurabilityInvalidLevel`; `NotMyVbucket`, `WouldBlockPending`.
     pub fn delete(
@@ -144,9 +144,9 @@ impl VBucket {
         Ok(outcome)
     }
 
-    /// Turns the document at `place`, whose time has come, into a tombstone; not while a durable
-    /// write of the key waits to be decided, nor after its collection was dropped, nor while
-    /// attributes that stay are not in memory. Returns whether it did.
+    /// Turns the expired document at `place` into a tombstone, and returns whether it did. Refuses
+    /// while the key has an undecided durable write, after its collection was dropped, and while
+    /// attributes that stay are not in memory.
     pub(super) fn expire(&mut self, place: Place, now: Now) -> bool {
         let Some(document) = self.table.at(place) else {
             return false;
@@ -164,11 +164,12 @@ impl VBucket {
         true
     }
 
-    /// Sets the absolute expiry, 0 for never (TOUCH, GAT). An equal one changes nothing:
-    /// neither CAS nor seqno.
+    /// Sets the absolute expiry, 0 for never (TOUCH, GAT). An equal expiry changes nothing, neither
+    /// CAS nor seqno.
     ///
     /// # Errors
-    /// `KeyNotFound`; `Locked`; `NotMyVbucket`, `WouldBlockPending`.
+    /// `KeyNotFound`; `Locked`; `SyncWriteInProgress`, `SyncWriteReCommitInProgress`;
+    /// `NotMyVbucket`, `WouldBlockPending`.
     pub fn touch(&mut self, key: &[u8], expiry: u32, now: Now) -> Result<Outcome<Got>, OpError> {
         self.check_key(key)?;
         let place = seek!(self, key);

@@ -1,4 +1,4 @@
-//! Cursors: where they stand, what they hold, and what leaves with them.
+//! Tests of cursors: their positions, the changes they pin, and the changes freed with them.
 
 use model::{Kind, SnapshotRange};
 
@@ -11,7 +11,8 @@ impl World {
         (registered.cursor, registered.gap)
     }
 
-    /// What a cursor gets, as text: the announced range if it is new, then the changes.
+    /// Returns the changes that a cursor reads, as text: the announced range if it is new, then the
+    /// changes.
     fn read(&mut self, cursor: CursorId, items: usize) -> String {
         let budget = FlushBudget {
             items,
@@ -64,8 +65,8 @@ pub(super) fn range(start: u64, end: u64) -> SnapshotRange {
 }
 
 #[test]
-fn a_replaced_change_is_no_matter_wherever_cursors_stand() {
-    // Cursors before, on, behind and far behind the change that is replaced.
+fn replacing_a_change_keeps_every_cursor_correct() {
+    // Cursors before, on, after and far after the change that is replaced.
     let mut world = World::new(usize::MAX);
     world.sets(5);
     let cursors: Vec<CursorId> = (0..=5)
@@ -95,7 +96,7 @@ fn cursors_are_seated_in_every_region() {
     let pin = world.register("pin", 0).0;
     world.sets(100);
     drop(world.flush());
-    // All in memory: in the middle of a segment, at its edges, at the end.
+    // All changes are in memory: in the middle of a segment, at its edges, at the end.
     for after in [0, 1, 15, 16, 17, 50, 99, 100, 200] {
         let (cursor, gap) = world.register("probe", after);
         assert_eq!(gap, None, "after {after}");
@@ -109,7 +110,7 @@ fn cursors_are_seated_in_every_region() {
         let cursor = world.register(name, 100).0;
         drop(world.log.remove(cursor));
     }
-    // Parts have left memory.
+    // Some changes have left memory.
     world.read(pin, 60);
     let at = world.log.cursors.iter().find(|cursor| cursor.id == pin);
     let held = at.unwrap().position + 1;
@@ -120,7 +121,7 @@ fn cursors_are_seated_in_every_region() {
     );
     assert_eq!(world.register("probe", held - 1).1, None);
     assert_eq!(world.register("probe", 100).1, None);
-    // Nothing is left.
+    // All changes have left memory.
     drop(world.log.remove(pin));
     assert_eq!(world.log.stats().items, 0);
     assert_eq!(world.register("probe", 0).1, Some(range(1, 100)));
@@ -131,8 +132,8 @@ fn cursors_are_seated_in_every_region() {
     assert_eq!(world.read(cursor, 9), "101..101 a@101");
 }
 
-/// A cursor at the edge of two checkpoints gets what follows, once; at the end of
-/// everything it keeps nothing in memory.
+/// A cursor at the edge of two checkpoints reads the following changes once; at the end of the log
+/// it pins nothing.
 #[test]
 fn cursors_at_the_edges_of_checkpoints_repeat_nothing_and_hold_nothing() {
     let mut world = World::new(100);
@@ -184,7 +185,7 @@ fn a_cursor_of_the_same_name_takes_over_what_the_old_one_held() {
 }
 
 #[test]
-fn only_what_everybody_has_passed_leaves_and_from_the_front() {
+fn only_changes_passed_by_all_cursors_leave_from_the_front() {
     let mut world = World::new(100);
     let slow = world.register("slow", 0).0;
     let quick = world.register("quick", 0).0;
@@ -256,7 +257,7 @@ fn the_slowest_cursor_is_the_one_to_drop() {
 }
 
 #[test]
-fn what_only_a_flush_frees_is_told_apart() {
+fn pressure_separates_bytes_that_only_a_flush_frees() {
     let mut world = World::new(usize::MAX);
     world.sets(40);
     let pressure = world.log.pressure();
@@ -339,7 +340,7 @@ pub(super) fn durable(key: &str, seqno: u64, kind: Kind) -> Document {
 
 #[test]
 fn changes_of_durable_writes_are_kept_apart() {
-    // The example of the specification: set A, prepare A, commit A, prepare A, abort A, set A.
+    // Example of the specification: set A, prepare A, commit A, prepare A, abort A, set A.
     let mut log = CheckpointLog::new(&Origin::default(), usize::MAX);
     let ids = |log: &CheckpointLog| log.stats().open_id;
     let one = change("A", 1);
@@ -379,7 +380,7 @@ fn flushes_of_little_take_little_while_a_reader_lags() {
     assert_eq!(world.log.memory_bytes(), 0);
 }
 
-/// Each stream has one, and the list of them has little room to spare.
+/// Each stream has a cursor, and their list has little unused capacity.
 #[test]
 fn cursors_are_small_and_their_list_is_not_twice_as_long() {
     let size = size_of::<crate::checkpoint::cursor::Cursor>();

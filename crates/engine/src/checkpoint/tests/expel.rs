@@ -1,4 +1,4 @@
-//! What leaves memory: of every kind of checkpoint, open or closed, however many look on.
+//! Tests of expelling: every kind of checkpoint, open or closed, with any number of cursors.
 
 use model::Kind;
 
@@ -17,7 +17,7 @@ fn marker(start: u64, end: u64, kind: CheckpointKind) -> SnapshotMarker {
     }
 }
 
-/// A checkpoint of 60 changes, read from `after` by each of the cursors.
+/// A checkpoint of 60 changes; each cursor has read up to its seqno in `after`.
 fn world(kind: CheckpointKind, closed: bool, after: &[u64]) -> (World, Vec<CursorId>) {
     let mut world = World::new(usize::MAX);
     let seated = after.iter().enumerate().map(|(index, _)| {
@@ -40,7 +40,7 @@ fn world(kind: CheckpointKind, closed: bool, after: &[u64]) -> (World, Vec<Curso
     (world, cursors)
 }
 
-/// Reads on until `seqno` at least.
+/// Reads until at least `seqno`.
 fn read_to(world: &mut World, cursor: CursorId, seqno: u64) {
     let budget = FlushBudget {
         items: 1,
@@ -74,7 +74,7 @@ fn expel_in_every_state_of_a_checkpoint() {
                     left >= ITEMS - lowest,
                     "a cursor needs them: {left}, {case}"
                 );
-                // What leaves goes by whole segments of 32 changes at most.
+                // Only whole segments leave, of at most 32 changes.
                 assert!(left <= ITEMS - lowest + 32, "{left} stay, {case}");
                 for cursor in &cursors {
                     read_to(&mut world, *cursor, ITEMS);
@@ -112,7 +112,7 @@ fn expelled_prepares_still_keep_their_key_apart() {
     log.append(&change("B", 2), LogEntry::over(None));
     flush(&mut log);
     assert_eq!((log.stats().items, log.stats().open_id), (0, 1));
-    // The consumer of the open checkpoint has had a prepare of A already.
+    // The consumer of the open checkpoint already has a prepare of A.
     log.append(&durable("A", 3, Kind::Abort), LogEntry::over(None));
     assert_eq!(log.stats().open_id, 2, "an abort over an expelled prepare");
     flush(&mut log);

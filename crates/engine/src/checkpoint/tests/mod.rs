@@ -19,14 +19,14 @@ fn change(key: &str, seqno: u64) -> Document {
     Document::from_parts(key.as_bytes(), VALUE, &meta)
 }
 
-/// Changes that the cursor has still to get, at most.
+/// Maximum number of changes that the cursor has still to read.
 fn behind(log: &CheckpointLog, cursor: CursorId) -> Option<u64> {
     let mut cursors = log.cursor_stats();
     let found = cursors.find(|stats| stats.cursor == cursor);
     found.map(|stats| stats.behind)
 }
 
-/// A log with the table that belongs to it.
+/// A log with its table.
 struct World {
     log: CheckpointLog,
     table: std::collections::BTreeMap<String, Document>,
@@ -59,7 +59,7 @@ impl World {
         self.set_at(key, self.high + 1);
     }
 
-    /// What a take would hand to the store, as text.
+    /// Takes changes, and returns the instructions for the store as text.
     fn take(&mut self, items: usize) -> (String, Taken, Flight) {
         let budget = FlushBudget {
             items,
@@ -78,7 +78,7 @@ impl World {
         garbage.segments.len()
     }
 
-    /// Every counter against a recount over all slots.
+    /// Checks every counter against a recount over all slots.
     fn check(&self) {
         let log = &self.log;
         let segments = log
@@ -197,7 +197,7 @@ fn a_change_replaces_its_older_one_in_the_open_checkpoint() {
 }
 
 #[test]
-fn what_was_handed_out_stays_whole() {
+fn changes_that_were_taken_stay_unchanged() {
     let mut world = World::new(usize::MAX);
     world.set("a");
     let (_, taken, flight) = world.take(10);
@@ -345,8 +345,8 @@ fn a_batch_that_ends_with_a_checkpoint_is_whole() {
 
 #[test]
 fn an_older_row_stays_until_the_newer_one_is_in_the_same_batch() {
-    // a@1 in a checkpoint of its own; then a@2, replaced in place by a change that lies in the
-    // next segment. A batch that ends between the two must still write a@1.
+    // a@1 is in a checkpoint of its own; then a@2 is replaced in place by a change in the next
+    // segment. A batch that ends between the two must still write a@1.
     let mut world = World::new(usize::MAX);
     world.set("a");
     world.log.close_checkpoint();

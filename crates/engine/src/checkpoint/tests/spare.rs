@@ -1,8 +1,8 @@
-//! Buffers that are allocated before the lock.
+//! Tests of buffers that are allocated before the lock.
 
 use super::*;
 
-/// Capacities of the spare buffers, then of the log.
+/// Returns the capacities of the spare buffers, then of the log.
 fn capacities(spare: &SpareBuffers, log: &CheckpointLog) -> [usize; 4] {
     let [there, held] = [(&spare.sealed, &spare.closed), (&log.sealed, &log.closed)];
     [

@@ -1,4 +1,4 @@
-//! The store's part of a stream: rows instead of segments of the log.
+//! Backfill of a stream: rows of the store instead of segments of the log.
 
 use model::{CollectionId, Document, Seqno, SnapshotRange};
 
@@ -9,33 +9,33 @@ use crate::dcp::filter::StreamFilter;
 use crate::dcp::held::{Held, Rows};
 use crate::dcp::message::{Advances, Snapshot, StoreView, StreamEnd, Versions};
 
-/// Most collections of a filter whose rows are looked for by their keys.
+/// Maximum number of collections in a filter for which rows are looked up by key.
 const COLLECTIONS_MAX: usize = 16;
-/// Most collections of a filter whose rows may come ordered by key.
+/// Maximum number of collections in a filter for which rows may come ordered by key.
 const OUT_OF_ORDER_COLLECTIONS_MAX: usize = 1;
 
-/// Whether a change was found that waits for its marker to be sent.
+/// Whether a change waits until its snapshot marker is sent.
 pub(super) fn awaits(part: Option<&HistoryPart>) -> bool {
     part.is_some_and(|part| part.awaiting.is_some())
 }
 
-/// The store's rows that a stream is about, where these may be few of all.
+/// A selection of the store's rows, for a stream that needs only few of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnlyRows {
-    /// Rows of these collections.
+    /// Collections of these rows.
     pub collections: Vec<CollectionId>,
-    /// They may come ordered by key, as one snapshot without seqnos.
+    /// Whether the rows may come ordered by key, as one out-of-order snapshot.
     pub by_key: bool,
 }
 
 impl Stream {
-    /// Which of the rows that [`Stream::fill`] asked for are of use; `None` for all.
+    /// Returns the selection of rows that the backfill needs; `None` for all rows.
     pub fn only_rows(&self) -> Option<OnlyRows> {
         let StreamFilter::Collections(ids) = &self.filter else {
             return None;
         };
         if self.options.change_streams {
-            // The order by key has newest versions only.
+            // The order by key has only newest versions.
             return None;
         }
         let from_nothing = self.read == Seqno::ZERO && self.asked_start == Seqno::ZERO;
@@ -49,12 +49,12 @@ impl Stream {
         })
     }
 
-    /// Whether replaced versions are wanted as well, where they are kept.
+    /// Whether the stream wants replaced versions as well.
     pub fn wants_versions(&self) -> bool {
         self.options.change_streams
     }
 
-    /// The store opened its view. Call under the vBucket's lock.
+    /// Starts the backfill with the store's view. Call under the vBucket's lock.
     pub fn backfill_opened(
         &mut self,
         view: &StoreView,
@@ -72,7 +72,7 @@ impl Stream {
             return Garbage::default();
         }
         self.view_end = view.high;
-        // A replica gets everything, and finds out by itself what means nothing any more.
+        // A replica gets all rows, and finds out itself which belong to dropped collections.
         let replica = self.options.sync_writes && self.filter == StreamFilter::All;
         self.living = vbucket.living_rows().filter(|_| !replica).map(Box::new);
         let mut end = self.end_for_peer(view.high, view.visible_end);
@@ -95,7 +95,7 @@ impl Stream {
         }
         let end = end.min(self.end);
         if view.by_key {
-            // What follows begins after it, wherever the peer stood.
+            // The snapshot after it starts where it ends, whatever the peer's position was.
             self.asked_start = ANNOUNCED;
             self.out_of_order = OutOfOrder::Begins;
         } else if end > self.read {
@@ -135,14 +135,15 @@ impl Stream {
         garbage
     }
 
-    /// The change that waits for its marker to be sent.
+    /// Returns the change whose marker was sent and that is next.
     pub(super) fn awaiting(&mut self) -> Option<Seqno> {
         let found = self.history.as_ref()?.awaiting?;
         self.history = None;
         Some(found)
     }
 
-    /// What to announce before the change of `seqno`, the first one with all its versions.
+    /// Returns the marker to send before the change of `seqno`, if that is the first change with
+    /// all versions.
     pub(super) fn history_begins(&mut self, seqno: Seqno) -> Option<Snapshot> {
         let part = self.history.as_mut()?;
         if seqno < part.from {
@@ -156,9 +157,9 @@ impl Stream {
         })
     }
 
-    /// The view ends inside of a snapshot: a document that was replaced before its end may have
-    /// its newest version only in memory. That part is taken now, and belongs to the same
-    /// snapshot. Returns the newest change in it that clients may see, and where it ends.
+    /// Joins changes from memory to the view if the view ends inside a snapshot: a document that
+    /// was replaced in that snapshot may have its newest version only in memory. Returns the last
+    /// visible seqno of these changes, and the snapshot's end.
     fn join(&mut self, vbucket: &mut VBucket, cursor: CursorId) -> (Seqno, Seqno) {
         match vbucket.take_from(cursor, FlushBudget::ALL) {
             CursorRead::Changes(mut batch) => {
@@ -172,7 +173,7 @@ impl Stream {
         }
     }
 
-    /// Rows of the store came.
+    /// Takes rows of the store.
     pub fn backfill_rows(&mut self, rows: Box<dyn Rows>) {
         if self.phase == Phase::Store {
             let last = rows.documents().last().map(Document::seqno);
@@ -182,13 +183,14 @@ impl Stream {
         }
     }
 
-    /// All rows of the view came, and [`Stream::next_event`] has given them all.
+    /// Ends the backfill. Call once all rows have come and [`Stream::next_event`] has returned
+    /// them.
     pub fn backfill_done(&mut self) {
         if self.phase != Phase::Store {
             return;
         }
         self.living = None;
-        // What is deleted from now on was told of.
+        // The initial backfill is over: deletions are sent from here on.
         self.options.skip_deletes = false;
         self.read = self.read.max(self.view_end.min(self.end));
         self.phase = if self.store_again {
@@ -208,7 +210,7 @@ impl Stream {
         self.finish_snapshot();
     }
 
-    /// Everything of an unordered snapshot was given: its end is next.
+    /// Ends an out-of-order snapshot once all its changes were sent.
     pub(super) fn end_out_of_order(&mut self) {
         let over = self.out_of_order == OutOfOrder::Open
             && self.phase != Phase::Store

@@ -1,4 +1,4 @@
-//! What comes next in a stream, and how it gets more from the log.
+//! The next event of a stream, and the refill from the log.
 
 use model::{Seqno, SnapshotRange, VbState};
 
@@ -15,16 +15,16 @@ use crate::dcp::message::{
 };
 use crate::dcp::rollback::{History, rollback};
 
-/// How much is pinned at once.
+/// Maximum part of the log that a stream pins at once.
 const BUDGET: FlushBudget = FlushBudget {
     items: 4096,
     bytes: 128 << 10,
 };
 
 impl Stream {
-    /// Judges a request and seats a cursor. Call under the vBucket's lock.
+    /// Checks a request and registers a cursor. Call under the vBucket's lock.
     ///
-    /// `name` names the cursor: one stream of a vBucket at a time may have it.
+    /// `name` names the cursor: only one stream of a vBucket at a time may use a name.
     ///
     /// # Errors
     /// See [`StreamRefusal`]; nothing was changed then.
@@ -88,13 +88,12 @@ impl Stream {
         Ok(Opened { stream, garbage })
     }
 
-    /// Limits the stream to some collections. To be called under the lock under which it was
-    /// opened.
+    /// Limits the stream to some collections. Call under the same lock as [`Stream::open`].
     pub fn limit_to(&mut self, filter: StreamFilter) {
         self.filter = filter;
     }
 
-    /// Seats the cursor after what was read.
+    /// Registers the cursor after the last read change.
     fn seat(&mut self, vbucket: &mut VBucket, name: &str) -> Garbage {
         let registered = vbucket.register_cursor(name, self.read);
         self.cursor = Some(registered.cursor);
@@ -107,7 +106,7 @@ impl Stream {
         registered.garbage
     }
 
-    /// The next thing to be sent; `None` until [`Stream::fill`] or an answer brings more.
+    /// Returns the next event; `None` until [`Stream::fill`] or an answer of the peer brings more.
     pub fn next_event(&mut self) -> Option<Event<'_>> {
         if let Some(snapshot) = self.snapshot.take() {
             self.unacknowledged_snapshots += u32::from(snapshot.acknowledge);
@@ -157,7 +156,8 @@ impl Stream {
         }
     }
 
-    /// Frees what is held if none of it is left: for a caller that keeps the last change for long.
+    /// Frees the held changes if all of them were sent. For a caller that keeps the last change for
+    /// long.
     pub fn shed(&mut self) {
         if self.held.as_ref().is_some_and(|held| held.is_over()) {
             self.let_go();
@@ -204,7 +204,7 @@ impl Stream {
         Some(seqno)
     }
 
-    /// What is held was sent: maybe that was the end of a snapshot, or of everything.
+    /// Checks, after the held changes were sent, whether the snapshot or the stream ends.
     pub(super) fn finish_snapshot(&mut self) {
         if self.phase == Phase::Memory && self.read >= self.end {
             self.phase = Phase::Ending(StreamEnd::Finished);
@@ -217,8 +217,8 @@ impl Stream {
         }
     }
 
-    /// Looks for more. Call under the vBucket's lock once [`Stream::next_event`] has nothing; drop the
-    /// garbage after it.
+    /// Takes more changes from the log. Call under the vBucket's lock when [`Stream::next_event`]
+    /// has no event; drop the garbage after the lock.
     ///
     /// Cost: O(segments taken).
     pub fn fill(&mut self, vbucket: &mut VBucket, name: &str) -> (Filled, Garbage) {
@@ -256,7 +256,8 @@ impl Stream {
         }
     }
 
-    /// The cursor is gone: goes on from what was read, if that still exists.
+    /// Registers a new cursor after the last read change, as the old one was dropped. Ends the
+    /// stream if that change no longer exists.
     fn reseat(&mut self, vbucket: &mut VBucket, name: &str) -> Garbage {
         if self.read > vbucket.high_seqno() {
             self.finish(StreamEnd::Rollback);
@@ -273,7 +274,7 @@ impl Stream {
             && !self.options.told_of_advances
             && batch.visible_end <= self.read;
         if nothing_visible {
-            // The peer would wait for the end of a snapshot that never comes.
+            // The peer would wait for the end of a snapshot that has no change for it.
             self.read = self.read.max(batch.last);
             return;
         }
@@ -302,15 +303,15 @@ impl Stream {
         self.held = Some(Held::from_memory(batch));
     }
 
-    /// A peer that is not told of advances waits for the change at a snapshot's end: it must be
-    /// one that it gets.
+    /// Finds the last change of the batch that the peer gets. A peer without `SeqnoAdvanced` waits
+    /// for the change at a snapshot's end, so the snapshot must end with a change that it gets.
     pub(super) fn look_for_end(&self, batch: &mut CursorBatch, vbucket: &VBucket) {
         if self.options.told_of_advances || !vbucket.has_collections() {
             return;
         }
         let (mut place, mut last) = (BatchPlace::default(), Seqno::ZERO);
         while let Some(document) = batch.next(&mut place) {
-            // Of a group the filters that such a peer may have want all events, or none.
+            // A filter of such a peer wants all events of a group or none.
             if self.filter.wants(document) && !document.kind().is_prepared() {
                 last = document.seqno();
             }
@@ -318,7 +319,7 @@ impl Stream {
         batch.visible_end = batch.visible_end.min(last);
     }
 
-    /// Where a snapshot ends for a peer that would wait for the change at its end.
+    /// Returns the end of a snapshot for the peer: without `SeqnoAdvanced`, the last visible seqno.
     pub(super) fn end_for_peer(&self, end: Seqno, visible_end: Seqno) -> Seqno {
         if self.options.sync_writes || self.options.told_of_advances {
             end
@@ -336,7 +337,7 @@ impl Stream {
         self.snapshot = Some(Box::new(snapshot));
     }
 
-    /// The log has nothing more: time to hand the vBucket over, if that was asked for.
+    /// Begins the handover if the stream is a takeover: the log has no more changes.
     fn caught_up(&mut self) -> Filled {
         if !self.options.takeover || self.unacknowledged_snapshots > 0 {
             return Filled::Idle;
@@ -350,7 +351,7 @@ impl Stream {
         Filled::Ready
     }
 
-    /// The peer has the state that it was asked for. `false` when it was not asked for any.
+    /// Records that the peer has the requested state. Returns `false` if no state was requested.
     pub fn state_acknowledged(&mut self) -> bool {
         self.phase = match self.phase {
             Phase::Asked(VbState::Active) => Phase::Ending(StreamEnd::Finished),
@@ -360,8 +361,8 @@ impl Stream {
         true
     }
 
-    /// The vBucket is dead here: what is left of its changes is sent, then the peer is asked to
-    /// become active.
+    /// Continues the takeover once the vBucket is dead here: sends the rest of its changes, then
+    /// asks the peer to become active.
     pub fn handed_over(&mut self) {
         if self.phase == Phase::HandOver {
             self.handed_over = true;
@@ -369,7 +370,7 @@ impl Stream {
         }
     }
 
-    /// Ends the stream; [`Stream::next_event`] tells it.
+    /// Ends the stream; [`Stream::next_event`] returns the end.
     pub fn finish(&mut self, end: StreamEnd) {
         if self.phase != Phase::Over {
             self.phase = Phase::Ending(end);
@@ -381,20 +382,20 @@ impl Stream {
         self.out_of_order = OutOfOrder::No;
     }
 
-    /// The peer has a whole snapshot that it was asked to acknowledge.
-    /// `false` when none is outstanding.
+    /// Records that the peer acknowledged a snapshot. Returns `false` if no acknowledgement is
+    /// outstanding.
     pub fn snapshot_acknowledged(&mut self) -> bool {
         let outstanding = self.unacknowledged_snapshots > 0;
         self.unacknowledged_snapshots = self.unacknowledged_snapshots.saturating_sub(1);
         outstanding
     }
 
-    /// Takes the cursor, to be removed from the vBucket.
+    /// Takes the cursor out, to be removed from the vBucket.
     pub fn take_cursor(&mut self) -> Option<CursorId> {
         self.cursor.take()
     }
 
-    /// How it stands, for statistics.
+    /// State of the stream, for statistics.
     pub fn figures(&self) -> StreamFigures {
         StreamFigures {
             state: match self.phase {
@@ -414,7 +415,7 @@ impl Stream {
         }
     }
 
-    /// Whether everything was told, its end included.
+    /// Whether all events were sent, including the end.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }

@@ -1,4 +1,4 @@
-//! One stream of one vBucket: what it holds, what comes next.
+//! One stream of one vBucket: its state and its next event.
 
 mod backfill;
 mod events;

@@ -1,4 +1,4 @@
-//! What a stream consists of.
+//! State of a stream.
 
 use model::{Seqno, VbState};
 
@@ -9,103 +9,103 @@ use crate::dcp::message::{Snapshot, StreamAsk, StreamEnd, StreamOptions, StreamT
 use crate::dcp::rollback::Position;
 use collections::Living;
 
-/// How far a stream is.
+/// Phase of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The store is to be asked.
+    /// A backfill from the store must be requested.
     NeedsStore,
-    /// Rows of the store come.
+    /// The backfill runs.
     Store,
-    /// The log is followed.
+    /// The stream follows the log.
     Memory,
-    /// The peer is to be asked for a state.
+    /// The peer must be asked to set this state.
     Asking(VbState),
-    /// The peer is to answer to a state.
+    /// The peer was asked to set this state; its answer is outstanding.
     Asked(VbState),
-    /// The peer is pending; the vBucket is to become dead here.
+    /// The peer is pending; the vBucket must become dead here.
     HandOver,
-    /// This is to be told.
+    /// The end must be sent.
     Ending(StreamEnd),
-    /// All was told.
+    /// The end was sent.
     Over,
 }
 
-/// A snapshot of rows in any order: how far it is.
+/// Progress of an out-of-order snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutOfOrder {
     No,
-    /// Its begin is to be told.
+    /// Its start must be sent.
     Begins,
     Open,
-    /// Its end is to be told.
+    /// Its end must be sent.
     Ends,
 }
 
-/// The part of a view that has every version, where one that has not comes before it: both have
-/// the same range, and a marker each.
+/// The part of a view that has all versions, after a part that has only newest versions. Both parts
+/// have the same seqno range and one marker each.
 pub(super) struct HistoryPart {
-    /// Where it begins.
+    /// First seqno of this part.
     pub(super) from: Seqno,
-    /// What announces it.
+    /// Its snapshot marker.
     pub(super) marker: Snapshot,
-    /// It was announced before this change, which was found and is yet to be given.
+    /// Seqno of the change for which the marker was sent and that is next.
     pub(super) awaiting: Option<Seqno>,
 }
 
-/// A stream that was opened.
+/// Result of [`Stream::open`].
 pub struct Opened {
-    /// Has its cursor, unless it begins in the store.
+    /// The stream. It has a cursor, unless it begins with a backfill.
     pub stream: Stream,
-    /// What a cursor of the same name held before.
+    /// Garbage of an older cursor with the same name.
     pub garbage: Garbage,
 }
 
-/// A stream of changes. Pulled: [`Stream::next_event`] while there is something, then
-/// [`Stream::fill`] under the vBucket's lock.
+/// A change stream of a vBucket. The caller pulls: [`Stream::next_event`] while there are events,
+/// then [`Stream::fill`] under the vBucket's lock.
 ///
-/// Cost: 192 bytes, since there are many that have nothing to do; what it holds are references to segments of the log, or one chunk
-/// of rows.
+/// Cost: 192 bytes, since there are many idle streams. Held changes are references to segments of
+/// the log, or one chunk of rows.
 pub struct Stream {
     pub(super) options: StreamOptions,
     pub(super) filter: StreamFilter,
-    /// How the stream ends once the change that was given is sent: its filter came to an end.
+    /// End of the stream once the current change is sent, because the filter matches nothing more.
     pub(super) ends: Option<StreamEnd>,
-    /// Which of the store's rows mean something, if some may not.
+    /// Living collections, if the store's rows may belong to dropped ones.
     pub(super) living: Option<Box<Living>>,
     pub(super) end: Seqno,
-    /// Where the snapshot began in which the peer stood: so does the first one announced.
-    /// Then [`ANNOUNCED`].
+    /// Start of the snapshot that contains the peer's position: the start of the first marker.
+    /// [`ANNOUNCED`] after that marker.
     pub(super) asked_start: Seqno,
-    /// Everything up to here was sent, or needed not to be.
+    /// All changes up to this seqno were sent or filtered out.
     pub(super) read: Seqno,
-    /// The last change that was sent.
+    /// Seqno of the last change sent.
     pub(super) sent: Seqno,
-    /// End of the snapshot announced last.
+    /// End of the last announced snapshot.
     pub(super) announced: Seqno,
     /// End of the store's view that is being read.
     pub(super) view_end: Seqno,
-    /// The purge seqno of which the peer knows: what was purged up to there it does not miss.
+    /// Purge seqno that the peer knows: it does not miss tombstones that were purged up to it.
     pub(super) known_purge: Seqno,
-    /// The last seqno of what is held.
+    /// Last seqno of the held changes.
     pub(super) held_end: Seqno,
     pub(super) cursor: Option<CursorId>,
     pub(super) phase: Phase,
-    /// The cursor was lost: another visit to the store must follow this one.
+    /// Whether another backfill must follow this one, because the cursor was dropped.
     pub(super) store_again: bool,
-    /// The next snapshot begins a checkpoint.
+    /// Whether the next snapshot begins a checkpoint.
     pub(super) checkpoint_next: bool,
-    /// The takeover goes through its second half.
+    /// Whether the takeover is in its second half.
     pub(super) handed_over: bool,
     pub(super) unacknowledged_snapshots: u32,
     pub(super) snapshot: Option<Box<Snapshot>>,
-    /// The peer is to be told that everything up to here was sent; zero for nothing.
+    /// Seqno for the next `SeqnoAdvanced` event; zero for none.
     pub(super) advanced: Seqno,
     pub(super) held: Option<Box<Held>>,
-    /// Changes that follow the store's rows within the same snapshot.
+    /// Changes from memory that follow the store's rows in the same snapshot.
     pub(super) joined: Option<Box<CursorBatch>>,
-    /// Whether the store's rows come as a snapshot in any order.
+    /// Progress of an out-of-order snapshot.
     pub(super) out_of_order: OutOfOrder,
-    /// What of the store's rows is yet to be announced as history.
+    /// Part of the view that must still be announced as history.
     pub(super) history: Option<Box<HistoryPart>>,
     pub(super) totals: StreamTotals,
 }
@@ -120,11 +120,12 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-/// No snapshot begins so late: where one begins does not depend on the peer any more.
+/// Value of `asked_start` once a marker was sent: the start of later snapshots does not depend on
+/// the peer.
 pub(super) const ANNOUNCED: Seqno = Seqno(u64::MAX);
 
 impl Stream {
-    /// A stream that stands where the peer does, without a cursor.
+    /// Creates a stream at the peer's position, without a cursor.
     pub(super) fn new(ask: &StreamAsk) -> Self {
         let Position {
             seqno, snapshot, ..

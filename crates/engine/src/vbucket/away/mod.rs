@@ -1,4 +1,4 @@
-//! Documents that are in the store alone: asked for, and put back.
+//! Documents that are only in the store: requesting and restoring them.
 
 use model::{CollectionId, Datatype, Document, Seqno, VbCounts};
 
@@ -7,14 +7,14 @@ use super::partition::HEAT_WRITTEN;
 use crate::table::{Asked, Place};
 use crate::types::{FetchKey, Wanted};
 
-/// What became of the store's answer.
+/// Result of restoring a row from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restored {
-    /// What was asked is known now.
+    /// The answer was applied.
     Done,
-    /// It is not asked any more: it is known, or has changed.
+    /// The request is obsolete: it was answered already, or the key has changed.
     Ignored,
-    /// The store does not have a row that it should have.
+    /// The store lacks a row that it should have.
     Missing,
 }
 
@@ -26,7 +26,7 @@ impl VBucket {
             Asked::Waits(ticket) => ticket,
             Asked::No if !self.config.stored_keys.may_have(self.id, key) => return Ok(place),
             Asked::No => {
-                // Another vBucket of this number has other tickets.
+                // Another vBucket with this id must use other tickets.
                 let history = self.failover_log.newest().uuid.0;
                 let ticket = history.wrapping_add(self.counters.fetches);
                 self.table.ask(place, key, ticket);
@@ -40,14 +40,14 @@ impl VBucket {
         })
     }
 
-    /// What must be read from the store, and restored, before a change of another node of this
-    /// key can be [applied](VBucket::apply). `None` as long as all keys are in memory.
+    /// Returns the row to read from the store and to restore before a change of this key from
+    /// another node can be [applied](VBucket::apply). `None` while all keys are in memory.
     pub fn fetch_before_apply(&mut self, key: &[u8]) -> Option<FetchKey> {
         self.seek(key).err().map(FetchKey::of_metadata)
     }
 
-    /// What must be read from the store, and restored, before [`VBucket::finish_warmup`] may
-    /// decide about durable writes: the documents that they replace.
+    /// Returns the rows to read from the store and to restore before [`VBucket::finish_warmup`] may
+    /// decide durable writes: the documents that they replace.
     pub fn fetch_before_decisions(&mut self) -> Vec<FetchKey> {
         let prepared = |seqno| Some(self.durability.get(seqno)?.document.clone());
         let prepared: Vec<Document> = self.durability.seqnos().filter_map(prepared).collect();
@@ -55,14 +55,15 @@ impl VBucket {
         wanted.filter_map(Result::err).collect()
     }
 
-    /// Takes note of documents that are in the store, none of which is here, after what
-    /// [beside documents](VBucket::load) is there was loaded.
+    /// Counts documents that are only in the store. Call after everything [but
+    /// documents](VBucket::load) was loaded.
     pub fn leave_in_store(&mut self, counts: &VbCounts) {
         self.table.leave_in_store(counts.items, counts.tombstones);
         self.collections.leave_in_store(counts);
     }
 
-    /// Puts a document that was read from the store back into memory; `None` when the store has no such row.
+    /// Restores a document that was read from the store; `found` is `None` if the store has no such
+    /// row.
     pub fn restore(&mut self, asked: &FetchKey, found: Option<Document>) -> Restored {
         let place = self.table.place(&asked.key);
         match asked.wanted {
@@ -82,7 +83,7 @@ impl VBucket {
         ticket: u64,
         found: Option<Document>,
     ) -> Restored {
-        // One of a dropped collection is being erased.
+        // A document of a dropped collection is being erased.
         let row = found.filter(|row| self.collections.has_row(row.key(), row.seqno()));
         let bytes = row.as_ref().map(Document::memory_bytes);
         if let Some(row) = &row {
@@ -114,8 +115,9 @@ impl VBucket {
         Restored::Done
     }
 
-    /// Whether a live document of the store, read when all up to seqno `as_of` was there, is what memory lacks of its key: the
-    /// value, or all of it. Nothing that is newer may have left memory since: it could be of the same key.
+    /// Whether memory lacks this live document of the store: its value, or all of it. The store was
+    /// read when it had everything up to `as_of`; no newer change may have left memory since, as it
+    /// could be of the same key.
     pub fn lacks(&self, key: &[u8], seqno: Seqno, as_of: Seqno) -> bool {
         match self.table.at(self.table.place(key)) {
             Some(there) => !there.is_resident() && there.seqno() == seqno,
@@ -123,8 +125,8 @@ impl VBucket {
         }
     }
 
-    /// Puts such a document back, of which nothing is known to be used: it is among the first that leave again. Returns whether
-    /// it was [lacking](VBucket::lacks).
+    /// Restores a document that no client asked for, with the lowest heat: it is evicted among the
+    /// first. Returns whether memory [lacked](VBucket::lacks) it.
     pub fn bring_back(&mut self, found: Document, as_of: Seqno) -> bool {
         if !self.lacks(found.key(), found.seqno(), as_of) {
             return false;
@@ -142,12 +144,12 @@ impl VBucket {
         true
     }
 
-    /// Whether documents of a collection may be in the store alone.
+    /// Whether documents of a collection may be only in the store.
     pub fn may_be_away(&self, collection: CollectionId) -> bool {
         self.table.has_away() && self.items_of(collection) > 0
     }
 
-    /// Whether memory has the key, but not its value.
+    /// Whether the key is in memory without its value.
     pub fn is_value_away(&self, key: &[u8]) -> bool {
         let there = self.table.at(self.table.place(key));
         there.is_some_and(|there| !there.is_resident())

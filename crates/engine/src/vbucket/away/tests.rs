@@ -15,7 +15,7 @@ const NOW: Now = Now {
 };
 const KEY: &[u8] = b"\0key";
 
-/// A store that surely has none of the keys that contain an `x`.
+/// A store that certainly has no key with an `x`.
 #[derive(Debug)]
 struct WithoutX;
 
@@ -52,7 +52,7 @@ fn set(vbucket: &mut VBucket, key: &[u8], value: &[u8]) -> Result<Outcome<Mutate
     vbucket.store(&mut write, NOW)
 }
 
-/// Flushes; gives the rows and the seqnos of those that they replace.
+/// Flushes; returns the rows, and the seqnos of the rows that they replace.
 fn flush(vbucket: &mut VBucket) -> Vec<(Document, Seqno)> {
     let mut written = Vec::new();
     while let Some(batch) =
@@ -72,7 +72,7 @@ fn flush(vbucket: &mut VBucket) -> Vec<(Document, Seqno)> {
     written
 }
 
-/// Writes, makes durable, and lets go of it; gives the row.
+/// Writes, flushes and evicts a document; returns its row.
 fn gone(vbucket: &mut VBucket, value: &[u8]) -> Document {
     assert!(matches!(set(vbucket, KEY, value), Ok(Outcome::Done(_))));
     let (row, _) = flush(vbucket).remove(0);
@@ -88,7 +88,7 @@ fn wanted<T: std::fmt::Debug>(outcome: Result<Outcome<T>, OpError>) -> FetchKey 
 }
 
 #[test]
-fn what_replaces_it_reads_it_first() {
+fn write_over_an_evicted_key_fetches_its_row_first() {
     let mut vbucket = vbucket();
     let old = gone(&mut vbucket, b"old");
     let asked = wanted(set(&mut vbucket, KEY, b"new"));
@@ -187,7 +187,7 @@ fn a_key_that_the_store_does_not_have_is_absent_until_it_is_written() {
 }
 
 #[test]
-fn so_many_absent_keys_are_remembered() {
+fn remembered_absent_keys_are_bounded() {
     let mut vbucket = vbucket();
     gone(&mut vbucket, b"v");
     let before = vbucket.memory_bytes();
@@ -216,7 +216,7 @@ fn a_purged_tombstone_does_not_come_back() {
     assert_eq!((vbucket.stats().items, vbucket.stats().tombstones), (0, 0));
 }
 
-/// Writes keys, makes them durable and starts anew without them; gives their rows.
+/// Writes and flushes keys, then starts again without them; returns their rows.
 fn restarted(keys: &[&[u8]]) -> (VBucket, Vec<Document>) {
     let mut before = vbucket();
     for key in keys {
@@ -235,7 +235,7 @@ fn restarted(keys: &[&[u8]]) -> (VBucket, Vec<Document>) {
 }
 
 #[test]
-fn what_is_in_the_store_alone_comes_back_unasked() {
+fn bring_back_restores_rows_that_are_only_in_the_store() {
     let (mut vbucket, rows) = restarted(&[b"\0a", b"\0b", b"\0c"]);
     let as_of = vbucket.high_seqno();
     assert_eq!(vbucket.stats().non_resident, 3);
@@ -258,7 +258,7 @@ fn what_is_in_the_store_alone_comes_back_unasked() {
 }
 
 #[test]
-fn a_row_that_may_be_an_old_one_does_not_come_back() {
+fn bring_back_ignores_rows_that_may_be_outdated() {
     let (mut vbucket, rows) = restarted(&[b"\0a", b"\0b"]);
     let as_of = vbucket.high_seqno();
     let asked = wanted(set(&mut vbucket, b"\0a", b"new"));

@@ -1,4 +1,5 @@
-//! Two sites that write the same document and hand each other what they have, in any order: they come to agree.
+//! Property test: two sites write the same document and exchange versions in any order; they
+//! converge.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +11,18 @@ use crate::error::OpError;
 use crate::types::{Outcome, StoreMode, VbConfig, WithMeta, Write};
 use crate::vbucket::VBucket;
 
-/// What passes in two steps: one step at each site may have the same time, and its CAS with it.
+/// Time of two steps: so one step at each site may have the same time, and the same CAS.
 const TICK_NS: u64 = 1 << 17;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// A client writes at a site.
     Set(usize),
-    /// A client deletes there.
+    /// A client deletes at a site.
     Delete(usize),
-    /// The site's version is offered to the other one; as an addition, if it may be one.
+    /// A site offers its version to the other site; with `adds`, as an add where possible.
     Offer { from: usize, adds: bool },
-    /// A version that was offered before comes again, late.
+    /// An earlier offer arrives again, late.
     Late {
         to: usize,
         back: prop::sample::Index,
@@ -38,7 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Both sites, and each value that there was by its CAS and flags.
+/// Both sites, and each value that existed, by its CAS and flags.
 struct Sites {
     both: [VBucket; 2],
     values: BTreeMap<(Cas, u32), Vec<u8>>,
@@ -97,7 +98,7 @@ impl Sites {
         }
     }
 
-    /// What a site has, but for the place in its own history.
+    /// Returns a site's version, without its seqno.
     fn version(&mut self, site: usize) -> Option<Meta> {
         match self.both[site].get_meta(KEY, NOW) {
             Ok(Outcome::Done(found)) => Some(Meta {
@@ -137,7 +138,7 @@ impl Sites {
             resolves: true,
             regenerates_cas: false,
         };
-        // What cannot be added because it is there is set.
+        // If an add fails because the document exists, the version is set.
         let added = adds && !gone && write(&mut self.both[to], offered(true)).is_ok();
         if !added {
             let set = write(&mut self.both[to], offered(false));
@@ -173,7 +174,7 @@ fn check(conflicts: ConflictResolution, steps: &[Step]) {
     assert_eq!(after[0], after[1], "of {before:?}");
     assert_eq!(sites.value(0), sites.value(1));
     assert!(before.contains(&after[0]), "a version of neither site");
-    // Once they agree, nothing that comes again changes that.
+    // Once the sites agree, repeated offers change nothing.
     for version in sites.offered.clone() {
         sites.take(0, &version, false);
     }

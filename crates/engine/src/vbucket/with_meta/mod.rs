@@ -1,4 +1,4 @@
-//! Documents and tombstones that come with the metadata that another node gave them.
+//! Writes with metadata: documents and tombstones that keep the metadata of another node.
 
 use model::{Cas, Document, Meta, Now, Seqno};
 
@@ -11,23 +11,23 @@ use crate::mutated::Mutated;
 use crate::table::Place;
 use crate::types::{Outcome, WithMeta};
 
-/// The greatest CAS that is taken: years of changes fit above it.
+/// Maximum CAS that is accepted: years of changes fit above it.
 const CAS_MAX: Cas = Cas(1 << 63);
-/// The greatest revision that is taken; 48 bits are stored, and more changes follow.
+/// Maximum revision that is accepted; 48 bits are stored, and more changes follow.
 const REV_MAX: u64 = 1 << 47;
 
 impl VBucket {
-    /// Puts a document or a tombstone that has its CAS and its revision in the place of the one that is
-    /// here, if it is the newer one by the rule of the bucket. It is never a durable write: that it was
-    /// one is the affair of the node that made it. `stamp` may write the CAS and the seqno of the change into
-    /// the value; it runs under the lock, so it must be short.
+    /// Replaces the local version by a document or tombstone with its own CAS and revision, if it
+    /// wins by the bucket's conflict resolution. The write is never durable here: durability
+    /// concerns only the node that made it. `stamp` may write the change's CAS and seqno into the
+    /// value; it runs under the lock, so it must be short.
     ///
     /// # Errors
-    /// `InvalidCas` for a CAS that no node gives, and one of the future where these are refused; `InvalidArgument` for a revision beyond 47 bits, or
-    /// when the draft is gone; `TooBig`; `Locked` without the lock's CAS; `KeyExists` if the one that
-    /// is here is not older, for an addition over a document, and for another CAS; `KeyNotFound` for a
-    /// CAS without a document; `SyncWriteInProgress`, `SyncWriteReCommitInProgress`; `NotMyVbucket`,
-    /// `WouldBlockPending`.
+    /// `InvalidCas` for a CAS that no node generates, or for one of the future where those are
+    /// refused; `InvalidArgument` for a revision above 47 bits, or if the draft was taken;
+    /// `TooBig`; `Locked` without the lock's CAS; `KeyExists` if the local version wins, for an add
+    /// over a document, and if the CAS differs; `KeyNotFound` for a CAS without a document;
+    /// `SyncWriteInProgress`, `SyncWriteReCommitInProgress`; `NotMyVbucket`, `WouldBlockPending`.
     pub fn write_with_meta(
         &mut self,
         write: &mut WithMeta,
@@ -76,7 +76,7 @@ impl VBucket {
         Ok(Outcome::Done(mutated))
     }
 
-    /// Whether what is here may be replaced, whichever is newer.
+    /// Checks whether the local version may be replaced, apart from conflict resolution.
     fn check_replaced(&mut self, place: Place, write: &WithMeta, now: Now) -> Result<(), OpError> {
         if self.live(place, now).is_some() {
             if write.adds {
@@ -91,7 +91,7 @@ impl VBucket {
         Ok(())
     }
 
-    /// Whether a CAS is to be replaced, since it is too far in the future.
+    /// Whether the CAS must be replaced, because it is too far in the future.
     fn check_future(&self, cas: Cas, now: Now) -> Result<bool, OpError> {
         let limits = &self.config.drift;
         match limits.future {

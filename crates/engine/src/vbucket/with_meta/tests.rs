@@ -99,7 +99,7 @@ fn flush(vbucket: &mut VBucket) -> Vec<Document> {
 }
 
 #[test]
-fn a_document_keeps_what_another_node_gave_it() {
+fn document_keeps_foreign_metadata() {
     let mut vbucket = vbucket();
     let mutated = set(&mut vbucket, &FIRST).unwrap();
     assert_eq!((mutated.cas, mutated.seqno), (FIRST.cas, Seqno(1)));
@@ -109,7 +109,7 @@ fn a_document_keeps_what_another_node_gave_it() {
     };
     assert_eq!(meta_of(&mut vbucket), kept);
     assert_eq!(flush(&mut vbucket)[0].meta(), kept, "also in the store");
-    // What the node itself does goes on from there.
+    // Local changes continue from this metadata.
     store(&mut vbucket, None);
     let own = meta_of(&mut vbucket);
     assert_eq!((own.rev, own.flags), (8, 0));
@@ -148,7 +148,7 @@ fn a_cas_of_the_far_future_is_counted_and_taken_refused_or_replaced() {
             },
             ..VbConfig::default()
         });
-        // Ahead, but not beyond the 65 minutes.
+        // Ahead of the clock, but below the limit of 65 minutes.
         set(&mut vbucket, &of(hours(1))).unwrap();
         let far = set(&mut vbucket, &of(hours(2)));
         assert_eq!(far.map(|mutated| mutated.cas), expected);
@@ -201,7 +201,7 @@ fn deletions_and_documents_replace_each_other() {
         rev: 8,
         ..FIRST
     };
-    // Also of a document that was never here: an older version may still arrive.
+    // Also for a document that was never here: an older version may still arrive.
     set(&mut vbucket, &gone).unwrap();
     assert_eq!(meta_of(&mut vbucket).expiry, 1_650_000_000);
     assert_eq!(set(&mut vbucket, &FIRST), Err(OpError::KeyExists));
@@ -223,7 +223,7 @@ fn deletions_and_documents_replace_each_other() {
 }
 
 #[test]
-fn what_no_node_gives_is_refused() {
+fn invalid_cas_and_revision_are_refused() {
     let mut vbucket = vbucket();
     for cas in [0, u64::MAX, u64::MAX - 1, (1 << 63) + 1] {
         let meta = Meta {
@@ -231,7 +231,7 @@ fn what_no_node_gives_is_refused() {
             ..FIRST
         };
         assert_eq!(set(&mut vbucket, &meta), Err(OpError::InvalidCas));
-        // A CAS that is replaced may be any.
+        // If the CAS is replaced, it may be any.
         let regenerated = WithMeta {
             regenerates_cas: true,
             resolves: false,
@@ -313,7 +313,7 @@ fn a_durable_write_that_waits_comes_first() {
 }
 
 #[test]
-fn what_has_left_memory_is_compared_all_the_same() {
+fn evicted_documents_are_fetched_for_conflict_resolution() {
     let mut vbucket = vbucket_of(VbConfig {
         evicts_keys: true,
         ..VbConfig::default()
