@@ -1,4 +1,4 @@
-//! The checkpoint log: what a flush costs under the vBucket's lock and outside of it, and
+//! Benchmarks of the checkpoint log: cost of a flush under the vBucket's lock and outside it, and
 //! changes that replace queued ones.
 
 #[expect(dead_code, reason = "some of it is for other benchmarks")]
@@ -18,7 +18,7 @@ fn dirty(documents: u64) -> VBucket {
 
 const SIZES: [u64; 3] = [100, 10_000, 100_000];
 
-/// Both visits of a flush under the vBucket's lock; what they detach is freed outside of it.
+/// Measures both lock holds of a flush; detached changes are freed outside.
 fn flush_locked(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("checkpoint");
     group.sample_size(20);
@@ -38,7 +38,7 @@ fn flush_locked(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What the store does with a batch, without the store.
+/// Measures the walk over a batch, without a store.
 fn batch_walk(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("checkpoint");
     for documents in SIZES {
@@ -81,7 +81,7 @@ fn replace_queued(criterion: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    // Short enough that all benchmarks of the workspace are run at one go.
+    // Short enough to run all benchmarks of the workspace in one go.
     config = Criterion::default()
         .warm_up_time(std::time::Duration::from_millis(500))
         .measurement_time(std::time::Duration::from_secs(2));

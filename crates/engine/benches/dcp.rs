@@ -1,4 +1,4 @@
-//! One look of a stream at its vBucket: the cursor's pull, and every change handed out.
+//! Benchmark of a stream that reads its vBucket: the cursor's read, and every change returned.
 
 #[expect(dead_code, reason = "some of it is for other benchmarks")]
 mod common;
@@ -24,13 +24,13 @@ fn stream(vbucket: &mut VBucket) -> Stream {
     opened.expect("from nothing").stream
 }
 
-/// A stream that has yet to see `items` changes in `checkpoints` checkpoints.
+/// Returns a stream with `items` unread changes in `checkpoints` checkpoints.
 fn behind(items: u64, checkpoints: u64) -> (VBucket, Stream) {
     let mut vbucket = vbucket();
     let stream = stream(&mut vbucket);
     for checkpoint in 0..checkpoints {
         let share = items / checkpoints + u64::from(checkpoint < items % checkpoints);
-        // The first change closes what is open, the others join it.
+        // The first change closes the open checkpoint; the others join the new one.
         vbucket.set_checkpoint_bytes_max(1);
         for index in 0..share {
             set(&mut vbucket, &key(checkpoint * items + index), &[b'v'; 16]);

@@ -1,4 +1,4 @@
-//! The table as operations see it: hits and misses at several sizes, and passes over it.
+//! Benchmarks of the table as used by operations: hits and misses at several sizes, and passes.
 
 mod common;
 
@@ -44,7 +44,7 @@ fn passes(criterion: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    // Short enough that all benchmarks of the workspace are run at one go.
+    // Short enough to run all benchmarks of the workspace in one go.
     config = Criterion::default()
         .warm_up_time(std::time::Duration::from_millis(500))
         .measurement_time(std::time::Duration::from_secs(2));

@@ -1,9 +1,10 @@
-//! Bytes, as the program asks its allocator for them: one JSON object a line.
+//! Bytes requested from the allocator: one JSON object a line.
 //!
-//! `CheckpointBench/FreeExpelled/N` and `FreeRemoved/N` are no benchmarks of the reference: what it costs to free changes that left the
-//! log, N of one checkpoint and N checkpoints of one change, by another thread than the one that made
-//! them. Their documents (values of 1 KiB) have left the table before, so that they are freed, too. Times include
-//! counting the bytes: two atomic additions for each block.
+//! `CheckpointBench/FreeExpelled/N` and `FreeRemoved/N` are not benchmarks of the reference. They
+//! measure freeing of changes that left the log, N of one checkpoint and N checkpoints of one
+//! change, by another thread than the one that made them. Their documents (values of 1 KiB) have
+//! left the table before, so that they are freed, too. Times include the counting of bytes: two
+//! atomic additions for each block.
 
 mod common;
 
@@ -36,8 +37,8 @@ fn mean(samples: &[usize], documents: &[u64]) -> f64 {
     Summary::of(&each).mean
 }
 
-/// Bytes beyond key and value per document, averaged over a doubling of their number, so that
-/// it does not matter where in its growth the table is caught; and the same as the vBucket counts them.
+/// Measures bytes beyond key and value per document, averaged over a doubling of their number, so
+/// that the table's growth does not matter; and the same as counted by the vBucket.
 fn overhead_per_document() -> Figures {
     let (first, last) = (131_072u64, 262_144u64);
     let region = Region::new(&ALLOCATOR);
@@ -59,7 +60,7 @@ fn overhead_per_document() -> Figures {
         .and("counted_bytes_per_item", mean(&counted, &counts))
 }
 
-/// What a document that waits to be flushed takes more than one that is durable.
+/// Measures the additional bytes of a document that waits to be flushed.
 fn queued_document() -> Figures {
     const COUNT: u64 = 100_000;
     let mut vbucket = filled(COUNT, &VALUE);
@@ -68,8 +69,8 @@ fn queued_document() -> Figures {
     Figures::default().and("bytes_per_item", per(held(&region) as u64, COUNT))
 }
 
-/// `MemTrackingVBucketBench/QueueDirty`: the most that was held after any of the changes, for each
-/// of them; the documents are in it, and the table, which grows meanwhile.
+/// `MemTrackingVBucketBench/QueueDirty`: the peak of memory after any change, per change; it
+/// includes the documents and the growing table.
 fn queue_dirty(count: u64) -> Figures {
     let mut vbucket = vbucket();
     let region = Region::new(&ALLOCATOR);
@@ -87,7 +88,7 @@ fn queue_dirty(count: u64) -> Figures {
     Figures::default().and("bytes_per_item", per(peak as u64, count))
 }
 
-/// A vBucket without documents, and how much of that is the value itself.
+/// Measures a vBucket without documents, and the size of the `VBucket` value.
 fn idle_vbucket() -> Figures {
     const COUNT: usize = 1024;
     let region = Region::new(&ALLOCATOR);
@@ -98,8 +99,8 @@ fn idle_vbucket() -> Figures {
         .and("value_bytes", per(size_of::<VBucket>() as u64, 1))
 }
 
-/// So many durable changes that only the log held, in checkpoints of one change or in one
-/// checkpoint, after their last reader left.
+/// Returns `count` durable changes that only the log held, in one checkpoint or in checkpoints of
+/// one change, after their last reader left.
 fn garbage(count: u64, expelled: bool) -> Garbage {
     let config = VbConfig {
         checkpoint_bytes_max: if expelled { 1_000_000_000 } else { 1 },
@@ -114,7 +115,7 @@ fn garbage(count: u64, expelled: bool) -> Garbage {
     vbucket.remove_cursor(reader)
 }
 
-/// Time that another thread takes to free them, and the bytes given back.
+/// Measures the time in which another thread frees them, and the bytes freed.
 fn freeing(count: u64, expelled: bool) -> Figures {
     let mut freed = 0;
     let free = |_| {

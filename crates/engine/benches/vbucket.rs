@@ -1,4 +1,4 @@
-//! Operations on one vBucket of 100,000 documents of 100 bytes, drafts included.
+//! Benchmarks of operations on one vBucket of 100,000 documents of 100 bytes, including the drafts.
 
 mod common;
 
@@ -72,7 +72,7 @@ fn store(criterion: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    // Short enough that all benchmarks of the workspace are run at one go.
+    // Short enough to run all benchmarks of the workspace in one go.
     config = Criterion::default()
         .warm_up_time(std::time::Duration::from_millis(500))
         .measurement_time(std::time::Duration::from_secs(2));

@@ -1,4 +1,4 @@
-//! Memory that many collections take, as the program asks its allocator for it.
+//! Memory use of many collections, as requested from the allocator.
 
 use std::alloc::System;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const VBUCKETS: u16 = 1024;
-/// Besides the default one: as many as there may be.
+/// Number of collections besides the default one: the maximum.
 const COLLECTIONS: usize = 999;
 const MIB: usize = 1 << 20;
 const NOW: Now = Now {
@@ -33,7 +33,7 @@ fn held(region: &Region<'_, System>) -> usize {
         .saturating_sub(change.bytes_deallocated)
 }
 
-/// The manifest that follows `from`, with so many collections.
+/// Returns the successor of `from` with so many collections.
 fn manifest(from: &Manifest, collections: usize) -> Manifest {
     let wanted = |name: String| WantedCollection {
         name: name.into(),
@@ -66,7 +66,7 @@ fn apply(all: &mut [VBucket], manifest: &Manifest) {
     }
 }
 
-/// Flushes all, and gives the rows of the last one.
+/// Flushes all vBuckets, and returns the rows of the last one.
 fn flush(all: &mut [VBucket]) -> Vec<Document> {
     let mut rows = Vec::new();
     for vbucket in all {
@@ -97,7 +97,7 @@ fn set(vbucket: &mut VBucket, id: CollectionId) {
     vbucket.store(&mut write, NOW).expect("it is there");
 }
 
-/// One test, since all threads have one allocator.
+/// Only one test, since all threads share one allocator.
 #[test]
 fn a_thousand_empty_collections_cost_next_to_nothing() {
     let config = Arc::new(VbConfig::default());
@@ -114,7 +114,7 @@ fn a_thousand_empty_collections_cost_next_to_nothing() {
     assert!(flushed < MIB / 4, "{flushed}");
     assert_eq!(rows.len(), 1, "of the last vBucket");
 
-    // One more of them takes the same steps; the table is made anew once.
+    // One less takes the same steps; the shared table is rebuilt once.
     let region = Region::new(ALLOCATOR);
     let next = manifest.without_collection("_default", "collection-0007");
     apply(&mut all, &next.expect("it is there"));
@@ -122,7 +122,7 @@ fn a_thousand_empty_collections_cost_next_to_nothing() {
     let dropped = held(&region);
     assert!(dropped < MIB / 4, "{dropped}");
 
-    // Counters are there for pairs of which one had a change.
+    // Only pairs of vBucket and collection with a change have counters.
     let last = manifest.collections().last().expect("there are some").1.id;
     let before = all[5].memory_bytes();
     set(&mut all[5], last);
@@ -134,7 +134,7 @@ fn a_thousand_empty_collections_cost_next_to_nothing() {
     all[4].collection_counts(&mut counts);
     assert_eq!(counts.len(), 1);
 
-    // Restarted, vBuckets share what they read of the same rows.
+    // After a restart, vBuckets share the table read from equal rows.
     let records: Vec<_> = all.iter().map(VBucket::record).collect();
     drop(all);
     let region = Region::new(ALLOCATOR);
@@ -157,7 +157,7 @@ fn a_thousand_empty_collections_cost_next_to_nothing() {
     several_groups_are_loaded_once(&config);
 }
 
-/// Of several groups, each is read once for all vBuckets.
+/// Each of several groups is loaded once for all vBuckets.
 fn several_groups_are_loaded_once(config: &Arc<VbConfig>) {
     let mut all = vbuckets(config);
     flush(&mut all);
@@ -180,6 +180,6 @@ fn several_groups_are_loaded_once(config: &Arc<VbConfig>) {
         assert_eq!(vbucket.collection_count(), COLLECTIONS + 1);
     }
     let allocated = region.change().bytes_allocated;
-    // A table alone takes 24 KiB.
+    // One table takes 24 KiB.
     assert!(allocated < 4 * MIB, "{allocated}");
 }

@@ -1,17 +1,17 @@
-//! What the benchmarks share.
+//! Helpers shared by the benchmarks.
 
 use std::sync::Arc;
 
 use engine::{FlushBudget, Outcome, StoreMode, VBucket, VbConfig, Write};
 use model::{Cas, Draft, FailoverEntry, Meta, Now, Seqno, VbId, VbState, VbUuid};
 
-/// A moment in 2023.
+/// A time in 2023.
 pub(crate) const NOW: Now = Now {
     unix_ns: 1_700_000_000_000_000_000,
     mono_ns: 1,
 };
 
-/// The history in which all begins.
+/// The first history.
 pub(crate) const FIRST: FailoverEntry = FailoverEntry {
     uuid: VbUuid(1),
     seqno: Seqno(0),
@@ -27,7 +27,7 @@ pub(crate) fn vbucket() -> VBucket {
     )
 }
 
-/// Stored key number `index`: collection prefix and ten bytes.
+/// Returns the stored key number `index`: collection prefix and ten bytes.
 pub(crate) fn key(index: u64) -> [u8; 11] {
     let mut key = *b"\0k000000000";
     let mut rest = index;
@@ -38,7 +38,7 @@ pub(crate) fn key(index: u64) -> [u8; 11] {
     key
 }
 
-/// Stores a document, its draft included.
+/// Stores a document, including its draft.
 pub(crate) fn set(vbucket: &mut VBucket, key: &[u8], value: &[u8]) {
     let draft = Some(Draft::new(key, value, &Meta::default()));
     let mut write = Write {
@@ -54,7 +54,7 @@ pub(crate) fn set(vbucket: &mut VBucket, key: &[u8], value: &[u8]) {
     );
 }
 
-/// Makes everything durable, as far as the vBucket is concerned.
+/// Flushes all changes, without a store.
 pub(crate) fn flush(vbucket: &mut VBucket) {
     while let Some(batch) =
         vbucket.begin_flush(FlushBudget::ALL, &mut engine::SpareBuffers::default())

@@ -12,7 +12,7 @@ use model::{Cas, Document, FailoverEntry, Meta, Seqno, VbId, VbState, VbUuid};
 
 use crate::common::{flush, key, set};
 
-/// Of changes or checkpoints: those of the reference, and one more to see the growth.
+/// Number of changes or checkpoints: those of the reference, and one more to show the growth.
 const COUNTS: [u64; 6] = [1, 10, 100, 1_000, 10_000, 100_000];
 
 fn vbucket(state: VbState, checkpoint_bytes_max: usize) -> VBucket {
@@ -29,14 +29,14 @@ fn vbucket(state: VbState, checkpoint_bytes_max: usize) -> VBucket {
     vbucket
 }
 
-/// A cursor at the beginning, which holds everything back.
+/// Registers a cursor at the beginning, which pins all changes.
 fn pin(vbucket: &mut VBucket) -> CursorId {
     vbucket.register_cursor("pin", Seqno(0)).cursor
 }
 
-/// `items` + 1 durable changes in one checkpoint, held by one cursor.
+/// Returns `items` + 1 durable changes in one checkpoint, pinned by one cursor.
 fn to_expel(kind: CheckpointKind, closed: bool, items: u64) -> (VBucket, CursorId) {
-    // As in the reference, but for the largest number, which would take a gigabyte.
+    // As in the reference, except for the largest number, which would take a gigabyte.
     let value = vec![b'v'; if items > 100_000 { 64 } else { 1024 }];
     let disk = kind != CheckpointKind::Memory;
     let state = if disk {
@@ -92,8 +92,8 @@ fn change(vbucket: &mut VBucket, follows: bool, seqno: u64, value: &[u8]) {
     assert!(vbucket.apply(&document).is_ok());
 }
 
-/// Takes all the changes that every reader has passed out of the checkpoint. Here this happens
-/// when the last reader passes them: the visit in which it leaves is measured.
+/// Removes all changes that every reader has passed. Here the last reader's removal does this, so
+/// that call is measured.
 fn extract_items_to_expel(rows: &mut Rows<'_>) {
     for (kind, type_name) in [
         (CheckpointKind::Disk, "Disk"),
@@ -115,7 +115,7 @@ fn extract_items_to_expel(rows: &mut Rows<'_>) {
     }
 }
 
-/// `count` durable checkpoints of one change each, closed and held by one cursor.
+/// Returns `count` durable, closed checkpoints of one change each, pinned by one cursor.
 fn many_checkpoints(count: u64) -> (VBucket, CursorId) {
     let mut vbucket = vbucket(VbState::Active, 1);
     let cursor = pin(&mut vbucket);
@@ -125,7 +125,7 @@ fn many_checkpoints(count: u64) -> (VBucket, CursorId) {
     (vbucket, cursor)
 }
 
-/// Finds the cursor that holds most back. In the reference none is behind; here one is.
+/// Finds the cursor that pins most. In the reference no cursor is behind; here one is.
 fn cursors_to_drop(rows: &mut Rows<'_>) {
     for count in COUNTS {
         rows.add_timed(
@@ -139,8 +139,7 @@ fn cursors_to_drop(rows: &mut Rows<'_>) {
     }
 }
 
-/// Takes closed checkpoints that no reader needs out of the log: the visit that drops their last
-/// reader.
+/// Removes closed checkpoints that no reader needs: measures the call that drops their last reader.
 fn closed_unreferenced(rows: &mut Rows<'_>) {
     for count in COUNTS {
         rows.add_timed(
@@ -151,7 +150,7 @@ fn closed_unreferenced(rows: &mut Rows<'_>) {
     }
 }
 
-/// Looks whether the lowest cursor lets anything go.
+/// Checks whether the lowest cursor allows to remove changes.
 fn lowest_cursor(items: u64) -> Figures {
     const LOOKS: u64 = 10_000;
     let mut vbucket = vbucket(VbState::Active, 1_000_000_000);
@@ -167,11 +166,11 @@ fn lowest_cursor(items: u64) -> Figures {
     Figures::of_times(&samples)
 }
 
-/// Checkpoints that are removed while others are written.
+/// Number of checkpoints that are removed during writes.
 const REMOVED: u64 = 100_000;
 
-/// Writes while another thread flushes checkpoints of one change, a thousand at a time, and so removes
-/// them: time of a write, number of writes, longest write.
+/// Writes while another thread flushes, and so removes, checkpoints of one change, a thousand at a
+/// time. Returns the time of a write, the number of writes, and the longest write.
 fn queue_while_removing() -> (f64, u64, f64) {
     let mut vbucket = vbucket(VbState::Active, 1);
     (0..REMOVED).for_each(|index| set(&mut vbucket, &key(index), b""));
@@ -221,7 +220,7 @@ fn queue_with_many_closed() -> Figures {
         .and("longest_ns", longest)
 }
 
-/// Both visits of a flush under the lock, as they grow with what is flushed.
+/// Both lock holds of a flush, with growing numbers of changes.
 fn flush_visits(rows: &mut Rows<'_>) {
     for items in [100, 10_000, 1_000_000] {
         for visit in ["begin", "finish"] {

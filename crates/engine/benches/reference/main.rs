@@ -1,8 +1,8 @@
-//! The benchmarks by which the reference engine is measured, under their names and with their
-//! set-up: one JSON object a line. The argument after `--` filters by name.
+//! The benchmarks of the reference engine, with their names and set-up: one JSON object a line. The
+//! argument after `--` filters by name.
 //!
-//! What is measured is the time for which the vBucket's lock would be held. Where the mechanism
-//! differs, the functions say what stands for what.
+//! They measure the time for which the vBucket's lock would be held. Where the mechanism differs,
+//! the functions explain the equivalent.
 
 #![expect(
     clippy::disallowed_methods,

@@ -1,10 +1,11 @@
-//! `HashTableBench`. Time is that of the threads' CPU (Linux), but for clearing.
+//! `HashTableBench`. Times are CPU times of the threads (Linux), except for clearing.
 //!
-//! `HashTableBench/*` times the table alone, as the reference does: documents are made before,
-//! what was replaced is freed in the measured time. The reference's threads share one table with
-//! 47 locks; here a lock guards a whole vBucket, and a bucket has many, so the threads share 47.
-//! They are sized beforehand, but for `InsertGrowing`, and shrink in the measured time when most
-//! is deleted. All threads begin at once, and each made the documents of its keys itself.
+//! `HashTableBench/*` times only the table, as the reference does: documents are created before,
+//! replaced ones are freed in the measured time. The reference's threads share one table with 47
+//! locks. Here a lock guards a whole vBucket, of which a bucket has many, so the threads share 47
+//! tables. The tables have their final size, except for `InsertGrowing`, and shrink in the measured
+//! time when most documents are deleted. All threads start at once; each has created its own
+//! documents.
 
 use std::hint::black_box;
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
@@ -17,11 +18,11 @@ pub(crate) const THREADS: u64 = 2;
 pub(crate) const ITEMS: u64 = 100_000;
 const VBUCKETS: usize = 47;
 
-/// A thing with its lock, which begins a cache line as a vBucket's slot does.
+/// A value with its lock, aligned to a cache line like a vBucket's slot.
 #[repr(align(64))]
 struct Slot<T>(Mutex<T>);
 
-/// What the threads share: many of a thing, each with its lock.
+/// Values shared by the threads, each with its lock.
 pub(crate) struct Shared<T>(Vec<Slot<T>>);
 
 impl<T> Shared<T> {
@@ -37,13 +38,13 @@ impl<T> Shared<T> {
     }
 }
 
-/// Tables for the documents of all threads.
+/// Returns tables for the documents of all threads.
 fn tables() -> Shared<BareTable> {
     let each = THREADS * ITEMS / VBUCKETS as u64;
     Shared::new(|| BareTable::with_room(0, each as usize))
 }
 
-/// Puts documents for all keys of a thread.
+/// Stores documents for all keys of a thread.
 fn put_all(shared: &Shared<BareTable>, thread: u64) {
     for (index, document) in documents(keys(thread)) {
         drop(shared.of(index).put(document));
@@ -75,7 +76,7 @@ fn taken_once(documents: Vec<(usize, Document)>) -> Vec<(usize, Option<Document>
         .collect()
 }
 
-/// Processor time of this thread for each of [`ITEMS`] operations, ten times.
+/// Measures this thread's CPU time for each of [`ITEMS`] operations, ten times.
 pub(crate) fn each_of_items(mut all: impl FnMut()) -> Figures {
     let one = |_| {
         let before = thread_cpu_ns();
@@ -86,8 +87,8 @@ pub(crate) fn each_of_items(mut all: impl FnMut()) -> Figures {
     Figures::of_times(&samples)
 }
 
-/// Adds a row of the processor time for each of `operation`'s calls, by two threads at once. `build` makes
-/// what they share, `items` in each thread what that one needs, both outside of the measured time.
+/// Adds a row with the CPU time of each call of `operation`, in two threads at once. `build` makes
+/// the shared values, `items` the values of each thread; both outside the measured time.
 pub(crate) fn add_shared<'a, T: Send, I>(
     rows: &mut Rows<'a>,
     name: &str,
@@ -108,7 +109,7 @@ fn measure<T: Send, I>(
     let round = |shared: &Shared<T>, thread, begin: &Barrier| {
         let mut items = items(shared, thread);
         if thread % 2 == 1 {
-            // Not in step with each other.
+            // So that the threads do not run in step.
             items.reverse();
         }
         begin.wait();
@@ -138,7 +139,7 @@ fn measure<T: Send, I>(
 }
 
 fn hash_table(rows: &mut Rows<'_>) {
-    // All threads look for the keys of the first one.
+    // All threads look up the keys of the first one.
     for name in ["FindForRead", "FindForWrite"] {
         add_shared(
             rows,
@@ -192,7 +193,7 @@ fn hash_table(rows: &mut Rows<'_>) {
     }
 }
 
-/// The keys of a thread, spread over so many collections.
+/// Returns the keys of a thread, spread over so many collections.
 fn keys_of_collections(thread: u64, collections: usize) -> Vec<(usize, Vec<u8>)> {
     let mut items = keys(thread);
     for (index, key) in &mut items {
@@ -204,8 +205,8 @@ fn keys_of_collections(thread: u64, collections: usize) -> Vec<(usize, Vec<u8>)>
     items
 }
 
-/// `HashTableBench/Clear`: 100,000 documents with values of 1 to 256 bytes are freed.
-/// `MultiCollectionClear` spreads them over collections, which tables do not tell apart.
+/// `HashTableBench/Clear`: frees 100,000 documents with values of 1 to 256 bytes.
+/// `MultiCollectionClear` spreads them over collections, which makes no difference to a table.
 fn clear(rows: &mut Rows<'_>) {
     let build = |keys: Vec<(usize, Vec<u8>)>| {
         let mut table = BareTable::new(0);
@@ -224,8 +225,8 @@ fn clear(rows: &mut Rows<'_>) {
     }
 }
 
-/// `HashTableBench/HTStatsEpilogue`: what is counted when a document takes the place of another,
-/// and nothing else. The argument is the number of collections that exist.
+/// `HashTableBench/HTStatsEpilogue`: only the counting when a document replaces another. The
+/// argument is the number of existing collections.
 fn stats_epilogue(collections: u32) -> Figures {
     let ids = (0..collections).map(|index| CollectionId(128 + index));
     let mut counts = BareCounts::new(ids);

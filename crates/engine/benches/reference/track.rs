@@ -1,5 +1,5 @@
-//! `MemTrackingVBucketBench/QueueDirty`: rate, and how the time of single changes is spread. The
-//! bytes are counted in `benches/memory.rs`, since counting takes time.
+//! `MemTrackingVBucketBench/QueueDirty`: rate, and distribution of the times of single changes.
+//! `benches/memory.rs` counts the bytes, since counting takes time.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use model::{Cas, Datatype, Draft, Meta};
 
 use crate::common::{NOW, vbucket};
 
-/// The reference's workload: one in ten keys is an older one.
+/// Workload of the reference: one in ten keys is an older one.
 pub(crate) fn write(index: u64) -> Write {
     let number = if index % 10 == 9 {
         index.div_ceil(2)
@@ -29,8 +29,8 @@ pub(crate) fn write(index: u64) -> Write {
     }
 }
 
-/// Makes the documents, then stores them: processor time of a change. `look` is called before the
-/// first and after each.
+/// Creates the documents, then stores them; returns the CPU time of a change. Calls `look` before
+/// the first change and after each.
 fn queue(items: u64, mut look: impl FnMut()) -> f64 {
     let mut writes: Vec<Write> = (0..items).map(write).collect();
     let mut vbucket = vbucket();
@@ -54,7 +54,7 @@ fn measure(items: u64) -> Figures {
         });
     }
     let each: Vec<f64> = if items < 1_000 {
-        // Too short for the clock of processor time.
+        // Too short for the clock of CPU time.
         let repetitions = times.chunks(items as usize);
         repetitions.map(|times| Summary::of(times).mean).collect()
     } else {

@@ -1,4 +1,4 @@
-//! `WholeWrite`, `VBucketBench` and `PagingVisitorBench`: what is done with a whole vBucket.
+//! `WholeWrite`, `VBucketBench` and `PagingVisitorBench`: operations on a whole vBucket.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ fn set_all(shared: &Shared<VBucket>, thread: u64) {
     }
 }
 
-/// vBuckets with the keys of the first thread, for every other of which a durable write waits.
+/// Returns vBuckets with the keys of the first thread; every other key has an undecided durable
+/// write.
 fn half_prepared() -> Shared<VBucket> {
     let shared = vbuckets();
     set_all(&shared, 0);
@@ -51,9 +52,9 @@ fn half_prepared() -> Shared<VBucket> {
     shared
 }
 
-/// `WholeWrite/*`: all that a vBucket does for an operation of a client: checks, seqno and CAS,
-/// log. `Refused` is a deletion that finds another CAS, or a durable write that waits, as it does
-/// for half of the keys: what a write looks up before it changes anything.
+/// `WholeWrite/*`: all work of a vBucket for a client operation: checks, seqno and CAS, log.
+/// `Refused` is a deletion with another CAS or, for half of the keys, during a durable write: it
+/// measures the look-ups before a change.
 fn whole_writes(rows: &mut Rows<'_>) {
     add_shared(
         rows,
@@ -113,7 +114,8 @@ fn whole_writes(rows: &mut Rows<'_>) {
     );
 }
 
-/// A vBucket that holds `mib`, in documents of 1 KiB with keys of so many characters, all durable.
+/// Returns a vBucket of `mib` MiB, with durable documents of 1 KiB and keys of `key_chars`
+/// characters.
 fn full_vbucket(key_chars: usize, mib: usize) -> VBucket {
     let config = VbConfig {
         evicts_keys: true,
@@ -132,14 +134,14 @@ fn full_vbucket(key_chars: usize, mib: usize) -> VBucket {
     vbucket
 }
 
-/// Collection prefix, digits, and what is missing to the least number of characters.
+/// Returns a key: collection prefix, digits, and padding.
 fn key_of(index: usize, chars: usize) -> Vec<u8> {
     format!("\0{index:k<chars$}").into_bytes()
 }
 
-/// `PagingVisitorBench`: a vBucket is looked at in the steps in which that is done under its lock.
-/// `SingleVBucket`: every document is evicted whole. `PagerIteration`: all are too warm.
-/// `NoopIteration`: the pass that looks for expired ones, which finds none; nothing is traced.
+/// `PagingVisitorBench`: passes over a vBucket, in steps of the size used under its lock.
+/// `SingleVBucket`: every document is evicted with its key. `PagerIteration`: all are too warm.
+/// `NoopIteration`: the expiry pass, which finds nothing; nothing is traced.
 /// `EvictAllWithoutPager`: each key is evicted by name.
 fn paging_visitor(rows: &mut Rows<'_>, key_chars: usize, mib: usize) {
     const SLOTS_A_STEP: usize = 16;
@@ -178,7 +180,7 @@ fn paging_visitor(rows: &mut Rows<'_>, key_chars: usize, mib: usize) {
 
 pub(crate) fn add(rows: &mut Rows<'_>) {
     whole_writes(rows);
-    // A document is made and freed.
+    // Creates and frees a document.
     rows.add("VBucketBench/CreateDeleteStoredValue", || {
         each_of_items(|| {
             for _ in 0..ITEMS {

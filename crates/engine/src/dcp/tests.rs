@@ -415,8 +415,7 @@ fn initial_backfill_skips_deletions_on_request() {
     }
 }
 
-/// A peer that knows the purge seqno continues after it. Once more tombstones are purged, it
-/// cannot.
+/// A peer that knows the purge seqno continues after it, unless more tombstones are purged.
 #[test]
 fn peer_that_knows_the_purge_seqno_keeps_its_backfill() {
     for (purged, ended) in [(4, false), (5, true)] {

@@ -1,4 +1,5 @@
-//! Tests of the engine through its public face: scripts, and random operations against a model.
+//! Tests of the engine through its public interface: scripts, and random operations against a
+//! model.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

@@ -1,7 +1,7 @@
 //! Random durable writes among plain ones, with acknowledgements, timeouts, changes of topology and
-//! state, flushes that fail, and restarts. What is expected follows from what was told: each change
-//! has the next seqno, each prepare is decided once and in order, a commit needs its majority, and
-//! after a restart the store's changes are all that counts.
+//! state, failed flushes, and restarts. Expected: each change has the next seqno, each prepare is
+//! decided once and in order, a commit needs its majority, and after a restart only the changes in
+//! the store count.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::store::{ModelStore, new_vbucket};
 const KEYS: u8 = 4;
 const SECOND: u64 = 1_000_000_000;
 
-/// Chains of node names; empty names are nodes that are not there.
+/// Chains of node names; an empty name is a missing node.
 const TOPOLOGIES: [&[&[&str]]; 8] = [
     &[],
     &[&["A"]],
@@ -76,7 +76,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What became of a key at a seqno; `None` is a deletion.
+/// Value of a key at a seqno; `None` is a deletion.
 type Value = Option<Vec<u8>>;
 
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ struct Waiting {
     key: u8,
     value: Value,
     level: DurabilityLevel,
-    /// `None` for one of an earlier active: it may have been committed there.
+    /// `None` for a prepare of an earlier active node: it may have been committed there.
     deadline_ns: Option<u64>,
     hidden: bool,
 }
@@ -111,7 +111,7 @@ struct World {
     waiting: BTreeMap<Seqno, Waiting>,
     acks: BTreeMap<&'static str, Seqno>,
     flushed: Seqno,
-    /// Histories that were begun: all, those in the batch, and those on disk.
+    /// Number of histories begun: all, those in the batch, and those on disk.
     histories: u64,
     batch_histories: u64,
     flushed_histories: u64,
@@ -175,7 +175,7 @@ impl World {
         })
     }
 
-    /// Whether this node and enough others have the oldest prepare, as safely as it asks for.
+    /// Whether this node and enough others have the oldest prepare with its durability.
     fn satisfied(&self, seqno: Seqno) -> bool {
         let waits = &self.waiting[&seqno];
         let chains = TOPOLOGIES[self.topology];
@@ -194,7 +194,7 @@ impl World {
         self.events.insert(self.high, event);
     }
 
-    /// Takes what the vBucket says it decided, each with the next seqno, and judges it.
+    /// Takes the vBucket's decisions, each with the next seqno, and checks them.
     fn decided(&mut self) {
         for one in self.vbucket.take_outbox().decided {
             let oldest = *self.waiting.keys().next().expect("something waited");
@@ -319,7 +319,7 @@ impl World {
         self.uuids += 1;
         self.vbucket
             .set_state(VbState::Replica, None, VbUuid(self.uuids));
-        // Clients that wait are told that it is not known; the prepares stay.
+        // Waiting clients get an ambiguous result; the prepares stay.
         let told = self.vbucket.take_outbox().decided;
         let told: Vec<Seqno> = told.iter().map(|one| one.prepare).collect();
         assert_eq!(told, self.waiting.keys().copied().collect::<Vec<_>>());
@@ -330,7 +330,7 @@ impl World {
         self.histories += 1;
     }
 
-    /// What is in the store is what the changes up to its record amount to.
+    /// Restarts; expects the state that results from the changes up to the store's record.
     fn restart(&mut self, unclean: bool) {
         self.uuids += 1;
         let history = unclean.then_some(VbUuid(self.uuids));

@@ -1,4 +1,4 @@
-//! A store that applies batches exactly as the disk store does, one atomic commit each.
+//! A model store: applies each batch as one atomic commit, like the disk store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use collections::SystemEvent;
 use engine::{Codec, FlushBatch, FlushItem, VBucket, VbConfig};
 use model::{Datatype, Document, FailoverEntry, Kind, Seqno, VbId, VbRecord, VbState, VbUuid};
 
-/// Rows by seqno, those of the history, and the record of the last commit.
+/// Rows by seqno, rows of the history, and the record of the last commit.
 #[derive(Default)]
 pub(crate) struct ModelStore {
     pub(crate) rows: BTreeMap<Seqno, Document>,
@@ -16,7 +16,7 @@ pub(crate) struct ModelStore {
 }
 
 impl ModelStore {
-    /// Applies all of the batch.
+    /// Applies a whole batch.
     pub(crate) fn commit(&mut self, batch: &FlushBatch) {
         let mut last = Seqno::ZERO;
         let mut puts = 0;
@@ -59,7 +59,7 @@ impl ModelStore {
     }
 
     fn check(&self) {
-        // Prepares have a namespace of their own; aborts stay there until they are purged.
+        // Prepares have their own namespace; aborts stay there until they are purged.
         let name = |row: &Document| (row.kind().is_prepared(), row.key().to_vec());
         let lasting = self.rows.values().filter(|row| row.kind() != Kind::Abort);
         let mut keys: Vec<_> = lasting.map(name).collect();
@@ -77,7 +77,7 @@ impl ModelStore {
             .find(|row| row.key() == key && !row.kind().is_prepared())
     }
 
-    /// Ends a flush; the commit may have been `written` although it answered an error.
+    /// Ends a flush; the commit may have been `written` although it returned an error.
     pub(crate) fn end_flush(
         &mut self,
         vbucket: &mut VBucket,
@@ -91,8 +91,8 @@ impl ModelStore {
         drop(vbucket.finish_flush(batch.done(ok)));
     }
 
-    /// A vBucket begun again with what is here, and up to where others may go on. It takes the history where it stopped
-    /// uncleanly or within a snapshot.
+    /// Restarts a vBucket from the store. Returns it with the seqno from which others may continue.
+    /// Begins `history` after an unclean stop, or if the record ends within a snapshot.
     pub(crate) fn restart(
         &self,
         config: &Arc<VbConfig>,
@@ -109,7 +109,7 @@ impl ModelStore {
         (vbucket, if partial { record.snapshot.start } else { high })
     }
 
-    /// A vBucket as it is after a restart; also the number of rows found stale.
+    /// Returns a vBucket after a restart, and the number of stale rows found.
     pub(crate) fn warm_up(
         &self,
         config: Arc<VbConfig>,
@@ -117,7 +117,7 @@ impl ModelStore {
     ) -> Option<(VBucket, usize)> {
         let record = self.record.clone()?;
         let mut vbucket = VBucket::from_record(VbId(0), record, config);
-        // As a bucket loads it: events and prepares by seqno, then documents by key.
+        // In the order of a bucket: events and prepares by seqno, then documents by key.
         let (beside, mut documents): (Vec<_>, Vec<_>) = self
             .rows
             .values()
@@ -133,7 +133,7 @@ impl ModelStore {
     }
 }
 
-/// A vBucket without documents, and its settings.
+/// Returns a vBucket without documents, and its settings.
 pub(crate) fn new_vbucket(state: VbState, config: VbConfig) -> (VBucket, Arc<VbConfig>) {
     let first = FailoverEntry {
         uuid: VbUuid(1),
@@ -146,8 +146,7 @@ pub(crate) fn new_vbucket(state: VbState, config: VbConfig) -> (VBucket, Arc<VbC
     )
 }
 
-/// The document as it comes back from the disk: equal, but another allocation, and of a commit
-/// nothing tells that it was one.
+/// Returns the document as read from disk: equal, but another allocation. A commit loses its mark.
 pub(crate) fn reread(row: &Document) -> Document {
     let mut meta = row.meta();
     if meta.kind.is_commit() {
@@ -157,7 +156,7 @@ pub(crate) fn reread(row: &Document) -> Document {
     Document::from_parts(row.key(), row.value(), &meta)
 }
 
-/// JSON is what begins like it; "compressed" values carry a mark in front.
+/// A codec that accepts as JSON what begins like JSON; "compressed" values have a mark in front.
 pub(crate) struct TestCodec;
 
 impl Codec for TestCodec {

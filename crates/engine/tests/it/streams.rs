@@ -1,5 +1,5 @@
-//! A stream as a producer of changes would be one: the store first for what memory no longer
-//! has, then memory; back to the store when its cursor was dropped.
+//! A model of a change producer's stream: reads the store first for changes that left memory, then
+//! memory; returns to the store when its cursor was dropped.
 
 use std::fmt::Write as _;
 
@@ -12,15 +12,15 @@ use crate::store::ModelStore;
 pub(crate) struct Stream {
     name: String,
     pub(crate) cursor: Option<CursorId>,
-    /// Whether something must be read from the store before memory goes on.
+    /// Whether the store must be read before memory.
     gap: bool,
-    /// Seqno of the last change that was sent, or skipped.
+    /// Seqno of the last change that was sent or skipped.
     pub(crate) last: Seqno,
 }
 
-/// What a read yields.
+/// Result of a read.
 pub(crate) struct Sent {
-    /// Announced before the changes; `None` when they belong to what was announced before.
+    /// Snapshot marker before the changes; `None` if they belong to the last snapshot.
     pub(crate) marker: Option<SnapshotRange>,
     pub(crate) kind: &'static str,
     pub(crate) checkpoint: bool,
@@ -39,7 +39,7 @@ impl Stream {
         stream
     }
 
-    /// Takes a cursor after the last change; tells what memory does not have.
+    /// Registers a cursor after the last change; returns the range that left memory.
     pub(crate) fn register(&mut self, vbucket: &mut VBucket) -> Option<SnapshotRange> {
         let registered = vbucket.register_cursor(&self.name, self.last);
         if let Some(gap) = registered.gap {
@@ -51,7 +51,7 @@ impl Stream {
         registered.gap
     }
 
-    /// The next changes, `None` when there are none.
+    /// Returns the next changes; `None` if there are none.
     pub(crate) fn read(
         &mut self,
         vbucket: &mut VBucket,
@@ -97,7 +97,7 @@ impl Stream {
         }
     }
 
-    /// Everything that the store has after the last change, as one snapshot.
+    /// Returns all later changes of the store, as one snapshot.
     fn backfill(&mut self, vbucket: &mut VBucket, store: &ModelStore) -> Sent {
         let record = store
             .record
@@ -122,7 +122,7 @@ impl Stream {
 }
 
 impl Sent {
-    /// As a line of a script: `marker 1..2 memory checkpoint; a@1; b!@2`.
+    /// Shows the result as a line of a script: `marker 1..2 memory checkpoint; a@1; b!@2`.
     pub(crate) fn told(&self, named: impl Fn(&Document) -> String) -> String {
         let mut parts = Vec::new();
         if let Some(marker) = self.marker {
@@ -137,7 +137,7 @@ impl Sent {
     }
 }
 
-/// Changes that the cursor has still to get, at most; zero when there is no such cursor.
+/// Maximum number of changes that the cursor has still to read; zero without such a cursor.
 pub(crate) fn changes_behind(vbucket: &VBucket, cursor: CursorId) -> u64 {
     let mut cursors = vbucket.cursor_stats();
     let found = cursors.find(|stats| stats.cursor == cursor);

@@ -1,4 +1,4 @@
-//! Durable writes of the active vBucket: a majority is both vBuckets.
+//! Durable writes of the active vBucket: both vBuckets together are a majority.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::{Op, World};
 
 const REPLICA: &str = "r";
 
-/// From now on a durable write waits for the other one.
+/// Makes durable writes wait for the other vBucket.
 pub(super) fn follow_each_other(active: &mut Node) {
     let topology = format!("[[\"a\",\"{REPLICA}\"]]");
     active
@@ -22,7 +22,7 @@ pub(super) fn follow_each_other(active: &mut Node) {
     active.flush(usize::MAX);
 }
 
-/// Takes a change as a connection brings it: of a decision there are only the seqnos.
+/// Applies a change as a connection brings it: of a decision, it brings only the seqnos.
 pub(super) fn apply(vbucket: &mut VBucket, document: &Document) -> Applied {
     let (prepare, at) = (document.prepare_seqno(), document.seqno());
     let applied = match document.kind() {
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// Why a key cannot be changed: a durable write of it waits.
+    /// Returns the refusal for a key with an undecided durable write.
     pub(super) fn waits(&self, key: &[u8]) -> Option<OpError> {
         let prepare = *self.state.prepared.get(key)?;
         Some(if prepare <= self.hidden_to {
@@ -61,7 +61,7 @@ impl World {
         })
     }
 
-    /// Of a document that is written now.
+    /// Returns the expiry of a document written at this time.
     pub(super) fn expiry(&self, ttl: Option<u32>) -> u32 {
         match ttl.unwrap_or(0) {
             0 => 0,
@@ -112,7 +112,7 @@ impl World {
         self.acked = self.acked.max(prepared);
     }
 
-    /// Notes what the active vBucket decided, each with the next seqno.
+    /// Records the decisions of the active vBucket, each with the next seqno.
     pub(super) fn note_decided(&mut self) {
         for one in self.active.vbucket.take_outbox().decided {
             self.note_decision(one);
@@ -137,8 +137,8 @@ impl World {
         }
     }
 
-    /// Notes the next two of `steps`, each with the writes that are given up with it. Tells how
-    /// many those were.
+    /// Records the next `most` of `steps`, each with the durable writes that it aborts. Returns the
+    /// number of these.
     pub(super) fn note_steps(&mut self, steps: Vec<Change>, most: usize) -> u64 {
         let mut given_up = VecDeque::from(self.active.vbucket.take_outbox().decided);
         let count = given_up.len() as u64;
@@ -159,7 +159,7 @@ impl World {
         count
     }
 
-    /// Both get everything, and every durable write is decided.
+    /// Syncs both vBuckets until every durable write is decided.
     pub(super) fn decide_all(&mut self) {
         for _ in 0..4 {
             self.active.flush(7);

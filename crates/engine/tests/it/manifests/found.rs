@@ -1,4 +1,4 @@
-//! Inputs that once failed, as they were when nothing more could be taken away.
+//! Inputs that failed once, in their minimized form.
 
 use super::Op::{
     Delete, DropScope, Erase, FlushBegin, FlushEnd, Prepare, Replicate, Restart, Set, Toggle,
@@ -21,8 +21,9 @@ const fn flushed() -> Op {
     }
 }
 
-/// A backfill brings a document of a dropped collection, whose beginning is superseded, and the
-/// replica erases it from memory before it is flushed and before the collection's end arrives.
+/// A backfill brings a document of a dropped collection whose begin event is superseded. The
+/// replica erases the document from memory before it is flushed, and before the collection's end
+/// arrives.
 #[test]
 fn a_document_erased_before_its_collection_ends_leaves_the_store_too() {
     let ops = [

@@ -1,4 +1,4 @@
-//! What happened to one vBucket, and what there is at any seqno.
+//! History of one vBucket, and its state at any seqno.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +14,13 @@ pub(super) enum Change {
         gone: bool,
         expiry: u32,
     },
-    /// A durable write that waits to be decided.
+    /// A prepare.
     Prepared {
         key: Vec<u8>,
         gone: bool,
         expiry: u32,
     },
-    /// One that was given up. One that was committed is a document like any other.
+    /// An abort. A commit counts as a plain document.
     GivenUp {
         key: Vec<u8>,
     },
@@ -39,7 +39,7 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// The document that it is about, or may become one.
+    /// Key of the document.
     pub(super) fn key(&self) -> Option<&[u8]> {
         match self {
             Self::Document { key, .. } | Self::Prepared { key, .. } | Self::GivenUp { key } => {
@@ -49,7 +49,7 @@ impl Change {
         }
     }
 
-    /// Whether only replicas hear of it.
+    /// Whether only replicas get the change.
     pub(super) fn is_prepared(&self) -> bool {
         matches!(self, Self::Prepared { .. } | Self::GivenUp { .. })
     }
@@ -59,22 +59,22 @@ pub(super) fn id_of(key: &[u8]) -> u32 {
     split_key(key).unwrap().0.0
 }
 
-/// A collection that is there.
+/// An existing collection.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Open {
     pub(super) scope: u32,
     pub(super) ttl: Option<u32>,
     pub(super) start: Seqno,
-    /// Its newest change.
+    /// Its last seqno.
     pub(super) high: Seqno,
 }
 
-/// What there is at a seqno.
+/// State at a seqno.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     /// Live documents.
     pub(super) documents: BTreeMap<Vec<u8>, Seqno>,
-    /// Durable writes that wait, by key.
+    /// Undecided prepares by key.
     pub(super) prepared: BTreeMap<Vec<u8>, Seqno>,
     pub(super) open: BTreeMap<u32, Open>,
     pub(super) scopes: BTreeSet<u32>,
@@ -127,10 +127,10 @@ impl State {
                 self.open.insert(*id, open);
             }
             Change::Modified { id, ttl } => {
-                // Of a part of a snapshot that was lost the beginning may be missing.
+                // The begin event may have been in a lost part of a snapshot.
                 if let Some(open) = self.open.get_mut(id) {
                     open.ttl = *ttl;
-                    // The default one's is for peers that know no such changes.
+                    // The high seqno of the default collection is for peers without collections.
                     open.high = if *id == 0 { open.high } else { seqno };
                 }
             }
@@ -148,8 +148,8 @@ impl State {
         }
     }
 
-    /// Seqnos of rows of collections that are not there. An abort may stay: it leaves with the
-    /// tombstones if nothing else ever was in its collection.
+    /// Seqnos of rows of missing collections. An abort may stay: it is purged like a tombstone if
+    /// its collection has no other rows.
     pub(super) fn rows_of_the_dead(&self, store: &ModelStore) -> Vec<Seqno> {
         let of_it = |row: &&Document| row.key()[0] != 1 && row.kind() != Kind::Abort;
         let dead = |row: &&Document| of_it(row) && !self.open.contains_key(&id_of(row.key()));
@@ -157,7 +157,7 @@ impl State {
         found.map(Document::seqno).collect()
     }
 
-    /// What must be noted to come to a manifest: what went before what came.
+    /// Returns the changes needed for a manifest: ends before begins.
     pub(super) fn differences(&self, manifest: &Manifest) -> Vec<Change> {
         let gone = |id: &&u32| manifest.collection(CollectionId(**id)).is_none();
         let mut changes: Vec<Change> = self
@@ -195,11 +195,11 @@ impl State {
     }
 }
 
-/// Every change there was, also those that were replaced.
+/// Every change, including replaced ones.
 #[derive(Clone, Default)]
 pub(super) struct History {
     pub(super) changes: BTreeMap<Seqno, Change>,
-    /// The scope of every collection there ever was.
+    /// Scope of every collection that ever existed.
     pub(super) scopes: BTreeMap<u32, u32>,
 }
 
@@ -230,7 +230,7 @@ impl History {
             .collect()
     }
 
-    /// The change that a stream gave must be one that happened.
+    /// Returns the change for a streamed document; panics if it never happened.
     pub(super) fn change(&self, document: &Document) -> &Change {
         let change = self.changes.get(&document.seqno());
         let change = change.unwrap_or_else(|| panic!("{document:?} never happened"));

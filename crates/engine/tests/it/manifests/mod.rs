@@ -1,6 +1,6 @@
-//! Collections that come, go and come again by the same name, among random writes, plain and
-//! durable, flushes, faults and restarts of a vBucket that filtered streams read, one of which
-//! feeds a replica. Whenever a reader is at the end of a snapshot it knows exactly what it may see of the state at that seqno.
+//! Collections are created, dropped and created again with the same name, among random plain and
+//! durable writes, flushes, faults and restarts. Filtered streams read the vBucket; one feeds a
+//! replica. At a snapshot's end, a reader has exactly the part of the state that it may see.
 
 mod durable;
 mod found;
@@ -21,9 +21,9 @@ use node::Node;
 use proptest::prelude::*;
 use reader::{Reader, Step, Wanted};
 
-/// Events under one lock hold at most.
+/// Maximum number of events per lock hold.
 const STEPS_MAX: usize = 2;
-/// Where collections come and go; the first one is there from the beginning.
+/// Scope and name of the test's collections; the first one exists from the start.
 const NAMES: [(&str, &str); 5] = [
     ("_default", "_default"),
     ("_default", "c"),
@@ -49,17 +49,17 @@ enum Op {
     Delete {
         key: u8,
     },
-    /// A durable write, given up after so many nanoseconds.
+    /// A durable write, aborted after so many nanoseconds.
     Prepare {
         key: u8,
         level: u8,
         delete: bool,
         patience: u8,
     },
-    /// The replica tells how far it has prepares.
+    /// The replica acknowledges its prepares.
     Acknowledge,
     Wait(u8),
-    /// Brings what is not there, takes away what is, maybe several at once.
+    /// Creates missing collections, drops existing ones; several at once.
     Toggle {
         names: Vec<u8>,
         ttl: Option<u32>,
@@ -113,16 +113,16 @@ struct World {
     readers: Vec<Reader>,
     readers_made: u32,
     manifest: Manifest,
-    /// The newest number that each name had.
+    /// Last id of each name.
     ids: [u32; NAMES.len()],
-    /// Every number that was ever given.
+    /// Every id ever used.
     given: BTreeSet<u32>,
     history: History,
-    /// What there is now.
+    /// Current state.
     state: State,
-    /// What the replica acknowledged since the active vBucket was loaded.
+    /// Last seqno that the replica acknowledged since the active vBucket was loaded.
     acked: Seqno,
-    /// Prepares up to here may have been committed before that: their keys cannot be read.
+    /// Last prepare that may have been committed before that: keys of earlier ones cannot be read.
     hidden_to: Seqno,
     now: Now,
 }
@@ -311,7 +311,7 @@ impl World {
         }
     }
 
-    /// The manifest becomes another one, with writes between the steps that this takes.
+    /// Applies another manifest, with writes between the steps.
     fn take(&mut self, next: Manifest, between: u8) {
         assert!(self.manifest.check_successor(&next).unwrap() || next == self.manifest);
         for (_, collection) in next.collections() {
@@ -338,7 +338,7 @@ impl World {
             let expected = self.state.differences(&self.manifest);
             let begins =
                 |change: &&Change| matches!(change, Change::Begun { .. } | Change::ScopeBegun(_));
-            // More of them than that come as a group.
+            // More of them come as a group.
             let begun = expected.iter().take_while(begins).count();
             let grouped = begun > STEPS_MAX;
             let before = self.active.vbucket.high_seqno();
@@ -397,7 +397,7 @@ impl World {
         self.readers.push(reader);
     }
 
-    /// Moves one message to the replica; `false` when there is none.
+    /// Moves one message to the replica; `false` if there is none.
     fn replicate(&mut self) -> bool {
         let node = &mut self.active;
         let step = self
@@ -435,8 +435,8 @@ impl World {
         true
     }
 
-    /// The replica at a consistent point: what was dropped since on the active vBucket may be
-    /// missing, and is when it was erased there.
+    /// Checks the replica at a consistent seqno. Data of collections that the active vBucket
+    /// dropped later may be missing; it is missing if it was erased there.
     fn check_replica(&mut self) {
         let at = self.replica.vbucket.high_seqno();
         let state = self.history.state(at);
@@ -481,7 +481,7 @@ impl World {
         }
         let progress = self.replica.vbucket.snapshot_progress();
         if progress.start != progress.end {
-            // A reader that stopped inside of a snapshot begins again; what is tested here is another thing.
+            // A replica that stopped inside a snapshot starts again: not the topic of this test.
             self.replica.reset();
         }
         self.link.close(&mut self.active.vbucket);
@@ -496,10 +496,10 @@ impl World {
         self.catch_up(None);
     }
 
-    /// Changes that are lost never were; nor what was replaced in a snapshot of which a part is.
+    /// Removes lost changes, and changes whose replacement in a snapshot was lost.
     fn lose_after(&mut self, whole: Seqno) {
         let high = self.active.vbucket.high_seqno();
-        // The row of a group is at the last of its seqnos.
+        // The row of a group has the last of the group's seqnos.
         let seqnos_of = |row: &Document| {
             let others = events_of(row).count().saturating_sub(1) as u64;
             row.seqno().0 - others..=row.seqno().0
@@ -542,7 +542,7 @@ impl World {
         }
     }
 
-    /// Every reader gets everything; what is dead leaves; the replica takes over.
+    /// Lets every reader read everything; erases dead documents; lets the replica take over.
     fn drain(&mut self) {
         self.decide_all();
         let high = self.state_high();
@@ -567,7 +567,7 @@ impl World {
             assert_eq!(self.state.rows_of_the_dead(&node.store), []);
             node.restart(false);
             node.check_state(&self.state);
-            // What stayed is found now.
+            // The remaining ones are found here.
             node.erase();
             assert!(!node.vbucket.has_dead());
         }
@@ -634,7 +634,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Among all this the default collection goes at most once, since it does not come back.
+/// The operations drop the default collection at most once, as it cannot be created again.
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let default = prop::option::weighted(0.2, any::<prop::sample::Index>());
     (prop::collection::vec(op(), 1..150), default).prop_map(|(mut ops, default)| {

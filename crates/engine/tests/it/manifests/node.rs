@@ -68,7 +68,7 @@ impl Node {
         erase(&mut self.vbucket, &mut self.store);
     }
 
-    /// Begins again with what the store has. Returns up to where what follows may go on.
+    /// Restarts from the store. Returns the seqno from which followers may continue.
     pub(super) fn restart(&mut self, unclean: bool) -> Seqno {
         self.uuids += 1;
         let uuid = VbUuid(self.uuids);
@@ -81,7 +81,7 @@ impl Node {
         resumes_at
     }
 
-    /// Goes back to nothing, as a replica does that its active cannot go on from.
+    /// Resets to an empty vBucket, as a replica does if its active node cannot continue its stream.
     pub(super) fn reset(&mut self) {
         let record = VbRecord {
             high_seqno: Seqno(0),
@@ -97,14 +97,14 @@ impl Node {
         self.flush(usize::MAX);
     }
 
-    /// Counts and figures.
+    /// Checks counters and memory figures.
     pub(super) fn check(&mut self) {
         self.memory += self.vbucket.take_memory_delta().bytes;
         let bytes = self.vbucket.memory_bytes();
         assert_eq!(self.memory, i64::try_from(bytes).unwrap());
     }
 
-    /// The collections here are those of a state, and so is what is in them.
+    /// Checks that the collections and their contents match `state`.
     pub(super) fn check_state(&mut self, state: &State) {
         let found = self.vbucket.collections();
         let ids: Vec<u32> = found.iter().map(|one| one.counts.id.0).collect();

@@ -1,4 +1,4 @@
-//! A receiver of a change stream, which knows nothing but what it was sent.
+//! A receiver of a change stream; its state comes only from the stream.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -21,13 +21,13 @@ impl Rows for Chunk {
     }
 }
 
-/// What a receiver asked for.
+/// Kind of a stream request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Wanted {
-    /// Everything, as a replica.
+    /// All changes, as a replica.
     Replica,
     All,
-    /// As a peer that knows no collections.
+    /// The default collection, as a peer without collections.
     Default,
     Collections(Vec<u32>),
     Scope(u32),
@@ -36,23 +36,23 @@ pub(super) enum Wanted {
 pub(super) struct Reader {
     name: String,
     pub(super) wanted: Wanted,
-    /// The history that it follows.
+    /// UUID of the history that it follows.
     uuid: VbUuid,
     stream: Stream,
-    /// The view of the store that is to be opened, then what is left of it.
+    /// Requested range of a backfill; below, the rows of its view that are left.
     asked: Option<SnapshotRange>,
     rows: Option<VecDeque<Document>>,
     pub(super) known: State,
     snapshot: Option<Snapshot>,
-    /// Before it has this it has no consistent state: it stopped inside of a snapshot.
+    /// Seqno at which its state becomes consistent again: it stopped inside a snapshot.
     owed: Seqno,
-    /// Of the snapshot; a prepare and a document of one key stand side by side.
+    /// Keys seen in the snapshot; a prepare and a document of one key are separate.
     seen: BTreeSet<(bool, Vec<u8>)>,
     last: Seqno,
     pub(super) end: Option<StreamEnd>,
 }
 
-/// What one step brought.
+/// Result of one step.
 pub(super) enum Step {
     Marker(Snapshot),
     Change(Document),
@@ -87,7 +87,7 @@ fn limit(wanted: &Wanted, vbucket: &VBucket) -> Option<StreamFilter> {
     }
 }
 
-/// Takes away what was not asked for.
+/// Removes from `state` what the stream does not send.
 fn narrow(wanted: &Wanted, state: &mut State) {
     let State {
         documents, open, ..
@@ -102,7 +102,7 @@ fn narrow(wanted: &Wanted, state: &mut State) {
 }
 
 impl Reader {
-    /// Begins after `after`, with what was there then.
+    /// Opens a stream after `after`, with the state at that seqno.
     pub(super) fn open(
         vbucket: &mut VBucket,
         name: String,
@@ -136,7 +136,7 @@ impl Reader {
         }
     }
 
-    /// Asks again from where it stands; `false` when it may not go on.
+    /// Requests the stream again from its position; `false` if it may not continue.
     pub(super) fn resume(&mut self, vbucket: &mut VBucket, manifest: &Manifest) -> bool {
         let known = |id: &u32| manifest.collection(CollectionId(*id)).is_some();
         let there = match &self.wanted {
@@ -182,7 +182,7 @@ impl Reader {
         }
     }
 
-    /// The next message; `None` when there is none now. Pieces of backfills have `rows` rows.
+    /// Returns the next message; `None` if there is none yet. Chunks of backfills have `rows` rows.
     pub(super) fn step(
         &mut self,
         vbucket: &mut VBucket,
@@ -286,7 +286,7 @@ impl Reader {
     fn take(&mut self, document: &Document, history: &History) {
         let change = history.change(document).clone();
         let key = document.key().to_vec();
-        // What was replaced while the store was read may come from there and from memory.
+        // A change replaced during the backfill may come from both store and memory.
         let disk = self.snapshot.is_some_and(|snapshot| snapshot.disk);
         let event = change.key().is_none();
         let prepared = change.is_prepared();
@@ -311,7 +311,8 @@ impl Reader {
         };
         assert!(wanted, "{:?} was sent {change:?}", self.wanted);
         if let Change::Document { key, .. } = &change {
-            // A reader that stopped where a beginning was replaced by its end may get what lies between.
+            // A reader that stopped where a begin event was replaced by an end may get the changes
+            // between.
             let ends = || history.ended_after(document.seqno()).contains(&id_of(key));
             let known = self.known.open.contains_key(&id_of(key));
             assert!(
@@ -322,15 +323,15 @@ impl Reader {
         self.known.follow(document.seqno(), &change);
     }
 
-    /// At the end of a snapshot: everything that it asked for is known, and nothing else. What is
-    /// in a collection that ends later may be gone already.
+    /// Checks at the end of a snapshot that the reader has exactly the requested state. Documents
+    /// of collections that end later may be missing already.
     pub(super) fn check(&self, history: &History, at: Seqno) {
         if self.wanted == Wanted::Replica {
             return;
         }
         let ending = history.ended_after(at);
         let state = history.state(at);
-        // A peer without collections is not told that the default one ended.
+        // A peer without collections does not get the end of the default collection.
         let deaf = self.wanted == Wanted::Default && !state.open.contains_key(&0);
         let (mut expected, known) = (state, &self.known);
         narrow(&self.wanted, &mut expected);
@@ -358,7 +359,7 @@ impl Reader {
         }
     }
 
-    /// It has everything: nothing more comes.
+    /// Checks that the reader has everything and gets nothing more.
     pub(super) fn check_at_end(&self, history: &History, high: Seqno) {
         let state = history.state(high);
         match (&self.wanted, self.end) {
@@ -374,7 +375,7 @@ impl Reader {
             (wanted, None) => {
                 assert_eq!(self.stream.figures().read, high);
                 let announced = self.snapshot.map_or(self.last, |last| last.range.end);
-                // Of a default collection that is gone a peer without collections hears nothing.
+                // A peer without collections gets nothing of a dropped default collection.
                 let deaf = *wanted == Wanted::Default && !state.open.contains_key(&0);
                 assert!(deaf || self.last == announced, "to {announced}");
                 match wanted {

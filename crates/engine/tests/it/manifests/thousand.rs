@@ -1,4 +1,4 @@
-//! As many collections as there may be, with documents in some of them.
+//! The maximum number of collections, with documents in some of them.
 
 use collections::{COLLECTIONS_MAX, CollectionSettings, WantedCollection, WantedScope};
 use model::CollectionId;
@@ -19,7 +19,7 @@ fn scope(name: &str, collections: impl IntoIterator<Item = String>) -> WantedSco
 }
 
 impl World {
-    /// A manifest of so many collections in the scope `many`, besides the default one.
+    /// Applies a manifest with `count` collections in the scope `many`, besides the default one.
     fn have(&mut self, count: usize) {
         let many = scope(
             "many",
@@ -35,7 +35,7 @@ impl World {
             .collections()
             .map(|(_, one)| one.id.0)
             .collect();
-        // Documents go into the default one and four others.
+        // Documents go into the default collection and four others.
         let chosen = [1, 2, ids.len() / 2, ids.len() - 1];
         for (number, at) in self.ids.iter_mut().skip(1).zip(chosen) {
             *number = ids[at];
@@ -62,8 +62,8 @@ fn flush(items: u16) -> [Op; 2] {
     ]
 }
 
-/// Streams, a replica, restarts and erasing, at several points: before the group is flushed, in its
-/// middle for those that read it, and after it.
+/// Streams, a replica, restarts and erasing at several points: before the group is flushed, in its
+/// middle for its readers, and after it.
 #[test]
 fn a_thousand_collections_behave_as_few_do() {
     let open = |wanted, name, from_high| Open {
@@ -106,7 +106,7 @@ fn a_thousand_collections_behave_as_few_do() {
     ]);
     world.run_all(&flush(3));
     world.run_all(&[restart(true), Replicate { steps: 100 }, read(1, 100)]);
-    // Most of what began together ends, in single steps.
+    // Most collections of the group end, in single steps.
     world.have(600);
     world.run_all(&[Set { key: 3, count: 9 }, Op::Erase(Side::Active)]);
     world.run_all(&flush(u16::MAX));

@@ -1,4 +1,4 @@
-//! What must hold after every operation, and after every flush.
+//! Checks after every operation and after every flush.
 
 use engine::{ObserveState, Outcome};
 use model::{Document, Kind, Seqno};
@@ -6,7 +6,7 @@ use model::{Document, Kind, Seqno};
 use super::{KEYS, World, is_event, key_of};
 
 impl World {
-    /// The store against the history, after a flush that succeeded.
+    /// Checks the store against the history, after a successful flush.
     pub(super) fn check_store(&self) {
         let record = self.store.record.as_ref().unwrap();
         let promised = self.vbucket.persisted_seqno();
@@ -37,7 +37,7 @@ impl World {
         }
     }
 
-    /// The store has every change up to the last flush, where history is kept; else none.
+    /// Checks that the store has every change up to the last flush if history is kept, else none.
     fn check_history(&self, flushed: Seqno) {
         let mut kept = self.store.history.iter();
         if self.config.keeps_history {
@@ -46,11 +46,11 @@ impl World {
                 assert!(row.seqno() == *seqno && key == row.key() && known.matches(row));
             }
         }
-        // A failed flush may have left more, which comes again.
+        // A failed flush may have left more rows, which are written again.
         assert!(kept.all(|(seqno, _)| self.config.keeps_history && *seqno > flushed));
     }
 
-    /// Everything that can be seen from outside against the model.
+    /// Checks everything that is visible from outside against the model.
     pub(super) fn check(&mut self) {
         let now = self.now;
         let expected = &self.expected;
@@ -104,7 +104,7 @@ impl World {
         assert_eq!(self.memory, i64::try_from(stats.memory_bytes).unwrap());
     }
 
-    /// Flushes what is left; then the store holds exactly the newest change of every key.
+    /// Flushes the rest; then the store has exactly the newest change of every key.
     pub(super) fn drain(&mut self) {
         self.flush_end(true, true);
         while self.vbucket.is_dirty() {

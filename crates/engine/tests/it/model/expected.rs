@@ -1,11 +1,11 @@
-//! What the vBucket should be: a map, with the history of every change.
+//! Expected state of the vBucket: a map with the history of every change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::{FetchKey, OpError, Wanted};
 use model::{Cas, DOCUMENT_OVERHEAD_BYTES, Document, Kind, Meta, Now, Seqno};
 
-/// One revision as the model knows it.
+/// One revision in the model.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Known {
     pub(super) value: Vec<u8>,
@@ -20,7 +20,7 @@ impl Known {
     pub(super) fn memory_bytes(&self, key: &[u8], resident: bool) -> usize {
         let value = if resident { self.value.len() } else { 0 };
         let asked = DOCUMENT_OVERHEAD_BYTES + key.len() + value;
-        // Allocators have four sizes to each doubling.
+        // Allocators have four sizes per doubling.
         (0..4)
             .map(|quarter| 64 + quarter * 16)
             .flat_map(|size: usize| (0..20).map(move |doubling| size << doubling))
@@ -31,7 +31,7 @@ impl Known {
     }
 }
 
-/// What the vBucket should be.
+/// Expected state of the vBucket.
 #[derive(Default)]
 pub(super) struct Expected {
     pub(super) documents: BTreeMap<Vec<u8>, Known>,
@@ -81,7 +81,7 @@ impl Expected {
         })
     }
 
-    /// A change: its meta but for what the vBucket gives.
+    /// Makes a change; `meta` lacks the fields that the vBucket sets.
     pub(super) fn change(&mut self, key: &[u8], value: Vec<u8>, meta: Meta, now: Now) -> Known {
         let before = self
             .documents
@@ -117,7 +117,7 @@ impl Expected {
         self.change(key, Vec::new(), meta, now)
     }
 
-    /// What reading operations do to a document whose time has come.
+    /// Turns an expired document into a tombstone, as reads do.
     pub(super) fn notice_expiry(&mut self, key: &[u8], now: Now) {
         let alive = self
             .documents

@@ -35,7 +35,7 @@ struct World {
     uuids: u64,
 }
 
-/// Whether a row tells of a collection.
+/// Whether a row is a system event.
 fn is_event(row: &Document) -> bool {
     SystemEvent::is_key(row.key())
 }
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// Gives the default collection a history; the change that says so is none of the model's.
+    /// Enables history for the default collection; the model does not count that change.
     fn with_history(mut self) -> Self {
         let default = Collection {
             id: CollectionId::DEFAULT,
@@ -471,7 +471,7 @@ impl World {
             Op::ExpireDue => {
                 let before = self.expected.high;
                 let progress = self.vbucket.expire_due(usize::MAX, now);
-                // The order is that of the table: take it from what was done.
+                // Documents expire in the order of the table: take the order from the result.
                 let mut expired: Vec<(Seqno, Vec<u8>)> = Vec::new();
                 for key in (0..KEYS).map(key_of) {
                     if let Ok(Outcome::Done(found)) = self.vbucket.get_meta(&key, now)

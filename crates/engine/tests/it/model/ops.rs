@@ -1,4 +1,4 @@
-//! What may happen, and how often.
+//! Operations of the model test, with their weights.
 
 use engine::{ConcatPlace, StoreMode};
 use proptest::prelude::*;

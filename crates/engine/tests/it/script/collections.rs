@@ -1,4 +1,4 @@
-//! Verbs of the scripts about collections.
+//! Script verbs of collections.
 
 use collections::{
     Collection, CollectionChange, CollectionInfo, CollectionSettings, Manifest, ManifestPlanner,
@@ -9,7 +9,7 @@ use model::{CollectionId, Document, ManifestUid, Meta, Now, ScopeId, Seqno};
 
 use crate::store::ModelStore;
 
-/// Verbs `manifest UID [ID[@TTL][+] | SCOPE/ID[@TTL][+] | no-default]...` (`+`: with history) and
+/// Runs `manifest UID [ID[@TTL][+] | SCOPE/ID[@TTL][+] | no-default]...` (`+`: with history) or
 /// `collections`.
 pub(crate) fn run(vbucket: &mut VBucket, words: &[&str], now: Now) -> String {
     if words[0] == "manifest" {
@@ -77,7 +77,8 @@ fn manifest(words: &[&str]) -> Manifest {
     Manifest::new(uid, scopes).expect("a valid manifest")
 }
 
-/// The document of `apply begin|begin-historical|end ID SEQNO`, a change of collections on a replica.
+/// Returns the document of `apply begin|begin-historical|end ID SEQNO`: a system event for a
+/// replica.
 pub(crate) fn event(words: &[&str], seqno: u64) -> Option<Document> {
     let (scope, id) = (ScopeId::DEFAULT, || {
         CollectionId(words[2].parse().expect("an id"))
@@ -108,7 +109,7 @@ pub(crate) fn event(words: &[&str], seqno: u64) -> Option<Document> {
     Some(Document::from_parts(&event.key(), &event.value(), &meta))
 }
 
-/// Takes what is dead out of the table and then out of the store.
+/// Erases dead documents from the table, then from the store.
 pub(crate) fn erase(vbucket: &mut VBucket, store: &mut ModelStore) -> String {
     let (mut garbage, mut passes) = (Vec::new(), 0);
     while !vbucket.erase_dead(8, &mut garbage).finished {

@@ -1,4 +1,4 @@
-//! Verbs of the scripts about durable writes.
+//! Script verbs of durable writes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use model::{DurabilityLevel, FailoverEntry, Now, Seqno, VbUuid};
 
 type Options<'a> = BTreeMap<&'a str, &'a str>;
 
-/// The level that an option names.
+/// Returns the durability level of an option.
 pub(crate) fn level(options: &Options<'_>, name: &str) -> Option<DurabilityLevel> {
     Some(match *options.get(name)? {
         "majority" => DurabilityLevel::Majority,
@@ -17,7 +17,7 @@ pub(crate) fn level(options: &Options<'_>, name: &str) -> Option<DurabilityLevel
     })
 }
 
-/// What `level=` and `timeout=` ask of a write.
+/// Returns the requirement given by `level=` and `timeout=`.
 pub(crate) fn requirement(options: &Options<'_>, now: Now) -> Option<Requirement> {
     let seconds: u64 = options
         .get("timeout")
@@ -32,7 +32,7 @@ fn number(words: &[&str], index: usize) -> Seqno {
     Seqno(words[index].parse().expect("a seqno"))
 }
 
-/// What was decided since the last time.
+/// Shows the decisions since the last call.
 fn decided(vbucket: &mut VBucket) -> String {
     let decided = vbucket.take_outbox().decided;
     let parts: Vec<String> = decided
@@ -56,7 +56,7 @@ fn applied(result: Result<Applied, ReplicaError>) -> String {
     }
 }
 
-/// Runs the verb if it is one of these.
+/// Runs the verb if it is one of this module.
 pub(crate) fn run(
     vbucket: &mut VBucket,
     words: &[&str],
@@ -101,7 +101,7 @@ pub(crate) fn run(
             number(words, 3),
         )),
         "acknowledges" => vbucket.acknowledges().to_string(),
-        // begun UUID SEQNO: the active one began it.
+        // begun UUID SEQNO: the active node began this history.
         "begun" => {
             let uuid = VbUuid(words[1].parse().expect("a number"));
             let mut log = vbucket.failover_log().clone();

@@ -1,5 +1,5 @@
-//! Verbs of a vBucket that follows another one: `marker START END [disk] [checkpoint]
-//! [completed=N] [prepared=N]`, `apply KEY VALUE SEQNO [KIND]`, `progress`, `rollback SEQNO`.
+//! Script verbs of a replica vBucket: `marker START END [disk] [checkpoint] [completed=N]
+//! [prepared=N]`, `apply KEY VALUE SEQNO [KIND]`, `progress`, `rollback SEQNO`.
 
 use engine::{CheckpointKind, SnapshotMarker};
 use model::{Cas, Document, Kind, Meta, Seqno, SnapshotRange, VbRecord};
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// What the store and its owner do: rows above `seqno` go, and what is left is loaded.
+    /// Rolls back as the store and the bucket do: removes rows above `seqno`, and loads the rest.
     fn rollback(&mut self, seqno: Seqno) -> String {
         self.store.rows.retain(|row, _| *row <= seqno);
         self.store.history.retain(|row, _| *row <= seqno);

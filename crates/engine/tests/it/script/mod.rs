@@ -1,13 +1,12 @@
 //! Scripts: one operation a line, `verb arguments -> answer`.
 //!
-//! `#` begins a comment, and the first line is one: it says what the script shows. Options of
-//! an operation follow its arguments as `name=value`:
-//! `cas=NAME` (a saved CAS, or a number), `save=NAME`, `expiry=+SECONDS`, `flags=N`, `initial=N`,
-//! `items=N`, `history=N`, `level=majority|active|persist`, `timeout=SECONDS`, and the words
-//! `preserve` and `snappy`.
+//! `#` begins a comment. The first line is a comment that describes the script. Options of an
+//! operation follow its arguments as `name=value`: `cas=NAME` (a saved CAS, or a number),
+//! `save=NAME`, `expiry=+SECONDS`, `flags=N`, `initial=N`, `items=N`, `history=N`,
+//! `level=majority|active|persist`, `timeout=SECONDS`, and the words `preserve` and `snappy`.
 //!
-//! A document is shown as `key@seqno`, with a mark behind the key: `!` a tombstone, `?` a
-//! prepare, `+` a commit, `-` an abort.
+//! A document is shown as `key@seqno`, with a mark after the key: `!` for a tombstone, `?` for a
+//! prepare, `+` for a commit, `-` for an abort.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -48,7 +47,7 @@ struct World {
     uuids: u64,
 }
 
-/// One line, taken apart.
+/// One parsed line.
 struct Line<'a> {
     words: Vec<&'a str>,
     options: BTreeMap<&'a str, &'a str>,
@@ -70,7 +69,7 @@ impl<'a> Line<'a> {
         self.words.get(index).copied().unwrap_or("")
     }
 
-    /// A key: `ID:KEY`, or of the default collection just the key.
+    /// Returns a key: `ID:KEY`, or only the key for the default collection.
     fn key(&self, index: usize) -> Vec<u8> {
         stored_key(self.word(index))
     }
@@ -202,7 +201,7 @@ impl World {
         })
     }
 
-    /// What is shown of an outcome; a CAS is saved under the name that the line gives.
+    /// Shows an outcome. Saves its CAS under the name given by the line.
     fn show(
         &mut self,
         line: &Line<'_>,
@@ -482,7 +481,7 @@ impl World {
         }
     }
 
-    /// A pass over all documents.
+    /// Runs a pass over all documents.
     fn pass(&mut self, line: &Line<'_>) -> String {
         if line.word(0) == "expire" {
             let progress = self.vbucket.expire_due(usize::MAX, self.now);

@@ -1,4 +1,4 @@
-//! Verbs of streams: `stream NAME from SEQNO`, `read NAME [items=N]`, `drop`, `close`,
+//! Script verbs of streams: `stream NAME from SEQNO`, `read NAME [items=N]`, `drop`, `close`,
 //! `behind NAME`.
 
 use model::Seqno;

@@ -1,6 +1,6 @@
-//! Random writes, flushes, faults and restarts of a vBucket that streams read, one of which feeds
-//! a replica that is flushed, restarted and read in its turn. Whenever a reader is at the end of
-//! a snapshot it has exactly the state of that seqno.
+//! Random writes, flushes, faults and restarts of a vBucket that streams read. One stream feeds a
+//! replica, which is also flushed, restarted and read. At the end of each snapshot, a reader has
+//! exactly the state of that seqno.
 
 mod node;
 mod reader;
@@ -42,7 +42,7 @@ enum Op {
         ok: bool,
         written: bool,
     },
-    /// A new stream, from nothing or from where the vBucket is.
+    /// Opens a stream from zero or from the high seqno.
     Open {
         on: Side,
         from_high: bool,
@@ -107,7 +107,7 @@ impl World {
             Op::FlushBegin { on, items } => self.side(on).flush_begin(usize::from(items)),
             Op::FlushEnd { on, ok, written } => self.side(on).flush_end(ok, written),
             Op::Open { on, from_high } => {
-                // A reader that begins in the middle of things must know the state there.
+                // A reader that starts in the middle of a snapshot must know the state there.
                 let after_all = from_high && matches!(on, Side::Active);
                 self.side(on).open(after_all);
             }
@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    /// The replica against the active vBucket's history at a consistent point.
+    /// Checks the replica against the active vBucket's history at a consistent seqno.
     fn check_replica(&mut self, at: Seqno) {
         let now = self.active.now;
         for key in (0..KEYS).map(key_of) {
@@ -238,7 +238,7 @@ proptest! {
             world.active.check();
             world.replica.check();
         }
-        // In the end every reader gets everything.
+        // In the end every reader reads everything.
         while world.replica.vbucket.high_seqno() < world.active.vbucket.high_seqno() {
             world.replicate(usize::MAX);
         }

@@ -9,7 +9,7 @@ use model::{Cas, Draft, Meta, Now, Seqno, SnapshotRange, VbState, VbUuid};
 use super::reader::Reader;
 use crate::store::{ModelStore, new_vbucket};
 
-/// Every change there was, also those that were replaced.
+/// Every change, including replaced ones.
 #[derive(Clone, Default)]
 pub(super) struct History {
     changes: BTreeMap<Seqno, (Vec<u8>, bool)>,
@@ -183,7 +183,7 @@ impl Node {
         }
     }
 
-    /// Begins again with what the store has, without streams. Returns up to where others may go on.
+    /// Restarts from the store, without streams. Returns the seqno from which others may continue.
     pub(super) fn restart(&mut self, unclean: bool) -> Seqno {
         self.uuids += 1;
         let uuid = VbUuid(self.uuids);
@@ -192,18 +192,18 @@ impl Node {
         self.batch = None;
         self.memory = 0;
         self.readers.clear();
-        // Changes that are lost never were.
+        // Lost changes are removed from the history.
         let high = self.vbucket.high_seqno();
         self.history.changes.retain(|seqno, _| *seqno <= high);
         let snapshot = self.store.record.as_ref().expect("a record").snapshot;
         self.forget_what_was_replaced(snapshot, high);
-        // The store says of an active vBucket that what is left is whole.
+        // The first flush declares the rest of an active vBucket complete.
         self.flush_begin(1);
         self.flush_end(true, true);
         resumes_at
     }
 
-    /// In a snapshot of which a part is lost: a replaced change is replaced by nothing now.
+    /// In a snapshot that was lost in part, removes changes whose replacement was lost.
     fn forget_what_was_replaced(&mut self, snapshot: SnapshotRange, high: Seqno) {
         if snapshot.end > high {
             let rows = &self.store.rows;
@@ -213,7 +213,7 @@ impl Node {
         }
     }
 
-    /// Goes back to nothing.
+    /// Resets to an empty vBucket.
     pub(super) fn reset(&mut self) {
         let zero = SnapshotRange::default();
         let record = model::VbRecord {
@@ -245,7 +245,7 @@ impl Node {
         assert!(self.vbucket.persisted_seqno() <= record.high_seqno);
     }
 
-    /// Every reader gets everything; then the log is empty.
+    /// Lets every reader read everything; then the log is empty.
     pub(super) fn drain(&mut self, history: &History) {
         self.flush_end(false, false);
         while self.vbucket.is_dirty() {
@@ -265,7 +265,7 @@ impl Node {
         }
     }
 
-    /// A replica becomes active in the middle of what it received.
+    /// Activates a replica in the middle of a snapshot.
     pub(super) fn promote(&mut self) {
         let at = self.vbucket.snapshot_progress().start;
         self.vbucket.set_state(VbState::Active, None, VbUuid(99));

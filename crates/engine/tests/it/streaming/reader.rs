@@ -1,4 +1,4 @@
-//! A stream with what its receiver knows.
+//! A stream with the state of its receiver.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ pub(super) struct Reader {
     /// Newest change of each key.
     pub(super) state: BTreeMap<Vec<u8>, Seqno>,
     snapshot: Option<SnapshotRange>,
-    /// Keys that came in the snapshot.
+    /// Keys received in the snapshot.
     seen: BTreeSet<Vec<u8>>,
 }
 
@@ -66,7 +66,7 @@ impl Reader {
         self.state.insert(key, seqno);
     }
 
-    /// At the end of a snapshot: what is known is the state at that seqno.
+    /// Checks at the end of a snapshot that the receiver's state is the state at that seqno.
     pub(super) fn check(&self, history: &History, at: Seqno) {
         assert_eq!(self.state, history.state(at), "at {at}");
     }
