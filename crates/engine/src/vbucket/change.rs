@@ -49,7 +49,7 @@ impl VBucket {
         Outcome::Done(self.commit(place, draft, now))
     }
 
-    /// Gives the draft its seqno, CAS and revision, and makes it the newest version of its key.
+    /// Assigns seqno, CAS and revision to the draft, and makes it the newest version of its key.
     /// Cannot fail: the caller has checked everything.
     pub(super) fn commit(&mut self, place: Place, draft: Draft, now: Now) -> Mutated {
         let old = self.table.at(place);
