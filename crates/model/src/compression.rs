@@ -1,6 +1,6 @@
-//! What becomes of compressed values, and of those that could be compressed.
+//! Compression modes of a bucket.
 
-/// What a bucket does about the compression of values.
+/// Treatment of compressed and compressible values in a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CompressionMode {
     /// Values are stored and sent uncompressed.
@@ -8,14 +8,15 @@ pub enum CompressionMode {
     /// Values stay as their clients sent them.
     #[default]
     Passive,
-    /// As [`CompressionMode::Passive`]; values that were not used lately are compressed in memory.
+    /// As [`CompressionMode::Passive`]; values that were not used recently are compressed in
+    /// memory.
     Active,
 }
 
 impl CompressionMode {
     const ALL: [Self; 3] = [Self::Off, Self::Passive, Self::Active];
 
-    /// The name in settings and in HTTP answers.
+    /// Name in settings and in HTTP answers.
     pub fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -24,12 +25,12 @@ impl CompressionMode {
         }
     }
 
-    /// The mode of a name.
+    /// Returns the mode with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
     }
 
-    /// The mode with this number, `as u8`; passive for none.
+    /// Returns the mode with this number (`as u8`); passive if there is none.
     pub fn of_number(number: u8) -> Self {
         let found = Self::ALL.into_iter().find(|mode| *mode as u8 == number);
         found.unwrap_or_default()

@@ -1,22 +1,22 @@
-//! Which of two versions of a document from different nodes is the newer one.
+//! Conflict resolution between versions of a document from different nodes.
 
 use std::cmp::Ordering;
 
 use crate::{Datatype, Meta};
 
-/// How a bucket resolves conflicts between its own version of a document and one that comes with its
-/// metadata.
+/// Conflict resolution of a bucket, between the local version of a document and one that comes with
+/// its own metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ConflictResolution {
-    /// The version that was changed more often wins.
+    /// The version with more changes wins.
     #[default]
     Revision,
-    /// The version that was written last wins, by the clocks of the nodes.
+    /// The version with the later time wins, by the clocks of the nodes.
     LastWrite,
 }
 
 impl ConflictResolution {
-    /// The name in settings and in HTTP answers.
+    /// Name in settings and in HTTP answers.
     pub fn name(self) -> &'static str {
         match self {
             Self::Revision => "seqno",
@@ -24,20 +24,21 @@ impl ConflictResolution {
         }
     }
 
-    /// The way of a name.
+    /// Returns the variant with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Revision, Self::LastWrite]
             .into_iter()
             .find(|way| way.name() == name)
     }
 
-    /// Whether the version that comes replaces the one that is there; a version never replaces itself.
+    /// Whether the incoming version replaces the local one; a version never replaces itself.
     ///
-    /// Both sites have to come to the same answer: of two versions, one is the newer whichever comes. Where
-    /// revision and CAS are equal, expiry and flags decide between two documents; then the one with
-    /// attributes wins, then the document over the deletion.
+    /// Both sites must reach the same result: of two versions, the same one wins whichever is
+    /// incoming. If revision and CAS are equal, expiry and flags decide between two documents; then
+    /// the version with attributes wins, then the document over the deletion.
     ///
-    /// Source: protocol section 4.3; the last step is ours: without it each site keeps its own.
+    /// Source: protocol section 4.3. The last step is ours: without it each site would keep its own
+    /// version.
     pub fn accepts(self, incoming: &Meta, there: &Meta) -> bool {
         let revision = incoming.rev.cmp(&there.rev);
         let cas = incoming.cas.cmp(&there.cas);
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_equal_otherwise_is_decided_by_expiry_flags_and_attributes() {
+    fn equal_versions_compare_expiry_flags_and_attributes() {
         assert_eq!(outcomes(&THERE), (false, false), "the same version");
         let expiry = |expiry| outcomes(&Meta { expiry, ..THERE });
         assert_eq!(expiry(101), (true, true));
@@ -159,7 +160,7 @@ mod tests {
                 ..THERE
             });
         }
-        // Expiry and flags of deletions are no difference.
+        // Expiry and flags of deletions make no difference.
         let differ = |one: &Meta, other: &Meta| {
             let decides = |meta: &Meta| Meta {
                 expiry: 0,
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn names_round_trip() {
         for way in [Revision, LastWrite] {
             assert_eq!(ConflictResolution::from_name(way.name()), Some(way));
         }

@@ -1,6 +1,6 @@
 //! The datatype byte of a document or a frame.
 
-/// Bits that tell how the bytes of a value are to be read.
+/// Bits that describe the format of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Datatype(pub u8);
 
@@ -11,9 +11,9 @@ impl Datatype {
     pub const JSON: Self = Self(0x01);
     /// The value is compressed in Snappy's block format.
     pub const SNAPPY: Self = Self(0x02);
-    /// The value starts with an extended-attributes section.
+    /// The value starts with a section of extended attributes.
     pub const XATTR: Self = Self(0x04);
-    /// Every bit that has a meaning.
+    /// All defined bits.
     pub const ALL: Self = Self(0x07);
 
     /// Whether every bit of `other` is set.
@@ -21,13 +21,13 @@ impl Datatype {
         self.0 & other.0 == other.0
     }
 
-    /// The bits of both.
+    /// Returns the bits of both.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The bits of `self` that are not in `other`.
+    /// Returns the bits of `self` that are not in `other`.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)

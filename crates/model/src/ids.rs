@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// Number of a vBucket, `0..1024` by default: the unit of locking, replication and failover.
+/// Id of a vBucket, `0..1024` by default: the unit of locking, replication and failover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VbId(pub u16);
 
 impl VbId {
-    /// The vBucket of a key among `count` vBuckets.
+    /// Returns the vBucket of a key among `count` vBuckets.
     ///
     /// Shape: `key` is the user's key *without* the collection prefix, `count` is at least 1.
     ///
@@ -31,10 +31,10 @@ impl fmt::Display for VbId {
 pub struct Seqno(pub u64);
 
 impl Seqno {
-    /// Before the first change.
+    /// The seqno before the first change.
     pub const ZERO: Self = Self(0);
 
-    /// The number after this one.
+    /// Returns the next seqno.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
@@ -53,7 +53,7 @@ impl fmt::Display for Seqno {
 pub struct Cas(pub u64);
 
 impl Cas {
-    /// In a request: "whatever the revision is".
+    /// Wildcard in a request: any revision.
     pub const ANY: Self = Self(0);
     /// The CAS that a locked document shows to all clients except the holder of the lock.
     pub const LOCKED: Self = Self(u64::MAX);
@@ -66,9 +66,9 @@ pub struct CollectionId(pub u32);
 impl CollectionId {
     /// The collection `_default._default`.
     pub const DEFAULT: Self = Self(0);
-    /// The namespace of what vBuckets note about collections themselves: no documents.
+    /// The namespace of system events about collections: it has no documents.
     pub const SYSTEM: Self = Self(1);
-    /// The first number that a collection of a user may have.
+    /// The lowest id of a user's collection.
     pub const USER_MIN: Self = Self(8);
 }
 

@@ -1,14 +1,14 @@
-//! Document keys as they are stored: the collection's LEB128 identifier, then the user's key.
+//! Stored document keys: the collection's LEB128 identifier, then the user's key.
 
 use crate::CollectionId;
 
-/// Longest stored key: one byte of collection prefix and 250 bytes of user's key.
+/// Maximum length of a stored key: one byte of collection prefix and 250 bytes of user's key.
 pub const KEY_BYTES_MAX: usize = 251;
 
 /// Splits a stored key into its collection and the user's part.
 ///
-/// `None` when the prefix is not a canonical unsigned LEB128 number of at most five bytes that
-/// fits 32 bits. The user's part may be empty; whether that is legal is the caller's question.
+/// `None` if the prefix is not a canonical unsigned LEB128 number of at most five bytes that fits
+/// 32 bits. The user's part may be empty; the caller decides whether that is allowed.
 pub fn split_key(key: &[u8]) -> Option<(CollectionId, &[u8])> {
     let mut id: u64 = 0;
     for (index, &byte) in key.iter().enumerate().take(5) {
@@ -31,7 +31,7 @@ pub fn push_leb128(mut number: u32, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// The stored form of a user's key in a collection.
+/// Returns the stored form of a user's key in a collection.
 pub fn collection_key(collection: CollectionId, key: &[u8]) -> Vec<u8> {
     let mut stored = Vec::with_capacity(key.len() + 5);
     push_leb128(collection.0, &mut stored);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_that_are_refused() {
+    fn split_key_refuses_bad_prefixes() {
         assert_eq!(split_key(b""), None);
         assert_eq!(split_key(&[0x80]), None, "no stop byte");
         assert_eq!(split_key(&[0x80, 0x00, b'k']), None, "not canonical");

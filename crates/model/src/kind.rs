@@ -1,32 +1,33 @@
-//! What a change did, and how far it must have come before it is answered.
+//! Kinds of changes, and durability levels.
 
-/// What a change did.
+/// Kind of a change.
 ///
-/// Shape: the numbers are those of stored rows, 4 bits. Prepares and aborts live in a namespace of
-/// their own: a key may have a committed document and a prepared one at the same time.
+/// Shape: the numbers are those of stored rows, 4 bits. Prepares and aborts have their own
+/// namespace: a key may have a committed document and a prepared one at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// The document was written.
     Mutation = 0,
-    /// The document was deleted by a client; what remains is a tombstone.
+    /// A client deleted the document; a tombstone remains.
     Deletion = 1,
-    /// The document was deleted because its time had come.
+    /// The document expired; a tombstone remains.
     Expiration = 2,
-    /// A durable write of the document waits to be decided; `Meta::level` says for what.
+    /// A durable write of the document waits for its decision; `Meta::level` is its durability
+    /// level.
     Prepare = 3,
-    /// A durable deletion of the document waits to be decided.
+    /// A durable deletion of the document waits for its decision.
     PrepareDeletion = 4,
     /// The document was written: the prepare at `Meta::prepare_seqno` was committed.
     Commit = 5,
     /// The document was deleted: the prepare at `Meta::prepare_seqno` was committed.
     CommitDeletion = 6,
-    /// Nothing was written: the prepare at `Meta::prepare_seqno` was given up.
+    /// Nothing was written: the prepare at `Meta::prepare_seqno` was aborted.
     Abort = 7,
 }
 
 impl Kind {
-    /// The kind of a stored number.
+    /// Returns the kind with this stored number.
     pub fn from_number(number: u8) -> Option<Self> {
         match number {
             0 => Some(Self::Mutation),
@@ -41,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// Whether the (committed) document is gone, be it by a client or by its expiry.
+    /// Whether the (committed) document was deleted by a client or expired.
     pub fn is_tombstone(self) -> bool {
         matches!(
             self,
@@ -49,30 +50,30 @@ impl Kind {
         )
     }
 
-    /// Whether the change lies in the namespace of prepares: a prepare or an abort. Such
-    /// changes are not visible to readers, and to streams only if they asked for them.
+    /// Whether the change is in the namespace of prepares: a prepare or an abort. Readers never see
+    /// such changes; streams get them only on request.
     pub fn is_prepared(self) -> bool {
         matches!(self, Self::Prepare | Self::PrepareDeletion | Self::Abort)
     }
 
-    /// Whether a durable write waits to be decided.
+    /// Whether it is an undecided durable write.
     pub fn is_prepare(self) -> bool {
         matches!(self, Self::Prepare | Self::PrepareDeletion)
     }
 
-    /// Whether it committed a prepare.
+    /// Whether it commits a prepare.
     pub fn is_commit(self) -> bool {
         matches!(self, Self::Commit | Self::CommitDeletion)
     }
 
-    /// Whether the change is a part of a durable write: such changes are never de-duplicated.
+    /// Whether the change is part of a durable write: such changes are never de-duplicated.
     pub fn is_durable(self) -> bool {
         self as u8 >= Self::Prepare as u8
     }
 
-    /// What remains of the kind once the history of the change does not matter: a commit is a
-    /// mutation or a deletion. So it is stored, and so it is sent to a peer that does not know
-    /// durable writes, or was not told of the prepare.
+    /// Returns the kind without the trace of a prepare: a commit becomes a mutation or a deletion.
+    /// This form is stored, and sent to peers that do not know durable writes or did not get the
+    /// prepare.
     #[must_use]
     pub fn plain(self) -> Self {
         match self {
@@ -83,22 +84,22 @@ impl Kind {
     }
 }
 
-/// How much must have happened to a durable write before it is answered.
+/// Durability level: the condition under which a durable write is committed and answered.
 ///
-/// Shape: the numbers are those of the protocol, 2 bits; 0 there means "nothing".
+/// Shape: the numbers are those of the protocol, 2 bits; there 0 means "none".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum DurabilityLevel {
     /// In memory on a majority of nodes.
     Majority = 1,
-    /// In memory on a majority, on disk on the active node.
+    /// In memory on a majority of nodes, on disk on the active node.
     MajorityAndPersistOnActive = 2,
-    /// On disk on a majority.
+    /// On disk on a majority of nodes.
     PersistToMajority = 3,
 }
 
 impl DurabilityLevel {
-    /// The level of a number.
+    /// Returns the level with this number.
     pub fn from_number(number: u8) -> Option<Self> {
         match number {
             1 => Some(Self::Majority),
@@ -108,7 +109,7 @@ impl DurabilityLevel {
         }
     }
 
-    /// The name in settings and in HTTP answers.
+    /// Name in settings and in HTTP answers.
     pub fn name(self) -> &'static str {
         match self {
             Self::Majority => "majority",
@@ -117,14 +118,14 @@ impl DurabilityLevel {
         }
     }
 
-    /// The level of a name.
+    /// Returns the level with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         (0..=u8::MAX)
             .map_while(|number| Self::from_number(number + 1))
             .find(|level| level.name() == name)
     }
 
-    /// Whether the active node must have the prepare on disk before it counts itself.
+    /// Whether the active node must persist the prepare before it counts itself.
     pub fn persists_on_active(self) -> bool {
         self >= Self::MajorityAndPersistOnActive
     }

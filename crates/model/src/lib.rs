@@ -1,7 +1,7 @@
-//! The vocabulary that every other crate shares: identifiers, keys, documents, states, time.
+//! The shared vocabulary of all crates: identifiers, keys, documents, states, time.
 //!
-//! This crate may not depend on any other crate of Settee, and it holds types rather than
-//! behaviour: whatever only one crate needs lives in that crate.
+//! This crate must not depend on any other crate of Settee. It holds types rather than behaviour;
+//! code for only one crate belongs to that crate.
 
 mod compression;
 mod conflict;

@@ -1,6 +1,6 @@
-//! A moment in UTC, for eyes.
+//! Human-readable UTC timestamps.
 
-/// `2026-11-21T02:47:11.190179842` of nanoseconds since 1970.
+/// Formats nanoseconds since 1970 as `2026-11-21T02:47:11.190179842`.
 pub fn utc(unix_ns: u64) -> String {
     let (seconds, ns) = (unix_ns / 1_000_000_000, unix_ns % 1_000_000_000);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -9,9 +9,9 @@ pub fn utc(unix_ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ns:09}")
 }
 
-/// Year, month and day of a number of days since 1970.
+/// Returns year, month and day of a number of days since 1970.
 ///
-/// Years are counted from March, so that the leap day is the last one; 400 of them are always
+/// Years are counted from March, so that the leap day is the last one; 400 years always have
 /// 146,097 days.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;

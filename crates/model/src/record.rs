@@ -1,25 +1,25 @@
-//! What is kept of a vBucket besides its documents, in memory and on disk.
+//! State of a vBucket apart from its documents, in memory and on disk.
 
 use std::sync::Arc;
 
 use crate::{Cas, CollectionId, Seqno, VbUuid};
 
-/// Life state of a vBucket; the numbers are those of the protocol.
+/// State of a vBucket; the numbers are those of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum VbState {
-    /// Serves data operations and gives changes their seqnos.
+    /// Serves data operations and assigns seqnos.
     Active = 1,
     /// Follows an active vBucket of another node.
     Replica = 2,
-    /// About to become active; data operations wait.
+    /// Becomes active soon; data operations wait.
     Pending = 3,
     /// Serves nothing.
     Dead = 4,
 }
 
 impl VbState {
-    /// The state of a protocol number.
+    /// Returns the state with this protocol number.
     pub fn from_wire(number: u8) -> Option<Self> {
         match number {
             1 => Some(Self::Active),
@@ -30,7 +30,7 @@ impl VbState {
         }
     }
 
-    /// The name that statistics show.
+    /// Name in statistics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -46,30 +46,30 @@ impl VbState {
 pub struct FailoverEntry {
     /// Identifier of the history.
     pub uuid: VbUuid,
-    /// The seqno at which it began.
+    /// Seqno at which it began.
     pub seqno: Seqno,
 }
 
 /// The histories of a vBucket, newest first; never empty, at most [`FailoverLog::ENTRIES_MAX`].
 ///
-/// Cost: cloned without copying the entries; every commit has one.
+/// Cost: cloned without copying the entries; every commit clones one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailoverLog {
     entries: Arc<[FailoverEntry]>,
 }
 
 impl FailoverLog {
-    /// Entries kept; the oldest are forgotten beyond it.
+    /// Maximum number of entries; older ones are dropped.
     pub const ENTRIES_MAX: usize = 25;
 
-    /// A log that starts with one history.
+    /// Creates a log with one history.
     pub fn new(first: FailoverEntry) -> Self {
         Self {
             entries: Arc::new([first]),
         }
     }
 
-    /// A log read back from somewhere, newest first; `None` when it has no entry.
+    /// Creates a log from entries, newest first; `None` without an entry.
     pub fn from_entries(mut entries: Vec<FailoverEntry>) -> Option<Self> {
         entries.truncate(Self::ENTRIES_MAX);
         if entries.is_empty() {
@@ -98,7 +98,7 @@ impl FailoverLog {
     }
 }
 
-/// The seqnos of one snapshot, both ends included; `start <= end`.
+/// Seqno range of a snapshot, both ends included; `start <= end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotRange {
     /// First seqno.
@@ -110,63 +110,62 @@ pub struct SnapshotRange {
 /// The persisted state of a vBucket, written in the same commit as its documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VbRecord {
-    /// Life state.
+    /// State of the vBucket.
     pub state: VbState,
     /// Highest seqno that the commit makes durable.
     pub high_seqno: Seqno,
-    /// Highest seqno of a purged tombstone.
+    /// Purge seqno: the highest purged tombstone.
     pub purge_seqno: Seqno,
-    /// Range of the snapshot to which `high_seqno` belongs; a vBucket that stopped inside of it
-    /// is not at a consistent point.
+    /// Range of the snapshot that contains `high_seqno`; a vBucket that stopped inside it is not
+    /// consistent.
     pub snapshot: SnapshotRange,
-    /// Highest seqno of a prepare up to which this node counted itself, in order.
+    /// Last prepare that this node acknowledges; all earlier ones are acknowledged too.
     pub high_prepared: Seqno,
-    /// Highest seqno of a prepare that was decided: every prepare up to here was committed or
-    /// given up.
+    /// Last completed prepare: every prepare up to it was committed or aborted.
     pub high_completed: Seqno,
-    /// Highest CAS ever given or received; a restarted vBucket goes on above it.
+    /// Highest CAS ever generated or received; a restarted vBucket continues above it.
     pub max_cas: Cas,
-    /// Highest rev seqno among deleted documents; a document created anew starts above it.
+    /// Highest revision among deleted documents; a document created again starts above it.
     pub max_deleted_rev: u64,
-    /// The histories.
+    /// The failover log.
     pub failover_log: FailoverLog,
-    /// Replication topology as the JSON text of the protocol; empty when none was set.
+    /// Replication topology as the JSON text of the protocol; empty if none was set.
     pub topology: String,
-    /// Term under which the vBucket's owner was chosen (cluster mode); 0 without one.
+    /// Term of the vBucket in a cluster; 0 without a cluster.
     pub term: u64,
-    /// How much there is as of the high seqno, where it is known. With it, documents need not be read before the vBucket
-    /// serves.
+    /// Document counts at the high seqno, if known. With them, the vBucket serves before its
+    /// documents are read.
     pub counts: Option<Box<VbCounts>>,
 }
 
-/// How many documents a vBucket has.
+/// Document counts of a vBucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VbCounts {
-    /// Live documents, but for those of dropped collections.
+    /// Live documents, without those of dropped collections.
     pub items: u64,
-    /// Tombstones; there may be fewer.
+    /// Tombstones, at most.
     pub tombstones: u64,
-    /// The newest change of the default collection.
+    /// Last seqno of the default collection.
     pub default_high: Seqno,
-    /// The newest end of a collection of which there may be rows.
+    /// Seqno of the last dropped collection that may still have rows.
     pub dead_end: Seqno,
-    /// Of each other collection that was used, ascending.
+    /// Counts of each other collection that was used, ascending.
     pub collections: Vec<CollectionCount>,
 }
 
-/// How many documents a collection has in a vBucket.
+/// Document count of a collection in a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectionCount {
     /// The collection.
     pub id: CollectionId,
     /// Live documents.
     pub items: u64,
-    /// Its newest change.
+    /// Last seqno of the collection.
     pub high_seqno: Seqno,
 }
 
 impl VbRecord {
-    /// The record of a vBucket without documents, whose first history begins with `first`.
+    /// Returns the record of a vBucket without documents, whose first history is `first`.
     #[must_use]
     pub fn new(state: VbState, first: FailoverEntry) -> Self {
         Self {

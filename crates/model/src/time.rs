@@ -1,6 +1,6 @@
 //! Time as a parameter: nothing below the server and the workers reads a clock.
 
-/// The moment at which an operation runs, as its caller read the clocks.
+/// The time of an operation; its caller has read the clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// Wall clock, nanoseconds since the Unix epoch; feeds CAS values and expiry.
@@ -15,8 +15,8 @@ impl Now {
         u32::try_from(self.unix_ns / 1_000_000_000).unwrap_or(u32::MAX)
     }
 
-    /// The first whole second of the wall clock at which `seconds` have passed: what lives that long expires then, not
-    /// before. `None` beyond the year 2106.
+    /// Returns the first whole second of the wall clock at which `seconds` have passed: an expiry
+    /// that is never too early. `None` beyond the year 2106.
     pub fn expiry_after(self, seconds: u32) -> Option<u32> {
         let whole_s = self.unix_ns.div_ceil(1_000_000_000);
         u32::try_from(whole_s).ok()?.checked_add(seconds)
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_expires_lives_at_least_as_long_as_was_asked() {
+    fn expiry_after_never_expires_early() {
         for nanos in [0, 1, 500_000_000, 999_999_999] {
             let now = Now {
                 unix_ns: 1_700_000_000_000_000_000 + nanos,

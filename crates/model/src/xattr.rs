@@ -1,33 +1,33 @@
-//! Extended attributes: what lies in front of the body of a value with [`Datatype::XATTR`].
+//! Extended attributes: the section before the body of a value with [`Datatype::XATTR`].
 //!
 //! ```text
 //!   section length (u32, without itself) | entry ... | body
 //!   entry:  length (u32, without itself) | name 0x00 | text 0x00
 //! ```
 //!
-//! Only plain values are read here: a stored value with attributes is never compressed.
+//! Reads only uncompressed values: a stored value with attributes is never compressed.
 
 use std::borrow::Cow;
 
 use crate::{Datatype, Document};
 
-/// Bytes of a length.
+/// Size of a length field in bytes.
 const LENGTH_BYTES: usize = 4;
-/// Bytes of an entry besides its name and text, its length included.
+/// Size of an entry in bytes without name and text, including its length field.
 const ENTRY_BYTES: usize = LENGTH_BYTES + 2;
 
-/// The attributes in front of a body.
+/// The attributes before a body.
 ///
-/// Cost: nothing is copied; a look-up passes the entries before the one that it finds.
+/// Cost: copies nothing; a look-up reads all entries before the one found.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attributes<'a> {
     entries: &'a [u8],
 }
 
 impl<'a> Attributes<'a> {
-    /// The attributes of a value, and its body; `None` if that is not what the value is made of.
+    /// Splits a value into attributes and body; `None` if the value is malformed.
     ///
-    /// Cost: passes over all entries.
+    /// Cost: reads all entries.
     pub fn split(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (length, rest) = value.split_first_chunk()?;
         let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
@@ -37,7 +37,7 @@ impl<'a> Attributes<'a> {
         left.rest.is_empty().then_some((Self { entries }, body))
     }
 
-    /// Those of a document's value; none if its datatype says so.
+    /// Returns the attributes of a document's value; none if its datatype has no `XATTR`.
     pub fn of(value: &'a [u8], datatype: Datatype) -> Self {
         if !datatype.contains(Datatype::XATTR) {
             return Self::default();
@@ -45,24 +45,24 @@ impl<'a> Attributes<'a> {
         Self::split(value).map_or(Self::default(), |(attributes, _)| attributes)
     }
 
-    /// Names and texts, in their order.
+    /// Names and texts, in stored order.
     pub fn iter(self) -> Entries<'a> {
         Entries { rest: self.entries }
     }
 
-    /// The text of an attribute.
+    /// Returns the text of an attribute.
     pub fn get(self, name: &[u8]) -> Option<&'a [u8]> {
         self.iter()
             .find(|(own, _)| *own == name)
             .map(|(_, text)| text)
     }
 
-    /// Whether there is none.
+    /// Whether there are no attributes.
     pub fn is_empty(self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Bytes of the attributes of users, and of those of the system, as stored.
+    /// Stored size of the user attributes and of the system attributes.
     pub fn bytes(self) -> AttributeBytes {
         let mut bytes = AttributeBytes::default();
         for (name, text) in self.iter() {
@@ -77,16 +77,16 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// How much attributes take.
+/// Stored size of attributes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttributeBytes {
-    /// Those of users.
+    /// Size of the user attributes.
     pub user: usize,
-    /// Those of the system.
+    /// Size of the system attributes.
     pub system: usize,
 }
 
-/// Names and texts of attributes; ends before an entry that is none.
+/// Iterator over names and texts; ends before a malformed entry.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     rest: &'a [u8],
@@ -109,13 +109,13 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// Whether an attribute belongs to the system: such ones outlive their document.
+/// Whether it is a system attribute: those outlive their document.
 pub fn is_system(name: &[u8]) -> bool {
     name.first() == Some(&b'_')
 }
 
-/// The attribute that says to clients of the meta protocol of memcached that a document is stale. It goes with the
-/// value: a whole value that replaces it takes it away, from whichever client that comes.
+/// Attribute that marks a document as stale for clients of memcached's meta protocol. It belongs to
+/// the value: every write of a whole value, by any client, removes it.
 pub const STALE: &[u8] = b"memcached_stale";
 
 /// Whether a document, whose value is in memory, is stale.
@@ -124,7 +124,7 @@ pub fn is_stale(document: &Document) -> bool {
     attributes.get(STALE).is_some()
 }
 
-/// The section that a whole value gets which replaces one with this section.
+/// Returns the attribute section of a whole value that replaces a value with this section.
 pub fn section_behind(section: &[u8]) -> Cow<'_, [u8]> {
     let attributes = Attributes::of(section, Datatype::XATTR);
     if attributes.get(STALE).is_none() {
@@ -136,8 +136,8 @@ pub fn section_behind(section: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(kept)
 }
 
-/// Where the body of a plain value begins: behind the attributes, if it has some. A length that
-/// lies leads to the end of the value, one that is not there to its start.
+/// Returns the start of the body of an uncompressed value. If the length is wrong, returns the end
+/// of the value; if it is missing, the start.
 ///
 /// Cost: O(1).
 pub fn body_at(value: &[u8], datatype: Datatype) -> usize {
@@ -151,8 +151,8 @@ pub fn body_at(value: &[u8], datatype: Datatype) -> usize {
     LENGTH_BYTES + length.min(rest.len())
 }
 
-/// Appends a section with these attributes; nothing if there are none. Names and texts contain
-/// no zeros.
+/// Appends a section with these attributes; nothing if there are none. Names and texts must not
+/// contain zeros.
 ///
 /// # Panics
 /// With more than 4 GiB of attributes.
@@ -181,8 +181,8 @@ pub fn encode_attributes<'a>(
     }
 }
 
-/// The section that outlives a document with this plain value: its system attributes. Empty if
-/// there are none.
+/// Returns the section that outlives a document with this uncompressed value: its system
+/// attributes. Empty if there are none.
 pub fn system_section(value: &[u8], datatype: Datatype) -> Vec<u8> {
     let mut section = Vec::new();
     let attributes = Attributes::of(value, datatype);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_section_is_refused() {
+    fn split_refuses_malformed_sections() {
         let wrong: [&[u8]; 9] = [
             b"",
             b"\0\0\0",
@@ -246,12 +246,12 @@ mod tests {
         for value in wrong.iter().filter(|value| **value != wrong[4]) {
             assert!(Attributes::split(value).is_none(), "{value:?}");
         }
-        // The byte behind the section is the body.
+        // The byte after the section is the body.
         assert_eq!(Attributes::split(wrong[4]).unwrap().1, b"\0");
     }
 
     #[test]
-    fn lengths_that_lie_do_no_harm() {
+    fn wrong_lengths_do_no_harm() {
         assert_eq!(body_at(b"\0\0\0\x09xx", Datatype::XATTR), 6);
         assert_eq!(body_at(b"ab", Datatype::XATTR), 0);
         assert_eq!(body_at(b"\xff\xff\xff\xffab", Datatype::XATTR), 6);

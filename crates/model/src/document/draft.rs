@@ -1,19 +1,19 @@
-//! A document that is being made.
+//! A document under construction.
 
 use super::header::{Header, LEVEL_SHIFT, Meta, trailer_bytes};
 use super::shared::{Document, PUT_TOGETHER_IN_PLACE_MIN};
 use crate::{Cas, Datatype, DurabilityLevel, Kind, Seqno};
 
-/// A document that is not shared yet; `VBucket::commit` stamps it and freezes it.
+/// A document that is not shared yet; `VBucket::commit` stamps and freezes it.
 ///
-/// The allocation and the copy of key and value happen here, before any lock is taken.
+/// Allocates and copies key and value when it is created, before any lock is taken.
 #[derive(Debug)]
 pub struct Draft {
     document: Document,
 }
 
 impl Draft {
-    /// A draft from key and value that lie next to each other, as they do in a frame.
+    /// Creates a draft from key and value in one slice, as in a frame.
     ///
     /// Shape: the first `key_len` (at most 251) bytes are the key with its collection prefix.
     pub fn from_joined(key_and_value: &[u8], key_len: usize, meta: &Meta) -> Self {
@@ -22,14 +22,14 @@ impl Draft {
         }
     }
 
-    /// A draft from separate key and value.
+    /// Creates a draft from separate key and value.
     pub fn new(key: &[u8], value: &[u8], meta: &Meta) -> Self {
         Self {
             document: Document::from_parts(key, value, meta),
         }
     }
 
-    /// A draft of a value in several parts.
+    /// Creates a draft of a value in several parts.
     pub fn of_parts(key: &[u8], value: &[&[u8]], meta: &Meta) -> Self {
         debug_assert_eq!(trailer_bytes(meta.kind), 0, "a draft decides no prepare");
         let parts: Vec<&[u8]> = std::iter::once(key).chain(value.iter().copied()).collect();
@@ -42,7 +42,7 @@ impl Draft {
         }
     }
 
-    /// Read access to what will be frozen.
+    /// Read access to the document.
     pub fn document(&self) -> &Document {
         &self.document
     }
@@ -54,7 +54,7 @@ impl Draft {
         });
     }
 
-    /// Sets what the value is.
+    /// Sets the datatype of the value.
     pub fn set_datatype(&mut self, datatype: Datatype) {
         self.edit(|header| header.datatype = datatype.0);
     }
@@ -64,7 +64,7 @@ impl Draft {
         self.edit(|header| header.expiry = expiry);
     }
 
-    /// Lets `change` write into the value, whose length stays.
+    /// Lets `change` edit the value in place; its length stays.
     pub fn edit_value(&mut self, change: impl FnOnce(&mut [u8])) {
         let at = usize::from(self.document.header().key_len);
         let end = self.document.key_and_value().len();
@@ -74,7 +74,7 @@ impl Draft {
         });
     }
 
-    /// Makes it a durable write (or, of a tombstone, deletion) that waits to be decided.
+    /// Makes it the prepare of a durable write; of a tombstone, of a durable deletion.
     pub fn prepare(&mut self, level: DurabilityLevel) {
         let kind = if self.document.kind().is_tombstone() {
             Kind::PrepareDeletion
@@ -84,7 +84,7 @@ impl Draft {
         self.edit(|header| header.state = kind as u8 | (level as u8) << LEVEL_SHIFT);
     }
 
-    /// Gives the draft its revision and position, and freezes it.
+    /// Sets CAS, seqno and revision, and freezes the document.
     pub fn stamp(mut self, cas: Cas, seqno: Seqno, rev: u64) -> Document {
         self.edit(|header| header.set_position(cas, seqno, rev));
         self.document

@@ -1,29 +1,29 @@
-//! The metadata of a document, and how it is packed.
+//! Metadata of a document, and its packed form.
 
 use std::sync::atomic::AtomicU8;
 
 use crate::{Cas, Datatype, DurabilityLevel, Kind, Seqno};
 
-/// Metadata of a document, by value.
+/// Metadata of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// Revision for compare-and-swap.
+    /// CAS of the revision.
     pub cas: Cas,
-    /// Position among the changes of its vBucket.
+    /// Sequence number in the vBucket.
     pub seqno: Seqno,
-    /// How often the document was changed; 48 bits are stored.
+    /// Revision number: counts changes of the document; 48 bits are stored.
     pub rev: u64,
-    /// Flags of the client, stored and returned unchanged.
+    /// Client flags, stored and returned unchanged.
     pub flags: u32,
-    /// Absolute expiry in Unix seconds, 0 for never; of a tombstone: when it was deleted.
+    /// Absolute expiry in Unix seconds, 0 for never; for a tombstone, the time of the deletion.
     pub expiry: u32,
-    /// How to read the value.
+    /// Format of the value.
     pub datatype: Datatype,
-    /// What the change did.
+    /// Kind of the change.
     pub kind: Kind,
-    /// Of a prepare: what it waits for. `None` for everything else.
+    /// Durability level of a prepare; `None` for all other kinds.
     pub level: Option<DurabilityLevel>,
-    /// Of a commit or an abort: seqno of the prepare that it decides. Zero for everything else.
+    /// Seqno of the prepare that a commit or an abort decides; zero for all other kinds.
     pub prepare_seqno: Seqno,
 }
 
@@ -49,10 +49,10 @@ pub(super) const LEVEL_SHIFT: u32 = 4;
 pub(super) const LEVEL: u8 = 0x03;
 pub(super) const NON_RESIDENT: u8 = 0x80;
 
-/// Bytes behind the value of a commit or an abort: the prepare's seqno.
+/// Trailer of a commit or an abort, in bytes: the prepare's seqno.
 const PREPARE_SEQNO_BYTES: usize = 8;
 
-/// Bytes behind the value.
+/// Size of the trailer after the value, in bytes.
 pub(super) fn trailer_bytes(kind: Kind) -> usize {
     if kind as u8 >= Kind::Commit as u8 {
         PREPARE_SEQNO_BYTES
@@ -61,7 +61,7 @@ pub(super) fn trailer_bytes(kind: Kind) -> usize {
     }
 }
 
-/// 32 bytes; seqno and rev are split to 48 bits each.
+/// Packed metadata, 32 bytes; seqno and revision have 48 bits each, in two fields.
 pub(super) struct Header {
     pub(super) cas: u64,
     pub(super) seqno_low: u32,

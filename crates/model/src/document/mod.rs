@@ -1,4 +1,4 @@
-//! Documents: immutable and shared ones, and those that are being made.
+//! Documents: immutable, shared ones, and drafts.
 
 mod draft;
 mod header;

@@ -9,22 +9,21 @@ use triomphe::ThinArc;
 use super::header::{Header, KIND, LEVEL, LEVEL_SHIFT, Meta, NON_RESIDENT, trailer_bytes};
 use crate::{Cas, Datatype, DurabilityLevel, Kind, Seqno};
 
-/// Bytes that a document takes beyond its key and value: reference count, metadata, length.
+/// Overhead of a document beyond key and value, in bytes: reference count, metadata, length.
 pub const DOCUMENT_OVERHEAD_BYTES: usize = 16 + size_of::<Header>();
 
-/// What [`Document::prefetch`] asks for.
+/// Number of cache lines that [`Document::prefetch`] loads.
 const FORESEEN_LINES: usize = 5;
 const CACHE_LINE_BYTES: usize = 64;
 
-/// Up to this length, key and value are joined without an allocation of its own.
+/// Maximum length up to which key and value are joined without a separate allocation.
 const JOINED_ON_STACK_MAX: usize = 256;
 
-/// From this length on they are put together where they will stay, which takes a little longer than
-/// elsewhere, and half the memory.
+/// Length from which parts are joined in their final place: a little slower, but half the memory.
 pub(super) const PUT_TOGETHER_IN_PLACE_MIN: usize = 256 << 10;
 
-/// What an allocation of `bytes` takes. The allocators in use have four sizes to each doubling,
-/// so that up to a fifth of a block is lost: too much to be left out of a quota.
+/// Returns the size of the block for an allocation of `bytes`. The allocators in use have four
+/// sizes per doubling, so up to a fifth of a block is unused: too much to ignore in a quota.
 pub(super) fn allocated_bytes(bytes: usize) -> usize {
     if bytes <= 64 {
         return bytes.next_multiple_of(8);
@@ -33,7 +32,7 @@ pub(super) fn allocated_bytes(bytes: usize) -> usize {
     bytes.next_multiple_of(quarter)
 }
 
-/// Whether both are the same, for a few bytes: without a call.
+/// Compares short slices without a call.
 #[inline]
 fn same_bytes(one: &[u8], other: &[u8]) -> bool {
     fn ends<const N: usize>(bytes: &[u8]) -> Option<(&[u8; N], &[u8; N])> {
@@ -59,21 +58,21 @@ fn commit_kind(deletion: bool) -> Kind {
 
 /// An immutable document, shared by hash table, checkpoints, flusher and streams.
 ///
-/// Shape: one reference-counted allocation of [`DOCUMENT_OVERHEAD_BYTES`] + key + value bytes;
-/// the handle itself is 8 bytes. The key carries its collection prefix. A commit or an abort
-/// takes 8 bytes more, for the seqno of its prepare.
+/// Shape: one reference-counted allocation of [`DOCUMENT_OVERHEAD_BYTES`] + key + value bytes; the
+/// handle itself is 8 bytes. The key has its collection prefix. A commit or an abort takes 8 more
+/// bytes, for the seqno of its prepare.
 #[derive(Clone)]
 pub struct Document {
     pub(super) block: ThinArc<Header, u8>,
 }
 
 impl Document {
-    /// A document with all its metadata known: one that was read back from a store.
+    /// Creates a document with all its metadata, as read from a store.
     pub fn from_parts(key: &[u8], value: &[u8], meta: &Meta) -> Self {
         Self::from_pieces(key, value, meta, true)
     }
 
-    /// The same from key and value that already lie next to each other: one copy less.
+    /// Creates a document from key and value in one slice: one copy less.
     pub fn from_joined(key_and_value: &[u8], key_len: usize, meta: &Meta) -> Self {
         if trailer_bytes(meta.kind) > 0 {
             let (key, value) = key_and_value.split_at(key_len);
@@ -92,7 +91,7 @@ impl Document {
         let block_of = |block: &[u8]| Self {
             block: ThinArc::from_header_and_slice(header, block),
         };
-        // The block is made of bytes that lie next to each other.
+        // The block is created from one slice.
         let mut short = [0; JOINED_ON_STACK_MAX];
         let (value_at, end) = (key.len(), key.len() + value.len());
         let Some(block) = short.get_mut(..end + trailer.len()) else {
@@ -107,7 +106,7 @@ impl Document {
         block_of(block)
     }
 
-    /// Puts parts next to each other in the block itself: they are never in memory once more.
+    /// Copies the parts into the final block: no second copy of them is in memory.
     pub(super) fn in_place(key_len: usize, meta: &Meta, resident: bool, parts: &[&[u8]]) -> Self {
         let header = Header::new(key_len, meta, resident);
         let bytes = parts.iter().map(|part| part.len()).sum();
@@ -124,18 +123,18 @@ impl Document {
         Self { block }
     }
 
-    /// This document without its value, which remains in the store only.
+    /// Returns this document without its value, which is only in the store.
     #[must_use]
     pub fn to_non_resident(&self) -> Self {
         Self::non_resident(self.key(), &self.meta())
     }
 
-    /// A document whose value is in the store only.
+    /// Creates a document whose value is only in the store.
     pub fn non_resident(key: &[u8], meta: &Meta) -> Self {
         Self::from_pieces(key, b"", meta, false)
     }
 
-    /// This document with its value in another form.
+    /// Returns this document with its value in another form.
     #[must_use]
     pub fn with_form(&self, value: &[u8], datatype: Datatype) -> Self {
         let meta = Meta {
@@ -149,8 +148,8 @@ impl Document {
         &self.block.header.header
     }
 
-    /// Asks for the memory that a reader of this document will look at, without waiting for it:
-    /// of large values the beginning.
+    /// Prefetches the memory that a reader of this document reads: of large values only the
+    /// beginning.
     #[inline]
     pub fn prefetch(&self) {
         let block = &self.block.slice;
@@ -159,7 +158,7 @@ impl Document {
         }
     }
 
-    /// Asks for what [`Document::meta`] and [`Document::key`] look at, and nothing of the value.
+    /// Prefetches the memory for [`Document::meta`] and [`Document::key`], without the value.
     #[inline]
     pub fn prefetch_head(&self) {
         prefetch_index(std::slice::from_ref(self.header()), 0);
@@ -171,8 +170,8 @@ impl Document {
         &self.block.slice[..usize::from(self.header().key_len)]
     }
 
-    /// Whether this is its key. Keys are short, so their ends are compared rather than all of
-    /// their bytes one after the other.
+    /// Whether the document has this key. Keys are short, so their ends are compared instead of all
+    /// bytes one by one.
     #[inline]
     pub fn has_key(&self, key: &[u8]) -> bool {
         same_bytes(self.key(), key)
@@ -183,7 +182,7 @@ impl Document {
         &self.key_and_value()[usize::from(self.header().key_len)..]
     }
 
-    /// Key and value as they lie next to each other.
+    /// Key and value in one slice.
     pub fn key_and_value(&self) -> &[u8] {
         let block = &self.block.slice;
         &block[..block.len() - trailer_bytes(self.kind())]
@@ -204,67 +203,67 @@ impl Document {
         }
     }
 
-    /// Revision for compare-and-swap.
+    /// CAS of the revision.
     pub fn cas(&self) -> Cas {
         Cas(self.header().cas)
     }
 
-    /// Position among the changes of its vBucket.
+    /// Sequence number in the vBucket.
     pub fn seqno(&self) -> Seqno {
         let header = self.header();
         Seqno(u64::from(header.seqno_high) << 32 | u64::from(header.seqno_low))
     }
 
-    /// How often the document was changed.
+    /// Revision number: counts changes of the document.
     pub fn rev(&self) -> u64 {
         let header = self.header();
         u64::from(header.rev_high) << 32 | u64::from(header.rev_low)
     }
 
-    /// Flags of the client.
+    /// Client flags.
     pub fn flags(&self) -> u32 {
         self.header().flags
     }
 
-    /// Absolute expiry in Unix seconds, 0 for never; of a tombstone: when it was deleted.
+    /// Absolute expiry in Unix seconds, 0 for never; for a tombstone, the time of the deletion.
     pub fn expiry(&self) -> u32 {
         self.header().expiry
     }
 
-    /// How to read the value.
+    /// Format of the value.
     pub fn datatype(&self) -> Datatype {
         Datatype(self.header().datatype)
     }
 
-    /// What the change did.
+    /// Kind of the change.
     pub fn kind(&self) -> Kind {
         Kind::from_number(self.header().state & KIND).unwrap_or(Kind::Mutation)
     }
 
-    /// Of a prepare: what it waits for.
+    /// Durability level of a prepare.
     pub fn level(&self) -> Option<DurabilityLevel> {
         DurabilityLevel::from_number(self.header().state >> LEVEL_SHIFT & LEVEL)
     }
 
-    /// Of a commit or an abort: seqno of the prepare that it decides. Zero for everything else.
+    /// Seqno of the prepare that a commit or an abort decides; zero for all other kinds.
     pub fn prepare_seqno(&self) -> Seqno {
         let block = &self.block.slice;
         let trailer = &block[block.len() - trailer_bytes(self.kind())..];
         Seqno(trailer.try_into().map_or(0, u64::from_be_bytes))
     }
 
-    /// Whether the value is in memory. Tombstones are.
+    /// Whether the value is in memory; true for tombstones.
     pub fn is_resident(&self) -> bool {
         self.header().state & NON_RESIDENT == 0
     }
 
-    /// Whether the document is alive but its time has come.
+    /// Whether a live document has expired.
     pub fn is_expired(&self, now_s: u32) -> bool {
         let expiry = self.expiry();
         expiry != 0 && expiry <= now_s && !self.kind().is_tombstone()
     }
 
-    /// How often the document was used lately, for eviction; a plain relaxed counter.
+    /// Recent use of the document, for eviction; a plain relaxed counter.
     pub fn heat(&self) -> u8 {
         self.header().heat.load(Ordering::Relaxed)
     }
@@ -274,7 +273,7 @@ impl Document {
         self.header().heat.store(heat, Ordering::Relaxed);
     }
 
-    /// The same key and value with other metadata.
+    /// Returns the same key and value with other metadata.
     ///
     /// Cost: copies the value.
     #[must_use]
@@ -282,8 +281,8 @@ impl Document {
         Self::from_joined(self.key_and_value(), self.key().len(), meta)
     }
 
-    /// What this prepare becomes when it is committed at `seqno`: the document that it prepared,
-    /// with its CAS and revision.
+    /// Returns the commit of this prepare at `seqno`: the prepared document, with its CAS and
+    /// revision.
     ///
     /// Cost: copies the value.
     #[must_use]
@@ -295,9 +294,9 @@ impl Document {
         self.with_meta(&meta)
     }
 
-    /// The form in which stores keep it: of a commit nothing tells that it was one.
+    /// Returns the form for stores: a commit becomes a plain mutation or deletion.
     ///
-    /// Cost: shares the document, but for commits, whose value is copied.
+    /// Cost: shares the document; copies the value of commits.
     #[must_use]
     pub fn as_stored(&self) -> Self {
         if !self.kind().is_commit() {
@@ -311,7 +310,7 @@ impl Document {
         self.with_meta(&meta)
     }
 
-    /// This committed change, with the prepare that it turned out to decide.
+    /// Returns this change as the commit of a prepare that it turned out to decide.
     ///
     /// Cost: copies the value.
     #[must_use]
@@ -324,8 +323,8 @@ impl Document {
         self.with_meta(&meta)
     }
 
-    /// What this prepare becomes when it is given up at `seqno`. Its expiry tells when the
-    /// prepare was made, as that of a tombstone does.
+    /// Returns the abort of this prepare at `seqno`. Its expiry is the time of the prepare, as for
+    /// a tombstone.
     #[must_use]
     pub fn aborted(&self, seqno: Seqno) -> Self {
         let meta = Meta {
@@ -352,19 +351,19 @@ impl Document {
         Self::memory_bytes_of(self.block.slice.len(), 0)
     }
 
-    /// [`Document::memory_bytes`] of one with a key and a value of these lengths.
+    /// Returns [`Document::memory_bytes`] for a key and a value of these lengths.
     pub fn memory_bytes_of(key_bytes: usize, value_bytes: usize) -> usize {
         allocated_bytes(DOCUMENT_OVERHEAD_BYTES + key_bytes + value_bytes)
     }
 
-    /// Whether both handles are the same allocation.
+    /// Whether both handles refer to the same allocation.
     pub fn same_as(&self, other: &Self) -> bool {
         std::ptr::eq(self.block.slice.as_ptr(), other.block.slice.as_ptr())
     }
 }
 
 impl fmt::Debug for Document {
-    /// Metadata and the key, never the value.
+    /// Shows metadata and key, never the value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Document")
             .field("key", &String::from_utf8_lossy(self.key()))
