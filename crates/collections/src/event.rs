@@ -1,16 +1,16 @@
-//! What a vBucket notes when a collection or a scope comes, changes or goes.
+//! System events of a vBucket: a collection or a scope is created, changed or dropped.
 
 use model::{CollectionId, Kind, ManifestUid, Meta, ScopeId, push_leb128, split_key};
 
 use crate::CollectionSettings;
 
-/// Which part of the system namespace an event belongs to: the byte after the namespace.
+/// Part of the system namespace to which an event belongs: the byte after the namespace.
 const COLLECTION: u8 = 0;
 const SCOPE: u8 = 1;
 const MODIFIED: u8 = 2;
-/// Of beginnings that have one row together.
+/// Part of begin events with a common row.
 pub(crate) const GROUP: u8 = 3;
-/// Flag of the row of an end whose beginning lies in a group.
+/// Flag of an end event whose begin event is in a group.
 const ENDS_GROUPED: u32 = 1;
 
 /// Version of the stored value.
@@ -19,53 +19,53 @@ const VERSION: u8 = 1;
 const HAS_TTL: u8 = 1;
 const KEEPS_HISTORY: u8 = 2;
 
-/// A change of what exists, as it lies among the changes of a vBucket.
+/// A change of scopes or collections, as one of the changes of a vBucket.
 ///
-/// Shape: a document in the namespace [`CollectionId::SYSTEM`]; its key names what changed, so
-/// the end of a collection takes the place of its beginning in the store. What came is a
-/// mutation, what went is a deletion; both have a value.
+/// Shape: a document in the namespace [`CollectionId::SYSTEM`]. Its key names the changed
+/// collection or scope, so the end of a collection replaces its begin in the store. Begin events
+/// are mutations, end events deletions; both have a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemEvent<'a> {
-    /// The manifest that brought it.
+    /// UID of the manifest with this change.
     pub manifest: ManifestUid,
-    /// What changed.
+    /// The change.
     pub change: CollectionChange<'a>,
 }
 
-/// What changed.
+/// A change of scopes or collections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectionChange<'a> {
     /// A collection was created.
     Begun(CollectionInfo<'a>),
-    /// Settings of a collection changed; these are the new ones.
+    /// Settings of a collection changed; the value has the new ones.
     Modified(CollectionInfo<'a>),
-    /// A collection was dropped, with everything in it.
+    /// A collection was dropped, with all its documents.
     Ended {
         /// Its scope.
         scope: ScopeId,
-        /// Its number.
+        /// Its id.
         id: CollectionId,
     },
     /// A scope was created.
     ScopeBegun {
-        /// Its number.
+        /// Its id.
         scope: ScopeId,
         /// Its name.
         name: &'a str,
     },
     /// A scope was dropped.
     ScopeEnded {
-        /// Its number.
+        /// Its id.
         scope: ScopeId,
     },
 }
 
-/// A collection as an event describes it.
+/// A collection in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectionInfo<'a> {
     /// Its scope.
     pub scope: ScopeId,
-    /// Its number.
+    /// Its id.
     pub id: CollectionId,
     /// Its name.
     pub name: &'a str,
@@ -80,35 +80,35 @@ impl<'a> SystemEvent<'a> {
         key.first() == Some(&(CollectionId::SYSTEM.0 as u8))
     }
 
-    /// Whether a stored key is that of the default collection's beginning and end.
+    /// Whether a stored key is that of the default collection's events.
     pub fn ends_default(key: &[u8]) -> bool {
         key.starts_with(&[CollectionId::SYSTEM.0 as u8, COLLECTION, 0])
     }
 
-    /// Whether a stored key is that of a group of beginnings.
+    /// Whether a stored key is that of a group.
     #[inline]
     pub fn is_group(key: &[u8]) -> bool {
         key.starts_with(&[CollectionId::SYSTEM.0 as u8, GROUP])
     }
 
-    /// The flags of its row: [`SystemEvent::is_kept`].
+    /// Returns the flags of its row: see [`SystemEvent::is_kept`].
     pub fn flags(ends_grouped: bool) -> u32 {
         if ends_grouped { ENDS_GROUPED } else { 0 }
     }
 
-    /// Whether a row is never purged: without that end the default collection, or one whose beginning
-    /// has a row together with others, would come back.
+    /// Whether the row is never purged. Without this end event the default collection, or a
+    /// collection whose begin event is in a group, would exist again.
     pub fn is_kept(key: &[u8], meta: &Meta) -> bool {
         Self::ends_default(key) || Self::is_key(key) && meta.flags & ENDS_GROUPED != 0
     }
 
-    /// The collection whose modification a stored key tells; `None` for any other key.
+    /// Returns the collection of a stored key of a `Modified` event; `None` for any other key.
     pub(crate) fn modified_key(key: &[u8]) -> Option<CollectionId> {
         let rest = key.strip_prefix(&[CollectionId::SYSTEM.0 as u8, MODIFIED])?;
         split_key(rest).map(|(id, _)| id)
     }
 
-    /// The stored key.
+    /// Returns the stored key.
     pub fn key(&self) -> Vec<u8> {
         let (part, id, suffix) = match self.change {
             CollectionChange::Begun(CollectionInfo { id, .. })
@@ -123,7 +123,7 @@ impl<'a> SystemEvent<'a> {
         key
     }
 
-    /// Mutation or deletion.
+    /// Returns `Mutation` or `Deletion`.
     pub fn kind(&self) -> Kind {
         match self.change {
             CollectionChange::Ended { .. } | CollectionChange::ScopeEnded { .. } => Kind::Deletion,
@@ -131,7 +131,7 @@ impl<'a> SystemEvent<'a> {
         }
     }
 
-    /// The stored value.
+    /// Returns the stored value.
     pub fn value(&self) -> Vec<u8> {
         let mut value = vec![VERSION];
         value.extend_from_slice(&self.manifest.0.to_be_bytes());
@@ -161,7 +161,7 @@ impl<'a> SystemEvent<'a> {
         value
     }
 
-    /// Reads what a document of the system namespace says; `None` when it is none, or damaged.
+    /// Parses a document of the system namespace; `None` if it is not an event, or is damaged.
     pub fn parse(key: &[u8], kind: Kind, value: &'a [u8]) -> Option<Self> {
         let (CollectionId::SYSTEM, rest) = split_key(key)? else {
             return None;

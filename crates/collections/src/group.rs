@@ -1,7 +1,7 @@
-//! Beginnings of many scopes and collections at once, written down once for all vBuckets.
+//! Groups: events that begin many scopes and collections at once, stored once for all vBuckets.
 //!
-//! Drawn in `docs/format/row.md`. In a vBucket a group takes as many seqnos as it has events, the
-//! last of which is that of its row. A stream tells each event by itself, with its own seqno.
+//! Drawn in `docs/format/row.md`. In a vBucket a group takes one seqno per event; its row has the
+//! last one. A stream sends each event by itself, with its own seqno.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::{CollectionChange, CollectionInfo, CollectionSettings, SystemEvent};
 
 /// Version of the stored value.
 const VERSION: u8 = 1;
-/// Bytes before the first event: version, manifest, number of events.
+/// Size of the header in bytes: version, manifest, number of events.
 const HEADER_BYTES: usize = 13;
 
-/// Flags of an event: a collection rather than a scope, and its settings.
+/// Flags of an event: whether it is a collection, and its settings.
 const COLLECTION: u8 = 1;
 const HAS_TTL: u8 = 2;
 const KEEPS_HISTORY: u8 = 4;
@@ -30,7 +30,7 @@ pub struct EventGroup {
 }
 
 impl EventGroup {
-    /// A group of beginnings, and nothing else.
+    /// Creates a group of begin events; other events are ignored.
     pub fn new(manifest: ManifestUid, begun: &[CollectionChange<'_>]) -> Self {
         let mut value = vec![VERSION];
         value.extend_from_slice(&manifest.0.to_be_bytes());
@@ -72,22 +72,22 @@ impl EventGroup {
         }
     }
 
-    /// Events, each of which has a seqno.
+    /// Number of events, each of which has a seqno.
     pub fn events(&self) -> u32 {
         self.events
     }
 
-    /// Bytes of the stored value.
+    /// Size of the stored value in bytes.
     pub fn bytes(&self) -> usize {
         self.value.len()
     }
 
-    /// What stands for the group in a vBucket's log: its row without the value.
+    /// Returns the marker of the group in a vBucket's log: its row without the value.
     pub fn marker(last: Seqno, cas: Cas) -> Document {
         Document::from_parts(&key(last), b"", &meta(last, cas))
     }
 
-    /// The row that `marker` stands for.
+    /// Returns the row for `marker`.
     pub fn row(&self, marker: &Document) -> Document {
         Document::from_parts(marker.key(), &self.value, &marker.meta())
     }
@@ -120,7 +120,7 @@ pub(crate) struct GroupEvents<'a> {
 }
 
 impl<'a> GroupEvents<'a> {
-    /// `None` when the value has another version.
+    /// Parses a stored value; `None` if it has another version.
     pub(crate) fn parse(value: &'a [u8]) -> Option<Self> {
         let (header, rest) = value.split_first_chunk::<HEADER_BYTES>()?;
         let (&[version], header) = header.split_first_chunk()?;
@@ -132,17 +132,17 @@ impl<'a> GroupEvents<'a> {
         })
     }
 
-    /// Whether all of it can be read.
+    /// Whether all events can be parsed.
     pub(crate) fn is_whole(&self) -> bool {
         self.clone().count() == self.left as usize
     }
 
-    /// The manifest that brought them.
+    /// UID of the manifest with these events.
     pub(crate) fn manifest(&self) -> ManifestUid {
         self.manifest
     }
 
-    /// Events not given yet.
+    /// Number of events not returned yet.
     pub(crate) fn left(&self) -> u32 {
         self.left
     }
@@ -194,8 +194,8 @@ impl<'a> Iterator for GroupEvents<'a> {
     }
 }
 
-/// What a document of the system namespace tells: one event, or those of a group; nothing where
-/// it cannot be read.
+/// Returns the events of a document of the system namespace: one event, those of a group, or none
+/// if it cannot be parsed.
 pub fn events_of(document: &Document) -> impl Iterator<Item = SystemEvent<'_>> {
     let group = SystemEvent::is_group(document.key())
         .then(|| GroupEvents::parse(document.value()))
@@ -205,10 +205,10 @@ pub fn events_of(document: &Document) -> impl Iterator<Item = SystemEvent<'_>> {
     group.into_iter().flatten().chain(single)
 }
 
-/// The documents of a group, made one after the other.
+/// Reader of the documents of a group, one after the other.
 #[derive(Debug)]
 pub struct GroupReader {
-    /// The row, or what stands for it.
+    /// The row, or its marker.
     row: Document,
     group: Option<Arc<EventGroup>>,
     offset: usize,
@@ -217,7 +217,7 @@ pub struct GroupReader {
 }
 
 impl GroupReader {
-    /// Of a group in a log.
+    /// Reads a group in a log.
     pub fn of_log(marker: &Document, group: &Arc<EventGroup>) -> Self {
         Self {
             row: marker.clone(),
@@ -228,7 +228,7 @@ impl GroupReader {
         }
     }
 
-    /// Of a row of the store; `None` if it is none of a group, or damaged.
+    /// Reads a row of the store; `None` if it is not a group, or is damaged.
     pub fn of_row(row: &Document) -> Option<Self> {
         if !SystemEvent::is_group(row.key()) {
             return None;
@@ -243,7 +243,7 @@ impl GroupReader {
         })
     }
 
-    /// Moves to the next event.
+    /// Moves to the next event, and returns it.
     pub fn step(&mut self) -> Option<&Document> {
         self.current = None;
         let value = self
@@ -258,7 +258,7 @@ impl GroupReader {
         let event = events.next()?;
         self.offset = value.len() - events.rest.len();
         self.left = events.left;
-        // Seqnos and CAS values of a group are consecutive, and its row has the last ones.
+        // Seqnos and CAS values of a group are consecutive; its row has the last ones.
         let before = u64::from(self.left);
         let meta = meta(
             Seqno(self.row.seqno().0 - before),
@@ -268,12 +268,12 @@ impl GroupReader {
         self.current.as_ref()
     }
 
-    /// What [`GroupReader::step`] gave last.
+    /// Returns the event that [`GroupReader::step`] returned last.
     pub fn current(&self) -> Option<&Document> {
         self.current.as_ref()
     }
 
-    /// Whether [`GroupReader::step`] has no more to give.
+    /// Whether [`GroupReader::step`] has no more events.
     pub fn is_over(&self) -> bool {
         self.left == 0
     }

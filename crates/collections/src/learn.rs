@@ -1,16 +1,15 @@
-//! A manifest put together from the events of the vBuckets: how a node that follows another one
-//! knows what exists there, and how one is made anew whose file was lost.
+//! A manifest reconstructed from the events of vBuckets: for a node that follows another one, and
+//! to replace a lost manifest file.
 
 use crate::{Collection, CollectionChange, Manifest, Scope, SystemEvent};
 
 impl Manifest {
-    /// What the manifest is after `event`; `None` when it says nothing new.
+    /// Returns the manifest after `event`; `None` if the event is not new.
     ///
-    /// Every vBucket has the same events, each in its own time. What is older than the manifest
-    /// is passed over, and what is there already is not there twice, so the order in which
-    /// vBuckets tell them does not matter.
+    /// Every vBucket has the same events, at different times. Events older than the manifest are
+    /// ignored, and repeated ones change nothing, so the order of the vBuckets does not matter.
     ///
-    /// Cost: O(collections) for what is new.
+    /// Cost: O(collections) for a new event.
     pub fn learned(&self, event: &SystemEvent<'_>) -> Option<Self> {
         if event.manifest < self.uid() || self.says(event) {
             return None;
@@ -23,7 +22,7 @@ impl Manifest {
 }
 
 impl Manifest {
-    /// Whether the manifest says the same already; most events are told by every vBucket.
+    /// Whether the manifest already includes the event; every vBucket repeats most events.
     fn says(&self, event: &SystemEvent<'_>) -> bool {
         let same = match event.change {
             CollectionChange::ScopeBegun { scope, .. } => self.scope(scope).is_some(),
@@ -40,7 +39,7 @@ impl Manifest {
 fn learn(scopes: &mut Vec<Scope>, change: CollectionChange<'_>) {
     match change {
         CollectionChange::ScopeBegun { scope, name } => {
-            // The scope that had the name has ended, even if its end is told no more.
+            // The previous scope of this name has ended, even if its end event was purged.
             scopes.retain(|one| one.id == scope || &*one.name != name);
             if scopes.iter().all(|one| one.id != scope) {
                 scopes.push(Scope {

@@ -1,17 +1,17 @@
-//! Collections: what exists in a bucket (the manifest), what a vBucket notes when that changes
-//! (system events), and what it keeps of each collection.
+//! Collections: those of a bucket (the manifest), the events of a vBucket when they change (system
+//! events), and the state of each collection in a vBucket.
 //!
-//! What this crate may not do: know documents' tables, checkpoints, frames (`wire`) or a store; read a clock, draw
-//! random numbers, lock, start threads, touch files or sockets.
+//! This crate must not know documents' tables, checkpoints, frames (`wire`) or a store; read a
+//! clock, draw random numbers, lock, start threads, touch files or sockets.
 //!
 //! ```text
-//!   Manifest, of the bucket          names, numbers, settings
+//!   Manifest, of the bucket          names, ids, settings
 //!        | VBucket::apply_manifest   the difference, one SystemEvent each
 //!   changes of the vBucket           in line with the documents: store, streams, replicas
 //!        | opened, closed
 //!   VbCollections                    since when collections are here, how many documents
 //!        | shared by vBuckets
-//!   CollectionTable                       which collections there are
+//!   CollectionTable                  the existing collections
 //! ```
 
 mod event;

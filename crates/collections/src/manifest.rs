@@ -1,22 +1,22 @@
-//! The manifest: which scopes and collections a bucket has.
+//! The manifest: the scopes and collections of a bucket.
 
 use std::fmt;
 
 use model::{CollectionId, ManifestUid, ScopeId};
 
-/// Most scopes of a bucket, beside that of the system.
+/// Maximum number of scopes in a bucket, without the system scope.
 pub const SCOPES_MAX: usize = 1000;
-/// Most collections of a bucket, beside those of the system.
+/// Maximum number of collections in a bucket, without those of the system scope.
 pub const COLLECTIONS_MAX: usize = 1000;
-/// Longest name of a scope or a collection.
+/// Maximum length of a scope's or a collection's name, in bytes.
 pub const NAME_BYTES_MAX: usize = 251;
 
-/// How far numbers of scopes and collections are ahead of the manifest's own.
+/// Distance between the ids of scopes and collections and the manifest's UID.
 const FIRST_NUMBERS: u64 = CollectionId::USER_MIN.0 as u64 - 1;
-/// The name of the scope and of the collection that every bucket begins with.
+/// Name of the initial scope and collection of every bucket.
 const DEFAULT: &str = "_default";
 const NO_DEFAULT_SCOPE: &str = "Deleting _default scope is not allowed";
-/// The scope of the system, and what clients of the system expect in it.
+/// The system scope, and the collections that its clients expect in it.
 const SYSTEM: &str = "_system";
 const SYSTEM_COLLECTIONS: [&str; 2] = ["_mobile", "_query"];
 const SYSTEM_SCOPE_STAYS: &str = "The _system scope is not changed";
@@ -24,17 +24,17 @@ const SYSTEM_SCOPE_STAYS: &str = "The _system scope is not changed";
 /// Settings of a collection that may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CollectionSettings {
-    /// Longest time to live of its documents, seconds: 0 for no limit whatever the bucket says,
-    /// `None` for the bucket's.
+    /// Longest time to live of its documents in seconds; 0 for no limit, also if the bucket has
+    /// one; `None` for the bucket's limit.
     pub max_ttl_s: Option<u32>,
-    /// Whether every version is to be kept. It is noted and told, but nothing follows from it.
+    /// Whether replaced versions are kept as history, if the bucket keeps any.
     pub history: bool,
 }
 
 /// A collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collection {
-    /// Its number, by which keys name it.
+    /// Its id, used in keys.
     pub id: CollectionId,
     /// Its name, unique in its scope.
     pub name: Box<str>,
@@ -45,32 +45,32 @@ pub struct Collection {
 /// A scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// Its number.
+    /// Its id.
     pub id: ScopeId,
     /// Its name, unique in the bucket.
     pub name: Box<str>,
-    /// What is in it, by number.
+    /// Its collections, ordered by id.
     pub collections: Vec<Collection>,
 }
 
 impl Scope {
-    /// Whether it belongs to the system: users neither make it nor drop it.
+    /// Whether it is the system scope: users neither create nor drop it.
     fn is_system(&self) -> bool {
         &*self.name == SYSTEM
     }
 }
 
-/// A scope that a whole manifest is to have, by name.
+/// A scope of a wanted manifest, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedScope {
     /// Its name.
     pub name: Box<str>,
-    /// What is to be in it.
+    /// Its collections.
     pub collections: Vec<WantedCollection>,
 }
 
-/// A collection that a whole manifest is to have, by name. Settings that are not said stay as they
-/// are, or are those of a new collection.
+/// A collection of a wanted manifest, by name. Settings that are not given stay unchanged, or are
+/// those of a new collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedCollection {
     /// Its name.
@@ -81,30 +81,30 @@ pub struct WantedCollection {
     pub history: Option<bool>,
 }
 
-/// Everything that exists in a bucket at one time. Always valid; scopes and collections are in
-/// the order of their numbers.
+/// The scopes and collections of a bucket at one time. Always valid; scopes and collections are
+/// ordered by id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     uid: ManifestUid,
     scopes: Vec<Scope>,
-    /// Of every collection, by number: where it is.
+    /// Place of every collection, ordered by id: index of the scope, index in the scope.
     places: Vec<(CollectionId, u32, u32)>,
 }
 
-/// What is wrong with a manifest, or why it may not follow another one.
+/// Reason for which a manifest is invalid, or cannot follow the current one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManifestError {
-    /// It contradicts itself, or goes beyond a limit.
+    /// It is inconsistent, or exceeds a limit.
     Invalid(&'static str),
-    /// It is right by itself, but does not follow the current one.
+    /// It is valid, but cannot follow the current one.
     NoSuccessor(&'static str),
     /// There is no scope of this name.
     UnknownScope(Box<str>),
     /// There is no collection of this name in the scope.
     UnknownCollection(Box<str>, Box<str>),
-    /// There is such a scope already.
+    /// A scope of this name exists already.
     ScopeExists(Box<str>),
-    /// There is such a collection in the scope already.
+    /// A collection of this name exists already in the scope.
     CollectionExists(Box<str>, Box<str>),
 }
 
@@ -130,8 +130,8 @@ impl fmt::Display for ManifestError {
 
 impl std::error::Error for ManifestError {}
 
-/// Whether a scope or a collection may have this name: 1 to 251 of `A-Za-z0-9_%-`, not beginning
-/// with `%`; names that begin with `_` belong to the system.
+/// Whether the name is valid for a scope or a collection: 1 to 251 characters of `A-Za-z0-9_%-`,
+/// not beginning with `%`; names that begin with `_` belong to the system.
 pub fn is_valid_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_%-".contains(&byte);
     (1..=NAME_BYTES_MAX).contains(&name.len())
@@ -140,7 +140,7 @@ pub fn is_valid_name(name: &str) -> bool {
 }
 
 impl Default for Manifest {
-    /// What a bucket begins with: the default collection in the default scope.
+    /// Returns the initial manifest of a bucket: the default collection in the default scope.
     fn default() -> Self {
         let collection = Collection {
             id: CollectionId::DEFAULT,
@@ -161,10 +161,10 @@ impl Default for Manifest {
 }
 
 impl Manifest {
-    /// Checks what was put together and makes a manifest of it.
+    /// Checks the scopes, and makes a manifest of them.
     ///
     /// # Errors
-    /// `Invalid`: names or numbers that may not be, or twice; too many; no default scope.
+    /// `Invalid`: bad or duplicate names or ids; too many; no default scope.
     ///
     /// Cost: O(n log n).
     pub fn new(uid: ManifestUid, mut scopes: Vec<Scope>) -> Result<Self, ManifestError> {
@@ -211,7 +211,8 @@ impl Manifest {
         })
     }
 
-    /// The same without the collections that are not to be kept, and without scopes that have none left.
+    /// Returns the manifest with only the collections for which `keep` is true, without empty
+    /// scopes.
     #[must_use]
     pub fn only(&self, keep: &dyn Fn(CollectionId) -> bool) -> Self {
         let mut scopes = self.scopes.clone();
@@ -226,7 +227,7 @@ impl Manifest {
         }
     }
 
-    /// Its number; every change has a higher one.
+    /// UID of the manifest; every change increases it.
     pub fn uid(&self) -> ManifestUid {
         self.uid
     }
@@ -236,12 +237,12 @@ impl Manifest {
         &self.scopes
     }
 
-    /// All collections by number, with their scopes.
+    /// All collections ordered by id, with their scopes.
     pub fn collections(&self) -> impl Iterator<Item = (&Scope, &Collection)> {
         self.collections_from(CollectionId::DEFAULT)
     }
 
-    /// Every collection whose number is not below one, by number, with its scope.
+    /// Collections with ids from `first` on, ordered by id, with their scopes.
     pub fn collections_from(
         &self,
         first: CollectionId,
@@ -253,7 +254,7 @@ impl Manifest {
         })
     }
 
-    /// A collection by number, with its scope.
+    /// Returns a collection by id, with its scope.
     pub fn collection(&self, id: CollectionId) -> Option<(&Scope, &Collection)> {
         let at = self
             .places
@@ -264,7 +265,7 @@ impl Manifest {
         Some((scope, &scope.collections[index as usize]))
     }
 
-    /// A scope by number.
+    /// Returns a scope by id.
     pub fn scope(&self, id: ScopeId) -> Option<&Scope> {
         let at = self
             .scopes
@@ -273,13 +274,13 @@ impl Manifest {
         Some(&self.scopes[at])
     }
 
-    /// A scope by name; nothing means `_default`.
+    /// Returns a scope by name; the empty name means `_default`.
     pub fn scope_named(&self, name: &str) -> Option<&Scope> {
         let name = if name.is_empty() { DEFAULT } else { name };
         self.scopes.iter().find(|scope| &*scope.name == name)
     }
 
-    /// Whether it may take the place of `self`; `false` when it is the same.
+    /// Whether `next` may replace `self`; `false` if both are equal.
     ///
     /// # Errors
     /// `NoSuccessor`, with the reason.
@@ -315,8 +316,8 @@ impl Manifest {
         Ok(true)
     }
 
-    /// The next manifest's own number. It runs ahead of every number that was given here, so
-    /// that [`Manifest::next_number`] never comes to one again, wherever it was given.
+    /// Returns the UID of the next manifest. It is ahead of every id assigned here, so that
+    /// [`Manifest::next_number`] never reuses an id, wherever that was assigned.
     fn next_uid(&self) -> ManifestUid {
         let scopes = self.scopes.last().map_or(0, |scope| scope.id.0);
         let collections = self.places.last().map_or(0, |place| place.0.0);
@@ -324,12 +325,12 @@ impl Manifest {
         ManifestUid(self.uid.0.saturating_add(1).max(passed))
     }
 
-    /// A number that no scope or collection ever had: numbers follow the manifest's own.
+    /// Returns an id that no scope or collection ever had: ids follow the manifest's UID.
     fn next_number(&self) -> u32 {
         u32::try_from(self.next_uid().0.saturating_add(FIRST_NUMBERS)).unwrap_or(u32::MAX)
     }
 
-    /// Refuses the scope of the system.
+    /// Refuses the system scope.
     fn check_users(&self, index: usize) -> Result<(), ManifestError> {
         if self.scopes[index].is_system() {
             return Err(ManifestError::Invalid(SYSTEM_SCOPE_STAYS));
@@ -348,7 +349,7 @@ impl Manifest {
         Self::new(self.next_uid(), scopes)
     }
 
-    /// The next manifest, with one more scope.
+    /// Returns the next manifest, with one more scope.
     ///
     /// # Errors
     /// `ScopeExists`, `Invalid`.
@@ -365,10 +366,11 @@ impl Manifest {
         self.edited(|scopes| scopes.push(scope))
     }
 
-    /// The next manifest, with the scope of the system and what belongs in it; `None` if all of it is there.
+    /// Returns the next manifest, with the system scope and its collections; `None` if they all
+    /// exist.
     ///
     /// # Errors
-    /// `Invalid`, if there is no number left.
+    /// `Invalid`, if no id is left.
     pub fn with_system_scope(&self) -> Result<Option<Self>, ManifestError> {
         let there = self.scopes.iter().position(Scope::is_system);
         let has = |name: &&str| {
@@ -397,10 +399,10 @@ impl Manifest {
         edited.map(Some)
     }
 
-    /// The next manifest, without a scope and what is in it.
+    /// Returns the next manifest, without a scope and its collections.
     ///
     /// # Errors
-    /// `UnknownScope`; `Invalid` for the default scope and that of the system.
+    /// `UnknownScope`; `Invalid` for the default scope and the system scope.
     pub fn without_scope(&self, name: &str) -> Result<Self, ManifestError> {
         let index = self.index_of(name)?;
         if self.scopes[index].id == ScopeId::DEFAULT {
@@ -412,7 +414,7 @@ impl Manifest {
         })
     }
 
-    /// The next manifest, with one more collection.
+    /// Returns the next manifest, with one more collection.
     ///
     /// # Errors
     /// `UnknownScope`, `CollectionExists`, `Invalid`.
@@ -437,10 +439,10 @@ impl Manifest {
         self.edited(|scopes| scopes[index].collections.push(collection))
     }
 
-    /// The next manifest, without a collection.
+    /// Returns the next manifest, without a collection.
     ///
     /// # Errors
-    /// `UnknownScope`, `UnknownCollection`.
+    /// `UnknownScope`, `UnknownCollection`; `Invalid` in the system scope.
     pub fn without_collection(&self, scope: &str, name: &str) -> Result<Self, ManifestError> {
         let (index, at) = self.place_of(scope, name)?;
         self.check_users(index)?;
@@ -449,10 +451,10 @@ impl Manifest {
         })
     }
 
-    /// The next manifest, with other settings of a collection.
+    /// Returns the next manifest, with changed settings of a collection.
     ///
     /// # Errors
-    /// `UnknownScope`, `UnknownCollection`.
+    /// `UnknownScope`, `UnknownCollection`; `Invalid` in the system scope.
     pub fn with_settings(
         &self,
         scope: &str,
@@ -464,12 +466,12 @@ impl Manifest {
         self.edited(|scopes| change(&mut scopes[index].collections[at].settings))
     }
 
-    /// The next manifest, with these scopes and that of the system, and no others: those of names that are known
-    /// stay what they are, others are new, collections with the settings `new` unless they say more. The same
-    /// manifest, if it has just these.
+    /// Returns the next manifest, with exactly these scopes and the system scope. Existing names
+    /// keep their ids and settings; others are new, and new collections have the settings `new`.
+    /// Settings in `wanted` take precedence. Returns the same manifest if nothing changes.
     ///
     /// # Errors
-    /// `Invalid`, also without the default scope, and for a default collection that was dropped.
+    /// `Invalid`, also without the default scope, and for a dropped default collection.
     pub fn with_scopes(
         &self,
         wanted: &[WantedScope],
@@ -551,7 +553,7 @@ fn any_twice<'a>(names: impl Iterator<Item = &'a str>) -> bool {
     names.windows(2).any(|two| two[0] == two[1])
 }
 
-/// The default name belongs to number 0 and to nothing else; 1 to 7 are reserved.
+/// Checks name and id: the default name belongs to id 0 only; 1 to 7 are reserved.
 fn check_number(number: u32, name: &str) -> Result<(), ManifestError> {
     if !is_valid_name(name) {
         return Err(ManifestError::Invalid("a name is not allowed"));

@@ -1,4 +1,4 @@
-//! How vBuckets get to a manifest: found out once for all that stand at the same point.
+//! Plans: the steps of vBuckets to a manifest, computed once for all vBuckets in the same state.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use crate::{CollectionChange, Manifest, SystemEvent};
 /// The next steps of a vBucket towards a manifest.
 #[derive(Clone, Debug)]
 pub enum Steps<'m> {
-    /// It is there.
+    /// No step: the manifest is applied.
     None,
     /// Some events, one row each.
     Events(Vec<SystemEvent<'m>>),
-    /// Beginnings that have one row together.
+    /// Begin events with a common row.
     Group(Arc<EventGroup>),
 }
 
@@ -22,15 +22,15 @@ pub enum Steps<'m> {
 pub struct Plan<'m> {
     from: Arc<CollectionTable>,
     pub(crate) to: Arc<CollectionTable>,
-    /// What leads there.
+    /// The steps.
     pub steps: Steps<'m>,
 }
 
-/// Brings vBuckets to one manifest. Those whose collections are the same take the same steps, and have
-/// the same table afterwards.
+/// Planner that brings vBuckets to one manifest. vBuckets with equal collections take the same
+/// steps, and share a table afterwards.
 ///
-/// Cost: O(collections) for each different table that is met, and each time that `VBucket::apply_manifest` is to
-/// be called again.
+/// Cost: O(collections) for each different table, and for each repeated call of
+/// `VBucket::apply_manifest`.
 #[derive(Debug)]
 pub struct ManifestPlanner<'m> {
     manifest: &'m Manifest,
@@ -38,14 +38,15 @@ pub struct ManifestPlanner<'m> {
     plans: Vec<Arc<Plan<'m>>>,
 }
 
-/// Beginnings at once that have a row each: those of every new bucket have one together.
+/// Maximum number of begin events at once with a row each: every new bucket has more, as one group.
 const ROWS_MAX: usize = 2;
-/// Plans that are remembered. More are only met while collections are dropped, some in each step.
+/// Maximum number of remembered plans. More occur only while collections are dropped, some in each
+/// step.
 const PLANS_MAX: usize = 128;
 
 impl<'m> ManifestPlanner<'m> {
-    /// To `manifest`, by at most so many events under one lock hold; more beginnings than that come
-    /// as one group.
+    /// Creates a planner for `manifest`, with at most `steps_max` events per lock hold; more begin
+    /// events than that come as one group.
     pub fn new(manifest: &'m Manifest, steps_max: usize) -> Self {
         Self {
             manifest,
@@ -54,17 +55,17 @@ impl<'m> ManifestPlanner<'m> {
         }
     }
 
-    /// Where it leads.
+    /// The manifest to reach.
     pub fn manifest(&self) -> &'m Manifest {
         self.manifest
     }
 
-    /// Events that one lock hold may bring.
+    /// Maximum number of events per lock hold.
     pub fn steps_max(&self) -> usize {
         self.steps_max
     }
 
-    /// The next steps of a vBucket with this table.
+    /// Returns the next steps of a vBucket with this table.
     pub(crate) fn plan(&mut self, from: &Arc<CollectionTable>) -> Arc<Plan<'m>> {
         let known = |plan: &&Arc<Plan<'_>>| Arc::ptr_eq(&plan.from, from);
         let known = self.plans.iter().find(known);

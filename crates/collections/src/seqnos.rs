@@ -1,18 +1,18 @@
-//! Seqnos of the changes of collections in one vBucket.
+//! Seqnos of the collection changes in one vBucket.
 
 use model::Seqno;
 
-/// A step of a table of collections: its changes are numbered, alike in all vBuckets. 0 is none.
+/// Number of a step of a collection table; equal in all vBuckets. 0 is none.
 pub(crate) type StepNumber = u32;
 
-/// Fewer runs than that are never looked through for some that are of no use any more.
+/// Number of runs below which unused runs are not looked for.
 const RUNS_MIN: usize = 8;
 
-/// A row that tells of a step.
+/// Row of the event of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventRow {
     pub(crate) seqno: Seqno,
-    /// Whether it tells of other steps too.
+    /// Whether the row has other steps too.
     pub(crate) grouped: bool,
 }
 
@@ -20,15 +20,15 @@ pub(crate) struct EventRow {
 #[derive(Clone, Copy, Debug)]
 struct StepRun {
     first: StepNumber,
-    /// Steps, if they have one row together; zero if each has a row.
+    /// Number of steps with a common row; zero if each step has its own row.
     grouped: u32,
     seqno: Seqno,
 }
 
-/// Which seqno each step has here: a run-length encoding, since the changes of one manifest mostly follow each
-/// other.
+/// Map from steps to seqnos: a run-length encoding, since the changes of one manifest mostly are
+/// consecutive.
 ///
-/// Cost: 16 bytes for each run that a collection refers to, 32 at most.
+/// Cost: 16 bytes for each run to which a collection refers, 32 at most.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepSeqnos {
     runs: Vec<StepRun>,
@@ -40,14 +40,14 @@ impl StepSeqnos {
         self.runs.get(begun.checked_sub(1)?).filter(|_| step > 0)
     }
 
-    /// The seqno of a step; zero for none.
+    /// Returns the seqno of a step; zero for none.
     pub(crate) fn seqno(&self, step: StepNumber) -> Seqno {
         self.run_of(step).map_or(Seqno::ZERO, |run| {
             Seqno(run.seqno.0 + u64::from(step - run.first))
         })
     }
 
-    /// The row that tells of a step; of the seqno zero if there is none.
+    /// Returns the row of a step; with seqno zero if there is none.
     pub(crate) fn row(&self, step: StepNumber) -> EventRow {
         match self.run_of(step) {
             Some(run) if run.grouped > 0 => EventRow {
@@ -61,8 +61,8 @@ impl StepSeqnos {
         }
     }
 
-    /// Adds steps from `first` on, above all others; `grouped` of them with one row, or one if it
-    /// is zero. `in_use` gives the steps that still mean something.
+    /// Adds steps from `first` on, above all others: `grouped` steps with one row, or one step if
+    /// it is zero. `in_use` returns the steps that are still needed.
     pub(crate) fn push(
         &mut self,
         first: StepNumber,
@@ -91,7 +91,7 @@ impl StepSeqnos {
         });
     }
 
-    /// Drops the runs, but for the last one, that no step of `in_use` belongs to.
+    /// Drops runs without a step of `in_use`, except for the last run.
     fn prune(&mut self, in_use: &[StepNumber]) {
         let mut used = vec![false; self.runs.len()];
         for step in in_use {
@@ -139,10 +139,10 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_refers_to_is_dropped() {
+    fn unused_runs_are_dropped() {
         let mut seqnos = StepSeqnos::default();
         for step in 1..=10_000 {
-            // Each lies between documents, and only the last two and the third are still there.
+            // Each step is between documents; only the last two and the third are still used.
             let in_use = || vec![3, step - 1, step];
             seqnos.push(step, Seqno(u64::from(step) * 3), 0, in_use);
             assert_eq!(seqnos.seqno(step), Seqno(u64::from(step) * 3));

@@ -1,4 +1,4 @@
-//! What a vBucket keeps of its collections.
+//! The collections of a vBucket.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use crate::seqnos::{EventRow, StepNumber, StepSeqnos};
 use crate::table::{CollectionTable, NO_TTL, Open};
 use crate::{CollectionChange, Living, SystemEvent};
 
-/// Figures of a collection in a vBucket.
+/// Statistics of a collection in a vBucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CollectionCounts {
     /// The collection.
     pub id: CollectionId,
     /// Live documents.
     pub items: u64,
-    /// Bytes of its documents and tombstones in memory, as allocated.
+    /// Allocated bytes of its documents and tombstones in memory.
     pub memory_bytes: u64,
-    /// Its newest change.
+    /// Seqno of its newest change.
     pub high_seqno: Seqno,
     /// Reads served.
     pub ops_get: u64,
@@ -41,49 +41,51 @@ impl CollectionCounts {
 pub struct OpenCollection {
     /// Its scope.
     pub scope: ScopeId,
-    /// Where it began here.
+    /// Seqno at which it began in this vBucket.
     pub start_seqno: Seqno,
-    /// Longest time to live; `None` for the bucket's.
+    /// Longest time to live in seconds; `None` for the bucket's limit.
     pub max_ttl_s: Option<u32>,
-    /// Its figures.
+    /// Its statistics.
     pub counts: CollectionCounts,
 }
 
-/// What vBuckets share of their collections: see `VBucket::share_collections` and `VBucket::load_shared`.
+/// Data about collections that vBuckets share: see `VBucket::share_collections` and
+/// `VBucket::load_shared`.
 #[derive(Clone, Debug, Default)]
 pub struct SharedCollections {
     table: Arc<CollectionTable>,
     loaded: Vec<LoadedGroup>,
 }
 
-/// A group of events that was loaded.
+/// A loaded group of events.
 #[derive(Clone, Debug)]
 struct LoadedGroup {
     from: Arc<CollectionTable>,
     row: Document,
-    /// The table that follows from both.
+    /// The table after the group, starting with `from`.
     to: Arc<CollectionTable>,
 }
 
-/// Groups that are remembered: at most 24 bytes a collection each.
+/// Maximum number of remembered groups: at most 24 bytes a collection each.
 const LOADED_GROUPS_MAX: usize = 32;
 
 /// The collections of a vBucket.
 ///
-/// Cost: 24 bytes a collection for all vBuckets that share a table; for each vBucket 16 bytes for each run of
-/// changes of collections without documents in between, and 56 for a collection that was ever used there.
+/// Cost: 24 bytes a collection for all vBuckets that share a table. Per vBucket, 16 bytes for each
+/// run of collection changes without documents in between, and 56 for each collection ever used
+/// there.
 #[derive(Clone, Debug, Default)]
 pub struct VbCollections {
-    /// The newest manifest of which something is noted here.
+    /// UID of the last manifest of which this vBucket has an event.
     uid: ManifestUid,
     table: Arc<CollectionTable>,
     seqnos: StepSeqnos,
     default_high: Seqno,
-    /// Of collections that were ever used here, by number; without the default one.
+    /// Statistics of the collections ever used here, ordered by id; without the default one.
     counts: Vec<CollectionCounts>,
-    /// Figures of what was dropped and is still in the table.
+    /// Statistics of dropped collections with documents in the table.
     dead: Option<Box<CollectionCounts>>,
-    /// The newest end of a collection whose rows may still be in the store; zero for none.
+    /// Seqno of the last dropped collection that may still have rows in the store; zero for none.
     dead_end: Seqno,
 }
 
@@ -96,7 +98,7 @@ fn is_default(key: &[u8]) -> bool {
 }
 
 impl VbCollections {
-    /// Whether the collection is here.
+    /// Whether the collection exists here.
     pub fn is_open(&self, id: CollectionId) -> bool {
         if id == CollectionId::DEFAULT {
             self.table.default_open
@@ -105,7 +107,7 @@ impl VbCollections {
         }
     }
 
-    /// Whether the collection of a stored key is here.
+    /// Whether the collection of a stored key exists here.
     #[inline]
     pub fn has(&self, key: &[u8]) -> bool {
         if is_default(key) {
@@ -115,8 +117,8 @@ impl VbCollections {
         }
     }
 
-    /// Whether a row of the store means something: not one of a collection that was dropped, and came again under its
-    /// number.
+    /// Whether a row of the store is living: its collection exists, and the row is not from a
+    /// dropped one with the same id.
     pub fn has_row(&self, key: &[u8], seqno: Seqno) -> bool {
         if is_default(key) {
             return self.table.default_open;
@@ -125,7 +127,7 @@ impl VbCollections {
         open.is_some_and(|open| seqno >= self.seqnos.seqno(open.begun))
     }
 
-    /// The limit of the time to live of a key's collection; `None` for the bucket's.
+    /// Maximum time to live in a key's collection; `None` for the bucket's limit.
     #[inline]
     pub fn max_ttl_s(&self, key: &[u8]) -> Option<u32> {
         let ttl = if is_default(key) {
@@ -136,13 +138,13 @@ impl VbCollections {
         (ttl != NO_TTL).then_some(ttl)
     }
 
-    /// Whether replaced versions of a key's documents are kept, where the bucket keeps any.
+    /// Whether replaced versions of a key's documents are kept, if the bucket keeps any.
     #[inline]
     pub fn keeps_history(&self, key: &[u8]) -> bool {
         self.table.any_history && self.table.is_historical(id_of(key))
     }
 
-    /// Whether an event begins or ends the history of a collection that is here.
+    /// Whether an event switches the history of an existing collection on or off.
     pub fn switches_history(&self, change: &CollectionChange<'_>) -> bool {
         match change {
             CollectionChange::Modified(info) => {
@@ -152,20 +154,20 @@ impl VbCollections {
         }
     }
 
-    /// The newest manifest of which something is noted here.
+    /// UID of the last manifest of which this vBucket has an event.
     pub fn uid(&self) -> ManifestUid {
         self.uid
     }
 
-    /// Everything of a manifest is noted here.
+    /// Records that all of a manifest is applied.
     pub fn caught_up(&mut self, uid: ManifestUid) {
         self.uid = self.uid.max(uid);
     }
 
-    // --- Figures ---
+    // --- Statistics ---
 
-    /// The figures of a key's collection, or of all that is dead. Not of the default collection:
-    /// those are what the vBucket's have beyond all others.
+    /// Returns the statistics of a key's collection, or those of all dropped ones. Not for the
+    /// default collection: its statistics are those of the vBucket minus all others.
     fn counts_mut(&mut self, key: &[u8]) -> &mut CollectionCounts {
         let id = CollectionId(id_of(key));
         match self.counts.binary_search_by_key(&id, |counts| counts.id) {
@@ -182,12 +184,12 @@ impl VbCollections {
         }
     }
 
-    /// Whether the figures of a key's collection are not kept, but what others leave over.
+    /// Whether the statistics of a key's collection are derived from those of the others.
     fn derives(&self, key: &[u8]) -> bool {
         is_default(key) && self.table.default_open
     }
 
-    /// Of a key the table held `old`, and holds `new` from now on.
+    /// Counts the replacement of `old`, the previous document of its key in the table, by `new`.
     #[inline]
     pub fn replaced(&mut self, new: &Document, old: Option<&Document>) {
         if is_default(new.key()) {
@@ -201,14 +203,15 @@ impl VbCollections {
         let counts = self.counts_mut(new.key());
         counts.high_seqno = counts.high_seqno.max(new.seqno());
         if let Some(old) = old {
-            // A replica may have had it before its collection, if it was told so.
+            // A replica may have had the document before the collection, if it received them in
+            // this order.
             counts.remove(old.memory_bytes(), old.kind().is_tombstone());
         }
         counts.memory_bytes += new.memory_bytes() as u64;
         counts.items += u64::from(!new.kind().is_tombstone());
     }
 
-    /// A document of the table changed its size, or left it and is still there.
+    /// Counts that a document changed its size in the table, or left it but still exists.
     #[inline]
     pub fn resized(&mut self, key: &[u8], before: usize, after: usize) {
         if !self.derives(key) {
@@ -218,7 +221,7 @@ impl VbCollections {
         }
     }
 
-    /// A document left the table for good.
+    /// Counts that a document left the table for good.
     #[inline]
     pub fn removed(&mut self, document: &Document) {
         let key = document.key();
@@ -228,7 +231,7 @@ impl VbCollections {
         }
     }
 
-    /// Counts what a client did.
+    /// Counts an operation of a client.
     #[inline]
     pub fn count(&mut self, key: &[u8], what: impl FnOnce(&mut CollectionCounts)) {
         if !is_default(key) {
@@ -236,18 +239,18 @@ impl VbCollections {
         }
     }
 
-    /// Figures of the collections that were ever used here, but for the default one; by number.
+    /// Statistics of the collections ever used here, ordered by id; without the default one.
     pub fn counts(&self) -> &[CollectionCounts] {
         &self.counts
     }
 
-    /// Figures of one of them, if it was ever used here.
+    /// Statistics of one collection, if it was ever used here.
     pub fn counts_of(&self, id: CollectionId) -> Option<&CollectionCounts> {
         let at = self.counts.binary_search_by_key(&id, |counts| counts.id);
         self.counts.get(at.ok()?)
     }
 
-    /// Takes note of documents that are in the store alone.
+    /// Counts documents that are only in the store.
     pub fn leave_in_store(&mut self, stored: &VbCounts) {
         self.default_high = self.default_high.max(stored.default_high);
         self.dead_end = self.dead_end.max(stored.dead_end);
@@ -262,24 +265,24 @@ impl VbCollections {
         }
     }
 
-    /// Counts no documents of what was dropped any more; returns how many were counted.
+    /// Resets the item count of dropped collections to zero; returns the previous one.
     pub fn forget_dead_items(&mut self) -> u64 {
         let dead = self.dead.as_deref_mut();
         dead.map_or(0, |dead| std::mem::take(&mut dead.items))
     }
 
-    /// Figures of what was dropped and is still in memory.
+    /// Statistics of dropped collections that are still in memory.
     pub fn dead(&self) -> CollectionCounts {
         self.dead.as_deref().copied().unwrap_or_default()
     }
 
-    /// The newest change of the default collection.
+    /// Last seqno of the default collection.
     pub fn default_high(&self) -> Seqno {
         self.default_high
     }
 
-    /// The newest change of a collection; where it begins while there is none. `None` when it
-    /// is not here.
+    /// Last seqno of a collection, or the seqno at which it began. `None` if it does not exist
+    /// here.
     pub fn high_seqno(&self, id: CollectionId) -> Option<Seqno> {
         if id == CollectionId::DEFAULT {
             return self.table.default_open.then_some(self.default_high);
@@ -288,7 +291,7 @@ impl VbCollections {
         Some(counted.max(self.newest_event(self.table.find(id.0)?)))
     }
 
-    /// The newest event of a collection.
+    /// Seqno of the last event of a collection.
     fn newest_event(&self, open: &Open) -> Seqno {
         let [begun, modified] = [open.begun, open.modified].map(|step| self.seqnos.seqno(step));
         begun.max(modified)
@@ -304,17 +307,19 @@ impl VbCollections {
             .map(|open| [open.begun, open.modified])
     }
 
-    /// The rows that say what became of a collection, zero for none. `None` when it is not here.
+    /// Seqnos of the rows with a collection's events, zero for none. `None` if it does not exist
+    /// here.
     pub fn rows_of(&self, id: CollectionId) -> Option<[Seqno; 2]> {
         Some(self.steps_of(id)?.map(|step| self.seqnos.row(step).seqno))
     }
 
-    /// Events that say which collections and scopes are here.
+    /// Number of events that define the existing collections and scopes.
     pub fn events_in_use(&self) -> usize {
         self.table.steps_in_use().len()
     }
 
-    /// Every collection whose number is above one, but the default one, with its figures.
+    /// Returns every collection with an id above `after`, except the default one, with its
+    /// statistics.
     pub fn after(&self, after: CollectionId) -> impl Iterator<Item = OpenCollection> {
         let from = self.table.open.partition_point(|open| open.id <= after.0);
         let counted = self.counts.partition_point(|counts| counts.id <= after);
@@ -338,12 +343,12 @@ impl VbCollections {
         })
     }
 
-    /// How many collections there are besides the default one.
+    /// Number of collections besides the default one.
     pub fn besides_default(&self) -> usize {
         self.table.open.len()
     }
 
-    /// The numbers of the collections of a scope.
+    /// Ids of the collections of a scope.
     pub fn of_scope(&self, scope: ScopeId) -> Vec<CollectionId> {
         let default = scope == ScopeId::DEFAULT && self.table.default_open;
         let others = self.table.open.iter().filter(|open| open.scope == scope.0);
@@ -352,35 +357,35 @@ impl VbCollections {
         default.chain(others).collect()
     }
 
-    /// Whether there are, or were, others than the default one.
+    /// Whether there was never a collection besides the default one.
     pub fn is_plain(&self) -> bool {
         self.uid == ManifestUid(0) && self.table.open.is_empty() && self.table.default_open
     }
 
-    /// The numbers of all scopes, ascending.
+    /// Ids of all scopes, ascending.
     pub fn scopes(&self) -> Vec<ScopeId> {
         let others = self.table.scopes.iter().map(|scope| ScopeId(scope.0));
         std::iter::once(ScopeId::DEFAULT).chain(others).collect()
     }
 
-    // --- What is dead ---
+    // --- Dropped collections ---
 
-    /// Whether anything that was dropped is still in memory or in the store.
+    /// Whether dropped collections may still have documents in memory or in the store.
     pub fn has_dead(&self) -> bool {
         self.dead_end > Seqno::ZERO
     }
 
-    /// The seqno that must be in the store before what is dead can be taken out of it.
+    /// Seqno that must be persisted before the store may remove dead rows.
     pub fn dead_end(&self) -> Seqno {
         self.dead_end
     }
 
-    /// A row was found whose collection is gone.
+    /// Records a row whose collection was dropped.
     pub fn found_dead(&mut self, seqno: Seqno) {
         self.dead_end = self.dead_end.max(seqno);
     }
 
-    /// Everything that ended up to `end` is out of the store and of memory.
+    /// Records that documents of collections that ended up to `end` are out of store and memory.
     pub fn erased(&mut self, end: Seqno) {
         if self.dead_end <= end {
             self.dead_end = Seqno::ZERO;
@@ -388,7 +393,7 @@ impl VbCollections {
         }
     }
 
-    /// Which rows mean something, with every change up to `up_to`.
+    /// Returns the filter of living rows, with every change up to `up_to`.
     pub fn living(&self, up_to: Seqno) -> Living {
         let default = self.table.default_open.then_some((0, Seqno::ZERO));
         let default = default.into_iter();
@@ -399,7 +404,7 @@ impl VbCollections {
 
     // --- Changes ---
 
-    /// What comes before an event of the same key.
+    /// Returns the event of the same key that an event supersedes.
     pub fn superseded(&self, change: &CollectionChange<'_>) -> Superseded {
         let step = self.table.superseded(change);
         let EventRow {
@@ -413,13 +418,13 @@ impl VbCollections {
         }
     }
 
-    /// Takes note of an event at `seqno`. One that says what is known already changes little.
+    /// Applies an event at `seqno`. A repeated event changes little.
     pub fn apply(&mut self, event: &SystemEvent<'_>, seqno: Seqno) {
         self.note(event, self.table.steps + 1, seqno);
         Arc::make_mut(&mut self.table).apply(&event.change);
     }
 
-    /// The same of what an event does beside the table, with its step and its seqno.
+    /// Applies an event except for the table, as step `step` at `seqno`.
     fn note(&mut self, event: &SystemEvent<'_>, step: StepNumber, seqno: Seqno) {
         self.uid = self.uid.max(event.manifest);
         self.push(step, seqno, 0);
@@ -431,7 +436,7 @@ impl VbCollections {
     fn push(&mut self, step: StepNumber, seqno: Seqno, grouped: u32) {
         let table = &self.table;
         let in_use = || {
-            // Those that the table does not know yet are the newest.
+            // Steps that the table does not know yet are the newest.
             let mut steps = table.steps_in_use();
             steps.extend(table.steps + 1..step);
             steps
@@ -439,9 +444,9 @@ impl VbCollections {
         self.seqnos.push(step, seqno, grouped, in_use);
     }
 
-    /// Takes note of the group in a row of the store; `false` when it cannot be read.
+    /// Loads a group from a row of the store; `false` if it cannot be parsed.
     ///
-    /// Cost: O(1) if the same group was loaded after the same table before.
+    /// Cost: O(1) if the same group was loaded before after the same table.
     pub fn load_group(&mut self, row: &Document, shared: &mut SharedCollections) -> bool {
         let Some(events) = GroupEvents::parse(row.value()) else {
             return false;
@@ -481,28 +486,28 @@ impl VbCollections {
 
     // --- Plans ---
 
-    /// The next steps towards a manifest.
+    /// Returns the next steps towards the planner's manifest.
     pub fn plan<'m>(&self, planner: &mut ManifestPlanner<'m>) -> Arc<Plan<'m>> {
         planner.plan(&self.table)
     }
 
-    /// Takes note of an event of a plan, the `index`th, but not in the table.
+    /// Applies the event at `index` of a plan, except for the table.
     pub fn note_planned(&mut self, event: &SystemEvent<'_>, index: usize, seqno: Seqno) {
         self.note(event, self.table.steps + 1 + index as u32, seqno);
     }
 
-    /// Takes note of the group of a plan, but not in the table.
+    /// Applies the group of a plan, except for the table.
     pub fn note_planned_group(&mut self, uid: ManifestUid, events: u32, first: Seqno) {
         self.uid = self.uid.max(uid);
         self.push(self.table.steps + 1, first, events);
     }
 
-    /// All steps of a plan were taken.
+    /// Completes a plan: takes over its table.
     pub fn finish_plan(&mut self, plan: &Plan<'_>) {
         self.table = Arc::clone(&plan.to);
     }
 
-    /// Shares the table with other vBuckets if theirs is the same, else offers it.
+    /// Shares the table with other vBuckets if theirs is equal, else offers the own one.
     pub fn share(&mut self, shared: &mut SharedCollections) {
         if Arc::ptr_eq(&self.table, &shared.table) {
             return;
@@ -522,7 +527,7 @@ impl VbCollections {
             return;
         }
         let Some(open) = self.table.find(id.0) else {
-            // Of documents that came without a beginning the store may have rows.
+            // The store may have rows of documents that came before their collection.
             if self.dead().high_seqno > Seqno::ZERO {
                 self.dead_end = seqno;
             }
@@ -539,26 +544,26 @@ impl VbCollections {
         }
     }
 
-    /// A collection had these figures when it was dropped.
+    /// Adds a dropped collection's statistics to those of all dropped ones.
     pub fn died(&mut self, items: u64, memory_bytes: u64) {
         let dead = self.dead.get_or_insert_default();
         dead.items += items;
         dead.memory_bytes += memory_bytes;
     }
 
-    /// Bytes beyond the vBucket's own, without the table, which is shared.
+    /// Bytes beyond the size of the vBucket itself, without the shared table.
     pub fn memory_bytes(&self) -> usize {
         self.seqnos.memory_bytes() + self.counts.capacity() * size_of::<CollectionCounts>()
     }
 }
 
-/// What an event follows that has its key.
+/// The event with the same key that a new event supersedes.
 #[derive(Clone, Copy, Debug)]
 pub struct Superseded {
     /// Seqno of that event; zero for none.
     pub seqno: Seqno,
-    /// The row that goes when the event is written; zero for none.
+    /// Row that is removed when the new event is written; zero for none.
     pub row: Seqno,
-    /// The event before has a row together with others, which stays.
+    /// Whether the old event is in the row of a group, which stays.
     pub grouped: bool,
 }

@@ -1,40 +1,40 @@
-//! Which collections there are, as all vBuckets that followed the same manifests have it.
+//! The table of existing collections, shared by all vBuckets with the same history of manifests.
 
 use model::{CollectionId, ScopeId};
 
 use crate::seqnos::StepNumber;
 use crate::{Collection, CollectionChange, CollectionInfo, CollectionSettings, Manifest};
 
-/// As a limit of the time to live: the bucket's holds.
+/// Value of a time to live for "limit of the bucket".
 pub(crate) const NO_TTL: u32 = u32::MAX;
 
-/// A collection that is here.
+/// An existing collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Open {
     pub(crate) id: u32,
     pub(crate) scope: u32,
     pub(crate) ttl: u32,
-    /// The step that began it.
+    /// Step that began it.
     pub(crate) begun: StepNumber,
-    /// The step that modified it last, zero for none.
+    /// Step that modified it last; zero for none.
     pub(crate) modified: StepNumber,
     /// Whether its replaced versions are kept.
     pub(crate) history: bool,
 }
 
-/// Scopes and collections, and the steps that led to them. No seqnos: those differ from vBucket
-/// to vBucket, so that one table serves all of them.
+/// Scopes and collections, and the steps that led to them. Without seqnos: those differ between
+/// vBuckets, so that one table serves all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CollectionTable {
     pub(crate) default_open: bool,
     pub(crate) default_ttl: u32,
     pub(crate) default_history: bool,
     pub(crate) default_modified: StepNumber,
-    /// By number, without the default collection.
+    /// Ordered by id, without the default collection.
     pub(crate) open: Vec<Open>,
-    /// By number, without the default scope; with the steps that began them.
+    /// Ordered by id, without the default scope; with the steps that began them.
     pub(crate) scopes: Vec<(u32, StepNumber)>,
-    /// The last step.
+    /// Last step.
     pub(crate) steps: StepNumber,
     /// Whether any collection keeps its replaced versions.
     pub(crate) any_history: bool,
@@ -76,13 +76,13 @@ impl CollectionTable {
         self.find(id).is_some_and(|open| open.history)
     }
 
-    /// The step that began a scope, zero for none.
+    /// Returns the step that began a scope; zero for none.
     pub(crate) fn scope_begun(&self, scope: ScopeId) -> StepNumber {
         let found = self.scopes.binary_search_by_key(&scope.0, |one| one.0);
         found.map_or(0, |at| self.scopes[at].1)
     }
 
-    /// The step whose row an event takes the place of, zero for none.
+    /// Returns the step whose row an event supersedes; zero for none.
     pub(crate) fn superseded(&self, change: &CollectionChange<'_>) -> StepNumber {
         match change {
             CollectionChange::Begun(_) | CollectionChange::ScopeBegun { .. } => 0,
@@ -97,7 +97,7 @@ impl CollectionTable {
         }
     }
 
-    /// All steps that something refers to.
+    /// Returns all steps to which the table refers.
     pub(crate) fn steps_in_use(&self) -> Vec<StepNumber> {
         let of_open = self
             .open
@@ -108,7 +108,7 @@ impl CollectionTable {
         all.filter(|step| *step > 0).collect()
     }
 
-    /// Makes a change, as the next step. One that says what is known already changes little.
+    /// Applies a change as the next step. A repeated change changes little.
     pub(crate) fn apply(&mut self, change: &CollectionChange<'_>) {
         self.steps += 1;
         let step = self.steps;
@@ -141,7 +141,7 @@ impl CollectionTable {
 
     fn begin(&mut self, info: CollectionInfo<'_>) {
         if info.id == CollectionId::DEFAULT {
-            // It does not come back.
+            // The default collection cannot be created again.
             return;
         }
         let begun = Open {
@@ -173,8 +173,8 @@ impl CollectionTable {
         }
     }
 
-    /// The events that lead to `manifest`: what went, which scopes and which collections came, what
-    /// changed.
+    /// Returns the events that lead to `manifest`: collections and scopes that end, scopes and
+    /// collections that begin, modified collections.
     ///
     /// Cost: O(collections).
     pub(crate) fn differences<'a>(&self, manifest: &'a Manifest) -> Vec<CollectionChange<'a>> {
@@ -202,7 +202,8 @@ impl CollectionTable {
         changes
     }
 
-    /// Which collections went; which ones came or changed. Both sides are in the same order.
+    /// Returns the collections that end, and those that begin or are modified. Both sides have the
+    /// same order.
     fn collection_differences<'a>(&self, manifest: &'a Manifest) -> Differences<'a> {
         let (mut went, mut came) = (Vec::new(), Vec::new());
         let ended = |open: &Open| CollectionChange::Ended {
@@ -240,7 +241,7 @@ impl CollectionTable {
             settings: collection.settings,
         };
         let (ttl, history) = if info.id == CollectionId::DEFAULT {
-            // One that was dropped does not come back.
+            // A dropped default collection is not created again.
             let known = (self.default_ttl, self.default_history);
             self.default_open.then_some(known)?
         } else if let Some(open) = open {
@@ -253,5 +254,5 @@ impl CollectionTable {
     }
 }
 
-/// What went, and what came.
+/// Changes that end collections, and changes that begin or modify them.
 type Differences<'a> = (Vec<CollectionChange<'a>>, Vec<CollectionChange<'a>>);

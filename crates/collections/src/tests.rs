@@ -1,4 +1,4 @@
-//! Rules of manifests, events and what follows from them.
+//! Tests of manifests and system events.
 
 use model::{CollectionId, ManifestUid, ScopeId};
 
@@ -32,7 +32,7 @@ fn with(uid: u64, collections: &[(u32, &str)]) -> Manifest {
 }
 
 #[test]
-fn manifests_that_contradict_themselves() {
+fn new_refuses_inconsistent_manifests() {
     let default = || scope(0, "_default", Vec::new());
     let long = "n".repeat(NAME_BYTES_MAX + 1);
     let many = (0..=COLLECTIONS_MAX as u32).map(|id| collection(id + 8, &format!("c{id}")));
@@ -94,7 +94,7 @@ fn manifests_that_contradict_themselves() {
 }
 
 #[test]
-fn which_manifest_may_follow() {
+fn check_successor_accepts_only_later_manifests() {
     let current = with(5, &[(8, "a"), (9, "b")]);
     let follows = |next: &Manifest| current.check_successor(next).ok();
     assert_eq!(follows(&current), Some(false));
@@ -134,7 +134,7 @@ fn numbers_are_not_used_again() {
 }
 
 #[test]
-fn numbers_that_somebody_else_gave_do_not_come_again() {
+fn ids_assigned_elsewhere_are_not_reused() {
     let given = |manifest: &Manifest| {
         let made = manifest.with_collection("_default", "new", CollectionSettings::default());
         let made = made.expect("it is new");
@@ -203,7 +203,7 @@ fn events_are_read_as_they_were_written() {
         assert!(SystemEvent::is_key(&key));
         assert_eq!(SystemEvent::parse(&key, event.kind(), &value), Some(event));
         for length in 0..13 {
-            // Cut short, it says nothing, or less of a name.
+            // A shortened value cannot be parsed, or has a shorter name.
             let cut = SystemEvent::parse(&key, event.kind(), &value[..length]);
             assert_eq!(cut, None, "{event:?} {length}");
         }
@@ -230,8 +230,8 @@ fn a_manifest_is_learned_from_events() {
 }
 
 #[test]
-fn a_name_that_comes_again_ends_who_had_it_before() {
-    // The ends were not told: their notes were purged.
+fn reused_name_ends_its_previous_owner() {
+    // The end events were purged.
     let begun = |uid, scope, id, name| SystemEvent {
         manifest: ManifestUid(uid),
         change: CollectionChange::Begun(CollectionInfo {
@@ -267,7 +267,7 @@ fn a_name_that_comes_again_ends_who_had_it_before() {
     );
 }
 
-/// Whatever came before, numbers are new ones, and what has a name that was there keeps its own.
+/// Whatever was before, new scopes and collections get new ids; existing names keep their ids.
 #[test]
 fn a_whole_manifest_is_one_step() {
     let wanted = |scopes: &[(&str, &[&str])]| -> Vec<WantedScope> {
@@ -309,7 +309,7 @@ fn a_whole_manifest_is_one_step() {
     assert!(matches!(again, Err(ManifestError::Invalid(_))));
 }
 
-/// Users neither make it nor change it nor drop it, and it does not count against their limits.
+/// Users cannot create, change or drop it, and it does not count against their limits.
 #[test]
 fn the_scope_of_the_system_is_there_and_stays() {
     let settings = CollectionSettings::default();
@@ -338,7 +338,7 @@ fn the_scope_of_the_system_is_there_and_stays() {
     let whole = made.with_scopes(&default, settings).unwrap();
     assert_eq!(whole.scope_named("_system"), made.scope_named("_system"));
 
-    // Numbers that users have in use are not taken.
+    // Ids in use by users are not reused.
     let used = bare.with_scope("a").unwrap();
     let used = used.with_collection("a", "x", settings).unwrap();
     let late = used.with_system_scope().unwrap().expect("it was missing");
