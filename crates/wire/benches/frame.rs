@@ -83,7 +83,7 @@ fn get_response(flags: &[u8; 4], server_duration: Option<u16>) -> Response<'_> {
     }
 }
 
-/// Reads a request as its command does.
+/// Parses a request as its command does.
 fn read(frame: &Frame<'_>) -> bool {
     match frame.header.opcode {
         Opcode::GET => black_box(Get::parse(frame)).is_ok(),
@@ -210,7 +210,7 @@ fn durations(criterion: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    // Short enough that all benchmarks of the workspace are run at one go.
+    // Short enough to run all benchmarks of the workspace in one go.
     config = Criterion::default()
         .warm_up_time(std::time::Duration::from_millis(500))
         .measurement_time(std::time::Duration::from_secs(2));

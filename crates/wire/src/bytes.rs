@@ -1,4 +1,4 @@
-//! Fields as they lie on the wire, big-endian, and messages laid out of them.
+//! Big-endian fields on the wire, and messages composed of them.
 
 use model::{
     Cas, CollectionId, Datatype, DurabilityLevel, FailoverEntry, ManifestUid, Seqno, SnapshotRange,
@@ -7,10 +7,10 @@ use model::{
 
 use crate::{Malformed, Opcode};
 
-/// Cannot happen to a frame that kept the rules of its row.
+/// Cannot occur in a frame that obeys the rules of its row.
 pub(crate) const EXTRAS: Malformed = Malformed::new("extras have a wrong length");
 
-/// What is left of a slice; every read either takes all it asked for or nothing.
+/// The rest of a slice; each read takes all requested bytes or none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -32,7 +32,7 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    /// The next field.
+    /// Reads the next field.
     #[inline]
     pub(crate) fn field<T: Field<'a>>(&mut self) -> Result<T, Malformed> {
         T::read(self)
@@ -48,16 +48,16 @@ impl<'a> Reader<'a> {
 
 /// A value with one form on the wire.
 pub(crate) trait Field<'a>: Sized {
-    /// Takes the value off the front.
+    /// Reads the value from the front.
     ///
     /// # Errors
-    /// The bytes end within it, or are no such value.
+    /// The bytes end within it, or are not such a value.
     fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed>;
 
-    /// Appends what [`Field::read`] takes.
+    /// Appends the bytes that [`Field::read`] takes.
     fn write(&self, out: &mut Vec<u8>);
 
-    /// The value that all of `bytes` are; `error` when they are not.
+    /// Reads the value from exactly `bytes`; `error` if they are not such a value.
     fn whole(bytes: &'a [u8], error: Malformed) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         Self::read(&mut reader)
@@ -66,7 +66,7 @@ pub(crate) trait Field<'a>: Sized {
             .ok_or(error)
     }
 
-    /// The values in `bytes`, one behind the other; none from the first broken one on.
+    /// Reads consecutive values from `bytes`; ends at the first malformed one.
     fn each(bytes: &'a [u8]) -> impl Iterator<Item = Self> {
         let mut reader = Reader::new(bytes);
         std::iter::from_fn(move || Self::read(&mut reader).ok())
@@ -107,7 +107,7 @@ macro_rules! wrappers {
 }
 pub(crate) use wrappers;
 
-/// Implements [`Field`] for a struct: its fields one behind the other, in the order given here.
+/// Implements [`Field`] for a struct: its fields in the order given here.
 macro_rules! layout {
     ($name:ident $(<$life:lifetime>)? { $($field:ident),+ }) => {
         impl<'a> $crate::bytes::Field<'a> for $name $(<$life>)? {
@@ -130,7 +130,7 @@ wrappers! { Seqno VbUuid VbId Cas Datatype CollectionId ManifestUid Opcode }
 layout! { SnapshotRange { start, end } }
 layout! { FailoverEntry { uuid, seqno } }
 
-/// One byte; any but 0 is true.
+/// One byte; any value but 0 is true.
 impl Field<'_> for bool {
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(reader.field::<u8>()? != 0)
@@ -141,7 +141,7 @@ impl Field<'_> for bool {
     }
 }
 
-/// The state of a vBucket with a number, which some messages send as one byte, others as four.
+/// Returns the vBucket state with this number. Some messages send it as one byte, others as four.
 pub(crate) fn vb_state(number: u32) -> Result<VbState, Malformed> {
     let state = u8::try_from(number).ok().and_then(VbState::from_wire);
     state.ok_or(Malformed::new("vBucket state is not valid"))
@@ -178,7 +178,7 @@ impl<const N: usize> Field<'_> for [u8; N] {
     }
 }
 
-/// Everything that is left.
+/// All remaining bytes.
 impl<'a> Field<'a> for &'a [u8] {
     #[inline]
     fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
@@ -191,7 +191,7 @@ impl<'a> Field<'a> for &'a [u8] {
     }
 }
 
-/// Nothing, where the next bytes are no such value.
+/// `None` if the next bytes are not such a value.
 impl<'a, T: Field<'a>> Field<'a> for Option<T> {
     fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         let before = *reader;
@@ -209,8 +209,8 @@ impl<'a, T: Field<'a>> Field<'a> for Option<T> {
     }
 }
 
-/// Implements `Debug` for a message that may hold a document or a secret: shows some of its fields,
-/// the key as text, and of the value only its length.
+/// Implements `Debug` for a message that may hold a document or a secret: shows some fields, the
+/// key as text, and only the length of the value.
 macro_rules! debug_without_value {
     ($name:ident { $($field:ident),+ } text $key:ident, length $value:ident) => {
         impl std::fmt::Debug for $name<'_> {

@@ -1,6 +1,6 @@
-//! One body for each fuzz target, as plain functions so that ordinary tests run them as well.
+//! Bodies of the fuzz targets as plain functions, so that ordinary tests run them as well.
 //!
-//! Each takes any bytes and asserts what must hold of them.
+//! Each takes any bytes and asserts the properties that must hold.
 
 use crate::message::OTHER_COMMAND;
 use crate::push::ClusterMapNotification;
@@ -14,7 +14,8 @@ fn first_frame(bytes: &[u8]) -> Option<Frame<'_>> {
     }
 }
 
-/// Frames: lengths add up, the header survives, a cut frame waits for exactly the rest.
+/// Frames: lengths add up, the header round-trips, a frame without its last byte needs one more
+/// byte.
 pub fn frame(bytes: &[u8]) {
     let mut rest = bytes;
     loop {
@@ -40,7 +41,7 @@ pub fn frame(bytes: &[u8]) {
     }
 }
 
-/// Requests in text: each takes some of the input, and one that is cut is no other request.
+/// Text requests: each consumes some input, and a shortened one does not decode as the same.
 pub fn text(bytes: &[u8]) {
     const VALUE_BYTES_MAX: usize = 1 << 20;
     let (mut rest, mut at) = (bytes, TextPlace::Line);
@@ -65,7 +66,7 @@ pub fn text(bytes: &[u8]) {
     }
 }
 
-/// Frame infos: what was understood is understood again after it was written anew.
+/// Frame infos: parsed infos round-trip.
 pub fn request_infos(bytes: &[u8]) {
     if let Ok(infos) = RequestInfos::parse(bytes) {
         let mut section = Vec::new();
@@ -80,14 +81,14 @@ pub fn request_infos(bytes: &[u8]) {
     }
 }
 
-/// Requests: one type at most reads a frame, and reads it again after it was written anew.
+/// Requests: at most one type parses a frame, and the result round-trips.
 pub fn request(bytes: &[u8]) {
     if let Some(frame) = first_frame(bytes) {
         assert!(readers(&frame).unwrap_or(0) <= 1, "{frame:?}");
     }
 }
 
-/// How many types of requests read the frame: none where its opcode has no type.
+/// Returns the number of request types that parse the frame: none if its opcode has no type.
 ///
 /// # Errors
 /// The frame breaks a rule of its opcode.
@@ -129,7 +130,7 @@ pub fn readers(frame: &Frame<'_>) -> Result<usize, Malformed> {
     Ok(readers)
 }
 
-/// Responses: the same, and every typed body reads any bytes without a panic.
+/// Responses: they round-trip, and every typed body parses any bytes without a panic.
 pub fn response(bytes: &[u8]) {
     bodies(bytes);
     let Some(frame) = first_frame(bytes) else {
@@ -203,7 +204,7 @@ fn bodies(bytes: &[u8]) {
     let _state = parse_vb_state(bytes);
 }
 
-/// Pushes: what was understood is understood again after it was written anew.
+/// Pushes: parsed pushes round-trip.
 pub fn push(bytes: &[u8]) {
     let Some(frame) = first_frame(bytes) else {
         return;

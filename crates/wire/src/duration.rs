@@ -1,9 +1,9 @@
-//! The two-byte code for a server's own time on a request.
+//! The two-byte code for the server's processing time of a request.
 
-/// Micros beyond which the code does not grow.
+/// Microseconds above which the code does not grow.
 const MICROS_MAX: u64 = 120_125_042;
 
-/// Codes of 0 to 127 microseconds: nearly every answer from memory, without a power function.
+/// Codes of 0 to 127 microseconds: covers nearly every answer from memory without a power function.
 const SMALL: [u8; 128] = [
     0, 1, 2, 3, 3, 4, 4, 5, 5, 5, 6, 6, 6, 7, 7, 7, 7, 8, 8, 8, 8, 9, 9, 9, 9, 9, 10, 10, 10, 10,
     11, 11, 11, 11, 11, 11, 12, 12, 12, 12, 12, 13, 13, 13, 13, 13, 13, 14, 14, 14, 14, 14, 14, 15,
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_decodes_to_what_encodes_to_it() {
+    fn code_decodes_and_encodes_to_itself() {
         for code in [0, 1, 2, 21, 296, 4181, 40_000, u16::MAX] {
             let micros = f64::from(code).powf(1.74) / 2.0;
             assert_eq!(encode_slowly_f(micros), code);

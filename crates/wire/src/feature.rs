@@ -1,4 +1,4 @@
-//! What a client and a server agree on with HELLO.
+//! Features that a client and a server negotiate with HELLO.
 
 use std::fmt;
 
@@ -17,10 +17,10 @@ macro_rules! features {
                 pub const $name: Self = Self($number);
             )*
 
-            /// Every feature that is still in use, ascending.
+            /// All features in use, ascending.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The name; `None` for a number that means nothing (any more).
+            /// Name; `None` for an undefined or removed number.
             pub fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$name => Some($text),)*
@@ -28,7 +28,7 @@ macro_rules! features {
                 }
             }
 
-            /// The features without which it must not be asked for.
+            /// Features that it requires.
             pub fn needs(self) -> &'static [Self] {
                 match self {
                     $(Self::$name => &[$(Self::$needs),*],)*
@@ -103,15 +103,15 @@ impl fmt::Display for Feature {
     }
 }
 
-/// A list of features as HELLO and its answer carry it: 2 bytes each, in any order, unknown
-/// numbers and repetitions included.
+/// A list of features in HELLO and its answer: 2 bytes each, in any order, possibly with unknown
+/// numbers and repetitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeatureList<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> FeatureList<'a> {
-    /// The list in a value.
+    /// Parses the list in a value.
     ///
     /// # Errors
     /// The length is odd.
@@ -123,12 +123,12 @@ impl<'a> FeatureList<'a> {
         }
     }
 
-    /// The list as it lies on the wire.
+    /// The encoded list.
     pub fn as_bytes(self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The features in the order of the list.
+    /// Features in the order of the list.
     pub fn iter(self) -> impl Iterator<Item = Feature> + 'a {
         let (pairs, _) = self.bytes.as_chunks::<2>();
         pairs.iter().map(|&pair| Feature(u16::from_be_bytes(pair)))
@@ -145,17 +145,17 @@ impl<'a> Field<'a> for FeatureList<'a> {
     }
 }
 
-/// Two features of one HELLO that do not go together; the whole HELLO fails.
+/// Two features of one HELLO that conflict; the whole HELLO fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeatureConflict {
-    /// `feature` was asked for without `needed`.
+    /// `feature` was requested without `needed`.
     Missing {
-        /// What was asked for.
+        /// The requested feature.
         feature: Feature,
-        /// What it depends on.
+        /// The feature that it requires.
         needed: Feature,
     },
-    /// Both were asked for, but exclude each other.
+    /// Both were requested, but exclude each other.
     Exclusive(Feature, Feature),
 }
 
@@ -185,7 +185,7 @@ impl FeatureSet {
             .unwrap_or(0)
     }
 
-    /// Whether it is in the set; numbers that mean nothing never are.
+    /// Whether the set contains it; false for undefined numbers.
     #[inline]
     pub fn contains(self, feature: Feature) -> bool {
         match 1_u64.checked_shl(u32::from(feature.0)) {
@@ -194,22 +194,22 @@ impl FeatureSet {
         }
     }
 
-    /// Adds it; numbers that mean nothing are left out.
+    /// Adds a feature; ignores undefined numbers.
     pub fn insert(&mut self, feature: Feature) {
         self.bits |= Self::bit(feature);
     }
 
-    /// Takes it out.
+    /// Removes a feature.
     pub fn remove(&mut self, feature: Feature) {
         self.bits &= !Self::bit(feature);
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.bits == 0
     }
 
-    /// The features, ascending.
+    /// Features of the set, ascending.
     pub fn iter(self) -> impl Iterator<Item = Feature> {
         Feature::ALL
             .iter()
@@ -217,17 +217,17 @@ impl FeatureSet {
             .filter(move |&feature| self.contains(feature))
     }
 
-    /// The list for the answer to HELLO: ascending, each once.
+    /// Appends the list for the answer to HELLO: ascending, each once.
     pub fn encode(self, out: &mut Vec<u8>) {
         for feature in self.iter() {
             out.extend_from_slice(&feature.0.to_be_bytes());
         }
     }
 
-    /// Checks that what was asked for goes together.
+    /// Checks that the features do not conflict.
     ///
     /// # Errors
-    /// The first conflict; HELLO is then to be refused as a whole.
+    /// The first conflict; the whole HELLO must then be refused.
     pub fn check(self) -> Result<(), FeatureConflict> {
         if self.contains(Feature::TCP_NODELAY) && self.contains(Feature::TCP_DELAY) {
             let conflict = FeatureConflict::Exclusive(Feature::TCP_NODELAY, Feature::TCP_DELAY);
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_becomes_a_set_of_what_is_known() {
+    fn feature_set_ignores_unknown_features() {
         let value = [0, 0x12, 0, 2, 0, 6, 0xff, 0xff, 0, 0x12];
         let list = FeatureList::parse(&value).unwrap();
         assert_eq!(list.iter().count(), 5);

@@ -1,4 +1,4 @@
-//! The 24-byte header and the parts of the body behind it.
+//! The 24-byte header, and the parts of the body after it.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use model::{Cas, Datatype, VbId};
 use crate::bytes::debug_without_value;
 use crate::{Opcode, Status};
 
-/// Length of the header in front of every body.
+/// Size of the header in bytes.
 pub const HEADER_BYTES: usize = 24;
 
-/// First byte of a frame: the side that sends it, and which of the two layouts it has.
+/// First byte of a frame: the sender's side, and one of two layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Magic {
@@ -29,7 +29,7 @@ pub enum Magic {
 }
 
 impl Magic {
-    /// The magic of a byte; `None` for any byte that starts no frame.
+    /// Returns the magic of a byte; `None` if it starts no frame.
     #[inline]
     pub fn from_byte(byte: u8) -> Option<Self> {
         match byte {
@@ -43,48 +43,48 @@ impl Magic {
         }
     }
 
-    /// Whether bytes 2 and 3 are the lengths of frame infos and key instead of one key length.
+    /// Whether bytes 2 and 3 are the lengths of frame infos and key, instead of one key length.
     pub fn is_flexible(self) -> bool {
         matches!(self, Self::AltClientRequest | Self::AltClientResponse)
     }
 
-    /// Whether a client sends it to ask for something.
+    /// Whether it is a client's request.
     pub fn is_client_request(self) -> bool {
         matches!(self, Self::ClientRequest | Self::AltClientRequest)
     }
 
-    /// Whether a server sends it as an answer.
+    /// Whether it is a server's answer.
     pub fn is_client_response(self) -> bool {
         matches!(self, Self::ClientResponse | Self::AltClientResponse)
     }
 }
 
-/// Four bytes that an answer repeats unchanged; no number, so there is no byte order.
+/// Four bytes that an answer repeats unchanged; not a number, so there is no byte order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Opaque(pub [u8; 4]);
 
-/// The header, field by field.
+/// The fields of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Direction and layout.
     pub magic: Magic,
-    /// What is asked or answered; the number may be unknown.
+    /// Opcode of the request or of the answered request; may be unknown.
     pub opcode: Opcode,
-    /// Bytes of frame infos; 0 unless the magic is flexible.
+    /// Size of the frame infos in bytes; 0 unless the magic is flexible.
     pub framing_len: u8,
-    /// Bytes of key; at most 255 when the magic is flexible.
+    /// Size of the key in bytes; at most 255 if the magic is flexible.
     pub key_len: u16,
-    /// Bytes of extras.
+    /// Size of the extras in bytes.
     pub extras_len: u8,
-    /// Bits of the value, as sent.
+    /// Datatype of the value, as sent.
     pub datatype: Datatype,
     /// vBucket of a request, status of a response.
     pub vbucket_or_status: u16,
-    /// Bytes behind the header: frame infos, extras, key and value together.
+    /// Size of the body in bytes: frame infos, extras, key and value.
     pub body_len: u32,
-    /// To be echoed.
+    /// Repeated in the answer.
     pub opaque: Opaque,
-    /// Revision, or zero.
+    /// CAS of a revision, or zero.
     pub cas: Cas,
 }
 
@@ -123,10 +123,10 @@ impl Header {
         })
     }
 
-    /// The 24 bytes.
+    /// Encodes the header.
     ///
-    /// Of a flexible header only the low byte of `key_len` is written, of any other header
-    /// `framing_len` is not: a header that [`decode`] gave back is never cut by that.
+    /// A flexible header has only the low byte of `key_len`, any other header no `framing_len`: a
+    /// header that [`decode`] returned loses nothing by that.
     #[inline]
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         let [key_high, key_low] = self.key_len.to_be_bytes();
@@ -168,18 +168,18 @@ impl Header {
     }
 }
 
-/// One message as it lies on the wire; every part borrows from the read buffer.
+/// One message on the wire; every part borrows from the read buffer.
 ///
-/// Shape: frame infos, extras, key, value lie next to each other in this order.
+/// Shape: frame infos, extras, key, value, in this order without gaps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// The header.
     pub header: Header,
-    /// Frame infos, not yet split; empty unless the magic is flexible.
+    /// Frame infos, not split yet; empty unless the magic is flexible.
     pub frame_infos: &'a [u8],
     /// Fixed-size arguments.
     pub extras: &'a [u8],
-    /// The key, with its collection prefix where the connection negotiated collections.
+    /// The key, with its collection prefix if the connection negotiated collections.
     pub key: &'a [u8],
     /// The rest of the body.
     pub value: &'a [u8],
@@ -199,65 +199,65 @@ impl<'a> Frame<'a> {
         Status(self.header.vbucket_or_status)
     }
 
-    /// Key and value as one slice, so that both reach a document in one copy.
+    /// Key and value as one slice, so that one copy makes a document of both.
     pub fn key_and_value(&self) -> &'a [u8] {
         self.key_and_value
     }
 
-    /// Bytes of the whole frame, header included.
+    /// Size of the whole frame in bytes, header included.
     pub fn wire_bytes(&self) -> usize {
         HEADER_BYTES.saturating_add(self.header.body_len as usize)
     }
 }
 
-/// How long a body may be before the connection is closed instead of read on.
+/// Maximum length of a body; above it the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most bytes behind the header.
+    /// Maximum size of a body in bytes.
     pub body_bytes_max: u32,
 }
 
 impl Limits {
-    /// Before a client has authenticated: frames of 16 KiB, header included.
+    /// Limits before authentication: frames of 16 KiB, header included.
     pub const UNAUTHENTICATED: Self = Self {
         body_bytes_max: 16 * 1024 - 24,
     };
-    /// After it: frames of 30 MiB, header included.
+    /// Limits after authentication: frames of 30 MiB, header included.
     pub const AUTHENTICATED: Self = Self {
         body_bytes_max: 30 * 1024 * 1024 - 24,
     };
 }
 
-/// What [`decode`] found at the start of a buffer.
+/// Result of [`decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
     /// A whole frame.
     Frame {
         /// The frame.
         frame: Frame<'a>,
-        /// Bytes that it takes of the buffer; the next frame starts there.
+        /// Size of the frame in the buffer; the next frame starts there.
         consumed: usize,
     },
-    /// At least `more` further bytes are needed before anything can be said: the rest of the
-    /// header while that is incomplete, the rest of the frame after it. Never 0.
+    /// At least `more` further bytes are needed: the rest of the header while that is incomplete,
+    /// else the rest of the frame. Never 0.
     Incomplete {
-        /// Bytes to wait for.
+        /// Number of bytes to wait for.
         more: usize,
     },
 }
 
-/// The header lies; what follows it cannot be read, so the connection is to be closed.
+/// The header is invalid. The following bytes cannot be parsed, so the connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// The first byte is no magic.
+    /// The first byte is not a magic.
     Magic(u8),
     /// Frame infos, extras and key together are longer than the body.
     Lengths,
     /// The body is longer than the limit.
     TooLarge {
-        /// Length that the header claims.
+        /// Size according to the header.
         body_bytes: u32,
-        /// Length that is allowed.
+        /// Maximum size.
         body_bytes_max: u32,
     },
 }
@@ -282,13 +282,13 @@ impl fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
-/// Splits the first frame off `input`. Never allocates; never panics, whatever the bytes.
+/// Splits the first frame off `input`. Never allocates, never panics.
 ///
-/// The magic is judged with the first byte and the lengths with the 24th, so a body that will
-/// never be accepted is refused before any of it is awaited.
+/// Checks the magic with the first byte and the lengths with the 24th, so an unacceptable body is
+/// refused before any of it arrives.
 ///
 /// # Errors
-/// The header lies: unknown magic, lengths that disagree, or a body over `limits`.
+/// The header is invalid: unknown magic, inconsistent lengths, or a body above `limits`.
 ///
 /// Source: protocol section 1.1, section 2. Test: `frame::truncated_one_byte_at_a_time`.
 #[inline]
@@ -325,7 +325,7 @@ pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded<'_>, FrameError> {
     })
 }
 
-/// The parts of a frame without a message.
+/// Parts of a frame without a typed message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawParts<'a> {
     /// Fixed-size arguments.
@@ -337,7 +337,7 @@ pub struct RawParts<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// A request of these parts, which do not lie next to each other: there is no [`Frame::key_and_value`].
+    /// Creates a request from separate parts; so [`Frame::key_and_value`] is empty.
     #[inline]
     pub fn request(opcode: Opcode, cas: Cas, parts: RawParts<'a>) -> Self {
         let body_len = parts
@@ -368,13 +368,13 @@ impl<'a> Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// The frame at the start of `input` as its header tells of it, without all that is behind the
-    /// header: to refuse it before that has come. `None` without a whole header.
+    /// Returns the frame at the start of `input` with only its header, to refuse it before its body
+    /// arrives. `None` without a whole header.
     pub fn of_header(input: &[u8]) -> Option<Self> {
         Header::read(input.first_chunk()?).ok().map(Self::bare)
     }
 
-    /// What a header tells of a frame that is gone.
+    /// Returns a frame with only its header.
     pub fn bare(header: Header) -> Self {
         Frame {
             header,

@@ -1,4 +1,4 @@
-//! The key of a request under the features of its connection.
+//! Keys of requests, depending on the features of the connection.
 
 use model::{CollectionId, split_key};
 
@@ -9,9 +9,9 @@ const LOGICAL_BYTES_MAX_NAMED: usize = 246;
 
 /// Splits the key of a request into its collection and the user's key.
 ///
-/// Shape: with `collections` the key starts with a canonical LEB128 collection id; without, it is
-/// the user's key in the default collection. The user's key has 1 to 250 bytes, in any other than
-/// the default collection 1 to 246.
+/// Shape: with `collections`, the key starts with a canonical LEB128 collection id; without, it is
+/// the user's key in the default collection. The user's key has 1 to 250 bytes in the default
+/// collection, 1 to 246 in others.
 ///
 /// # Errors
 /// The key is too short or too long, its prefix is not canonical, or the id is reserved (1 to 7).
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_that_are_refused() {
+    fn document_key_refuses_bad_prefixes() {
         for id in 1..8 {
             assert!(document_key(&key(&[id], 3), true).is_err(), "reserved {id}");
         }

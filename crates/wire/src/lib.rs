@@ -1,12 +1,12 @@
 //! Bytes to typed messages and back: the memcached binary protocol with its Couchbase extensions.
 //!
-//! This crate may not do I/O, know what a message means, allocate in order to decode, use
-//! `unsafe`, or panic on anything that a peer sends.
+//! This crate must not do I/O, know the meaning of a message, allocate to decode, use `unsafe`, or
+//! panic on input of a peer.
 //!
-//! Three strata:
+//! Three layers:
 //! - [`decode`] splits a [`Frame`] off a buffer: lengths only;
-//! - [`Envelope`] and a [`Message`] give a frame of a client its typed form, [`Response`] and the
-//!   bodies in [`response`] that of a server; [`dcp`] has the messages of change streams;
+//! - [`Envelope`] and [`Message`] are the typed form of a client's frame, [`Response`] and the
+//!   bodies in [`response`] that of a server's; [`dcp`] has the messages of change streams;
 //! - [`Opcode`], [`Status`], [`Feature`] are the tables, one row for each number.
 //!
 //! The drawing and the rules: `docs/protocol/framing.md`.

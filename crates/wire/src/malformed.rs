@@ -1,25 +1,25 @@
-//! What can be wrong with one message.
+//! Errors of one message.
 
 use std::fmt;
 
 use crate::Status;
 
-/// The peer broke a rule of one message; the frame around it is sound, so the connection stays.
+/// The peer broke a rule of one message; its frame is valid, so the connection stays open.
 ///
-/// The reason is for the error context of the answer and names no data of the peer.
+/// The reason goes into the error context of the answer, and contains no data of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// What is wrong, as a short phrase.
+    /// The error, as a short phrase.
     pub reason: &'static str,
 }
 
 impl Malformed {
-    /// An error with its reason.
+    /// Creates an error with its reason.
     pub const fn new(reason: &'static str) -> Self {
         Self { reason }
     }
 
-    /// The status to answer with.
+    /// Status of the answer.
     pub fn status(self) -> Status {
         Status::EINVAL
     }
@@ -33,10 +33,10 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// A part of a message to be sent is longer than its length field can say; nothing was written.
+/// A part of a message is too long for its length field; nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
-    /// The part: `"frame infos"`, `"extras"`, `"key"` or `"body"`.
+    /// Name of the part: `"frame infos"`, `"extras"`, `"key"` or `"body"`.
     pub part: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! A request: its message, and the envelope around it.
+//! Requests: the message, and its envelope.
 
 use model::{Cas, Datatype, VbId};
 
@@ -8,29 +8,29 @@ use crate::{
     Standing, TooLong,
 };
 
-/// The frame is sound, but of a command that the asked-for message is not.
+/// The frame is valid, but of another command than the requested message type.
 pub(crate) const OTHER_COMMAND: Malformed = Malformed::new("frame is of another command");
 
-/// What every request carries beside its own message.
+/// The common fields of every request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Envelope<'a> {
-    /// vBucket of the key; 0 where there is none.
+    /// vBucket of the key; 0 without a key.
     pub vbucket: VbId,
-    /// Comes back with the answer.
+    /// Returned with the answer.
     pub opaque: Opaque,
-    /// Revision that the document must have, or zero.
+    /// CAS that the document must have, or zero.
     pub cas: Cas,
-    /// Bits of the value.
+    /// Datatype of the value.
     pub datatype: Datatype,
-    /// Optional arguments; any of them makes the frame a flexible one.
+    /// Optional arguments; any of them makes the frame flexible.
     pub infos: RequestInfos<'a>,
 }
 
 impl<'a> Envelope<'a> {
-    /// The envelope of a frame, frame infos checked against the opcode.
+    /// Parses the envelope of a frame; checks its frame infos against the opcode.
     ///
     /// # Errors
-    /// The frame infos are not valid, or the opcode does not take them.
+    /// The frame infos are invalid, or the opcode does not accept them.
     #[inline]
     pub fn parse(frame: &Frame<'a>) -> Result<Self, InfoError> {
         let infos = if frame.frame_infos.is_empty() {
@@ -51,8 +51,8 @@ impl<'a> Envelope<'a> {
         })
     }
 
-    /// The envelope of a message of one change stream, without a document. `stream_id` is there on
-    /// connections that agreed on stream ids, and makes the frame a flexible one.
+    /// Returns the envelope of a message of one change stream, without a document. `stream_id` is
+    /// used on connections that negotiated stream ids, and makes the frame flexible.
     #[inline]
     pub fn of_stream(vbucket: VbId, opaque: Opaque, stream_id: Option<u16>) -> Self {
         Self {
@@ -67,24 +67,24 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// A message that a client sends.
+/// A message of a client.
 ///
 /// The envelope is not part of it: CAS, datatype and vBucket stay in the frame, or come from an
 /// [`Envelope`] when the message is sent.
 pub trait Message<'a>: Sized {
-    /// The opcode that says all of it that is not in the body.
+    /// Returns the opcode, which includes all fields that are not in the body.
     fn opcode(&self) -> Opcode;
 
-    /// Reads a frame that [`OpcodeInfo::check`] found nothing wrong with.
+    /// Reads a frame that [`OpcodeInfo::check`] has accepted.
     ///
     /// # Errors
-    /// The frame is of another command, or breaks a rule that lengths alone do not show.
+    /// The frame is of another command, or breaks a rule beyond lengths.
     fn read(frame: &Frame<'a>) -> Result<Self, Malformed>;
 
     /// Appends the extras.
     fn write_extras(&self, _out: &mut Vec<u8>) {}
 
-    /// The key.
+    /// Returns the key.
     fn key(&self) -> &[u8] {
         &[]
     }
@@ -92,10 +92,10 @@ pub trait Message<'a>: Sized {
     /// Appends the value.
     fn write_value(&self, _out: &mut Vec<u8>) {}
 
-    /// Reads a frame. No allocation.
+    /// Checks and reads a frame. No allocation.
     ///
     /// # Errors
-    /// The frame breaks a rule of its opcode, or is no such message.
+    /// The frame breaks a rule of its opcode, or is not such a message.
     fn parse(frame: &Frame<'a>) -> Result<Self, Malformed> {
         match checked(frame)? {
             Some(_) => Self::read(frame),
@@ -106,7 +106,7 @@ pub trait Message<'a>: Sized {
     /// Appends the frame.
     ///
     /// # Errors
-    /// A part is longer than a frame can carry; `out` is as before.
+    /// A part is longer than a frame can carry; `out` is unchanged.
     fn encode(&self, envelope: &Envelope<'_>, out: &mut Vec<u8>) -> Result<(), TooLong> {
         let frame = Outgoing {
             opcode: self.opcode(),
@@ -121,10 +121,10 @@ pub trait Message<'a>: Sized {
     }
 }
 
-/// Appends a frame of any parts, also of such as no message allows.
+/// Appends a frame with any parts, also with parts that no message allows.
 ///
 /// # Errors
-/// A part is longer than a frame can carry; `out` is as before.
+/// A part is longer than a frame can carry; `out` is unchanged.
 pub fn encode_raw(
     opcode: Opcode,
     envelope: &Envelope<'_>,
@@ -209,7 +209,7 @@ impl Outgoing<'_> {
     }
 }
 
-/// The row of the frame's opcode when there is one to read by.
+/// Checks a request by its opcode's row, and returns the row; `None` without a known opcode.
 #[inline]
 pub(crate) fn checked(frame: &Frame<'_>) -> Result<Option<&'static OpcodeInfo>, Malformed> {
     if !frame.header.magic.is_client_request() {
@@ -224,9 +224,9 @@ pub(crate) fn checked(frame: &Frame<'_>) -> Result<Option<&'static OpcodeInfo>, 
     }
 }
 
-/// Implements [`Message`] for a struct: its opcode, or the fields that the opcode tells (`by`) with
-/// the opcode of each of their values; then the fields that are the extras, in their order, and
-/// those that are the key and the value. An attribute in front goes to the function that reads.
+/// Implements [`Message`] for a struct. Takes its opcode, or the fields given by the opcode (`by`)
+/// with the opcode for each combination; then the fields in the extras in their order, and those in
+/// the key and the value. A preceding attribute applies to the function `read`.
 macro_rules! message {
     ($(#[$hot:meta])* $name:ident $(<$life:lifetime>)? = $opcode:ident; $($parts:tt)*) => {
         message! { $(#[$hot])* $name $(<$life>)? by () { $opcode: (), } $($parts)* }

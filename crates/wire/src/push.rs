@@ -1,4 +1,4 @@
-//! Requests that a server sends to its client.
+//! Requests from a server to its client.
 
 use model::{Cas, Datatype};
 
@@ -6,12 +6,12 @@ use crate::bytes::{EXTRAS, Field, layout};
 use crate::frame::{Header, Magic, Opaque};
 use crate::{Frame, HEADER_BYTES, Malformed, Opcode, ServerOpcode};
 
-/// Revision of a cluster map: newer means a higher epoch, then a higher rev.
+/// Revision of a cluster map: newer means a higher epoch, then a higher revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConfigRev {
-    /// Raised when the count of revisions starts anew; -1 or at least 1.
+    /// Increased when the revisions restart; -1 or at least 1.
     pub epoch: i64,
-    /// Count of revisions.
+    /// Number of the revision.
     pub rev: i64,
 }
 
@@ -26,18 +26,18 @@ const REVISION_BYTES: u8 = 16;
 /// Source: protocol section 1.4, section 9. Test: `push::tests`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterMapNotification<'a> {
-    /// Its revision.
+    /// Revision of the map.
     pub revision: ConfigRev,
     /// Name of the bucket, at most 65,535 bytes; empty for the map without a bucket.
     pub bucket: &'a [u8],
     /// The map as JSON, `None` in the brief form.
     pub map: Option<&'a [u8]>,
-    /// Bits of the map; raw in the brief form.
+    /// Datatype of the map; raw in the brief form.
     pub datatype: Datatype,
 }
 
 impl<'a> ClusterMapNotification<'a> {
-    /// Appends the frame. Panics when a part is longer than its length field can say.
+    /// Appends the frame. Panics if a part is too long for its length field.
     pub fn encode(&self, opaque: Opaque, out: &mut Vec<u8>) {
         let map = self.map.unwrap_or_default();
         let body_bytes = usize::from(REVISION_BYTES)
@@ -62,10 +62,10 @@ impl<'a> ClusterMapNotification<'a> {
         out.extend_from_slice(map);
     }
 
-    /// Reads a pushed frame.
+    /// Parses a pushed frame.
     ///
     /// # Errors
-    /// The frame is no push, another push, or its extras have not 16 bytes.
+    /// The frame is not a push, is another push, or its extras do not have 16 bytes.
     pub fn parse(frame: &Frame<'a>) -> Result<Self, Malformed> {
         let opcode = ServerOpcode(frame.header.opcode.0);
         if frame.header.magic != Magic::ServerRequest

@@ -1,6 +1,6 @@
 //! Sets of bits.
 
-/// Declares a set of bits that travels as 32 bits; bits without a name are kept.
+/// Declares a set of bits, sent as 32 bits; unnamed bits are kept.
 macro_rules! bits {
     ($(#[$doc:meta])* $name:ident { $($(#[$bit_doc:meta])* $bit:ident $value:literal;)* }) => {
         $(#[$doc])*
@@ -11,7 +11,7 @@ macro_rules! bits {
 
         impl $name {
             $($(#[$bit_doc])* pub const $bit: Self = Self($value);)*
-            /// Every bit that has a name.
+            /// All named bits.
             pub const ALL: Self = Self(0 $(| $value)*);
 
             /// Whether every bit of `other` is set.
@@ -19,13 +19,13 @@ macro_rules! bits {
                 self.0 & other.0 == other.0
             }
 
-            /// The bits of both.
+            /// Returns the bits of both.
             #[must_use]
             pub const fn with(self, other: Self) -> Self {
                 Self(self.0 | other.0)
             }
 
-            /// The bits of `self` that are not in `other`.
+            /// Returns the bits of `self` that are not in `other`.
             #[must_use]
             pub const fn without(self, other: Self) -> Self {
                 Self(self.0 & !other.0)

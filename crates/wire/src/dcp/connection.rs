@@ -1,4 +1,4 @@
-//! Messages about a connection as a whole, and the hand-over of a vBucket.
+//! Messages about a whole connection, and the handover of a vBucket.
 
 use model::VbState;
 
@@ -8,33 +8,33 @@ use crate::message::{OTHER_COMMAND, message};
 use crate::{Frame, Malformed, Message, Opcode};
 
 bits! {
-    /// What a connection is opened for.
+    /// Purpose and options of a connection.
     OpenFlags {
-        /// The node that is asked shall produce; without it, it shall consume.
+        /// The receiver becomes a producer; without this bit, a consumer.
         PRODUCER 0x1;
-        /// Values with their extended attributes.
+        /// Values include their extended attributes.
         INCLUDE_XATTRS 0x4;
-        /// No values, and no extended attributes either unless they are asked for.
+        /// No values; extended attributes only if requested.
         NO_VALUE 0x8;
-        /// Deletions with the time at which they happened.
+        /// Deletions include their time.
         INCLUDE_DELETE_TIMES 0x20;
-        /// No values, but the datatype that the value has.
+        /// No values, but their datatype.
         NO_VALUE_WITH_UNDERLYING_DATATYPE 0x40;
-        /// Deletions with the extended attributes of users.
+        /// Deletions include user attributes.
         INCLUDE_DELETED_USER_XATTRS 0x100;
-        /// No deletions while a stream that starts from nothing catches up.
+        /// No deletions during the initial backfill of a stream that starts at seqno 0.
         SKIP_DELETES_IN_INITIAL_BACKFILL 0x200;
     }
 }
 
-/// DCP_OPEN: makes a connection one of the change protocol.
+/// `DCP_OPEN`: turns a connection into one of the change protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DcpOpen<'a> {
-    /// What for.
+    /// Purpose and options.
     pub flags: OpenFlags,
     /// Name of the connection; at most 200 bytes are valid, more are read.
     pub name: &'a [u8],
-    /// More about it as JSON, such as the name of the consumer; mostly empty.
+    /// Further options as JSON, such as the name of the consumer; mostly empty.
     pub value: &'a [u8],
 }
 
@@ -69,7 +69,7 @@ impl<'a> Message<'a> for DcpOpen<'a> {
     }
 }
 
-/// DCP_CONTROL: one setting of a connection, as text.
+/// `DCP_CONTROL`: one setting of a connection, as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DcpControl<'a> {
     /// Name of the setting.
@@ -79,11 +79,12 @@ pub struct DcpControl<'a> {
 }
 
 impl DcpControl<'_> {
-    /// Settee's own: the UUID of the bucket that the consumer has. It is refused where the bucket of that name is another
-    /// one: it was dropped, or flushed in a cluster, and one of the two nodes does not know yet.
+    /// Settee's own setting: the UUID of the consumer's bucket. The producer refuses it if its
+    /// bucket of that name has another UUID: the bucket was dropped, or flushed in a cluster, and
+    /// one of the two nodes has not noticed yet.
     pub const BUCKET_UUID: &'static [u8] = b"settee_bucket_uuid";
 
-    /// The value as `true` or `false`; `None` for anything else.
+    /// Parses the value as `true` or `false`; `None` for anything else.
     pub fn flag(&self) -> Option<bool> {
         match self.value {
             b"true" => Some(true),
@@ -92,7 +93,7 @@ impl DcpControl<'_> {
         }
     }
 
-    /// The value as a decimal number; `None` for anything else, signs and spaces included.
+    /// Parses the value as a decimal number; `None` for anything else, also with signs or spaces.
     pub fn number(&self) -> Option<u32> {
         let digits = self.value.iter().all(u8::is_ascii_digit);
         std::str::from_utf8(self.value)
@@ -102,8 +103,8 @@ impl DcpControl<'_> {
             .ok()
     }
 
-    /// The value as a number of seconds, also with a fraction; `None` for anything else, signs
-    /// and exponents included.
+    /// Parses the value as a number of seconds, also with a fraction; `None` for anything else,
+    /// also with signs or exponents.
     pub fn seconds(&self) -> Option<f64> {
         let plain = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
         let plain = self.value.iter().all(plain);
@@ -117,20 +118,20 @@ impl DcpControl<'_> {
 
 message! { DcpControl<'a> = DCP_CONTROL; key: name; value: value; }
 
-/// DCP_BUFFER_ACK: the consumer has dealt with some of what it got. Nothing answers it.
+/// `DCP_BUFFER_ACK`: the consumer has processed some bytes. There is no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferAck {
-    /// Bytes, counted as [`super::flow_bytes`] does.
+    /// Number of bytes, as [`super::flow_bytes`] counts them.
     pub bytes: u32,
 }
 
 message! { BufferAck = DCP_BUFFER_ACK; extras: bytes; }
 
-/// DCP_SET_VBUCKET_STATE: the producer hands the vBucket of the stream over. It waits for the
+/// `DCP_SET_VBUCKET_STATE`: the producer hands over the vBucket of the stream, and waits for the
 /// answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetVbucketState {
-    /// State that the consumer's vBucket shall have.
+    /// New state of the consumer's vBucket.
     pub state: VbState,
 }
 

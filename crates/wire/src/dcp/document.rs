@@ -6,27 +6,27 @@ use crate::bytes::{Field, Reader};
 use crate::message::{OTHER_COMMAND, message};
 use crate::{Frame, Malformed, Message, Opcode};
 
-/// The length of the extended metadata, 2 bytes, has to be 0.
+/// The extended metadata's length, 2 bytes, must be 0.
 const EXTENDED_META: Malformed = Malformed::new("extended metadata is not valid");
 
-/// DCP_MUTATION: a document was written.
+/// `DCP_MUTATION`: a document was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mutation<'a> {
-    /// Position of the change.
+    /// Seqno of the change.
     pub seqno: Seqno,
-    /// How often the document was changed.
+    /// Revision number of the document.
     pub rev: u64,
-    /// Flags of the client.
+    /// Client flags.
     pub flags: u32,
     /// Absolute expiry in Unix seconds, 0 for never.
     pub expiry: u32,
-    /// Until when the document is locked; mostly 0.
+    /// Time until which the document is locked; mostly 0.
     pub lock_time: u32,
-    /// How much it is used, 0 to 255.
+    /// Use frequency of the document, 0 to 255.
     pub heat: u8,
-    /// Its key, with a collection prefix where negotiated.
+    /// Its key, with a collection prefix if negotiated.
     pub key: &'a [u8],
-    /// Its value, as the datatype of the envelope says.
+    /// Its value, in the format given by the envelope's datatype.
     pub value: &'a [u8],
 }
 
@@ -76,25 +76,24 @@ impl<'a> Message<'a> for Mutation<'a> {
     }
 }
 
-/// DCP_DELETION: a document was deleted; an expired one too, for a peer that does not know
-/// [`Expiration`].
+/// `DCP_DELETION`: a document was deleted; or expired, for a peer without [`Expiration`].
 ///
 /// Shape: 18 bytes of extras, 21 with the time of the deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deletion<'a> {
-    /// Position of the change.
+    /// Seqno of the change.
     pub seqno: Seqno,
-    /// How often the document was changed.
+    /// Revision number of the document.
     pub rev: u64,
-    /// When, in Unix seconds; told where the connection was opened with delete times.
+    /// Time of the deletion in Unix seconds; only on connections opened with delete times.
     pub delete_time: Option<u32>,
-    /// Its key, with a collection prefix where negotiated.
+    /// Its key, with a collection prefix if negotiated.
     pub key: &'a [u8],
     /// Extended attributes that outlive it; mostly empty.
     pub value: &'a [u8],
 }
 
-/// Bytes of a deletion's extras without the time.
+/// Size of a deletion's extras without the time.
 const WITHOUT_TIME: usize = 18;
 
 impl<'a> Message<'a> for Deletion<'a> {
@@ -144,16 +143,16 @@ impl<'a> Message<'a> for Deletion<'a> {
     }
 }
 
-/// DCP_EXPIRATION: a document was deleted because its time had come.
+/// `DCP_EXPIRATION`: a document expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expiration<'a> {
-    /// Position of the change.
+    /// Seqno of the change.
     pub seqno: Seqno,
-    /// How often the document was changed.
+    /// Revision number of the document.
     pub rev: u64,
-    /// When, in Unix seconds.
+    /// Time of the expiration in Unix seconds.
     pub delete_time: u32,
-    /// Its key, with a collection prefix where negotiated.
+    /// Its key, with a collection prefix if negotiated.
     pub key: &'a [u8],
     /// Extended attributes that outlive it; mostly empty.
     pub value: &'a [u8],

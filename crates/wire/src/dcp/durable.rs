@@ -1,32 +1,32 @@
-//! Sync writes: prepared, then committed or aborted, and what a replica acknowledges.
+//! Durable writes (sync writes): prepare, commit, abort, and the acknowledgement of a replica.
 
 use model::Seqno;
 
 use crate::DurabilityLevel;
 use crate::message::message;
 
-/// DCP_PREPARE: a sync write that is not visible yet.
+/// `DCP_PREPARE`: a durable write that is not visible yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prepare<'a> {
-    /// Position of the prepare.
+    /// Seqno of the prepare.
     pub seqno: Seqno,
-    /// How often the document was changed.
+    /// Revision number of the document.
     pub rev: u64,
-    /// Flags of the client.
+    /// Client flags.
     pub flags: u32,
     /// Absolute expiry in Unix seconds, 0 for never.
     pub expiry: u32,
-    /// Until when the document is locked; mostly 0.
+    /// Time until which the document is locked; mostly 0.
     pub lock_time: u32,
-    /// How much it is used, 0 to 255.
+    /// Use frequency of the document, 0 to 255.
     pub heat: u8,
     /// Whether the write is a deletion.
     pub deleted: bool,
-    /// What must have happened before it may be committed.
+    /// Durability level required for the commit.
     pub level: DurabilityLevel,
-    /// The document's key, with a collection prefix where negotiated.
+    /// Key of the document, with a collection prefix if negotiated.
     pub key: &'a [u8],
-    /// The value to be, as the datatype of the envelope says.
+    /// The prepared value, in the format given by the envelope's datatype.
     pub value: &'a [u8],
 }
 
@@ -37,36 +37,36 @@ message! {
     value: value;
 }
 
-/// DCP_COMMIT: a prepared write is the document now.
+/// `DCP_COMMIT`: a prepared write becomes visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit<'a> {
-    /// Position of the prepare.
+    /// Seqno of the prepare.
     pub prepared: Seqno,
-    /// Position of the commit.
+    /// Seqno of the commit.
     pub seqno: Seqno,
-    /// The document's key, with a collection prefix where negotiated.
+    /// Key of the document, with a collection prefix if negotiated.
     pub key: &'a [u8],
 }
 
 message! { Commit<'a> = DCP_COMMIT; extras: prepared, seqno; key: key; }
 
-/// DCP_ABORT: a prepared write will never be the document.
+/// `DCP_ABORT`: a prepared write never becomes visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abort<'a> {
-    /// Position of the prepare.
+    /// Seqno of the prepare.
     pub prepared: Seqno,
-    /// Position of the abort.
+    /// Seqno of the abort.
     pub seqno: Seqno,
-    /// The document's key, with a collection prefix where negotiated.
+    /// Key of the document, with a collection prefix if negotiated.
     pub key: &'a [u8],
 }
 
 message! { Abort<'a> = DCP_ABORT; extras: prepared, seqno; key: key; }
 
-/// DCP_SEQNO_ACKNOWLEDGED: the replica has every prepare up to a seqno as its level demands.
+/// `DCP_SEQNO_ACKNOWLEDGED`: the replica has every prepare up to a seqno with its durability level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeqnoAcknowledged {
-    /// The seqno.
+    /// Seqno of the last prepare.
     pub prepared: Seqno,
 }
 

@@ -1,4 +1,4 @@
-//! Changes of collections and scopes, in line with the documents.
+//! System events: changes of collections and scopes, in line with the documents.
 
 use model::{CollectionId, ManifestUid, Seqno};
 
@@ -8,7 +8,7 @@ use crate::message::message;
 
 const LENGTH: Malformed = Malformed::new("system event has a wrong length");
 
-/// What happened; any number, known or not.
+/// Kind of a system event; any number, known or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EventId(pub u32);
 
@@ -27,44 +27,44 @@ impl EventId {
     pub const MODIFY_COLLECTION: Self = Self(5);
 }
 
-/// Version of the system events whose values are tables of FlatBuffers.
+/// Version of the system events with `FlatBuffers` tables as values.
 pub const FLAT_VERSION: u8 = 2;
 
-/// DCP_SYSTEM_EVENT: a collection or a scope changed.
+/// `DCP_SYSTEM_EVENT`: a collection or a scope changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemEvent<'a> {
-    /// Position of the event.
+    /// Seqno of the event.
     pub seqno: Seqno,
-    /// What happened.
+    /// Kind of the event.
     pub event: EventId,
-    /// How `value` is to be read: 0 and 1 are a [`CollectionEvent`], [`FLAT_VERSION`] is a flat buffer.
+    /// Format of `value`: [`CollectionEvent`] for 0 and 1, a `FlatBuffers` table for
+    /// [`FLAT_VERSION`].
     pub version: u8,
-    /// Name of what was created; empty when it was dropped.
+    /// Name of the created scope or collection; empty for a dropped one.
     pub name: &'a [u8],
-    /// More about it.
+    /// Details of the event.
     pub value: &'a [u8],
 }
 
 message! { SystemEvent<'a> = DCP_SYSTEM_EVENT; extras: seqno, event, version; key: name; value: value; }
 
-/// The value of a system event of the versions 0 and 1.
+/// Value of a system event of version 0 or 1.
 ///
-/// Shape: the manifest, then the scope, then the collection if it is about one, then in version
-/// 1 the longest expiry.
+/// Shape: manifest; scope; collection, if the event is about one; in version 1, the maximum expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectionEvent {
-    /// The manifest that brought it.
+    /// UID of the manifest with this change.
     pub manifest: ManifestUid,
-    /// The scope.
+    /// Id of the scope.
     pub scope: u32,
-    /// The collection; `None` for an event about a scope.
+    /// Id of the collection; `None` for an event about a scope.
     pub collection: Option<CollectionId>,
-    /// The longest expiry of a new collection's documents, in seconds; told in version 1.
+    /// Maximum expiry of a new collection's documents in seconds; only in version 1.
     pub expiry_max_s: Option<u32>,
 }
 
 impl CollectionEvent {
-    /// Reads a value: 12 bytes for a scope, 16 for a collection, 20 with its expiry.
+    /// Parses a value: 12 bytes for a scope, 16 for a collection, 20 with its expiry.
     ///
     /// # Errors
     /// The value has another length.
@@ -72,7 +72,7 @@ impl CollectionEvent {
         Self::whole(value, LENGTH)
     }
 
-    /// Appends the value. An expiry without a collection is left out.
+    /// Appends the value. Leaves out an expiry without a collection.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.write(out);
     }
@@ -97,27 +97,27 @@ impl Field<'_> for CollectionEvent {
     }
 }
 
-/// The value of a [`EventId::MODIFY_COLLECTION`] of the versions 0 and 1.
+/// Value of a [`EventId::MODIFY_COLLECTION`] of version 0 or 1.
 ///
-/// Shape: manifest, collection, the longest expiry, as gocbcore reads it; then the scope, which
-/// only nodes of this kind tell each other.
+/// Shape: manifest, collection and maximum expiry, as gocbcore parses it; then the scope, which
+/// only Settee nodes send each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectionModified {
-    /// The manifest that brought it.
+    /// UID of the manifest with this change.
     pub manifest: ManifestUid,
-    /// The collection.
+    /// Id of the collection.
     pub collection: CollectionId,
-    /// The longest expiry of its documents, in seconds; 0 where there is none, too, which the
-    /// version tells apart.
+    /// Maximum expiry of its documents in seconds. 0 also if there is none; the event's version
+    /// makes the difference.
     pub expiry_max_s: u32,
-    /// The scope.
+    /// Id of the scope.
     pub scope: u32,
 }
 
 layout! { CollectionModified { manifest, collection, expiry_max_s, scope } }
 
 impl CollectionModified {
-    /// Reads a value of 20 bytes.
+    /// Parses a value of 20 bytes.
     ///
     /// # Errors
     /// The value has another length.

@@ -1,7 +1,7 @@
-//! Messages of the change protocol (DCP): a producer streams what changes in vBuckets.
+//! Messages of the change protocol (DCP): a producer streams the changes of vBuckets.
 //!
-//! Every one has the frame of a client's request, from either side, so all of them are
-//! [`Message`](crate::Message)s. CAS and datatype of a document stay in the envelope, as with any other request.
+//! Both sides send frames of client requests, so all messages are [`Message`](crate::Message)s. CAS
+//! and datatype of a document stay in the envelope, as in other requests.
 //!
 //! One file for each family. The drawing: `docs/protocol/dcp.md`.
 
@@ -27,11 +27,11 @@ pub use stream::{
 
 use crate::{Frame, Opcode};
 
-/// Bytes that a message takes of a connection's flow-control window, 0 for one that is not
-/// counted.
+/// Returns the bytes that a message takes of a connection's flow-control window; 0 if it does not
+/// count.
 ///
-/// Shape: the whole frame as sent. A prepare counts two bytes more, on both sides: so the first
-/// implementations did, and all have to agree.
+/// Shape: the whole frame as sent. A prepare counts two bytes more, on both sides: the first
+/// implementations did so, and all must agree.
 ///
 /// Source: engine section 6, section 20.9. Test: `dcp::flow_control_arithmetic`.
 #[inline]
@@ -53,7 +53,7 @@ pub fn flow_bytes(opcode: Opcode, frame_bytes: usize) -> usize {
     }
 }
 
-/// The same of a frame that was received; 0 of one that is no request.
+/// Returns [`flow_bytes`] of a received frame; 0 if it is not a request.
 #[inline]
 pub fn flow_bytes_of(frame: &Frame<'_>) -> usize {
     if frame.header.magic.is_client_request() {

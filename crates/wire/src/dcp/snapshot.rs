@@ -1,4 +1,4 @@
-//! Where snapshots begin and end, and seqnos that pass without a document.
+//! Start and end of snapshots, and seqnos without a document.
 
 use model::{Seqno, SnapshotRange};
 
@@ -8,19 +8,19 @@ use crate::message::{OTHER_COMMAND, message};
 use crate::{Frame, Malformed, Message, Opcode};
 
 bits! {
-    /// What is special about a snapshot.
+    /// Properties of a snapshot.
     MarkerFlags {
-        /// It comes from memory.
+        /// From memory.
         MEMORY 0x1;
-        /// It comes from disk.
+        /// From disk.
         DISK 0x2;
-        /// The consumer shall begin a new checkpoint with it.
+        /// The consumer begins a new checkpoint with it.
         CHECKPOINT 0x4;
-        /// The consumer shall answer the marker once it has the whole snapshot.
+        /// The consumer acknowledges the marker once it has the whole snapshot.
         ACK 0x8;
-        /// Nothing in it was de-duplicated.
+        /// No change in it was de-duplicated.
         HISTORY 0x10;
-        /// A key may be there more than once.
+        /// A key may occur several times.
         MAY_CONTAIN_DUPLICATES 0x20;
     }
 }
@@ -28,42 +28,42 @@ bits! {
 const V2_0: u8 = 0;
 const V2_2: u8 = 2;
 
-/// How much a marker tells beyond its range; agreed on when the connection is set up.
+/// Version of a marker, negotiated for the connection, with its additional fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkerVersion {
-    /// Nothing more.
+    /// No additional fields.
     V1,
-    /// Since sync writes are replicated.
+    /// Version 2.0, for replication of durable writes.
     V2_0 {
-        /// Last seqno of the snapshot that a reader of documents sees.
+        /// Last seqno of the snapshot that is visible to clients.
         visible_end: Seqno,
-        /// Up to here every prepare is committed or aborted; 0 when not told.
+        /// Every prepare up to this seqno is committed or aborted; 0 if unknown.
         high_completed: Seqno,
     },
-    /// Since replicas keep the purge seqno.
+    /// Version 2.2, with the purge seqno.
     V2_2 {
-        /// Last seqno of the snapshot that a reader of documents sees.
+        /// Last seqno of the snapshot that is visible to clients.
         visible_end: Seqno,
-        /// Up to here every prepare is committed or aborted; 0 when not told.
+        /// Every prepare up to this seqno is committed or aborted; 0 if unknown.
         high_completed: Seqno,
-        /// Tombstones up to here may be gone.
+        /// Tombstones up to this seqno may have been purged.
         purge_seqno: Seqno,
-        /// Up to here the producer has every prepare as its level demands; of disk snapshots.
+        /// Last prepare that the producer acknowledges; for disk snapshots.
         high_prepared: Seqno,
     },
 }
 
-/// DCP_SNAPSHOT_MARKER: the messages up to a seqno are one snapshot.
+/// `DCP_SNAPSHOT_MARKER`: the messages up to a seqno are one snapshot.
 ///
-/// Shape: version 1 has 20 bytes of extras; later ones one byte that tells the version, and 36
+/// Shape: version 1 has 20 bytes of extras. Later versions have one byte with the version, and 36
 /// (2.0) or 52 (2.2) bytes of value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotMarker {
-    /// Seqnos from the first to the last one. Not checked here, not even that it is ascending.
+    /// First and last seqno. Not checked here, not even the order.
     pub range: SnapshotRange,
-    /// What is special about it.
+    /// Properties of the snapshot.
     pub flags: MarkerFlags,
-    /// What more is told.
+    /// Version with its additional fields.
     pub version: MarkerVersion,
 }
 
@@ -151,8 +151,8 @@ impl Message<'_> for SnapshotMarker {
     }
 }
 
-/// DCP_SEQNO_ADVANCED: the consumer has everything up to a seqno whose own document it is not
-/// sent.
+/// `DCP_SEQNO_ADVANCED`: the consumer has everything up to a seqno whose change the stream leaves
+/// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeqnoAdvanced {
     /// The seqno.
@@ -161,12 +161,12 @@ pub struct SeqnoAdvanced {
 
 message! { SeqnoAdvanced = DCP_SEQNO_ADVANCED; extras: seqno; }
 
-/// DCP_OSO_SNAPSHOT: begin or end of a snapshot whose documents come in any order.
+/// `DCP_OSO_SNAPSHOT`: start or end of an out-of-order snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OsoSnapshot {
-    /// It begins.
+    /// The snapshot begins.
     Start,
-    /// It ends.
+    /// The snapshot ends.
     End,
 }
 

@@ -1,4 +1,4 @@
-//! A stream: asked for, granted or refused, closed, ended.
+//! A stream: request, answer, close, end.
 
 use std::fmt;
 
@@ -10,44 +10,44 @@ use crate::message::{OTHER_COMMAND, message};
 use crate::{Frame, Malformed, Message, Opaque, Opcode};
 
 bits! {
-    /// What is special about a stream.
+    /// Options of a stream.
     StreamFlags {
-        /// The vBucket is handed over at its end.
+        /// The vBucket is handed over at the end.
         TAKEOVER 0x1;
-        /// Only what is on disk.
+        /// Only changes on disk.
         DISK_ONLY 0x2;
-        /// Until the seqno that is the highest one now.
+        /// Ends at the highest seqno at the time of the request.
         TO_LATEST 0x4;
         /// Only while the vBucket is active.
         ACTIVE_ONLY 0x10;
-        /// The history must be known even if the stream starts from nothing.
+        /// The UUID must be known even if the stream starts at seqno 0.
         STRICT_VBUUID 0x20;
-        /// From the seqno that is the highest one now.
+        /// Starts at the highest seqno at the time of the request.
         FROM_LATEST 0x40;
-        /// Tombstones that were purged are not missed.
+        /// Purged tombstones do not cause a rollback.
         IGNORE_PURGED_TOMBSTONES 0x80;
-        /// What is in memory first, as cache transfer messages.
+        /// Begins with the contents of memory, as cache transfer messages.
         CACHE_TRANSFER 0x100;
     }
 }
 
-/// DCP_STREAM_REQ, for the vBucket of its envelope.
+/// `DCP_STREAM_REQ`, for the vBucket of its envelope.
 ///
 /// The answer has the failover log as its value ([`crate::response::FailoverEntries`]), or the
 /// status `ROLLBACK` and a seqno ([`parse_rollback`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamRequest<'a> {
-    /// What is special about it.
+    /// Options of the stream.
     pub flags: StreamFlags,
-    /// The last seqno that the consumer has.
+    /// Last seqno that the consumer has.
     pub start: Seqno,
-    /// The last one that it wants; all bits set for no end.
+    /// Last seqno wanted; all bits set for no end.
     pub end: Seqno,
-    /// The history that it has `start` of; 0 for none.
+    /// UUID of the history to which `start` belongs; 0 for none.
     pub uuid: VbUuid,
-    /// The snapshot that `start` lies in. Not checked here, not even that it is ascending.
+    /// Snapshot that contains `start`. Not checked here, not even the order.
     pub snapshot: SnapshotRange,
-    /// Filter and more as JSON; empty for everything.
+    /// Filter and other options as JSON; empty for all collections.
     pub value: &'a [u8],
 }
 
@@ -87,16 +87,16 @@ impl<'a> Message<'a> for StreamRequest<'a> {
     }
 }
 
-/// The seqno in the value of a stream request's answer with the status `ROLLBACK`.
+/// Parses the seqno in the value of a stream request's answer with the status `ROLLBACK`.
 ///
 /// # Errors
-/// The value has another length than 8.
+/// The value does not have 8 bytes.
 pub fn parse_rollback(value: &[u8]) -> Result<Seqno, Malformed> {
     Field::whole(value, Malformed::new("rollback seqno has a wrong length"))
 }
 
-/// DCP_ADD_STREAM: the manager of a consumer tells it to ask for a stream. The answer has
-/// the opaque of that stream as extras ([`parse_stream_opaque`]).
+/// `DCP_ADD_STREAM`: the manager of a consumer tells it to request a stream. The answer has the
+/// opaque of that stream as extras ([`parse_stream_opaque`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddStream {
     /// Flags of the stream request to send.
@@ -105,41 +105,41 @@ pub struct AddStream {
 
 message! { AddStream = DCP_ADD_STREAM; extras: flags; }
 
-/// The opaque in the extras of the answer to DCP_ADD_STREAM.
+/// Parses the opaque in the extras of the answer to `DCP_ADD_STREAM`.
 ///
 /// # Errors
-/// The extras have another length than 4.
+/// The extras do not have 4 bytes.
 pub fn parse_stream_opaque(extras: &[u8]) -> Result<Opaque, Malformed> {
     extras.try_into().map(Opaque).map_err(|_| EXTRAS)
 }
 
-/// Why a stream ended; any number, known or not.
+/// Reason for which a stream ended; any number, known or not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EndReason(pub u32);
 
 wrappers! { EndReason }
 
 impl EndReason {
-    /// Everything that was asked for was sent.
+    /// All requested changes were sent.
     pub const OK: Self = Self(0);
-    /// The consumer closed it.
+    /// The consumer closed the stream.
     pub const CLOSED: Self = Self(1);
-    /// The vBucket has another state now.
+    /// The vBucket changed its state.
     pub const STATE_CHANGED: Self = Self(2);
     /// The connection ends.
     pub const DISCONNECTED: Self = Self(3);
-    /// The consumer did not take what it was sent.
+    /// The consumer was too slow.
     pub const TOO_SLOW: Self = Self(4);
-    /// What is on disk could not be read.
+    /// The backfill from disk failed.
     pub const BACKFILL_FAILED: Self = Self(5);
-    /// The consumer must ask anew and will be told to roll back.
+    /// The consumer must request the stream again, and will have to roll back.
     pub const ROLLBACK: Self = Self(6);
-    /// No collection of the filter is left.
+    /// All collections of the filter were dropped.
     pub const FILTER_EMPTY: Self = Self(7);
-    /// The user may no longer read this.
+    /// The user lost the privilege to read the data.
     pub const LOST_PRIVILEGES: Self = Self(8);
 
-    /// The name as statistics show it; `"unknown"` for a number that means nothing.
+    /// Name in statistics; `"unknown"` for an undefined number.
     pub fn name(self) -> &'static str {
         match self {
             Self::OK => "ok",
@@ -168,10 +168,10 @@ impl fmt::Display for EndReason {
     }
 }
 
-/// DCP_STREAM_END: nothing more comes of a stream.
+/// `DCP_STREAM_END`: the stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamEnd {
-    /// Why.
+    /// Reason of the end.
     pub reason: EndReason,
 }
 

@@ -1,22 +1,22 @@
-//! What a row of the opcode table says.
+//! Rows of the opcode table.
 
 use model::Datatype;
 
-/// Number of an operation of a client; any byte, known or not.
+/// Number of a client operation; any byte, known or not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Opcode(pub u8);
 
-/// Whether an opcode is still part of the protocol.
+/// Whether an opcode is part of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Part of the protocol; a node may serve it or not.
     Known,
-    /// A number that once meant something, or is for tests only: answered with `NotSupported`,
-    /// whatever the frame contains.
+    /// A removed number, or one for tests only: answered with `NotSupported`, whatever the frame
+    /// contains.
     Removed,
 }
 
-/// Whether a part of a frame must be there.
+/// Whether a part of a frame must be present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// At least one byte.
@@ -37,7 +37,7 @@ impl Presence {
     }
 }
 
-/// What the CAS of a request may be.
+/// Rule for the CAS of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CasRule {
     /// Must be zero.
@@ -48,36 +48,37 @@ pub enum CasRule {
     NonZero,
 }
 
-/// What an opcode does with a document, as statistics and durability tell opcodes apart.
+/// Effect of an opcode on a document; statistics and durability group opcodes by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Sends it.
+    /// Reads it.
     Get,
-    /// Writes it whole, or at one of its ends.
+    /// Writes it whole, or appends or prepends.
     Set,
     /// Deletes it.
     Delete,
     /// Adds to a counter.
     Increment,
-    /// Takes from a counter.
+    /// Subtracts from a counter.
     Decrement,
-    /// Sends it and locks it.
+    /// Reads and locks it.
     Lock,
-    /// Sends its metadata.
+    /// Reads its metadata.
     Meta,
     /// Changes its expiry.
     Touch,
-    /// Looks at parts of it.
+    /// Reads parts of it.
     SubdocLookup,
     /// Changes parts of it.
     SubdocMutation,
-    /// Something else.
+    /// Another effect.
     Other,
 }
 
 /// One row of the opcode table.
 ///
-/// Source: protocol section 3, as the wire sees it; privileges and effects are not known here.
+/// Source: protocol section 3, as far as the wire needs it; privileges and effects are not known
+/// here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -88,34 +89,34 @@ pub struct OpcodeInfo {
     pub opcode: Opcode,
     /// The name in capitals.
     pub name: &'static str,
-    /// Whether it is still served anywhere.
+    /// Whether it is part of the protocol.
     pub standing: Standing,
-    /// Lengths that the extras may have.
+    /// Allowed lengths of the extras.
     pub extras: &'static [u8],
-    /// Whether there is a key.
+    /// Rule for the key.
     pub key: Presence,
-    /// Whether there is a value.
+    /// Rule for the value.
     pub value: Presence,
-    /// What the CAS may be.
+    /// Rule for the CAS.
     pub cas: CasRule,
-    /// Datatype bits that the request may carry, negotiated or not.
+    /// Datatype bits that the request may have, negotiated or not.
     pub datatypes: Datatype,
     /// Whether the durability frame info is accepted.
     pub durability: bool,
     /// Whether the preserve-TTL frame info is accepted.
     pub preserve_ttl: bool,
-    /// Whether the key is that of a document, with a collection prefix where negotiated.
+    /// Whether the key is a document's key, with a collection prefix if negotiated.
     pub keyed: bool,
-    /// Of a quiet opcode, the one that it is the quiet form of.
+    /// The normal opcode, if this is its quiet form.
     pub quiet: Option<Opcode>,
-    /// Whether it may overtake others, or be overtaken, under unordered execution.
+    /// Whether it may be reordered under unordered execution.
     pub reorder: bool,
     /// Whether it counts as a write of data.
     pub write: bool,
     /// Whether the vBucket must be 0.
     pub vbucket_zero: bool,
-    /// What it does with a document.
+    /// Effect on a document.
     pub family: Family,
-    /// One bit for each length in `extras`, which are all below 64.
+    /// One bit for each length in `extras`; all are below 64.
     pub(super) extras_mask: u64,
 }

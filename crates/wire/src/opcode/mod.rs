@@ -1,4 +1,4 @@
-//! Operation numbers and the rules that a frame of each must keep.
+//! Opcodes, and the rules that their frames must obey.
 
 mod info;
 mod table;
@@ -11,7 +11,7 @@ use crate::{Frame, Malformed};
 pub use info::{CasRule, Family, Opcode, OpcodeInfo, Presence, Standing};
 
 impl Opcode {
-    /// What the protocol says of this number; `None` for a number that means nothing.
+    /// Returns the row of this number; `None` if it is undefined.
     ///
     /// Cost: one lookup in a table of 256 bytes.
     #[inline]
@@ -20,12 +20,12 @@ impl Opcode {
         table::ROWS.get(usize::from(*row))
     }
 
-    /// The name in capitals, `"UNKNOWN"` for a number that means nothing.
+    /// Name in capitals; `"UNKNOWN"` if it is undefined.
     pub fn name(self) -> &'static str {
         self.info().map_or("UNKNOWN", |info| info.name)
     }
 
-    /// Every number that means something, ascending.
+    /// All defined numbers, ascending.
     pub fn all() -> impl Iterator<Item = Self> {
         OpcodeInfo::all().iter().map(|info| info.opcode)
     }
@@ -47,13 +47,13 @@ impl fmt::Display for Opcode {
 }
 
 impl OpcodeInfo {
-    /// Every row, ascending by number.
+    /// All rows, ascending by number.
     pub fn all() -> &'static [Self] {
         &table::ROWS
     }
 
-    /// Whether a durability level makes it a durable write. The protocol lets some others name a level,
-    /// which then are refused.
+    /// Whether a durability level makes it a durable write. The protocol allows a level on some
+    /// other opcodes, which are then refused.
     pub fn writes_durably(&self) -> bool {
         self.durability
             && matches!(
@@ -73,11 +73,11 @@ impl OpcodeInfo {
     }
 
     /// Checks a request against this row, in the order of the protocol: datatype, extras, key,
-    /// value, CAS, datatype of this opcode, vBucket. Frame infos are checked by
-    /// [`crate::RequestInfos::check`].
+    /// value, CAS, datatype of this opcode, vBucket. [`crate::RequestInfos::check`] checks the
+    /// frame infos.
     ///
     /// # Errors
-    /// The first rule that is broken; a removed opcode has none.
+    /// The first broken rule; a removed opcode has no rules.
     ///
     /// Source: protocol section 2. Test: `rules::every_opcode_at_its_boundaries`.
     #[inline]
@@ -118,7 +118,7 @@ impl OpcodeInfo {
     }
 }
 
-/// Number of an operation that a server asks of its client.
+/// Number of an operation that a server requests from its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServerOpcode(pub u8);
 
@@ -127,12 +127,12 @@ impl ServerOpcode {
     pub const CLUSTERMAP_CHANGE_NOTIFICATION: Self = Self(0x01);
     /// Authenticate a user; sent to an authentication provider only.
     pub const AUTHENTICATE: Self = Self(0x02);
-    /// The users that the provider logged in; sent to an authentication provider only.
+    /// The users that the provider authenticated; sent to an authentication provider only.
     pub const ACTIVE_EXTERNAL_USERS: Self = Self(0x03);
-    /// What a user may do; sent to an authentication provider only.
+    /// Request for a user's privileges; sent to an authentication provider only.
     pub const GET_AUTHORIZATION: Self = Self(0x04);
 
-    /// The name in capitals; `None` for a number that means nothing.
+    /// Name in capitals; `None` if it is undefined.
     pub fn name(self) -> Option<&'static str> {
         match self {
             Self::CLUSTERMAP_CHANGE_NOTIFICATION => Some("CLUSTERMAP_CHANGE_NOTIFICATION"),

@@ -1,4 +1,4 @@
-//! The rows of protocol section 3.
+//! The opcode table of protocol section 3.
 
 use model::Datatype;
 
@@ -6,7 +6,7 @@ use super::info::{CasRule, Family, Opcode, OpcodeInfo, Presence, Standing};
 use CasRule::{Any, NonZero};
 use Presence::{Optional, Required};
 
-/// No extras, key or value, CAS zero, raw.
+/// No extras, key or value; CAS zero; datatype raw.
 const BARE: OpcodeInfo = OpcodeInfo {
     opcode: Opcode(0xff),
     name: "",
@@ -108,7 +108,7 @@ impl OpcodeInfo {
         }
     }
 
-    /// The quiet form of `base`: the same rules, but in order and without frame infos.
+    /// Returns the quiet form of `base`: the same rules, but in order and without frame infos.
     const fn quiet(self, base: Opcode) -> Self {
         Self {
             quiet: Some(base),
@@ -127,14 +127,14 @@ const REMOVED: OpcodeInfo = OpcodeInfo {
     standing: Standing::Removed,
     ..BARE
 };
-/// A document is named and read.
+/// Reads a document by key.
 const READ: OpcodeInfo = OpcodeInfo {
     keyed: true,
     ..BARE.key(Required).reorder()
 };
-/// A document is sent.
+/// Returns a document.
 const GET: OpcodeInfo = READ.family(Family::Get);
-/// A document is written whole.
+/// Writes a whole document.
 const STORE: OpcodeInfo = READ
     .family(Family::Set)
     .extras(&[8])
@@ -163,9 +163,9 @@ const EDIT: OpcodeInfo = READ
     .durable()
     .ttl()
     .write();
-/// A name and nothing else.
+/// A name only.
 const NAMED: OpcodeInfo = BARE.key(Required);
-/// A JSON text and nothing else.
+/// A JSON text only.
 const TEXT: OpcodeInfo = BARE.value(Required).datatypes(JSON);
 const PATH: OpcodeInfo = BARE.key(Optional).value(Optional).vbucket_zero();
 const DCP: OpcodeInfo = BARE.cas(Any).datatypes(Datatype::ALL);
@@ -189,7 +189,7 @@ macro_rules! opcodes {
 const COUNT_OF_ROWS: usize = NUMBERS.len();
 const NO_ROW: u8 = 0xff;
 
-/// Position in [`ROWS`] by number.
+/// Index in [`ROWS`] by number.
 pub(super) static ROW_OF: [u8; 256] = row_of();
 
 #[expect(

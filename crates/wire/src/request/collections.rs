@@ -1,9 +1,9 @@
-//! Names of collections and scopes.
+//! Ids of collections and scopes by name.
 
 use crate::message::OTHER_COMMAND;
 use crate::{Frame, Malformed, Message, Opcode};
 
-/// The path, which is in the value, or of older clients in the key; empty when it is in neither.
+/// Returns the path: in the value, or of older clients in the key; empty if it is in neither.
 fn path<'a>(frame: &Frame<'a>) -> Result<&'a [u8], Malformed> {
     match (frame.key, frame.value) {
         (key, []) => Ok(key),
@@ -12,10 +12,10 @@ fn path<'a>(frame: &Frame<'a>) -> Result<&'a [u8], Malformed> {
     }
 }
 
-/// COLLECTIONS_GET_ID; the vBucket must be 0.
+/// `COLLECTIONS_GET_ID`; the vBucket must be 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectionsGetId<'a> {
-    /// `scope.collection`; either name may be empty for the default one.
+    /// `scope.collection`; an empty name means the default one.
     pub path: &'a [u8],
 }
 
@@ -36,10 +36,10 @@ impl<'a> Message<'a> for CollectionsGetId<'a> {
     }
 }
 
-/// COLLECTIONS_GET_SCOPE_ID; the vBucket must be 0.
+/// `COLLECTIONS_GET_SCOPE_ID`; the vBucket must be 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectionsGetScopeId<'a> {
-    /// Name of the scope; whatever follows a dot is not part of it.
+    /// Name of the scope; a dot and the text after it are ignored.
     pub path: &'a [u8],
 }
 

@@ -1,7 +1,6 @@
-//! Requests of clients: the typed form of a frame, and the frame of a typed form. A request that is
-//! nothing but its opcode has none.
+//! Requests of clients, typed. A request that consists only of its opcode has no type.
 //!
-//! One file for each family; every message keeps the rules of its row in the opcode table.
+//! One file for each family; every message obeys the rules of its row in the opcode table.
 
 mod collections;
 mod node;

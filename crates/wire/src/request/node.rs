@@ -1,4 +1,4 @@
-//! Statistics, timings, events of audits.
+//! Statistics, timings, audit events.
 
 use crate::Opcode;
 use crate::message::message;
@@ -14,7 +14,7 @@ pub struct Stat<'a> {
 
 message! { Stat<'a> = STAT; key: group; value: arguments; }
 
-/// AUDIT_PUT.
+/// `AUDIT_PUT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditPut<'a> {
     /// Number of the event.
@@ -25,12 +25,12 @@ pub struct AuditPut<'a> {
 
 message! { AuditPut<'a> = AUDIT_PUT; extras: event; value: fields; }
 
-/// GET_CMD_TIMER.
+/// `GET_CMD_TIMER`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetCmdTimer<'a> {
-    /// The opcode whose times are asked for.
+    /// Opcode whose timings are requested.
     pub timed: Opcode,
-    /// Name of a bucket, empty for the selected one, `/all/` for all together.
+    /// Name of a bucket; empty for the selected one, `/all/` for the sum of all.
     pub bucket: &'a [u8],
 }
 

@@ -1,4 +1,4 @@
-//! Asking how far changes have come.
+//! Requests about the durability of changes.
 
 use model::{VbId, VbUuid};
 
@@ -11,7 +11,7 @@ use crate::{Frame, Malformed, Message, Opcode, TooLong};
 pub struct ObserveKey<'a> {
     /// Its vBucket.
     pub vbucket: VbId,
-    /// The key, with its collection prefix where negotiated.
+    /// The key, with its collection prefix if negotiated.
     pub key: &'a [u8],
 }
 
@@ -19,7 +19,7 @@ impl<'a> ObserveKey<'a> {
     /// Appends the key in the form that [`ObserveKeys`] reads.
     ///
     /// # Errors
-    /// The key has more than 65,535 bytes; `out` is as before.
+    /// The key has more than 65,535 bytes; `out` is unchanged.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), TooLong> {
         let key_len = u16::try_from(self.key.len()).map_err(|_| TooLong { part: "key" })?;
         self.vbucket.write(out);
@@ -36,17 +36,17 @@ impl<'a> ObserveKey<'a> {
     }
 }
 
-/// Keys as they lie in the value of OBSERVE, checked to be whole.
+/// Keys in the value of OBSERVE, checked to be complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObserveKeys<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> ObserveKeys<'a> {
-    /// The keys in a value.
+    /// Parses the keys in a value.
     ///
     /// # Errors
-    /// There is none, or the value ends within one.
+    /// There is no key, or the value ends within one.
     pub fn parse(value: &'a [u8]) -> Result<Self, Malformed> {
         if value.is_empty() {
             return Err(Malformed::new("no key to observe"));
@@ -58,7 +58,7 @@ impl<'a> ObserveKeys<'a> {
         Ok(Self { bytes: value })
     }
 
-    /// The keys in their order.
+    /// The keys in order.
     pub fn iter(self) -> impl Iterator<Item = ObserveKey<'a>> {
         let mut reader = Reader::new(self.bytes);
         std::iter::from_fn(move || ObserveKey::read(&mut reader).ok())
@@ -78,16 +78,16 @@ impl<'a> Field<'a> for ObserveKeys<'a> {
 /// OBSERVE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observe<'a> {
-    /// What to look at.
+    /// Keys to observe.
     pub keys: ObserveKeys<'a>,
 }
 
 message! { Observe<'a> = OBSERVE; value: keys; }
 
-/// OBSERVE_SEQNO.
+/// `OBSERVE_SEQNO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObserveSeqno {
-    /// The history that the client knows.
+    /// UUID of the history that the client knows.
     pub uuid: VbUuid,
 }
 

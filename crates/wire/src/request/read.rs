@@ -1,4 +1,4 @@
-//! Reading documents, and what only touches their expiry or lock.
+//! Requests that read documents, or change only their expiry or lock.
 
 use model::CollectionId;
 
@@ -28,7 +28,7 @@ message! {
     key: key;
 }
 
-/// GET_REPLICA.
+/// `GET_REPLICA`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetReplica<'a> {
     /// Key of the document.
@@ -42,7 +42,7 @@ message! { GetReplica<'a> = GET_REPLICA; key: key; }
 pub struct GetEx<'a> {
     /// Key of the document.
     pub key: &'a [u8],
-    /// Whether it is read from a replica.
+    /// Whether to read from a replica.
     pub replica: bool,
 }
 
@@ -72,18 +72,18 @@ pub struct GetAndTouch<'a> {
 
 message! { GetAndTouch<'a> by (quiet,) { GAT: (false,), GATQ: (true,), } extras: expiry; key: key; }
 
-/// GET_LOCKED.
+/// `GET_LOCKED`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetLocked<'a> {
     /// Key of the document.
     pub key: &'a [u8],
-    /// How long the lock holds, in seconds as sent; `None` when not said.
+    /// Lock time in seconds, as sent; `None` if not given.
     pub lock_s: Option<u32>,
 }
 
 message! { GetLocked<'a> = GET_LOCKED; extras: lock_s; key: key; }
 
-/// UNLOCK_KEY; the CAS of its envelope is that of the lock and must be set.
+/// `UNLOCK_KEY`; the CAS of its envelope is the lock's CAS, and must be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unlock<'a> {
     /// Key of the document.
@@ -92,12 +92,12 @@ pub struct Unlock<'a> {
 
 message! { Unlock<'a> = UNLOCK_KEY; key: key; }
 
-/// Which form the answer to GET_META has.
+/// Version of the answer to `GET_META`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaVersion {
     /// Without the datatype.
     V1,
-    /// With it.
+    /// With the datatype.
     V2,
 }
 
@@ -117,12 +117,12 @@ impl Field<'_> for MetaVersion {
     }
 }
 
-/// GET_META, GETQ_META.
+/// `GET_META`, `GETQ_META`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetMeta<'a> {
     /// Key of the document.
     pub key: &'a [u8],
-    /// Form of the answer.
+    /// Version of the answer.
     pub version: MetaVersion,
     /// Whether a miss is not answered.
     pub quiet: bool,
@@ -134,12 +134,12 @@ message! {
     key: key;
 }
 
-/// GET_RANDOM_KEY.
+/// `GET_RANDOM_KEY`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetRandomKey {
     /// Collection of the document; `None` for the default one.
     pub collection: Option<CollectionId>,
-    /// Whether extended attributes are wanted; only with a collection.
+    /// Whether extended attributes are requested; only with a collection.
     pub include_xattrs: bool,
 }
 

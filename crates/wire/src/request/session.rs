@@ -1,4 +1,4 @@
-//! What a client sends before its first document.
+//! Requests of a client before its first document.
 
 use crate::bytes::{Field, debug_without_value};
 use crate::feature::FeatureList;
@@ -9,22 +9,22 @@ use crate::{Frame, Malformed, Message, Opcode};
 /// HELLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
-    /// Name of the client, as text or as JSON; may be empty, may be anything.
+    /// Name of the client, as text or as JSON; may be empty or any bytes.
     pub agent: &'a [u8],
-    /// Features asked for.
+    /// Requested features.
     pub features: FeatureList<'a>,
 }
 
 message! { Hello<'a> = HELLO; key: agent; value: features; }
 
-/// SASL_AUTH, SASL_STEP.
+/// `SASL_AUTH`, `SASL_STEP`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Sasl<'a> {
-    /// Whether an authentication goes on that was begun.
+    /// Whether it continues an authentication.
     pub step: bool,
-    /// Name of the mechanism, in any case.
+    /// Name of the mechanism, case-insensitive.
     pub mechanism: &'a [u8],
-    /// The mechanism's own message; a secret.
+    /// Message of the mechanism; a secret.
     pub payload: &'a [u8],
 }
 
@@ -36,7 +36,7 @@ message! {
     value: payload;
 }
 
-/// SELECT_BUCKET.
+/// `SELECT_BUCKET`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelectBucket<'a> {
     /// Name of the bucket; `@no bucket@` for none.
@@ -45,7 +45,7 @@ pub struct SelectBucket<'a> {
 
 message! { SelectBucket<'a> = SELECT_BUCKET; key: name; }
 
-/// DROP_PRIVILEGE.
+/// `DROP_PRIVILEGE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropPrivilege<'a> {
     /// Name of the privilege.
@@ -54,10 +54,10 @@ pub struct DropPrivilege<'a> {
 
 message! { DropPrivilege<'a> = DROP_PRIVILEGE; key: name; }
 
-/// GET_ERROR_MAP; the vBucket must be 0.
+/// `GET_ERROR_MAP`; the vBucket must be 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetErrorMap {
-    /// Newest version that the client understands.
+    /// Highest version that the client understands.
     pub version: u16,
 }
 
@@ -79,10 +79,10 @@ impl Message<'_> for GetErrorMap {
     }
 }
 
-/// GET_CLUSTER_CONFIG.
+/// `GET_CLUSTER_CONFIG`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetClusterConfig {
-    /// The map that the client has; it wants a newer one only.
+    /// Revision of the client's map; it wants only a newer one.
     pub known: Option<ConfigRev>,
 }
 

@@ -1,4 +1,4 @@
-//! Parts of documents: one path, or several in one request.
+//! Sub-document requests: one path, or several.
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ use crate::{Frame, Malformed, Message, Opcode};
 const NO_SUCH_PATH: Malformed = Malformed::new("path is longer than the value");
 const SPECS: Malformed = Malformed::new("specs do not fill the value");
 
-/// Bits of a path.
+/// Flags of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathFlags(pub u8);
 
 impl PathFlags {
-    /// Objects that lead to the part are made.
+    /// Creates missing objects on the path.
     pub const MKDIR_P: Self = Self(0x01);
-    /// The path is one of an extended attribute.
+    /// The path is in an extended attribute.
     pub const XATTR: Self = Self(0x04);
-    /// Macros in the value are expanded.
+    /// Expands macros in the value.
     pub const EXPAND_MACROS: Self = Self(0x10);
     /// The value is binary.
     pub const BINARY: Self = Self(0x20);
@@ -29,24 +29,24 @@ impl PathFlags {
     }
 }
 
-/// Bits of the document.
+/// Flags for the document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DocFlags(pub u8);
 
 wrappers! { PathFlags DocFlags }
 
 impl DocFlags {
-    /// The document is made if it is not there.
+    /// Creates the document if it does not exist.
     pub const MKDOC: Self = Self(0x01);
-    /// The document must not be there, and is made.
+    /// Creates the document; it must not exist.
     pub const ADD: Self = Self(0x02);
     /// Tombstones count as documents.
     pub const ACCESS_DELETED: Self = Self(0x04);
-    /// What is made is a tombstone.
+    /// Creates a tombstone.
     pub const CREATE_AS_DELETED: Self = Self(0x08);
-    /// A tombstone becomes a document.
+    /// Turns a tombstone into a document.
     pub const REVIVE: Self = Self(0x10);
-    /// A replica answers.
+    /// Reads from a replica.
     pub const REPLICA_READ: Self = Self(0x20);
 
     /// Whether all bits of `other` are set.
@@ -55,36 +55,36 @@ impl DocFlags {
     }
 }
 
-/// What a sub-document request says of the whole document; which parts were sent counts.
+/// Options of a sub-document request for the whole document; `None` if not sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubdocExtras {
     /// Expiry, as sent.
     pub expiry: Option<u32>,
-    /// Flags to store; only beside an expiry.
+    /// Flags to store; only with an expiry.
     pub item_flags: Option<u32>,
-    /// How the document is taken.
+    /// Flags for the document.
     pub doc_flags: Option<DocFlags>,
 }
 
 layout! { SubdocExtras { expiry, item_flags, doc_flags } }
 
-/// One path and what is done there.
+/// One path with its operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SubdocSpec<'a> {
-    /// One of a single path; in a request of several also `GET` (0x00), `SET` (0x01) and `DELETE`
-    /// (0x04) of the whole document, with no path.
+    /// Operation of a single path; in a request with several paths also `GET` (0x00), `SET` (0x01)
+    /// and `DELETE` (0x04) of the whole document, without a path.
     pub opcode: Opcode,
-    /// Bits of the path.
+    /// Flags of the path.
     pub flags: PathFlags,
     /// The path.
     pub path: &'a [u8],
-    /// What is put there; empty for lookups.
+    /// New value; empty for lookups.
     pub value: &'a [u8],
 }
 
 debug_without_value! { SubdocSpec { opcode, flags } text path, length value }
 
-/// SUBDOC_GET, SUBDOC_EXISTS, SUBDOC_GET_COUNT and the changes of one path.
+/// Request with one path: `SUBDOC_GET`, `SUBDOC_EXISTS`, `SUBDOC_GET_COUNT` or a mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subdoc<'a> {
     /// Key of the document.
@@ -138,7 +138,7 @@ impl<'a> Message<'a> for Subdoc<'a> {
     }
 }
 
-/// SUBDOC_MULTI_LOOKUP, SUBDOC_MULTI_MUTATION.
+/// `SUBDOC_MULTI_LOOKUP`, `SUBDOC_MULTI_MUTATION`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubdocMulti<'a> {
     /// Key of the document.
@@ -149,7 +149,7 @@ pub struct SubdocMulti<'a> {
     pub extras: SubdocExtras,
 }
 
-/// The paths of a request, encoded; each is judged as it is taken.
+/// The encoded paths of a request; each is checked when it is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SubdocSpecs<'a> {
     bytes: &'a [u8],
@@ -164,18 +164,18 @@ impl fmt::Debug for SubdocSpecs<'_> {
 }
 
 impl<'a> SubdocSpecs<'a> {
-    /// Encoded specs: those of changes if `mutate`, else lookups.
+    /// Wraps encoded specs: those of mutations if `mutate`, else of lookups.
     pub fn new(bytes: &'a [u8], mutate: bool) -> Self {
         Self { bytes, mutate }
     }
 
-    /// Whether they change the document.
+    /// Whether they are mutations.
     pub fn mutate(self) -> bool {
         self.mutate
     }
 }
 
-/// The specs of a [`SubdocSpecs`], in their order. After a broken one there is none.
+/// Iterator over the specs of a [`SubdocSpecs`], in order. Ends after a malformed one.
 #[derive(Clone, Debug)]
 pub struct SubdocSpecIter<'a> {
     bytes: &'a [u8],
@@ -260,8 +260,8 @@ impl<'a> Message<'a> for SubdocMulti<'a> {
     }
 }
 
-/// Appends a spec as [`SubdocSpecs`] reads it; a path or value that is longer than its length field
-/// can say is cut off.
+/// Appends a spec in the form that [`SubdocSpecs`] reads. Truncates a path that is too long for its
+/// length field.
 pub fn encode_spec(spec: &SubdocSpec<'_>, mutate: bool, out: &mut Vec<u8>) {
     let path_bytes = u16::try_from(spec.path.len()).unwrap_or(u16::MAX);
     let value_bytes = u32::try_from(spec.value.len()).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! vBuckets: their state, seqnos and histories.
+//! vBuckets: their states, seqnos and compaction.
 
 use model::{CollectionId, Seqno, VbState};
 
@@ -6,12 +6,12 @@ use crate::bytes::{Field, Reader, vb_state};
 use crate::message::{OTHER_COMMAND, message};
 use crate::{Frame, Malformed, Message, Opcode};
 
-/// SET_VBUCKET, for the vBucket of its envelope.
+/// `SET_VBUCKET`, for the vBucket of its envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetVbucket<'a> {
     /// New state.
     pub state: VbState,
-    /// More about it as JSON, such as the replication topology; mostly empty.
+    /// Further data as JSON, such as the replication topology; mostly empty.
     pub meta: &'a [u8],
 }
 
@@ -42,14 +42,14 @@ impl<'a> Message<'a> for SetVbucket<'a> {
     }
 }
 
-/// COMPACT_DB, for the vBucket of its envelope.
+/// `COMPACT_DB`, for the vBucket of its envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactDb {
-    /// Tombstones from before this go, in seconds since 1970.
+    /// Time before which tombstones are purged, in Unix seconds.
     pub before_s: u64,
-    /// Only those up to this seqno; zero for all.
+    /// Last seqno to purge; zero for no limit.
     pub up_to: Seqno,
-    /// All tombstones go.
+    /// Whether all tombstones are purged.
     pub drop_deletes: bool,
 }
 
@@ -87,12 +87,12 @@ impl Message<'_> for CompactDb {
     }
 }
 
-/// GET_ALL_VB_SEQNOS.
+/// `GET_ALL_VB_SEQNOS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetAllVbSeqnos {
-    /// Only vBuckets of this state; `None` for all that are not dead.
+    /// Only vBuckets in this state; `None` for all that are not dead.
     pub state: Option<VbState>,
-    /// Seqnos of this collection only.
+    /// Only seqnos of this collection.
     pub collection: Option<CollectionId>,
 }
 
@@ -125,10 +125,10 @@ impl Message<'_> for GetAllVbSeqnos {
     }
 }
 
-/// SEQNO_PERSISTENCE, for the vBucket of its envelope.
+/// `SEQNO_PERSISTENCE`, for the vBucket of its envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeqnoPersistence {
-    /// The change that is to be on disk.
+    /// Seqno that must be persisted.
     pub seqno: Seqno,
 }
 

@@ -1,4 +1,4 @@
-//! Writing documents with the metadata that another node gave them.
+//! Writes of documents with metadata from another node.
 
 use model::Cas;
 
@@ -6,14 +6,14 @@ use crate::bytes::{Field, Reader, debug_without_value, wrappers};
 use crate::message::{OTHER_COMMAND, message};
 use crate::{Frame, Malformed, Message, Opcode};
 
-/// What is to be done.
+/// Kind of the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaAction {
-    /// The document is stored.
+    /// Store the document.
     Set,
-    /// The same if it is not there.
+    /// Store the document if it does not exist.
     Add,
-    /// What is there becomes a tombstone.
+    /// Replace the document by a tombstone.
     Delete,
 }
 
@@ -37,10 +37,10 @@ impl Field<'_> for MetaAction {
     }
 }
 
-/// `RETURN_META`: a change whose answer tells the metadata that it made.
+/// `RETURN_META`: a write whose answer has the new metadata.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ReturnMeta<'a> {
-    /// What is to be done.
+    /// Kind of the write.
     pub action: MetaAction,
     /// Flags to store.
     pub flags: u32,
@@ -61,14 +61,14 @@ message! {
     value: value;
 }
 
-/// `MUTATE_WITH_META`: the metadata is JSON behind the value.
+/// `MUTATE_WITH_META`: the metadata is JSON after the value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MutateWithMeta<'a> {
     /// Key of the document.
     pub key: &'a [u8],
     /// Its value.
     pub value: &'a [u8],
-    /// The metadata.
+    /// The metadata as JSON.
     pub json: &'a [u8],
 }
 
@@ -118,13 +118,13 @@ pub struct MetaOptions(pub u32);
 impl MetaOptions {
     /// An older name of [`MetaOptions::SKIP_CONFLICT_RESOLUTION`].
     pub const FORCE: Self = Self(0x01);
-    /// The peer knows that the last write wins in this bucket.
+    /// The peer knows that the bucket uses last-write-wins.
     pub const FORCE_ACCEPT: Self = Self(0x02);
-    /// The document gets a CAS of this node.
+    /// The document gets a new CAS of this node.
     pub const REGENERATE_CAS: Self = Self(0x04);
-    /// The document is stored whether or not it is newer than what is there.
+    /// Store the document without conflict resolution.
     pub const SKIP_CONFLICT_RESOLUTION: Self = Self(0x08);
-    /// The deletion is that of a document whose time had come.
+    /// The deletion is the expiration of a document.
     pub const IS_EXPIRATION: Self = Self(0x10);
     const ALL: Self = Self(0x1f);
 
@@ -133,15 +133,15 @@ impl MetaOptions {
         self.0 & these.0 == these.0
     }
 
-    /// Whether conflicts are not to be resolved.
+    /// Whether conflict resolution is skipped.
     pub fn skips_conflict_resolution(self) -> bool {
         self.contains(Self::FORCE) || self.contains(Self::SKIP_CONFLICT_RESOLUTION)
     }
 
-    /// Whether they go together, and with the change.
+    /// Checks that the options are consistent, also with the kind of write.
     ///
     /// # Errors
-    /// They do not, or one is unknown.
+    /// They are not, or one is unknown.
     pub fn check(self, action: MetaAction) -> Result<(), Malformed> {
         if !Self::ALL.contains(self) {
             return Err(Malformed::new("unknown options of a write with metadata"));
@@ -163,25 +163,25 @@ wrappers! { MetaOptions }
 /// `SET_WITH_META`, `ADD_WITH_META`, `DEL_WITH_META` and their quiet forms.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct WithMeta<'a> {
-    /// What is to be done.
+    /// Kind of the write.
     pub action: MetaAction,
     /// Whether success is not answered.
     pub quiet: bool,
     /// Key of the document.
     pub key: &'a [u8],
-    /// Its value: of a deletion its attributes.
+    /// Value of the document; for a deletion, its attributes.
     pub value: &'a [u8],
     /// Flags to store.
     pub flags: u32,
-    /// Absolute expiry; of a deletion when it was made.
+    /// Absolute expiry; for a deletion, its time.
     pub expiry: u32,
     /// Revision of the document.
     pub rev: u64,
     /// CAS of the document.
     pub cas: Cas,
-    /// Options, where some are sent.
+    /// Options, if sent.
     pub options: Option<MetaOptions>,
-    /// More metadata, which means nothing here.
+    /// Extended metadata, which is ignored.
     pub extended: Option<&'a [u8]>,
 }
 
@@ -260,7 +260,7 @@ impl<'a> Message<'a> for WithMeta<'a> {
     }
 }
 
-/// The value proper, and the metadata of this length behind it.
+/// Splits a value into the document's value and the extended metadata of this length after it.
 fn split_extended(value: &[u8], length: u16) -> Result<(&[u8], &[u8]), Malformed> {
     const WRONG: Malformed = Malformed::new("the extended metadata is not valid");
     const VERSION: u8 = 1;

@@ -3,20 +3,20 @@
 use crate::bytes::debug_without_value;
 use crate::message::message;
 
-/// What must be true of a document before it is written.
+/// Condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreMode {
-    /// Nothing.
+    /// No condition.
     Set,
-    /// It must not be there.
+    /// The document must not exist.
     Add,
-    /// It must be there.
+    /// The document must exist.
     Replace,
 }
 
 /// SET, ADD, REPLACE and their quiet forms.
 ///
-/// [`Frame::key_and_value`] has both parts in one piece.
+/// [`Frame::key_and_value`] has key and value in one slice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Store<'a> {
     /// Condition of the write.
@@ -61,7 +61,7 @@ pub struct Delete<'a> {
 
 message! { Delete<'a> by (quiet,) { DELETE: (false,), DELETEQ: (true,), } key: key; }
 
-/// Which way to count.
+/// Direction of counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Up.
@@ -73,22 +73,22 @@ pub enum Direction {
 /// INCREMENT, DECREMENT and their quiet forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic<'a> {
-    /// Which way to count.
+    /// Direction of counting.
     pub direction: Direction,
     /// Whether success is not answered.
     pub quiet: bool,
     /// Key of the document.
     pub key: &'a [u8],
-    /// How far to count.
+    /// Amount to add or subtract.
     pub delta: u64,
-    /// What to start with when the document is not there.
+    /// Initial value of a missing counter.
     pub initial: u64,
-    /// Expiry of a document that is created, as sent; [`Arithmetic::DO_NOT_CREATE`].
+    /// Expiry of a created counter, as sent; or [`Arithmetic::DO_NOT_CREATE`].
     pub expiry: u32,
 }
 
 impl Arithmetic<'_> {
-    /// The expiry with which a document that is not there is not created.
+    /// Expiry with which a missing counter is not created.
     pub const DO_NOT_CREATE: u32 = 0xffff_ffff;
 }
 
@@ -103,19 +103,19 @@ message! {
     key: key;
 }
 
-/// At which end bytes are added.
+/// Side of the value at which bytes are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConcatMode {
-    /// Behind the value.
+    /// After the value.
     Append,
-    /// In front of it.
+    /// Before the value.
     Prepend,
 }
 
 /// APPEND, PREPEND and their quiet forms.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Concat<'a> {
-    /// At which end.
+    /// Side of the value.
     pub mode: ConcatMode,
     /// Whether success is not answered.
     pub quiet: bool,

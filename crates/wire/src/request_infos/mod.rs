@@ -1,4 +1,4 @@
-//! Frame infos of a request: optional arguments in front of the extras.
+//! Frame infos of a request: optional arguments before the extras.
 
 use std::fmt;
 
@@ -15,30 +15,30 @@ const PRESERVE_TTL: u16 = 5;
 const EXTRA_PRIVILEGE: u16 = 6;
 const AUTH_TOKEN_ID: u16 = 7;
 
-/// The durability that a write asks for.
+/// Durability of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Durability {
     /// The level.
     pub level: DurabilityLevel,
-    /// Milliseconds to wait, `1..=0xfffe`; `None` for the default of the bucket.
+    /// Timeout in milliseconds, `1..=0xfffe`; `None` for the bucket's default.
     pub timeout_ms: Option<u16>,
 }
 
-/// What is wrong with the frame infos of a request; the connection stays.
+/// Error in the frame infos of a request; the connection stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InfoError {
-    /// Nothing is known of this id.
+    /// The id is unknown.
     Unknown(u16),
     /// The section or one of its infos breaks a rule.
     Malformed(&'static str),
-    /// The durability level or its timeout is no valid one.
+    /// The durability level or its timeout is invalid.
     DurabilityLevel,
-    /// The opcode does not go with one of the infos, though the info itself is fine.
+    /// The opcode does not support one of the infos, which itself is valid.
     NotSupported(&'static str),
 }
 
 impl InfoError {
-    /// The status to answer with.
+    /// Status of the answer.
     pub fn status(self) -> Status {
         match self {
             Self::Unknown(_) => Status::UNKNOWN_FRAME_INFO,
@@ -48,7 +48,7 @@ impl InfoError {
         }
     }
 
-    /// The reason, for the error context of the answer.
+    /// Reason for the error context of the answer.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Unknown(_) => "unknown frame info",
@@ -71,31 +71,31 @@ impl std::error::Error for InfoError {}
 
 /// The frame infos of one request.
 ///
-/// When an info is there twice, the last one counts.
+/// If an info occurs twice, the last one counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfos<'a> {
-    /// Everything before this request is to be finished first, everything after it waits.
+    /// Whether all earlier requests must finish first, and all later ones wait.
     pub barrier: bool,
     /// The durability of a write.
     pub durability: Option<Durability>,
-    /// Which of several change streams of one vBucket is meant.
+    /// Id of the stream, if a vBucket has several.
     pub stream_id: Option<u16>,
-    /// User on whose behalf the request runs, never empty; a leading `^` means a user of the
-    /// external domain and is not part of the name.
+    /// User on whose behalf the request runs, never empty; a leading `^` marks a user of the
+    /// external domain, and is not part of the name.
     pub impersonate: Option<&'a [u8]>,
-    /// The document's expiry is to be kept.
+    /// Whether the document's expiry is kept.
     pub preserve_ttl: bool,
-    /// Privileges on top of those of the impersonated user.
+    /// Privileges in addition to those of the impersonated user.
     pub extra_privileges: ExtraPrivileges<'a>,
-    /// Registered token on whose behalf the request runs.
+    /// Id of a registered token on whose behalf the request runs.
     pub auth_token_id: Option<u16>,
 }
 
 impl<'a> RequestInfos<'a> {
-    /// Splits the frame-info section of a request. No allocation.
+    /// Parses the frame-info section of a request. No allocation.
     ///
     /// # Errors
-    /// The section ends within an info, an info has a wrong length or content, or is unknown.
+    /// The section ends within an info; an info has a wrong length or content, or is unknown.
     ///
     /// Source: protocol section 1.2. Test: `request_infos::tests`.
     pub fn parse(section: &'a [u8]) -> Result<Self, InfoError> {
@@ -134,10 +134,10 @@ impl<'a> RequestInfos<'a> {
         Ok(())
     }
 
-    /// Checks that the opcode takes these infos.
+    /// Checks that the opcode accepts these infos.
     ///
     /// # Errors
-    /// Durability or preserve TTL on an opcode that does not know it.
+    /// Durability or preserve TTL on an opcode without it.
     pub fn check(&self, info: &OpcodeInfo) -> Result<(), InfoError> {
         if self.durability.is_some() && !info.durability {
             return Err(InfoError::Malformed("command does not support durability"));
@@ -153,7 +153,7 @@ impl<'a> RequestInfos<'a> {
     /// Appends the section, infos ascending by id, without a limit on its length.
     ///
     /// # Errors
-    /// A user's or a privilege's name is longer than an info can carry (270 bytes).
+    /// The name of a user or a privilege is longer than an info can carry (270 bytes).
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), TooLong> {
         if self.barrier {
             encode_info(BARRIER, &[], out)?;
@@ -199,7 +199,7 @@ fn durability(data: &[u8]) -> Result<Durability, InfoError> {
     Ok(Durability { level, timeout_ms })
 }
 
-/// One info, also of the escaped forms.
+/// Reads one info, also in an escaped form.
 pub(crate) fn next_info<'a>(reader: &mut Reader<'a>) -> Result<(u16, &'a [u8]), Malformed> {
     let first: u8 = reader.field()?;
     let mut id = u16::from(first >> 4);
@@ -212,9 +212,9 @@ pub(crate) fn next_info<'a>(reader: &mut Reader<'a>) -> Result<(u16, &'a [u8]), 
     Ok((id, reader.bytes(len.into())?))
 }
 
-/// Appends one frame info, in its shortest form.
+/// Appends one frame info in its shortest form.
 ///
-/// Shape: a byte of id and length, 4 bits each; either is escaped with a further byte from 15 on.
+/// Shape: one byte of id and length, 4 bits each; from 15 on, each has an escape byte.
 ///
 /// # Errors
 /// The id or the length is above 270; nothing is written.
@@ -240,14 +240,14 @@ fn nibble(number: usize) -> Result<(u8, Option<u8>), TooLong> {
     }
 }
 
-/// The privileges that a request's frame infos add; names as sent, in their order.
+/// The privileges that a request's frame infos add; names as sent, in order.
 #[derive(Clone, Copy, Default)]
 pub struct ExtraPrivileges<'a> {
     section: &'a [u8],
 }
 
 impl<'a> ExtraPrivileges<'a> {
-    /// The privileges in an encoded section of frame infos; anything else in it is passed over.
+    /// Reads the privileges in an encoded section of frame infos; ignores other infos.
     pub fn in_section(section: &'a [u8]) -> Self {
         Self { section }
     }

@@ -17,7 +17,7 @@ fn durability_with_and_without_a_timeout() {
 }
 
 #[test]
-fn durability_that_is_refused() {
+fn parse_refuses_bad_durability() {
     for section in [
         &[0x11, 0][..],
         &[0x11, 4],
@@ -37,7 +37,7 @@ fn durability_that_is_refused() {
 }
 
 #[test]
-fn the_other_infos() {
+fn other_infos_round_trip() {
     let section = [
         0x00, 0x22, 0x01, 0x02, 0x43, b'^', b'm', b'e', 0x50, 0x64, b'R', b'e', b'a', b'd', 0x61,
         b'X', 0x72, 0, 9,
@@ -55,7 +55,7 @@ fn the_other_infos() {
 }
 
 #[test]
-fn infos_that_are_refused() {
+fn parse_refuses_bad_infos() {
     let unknown = [
         (&[0x30][..], 3),
         (&[0x80], 8),
@@ -129,7 +129,7 @@ fn an_escaped_form_of_a_short_info_is_accepted() {
 }
 
 #[test]
-fn opcodes_that_do_not_take_an_info() {
+fn check_refuses_opcodes_without_the_info() {
     use crate::Opcode;
     let durable = RequestInfos::parse(&[0x11, 1]).unwrap();
     let keeping = RequestInfos::parse(&[0x50]).unwrap();

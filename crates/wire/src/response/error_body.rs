@@ -4,22 +4,22 @@ use std::fmt::Write as _;
 
 use model::ManifestUid;
 
-/// Why a request was refused, for people and for error maps; the value of the answer.
+/// Explanation of a refusal, for humans and for error maps; the value of the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorBody<'a> {
-    /// Human text.
+    /// Human-readable text.
     pub context: Option<&'a str>,
-    /// Identifier under which the event is in the log.
+    /// Identifier of the event in the log.
     pub reference: Option<&'a str>,
-    /// The manifest in which a collection was not found.
+    /// UID of the manifest in which a collection was not found.
     pub manifest: Option<ManifestUid>,
 }
 
 impl ErrorBody<'_> {
-    /// The text; empty when there is nothing to say.
+    /// Returns the text; empty without any field.
     ///
-    /// Shape: `{"error":{"context":"..","ref":".."},"manifest_uid":"1f"}`, the last in
-    /// hexadecimal without prefix or leading zeros.
+    /// Shape: `{"error":{"context":"..","ref":".."},"manifest_uid":"1f"}`; the UID is hexadecimal
+    /// without prefix or leading zeros.
     pub fn to_json(&self) -> String {
         let mut json = String::new();
         if *self == Self::default() {

@@ -1,4 +1,4 @@
-//! Answers: the frame, and the typed bodies that its parts may carry.
+//! Answers: the frame, and the typed bodies of its parts.
 
 mod bodies;
 mod error_body;
@@ -26,11 +26,11 @@ use crate::frame::{Header, Magic, Opaque};
 use crate::request_infos::next_info;
 use crate::{Frame, HEADER_BYTES, Malformed, Opcode, Status};
 
-/// Frame info of the server's own time, with 2 bytes.
+/// Frame info of the server's processing time, with 2 bytes.
 const SERVER_DURATION: u16 = 0;
 const SERVER_DURATION_HEAD: u8 = 0x02;
 const FRAMING_LEN: u8 = 3;
-/// The longest key of a flexible frame.
+/// Maximum size of a key in a flexible frame.
 const FLEXIBLE_KEY_MAX: usize = 255;
 
 /// One answer to a client.
@@ -38,15 +38,15 @@ const FLEXIBLE_KEY_MAX: usize = 255;
 pub struct Response<'a> {
     /// Opcode of the request.
     pub opcode: Opcode,
-    /// What became of it.
+    /// Result of the request.
     pub status: Status,
     /// Opaque of the request.
     pub opaque: Opaque,
-    /// Revision of the document, or zero.
+    /// CAS of the document, or zero.
     pub cas: Cas,
-    /// Bits of the value.
+    /// Datatype of the value.
     pub datatype: Datatype,
-    /// Encoded time that the server took ([`crate::encode_server_duration`]), on connections
+    /// Encoded processing time of the server ([`crate::encode_server_duration`]), on connections
     /// with tracing.
     pub server_duration: Option<u16>,
     /// Fixed-size results, at most 255 bytes.
@@ -63,7 +63,7 @@ debug_without_value! {
 }
 
 impl<'a> Response<'a> {
-    /// An empty answer with a status; the other fields are zero.
+    /// Creates an empty answer with a status; the other fields are zero.
     #[inline]
     pub fn new(opcode: Opcode, opaque: Opaque, status: Status) -> Self {
         Self {
@@ -81,10 +81,10 @@ impl<'a> Response<'a> {
 
     /// Appends the whole frame.
     ///
-    /// Shape: magic 0x18 with a server-duration frame info when there is a duration and the key
-    /// has at most 255 bytes, else magic 0x81 without one.
+    /// Shape: magic 0x18 with a server-duration frame info if there is a duration and the key has
+    /// at most 255 bytes, else magic 0x81 without one.
     ///
-    /// Panics when a part is longer than its length field can say, which is a bug of the caller.
+    /// Panics if a part is too long for its length field, which is a bug of the caller.
     ///
     /// Source: protocol section 1.1, section 1.2. Test: `golden`.
     #[inline]
@@ -93,8 +93,8 @@ impl<'a> Response<'a> {
         out.extend_from_slice(self.value);
     }
 
-    /// Appends the frame up to and without its value, of which `value_bytes` are to follow; the
-    /// field `value` is not looked at. Panics like [`Response::encode`].
+    /// Appends the frame without its value, of which `value_bytes` must follow; ignores the field
+    /// `value`. Panics like [`Response::encode`].
     #[inline]
     pub fn encode_head(&self, value_bytes: usize, out: &mut Vec<u8>) {
         let duration = self
@@ -131,10 +131,10 @@ impl<'a> Response<'a> {
         out.extend_from_slice(self.key);
     }
 
-    /// Reads a frame of a server; frame infos other than the server's duration are passed over.
+    /// Parses a frame of a server; ignores frame infos other than the server's duration.
     ///
     /// # Errors
-    /// The frame is no answer to a client, or its frame infos are cut off.
+    /// The frame is not an answer to a client, or its frame infos are truncated.
     #[inline]
     pub fn parse(frame: &Frame<'a>) -> Result<Self, Malformed> {
         if !frame.header.magic.is_client_response() {

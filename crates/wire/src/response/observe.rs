@@ -1,11 +1,11 @@
-//! Answers of the two observe operations.
+//! Answers of the two OBSERVE operations.
 
 use model::{Cas, Seqno, VbId, VbUuid};
 
 use crate::Malformed;
 use crate::bytes::{Field, Reader, layout};
 
-/// How far a document has come.
+/// Persistence state of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum KeyState {
@@ -13,7 +13,7 @@ pub enum KeyState {
     FoundNotPersisted = 0x00,
     /// On disk as well.
     Persisted = 0x01,
-    /// Not there.
+    /// Missing.
     NotFound = 0x80,
     /// Deleted, but the deletion is not on disk.
     LogicallyDeleted = 0x81,
@@ -34,18 +34,18 @@ impl KeyState {
 /// One key in the answer to OBSERVE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObserveEntry<'a> {
-    /// vBucket as asked for.
+    /// vBucket from the request.
     pub vbucket: VbId,
-    /// Key as asked for, at most 65,535 bytes.
+    /// Key from the request, at most 65,535 bytes.
     pub key: &'a [u8],
-    /// What became of it.
+    /// State of the document.
     pub state: KeyState,
-    /// Its revision, 0 when it is not there.
+    /// CAS of the document; 0 if it is missing.
     pub cas: Cas,
 }
 
 impl<'a> ObserveEntry<'a> {
-    /// Appends the entry. Panics when the key has more than 65,535 bytes.
+    /// Appends the entry. Panics if the key has more than 65,535 bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let key_len = u16::try_from(self.key.len()).expect("a key has at most 65535 bytes");
         self.vbucket.write(out);
@@ -67,14 +67,14 @@ impl<'a> ObserveEntry<'a> {
     }
 }
 
-/// The entries of an answer to OBSERVE, checked to be whole.
+/// The entries of an answer to OBSERVE, checked to be complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObserveEntries<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> ObserveEntries<'a> {
-    /// The entries in a value.
+    /// Parses the entries in a value.
     ///
     /// # Errors
     /// The value ends within an entry, or a state is unknown.
@@ -86,38 +86,38 @@ impl<'a> ObserveEntries<'a> {
         Ok(Self { bytes: value })
     }
 
-    /// The entries in their order.
+    /// The entries in order.
     pub fn iter(self) -> impl Iterator<Item = ObserveEntry<'a>> {
         let mut reader = Reader::new(self.bytes);
         std::iter::from_fn(move || ObserveEntry::read(&mut reader))
     }
 }
 
-/// The history that a client asked about, when it is not the current one.
+/// The history that a client named, if it is not the current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failover {
-    /// The client's history.
+    /// UUID of the client's history.
     pub old_uuid: VbUuid,
-    /// The last change that was made under it.
+    /// Last seqno of that history.
     pub last_seqno: Seqno,
 }
 
 layout! { Failover { old_uuid, last_seqno } }
 
-/// The answer to OBSERVE_SEQNO.
+/// The answer to `OBSERVE_SEQNO`.
 ///
-/// Shape: 27 bytes, with a failover 43.
+/// Shape: 27 bytes; 43 with a failover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObserveSeqnoReply {
-    /// vBucket as asked for.
+    /// vBucket from the request.
     pub vbucket: VbId,
-    /// Its current history.
+    /// UUID of its current history.
     pub uuid: VbUuid,
-    /// Last change on disk.
+    /// Last persisted seqno.
     pub persisted: Seqno,
-    /// Last change.
+    /// Last seqno.
     pub current: Seqno,
-    /// Set when the client's history has ended.
+    /// Set if the client's history has ended.
     pub failover: Option<Failover>,
 }
 
@@ -155,10 +155,10 @@ impl ObserveSeqnoReply {
         self.write(out);
     }
 
-    /// Reads the value of the answer.
+    /// Parses the value of the answer.
     ///
     /// # Errors
-    /// The length does not fit the format, or the format is unknown.
+    /// The length does not match the format, or the format is unknown.
     pub fn parse(value: &[u8]) -> Result<Self, Malformed> {
         Self::whole(value, Self::INVALID)
     }

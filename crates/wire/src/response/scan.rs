@@ -1,14 +1,14 @@
-//! Answers to RANGE_SCAN_CONTINUE: keys, or documents with their keys, one behind the other.
+//! Answers to `RANGE_SCAN_CONTINUE`: a sequence of keys, or of documents with their keys.
 
 use model::{Cas, Datatype, Seqno, push_leb128};
 
 use crate::Malformed;
 use crate::bytes::{EXTRAS, Field, Reader};
 
-/// Bytes of a document in front of its key.
+/// Size of a document's metadata before its key, in bytes.
 const META_BYTES: usize = 25;
 
-/// What the values of the answers hold; the extras of each.
+/// Content of the answers' values; the extras of each answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanContent {
     /// Keys.
@@ -18,7 +18,7 @@ pub enum ScanContent {
 }
 
 impl ScanContent {
-    /// The 4 bytes.
+    /// Encodes the 4 bytes.
     pub fn to_bytes(self) -> [u8; 4] {
         let number: u32 = match self {
             Self::Keys => 0,
@@ -27,10 +27,10 @@ impl ScanContent {
         number.to_be_bytes()
     }
 
-    /// What the extras of an answer say.
+    /// Parses the extras of an answer.
     ///
     /// # Errors
-    /// They are something else.
+    /// The extras are invalid.
     pub fn parse(extras: &[u8]) -> Result<Self, Malformed> {
         match extras {
             [0, 0, 0, 0] => Ok(Self::Keys),
@@ -40,20 +40,20 @@ impl ScanContent {
     }
 }
 
-/// A document that a range scan found.
+/// A document found by a range scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanDocument<'a> {
-    /// The client's flags.
+    /// Client flags.
     pub flags: u32,
-    /// Expiry, Unix seconds; zero for none.
+    /// Expiry in Unix seconds; zero for never.
     pub expiry: u32,
-    /// Where the change is in the history of its vBucket.
+    /// Seqno of the change.
     pub seqno: Seqno,
-    /// Revision.
+    /// CAS of the revision.
     pub cas: Cas,
-    /// Bits of the value.
+    /// Datatype of the value.
     pub datatype: Datatype,
-    /// The key, without its collection.
+    /// The key, without its collection prefix.
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
@@ -84,20 +84,20 @@ pub fn push_scan_document(document: &ScanDocument<'_>, out: &mut Vec<u8>) {
 }
 
 fn push_bytes(bytes: &[u8], out: &mut Vec<u8>) {
-    // Nothing of a document is longer than a frame can say.
+    // No part of a document is longer than a frame can carry.
     push_leb128(u32::try_from(bytes.len()).unwrap_or(u32::MAX), out);
     out.extend_from_slice(bytes);
 }
 
-/// The keys in an answer.
+/// Parses the keys in an answer.
 ///
 /// # Errors
-/// A length is none, or leads out of the value; given last.
+/// A length is malformed or exceeds the value; returned as the last item.
 pub fn scan_keys(value: &[u8]) -> impl Iterator<Item = Result<&[u8], Malformed>> {
     each(value, read_bytes)
 }
 
-/// The documents in an answer.
+/// Parses the documents in an answer.
 ///
 /// # Errors
 /// As [`scan_keys`].

@@ -1,11 +1,11 @@
-//! Answers about vBuckets: their state, their seqnos and their histories.
+//! Answers about vBuckets: their state, seqnos and failover log.
 
 use model::{FailoverEntry, Seqno, VbId, VbState};
 
 use crate::Malformed;
 use crate::bytes::{EXTRAS, Field, Reader, vb_state};
 
-/// Appends the histories of a vBucket, newest first: 16 bytes each, uuid and seqno.
+/// Appends the failover log of a vBucket, newest entry first: 16 bytes each, UUID and seqno.
 pub fn encode_failover_entries<'a>(
     entries: impl IntoIterator<Item = &'a FailoverEntry>,
     out: &mut Vec<u8>,
@@ -15,17 +15,17 @@ pub fn encode_failover_entries<'a>(
     }
 }
 
-/// The histories in an answer, newest first.
+/// The failover log in an answer, newest entry first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailoverEntries<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> FailoverEntries<'a> {
-    /// The histories in a value.
+    /// Parses the entries in a value.
     ///
     /// # Errors
-    /// The length is no multiple of 16.
+    /// The length is not a multiple of 16.
     pub fn parse(value: &'a [u8]) -> Result<Self, Malformed> {
         if value.len().is_multiple_of(16) {
             Ok(Self { bytes: value })
@@ -40,7 +40,7 @@ impl<'a> FailoverEntries<'a> {
     }
 }
 
-/// Appends the seqnos of vBuckets: 10 bytes each, number and seqno.
+/// Appends the seqnos of vBuckets: 10 bytes each, id and seqno.
 pub fn encode_vb_seqnos(entries: impl IntoIterator<Item = (VbId, Seqno)>, out: &mut Vec<u8>) {
     for (vbucket, seqno) in entries {
         vbucket.write(out);
@@ -55,10 +55,10 @@ pub struct VbSeqnos<'a> {
 }
 
 impl<'a> VbSeqnos<'a> {
-    /// The seqnos in a value.
+    /// Parses the seqnos in a value.
     ///
     /// # Errors
-    /// The length is no multiple of 10.
+    /// The length is not a multiple of 10.
     pub fn parse(value: &'a [u8]) -> Result<Self, Malformed> {
         if value.len().is_multiple_of(10) {
             Ok(Self { bytes: value })
@@ -74,15 +74,15 @@ impl<'a> VbSeqnos<'a> {
     }
 }
 
-/// The value of an answer to GET_VBUCKET: 4 bytes.
+/// Encodes the value of an answer to `GET_VBUCKET`: 4 bytes.
 pub fn encode_vb_state(state: VbState) -> [u8; 4] {
     u32::from(state as u8).to_be_bytes()
 }
 
-/// The state in an answer to GET_VBUCKET.
+/// Parses the state in an answer to `GET_VBUCKET`.
 ///
 /// # Errors
-/// The value has another length than 4, or the state is unknown.
+/// The value does not have 4 bytes, or the state is unknown.
 pub fn parse_vb_state(value: &[u8]) -> Result<VbState, Malformed> {
     vb_state(Field::whole(value, EXTRAS)?)
 }

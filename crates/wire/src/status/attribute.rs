@@ -1,8 +1,8 @@
-//! Attributes of statuses: what a client may conclude from a status that it does not know by number.
+//! Attributes of statuses: they tell a client how to handle a status whose number it does not know.
 
 macro_rules! attributes {
     ($($variant:ident $name:literal $since_version:literal $meaning:literal;)*) => {
-        /// What a client may conclude from a status.
+        /// Property of a status, for clients that do not know its number.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Attribute {
             $(
@@ -12,14 +12,14 @@ macro_rules! attributes {
         }
 
         impl Attribute {
-            /// The name in the error map.
+            /// Name in the error map.
             pub(super) fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
                 }
             }
 
-            /// Version of the error map that first had it.
+            /// First version of the error map that has it.
             pub(super) fn since_version(self) -> u16 {
                 match self {
                     $(Self::$variant => $since_version,)*

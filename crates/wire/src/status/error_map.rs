@@ -4,17 +4,17 @@ use std::fmt::Write as _;
 
 use super::Status;
 
-/// Newest version of the map's form.
+/// Newest version of the map's format.
 const VERSION: u16 = 2;
-/// Number of the map's content; raised whenever a row changes.
+/// Revision of the map's content; increased with every change of a row.
 const REVISION: u16 = 1;
 
-/// The map of the newest version that is not above `version_asked`; `None` for version 0.
+/// Returns the map in the newest version up to `version_asked`; `None` for version 0.
 ///
 /// Shape: one JSON object without white space, about 9 KiB; keys of `errors` are lower-case
-/// hexadecimal. Version 1 leaves out what only version 2 knows.
+/// hexadecimal. Version 1 leaves out additions of version 2.
 ///
-/// Cost: builds the text anew; clients ask once for each connection.
+/// Cost: builds the text each time; clients request it once per connection.
 ///
 /// Source: protocol section 6. Test: `status::error_map::tests`.
 pub fn error_map(version_asked: u16) -> Option<String> {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_do_not_exist() {
+    fn unknown_versions_get_the_newest_or_none() {
         assert_eq!(error_map(0), None);
         assert_eq!(error_map(9), error_map(2));
     }

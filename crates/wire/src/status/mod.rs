@@ -1,4 +1,4 @@
-//! Status codes of answers, and the map of them that clients ask for.
+//! Status codes of answers, and the error map for clients.
 
 mod attribute;
 mod error_map;
@@ -19,22 +19,22 @@ impl Status {
         table::ROWS.get(index)
     }
 
-    /// The name in capitals, `"UNKNOWN"` for a number that means nothing.
+    /// Name in capitals; `"UNKNOWN"` if it is undefined.
     pub fn name(self) -> &'static str {
         self.row().map_or("UNKNOWN", |row| row.name)
     }
 
-    /// What it means, as a short phrase.
+    /// Meaning, as a short phrase.
     pub fn description(self) -> &'static str {
         self.row().map_or("unknown status", |row| row.description)
     }
 
-    /// Its attributes in the newest error map; empty for a number that means nothing.
+    /// Attributes in the newest error map; empty if it is undefined.
     fn attributes(self) -> &'static [Attribute] {
         self.row().map_or(&[], |row| row.attributes)
     }
 
-    /// Every status that means something, ascending.
+    /// All defined statuses, ascending.
     pub fn all() -> impl Iterator<Item = Self> {
         table::ROWS.iter().map(|row| row.status)
     }

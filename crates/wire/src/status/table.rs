@@ -1,4 +1,4 @@
-//! The rows of protocol section 6, ascending by number.
+//! The status table of protocol section 6, ascending by number.
 
 use super::attribute::Attribute::{
     self, Auth, ConnStateInvalidated, Dcp, FetchConfig, Internal, InvalidInput, ItemDeleted,

@@ -1,6 +1,6 @@
-//! Numbers of answers.
+//! Numbers in answers.
 
-/// Digits of the largest number.
+/// Number of digits of the largest number.
 const DIGITS: usize = 20;
 
 /// Appends a number in decimal.
@@ -19,7 +19,7 @@ pub fn push_decimal(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(first..).unwrap_or_default());
 }
 
-/// Appends a number in decimal that may be negative.
+/// Appends a number in decimal, possibly negative.
 pub fn push_signed(out: &mut Vec<u8>, number: i64) {
     if number < 0 {
         out.push(b'-');
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_as_the_standard_library_writes_them() {
+    fn push_decimal_and_signed_match_the_standard_library() {
         for number in [0, 1, 9, 10, 99, 100, 12_345, u64::MAX - 1, u64::MAX] {
             let mut out = Vec::new();
             push_decimal(&mut out, number);

@@ -1,4 +1,4 @@
-//! Splitting requests off a buffer.
+//! Splitting text requests off a buffer.
 
 use super::meta::{MetaFlags, MetaOptions, MetaRequest, MetaVerb};
 use super::request::{Retrieval, TextRequest, TextStore, TextStoreMode};
@@ -6,7 +6,7 @@ use super::words::{KEY_BYTES_MAX, Words, decimal, decimal_u32, expiry};
 use crate::Magic;
 use crate::request::Direction;
 
-/// Most bytes of a line that is no line of keys.
+/// Maximum size of a line in bytes, except for lines of keys.
 pub const TEXT_LINE_BYTES_MAX: usize = 2048;
 
 const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
@@ -15,7 +15,7 @@ const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
 const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
 const UNKNOWN: &str = "ERROR";
 
-/// Where in the conversation the next byte is.
+/// Position in the conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TextPlace {
     /// At the start of a line.
@@ -25,43 +25,43 @@ pub enum TextPlace {
     Keys(Retrieval),
 }
 
-/// What [`decode_text`] found at the start of a buffer.
+/// Result of [`decode_text`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextDecoded<'a> {
     /// A whole request.
     Request {
         /// The request.
         request: TextRequest<'a>,
-        /// Bytes that it takes of the buffer.
+        /// Number of bytes that it takes of the buffer.
         consumed: usize,
-        /// Where it ends.
+        /// Position after the request.
         place: TextPlace,
     },
     /// At least `more` further bytes are needed. Never 0.
     Incomplete {
-        /// Bytes to wait for.
+        /// Number of bytes to wait for.
         more: usize,
     },
-    /// A request whose value is not there as a whole.
+    /// A request whose value is incomplete.
     AwaitsValue {
-        /// The request, as yet without its value.
+        /// The request, without its value.
         request: TextRequest<'a>,
-        /// Bytes that are missing. Never 0.
+        /// Number of missing bytes. Never 0.
         more: usize,
     },
 }
 
-/// What follows cannot be read: the connection is to be closed.
+/// The rest of the input cannot be parsed: the connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextError {
-    /// A line has no end, or a key among many has none.
+    /// A line is too long, or a key in a line of keys is.
     TooLong,
-    /// A request begins as one of the binary protocol does.
+    /// A request begins like one of the binary protocol.
     Binary,
 }
 
 impl TextError {
-    /// The last line that the peer is sent.
+    /// Last line sent to the peer.
     pub fn line(self) -> &'static str {
         match self {
             Self::TooLong => "CLIENT_ERROR line too long",
@@ -70,12 +70,12 @@ impl TextError {
     }
 }
 
-/// What the line of a request came to.
+/// Result of parsing the line of a request.
 enum Line<'a> {
     Request(TextRequest<'a>),
-    /// With a value of so many bytes.
+    /// A request with a value of so many bytes.
     Value(TextRequest<'a>, usize),
-    /// Keys of this retrieval follow, after so many bytes of the line.
+    /// A retrieval; its keys begin after so many bytes of the line.
     Keys(Retrieval, usize),
 }
 
@@ -85,10 +85,11 @@ impl Line<'_> {
     }
 }
 
-/// Splits the first request off `input`, which begins at `place`. Values have at most `value_bytes_max` bytes.
+/// Splits the first request off `input`, which begins at `place`. Values have at most
+/// `value_bytes_max` bytes.
 ///
 /// # Errors
-/// What follows cannot be read.
+/// The rest of the input cannot be parsed.
 #[inline]
 pub fn decode_text(
     input: &[u8],
@@ -132,7 +133,7 @@ pub fn decode_text(
     }
 }
 
-/// The next key of a retrieval from `at` on, or its end.
+/// Decodes the next key of a retrieval from `at` on, or its end.
 fn decode_key(input: &[u8], retrieval: Retrieval, at: usize) -> Result<TextDecoded<'_>, TextError> {
     let rest = input.get(at..).unwrap_or_default();
     let spaces = rest.iter().take_while(|byte| **byte == b' ').count();
@@ -168,17 +169,17 @@ fn decode_key(input: &[u8], retrieval: Retrieval, at: usize) -> Result<TextDecod
     })
 }
 
-/// The retrieval that a line without an end begins, and where its keys do.
+/// Returns the retrieval that an incomplete long line begins, and the start of its keys.
 fn long_retrieval(input: &[u8]) -> Option<(Retrieval, usize)> {
     let start = input.get(..TEXT_LINE_BYTES_MAX)?;
     let mut words = Words(start);
     let retrieval = read_retrieval(words.next()?, &mut words)?.ok()?;
     let at = start.len().saturating_sub(words.0.len());
-    // Words that are cut would be read wrong.
+    // Truncated words would be parsed wrong.
     (at < TEXT_LINE_BYTES_MAX).then_some((retrieval, at))
 }
 
-/// How a verb asks for documents, if it does; the words behind it go on with the keys.
+/// Parses a retrieval verb, if it is one; consumes its arguments, so that the keys are next.
 fn read_retrieval(verb: &[u8], words: &mut Words<'_>) -> Option<Result<Retrieval, &'static str>> {
     let (with_cas, touches) = match verb {
         b"get" => (false, false),
@@ -201,7 +202,7 @@ fn read_retrieval(verb: &[u8], words: &mut Words<'_>) -> Option<Result<Retrieval
     Some(Ok(Retrieval { with_cas, expiry }))
 }
 
-/// Reads a line without its end.
+/// Parses a line without its end.
 fn read_line(line: &[u8]) -> Line<'_> {
     let mut words = Words(line);
     let Some(verb) = words.next() else {
@@ -254,7 +255,7 @@ fn read_line(line: &[u8]) -> Line<'_> {
     }
 }
 
-/// A storage command: its key, flags, expiry and length, and the CAS of `cas`.
+/// Parses a storage command: key, flags, expiry and length, and the CAS of `cas`.
 fn read_store(mode: TextStoreMode, mut words: Words<'_>) -> Line<'_> {
     let noreply = words.noreply();
     let (key, flags, seconds) = (words.next(), words.next(), words.next());
@@ -301,7 +302,7 @@ fn read_delete(mut words: Words<'_>) -> Result<TextRequest<'_>, &'static str> {
     if key.len() > KEY_BYTES_MAX {
         return Err(BAD_FORMAT);
     }
-    // Very old clients send a time, which has to be 0.
+    // Very old clients send a time, which must be 0.
     match (words.next(), words.next()) {
         (None | Some(b"0" | b"noreply"), None) | (Some(b"0"), Some(b"noreply")) => {
             Ok(TextRequest::Delete { key, noreply })
@@ -387,7 +388,7 @@ fn read_meta_set(mut words: Words<'_>) -> Line<'_> {
     }
 }
 
-/// A request with its value of so many bytes, which begins at `head` and has an end of its own.
+/// Returns a request with its value of `bytes`, which begins at `head` and has its own line end.
 fn with_value<'a>(
     input: &'a [u8],
     head: usize,

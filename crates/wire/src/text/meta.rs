@@ -1,9 +1,10 @@
-//! The meta protocol: a command of two letters, a key, and flags of one letter with what belongs to them.
+//! The meta protocol: a command of two letters, a key, and flags of one letter with an optional
+//! token.
 
 use super::words::{Words, decimal, decimal_u32, expiry};
 use crate::bytes::debug_without_value;
 
-/// Most bytes of an opaque, with its letter.
+/// Maximum size of an opaque in bytes, with its letter.
 const OPAQUE_BYTES_MAX: usize = 33;
 
 const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
@@ -26,7 +27,7 @@ pub enum MetaVerb {
 }
 
 impl MetaVerb {
-    /// What memcached says of flags that are wrong in this way.
+    /// Returns the text that memcached uses for this error with this command.
     fn said(self, line: &'static str) -> &'static str {
         match self {
             Self::Arithmetic | Self::Delete if [BAD_TOKEN, DUPLICATE, INVALID].contains(&line) => {
@@ -36,7 +37,7 @@ impl MetaVerb {
         }
     }
 
-    /// Flags that it takes.
+    /// Returns the flags that the command accepts.
     fn flags(self) -> &'static [u8] {
         match self {
             Self::Get => b"bcfkOqstuvNRT",
@@ -48,21 +49,21 @@ impl MetaVerb {
     }
 }
 
-/// What `M` asks for.
+/// Mode, set by the flag `M`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetaMode {
-    /// Store, or count up.
+    /// Store, or increment.
     #[default]
     Usual,
-    /// Store what is not there.
+    /// Store if the document does not exist.
     Add,
-    /// Store what is there.
+    /// Store if the document exists.
     Replace,
-    /// Add behind the value.
+    /// Append to the value.
     Append,
-    /// Add in front of the value.
+    /// Prepend to the value.
     Prepend,
-    /// Count down.
+    /// Decrement.
     Decrement,
 }
 
@@ -83,7 +84,7 @@ impl MetaMode {
     }
 }
 
-/// What the flags of a request say about its work; those that ask for a part of the answer are in
+/// Options set by the flags of a request. Flags that request a part of the answer are only in
 /// [`MetaRequest::flags`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
@@ -91,29 +92,30 @@ impl MetaMode {
     reason = "each is a flag of the protocol"
 )]
 pub struct MetaOptions {
-    /// The key is in base64.
+    /// Whether the key is in base64.
     pub base64: bool,
-    /// The usual answer is not sent.
+    /// Whether the usual answer is not sent.
     pub quiet: bool,
-    /// The value is sent.
+    /// Whether the value is sent.
     pub value: bool,
     /// Expiry to set.
     pub expiry: Option<u32>,
-    /// Expiry of a document that is made where there is none.
+    /// Expiry of a document to create if it does not exist.
     pub vivify: Option<u32>,
-    /// The document becomes stale, or, of a set, is stored all the same over a later revision, as a stale one.
+    /// Whether the document becomes stale; a set then stores it as stale, even over a later
+    /// revision.
     pub invalidate: bool,
-    /// Seconds that a document has left below which one client is to make it anew.
+    /// Remaining time to live in seconds, below which one client is asked to renew the document.
     pub recache: Option<u32>,
-    /// Revision that the document must have.
+    /// CAS that the document must have.
     pub cas: Option<u64>,
     /// Flags to store.
     pub flags: u32,
     /// The mode.
     pub mode: MetaMode,
-    /// How far to count.
+    /// Amount to add or subtract.
     pub delta: Option<u64>,
-    /// What counting starts with.
+    /// Initial value of a counter.
     pub initial: u64,
 }
 
@@ -122,11 +124,11 @@ pub struct MetaOptions {
 pub struct MetaRequest<'a> {
     /// The command.
     pub verb: MetaVerb,
-    /// The key as it came.
+    /// The key as sent.
     pub key: &'a [u8],
-    /// What its flags say.
+    /// Options set by its flags.
     pub options: MetaOptions,
-    /// The flags as they came.
+    /// The flags as sent.
     pub flags: MetaFlags<'a>,
     /// The value of `ms`.
     pub value: &'a [u8],
@@ -134,29 +136,29 @@ pub struct MetaRequest<'a> {
 
 debug_without_value! { MetaRequest { verb, options, flags } text key, length value }
 
-/// Flags in the order in which they came.
+/// Flags in the order in which they were sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetaFlags<'a>(pub(super) &'a [u8]);
 
 impl<'a> MetaFlags<'a> {
-    /// The flags that `bytes` are.
+    /// Wraps encoded flags.
     pub fn of(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// As they came.
+    /// The flags as sent.
     pub fn bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// Each with what belongs to it.
+    /// The flags, each with its token.
     pub fn iter(self) -> impl Iterator<Item = (u8, &'a [u8])> {
         Words(self.0).filter_map(|word| word.split_first().map(|(letter, token)| (*letter, token)))
     }
 }
 
 impl MetaOptions {
-    /// Reads the flags of a command.
+    /// Parses the flags of a command.
     pub(super) fn read(verb: MetaVerb, flags: MetaFlags<'_>) -> Result<Self, &'static str> {
         let mut options = Self::default();
         let mut seen = 0_u128;
@@ -166,7 +168,7 @@ impl MetaOptions {
                 return Err(verb.said(DUPLICATE));
             }
             seen |= bit;
-            // What a proxy in front of the server was told is passed over.
+            // Flags for a proxy in front of the server are ignored.
             if !verb.flags().contains(&letter) && !b"PL".contains(&letter) {
                 return Err(verb.said(unserved(letter)));
             }
@@ -202,7 +204,7 @@ impl MetaOptions {
     }
 }
 
-/// Seconds that may be left; none are fewer than 0.
+/// Parses remaining seconds; a negative number counts as 0.
 fn seconds_left(token: &[u8]) -> Option<u32> {
     let (negative, digits) = match token.strip_prefix(b"-") {
         Some(digits) => (true, digits),
@@ -212,7 +214,7 @@ fn seconds_left(token: &[u8]) -> Option<u32> {
     u32::try_from(if negative { 0 } else { seconds }).ok()
 }
 
-/// What is said of a flag that a command does not take here.
+/// Returns the error for a flag that a command does not support here.
 fn unserved(letter: u8) -> &'static str {
     match letter {
         b'h' | b'l' => "CLIENT_ERROR documents do not tell when they were read: no h and l",

@@ -1,8 +1,9 @@
-//! The text protocols of memcached, classic and meta: lines to requests, and the numbers of answers.
+//! The text protocols of memcached, classic and meta: lines to requests, and the numbers of
+//! answers.
 //!
-//! [`decode_text`] splits one request off a buffer. Requests borrow from the buffer, and nothing is allocated. A
-//! retrieval of many keys is many requests: one for each key and one for the end of its line. So a line of keys has no
-//! limit of its length, and takes no memory.
+//! [`decode_text`] splits one request off a buffer. Requests borrow from the buffer, and nothing is
+//! allocated. A retrieval of many keys is many requests: one for each key and one for the end of
+//! its line. So a line of keys has no length limit, and takes no memory.
 
 mod answer;
 mod decode;

@@ -4,46 +4,46 @@ use super::meta::MetaRequest;
 use crate::bytes::debug_without_value;
 use crate::request::Direction;
 
-/// How a line asks for documents: `get`, `gets`, `gat`, `gats`.
+/// Kind of a retrieval: `get`, `gets`, `gat`, `gats`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retrieval {
-    /// Whether the CAS is told.
+    /// Whether the answer has the CAS.
     pub with_cas: bool,
-    /// The new expiry, if they are touched.
+    /// New expiry, if the documents are touched.
     pub expiry: Option<u32>,
 }
 
-/// What a storage command does.
+/// Kind of a storage command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextStoreMode {
     /// Stores.
     Set,
-    /// Stores what is not there.
+    /// Stores if the document does not exist.
     Add,
-    /// Stores what is there.
+    /// Stores if the document exists.
     Replace,
-    /// Adds behind the value.
+    /// Appends to the value.
     Append,
-    /// Adds in front of the value.
+    /// Prepends to the value.
     Prepend,
-    /// Stores over this revision.
+    /// Stores if the document has this CAS.
     Cas(u64),
 }
 
 /// `set`, `add`, `replace`, `append`, `prepend`, `cas`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TextStore<'a> {
-    /// What it does.
+    /// Kind of the command.
     pub mode: TextStoreMode,
     /// Key of the document.
     pub key: &'a [u8],
     /// Flags to store.
     pub flags: u32,
-    /// Expiry, as a frame has it.
+    /// Expiry in the form of the binary protocol.
     pub expiry: u32,
-    /// Whether it is not answered.
+    /// Whether no answer is sent.
     pub noreply: bool,
-    /// Its new value, or what is added to it.
+    /// Its new value, or the bytes to add.
     pub value: &'a [u8],
 }
 
@@ -54,7 +54,7 @@ debug_without_value! { TextStore { mode, flags, expiry, noreply } text key, leng
 pub enum TextRequest<'a> {
     /// One key of a retrieval.
     Key(Retrieval, &'a [u8]),
-    /// All keys of a retrieval were there.
+    /// End of the keys of a retrieval.
     EndOfKeys,
     /// A storage command.
     Store(TextStore<'a>),
@@ -62,46 +62,46 @@ pub enum TextRequest<'a> {
     Delete {
         /// Key of the document.
         key: &'a [u8],
-        /// Whether it is not answered.
+        /// Whether no answer is sent.
         noreply: bool,
     },
     /// `incr`, `decr`.
     Count {
-        /// Which way.
+        /// Direction of counting.
         direction: Direction,
         /// Key of the document.
         key: &'a [u8],
-        /// How far.
+        /// Amount to add or subtract.
         delta: u64,
-        /// Whether it is not answered.
+        /// Whether no answer is sent.
         noreply: bool,
     },
     /// `touch`.
     Touch {
         /// Key of the document.
         key: &'a [u8],
-        /// Expiry, as a frame has it.
+        /// Expiry in the form of the binary protocol.
         expiry: u32,
-        /// Whether it is not answered.
+        /// Whether no answer is sent.
         noreply: bool,
     },
     /// `flush_all`.
     FlushAll {
-        /// Seconds until it happens.
+        /// Delay in seconds.
         delay: u64,
-        /// Whether it is not answered.
+        /// Whether no answer is sent.
         noreply: bool,
     },
     /// `stats`.
     Stats {
-        /// The words behind it.
+        /// The words after the command.
         group: &'a [u8],
     },
     /// `version`.
     Version,
     /// `verbosity`.
     Verbosity {
-        /// Whether it is not answered.
+        /// Whether no answer is sent.
         noreply: bool,
     },
     /// `quit`.
@@ -110,17 +110,17 @@ pub enum TextRequest<'a> {
     MetaNoop,
     /// The other meta commands.
     Meta(MetaRequest<'a>),
-    /// It is no valid request.
+    /// An invalid request.
     Refused {
         /// The answer, without the end of its line.
         line: &'static str,
-        /// Bytes behind it that are its value, and are not looked at.
+        /// Size in bytes of the following value, which is skipped.
         skip: usize,
     },
 }
 
 impl<'a> TextRequest<'a> {
-    /// The key of the document that it is about, where it came as it is.
+    /// Returns the key of the document, if it was sent without encoding.
     pub fn key(&self) -> Option<&'a [u8]> {
         match self {
             Self::Key(_, key)
@@ -133,7 +133,7 @@ impl<'a> TextRequest<'a> {
         }
     }
 
-    /// The same with its value.
+    /// Returns the request with its value.
     pub(super) fn with_value(self, value: &'a [u8]) -> Self {
         match self {
             Self::Store(store) => Self::Store(TextStore { value, ..store }),

@@ -1,14 +1,14 @@
-//! Words of a line, and the numbers that they are.
+//! Words of a line, and numbers in them.
 
 use crate::request::Arithmetic;
 
-/// An expiry that is long past: a date, for it is more than 30 days.
+/// An expired expiry: more than 30 days, so it is a date, which is long past.
 const EXPIRED: u32 = 30 * 24 * 60 * 60 + 1;
 
-/// Most bytes of a key.
+/// Maximum size of a key in bytes.
 pub(super) const KEY_BYTES_MAX: usize = 250;
 
-/// The words of a line; only spaces lie between them.
+/// The words of a line, separated only by spaces.
 #[derive(Clone, Debug)]
 pub(super) struct Words<'a>(pub(super) &'a [u8]);
 
@@ -27,18 +27,18 @@ impl<'a> Iterator for Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// The next word as a key of a valid length.
+    /// Returns the next word as a key of a valid length.
     pub(super) fn key(&mut self) -> Option<&'a [u8]> {
         self.next().filter(|key| key.len() <= KEY_BYTES_MAX)
     }
 
-    /// Whether the last word that is left asks for no answer.
+    /// Whether the last remaining word is `noreply`.
     pub(super) fn noreply(&self) -> bool {
         self.clone().last() == Some(b"noreply")
     }
 }
 
-/// A number without a sign.
+/// Parses a number without a sign.
 #[inline]
 pub(super) fn decimal(word: &[u8]) -> Option<u64> {
     if word.is_empty() {
@@ -50,13 +50,13 @@ pub(super) fn decimal(word: &[u8]) -> Option<u64> {
     })
 }
 
-/// A number of 32 bits.
+/// Parses a number of 32 bits.
 pub(super) fn decimal_u32(word: &[u8]) -> Option<u32> {
     decimal(word)?.try_into().ok()
 }
 
-/// An expiry as a frame has it. A negative one is a date that is past; one beyond what a frame can say is the latest
-/// date.
+/// Parses an expiry into the form of the binary protocol. A negative one becomes a past date; one
+/// above the maximum becomes the latest date.
 pub(super) fn expiry(word: &[u8]) -> Option<u32> {
     if let Some(number) = word.strip_prefix(b"-") {
         return decimal(number).map(|number| if number == 0 { 0 } else { EXPIRED });

@@ -1,5 +1,5 @@
-//! The fuzz targets' bodies over their seed corpus and over random changes of it, so that they
-//! run with every test and not only where a fuzzer is installed.
+//! Runs the bodies of the fuzz targets on their seed corpus and on random changes of it, so that
+//! they run with every test, not only with a fuzzer.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use wire::checks;
 
 const CHANGES_PER_SEED: u32 = 2_000;
 
-/// A small generator of pseudo-random numbers (xorshift), the same in every run.
+/// A small pseudo-random generator (xorshift), the same in every run.
 struct Random(u64);
 
 impl Random {

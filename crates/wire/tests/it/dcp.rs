@@ -1,5 +1,5 @@
-//! Messages of the change protocol: frames of the protocol's description and frames that were
-//! seen on the wire of a reference server, read and written back to the same bytes.
+//! Messages of the change protocol: frames of the protocol's description, and frames observed on a
+//! reference server, parsed and written back to the same bytes.
 
 use model::{
     Cas, CollectionId, Datatype, FailoverEntry, ManifestUid, Seqno, SnapshotRange, VbId, VbUuid,
@@ -236,7 +236,7 @@ fn documents_as_observed() {
     };
     let bytes = "805700091f0102250000002f0000000818e9efe27fec0000000000000000000500000000000000010200\
                  0006000000000000000000000200676f6c642d6463707b2261223a317d";
-    // The key as observed has its collection prefix in front of the name.
+    // The observed key has its collection prefix before the name.
     let mutation = Mutation {
         key: b"\0gold-dcp",
         ..mutation

@@ -1,5 +1,5 @@
-//! Frames of the protocol's description, and frames that were seen on the wire of a reference
-//! server: each is read into the expected message and written back to the same bytes.
+//! Frames of the protocol's description, and frames observed on a reference server: each is parsed
+//! into the expected message, and written back to the same bytes.
 
 use model::{Cas, CollectionId, Datatype, ManifestUid, Seqno, VbId, VbUuid};
 use wire::request::{
@@ -29,7 +29,7 @@ fn envelope(vbucket: u16, opaque: u32) -> Envelope<'static> {
     }
 }
 
-/// Reads the bytes as a response, and checks that it is written to the same bytes.
+/// Parses the bytes as a response, and checks that it is written to the same bytes.
 fn response(bytes: &[u8]) -> Response<'_> {
     let response = Response::parse(&whole_frame(bytes)).expect("a response");
     let mut out = Vec::new();
@@ -448,7 +448,7 @@ fn observed_error_body() {
 }
 
 #[test]
-fn the_opaque_of_an_unknown_opcode_is_there_to_echo() {
+fn opaque_of_an_unknown_opcode_is_available() {
     let bytes = hex("80e900000000000000000000deadbeef0000000000000000");
     let frame = whole_frame(&bytes);
     assert_eq!(frame.header.opaque, OPAQUE);
@@ -475,7 +475,7 @@ fn secrets_and_documents_are_not_printed() {
 }
 
 #[test]
-fn a_key_that_a_flexible_answer_cannot_carry_costs_the_duration() {
+fn long_key_drops_the_duration_from_a_flexible_answer() {
     let key = [b'k'; 256];
     for (len, magic) in [(255, 0x18), (256, 0x81)] {
         let mut out = Vec::new();

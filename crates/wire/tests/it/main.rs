@@ -1,4 +1,4 @@
-//! Tests of the crate from outside: what a peer may send, and what is sent to it.
+//! Tests of the crate from outside: input from peers, and output to them.
 
 mod corpus;
 mod dcp;

@@ -1,4 +1,4 @@
-//! What is written is read back, for every message and any parts.
+//! Round trips: every message with any parts is parsed as it was written.
 
 use model::{
     Cas, CollectionId, Datatype, FailoverEntry, ManifestUid, Seqno, SnapshotRange, VbId, VbState,
@@ -35,7 +35,7 @@ use crate::support::{Sample, valid_extras, whole_frame};
 
 type AnySample<'a> = Box<dyn Sample<'a> + 'a>;
 
-/// The material of which one of every message is made.
+/// Data from which one of every message is made.
 #[derive(Clone, Debug)]
 struct Seed {
     key: Vec<u8>,
@@ -409,7 +409,7 @@ fn dcp_connections(seed: &Seed) -> Vec<AnySample<'_>> {
         Box::new(SetVbucketState { state }),
         Box::new(BufferAck { bytes: number }),
     ];
-    // A setting always has a value, so a seed without one has none.
+    // A setting always has a value, so an empty one of the seed is replaced.
     let value = if value.is_empty() { b"true" } else { value };
     requests.push(Box::new(DcpControl { name: key, value }));
     requests
@@ -510,7 +510,7 @@ fn dcp_seqnos(seed: &Seed) -> Vec<AnySample<'_>> {
     ]
 }
 
-/// One of every message.
+/// Returns one of every message.
 fn requests(seed: &Seed) -> impl Iterator<Item = AnySample<'_>> {
     reads(seed)
         .into_iter()
@@ -524,7 +524,7 @@ fn requests(seed: &Seed) -> impl Iterator<Item = AnySample<'_>> {
         .chain(dcp_seqnos(seed))
 }
 
-/// An envelope with what the request's row allows of the seed.
+/// Returns an envelope with the parts of the seed that the request's row allows.
 fn envelope_for(opcode: Opcode, seed: &Seed) -> Envelope<'_> {
     let info = opcode.info().expect("a known opcode");
     let infos = seed.infos.infos();
@@ -574,8 +574,8 @@ fn the_samples_have_every_opcode_with_a_type() {
     }
 }
 
-/// Any frame of the opcode; one that breaks its rules shows that the opcode has a type or is
-/// known, so only frames that keep them are of use here.
+/// Returns a frame that obeys the rules of the opcode; only such a frame shows that the opcode has
+/// a type.
 fn encoded_sample(opcode: Opcode) -> Vec<u8> {
     let info = opcode.info().expect("a known opcode");
     let required = |presence| match presence {
@@ -843,7 +843,7 @@ proptest! {
         }
         let read: Result<Vec<_>, _> = SubdocSpecs::new(&bytes, mutate).into_iter().collect();
         prop_assert_eq!(read, Ok(specs));
-        // A piece of them ends with an error, or between two of them.
+        // A prefix of the specs ends with an error, or between two specs.
         let cut = cut.min(bytes.len());
         let mut whole = Vec::new();
         for spec in SubdocSpecs::new(&bytes[..cut], mutate) {

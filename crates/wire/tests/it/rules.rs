@@ -8,7 +8,7 @@ use wire::{
 
 use crate::support::{bare, whole_frame};
 
-/// A request of `info`'s opcode with the shortest parts that it accepts.
+/// A request of `info`'s opcode with the shortest accepted parts.
 #[derive(Clone)]
 struct Sample {
     opcode: Opcode,
@@ -232,7 +232,7 @@ fn rows_are_found_by_their_number() {
 }
 
 #[test]
-fn values_that_lengths_alone_do_not_show() {
+fn parse_checks_values_beyond_lengths() {
     let mut refused: Vec<Sample> = Vec::new();
     let mut add = |opcode: Opcode, extras: &[u8], key: &[u8], value: &[u8]| {
         let sample = Sample {
@@ -302,7 +302,7 @@ fn values_that_lengths_alone_do_not_show() {
 }
 
 #[test]
-fn an_answer_is_no_request() {
+fn responses_are_refused_as_requests() {
     let mut out = bare(&Envelope::default(), Opcode::NOOP);
     for magic in [0x81, 0x18, 0x82, 0x83] {
         out[0] = magic;
@@ -311,7 +311,7 @@ fn an_answer_is_no_request() {
 }
 
 #[test]
-fn rows_say_what_the_protocol_says() {
+fn rows_match_the_protocol() {
     use CasRule::{Any, NonZero, Zero};
     let cas = [
         (

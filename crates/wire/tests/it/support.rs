@@ -1,4 +1,4 @@
-//! What several tests need.
+//! Helpers for several tests.
 
 use std::fmt::Debug;
 
@@ -7,7 +7,7 @@ use wire::{
     encode_raw,
 };
 
-/// Bytes of a hexadecimal text; spaces and bars separate.
+/// Bytes of a hexadecimal text; spaces and bars are separators.
 pub(crate) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<char> = text.chars().filter(|c| !matches!(c, ' ' | '|')).collect();
     let pair = |pair: &[char]| {
@@ -17,7 +17,7 @@ pub(crate) fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(pair).collect()
 }
 
-/// The frame that takes the whole buffer.
+/// Decodes the frame that fills the whole buffer.
 pub(crate) fn whole_frame(bytes: &[u8]) -> Frame<'_> {
     match decode(bytes, Limits::AUTHENTICATED) {
         Ok(Decoded::Frame { frame, consumed }) if consumed == bytes.len() => frame,
@@ -29,7 +29,7 @@ pub(crate) fn whole_frame(bytes: &[u8]) -> Frame<'_> {
 pub(crate) trait Sample<'a>: Debug {
     fn opcode_of(&self) -> Opcode;
     fn write(&self, envelope: &Envelope<'_>, out: &mut Vec<u8>) -> Result<(), TooLong>;
-    /// Whether its type reads this very message in the frame.
+    /// Whether its type parses exactly this message from the frame.
     fn is_read_in(&self, frame: &Frame<'a>) -> bool;
 }
 
@@ -47,7 +47,7 @@ impl<'a, M: Message<'a> + Debug + PartialEq> Sample<'a> for M {
     }
 }
 
-/// Reads the bytes as `message` in `envelope`, and writes them again.
+/// Checks that the bytes parse as `message` in `envelope`, and are written back the same.
 pub(crate) fn check<'a>(text: &str, envelope: Envelope<'_>, message: &impl Sample<'a>) {
     let bytes = hex(text).leak();
     let frame = whole_frame(bytes);
@@ -60,7 +60,7 @@ pub(crate) fn check<'a>(text: &str, envelope: Envelope<'_>, message: &impl Sampl
     assert_eq!(out, bytes, "{message:?}");
 }
 
-/// The same of a request that is nothing but its opcode.
+/// Checks the same for a request that consists only of its opcode.
 pub(crate) fn check_bare(text: &str, envelope: Envelope<'_>, opcode: Opcode) {
     let bytes = hex(text);
     let frame = whole_frame(&bytes);
@@ -70,14 +70,14 @@ pub(crate) fn check_bare(text: &str, envelope: Envelope<'_>, opcode: Opcode) {
     assert_eq!(bare(&envelope, opcode), bytes, "{opcode}");
 }
 
-/// A frame of nothing but its opcode.
+/// Encodes a frame that consists only of its opcode.
 pub(crate) fn bare(envelope: &Envelope<'_>, opcode: Opcode) -> Vec<u8> {
     let mut out = Vec::new();
     encode_raw(opcode, envelope, RawParts::default(), &mut out).expect("no parts");
     out
 }
 
-/// The shortest extras that an opcode accepts, with values that it accepts.
+/// Returns the shortest extras that an opcode accepts, with valid values.
 pub(crate) fn valid_extras(info: &OpcodeInfo) -> Vec<u8> {
     let mut extras = vec![0; usize::from(info.extras[0])];
     match info.opcode {

@@ -1,11 +1,13 @@
-//! System events of version 2: small tables in the form of FlatBuffers.
+//! System events of version 2: small tables in `FlatBuffers` format.
 //!
 //! ```text
-//! root: u32 -> table | vtable: u16 bytes, u16 bytes of the table, u16 per field | table: i32 -> vtable, fields | text: u32 bytes, bytes, 0
+//! root: u32 -> table | vtable: u16 bytes, u16 bytes of the table, u16 per field | table: i32 ->
+//! vtable, fields | text: u32 bytes, bytes, 0
 //! ```
 //!
-//! Little-endian. A field that is not in the vtable, or whose place there is 0, has its default. Written is one layout of the many that
-//! are allowed; read is any of them, with every place checked.
+//! Little-endian. A field that is missing in the vtable, or has offset 0 there, has its default
+//! value. The encoder writes one of the many allowed layouts. The parser accepts any of them, and
+//! checks every offset.
 
 use model::{CollectionId, ManifestUid};
 
@@ -14,7 +16,7 @@ use crate::Malformed;
 
 const MALFORMED: Malformed = Malformed::new("system event is no table that can be read");
 
-/// Where the vtable tells of each field. Of a collection:
+/// Offsets of the fields in the vtable. Fields of a collection:
 const UID: usize = 4;
 const SCOPE: usize = 6;
 const COLLECTION: usize = 8;
@@ -22,11 +24,11 @@ const HAS_EXPIRY: usize = 10;
 const EXPIRY: usize = 12;
 const COLLECTION_NAME: usize = 14;
 const HISTORY: usize = 16;
-/// Of a scope: its first two, then the name.
+/// Fields of a scope: the first two of a collection, then the name.
 const SCOPE_NAME: usize = 8;
 
-/// What stands before the fields as they are written here: root, vtable, and the way back to it.
-/// The widest field comes first, at a place that 8 divides.
+/// Bytes before the fields in the encoder's layout: root, vtable, and the offset back to it. The
+/// widest field comes first, at an offset divisible by 8.
 const WHOLE_COLLECTION: [u8; 32] = [
     28, 0, 0, 0, 18, 0, 30, 0, 4, 0, 12, 0, 16, 0, 28, 0, 20, 0, 24, 0, 29, 0, 0, 0, 0, 0, 0, 0,
     24, 0, 0, 0,
@@ -36,31 +38,31 @@ const THREE_FIELDS: [u8; 24] = [
 ];
 const TWO_FIELDS: [u8; 16] = [12, 0, 0, 0, 8, 0, 16, 0, 4, 0, 12, 0, 8, 0, 0, 0];
 
-/// The value of a system event of version 2.
+/// Value of a system event of version 2.
 ///
-/// Shape: one table; of a collection that began or changed all of it, else manifest, scope and
-/// collection (if it is about one), of a scope that began its name, too.
+/// Shape: one table. For a collection that began or was modified, all fields; else manifest, scope,
+/// and collection (if the event is about one); for a scope that began, also its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlatEvent<'a> {
-    /// The manifest that brought it.
+    /// UID of the manifest with this change.
     pub manifest: ManifestUid,
-    /// The scope.
+    /// Id of the scope.
     pub scope: u32,
-    /// The collection; `None` for an event about a scope.
+    /// Id of the collection; `None` for an event about a scope.
     pub collection: Option<CollectionId>,
-    /// The longest expiry of the collection's documents, in seconds.
+    /// Maximum expiry of the collection's documents in seconds.
     pub expiry_max_s: Option<u32>,
-    /// Name of what is there; empty when it was dropped.
+    /// Name of the scope or collection; empty if it was dropped.
     pub name: &'a str,
-    /// Whether every version of the collection's documents is kept.
+    /// Whether the collection keeps every version of its documents.
     pub history: bool,
 }
 
 impl<'a> FlatEvent<'a> {
-    /// Reads the value of an event.
+    /// Parses the value of an event.
     ///
     /// # Errors
-    /// It is no table, a place in it lies outside of it, or the event is unknown.
+    /// It is not a table, an offset is out of bounds, or the event is unknown.
     pub fn parse(event: EventId, value: &'a [u8]) -> Result<Self, Malformed> {
         let table = Table::root(value).ok_or(MALFORMED)?;
         let read = || {
@@ -91,7 +93,7 @@ impl<'a> FlatEvent<'a> {
         read().ok_or(MALFORMED)
     }
 
-    /// Appends the value of an event; of a collection one that has `collection`.
+    /// Appends the value of an event; an event about a collection needs `collection`.
     pub fn encode(&self, event: EventId, out: &mut Vec<u8>) {
         let whole = matches!(
             event,
@@ -108,7 +110,7 @@ impl<'a> FlatEvent<'a> {
         if whole {
             out.extend_from_slice(&collection);
             out.extend_from_slice(&self.expiry_max_s.unwrap_or(0).to_le_bytes());
-            // The name lies eight bytes on, behind two flags and what fills them up.
+            // The name is eight bytes further, after two flags and padding.
             out.extend_from_slice(&[8, 0, 0, 0]);
             let has_expiry = u8::from(self.expiry_max_s.is_some());
             out.extend_from_slice(&[has_expiry, u8::from(self.history), 0, 0]);
@@ -131,10 +133,10 @@ impl<'a> FlatEvent<'a> {
 /// A table in unchecked bytes.
 struct Table<'a> {
     bytes: &'a [u8],
-    /// Where the table and its vtable begin.
+    /// Start of the table, and of its vtable.
     begin: usize,
     vtable: usize,
-    /// Bytes of the vtable.
+    /// Size of the vtable in bytes.
     vtable_bytes: usize,
 }
 
@@ -161,7 +163,8 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The bytes of a field; `Some(None)` when it is left out, `None` when it lies outside.
+    /// Returns the bytes and the place of a field; `Some(None)` if it is missing, `None` if it is
+    /// out of bounds.
     #[expect(clippy::option_option, reason = "left out is no error")]
     fn field<const N: usize>(&self, entry: usize) -> Option<Option<([u8; N], usize)>> {
         if entry >= self.vtable_bytes {

@@ -1,5 +1,5 @@
-//! The vectors were written by the `flatbuffers` package of Python, version 25.12.19, from the
-//! tables of the specification; it reads ours, too.
+//! The vectors were written by the Python package `flatbuffers`, version 25.12.19, from the tables
+//! of the specification; it also reads our encoding.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn plain(manifest: u64, collection: Option<u32>, name: &'static str) -> FlatEven
 
 type Vector = (EventId, FlatEvent<'static>, &'static str, &'static str);
 
-/// Events, what that package writes of them, and what is written here.
+/// Events, their encoding by that package, and our encoding.
 fn vectors() -> [Vector; 5] {
     [
         (
@@ -92,7 +92,7 @@ fn events_are_written_as_always_and_read_in_any_layout() {
 }
 
 #[test]
-fn what_lies_outside_is_refused_and_nothing_panics() {
+fn parse_refuses_offsets_out_of_bounds_without_panic() {
     for (event, told, theirs, ours) in vectors() {
         for value in [bytes(theirs), bytes(ours)] {
             for end in 0..value.len() {
