@@ -1,18 +1,18 @@
-//! What benchmarks with a main function of their own share: rows that a filter selects, ten
-//! repetitions with their statistics, one JSON object a line.
+//! Shared code of benchmarks with their own `main`: rows selected by a filter, ten repetitions with
+//! statistics, one JSON object a line.
 //!
-//! What this crate may not do: be part of the product. It is a development dependency and nothing else.
+//! This crate must not be part of the product: it is only a development dependency.
 
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How often a row is measured.
+/// Number of repetitions of each measurement.
 pub const REPETITIONS: usize = 10;
 
 type Measure<'a> = Box<dyn FnOnce() -> Figures + 'a>;
 
-/// The rows of a benchmark: a name each, and what measures it.
+/// The rows of a benchmark: names with their measurements.
 #[derive(Default)]
 pub struct Rows<'a>(Vec<(String, Measure<'a>)>);
 
@@ -22,7 +22,7 @@ impl<'a> Rows<'a> {
         self.0.push((name.into(), Box::new(measure)));
     }
 
-    /// Adds a row of the times of `measured`, each on a state of its own.
+    /// Adds a row with the times of `measured`, each with a fresh state from `build`.
     pub fn add_timed<S, R>(
         &mut self,
         name: impl Into<String>,
@@ -32,8 +32,8 @@ impl<'a> Rows<'a> {
         self.add(name, move || Figures::of_times(&times(build, measured)));
     }
 
-    /// Measures the rows that the program's arguments select, and prints them. The first argument
-    /// that does not begin with `-` is the filter: the name of a row, else a part of names.
+    /// Measures and prints the rows selected by the program's arguments. The first argument that
+    /// does not begin with `-` is the filter: the name of a row, else a part of names.
     pub fn run(self) {
         let filter = std::env::args().skip(1).find(|word| !word.starts_with('-'));
         let filter = filter.unwrap_or_default();
@@ -49,12 +49,13 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Whether a filter selects a row; `is_whole` if it is the name of one.
+/// Whether a filter selects a row; `is_whole` if it is a row's whole name.
 fn selects(filter: &str, is_whole: bool, name: &str) -> bool {
     name == filter || !is_whole && name.contains(filter)
 }
 
-/// Nanoseconds of each run of `measured`, without building its state and dropping its result.
+/// Measures each run of `measured` in nanoseconds, without building its state and dropping its
+/// result.
 pub fn times<S, R>(
     mut build: impl FnMut() -> S,
     mut measured: impl FnMut(&mut S) -> R,
@@ -68,25 +69,25 @@ pub fn times<S, R>(
     (0..REPETITIONS).map(one).collect()
 }
 
-/// What `work` returns, and how long it took in nanoseconds.
+/// Runs `work`; returns its result and the time in nanoseconds.
 pub fn timed<R>(work: impl FnOnce() -> R) -> (R, f64) {
     let started = Instant::now();
     let result = work();
     (result, started.elapsed().as_secs_f64() * 1e9)
 }
 
-/// `total` divided by a number of items, of which there is at least one.
+/// Returns `total` divided by the number of items, at least one.
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
 pub fn per(total: u64, items: u64) -> f64 {
     total as f64 / items.max(1) as f64
 }
 
-/// Processor time of this thread so far, in nanoseconds: a busy machine changes it little.
+/// CPU time of this thread so far, in nanoseconds; hardly affected by other load.
 pub fn thread_cpu_ns() -> u64 {
     cpu_ns(ClockId::ThreadCPUTime)
 }
 
-/// Processor time of all threads so far, in nanoseconds.
+/// CPU time of all threads so far, in nanoseconds.
 pub fn process_cpu_ns() -> u64 {
     cpu_ns(ClockId::ProcessCPUTime)
 }
@@ -101,16 +102,16 @@ fn cpu_ns(clock: ClockId) -> u64 {
 pub struct Summary {
     /// Arithmetic mean.
     pub mean: f64,
-    /// The middle sample; of an even number the mean of the two in the middle.
+    /// Median; for an even number of samples, the mean of the two in the middle.
     pub median: f64,
-    /// Standard deviation of a sample (divided by one less than their number).
+    /// Standard deviation of a sample (divisor: number of samples minus one).
     pub stddev: f64,
-    /// Coefficient of variation: standard deviation by mean.
+    /// Coefficient of variation: standard deviation divided by mean.
     pub cv: f64,
 }
 
 impl Summary {
-    /// Of at least one sample.
+    /// Computes the statistics of at least one sample.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     pub fn of(samples: &[f64]) -> Self {
         let mut sorted = samples.to_vec();
@@ -133,7 +134,8 @@ impl Summary {
 pub struct Figures(Vec<(&'static str, f64)>);
 
 impl Figures {
-    /// Mean, median, standard deviation and coefficient of variation of times in nanoseconds.
+    /// Returns mean, median, standard deviation and coefficient of variation of times in
+    /// nanoseconds.
     pub fn of_times(samples_ns: &[f64]) -> Self {
         let summary = Summary::of(samples_ns);
         Self::default()
@@ -143,14 +145,14 @@ impl Figures {
             .and("cv", summary.cv)
     }
 
-    /// One more.
+    /// Adds a figure.
     #[must_use]
     pub fn and(mut self, name: &'static str, value: f64) -> Self {
         self.0.push((name, value));
         self
     }
 
-    /// A JSON object with the name of the row.
+    /// Returns a JSON object with the name of the row.
     fn line(&self, name: &str) -> String {
         let figures = self.0.iter().map(|(figure, value)| {
             let decimals = if value.fract() == 0.0 { 0 } else { 3 };
