@@ -1,4 +1,4 @@
-//! Fuzz target: `wire::checks::frame` on any bytes.
+//! Fuzz target: runs `wire::checks::frame` on any bytes.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Fuzz target: `wire::checks::push` on any bytes.
+//! Fuzz target: runs `wire::checks::push` on any bytes.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Fuzz target: `wire::checks::request` on any bytes.
+//! Fuzz target: runs `wire::checks::request` on any bytes.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Fuzz target: `wire::checks::request_infos` on any bytes.
+//! Fuzz target: runs `wire::checks::request_infos` on any bytes.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Fuzz target: `wire::checks::response` on any bytes.
+//! Fuzz target: runs `wire::checks::response` on any bytes.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Fuzz target: `wire::checks::text` on any bytes.
+//! Fuzz target: runs `wire::checks::text` on any bytes.
 
 #![no_main]
 
