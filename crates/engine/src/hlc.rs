@@ -57,14 +57,14 @@ mod tests {
     }
 
     #[test]
-    fn follows_the_wall_clock_without_its_low_bits() {
+    fn hlc_follows_the_wall_clock_without_its_low_bits() {
         let mut hlc = Hlc::new(Cas(0));
         assert_eq!(hlc.next(at(0x7_1234)), Cas(0x7_0000));
         assert_eq!(hlc.next(at(0x9_ffff)), Cas(0x9_0000));
     }
 
     #[test]
-    fn ticks_while_the_wall_clock_stands_still_or_goes_back() {
+    fn hlc_counts_up_while_the_wall_clock_stalls() {
         let mut hlc = Hlc::new(Cas(0));
         assert_eq!(hlc.next(at(0x7_0000)), Cas(0x7_0000));
         assert_eq!(hlc.next(at(0x7_ffff)), Cas(0x7_0001));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn goes_on_above_what_it_was_shown() {
+    fn hlc_continues_above_observed_values() {
         let mut hlc = Hlc::new(Cas(0x5_0000));
         hlc.observe(Cas(0x8_0003));
         hlc.observe(Cas(0x2_0000));

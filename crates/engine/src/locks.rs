@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_ends_at_its_moment() {
+    fn lock_ends_at_its_time() {
         let mut locks = Locks::default();
         locks.insert(lock(1, b"a", 7, 100), at(0));
         assert_eq!(locks.cas_of(1, b"a", at(99)), Some(Cas(7)));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_that_ran_out_make_room() {
+    fn expired_locks_make_room() {
         let mut locks = Locks::default();
         for index in 0..1000u64 {
             locks.insert(lock(index, b"key", 1, index + 1), at(index));

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_was_sent_is_noticed_and_changes_nothing_else() {
+    fn excess_acknowledgement_is_reported_and_not_credited() {
         let mut flow = FlowControl::default();
         flow.set_window(10);
         flow.sent(10);

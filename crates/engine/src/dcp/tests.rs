@@ -203,7 +203,7 @@ fn stream_reads_from_memory_only() {
 }
 
 #[test]
-fn the_store_then_memory_without_a_gap() {
+fn stream_continues_from_store_to_memory_without_gap() {
     let mut world = World::open(vbucket(), plain(0));
     drop(
         world
@@ -226,7 +226,7 @@ fn the_store_then_memory_without_a_gap() {
 /// The store stopped inside a checkpoint. The view has no version of `a`: its older one was
 /// replaced before it was written, and its newest one comes later in the same snapshot.
 #[test]
-fn a_store_that_stopped_inside_of_a_checkpoint() {
+fn backfill_completes_a_snapshot_from_memory() {
     let mut world = World::open(vbucket(), plain(0));
     drop(
         world
@@ -257,7 +257,7 @@ fn a_store_that_stopped_inside_of_a_checkpoint() {
 }
 
 #[test]
-fn a_dropped_cursor_goes_back_to_the_store() {
+fn stream_with_dropped_cursor_reads_the_store_again() {
     let mut world = World::open(vbucket(), plain(0));
     world.set("a");
     assert_eq!(world.read(), "[0..1 memory+] a@1");
@@ -274,7 +274,7 @@ fn a_dropped_cursor_goes_back_to_the_store() {
 
 /// The cursor is dropped during the backfill, and the changes after the view have left memory.
 #[test]
-fn a_cursor_dropped_during_a_backfill_makes_another_one() {
+fn cursor_dropped_during_backfill_causes_another_backfill() {
     let mut world = World::open(vbucket(), plain(0));
     drop(
         world
@@ -310,7 +310,7 @@ fn a_cursor_dropped_during_a_backfill_makes_another_one() {
 }
 
 #[test]
-fn streams_end_where_they_were_asked_to() {
+fn streams_start_and_end_at_requested_seqnos() {
     let mut world = World::open(vbucket(), ask(0, 2, StreamOptions::default()));
     world.set("a");
     assert_eq!(world.read(), "[0..1 memory+] a@1");
@@ -571,7 +571,7 @@ fn a_stream_is_small() {
 
 /// A batch ends inside a segment that is longer than the budget; the next batch continues there.
 #[test]
-fn a_long_segment_is_read_in_parts_and_whole() {
+fn long_segment_is_read_completely_in_parts() {
     for bytes in [1, 100, 5000] {
         let mut world = World::open(vbucket(), plain(0));
         let count = 20_000;

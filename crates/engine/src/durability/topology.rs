@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_counts_nodes_that_are_not_there() {
+    fn majority_counts_missing_nodes() {
         let possible = |text| Topology::parse(text).map(|topology| topology.is_possible());
         assert_eq!(possible(""), Some(true));
         assert_eq!(possible(r#"[["a"]]"#), Some(true));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn majorities_of_each_chain_must_agree() {
+    fn each_chain_needs_its_own_majority() {
         assert!(satisfied("", &["a"]));
         assert!(!satisfied("", &[]));
         assert!(satisfied(r#"[["a"]]"#, &["a"]));

@@ -28,7 +28,7 @@ fn put(table: &mut Table, document: Document) -> Option<Document> {
 }
 
 #[test]
-fn finds_what_was_put_through_many_resizes() {
+fn table_finds_documents_after_many_resizes() {
     let mut table = Table::new(42);
     for index in 0..5000u32 {
         assert!(
@@ -221,7 +221,7 @@ impl Compared {
 }
 
 #[test]
-fn a_crowded_part_finds_what_it_holds_and_nothing_else() {
+fn crowded_part_finds_only_its_entries() {
     Compared::new(crowded).run(60_000, 1500);
     let scattered = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     Compared::new(scattered).run(60_000, 15_000);

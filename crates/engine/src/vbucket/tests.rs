@@ -183,7 +183,7 @@ fn memory_is_given_back_to_the_last_byte() {
 }
 
 #[test]
-fn a_promise_waits_for_the_end_of_the_checkpoint() {
+fn persisted_seqno_waits_for_the_checkpoint_end() {
     let mut vbucket = active();
     flush(&mut vbucket);
     for index in 0..20 {
@@ -231,7 +231,7 @@ fn a_promise_waits_for_the_end_of_the_checkpoint() {
 }
 
 #[test]
-fn a_history_of_its_own_begins_where_the_last_whole_snapshot_ended() {
+fn new_history_begins_at_the_last_complete_snapshot() {
     let mut record = flush(&mut active());
     record.high_seqno = Seqno(16);
     record.snapshot = SnapshotRange {

@@ -135,7 +135,7 @@ fn cursors_are_seated_in_every_region() {
 /// A cursor at the edge of two checkpoints reads the following changes once; at the end of the log
 /// it pins nothing.
 #[test]
-fn cursors_at_the_edges_of_checkpoints_repeat_nothing_and_hold_nothing() {
+fn cursors_at_checkpoint_edges_repeat_and_pin_nothing() {
     let mut world = World::new(100);
     let pin = world.register("pin", 0).0;
     for round in 0..6 {
@@ -172,7 +172,7 @@ fn cursors_at_the_edges_of_checkpoints_repeat_nothing_and_hold_nothing() {
 }
 
 #[test]
-fn a_cursor_of_the_same_name_takes_over_what_the_old_one_held() {
+fn cursor_with_the_same_name_replaces_the_old_one() {
     let mut world = World::new(100);
     let old = world.register("s", 0).0;
     world.sets(20);
@@ -209,7 +209,7 @@ fn only_changes_passed_by_all_cursors_leave_from_the_front() {
 }
 
 #[test]
-fn expelled_keys_come_again_as_new_ones() {
+fn keys_written_after_expel_are_new_changes() {
     let mut world = World::new(usize::MAX);
     let cursor = world.register("s", 0).0;
     world.sets(50);
@@ -224,7 +224,7 @@ fn expelled_keys_come_again_as_new_ones() {
 }
 
 #[test]
-fn the_slowest_cursor_is_the_one_to_drop() {
+fn pressure_names_the_slowest_cursor() {
     let mut world = World::new(100);
     let one = world.register("one", 0).0;
     let two = world.register("two", 0).0;
@@ -272,7 +272,7 @@ fn pressure_separates_bytes_that_only_a_flush_frees() {
 }
 
 #[test]
-fn a_reader_of_a_long_run_gets_it_in_parts_and_whole() {
+fn long_run_is_read_completely_in_parts() {
     for items in [1, 7, 33, 100] {
         let mut world = World::new(usize::MAX);
         let cursor = world.register("s", 0).0;
@@ -364,7 +364,7 @@ fn changes_of_durable_writes_are_kept_apart() {
 }
 
 #[test]
-fn flushes_of_little_take_little_while_a_reader_lags() {
+fn small_flushes_stay_cheap_while_a_reader_lags() {
     let mut world = World::new(usize::MAX);
     let cursor = world.register("lags", 0).0;
     world.sets(2000);
@@ -382,7 +382,7 @@ fn flushes_of_little_take_little_while_a_reader_lags() {
 
 /// Each stream has a cursor, and their list has little unused capacity.
 #[test]
-fn cursors_are_small_and_their_list_is_not_twice_as_long() {
+fn cursors_are_small_and_their_list_has_little_capacity() {
     let size = size_of::<crate::checkpoint::cursor::Cursor>();
     assert!(size <= 72, "{size}");
     let mut log = CheckpointLog::new(&Origin::default(), 1 << 20);

@@ -60,7 +60,7 @@ fn flush(world: &mut World) {
 }
 
 #[test]
-fn expel_in_every_state_of_a_checkpoint() {
+fn expel_works_in_every_state_of_a_checkpoint() {
     for kind in [CheckpointKind::Memory, CheckpointKind::Disk] {
         for closed in [false, true] {
             for after in [&[][..], &[0], &[30], &[60], &[0, 30, 60], &[60, 60]] {
@@ -100,7 +100,7 @@ fn expel_in_every_state_of_a_checkpoint() {
 }
 
 #[test]
-fn expelled_prepares_still_keep_their_key_apart() {
+fn expelled_prepares_still_separate_changes_of_their_key() {
     let mut log = CheckpointLog::new(&Origin::default(), usize::MAX);
     let flush = |log: &mut CheckpointLog| {
         let (taken, flight) = log.take_dirty(FlushBudget::ALL, &mut SpareBuffers::default());

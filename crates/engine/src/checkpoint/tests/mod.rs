@@ -213,7 +213,7 @@ fn changes_that_were_taken_stay_unchanged() {
 }
 
 #[test]
-fn a_replaced_slot_in_a_full_segment_gives_its_place_up() {
+fn replaced_changes_leave_a_full_segment() {
     let mut world = World::new(usize::MAX);
     for index in 0..SLOTS_MIN {
         world.set(&format!("k{index}"));
@@ -274,7 +274,7 @@ fn closed_checkpoints_keep_every_change() {
 }
 
 #[test]
-fn a_failed_batch_comes_again_and_removes_what_it_may_have_left() {
+fn failed_batch_is_repeated_and_removes_possible_rows() {
     let one = change("a", 1).memory_bytes();
     let mut world = World::new(one);
     world.set("a");
@@ -302,7 +302,7 @@ fn a_failed_batch_comes_again_and_removes_what_it_may_have_left() {
 }
 
 #[test]
-fn a_batch_that_ends_inside_of_a_checkpoint_promises_only_what_came_before() {
+fn batch_inside_a_checkpoint_promises_only_earlier_changes() {
     let mut world = World::new(usize::MAX);
     for index in 0..SLOTS_MIN {
         world.set(&format!("k{index}"));
@@ -362,7 +362,7 @@ fn an_older_row_stays_until_the_newer_one_is_in_the_same_batch() {
 }
 
 #[test]
-fn left_out_seqnos_are_found_by_search() {
+fn seqnos_after_gaps_are_found_by_search() {
     let mut world = World::new(usize::MAX);
     for index in 0..40 {
         world.set_at(&format!("k{index}"), index * 5 + 3);
@@ -374,7 +374,7 @@ fn left_out_seqnos_are_found_by_search() {
 }
 
 #[test]
-fn a_busy_time_leaves_no_room_behind() {
+fn idle_log_frees_its_memory() {
     let mut world = World::new(200);
     for index in 0..500 {
         world.set(&format!("k{index}"));
@@ -385,7 +385,7 @@ fn a_busy_time_leaves_no_room_behind() {
 }
 
 #[test]
-fn a_failed_batch_comes_again_as_a_whole() {
+fn failed_batch_is_repeated_as_a_whole() {
     let one = change("a", 1).memory_bytes();
     let mut world = World::new(one);
     for key in ["a", "b", "c"] {

@@ -296,7 +296,7 @@ fn bring_back_ignores_rows_that_may_be_outdated() {
 }
 
 #[test]
-fn a_value_alone_comes_back() {
+fn bring_back_restores_an_evicted_value() {
     let mut vbucket = vbucket();
     vbucket.set_evicts_keys(false);
     let old = gone(&mut vbucket, &[7; 100]);

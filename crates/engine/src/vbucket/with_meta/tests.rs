@@ -117,7 +117,7 @@ fn document_keeps_foreign_metadata() {
 }
 
 #[test]
-fn a_newer_cas_raises_those_that_follow() {
+fn newer_foreign_cas_raises_later_ones() {
     let mut vbucket = vbucket();
     let ahead = Cas(NOW.unix_ns + 3_600_000_000_000);
     set(
@@ -162,7 +162,7 @@ fn a_cas_of_the_far_future_is_counted_and_taken_refused_or_replaced() {
 }
 
 #[test]
-fn the_older_version_is_refused_by_the_rule_of_the_bucket() {
+fn conflict_resolution_refuses_the_losing_version() {
     for (conflicts, wins, loses) in [
         (ConflictResolution::Revision, (8, 1), (6, 9)),
         (ConflictResolution::LastWrite, (1, 8), (9, 6)),
@@ -250,7 +250,7 @@ fn invalid_cas_and_revision_are_refused() {
 }
 
 #[test]
-fn additions_and_cas_look_at_what_is_there() {
+fn adds_and_cas_check_the_existing_document() {
     let mut vbucket = vbucket();
     let add = |rev| WithMeta {
         adds: true,
@@ -297,7 +297,7 @@ fn a_locked_document_needs_the_cas_of_its_lock() {
 }
 
 #[test]
-fn a_durable_write_that_waits_comes_first() {
+fn undecided_durable_write_blocks_writes_with_meta() {
     let mut vbucket = vbucket();
     let chains = Some(r#"[["a","b"]]"#.into());
     vbucket.set_state(VbState::Active, chains, VbUuid(2));
@@ -333,7 +333,7 @@ fn evicted_documents_are_fetched_for_conflict_resolution() {
 }
 
 #[test]
-fn the_value_need_not_be_in_memory() {
+fn write_with_meta_needs_no_resident_value() {
     let mut vbucket = vbucket();
     set(&mut vbucket, &FIRST).unwrap();
     flush(&mut vbucket);
