@@ -138,7 +138,7 @@ mod tests {
 
     /// Otherwise two nodes that exchange their versions would never agree.
     #[test]
-    fn of_two_versions_one_replaces_the_other() {
+    fn exactly_one_of_two_versions_wins() {
         let mut versions = Vec::new();
         for bits in 0..64_u32 {
             let bit = |at: u32| bits >> at & 1;

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_as_the_protocol_draws_it() {
+    fn encode_matches_the_section_of_the_protocol() {
         assert_eq!(section(&[]), b"");
         let bytes = section(&[("_s", "{}"), ("a", "1")]);
         assert_eq!(

@@ -26,7 +26,7 @@ fn memory_is_counted_as_allocators_give_it() {
 }
 
 #[test]
-fn parts_lie_next_to_each_other_however_large_they_are() {
+fn parts_are_joined_at_any_size() {
     for bytes in [3, 300, PUT_TOGETHER_IN_PLACE_MIN] {
         let large = vec![b'l'; bytes];
         let parts: [&[u8]; 3] = [b"first", &large, b"last"];
@@ -51,7 +51,7 @@ fn parts_lie_next_to_each_other_however_large_they_are() {
 }
 
 #[test]
-fn stamping_keeps_the_rest() {
+fn stamp_keeps_all_other_metadata() {
     let meta = Meta {
         flags: 0x0200_0006,
         expiry: 99,
@@ -90,7 +90,7 @@ fn a_non_resident_document_keeps_its_metadata() {
 }
 
 #[test]
-fn changes_of_durable_writes_carry_what_they_need() {
+fn durable_changes_keep_level_and_prepare_seqno() {
     let prepare = Meta {
         kind: Kind::Prepare,
         level: Some(DurabilityLevel::PersistToMajority),
