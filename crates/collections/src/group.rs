@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_out_as_they_went_in() {
+    fn group_events_round_trip() {
         let group = Arc::new(EventGroup::new(ManifestUid(5), &begun()));
         let marker = EventGroup::marker(Seqno(12), Cas(1002));
         let row = group.row(&marker);

@@ -112,7 +112,7 @@ fn check_successor_accepts_only_later_manifests() {
 }
 
 #[test]
-fn numbers_are_not_used_again() {
+fn ids_are_not_reused() {
     let mut now = Manifest::default();
     let mut seen = Vec::new();
     for round in 0..5 {
@@ -311,7 +311,7 @@ fn a_whole_manifest_is_one_step() {
 
 /// Users cannot create, change or drop it, and it does not count against their limits.
 #[test]
-fn the_scope_of_the_system_is_there_and_stays() {
+fn system_scope_is_added_and_kept() {
     let settings = CollectionSettings::default();
     let invalid = |made| matches!(made, Err(ManifestError::Invalid(_)));
     let bare = Manifest::default();
