@@ -70,7 +70,7 @@ fn open_and_control() {
 }
 
 #[test]
-fn values_of_settings() {
+fn control_values_are_parsed() {
     let of = |value: &'static str| DcpControl {
         name: b"n",
         value: value.as_bytes(),
@@ -290,7 +290,7 @@ fn sync_writes() {
 }
 
 #[test]
-fn the_rest_of_a_stream() {
+fn advances_acknowledgements_and_stream_ends() {
     let advanced = SeqnoAdvanced { seqno: Seqno(9) };
     let bytes = "80640000 08000005 00000008 00001000 00000000 00000000 00000000 00000009";
     check(bytes, of_stream(0), &advanced);
@@ -318,7 +318,7 @@ fn the_rest_of_a_stream() {
 }
 
 #[test]
-fn a_modified_collection_is_told_as_gocbcore_reads_it() {
+fn modified_collection_is_encoded_as_gocbcore_reads_it() {
     let modified = CollectionModified {
         manifest: ManifestUid(5),
         collection: CollectionId(9),
@@ -431,7 +431,7 @@ fn flow_control_arithmetic() {
 }
 
 #[test]
-fn a_message_that_does_not_fit_leaves_the_buffer_as_it_was() {
+fn oversized_message_leaves_the_buffer_unchanged() {
     let long = vec![b'k'; 70_000];
     let mutation = Mutation {
         key: &long,

@@ -68,7 +68,7 @@ fn every_byte_that_is_no_magic_is_refused_at_once() {
 }
 
 #[test]
-fn lengths_that_disagree_are_refused_with_the_header() {
+fn inconsistent_lengths_are_refused_with_the_header() {
     for (magic, lens, fits) in [
         (0x80, [0, 2, 3], 5),
         (0x08, [1, 2, 3], 6),
@@ -93,7 +93,7 @@ fn lengths_that_disagree_are_refused_with_the_header() {
 }
 
 #[test]
-fn claims_over_the_limit_are_refused_with_the_header() {
+fn bodies_over_the_limit_are_refused_with_the_header() {
     let frames = [
         (Limits::UNAUTHENTICATED, 16 << 10),
         (Limits::AUTHENTICATED, 30 << 20),
