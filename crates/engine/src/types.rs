@@ -32,8 +32,7 @@ pub struct VbConfig {
     pub max_ttl_s: u32,
     /// Minimum durability level of every write, also of one that asks for none.
     pub durability_min: Option<DurabilityLevel>,
-    /// Highest durability level that a write may ask for: nothing persists in a bucket without a
-    /// store.
+    /// Highest durability level that a write may ask for: an ephemeral bucket persists nothing.
     pub durability_max: DurabilityLevel,
     /// Whether this node alone is enough for a durable write while no majority is available.
     pub durability_falls_back: bool,

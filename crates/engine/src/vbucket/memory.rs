@@ -191,9 +191,9 @@ impl VBucket {
         garbage.len() - before
     }
 
-    /// Runs one step of the clock for a bucket without a store: deletes cold documents, and cools
-    /// the others. The step ends when `slots` slots were visited, documents of `bytes` bytes are
-    /// deleted, or the table ends. Does nothing unless active.
+    /// Runs one step of the clock for an ephemeral bucket, which has no other copy of a document:
+    /// deletes cold documents, and cools the others. The step ends when `slots` slots were visited,
+    /// documents of `bytes` bytes are deleted, or the table ends. Does nothing unless active.
     pub fn delete_cold(&mut self, slots: usize, bytes: usize, now: Now) -> ScanProgress {
         if self.state != VbState::Active {
             return ScanProgress::FINISHED;

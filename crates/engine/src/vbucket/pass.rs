@@ -7,7 +7,7 @@ use crate::types::ScanProgress;
 /// Kind of a pass; the index in [`VBucket::next_slot`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pass {
-    /// Eviction, or deletion in a bucket without a store.
+    /// Eviction, or deletion in an ephemeral bucket.
     Evict,
     Expire,
     /// Removal of documents of dropped collections.
