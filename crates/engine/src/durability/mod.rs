@@ -3,8 +3,7 @@
 //! ```text
 //!   prepare -> tracked -> acknowledged by a majority -> commit     (active, in seqno order)
 //!                      -> timed out                  -> abort
-//! prepare -> tracked -> acknowledged to the active -> commit or abort, as the active decides
-//! (replica)
+//!   prepare -> tracked -> acknowledged to the active -> commit or abort as it decides   (replica)
 //! ```
 //!
 //! A plain value: the vBucket asks it, and makes the changes that follow.
