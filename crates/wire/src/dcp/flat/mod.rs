@@ -1,8 +1,10 @@
 //! System events of version 2: small tables in `FlatBuffers` format.
 //!
 //! ```text
-//! root: u32 -> table | vtable: u16 bytes, u16 bytes of the table, u16 per field | table: i32 ->
-//! vtable, fields | text: u32 bytes, bytes, 0
+//! root:   u32 -> table
+//! vtable: u16 bytes, u16 bytes of the table, u16 per field
+//! table:  i32 -> vtable, fields
+//! text:   u32 bytes, bytes, 0
 //! ```
 //!
 //! Little-endian. A field that is missing in the vtable, or has offset 0 there, has its default
