@@ -28,63 +28,63 @@ use crate::stats::{CompactionStats, Counters, FlusherState, WarmupStats};
 use crate::subscribers::ReadySet;
 use crate::workers::{Expiry, Fetches, Flushes, Relieving};
 
-/// How a bucket is made.
+/// Options with which a bucket is opened.
 #[derive(Clone, Debug)]
 pub struct BucketOptions {
-    /// Its name.
+    /// Name of the bucket.
     pub name: String,
     /// Number of vBuckets, 1 to 1,024; vBuckets that the store does not know become active.
     pub vbuckets: u16,
     /// Memory quota in bytes.
     pub quota_bytes: u64,
-    /// Settings of every vBucket; [`Bucket::vb_config`] has those in force.
+    /// Initial settings of every vBucket; [`Bucket::vb_config`] returns the current ones.
     pub vb: Arc<VbConfig>,
     /// Whether the store was closed properly; if not, active vBuckets begin a new history.
     pub clean: bool,
-    /// How it frees memory for what is new; [`Bucket::eviction`] has what is in force.
+    /// Initial eviction policy; [`Bucket::eviction`] returns the current one.
     pub eviction: Eviction,
-    /// What it does about the compression of values.
+    /// Initial compression mode of values.
     pub compression: CompressionMode,
-    /// Compresses a value, if that saves enough to be worth it.
+    /// Function that compresses a value; `None` if compression saves too little.
     pub compress: fn(&[u8]) -> Option<Vec<u8>>,
-    /// Time between two passes over all documents that look for expired ones, seconds; 0 for
-    /// none.
+    /// Interval between two expiry passes over all documents, in seconds; 0 for no passes.
     pub expiry_pass_s: u32,
-    /// How long replaced versions are kept, of collections that have a history.
+    /// Retention of replaced versions, for collections with a history.
     pub history: HistoryRetention,
-    /// Age at which tombstones are purged, seconds.
+    /// Age at which tombstones are purged, in seconds.
     pub purge_age_s: u64,
-    /// Least time between the starts of two commits while no client waits for persistence,
-    /// milliseconds. Changes of the same key within it cost one row.
+    /// Minimum interval between the starts of two commits while no client waits for persistence, in
+    /// milliseconds. Several changes of one key within it cost one row.
     pub flush_interval_ms: u64,
-    /// Whether the node is in a cluster: vBuckets that the store does not know are not made, none begins as the active
-    /// one, and each serves as long as [`Bucket::leases`] says.
+    /// Whether the node is in a cluster. Then vBuckets that the store does not know are not
+    /// created, no vBucket starts as active, and [`Bucket::leases`] limits how long each one
+    /// serves.
     pub member: bool,
-    /// The account of connection buffers, which all buckets of a node share.
+    /// Account of connection buffers, shared by all buckets of a node.
     pub buffers: Arc<Buffers>,
 }
 
-/// How often a lock is asked for before one sleeps on it, and the pauses in between: some tens of
-/// microseconds, longer than any lock is held but by one whose thread had to wait.
+/// Spins between attempts to take a lock, before the thread sleeps on it. Their sum is some tens of
+/// microseconds: longer than any hold whose thread is not interrupted.
 const PAUSES: [u16; 12] = [2, 4, 8, 16, 32, 64, 64, 64, 64, 64, 64, 64];
 
-/// What an operation left behind; to be delivered once the lock is dropped.
+/// Effects of an operation, to be delivered after the lock is dropped.
 pub(crate) struct Effects {
     outbox: Outbox,
     memory: MemoryDelta,
 }
 
-/// A keyspace with its memory quota, its store and what its workers share.
+/// A keyspace with its memory quota, its store and the state that its workers share.
 ///
-/// The workers run once [`Workers::start`](crate::Workers::start) is called; without them
-/// (in tests, in the simulator) their steps are called one by one.
+/// [`Workers::start`](crate::Workers::start) starts the workers. Without it (in tests, in the
+/// simulator) the caller runs their steps one by one.
 pub struct Bucket<S> {
     pub(crate) options: BucketOptions,
     pub(crate) store: Arc<S>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Settings of every vBucket as they are in force. Read under the locks of vBuckets.
+    /// Current settings of every vBucket. Read under the locks of vBuckets.
     pub(crate) vb_config: RwLock<Arc<VbConfig>>,
-    /// What it does about the compression of values, a [`CompressionMode`](model::CompressionMode).
+    /// Current compression mode, as the number of a [`CompressionMode`](model::CompressionMode).
     pub(crate) compression: AtomicU8,
     slots: Vec<Slot>,
     pub(crate) memory: Memory,
@@ -96,7 +96,7 @@ pub struct Bucket<S> {
     pub(crate) compactions: Compactions,
     holds: Holds,
     pub(crate) persistence_waits: PersistenceWaits,
-    /// Replica vBuckets that may acknowledge more prepares.
+    /// Sets in which replica vBuckets are marked when they may acknowledge more prepares.
     pub(crate) prepared: RwLock<Vec<Weak<ReadySet>>>,
     pub(crate) backfills: Backfills,
     pub(crate) scans: Scans,
@@ -107,14 +107,14 @@ pub struct Bucket<S> {
     pub(crate) alarms: Alarms,
     counters: Counters,
     warmup: WarmupStats,
-    /// For the refiller, when all is loaded.
+    /// Wakes the refiller when warmup has loaded everything.
     pub(crate) warmed_up: Signal,
     compaction: CompactionStats,
-    /// On a node in a cluster.
+    /// Leases of vBuckets; only on a node in a cluster.
     leases: Option<Leases>,
 }
 
-/// A store as its bucket's vBuckets ask it.
+/// The store as the key filter of the bucket's vBuckets.
 struct KeysOf<S>(Arc<S>);
 
 impl<S> fmt::Debug for KeysOf<S> {
@@ -130,10 +130,10 @@ impl<S: KvStore> KeyFilter for KeysOf<S> {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Takes over what `store` knows. Keys are loaded later, by the warmup workers; until those of a vBucket
-    /// are, data operations on it are refused with `TemporaryFailure`.
+    /// Opens a bucket with the content of `store`. Warmup workers load the keys later. Until the
+    /// keys of a vBucket are loaded, its data operations are refused with `TemporaryFailure`.
     ///
-    /// `uuids` gives random, non-zero 48-bit numbers.
+    /// `uuids` returns random, non-zero 48-bit numbers.
     ///
     /// # Errors
     /// The store's records cannot be read.
@@ -187,7 +187,7 @@ impl<S: KvStore> Bucket<S> {
         });
         let keeps_history = bucket.history_retention().keeps();
         if !keeps_history {
-            // Should history begin again, it must have no hole.
+            // A history that is switched on again later must not have a gap.
             bucket.forget_histories()?;
         }
         for index in 0..bucket.options.vbuckets {
@@ -198,8 +198,8 @@ impl<S: KvStore> Bucket<S> {
         Ok(bucket)
     }
 
-    /// Runs `f` under the vBucket's lock; then, unlocked, delivers what it left in the outbox.
-    /// `None` when this node has no such vBucket.
+    /// Runs `f` under the vBucket's lock, drops the lock, and delivers the outbox. Returns `None`
+    /// if this node does not have the vBucket.
     ///
     /// Cost: one lock; `f` must be bounded and do no I/O.
     pub fn with_vbucket<T>(&self, id: VbId, f: impl FnOnce(&mut VBucket) -> T) -> Option<T> {
@@ -212,9 +212,9 @@ impl<S: KvStore> Bucket<S> {
         Some(result)
     }
 
-    /// [`Bucket::with_vbucket_for`] of [`Hold::Pull`], for streams of a vBucket that others
-    /// write to: spins before it sleeps on the lock. Unlocking a mutex on which a thread sleeps
-    /// costs the writer a `futex` call, which takes longer than a write.
+    /// [`Bucket::with_vbucket_for`] with [`Hold::Pull`], for streams of a vBucket that other
+    /// threads write to. It spins before it sleeps on the lock: a writer that unlocks a mutex with
+    /// a sleeping thread needs a `futex` call, which takes longer than a write.
     pub fn with_vbucket_spinning<T>(
         &self,
         id: VbId,
@@ -233,8 +233,8 @@ impl<S: KvStore> Bucket<S> {
         self.hold(Hold::Pull, id, locked, f)
     }
 
-    /// [`Bucket::with_vbucket`], with the time that the lock is held noted under `hold`: for
-    /// whatever is not a client's own operation.
+    /// [`Bucket::with_vbucket`] that also records the hold time under `hold`. For everything except
+    /// a client's own operations.
     pub fn with_vbucket_for<T>(
         &self,
         hold: Hold,
@@ -270,15 +270,14 @@ impl<S: KvStore> Bucket<S> {
         Some(result)
     }
 
-    /// A number that changes whenever streams of the vBucket must end: its state changed, it was
-    /// removed, it was rolled back. Stable while the vBucket is locked.
+    /// Returns the vBucket's epoch. It changes whenever streams of the vBucket must end: after a
+    /// change of state, a removal or a rollback. It is stable while the vBucket is locked.
     pub fn epoch(&self, id: VbId) -> u64 {
         self.slot(id)
             .map_or(0, |slot| slot.epoch.load(Ordering::SeqCst))
     }
 
-    /// The low 32 bits of the vBucket's newest seqno, as of the last operation on it: how much
-    /// was written, without the lock.
+    /// Returns the low 32 bits of the vBucket's newest seqno, as of the last operation on it. Takes no lock.
     pub fn newest(&self, id: VbId) -> u32 {
         self.slot(id)
             .map_or(0, |slot| slot.newest.load(Ordering::Relaxed))
@@ -327,27 +326,29 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Runs a data operation: refused before the vBucket is loaded, once the workers were told to
-    /// stop and where its lease is over, `NotMyVbucket` without the vBucket.
+    /// Runs a data operation on a vBucket.
     ///
     /// # Errors
-    /// Those of `f`, `TemporaryFailure` before it is loaded and while stopping, `NotMyVbucket`, those of a lease.
+    /// The errors of `f`; `TemporaryFailure` before the vBucket is loaded and while the bucket
+    /// stops; `NotMyVbucket` if the vBucket is not here; the errors of its lease.
     pub fn run<T>(
         &self,
         id: VbId,
         f: impl FnOnce(&mut VBucket) -> Result<T, OpError>,
     ) -> Result<T, OpError> {
         self.run_for_node(id, |vbucket| {
-            // Asked under the lock: a seal takes it after it ended the lease, and then knows all that is here.
+            // The lease is checked under the lock. A seal ends the lease before it takes this lock,
+            // so it sees all changes.
             self.check_lease(id)?;
             f(vbucket)
         })
     }
 
-    /// [`Bucket::run`] for what another node tells of a vBucket, whether or not that serves clients.
+    /// [`Bucket::run`] for messages of another node about a vBucket; it ignores the lease.
     ///
     /// # Errors
-    /// Those of `f`, `TemporaryFailure` before it is loaded and while stopping, `NotMyVbucket`.
+    /// The errors of `f`; `TemporaryFailure` before the vBucket is loaded and while the bucket
+    /// stops; `NotMyVbucket` if it is not here.
     pub fn run_for_node<T>(
         &self,
         id: VbId,
@@ -355,8 +356,7 @@ impl<S: KvStore> Bucket<S> {
     ) -> Result<T, OpError> {
         self.check_loaded(id)?;
         let result = self.with_vbucket(id, |vbucket| {
-            // Asked under the lock: what is refused here is no change that the last flush of
-            // this vBucket could miss.
+            // Checked under the lock: then the last flush of this vBucket misses no accepted change.
             if self.is_stopping() {
                 return Err(OpError::TemporaryFailure);
             }
@@ -365,8 +365,8 @@ impl<S: KvStore> Bucket<S> {
         result.unwrap_or(Err(OpError::NotMyVbucket))
     }
 
-    /// [`Bucket::run`] for reading a document. If it is found, nothing changed that must be
-    /// delivered, so the outbox is not collected: that would touch some ten more cache lines.
+    /// [`Bucket::run`] for reading a document. If the document is found, there is nothing to
+    /// deliver, so the outbox is not collected: that would touch some ten more cache lines.
     ///
     /// # Errors
     /// As [`Bucket::run`].
@@ -378,7 +378,7 @@ impl<S: KvStore> Bucket<S> {
         let slot = self.check_loaded(id)?;
         let mut locked = slot.vbucket.lock();
         let vbucket = locked.as_mut().ok_or(OpError::NotMyVbucket)?;
-        // Under the lock, as with changes: a document may expire here.
+        // Checked under the lock, as for changes: a read may turn an expired document into a tombstone.
         if self.is_stopping() {
             return Err(OpError::TemporaryFailure);
         }
@@ -405,23 +405,23 @@ impl<S: KvStore> Bucket<S> {
         leases.map_or(Ok(()), |leases| leases.check(id, self.clock.mono_ns()))
     }
 
-    /// Until when vBuckets may serve; `None` on a node that is in no cluster.
+    /// Returns the leases of vBuckets; `None` on a node that is in no cluster.
     pub fn leases(&self) -> Option<&Leases> {
         self.leases.as_ref()
     }
 
-    /// Whether the loaded state of a vBucket calls for a new history.
+    /// Whether the vBucket begins a new history after it is loaded.
     pub(crate) fn begins_anew(&self, id: VbId) -> bool {
         self.slot(id).is_some_and(|slot| slot.begins_anew)
     }
 
-    /// Asks the flusher not to wait for more changes: a client observes persistence.
+    /// Asks the flusher to commit at once, because a client observes persistence.
     pub fn hurry(&self) {
         self.flushes.urgent.store(true, Ordering::SeqCst);
         self.flushes.dirty.signal.ring();
     }
 
-    /// Sets this bucket's part of what the process takes beyond what its buckets booked; see
+    /// Sets this bucket's share of the process's memory that no bucket accounts for; see
     /// [`Memory::set_overhead`].
     pub fn set_memory_overhead(&self, bytes: u64) {
         self.memory.set_overhead(bytes);
@@ -430,8 +430,8 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Counts that a connection holds `after` bytes for its peer instead of `before`: requests and
-    /// responses count as used while they are in memory.
+    /// Counts that a connection holds `after` bytes of requests and responses instead of `before`.
+    /// They count as used memory.
     pub fn change_transit(&self, before: usize, after: usize) {
         self.memory.change_transit(before, after);
         if after > before && self.memory.is_pressed() {
@@ -445,52 +445,52 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Whether the workers were told to stop.
+    /// Whether the workers are told to stop.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// The bucket's name.
+    /// Returns the bucket's name.
     pub fn name(&self) -> &str {
         &self.options.name
     }
 
-    /// How many vBuckets there can be.
+    /// Returns the number of vBuckets.
     pub fn vbuckets(&self) -> u16 {
         self.options.vbuckets
     }
 
-    /// The options it was opened with.
+    /// Returns the options with which the bucket was opened.
     pub fn options(&self) -> &BucketOptions {
         &self.options
     }
 
-    /// The memory account.
+    /// Returns the memory account.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Times for which vBuckets' locks were held, but for clients' operations.
+    /// Returns the hold times of vBuckets' locks, without clients' operations.
     pub fn holds(&self) -> &Holds {
         &self.holds
     }
 
-    /// The workers' totals.
+    /// Returns the workers' totals.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The progress of compaction.
+    /// Returns the progress of compaction.
     pub fn compaction(&self) -> &CompactionStats {
         &self.compaction
     }
 
-    /// The progress of warmup.
+    /// Returns the progress of warmup.
     pub fn warmup(&self) -> &WarmupStats {
         &self.warmup
     }
 
-    /// What the flusher is doing.
+    /// Returns the state of the flusher.
     pub fn flusher_state(&self) -> FlusherState {
         let state = FlusherState::from_number(self.flushes.state.load(Ordering::Relaxed));
         if state == FlusherState::Running && self.flushes.is_paused() {
@@ -499,7 +499,7 @@ impl<S: KvStore> Bucket<S> {
         state
     }
 
-    /// Whether the last commit found no space. It is tried again, so that this ends when there is some.
+    /// Whether the last commit failed for lack of disk space. The flusher retries it, so this ends when there is space.
     pub fn is_disk_full(&self) -> bool {
         *self.flushes.failure.lock() == Some(ErrorKind::NoSpace)
     }
@@ -508,12 +508,12 @@ impl<S: KvStore> Bucket<S> {
         self.flushes.state.store(state as u8, Ordering::Relaxed);
     }
 
-    /// The store, for what statistics ask of it.
+    /// Returns the store, for statistics.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// The clock that the bucket was opened with.
+    /// Returns the bucket's clock.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }

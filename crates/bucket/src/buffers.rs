@@ -1,30 +1,30 @@
-//! Back-pressure: the node's account of what connections hold for their peers, half-received requests and
-//! responses that are not read. All of it together has one limit.
+//! Back-pressure: the node's account of connection buffers (partly received requests and unread
+//! responses). One limit applies to their sum.
 //!
-//! One peer may have some 20 MiB of each, which is little; a thousand of them would take the
-//! machine. Below the limit nothing is delayed. Above it large reservations wait, and connections
-//! whose peers move nothing are closed, the largest first, until the total is below the limit.
-//! Small reservations go on up to twice the limit.
+//! One peer may have some 20 MiB of each, which is little; a thousand peers would use all memory of
+//! the machine. Below the limit nothing is delayed. Above it large reservations wait, and
+//! connections whose peers move no data are closed, the largest first, until the sum is below the
+//! limit. Small reservations are granted up to twice the limit.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::memory::{Memory, MemoryWaits, Usage};
 
-/// What a connection may hold without it being counted; values below it never wait.
+/// Largest reservation that counts as small: a connection may hold so many bytes uncounted.
 pub const SMALL_BYTES: usize = 16 << 10;
-/// The least limit: a few of the largest documents; less with small quotas.
+/// Minimum of the limit: a few of the largest documents; less with small quotas.
 const LEAST_BYTES: usize = 64 << 20;
 const LEAST_QUOTA_PART: u64 = 4;
-/// The limit of a node without buckets: requests that make the first one have bodies, too.
+/// Limit of a node without buckets: the requests that create the first one have bodies, too.
 const NO_QUOTA_BYTES: usize = 1 << 20;
-/// The limit as a part of the quotas.
+/// Divisor: the limit is this part of the quotas.
 const QUOTA_PART: u64 = 16;
 
-/// The share of the limit that bodies of HTTP requests may take, so that slow requests leave the rest
-/// to clients of documents.
+/// Divisor: bodies of HTTP requests may take this part of the limit, so that slow requests leave
+/// the rest to clients of documents.
 const BODIES_PART: usize = 4;
 
-/// The sum that connections hold.
+/// Sum of the bytes that connections hold.
 #[derive(Debug)]
 pub struct Buffers {
     waits: MemoryWaits,
@@ -32,7 +32,7 @@ pub struct Buffers {
     limit: AtomicUsize,
     least: AtomicUsize,
     closed: AtomicU64,
-    /// What of it bodies of HTTP requests are.
+    /// Bytes of `held` that belong to bodies of HTTP requests.
     bodies: AtomicUsize,
 }
 
@@ -43,7 +43,7 @@ impl Default for Buffers {
 }
 
 impl Buffers {
-    /// Nothing held, and how long clients wait for memory.
+    /// Creates an empty account; `waits` limits how long clients wait for memory.
     pub fn new(waits: MemoryWaits) -> Self {
         Self {
             waits,
@@ -55,39 +55,38 @@ impl Buffers {
         }
     }
 
-    /// Longest waits of clients.
+    /// Returns the longest waits of clients.
     pub(crate) fn waits(&self) -> &MemoryWaits {
         &self.waits
     }
 
-    /// Bytes held now.
+    /// Returns the bytes held.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Bytes above which large reservations wait.
+    /// Returns the bytes above which large reservations wait.
     pub fn limit(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Connections closed so that others have memory.
+    /// Returns the number of connections closed to free memory for others.
     pub fn closed(&self) -> u64 {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Counts a connection that was closed so that others have memory.
+    /// Counts a connection that was closed to free memory for others.
     pub fn count_closed(&self) {
         self.closed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether large reservations have to wait: connections hold too much, altogether or in the bucket of
-    /// this account.
+    /// Whether large reservations have to wait: connections hold too much, in all or in the bucket of `memory`.
     #[inline]
     pub fn is_congested(&self, memory: Option<&Memory>) -> bool {
         self.held() >= self.limit() || memory.is_some_and(Memory::is_transit_congested)
     }
 
-    /// What connections hold, and the limit.
+    /// Returns the bytes held and the limit.
     pub(crate) fn usage(&self) -> Usage {
         Usage {
             used: self.held() as u64,
@@ -100,7 +99,7 @@ impl Buffers {
         self.held() >= self.limit().saturating_mul(2)
     }
 
-    /// Bytes of bodies with those of a piece, and those allowed, if that is less.
+    /// Returns the bytes of bodies with `bytes` added, and the allowed bytes, if the sum exceeds them.
     pub(crate) fn bodies_exceeded(&self, bytes: u64) -> Option<Usage> {
         let used = bytes.saturating_add(self.bodies.load(Ordering::Relaxed) as u64);
         let allowed = (self.limit() / BODIES_PART) as u64;
@@ -113,13 +112,13 @@ impl Buffers {
         self.change(0, bytes);
     }
 
-    /// Counts it no longer.
+    /// Subtracts a released part of an HTTP request's body.
     pub fn release_body(&self, bytes: usize) {
         self.bodies.fetch_sub(bytes, Ordering::Relaxed);
         self.change(bytes, 0);
     }
 
-    /// Sets the limit for the quotas of all buckets.
+    /// Sets the limit from the sum of the quotas of all buckets.
     pub fn follow_quota(&self, quota_bytes: u64) {
         let part = |of: u64| usize::try_from(quota_bytes / of).unwrap_or(usize::MAX);
         let least = self.least.load(Ordering::Relaxed);
@@ -128,7 +127,7 @@ impl Buffers {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Another least limit; it counts from the next look on.
+    /// Sets another minimum; it applies from the next `follow_quota` on.
     #[cfg(feature = "testing")]
     pub fn set_least(&self, bytes: usize) {
         self.least.store(bytes, Ordering::Relaxed);
@@ -149,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_follows_the_quotas() {
+    fn limit_follows_quotas() {
         let buffers = Buffers::default();
         buffers.follow_quota(0);
         assert_eq!(buffers.limit(), NO_QUOTA_BYTES, "without buckets");

@@ -1,4 +1,4 @@
-//! The collections of a bucket: the manifest, and how it becomes another one.
+//! The collections of a bucket: the manifest and its changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,31 +17,31 @@ use storage::{KvStore, StoreError};
 use crate::Bucket;
 use crate::holds::Hold;
 
-/// Events that one vBucket notes under one lock hold.
+/// Maximum number of events that one vBucket records under one lock hold.
 const STEPS_PER_HOLD: usize = 16;
 
-/// What a bucket knows of its collections.
+/// Collections of a bucket.
 #[derive(Debug, Default)]
 pub(crate) struct Collections {
     current: RwLock<Arc<Manifest>>,
-    /// Held while the manifest becomes another one, through I/O. Taken before everything else.
+    /// Held while the manifest changes, also through I/O. Taken before all other locks.
     changing: Mutex<()>,
-    /// Number of the current one, without the lock above.
+    /// Number of the current manifest, readable without the lock.
     uid: AtomicU64,
-    /// The common question, without the lock above.
+    /// Whether the default collection is dropped, readable without the lock.
     default_dropped: AtomicBool,
-    /// Whether there is something to erase.
+    /// Whether dropped collections may have documents to erase.
     pub(crate) erase: AtomicBool,
-    /// Numbers of what was dropped, as far as the store or this run tells. They do not come
-    /// again: documents, and the note of the end, may be there for long.
+    /// Numbers of dropped scopes and collections, as far as the store or this run knows. They
+    /// cannot be used again: their documents and end events may exist for a long time.
     dropped: Mutex<Dropped>,
-    /// What vBuckets told of, also of what has ended.
+    /// Names from the events of vBuckets, also of dropped scopes and collections.
     names: Mutex<Names>,
-    /// The collections of most vBuckets. May be taken under the lock of one.
+    /// Collections that most vBuckets have in common. May be locked under the lock of one vBucket.
     shared: Mutex<SharedCollections>,
 }
 
-/// Names of scopes; names of collections, and whether they keep history.
+/// Names of scopes; names of collections with their history setting.
 #[derive(Debug, Default)]
 struct Names {
     scopes: BTreeMap<ScopeId, Box<str>>,
@@ -49,7 +49,7 @@ struct Names {
 }
 
 impl Names {
-    /// The manifest of what a vBucket has; `None` if a name is missing.
+    /// Builds the manifest of a vBucket's collections; `None` if a name is missing.
     fn manifest(
         &self,
         uid: ManifestUid,
@@ -91,7 +91,7 @@ struct Dropped {
 }
 
 impl Dropped {
-    /// Takes note of what `next` lacks.
+    /// Adds the scopes and collections that `next` lacks.
     fn note(&mut self, current: &Manifest, next: &Manifest) {
         let ids = current.collections().map(|(_, collection)| collection.id);
         let ended = ids.filter(|id| next.collection(*id).is_none());
@@ -101,7 +101,7 @@ impl Dropped {
         self.scopes.extend(ended);
     }
 
-    /// What is new in `next` must not have been there before.
+    /// Checks that `next` adds no number that was dropped earlier.
     fn check(&self, current: &Manifest, next: &Manifest) -> Result<(), ManifestError> {
         let again = |id| self.collections.contains(&id) && current.collection(id).is_none();
         let mut ids = next.collections().map(|(_, collection)| collection.id);
@@ -116,14 +116,14 @@ impl Dropped {
     }
 }
 
-/// Why a manifest was not taken.
+/// Reason why a manifest was not accepted.
 #[derive(Debug)]
 pub enum SetManifestError {
-    /// It does not follow the current one.
+    /// The manifest does not follow the current one.
     Refused(ManifestError),
-    /// It could not be kept.
+    /// The store could not save the manifest.
     Store(StoreError),
-    /// Not while the bucket is loaded or stopped.
+    /// The bucket is being loaded or stopped.
     NotNow,
 }
 
@@ -146,24 +146,24 @@ impl From<ManifestError> for SetManifestError {
 }
 
 impl Collections {
-    /// Whether a number was that of a collection that was dropped, as far as is known.
+    /// Whether `id` is known as the number of a dropped collection.
     pub(crate) fn was_dropped(&self, id: CollectionId) -> bool {
         self.dropped.lock().collections.contains(&id)
     }
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// The collections as they are now.
+    /// Returns the current manifest.
     pub fn manifest(&self) -> Arc<Manifest> {
         Arc::clone(&self.collections.current.read())
     }
 
-    /// The number of the current manifest. Cost: one load.
+    /// Returns the number of the current manifest. Cost: one load.
     pub fn manifest_uid(&self) -> ManifestUid {
         ManifestUid(self.collections.uid.load(Ordering::Acquire))
     }
 
-    /// Whether a collection is known. For the default one this is a look at a flag.
+    /// Whether a collection exists. For the default collection this reads one flag.
     pub fn knows_collection(&self, id: CollectionId) -> bool {
         if id == CollectionId::DEFAULT {
             return !self.collections.default_dropped.load(Ordering::Relaxed);
@@ -171,14 +171,14 @@ impl<S: KvStore> Bucket<S> {
         self.collections.current.read().collection(id).is_some()
     }
 
-    /// Changes the manifest: `edit` makes the next one of the current one, `encode` the text in
-    /// which the store keeps it. Concurrent changes wait for each other. Once it returns, every
-    /// active vBucket has what is new.
+    /// Changes the manifest. `edit` makes the next manifest from the current one; `encode` makes
+    /// the text that the store saves. Concurrent changes wait for each other. When this returns,
+    /// every active vBucket has the new manifest.
     ///
     /// Returns the current manifest, and whether it changed.
     ///
     /// # Errors
-    /// See [`SetManifestError`]; nothing was changed then.
+    /// See [`SetManifestError`]; then nothing was changed.
     ///
     /// Cost: a sync of the store, and O(collections) under the lock of each vBucket.
     pub fn change_manifest(
@@ -201,7 +201,7 @@ impl<S: KvStore> Bucket<S> {
             .map_err(SetManifestError::Store)?;
         self.collections.dropped.lock().note(&current, &next);
         let next = Arc::new(next);
-        // The number of a collection is published only when it can be used everywhere.
+        // A collection's number is published only after every vBucket can use it.
         let mut planner = ManifestPlanner::new(&next, STEPS_PER_HOLD);
         for id in (0..self.vbuckets()).map(VbId) {
             self.apply_manifest(id, &mut planner);
@@ -222,7 +222,7 @@ impl<S: KvStore> Bucket<S> {
             .store(!default, Ordering::Relaxed);
     }
 
-    /// Brings an active vBucket to a manifest, in steps.
+    /// Applies a manifest to an active vBucket, in steps.
     fn apply_manifest(&self, id: VbId, planner: &mut ManifestPlanner<'_>) {
         loop {
             let now = self.clock.now();
@@ -235,7 +235,7 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Brings an active vBucket to the current manifest: one that was made, promoted or loaded.
+    /// Applies the current manifest to an active vBucket that was created, promoted or loaded.
     pub(crate) fn bring_to_manifest(&self, id: VbId) {
         let active = self.with_vbucket(id, |vbucket| vbucket.state() == VbState::Active);
         if active == Some(true) {
@@ -243,9 +243,9 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// The same of some vBuckets.
+    /// Applies the current manifest to some active vBuckets.
     pub(crate) fn bring_all_to_manifest(&self, ids: impl Iterator<Item = VbId>) {
-        // A manifest that is being applied may have passed a vBucket while it was a replica.
+        // A change under way may have skipped a vBucket while it was a replica, so wait for its end.
         let turn = self.collections.changing.lock();
         let manifest = self.manifest();
         let mut planner = ManifestPlanner::new(&manifest, STEPS_PER_HOLD);
@@ -256,20 +256,20 @@ impl<S: KvStore> Bucket<S> {
         drop(turn);
     }
 
-    /// Has a vBucket share what it knows of its collections with others.
+    /// Lets a vBucket share its collections with other vBuckets.
     pub(crate) fn share_collections(&self, id: VbId) {
         self.with_vbucket(id, |vbucket| {
             vbucket.share_collections(&mut self.collections.shared.lock());
         });
     }
 
-    /// Takes a manifest over that was kept, before the workers start.
+    /// Restores a saved manifest, before the workers start.
     pub fn restore_manifest(&self, manifest: Manifest) {
         self.publish_manifest(Arc::new(manifest));
     }
 
-    /// Keeps the manifest as it is now: that of a bucket that followed another node's is put
-    /// together from what its vBuckets note, and kept only once it goes its own way.
+    /// Saves the current manifest. A bucket that follows another node's builds its manifest from
+    /// events of its vBuckets, and saves it only once it is independent.
     ///
     /// # Errors
     /// The store's.
@@ -281,9 +281,9 @@ impl<S: KvStore> Bucket<S> {
         self.store.set_manifest(&encode(&self.manifest()))
     }
 
-    /// A vBucket that follows another node's went back behind changes of collections, which
-    /// never were; `events` is what it has left. The manifest becomes that of the vBucket that
-    /// is ahead of all others.
+    /// Rebuilds the manifest after the rollback of a replica vBucket took back events of
+    /// collections; `events` are the remaining ones. The manifest becomes the one of the vBucket
+    /// with the highest manifest number.
     pub(crate) fn relearn(&self, events: &[Document]) {
         for event in events.iter().flat_map(events_of) {
             self.note_names(&event);
@@ -327,7 +327,7 @@ impl<S: KvStore> Bucket<S> {
                 names.scopes.entry(scope).or_insert_with(|| name.into());
             }
             CollectionChange::Begun(info) | CollectionChange::Modified(info) => {
-                // Every vBucket tells the same.
+                // Every vBucket has the same events, so usually nothing is new.
                 let known = names.collections.get(&info.id);
                 let told = (info.name, info.settings.history);
                 if known.map(|(name, history)| (&**name, *history)) != Some(told) {
@@ -339,9 +339,9 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Takes note of events that came from the store or from another node: the manifest
-    /// follows them, if it is not behind them. That of a bucket in a cluster is what its nodes agreed on: its active
-    /// vBuckets do not have what others tell yet.
+    /// Learns from events of the store or of another node: the manifest follows them, unless it is
+    /// newer. In a cluster the nodes agree on the manifest instead, because active vBuckets may not
+    /// have these events yet.
     pub(crate) fn learn_event(&self, document: &Document) {
         for event in events_of(document) {
             self.learn(&event);
@@ -369,10 +369,10 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Adds the figures that some vBuckets have of collections to `sums`, which has those that
-    /// are wanted, by number.
+    /// Adds the figures of collections in some vBuckets to `sums`. `sums` lists the wanted
+    /// collections, sorted by number.
     ///
-    /// Cost: 56 bytes copied under each vBucket's lock for each collection ever used there.
+    /// Cost: copies 56 bytes under each vBucket's lock for each collection ever used there.
     pub fn add_collection_counts(&self, vbuckets: Range<u16>, sums: &mut [CollectionCounts]) {
         let mut counts = Vec::with_capacity(sums.len());
         for id in vbuckets.map(VbId) {

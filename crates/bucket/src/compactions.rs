@@ -12,19 +12,19 @@ use crate::Bucket;
 use crate::pool::Signal;
 use crate::signals::Wake;
 
-/// Compactions that may wait for their turn.
+/// Maximum number of waiting compactions.
 const WAITING_MAX: usize = 4096;
-/// Results kept for requesters, of which some may be gone.
+/// Maximum number of results kept; some requesters may be gone.
 const RESULTS_MAX: usize = 4096;
 
-/// What a compaction takes away beyond what is old anyway.
+/// Tombstones that a compaction purges beyond those that are old enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionRules {
-    /// Tombstones from before this go, seconds of the wall clock.
+    /// Tombstones before this time are purged, in seconds of the wall clock.
     pub before_s: u64,
-    /// Only those up to this seqno; zero for all.
+    /// Limits `before_s` to tombstones up to this seqno; zero for no limit.
     pub up_to: Seqno,
-    /// All tombstones go, however young.
+    /// Whether all tombstones are purged, whatever their age.
     pub drop_deletes: bool,
 }
 
@@ -33,9 +33,9 @@ pub struct CompactionRules {
 pub struct CompactionTicket {
     /// The vBucket.
     pub vb: VbId,
-    /// When it was asked for, monotonic nanoseconds.
+    /// Time of the request, in monotonic nanoseconds.
     pub asked_ns: u64,
-    /// Rung when there is a result.
+    /// Woken when there is a result.
     pub wake: Arc<dyn Wake>,
 }
 
@@ -46,17 +46,17 @@ impl CompactionTicket {
     }
 }
 
-/// The requester of compactions whose end it does not hear.
+/// Requester that ignores the end of its compactions.
 struct Unheard;
 
 impl Wake for Unheard {
     fn wake(&self) {}
 }
 
-/// What waits for the compactor, and what it has done.
+/// Waiting compactions and results.
 #[derive(Default)]
 pub(crate) struct Compactions {
-    /// Age at which tombstones are purged, seconds.
+    /// Age at which tombstones are purged, in seconds.
     pub(crate) purge_age_s: AtomicU64,
     pub(crate) signal: Signal,
     waiting: Mutex<VecDeque<(CompactionTicket, CompactionRules)>>,
@@ -71,12 +71,12 @@ impl Compactions {
         }
     }
 
-    /// The next one, if any.
+    /// Removes the next waiting compaction, if any.
     pub(crate) fn next(&self) -> Option<(CompactionTicket, CompactionRules)> {
         self.waiting.lock().pop_front()
     }
 
-    /// Notes a result, and rings.
+    /// Adds a result and wakes the requester.
     pub(crate) fn done(&self, ticket: CompactionTicket, well: bool) {
         let wake = Arc::clone(&ticket.wake);
         let mut results = self.results.lock();
@@ -90,7 +90,7 @@ impl Compactions {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Requests a compaction of a vBucket; `false` when too many wait already.
+    /// Requests a compaction of a vBucket; `false` if too many wait already.
     #[must_use = "nothing rings when it was refused"]
     pub fn ask_compaction(&self, ticket: CompactionTicket, rules: CompactionRules) -> bool {
         let mut waiting = self.compactions.waiting.lock();
@@ -103,8 +103,8 @@ impl<S: KvStore> Bucket<S> {
         true
     }
 
-    /// Requests a compaction of every vBucket that is here, of which no requester hears the end; `false` when too many wait
-    /// already, and then none is added.
+    /// Requests a compaction of every vBucket of this node, without a notice of its end. Returns
+    /// `false` and adds none if too many wait already.
     #[must_use = "nothing is compacted when it was refused"]
     pub fn ask_compaction_of_all(&self) -> bool {
         let wake: Arc<dyn Wake> = Arc::new(Unheard);
@@ -129,21 +129,20 @@ impl<S: KvStore> Bucket<S> {
         true
     }
 
-    /// Whether a requested compaction succeeded; `None` while it is not over. A result is
-    /// returned once.
+    /// Returns whether a requested compaction succeeded; `None` while it is not finished. Each result is returned once.
     pub fn compaction_result(&self, ticket: &CompactionTicket) -> Option<bool> {
         let mut results = self.compactions.results.lock();
         let at = results.iter().position(|(of, _)| of.is(ticket))?;
         results.remove(at).map(|(_, well)| well)
     }
 
-    /// Withdraws a requested compaction, unless it is under way.
+    /// Withdraws a requested compaction, unless it has begun.
     pub fn forget_compaction(&self, ticket: &CompactionTicket) {
         let mut waiting = self.compactions.waiting.lock();
         waiting.retain(|(of, _)| !of.is(ticket));
     }
 
-    /// The number of compactions that wait.
+    /// Returns the number of waiting compactions.
     pub fn compactions_waiting(&self) -> usize {
         self.compactions.waiting.lock().len()
     }

@@ -1,4 +1,4 @@
-//! Waits for the decisions of durable writes, and alarms for those whose time is over.
+//! Waits for the decisions of durable writes, and alarms for overdue ones.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -14,14 +14,14 @@ use crate::Bucket;
 use crate::pool::Signal;
 use crate::signals::Wake;
 
-/// The wait for the decision of a durable write. Dropping it ends the wait, not the write.
+/// A wait for the decision of a durable write. Dropping it ends the wait, not the write.
 pub struct DurableWait {
     decision: OnceLock<Decision>,
     wake: Arc<dyn Wake>,
 }
 
 impl DurableWait {
-    /// How it ended, once it has.
+    /// Returns the decision, once there is one.
     pub fn decision(&self) -> Option<Decision> {
         self.decision.get().copied()
     }
@@ -33,7 +33,7 @@ impl DurableWait {
     }
 }
 
-/// All of them, by vBucket and seqno of the prepare.
+/// All waits, by vBucket and seqno of the prepare.
 #[derive(Default)]
 pub(crate) struct DurableWaits {
     waits: Mutex<BTreeMap<(VbId, Seqno), Arc<DurableWait>>>,
@@ -41,7 +41,7 @@ pub(crate) struct DurableWaits {
 }
 
 impl DurableWaits {
-    /// Ends the waits for writes that were decided.
+    /// Ends the waits for decided writes.
     pub(crate) fn end(&self, vb: VbId, decided: &[Decided]) {
         if decided.is_empty() || self.count.load(Ordering::SeqCst) == 0 {
             return;
@@ -55,7 +55,7 @@ impl DurableWaits {
         }
     }
 
-    /// The vBucket is gone: removes all waits for it, which are to be ended.
+    /// Removes all waits for a deleted vBucket; the caller must end them.
     pub(crate) fn take(&self, vb: VbId) -> OrphanedWaits {
         let range = (vb, Seqno::ZERO)..=(vb, Seqno(u64::MAX));
         let mut waits = self.waits.lock();
@@ -66,12 +66,12 @@ impl DurableWaits {
     }
 }
 
-/// Waits for durable writes of a vBucket that is gone.
+/// Waits for durable writes of a deleted vBucket.
 #[must_use = "each wait is to be ended"]
 pub(crate) struct OrphanedWaits(Vec<Arc<DurableWait>>);
 
 impl OrphanedWaits {
-    /// What was prepared may be committed or not.
+    /// Ends the waits as ambiguous: the writes may be committed or not.
     pub(crate) fn end(self) {
         for wait in self.0 {
             wait.end(Decision::Ambiguous);
@@ -79,7 +79,7 @@ impl OrphanedWaits {
     }
 }
 
-/// When to look at which vBucket, soonest first.
+/// Times at which vBuckets are to be checked, soonest first.
 #[derive(Default)]
 pub(crate) struct Alarms {
     due: Mutex<BinaryHeap<Reverse<(u64, VbId)>>>,
@@ -87,7 +87,7 @@ pub(crate) struct Alarms {
 }
 
 impl Alarms {
-    /// Looks at `vb` at `at_ns` of the monotonic clock.
+    /// Schedules a check of `vb` at `at_ns` of the monotonic clock.
     pub(crate) fn set(&self, vb: VbId, at_ns: u64) {
         let mut due = self.due.lock();
         let soonest = due.peek().is_none_or(|Reverse((first, _))| at_ns < *first);
@@ -110,9 +110,9 @@ impl Alarms {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Waits for the durable write whose prepare has `seqno` of `vb`; `wake` rings when it is
-    /// decided. To be called with the lock under which it was prepared still held, from within
-    /// [`Bucket::run`]: then no decision is missed.
+    /// Waits for the durable write of `vb` whose prepare has `seqno`; `wake` is woken when it is
+    /// decided. Call this from within [`Bucket::run`], under the same lock hold as the prepare:
+    /// then no decision is missed.
     pub fn await_decision(&self, vb: VbId, seqno: Seqno, wake: Arc<dyn Wake>) -> Arc<DurableWait> {
         let wait = Arc::new(DurableWait {
             decision: OnceLock::new(),
@@ -127,8 +127,7 @@ impl<S: KvStore> Bucket<S> {
         wait
     }
 
-    /// Aborts the durable writes whose time is over. Returns when to look again, on the monotonic
-    /// clock, nanoseconds.
+    /// Aborts overdue durable writes. Returns the time of the next check, in nanoseconds of the monotonic clock.
     pub fn decide_step(&self) -> Option<u64> {
         let now = self.clock.now();
         while let Some(vb) = self.alarms.take_due(now.mono_ns) {
@@ -138,7 +137,7 @@ impl<S: KvStore> Bucket<S> {
     }
 }
 
-/// Aborts durable writes whose time is over.
+/// The worker that aborts overdue durable writes.
 pub(crate) struct Decider<S>(pub(crate) Arc<Bucket<S>>);
 
 impl<S: KvStore> Worker for Decider<S> {

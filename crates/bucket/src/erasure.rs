@@ -1,4 +1,4 @@
-//! What is left of collections that were dropped goes: documents from memory, then rows from the store.
+//! Erasure of dropped collections: first their documents in memory, then their rows in the store.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use crate::Bucket;
 use crate::holds::Hold;
 use crate::stats::Counters;
 
-/// Slots of the table looked at under one lock hold.
+/// Slots of the table that are visited under one lock hold.
 const SLOTS_PER_HOLD: usize = 4;
-/// How soon the eraser looks again at what had to wait for the flusher.
+/// Delay before the eraser retries what had to wait for the flusher.
 pub(crate) const ERASE_AGAIN: Duration = Duration::from_millis(100);
 
 impl<S: KvStore> Bucket<S> {
@@ -22,10 +22,10 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Takes documents of dropped collections out of memory and out of the store; `false` when
-    /// something must wait for the flusher, or for a store that works again.
+    /// Erases documents of dropped collections from memory and from the store. Returns `false` if
+    /// some must wait for the flusher, or until the store works again.
     ///
-    /// Cost: reads the rows of these collections and what is next to them; the history, where there is one, is read whole.
+    /// Cost: reads the rows of these collections and their neighbours; a history is read whole.
     pub fn erase_step(&self) -> bool {
         let mut finished = true;
         for id in (0..self.vbuckets()).map(VbId) {
@@ -59,7 +59,7 @@ impl<S: KvStore> Bucket<S> {
             self.hurry();
             return Ok(false);
         };
-        // Of one that came again under its number the rows before are dead.
+        // For a collection that was dropped and added again with its number, rows before the end event are dead.
         let whole = living
             .open()
             .filter(|id| !self.collections.was_dropped(*id));
@@ -71,7 +71,7 @@ impl<S: KvStore> Bucket<S> {
             dead += u64::from(goes);
             goes
         })?;
-        // It may have ended early, because the vBucket is not the same any more.
+        // The store ends early if the vBucket has changed meanwhile.
         if erased != dead {
             return Ok(false);
         }
@@ -87,7 +87,7 @@ impl<S: KvStore> Bucket<S> {
     }
 }
 
-/// Where keys lie that are of none of these collections, ascending.
+/// Returns the ranges of all keys outside these collections, ascending.
 fn ranges_without(collections: impl Iterator<Item = CollectionId>) -> Vec<KeyRange> {
     let mut without: Vec<KeyRange> = collections.map(KeyRange::of_collection).collect();
     without.sort_unstable_by(|a, b| a.from.cmp(&b.from));

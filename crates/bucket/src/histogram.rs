@@ -1,13 +1,13 @@
-//! Histogram with eight buckets for each power of two: a value is known to an eighth.
+//! Histogram with eight buckets for each power of two: values are exact to one eighth.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const SUB_BITS: u32 = 3;
 const SUBS: usize = 1 << SUB_BITS;
-/// Up to 2^41: 36 minutes in nanoseconds. The last bucket takes all that is more.
+/// Buckets up to 2^41: 36 minutes in nanoseconds. The last bucket takes all larger values.
 const BUCKETS: usize = 41 * SUBS;
 
-/// Counts of values, which any thread adds to and reads. Recording costs one relaxed addition.
+/// Counts of values. Any thread may add and read. Recording costs one relaxed addition.
 #[derive(Debug)]
 pub struct Histogram([AtomicU64; BUCKETS]);
 
@@ -37,7 +37,7 @@ fn bucket_of(value: u64) -> usize {
     ((top as usize) * SUBS + sub).min(BUCKETS - 1)
 }
 
-/// The lowest value of a bucket. Small values have buckets of their own.
+/// Returns the lowest value of a bucket. Each small value has its own bucket.
 fn low(bucket: usize) -> u64 {
     let (top, sub) = ((bucket / SUBS) as u32, (bucket % SUBS) as u64);
     if bucket < SUBS {
@@ -47,7 +47,7 @@ fn low(bucket: usize) -> u64 {
 }
 
 impl Histogram {
-    /// The highest value that is told apart from larger ones.
+    /// The highest value that is distinguished from larger ones.
     pub const MAX: u64 = (1 << 41) - 1;
 
     /// Counts a value.
@@ -62,7 +62,7 @@ impl Histogram {
         }
     }
 
-    /// Forgets all values.
+    /// Resets all counts.
     pub fn reset(&self) {
         for count in &self.0 {
             count.store(0, Ordering::Relaxed);
@@ -73,12 +73,12 @@ impl Histogram {
         self.0.iter().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// The number of values.
+    /// Returns the number of values.
     pub fn total(&self) -> u64 {
         self.counts().sum()
     }
 
-    /// Buckets with values, ascending.
+    /// Returns the buckets with values, ascending.
     pub fn buckets(&self) -> impl Iterator<Item = HistogramBucket> + '_ {
         let all = self.counts().enumerate().filter(|(_, count)| *count > 0);
         all.map(|(bucket, count)| HistogramBucket {
@@ -88,7 +88,7 @@ impl Histogram {
         })
     }
 
-    /// The same, joined between powers of two.
+    /// Returns the buckets joined between powers of two.
     pub fn powers_of_two(&self) -> impl Iterator<Item = HistogramBucket> + '_ {
         let mut buckets = self.buckets().peekable();
         std::iter::from_fn(move || {
@@ -103,8 +103,8 @@ impl Histogram {
         })
     }
 
-    /// The value below which `per_mille` of all stayed: 999 for p99.9, 1,000 for the highest. At
-    /// most an eighth above the true one; 0 when there is none.
+    /// Returns an upper bound of `per_mille` of all values: 999 for p99.9, 1,000 for the highest.
+    /// It is at most an eighth too high; 0 without values.
     pub fn quantile(&self, per_mille: u64) -> u64 {
         let rank = (self.total() * per_mille).div_ceil(1000).max(1);
         let mut seen = 0;

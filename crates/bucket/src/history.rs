@@ -1,4 +1,4 @@
-//! History: replaced versions that a bucket keeps, and for how long.
+//! History: retention of replaced versions of documents.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,47 +10,47 @@ use storage::{HistoryKept, HistoryLimits, KvStore, StoreError};
 use crate::Bucket;
 use crate::stats::Counters;
 
-/// Which part of what may stay must have come until a vBucket's history is looked through again.
+/// Divisor: a vBucket's history is checked again when this part of its limit was written or has passed.
 const PART: u64 = 8;
-/// Bytes that come at least before that.
+/// Minimum of bytes written before such a check.
 const GROWN_BYTES_MIN: u64 = 64 << 10;
-/// The longest and the shortest time between two looks for what is due, seconds.
+/// Maximum and minimum interval between two checks, in seconds.
 const LOOK_S_MAX: u64 = 60;
 const LOOK_S_MIN: u64 = 1;
 
-/// How long replaced versions of documents are kept, of collections that have a history.
+/// Retention of replaced versions of documents, for collections with a history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HistoryRetention {
-    /// As long as this, seconds; 0 for no limit of time.
+    /// Maximum age in seconds; 0 for no limit.
     pub seconds: u64,
-    /// As many bytes of them in the whole bucket; 0 for no limit of bytes.
+    /// Maximum bytes in the whole bucket; 0 for no limit.
     pub bytes: u64,
 }
 
 impl HistoryRetention {
-    /// Whether any are kept: one of the limits says so.
+    /// Whether history is kept: at least one limit is set.
     pub fn keeps(&self) -> bool {
         self.seconds > 0 || self.bytes > 0
     }
 }
 
-/// What is known of the history of one vBucket.
+/// Known figures of one vBucket's history.
 #[derive(Clone, Copy, Debug, Default)]
 struct KnownHistory {
-    /// As of the last look.
+    /// Figures of the last check.
     kept: HistoryKept,
-    /// Bytes that were written since.
+    /// Bytes written since the last check.
     grown: u64,
-    /// When it was looked through, Unix seconds; zero for never.
+    /// Time of the last check in Unix seconds; zero for none.
     looked_s: u64,
 }
 
-/// Retention, and what is known of every vBucket.
+/// Retention, and the known figures of every vBucket.
 #[derive(Debug)]
 pub(crate) struct Histories {
     seconds: AtomicU64,
     bytes: AtomicU64,
-    /// Up to the last vBucket of which anything is known.
+    /// Figures by vBucket, up to the last one with any.
     known: Mutex<Vec<KnownHistory>>,
 }
 
@@ -75,7 +75,7 @@ impl Histories {
         known.get(usize::from(id.0)).copied().unwrap_or_default()
     }
 
-    /// Rows of so many bytes were written.
+    /// Counts written rows of so many bytes.
     pub(crate) fn grew(&self, id: VbId, bytes: u64) {
         self.change(id, |known| known.grown += bytes);
     }
@@ -99,19 +99,19 @@ impl Histories {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// How long replaced versions are kept.
+    /// Returns the retention of replaced versions.
     pub fn history_retention(&self) -> HistoryRetention {
         self.histories.retention()
     }
 
-    /// Keeps them so long from now on. What was kept before history was last switched off is gone.
+    /// Changes the retention. Versions from before the last switch-off of the history are lost.
     ///
     /// # Errors
-    /// The store's: retention stays as it was.
+    /// The store's; then the retention is unchanged.
     ///
-    /// Cost: one lock hold for each vBucket; a look into the store for each when history begins.
+    /// Cost: one lock hold for each vBucket; a look into the store for each when the history begins.
     pub fn set_history_retention(&self, retention: HistoryRetention) -> Result<(), StoreError> {
-        // What is on its way into the store comes before.
+        // Waits for commits under way, so that the old retention applies to them.
         let turn = self.turn_to_write();
         if retention.keeps() && !self.history_retention().keeps() {
             self.forget_histories()?;
@@ -142,7 +142,7 @@ impl<S: KvStore> Bucket<S> {
         Ok(())
     }
 
-    /// Drops the history of a vBucket: something will be missing in it.
+    /// Drops the history of a vBucket, because it will have a gap.
     pub(crate) fn forget_history(&self, id: VbId) -> Result<(), StoreError> {
         self.check_quarantine(id, "dropping a history")?;
         let grown = self.histories.of(id).grown;
@@ -154,8 +154,7 @@ impl<S: KvStore> Bucket<S> {
         Ok(())
     }
 
-    /// What is kept of a vBucket's history, as of the last look through it, and with what was
-    /// written since.
+    /// Returns the size of a vBucket's history: the figures of the last check, plus the bytes written since.
     pub fn history_kept(&self, id: VbId) -> HistoryKept {
         let known = self.histories.of(id);
         HistoryKept {
@@ -164,7 +163,7 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// From where on every version of a vBucket's documents is in the store; `None` for nowhere.
+    /// Returns the seqno from which on the store has every version of a vBucket's documents; `None` without a history.
     ///
     /// # Errors
     /// The store's.
@@ -174,7 +173,7 @@ impl<S: KvStore> Bucket<S> {
         self.store.snapshot(id)?.history_from()
     }
 
-    /// Drops what of a vBucket's history is too old, too much, or of collections that are gone.
+    /// Drops versions of a vBucket's history that are too old, too many, or of dropped collections.
     ///
     /// # Errors
     /// The store's.
@@ -217,7 +216,7 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// How often to look for what is due, seconds; `None` while no history is kept.
+    /// Returns the interval between two checks in seconds; `None` while no history is kept.
     pub(crate) fn history_pause_s(&self) -> Option<u64> {
         let retention = self.history_retention();
         let by_age = match retention.seconds {
@@ -227,7 +226,7 @@ impl<S: KvStore> Bucket<S> {
         retention.keeps().then_some(by_age)
     }
 
-    /// Trims a vBucket's history if something is due to go. Returns whether it was.
+    /// Trims a vBucket's history if that is due. Returns whether it did.
     pub(crate) fn trim_if_due(&self, id: VbId) -> Result<bool, StoreError> {
         let now_s = u64::from(self.clock.now().unix_s());
         let (known, retention) = (self.histories.of(id), self.history_retention());
@@ -239,7 +238,7 @@ impl<S: KvStore> Bucket<S> {
     }
 }
 
-/// Whether something of a vBucket's history may have to go.
+/// Whether some versions of a vBucket's history may have to be dropped.
 fn is_due(known: &KnownHistory, retention: HistoryRetention, vbuckets: u16, now_s: u64) -> bool {
     if !retention.keeps() {
         return known.grown > 0 || known.kept.rows > 0;
@@ -262,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_too_old_or_too_much_is_due() {
+    fn history_is_due_when_too_old_or_too_large() {
         let none = HistoryRetention::default();
         let by_age = HistoryRetention {
             seconds: 80,

@@ -1,10 +1,10 @@
-//! Times for which workers, streams and statistics hold a vBucket's lock.
+//! Hold times of vBucket locks by workers, streams and statistics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::histogram::Histogram;
 
-/// Why a vBucket's lock is held.
+/// Reason for holding a vBucket's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Hold {
@@ -12,17 +12,17 @@ pub enum Hold {
     Pull = 0,
     /// The flusher takes changes, or marks them as durable.
     Flush = 1,
-    /// Changes or checkpoints are let go of, a cursor is dropped.
+    /// Changes or checkpoints are expelled, or a cursor is dropped.
     Expel = 2,
-    /// Documents leave memory.
+    /// Documents are evicted.
     Evict = 3,
-    /// Documents whose time has come become tombstones.
+    /// Expired documents become tombstones.
     Expire = 4,
-    /// Documents come back from the store.
+    /// Documents are restored from the store.
     Restore = 5,
-    /// Statistics look at figures.
+    /// Statistics read figures.
     Stat = 6,
-    /// Collections come and go; documents of those that went are erased.
+    /// Collections are created or dropped; documents of dropped ones are erased.
     Collections = 7,
 }
 
@@ -39,7 +39,7 @@ pub const HOLDS: [Hold; 8] = [
 ];
 
 impl Hold {
-    /// The name that statistics show.
+    /// Returns the name that statistics show.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pull => "pull",
@@ -54,11 +54,11 @@ impl Hold {
     }
 }
 
-/// One hold of so many is also measured in processor time, which costs two calls of the system.
+/// Sampling: one hold of so many is also measured in processor time, which costs two system calls.
 const CPU_SAMPLED: u64 = 64;
 
-/// Two histograms of nanoseconds for each reason: how long the lock was held, and how long the
-/// holder's thread ran meanwhile. Where the first is much longer, the system had let others run.
+/// Two histograms of nanoseconds for each reason: the hold time, and the processor time of the
+/// holding thread. If the first is much longer, the system ran other threads meanwhile.
 #[derive(Debug, Default)]
 pub struct Holds {
     held: Box<[Histogram; HOLDS.len()]>,
@@ -71,7 +71,7 @@ impl Holds {
         self.held[hold as usize].record(ns);
     }
 
-    /// Whether the hold that begins now is to be measured in processor time.
+    /// Whether the hold that begins is to be measured in processor time.
     pub(crate) fn samples_cpu(&self) -> bool {
         let begun = self.begun.fetch_add(1, Ordering::Relaxed);
         begun.is_multiple_of(CPU_SAMPLED)
@@ -81,18 +81,17 @@ impl Holds {
         self.cpu[hold as usize].record(ns);
     }
 
-    /// The number of times that the lock was held for this reason.
+    /// Returns the number of holds for this reason.
     pub fn count(&self, hold: Hold) -> u64 {
         self.held[hold as usize].total()
     }
 
-    /// The time, in nanoseconds, below which `per_mille` of all holds stayed; see
-    /// [`Histogram::quantile`].
+    /// Returns an upper bound of `per_mille` of all hold times, in nanoseconds; see [`Histogram::quantile`].
     pub fn quantile_ns(&self, hold: Hold, per_mille: u64) -> u64 {
         self.held[hold as usize].quantile(per_mille)
     }
 
-    /// The same of the processor time that holders took, from one hold in 64.
+    /// As `quantile_ns`, for the processor time of holders, from one hold in 64.
     pub fn cpu_quantile_ns(&self, hold: Hold, per_mille: u64) -> u64 {
         self.cpu[hold as usize].quantile(per_mille)
     }

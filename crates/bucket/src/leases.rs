@@ -1,45 +1,46 @@
-//! Until when vBuckets of a node in a cluster may serve.
+//! Leases of vBuckets on a node in a cluster.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::OpError;
 use model::VbId;
 
-/// A time that is over whatever the clock says.
+/// A time that has always passed.
 const NEVER_NS: u64 = 1;
 
-/// The time on the monotonic clock, nanoseconds, until which each vBucket may serve clients.
+/// Time until which each vBucket may serve clients, in nanoseconds of the monotonic clock.
 #[derive(Debug)]
 pub struct Leases {
     until_ns: Box<[AtomicU64]>,
 }
 
 impl Leases {
-    /// None may.
+    /// Creates leases that have all expired.
     pub(crate) fn new(vbuckets: u16) -> Self {
         let until_ns = (0..vbuckets).map(|_| AtomicU64::new(NEVER_NS)).collect();
         Self { until_ns }
     }
 
-    /// Sets until when a vBucket may serve; 0 ends it at once, but for operations under way: it is sealed, and soon follows
-    /// the copy that takes over.
+    /// Sets the end of a vBucket's lease. 0 seals the vBucket: only operations under way finish,
+    /// and it soon follows the copy that takes over.
     pub fn set(&self, vb: VbId, until_ns: u64) {
         if let Some(lease) = self.until_ns.get(usize::from(vb.0)) {
             lease.store(until_ns, Ordering::SeqCst);
         }
     }
 
-    /// Until when a vBucket may serve.
+    /// Returns the end of a vBucket's lease.
     pub fn get(&self, vb: VbId) -> u64 {
         let lease = self.until_ns.get(usize::from(vb.0));
         lease.map_or(0, |lease| lease.load(Ordering::SeqCst))
     }
 
-    /// Whether a vBucket may serve.
+    /// Checks that a vBucket may serve.
     ///
     /// # Errors
-    /// `NotMyVbucket` while it is sealed: a request that waited would hold up all others of its connection. Else
-    /// `TemporaryFailure`: another node may be active for it, and its map is not here yet.
+    /// `NotMyVbucket` while it is sealed: a waiting request would block all others of its
+    /// connection. `TemporaryFailure` after the lease expired: another node may be active for it,
+    /// and the new map is not here yet.
     pub(crate) fn check(&self, vb: VbId, now_ns: u64) -> Result<(), OpError> {
         match self.get(vb) {
             0 => Err(OpError::NotMyVbucket),
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sealed_vbucket_is_elsewhere_and_one_without_a_lease_may_be() {
+    fn check_refuses_sealed_and_expired_vbuckets_differently() {
         let (leases, vb) = (Leases::new(2), VbId(1));
         assert_eq!(leases.check(vb, 5), Err(OpError::TemporaryFailure));
         leases.set(vb, 10);

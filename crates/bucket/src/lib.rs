@@ -1,13 +1,13 @@
-//! A bucket made to run: the engine's vBuckets behind locks, a store behind workers.
+//! A running bucket: the engine's vBuckets behind locks, a store behind workers.
 //!
-//! This crate may not use async code or sockets, and it does not know the wire protocol. It
-//! adds to `engine` and `storage` what a running bucket needs: one lock per vBucket, the
-//! delivery of what operations leave in their outbox, the memory account, the workers, and the pool
-//! whose threads run the workers of all buckets.
+//! This crate may not use async code or sockets, and it does not know the wire protocol. It adds to
+//! `engine` and `storage` the parts of a running bucket: one lock per vBucket, the delivery of
+//! outboxes, the memory account, the workers, and the pool whose threads run the workers of all
+//! buckets.
 //!
 //! Lock order: the turn to write into the store (flusher and deletions), then one vBucket's slot
 //! (at most one per thread), then leaves (signals, queues). No call leaves this crate while a leaf
-//! is held, and none does I/O while a slot is held.
+//! is held, and no I/O is done while a slot is held.
 
 mod admission;
 mod backfill;

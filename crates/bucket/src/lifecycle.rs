@@ -1,4 +1,4 @@
-//! vBuckets come and go: creation, deletion, emptying.
+//! Creation, deletion and emptying of vBuckets.
 
 use std::sync::atomic::Ordering;
 
@@ -16,7 +16,7 @@ impl<S: KvStore> Bucket<S> {
     /// Creates a vBucket or changes its state.
     ///
     /// # Errors
-    /// `TemporaryFailure` during warmup, `NotMyVbucket` for a number that there cannot be, and in quarantine.
+    /// `TemporaryFailure` during warmup; `NotMyVbucket` if the number is too high or the vBucket is in quarantine.
     pub fn set_vbucket(
         &self,
         id: VbId,
@@ -55,14 +55,13 @@ impl<S: KvStore> Bucket<S> {
         Ok(())
     }
 
-    /// Takes a vBucket away, from memory at once and from the store before this returns. Waits
-    /// for something of it end.
+    /// Deletes a vBucket: from memory at once, and from the store before this returns. All waits for the vBucket end.
     ///
-    /// `Ok(false)` when there is none.
+    /// Returns `Ok(false)` if there is none.
     ///
     /// # Errors
-    /// The store's. The vBucket is gone from memory all the same, and the flusher goes on trying
-    /// to take it out of the store; until that succeeds, a restart brings it back.
+    /// The store's. The vBucket is still deleted from memory, and the flusher retries the deletion
+    /// in the store; until that succeeds, a restart restores the vBucket.
     ///
     /// Cost: waits for a commit that is under way, and for the store.
     pub fn delete_vbucket(&self, id: VbId) -> Result<bool, StoreError> {
@@ -80,7 +79,7 @@ impl<S: KvStore> Bucket<S> {
         let Some(slot) = self.slot(id) else {
             return Ok(false);
         };
-        // A batch of this vBucket that is on its way into the store would bring it back.
+        // A batch of this vBucket that is being committed would restore it.
         let mut owed = self.turn_to_write();
         let Some(vbucket) = slot.vbucket.lock().take() else {
             return self.delete_quarantined(id, &mut owed);
@@ -101,11 +100,11 @@ impl<S: KvStore> Bucket<S> {
 
     /// Empties vBuckets: each begins anew, with its state and the bucket's collections. They are
     /// empty in memory at once, and in the store before this returns. Numbers without a vBucket are
-    /// passed over.
+    /// skipped.
     ///
     /// # Errors
-    /// The store's. The vBuckets are empty all the same, and the flusher goes on trying to empty
-    /// them in the store; until that succeeds, a restart brings their documents back.
+    /// The store's. The vBuckets are still empty in memory, and the flusher retries the deletion in
+    /// the store; until that succeeds, a restart restores their documents.
     ///
     /// Cost: as [`Bucket::delete_vbucket`], with two commits for all of them together.
     pub fn empty_vbuckets(
@@ -131,7 +130,7 @@ impl<S: KvStore> Bucket<S> {
         settled
     }
 
-    /// Puts an empty vBucket in the place of one; gives its record.
+    /// Replaces a vBucket by an empty one. Returns the record of the new one.
     fn empty(&self, id: VbId, first: FailoverEntry) -> Option<VbRecord> {
         let slot = self.slot(id)?;
         let mut locked = slot.vbucket.lock();
@@ -143,7 +142,7 @@ impl<S: KvStore> Bucket<S> {
         let record = fresh.record();
         let left = self.collect_outbox(&mut fresh);
         let full = std::mem::replace(vbucket, fresh);
-        // A write into the new one may wait for the same seqno.
+        // Taken under the lock: a write into the new vBucket may wait for the same seqno.
         let durable = self.durable.take(id);
         slot.epoch.fetch_add(1, Ordering::SeqCst);
         drop(locked);
@@ -153,7 +152,7 @@ impl<S: KvStore> Bucket<S> {
         Some(record)
     }
 
-    /// What waits for something of a vBucket that is gone waits no more.
+    /// Ends all waits for a vBucket that is gone.
     fn end_waits_of(&self, id: VbId, durable: OrphanedWaits) {
         durable.end();
         self.end_scans_of(id);
@@ -163,7 +162,7 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// The same for a vBucket in quarantine, which is not in memory.
+    /// Deletes a vBucket in quarantine, which is not in memory.
     fn delete_quarantined(
         &self,
         id: VbId,
@@ -174,7 +173,7 @@ impl<S: KvStore> Bucket<S> {
         };
         owed.push((id, deleted_record(known.record.clone())));
         if let Err(error) = self.settle(owed) {
-            // It stays where it is, rather than being tried for ever.
+            // The vBucket stays in quarantine; the flusher does not retry this deletion.
             owed.retain(|(of, _)| *of != id);
             return Err(error);
         }
@@ -182,12 +181,12 @@ impl<S: KvStore> Bucket<S> {
         Ok(true)
     }
 
-    /// Waits until no batch of any vBucket is on its way, into the store or back from there.
+    /// Waits until no batch is being committed to the store, and blocks later ones while the guard is held.
     pub(crate) fn turn_to_write(&self) -> MutexGuard<'_, Vec<(VbId, VbRecord)>> {
         self.flushes.writing.lock()
     }
 
-    /// Takes out of the store what was deleted, and leaves the records; what fails stays owed.
+    /// Deletes vBuckets from the store and commits their records. On an error they stay in `owed`.
     pub(crate) fn settle(&self, owed: &mut Vec<(VbId, VbRecord)>) -> Result<(), StoreError> {
         if owed.is_empty() {
             return Ok(());

@@ -17,7 +17,7 @@ struct PersistenceWait {
     wake: Arc<dyn Wake>,
 }
 
-/// All waits of a bucket. The check whether there are any costs one load.
+/// All waits of a bucket. If there are none, a check costs one load.
 #[derive(Default)]
 pub(crate) struct PersistenceWaits {
     list: Mutex<Vec<PersistenceWait>>,
@@ -30,7 +30,7 @@ impl PersistenceWaits {
         self.list.lock().push(wait);
     }
 
-    /// Removes the waits for `vb` at or below `reached`, and rings them, unlocked.
+    /// Removes the waits for `vb` at or below `reached`, and wakes their owners without the lock.
     pub(crate) fn wake(&self, vb: VbId, reached: Seqno) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
@@ -53,13 +53,12 @@ impl PersistenceWaits {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Rings `wake` once everything up to `seqno` is durable, or the vBucket is gone; asks the
-    /// flusher to hurry.
+    /// Wakes `wake` once everything up to `seqno` is durable, or the vBucket is gone. Asks the flusher to hurry.
     pub fn await_persisted(&self, vb: VbId, seqno: Seqno, wake: Arc<dyn Wake>) {
         let wait = PersistenceWait { vb, seqno, wake };
         self.persistence_waits.push(wait);
         self.hurry();
-        // It may have become durable, or gone, before the wait was entered.
+        // The change may have become durable, or the vBucket gone, before the wait was added.
         let persisted = self.with_vbucket(vb, |vbucket| vbucket.persisted_seqno());
         self.persistence_waits
             .wake(vb, persisted.unwrap_or(Seqno(u64::MAX)));
@@ -73,7 +72,7 @@ impl<S: KvStore> Bucket<S> {
         drop(gone);
     }
 
-    /// The number of waits.
+    /// Returns the number of waits.
     pub fn persistence_waiters(&self) -> usize {
         self.persistence_waits.count.load(Ordering::SeqCst)
     }

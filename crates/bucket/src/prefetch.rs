@@ -7,9 +7,9 @@ use storage::KvStore;
 use crate::bucket::Bucket;
 
 impl<S: KvStore> Bucket<S> {
-    /// Prefetches what operations on these documents will read, so that the waits for memory
-    /// overlap: for a few at a time that are worked on next. Changes nothing, and leaves out
-    /// vBuckets that are locked.
+    /// Prefetches the memory that operations on these documents will read, so that the cache misses
+    /// overlap. Meant for a few documents that are processed next. Changes nothing, and skips
+    /// locked vBuckets.
     ///
     /// Cost: some 50 ns a document.
     pub fn prefetch<'k>(&self, documents: &(impl Iterator<Item = (VbId, &'k [u8])> + Clone)) {

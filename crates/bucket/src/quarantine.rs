@@ -1,8 +1,9 @@
-//! vBuckets that are not served, because something of them in the store is damaged.
+//! Quarantine of vBuckets whose rows in the store are damaged. They are not served.
 //!
-//! Such a vBucket is not in memory, so nothing of it is flushed, purged, compacted, erased or streamed: what is
-//! left of it in the store stays as it is, for salvage. It leaves by being deleted, or by a restart on a store that
-//! is whole again; a replica whose active node is connected is emptied, and comes anew from there.
+//! Such a vBucket is not in memory, so it is not flushed, purged, compacted, erased or streamed:
+//! its rows in the store stay unchanged, for salvage. It leaves quarantine when it is deleted, or
+//! after a restart on a repaired store. A replica whose active node is connected is emptied and
+//! copied again from there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,27 +14,27 @@ use storage::{ErrorKind, KvStore, StoreError};
 
 use crate::Bucket;
 
-/// What is known of such a vBucket.
+/// A vBucket in quarantine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quarantined {
-    /// What is damaged: the row, the files, and what the store said; one line.
+    /// Description of the damage in one line: the row, the files, and the store's error.
     pub reason: String,
-    /// Its record, which could be read.
+    /// Its record, which is readable.
     pub(crate) record: VbRecord,
 }
 
 impl Quarantined {
-    /// The term of the vBucket.
+    /// Returns the term of the vBucket.
     pub fn term(&self) -> u64 {
         self.record.term
     }
 }
 
-/// All of a bucket.
+/// All vBuckets in quarantine of a bucket.
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine {
     vbs: Mutex<BTreeMap<VbId, Arc<Quarantined>>>,
-    /// Those that are served, and in which damage was met and its file told.
+    /// Served vBuckets whose damage is already logged with its file.
     located: Mutex<BTreeSet<VbId>>,
 }
 
@@ -46,25 +47,25 @@ impl Quarantine {
         self.vbs.lock().remove(&id)
     }
 
-    /// A vBucket begins anew.
+    /// Forgets the damage of a vBucket that begins anew.
     pub(crate) fn forget(&self, id: VbId) {
         self.located.lock().remove(&id);
     }
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Why a vBucket is in quarantine; `None` when it is not.
+    /// Returns the reason why a vBucket is in quarantine; `None` if it is not.
     pub fn quarantined(&self, id: VbId) -> Option<Arc<Quarantined>> {
         self.quarantine.get(id)
     }
 
-    /// Every vBucket in quarantine, ascending.
+    /// Returns every vBucket in quarantine, ascending.
     pub fn all_quarantined(&self) -> Vec<(VbId, Arc<Quarantined>)> {
         let all = self.quarantine.vbs.lock();
         all.iter().map(|(id, why)| (*id, Arc::clone(why))).collect()
     }
 
-    /// Refuses what would change the store of a vBucket in quarantine.
+    /// Refuses changes of a quarantined vBucket in the store.
     pub(crate) fn check_quarantine(
         &self,
         id: VbId,
@@ -78,7 +79,7 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Takes a vBucket out of memory whose rows behind seqno `after` cannot be read.
+    /// Puts a vBucket whose rows after seqno `after` cannot be read in quarantine.
     pub(crate) fn put_in_quarantine(&self, id: VbId, after: Seqno, error: &StoreError) {
         let Some(slot) = self.slot(id) else { return };
         let Some(vbucket) = slot.vbucket.lock().take() else {
@@ -106,29 +107,29 @@ impl<S: KvStore> Bucket<S> {
         self.quarantine.vbs.lock().insert(id, known);
     }
 
-    /// The vBuckets of which something is known to be damaged: they are in quarantine, or a read met it.
+    /// Returns the vBuckets with known damage: those in quarantine, and those in which a read met damage.
     pub fn damaged(&self) -> Vec<VbId> {
         let mut damaged = self.quarantine.located.lock().clone();
         damaged.extend(self.quarantine.vbs.lock().keys());
         damaged.into_iter().collect()
     }
 
-    /// Whether a read met damage in a vBucket that is served.
+    /// Whether a read met damage in a served vBucket.
     pub fn is_damaged(&self, id: VbId) -> bool {
         self.quarantine.located.lock().contains(&id)
     }
 
-    /// Empties a replica vBucket that [is damaged](Bucket::damaged), in memory and in the store: all of it is to come
-    /// from its active node again. Returns whether it was a replica.
+    /// Empties a replica vBucket that [is damaged](Bucket::damaged), in memory and in the store, so
+    /// that its active node sends everything again. Returns whether it was a replica.
     ///
     /// # Errors
-    /// The store's; it may be gone then, and is to be renewed again.
+    /// The store's; then the vBucket may be gone, and the caller must call this again.
     pub fn renew_replica(&self, id: VbId, uuid: VbUuid) -> Result<bool, StoreError> {
         let state = match self.quarantined(id) {
             Some(known) => Some(known.record.state),
             None => self.with_vbucket(id, |vbucket| vbucket.state()),
         };
-        // None where the store failed the last time.
+        // There is no state if the store failed the last time.
         if matches!(state, Some(VbState::Active | VbState::Dead)) {
             return Ok(false);
         }
@@ -148,8 +149,8 @@ impl<S: KvStore> Bucket<S> {
         Ok(true)
     }
 
-    /// Logs damage that was met in a vBucket that is served, with its position: once for each vBucket, because
-    /// finding it takes a while.
+    /// Logs damage that a read met in a served vBucket, with its position. Logs once for each
+    /// vBucket, because the search takes a while.
     pub(crate) fn report_damage(&self, id: VbId, after: Seqno, error: &StoreError) {
         if error.kind != ErrorKind::Corrupt || !self.quarantine.located.lock().insert(id) {
             return;
@@ -164,7 +165,7 @@ impl<S: KvStore> Bucket<S> {
         );
     }
 
-    /// The first damaged row behind a seqno, and the files in which it may lie, in words.
+    /// Returns a description of the first damaged row after a seqno, and of the files in which it may lie.
     fn locate(&self, id: VbId, after: Seqno) -> (String, String) {
         let place = self.store.locate(id, after);
         let row = match place.seqno {

@@ -1,36 +1,36 @@
-//! When a stream that keeps up takes the next changes.
+//! Batching of reads by a stream that keeps up with its writer.
 
-/// So many changes are worth taking at once.
+/// Number of changes that are read at once without waiting for more.
 const CHANGES: u32 = 1024;
-/// Longest time for which changes are left to become more.
+/// Longest wait for more changes.
 const WAIT_NS: u32 = 100_000;
-/// Time between two looks at how many there are.
+/// Interval between two checks of the number of changes.
 const STEP_NS: u32 = 10_000;
-/// Fewer changes in that time are not waited for.
+/// Minimum number of new changes per interval for which the stream waits.
 const CHANGES_PER_STEP: u32 = 8;
 
-/// Lets a stream that keeps up with a busy writer take many changes at once.
+/// Lets a stream that keeps up with a busy writer read many changes at once.
 ///
-/// Taking them moves cache lines that the writer needs from its processor to the reader's and
-/// back, some twenty of them whether there are two changes or two hundred; looking how many
-/// there are moves one. So a stream that took some just now leaves the next ones while many
-/// come. What comes after a rest is taken at once, and a few changes at the next look.
+/// Reading moves cache lines from the writer's processor to the reader's and back: some twenty,
+/// whether there are two changes or two hundred. Checking how many there are moves one. So a stream
+/// that has just read leaves the next changes while many arrive. Changes after a pause are read at
+/// once, and a few changes at the next check.
 ///
-/// Shape: 16 bytes. Of times it keeps the low 32 bits, which come again every 4.3 s: a stream that
-/// rested for just that long takes what comes then some microseconds later.
+/// Size: 16 bytes. Times are kept as their low 32 bits, which repeat every 4.3 s: after a pause of
+/// just that length the stream reads some microseconds later.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadBatching {
-    /// When it took some last, and when it may look again; monotonic, the low bits.
+    /// Time of the last read, and earliest time of the next check; low bits of the monotonic clock.
     taken_ns: u32,
     look_ns: u32,
-    /// What [`Bucket::newest`](crate::Bucket::newest) was then, and at the last look.
+    /// Values of [`Bucket::newest`](crate::Bucket::newest) at the last read and at the last check.
     taken: u32,
     seen: u32,
 }
 
 impl ReadBatching {
-    /// Whether to take changes now; `newest` tells [`Bucket::newest`](crate::Bucket::newest).
-    /// Else it is to be asked again soon: nothing wakes the stream for what it leaves.
+    /// Whether to read changes; `newest` returns [`Bucket::newest`](crate::Bucket::newest). If not,
+    /// the caller must ask again soon: nothing wakes the stream for changes that it leaves.
     pub fn is_due(&mut self, newest: impl FnOnce() -> u32, now_ns: u64) -> bool {
         let now_ns = now_ns as u32;
         if (1..=STEP_NS).contains(&self.look_ns.wrapping_sub(now_ns)) {
@@ -59,7 +59,7 @@ mod tests {
     const WAIT_NS: u64 = super::WAIT_NS as u64;
 
     #[test]
-    fn what_comes_after_a_rest_is_taken_at_once() {
+    fn changes_after_a_pause_are_read_at_once() {
         let mut batching = ReadBatching::default();
         assert!(batching.is_due(|| 1, 1));
         assert!(batching.is_due(|| 100, START_NS));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn while_many_come_they_are_left_until_they_are_enough_or_old() {
+    fn many_changes_wait_until_enough_or_old() {
         let mut batching = ReadBatching::default();
         assert!(batching.is_due(|| u32::MAX - 1, START_NS));
         let step = |number| START_NS + number * STEP_NS;
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rest_of_any_length_is_a_rest() {
+    fn pause_of_any_length_is_recognized() {
         for rest in [
             1 << 31,
             (1 << 32) - 2 * WAIT_NS,
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_are_taken_at_the_next_look() {
+    fn few_changes_are_read_at_the_next_check() {
         let mut batching = ReadBatching::default();
         assert!(batching.is_due(|| 1, START_NS));
         let too_soon = || panic!("this is no look");

@@ -1,5 +1,4 @@
-//! vBuckets that follow those of another node: where they stand, what they are given, how they
-//! go back, how they become active.
+//! Replica vBuckets: their position, the changes they receive, rollback and promotion.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,21 +13,21 @@ use crate::bucket::Bucket;
 use crate::stats::Counters;
 use crate::subscribers::ReadySet;
 
-/// Rows put into the table of a vBucket that went back, before memory is looked at again.
+/// Rows loaded after a rollback between two checks of memory.
 const ROWS_PER_LOOK: usize = 256;
 
-/// Where a replica vBucket stands.
+/// Position of a replica vBucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaPosition {
-    /// Its newest change.
+    /// Seqno of its newest change.
     pub high: Seqno,
-    /// How much of what was announced is here.
+    /// Received part of the announced snapshot.
     pub snapshot: SnapshotRange,
-    /// Its histories.
+    /// Its failover log.
     pub failover_log: FailoverLog,
 }
 
-/// How the active vBucket decided a prepare.
+/// Decision of the active vBucket about a prepare.
 #[derive(Clone, Copy, Debug)]
 pub struct PrepareEnd<'a> {
     /// The key.
@@ -37,19 +36,18 @@ pub struct PrepareEnd<'a> {
     pub prepare: Seqno,
     /// The seqno of the decision.
     pub at: Seqno,
-    /// Whether it was committed, else aborted.
+    /// Whether the prepare was committed; otherwise it was aborted.
     pub committed: bool,
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Makes a replica of every vBucket, as a bucket that is to follow another one needs it.
-    /// To be called before the workers start.
+    /// Makes every active vBucket a replica, for a bucket that is to follow another one. Call this
+    /// before the workers start.
     ///
-    /// Active vBuckets with changes are only taken with `demote`; without, how many there are
-    /// is the error, and nothing is changed.
+    /// Without `demote`, active vBuckets with changes are an error, and nothing is changed.
     ///
     /// # Errors
-    /// The number of active vBuckets that have changes of their own.
+    /// The number of active vBuckets with changes of their own.
     pub fn become_replica(&self, demote: bool, uuid: VbUuid) -> Result<(), usize> {
         let ids = || (0..self.vbuckets()).map(VbId);
         let own = |vbucket: &mut VBucket| {
@@ -71,7 +69,7 @@ impl<S: KvStore> Bucket<S> {
         Ok(())
     }
 
-    /// How many vBuckets have ever changed.
+    /// Returns the number of vBuckets that have any change.
     pub fn changed_vbuckets(&self) -> usize {
         let changed = |id: &VbId| {
             let high = self.with_vbucket(*id, |vbucket| vbucket.high_seqno());
@@ -80,7 +78,7 @@ impl<S: KvStore> Bucket<S> {
         (0..self.vbuckets()).map(VbId).filter(changed).count()
     }
 
-    /// Makes every replica active, with a history of its own. To be called before the workers start.
+    /// Makes every replica active, with a new history. Call this before the workers start.
     pub fn become_active(&self, uuid: VbUuid) {
         for id in (0..self.vbuckets()).map(VbId) {
             self.with_vbucket(id, |vbucket| {
@@ -91,8 +89,8 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Where a replica vBucket stands: what a stream is asked for with.
-    /// `None` when it is neither a replica nor pending.
+    /// Returns the position of a replica vBucket, from which a stream is requested. `None` if it is
+    /// neither a replica nor pending.
     pub fn replica_position(&self, id: VbId) -> Option<ReplicaPosition> {
         let position = |vbucket: &mut VBucket| {
             let follows = matches!(vbucket.state(), VbState::Replica | VbState::Pending);
@@ -105,13 +103,13 @@ impl<S: KvStore> Bucket<S> {
         self.with_vbucket(id, position)?
     }
 
-    /// Takes over the histories of the active vBucket; false when this one is no replica.
+    /// Adopts the failover log of the active vBucket; `false` if this one is no replica.
     pub fn adopt_history(&self, id: VbId, log: FailoverLog) -> bool {
         let adopted = self.with_vbucket(id, |vbucket| vbucket.adopt_failover_log(log));
         adopted == Some(true)
     }
 
-    /// Makes a replica active; it begins a history of its own. `Ok(false)` when it is none.
+    /// Promotes a replica to active, with a new history. Returns `Ok(false)` if it is no replica.
     ///
     /// # Errors
     /// As [`Bucket::set_vbucket`].
@@ -124,7 +122,7 @@ impl<S: KvStore> Bucket<S> {
         Ok(true)
     }
 
-    /// Whether what every vBucket is, is durable: none would come back as something else.
+    /// Whether the state of every vBucket is durable: a restart would restore the same states.
     ///
     /// Cost: looks at each vBucket.
     pub fn are_states_durable(&self) -> bool {
@@ -132,7 +130,7 @@ impl<S: KvStore> Bucket<S> {
         (0..self.vbuckets()).all(|id| is_durable(id) != Some(false))
     }
 
-    /// Whether there is a replica among the vBuckets.
+    /// Whether any vBucket is a replica.
     ///
     /// Cost: looks at vBuckets until it finds one.
     pub fn has_replicas(&self) -> bool {
@@ -140,7 +138,7 @@ impl<S: KvStore> Bucket<S> {
         (0..self.vbuckets()).any(|id| state(id) == Some(VbState::Replica))
     }
 
-    /// Takes note of the snapshot that the active vBucket is about to send.
+    /// Registers the snapshot that the active vBucket is about to send.
     ///
     /// # Errors
     /// As [`VBucket::begin_snapshot`]; `NotReplica` when there is no such vBucket.
@@ -150,7 +148,7 @@ impl<S: KvStore> Bucket<S> {
             vbucket.begin_snapshot(marker).map(|()| broken)
         });
         if let Some(Ok(true)) = begun {
-            // The history that is here has a hole from now on; nothing of it is on its way any more.
+            // The local history has a gap from here on; the turn waits for its commits under way.
             let turn = self.turn_to_write();
             if let Err(error) = self.forget_history(id) {
                 tracing::warn!(bucket = self.name(), %error, "forgetting a history failed");
@@ -162,7 +160,7 @@ impl<S: KvStore> Bucket<S> {
         begun.unwrap_or(Err(ReplicaError::NotReplica))
     }
 
-    /// Takes a change as the active vBucket made it.
+    /// Applies a change of the active vBucket.
     ///
     /// # Errors
     /// As [`VBucket::apply`]; `NotReplica` when there is no such vBucket, and while stopping.
@@ -170,11 +168,11 @@ impl<S: KvStore> Bucket<S> {
         let now = self.clock.now();
         loop {
             let applied = self.with_vbucket(id, |vbucket| {
-                // As with clients' writes: the last flush must not miss what is acknowledged.
+                // As for clients' writes: the last flush must not miss acknowledged changes.
                 if self.is_stopping() {
                     return Ok(Err(ReplicaError::NotReplica));
                 }
-                // What it replaces may have left memory whole, while this vBucket was active.
+                // The replaced document may have left memory with its key, while this vBucket was active.
                 if let Some(wanted) = vbucket.fetch_before_apply(document.key()) {
                     return Err(wanted);
                 }
@@ -198,7 +196,7 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Takes the end of a prepare that the active vBucket decided.
+    /// Applies the active vBucket's decision about a prepare.
     ///
     /// # Errors
     /// As [`VBucket::apply_commit`] and [`VBucket::apply_abort`]; `NotReplica` when there is no
@@ -221,11 +219,11 @@ impl<S: KvStore> Bucket<S> {
         applied.unwrap_or(Err(ReplicaError::NotReplica))
     }
 
-    /// The active node hands a vBucket over that follows it: it becomes pending, then active, and
-    /// goes on with the same history.
+    /// Takes a vBucket over from the active node that it follows: it becomes pending, then active,
+    /// with the same history.
     ///
     /// # Errors
-    /// `NotMyVbucket` when it follows no node, or has only a part of a snapshot.
+    /// `NotMyVbucket` if it follows no node, has only a part of a snapshot, or the bucket stops.
     pub fn take_over(&self, id: VbId, state: VbState) -> Result<(), OpError> {
         let slot = self.slot(id).ok_or(OpError::NotMyVbucket)?;
         let mut locked = slot.vbucket.lock();
@@ -241,8 +239,7 @@ impl<S: KvStore> Bucket<S> {
         Ok(())
     }
 
-    /// Marks in `set`, from now on and as long as it is there, every replica vBucket that may
-    /// acknowledge more prepares.
+    /// Registers `set`: every replica vBucket that may acknowledge more prepares is marked in it, as long as it exists.
     pub fn tell_prepared(&self, set: &Arc<ReadySet>) {
         let mut told = self.prepared.write();
         told.retain(|set| set.strong_count() > 0);
@@ -250,7 +247,7 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Sets the nodes that durable writes of every active vBucket need: JSON text as
-    /// [`VBucket::is_topology`] checks it, empty for this node alone.
+    /// [`VBucket::is_topology`] checks it; empty for this node alone.
     pub fn set_topology(&self, topology: &str, uuid: VbUuid) {
         for id in (0..self.vbuckets()).map(VbId) {
             self.with_vbucket(id, |vbucket| {
@@ -261,26 +258,26 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Takes a replica vBucket back to a state that it had at or before `to`, in the store and
-    /// in memory; gives the seqno at which it stands then.
+    /// Rolls a replica vBucket back to a state that it had at or before `to`, in the store and in
+    /// memory. Returns its new seqno.
     ///
-    /// Changes that are not in the store yet are given up, so it may go back further than asked.
-    /// While it lasts, the vBucket is not found.
+    /// Changes that are not in the store yet are lost, so the result may be before `to`. While this
+    /// runs, the vBucket is not found.
     ///
     /// # Errors
-    /// The store's. The vBucket is empty in memory then, and still a replica: roll it back again.
+    /// The store's. Then the vBucket is empty in memory and still a replica: roll it back again.
     ///
     /// Cost: waits for a commit that is under way; reads every row that stays.
     pub fn roll_back(&self, id: VbId, to: Seqno) -> Result<Seqno, StoreError> {
         let Some(slot) = self.slot(id) else {
             return Ok(Seqno::ZERO);
         };
-        // A batch of the old state that is on its way into the store would bring it back.
+        // A batch of the old state that is being committed would restore it.
         let writing = self.turn_to_write();
         let Some(mut vbucket) = slot.vbucket.lock().take() else {
             return Ok(Seqno::ZERO);
         };
-        // Streams of it would go on with what is no longer true.
+        // Its streams would go on with changes that are taken back.
         slot.epoch.fetch_add(1, Ordering::SeqCst);
         let stored = self.roll_back_store(id, to);
         let mut record = vbucket.record();
@@ -326,8 +323,8 @@ impl<S: KvStore> Bucket<S> {
         result.map(|()| high)
     }
 
-    /// Whether [`Bucket::roll_back`] to `to` would also take back durable writes before `to`, for which this node counted
-    /// itself, or everything that the store has: it does not have each past state.
+    /// Whether [`Bucket::roll_back`] to `to` would lose durable writes before `to` that this node
+    /// acknowledged, or everything in the store: the store does not have each past state.
     ///
     /// # Errors
     /// The store's.
@@ -340,7 +337,7 @@ impl<S: KvStore> Bucket<S> {
         Ok(durable > point || all)
     }
 
-    /// `None` when the store knows no such vBucket yet.
+    /// Rolls the store back; `None` if the store does not know the vBucket yet.
     fn roll_back_store(&self, id: VbId, to: Seqno) -> Result<Option<VbRecord>, StoreError> {
         self.check_quarantine(id, "rolling back")?;
         if self.store.snapshot(id)?.record().is_none() {
@@ -384,7 +381,7 @@ impl<S: KvStore> Bucket<S> {
     }
 }
 
-/// Makes it the record of a vBucket without documents.
+/// Changes a record to that of a vBucket without documents.
 fn empty(record: &mut VbRecord) {
     record.high_seqno = Seqno::ZERO;
     record.snapshot = SnapshotRange::default();
@@ -393,7 +390,7 @@ fn empty(record: &mut VbRecord) {
     record.purge_seqno = Seqno::ZERO;
 }
 
-/// The histories without those that began after `high`.
+/// Returns the failover log without the entries that begin after `high`.
 fn pruned(log: &FailoverLog, high: Seqno) -> FailoverLog {
     let entries = log.entries().iter().copied();
     let kept: Vec<_> = entries.filter(|entry| entry.seqno <= high).collect();

@@ -11,12 +11,13 @@ use crate::admission::{Accounts, Limit, Purpose, Reservation};
 use crate::memory::Eviction;
 use crate::stats::{Counters, FlusherState};
 
-/// A commit that takes longer hangs. A disk of a virtual machine stops for some hundred milliseconds now and then.
+/// Duration after which a commit counts as hanging. The disk of a virtual machine sometimes stops
+/// for some hundred milliseconds.
 const COMMIT_HANGS_NS: u64 = 1_000_000_000;
 
 impl<S: KvStore> Bucket<S> {
-    /// Reserves memory of the bucket and of the node's buffers for a request that has waited so long.
-    /// This is the only place that lets requests wait or refuses them for lack of memory.
+    /// Reserves memory of the bucket and of the node's buffers for a request that has waited for
+    /// `waited`. Only this function lets requests wait or refuses them for lack of memory.
     #[inline]
     pub fn reserve(&self, purpose: Purpose, bytes: usize, waited: Duration) -> Reservation {
         let accounts = Accounts {
@@ -33,13 +34,13 @@ impl<S: KvStore> Bucket<S> {
         reservation
     }
 
-    /// Whether expired documents may be deleted now: each deletion queues a change.
+    /// Whether expired documents may be deleted: each deletion queues a change.
     pub(crate) fn may_expire(&self) -> bool {
         self.reserve(Purpose::Expiry, 0, Duration::ZERO)
             .is_granted()
     }
 
-    /// Sets the reliever to work for a request without memory, and counts refusals.
+    /// Starts the reliever for a request without memory, and counts refusals.
     #[cold]
     fn relieve_for(&self, reservation: &Reservation, bytes: usize) {
         let limit = match reservation {
@@ -64,15 +65,16 @@ impl<S: KvStore> Bucket<S> {
         self.relieve();
     }
 
-    /// Whether memory is full of changes that wait for the store, as the reliever saw it last. Such
-    /// documents leave memory with their commits.
+    /// Whether changes that wait for the store fill memory, as of the reliever's last check. Such
+    /// documents can leave memory after their commits.
     pub fn is_flooded(&self) -> bool {
         self.relieving.flooded.load(Ordering::Relaxed)
             && self.flusher_state() == FlusherState::Running
     }
 
-    /// Back-off of a connection after its write in a flood, where writes come faster than the store takes
-    /// them. Without it all writers take processor time from the flusher and then wait for memory together.
+    /// Returns the back-off of a connection after its write, while writes arrive faster than the
+    /// store commits them. Without it all writers take processor time from the flusher and then
+    /// wait for memory together.
     pub fn write_backoff(&self) -> Option<Duration> {
         if !self.is_flooded() {
             return None;
@@ -83,8 +85,8 @@ impl<S: KvStore> Bucket<S> {
         backs_off.then_some(backoff)
     }
 
-    /// Whether the store is being given changes that can leave memory afterwards. Then each commit frees
-    /// memory, unless it hangs.
+    /// Whether a commit is pending that frees memory: the flusher runs, does not hang, and its
+    /// changes can be evicted afterwards.
     pub fn is_storing(&self) -> bool {
         self.eviction().keeps_a_copy()
             && self.flusher_state() == FlusherState::Running
@@ -92,7 +94,7 @@ impl<S: KvStore> Bucket<S> {
             && (self.flushes.dirty.any() || self.flushes.under_way.load(Ordering::SeqCst))
     }
 
-    /// Whether the commit under way takes too long to wait for it.
+    /// Whether the commit under way takes too long to wait for.
     fn commit_hangs(&self) -> bool {
         let began_ns = self.flushes.commit_began_ns.load(Ordering::Relaxed);
         began_ns > 0 && self.clock.mono_ns().saturating_sub(began_ns) > COMMIT_HANGS_NS

@@ -1,24 +1,22 @@
-//! How the work of a bucket shares the processors with the threads that answer clients.
+//! Scheduling of a bucket's work beside the threads that answer clients.
 //!
 //! - *Foreground*: requests wait for it. Its threads have the priority of those that answer clients.
-//! - *Background*: it may be late. Its threads have a lower priority, and it pauses after each
-//!   100 us or so of work.
-//! - *Hurried*: background work that clients wait for, for memory or for durability. It does not
-//!   pause, and does its work in smaller parts.
+//! - *Background*: it may be late. Its threads have a lower priority, and it pauses after each 100 us or so of work.
+//! - *Hurried*: background work for which clients wait, for memory or for durability. It does not
+//!   pause, and works in smaller parts.
 
 use std::time::Duration;
 
-/// Niceness of the threads of background work. With it, requests of 50 connections beside a flush
-/// have a median 12 % lower.
+/// Niceness of threads of background work. It lowers the median latency of 50 connections beside a flush by 12 %.
 #[cfg(target_os = "linux")]
 const BACKGROUND_NICENESS: i32 = 10;
 
-/// How long background work pauses; the system adds some 50 us. Longer pieces of work hold up a
-/// thread that answers clients for milliseconds, however low their priority. Yielding would give
-/// the rest of the thread's slice away, and let it wait for as long.
+/// Length of a pause of background work; the system adds some 50 us. Without pauses, work delays a
+/// thread that answers clients for milliseconds, however low its priority. Yielding instead would
+/// give up the rest of the thread's slice and delay it for as long.
 pub(crate) const PAUSE: Duration = Duration::from_micros(20);
 
-/// How the threads of a lane are scheduled.
+/// Scheduling class of a lane's threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
     Foreground,
@@ -26,8 +24,8 @@ pub(crate) enum Priority {
 }
 
 impl Priority {
-    /// Gives this thread the priority; threads that it starts inherit it. Where the system cannot,
-    /// nothing changes.
+    /// Sets the priority of this thread; threads that it starts inherit it. Does nothing where the
+    /// system does not support it.
     pub(crate) fn apply(self) {
         #[cfg(target_os = "linux")]
         if self == Self::Background {
@@ -41,12 +39,12 @@ impl Priority {
     }
 }
 
-/// How much one commit takes, and whether it pauses.
+/// Size of one commit, and whether it pauses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommitPolicy {
-    /// So that a burst does not delay what comes after it.
+    /// Maximum bytes of a commit, so that a burst does not delay later changes.
     pub(crate) bytes_max: usize,
-    /// A commit of more changes does not pause: much is to be done.
+    /// Maximum changes of a commit that pauses; a larger backlog is committed without pauses.
     pub(crate) paused_changes_max: usize,
 }
 
@@ -55,15 +53,15 @@ impl CommitPolicy {
         bytes_max: 16 << 20,
         paused_changes_max: 2048,
     };
-    /// Writes wait for the memory that a commit sets free.
+    /// For commits that free memory for waiting writes.
     pub(crate) const HURRIED: Self = Self {
         bytes_max: 2 << 20,
         paused_changes_max: 256,
     };
-    /// vBuckets that are visited between two pauses, in some 100 us.
+    /// Number of vBuckets visited between two pauses, in some 100 us.
     const VISITS_PER_PAUSE: usize = 64;
 
-    /// Whether a commit of so many changes pauses before this visit of a vBucket, counted from 1.
+    /// Whether a commit of so many changes pauses before this visit of a vBucket; visits count from 1.
     pub(crate) fn pauses_at(&self, visit: usize, changes: usize) -> bool {
         visit.is_multiple_of(Self::VISITS_PER_PAUSE) && changes <= self.paused_changes_max
     }

@@ -1,4 +1,4 @@
-//! How one thread tells another that there is work: bells, the dirty set, wakers, the clock.
+//! Signals between threads: bells, the dirty set, wakers, the clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,30 +9,29 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::pool::Signal;
 
-/// Reads the clocks for the bucket's workers; the simulator gives its own.
+/// Clock of the bucket's workers; the simulator has its own.
 pub trait Clock: Send + Sync {
-    /// The present moment.
+    /// Returns the current time.
     fn now(&self) -> Now;
 
-    /// Only its monotonic part, for measuring.
+    /// Returns only the monotonic time, for measurements.
     fn mono_ns(&self) -> u64 {
         self.now().mono_ns
     }
 
-    /// The processor time that the calling thread has taken, in nanoseconds; `None` where the
-    /// clock does not know it.
+    /// Returns the processor time of the calling thread in nanoseconds; `None` if the clock does not know it.
     fn thread_cpu_ns(&self) -> Option<u64> {
         None
     }
 }
 
-/// Wakes the owner of a parked request; cheap, callable from any thread, any number of times.
+/// Wakes the owner of a parked request. Cheap; may be called from any thread, any number of times.
 pub trait Wake: Send + Sync {
-    /// Rings.
+    /// Wakes the owner.
     fn wake(&self);
 }
 
-/// Wakes the owners of parked requests: of requests of one owner that follow each other, once.
+/// Wakes the owners of parked requests; once for consecutive requests of one owner.
 pub(crate) fn wake_all(mut waiters: Vec<Arc<dyn Wake>>) {
     waiters.dedup_by(|one, other| Arc::ptr_eq(one, other));
     for waiter in waiters {
@@ -40,7 +39,7 @@ pub(crate) fn wake_all(mut waiters: Vec<Arc<dyn Wake>>) {
     }
 }
 
-/// A flag on which one worker sleeps. A ring without a waiter is kept until the next wait.
+/// A flag on which one worker sleeps. A ring without a sleeper is kept until the next wait.
 #[derive(Debug, Default)]
 pub struct Bell {
     rung: Mutex<bool>,
@@ -69,14 +68,14 @@ impl Bell {
     }
 }
 
-/// The vBuckets that have something to flush: one bit each.
+/// The vBuckets with changes to flush: one bit each.
 ///
-/// Marking one that is marked already is one load and wakes no thread.
+/// Marking a marked vBucket costs one load and wakes no thread.
 #[derive(Debug)]
 pub(crate) struct DirtySet {
     words: Vec<AtomicU64>,
     asleep: AtomicBool,
-    /// For the flusher.
+    /// Wakes the flusher.
     pub(crate) signal: Signal,
 }
 
@@ -91,12 +90,12 @@ impl DirtySet {
         }
     }
 
-    /// Notes that `vb` has changes; wakes the flusher if it sleeps.
+    /// Marks that `vb` has changes; wakes the flusher if it sleeps.
     pub(crate) fn mark(&self, vb: VbId) {
         let word = &self.words[usize::from(vb.0) / 64];
         let bit = 1 << (vb.0 % 64);
-        // A set bit means that the flusher has yet to look at the vBucket, and so will see the
-        // change that was made, under its lock, before this call.
+        // If the bit is set, the flusher has not looked at the vBucket yet. It will see the change,
+        // which was made under the vBucket's lock before this call.
         if word.load(Ordering::SeqCst) & bit == 0
             && word.fetch_or(bit, Ordering::SeqCst) & bit == 0
             && self.asleep.swap(false, Ordering::SeqCst)
@@ -128,10 +127,10 @@ impl DirtySet {
         marked
     }
 
-    /// Lets the next first mark ring, unless there are marks. Returns whether the flusher may sleep.
+    /// Lets the next mark ring, unless there are marks. Returns whether the flusher may sleep.
     pub(crate) fn rest(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
-        // A mark that came before did not see that.
+        // An earlier mark did not see `asleep`, so check again.
         let rests = !self.any();
         if !rests {
             self.asleep.store(false, Ordering::SeqCst);
@@ -159,7 +158,7 @@ mod tests {
         assert_eq!(dirty.take(), []);
     }
 
-    /// Takes marks, and says so, until it took enough.
+    /// Takes marks and reports each, until it has enough.
     struct Taker {
         dirty: Arc<DirtySet>,
         left: usize,
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_before_the_wait_is_not_lost() {
+    fn ring_before_wait_is_kept() {
         let bell = Bell::default();
         bell.ring();
         assert!(bell.wait(None));

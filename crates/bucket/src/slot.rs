@@ -1,4 +1,4 @@
-//! The homes of vBuckets, and what opening makes of the store's records.
+//! Slots of vBuckets, and their creation from the store's records.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -10,17 +10,16 @@ use storage::LoadedVb;
 
 use crate::subscribers::Subscribers;
 
-/// What a write touches of it lies in one cache line, which it shares with no other vBucket.
+/// Slot of one vBucket. The fields that a write touches lie in one cache line, shared with no other vBucket.
 #[repr(align(64))]
 pub(crate) struct Slot {
     pub(crate) vbucket: Mutex<Option<Box<VBucket>>>,
-    /// Whether what was loaded may lack changes that were seen: an active vBucket then begins
-    /// a new history.
+    /// Whether the loaded state may lack changes that clients have seen: then an active vBucket begins a new history.
     pub(crate) begins_anew: bool,
-    /// Whether warmup has loaded it, so that data operations are let in.
+    /// Whether warmup has loaded the vBucket, so that data operations are allowed.
     pub(crate) loaded: AtomicBool,
     pub(crate) subscribers: Subscribers,
-    /// Counts what ends every stream of the vBucket: other states, removals, new objects.
+    /// Counter of events that end all streams of the vBucket: state changes, removals, new objects.
     pub(crate) epoch: AtomicU64,
     /// Low bits of the newest seqno; see [`Bucket::newest`].
     pub(crate) newest: AtomicU32,
@@ -35,7 +34,7 @@ pub(crate) fn first_history(uuid: VbUuid) -> FailoverEntry {
     }
 }
 
-/// What stays in the store of a vBucket that was taken away, so that it stays away.
+/// Returns the record that stays in the store for a deleted vBucket, so that a restart does not create it again.
 pub(crate) fn deleted_record(mut record: VbRecord) -> VbRecord {
     record.state = VbState::Dead;
     record.high_seqno = Seqno::ZERO;
@@ -48,18 +47,18 @@ fn was_deleted(record: &VbRecord) -> bool {
     record.state == VbState::Dead && record.high_seqno == Seqno::ZERO
 }
 
-/// How vBuckets are opened.
+/// Options for opening vBuckets.
 pub(crate) struct SlotOptions<'a> {
     pub(crate) config: &'a Arc<VbConfig>,
     pub(crate) vbuckets: u16,
-    /// The store was closed properly.
+    /// Whether the store was closed properly.
     pub(crate) clean: bool,
-    /// The node is in a cluster.
+    /// Whether the node is in a cluster.
     pub(crate) member: bool,
 }
 
-/// The vBuckets as the store remembers them; those it does not know are new and active. On a node in a cluster there
-/// are no new ones, and none is active.
+/// Creates the slots from the store's records. A vBucket without a record is new and active. On a
+/// node in a cluster no vBucket is new and none is active.
 pub(crate) fn slots(
     options: &SlotOptions<'_>,
     loaded: &[LoadedVb],

@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::histogram::Histogram;
 
-/// Running totals of the workers. Times in microseconds.
+/// Running totals of the workers. Times are in microseconds.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Commits that succeeded.
     pub commits: AtomicU64,
-    /// Commits that failed and are tried again.
+    /// Commits that failed and are retried.
     pub commits_failed: AtomicU64,
-    /// Commits that waited because the store had not yet put away what came before.
+    /// Commits that waited because the store had not yet merged earlier writes.
     pub commits_waited: AtomicU64,
     /// Rows made durable.
     pub rows_persisted: AtomicU64,
@@ -19,23 +19,23 @@ pub struct Counters {
     pub bytes_persisted: AtomicU64,
     /// Time spent in commits.
     pub commit_us: AtomicU64,
-    /// The last commit's time.
+    /// Time of the last commit.
     pub commit_last_us: AtomicU64,
-    /// The times of all commits.
+    /// Times of all commits.
     pub commit_times_us: Histogram,
     /// Documents read back from the store.
     pub fetched: AtomicU64,
     /// Reads of clients that waited for a fetch, each counted once.
     pub reads_waited: AtomicU64,
-    /// Fetches that found an error.
+    /// Fetches that failed.
     pub fetch_failed: AtomicU64,
     /// Values evicted from memory.
     pub evicted: AtomicU64,
     /// Values compressed in memory.
     pub compressed: AtomicU64,
-    /// Backfills that the store's error ended.
+    /// Backfills that failed with an error of the store.
     pub backfills_failed: AtomicU64,
-    /// Times that the reliever went to work.
+    /// Runs of the reliever.
     pub relief_steps: AtomicU64,
     /// Writes after which the connection backed off, so that the flusher keeps up.
     pub write_backoffs: AtomicU64,
@@ -43,31 +43,31 @@ pub struct Counters {
     pub cursors_dropped: AtomicU64,
     /// Documents deleted to free memory.
     pub auto_deleted: AtomicU64,
-    /// Documents that the expiry pass found expired.
+    /// Documents that expiry passes found expired.
     pub expired: AtomicU64,
     /// Expiry passes over the whole bucket.
     pub expiry_passes: AtomicU64,
-    /// Operations refused for lack of memory, to be tried again.
+    /// Operations refused for lack of memory with a temporary failure.
     pub refused_for_memory: AtomicU64,
     /// Operations refused because the quota is used up.
     pub refused_at_quota: AtomicU64,
     /// Rollbacks of vBuckets.
     pub rollbacks: AtomicU64,
-    /// Seqnos that these took back.
+    /// Seqnos that rollbacks took back.
     pub rolled_back: AtomicU64,
     /// vBuckets deleted.
     pub vbuckets_deleted: AtomicU64,
-    /// Deletions of vBuckets that the store failed.
+    /// Deletions of vBuckets that failed in the store.
     pub vbucket_deletes_failed: AtomicU64,
 }
 
 impl Counters {
-    /// Adds to one of the totals.
+    /// Adds to a total.
     pub fn add(total: &AtomicU64, amount: u64) {
         total.fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// Reads one of the totals.
+    /// Reads a total.
     pub fn read(total: &AtomicU64) -> u64 {
         total.load(Ordering::Relaxed)
     }
@@ -76,42 +76,42 @@ impl Counters {
 /// Progress of compaction.
 #[derive(Debug, Default)]
 pub struct CompactionStats {
-    /// 1 while a vBucket is walked over.
+    /// 1 while a vBucket is compacted.
     pub running: AtomicU64,
-    /// vBuckets walked over.
+    /// Compactions of vBuckets.
     pub walks: AtomicU64,
-    /// Walks that failed.
+    /// Compactions that failed.
     pub failed: AtomicU64,
-    /// Rows dropped for good.
+    /// Rows purged.
     pub rows_purged: AtomicU64,
-    /// Rows looked at.
+    /// Rows read.
     pub rows_read: AtomicU64,
-    /// Documents found expired, and made tombstones.
+    /// Documents found expired and replaced by tombstones.
     pub expired: AtomicU64,
-    /// Rows of dropped collections taken out of the store.
+    /// Rows of dropped collections erased from the store.
     pub rows_erased: AtomicU64,
-    /// Rows of replaced versions that were dropped: too old, or too much.
+    /// Rows of replaced versions dropped because of age or size.
     pub history_dropped: AtomicU64,
 }
 
-/// What the flusher is doing.
+/// State of the flusher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FlusherState {
-    /// At work or waiting for changes.
+    /// Committing, or waiting for changes.
     Running = 0,
-    /// The last commit found no space or an error; tried again.
+    /// Retrying after a failed commit: no space, or another error.
     Retrying = 1,
-    /// The store takes no commit any more.
+    /// Failed: the store accepts no more commits.
     Failed = 2,
-    /// Ended.
+    /// Stopped.
     Stopped = 3,
-    /// Told to make nothing durable.
+    /// Paused: changes are not made durable.
     Paused = 4,
 }
 
 impl FlusherState {
-    /// The name that statistics show.
+    /// Returns the name that statistics show.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -133,27 +133,27 @@ impl FlusherState {
     }
 }
 
-/// How far warmup is.
+/// Stage of warmup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum WarmupStage {
-    /// Documents are being read from the store; data operations on a vBucket are refused until it is loaded.
+    /// Documents are read from the store; data operations on a vBucket are refused until it is loaded.
     Loading = 0,
-    /// Done.
+    /// Everything is loaded.
     Done = 1,
     /// The store could not be read; the bucket serves nothing.
     Failed = 2,
 }
 
-/// Whether documents that are in the store alone come back.
+/// State of the refill of memory with documents that are only in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RefillState {
-    /// Not before all is loaded.
+    /// Waiting for the end of warmup.
     Waiting = 0,
-    /// They do.
+    /// Running.
     Running = 1,
-    /// All did for which there was memory.
+    /// Finished: all documents for which there is memory are loaded.
     Done = 2,
 }
 
@@ -168,9 +168,9 @@ pub struct WarmupStats {
     pub vbuckets_done: AtomicU64,
     /// Keys loaded, tombstones included.
     pub keys: AtomicU64,
-    /// Values loaded, with them and afterwards.
+    /// Values loaded, by warmup and by the refill.
     pub values: AtomicU64,
-    /// Time from opening to the end of warmup, microseconds.
+    /// Time from opening to the end of warmup, in microseconds.
     pub time_us: AtomicU64,
 }
 
@@ -182,7 +182,7 @@ impl WarmupStats {
         }
     }
 
-    /// The stage.
+    /// Returns the stage.
     pub fn stage(&self) -> WarmupStage {
         match self.stage.load(Ordering::Acquire) {
             0 => WarmupStage::Loading,
@@ -191,12 +191,12 @@ impl WarmupStats {
         }
     }
 
-    /// Whether clients' operations are let in: all is loaded.
+    /// Whether clients' operations are allowed: everything is loaded.
     pub fn admits(&self) -> bool {
         self.stage.load(Ordering::Acquire) == WarmupStage::Done as u8
     }
 
-    /// Whether memory is refilled.
+    /// Returns the state of the refill.
     pub fn refill(&self) -> RefillState {
         match self.refill.load(Ordering::Relaxed) {
             0 => RefillState::Waiting,

@@ -1,4 +1,4 @@
-//! Some key of a collection that is in the store, where memory has none.
+//! Search for any key of a collection in the store, if memory has none.
 
 use std::ops::ControlFlow;
 
@@ -8,12 +8,12 @@ use storage::{KeyRange, KvStore, StoreError};
 use crate::Bucket;
 
 impl<S: KvStore> Bucket<S> {
-    /// The key of a live document of a collection, with its prefix, near where `seed` leads.
+    /// Returns the key of a live document of a collection, with its prefix; `seed` selects the position of the search.
     ///
     /// # Errors
     /// The store's.
     ///
-    /// Cost: mostly a block of each run; none where the collection has no documents, or all keys are in memory.
+    /// Cost: mostly one block of each run; none if the collection has no documents, or all keys are in memory.
     pub fn stored_key(
         &self,
         vb: VbId,

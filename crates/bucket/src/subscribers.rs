@@ -6,8 +6,7 @@
 //!   connection <- ReadySet::next <- word of 64 bits <- summary word <------+
 //! ```
 //!
-//! The reader clears the bit *before* it looks for changes, so a change that comes while it
-//! looks marks the vBucket again.
+//! The reader clears the bit *before* it looks for changes, so a change during the look marks the vBucket again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -19,19 +18,19 @@ use storage::KvStore;
 use crate::Bucket;
 use crate::signals::Wake;
 
-/// vBuckets that a set can hold.
+/// Maximum number of vBuckets in a set.
 const VBUCKETS: usize = 1024;
 const WORDS: usize = VBUCKETS / 64;
 
-/// The vBuckets that a connection should look at: 1,024 bits and a summary of its words.
+/// The vBuckets that a connection should check: 1,024 bits and a summary of its words.
 ///
-/// Marks are kept until they are taken, each once. Any number of threads mark, one takes.
+/// Each mark is kept until it is taken once. Any number of threads mark, one takes.
 ///
-/// Cost: marking one that is marked already is one load; one that is not, at most two atomic
+/// Cost: marking a marked vBucket is one load; marking another one, at most two atomic
 /// read-modify-writes. The connection is woken only when the set was empty.
 pub struct ReadySet {
     words: [AtomicU64; WORDS],
-    /// Bit n: word n may have bits.
+    /// Bit n is set if word n may have bits.
     summary: AtomicU64,
     wake: Arc<dyn Wake>,
 }
@@ -45,7 +44,7 @@ impl std::fmt::Debug for ReadySet {
 }
 
 impl ReadySet {
-    /// An empty set whose owner is woken through `wake`.
+    /// Creates an empty set; `wake` wakes its owner.
     pub fn new(wake: Arc<dyn Wake>) -> Self {
         Self {
             words: [const { AtomicU64::new(0) }; WORDS],
@@ -54,23 +53,22 @@ impl ReadySet {
         }
     }
 
-    /// Marks a vBucket, and wakes the owner if the set was empty. Numbers that no vBucket can
-    /// have are ignored.
+    /// Marks a vBucket, and wakes the owner if the set was empty. Invalid numbers are ignored.
     pub fn mark(&self, vb: VbId) {
         if self.mark_quietly(vb) {
             self.wake.wake();
         }
     }
 
-    /// Marks a vBucket. Returns whether the owner is to be woken.
+    /// Marks a vBucket. Returns whether the caller must wake the owner.
     pub fn mark_quietly(&self, vb: VbId) -> bool {
         let index = usize::from(vb.0) / 64;
         let Some(word) = self.words.get(index) else {
             return false;
         };
         let bit = 1_u64 << (vb.0 % 64);
-        // A set bit means that the owner has yet to clear it, and so to look: what was changed
-        // before this call will be seen.
+        // If the bit is set, the owner has not cleared it yet, and will check the vBucket after
+        // that. It will see changes from before this call.
         if word.load(Ordering::SeqCst) & bit != 0 {
             return false;
         }
@@ -88,7 +86,7 @@ impl ReadySet {
         self.summary.load(Ordering::SeqCst) == 0
     }
 
-    /// Takes the first marked vBucket at or after `from`, going around once. Owner only.
+    /// Takes the first marked vBucket at or after `from`, wrapping around. Only the owner calls this.
     ///
     /// Cost: O(1); a few loads.
     pub fn next(&self, from: VbId) -> Option<VbId> {
@@ -103,7 +101,7 @@ impl ReadySet {
             if bits != 0 {
                 return Some(self.take(first_word, bits));
             }
-            // The words after the first, then those from the beginning up to it.
+            // First the words after this one, then those from the beginning up to it.
             let after = summary & (u64::MAX << first_word) & !(1 << first_word);
             let index = if after != 0 { after } else { summary }.trailing_zeros() as usize;
             let bits = self.words[index].load(Ordering::SeqCst);
@@ -114,7 +112,7 @@ impl ReadySet {
         }
     }
 
-    /// Takes the lowest of `bits` out of a word.
+    /// Clears the lowest of `bits` in a word.
     fn take(&self, index: usize, bits: u64) -> VbId {
         let position = bits.trailing_zeros();
         let bit = 1 << position;
@@ -124,8 +122,8 @@ impl ReadySet {
         VbId((index * 64) as u16 + position as u16)
     }
 
-    /// Takes the word out of the summary if it is empty. A mark that comes in between puts it
-    /// back, here or where it is made.
+    /// Clears a word's bit in the summary if the word is empty. For a concurrent mark, this
+    /// function or the marking thread sets the bit again.
     fn settle(&self, index: usize) {
         self.summary.fetch_and(!(1 << index), Ordering::SeqCst);
         if self.words[index].load(Ordering::SeqCst) != 0 {
@@ -134,7 +132,7 @@ impl ReadySet {
     }
 }
 
-/// The subscribers of one vBucket. The check whether there is any costs one load.
+/// The subscribers of one vBucket. If there are none, a check costs one load.
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
     count: AtomicU32,
@@ -160,10 +158,10 @@ impl Subscribers {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// From now on `set` is marked whenever the vBucket changes: its documents, its state, or
-    /// that it is there at all. Subscribing twice is the same as once.
+    /// Subscribes `set`: it is marked whenever the vBucket's documents or state change, or the
+    /// vBucket is created or removed. Subscribing twice has no further effect.
     ///
-    /// `false` for a number that no vBucket of this bucket can have.
+    /// Returns `false` for an invalid number.
     pub fn subscribe(&self, vb: VbId, set: &Arc<ReadySet>) -> bool {
         let Some(subscribers) = self.subscribers(vb) else {
             return false;
@@ -177,7 +175,7 @@ impl<S: KvStore> Bucket<S> {
         true
     }
 
-    /// Ends what [`Bucket::subscribe`] began; no mark comes from the vBucket afterwards.
+    /// Ends a subscription; the vBucket makes no marks in `set` afterwards.
     pub fn unsubscribe(&self, vb: VbId, set: &Arc<ReadySet>) {
         let Some(subscribers) = self.subscribers(vb) else {
             return;
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_no_vbucket_has_is_ignored() {
+    fn invalid_vbucket_number_is_ignored() {
         let (set, rung) = set();
         set.mark(VbId(1024));
         set.mark(VbId(u16::MAX));
