@@ -1,7 +1,8 @@
-//! Admission control: the table of what each purpose does at each limit of memory.
+//! Admission control: a table with the decision of each purpose at each limit of memory.
 //!
-//! [`Accounts::reserve`] checks the limits of a purpose in their order. At an exceeded limit the requester waits, up to
-//! the patience of that cell. After that the request is granted all the same or refused, as the cell has it.
+//! [`Accounts::reserve`] checks the limits of a purpose in their order. At an exceeded limit the
+//! requester waits, up to the patience of that cell. After that the request is granted all the same
+//! or refused, as the cell states.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,22 +12,22 @@ use engine::OpError;
 use crate::buffers::Buffers;
 use crate::memory::{Memory, Usage};
 
-/// What memory is wanted for.
+/// Purpose for which memory is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A client's write; bytes are what it adds.
+    /// A client's write; the bytes are its additional memory.
     Write,
     /// A client's deletion: it frees memory, but queues a change.
     Removal,
-    /// A deletion by the expirer or the compactor. Their next pass finds what is left.
+    /// A deletion by the expirer or the compactor. Their next pass finds the remaining documents.
     Expiry,
     /// A value that a client or a stream needs from the store.
     Fetch,
-    /// A fetch that the fetcher has taken up. Requests without memory are woken and wait by themselves.
+    /// A fetch in progress. Requests without memory are woken and wait by themselves.
     Restore,
     /// A change from the active node: without memory the consumer acknowledges nothing.
     Replication,
-    /// The rest of a large request, which can be refused unread; bytes are what it will take with the document.
+    /// The rest of a large request, which can be refused unread; the bytes are its memory including the document.
     Request {
         /// Whether no older large request waits.
         first: bool,
@@ -72,21 +73,21 @@ impl Purpose {
 /// A limit of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// The quota, while documents can leave memory. A shortage names it also where it is used up.
+    /// The quota, while documents can leave memory. A shortage also names it when the quota is used up.
     Quota,
     /// The share of the quota for writes.
     Mutation,
-    /// The same for a single write: it would not fit into an empty bucket.
+    /// The share of the quota for writes, applied to a single write: it would not fit into an empty bucket.
     OneMutation,
-    /// The share of the quota up to which values are read back.
+    /// The share of the quota up to which values are read from the store.
     Backfill,
     /// The share of the quota for checkpoints.
     Checkpoints,
-    /// The limits of a write, where eviction can make space for as much.
+    /// The limits of a write, if eviction can free as much.
     Space,
     /// The order of large requests.
     Queue,
-    /// The limit of the buffers of all connections; or those of this bucket, where it is at its quota.
+    /// The limit of the buffers of all connections; or of this bucket's connections, if it is at its quota.
     Congestion,
     /// Twice the limit of the buffers.
     Overflow,
@@ -97,7 +98,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// What a client should do about it.
+    /// Returns the error that the client receives.
     fn error(self) -> OpError {
         match self {
             Self::Quota | Self::OneMutation => OpError::OutOfMemory,
@@ -114,10 +115,10 @@ impl Limit {
     }
 }
 
-/// How long a request waits at a limit.
+/// Maximum wait of a request at a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
-    /// Not at all.
+    /// No wait.
     None,
     /// [`MemoryWaits::write`] or [`MemoryWaits::write_storing`].
     Write,
@@ -135,21 +136,21 @@ enum Patience {
 
 /// Time after a refused write within which the connection's next ones do not wait.
 const WRITE_PAUSE: Duration = Duration::from_millis(50);
-/// The same while the store takes changes: only for writes that were received behind the refused one.
+/// `WRITE_PAUSE` while the store commits changes: only for writes that were received behind the refused one.
 const WRITE_PAUSE_STORING: Duration = Duration::from_micros(10);
 
-/// What follows the wait.
+/// Decision after the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     Grant,
     Refuse,
 }
 
-/// A cell of the table: the limit, how long a request waits there, and what follows the wait.
+/// A cell of the table: the limit, the maximum wait, and the decision after it.
 #[derive(Clone, Copy, Debug)]
 struct Cell(Limit, Patience, Then);
 
-/// The cells of a purpose, in the order in which they are checked.
+/// Returns the cells of a purpose, in the order in which they are checked.
 const fn cells(purpose: Purpose) -> &'static [Cell] {
     use Limit::{Backfill, Bodies, Checkpoints, Mutation, OneMutation, Overflow, Queue, Quota};
     use Limit::{Congestion, Readers, Space};
@@ -193,44 +194,44 @@ const fn cells(purpose: Purpose) -> &'static [Cell] {
 /// The answer to a request for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reservation {
-    /// There is memory.
+    /// The memory is available.
     Granted,
-    /// There is none yet.
+    /// The memory is not available yet.
     Wait {
-        /// When to ask again, from now on.
+        /// Interval until the next attempt.
         retry: Duration,
-        /// The limit that is exceeded.
+        /// The exceeded limit.
         limit: Limit,
     },
-    /// There is none, and the request has waited long enough.
+    /// The memory is not available, and the request has waited long enough.
     Refused {
-        /// The limit that is exceeded.
+        /// The exceeded limit.
         shortage: Shortage,
-        /// How long the requester's next requests should not wait, but be refused at once.
+        /// Period in which further requests of the requester should be refused without a wait.
         pause: Duration,
     },
 }
 
 impl Reservation {
-    /// Whether there is memory.
+    /// Whether the memory was granted.
     pub fn is_granted(&self) -> bool {
         *self == Self::Granted
     }
 }
 
-/// A limit that is exceeded. `Display` is one line for the error context.
+/// An exceeded limit. `Display` is one line for the error context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// What memory was wanted for.
+    /// Purpose of the request.
     pub purpose: Purpose,
     /// The limit.
     pub limit: Limit,
-    /// What is in use of it; of [`Limit::OneMutation`], the bytes of the write.
+    /// Usage of the limit; for [`Limit::OneMutation`], the bytes of the write.
     pub usage: Usage,
 }
 
 impl Shortage {
-    /// What the client should do about it: `TemporaryFailure` or `OutOfMemory`.
+    /// Returns the error that the client receives: `TemporaryFailure` or `OutOfMemory`.
     pub fn error(&self) -> OpError {
         self.limit.error()
     }
@@ -275,17 +276,17 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// The accounts that the limits are of.
+/// The accounts to which the limits apply.
 pub(crate) struct Accounts<'a> {
     /// The node's account.
     pub(crate) buffers: &'a Buffers,
-    /// The bucket's account, where there is a bucket.
+    /// The bucket's account, if there is a bucket.
     pub(crate) memory: Option<&'a Memory>,
-    /// Whether the bucket's documents may leave memory at all.
+    /// Whether the bucket's policy allows eviction.
     pub(crate) evicts: bool,
-    /// Whether some can leave it now.
+    /// Whether any document can be evicted at present.
     pub(crate) evictable: bool,
-    /// Whether the store is being given changes, so that memory is freed soon. Checked under pressure only.
+    /// Whether a commit is pending that frees memory. Checked under pressure only.
     pub(crate) is_storing: &'a dyn Fn() -> bool,
 }
 
@@ -304,8 +305,8 @@ impl Buffers {
 }
 
 impl Accounts<'_> {
-    /// Reserves `bytes` for a request that has waited so long. Nothing is booked: the account that the bytes
-    /// belong to counts them once they are there.
+    /// Reserves `bytes` for a request that has waited for `waited`. Books nothing: the account of
+    /// the bytes counts them once they are allocated.
     ///
     /// Cost: without pressure the loads of one or two accounts.
     pub(crate) fn reserve(&self, purpose: Purpose, bytes: usize, waited: Duration) -> Reservation {
@@ -344,7 +345,7 @@ impl Accounts<'_> {
         }
     }
 
-    /// Returns the usage of a limit that `bytes` more exceed.
+    /// Returns the usage of a limit that `bytes` more would exceed.
     fn shortage(&self, limit: Limit, purpose: Purpose, bytes: u64) -> Option<Shortage> {
         let buffers = self.buffers;
         let usage = match limit {
@@ -353,7 +354,7 @@ impl Accounts<'_> {
             Limit::Congestion | Limit::Overflow => return None,
             Limit::Bodies => buffers.bodies_exceeded(bytes)?,
             Limit::Queue if !purpose.is_behind() => return None,
-            // A bucket without memory for the request is the better reason.
+            // A lack of memory in the bucket is the more useful reason.
             Limit::Queue => match self.write_shortage(purpose, bytes) {
                 Some(shortage) => return Some(shortage),
                 None => buffers.usage(),
@@ -375,8 +376,9 @@ impl Accounts<'_> {
             limit,
             usage,
         };
-        // The quota instead of one of its shares, once documents and connections use it up: what the process takes
-        // beyond them is an estimate that comes and goes, also while the store is slow.
+        // Names the quota instead of its share if documents and connections use up the quota. The
+        // overhead of the process is not counted here: it is an estimate that varies, also while
+        // the store is slow.
         if matches!(limit, Limit::Mutation | Limit::Backfill) {
             let memory = self.memory?;
             let (used, allowed) = (memory.booked() + memory.transit(), memory.quota());
@@ -388,7 +390,7 @@ impl Accounts<'_> {
         Some(shortage)
     }
 
-    /// The first limit that a write of so many bytes meets.
+    /// Returns the first limit that a write of so many bytes exceeds.
     fn write_shortage(&self, purpose: Purpose, bytes: u64) -> Option<Shortage> {
         let mut cells = cells(Purpose::Write).iter();
         cells.find_map(|&Cell(limit, ..)| self.shortage(limit, purpose, bytes))

@@ -1,29 +1,27 @@
-//! How much backfills may hold: all of a bucket together, and each connection.
+//! Memory limits of backfills: for a bucket in all, and for each connection.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Most bytes of read documents that a connection's streams hold, but for one chunk, until a
-/// bucket is told otherwise; less where all of the bucket hold much.
+/// Default maximum of bytes of read documents that a connection's streams hold, plus one chunk;
+/// less if all streams of the bucket hold much.
 pub const BACKFILL_BYTES_MAX: usize = 20 << 20;
-/// Backfills of one connection that read at the same time until a bucket is told otherwise; more
-/// wait.
+/// Default maximum of concurrent backfills of one connection; more wait.
 pub const BACKFILLS_PER_CONNECTION_MAX: usize = 64;
-/// The largest chunk.
+/// Maximum size of a chunk.
 pub(crate) const CHUNK_DOCUMENTS_MAX: usize = 4096;
 const CHUNK_BYTES_MAX: usize = 4 << 20;
-/// What a connection that holds nothing may read whatever the others hold: theirs may be
-/// clients that do not read.
+/// Bytes that a connection without read documents may always read: the others may have clients that do not read.
 pub const BACKFILL_BYTES_MIN: usize = 64 << 10;
 
-/// What all backfills of a bucket hold, and what they may.
+/// Bytes that all backfills of a bucket hold, and their limits.
 #[derive(Debug)]
 pub(crate) struct BackfillAccount {
     bytes: AtomicU64,
     bytes_max: AtomicU64,
-    /// What each connection may hold, and how many of its backfills read at once.
+    /// Limits of each connection: bytes held, and concurrent backfills.
     each_max: AtomicUsize,
     at_once: AtomicUsize,
-    /// No backfill had space to read: the next return of bytes rings the backfiller.
+    /// Whether no backfill had space to read. Then the next release of bytes rings the backfiller.
     starved: AtomicBool,
 }
 
@@ -66,14 +64,14 @@ impl BackfillAccount {
         self.at_once.store(count, Ordering::Relaxed);
     }
 
-    /// What may be read beyond what is held.
+    /// Returns the bytes that may still be read.
     pub(crate) fn free(&self) -> usize {
         let free = self.bytes_max().saturating_sub(self.bytes());
         usize::try_from(free).unwrap_or(usize::MAX)
     }
 
-    /// Whether no connection may read any more, not even one that holds nothing: documents were
-    /// larger than the least chunks.
+    /// Whether no connection may read more, not even one that holds nothing: documents were larger
+    /// than the smallest chunks.
     pub(crate) fn is_overfull(&self) -> bool {
         self.bytes() > self.bytes_max().saturating_mul(2)
     }
@@ -82,24 +80,24 @@ impl BackfillAccount {
         self.bytes.fetch_add(bytes as u64, Ordering::SeqCst);
     }
 
-    /// Returns whether a backfill waits for it.
+    /// Subtracts released bytes. Returns whether a backfill waits for them.
     pub(crate) fn give_back(&self, bytes: usize) -> bool {
         self.bytes.fetch_sub(bytes as u64, Ordering::SeqCst);
         self.starved.swap(false, Ordering::SeqCst)
     }
 
-    /// Notes that no backfill had space. Returns `false` when something was given back since the
-    /// last call, so that it is worth another look.
+    /// Records that no backfill had space. Returns `false` if bytes were released since the last
+    /// call: then the caller should check again.
     pub(crate) fn note_starved(&self) -> bool {
         self.starved.swap(true, Ordering::SeqCst)
     }
 }
 
-/// Bytes that a connection may read next which holds `held` of `max` while `free` are left for
-/// all; `None` for nothing.
+/// Returns the bytes that a connection may read next, if it holds `held` of `max` bytes and `free`
+/// bytes are left for all; `None` for nothing.
 ///
-/// Each may hold as much as is left: n connections that do not read leave as much as each of
-/// them holds for the next one.
+/// Each connection may hold as much as is left: if n connections do not read, the next one gets as
+/// much as each of them holds.
 pub(super) fn chunk_of(held: usize, max: usize, free: usize) -> Option<usize> {
     let left = free.min(max).saturating_sub(held);
     (left > 0 || held == 0).then(|| left.clamp(BACKFILL_BYTES_MIN, CHUNK_BYTES_MAX))
@@ -112,7 +110,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     #[test]
-    fn each_may_hold_as_much_as_is_left_for_all() {
+    fn connection_may_hold_as_much_as_is_left() {
         let chunk = |held, free| chunk_of(held, 20 * MIB, free);
         assert_eq!(chunk(0, 100 * MIB), Some(CHUNK_BYTES_MAX));
         assert_eq!(chunk(19 * MIB, 100 * MIB), Some(MIB));
@@ -125,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_back_is_told_once_that_somebody_waits() {
+    fn give_back_reports_a_waiting_backfill_once() {
         let account = BackfillAccount::new(100);
         account.add(70);
         assert_eq!(account.free(), 30);

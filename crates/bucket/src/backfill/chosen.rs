@@ -1,5 +1,6 @@
-//! Backfills of few of a vBucket's documents: those of some collections, which lie together by key, so that only these are
-//! read. To a peer that takes any order they come by key; otherwise they are sorted first, if they fit into memory together.
+//! Backfills of some collections of a vBucket. Their rows are adjacent by key, so only these are
+//! read. A peer that accepts any order receives them by key. For other peers they are sorted by
+//! seqno first, if they fit into memory.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -12,29 +13,29 @@ use storage::{KeyRange, KvStore, Snapshot, StoreError};
 use super::account::{BackfillAccount, CHUNK_DOCUMENTS_MAX};
 use crate::Bucket;
 
-/// Most memory of rows that are sorted; with more, all rows are read.
+/// Maximum memory of rows that are sorted; with more, all rows of the vBucket are read.
 const SORTED_BYTES_MAX: usize = 4 << 20;
 
-/// Which rows a backfill is about.
+/// Selection of rows for a backfill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChosenRows {
-    /// Rows of these collections, and those that say what became of them.
+    /// Rows of these collections, and their events.
     pub collections: Vec<CollectionId>,
-    /// Ordered by their keys.
+    /// Whether rows come in the order of keys.
     pub by_key: bool,
-    /// Read all rows where the collections have more than one of so many documents; zero for
-    /// any share.
+    /// Maximum share of the documents, as one of so many: if the collections have more, all rows
+    /// are read. Zero for no maximum.
     pub sparse: u64,
 }
 
-/// What came of a read.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChosenRead {
     /// Documents of so many bytes; there may be more.
     Some(usize),
     /// The last ones.
     Last(usize),
-    /// They are too many to be sorted: all rows are to be read.
+    /// Too many rows to sort: the caller must read all rows.
     TooMany,
 }
 
@@ -42,16 +43,16 @@ pub(super) enum ChosenRead {
 pub(super) struct Chosen {
     pub(super) by_key: bool,
     rows: ChosenRows,
-    /// Rows up to here are left out.
+    /// Rows up to this seqno are skipped.
     after: Seqno,
-    /// What comes next before the ranges; `None` before the first read.
+    /// Rows that come before the ranges; `None` before the first read.
     first: Option<VecDeque<Document>>,
-    /// Keys that are to be read, the last ones first.
+    /// Ranges of keys to read, in reverse order.
     ranges: Vec<KeyRange>,
     booked: Booked,
 }
 
-/// Memory of rows, as long as they are there.
+/// Booked memory of rows, released on drop.
 struct Booked {
     account: Arc<BackfillAccount>,
     bytes: usize,
@@ -64,7 +65,7 @@ impl Drop for Booked {
 }
 
 impl Chosen {
-    /// Rows after `after`.
+    /// Creates a selection of rows after `after`.
     pub(super) fn new(rows: ChosenRows, after: Seqno, account: Arc<BackfillAccount>) -> Self {
         let ids = rows.collections.iter();
         let mut ranges: Vec<_> = ids.map(|id| KeyRange::of_collection(*id)).collect();
@@ -79,7 +80,7 @@ impl Chosen {
         }
     }
 
-    /// Whether the collections are there, and few enough.
+    /// Whether the collections exist, and are small enough.
     pub(super) fn is_worth_it<S: KvStore>(&self, bucket: &Bucket<S>, vb: VbId) -> bool {
         let ChosenRows {
             collections,
@@ -90,7 +91,7 @@ impl Chosen {
         few == Some(true)
     }
 
-    /// Reads the next rows, up to `to` and about so many bytes.
+    /// Reads the next rows, up to `to` and about `bytes_max` bytes.
     pub(super) fn read(
         &mut self,
         snapshot: &dyn Snapshot,
@@ -114,7 +115,7 @@ impl Chosen {
             if past_end {
                 first.clear();
             }
-            // Behind the end may be the row of a group, with events that are wanted.
+            // After the end there may be a row with a group of events, some of which are wanted.
             if !past_end || SystemEvent::is_group(document.key()) {
                 bytes += document.memory_bytes();
                 documents.push(document);
@@ -149,8 +150,7 @@ impl Chosen {
         Ok(ChosenRead::Last(bytes))
     }
 
-    /// What became of the collections, and what is undecided; where the order is that of seqnos, all rows. `None` when these
-    /// are too many.
+    /// Reads events and prepares of the collections; in the order of seqnos, all rows. `None` if these are too many.
     fn begin(&mut self, snapshot: &dyn Snapshot) -> Result<Option<Vec<Document>>, StoreError> {
         let concerns = |row: &Document| {
             let id = split_key(row.key()).map_or(CollectionId::DEFAULT, |(id, _)| id);

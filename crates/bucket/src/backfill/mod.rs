@@ -1,5 +1,5 @@
-//! Changes that memory no longer has, read from the store for a stream: a bounded buffer between
-//! a worker that reads and a connection that sends.
+//! Backfills: changes that are no longer in memory, read from the store for a stream. A bounded
+//! buffer connects the worker that reads and the connection that sends.
 //!
 //! ```text
 //!   stream -> Bucket::backfill -> pending -> (backfiller) snapshot, chunks -> Backfill::take
@@ -30,30 +30,30 @@ use crate::Bucket;
 use crate::pool::Signal;
 use crate::subscribers::ReadySet;
 
-/// A full buffer is filled again once this part of it is free.
+/// Divisor: a full buffer is filled again once this part of it is free.
 const RESUME_PART: usize = 4;
 
-/// What a connection's backfills hold together.
+/// Documents that all backfills of a connection hold.
 #[derive(Debug)]
 pub struct BackfillBuffer {
-    /// The connection's set: its vBuckets are marked as documents come.
+    /// The connection's set: its vBuckets are marked when documents arrive.
     ready: Arc<ReadySet>,
     bytes: AtomicUsize,
     full: AtomicBool,
     active: AtomicUsize,
     pending: AtomicUsize,
-    /// One backfill after the other, each to its end.
+    /// Whether backfills run one after the other.
     sequential: AtomicBool,
-    /// The backfiller's turn in which one of them read last.
+    /// Turn of the backfiller in which one of these backfills last read.
     served: AtomicU64,
     signal: Arc<Signal>,
-    /// What all of the bucket hold.
+    /// Account of all backfills of the bucket.
     all: Arc<BackfillAccount>,
 }
 
 impl BackfillBuffer {
-    /// Reads one vBucket after the other, each to its end, instead of a chunk of each in turn.
-    /// What reads already goes on.
+    /// With `true`, reads one vBucket after the other to its end, instead of a chunk of each in
+    /// turn. Running backfills continue.
     pub fn set_sequential(&self, sequential: bool) {
         self.sequential.store(sequential, Ordering::SeqCst);
         self.signal.ring();
@@ -67,22 +67,22 @@ impl BackfillBuffer {
         self.served.store(turn, Ordering::Relaxed);
     }
 
-    /// Bytes of documents that were read and not yet sent.
+    /// Returns the bytes of documents that were read and not yet sent.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether reading waits for free space in it.
+    /// Whether reading waits for free space in the buffer.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::SeqCst)
     }
 
-    /// Backfills that read.
+    /// Returns the number of running backfills.
     pub fn active(&self) -> usize {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Backfills that wait for their turn.
+    /// Returns the number of waiting backfills.
     pub fn pending(&self) -> usize {
         self.pending.load(Ordering::Relaxed)
     }
@@ -96,7 +96,7 @@ impl BackfillBuffer {
         self.active.load(Ordering::SeqCst) < at_once
     }
 
-    /// Bytes that may be read next for this connection; `None` for nothing.
+    /// Returns the bytes that may be read next for this connection; `None` for nothing.
     pub(crate) fn chunk(&self) -> Option<usize> {
         if self.is_full() || self.all.is_overfull() {
             return None;
@@ -110,7 +110,7 @@ impl BackfillBuffer {
         let before = self.bytes.fetch_add(bytes, Ordering::SeqCst);
         if before + bytes >= self.all.each_max() {
             self.full.store(true, Ordering::SeqCst);
-            // What was given back in between may have found the flag unset.
+            // A concurrent release may have found the flag unset.
             self.reopen(self.bytes.load(Ordering::SeqCst));
         }
     }
@@ -147,27 +147,27 @@ impl Drop for BackfillChunk {
     }
 }
 
-/// What a backfill is to bring.
+/// Rows that a backfill reads.
 #[derive(Debug)]
 pub enum WantedRows {
-    /// The newest version of every document, or of some.
+    /// The newest version of every document, or of a selection.
     Newest(Option<ChosenRows>),
-    /// Every version that is kept.
+    /// Every version in the history.
     Versions,
 }
 
-/// What came of a backfill since the last look.
+/// Progress of a backfill since the last call.
 #[derive(Debug)]
 pub enum BackfillNews {
     /// Nothing yet.
     Nothing,
-    /// The view was opened; chunks of it follow.
+    /// The view is open; its chunks follow.
     Opened(StoreView),
     /// Some documents.
     Chunk(BackfillChunk),
-    /// All documents that were asked for came.
+    /// All requested documents were delivered.
     Done,
-    /// The store could not be read; nothing more comes.
+    /// The store could not be read; nothing more follows.
     Failed,
 }
 
@@ -178,7 +178,7 @@ struct Messages {
     end: Option<bool>,
 }
 
-/// What a job and its stream share.
+/// State that a job and its stream share.
 #[derive(Debug)]
 struct BackfillState {
     vb: VbId,
@@ -187,14 +187,14 @@ struct BackfillState {
     buffer: Arc<BackfillBuffer>,
 }
 
-/// A backfill as its stream sees it. Dropping it ends the work.
+/// A backfill as seen by its stream. Dropping it cancels the job.
 #[derive(Debug)]
 pub struct Backfill {
     shared: Arc<BackfillState>,
 }
 
 impl Backfill {
-    /// Takes what came next. The stream's vBucket is marked in its set whenever something came.
+    /// Takes the next message. The stream's vBucket is marked in its set whenever there is one.
     pub fn take(&self) -> BackfillNews {
         let mut messages = self.shared.messages.lock();
         if let Some(view) = messages.view.take() {
@@ -221,18 +221,18 @@ impl Drop for Backfill {
     }
 }
 
-/// A backfill as its worker sees it.
+/// A backfill as seen by its worker.
 pub(crate) struct Job {
     shared: Arc<BackfillState>,
     snapshot: Option<Box<dyn Snapshot>>,
     next: Seqno,
     to: Seqno,
     chosen: Option<Box<Chosen>>,
-    /// Whether replaced versions are wanted too.
+    /// Whether replaced versions are wanted, too.
     history: bool,
 }
 
-/// How a chunk went.
+/// Result of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     More,
@@ -252,7 +252,7 @@ impl Job {
         &self.shared.buffer
     }
 
-    /// Counts as one of its connection's that read; [`Job::end`] must follow.
+    /// Counts the job as running; [`Job::end`] must follow.
     pub(crate) fn begin(&self) {
         let buffer = self.buffer();
         buffer.pending.fetch_sub(1, Ordering::SeqCst);
@@ -269,7 +269,7 @@ impl Job {
         self.buffer().pending.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Reads one chunk of about so many bytes; opens the view first.
+    /// Reads one chunk of about `bytes_max` bytes; opens the view first.
     pub(crate) fn read<S: KvStore>(
         &mut self,
         bucket: &Bucket<S>,
@@ -309,7 +309,7 @@ impl Job {
             let document = document?;
             if document.seqno() > to {
                 if SystemEvent::is_group(document.key()) {
-                    // Events that are wanted may be among those of this row.
+                    // Some events of this row may be wanted.
                     bytes += document.memory_bytes();
                     documents.push(document);
                 }
@@ -371,7 +371,7 @@ impl Job {
             buffer: Arc::clone(&self.shared.buffer),
         };
         let mut messages = self.shared.messages.lock();
-        // A stream that gave up in between emptied the messages, or drops it with this chunk.
+        // A stream that cancelled meanwhile has emptied the messages; then the chunk is dropped here.
         if !self.is_cancelled() {
             messages.chunks.push_back(chunk);
         }
@@ -380,15 +380,15 @@ impl Job {
         self.buffer().ready.mark(self.vb());
     }
 
-    /// Ends the stream's backfill: nothing more can be read.
+    /// Ends the job: nothing more can be read.
     pub(crate) fn fail(&self) {
         self.shared.messages.lock().end = Some(false);
         self.buffer().ready.mark(self.vb());
     }
 }
 
-/// The newest row that is neither a prepare nor an abort: mostly the last one. Otherwise it is near the end, where what is
-/// not decided, or was given up, lies.
+/// Returns the seqno of the newest row that is neither a prepare nor an abort. It is mostly the
+/// last row, otherwise near the end, where pending and aborted prepares are.
 fn visible_end(snapshot: &dyn Snapshot) -> Result<Seqno, StoreError> {
     let beside = snapshot.beside_documents()?;
     let is_last = |row: &Document| row.seqno() == snapshot.high_seqno();
@@ -421,22 +421,22 @@ fn visible_end(snapshot: &dyn Snapshot) -> Result<Seqno, StoreError> {
 #[derive(Default)]
 pub(crate) struct Backfills {
     pub(crate) pending: Mutex<VecDeque<Job>>,
-    /// Those that read; only their worker takes them out.
+    /// Running jobs; only the backfiller removes them.
     pub(crate) active: Mutex<VecDeque<Job>>,
-    /// Counts chunks.
+    /// Number of chunks read.
     pub(crate) turn: AtomicU64,
     pub(crate) signal: Arc<Signal>,
 }
 
 impl Backfills {
-    /// Whether there is none that reads or waits.
+    /// Whether no backfill runs or waits.
     pub(crate) fn are_none(&self) -> bool {
         self.pending.lock().is_empty() && self.active.lock().is_empty()
     }
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// A buffer for one connection, whose set is `ready`. What it holds counts as used memory of the bucket.
+    /// Creates a buffer for the connection of `ready`. Its bytes count as used memory of the bucket.
     pub fn backfill_buffer(&self, ready: &Arc<ReadySet>) -> Arc<BackfillBuffer> {
         Arc::new(BackfillBuffer {
             ready: Arc::clone(ready),
@@ -451,8 +451,8 @@ impl<S: KvStore> Bucket<S> {
         })
     }
 
-    /// Counts that an HTTP reader of changes holds `after` bytes of documents instead of `before`. They count as
-    /// what backfills hold.
+    /// Counts that an HTTP reader of changes holds `after` bytes of documents instead of `before`.
+    /// They count like the bytes of backfills.
     pub fn change_lent(&self, before: usize, after: usize) {
         self.memory().change_lent(before, after);
         let account = self.memory().backfill_account();
@@ -466,9 +466,10 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Asks for the documents of `range` as they are in the store: of some documents only, if it can be
-    /// told which those are, or with replaced versions. The vBucket is marked in the connection's set as
-    /// they come. Never blocks. The view says whether they come by key, and from where on versions are there.
+    /// Requests the documents of `range` from the store: a selection of them if possible, or with
+    /// replaced versions. The vBucket is marked in the connection's set when they arrive. Never
+    /// blocks. The view states whether they come by key, and from which seqno on versions are
+    /// complete.
     pub fn backfill(
         &self,
         vb: VbId,
@@ -502,7 +503,7 @@ impl<S: KvStore> Bucket<S> {
         Backfill { shared }
     }
 
-    /// Backfills that read now.
+    /// Returns the number of running backfills.
     pub fn running_backfills(&self) -> usize {
         self.backfills.active.lock().len()
     }

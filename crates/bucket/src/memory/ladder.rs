@@ -1,11 +1,11 @@
-//! What is done next against memory pressure: a pure function of a few figures.
+//! The ladder: the next step against memory pressure, as a pure function of a few figures.
 
-/// How a bucket frees memory for what is new.
+/// Eviction policy of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
-    /// It does not: writes are refused until something is deleted.
+    /// No eviction: writes are refused until documents are deleted.
     None,
-    /// Values leave memory, keys and metadata stay.
+    /// Values leave memory; keys and metadata stay.
     Values,
     /// Whole documents leave memory.
     Documents,
@@ -14,55 +14,55 @@ pub enum Eviction {
 }
 
 impl Eviction {
-    /// The way with this number, `as u8`.
+    /// Returns the policy with this number, `as u8`.
     pub(crate) fn of_number(number: u8) -> Self {
         let all = [Self::None, Self::Values, Self::Documents, Self::Delete];
         let found = all.into_iter().find(|way| *way as u8 == number);
         found.unwrap_or(Self::None)
     }
 
-    /// Whether what leaves memory can be read back from the store.
+    /// Whether evicted data can be read from the store.
     pub fn keeps_a_copy(self) -> bool {
         matches!(self, Self::Values | Self::Documents)
     }
 }
 
-/// What the ladder looks at, in bytes but for `evictable`.
+/// Input of the ladder, in bytes except `evictable`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
-    /// Memory in use above the goal: the low mark while relief goes on, else the high mark.
+    /// Memory in use above the goal: the low mark during a relief, otherwise the high mark.
     pub excess: u64,
-    /// The same of the checkpoints' own share.
+    /// Memory of checkpoints above the goal of their share.
     pub checkpoint_excess: u64,
-    /// Changes that every cursor has passed.
+    /// Bytes of changes that every cursor has passed.
     pub expellable: u64,
-    /// What only droppable cursors keep.
+    /// Bytes that only droppable cursors keep.
     pub pinned: u64,
-    /// Documents that the bucket's way of evicting could take.
+    /// Number of documents that the eviction policy can take.
     pub evictable: u64,
-    /// Changes that wait for the store, and so can neither go nor be expelled.
+    /// Bytes of changes that wait for the store, and can be neither evicted nor expelled.
     pub queued: u64,
 }
 
-/// The next thing to do.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relief {
-    /// Nothing: memory is where it should be.
+    /// No step: there is no pressure.
     Rest,
-    /// Let go of changes that every cursor has passed.
+    /// Expel changes that every cursor has passed.
     Expel,
-    /// Send the reader that keeps most to the disk.
+    /// Drop the cursor that keeps most, so that its reader continues from the store.
     DropCursor,
-    /// Take documents.
+    /// Evict documents.
     Evict,
-    /// Nothing can go before the store has what waits for it.
+    /// Wait for the flusher: nothing can be freed before it.
     AwaitFlush,
-    /// Nothing can go at all.
+    /// Nothing can be freed at all.
     Stuck,
 }
 
-/// Decides. What costs nothing comes first; what makes a client read from disk later comes last, and cursors only where it is the checkpoints that are too large, or nothing else
-/// is left.
+/// Returns the next step. Free steps come first. Steps that cause disk reads for clients come
+/// later. Cursors are dropped only if checkpoints are too large, or nothing else is left.
 pub fn next_relief(pressure: &Pressure) -> Relief {
     let Pressure {
         excess,

@@ -1,4 +1,4 @@
-//! The settings behind the marks: the quota, its shares, and the waits of clients for memory.
+//! Settings of the memory marks: the quota, its shares, and the maximum waits of clients for memory.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ pub struct Share(u32);
 impl Share {
     const WHOLE: u32 = 1_000_000;
 
-    /// So many percent; more than a hundred are a hundred.
+    /// Returns a share in percent; values above 100 count as 100.
     pub const fn percent(percent: u32) -> Self {
         Self(if percent > 100 { 100 } else { percent } * (Self::WHOLE / 100))
     }
 
-    /// A ratio of 0 to 1; `None` for anything else.
+    /// Returns a share from a ratio of 0 to 1; `None` for other values.
     #[expect(clippy::cast_sign_loss, reason = "it is no less than 0")]
     pub fn ratio(ratio: f64) -> Option<Self> {
         let in_range = (0.0..=1.0).contains(&ratio);
         in_range.then(|| Self((ratio * f64::from(Self::WHOLE)).round() as u32))
     }
 
-    /// What `part` is of `whole`; `None` where it is more than all of it.
+    /// Returns the share of `part` in `whole`; `None` if `part` is larger.
     pub fn of_bytes(part: u64, whole: u64) -> Option<Self> {
         if part > whole || whole == 0 {
             return None;
@@ -30,41 +30,41 @@ impl Share {
         u32::try_from(millionths).ok().map(Self)
     }
 
-    /// The ratio, 0 to 1.
+    /// Returns the ratio, 0 to 1.
     pub fn as_ratio(self) -> f64 {
         f64::from(self.0) / f64::from(Self::WHOLE)
     }
 
-    /// This share of `whole`, rounded down.
+    /// Returns this share of `whole`, rounded down.
     pub fn of(self, whole: u64) -> u64 {
         let part = u128::from(whole) * u128::from(self.0) / u128::from(Self::WHOLE);
         u64::try_from(part).unwrap_or(whole)
     }
 }
 
-/// What can be changed while a bucket runs. Shares are of the quota unless they say otherwise.
+/// Limits that can be changed while a bucket runs. Shares are of the quota unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The quota in bytes.
     pub quota_bytes: u64,
-    /// Where eviction stops.
+    /// Low mark, at which eviction stops.
     pub low: Share,
-    /// Where it starts.
+    /// High mark, at which eviction starts.
     pub high: Share,
-    /// Above this writes are refused.
+    /// Limit above which writes are refused.
     pub mutation: Share,
-    /// At this nothing is read back into memory: neither fetches nor backfills.
+    /// Limit at which fetches and backfills no longer read into memory.
     pub backfill: Share,
-    /// What checkpoints may take for themselves.
+    /// Share for checkpoints.
     pub checkpoints: Share,
-    /// Of the checkpoints' part: above this they are relieved.
+    /// Share of `checkpoints` above which they are relieved.
     pub checkpoint_upper: Share,
-    /// Of the checkpoints' part: down to this.
+    /// Share of `checkpoints` down to which they are relieved.
     pub checkpoint_lower: Share,
 }
 
 impl Limits {
-    /// The shares of the reference.
+    /// Returns the limits with the shares of the reference.
     pub fn new(quota_bytes: u64) -> Self {
         Self {
             quota_bytes: quota_bytes.min(i64::MAX as u64),
@@ -78,10 +78,10 @@ impl Limits {
         }
     }
 
-    /// Whether a bucket can live with them.
+    /// Checks that the limits are consistent.
     ///
     /// # Errors
-    /// What is wrong, in one line.
+    /// One line about the fault.
     pub fn check(&self) -> Result<(), &'static str> {
         let none = Share(0);
         if self.quota_bytes == 0 || self.quota_bytes > i64::MAX as u64 {
@@ -98,21 +98,21 @@ impl Limits {
     }
 }
 
-/// The longest waits of clients for memory.
+/// Maximum waits of clients for memory.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryWaits {
-    /// Of a write.
+    /// For a write.
     pub write: Duration,
-    /// Of a write while the store takes changes: each commit frees memory, and clients that are refused
-    /// retry and take processor time from the flusher.
+    /// For a write while the store commits changes: each commit frees memory, and refused clients
+    /// would retry and take processor time from the flusher.
     pub write_storing: Duration,
-    /// Of a read from the store.
+    /// For a read from the store.
     pub fetch: Duration,
-    /// Of a read from the store for eviction, while there is still memory for it.
+    /// For eviction before a read from the store, while there is still memory for the read.
     pub relief: Duration,
-    /// Of a large request for memory of its bucket. Less than the timeout of most clients.
+    /// For a large request that waits for memory of its bucket. Less than the timeout of most clients.
     pub request: Duration,
-    /// Of large requests and responses for other connections to hold less.
+    /// For large requests and responses, until other connections hold less.
     pub congestion: Duration,
 }
 

@@ -6,8 +6,7 @@
 //!                          +------- Again ------- step(now)
 //! ```
 //!
-//! The only place where this crate starts threads: everything else here is a step that a test or a
-//! simulator can call.
+//! Only this module starts threads in this crate: everything else is a step that a test or a simulator can call.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -22,36 +21,36 @@ use storage::{Duty, Next, Running, Threads, Worker};
 
 use crate::scheduling::Priority;
 
-/// A thread that found nothing to do for so long ends, unless it is the last one of a lane that has workers.
+/// Idle time after which a thread ends, unless it is the last one of a lane with workers.
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
-/// A set of threads for workers that may wait for the same. A worker that waits for another one
-/// (the flusher for a drain, say) must not share its lane.
+/// A set of threads for workers that may wait for the same resource. A worker that waits for
+/// another one (for example the flusher for a drain) must not share its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// What requests wait for, and what never waits for a device: reliever, decider.
+    /// Work that requests wait for, without device I/O: reliever, decider.
     Prompt,
-    /// What may be late, and never waits for a device: expirer.
+    /// Work that may be late, without device I/O: expirer.
     Calm,
-    /// Loads buckets at the start.
+    /// Warmup of buckets.
     Warmup,
-    /// Reads that a client waits for: what left memory, ranges of keys.
+    /// Reads that a client waits for: evicted documents, ranges of keys.
     Fetch,
     /// Commits.
     Flush,
     /// Long reads of stores: backfiller, compactor, refiller.
     Read,
-    /// Makes runs of logs. Commits may wait for it.
+    /// Writing of logs to runs. Commits may wait for it.
     Drain,
-    /// Merges runs.
+    /// Merges of runs.
     Merge,
 }
 
-/// What holds of a lane.
+/// Properties of a lane.
 struct Rules {
     name: &'static str,
-    /// A hung device takes at most one thread for each worker of its bucket: the limit is above
-    /// that, so that other buckets go on.
+    /// Maximum number of threads. A hung device blocks at most one thread for each worker of its
+    /// bucket; the maximum is higher, so that other buckets continue.
     threads_max: usize,
     priority: Priority,
 }
@@ -68,13 +67,13 @@ const LANES: [Lane; 8] = [
 ];
 
 impl Lane {
-    /// As its threads are called.
+    /// Returns the name of the lane's threads.
     pub(crate) fn name(self) -> &'static str {
         self.rules().name
     }
 
     fn rules(self) -> Rules {
-        // There is nothing to do beside it, and its threads end with it.
+        // Warmup has no competing work, and its threads end with it.
         let processors = available_parallelism().map_or(1, usize::from);
         let (name, threads_max, priority) = match self {
             Self::Prompt => ("prompt", 2, Priority::Foreground),
@@ -94,8 +93,7 @@ impl Lane {
     }
 }
 
-/// The threads of a node that run workers. Dropping it ends them after the steps under way; workers
-/// that are not done by then are dropped.
+/// The threads of a node that run workers. Dropping it ends them after the current steps, and drops unfinished workers.
 pub struct Pool {
     lanes: Vec<Arc<Shared>>,
 }
@@ -107,7 +105,7 @@ impl Default for Pool {
 }
 
 impl Pool {
-    /// Without threads: each lane starts its first one with its first worker.
+    /// Creates a pool without threads: each lane starts its first thread with its first worker.
     pub fn new() -> Self {
         #[expect(
             clippy::disallowed_methods,
@@ -128,7 +126,7 @@ impl Pool {
         }
     }
 
-    /// Starts a thread for as long as `scope` lasts: for what may not wait for a lane.
+    /// Runs a thread within `scope`, for work that cannot wait for a lane.
     #[expect(clippy::unused_self, reason = "threads are started by the pool")]
     pub(crate) fn start_beside<'scope>(
         &self,
@@ -139,10 +137,10 @@ impl Pool {
         thread.spawn_scoped(scope, run).map(drop)
     }
 
-    /// Takes over a worker; its first step is due at once.
+    /// Adds a worker; its first step is due at once.
     ///
     /// # Errors
-    /// There is no thread to be had for its lane.
+    /// No thread could be started for its lane.
     pub(crate) fn start(&self, lane: Lane, worker: Box<dyn Worker>) -> io::Result<Handle> {
         let lane = Arc::clone(&self.lanes[lane as usize]);
         let mut state = lane.state.lock();
@@ -208,18 +206,18 @@ impl Drop for Pool {
     }
 }
 
-/// A worker that runs, for signals to it and for a wait for its end.
+/// Handle of a running worker, to ring it and to wait for its end.
 #[derive(Clone)]
 pub(crate) struct Handle {
     lane: Arc<Shared>,
     id: u64,
     /// Whether a signal came since the last step began.
     rung: Arc<AtomicBool>,
-    /// What it ran so far.
+    /// Totals of its steps.
     pub(crate) steps: Arc<Steps>,
 }
 
-/// How often a worker ran, and for how long.
+/// Number and duration of a worker's steps.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     pub(crate) count: AtomicU64,
@@ -247,13 +245,13 @@ impl Handle {
         }
     }
 
-    /// Whether a step is under way or due.
+    /// Whether a step runs or is due.
     pub(crate) fn is_busy(&self) -> bool {
         let state = self.lane.state.lock();
         state.tasks.get(&self.id).is_some_and(|task| !task.idle)
     }
 
-    /// Waits until the worker is done: nothing of it runs afterwards.
+    /// Waits for the end of the worker: nothing of it runs afterwards.
     pub(crate) fn join(&self) {
         let mut state = self.lane.state.lock();
         self.lane
@@ -262,12 +260,12 @@ impl Handle {
     }
 }
 
-/// Makes the next step of a worker due, once it runs; before that there is no need.
+/// Makes the next step of a worker due, once the worker runs; earlier rings have no effect.
 #[derive(Default)]
 pub(crate) struct Signal(OnceLock<Handle>);
 
 impl Signal {
-    /// Tells which worker it is for.
+    /// Connects the signal to its worker.
     pub(crate) fn connect(&self, handle: Handle) {
         let connected = self.0.set(handle);
         debug_assert!(connected.is_ok(), "the workers of a bucket start once");
@@ -279,7 +277,7 @@ impl Signal {
         }
     }
 
-    /// Rings if that wakes the worker; `false` where it is at work, or there is none.
+    /// Rings if the worker is idle; `false` if it is busy or missing.
     pub(crate) fn ring_if_idle(&self) -> bool {
         let idle = self.0.get().filter(|handle| !handle.is_busy());
         idle.inspect(|handle| handle.ring()).is_some()
@@ -297,9 +295,9 @@ impl std::fmt::Debug for Signal {
 
 /// A worker of a lane.
 struct Task {
-    /// `None` while a step is under way.
+    /// `None` while a step runs.
     worker: Option<Box<dyn Worker>>,
-    /// Whether it waits for a signal or its time, which is in `at_ns` if there is one.
+    /// Whether it waits for a signal, or for the time in `at_ns` if there is one.
     idle: bool,
     at_ns: Option<u64>,
     rung: Arc<AtomicBool>,
@@ -313,13 +311,13 @@ struct State {
     ready: VecDeque<u64>,
     timers: BTreeSet<(u64, u64)>,
     threads: usize,
-    /// Threads that wait for work.
+    /// Number of threads that wait for work.
     idle: usize,
     stop: bool,
 }
 
 impl State {
-    /// Queues a worker that waits; says whether it did.
+    /// Queues an idle worker. Returns whether it did.
     fn make_ready(&mut self, id: u64) -> bool {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.idle) else {
             return false;
@@ -332,7 +330,7 @@ impl State {
         true
     }
 
-    /// Whether there is one more thread than a lane with idle workers needs.
+    /// Whether there is one thread more than a lane with idle workers needs.
     fn has_threads_to_spare(&self) -> bool {
         self.threads > usize::from(!self.tasks.is_empty())
     }
@@ -353,7 +351,7 @@ impl State {
         Some((id, task.worker.take()?, Arc::clone(&task.steps)))
     }
 
-    /// Notes how a worker goes on.
+    /// Returns a worker after its step and schedules its next one.
     fn put_back(&mut self, id: u64, worker: Box<dyn Worker>, next: Next) {
         let Some(task) = self.tasks.get_mut(&id) else {
             return;
@@ -370,14 +368,14 @@ impl State {
     }
 }
 
-/// A lane, as its threads and all others share it.
+/// State of a lane, shared by its threads and all others.
 struct Shared {
     rules: Rules,
     began: Instant,
     state: Mutex<State>,
-    /// There is work for an idle thread.
+    /// Signals work to an idle thread.
     work: Condvar,
-    /// A worker is done.
+    /// Signals the end of a worker.
     ended: Condvar,
 }
 
@@ -386,7 +384,7 @@ impl Shared {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Sees to it that a thread takes what is ready.
+    /// Makes sure that a thread takes the ready workers.
     fn call_thread(self: &Arc<Self>, state: &mut State) {
         if state.idle > 0 {
             self.work.notify_one();
@@ -429,7 +427,7 @@ impl Shared {
                         Next::Done
                     });
                     steps.add(self.now_ns().saturating_sub(now_ns));
-                    // What a worker that is done holds is let go of before its end is told.
+                    // A finished worker is dropped before its end is signalled.
                     (next != Next::Done).then_some((worker, next))
                 });
                 if let Some((worker, next)) = goes_on {

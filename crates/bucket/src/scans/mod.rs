@@ -1,4 +1,4 @@
-//! Range scans: documents of one vBucket by key, from a view of the store that does not change.
+//! Range scans: documents of one vBucket by key, from a snapshot of the store.
 //!
 //! ```text
 //!   begin_scan -> asked -> (scanner) snapshot, rows -> Scan -> ScanRun::take -> connection
@@ -6,9 +6,8 @@
 //!                            +------- nothing left in memory ------+
 //! ```
 //!
-//! A scan belongs to its vBucket: any connection may go on with it, one at a time. It ends when
-//! it was read to its end, cancelled, too old, and when its vBucket or its collection is another
-//! one.
+//! A scan belongs to its vBucket: any connection may continue it, one at a time. It ends after its
+//! last row, by cancellation, at its maximum age, and when its vBucket or its collection changes.
 
 mod pass;
 mod run;
@@ -35,9 +34,9 @@ use crate::Bucket;
 use crate::pool::Signal;
 use crate::signals::{Wake, wake_all};
 
-/// How long a scan may take until a bucket is told otherwise.
+/// Default maximum duration of a scan.
 const LIFETIME: Duration = Duration::from_mins(3);
-/// Scans of a bucket at the same time: one for so many bytes of its quota, within these.
+/// Maximum number of scans of a bucket: one per so many bytes of its quota, within these bounds.
 const QUOTA_BYTES_EACH: u64 = 2 << 20;
 const AT_ONCE_MIN: u64 = 16;
 const AT_ONCE_MAX: u64 = 1024;
@@ -45,7 +44,7 @@ const AT_ONCE_MAX: u64 = 1024;
 /// All scans of a bucket.
 pub(crate) struct Scans {
     all: Mutex<BTreeMap<ScanId, Arc<Scan>>>,
-    /// Those that wait for the scanner.
+    /// Scans that wait for the scanner.
     asked: Mutex<VecDeque<Arc<Scan>>>,
     pub(crate) signal: Signal,
     lifetime_ns: AtomicU64,
@@ -68,7 +67,7 @@ impl Scans {
         self.signal.ring();
     }
 
-    /// Ends those that `over` names.
+    /// Ends the scans for which `over` is true.
     fn end_where(&self, why: ScanError, over: impl Fn(&Scan) -> bool) {
         let gone: Vec<Arc<Scan>> = {
             let mut all = self.all.lock();
@@ -81,14 +80,13 @@ impl Scans {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Begins a scan of an active vBucket: `wake` rings once it is known whether it can be gone
-    /// on with. `id` is random.
+    /// Begins a scan of an active vBucket. `wake` is woken once the scan can be continued or has
+    /// failed. `id` is random.
     ///
     /// # Errors
-    /// `Ok(Err(Busy))` when there are too many; those of [`Bucket::run`], `NotMyVbucket` where it is not
-    /// active.
+    /// `Ok(Err(Busy))` if there are too many; those of [`Bucket::run`]; `NotMyVbucket` if the vBucket is not active.
     ///
-    /// Cost: one lock; the scanner then reads what lies in the range, until the scan's memory is full.
+    /// Cost: one lock; the scanner then reads rows of the range, until the scan's memory is full.
     pub fn begin_scan(
         &self,
         id: ScanId,
@@ -130,19 +128,19 @@ impl<S: KvStore> Bucket<S> {
         Ok(Ok(scan))
     }
 
-    /// How many scans there may be.
+    /// Returns the maximum number of scans.
     pub fn scans_max(&self) -> usize {
         let each = self.memory().quota() / QUOTA_BYTES_EACH;
         each.clamp(AT_ONCE_MIN, AT_ONCE_MAX) as usize
     }
 
-    /// A scan of this vBucket that has not ended.
+    /// Returns a scan of this vBucket that has not ended.
     pub fn scan(&self, vb: VbId, id: ScanId) -> Option<Arc<Scan>> {
         let scan = self.scans.all.lock().get(&id).cloned();
         scan.filter(|scan| scan.ask.vb == vb)
     }
 
-    /// Ends a scan; `false` when there is none.
+    /// Ends a scan; `false` if there is none.
     pub fn cancel_scan(&self, vb: VbId, id: ScanId) -> bool {
         let mut all = self.scans.all.lock();
         let is_there = all.get(&id).is_some_and(|scan| scan.ask.vb == vb);
@@ -154,13 +152,13 @@ impl<S: KvStore> Bucket<S> {
         is_there
     }
 
-    /// Ends the scans of a vBucket that is not what it was.
+    /// Ends the scans of a vBucket after its state or content was replaced.
     pub(crate) fn end_scans_of(&self, vb: VbId) {
         self.scans
             .end_where(ScanError::Cancelled, |scan| scan.ask.vb == vb);
     }
 
-    /// Ends the scans of collections that are gone, and wakes their waiters.
+    /// Ends the scans of dropped collections, and wakes their waiters.
     pub(crate) fn end_scans_of_dropped(&self) {
         let scans: Vec<Arc<Scan>> = self.scans.all.lock().values().cloned().collect();
         let gone = |scan: &&Arc<Scan>| !self.knows_collection(scan.ask.collection);
@@ -171,24 +169,24 @@ impl<S: KvStore> Bucket<S> {
         );
     }
 
-    /// Ends all scans: their views must be let go of before the store is closed.
+    /// Ends all scans: their snapshots must be dropped before the store is closed.
     pub(crate) fn end_scans(&self) {
         self.scans.end_where(ScanError::Cancelled, |_| true);
     }
 
-    /// How long a scan may take.
+    /// Returns the maximum duration of a scan.
     pub fn scan_lifetime(&self) -> Duration {
         Duration::from_nanos(self.scans.lifetime_ns.load(Ordering::Relaxed))
     }
 
-    /// Sets how long a scan may take.
+    /// Sets the maximum duration of a scan.
     pub fn set_scan_lifetime(&self, lifetime: Duration) {
         let ns = u64::try_from(lifetime.as_nanos()).unwrap_or(u64::MAX);
         self.scans.lifetime_ns.store(ns, Ordering::Relaxed);
         self.scans.signal.ring();
     }
 
-    /// The scans there are, of one vBucket or of all, in some order.
+    /// Returns the scans of one vBucket or of all, in any order.
     pub fn scan_infos(&self, vb: Option<VbId>) -> Vec<ScanInfo> {
         let scans: Vec<Arc<Scan>> = self.scans.all.lock().values().cloned().collect();
         let now_ns = self.clock.mono_ns();
@@ -208,7 +206,7 @@ impl<S: KvStore> Bucket<S> {
         infos
     }
 
-    /// Ends what is too old; gives the time until the next one is.
+    /// Ends scans that are too old. Returns the time until the next one is.
     pub(crate) fn end_old_scans(&self) -> Option<Duration> {
         let now_ns = self.clock.mono_ns();
         let lifetime_ns = self.scans.lifetime_ns.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The scanner: opens views, and reads the rows for which continued scans wait.
+//! The scanner: opens snapshots, and reads rows for waiting scans.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,17 +11,16 @@ use super::scan::{Scan, ScanError, ScanStage};
 use crate::Bucket;
 use crate::signals::{Wake, wake_all};
 
-/// Memory that the rows of one scan take at most, but for one row, and what they may take when
-/// there is next to none.
+/// Maximum memory of one scan's rows, plus one row; and the maximum if there is next to no memory.
 const BYTES_MAX: usize = 4 << 20;
 const BYTES_MIN: usize = 64 << 10;
-/// Scans share what is left: each look takes this part of it at most.
+/// Divisor: each read takes at most this part of the free memory, because scans share it.
 const PART_OF_FREE: usize = 4;
 
-/// After so long a step reads for no other scan: those that it read for wait for its end.
+/// Duration after which a step reads for no further scan: its waiters wait for its end.
 const STEP_NS: u64 = 1_000_000;
 
-/// What is needed to read on.
+/// Position from which a scan continues.
 struct ScanPosition {
     snapshot: Box<dyn Snapshot>,
     sample_below: Option<u64>,
@@ -30,8 +29,8 @@ struct ScanPosition {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Reads for the scans that have waited longest, then wakes their waiters: a connection that asked for many is woken
-    /// once. `false` when none waits.
+    /// Reads for the scans that have waited longest, then wakes their waiters; a connection with
+    /// many scans is woken once. Returns `false` if none waits.
     pub(crate) fn scan_step(&self) -> bool {
         let until_ns = self.clock.mono_ns() + STEP_NS;
         let (mut waiters, mut any) = (Vec::new(), false);
@@ -55,13 +54,13 @@ impl<S: KvStore> Bucket<S> {
     }
 
     fn end_scan(&self, scan: &Arc<Scan>, why: ScanError) -> Option<Arc<dyn Wake>> {
-        // First the reason: it must be there once the scan is not found any more.
+        // The reason is set first: it must be there once the scan is not found.
         let waiter = scan.end(why);
         self.cancel_scan(scan.ask.vb, scan.id);
         waiter
     }
 
-    /// Gives the waiter that is to be woken.
+    /// Reads rows for one scan. Returns the waiter to be woken.
     fn read_for(&self, scan: &Arc<Scan>) -> Result<Option<Arc<dyn Wake>>, StoreError> {
         if self.epoch(scan.ask.vb) != scan.epoch {
             return Ok(self.end_scan(scan, ScanError::Cancelled));
@@ -101,7 +100,7 @@ impl<S: KvStore> Bucket<S> {
         Ok(waiter)
     }
 
-    /// Opens the view, and finds out what the sample is.
+    /// Opens the snapshot, and determines the sample.
     fn open_scan(&self, scan: &Scan) -> Result<Result<ScanPosition, ScanError>, StoreError> {
         let snapshot = self.store().snapshot_by_key(scan.ask.vb)?;
         if let Some(seqno) = scan.ask.exists {
@@ -159,7 +158,7 @@ impl<S: KvStore> Bucket<S> {
         Ok(())
     }
 
-    /// Bytes that one scan may hold now.
+    /// Returns the maximum bytes that one scan may hold at present.
     fn scan_budget(&self) -> usize {
         if self.memory().used() > self.memory().backfill_limit() {
             return BYTES_MIN;
@@ -169,7 +168,7 @@ impl<S: KvStore> Bucket<S> {
     }
 }
 
-/// Reads for scans, and ends those that are too old.
+/// The worker that reads for scans, and ends those that are too old.
 pub(crate) struct Scanner<S>(pub(crate) Arc<Bucket<S>>);
 
 impl<S: KvStore> Worker for Scanner<S> {
@@ -193,7 +192,7 @@ fn is_expired(meta: &Meta, now_s: u32) -> bool {
     meta.expiry != 0 && meta.expiry <= now_s
 }
 
-/// Hands over what was read, unless the scan was ended meanwhile; gives the waiter that is to be woken.
+/// Stores the read rows in the scan, unless it ended meanwhile. Returns the waiter to be woken.
 fn give(scan: &Scan, position: ScanPosition) -> Option<Arc<dyn Wake>> {
     let bytes: usize = position.rows.iter().map(KeyRow::memory_bytes).sum();
     let mut state = scan.state.lock();
@@ -207,7 +206,7 @@ fn give(scan: &Scan, position: ScanPosition) -> Option<Arc<dyn Wake>> {
     }
     scan.account.add(bytes);
     let before = std::mem::replace(&mut state.bytes, bytes);
-    // Those that are left of an earlier look were booked, and are among these.
+    // Rows that are left of an earlier read are booked already, and are among these.
     state.rows = position.rows;
     state.rest = position.rest;
     state.sample_below = position.sample_below;

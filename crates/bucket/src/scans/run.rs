@@ -1,4 +1,4 @@
-//! Continuing a scan: one connection at a time takes rows out of it.
+//! Continuation of a scan: one connection at a time takes its rows.
 
 use std::sync::Arc;
 
@@ -8,30 +8,30 @@ use super::scan::{Scan, ScanError, ScanStage};
 use crate::Bucket;
 use crate::signals::Wake;
 
-/// How a scan goes on after what was taken.
+/// State of a scan after rows were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanNext {
-    /// There is more, at once.
+    /// More rows are in memory.
     More,
-    /// There is more, once it was read: the waker rings.
+    /// More rows must be read; the waker is woken then.
     Wait,
-    /// That was all; the scan is gone.
+    /// The last row was taken; the scan is removed.
     Complete,
-    /// It was ended; the scan is gone.
+    /// The scan was ended and is removed.
     Ended(ScanError),
 }
 
-/// What was taken.
+/// Rows taken from a scan.
 #[derive(Debug)]
 pub struct ScanRows {
-    /// Rows by key: keys or whole documents, as was asked for.
+    /// Rows by key: keys or whole documents, as requested.
     pub rows: Vec<KeyRow>,
-    /// What follows.
+    /// State of the scan after these rows.
     pub next: ScanNext,
 }
 
-/// The right to go on with a scan. Dropping it without [`ScanRun::pause`] ends the scan: what was
-/// taken may be lost.
+/// The exclusive right to continue a scan. Dropping it without [`ScanRun::pause`] ends the scan:
+/// rows that were taken may be lost.
 pub struct ScanRun<S: KvStore> {
     bucket: Arc<Bucket<S>>,
     scan: Arc<Scan>,
@@ -39,7 +39,7 @@ pub struct ScanRun<S: KvStore> {
 }
 
 impl<S: KvStore> ScanRun<S> {
-    /// `None` while another connection continues it, or when it is not open.
+    /// Begins to continue a scan. `None` if another connection does so, or the scan is not open.
     pub fn begin(bucket: &Arc<Bucket<S>>, scan: &Arc<Scan>) -> Option<Self> {
         let mut state = scan.state.lock();
         if state.stage != ScanStage::Idle {
@@ -54,15 +54,15 @@ impl<S: KvStore> ScanRun<S> {
         })
     }
 
-    /// The scan.
+    /// Returns the scan.
     pub fn scan(&self) -> &Arc<Scan> {
         &self.scan
     }
 
-    /// Takes rows, at most so many and until they have so many bytes of keys and values. If there
-    /// is none in memory, the scanner reads more and rings `wake`.
+    /// Takes up to `items_max` rows, and no more after `bytes_max` bytes of keys and values. If
+    /// none is in memory, the scanner reads more and wakes `wake`.
     ///
-    /// Cost: one lock; frees nothing under it but places in a queue.
+    /// Cost: one lock; under it only slots of a queue are freed.
     pub fn take(&self, items_max: usize, bytes_max: usize, wake: &Arc<dyn Wake>) -> ScanRows {
         let (mut rows, mut bytes, mut freed) = (Vec::new(), 0, 0);
         let mut state = self.scan.state.lock();
@@ -118,7 +118,7 @@ impl<S: KvStore> Drop for ScanRun<S> {
     }
 }
 
-/// Bytes of key and value.
+/// Returns the bytes of key and value.
 fn shown_bytes(row: &KeyRow) -> usize {
     match row {
         KeyRow::Key(key) => key.len(),

@@ -1,5 +1,5 @@
-//! Random samples: which documents are in one is decided by a hash of the key, so the same seed
-//! gives the same sample of the same documents, however often they are looked at.
+//! Random samples. A hash of the key decides which documents belong to a sample, so the same seed
+//! gives the same sample of the same documents.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -7,19 +7,19 @@ use std::ops::ControlFlow;
 use model::Meta;
 use storage::{KeyRange, Snapshot, StoreError};
 
-/// Hashes kept for an exact count; greater samples are drawn by their share.
+/// Maximum number of hashes kept for an exact count; larger samples are approximate.
 const EXACT_MAX: usize = 64 << 10;
 
-/// How many documents of a vBucket, and what chance begins with.
+/// Size and seed of a sample of a vBucket's documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// Documents at most.
+    /// Maximum number of documents.
     pub samples: u64,
-    /// Any number.
+    /// Seed: any number.
     pub seed: u64,
 }
 
-/// A number that depends on all bits of key and seed.
+/// Returns a hash that depends on all bits of key and seed.
 pub(super) fn hash(seed: u64, key: &[u8]) -> u64 {
     let mut state = mix(seed ^ 0x9e37_79b9_7f4a_7c15);
     for chunk in key.chunks(8) {
@@ -37,7 +37,7 @@ fn mix(mut number: u64) -> u64 {
     (number ^ (number >> 31)).wrapping_add(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The hash up to which (included) documents are in the sample; `None` for no document.
+/// Returns the highest hash of documents in the sample; `None` for no document.
 ///
 /// # Errors
 /// The store's.

@@ -1,4 +1,4 @@
-//! One scan: what was asked for, and its state.
+//! One scan: its request and its state.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -14,30 +14,30 @@ use crate::backfill::BackfillAccount;
 use crate::pool::Signal;
 use crate::signals::Wake;
 
-/// The name of a scan: 16 random bytes.
+/// Identifier of a scan: 16 random bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ScanId(pub [u8; 16]);
 
-/// What a scan is asked for.
+/// Request for a scan.
 #[derive(Clone, Debug)]
 pub struct ScanRequest {
     /// The vBucket.
     pub vb: VbId,
     /// The collection of the keys.
     pub collection: CollectionId,
-    /// Where it begins; keys without a prefix.
+    /// First bound; keys without a prefix.
     pub from: Bound<Vec<u8>>,
-    /// Where it ends.
+    /// Last bound.
     pub to: Bound<Vec<u8>>,
-    /// Only keys are wanted.
+    /// Whether only keys are wanted.
     pub keys_only: bool,
-    /// Attributes are wanted with the documents; to keep to it is the reader's.
+    /// Whether attributes are wanted with the documents; the reader applies it.
     pub attributes: bool,
-    /// Only some documents, by chance.
+    /// Random sample to scan instead of all documents.
     pub sampling: Option<Sampling>,
-    /// The change of this seqno must be there, not replaced by a newer one.
+    /// Seqno whose change must exist, not replaced by a newer one.
     pub exists: Option<Seqno>,
-    /// The client's name for it, for statistics.
+    /// Name that the client gave the scan, for statistics.
     pub name: String,
 }
 
@@ -57,36 +57,36 @@ impl ScanRequest {
     }
 }
 
-/// Why a scan did not begin.
+/// Reason why a scan did not begin, or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanError {
-    /// There are too many, or the bucket is being stopped.
+    /// There are too many scans, or the bucket is stopping.
     Busy,
     /// The range has no document.
     Empty,
-    /// The change that must be there is not.
+    /// The change of [`ScanRequest::exists`] does not exist.
     SeqnoGone,
-    /// It was cancelled, or its vBucket is another one.
+    /// The scan was cancelled, or its vBucket was replaced.
     Cancelled,
-    /// Its collection was dropped.
+    /// The collection was dropped.
     CollectionGone,
     /// The store could not be read.
     Failed,
 }
 
-/// How far a scan has come.
+/// Stage of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanStage {
-    /// Its view is being opened.
+    /// The snapshot is being opened.
     Opening,
-    /// It can be continued.
+    /// The scan can be continued.
     Idle,
-    /// It is being continued.
+    /// A connection is continuing the scan.
     Continuing,
 }
 
 impl ScanStage {
-    /// Its name in statistics.
+    /// Returns the name in statistics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Opening => "Opening",
@@ -101,9 +101,9 @@ pub struct Scan {
     pub(super) id: ScanId,
     pub(super) ask: ScanRequest,
     pub(super) range: KeyRange,
-    /// The epoch of the vBucket when it began.
+    /// Epoch of the vBucket at the begin.
     pub(super) epoch: u64,
-    /// When it began, monotonic nanoseconds.
+    /// Time of the begin, in monotonic nanoseconds.
     pub(super) begun_ns: u64,
     pub(super) state: Mutex<ScanState>,
     pub(super) account: Arc<BackfillAccount>,
@@ -114,34 +114,34 @@ pub struct Scan {
 pub(super) struct ScanState {
     pub(super) stage: ScanStage,
     pub(super) snapshot: Option<Box<dyn Snapshot>>,
-    /// Hashes of keys up to here are in the sample.
+    /// Highest hash of keys in the sample.
     pub(super) sample_below: Option<u64>,
     pub(super) rows: VecDeque<KeyRow>,
-    /// Bytes of `rows` as they are booked.
+    /// Booked bytes of `rows`.
     pub(super) bytes: usize,
-    /// Where the next look begins, once nothing is left of `rows`.
+    /// Key at which the next read begins, after the last of `rows`.
     pub(super) rest: Option<Box<[u8]>>,
-    /// Set when it is over, and why.
+    /// Reason of the end, once the scan has ended.
     pub(super) ended: Option<ScanError>,
-    /// The scanner was asked for more, and has not brought it yet.
+    /// Whether the scanner is asked for more rows and has not delivered them yet.
     pub(super) asked: bool,
-    /// Rung when rows are there, or it ended.
+    /// Woken when there are rows, or at the end.
     pub(super) waiter: Option<Arc<dyn Wake>>,
     pub(super) items: u64,
 }
 
 impl Scan {
-    /// Its name.
+    /// Returns the identifier.
     pub fn id(&self) -> ScanId {
         self.id
     }
 
-    /// What was asked for.
+    /// Returns the request.
     pub fn ask(&self) -> &ScanRequest {
         &self.ask
     }
 
-    /// Whether its view is open; `None` as long as that is not known.
+    /// Returns whether the snapshot could be opened; `None` while that is unknown.
     pub fn opened(&self) -> Option<Result<(), ScanError>> {
         let state = self.state.lock();
         match (state.ended, state.stage) {
@@ -157,7 +157,7 @@ impl Scan {
         }
     }
 
-    /// Ends it; gives its waiter, which is to be woken. What it held is freed after the lock.
+    /// Ends the scan and frees its rows after the lock. Returns its waiter, which must be woken.
     #[must_use = "a waiter must be woken"]
     pub(super) fn end(&self, why: ScanError) -> Option<Arc<dyn Wake>> {
         let mut state = self.state.lock();
@@ -178,16 +178,16 @@ impl Scan {
 /// Figures of a scan, for statistics.
 #[derive(Clone, Debug)]
 pub struct ScanInfo {
-    /// Which one.
+    /// Identifier.
     pub id: ScanId,
-    /// What was asked for.
+    /// Request.
     pub ask: ScanRequest,
-    /// How far it has come.
+    /// Stage.
     pub stage: ScanStage,
-    /// Since it began.
+    /// Time since the begin.
     pub age: Duration,
-    /// Documents or keys that were given out.
+    /// Number of documents or keys delivered.
     pub items: u64,
-    /// Bytes of memory that its rows take.
+    /// Memory of its rows, in bytes.
     pub bytes: usize,
 }

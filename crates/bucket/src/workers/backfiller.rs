@@ -1,4 +1,4 @@
-//! The backfiller: reads from the store what streams ask for, a chunk for each connection in turn.
+//! The backfiller: reads from the store for streams, one chunk for each connection in turn.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,14 +11,14 @@ use crate::Bucket;
 use crate::backfill::{Job, Progress};
 use crate::stats::Counters;
 
-/// Backfills of a bucket that read at the same time, of all connections.
+/// Maximum number of concurrent backfills of a bucket.
 const BACKFILLS_MAX: usize = 4096;
-/// Waiting backfills looked at while the list is locked.
+/// Number of waiting backfills that are checked under one lock hold.
 const PENDING_LOOKED_AT: usize = 256;
-/// How long to wait while memory is short; no bell rings when it is not.
+/// Pause while memory is short; no bell rings when there is memory again.
 const SNOOZE: Duration = Duration::from_millis(200);
 
-/// What the backfiller does next.
+/// Result of a backfiller's step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backfilled {
     /// A chunk was read; there may be more to read.
@@ -35,7 +35,7 @@ impl<S: KvStore> Bucket<S> {
         if self.memory().used() > self.memory().backfill_limit() {
             return Backfilled::Snooze(SNOOZE);
         }
-        // A job that gave up, or may not begin yet, must not hide those behind it: nothing would ring again.
+        // A cancelled or blocked job must not hide the jobs behind it: nothing would ring again.
         let mut unseen = self.backfills.pending.lock().len();
         let (mut job, bytes_max) = loop {
             let seen = unseen.min(PENDING_LOOKED_AT);
@@ -44,7 +44,7 @@ impl<S: KvStore> Bucket<S> {
             match self.next_backfill() {
                 Some(found) => break found,
                 None if unseen == 0 && self.backfills.are_none() => return Backfilled::Nothing,
-                // What was given back during the look may be enough for a job.
+                // Bytes released during the check may be enough for a job.
                 None if unseen == 0 && self.memory().backfill_account().note_starved() => {
                     return Backfilled::Nothing;
                 }
@@ -63,14 +63,14 @@ impl<S: KvStore> Bucket<S> {
                 job.end();
             }
         }
-        // What was read counts as used.
+        // The read documents count as used memory.
         if self.memory().is_pressed() {
             self.relieve();
         }
         Backfilled::Chunk
     }
 
-    /// Lets those begin that wait and may, of the first so many.
+    /// Starts waiting backfills that may begin, among the first `looked_at`.
     fn begin_backfills(&self, looked_at: usize) {
         let mut free = BACKFILLS_MAX.saturating_sub(self.backfills.active.lock().len());
         let mut begun = Vec::new();
@@ -96,8 +96,8 @@ impl<S: KvStore> Bucket<S> {
         self.backfills.active.lock().extend(begun);
     }
 
-    /// Of the connections with free space the one that waited longest, and of its backfills the
-    /// first, with the bytes it may read; those that were given up are let go.
+    /// Selects the connection with free space that has waited longest. Returns its first backfill,
+    /// and the bytes to read. Removes cancelled backfills.
     fn next_backfill(&self) -> Option<(Job, usize)> {
         let mut given_up = Vec::new();
         let mut active = self.backfills.active.lock();
@@ -128,14 +128,14 @@ impl<S: KvStore> Bucket<S> {
     }
 }
 
-/// Runs backfills.
+/// The worker that runs backfills.
 pub(super) struct Backfiller<S>(pub(super) Arc<Bucket<S>>);
 
 impl<S: KvStore> Worker for Backfiller<S> {
     fn step(&mut self, now_ns: u64) -> Next {
         let Self(bucket) = self;
         if bucket.is_stopping() {
-            // Snapshots are let go before the store is closed.
+            // Snapshots must be dropped before the store is closed.
             bucket.backfills.pending.lock().clear();
             bucket.backfills.active.lock().clear();
             return Next::Done;

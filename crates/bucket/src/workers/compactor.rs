@@ -14,28 +14,29 @@ use crate::erasure::ERASE_AGAIN;
 use crate::holds::Hold;
 use crate::stats::{CompactionStats, Counters, WarmupStage};
 
-/// Tombstones that one walk over a vBucket purges at most; bounds the memory that it takes.
+/// Maximum number of tombstones that one pass over a vBucket purges; it bounds the memory of the pass.
 const PURGED_PER_WALK: usize = 50_000;
-/// Tombstones forgotten under one lock hold.
+/// Tombstones removed from memory under one lock hold.
 const FORGOTTEN_PER_HOLD: usize = 128;
 
-/// What the policy looks at.
+/// Input of the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PurgeInput {
     /// Live documents.
     items: u64,
     /// Tombstones.
     tombstones: u64,
-    /// Seconds since the last walk, or since the start.
+    /// Seconds since the last pass, or since the start.
     since_s: u64,
-    /// Age at which a tombstone may go, seconds.
+    /// Age at which a tombstone may be purged, in seconds.
     purge_age_s: u64,
 }
 
-/// Whether a walk over a vBucket is due: the more of it is tombstones, the sooner.
+/// Whether a pass over a vBucket is due: the more tombstones it has, the sooner.
 ///
-/// A walk reads every row, so it should find something: with few tombstones every third of the
-/// age, with a tenth of the documents every 24th of it, with as many as documents every 72nd.
+/// A pass reads every row, so it should find something. The interval is a third of the age with few
+/// tombstones, a 24th with a tenth of the documents, and a 72nd with as many tombstones as
+/// documents.
 fn is_due(input: PurgeInput) -> bool {
     let parts = match input.tombstones {
         0 => return false,
@@ -46,14 +47,14 @@ fn is_due(input: PurgeInput) -> bool {
     input.since_s >= input.purge_age_s / parts
 }
 
-/// How often the compactor looks whether anything is due, seconds.
+/// Returns the interval between two checks for due work, in seconds.
 fn pause_s(purge_age_s: u64) -> u64 {
     (purge_age_s / 72).clamp(1, 600)
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Purges in a vBucket if that is due. Returns whether it was. `last_s` is when it was last
-    /// walked over, seconds of the wall clock.
+    /// Purges tombstones of a vBucket if that is due. Returns whether it was. `last_s` is the time
+    /// of its last pass, in seconds of the wall clock.
     fn purge_if_due(&self, vb: VbId, last_s: &mut u64) -> Result<bool, StoreError> {
         let purge_age_s = self.purge_age_s();
         let now_s = u64::from(self.clock.now().unix_s());
@@ -72,8 +73,8 @@ impl<S: KvStore> Bucket<S> {
         Ok(true)
     }
 
-    /// Purges the tombstones of a vBucket that are older than `before_s`, seconds of the wall
-    /// clock: from the store, and then from memory. What is newest of the vBucket stays.
+    /// Purges the tombstones of a vBucket that are older than `before_s`, in seconds of the wall
+    /// clock: from the store, and then from memory. The newest row of the vBucket stays.
     ///
     /// # Errors
     /// See [`Bucket::compact`].
@@ -87,11 +88,11 @@ impl<S: KvStore> Bucket<S> {
         )
     }
 
-    /// Purges what `rules` and the bucket's purge age let go, and has documents whose time is
-    /// over expire: the expirer does not find what left memory whole.
+    /// Purges tombstones as `rules` and the bucket's purge age allow. Expires due documents as
+    /// well, because the expirer does not find documents whose key left memory.
     ///
     /// # Errors
-    /// The store's. What was dropped by then is gone; the rest stays.
+    /// The store's. Rows dropped so far are gone; the rest stays.
     ///
     /// Cost: reads every row of the vBucket, without any lock.
     pub fn compact(&self, vb: VbId, rules: CompactionRules) -> Result<Compacted, StoreError> {
@@ -123,7 +124,7 @@ impl<S: KvStore> Bucket<S> {
                 if first && is_expired(meta, now_s) && expired.len() < PURGED_PER_WALK {
                     expired.push(key.into());
                 }
-                // Some collections would come back if their ends were forgotten.
+                // Without their end events, some collections would exist again.
                 let kept = SystemEvent::is_kept(key, meta);
                 if kept || !goes(meta, rules) || purged.len() >= PURGED_PER_WALK {
                     tombstones += u64::from(meta.kind.is_tombstone() && !meta.kind.is_prepared());
@@ -137,8 +138,8 @@ impl<S: KvStore> Bucket<S> {
             total.dropped += done.dropped;
             total.kept = done.kept;
             total.purge_seqno = done.purge_seqno;
-            // It may have ended early, because the vBucket is not the same any more. A forgotten
-            // tombstone whose row is still in the store would leave that row behind.
+            // The store ends early if the vBucket was replaced. Then the tombstones stay in memory:
+            // some of their rows may still be in the store.
             if done.dropped == purged.len() as u64 {
                 self.forget(vb, &purged);
                 self.with_vbucket(vb, |vbucket| vbucket.bound_tombstones(tombstones));
@@ -151,11 +152,11 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Has the vBucket itself look at documents whose rows say that their time is over. Ends
-    /// early while checkpoints have no headroom for more changes; the next walk finds the rest.
+    /// Expires documents whose rows are expired; the vBucket itself checks each one. Ends early
+    /// while checkpoints have no headroom for more changes; the next pass finds the rest.
     fn expire_keys(&self, vb: VbId, keys: &[Box<[u8]>]) {
         for key in keys {
-            // What left memory comes back first, once; if it left again, it was not its turn.
+            // A document that is not in memory is fetched first, once; if it is evicted again, it is skipped.
             for _ in 0..2 {
                 if self.is_stopping() || !self.may_expire() {
                     return;
@@ -186,23 +187,23 @@ impl<S: KvStore> Bucket<S> {
     }
 }
 
-/// Whether a row may go.
+/// Whether a row may be purged.
 fn goes(meta: &Meta, rules: CompactionRules) -> bool {
     let in_reach = rules.up_to == Seqno::ZERO || meta.seqno <= rules.up_to;
     let dropped = rules.drop_deletes && meta.kind.is_tombstone() && !meta.kind.is_prepared();
     in_reach && (dropped || is_tombstone_before(meta, rules.before_s))
 }
 
-/// Whether the time of a document is over.
+/// Whether a document is expired.
 fn is_expired(meta: &Meta, now_s: u32) -> bool {
     meta.kind == Kind::Mutation && meta.expiry != 0 && meta.expiry <= now_s
 }
 
-/// Whether a row says that something is no more, and has said so since before `before_s`.
+/// Whether a row is a tombstone or an abort from before `before_s`.
 fn is_tombstone_before(meta: &Meta, before_s: u64) -> bool {
     match meta.kind {
         Kind::Mutation => false,
-        // Of a tombstone, this is the time of deletion.
+        // A tombstone's `expiry` is its time of deletion.
         kind if kind.is_tombstone() && !kind.is_prepared() => u64::from(meta.expiry) < before_s,
         Kind::Abort => meta.cas.0 / 1_000_000_000 < before_s,
         _ => false,
@@ -216,7 +217,7 @@ impl CompactionStats {
     }
 }
 
-/// A walk under way.
+/// A pass under way.
 struct Running<'a>(&'a CompactionStats);
 
 impl Drop for Running<'_> {
@@ -228,20 +229,20 @@ impl Drop for Running<'_> {
     }
 }
 
-/// A walk over all vBuckets: first for tombstones, then for what is too much history.
+/// A walk over all vBuckets: first for tombstones, then for too much history.
 #[derive(Clone, Copy)]
 struct Walk {
     histories: bool,
     vb: u16,
 }
 
-/// Does what was asked for, then erases dropped collections, then looks what is due: one vBucket in
-/// each step.
+/// The worker that runs requested compactions, then erases dropped collections, then checks for due
+/// work: one vBucket in each step.
 pub(super) struct Compactor<S> {
     bucket: Arc<Bucket<S>>,
-    /// When each vBucket was last walked over, seconds of the wall clock.
+    /// Time of each vBucket's last pass, in seconds of the wall clock.
     last_s: Vec<u64>,
-    /// When to look again at what waits to be erased.
+    /// Time of the next attempt to erase what had to wait.
     erase_at_ns: Option<u64>,
     walk: Option<Walk>,
 }
@@ -257,8 +258,8 @@ impl<S: KvStore> Compactor<S> {
         }
     }
 
-    /// Goes on until something was done; `false` at the end of the walk. A store that fails ends
-    /// that part of it: then the vBucket is due again.
+    /// Continues until a vBucket was processed; `false` at the end of the walk. An error of the
+    /// store ends this part of the walk: then the vBucket is due again.
     fn go_on(&mut self) -> bool {
         let bucket = &self.bucket;
         let walk = self.walk.get_or_insert(Walk {
@@ -325,9 +326,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_more_tombstones_the_sooner() {
+    fn purge_is_due_sooner_with_more_tombstones() {
         let day = 86_400;
-        // items, tombstones, days of 24 h since the last walk in hours; whether it is due
+        // items, tombstones, hours since the last pass; whether a pass is due
         let table = [
             (100, 0, 1000, false),
             (0, 0, 1000, false),
@@ -352,12 +353,12 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_is_bounded() {
+    fn pause_is_bounded() {
         assert_eq!([0, 60, 3600, 3 * 86_400].map(pause_s), [1, 1, 50, 600]);
     }
 
     #[test]
-    fn only_what_is_gone_for_long_goes() {
+    fn only_old_tombstones_are_purged() {
         let meta = |kind, expiry, cas| Meta {
             kind,
             expiry,

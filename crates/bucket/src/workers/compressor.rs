@@ -1,4 +1,4 @@
-//! Active compression: cold values become smaller in memory before they leave it.
+//! Active compression: cold values are compressed in memory before they are evicted.
 
 use model::{Datatype, Document, VbId};
 use storage::KvStore;
@@ -7,12 +7,12 @@ use crate::Bucket;
 use crate::holds::Hold;
 use crate::stats::Counters;
 
-/// Values shorter than this are not worth compressing.
+/// Minimum length of values to compress.
 const COMPRESS_BYTES_MIN: usize = 64;
 
 impl<S: KvStore> Bucket<S> {
-    /// Compresses the value of a cold document in memory; evicts it where it is compressed already, or
-    /// gains nothing. Returns whether it takes less memory.
+    /// Compresses the value of a cold document in memory; evicts it if it is compressed already, or
+    /// gains nothing. Returns whether memory was freed.
     ///
     /// Cost: one lock hold; the value is compressed before it. Values with attributes are not compressed.
     pub(super) fn compress_or_evict(&self, vb: VbId, document: &Document) -> bool {
@@ -26,8 +26,8 @@ impl<S: KvStore> Bucket<S> {
         evicted
     }
 
-    /// Compresses the value of a document in memory; one that gains nothing is cold from then on, so that it is tried
-    /// again only when it leaves.
+    /// Compresses the value of a document in memory. If that gains nothing, the document becomes
+    /// cold, so that the next attempt is at its eviction.
     pub(super) fn compress_or_cool(&self, vb: VbId, document: &Document) {
         let long = document.value().len() >= COMPRESS_BYTES_MIN;
         if long && self.compress(vb, document).is_none() {
@@ -35,7 +35,7 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Returns whether the value was put in place; `None` where compressing it gains nothing.
+    /// Compresses a value. Returns whether it was replaced; `None` if compression gains nothing.
     fn compress(&self, vb: VbId, document: &Document) -> Option<bool> {
         let datatype = document.datatype();
         let plain = !datatype.contains(Datatype::SNAPPY) && !datatype.contains(Datatype::XATTR);

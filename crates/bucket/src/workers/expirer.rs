@@ -1,4 +1,4 @@
-//! The expiry pass: finds expired documents that no request asked for.
+//! The expiry pass: finds expired documents that no request reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -11,17 +11,17 @@ use crate::holds::Hold;
 use crate::pool::Signal;
 use crate::stats::{Counters, WarmupStage};
 
-/// Table slots looked at under one lock hold; each may become a tombstone.
+/// Table slots checked under one lock hold; each may become a tombstone.
 const SLOTS_PER_HOLD: usize = 128;
 /// Lock holds in one step of a pass.
 const HOLDS_PER_STEP: usize = 64;
 
-/// When passes are made.
+/// Settings of expiry passes.
 pub(crate) struct Expiry {
-    /// Seconds between two passes, and whether there are any.
+    /// Interval between two passes in seconds, and whether passes run.
     pub(crate) pass_s: AtomicU32,
     pub(crate) on: AtomicBool,
-    /// For the expirer, when these change.
+    /// Rings the expirer when the settings change.
     pub(crate) signal: Signal,
 }
 
@@ -38,22 +38,22 @@ impl Expiry {
 /// A pass under way.
 #[derive(Default)]
 struct Pass {
-    /// The vBucket that is looked at.
+    /// The current vBucket.
     vb: u16,
     expired: u64,
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// One pass over all active vBuckets, a bounded hold at a time. Returns the number of documents that had
-    /// expired. Ends early when the workers are told to stop, and leaves the rest for the next
-    /// pass while checkpoints have no headroom for more changes.
+    /// Runs one pass over all active vBuckets, a bounded lock hold at a time. Returns the number of
+    /// expired documents. Ends early when the workers are told to stop, and while checkpoints have
+    /// no headroom for more changes; the next pass finds the rest.
     pub fn expiry_step(&self) -> u64 {
         let mut pass = Pass::default();
         while !self.continue_expiry(&mut pass) {}
         pass.expired
     }
 
-    /// A part of a pass. Returns whether that was the last one.
+    /// Runs a part of a pass. Returns whether it was the last one.
     fn continue_expiry(&self, pass: &mut Pass) -> bool {
         for _ in 0..HOLDS_PER_STEP {
             if pass.vb >= self.vbuckets() {
@@ -78,7 +78,7 @@ impl<S: KvStore> Bucket<S> {
     }
 }
 
-/// Makes a pass now and then.
+/// The worker that runs expiry passes at their interval.
 pub(super) struct Expirer<S> {
     bucket: Arc<Bucket<S>>,
     due_ns: u64,
@@ -112,7 +112,7 @@ impl<S: KvStore> Worker for Expirer<S> {
             tracing::debug!(bucket, expired, "looked for expired documents");
             self.pass = None;
         }
-        // Also when the pause is another: then it begins now.
+        // A changed interval begins here, too.
         let pause_ns = u64::from(bucket.expiry_pass_s()) * 1_000_000_000;
         if !bucket.expires() {
             self.due_ns = u64::MAX;

@@ -1,4 +1,4 @@
-//! The fetcher: reads values back that left memory.
+//! The fetcher: reads evicted documents from the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,15 +16,14 @@ use crate::pool::Signal;
 use crate::signals::Wake;
 use crate::stats::Counters;
 
-/// A read that takes longer waits for the disk; one from the system's page cache takes a tenth.
+/// Duration above which a read has waited for the disk; one from the system's page cache takes a tenth.
 const SLOW_NS: u64 = 60_000;
 
-/// So many more slow reads than others, and the disk is slow: one may be because its thread was interrupted.
+/// Excess of slow reads over fast ones that marks the disk as slow. One slow read may be an interrupted thread.
 const SLOW_READS: u32 = 2;
 const SLOW_READS_MAX: u32 = 4;
 
-/// The fetcher and its helpers while the disk is slow. As many reads are under way then as
-/// a disk can serve at once.
+/// Number of fetchers: one, and its helpers while the disk is slow. Then as many reads run as a disk can serve at once.
 const FETCHERS: usize = 4;
 
 /// A fetch that a request waits for.
@@ -35,26 +34,26 @@ struct FetchRequest {
 }
 
 impl FetchRequest {
-    /// Whether both want the same document.
+    /// Whether both requests want the same document.
     fn is_for(&self, other: &Self) -> bool {
         self.vb == other.vb && self.key == other.key
     }
 }
 
-/// What waits for the fetcher and its helpers.
+/// Requests that wait for the fetcher and its helpers.
 #[derive(Default)]
 pub(crate) struct Fetches {
     waiting: Mutex<Vec<FetchRequest>>,
-    /// For the fetcher, then for its helpers.
+    /// Signals of the fetcher and of its helpers.
     signals: [Signal; FETCHERS],
-    /// Whether reads of the store wait for the disk, and others should help.
+    /// Whether reads of the store wait for the disk, so that helpers are needed.
     disk_is_slow: AtomicBool,
-    /// The turn to read what may be large.
+    /// Serializes reads of documents that may be large.
     turn: Mutex<()>,
 }
 
 impl Fetches {
-    /// Of the fetcher and its helpers.
+    /// Returns the signals of the fetcher and its helpers.
     pub(super) fn signals(&self) -> &[Signal] {
         &self.signals
     }
@@ -66,7 +65,7 @@ impl Fetches {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Asks for a value that is only in the store; `wake` rings when it is worth trying again.
+    /// Requests a document that is only in the store; `wake` is woken when the caller should retry.
     /// The caller has reserved memory for [`Purpose::Fetch`].
     pub fn fetch(&self, vb: VbId, key: FetchKey, wake: Arc<dyn Wake>) {
         self.fetches
@@ -79,14 +78,15 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Serves every fetch that waits now: a document that many requests wait for is read once. A request without
-    /// memory, because of what was read before, is woken all the same, and waits for memory.
+    /// Serves all waiting fetches; a document with many requests is read once. A request for which
+    /// earlier reads left no memory is woken as well, and then waits for memory.
     pub fn fetch_step(&self) {
         while self.fetch_waiting(&mut 0) {}
     }
 
-    /// Takes fetches that wait, and serves them. Returns whether there were any. While the disk is slow it takes those for one
-    /// document only, and calls for help if there are more. `slow` counts reads.
+    /// Takes waiting fetches and serves them. Returns whether there were any. While the disk is
+    /// slow it takes those for one document only, and wakes a helper if there are more. `slow`
+    /// counts slow reads.
     fn fetch_waiting(&self, slow: &mut u32) -> bool {
         let (mut requests, more) = self.take_fetches();
         if more {
@@ -114,7 +114,8 @@ impl<S: KvStore> Bucket<S> {
         at > 0
     }
 
-    /// Waiting fetches, in the order of the store; or those of one document while the disk is slow, and whether there are more.
+    /// Returns the waiting fetches in the order of the store; while the disk is slow, those of one
+    /// document, and whether there are more.
     fn take_fetches(&self) -> (Vec<FetchRequest>, bool) {
         let mut waiting = self.fetches.waiting.lock();
         let mut taken = std::mem::take(&mut *waiting);
@@ -133,7 +134,7 @@ impl<S: KvStore> Bucket<S> {
         (taken, false)
     }
 
-    /// Serves the fetches of the same document.
+    /// Serves the fetches of one document.
     fn fetch_group(&self, group: &[FetchRequest]) {
         let turn = self
             .store
@@ -149,13 +150,12 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Reads one document at once, without waiting for the fetcher: for a caller that may block.
-    /// `false` when it could not be read.
+    /// Reads one document at once, without the fetcher, for callers that may block. Returns `false` if that failed.
     pub fn fetch_now(&self, vb: VbId, key: &FetchKey) -> bool {
         self.fetch_key(vb, key)
     }
 
-    /// Reads and restores, one at a time: their sizes are not known. Returns whether that did not fail.
+    /// Reads and restores one document; one at a time, because sizes are not known. Returns whether that succeeded.
     fn fetch_key(&self, vb: VbId, wanted: &FetchKey) -> bool {
         let seqno = match wanted.wanted {
             Wanted::Value(seqno) => Some(seqno),
@@ -189,10 +189,10 @@ impl<S: KvStore> Bucket<S> {
     }
 }
 
-/// Serves fetches, or helps with them.
+/// The worker that serves fetches, or helps with them.
 pub(super) struct Fetcher<S> {
     bucket: Arc<Bucket<S>>,
-    /// Slow reads more than others.
+    /// Excess of slow reads over fast ones.
     slow: u32,
 }
 

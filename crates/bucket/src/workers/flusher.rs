@@ -1,4 +1,4 @@
-//! The flusher: takes what is dirty, commits it with one sync, tells the vBuckets.
+//! The flusher: takes dirty vBuckets, commits their changes with one sync, and informs the vBuckets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -16,26 +16,26 @@ use crate::signals::{Bell, DirtySet};
 use crate::stats::{Counters, FlusherState, WarmupStage};
 
 const COMMIT_ITEMS_MAX: usize = 1 << 20;
-/// How long to wait before a failed commit is tried again.
+/// Pause before a failed commit is retried.
 const RETRY: Duration = Duration::from_millis(200);
-/// How often a drain that finds no space is tried before the stop goes on without it.
+/// Attempts of the last flush without disk space, before the bucket stops without it.
 const DRAIN_TRIES: usize = 25;
-/// The part of the quota that must have become durable for the reliever to be woken from a rest.
+/// Divisor: part of the quota that must become durable before a resting reliever is woken.
 const RELIEF_SHARE: u64 = 64;
 
-/// What the flusher does next.
+/// Result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a failed commit is to be tried again"]
 pub enum Flushed {
-    /// Everything that was dirty at the start is durable, or waits for the next step: a commit was full.
+    /// All changes that were dirty at the start are durable, or a commit was full and the rest waits for the next step.
     Clean,
-    /// The commit failed; try again after a pause.
+    /// The commit failed; retry after a pause.
     Retry(Duration),
-    /// The store takes no commit any more.
+    /// The store accepts no more commits.
     Failed,
 }
 
-/// A batch of the engine in the shape that the store walks, and now, Unix seconds.
+/// A flush batch of the engine as the store reads it, and the current time in Unix seconds.
 struct Rows<'a>(&'a FlushBatch, u32);
 
 impl Changes for Rows<'_> {
@@ -73,24 +73,24 @@ impl Changes for Rows<'_> {
     }
 }
 
-/// What the flusher shares with writes and with waiting requests.
+/// State that the flusher shares with writes and with waiting requests.
 pub(crate) struct Flushes {
     pub(crate) dirty: DirtySet,
-    /// Whose turn it is to write into the store, and the vBuckets that are gone from memory but
-    /// not yet from there. Taken before any slot.
+    /// The turn to write into the store, with the vBuckets that are deleted from memory but not yet
+    /// from the store. Taken before any slot.
     pub(crate) writing: Mutex<Vec<(VbId, VbRecord)>>,
-    /// Whether marks were taken of vBuckets that have not had their turn yet.
+    /// Whether some vBuckets were taken from `dirty` and are not flushed yet.
     pub(crate) under_way: AtomicBool,
-    /// When the commit that is under way began; 0 if none is.
+    /// Time at which the current commit began; 0 without one.
     pub(crate) commit_began_ns: AtomicU64,
-    /// Bytes that became durable since the reliever was last told of such.
+    /// Bytes that became durable since the reliever was last woken for them.
     persisted_bytes: AtomicU64,
-    /// Whether no commit begins until this is taken back.
+    /// Whether commits are suspended.
     pub(crate) paused: AtomicBool,
     /// Whether a client observes persistence.
     pub(crate) urgent: AtomicBool,
     pub(crate) state: AtomicU8,
-    /// Why the last commit failed, until one succeeds.
+    /// Error of the last commit, until one succeeds.
     pub(crate) failure: Mutex<Option<ErrorKind>>,
 }
 
@@ -109,7 +109,7 @@ impl Flushes {
         }
     }
 
-    /// Whether commits are held up, and the last one is over.
+    /// Whether commits are suspended, and the last one is finished.
     pub(crate) fn is_paused(&self) -> bool {
         self.paused.load(Ordering::SeqCst) && !self.under_way.load(Ordering::SeqCst)
     }
@@ -120,14 +120,13 @@ fn changes(batches: &[FlushBatch]) -> usize {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Makes what is dirty now durable: each vBucket that is marked gets its turn once, in as
-    /// many commits as their limits ask for. Does nothing once the store has failed for good.
+    /// Makes all dirty changes durable: each marked vBucket gets one turn, in as many commits as
+    /// their limits require. Does nothing after a permanent failure of the store.
     pub fn flush_step(&self) -> Flushed {
         self.flush_step_with_pauses(&|| {})
     }
 
-    /// [`Bucket::flush_step`] that calls `pause` after each 100 us or so of a commit that is not
-    /// large. No vBucket is locked then.
+    /// [`Bucket::flush_step`] that calls `pause` after each 100 us or so of a small commit. No vBucket is locked then.
     pub fn flush_step_with_pauses(&self, pause: &dyn Fn()) -> Flushed {
         if self.flusher_state() == FlusherState::Failed {
             return Flushed::Failed;
@@ -141,7 +140,7 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Takes the marks there are now; each of these vBuckets is to have its turn, the last one first.
+    /// Takes all marks, in reverse order: the last vBucket of the list has the first turn.
     fn begin_flush(&self) -> Vec<VbId> {
         self.flushes.under_way.store(true, Ordering::SeqCst);
         let mut waiting = self.flushes.dirty.take();
@@ -149,7 +148,7 @@ impl<S: KvStore> Bucket<S> {
         waiting
     }
 
-    /// Makes one commit of a flush. If that fails, all that waits is marked again.
+    /// Runs one commit of a flush. If that fails, all waiting vBuckets are marked again.
     fn go_on_with_flush(&self, waiting: &mut Vec<VbId>, pause: &dyn Fn()) -> Flushed {
         let result = if waiting.is_empty() {
             Ok(())
@@ -167,7 +166,7 @@ impl<S: KvStore> Bucket<S> {
         result.map_or_else(|error| self.commit_failed(&error), |()| Flushed::Clean)
     }
 
-    /// One commit. What could not be written is marked again, but for what is still in `waiting`.
+    /// Runs one commit. On a failure its vBuckets are marked again, except those in `waiting`.
     fn flush_some(&self, waiting: &mut Vec<VbId>, pause: &dyn Fn()) -> Result<(), StoreError> {
         let mut owed = self.flushes.writing.lock();
         if let Err(error) = self.settle(&mut owed) {
@@ -178,7 +177,7 @@ impl<S: KvStore> Bucket<S> {
         }
         let batches = self.collect(waiting, pause);
         if batches.is_empty() {
-            // What failed is there no more.
+            // The earlier failure is over.
             self.commit_succeeded();
             return Ok(());
         }
@@ -197,8 +196,8 @@ impl<S: KvStore> Bucket<S> {
         Ok(())
     }
 
-    /// Tells the vBuckets what became of their batches, frees what was replaced since, and in a
-    /// flood lets what is durable now leave memory. Marks again what has more.
+    /// Reports the result of the commit to the vBuckets and frees replaced versions. In a flood
+    /// evicts documents that are durable. Marks vBuckets with more changes again.
     fn finish(&self, batches: Vec<FlushBatch>, ok: bool, pause: &dyn Fn()) {
         let (policy, changes) = (self.commit_policy(), changes(&batches));
         for (visit, batch) in (1..).zip(batches) {
@@ -206,7 +205,7 @@ impl<S: KvStore> Bucket<S> {
                 pause();
             }
             let vb = batch.vb;
-            // The lock is not held while memory is freed.
+            // Memory is freed without the lock.
             let garbage = self.with_vbucket_for(Hold::Flush, vb, |vbucket| {
                 let garbage = vbucket.finish_flush(batch.done(ok));
                 (garbage, vbucket.is_dirty())
@@ -219,7 +218,7 @@ impl<S: KvStore> Bucket<S> {
             }
             self.evict_flushed(vb, &garbage);
         }
-        // The reliever may rest because nothing could go; now there is something.
+        // The reliever may rest because nothing could be freed; now durable documents can be.
         let persisted = &self.flushes.persisted_bytes;
         if persisted.load(Ordering::Relaxed) > self.memory.quota() / RELIEF_SHARE {
             persisted.store(0, Ordering::Relaxed);
@@ -237,7 +236,7 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Takes batches off `waiting` until one commit is full.
+    /// Takes vBuckets off `waiting` until one commit is full. Returns their batches.
     fn collect(&self, waiting: &mut Vec<VbId>, pause: &dyn Fn()) -> Vec<FlushBatch> {
         let mut spare = SpareBuffers::default();
         let mut batches = Vec::new();
@@ -326,18 +325,17 @@ impl<S: KvStore> Bucket<S> {
     }
 }
 
-/// Makes changes durable, a commit in each step; at the stop, until all are.
+/// The worker that makes changes durable, a commit in each step; when the bucket stops, until all are.
 pub(super) struct Flusher<S> {
     bucket: Arc<Bucket<S>>,
-    /// What of a flush has not had its turn.
+    /// vBuckets of the current flush that have not had their turn.
     waiting: Vec<VbId>,
-    /// When the next flush may begin unless it is hurried.
+    /// Earliest time of the next flush, unless it is hurried.
     next_ns: u64,
-    /// The pause after a failed commit, which neither changes nor haste shorten: first how long,
-    /// then until when.
+    /// Pause after a failed commit, which neither changes nor `urgent` shorten: first its length, then its end.
     pause: Option<Duration>,
     pause_until_ns: u64,
-    /// Once the bucket stops: how often a flush is tried still.
+    /// Remaining attempts once the bucket stops.
     tries_left: Option<usize>,
     pausing: Bell,
 }
@@ -355,8 +353,8 @@ impl<S: KvStore> Flusher<S> {
         }
     }
 
-    /// What to wait for before the next flush: changes, and then more of them until the interval is
-    /// over, unless a client observes persistence. `None` for nothing.
+    /// Returns the event to wait for before the next flush: changes, and then the end of the
+    /// interval, unless a client observes persistence. `None` to flush at once.
     fn rest(&mut self, now_ns: u64) -> Option<Next> {
         let flushes = &self.bucket.flushes;
         if let Some(pause) = self.pause.take() {
@@ -391,7 +389,7 @@ impl<S: KvStore> Flusher<S> {
         }
     }
 
-    /// After a flush while the bucket stops: whether it was the last one.
+    /// Whether the flush was the last one of a stopping bucket.
     fn is_drained(&mut self, flushed: Flushed) -> bool {
         let Some(tries_left) = &mut self.tries_left else {
             return false;

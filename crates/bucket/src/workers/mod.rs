@@ -1,5 +1,5 @@
-//! The blocking workers of a bucket. Each is a step that does a bounded amount of work, so that
-//! a test or the simulator can call it; the pool calls the steps of all.
+//! The blocking workers of a bucket. Each is a step of bounded work, so that a test or the
+//! simulator can call it; the pool calls the steps of all.
 
 mod backfiller;
 mod compactor;

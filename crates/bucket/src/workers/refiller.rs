@@ -1,7 +1,8 @@
-//! The refiller: after a start, documents that are in the store alone come back into memory, those written last first.
+//! The refiller: after a start it loads documents that are only in the store into memory, the last written ones first.
 //!
-//! It makes one pass over the vBuckets. Each gets an equal part of the memory that is left up to [`Memory::refill_mark`], and
-//! takes its newest documents. When a document was read last is not known after a start; when it was written is.
+//! It makes one pass over the vBuckets. Each gets an equal part of the memory that is left up to
+//! [`Memory::refill_mark`], and loads its newest documents. The time of a document's last read is
+//! not known after a start, but its last write is.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,13 +16,13 @@ use crate::scheduling::PAUSE;
 use crate::signals::Bell;
 use crate::stats::{Counters, RefillState, WarmupStage};
 
-/// Rows looked at between two pauses, in some 100 us.
+/// Rows read between two pauses, in some 100 us.
 const ROWS_PER_PAUSE: u64 = 64;
 
-/// Rows of the first vBucket that are looked at to know their sizes.
+/// Rows of the first vBucket that are sampled for their sizes.
 const SAMPLE: u64 = 64;
 
-/// What the rows that were seen take in memory, to tell how many fit.
+/// Memory of the rows seen, to estimate how many fit.
 #[derive(Debug, Default)]
 struct RowSizes {
     rows: u64,
@@ -29,7 +30,7 @@ struct RowSizes {
 }
 
 impl RowSizes {
-    /// Bytes that a row takes in memory, noted.
+    /// Adds a row. Returns its bytes in memory.
     fn note(&mut self, row: &LookedAt<'_>) -> u64 {
         let bytes = Document::memory_bytes_of(row.key.len(), row.value_bytes) as u64;
         self.rows += 1;
@@ -37,10 +38,10 @@ impl RowSizes {
         bytes
     }
 
-    /// The seqno from which on rows fit into `bytes`.
+    /// Returns the seqno from which on rows fit into `bytes`.
     ///
     /// # Errors
-    /// Those of looking at some rows.
+    /// Those of reading some rows.
     fn newest_in(&mut self, bytes: u64, snapshot: &dyn Snapshot) -> Result<Seqno, StoreError> {
         if self.rows == 0 {
             snapshot.look(&KeyRange::default(), &mut |row| {
@@ -60,19 +61,20 @@ impl RowSizes {
 /// A pass under way.
 #[derive(Default)]
 struct Pass {
-    /// The vBucket that is next.
+    /// The next vBucket.
     vb: u16,
     sizes: RowSizes,
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// The whole pass: fills memory, up to a mark below the one at which eviction stops, with what is in the store alone.
+    /// Runs the whole pass: loads documents that are only in the store, up to a mark below the one
+    /// at which eviction stops.
     pub fn refill(&self) {
         let mut pass = Pass::default();
         while self.continue_refill(&mut pass, &|| ()) {}
     }
 
-    /// Takes documents of one vBucket. Returns whether there is more to do.
+    /// Loads documents of one vBucket. Returns whether there is more to do.
     fn continue_refill(&self, pass: &mut Pass, pause: &dyn Fn()) -> bool {
         let warmup = self.warmup();
         let free = self.memory.refill_mark().saturating_sub(self.memory.used());
@@ -92,7 +94,7 @@ impl<S: KvStore> Bucket<S> {
         true
     }
 
-    /// Takes documents until they have `part` bytes, or memory is full.
+    /// Loads documents until they have `part` bytes, or memory is full.
     fn refill_vbucket(
         &self,
         vb: VbId,
@@ -133,7 +135,7 @@ impl<S: KvStore> Bucket<S> {
             }
             let document = (row.document)()?;
             let is_back = self.with_vbucket_for(Hold::Restore, vb, |vbucket| {
-                // Another one of that number has other documents.
+                // A vBucket that was replaced has other documents.
                 self.epoch(vb) == epoch && vbucket.bring_back(document, as_of)
             });
             if is_back == Some(true) {
@@ -145,11 +147,11 @@ impl<S: KvStore> Bucket<S> {
     }
 }
 
-/// Makes the pass once all is loaded.
+/// The worker that runs the pass after warmup.
 pub(super) struct Refiller<S> {
     bucket: Arc<Bucket<S>>,
     pass: Pass,
-    /// Never rung.
+    /// A bell for pauses; never rung.
     pausing: Bell,
 }
 

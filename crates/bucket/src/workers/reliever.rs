@@ -1,4 +1,4 @@
-//! The reliever: brings memory back below the low mark, rung by rung of the ladder.
+//! The reliever: frees memory down to the low mark, rung by rung of the ladder.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -14,61 +14,61 @@ use crate::memory::{Eviction, Pressure, Relief, next_relief};
 use crate::pool::Signal;
 use crate::stats::{Counters, FlusherState};
 
-/// Table slots looked at under one lock hold: each costs a cache miss, and an allocation when
-/// it is evicted. Few: a thread that the system stops while it holds the lock holds it for long,
-/// and that happens less often in shorter holds.
+/// Table slots checked under one lock hold: each costs a cache miss, and an allocation when it is
+/// evicted. Few, because a thread that the system interrupts in a hold blocks others for long, and
+/// short holds are interrupted less often.
 const SLOTS_PER_HOLD: usize = 3;
-/// Passes over the whole bucket before giving up: the first ones cool documents down.
+/// Maximum number of passes over the whole bucket: the first ones cool documents down.
 const PASSES_MAX: usize = 4;
 
-/// About what a document takes without its value.
+/// Approximate memory of a document without its value.
 const BARE_BYTES: u64 = 96;
-/// Where only values leave, keys do, too, once those of documents without values would take this part of the
-/// quota, until they would take less than that part.
+/// With eviction of values, keys are evicted as well once documents without values would take the
+/// first part of the quota, until they would take less than the second part.
 const BARE_PART: u64 = 4;
 const BARE_PART_AFTER: u64 = 8;
 
 /// Cursors dropped under one lock hold.
 const CURSORS_PER_HOLD: usize = 8;
 
-/// vBuckets that documents are evicted from in one step.
+/// vBuckets visited by eviction in one step.
 const VISITS_PER_STEP: usize = 64;
 
-/// Pause of the reliever when it could not free enough.
+/// Pause of the reliever after it could not free enough.
 const PAUSE_NS: u64 = 100_000_000;
 
-/// Steps on the ladder in one relief.
+/// Maximum steps on the ladder in one relief.
 const RUNGS_MAX: usize = 64;
-/// Checkpoints that the memory for them is meant for, in each vBucket that has changes.
+/// Checkpoints that share the memory for them, in each vBucket with changes.
 const CHECKPOINTS_PER_VBUCKET: u64 = 10;
 const CHECKPOINT_BYTES_MIN: u64 = 16 << 10;
 const CHECKPOINT_BYTES_MAX: u64 = 2 << 20;
 
-/// How far one vBucket came.
+/// Result of a visit of one vBucket.
 #[derive(Clone, Copy, Debug, Default)]
 struct Evicted {
     documents: usize,
-    /// There is no such vBucket, or it is none of those that this pass is about.
+    /// Whether the vBucket is missing, or has another state than this pass handles.
     skipped: bool,
 }
 
-/// What a look at every vBucket found.
+/// Sums over all vBuckets.
 #[derive(Clone, Debug, Default)]
 struct Survey {
-    /// Documents that could leave.
+    /// Documents that could be evicted.
     evictable: u64,
     /// Changes that wait for the store, and their bytes.
     dirty: u64,
     queued: u64,
-    /// Documents whose values have left, or all of them.
+    /// Documents without a value in memory, including those without a key.
     away: u64,
-    /// What the slowest cursor of each vBucket keeps, where it keeps anything.
+    /// Bytes that the slowest cursor of each vBucket keeps, if any.
     pinned: Vec<(usize, VbId)>,
     /// vBuckets with changes in memory.
     busy: u64,
 }
 
-/// Rungs that were tried in vain during this relief.
+/// Rungs already used during this relief.
 #[derive(Clone, Copy, Debug, Default)]
 struct TriedRungs {
     expel: bool,
@@ -80,19 +80,19 @@ struct ReliefPass {
     tried: TriedRungs,
     checkpoint_goal: u64,
     rungs_left: usize,
-    /// The rung that takes long.
+    /// The rung that takes several steps.
     evicting: Option<Evicting>,
 }
 
 /// An eviction under way.
 struct Evicting {
-    /// From replicas, or from active vBuckets.
+    /// Whether replicas are visited; otherwise active vBuckets.
     replicas: bool,
-    /// vBuckets to visit still.
+    /// Remaining visits.
     left: usize,
-    /// Whether any was visited that it is about.
+    /// Whether any visited vBucket had the right state.
     any: bool,
-    /// vBuckets to visit before, whose values are compressed.
+    /// Remaining visits of the compression before eviction.
     to_compress: usize,
 }
 
@@ -107,23 +107,23 @@ impl Evicting {
     }
 }
 
-/// What the reliever shares with other threads.
+/// State that the reliever shares with other threads.
 pub(crate) struct Relieving {
-    /// For the reliever.
+    /// Rings the reliever.
     pub(crate) signal: Signal,
-    /// Whether it was called and is not done.
+    /// Whether it was called and is not finished.
     pub(crate) called: AtomicBool,
-    /// Where the next pass of eviction begins.
+    /// First vBucket of the next eviction pass.
     next: AtomicU16,
-    /// vBuckets that had changes in memory at the last look.
+    /// Number of vBuckets with changes in memory at the last survey.
     busy: AtomicU64,
-    /// Whether fewer documents can leave memory than wait for the store: then they leave with their commits.
+    /// Whether fewer documents are evictable than wait for the store: then they are evicted after their commits.
     pub(crate) flooded: AtomicBool,
-    /// Whether any document could leave memory at the last look.
+    /// Whether any document was evictable at the last survey.
     pub(crate) evictable: AtomicBool,
-    /// Whether keys leave memory with their values, by its settings or because keys alone take much of it.
+    /// Whether keys are evicted with their values, by the policy or because keys alone take much memory.
     keys_leave: AtomicBool,
-    /// How memory is freed, as a number.
+    /// Eviction policy, as a number.
     eviction: AtomicU8,
 }
 
@@ -153,8 +153,9 @@ impl Relieving {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Does what the ladder says until memory is below its low marks, has space for what was asked for, or
-    /// nothing more can go. Returns whether the pressure is off then. Goes on where it stopped the last time.
+    /// Follows the ladder until memory is below its low marks, has the requested space, or nothing
+    /// more can be freed. Returns whether the pressure is over. Continues where the last call
+    /// stopped.
     pub fn relieve_step(&self) -> bool {
         let mut relief = self.begin_relief();
         while !self.continue_relief(&mut relief) {}
@@ -163,7 +164,7 @@ impl<S: KvStore> Bucket<S> {
 
     fn begin_relief(&self) -> ReliefPass {
         Counters::add(&self.counters().relief_steps, 1);
-        // What waits to be flushed can neither leave memory nor, once replaced, be freed.
+        // Changes that wait for the store can neither be evicted nor, once replaced, be freed.
         if self.flushes.dirty.any() {
             self.hurry();
         }
@@ -197,7 +198,7 @@ impl<S: KvStore> Bucket<S> {
         ended
     }
 
-    /// Returns whether there is no rung left.
+    /// Takes one rung. Returns whether there is none left.
     fn take_rung(&self, relief: &mut ReliefPass) -> bool {
         let survey = self.survey();
         let pressure = self.pressure(&survey, relief.tried, relief.checkpoint_goal);
@@ -226,8 +227,7 @@ impl<S: KvStore> Bucket<S> {
         false
     }
 
-    /// Looks at every vBucket, and gives each its part of the memory for checkpoints: those that
-    /// have changes share it.
+    /// Collects the figures of every vBucket, and gives those with changes an equal part of the memory for checkpoints.
     fn survey(&self) -> Survey {
         let mut survey = Survey::default();
         let busy = self.relieving.busy.load(Ordering::Relaxed).max(1);
@@ -281,7 +281,7 @@ impl<S: KvStore> Bucket<S> {
         survey
     }
 
-    /// Where values leave, and the keys that stay would take `bare_bytes`: whether they leave, too, from now on.
+    /// With eviction of values: decides whether keys are evicted as well, if those that stay take `bare_bytes`.
     fn look_at_keys(&self, bare_bytes: u64) {
         let before = self.relieving.keys_leave.load(Ordering::Relaxed);
         let part = if before { BARE_PART_AFTER } else { BARE_PART };
@@ -293,8 +293,8 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// What the ladder looks at. In a flood the flusher evicts: the clock would pass the whole
-    /// table for the few documents that can go.
+    /// Returns the input of the ladder. In a flood the flusher evicts: a pass would walk the whole
+    /// table for the few documents that are evictable.
     fn pressure(&self, survey: &Survey, tried: TriedRungs, checkpoint_goal: u64) -> Pressure {
         let memory = &self.memory;
         let clock_rests = tried.evict || self.relieving.flooded.load(Ordering::Relaxed);
@@ -321,8 +321,7 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Sends readers to the store, of the vBuckets where they keep most first, until about so
-    /// many bytes are free.
+    /// Drops cursors, in the vBuckets where they keep most first, until about `wanted` bytes are free.
     fn drop_cursors(&self, mut pinned: Vec<(usize, VbId)>, wanted: u64) {
         pinned.sort_unstable_by_key(|(bytes, _)| Reverse(*bytes));
         let mut left = wanted;
@@ -330,13 +329,13 @@ impl<S: KvStore> Bucket<S> {
             if left == 0 {
                 break;
             }
-            // Where many read alike, one of them gone frees nothing.
+            // Cursors at similar positions free memory only together, so those with half as much go, too.
             self.drop_cursors_of(vb, (bytes / 2).max(1));
             left = left.saturating_sub(bytes as u64);
         }
     }
 
-    /// Those of one vBucket that keep at least so much.
+    /// Drops the cursors of one vBucket that keep at least `bytes_min`.
     fn drop_cursors_of(&self, vb: VbId, bytes_min: usize) {
         loop {
             let mut garbage = Vec::with_capacity(CURSORS_PER_HOLD);
@@ -362,8 +361,8 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Lets the next booking that passes a mark call the reliever; `false` when memory is above
-    /// a mark by now.
+    /// Resets the call, so that the next booking above a mark calls the reliever; `false` if memory
+    /// is above a mark already.
     pub(crate) fn call_off_relief(&self) -> bool {
         // Bookings that found the flag set were made before this swap, and are seen here.
         self.relieving.called.swap(false, Ordering::SeqCst);
@@ -374,8 +373,9 @@ impl<S: KvStore> Bucket<S> {
         !above
     }
 
-    /// Evicts down to the low mark, from replicas first: no client reads them. A few vBuckets get
-    /// their turn each time, so that none is emptied alone. Returns whether that is all.
+    /// Evicts down to the low mark, from replicas first, because no client reads them. Each call
+    /// visits a few vBuckets, so that none is emptied alone. Returns whether the eviction is
+    /// finished.
     fn evict_some(&self, evicting: &mut Evicting) -> bool {
         let all = usize::from(self.vbuckets());
         for _ in 0..VISITS_PER_STEP {
@@ -403,7 +403,8 @@ impl<S: KvStore> Bucket<S> {
         false
     }
 
-    /// In a flood, lets what has just become durable leave memory, down to the low mark; else compresses it above that.
+    /// In a flood, evicts documents that have just become durable, down to the low mark. Otherwise
+    /// compresses them above that mark.
     pub(crate) fn evict_flushed(&self, vb: VbId, flushed: &Garbage) {
         if !self.relieving.flooded.load(Ordering::Relaxed) {
             if self.compresses() && self.bytes_to_evict() > 0 {
@@ -412,8 +413,8 @@ impl<S: KvStore> Bucket<S> {
             }
             return;
         }
-        // The memory that a hold looks at is asked for in the one before it, what that takes yet one
-        // earlier: others wait while a holder waits for memory.
+        // Prefetches documents one hold ahead, and their heads two holds ahead: other threads wait
+        // while a lock holder waits for memory.
         let documents: Vec<&Document> = flushed.documents().collect();
         let mut holds = documents.chunks(SLOTS_PER_HOLD);
         let mut later = move || {
@@ -441,8 +442,8 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// How much is still to go. What was deleted is freed once the store knows of it: until then
-    /// checkpoints hold it, and deleting more would not help.
+    /// Returns the bytes still to be evicted. Deleted documents are freed after their commit: until
+    /// then checkpoints hold them, and more deletions would not help.
     fn bytes_to_evict(&self) -> u64 {
         let leaving = match self.eviction() {
             Eviction::Delete => self.memory.checkpoints(),
@@ -452,7 +453,7 @@ impl<S: KvStore> Bucket<S> {
         staying.saturating_sub(self.memory.relief_mark())
     }
 
-    /// One pass over one vBucket, a bounded hold at a time.
+    /// Runs one pass over one vBucket, a bounded hold at a time.
     fn evict_from(&self, vb: VbId, replicas: bool) -> Evicted {
         if self.compresses() {
             return self.compress_or_evict_from(vb, replicas);
@@ -484,7 +485,7 @@ impl<S: KvStore> Bucket<S> {
                 _ => &counters.evicted,
             };
             Counters::add(total, progress.changed as u64);
-            // A vBucket with nothing to give looks at no slot and is finished as well.
+            // A vBucket without evictable documents checks no slot, and is finished as well.
             if progress.finished || progress.slots == 0 {
                 return evicted;
             }
@@ -498,7 +499,7 @@ impl<S: KvStore> Bucket<S> {
         self.compression() == CompressionMode::Active && self.eviction().keeps_a_copy()
     }
 
-    /// Before anything leaves: compresses values of one vBucket that were not read since they were written.
+    /// Before any eviction: compresses values of one vBucket that were not read since they were written.
     fn compress_in(&self, vb: VbId) {
         let mut unread: Vec<Document> = Vec::with_capacity(SLOTS_PER_HOLD);
         while self.bytes_to_evict() > 0 {
@@ -514,8 +515,8 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// One pass over one vBucket: cold values are compressed, and those that are so already, or gain nothing by
-    /// it, leave memory.
+    /// Runs one pass over one vBucket: compresses cold values, and evicts those that are compressed
+    /// already or gain nothing.
     fn compress_or_evict_from(&self, vb: VbId, replicas: bool) -> Evicted {
         let mut evicted = Evicted::default();
         let mut cold: Vec<Document> = Vec::with_capacity(SLOTS_PER_HOLD);
@@ -539,13 +540,13 @@ impl<S: KvStore> Bucket<S> {
     }
 }
 
-/// Relieves memory, a rung in each step, once it was called and until the pressure is off.
+/// The worker that relieves memory, a rung in each step, from a call until the pressure is over.
 pub(super) struct Reliever<S> {
     bucket: Arc<Bucket<S>>,
     relief: Option<ReliefPass>,
-    /// What had been evicted when the relief began.
+    /// Number of evictions when the relief began.
     evicted_before: u64,
-    /// While it pauses after a relief: whether the pressure was off by then.
+    /// During the pause after a relief: whether the pressure was over.
     pausing: Option<bool>,
 }
 
@@ -566,7 +567,7 @@ impl<S: KvStore> Worker for Reliever<S> {
         if bucket.is_stopping() {
             return Next::Done;
         }
-        // The signal that ends a pause is no call.
+        // The signal that ends a pause does not call the reliever.
         if self.pausing.take() == Some(true) && bucket.call_off_relief() {
             return Next::OnSignal;
         }
@@ -587,7 +588,7 @@ impl<S: KvStore> Worker for Reliever<S> {
         let helped = evicted > self.evicted_before;
         let helps = helped && !bucket.relieving.flooded.load(Ordering::Relaxed);
         if bucket.memory.used() > bucket.memory.low_mark() && !helps {
-            // It did all it could: another pass at once would find the same.
+            // Everything possible was done: another pass at once would find the same.
             self.pausing = Some(relieved);
             return Next::At(now_ns + PAUSE_NS);
         }

@@ -1,4 +1,4 @@
-//! The workers of one bucket: how they start, and how they end together.
+//! The workers of one bucket: their start and their common end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,21 +22,21 @@ use crate::scans::Scanner;
 use crate::signals::Bell;
 use crate::stats::WarmupStage;
 
-/// How often a stop that waits says so.
+/// Interval between two log messages of a stop that waits.
 const STOP_TOLD_EVERY: Duration = Duration::from_secs(5);
 
-/// What a worker of a bucket did.
+/// Totals of a worker of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerFigures {
-    /// What it is.
+    /// Name of the worker.
     pub name: &'static str,
     /// The lane of the pool in which it runs.
     pub lane: &'static str,
     /// Whether a step is under way or due.
     pub busy: bool,
-    /// Steps that it ran.
+    /// Number of steps.
     pub steps: u64,
-    /// Time that these took, nanoseconds.
+    /// Duration of all steps in nanoseconds.
     pub busy_ns: u64,
 }
 
@@ -44,16 +44,15 @@ pub struct WorkerFigures {
 pub struct Workers<S> {
     bucket: Arc<Bucket<S>>,
     handles: Vec<(Lane, &'static str, Handle)>,
-    /// They run as long as it does.
+    /// Kept so that it lives as long as the workers.
     pool: Arc<Pool>,
 }
 
 impl<S: KvStore> Workers<S> {
-    /// Starts warmup and the workers. `uuids` is used by warmup, `warmed_up` is called at its
-    /// end, whether it went well or not.
+    /// Starts warmup and the workers. Warmup uses `uuids`, and calls `warmed_up` at its end, successful or not.
     ///
     /// # Errors
-    /// There is no thread to be had for them; none of them runs.
+    /// A thread could not be started; then none of the workers runs.
     pub fn start(
         pool: &Arc<Pool>,
         bucket: &Arc<Bucket<S>>,
@@ -117,9 +116,9 @@ impl<S: KvStore> Workers<S> {
         Ok(())
     }
 
-    /// What each worker did so far; warmup is among them when it is done, too.
+    /// Returns the totals of each worker, including those of a finished warmup.
     ///
-    /// Cost: a look at the lane of each.
+    /// Cost: a lock of the lane of each.
     pub fn figures(&self) -> Vec<WorkerFigures> {
         let figures = |(lane, name, handle): &(Lane, &'static str, Handle)| WorkerFigures {
             name,
@@ -134,7 +133,7 @@ impl<S: KvStore> Workers<S> {
     /// Makes everything durable, ends the workers and closes the store.
     ///
     /// # Errors
-    /// What kept the last changes from becoming durable, or the store from closing cleanly.
+    /// The reason why the last changes are not durable, or the store did not close cleanly.
     pub fn stop(&self) -> Result<(), StoreError> {
         let stopped = Bell::default();
         std::thread::scope(|scope| {
@@ -149,7 +148,7 @@ impl<S: KvStore> Workers<S> {
         })
     }
 
-    /// Has the workers end, and waits for that.
+    /// Tells the workers to end, and waits for that.
     fn join(&self) {
         self.bucket.stopping.store(true, Ordering::SeqCst);
         for (_, _, handle) in &self.handles {
@@ -160,7 +159,7 @@ impl<S: KvStore> Workers<S> {
         }
     }
 
-    /// Says now and then that the bucket has not stopped yet, until it has.
+    /// Logs at an interval that the bucket has not stopped yet, until it has.
     fn tell_until(&self, stopped: &Bell) {
         while !stopped.wait(Some(STOP_TOLD_EVERY)) {
             let flusher = self.bucket.flusher_state();
@@ -173,7 +172,7 @@ impl<S: KvStore> Workers<S> {
     }
 }
 
-/// The name of a type alone, without its path and parameters.
+/// Returns the name of a type without its path and parameters.
 fn name_of<T>() -> &'static str {
     let name = std::any::type_name::<T>();
     let name = name.split('<').next().unwrap_or(name);
@@ -181,8 +180,8 @@ fn name_of<T>() -> &'static str {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Closes the store if nothing is missing in it. Else it is left as a crash would leave it,
-    /// so that the next opening begins new histories for what is lost.
+    /// Closes the store if it has all changes. Otherwise it stays as after a crash, so that the
+    /// next opening begins new histories for lost changes.
     fn close(&self) -> Result<(), StoreError> {
         let stage = self.warmup().stage();
         if stage != WarmupStage::Failed {
@@ -191,7 +190,7 @@ impl<S: KvStore> Bucket<S> {
                 .failure
                 .lock()
                 .is_some_and(|kind| !kind.may_pass());
-            // An operation that was under way may have come after the flusher's last look.
+            // An operation under way may have made changes after the flusher's last check.
             while self.mark_dirty() {
                 if failed_for_good || self.flush_step() != Flushed::Clean {
                     let kind = self.flushes.failure.lock().unwrap_or(ErrorKind::Io);
@@ -207,7 +206,7 @@ impl<S: KvStore> Bucket<S> {
         self.store.close()
     }
 
-    /// Asks the vBuckets themselves what waits for the store, and says whether anything does.
+    /// Marks vBuckets that have changes for the store. Returns whether there are any.
     fn mark_dirty(&self) -> bool {
         for index in 0..self.vbuckets() {
             let dirty = self.with_vbucket(VbId(index), |vbucket| vbucket.is_dirty());

@@ -1,5 +1,5 @@
-//! Warmup: loads every key of the store, with all values where they fit; with full eviction, how many there are. What stays in
-//! the store is left to the refill.
+//! Warmup: loads every key of the store, with all values if they fit; with full eviction, only the
+//! number of keys. The refill loads values that stay in the store.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use crate::Bucket;
 use crate::memory::Eviction;
 use crate::stats::{Counters, FlusherState, WarmupStage};
 
-/// Rows put into the table under one lock hold, and their bytes, about.
+/// Rows put into the table under one lock hold, and their approximate bytes.
 const ROWS_PER_HOLD: usize = 256;
 const BYTES_PER_HOLD: u64 = 64 << 10;
 
-/// Rows that a worker loads in one step, but for the rest of a vBucket.
+/// Rows that a worker loads in one step, plus the rest of a vBucket.
 const KEYS_PER_STEP: u64 = 8192;
 
-/// Groups of events that are remembered.
+/// Maximum number of remembered groups of events.
 const GROUPS_MAX: usize = 32;
 
-/// Workers of a bucket at most: beyond, they wait for memory and for each other.
+/// Maximum number of warmup workers of a bucket: more would wait for memory and for each other.
 const WORKERS_MAX: usize = 8;
 
-/// What vBuckets that were loaded told of their collections.
+/// Events and collections of the loaded vBuckets.
 #[derive(Default)]
 struct LearnedGroups {
     /// Groups of events.
@@ -36,16 +36,16 @@ struct LearnedGroups {
     shared: SharedCollections,
 }
 
-/// A warmup under way, which workers share.
+/// A warmup under way, shared by its workers.
 struct Load<U> {
-    /// The vBucket that is next.
+    /// The next vBucket.
     next: AtomicU16,
     /// Workers that have not ended.
     workers: AtomicUsize,
     /// Whether any row could be read.
     any_read: AtomicBool,
     uuids: Mutex<U>,
-    /// Whether the values of all documents fit into memory, about.
+    /// Whether the values of all documents fit into memory, approximately.
     all_fit: bool,
     began_ns: u64,
 }
@@ -67,10 +67,10 @@ impl<U: FnMut() -> VbUuid> Load<U> {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Loads all vBuckets; data operations on each are let in once it is loaded. `uuids` is as for [`Bucket::open`]. A
-    /// vBucket with a row that cannot be read goes into quarantine, and is not served.
+    /// Loads all vBuckets; data operations on each are allowed once it is loaded. `uuids` is as for
+    /// [`Bucket::open`]. A vBucket with an unreadable row goes into quarantine, and is not served.
     ///
-    /// When the workers are told to stop, it ends early.
+    /// Ends early when the workers are told to stop.
     pub fn warm_up(&self, uuids: &mut dyn FnMut() -> VbUuid) {
         let load = Load::new(self, 1, uuids);
         let mut told = LearnedGroups::default();
@@ -78,7 +78,8 @@ impl<S: KvStore> Bucket<S> {
         self.end_warmup(&load);
     }
 
-    /// Loads some rows, whole vBuckets; `told` is what vBuckets told this worker. Returns whether nothing is left for it.
+    /// Loads some rows, as whole vBuckets; `told` holds this worker's groups of events. Returns
+    /// whether nothing is left.
     fn continue_warmup<U: FnMut() -> VbUuid>(
         &self,
         load: &Load<U>,
@@ -90,7 +91,7 @@ impl<S: KvStore> Bucket<S> {
             let vb = load.next.fetch_add(1, Ordering::Relaxed);
             let stops = self.is_stopping() || warmup.stage() == WarmupStage::Failed;
             if stops || vb >= self.vbuckets() {
-                // However often it is asked again.
+                // Bounds the counter, however often this is called again.
                 load.next.store(self.vbuckets(), Ordering::Relaxed);
                 return true;
             }
@@ -99,7 +100,7 @@ impl<S: KvStore> Bucket<S> {
         false
     }
 
-    /// A worker has nothing left to do. Returns whether it was the last one.
+    /// Ends the work of one worker. Returns whether it was the last one.
     fn end_warmup<U>(&self, load: &Load<U>) -> bool {
         if load.workers.fetch_sub(1, Ordering::AcqRel) > 1 {
             return false;
@@ -111,7 +112,7 @@ impl<S: KvStore> Bucket<S> {
                 slot.loaded.store(false, Ordering::Release);
             }
         } else if Counters::read(&warmup.vbuckets_done) == warmup.vbuckets {
-            // Some may have been loaded before others told what the manifest has.
+            // Some vBuckets may have been loaded before the manifest had events of others.
             self.bring_all_to_manifest((0..self.vbuckets()).map(VbId));
             self.erase_soon();
             let took_us = self.clock.mono_ns().saturating_sub(load.began_ns) / 1000;
@@ -131,7 +132,7 @@ impl<S: KvStore> Bucket<S> {
             Ok(read) => {
                 load.any_read.fetch_or(read, Ordering::Relaxed);
             }
-            // A disk that gives nothing at all is no damage of a vBucket.
+            // A disk that cannot be read at all is no damage of a vBucket.
             Err(error)
                 if error.kind == ErrorKind::Corrupt
                     || load.any_read.load(Ordering::Relaxed) && error.kind == ErrorKind::Io =>
@@ -162,7 +163,7 @@ impl<S: KvStore> Bucket<S> {
         Counters::add(&self.warmup().vbuckets_done, 1);
     }
 
-    /// Loads the rows of a vBucket; `told` is what vBuckets told of collections. Returns whether there were any.
+    /// Loads the rows of a vBucket; `told` holds this worker's groups of events. Returns whether there were any.
     fn load_vbucket<U>(
         &self,
         vb: VbId,
@@ -184,8 +185,9 @@ impl<S: KvStore> Bucket<S> {
         Ok(true)
     }
 
-    /// Loads the keys of a vBucket, with their values if those of the bucket fit into memory. If not, the refill brings
-    /// values once it is known how much memory the keys leave; of what lies apart nothing is read here.
+    /// Loads the keys of a vBucket, with their values if those of the bucket fit into memory.
+    /// Otherwise the refill loads values after it is known how much memory the keys leave. Values
+    /// that are stored apart are not read here then.
     fn load_documents<U>(
         &self,
         vb: VbId,
@@ -202,7 +204,7 @@ impl<S: KvStore> Bucket<S> {
             }
             let row_bytes = Document::memory_bytes_of(row.key.len(), row.value_bytes) as u64;
             Counters::add(&self.warmup().keys, 1);
-            // Other workers have as much that is not booked yet.
+            // Other workers have as much memory that is not booked yet.
             let after = self.memory.used() + bytes * workers + row_bytes;
             let fits = load.all_fit && after <= self.memory.low_mark();
             let row = if fits || !self.value_may_leave(row.meta, row.value_bytes) {
@@ -223,7 +225,7 @@ impl<S: KvStore> Bucket<S> {
         Ok(())
     }
 
-    /// Takes the number of documents from the record; `false` when that does not have it.
+    /// Takes the number of documents from the record; `false` if the record does not have it.
     fn leave_in_store(&self, vb: VbId, snapshot: &dyn Snapshot) -> bool {
         let record = snapshot.record();
         let counts = record.and_then(|record| record.counts.as_deref());
@@ -244,7 +246,7 @@ impl<S: KvStore> Bucket<S> {
         Ok(())
     }
 
-    /// Whether the value of a row that is no event can be left in the store.
+    /// Whether the value of a row that is no event can stay in the store.
     pub(crate) fn value_may_leave(&self, meta: &Meta, value_bytes: usize) -> bool {
         let alive = !meta.kind.is_tombstone();
         self.eviction().keeps_a_copy() && !meta.kind.is_prepared() && (alive || value_bytes > 0)
@@ -297,12 +299,12 @@ impl<S: KvStore> Bucket<S> {
         if let Some(seqno) = odd.flatten() {
             self.report_odd_row(vb, seqno);
         }
-        // Also when the vBucket was deleted meanwhile.
+        // Rows may be left if the vBucket was deleted meanwhile.
         rows.clear();
     }
 }
 
-/// One of the workers that warm a bucket up; the last one has its other workers begin.
+/// One of the workers that warm a bucket up; the last one wakes the bucket's other workers.
 pub(super) struct Warmup<S, U, F> {
     bucket: Arc<Bucket<S>>,
     load: Arc<Load<U>>,
@@ -316,7 +318,7 @@ where
     S: KvStore,
     U: FnMut() -> VbUuid,
 {
-    /// As many as there are processors.
+    /// Creates as many workers as there are processors, within the maximum.
     pub(super) fn workers(bucket: &Arc<Bucket<S>>, uuids: U, warmed_up: F) -> Vec<Self> {
         let count = available_parallelism().map_or(1, usize::from);
         let count = count.min(WORKERS_MAX);
