@@ -1,14 +1,14 @@
-//! What it costs to make changes durable and to load them again: one JSON object a line.
+//! Costs of persisting changes and of loading them: one JSON object a line.
 //!
-//! `MemTrackingVBucketBench/FlushVBucket/0/N/{0,1}` is the reference's: flushes N changes of one vBucket, new documents
-//! (0) or changed ones (1), with values of one byte, into a store on disk, with real syncs.
-//! `FlushVBucket/{insert,replace}/N` is the same with values of 100 bytes. `PeakFlushBytes` is the most that was held during the
-//! flush beyond what was held before it, so without the documents themselves. `FlushNode/replace/N` replaces N documents at
-//! random among 100,000 in 1,024 vBuckets and flushes them: most vBuckets have one change, which
-//! is what a node that answers many clients one at a time has. `Warmup/N` loads N keys with their
-//! values.
-//! With keys in `SETTEE_ENCRYPTION_KEYS`, all is encrypted.
-//! `cpu_items_per_second` counts the processor time of all threads (Linux). Rates are of the median.
+//! `MemTrackingVBucketBench/FlushVBucket/0/N/{0,1}` is the reference's benchmark: it flushes N
+//! changes of one vBucket, new documents (0) or changed ones (1), with values of one byte, into a
+//! store on disk, with real syncs. `FlushVBucket/{insert,replace}/N` is the same with values of 100
+//! bytes. `PeakFlushBytes` is the peak memory of the flush beyond the memory before it, so without
+//! the documents themselves. `FlushNode/replace/N` replaces N documents at random among 100,000 in
+//! 1,024 vBuckets and flushes them: most vBuckets have one change, as in a node that answers many
+//! clients one at a time. `Warmup/N` loads N keys with their values. With keys in
+//! `SETTEE_ENCRYPTION_KEYS`, all data is encrypted. `cpu_items_per_second` counts the processor
+//! time of all threads (Linux). Rates are of the median.
 
 use std::alloc::System;
 use std::path::Path;
@@ -32,13 +32,13 @@ const VALUE: [u8; 100] = [b'1'; 100];
 const VB: VbId = VbId(0);
 const NODE_DOCUMENTS: u64 = 100_000;
 
-/// Bytes held now.
+/// Allocated bytes.
 fn held() -> usize {
     let stats = ALLOCATOR.stats();
     stats.bytes_allocated - stats.bytes_deallocated
 }
 
-/// The store, with a look at the memory while it walks over changes.
+/// The store, with measurements of memory while it reads changes.
 struct Watched {
     inner: DiskStore,
     peak: AtomicUsize,
@@ -103,7 +103,7 @@ impl KvStore for Watched {
     }
 }
 
-/// Time stands still: nothing here expires, and the counters' times are not looked at.
+/// A stopped clock: nothing expires here, and the counters' times are not used.
 struct Standstill;
 
 impl Clock for Standstill {
@@ -149,7 +149,7 @@ fn warm_up(bucket: &Bucket<Watched>) {
     bucket.warm_up(&mut || VbUuid(2));
 }
 
-/// Sets these keys to values of so many bytes, which are JSON.
+/// Sets these keys to JSON values of so many bytes.
 fn write(bucket: &Bucket<Watched>, value_bytes: usize, keys: impl Iterator<Item = u64>) {
     let meta = Meta {
         datatype: Datatype::JSON,
@@ -181,7 +181,7 @@ fn flush(bucket: &Bucket<Watched>) {
     }
 }
 
-/// One measurement: bytes held at most beyond what was held before.
+/// One measurement: its bytes are the peak above the start.
 #[derive(Clone, Copy)]
 struct Sample {
     wall_ns: f64,
@@ -213,7 +213,7 @@ fn figures(items: u64, samples: &[Sample]) -> Figures {
         .and("PeakBytesPerItem", per(most, items))
 }
 
-/// Flushes `items` new documents into a vBucket that was made anew for each repetition.
+/// Flushes `items` new documents into a vBucket that is created anew for each repetition.
 fn inserts(items: u64, value_bytes: usize) -> Figures {
     let dir = tempfile::tempdir().expect("a directory");
     let bucket = open(dir.path(), 1);
@@ -230,7 +230,7 @@ fn inserts(items: u64, value_bytes: usize) -> Figures {
     figures(items, &samples)
 }
 
-/// Flushes changes of `items` documents that were flushed before.
+/// Flushes changes of `items` documents that are in the store.
 fn replacements(items: u64, value_bytes: usize) -> Figures {
     let dir = tempfile::tempdir().expect("a directory");
     let bucket = open(dir.path(), 1);
@@ -245,7 +245,7 @@ fn replacements(items: u64, value_bytes: usize) -> Figures {
     figures(items, &samples)
 }
 
-/// Replaces `items` random documents of a node's worth of them, and flushes, `rounds` times.
+/// Replaces `items` random documents of a node, and flushes, `rounds` times.
 fn node(items: u64, rounds: u64) -> Figures {
     let dir = tempfile::tempdir().expect("a directory");
     let bucket = open(dir.path(), 1024);
@@ -259,7 +259,7 @@ fn node(items: u64, rounds: u64) -> Figures {
             (number >> 20) % NODE_DOCUMENTS
         };
         write(&bucket, VALUE.len(), (0..items).map(|_| next()));
-        // What clients do between two flushes leaves little in the processor's caches.
+        // Evicts the processor's caches, as the work of clients between two flushes does.
         std::hint::black_box(vec![round; 1 << 20]);
         measure(&bucket, || {
             assert_eq!(bucket.flush_step(), Flushed::Clean);

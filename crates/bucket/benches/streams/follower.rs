@@ -1,4 +1,4 @@
-//! Another thread that streams the vBucket, woken, driven and sending as a node's connection is.
+//! A thread that streams the vBucket; it is woken, driven and sends like a connection of a node.
 
 use std::io::{self, Read, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use storage::MemStore;
 
 use crate::{NAME, VB};
 
-/// Bytes that a connection sends in one turn, and one stream in one visit.
+/// Maximum bytes that a connection sends in one turn, and one stream in one visit.
 const TURN_BYTES: usize = 128 << 10;
 const SHARE_BYTES: usize = 64 << 10;
 
@@ -35,8 +35,7 @@ impl Wake for Unpark {
     }
 }
 
-/// A socket and its peer, which reads what was sent at once: what sending costs a node, and the
-/// time that it takes.
+/// A socket and its peer, which reads everything at once: the sending cost of a node, and its duration.
 struct Loopback {
     near: TcpStream,
     far: TcpStream,
@@ -58,7 +57,7 @@ impl Loopback {
         })
     }
 
-    /// A connection looks for requests between two turns, and its worker for other connections.
+    /// A connection checks for requests between two turns, and its worker for other connections.
     fn look_for_input(&mut self) {
         let nothing = self.near.read(&mut self.read);
         assert!(nothing.is_err(), "the peer says nothing");
@@ -81,7 +80,7 @@ impl Loopback {
     }
 }
 
-/// What a follower did.
+/// Totals of a follower.
 #[derive(Default)]
 pub(crate) struct Followed {
     pub(crate) changes: u64,
@@ -89,7 +88,7 @@ pub(crate) struct Followed {
     pub(crate) turns: u64,
 }
 
-/// One stream, driven as a node drives those of a connection.
+/// One stream, driven as a node drives the streams of a connection.
 pub(crate) struct Follower {
     bucket: Arc<Bucket<MemStore>>,
     ready: Arc<ReadySet>,
@@ -122,7 +121,7 @@ impl Follower {
         }
     }
 
-    /// Sends what is held, up to the stream's share.
+    /// Encodes available events, up to the stream's share.
     fn encode(&mut self, limit: usize) {
         while self.output.len() < limit {
             let Some(event) = self.stream.next_event() else {
@@ -141,7 +140,7 @@ impl Follower {
         }
     }
 
-    /// One visit of the vBucket; whether it has more.
+    /// Visits the vBucket once. Returns whether it has more.
     fn visit(&mut self) -> bool {
         let limit = TURN_BYTES.min(self.output.len() + SHARE_BYTES);
         let mut latest = false;
@@ -163,7 +162,7 @@ impl Follower {
         }
     }
 
-    /// What a connection does when it is woken; whether there is more to do at once.
+    /// Does the work of a woken connection. Returns whether there is more to do at once.
     fn turn(&mut self) -> bool {
         self.followed.turns += 1;
         let now_ns = self.started.elapsed().as_nanos() as u64;

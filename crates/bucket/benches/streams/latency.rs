@@ -1,5 +1,4 @@
-//! `perf_latency`: the time of every Add, Get, Replace and Delete of one vBucket, alone and beside
-//! a stream of it.
+//! `perf_latency`: duration of every Add, Get, Replace and Delete of one vBucket, alone and beside a stream of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,7 +38,7 @@ fn open() -> Arc<Bucket<MemStore>> {
     bucket
 }
 
-/// Times of a pass, sorted, and first touches of pages by its threads.
+/// Sorted durations of a pass, and page faults of its threads.
 #[derive(Default)]
 struct Times {
     times: Vec<u64>,
@@ -51,7 +50,7 @@ impl Times {
         nanoseconds(self.times[self.times.len() * permille / 1000])
     }
 
-    /// Standard deviation.
+    /// Returns the standard deviation.
     fn deviation(&self) -> f64 {
         let count = nanoseconds(self.times.len() as u64);
         let mean = self.times.iter().copied().map(nanoseconds).sum::<f64>() / count;
@@ -65,7 +64,7 @@ fn nanoseconds(count: u64) -> f64 {
     count as f64
 }
 
-/// Pages that the calling thread has touched for the first time, so far.
+/// Returns the number of page faults of the calling thread so far.
 fn page_faults() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
     let after_name = stat.rsplit(')').next().unwrap_or_default();
@@ -80,13 +79,13 @@ struct Run<'a> {
     bucket: &'a Bucket<MemStore>,
     variant: &'a Variant,
     value: Vec<u8>,
-    /// Reads whose value had left memory.
+    /// Reads of evicted values.
     away: AtomicU64,
 }
 
 impl Run<'_> {
-    /// One pass over all documents; the time of every operation. What it changed is flushed after
-    /// it, as a node does twenty times a second.
+    /// Runs one pass over all documents. Returns the duration of every operation. Changes are
+    /// flushed after it, as a node does twenty times a second.
     fn pass(&self, operation: impl Fn(&[u8]) + Sync) -> Times {
         let mut all = Times::default();
         if self.variant.threads == 1 {
@@ -110,7 +109,7 @@ impl Run<'_> {
         all
     }
 
-    /// The part of one thread.
+    /// Runs the part of one thread.
     fn part(&self, thread: u32, operation: impl Fn(&[u8])) -> Times {
         let (documents, threads) = (self.variant.documents, self.variant.threads);
         let faults = page_faults();
@@ -167,16 +166,16 @@ impl Run<'_> {
     }
 }
 
-/// What all passes over one bucket showed.
+/// Results of all passes over one bucket.
 struct Measured {
     passes: Passes,
-    /// Reads whose value had left memory.
+    /// Reads of evicted values.
     away: u64,
-    /// Values that the work beside evicted.
+    /// Values that the concurrent work evicted.
     evicted: u64,
 }
 
-/// The passes, with the work beside them.
+/// Runs the passes, with the concurrent work beside them.
 fn measured(bucket: &Bucket<MemStore>, variant: &Variant) -> Measured {
     let run = Run {
         bucket,
@@ -204,7 +203,7 @@ fn measured(bucket: &Bucket<MemStore>, variant: &Variant) -> Measured {
     }
 }
 
-/// What the thread beside saw, and how often it was woken.
+/// Totals of the streaming thread, and the number of its wakes.
 struct Streamed {
     followed: Followed,
     wakes: u64,
@@ -247,7 +246,7 @@ fn report_passes(name: &str, round: &str, measured: &Measured) {
     }
 }
 
-/// Measures a variant on each of its sides that is wanted; they take turns.
+/// Measures a variant on each wanted side; the sides take turns.
 pub(crate) fn measure(variant: &Variant, wanted: impl Fn(&str) -> bool) {
     let name = variant.name;
     for round in ["first", "1", "2", "3"] {

@@ -1,19 +1,18 @@
-//! What change streams cost writers: one JSON object a line.
+//! Costs of change streams for writers: one JSON object a line.
 //!
 //! `VBReadyQueueBench/*` marks and takes ready vBuckets. `DcpProducerStreamsMapBench/find/N` looks
-//! for the streams of the next of N vBuckets in a tree like a producer's. `perf_latency_core/SIDE/*` times every
-//! Add, Get, Replace and Delete of one vBucket, 100,000 documents with values of 100 bytes, in
-//! one thread: `alone`, `streamed` (another thread streams the same vBucket, woken, driven and
-//! sending over loopback as a node's connection does), `unsent` (the same, throwing away what it
-//! would send, so that it comes back all the time); all in one run, taking turns, or one of them
-//! (`-- perf_latency_core/SIDE`). The wake of the other thread is part of the write. The first round
-//! touches most of the memory for the first time, which the ones after it use again if the
-//! allocator keeps it (`MIMALLOC_PURGE_DELAY=-1`): `faults` counts these touches. Times in
-//! nanoseconds.
+//! up the streams of the next of N vBuckets in a tree like a producer's. `perf_latency_core/SIDE/*`
+//! times every Add, Get, Replace and Delete of one vBucket, 100,000 documents with values of 100
+//! bytes, in one thread. Sides: `alone`; `streamed` (another thread streams the same vBucket,
+//! woken, driven and sending over loopback like a connection of a node); `unsent` (the same without
+//! sending, so that it returns all the time). All sides take turns in one run, or one is selected
+//! (`-- perf_latency_core/SIDE`). The wake of the other thread is part of the write. The first
+//! round touches most of the memory for the first time; later rounds use it again if the allocator
+//! keeps it (`MIMALLOC_PURGE_DELAY=-1`): `faults` counts these touches. Times are in nanoseconds.
 //!
-//! `perf_latency_*/SIDE/*` are the same with other documents, more threads, or work of the node
-//! beside it, `alone` and `streamed` (`variants`); `evicted` counts the
-//! values that left memory, `away` the reads that came after that.
+//! `perf_latency_*/SIDE/*` are the same with other documents, more threads, or concurrent work of
+//! the node, `alone` and `streamed` (`variants`); `evicted` counts evicted values, `away` the reads
+//! of them.
 
 #![expect(
     clippy::disallowed_methods,
@@ -44,7 +43,7 @@ impl Clock for Fixed {
     }
 }
 
-/// A time that stands still.
+/// A fixed time.
 const fn now() -> Now {
     Now {
         unix_ns: 1_700_000_000_000_000_000,
@@ -72,7 +71,7 @@ fn main() {
         .skip(1)
         .filter(|name| !name.starts_with('-'))
         .collect();
-    // A part runs for each row of it.
+    // A part runs for each of its rows that is named.
     let asked = |part: &str| {
         let of_it = |name: &String| name.starts_with(&format!("{part}/"));
         names

@@ -23,7 +23,7 @@ fn set() -> Arc<ReadySet> {
     Arc::new(ReadySet::new(Arc::new(Quiet(AtomicU64::new(0)))))
 }
 
-/// Nanoseconds of each of `count` runs of `f`, which are timed together.
+/// Returns the nanoseconds of each of `count` runs of `f`, which are timed together.
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
 fn each(count: u32, mut f: impl FnMut(u32)) -> f64 {
     let start = Instant::now();
@@ -64,9 +64,9 @@ pub(crate) fn ready_queue() {
     crowd();
 }
 
-/// The streams of a vBucket, found as a producer finds them.
+/// Measures lookups of the streams of a vBucket, as a producer does them.
 pub(crate) fn streams_map() {
-    /// As large as what a producer keeps of a stream.
+    /// As large as a producer's state of a stream.
     struct Entry([u64; 28]);
     for count in (128..=1024_u16).step_by(128) {
         let streams: BTreeMap<(VbId, u16), Box<Entry>> = (0..count)
@@ -126,7 +126,7 @@ fn crowd() {
     report("VBReadyQueueBench/MPSCRandom/64", &[("cpu_ns", mark)]);
 }
 
-/// CPU time of the calling thread.
+/// Returns the CPU time of the calling thread.
 fn cpu_ns() -> u64 {
     #[cfg(target_os = "linux")]
     {

@@ -1,28 +1,28 @@
-//! What `perf_latency` is measured with: documents, threads, and work beside it.
+//! Variants of `perf_latency`: documents, threads, and concurrent work.
 
 use bucket::{Bucket, Hold};
 use storage::MemStore;
 
 use crate::{VB, key, now};
 
-/// Work of the node that goes on all the time, in a thread of its own.
+/// Concurrent work of the node, in a thread of its own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
     Nothing,
-    /// Passes over all documents that look for expired ones; every document has an expiry.
+    /// Expiry passes over all documents; every document has an expiry.
     Expiry,
-    /// Values of all documents leave memory once they are flushed.
+    /// Eviction of all values once they are flushed.
     Eviction,
 }
 
-/// The values of documents.
+/// Values of the documents.
 #[derive(Clone, Copy)]
 pub(crate) enum Value {
-    /// A letter, so many times.
+    /// One letter, repeated so many times.
     Letters(usize),
-    /// A JSON text of about so many bytes: one letter again and again.
+    /// A JSON text of about so many bytes: one letter, repeated.
     Padded(usize),
-    /// A JSON text of about so many bytes: letters drawn at random.
+    /// A JSON text of about so many bytes: random letters.
     Random(usize),
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Variant {
     pub(crate) name: &'static str,
     pub(crate) documents: u32,
     pub(crate) value: Value,
-    /// Threads that share the documents; all work on the same vBucket.
+    /// Number of threads that share the documents; all work on the same vBucket.
     pub(crate) threads: u32,
     pub(crate) beside: Beside,
 }
@@ -88,7 +88,7 @@ impl Variant {
         }
     }
 
-    /// Seconds since 1970 at which documents expire; 0 for never.
+    /// Returns the expiry of documents in seconds since 1970; 0 for never.
     pub(crate) fn expiry(&self) -> u32 {
         if self.beside == Beside::Expiry {
             u32::MAX
@@ -113,11 +113,11 @@ pub(crate) const VARIANTS: [Variant; 8] = [
     Variant::beside("perf_latency_eviction", Beside::Eviction),
 ];
 
-/// The work beside, step by step.
+/// The concurrent work, step by step.
 pub(crate) struct Work<'a> {
     bucket: &'a Bucket<MemStore>,
     variant: &'a Variant,
-    /// Number of the document that is looked at next.
+    /// Number of the next document.
     next: u32,
     /// Documents whose values were evicted.
     pub(crate) evicted: u64,
@@ -133,7 +133,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Does one step; `false` when there is nothing to do.
+    /// Runs one step; `false` if there is nothing to do.
     pub(crate) fn step(&mut self) -> bool {
         match self.variant.beside {
             Beside::Nothing => return false,
@@ -147,7 +147,7 @@ impl<'a> Work<'a> {
 
     /// Evicts the next documents, cold or not, unless they are not flushed.
     fn evict_some(&mut self) {
-        /// As many as the node's own thread looks at under one lock hold.
+        /// As many as the node's own thread visits under one lock hold.
         const KEYS_PER_HOLD: u32 = 128;
         let end = (self.next + KEYS_PER_HOLD).min(self.variant.documents);
         let keys: Vec<Vec<u8>> = (self.next..end).map(key).collect();

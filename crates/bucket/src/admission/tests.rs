@@ -26,7 +26,7 @@ const PURPOSES: [Purpose; 14] = [
     Purpose::Reader,
 ];
 
-/// A pressure: a name, and what is in use.
+/// A pressure: its name, and the memory in use.
 #[derive(Clone, Copy, Default)]
 struct Pressed {
     name: &'static str,
@@ -71,7 +71,7 @@ const PRESSURES: [Pressed; 11] = {
     ]
 };
 
-/// The answer to a request for one byte under a pressure.
+/// Returns the answer to a request for one byte under a pressure.
 fn answer(pressed: Pressed, purpose: Purpose, waited: Duration) -> Reservation {
     let (memory, buffers) = (Memory::new(QUOTA), Buffers::default());
     memory.add(MemoryDelta {
@@ -96,7 +96,7 @@ fn accounts<'a>(memory: &'a Memory, buffers: &'a Buffers) -> Accounts<'a> {
     }
 }
 
-/// A cell in one word: the longest wait in milliseconds, and what follows it.
+/// Returns a cell as one word: the longest wait in milliseconds, and the decision after it.
 fn cell(pressed: Pressed, purpose: Purpose) -> String {
     const WAITS: [u64; 5] = [10, 50, 500, 1_500, 5_000];
     if answer(pressed, purpose, Duration::ZERO).is_granted() {
@@ -121,7 +121,7 @@ fn cell(pressed: Pressed, purpose: Purpose) -> String {
 }
 
 #[test]
-fn the_table_of_purposes_and_pressures() {
+fn table_of_purposes_and_pressures() {
     #[rustfmt::skip]
     let expected = [
         "Write:        . 10:Mutation 10:Mutation 10:Quota 10:Mutation 10:Checkpoints 10:Mutation . . . .",
@@ -151,7 +151,7 @@ fn the_table_of_purposes_and_pressures() {
 }
 
 #[test]
-fn a_write_waits_longer_and_pauses_shorter_while_the_store_takes_changes() {
+fn write_waits_longer_and_pauses_shorter_while_store_commits() {
     let (memory, buffers) = (Memory::new(QUOTA), Buffers::default());
     memory.set_overhead(QUOTA);
     let calm = accounts(&memory, &buffers);
@@ -172,7 +172,7 @@ fn a_write_waits_longer_and_pauses_shorter_while_the_store_takes_changes() {
 }
 
 #[test]
-fn a_write_that_never_fits_is_refused_at_once() {
+fn write_above_the_limit_is_refused_at_once() {
     let (memory, buffers) = (Memory::new(QUOTA), Buffers::default());
     let refused = |bytes| {
         let accounts = accounts(&memory, &buffers);
@@ -195,7 +195,7 @@ fn a_write_that_never_fits_is_refused_at_once() {
 }
 
 #[test]
-fn large_requests_are_let_in_where_eviction_cannot_help() {
+fn large_request_is_granted_if_eviction_cannot_help() {
     let (memory, buffers) = (Memory::new(QUOTA), Buffers::default());
     memory.set_overhead(QUOTA);
     let mut accounts = accounts(&memory, &buffers);
@@ -203,14 +203,14 @@ fn large_requests_are_let_in_where_eviction_cannot_help() {
         accounts.reserve(FIRST, bytes, Duration::ZERO).is_granted()
     };
     assert!(!granted(&accounts, 75_000));
-    // Its write is refused once it is read, with the reason.
+    // Its write is refused after it is read, with the reason.
     assert!(granted(&accounts, 75_001), "more than the low mark");
     accounts.evicts = false;
     assert!(granted(&accounts, 75_000));
 }
 
 #[test]
-fn a_shortage_names_its_limit() {
+fn shortage_names_its_limit() {
     let context =
         |pressed: usize, purpose| match answer(PRESSURES[pressed], purpose, Duration::from_secs(5))
         {
@@ -236,7 +236,7 @@ fn a_shortage_names_its_limit() {
 }
 
 #[test]
-fn bodies_of_requests_hold_a_part_of_the_limit() {
+fn request_bodies_have_a_share_of_the_limit() {
     let buffers = Buffers::default();
     let most = BUFFERS / 4;
     let granted = |bytes| {

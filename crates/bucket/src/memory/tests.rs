@@ -15,7 +15,7 @@ fn checkpoints(bytes: i64) -> MemoryDelta {
 }
 
 #[test]
-fn the_marks_are_those_of_the_reference() {
+fn marks_are_those_of_the_reference() {
     let memory = Memory::new(100_000);
     assert_eq!(memory.low_mark(), 75_000);
     assert_eq!(memory.high_mark(), 85_000);
@@ -27,7 +27,7 @@ fn the_marks_are_those_of_the_reference() {
 }
 
 #[test]
-fn what_connections_hold_counts_as_used_and_congests_a_full_bucket() {
+fn transit_counts_as_used_and_congests_a_full_bucket() {
     let memory = Memory::new(100_000);
     memory.change_transit(0, 50_000);
     assert_eq!((memory.used(), memory.booked()), (50_000, 0));
@@ -57,8 +57,8 @@ fn what_connections_hold_counts_as_used_and_congests_a_full_bucket() {
 }
 
 #[test]
-fn the_reliever_is_called_above_the_high_marks() {
-    // Memory in use, checkpoints in use, and whether the reliever has something to do.
+fn reliever_is_called_above_the_high_marks() {
+    // Memory in use, checkpoints in use, and whether the reliever has to work.
     let rows = [
         (0, 0, false),
         (85_000, 0, false),
@@ -75,7 +75,7 @@ fn the_reliever_is_called_above_the_high_marks() {
 }
 
 #[test]
-fn the_back_off_after_a_write_grows_with_memory_in_use() {
+fn write_backoff_grows_with_memory_in_use() {
     let memory = Memory::new(100_000);
     let rests: Vec<u128> = [85_000, 4_000, 2_000, 2_000, 5_000]
         .into_iter()
@@ -84,7 +84,7 @@ fn the_back_off_after_a_write_grows_with_memory_in_use() {
             memory.write_backoff().as_micros()
         })
         .collect();
-    // At the high mark, half of the way from there to the limit for writes, three quarters, all, and beyond.
+    // Backoffs at the high mark, at 1/2, 3/4 and all of the way from there to the limit for writes, and beyond.
     assert_eq!(rests, [0, 37, 126, 300, 300]);
 }
 
@@ -103,17 +103,17 @@ fn overhead_counts_as_used() {
 }
 
 #[test]
-fn the_ladder_rung_by_rung() {
+fn ladder_takes_rungs_in_order() {
     // Excess of memory and of checkpoints; expellable, pinned, evictable, queued.
     let rows: [([u64; 6], Relief); 9] = [
         ([0, 0, 0, 0, 0, 0], Relief::Rest),
         ([0, 0, 1, 1, 1, 1], Relief::Rest),
         ([1, 1, 1, 1, 1, 1], Relief::Expel),
         ([1, 1, 0, 1, 1, 1], Relief::DropCursor),
-        // Documents go before a reader that keeps little is sent to the disk.
+        // Documents are evicted before a cursor that keeps little is dropped.
         ([1, 0, 0, 1, 1, 1], Relief::Evict),
         ([1, 0, 0, 1, 0, 1], Relief::DropCursor),
-        // Evicting documents does not make checkpoints smaller.
+        // Eviction of documents does not make checkpoints smaller.
         ([0, 1, 0, 0, 1, 1], Relief::AwaitFlush),
         ([1, 0, 0, 0, 0, 1], Relief::AwaitFlush),
         ([1, 0, 0, 0, 0, 0], Relief::Stuck),

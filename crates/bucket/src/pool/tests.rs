@@ -3,10 +3,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 
-/// How long a test waits for something before it fails.
+/// Maximum wait of a test before it fails.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A worker made of its step.
+/// A worker made from its step function.
 struct Steps<F>(F);
 
 impl<F: FnMut(u64) -> Next + Send> Worker for Steps<F> {
@@ -19,7 +19,7 @@ fn start(pool: &Pool, lane: Lane, step: impl FnMut(u64) -> Next + Send + 'static
     pool.start(lane, Box::new(Steps(step))).unwrap()
 }
 
-/// Says when it is dropped.
+/// Sends its name when it is dropped.
 struct Told(Sender<&'static str>, &'static str);
 
 impl Drop for Told {
@@ -28,7 +28,7 @@ impl Drop for Told {
     }
 }
 
-/// Waits at a gate in its first step, as a worker does whose device hangs.
+/// Starts a worker whose first step blocks at a gate, as with a device that hangs.
 fn hang(pool: &Pool, lane: Lane, at_gate: Sender<()>, gate: Receiver<()>) -> Handle {
     start(pool, lane, move |_| {
         at_gate.send(()).unwrap();
@@ -39,7 +39,7 @@ fn hang(pool: &Pool, lane: Lane, at_gate: Sender<()>, gate: Receiver<()>) -> Han
 }
 
 #[test]
-fn a_signal_during_a_step_makes_the_next_one_due() {
+fn signal_during_a_step_makes_the_next_one_due() {
     let pool = Pool::new();
     let (stepped, steps) = channel();
     let (go, gate) = channel();
@@ -63,7 +63,7 @@ fn a_signal_during_a_step_makes_the_next_one_due() {
 }
 
 #[test]
-fn a_worker_that_hangs_keeps_no_other_waiting_and_threads_are_bounded() {
+fn hanging_worker_blocks_no_other_and_threads_are_bounded() {
     let pool = Pool::new();
     let (at_gate, reached) = channel();
     let (mut gates, mut hung) = (Vec::new(), Vec::new());
@@ -100,7 +100,7 @@ fn a_worker_that_hangs_keeps_no_other_waiting_and_threads_are_bounded() {
 }
 
 #[test]
-fn the_end_of_a_worker_is_told_when_nothing_of_it_is_left() {
+fn end_of_a_worker_is_signalled_after_it_is_dropped() {
     let pool = Pool::new();
     let (told, heard) = channel();
     let worker = Told(told.clone(), "worker");
@@ -117,7 +117,7 @@ fn the_end_of_a_worker_is_told_when_nothing_of_it_is_left() {
 }
 
 #[test]
-fn a_panic_ends_its_worker_only() {
+fn panic_ends_only_its_worker() {
     let pool = Pool::new();
     let handle = start(&pool, Lane::Calm, |_| panic!("on purpose"));
     handle.join();
@@ -131,7 +131,7 @@ fn a_panic_ends_its_worker_only() {
 }
 
 #[test]
-fn times_come_in_their_order_and_a_signal_before() {
+fn timers_fire_in_order_and_a_signal_before_them() {
     let pool = Pool::new();
     let (told, heard) = channel();
     let timer = |name: &'static str, pause_ns: u64| {

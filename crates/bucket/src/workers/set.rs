@@ -148,7 +148,7 @@ impl<S: KvStore> Workers<S> {
         })
     }
 
-    /// Tells the workers to end, and waits for that.
+    /// Stops the workers and waits for their end.
     fn join(&self) {
         self.bucket.stopping.store(true, Ordering::SeqCst);
         for (_, _, handle) in &self.handles {

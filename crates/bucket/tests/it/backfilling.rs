@@ -1,4 +1,4 @@
-//! Streams read from the store what memory no longer has.
+//! Streams read changes from the store that are no longer in memory.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use storage::MemStore;
 
 use crate::world::{Ear, Ops, ROOMY, options, warm};
 
-/// Number of documents that a backfill brought; `None` while it has not ended.
+/// Returns the number of documents of a backfill; `None` while it has not ended.
 fn brought(backfill: &Backfill) -> Option<usize> {
     let mut documents = 0;
     loop {
@@ -22,9 +22,9 @@ fn brought(backfill: &Backfill) -> Option<usize> {
     }
 }
 
-/// A connection that ends leaves all its backfills behind; its next one has to get past them.
+/// A connection that ends leaves all its backfills behind; the next backfill must get past them.
 #[test]
-fn who_gave_up_does_not_hide_those_behind() {
+fn cancelled_backfills_do_not_hide_later_ones() {
     let bucket = warm(options(4, ROOMY), MemStore::new(), 1);
     bucket.set(1, "a", b"1");
     bucket.set(1, "b", b"1");

@@ -1,4 +1,4 @@
-//! Backfills: what comes, in which pieces, how much at most, and what a broken store does.
+//! Backfills: their content, chunks, memory limits, and a broken store.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ fn work<S: KvStore>(bucket: &Bucket<S>) -> usize {
     chunks
 }
 
-/// Backfills that read, and that wait for their turn.
+/// Returns the numbers of running and of waiting backfills.
 fn counts(buffer: &BackfillBuffer) -> (usize, usize) {
     (buffer.active(), buffer.pending())
 }
@@ -94,7 +94,7 @@ fn everything_comes_once_in_bounded_pieces() {
     assert_eq!(view.snapshot.end, Seqno(10_000));
     assert_eq!(seqnos(&chunk(backfill.take())), (1, 4096));
     assert!(matches!(backfill.take(), BackfillNews::Nothing));
-    // What is written meanwhile is not part of the view.
+    // Changes written meanwhile are not part of the view.
     bucket.set(1, "new", b"v");
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     assert_eq!(work(&bucket), 2);
@@ -106,7 +106,7 @@ fn everything_comes_once_in_bounded_pieces() {
 }
 
 #[test]
-fn a_full_buffer_stops_its_connection_and_nobody_else() {
+fn full_buffer_stops_only_its_connection() {
     let bucket = stocked(120, 256 << 10);
     let (slow, quick) = (Connection::of(&bucket), Connection::of(&bucket));
     let held = [0, 1].map(|vb| slow.backfill(&bucket, vb));
@@ -118,7 +118,7 @@ fn a_full_buffer_stops_its_connection_and_nobody_else() {
     assert!(work(&bucket) > 0, "another connection has room");
     assert!(matches!(other.take(), BackfillNews::Opened(_)));
     drop(chunk(other.take()));
-    // Room for one chunk is not enough to go on; a quarter of the buffer is.
+    // Space for one chunk is not enough to continue; a quarter of the buffer is.
     assert!(matches!(held[0].take(), BackfillNews::Opened(_)));
     let first = chunk(held[0].take());
     assert_eq!(work(&bucket), work(&bucket), "the chunk still counts");
@@ -134,7 +134,7 @@ fn a_full_buffer_stops_its_connection_and_nobody_else() {
 }
 
 #[test]
-fn a_broken_store_ends_the_backfill_that_met_it() {
+fn store_error_ends_only_its_backfill() {
     let bucket = stocked(10, 10);
     let connection = Connection::of(&bucket);
     bucket.store().set_unreadable(true);
@@ -163,7 +163,7 @@ fn a_connection_reads_a_limited_number_at_a_time_and_all_in_turn() {
         counts(&connection.buffer),
         (BACKFILLS_PER_CONNECTION_MAX, 2)
     );
-    // No backfill gets a second chunk before each had a first one.
+    // Each backfill gets its first chunk before any gets a second one.
     for _ in 1..BACKFILLS_PER_CONNECTION_MAX {
         assert_eq!(bucket.backfill_step(), Backfilled::Chunk);
     }
@@ -179,7 +179,7 @@ fn a_connection_reads_a_limited_number_at_a_time_and_all_in_turn() {
 }
 
 #[test]
-fn what_was_read_counts_as_used_until_it_is_sent() {
+fn read_documents_count_as_used_until_sent() {
     let bucket = stocked(500, 1);
     let connection = Connection::of(&bucket);
     let before = bucket.memory().used();
@@ -192,7 +192,7 @@ fn what_was_read_counts_as_used_until_it_is_sent() {
     assert!(matches!(backfill.take(), BackfillNews::Opened(_)));
     drop(chunk(backfill.take()));
     assert_eq!(bucket.memory().used(), before);
-    // What is not taken is given back with its stream.
+    // Chunks that are not taken are freed with their stream.
     let given_up = connection.backfill(&bucket, 0);
     work(&bucket);
     assert_eq!(bucket.memory().used(), before + read);
@@ -200,10 +200,10 @@ fn what_was_read_counts_as_used_until_it_is_sent() {
     assert_eq!(bucket.memory().used(), before);
 }
 
-/// Clients that ask for everything and do not read: together they hold a part of the quota, and
-/// a connection that reads gets everything all the same.
+/// Clients that request everything and do not read: together they hold a part of the quota, and a
+/// connection that reads still gets everything.
 #[test]
-fn however_many_do_not_read_they_hold_little_and_hinder_nobody() {
+fn many_idle_readers_hold_little_and_do_not_block_others() {
     let bucket = stocked(300, 16 << 10);
     let quota = 64 << 20;
     bucket
@@ -230,7 +230,7 @@ fn however_many_do_not_read_they_hold_little_and_hinder_nobody() {
         assert!(bytes > 0, "{index} has something");
         assert!(bytes as u64 <= most, "{index} has {bytes}");
     }
-    // A connection that reads what it gets has it all in the end.
+    // A connection that reads its chunks gets everything in the end.
     let reader = Connection::of(&bucket);
     let backfill = reader.backfill(&bucket, 1);
     let mut seen = 0;
@@ -245,7 +245,7 @@ fn however_many_do_not_read_they_hold_little_and_hinder_nobody() {
     }
     assert_eq!(seen, 300);
     assert!(bucket.memory().backfills() <= most + 40 * least);
-    // What some give up is for the others.
+    // Memory of cancelled backfills is free for the others.
     drop(asked);
     assert_eq!(bucket.memory().backfills(), 0);
     let alone = stuck[0].backfill(&bucket, 1);
@@ -254,9 +254,9 @@ fn however_many_do_not_read_they_hold_little_and_hinder_nobody() {
     drop(alone);
 }
 
-/// A connection without space goes on when another one gives back what it held.
+/// A connection without space continues when another one releases its memory.
 #[test]
-fn room_that_somebody_gives_back_wakes_the_backfiller() {
+fn released_space_wakes_the_backfiller() {
     let (bucket, workers) =
         crate::world::running(options(3, 16 << 20), FaultyStore::new(Kept::default()), 1);
     for number in 0..300 {
@@ -276,7 +276,7 @@ fn room_that_somebody_gives_back_wakes_the_backfiller() {
         match waits.take() {
             BackfillNews::Chunk(chunk) => {
                 seen += chunk.documents.len();
-                // It holds all of it for a while, as a slow client does.
+                // It holds everything for a while, like a slow client.
                 kept.push(chunk);
             }
             BackfillNews::Nothing => {
@@ -313,7 +313,7 @@ fn connections_take_turns_however_much_each_asks_for() {
 }
 
 #[test]
-fn what_a_connection_may_hold_can_be_changed_while_the_bucket_runs() {
+fn memory_per_connection_can_be_changed_while_the_bucket_runs() {
     let bucket = stocked(120, 64 << 10);
     assert_eq!(bucket.backfill_bytes_max(), BACKFILL_BYTES_MAX);
     bucket.set_backfill_bytes_max(1 << 20);
@@ -328,7 +328,7 @@ fn what_a_connection_may_hold_can_be_changed_while_the_bucket_runs() {
     assert_eq!(bucket.backfill_bytes_max(), BACKFILL_BYTES_MIN);
     bucket.set_backfill_bytes_max(BACKFILL_BYTES_MAX);
     bucket.set_backfills_at_once(3);
-    // No connection is left waiting.
+    // All waiting backfills of the connection are cancelled.
     drop(backfills);
     let again = connection.backfill(&bucket, 2);
     assert!(work(&bucket) > 0);
@@ -336,7 +336,7 @@ fn what_a_connection_may_hold_can_be_changed_while_the_bucket_runs() {
 }
 
 #[test]
-fn one_vbucket_after_the_other_for_who_wants_it() {
+fn sequential_buffer_reads_one_vbucket_after_the_other() {
     let bucket = stocked(5000, 1);
     let connection = Connection::of(&bucket);
     connection.buffer.set_sequential(true);
@@ -367,7 +367,7 @@ fn nothing_is_read_while_memory_is_short() {
     let backfill = connection.backfill(&bucket, 0);
     let mut number = 0;
     while bucket.memory().used() <= bucket.memory().quota() / 100 * 96 {
-        // What was let in before memory was short; a client would be refused here.
+        // Writes that were admitted earlier; a client would be refused here.
         bucket.with_vbucket(VbId(0), |vbucket| {
             let key = format!("\0k{number}");
             let mut write = Write {

@@ -1,4 +1,4 @@
-//! Backfills of the rows of few collections: complete and nothing else, while others write.
+//! Backfills of the rows of few collections: complete and nothing else, during concurrent writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use storage::KvStore;
 use crate::world::{Ear, Kept, Ops, ROOMY, options, warm};
 
 const VB: VbId = VbId(0);
-/// The first collection that is made, and the event that says so.
+/// The first created collection.
 const MADE: CollectionId = CollectionId(8);
 
-/// What is there: collection and number to the seqno, and whether it is a document.
+/// Expected documents: seqno by stored key.
 type Model = BTreeMap<Vec<u8>, Seqno>;
 
 fn key(collection: u32, number: usize) -> Vec<u8> {
@@ -55,7 +55,7 @@ fn flush<S: KvStore>(bucket: &Bucket<S>) {
     }
 }
 
-/// A bucket with a collection beside the default one.
+/// Creates a bucket with a collection beside the default one.
 fn stocked(few: usize, many: usize) -> (Arc<Bucket<Kept>>, Model) {
     let bucket = warm(options(1, ROOMY), Kept::default(), 1);
     let made = bucket.change_manifest(
@@ -67,7 +67,7 @@ fn stocked(few: usize, many: usize) -> (Arc<Bucket<Kept>>, Model) {
     let mut model = Model::new();
     for number in 0..many.max(few) {
         if number < few {
-            // Keys descend, so that their order is not that of seqnos.
+            // Keys descend, so that their order differs from that of seqnos.
             let key = key(MADE.0, few - number);
             let seqno = set(&bucket, &key);
             model.insert(key, seqno);
@@ -94,7 +94,7 @@ fn ask<S: KvStore>(bucket: &Bucket<S>, after: u64, by_key: bool, sparse: u64) ->
     bucket.backfill(VB, range, WantedRows::Newest(Some(chosen)), &buffer)
 }
 
-/// What came: where the view ends, whether by key, and the documents.
+/// Result of a backfill: the end of the view, whether it is by key, and the documents.
 struct Came {
     high: Seqno,
     by_key: bool,
@@ -102,7 +102,7 @@ struct Came {
 }
 
 impl Came {
-    /// Those of the collection, without the event that made it.
+    /// Returns the documents of the collection, without its event.
     fn of_collection(&self) -> Model {
         let all = self.documents.iter();
         let ours = all.filter(|one| split_key(one.key()).is_some_and(|(id, _)| id == MADE));
@@ -115,7 +115,7 @@ impl Came {
     }
 }
 
-/// Works until the backfill is done; `between` runs after each step.
+/// Runs steps until the backfill ends; `between` runs after each step.
 fn read<S: KvStore>(bucket: &Bucket<S>, backfill: &Backfill, mut between: impl FnMut()) -> Came {
     let (mut high, mut by_key, mut documents) = (Seqno::ZERO, false, Vec::new());
     for _ in 0..100_000 {
@@ -146,7 +146,7 @@ fn of_model(model: &Model) -> Model {
 }
 
 #[test]
-fn only_rows_of_the_collection_are_read_in_the_order_asked_for() {
+fn only_rows_of_the_collection_are_read_in_the_requested_order() {
     let (bucket, model) = stocked(20, 2_000);
     flush(&bucket);
     for by_key in [false, true] {
@@ -160,24 +160,24 @@ fn only_rows_of_the_collection_are_read_in_the_order_asked_for() {
         let keys: Vec<&[u8]> = documents.iter().map(Document::key).collect();
         assert_eq!(keys.is_sorted(), by_key);
     }
-    // From further on, what lies before is left out.
+    // Rows before the requested seqno are skipped.
     let after = model[&key(MADE.0, 11)];
     let came = read(&bucket, &ask(&bucket, after.0, false, 8), || {});
     assert_eq!(came.documents.len(), 10);
 }
 
 #[test]
-fn a_collection_that_has_much_of_it_is_read_with_everything_else() {
+fn collection_with_a_large_share_is_read_with_all_rows() {
     let (bucket, _) = stocked(500, 1_000);
     flush(&bucket);
     let came = read(&bucket, &ask(&bucket, 0, true, 8), || {});
     assert!(!came.by_key);
     assert_eq!(came.documents.len(), 1_501);
-    // Unless that is wanted.
+    // With `sparse` 0 the share does not matter.
     let came = read(&bucket, &ask(&bucket, 0, true, 0), || {});
     assert!(came.by_key);
     assert_eq!(came.documents.len(), 501);
-    // Of what is not here nothing can be told.
+    // A collection that is not here has no rows by key.
     let gone = bucket.change_manifest(
         |manifest| manifest.without_collection("_default", "made"),
         |_| Vec::new(),
@@ -189,7 +189,7 @@ fn a_collection_that_has_much_of_it_is_read_with_everything_else() {
 }
 
 #[test]
-fn what_is_not_flushed_yet_is_left_to_the_log() {
+fn unflushed_changes_are_left_to_the_log() {
     let (bucket, model) = stocked(5, 100);
     flush(&bucket);
     set(&bucket, &key(MADE.0, 1));
@@ -199,10 +199,10 @@ fn what_is_not_flushed_yet_is_left_to_the_log() {
     assert_eq!(came.of_collection(), of_model(&model));
 }
 
-/// Writes between all steps, so that the table grows, splits and shrinks meanwhile, and keys of
-/// the list are replaced before and after the walk passes them.
+/// Writes between all steps, so that the table grows, splits and shrinks meanwhile, and keys are
+/// replaced before and after the walk passes them.
 #[test]
-fn writes_meanwhile_neither_hide_nor_double_anything() {
+fn concurrent_writes_neither_hide_nor_duplicate_rows() {
     for seed in 0..6_u64 {
         let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut next = move |bound: usize| {
@@ -215,7 +215,7 @@ fn writes_meanwhile_neither_hide_nor_double_anything() {
         let (bucket, model) = stocked(300, size);
         flush(&bucket);
         let mut model = model;
-        // What each seqno left behind, to know the state at any of them.
+        // Changes in the order of seqnos, to know the state at any seqno.
         let mut history: Vec<(Vec<u8>, Seqno)> = model
             .iter()
             .map(|(key, seqno)| (key.clone(), *seqno))

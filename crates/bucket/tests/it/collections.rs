@@ -1,4 +1,4 @@
-//! Many collections: one row and one commit for those that begin together, and what becomes of it.
+//! Many collections: one row and one commit for those created together, and their later changes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::world::{Ear, Kept, Ops, ROOMY, disk, options, rows, warm};
 /// Far in the future of the tests' clock.
 const LATER_S: u64 = 1_700_000_000 + 3600;
 
-/// So many collections in the scope `many`, besides the default one.
+/// Adds so many collections in the scope `many`, besides the default one.
 fn with_many(now: &Manifest, count: usize) -> Result<Manifest, ManifestError> {
     let wanted = |name: String| WantedCollection {
         name: name.into(),
@@ -53,7 +53,7 @@ fn high<S: KvStore>(bucket: &Bucket<S>, vb: u16) -> Seqno {
 }
 
 #[test]
-fn a_manifest_is_one_commit_and_one_row_of_each_vbucket() {
+fn manifest_takes_one_commit_and_one_row_of_each_vbucket() {
     let kept = Kept::default();
     let bucket = warm(options(64, ROOMY), FaultyStore::new(kept.clone()), 1);
     bucket.set(7, "before", b"1");
@@ -66,7 +66,7 @@ fn a_manifest_is_one_commit_and_one_row_of_each_vbucket() {
     assert_eq!(rows(&kept, 0).len(), 1);
     assert_eq!(rows(&kept, 7).len(), 2);
     assert_eq!(bucket.memory().used(), bucket.recount());
-    // Some vBuckets have documents behind it; after a stop that was no stop all is there again.
+    // Some vBuckets have later documents; after an unclean stop all is there again.
     bucket.set(9, "after", b"2");
     flush(&bucket);
     let again = warm(options(64, ROOMY), kept, 50);
@@ -86,9 +86,10 @@ fn a_manifest_is_one_commit_and_one_row_of_each_vbucket() {
     assert_eq!(again.memory().used(), again.recount());
 }
 
-/// Its beginning has a row together with others, which stays: without its end it would be back.
+/// The row of its creation stays, because it is shared with others: without the end event the
+/// collection would be back.
 #[test]
-fn what_ended_of_a_group_does_not_come_back_after_a_purge() {
+fn dropped_collection_of_a_group_stays_dropped_after_a_purge() {
     let dir = tempfile::tempdir().unwrap();
     {
         let bucket = warm(options(2, ROOMY), disk(dir.path()).0, 1);
@@ -154,7 +155,7 @@ fn events_read<S: KvStore>(bucket: &Bucket<S>, backfill: &Backfill) -> Vec<Seqno
 
 /// A backfill of a part of a group gets the whole row; the stream takes its part of it.
 #[test]
-fn a_backfill_that_begins_and_ends_in_a_group_has_its_row() {
+fn backfill_within_a_group_has_its_row() {
     let bucket = warm(options(1, ROOMY), Kept::default(), 1);
     have(&bucket, 40);
     bucket.set(0, "last", b"1");

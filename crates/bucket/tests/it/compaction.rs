@@ -1,4 +1,4 @@
-//! Purging: what was deleted long ago leaves store and memory, and nothing else does.
+//! Purging: old tombstones leave store and memory, and nothing else does.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::world::{Ear, Ops, ROOMY, disk, options, rows, running, warm};
 /// Far in the future of the tests' clock.
 const LATER_S: u64 = 1_700_000_000 + 3600;
 
-/// `k0` to `k99` are written and durable; the even ones are deleted, durably.
+/// Writes and flushes `k0` to `k99`, then deletes the even ones and flushes.
 fn half_deleted(bucket: &Bucket<impl KvStore>) {
     for number in 0..100 {
         bucket.set(0, &format!("k{number}"), b"v");
@@ -51,7 +51,7 @@ fn old_tombstones_leave_store_and_memory_and_young_ones_stay() {
         let purged = bucket.with_vbucket(VbId(0), |vbucket| vbucket.purge_seqno());
         assert_eq!(purged, Some(done.purge_seqno));
         assert_eq!(done.purge_seqno, Seqno(150), "the last tombstone");
-        // A purged key is as one that never was, but for its revision.
+        // A purged key is like a new one, except for its revision.
         bucket.set(0, "k0", b"again");
         assert_eq!(bucket.flush_step(), Flushed::Clean);
         bucket.store().close().unwrap();
@@ -77,9 +77,9 @@ fn the_newest_row_stays() {
     assert_eq!(tombstones(&bucket), (1, 1));
 }
 
-/// A deleted key that was written anew, and not flushed yet, when its tombstone is purged.
+/// A deleted key is written again, and not flushed yet, when its tombstone is purged.
 #[test]
-fn a_key_that_came_back_has_one_row_afterwards() {
+fn rewritten_key_has_one_row_after_a_purge() {
     let bucket = warm(options(1, ROOMY), MemStore::new(), 1);
     half_deleted(&bucket);
     bucket.set(0, "k4", b"back");
@@ -93,7 +93,7 @@ fn a_key_that_came_back_has_one_row_afterwards() {
 }
 
 #[test]
-fn a_commit_that_fails_beside_it_loses_nothing() {
+fn failed_commit_during_a_compaction_loses_nothing() {
     let bucket = warm(options(1, ROOMY), FaultyStore::new(MemStore::new()), 1);
     half_deleted(&bucket);
     let next = bucket.store().commits();
@@ -106,9 +106,9 @@ fn a_commit_that_fails_beside_it_loses_nothing() {
     assert_eq!(tombstones(&bucket), (0, 0));
 }
 
-/// Documents that left memory with their keys are found only by reading their rows.
+/// Expired documents whose keys left memory are found only by reading their rows.
 #[test]
-fn what_expired_on_disk_expires_through_its_vbucket() {
+fn expired_row_on_disk_expires_through_its_vbucket() {
     let bucket = warm(whole(1, ROOMY), MemStore::new(), 1);
     let soon = bucket.clock().now().unix_s() + 100;
     for number in 0..20 {
@@ -136,7 +136,7 @@ fn what_expired_on_disk_expires_through_its_vbucket() {
 }
 
 #[test]
-fn rules_say_which_tombstones_go() {
+fn rules_select_the_tombstones_to_purge() {
     let bucket = warm(options(1, ROOMY), MemStore::new(), 1);
     half_deleted(&bucket);
     let compact = |rules| bucket.compact(VbId(0), rules).unwrap().dropped;
@@ -164,7 +164,7 @@ fn rules_say_which_tombstones_go() {
 }
 
 #[test]
-fn who_asks_for_a_compaction_hears_of_its_end() {
+fn requester_of_a_compaction_is_woken_at_its_end() {
     let store = FaultyStore::new(MemStore::new());
     let (bucket, workers) = running(options(1, ROOMY), store, 1);
     let ask = |asked_ns| {

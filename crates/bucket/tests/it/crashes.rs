@@ -1,6 +1,6 @@
-//! Each commit of a small life fails in each way, and the process ends right then or later: what a
-//! store has is a prefix of what happened, with all of it that was told to be durable, each key
-//! once, and life goes on from there.
+//! Each commit of a short run fails in each way, and the process ends then or later. The store must
+//! have a prefix of the changes, with all that were reported durable, each key once; and a next run
+//! continues from there.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::world::{Kept, Ops, ROOMY, disk, options, rows, stored, warm};
 const VBUCKETS: u16 = 2;
 const ROUNDS: usize = 8;
 
-/// What happened to a vBucket.
+/// Changes of a vBucket.
 #[derive(Default)]
 struct Happened {
-    /// The key and the value, or none for a deletion, of each seqno from 1 on.
+    /// Key and value of each seqno from 1 on; no value for a deletion.
     changes: Vec<(String, Option<String>)>,
-    /// What it was last told to have on disk.
+    /// The last seqno that was reported durable.
     told: Seqno,
 }
 
@@ -26,7 +26,7 @@ struct Happened {
 struct Story([Happened; VBUCKETS as usize]);
 
 impl Story {
-    /// A round of changes: new keys, changed ones, deletions, keys that come again.
+    /// Makes a round of changes: new keys, changed ones, deletions, rewritten keys.
     fn round<S: KvStore>(&mut self, bucket: &Bucket<S>, round: usize) {
         for step in 0..4 {
             let vb = (round + step) % usize::from(VBUCKETS);
@@ -46,7 +46,7 @@ impl Story {
         }
     }
 
-    /// Notes what each vBucket tells to be on disk.
+    /// Records the persisted seqno of each vBucket.
     fn hear<S: KvStore>(&mut self, bucket: &Bucket<S>) {
         for (vb, happened) in (0..).zip(&mut self.0) {
             let persisted = bucket.persisted(vb);
@@ -55,7 +55,7 @@ impl Story {
         }
     }
 
-    /// The rows after the first `high` changes: one a key, with the seqno of its newest change.
+    /// Returns the rows after the first `high` changes: one a key, with the seqno of its newest change.
     fn rows_at(&self, vb: usize, high: Seqno) -> Vec<(u64, Vec<u8>, Option<Vec<u8>>)> {
         let changes = &self.0[vb].changes[..high.0 as usize];
         let newest: BTreeMap<&str, u64> = changes
@@ -78,7 +78,7 @@ impl Story {
         rows
     }
 
-    /// What is in the store after a crash.
+    /// Checks the content of the store after a crash.
     fn check(&self, store: &impl KvStore, what: &str) {
         let loaded = store.load().unwrap();
         for (vb, happened) in self.0.iter().enumerate() {
@@ -105,8 +105,8 @@ impl Story {
     }
 }
 
-/// A life in which commits `at` and so many after it fail, and that ends `later` rounds after the
-/// first of them; then one of two rounds that begins with what is left.
+/// Runs rounds of which `count` commits from `at` on fail, and ends `later` rounds after the first
+/// failure; then runs two rounds on the remaining store.
 fn live<S: KvStore>(open: &dyn Fn() -> S, (fault, at, count): (Fault, usize, usize), later: usize) {
     let what = format!("{fault:?} at {at}, {count} times, ended {later} rounds later");
     let mut story = Story::default();
@@ -152,7 +152,7 @@ fn live<S: KvStore>(open: &dyn Fn() -> S, (fault, at, count): (Fault, usize, usi
 }
 
 #[test]
-fn commits_that_fail_at_each_step_lose_nothing_told_and_double_nothing() {
+fn failing_commits_lose_nothing_durable_and_duplicate_nothing() {
     for fault in [Fault::NoSpace, Fault::Io, Fault::Unanswered, Fault::Sync] {
         for at in 0..ROUNDS {
             for (count, later) in [(1, 0), (1, 1), (2, 0), (2, 4), (3, 2)] {
@@ -164,7 +164,7 @@ fn commits_that_fail_at_each_step_lose_nothing_told_and_double_nothing() {
 }
 
 #[test]
-fn so_it_is_on_disk() {
+fn failing_commits_lose_nothing_durable_on_disk() {
     for (fault, at, count, later) in [
         (Fault::Unanswered, 0, 1, 0),
         (Fault::Unanswered, 3, 2, 3),

@@ -14,7 +14,7 @@ const VBUCKETS: u16 = 16;
 const KEYS: u32 = 2_000;
 const OPS: u32 = 15_000;
 
-/// A number that looks random, the next one of a run.
+/// Returns the next pseudo-random number of a run.
 fn next(state: &mut u64) -> u32 {
     *state = state
         .wrapping_mul(6_364_136_223_846_793_005)
@@ -28,14 +28,14 @@ fn value(writer: u32, version: u32) -> Vec<u8> {
     value
 }
 
-/// The newest version of each key of one writer; `None` when it was deleted or never written.
+/// The newest version of each key of one writer; `None` if it is deleted or never written.
 type Truth = Vec<Option<u32>>;
 
 fn vb_of(key: u32) -> u16 {
     (key % u32::from(VBUCKETS)) as u16
 }
 
-/// Writes, deletes and reads its own keys; every read must give what it last wrote.
+/// Writes, deletes and reads its own keys; every read must return the last written version.
 fn write_and_read<S: KvStore>(bucket: &Bucket<S>, writer: u32) -> Truth {
     let mut truth: Truth = vec![None; KEYS as usize];
     let mut state = u64::from(writer) + 1;
@@ -85,7 +85,7 @@ fn check<S: KvStore>(bucket: &Bucket<S>, truths: &[Truth]) {
     }
 }
 
-/// Both writers at once; fails when they do not come back.
+/// Runs both writers at once; fails if they do not finish.
 fn run_writers(bucket: &Arc<Bucket<DiskStore>>) -> Vec<Truth> {
     let (done, answers) = mpsc::channel();
     for writer in 0..2 {
@@ -106,7 +106,7 @@ fn run_writers(bucket: &Arc<Bucket<DiskStore>>) -> Vec<Truth> {
 }
 
 #[test]
-fn every_read_gives_the_newest_value_and_a_restart_gives_them_all() {
+fn reads_and_a_restart_return_the_newest_values() {
     let dir = tempfile::tempdir().unwrap();
     let small = || options(VBUCKETS, 2 << 20);
     let (bucket, workers) = running(small(), disk(dir.path()).0, 1);

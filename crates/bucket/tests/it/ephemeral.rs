@@ -1,4 +1,4 @@
-//! Buckets that keep no other copy: what happens when they are full.
+//! Buckets without another copy of their documents, when they are full.
 
 use bucket::{BucketOptions, Counters, Eviction, Flushed, Purpose};
 use engine::OpError;
@@ -15,7 +15,7 @@ fn deleting() -> BucketOptions {
 }
 
 #[test]
-fn a_full_bucket_deletes_what_is_used_least_from_active_vbuckets() {
+fn full_bucket_deletes_least_used_documents_of_active_vbuckets() {
     let bucket = warm(deleting(), MemStore::new(), 1);
     bucket
         .set_vbucket(VbId(1), VbState::Active, None, VbUuid(3))
@@ -31,7 +31,7 @@ fn a_full_bucket_deletes_what_is_used_least_from_active_vbuckets() {
         bucket.set(0, &format!("k{written}"), &[7; 950]);
         written += 1;
     }
-    // Those that are read again and again stay.
+    // Documents that are read repeatedly stay.
     for _ in 0..2 {
         for index in 0..100 {
             bucket.get(0, &format!("k{index}")).unwrap();
@@ -68,7 +68,7 @@ fn a_full_bucket_deletes_what_is_used_least_from_active_vbuckets() {
 }
 
 #[test]
-fn a_bucket_that_must_not_lose_anything_refuses_what_is_new() {
+fn full_bucket_without_eviction_refuses_writes() {
     let mut keeps = deleting();
     keeps.eviction = Eviction::None;
     let bucket = warm(keeps, MemStore::new(), 1);

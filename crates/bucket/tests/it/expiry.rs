@@ -1,4 +1,4 @@
-//! Documents whose time has come although no client asks for them.
+//! Expired documents that no client reads.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) fn set_until(bucket: &Bucket<impl KvStore>, vb: u16, key: &str, expir
 }
 
 #[test]
-fn a_pass_turns_what_expired_into_tombstones_in_active_vbuckets_only() {
+fn expiry_pass_makes_tombstones_in_active_vbuckets_only() {
     let bucket = warm(options(3, ROOMY), MemStore::new(), 1);
     let soon = bucket.clock().now().unix_s() + 100;
     for index in 0..1000 {
@@ -53,10 +53,10 @@ fn a_pass_turns_what_expired_into_tombstones_in_active_vbuckets_only() {
     assert!(matches!(gone, Err(OpError::KeyNotFound)));
 }
 
-/// A read that finds its document has nothing to tell; one that meets an expired one has: the
-/// flusher must write the tombstone, and the memory is counted.
+/// A read of an existing document delivers nothing. A read of an expired one does: the flusher must
+/// write the tombstone, and the memory is counted.
 #[test]
-fn a_read_that_meets_an_expired_document_is_told_of() {
+fn read_of_an_expired_document_delivers_its_effects() {
     let bucket = warm(options(1, ROOMY), MemStore::new(), 1);
     set_until(&bucket, 0, "gone", 1);
     bucket.set(0, "stays", b"v");
@@ -85,7 +85,7 @@ fn a_read_that_meets_an_expired_document_is_told_of() {
 }
 
 #[test]
-fn holds_are_noted_by_their_reason() {
+fn holds_are_recorded_by_reason() {
     let bucket = warm(options(2, ROOMY), MemStore::new(), 1);
     bucket.set(0, "k", b"v");
     let before = HOLDS.map(|hold| bucket.holds().count(hold));
@@ -100,7 +100,7 @@ fn holds_are_noted_by_their_reason() {
 }
 
 #[test]
-fn the_time_between_passes_can_be_changed_while_the_bucket_runs() {
+fn interval_of_passes_can_be_changed_while_the_bucket_runs() {
     let (bucket, workers) = running(options(2, ROOMY), MemStore::new(), 1);
     let passes = || Counters::read(&bucket.counters().expiry_passes);
     assert!(!bucket.expires());

@@ -1,4 +1,4 @@
-//! A store that refuses: what is kept, what is told, and when it ends.
+//! A store that fails: kept changes, reported seqnos, and the end of the failure.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use storage::{ErrorKind, Fault, FaultyStore};
 use crate::world::{Ear, Kept, Ops, ROOMY, options, rows, running, warm};
 
 #[test]
-fn a_full_disk_loses_nothing_doubles_nothing_and_promises_nothing() {
+fn full_disk_loses_nothing_duplicates_nothing_and_acknowledges_nothing() {
     let bucket = warm(options(2, ROOMY), FaultyStore::new(Kept::default()), 1);
     bucket.set(0, "old", b"0");
     assert_eq!(bucket.flush_step(), Flushed::Clean);
@@ -28,7 +28,7 @@ fn a_full_disk_loses_nothing_doubles_nothing_and_promises_nothing() {
         assert!(bucket.is_disk_full());
         assert_eq!(bucket.persisted(0), Seqno(1), "round {round}");
         assert_eq!(ear.rings(), 0);
-        // Changes of keys that a failed batch held, while it waits.
+        // Changes of keys of a failed batch that waits.
         bucket.set(0, "a", format!("{}", round + 2).as_bytes());
         bucket.set(0, "old", b"again");
     }
@@ -50,7 +50,7 @@ fn a_full_disk_loses_nothing_doubles_nothing_and_promises_nothing() {
 }
 
 #[test]
-fn a_disk_counts_as_full_no_more_when_what_found_no_space_is_gone() {
+fn disk_full_ends_when_the_failed_vbucket_is_deleted() {
     let bucket = warm(options(2, ROOMY), FaultyStore::new(Kept::default()), 1);
     bucket.set(0, "a", b"1");
     bucket.store().fail_next(1, Fault::NoSpace);
@@ -62,7 +62,7 @@ fn a_disk_counts_as_full_no_more_when_what_found_no_space_is_gone() {
 }
 
 #[test]
-fn a_poisoned_store_ends_acknowledgements_but_not_the_service() {
+fn poisoned_store_ends_acknowledgements_but_not_the_service() {
     let bucket = warm(options(2, 1 << 20), FaultyStore::new(Kept::default()), 1);
     bucket.set(0, "a", b"1");
     assert_eq!(bucket.flush_step(), Flushed::Clean);
@@ -77,7 +77,7 @@ fn a_poisoned_store_ends_acknowledgements_but_not_the_service() {
     assert_eq!(bucket.flush_step(), Flushed::Failed);
     assert_eq!(bucket.store().commits(), tried, "it is not even tried");
     assert_eq!((bucket.persisted(0), ear.rings()), (Seqno(1), 0));
-    // Memory takes what it can; then writes are refused, reads and deletes are not.
+    // Memory fills up; then writes are refused, reads and deletes are not.
     let mut index = 0;
     let refusal = loop {
         match bucket.try_set(1, &format!("k{index}"), &[7; 1000]) {
@@ -97,9 +97,9 @@ fn a_poisoned_store_ends_acknowledgements_but_not_the_service() {
     assert_eq!(bucket.memory().used(), bucket.recount());
 }
 
-/// What is final, the store answers as `Poisoned`.
+/// The store reports permanent errors as `Poisoned`.
 #[test]
-fn after_an_error_of_the_device_the_commit_is_made_again() {
+fn commit_is_retried_after_a_device_error() {
     let bucket = warm(options(1, ROOMY), FaultyStore::new(Kept::default()), 1);
     bucket.store().fail_next(2, Fault::Io);
     bucket.set(0, "a", b"1");
@@ -113,7 +113,7 @@ fn after_an_error_of_the_device_the_commit_is_made_again() {
 }
 
 #[test]
-fn the_flusher_gets_over_a_full_disk_by_itself() {
+fn flusher_recovers_from_a_full_disk() {
     let (bucket, workers) = running(options(2, ROOMY), FaultyStore::new(Kept::default()), 1);
     bucket.store().fail_next(2, Fault::NoSpace);
     let ear = Ear::new();
@@ -127,7 +127,7 @@ fn the_flusher_gets_over_a_full_disk_by_itself() {
 }
 
 #[test]
-fn haste_does_not_shorten_the_pause_after_a_full_disk() {
+fn hurry_does_not_shorten_the_pause_after_a_full_disk() {
     let (bucket, workers) = running(options(1, ROOMY), FaultyStore::new(Kept::default()), 1);
     bucket.store().fail_next(1000, Fault::NoSpace);
     bucket.set(0, "a", b"1");
@@ -143,7 +143,7 @@ fn haste_does_not_shorten_the_pause_after_a_full_disk() {
         bucket.hurry();
         pause.listen_for(Duration::from_millis(1));
     }
-    // Even if this thread was held up: far fewer tries than calls.
+    // Even if this thread was delayed: far fewer attempts than calls.
     assert!(bucket.store().commits() <= tried + 5);
     bucket.store().heal();
     workers.stop().unwrap();
@@ -151,7 +151,7 @@ fn haste_does_not_shorten_the_pause_after_a_full_disk() {
 }
 
 #[test]
-fn stopping_with_a_dead_store_ends_and_is_no_clean_stop() {
+fn stop_with_a_dead_store_ends_and_is_unclean() {
     let kept = Kept::default();
     let (bucket, workers) = running(options(2, ROOMY), FaultyStore::new(kept.clone()), 1);
     let ear = Ear::new();
@@ -167,14 +167,14 @@ fn stopping_with_a_dead_store_ends_and_is_no_clean_stop() {
 }
 
 #[test]
-fn stopping_with_a_full_disk_ends_and_is_no_clean_stop() {
+fn stop_with_a_full_disk_ends_and_is_unclean() {
     let kept = Kept::default();
     let (bucket, workers) = running(options(1, ROOMY), FaultyStore::new(kept.clone()), 1);
     bucket.store().fail_next(1000, Fault::NoSpace);
     bucket.set(0, "a", b"1");
     assert_eq!(workers.stop().unwrap_err().kind, ErrorKind::NoSpace);
     assert_eq!(kept.closes.load(Ordering::SeqCst), 0);
-    // Space was made meanwhile: a second stop brings it to its end.
+    // After space was freed, a second stop completes.
     bucket.store().heal();
     workers.stop().unwrap();
     assert_eq!(kept.closes.load(Ordering::SeqCst), 1);
@@ -182,7 +182,7 @@ fn stopping_with_a_full_disk_ends_and_is_no_clean_stop() {
 }
 
 #[test]
-fn a_document_that_cannot_be_read_wakes_its_reader_and_is_counted() {
+fn unreadable_document_wakes_its_reader_and_is_counted() {
     let bucket = warm(options(1, ROOMY), FaultyStore::new(Kept::default()), 1);
     bucket.set(0, "a", b"1");
     assert_eq!(bucket.flush_step(), Flushed::Clean);

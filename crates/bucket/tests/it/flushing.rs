@@ -9,7 +9,7 @@ use storage::MemStore;
 use crate::world::{Ear, Gated, Kept, Ops, ROOMY, options, rows, running, warm};
 
 #[test]
-fn a_flush_makes_rows_of_changes_and_one_row_of_a_key() {
+fn flush_writes_one_row_for_each_key() {
     let bucket = warm(options(4, ROOMY), MemStore::new(), 1);
     bucket.set(1, "a", b"1");
     bucket.set(1, "b", b"1");
@@ -40,9 +40,9 @@ fn a_flush_makes_rows_of_changes_and_one_row_of_a_key() {
     assert_eq!(bucket.flusher_state(), FlusherState::Running);
 }
 
-/// A write without quota waits for a commit, but not for one that hangs.
+/// A write without quota waits for a commit, except for one that hangs.
 #[test]
-fn a_commit_that_hangs_makes_no_room() {
+fn hanging_commit_is_not_waited_for() {
     let bucket = warm(options(1, ROOMY), Gated::new(Kept::default()), 1);
     bucket.set(0, "a", b"1");
     assert!(bucket.is_storing());
@@ -51,7 +51,7 @@ fn a_commit_that_hangs_makes_no_room() {
         let flushed = threads.spawn(|| bucket.flush_step());
         bucket.store().reached.listen();
         assert!(bucket.is_storing(), "it has just begun");
-        // The clock goes on by a microsecond with each look.
+        // The clock advances by one microsecond at each read.
         let began_ns = bucket.clock().mono_ns();
         while bucket.clock().mono_ns() < began_ns + 1_000_000_000 {}
         assert!(!bucket.is_storing());
@@ -63,7 +63,7 @@ fn a_commit_that_hangs_makes_no_room() {
 }
 
 #[test]
-fn a_commit_that_is_not_large_pauses_with_all_vbuckets_free() {
+fn small_commit_pauses_with_all_vbuckets_unlocked() {
     let bucket = warm(options(256, ROOMY), MemStore::new(), 1);
     let pauses_of = |documents: usize| {
         for vb in 0..256 {
@@ -75,7 +75,7 @@ fn a_commit_that_is_not_large_pauses_with_all_vbuckets_free() {
         let flushed = bucket.flush_step_with_pauses(&|| {
             pauses.fetch_add(1, Ordering::SeqCst);
             assert!(bucket.is_storing(), "also with no mark left");
-            // Would wait for ever for one that is locked.
+            // Would block for ever on a locked vBucket.
             for vb in 0..256 {
                 bucket.with_vbucket(VbId(vb), |_| ()).unwrap();
             }
@@ -90,7 +90,7 @@ fn a_commit_that_is_not_large_pauses_with_all_vbuckets_free() {
 }
 
 #[test]
-fn one_commit_serves_all_vbuckets_and_a_hot_one_starves_nobody() {
+fn commit_serves_all_vbuckets_despite_a_large_one() {
     let bucket = warm(options(1024, ROOMY), MemStore::new(), 1);
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     let before = Counters::read(&bucket.counters().commits);
@@ -99,7 +99,7 @@ fn one_commit_serves_all_vbuckets_and_a_hot_one_starves_nobody() {
     }
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     assert_eq!(Counters::read(&bucket.counters().commits), before + 1);
-    // More than one commit takes, in the vBucket that comes first.
+    // More than one commit takes, in the first vBucket.
     let value = vec![7; 1 << 20];
     for index in 0..40 {
         bucket.set(0, &format!("hot{index}"), &value);
@@ -127,7 +127,7 @@ impl Drop for Stop<'_> {
 }
 
 #[test]
-fn a_vbucket_that_is_written_without_pause_keeps_no_other_waiting() {
+fn continuously_written_vbucket_blocks_no_other() {
     let (bucket, workers) = running(options(1024, ROOMY), MemStore::new(), 1);
     let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
     let began = Ear::new();
@@ -146,7 +146,7 @@ fn a_vbucket_that_is_written_without_pause_keeps_no_other_waiting() {
         });
         let stop = Stop(&stop);
         began.listen();
-        // Twice, since the first changes may have been there before the hot one was looked at.
+        // Twice, because the first changes may precede the look at the busy vBucket.
         for version in [b"1", b"2"] {
             let before = written.load(Ordering::SeqCst);
             let waiting: Vec<_> = (1..1024)
@@ -157,7 +157,7 @@ fn a_vbucket_that_is_written_without_pause_keeps_no_other_waiting() {
                     ear
                 })
                 .collect();
-            // The hot one is dirty again whenever another one may have its turn.
+            // The busy vBucket is dirty again whenever another one may have its turn.
             for ear in &waiting {
                 ear.listen();
             }
@@ -172,7 +172,7 @@ fn a_vbucket_that_is_written_without_pause_keeps_no_other_waiting() {
 }
 
 #[test]
-fn a_waiter_is_rung_once_and_only_when_its_seqno_is_durable() {
+fn waiter_is_woken_once_when_its_seqno_is_durable() {
     let bucket = warm(options(2, ROOMY), MemStore::new(), 1);
     let (first, second, other) = (Ear::new(), Ear::new(), Ear::new());
     let seqno = bucket.set(0, "a", b"1");
@@ -185,7 +185,7 @@ fn a_waiter_is_rung_once_and_only_when_its_seqno_is_durable() {
     bucket.set(0, "b", b"1");
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     assert_eq!((first.rings(), second.rings(), other.rings()), (1, 1, 0));
-    // One that comes late is rung at once; one for a vBucket that cannot be, too.
+    // A late waiter is woken at once; one for an invalid vBucket, too.
     let late = Ear::new();
     bucket.await_persisted(VbId(0), seqno, late.clone());
     bucket.await_persisted(VbId(7), seqno, late.clone());
@@ -194,7 +194,7 @@ fn a_waiter_is_rung_once_and_only_when_its_seqno_is_durable() {
 }
 
 #[test]
-fn whoever_gives_up_is_forgotten_with_everything_it_waited_for() {
+fn forgotten_waiter_has_no_waits_left() {
     let bucket = warm(options(2, ROOMY), MemStore::new(), 1);
     let (gone, stays) = (Ear::new(), Ear::new());
     let seqno = bucket.set(0, "a", b"1");

@@ -1,4 +1,4 @@
-//! Documents that leave memory with their keys, and come back when they are asked for.
+//! Documents that are evicted with their keys, and are fetched on request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) fn whole(vbuckets: u16, quota_bytes: u64) -> BucketOptions {
     }
 }
 
-/// Runs an operation as a session does: what it needs is fetched, and it runs again.
+/// Runs an operation like a session: fetches the required document, and runs it again.
 fn retried<T>(
     bucket: &Bucket<impl KvStore>,
     mut run: impl FnMut() -> Result<Outcome<T>, OpError>,
@@ -90,7 +90,7 @@ fn make_few(bucket: &Bucket<impl KvStore>) -> CollectionId {
     collections.last().unwrap().id
 }
 
-/// Everything that can go goes.
+/// Evicts everything evictable.
 pub(crate) fn evict_all(bucket: &Bucket<impl KvStore>) {
     let now = bucket.clock().now();
     let mut garbage = Vec::new();
@@ -102,7 +102,7 @@ pub(crate) fn evict_all(bucket: &Bucket<impl KvStore>) {
 }
 
 #[test]
-fn keys_leave_and_come_back() {
+fn evicted_keys_are_fetched_again() {
     let bucket = warm(whole(1, ROOMY), MemStore::new(), 1);
     for index in 0..1000 {
         bucket.set(0, &format!("k{index}"), &[7; 100]);
@@ -141,7 +141,7 @@ fn keys_leave_and_come_back() {
 }
 
 #[test]
-fn an_absent_key_asks_the_store_for_nothing() {
+fn absent_key_does_not_read_the_store() {
     let bucket = warm(whole(1, ROOMY), MemStore::new(), 1);
     for index in 0..1000 {
         bucket.set(0, &format!("k{index}"), b"v");
@@ -156,7 +156,7 @@ fn an_absent_key_asks_the_store_for_nothing() {
 }
 
 #[test]
-fn locked_documents_keep_their_keys_and_replicas_ask_for_theirs() {
+fn locked_documents_keep_their_keys_and_replicas_fetch_theirs() {
     let bucket = warm(whole(1, ROOMY), MemStore::new(), 1);
     bucket.set(0, "locked", b"1");
     bucket.set(0, "free", b"1");
@@ -191,7 +191,7 @@ fn locked_documents_keep_their_keys_and_replicas_ask_for_theirs() {
 }
 
 #[test]
-fn random_operations_are_those_of_a_map() {
+fn random_operations_match_a_map() {
     let bucket = warm(whole(1, ROOMY), MemStore::new(), 1);
     let mut expected: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     let mut state = 0x5eed_u64;
@@ -248,7 +248,7 @@ fn random_operations_are_those_of_a_map() {
     assert_eq!(bucket.memory().used(), bucket.recount());
 }
 
-/// Writes documents, waiting for room.
+/// Writes documents, waiting for memory.
 fn fill<S: KvStore>(bucket: &Bucket<S>, count: u32, value: &[u8]) {
     let ear = crate::world::Ear::new();
     for index in 0..count {
@@ -271,7 +271,7 @@ fn fill<S: KvStore>(bucket: &Bucket<S>, count: u32, value: &[u8]) {
 }
 
 #[test]
-fn a_bucket_of_ten_times_its_quota_serves_all() {
+fn bucket_of_ten_times_its_quota_serves_all() {
     let store = crate::world::Kept::default();
     let (bucket, workers) = running(whole(4, 1 << 20), store, 1);
     fill(&bucket, 10_000, &[7; 1000]);
@@ -285,7 +285,7 @@ fn a_bucket_of_ten_times_its_quota_serves_all() {
 }
 
 #[test]
-fn keys_leave_a_bucket_of_which_only_values_do_where_they_alone_are_too_much() {
+fn keys_are_evicted_from_a_value_evicting_bucket_if_they_fill_it() {
     const COUNT: u32 = 15_000;
     let quota = 1 << 20;
     let dir = tempfile::tempdir().unwrap();
@@ -323,7 +323,7 @@ fn keys_leave_a_bucket_of_which_only_values_do_where_they_alone_are_too_much() {
 }
 
 #[test]
-fn warmup_remembers_where_the_rest_is() {
+fn warmup_keeps_documents_that_stay_in_the_store_readable() {
     let store = MemStore::new();
     let first = warm(whole(1, ROOMY), store, 1);
     for index in 0..4000 {
@@ -352,7 +352,7 @@ fn warmup_remembers_where_the_rest_is() {
 }
 
 #[test]
-fn documents_of_a_dropped_collection_that_left_are_counted_no_more() {
+fn evicted_documents_of_a_dropped_collection_are_not_counted() {
     let dir = tempfile::tempdir().unwrap();
     let bucket = warm(whole(1, ROOMY), disk(dir.path()).0, 1);
     let few = make_few(&bucket);
@@ -381,7 +381,7 @@ fn documents_of_a_dropped_collection_that_left_are_counted_no_more() {
 }
 
 #[test]
-fn a_start_reads_no_documents() {
+fn start_reads_no_documents() {
     let dir = tempfile::tempdir().unwrap();
     let few = {
         let bucket = warm(whole(1, ROOMY), disk(dir.path()).0, 1);

@@ -38,7 +38,7 @@ fn flush<S: KvStore>(bucket: &Bucket<S>) {
     }
 }
 
-/// Seqnos of all versions of documents, from where on all are there.
+/// Returns the seqnos of all versions of documents, and the seqno from which on all are kept.
 fn versions<S: KvStore>(bucket: &Bucket<S>) -> (Vec<u64>, Option<u64>) {
     let snapshot = bucket.store().snapshot(VB).unwrap();
     let rows = snapshot.with_history(Seqno(1)).map(Result::unwrap);
@@ -52,11 +52,11 @@ fn versions<S: KvStore>(bucket: &Bucket<S>) -> (Vec<u64>, Option<u64>) {
 }
 
 #[test]
-fn versions_stay_over_restarts_and_go_when_history_is_switched_off() {
+fn versions_survive_restarts_and_end_with_the_history() {
     let place = tempfile::tempdir().unwrap();
     let (bucket, workers) = running(keeping(), disk(place.path()).0, 1);
     assert_eq!(bucket.set(0, "before", b"1"), Seqno(1));
-    set_history(&bucket, true); // at 2
+    set_history(&bucket, true); // at seqno 2
     for value in [b"1", b"2", b"3"] {
         bucket.set(0, "key", value);
     }
@@ -79,7 +79,7 @@ fn versions_stay_over_restarts_and_go_when_history_is_switched_off() {
     workers.stop().unwrap();
     drop((bucket, workers));
 
-    // Opened without it: what there is goes, and should it begin again, it begins anew.
+    // Opened without history: the old one is dropped, and a new one begins anew.
     let (bucket, workers) = running(options(2, ROOMY), disk(place.path()).0, 1);
     assert_eq!(versions(&bucket), (vec![6, 7], None));
     bucket.set(0, "key", b"5");
@@ -97,9 +97,9 @@ fn versions_stay_over_restarts_and_go_when_history_is_switched_off() {
 }
 
 #[test]
-fn history_that_is_switched_off_and_on_has_no_hole() {
+fn history_switched_off_and_on_has_no_gap() {
     let bucket = warm(keeping(), MemStore::new(), 1);
-    set_history(&bucket, true); // at 1
+    set_history(&bucket, true); // at seqno 1
     bucket.set(0, "key", b"2");
     flush(&bucket);
     bucket.set(0, "key", b"3");
@@ -110,7 +110,7 @@ fn history_that_is_switched_off_and_on_has_no_hole() {
     bucket.set(0, "key", b"5");
     bucket.set_history_retention(AN_HOUR).unwrap();
     bucket.set(0, "key", b"6");
-    // What was to be kept of the time before is on its way to the store only now.
+    // Changes from the first period are committed only here.
     flush(&bucket);
     assert_eq!(versions(&bucket), (vec![6], Some(6)));
     bucket.set(0, "key", b"7");
@@ -119,7 +119,7 @@ fn history_that_is_switched_off_and_on_has_no_hole() {
 }
 
 #[test]
-fn the_history_of_a_dropped_collection_goes_with_it() {
+fn history_of_a_dropped_collection_is_dropped() {
     let bucket = warm(keeping(), MemStore::new(), 1);
     set_history(&bucket, true);
     bucket.set(0, "key", b"2");
@@ -137,7 +137,7 @@ fn the_history_of_a_dropped_collection_goes_with_it() {
 }
 
 #[test]
-fn a_replica_forgets_a_history_that_has_a_hole() {
+fn replica_drops_a_history_with_a_gap() {
     let bucket = warm(keeping(), Kept::default(), 1);
     set_history(&bucket, true);
     bucket.set(0, "key", b"2");

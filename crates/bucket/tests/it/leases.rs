@@ -1,4 +1,4 @@
-//! vBuckets of a node in a cluster: what their leases let through.
+//! Leases of vBuckets of a node in a cluster.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::world::{Ear, Kept, Ops, ROOMY, options, stored, warm};
 
 const VB: VbId = VbId(0);
 
-/// A node of two, active for its only vBucket as long as its lease lasts.
+/// Creates a bucket of a cluster with two nodes; its only vBucket is active and has no lease.
 fn member() -> Arc<Bucket<Kept>> {
     let mut options = options(1, ROOMY);
     options.member = true;
@@ -27,7 +27,7 @@ fn lease<S: KvStore>(bucket: &Bucket<S>, until_ns: u64) {
 }
 
 #[test]
-fn a_vbucket_serves_as_long_as_its_lease() {
+fn vbucket_serves_until_its_lease_ends() {
     let bucket = member();
     let late = Err(OpError::TemporaryFailure);
     assert_eq!(bucket.try_set(0, "a", b"1"), late);
@@ -43,7 +43,7 @@ fn a_vbucket_serves_as_long_as_its_lease() {
 }
 
 #[test]
-fn what_was_prepared_before_a_seal_is_decided_by_what_others_tell() {
+fn prepare_before_a_seal_is_decided_by_another_node() {
     let bucket = member();
     lease(&bucket, u64::MAX);
     let mut write = Write {

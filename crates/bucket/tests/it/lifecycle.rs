@@ -1,4 +1,4 @@
-//! vBuckets that come, change and go.
+//! Creation, state changes and deletion of vBuckets.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::world::{
 };
 
 #[test]
-fn a_deleted_vbucket_is_gone_at_once_and_after_restarts() {
+fn deleted_vbucket_is_gone_at_once_and_after_restarts() {
     let dir = tempfile::tempdir().unwrap();
     let (bucket, workers) = running(options(4, ROOMY), disk(dir.path()).0, 1);
     for vb in 0..4 {
@@ -30,7 +30,7 @@ fn a_deleted_vbucket_is_gone_at_once_and_after_restarts() {
     assert_eq!(bucket.try_get(2, "a").unwrap_err(), OpError::NotMyVbucket);
     assert_eq!(rows(bucket.store(), 2).len(), 0);
     workers.stop().unwrap();
-    // A flush that begins or ends between the two would change one of them.
+    // A flush between the two figures would change one of them, so the workers are stopped.
     assert_eq!(bucket.memory().used(), bucket.recount());
     drop((bucket, workers));
     for _ in 0..2 {
@@ -42,7 +42,7 @@ fn a_deleted_vbucket_is_gone_at_once_and_after_restarts() {
 }
 
 #[test]
-fn a_vbucket_made_anew_begins_empty_and_stays() {
+fn recreated_vbucket_is_empty_and_stays() {
     let kept = Kept::default();
     let bucket = warm(options(2, ROOMY), kept.clone(), 1);
     bucket.set(1, "a", b"1");
@@ -97,9 +97,9 @@ fn many_vbuckets_are_emptied_with_two_commits() {
     assert_eq!(bucket.get(5, "b").unwrap(), b"2");
 }
 
-/// Whatever step of it the store refuses, documents that came after stay, and those from before go.
+/// For each failing step of the store: later documents stay, and earlier ones are deleted.
 #[test]
-fn emptying_that_the_store_refuses_is_done_later() {
+fn refused_emptying_is_done_later() {
     let kept = Kept::default();
     let bucket = warm(options(2, ROOMY), FaultyStore::new(kept.clone()), 1);
     bucket.set(0, "old", b"1");
@@ -117,7 +117,7 @@ fn emptying_that_the_store_refuses_is_done_later() {
 }
 
 #[test]
-fn a_flush_under_way_does_not_bring_a_deleted_vbucket_back() {
+fn flush_under_way_does_not_restore_a_deleted_vbucket() {
     let kept = Kept::default();
     let store = Gated::new(kept.clone());
     let bucket = warm(options(2, ROOMY), store, 1);
@@ -133,7 +133,7 @@ fn a_flush_under_way_does_not_bring_a_deleted_vbucket_back() {
     let delete = std::thread::Builder::new()
         .spawn(move || deleting.delete_vbucket(VbId(1)))
         .unwrap();
-    // Whether or not the deletion has begun by now, it must end up behind the commit.
+    // Whether or not the deletion has begun, it must take effect after the commit.
     Ear::new().listen_for(std::time::Duration::from_millis(20));
     bucket.store().open();
     assert_eq!(flush.join().unwrap(), Flushed::Clean);
@@ -144,7 +144,7 @@ fn a_flush_under_way_does_not_bring_a_deleted_vbucket_back() {
 }
 
 #[test]
-fn a_deletion_that_the_store_refuses_is_done_later() {
+fn refused_deletion_is_done_later() {
     let kept = Kept::default();
     let bucket = warm(options(2, ROOMY), FaultyStore::new(kept.clone()), 1);
     bucket.set(0, "a", b"1");
@@ -165,7 +165,7 @@ fn a_deletion_that_the_store_refuses_is_done_later() {
 }
 
 #[test]
-fn a_refused_deletion_does_not_touch_the_vbucket_that_came_after() {
+fn refused_deletion_does_not_affect_the_next_vbucket() {
     let kept = Kept::default();
     let (bucket, workers) = running(options(1, ROOMY), FaultyStore::new(kept.clone()), 1);
     let ear = Ear::new();
@@ -184,7 +184,7 @@ fn a_refused_deletion_does_not_touch_the_vbucket_that_came_after() {
 }
 
 #[test]
-fn states_are_counted_kept_and_survive() {
+fn states_are_counted_and_survive_restarts() {
     let kept = Kept::default();
     let bucket = warm(options(3, ROOMY), kept.clone(), 1);
     bucket.set(1, "a", b"1");
@@ -215,7 +215,7 @@ fn states_are_counted_kept_and_survive() {
 }
 
 #[test]
-fn a_document_that_many_wait_for_is_read_once() {
+fn document_with_many_waiters_is_read_once() {
     let bucket = warm(options(1, ROOMY), Kept::default(), 1);
     bucket.set(0, "a", b"1");
     assert_eq!(bucket.flush_step(), Flushed::Clean);
@@ -237,7 +237,7 @@ fn a_document_that_many_wait_for_is_read_once() {
 
 /// Documents that may be large are read one at a time: none is counted before it is in memory.
 #[test]
-fn others_help_the_fetcher_while_the_disk_is_slow() {
+fn helpers_assist_the_fetcher_while_the_disk_is_slow() {
     for (has_large, at_once) in [(false, 2), (true, 1)] {
         let clock = Arc::new(HandClock::default());
         let store = Slow::new(has_large, Arc::clone(&clock));
@@ -282,7 +282,7 @@ fn others_help_the_fetcher_while_the_disk_is_slow() {
 }
 
 #[test]
-fn a_fetch_for_a_vbucket_that_is_gone_or_new_gives_an_answer() {
+fn fetch_for_a_deleted_or_new_vbucket_wakes_its_waiter() {
     let bucket = warm(options(1, ROOMY), Kept::default(), 1);
     bucket.set(0, "a", b"1");
     assert_eq!(bucket.flush_step(), Flushed::Clean);
@@ -309,7 +309,7 @@ fn a_fetch_for_a_vbucket_that_is_gone_or_new_gives_an_answer() {
         (2, b"2".to_vec())
     );
     assert_eq!(bucket.memory().used(), bucket.recount());
-    // A wait that begins after that is woken all the same.
+    // A wait that begins after that is woken as well.
     bucket.fetch(VbId(5), wanted, ear.clone());
     bucket.fetch_step();
     assert_eq!(ear.rings(), 3);

@@ -1,4 +1,4 @@
-//! A bucket over real stores, with its workers and without.
+//! A bucket over real stores, with workers and without.
 
 #![expect(clippy::unwrap_used, reason = "what goes wrong in a test fails it")]
 

@@ -1,8 +1,8 @@
-//! What is evicted, by simulation: the clock with two bits against the reference's counters.
+//! Simulation of eviction policies: the clock with two bits against the reference's counters.
 
 const KEYS: usize = 8_000;
 const READS: usize = 80_000;
-/// Documents that fit, and how many stay when they no longer do: 85 and 75 parts of 85.
+/// Documents that fit into memory, and those that stay after an eviction: 85 and 75 parts of 85.
 const HIGH: usize = KEYS / 10;
 const LOW: usize = HIGH * 75 / 85;
 
@@ -17,14 +17,14 @@ impl Random {
         self.0 >> 33
     }
 
-    /// Up to 1, excluded.
+    /// Returns a number from 0 up to 1, exclusive.
     #[expect(clippy::cast_precision_loss, reason = "31 bits")]
     fn share(&mut self) -> f64 {
         self.next() as f64 / (1_u64 << 31) as f64
     }
 }
 
-/// Keys in the order of their reads, zipf with theta 0.99; `drift` moves what is hot slowly.
+/// Returns keys in the order of their reads, zipf with theta 0.99; `drift` slowly changes the hot keys.
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
 fn reads(drift: bool) -> Vec<usize> {
     let mut sum = 0.0;
@@ -40,18 +40,18 @@ fn reads(drift: bool) -> Vec<usize> {
             let wanted = random.share() * sum;
             let rank = shares.partition_point(|share| *share < wanted);
             let moved = if drift { read / 40 } else { 0 };
-            // Neighbours in rank are no neighbours in the table.
+            // Neighbours in rank are not neighbours in the table.
             (rank + moved) * 7_919 % KEYS
         })
         .collect()
 }
 
 trait Policy {
-    /// A read; says whether the document was in memory.
+    /// Reads a document. Returns whether it was in memory.
     fn read(&mut self, key: usize) -> bool;
 }
 
-/// Ours: read sets the heat to 3, a fetch to 1; the hand cools by one and takes what is cold.
+/// Our policy: a read sets the heat to 3, a fetch to 1; the hand cools by one and evicts cold documents.
 struct Clock {
     heat: Vec<Option<u8>>,
     hand: usize,
@@ -78,8 +78,8 @@ impl Policy for Clock {
     }
 }
 
-/// The reference's: counters of eight bits that grow ever more slowly, a threshold from their
-/// histogram, one less for those that stay, and a start at the 25th percentile.
+/// The reference's policy: counters of eight bits that grow ever more slowly, a threshold from
+/// their histogram, one less for documents that stay, and a start at the 25th percentile.
 struct Counters {
     counts: Vec<Option<u8>>,
     hand: usize,
@@ -101,7 +101,7 @@ impl Counters {
     fn evict(&mut self) {
         let share = (self.resident - LOW) as f64 / self.resident as f64;
         let threshold = self.percentile(share);
-        // It goes on where it stopped, so that none is favoured.
+        // Continues where it stopped, so that no document is preferred.
         for _ in 0..KEYS {
             if self.resident <= LOW {
                 break;
@@ -139,7 +139,7 @@ impl Policy for Counters {
     }
 }
 
-/// Hits in a thousand reads, once memory is full.
+/// Returns the hits in a thousand reads, after memory is full.
 fn per_mille(policy: &mut dyn Policy, reads: &[usize]) -> usize {
     let (first, rest) = reads.split_at(READS / 4);
     for key in first {
@@ -150,7 +150,7 @@ fn per_mille(policy: &mut dyn Policy, reads: &[usize]) -> usize {
 }
 
 #[test]
-fn two_bits_keep_what_is_hot_as_well_as_counters_do() {
+fn clock_with_two_bits_keeps_hot_documents_as_well_as_counters() {
     let mut seen = Vec::new();
     for drift in [false, true] {
         let reads = reads(drift);

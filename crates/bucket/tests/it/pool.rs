@@ -1,4 +1,4 @@
-//! Many buckets share the threads of one pool, and none keeps another one waiting.
+//! Many buckets share the threads of one pool, and none blocks another.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn running_in<S: KvStore>(
 }
 
 fn await_persisted<S: KvStore>(bucket: &Bucket<S>, key: &str, value: &[u8]) {
-    // As a client does where memory is not relieved as fast as it fills.
+    // Retries like a client while the reliever is slower than the writes.
     let seqno = loop {
         match bucket.try_set(0, key, value) {
             Err(OpError::TemporaryFailure) => std::thread::yield_now(),
@@ -38,14 +38,14 @@ fn await_persisted<S: KvStore>(bucket: &Bucket<S>, key: &str, value: &[u8]) {
 }
 
 #[test]
-fn a_bucket_whose_disk_hangs_keeps_no_other_one_waiting() {
+fn bucket_with_a_hanging_disk_blocks_no_other() {
     let pool = Arc::new(Pool::new());
     let (hung, hung_workers) = running_in(&pool, Gated::new(Kept::default()), ROOMY);
     await_persisted(&hung, "before", b"1");
     hung.store().shut();
     hung.set(0, "a", b"1");
     hung.store().reached.listen();
-    // Commits, relief of memory and reads of another one go on.
+    // Commits, relief of memory and reads of another bucket continue.
     let (other, workers) = running_in(&pool, Kept::default(), 2 << 20);
     for index in 0..40 {
         await_persisted(&other, &format!("k{index}"), &vec![7; 100_000]);
@@ -64,7 +64,7 @@ fn a_bucket_whose_disk_hangs_keeps_no_other_one_waiting() {
 }
 
 #[test]
-fn buckets_come_and_go_in_one_pool() {
+fn buckets_start_and_stop_in_one_pool() {
     let pool = Arc::new(Pool::new());
     let mut all = Vec::new();
     for round in 0..40 {

@@ -1,4 +1,4 @@
-//! Memory: what is counted, what is refused, what frees it.
+//! Memory pressure: accounting, refusals and relief.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use storage::{Fault, FaultyStore, KvStore, MemStore};
 
 use crate::world::{Ear, Kept, Ops, PATIENCE, options, read_through, running, warm};
 
-/// Writes until it is refused; tells how many documents went in.
+/// Writes until a write is refused. Returns the number of written documents.
 fn fill(bucket: &Bucket<impl KvStore>, vb: u16, prefix: &str) -> u32 {
     for index in 0..100_000 {
         match bucket.try_set(vb, &format!("{prefix}{index}"), &[7; 1000]) {
@@ -22,9 +22,9 @@ fn fill(bucket: &Bucket<impl KvStore>, vb: u16, prefix: &str) -> u32 {
 }
 
 #[test]
-fn writes_are_refused_above_the_hard_mark_until_values_left() {
+fn writes_are_refused_above_the_limit_until_values_are_evicted() {
     let bucket = warm(options(4, 4 << 20), MemStore::new(), 1);
-    // The first vBucket stays empty: eviction must get past it.
+    // The first vBucket stays empty: eviction must skip it.
     let count = fill(&bucket, 2, "k");
     let memory = bucket.memory();
     assert!(memory.used() <= memory.mutation_limit() && memory.used() > memory.high_mark());
@@ -33,7 +33,7 @@ fn writes_are_refused_above_the_hard_mark_until_values_left() {
         bucket.admit(Purpose::Write, 1 << 20).map_err(OpError::from),
         Err(OpError::TemporaryFailure)
     );
-    // What is not durable cannot leave.
+    // Documents that are not durable cannot be evicted.
     assert!(!bucket.relieve_step());
     assert_eq!(Counters::read(&bucket.counters().evicted), 0);
     assert_eq!(bucket.flush_step(), Flushed::Clean);
@@ -47,7 +47,7 @@ fn writes_are_refused_above_the_hard_mark_until_values_left() {
 }
 
 #[test]
-fn in_a_flood_what_has_become_durable_leaves_with_its_commit_unless_it_was_read() {
+fn flood_evicts_unread_documents_with_their_commit() {
     let bucket = warm(options(4, 4 << 20), MemStore::new(), 1);
     fill(&bucket, 2, "k");
     bucket.get(2, "k0");
@@ -65,8 +65,8 @@ fn in_a_flood_what_has_become_durable_leaves_with_its_commit_unless_it_was_read(
     assert_eq!(memory.used(), bucket.recount());
     let resident = |key| matches!(bucket.try_get(2, key), Ok(Outcome::Done(_)));
     assert!(resident("k0") && !resident("k1"));
-    // Without pressure (where one left, there is room for a smaller one) nothing more leaves, and
-    // the next look sees that it is over.
+    // Without pressure (an evicted value leaves space for a smaller one) nothing more is evicted,
+    // and the next survey sees the end of the flood.
     let left = bucket.with_vbucket(VbId(2), |vbucket| {
         vbucket.evict(b"\0k0", model::Now::default())
     });
@@ -81,7 +81,7 @@ fn in_a_flood_what_has_become_durable_leaves_with_its_commit_unless_it_was_read(
 }
 
 #[test]
-fn a_flood_is_committed_in_small_parts() {
+fn flood_is_committed_in_small_parts() {
     let bucket = warm(options(4, 16 << 20), MemStore::new(), 1);
     let step = || {
         let before = Counters::read(&bucket.counters().bytes_persisted);
@@ -110,7 +110,7 @@ fn reads_wait(bucket: &Bucket<impl KvStore>) -> bool {
 }
 
 #[test]
-fn reads_wait_at_the_quota_only_for_what_can_leave() {
+fn reads_wait_at_the_quota_only_for_evictable_documents() {
     let bucket = warm(options(4, 4 << 20), MemStore::new(), 1);
     let (memory, quota) = (bucket.memory(), bucket.memory().quota());
     for index in 0..1000 {
@@ -122,7 +122,7 @@ fn reads_wait_at_the_quota_only_for_what_can_leave() {
     assert!(!reads_wait(&bucket), "all of it waits for the store");
     bucket.set_memory_overhead(0);
     assert_eq!(bucket.flush_step(), Flushed::Clean);
-    // As much as lets a part of them stay.
+    // Overhead with which a part of the documents can stay.
     bucket.set_memory_overhead(quota - memory.booked());
     assert!(bucket.relieve_step());
     assert!(!reads_wait(&bucket), "there is room");
@@ -159,7 +159,7 @@ fn eviction_takes_turns_between_vbuckets() {
 }
 
 #[test]
-fn the_account_follows_deletions_states_flushes_and_evictions() {
+fn account_follows_deletions_states_flushes_and_evictions() {
     let bucket = warm(options(3, 8 << 20), MemStore::new(), 1);
     let check = |step: &str| assert_eq!(bucket.memory().used(), bucket.recount(), "{step}");
     for index in 0..900 {
@@ -201,14 +201,14 @@ fn the_account_follows_deletions_states_flushes_and_evictions() {
 }
 
 #[test]
-fn a_bucket_that_keeps_its_values_refuses_writes_when_full_and_serves_the_rest() {
+fn full_bucket_without_eviction_refuses_only_writes() {
     let mut keeps = options(2, 4 << 20);
     keeps.eviction = bucket::Eviction::None;
     let (bucket, workers) = running(keeps, MemStore::new(), 1);
     let count = fill(&bucket, 0, "k");
     let mut last = count;
     while bucket.any_dirty() {
-        // Freed queue slots may let some more in.
+        // Freed queue slots may allow some more writes.
         bucket.hurry();
         last = last.max(fill(&bucket, 0, "l"));
     }
@@ -237,12 +237,12 @@ fn a_bucket_that_keeps_its_values_refuses_writes_when_full_and_serves_the_rest()
 }
 
 #[test]
-fn replaced_values_are_freed_by_a_flush_that_the_reliever_asks_for() {
+fn reliever_hurries_the_flusher_to_free_replaced_values() {
     let mut slow = options(1, 4 << 20);
-    // The flusher would not come by itself while this test runs.
+    // The flusher would not commit by itself while this test runs.
     slow.flush_interval_ms = 3_600_000;
     let (bucket, workers) = running(slow, Kept::default(), 1);
-    // Each in its own checkpoint, so that none takes the place of another.
+    // Each value has its own checkpoint, so that none replaces another.
     let value = vec![7; 300 << 10];
     let ear = Ear::new();
     let mut refused = 0;
@@ -258,7 +258,7 @@ fn replaced_values_are_freed_by_a_flush_that_the_reliever_asks_for() {
 }
 
 #[test]
-fn relief_with_nothing_to_give_rests() {
+fn relief_without_evictable_documents_rests() {
     let (bucket, workers) = running(options(2, 1 << 20), FaultyStore::new(Kept::default()), 1);
     bucket.store().fail_next(usize::MAX, Fault::Sync);
     fill(&bucket, 0, "k");
@@ -270,7 +270,7 @@ fn relief_with_nothing_to_give_rests() {
         assert!(looks < PATIENCE.as_millis(), "the reliever was not called");
         ear.listen_for(Duration::from_millis(1));
     }
-    // The writers go on trying; each is refused, none makes the reliever pass once more.
+    // The writers retry; each is refused, and none causes another relief.
     let (before, large) = (steps(), vec![7; 100_000]);
     for _ in 0..50 {
         for _ in 0..20 {
@@ -279,7 +279,7 @@ fn relief_with_nothing_to_give_rests() {
         }
         ear.listen_for(Duration::from_millis(1));
     }
-    // As many as fit into these 50 ms with rests between, even on a machine that is held up.
+    // As many as fit into these 50 ms with rests between, even on a slow machine.
     let more = steps() - before;
     assert!(more < 40, "{more} steps for 1,000 calls");
     let Ok(Outcome::Done(_)) = bucket.try_get(0, "k0") else {
@@ -291,7 +291,7 @@ fn relief_with_nothing_to_give_rests() {
 
 /// The ring of the stop ends the rest, and must not be taken for a call.
 #[test]
-fn a_stop_is_seen_by_a_reliever_that_rests() {
+fn resting_reliever_sees_a_stop() {
     let mut keeps = options(2, 4 << 20);
     keeps.eviction = bucket::Eviction::None;
     let (bucket, workers) = running(keeps, MemStore::new(), 1);
@@ -317,7 +317,7 @@ fn a_stop_is_seen_by_a_reliever_that_rests() {
     let before = steps();
     bucket.set_memory_overhead(memory.quota() / 4);
     stepped(before);
-    // It rests and looks again, for as long as memory is above the high mark. The first step
+    // The reliever rests and tries again as long as memory is above the high mark. The first step
     // below ends with a rest and the decision to wait for the next call.
     let before = steps();
     bucket.set_memory_overhead(0);
@@ -326,7 +326,7 @@ fn a_stop_is_seen_by_a_reliever_that_rests() {
     workers.stop().unwrap();
 }
 
-/// Whether a large request that has just come gets memory; if not, the reliever is asked for it.
+/// Whether a new large request gets memory; if not, the reliever is called for it.
 fn has_space(bucket: &Bucket<impl KvStore>, bytes: usize) -> bool {
     let purpose = Purpose::Request { first: true };
     match bucket.reserve(purpose, bytes, Duration::ZERO) {
@@ -337,7 +337,7 @@ fn has_space(bucket: &Bucket<impl KvStore>, bytes: usize) -> bool {
 }
 
 #[test]
-fn relief_goes_on_until_there_is_room_for_what_was_asked_for() {
+fn relief_continues_until_the_requested_space_is_free() {
     let bucket = warm(options(4, 4 << 20), MemStore::new(), 1);
     fill(&bucket, 2, "k");
     assert_eq!(bucket.flush_step(), Flushed::Clean);
@@ -351,7 +351,7 @@ fn relief_goes_on_until_there_is_room_for_what_was_asked_for() {
         memory.used() + (bytes as u64) > memory.mutation_limit() / 2,
         "{memory:?}"
     );
-    // A request that asked once and is gone does not keep memory empty.
+    // A request that asked once and ended does not keep memory empty.
     let more = fill(&bucket, 2, "more");
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     assert!(bucket.relieve_step() && more > 0);
@@ -359,7 +359,7 @@ fn relief_goes_on_until_there_is_room_for_what_was_asked_for() {
 }
 
 #[test]
-fn a_smaller_quota_makes_room_at_once_and_a_larger_one_lets_more_in() {
+fn smaller_quota_frees_memory_and_larger_one_admits_more() {
     let (bucket, workers) = running(options(2, 8 << 20), Kept::default(), 1);
     let high = (0..3000_u32)
         .map(|index| bucket.set(0, &format!("k{index}"), &[7; 1000]))
@@ -398,7 +398,7 @@ fn a_smaller_quota_makes_room_at_once_and_a_larger_one_lets_more_in() {
 }
 
 #[test]
-fn the_reliever_keeps_a_bucket_usable_that_is_written_far_beyond_its_quota() {
+fn reliever_keeps_a_bucket_usable_beyond_its_quota() {
     let (bucket, workers) = running(options(4, 4 << 20), Kept::default(), 1);
     let ear = Ear::new();
     for index in 0..20_000_u32 {
@@ -423,9 +423,9 @@ fn the_reliever_keeps_a_bucket_usable_that_is_written_far_beyond_its_quota() {
 }
 
 #[test]
-fn checkpoints_above_their_share_refuse_every_change_until_they_are_flushed() {
+fn checkpoints_above_their_share_refuse_changes_until_flushed() {
     let bucket = warm(options(1, 8 << 20), MemStore::new(), 1);
-    // Each taken by the flusher before the next one replaces it, so that none gives way.
+    // The flusher takes each value before the next one replaces it, so that none is freed.
     let (mut refused, value) = (None, vec![7; 100_000]);
     for _ in 0..1000 {
         if let Err(error) = bucket.try_set(0, "k", &value) {
@@ -459,9 +459,9 @@ fn checkpoints_above_their_share_refuse_every_change_until_they_are_flushed() {
     assert_eq!(Counters::read(&bucket.counters().expiry_passes), 1);
 }
 
-/// As of clients that ask for everything and do not read: one of them less frees nothing.
+/// Like clients that request everything and do not read: dropping one cursor alone frees nothing.
 #[test]
-fn readers_that_stand_still_side_by_side_give_way_together() {
+fn idle_readers_at_one_position_are_dropped_together() {
     let bucket = warm(options(32, 8 << 20), MemStore::new(), 1);
     let memory = bucket.memory();
     let register = |name: &str| {
@@ -507,7 +507,7 @@ fn checkpoints_share_their_memory_by_demand() {
             bucket.set(0, &format!("{prefix}{index}"), &value);
         }
     };
-    // Twice: a look counts vBuckets with changes, the next one divides among them.
+    // Twice: the first survey counts vBuckets with changes, the next one divides among them.
     let look = || (0..2).for_each(|_| assert!(bucket.relieve_step()));
     look();
     write("alone");
@@ -525,7 +525,7 @@ fn checkpoints_share_their_memory_by_demand() {
 }
 
 #[test]
-fn replicas_give_way_first() {
+fn replicas_are_evicted_first() {
     let bucket = warm(options(2, 4 << 20), MemStore::new(), 1);
     for index in 0..1750_u32 {
         bucket.set(u16::from(index >= 500), &format!("k{index}"), &[7; 1950]);

@@ -1,4 +1,4 @@
-//! A damaged row costs its vBucket alone, and nothing of that is touched.
+//! A damaged row affects only its vBucket, and that is not changed.
 
 use bucket::{CompactionRules, Flushed, WarmupStage};
 use engine::{OpError, Outcome};
@@ -10,7 +10,7 @@ use crate::world::{Kept, Ops, ROOMY, cold, options, rows, uuids, warm};
 
 const DAMAGED: VbId = VbId(1);
 
-/// A store with a document in each of four vBuckets, and what reads it: one of them is damaged.
+/// Creates a store with a document in each of four vBuckets, and a wrapper in which one of them is damaged.
 fn damaged() -> (Kept, FaultyStore<Kept>) {
     let kept = Kept::default();
     let bucket = warm(options(4, ROOMY), kept.clone(), 1);
@@ -24,7 +24,7 @@ fn damaged() -> (Kept, FaultyStore<Kept>) {
 }
 
 #[test]
-fn a_damaged_vbucket_is_not_served_and_the_others_are() {
+fn damaged_vbucket_is_not_served_and_others_are() {
     let (_, store) = damaged();
     let bucket = warm(options(4, ROOMY), store, 50);
     assert_eq!(bucket.warmup().stage(), WarmupStage::Done);
@@ -48,7 +48,7 @@ fn a_damaged_vbucket_is_not_served_and_the_others_are() {
 }
 
 #[test]
-fn nothing_of_a_damaged_vbucket_is_changed() {
+fn damaged_vbucket_is_not_changed() {
     let (kept, store) = damaged();
     let bucket = warm(options(4, ROOMY), store, 50);
     bucket.set(0, "new", b"1");
@@ -66,7 +66,7 @@ fn nothing_of_a_damaged_vbucket_is_changed() {
 }
 
 #[test]
-fn a_damaged_replica_begins_anew() {
+fn damaged_replica_begins_anew() {
     let (kept, store) = damaged();
     let bucket = cold(options(4, ROOMY), store, 50);
     bucket.become_replica(true, VbUuid(7)).unwrap();
@@ -82,7 +82,7 @@ fn a_damaged_replica_begins_anew() {
 }
 
 #[test]
-fn a_replica_in_which_a_read_met_damage_begins_anew_and_an_active_vbucket_does_not() {
+fn replica_with_a_damaged_read_begins_anew_and_an_active_one_does_not() {
     let (kept, _) = damaged();
     let bucket = warm(whole(4, ROOMY), FaultyStore::new(kept.clone()), 50);
     bucket.store().damage(DAMAGED);
@@ -102,7 +102,7 @@ fn a_replica_in_which_a_read_met_damage_begins_anew_and_an_active_vbucket_does_n
 }
 
 #[test]
-fn a_damaged_vbucket_leaves_by_being_deleted() {
+fn damaged_vbucket_leaves_quarantine_when_deleted() {
     let (kept, store) = damaged();
     let bucket = warm(options(4, ROOMY), store, 50);
     let known = bucket.quarantined(DAMAGED).unwrap();

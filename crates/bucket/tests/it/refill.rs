@@ -1,4 +1,4 @@
-//! After a start, documents that are in the store alone come back without being asked for.
+//! After a start, documents that are only in the store are loaded without a request.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::world::{Kept, Ops, ROOMY, disk, options, read_through, running, warm}
 
 const VBS: u16 = 4;
 
-/// Writes documents of a KB, `k0` first, and makes them durable.
+/// Writes documents of one KB, `k0` first, and makes them durable.
 fn fill(bucket: &Bucket<impl KvStore>, documents: u16) {
     for index in 0..documents {
         bucket.set(index % VBS, &format!("k{index}"), &[7; 1000]);
@@ -41,7 +41,7 @@ fn away(bucket: &Bucket<impl KvStore>) -> u64 {
 }
 
 #[test]
-fn all_comes_back_where_it_fits() {
+fn refill_loads_everything_that_fits() {
     let dir = tempfile::tempdir().unwrap();
     let bucket = warm(whole(VBS, ROOMY), disk(dir.path()).0, 1);
     fill(&bucket, 2000);
@@ -62,7 +62,7 @@ fn all_comes_back_where_it_fits() {
 }
 
 #[test]
-fn what_was_written_last_comes_back_up_to_a_mark() {
+fn refill_loads_the_last_written_documents_up_to_a_mark() {
     for whole_documents in [true, false] {
         let with = if whole_documents { whole } else { options };
         let dir = tempfile::tempdir().unwrap();
@@ -81,7 +81,7 @@ fn what_was_written_last_comes_back_up_to_a_mark() {
     }
 }
 
-/// A value with its number.
+/// Returns a value that contains its number.
 fn value(number: u32) -> [u8; 100] {
     let mut value = [0; 100];
     value[..4].copy_from_slice(&number.to_be_bytes());
@@ -89,7 +89,7 @@ fn value(number: u32) -> [u8; 100] {
 }
 
 #[test]
-fn an_old_document_never_comes_back() {
+fn refill_never_restores_an_old_version() {
     let kept = Kept::default();
     let bucket = warm(whole(1, ROOMY), kept.clone(), 1);
     for key in 0..300 {

@@ -1,4 +1,4 @@
-//! vBuckets that follow another node's: given, taken back, promoted.
+//! Replica vBuckets: changes, rollback, promotion.
 
 use bucket::{Bucket, Counters, Flushed};
 use engine::{OpError, ReplicaError, SnapshotMarker};
@@ -72,7 +72,7 @@ fn seen<S: KvStore>(bucket: &Bucket<S>, key: &str) -> bool {
 }
 
 #[test]
-fn a_bucket_with_changes_of_its_own_follows_only_when_told() {
+fn bucket_with_own_changes_follows_only_with_demote() {
     let dir = tempfile::tempdir().unwrap();
     let bucket = warm(options(2, ROOMY), disk(dir.path()).0, 1);
     bucket.set(1, "own", b"1");
@@ -140,13 +140,13 @@ fn goes_back<S: KvStore>(store: S) {
 }
 
 #[test]
-fn a_replica_goes_back_on_disk() {
+fn replica_rolls_back_on_disk() {
     let dir = tempfile::tempdir().unwrap();
     goes_back(disk(dir.path()).0);
 }
 
 #[test]
-fn a_replica_goes_back_in_memory() {
+fn replica_rolls_back_in_memory() {
     goes_back(MemStore::new());
 }
 
@@ -183,9 +183,9 @@ fn what_the_store_never_had_is_given_up() {
     assert!(seen(&bucket, "b"));
 }
 
-/// A promotion can be waited for until a crash would not undo it, whatever is written meanwhile.
+/// A caller can wait until a crash would not undo a promotion, whatever is written meanwhile.
 #[test]
-fn a_promotion_is_known_to_be_durable() {
+fn durability_of_a_promotion_is_known() {
     let bucket = replica(MemStore::new());
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     assert!(bucket.are_states_durable() && bucket.has_replicas());
@@ -197,7 +197,7 @@ fn a_promotion_is_known_to_be_durable() {
 }
 
 #[test]
-fn a_promoted_replica_goes_on_from_its_last_whole_snapshot() {
+fn promoted_replica_continues_from_its_last_whole_snapshot() {
     let bucket = replica(MemStore::new());
     bucket.replica_marker(VB, &marker(1, 2)).unwrap();
     take(&bucket, &[("a", 1), ("b", 2)]);
@@ -225,7 +225,7 @@ fn a_promoted_replica_goes_on_from_its_last_whole_snapshot() {
 }
 
 #[test]
-fn a_restarted_replica_knows_that_it_stands_within_a_snapshot() {
+fn restarted_replica_knows_its_partial_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     let bucket = replica(disk(dir.path()).0);
     bucket.replica_marker(VB, &marker(1, 2)).unwrap();

@@ -1,4 +1,4 @@
-//! What a restart finds, and which history goes on.
+//! The content of buckets after a restart, and their failover logs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ fn histories<S: KvStore>(bucket: &Bucket<S>, vb: u16) -> Vec<FailoverEntry> {
 }
 
 #[test]
-fn a_clean_restart_gives_everything_and_goes_on() {
+fn clean_restart_restores_everything_and_continues() {
     let dir = tempfile::tempdir().unwrap();
     let (store, clean) = disk(dir.path());
     assert!(clean);
@@ -83,7 +83,7 @@ fn only_an_unclean_stop_begins_a_new_history() {
     }
 }
 
-/// Makes the store look as after a replica that stopped in the middle of a snapshot.
+/// Changes the store as if a replica had stopped in the middle of a snapshot.
 fn cut(kept: &Kept, vb: u16, snapshot: SnapshotRange) {
     let loaded = kept.load().unwrap();
     let mut record = loaded[usize::from(vb)].record.clone();
@@ -98,7 +98,7 @@ fn cut(kept: &Kept, vb: u16, snapshot: SnapshotRange) {
 }
 
 #[test]
-fn a_cut_snapshot_begins_a_new_history_where_the_last_whole_one_ended() {
+fn partial_snapshot_begins_a_new_history_after_the_last_whole_one() {
     let kept = Kept::default();
     let bucket = warm(options(2, ROOMY), kept.clone(), 1);
     for key in ["a", "b", "c"] {
@@ -144,7 +144,7 @@ fn nothing_is_served_before_warmup_is_over() {
     assert_eq!(bucket.get(0, "a").unwrap(), b"1");
 }
 
-/// Workers that have loaded some vBuckets, and wait for a number before they go on with the others.
+/// Workers that have loaded some vBuckets, and wait before they load the others.
 struct HalfLoaded {
     bucket: Arc<Bucket<FaultyStore<Kept>>>,
     workers: Arc<Workers<FaultyStore<Kept>>>,
@@ -152,7 +152,7 @@ struct HalfLoaded {
 }
 
 impl HalfLoaded {
-    /// The warmup of a bucket is held up once it asked for `numbers` of them: one for each vBucket.
+    /// The warmup of a bucket waits after it took `numbers` uuids: one for each vBucket.
     fn after(numbers: usize, options: BucketOptions, kept: Kept) -> Self {
         let bucket = cold(options, FaultyStore::new(kept), 50);
         let (reached, go) = (Ear::new(), Ear::new());
@@ -179,7 +179,7 @@ impl HalfLoaded {
         }
     }
 
-    /// Stops it, and has the warmup go on once it was told to.
+    /// Stops the workers, and lets the warmup continue after it was told to stop.
     fn stop(&self) {
         let stopping = Arc::clone(&self.workers);
         let stop = std::thread::Builder::new()
@@ -194,7 +194,7 @@ impl HalfLoaded {
 }
 
 #[test]
-fn a_vbucket_is_served_as_soon_as_it_is_loaded() {
+fn vbucket_is_served_as_soon_as_it_is_loaded() {
     let kept = Kept::default();
     let bucket = warm(options(4, ROOMY), kept.clone(), 1);
     for vb in 0..4 {
@@ -204,7 +204,7 @@ fn a_vbucket_is_served_as_soon_as_it_is_loaded() {
     let half = HalfLoaded::after(2, options(4, ROOMY), kept.clone());
     let bucket = &half.bucket;
     assert_eq!(bucket.warmup().stage(), WarmupStage::Loading);
-    // Each worker takes the next one: which one was loaded first is open.
+    // Each worker takes the next vBucket, so the first loaded one is not known.
     let (loaded, others): (Vec<u16>, Vec<_>) =
         (0..4).partition(|vb| bucket.try_get(*vb, "a").is_ok());
     assert_eq!(loaded.len(), 1, "{loaded:?} and not {others:?}");
@@ -213,7 +213,7 @@ fn a_vbucket_is_served_as_soon_as_it_is_loaded() {
         assert_eq!(refused, Err(OpError::TemporaryFailure));
     }
     assert_eq!(bucket.set(loaded[0], "a", b"2"), Seqno(2));
-    // What was written by then is stored, although the others never were loaded.
+    // Changes made until then are stored, although the other vBuckets were never loaded.
     half.stop();
     assert_eq!(half.bucket.warmup().stage(), WarmupStage::Loading);
     assert_eq!(kept.closes.load(Ordering::SeqCst), 1);
@@ -225,7 +225,7 @@ fn a_vbucket_is_served_as_soon_as_it_is_loaded() {
 }
 
 #[test]
-fn a_vbucket_deleted_during_warmup_stays_away() {
+fn vbucket_deleted_during_warmup_stays_deleted() {
     let kept = Kept::default();
     let bucket = warm(options(1, ROOMY), kept.clone(), 1);
     bucket.set(0, "a", b"1");
@@ -238,7 +238,7 @@ fn a_vbucket_deleted_during_warmup_stays_away() {
 }
 
 #[test]
-fn an_unreadable_store_fails_warmup_and_stops_without_a_word() {
+fn unreadable_store_fails_warmup_and_stops_without_an_error() {
     let kept = Kept::default();
     let bucket = warm(options(2, ROOMY), kept.clone(), 1);
     bucket.set(1, "a", b"1");
@@ -256,12 +256,12 @@ fn an_unreadable_store_fails_warmup_and_stops_without_a_word() {
     assert_eq!(bucket.flush_step(), Flushed::Failed);
     assert_eq!(bucket.flusher_state(), FlusherState::Failed);
     workers.stop().unwrap();
-    // The histories that were due are still due: this was no clean stop.
+    // The pending new histories are still pending: this was no clean stop.
     assert_eq!(kept.closes.load(Ordering::SeqCst), 0);
 }
 
 #[test]
-fn a_stop_during_warmup_lets_nothing_in_and_leaves_the_store_as_it_was() {
+fn stop_during_warmup_admits_nothing_and_leaves_the_store_unchanged() {
     let kept = Kept::default();
     let bucket = warm(options(4, ROOMY), kept.clone(), 1);
     bucket.set(3, "a", b"1");

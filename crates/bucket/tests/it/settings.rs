@@ -11,7 +11,7 @@ use crate::world::{Ops as _, ROOMY, options, warm};
 const VB: VbId = VbId(0);
 
 #[test]
-fn every_vbucket_obeys_another_limit_of_lifetimes_at_once() {
+fn every_vbucket_applies_another_maximum_expiry_at_once() {
     let bucket = warm(options(4, ROOMY), MemStore::new(), 1);
     let expiry = |vb, key: &str| {
         bucket.set(vb, key, b"1");
@@ -24,7 +24,7 @@ fn every_vbucket_obeys_another_limit_of_lifetimes_at_once() {
     bucket.change_vb_config(|config| config.max_ttl_s = 100);
     assert!(expiry(0, "a") > 0);
     assert!(expiry(3, "a") > 0);
-    // A vBucket that is made anew has them, too.
+    // A recreated vBucket has the settings, too.
     assert!(bucket.delete_vbucket(VbId(1)).unwrap());
     let state = model::VbState::Active;
     bucket
@@ -40,7 +40,7 @@ fn every_vbucket_obeys_another_limit_of_lifetimes_at_once() {
 }
 
 #[test]
-fn keys_leave_memory_or_stay_as_the_way_of_evicting_changes() {
+fn eviction_policy_decides_whether_keys_are_evicted() {
     let bucket = warm(options(1, ROOMY), MemStore::new(), 1);
     let bytes_after = |key: &str| {
         bucket.set(0, key, &[7; 100]);
@@ -59,7 +59,7 @@ fn keys_leave_memory_or_stay_as_the_way_of_evicting_changes() {
 }
 
 #[test]
-fn active_compression_makes_cold_values_smaller_before_they_leave() {
+fn active_compression_shrinks_cold_values_before_eviction() {
     let mut halving = options(1, 2 << 20);
     halving.compression = CompressionMode::Active;
     halving.compress = |value| (value[0] == b'{').then(|| value[..value.len() / 2].to_vec());
@@ -100,7 +100,7 @@ fn active_compression_makes_cold_values_smaller_before_they_leave() {
             _ => None,
         });
     assert!(forms.any(|form| form == (Datatype::SNAPPY, 1000)));
-    // What gains nothing leaves at once.
+    // Values that compression cannot shrink are evicted at once.
     bucket.set_compression(CompressionMode::Passive);
     fill(b'x');
     while !bucket.relieve_step() {}
@@ -109,7 +109,7 @@ fn active_compression_makes_cold_values_smaller_before_they_leave() {
 }
 
 #[test]
-fn documents_leave_only_where_all_unread_ones_are_compressed() {
+fn documents_are_evicted_only_after_all_unread_ones_are_compressed() {
     let mut halving = options(1, 4 << 20);
     halving.compression = CompressionMode::Active;
     halving.compress = |value| Some(value[..value.len() / 2].to_vec());

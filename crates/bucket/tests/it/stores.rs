@@ -1,4 +1,4 @@
-//! Stores that remember, and that can be held up.
+//! Stores for tests: with content that survives restarts, with gates, and with slow reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,19 +11,18 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::world::{Ear, HandClock, PATIENCE};
 
-/// A store that several buckets may use one after the other, as restarts do: closing it only
-/// notes that it was closed.
+/// A store that several buckets may use one after the other, as over restarts: closing it only counts.
 #[derive(Clone, Default)]
 pub(crate) struct Kept {
     inner: Arc<MemStore>,
     pub(crate) closes: Arc<AtomicUsize>,
 }
 
-/// The same, with commits that can be held up.
+/// A `Kept` store with commits that can be blocked.
 pub(crate) struct Gated {
     inner: Kept,
     is_shut: AtomicBool,
-    /// Rings when a commit stands before the gate.
+    /// Rung when a commit reaches the gate.
     pub(crate) reached: Arc<Ear>,
     gate: Ear,
 }
@@ -38,7 +37,7 @@ impl Gated {
         }
     }
 
-    /// Holds the next commit up.
+    /// Blocks the next commit.
     pub(crate) fn shut(&self) {
         self.is_shut.store(true, Ordering::SeqCst);
     }
@@ -99,8 +98,8 @@ impl KvStore for Gated {
     }
 }
 
-/// A store on a slow disk: each read takes 100 us by a clock that is turned by hand. The first one goes on once all have been
-/// asked for, from the third on a read goes on once another thread wants to read, too.
+/// A store on a slow disk: each read takes 100 us of a manual clock. The first read continues once
+/// all requests exist; from the third on, a read continues once another thread wants to read, too.
 pub(crate) struct Slow {
     inner: Kept,
     clock: Arc<HandClock>,
@@ -114,7 +113,7 @@ struct Reads {
     all_asked_for: bool,
     asked: usize,
     begun: usize,
-    /// Under way at the same time, now and at most.
+    /// Reads in progress, at present and at most.
     now: usize,
     most: usize,
 }
@@ -130,13 +129,13 @@ impl Slow {
         }
     }
 
-    /// All reads that are to come have been asked for.
+    /// Declares that all requests exist.
     pub(crate) fn all_asked_for(&self) {
         self.reads.lock().all_asked_for = true;
         self.changed.notify_all();
     }
 
-    /// Reads that were under way at the same time.
+    /// Returns the maximum number of concurrent reads.
     pub(crate) fn reads_at_once(&self) -> usize {
         self.reads.lock().most
     }

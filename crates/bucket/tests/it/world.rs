@@ -1,4 +1,4 @@
-//! What the tests share: a clock turned by hand, wakers that count, a bucket that works.
+//! Shared parts of the tests: a manual clock, counting wakers, a working bucket.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use engine::{OpError, Outcome, StoreMode, VbConfig, Write};
 use model::{Cas, Document, Draft, Meta, Now, Seqno, VbId, VbUuid};
 use storage::{DiskOptions, DiskStore, KvStore};
 
-/// How long a test waits for something before it fails.
+/// Maximum wait of a test before it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A clock that goes on by one microsecond with every look at it.
+/// A clock that advances by one microsecond at each read.
 #[derive(Default)]
 pub(crate) struct HandClock(AtomicU64);
 
@@ -30,7 +30,7 @@ impl Clock for HandClock {
     }
 }
 
-/// Counts its rings, and can be waited for.
+/// A waker that counts its rings, and on which a test can wait.
 #[derive(Default)]
 pub(crate) struct Ear {
     rings: AtomicUsize,
@@ -63,7 +63,7 @@ impl Ear {
     }
 }
 
-/// Distinct numbers, beginning with `first`.
+/// Returns distinct numbers, beginning with `first`.
 pub(crate) fn uuids(first: u64) -> impl FnMut() -> VbUuid + Send + 'static {
     let mut next = first;
     move || {
@@ -93,7 +93,7 @@ pub(crate) fn options(vbuckets: u16, quota_bytes: u64) -> BucketOptions {
 
 pub(crate) const ROOMY: u64 = 1 << 30;
 
-/// A bucket that is not warmed up.
+/// Creates a bucket that is not warmed up.
 pub(crate) fn cold<S: KvStore>(
     options: BucketOptions,
     store: S,
@@ -103,7 +103,7 @@ pub(crate) fn cold<S: KvStore>(
     Bucket::open(options, store, clock, &mut uuids(first_uuid)).unwrap()
 }
 
-/// A bucket without workers that serves.
+/// Creates a bucket without workers that serves.
 pub(crate) fn warm<S: KvStore>(
     options: BucketOptions,
     store: S,
@@ -114,7 +114,7 @@ pub(crate) fn warm<S: KvStore>(
     bucket
 }
 
-/// A bucket with workers that serves.
+/// Creates a bucket with workers that serves.
 pub(crate) fn running<S: KvStore>(
     options: BucketOptions,
     store: S,
@@ -136,14 +136,14 @@ pub(crate) fn disk(path: &Path) -> (DiskStore, bool) {
     (store, opened.clean)
 }
 
-/// What a test needs of a bucket, in words.
+/// Operations on a bucket for tests.
 pub(crate) trait Ops {
     /// Reserves memory without a wait.
     fn admit(&self, purpose: Purpose, bytes: usize) -> Result<(), Shortage>;
     fn try_set(&self, vb: u16, key: &str, value: &[u8]) -> Result<Seqno, OpError>;
     fn try_get(&self, vb: u16, key: &str) -> Result<Outcome<Document>, OpError>;
     fn try_delete(&self, vb: u16, key: &str) -> Result<Seqno, OpError>;
-    /// Bytes that the vBuckets say they take.
+    /// Returns the memory of the vBuckets by their own account.
     fn recount(&self) -> u64;
     fn persisted(&self, vb: u16) -> Seqno;
     fn any_dirty(&self) -> bool;
@@ -152,7 +152,7 @@ pub(crate) trait Ops {
         self.try_set(vb, key, value).unwrap()
     }
 
-    /// The value, which must be in memory.
+    /// Returns the value, which must be in memory.
     fn get(&self, vb: u16, key: &str) -> Option<Vec<u8>> {
         match self.try_get(vb, key) {
             Ok(Outcome::Done(document) | Outcome::Prepared(document)) => {
@@ -165,7 +165,7 @@ pub(crate) trait Ops {
     }
 }
 
-/// The stored form of a key of the default collection.
+/// Returns the stored form of a key of the default collection.
 pub(crate) fn stored(key: &str) -> Vec<u8> {
     model::collection_key(model::CollectionId::DEFAULT, key.as_bytes())
 }
@@ -231,7 +231,7 @@ impl<S: KvStore> Ops for Bucket<S> {
     }
 }
 
-/// Reads a value as a session does: fetched when it is not in memory, and run again.
+/// Reads a value like a session: fetches it if it is not in memory, and runs again.
 pub(crate) fn read_through<S: KvStore>(bucket: &Bucket<S>, vb: u16, key: &str) -> Option<Vec<u8>> {
     let ear = Ear::new();
     for _ in 0..1000 {
@@ -245,7 +245,7 @@ pub(crate) fn read_through<S: KvStore>(bucket: &Bucket<S>, vb: u16, key: &str) -
                     bucket.fetch(VbId(vb), wanted, ear.clone());
                     ear.listen();
                 } else {
-                    // No room for it at the moment.
+                    // There is no memory for it at the moment.
                     ear.listen_for(Duration::from_millis(5));
                 }
             }
@@ -256,7 +256,7 @@ pub(crate) fn read_through<S: KvStore>(bucket: &Bucket<S>, vb: u16, key: &str) -
     panic!("{key} was fetched a thousand times in vain");
 }
 
-/// All rows of a vBucket in the store, ascending by seqno.
+/// Returns all rows of a vBucket in the store, ascending by seqno.
 pub(crate) fn rows(store: &impl KvStore, vb: u16) -> Vec<Document> {
     let mut rows = Vec::new();
     let scanned = store.scan(VbId(vb), Seqno(1), &mut |document| {
