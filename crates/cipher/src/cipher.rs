@@ -1,7 +1,8 @@
-//! What seals the units of a file.
+//! The cipher of a file: it encrypts and authenticates the units of the file.
 //!
-//! A unit is what is read as a whole: a row of a log, a value, a block of a run. It is sealed with a key of its file, and
-//! opens nowhere but where it was written: the key is derived from the header, and the offset is authenticated.
+//! A unit is read as a whole: a row of a log, a value, a block of a run. It is sealed with the key
+//! of its file, and can be opened only at the place where it was written: the key is derived from
+//! the file's header, and the offset is authenticated.
 
 use std::fmt;
 use std::io;
@@ -17,20 +18,20 @@ use super::keys::{KeyId, MasterKey};
 /// Bytes of the counter and of the tag, which follow a sealed unit.
 const COUNTER_BYTES: usize = 8;
 const TAG_BYTES: usize = 16;
-/// Bytes by which a sealed unit is longer.
+/// Bytes that sealing adds to a unit.
 pub const SEAL_BYTES: usize = TAG_BYTES + COUNTER_BYTES;
 
-/// Bytes of what tells that a key fits a header.
+/// Bytes of the check value, by which a key is recognized as that of a header.
 pub const CHECK_BYTES: usize = 8;
 
-/// What is authenticated with a unit beside it is at most so long.
+/// Maximum bytes of the additional data that is authenticated with a unit.
 const ABOUT_MAX: usize = 32;
 
-/// Seals the units of one file.
+/// Cipher of one file.
 pub struct Cipher {
     key: LessSafeKey,
-    /// The next counter. It begins anywhere in 64 bits, so that what was written at the same place before, by a process
-    /// that ended, had another one.
+    /// The next counter. It starts at a random 64-bit number, so that an earlier process has used
+    /// other counters at the same place.
     next: AtomicU64,
     id: KeyId,
     is_current: bool,
@@ -51,12 +52,12 @@ impl KeyType for Length {
     }
 }
 
-/// What only asking too much of a cipher gives.
+/// Returns the error of a failed encryption: only units that are too long cause it.
 fn failed(_: Unspecified) -> io::Error {
     io::Error::other("a unit cannot be encrypted")
 }
 
-/// What a file with such an identity is sealed with.
+/// Derives the key of a file from its identity.
 fn derive(secret: &Prk, identity: &[u8]) -> io::Result<LessSafeKey> {
     let info = [b"file", identity];
     let key = secret.expand(&info, &AES_256_GCM);
@@ -64,7 +65,7 @@ fn derive(secret: &Prk, identity: &[u8]) -> io::Result<LessSafeKey> {
     Ok(LessSafeKey::new(key))
 }
 
-/// What tells that a key fits an identity.
+/// Returns the check value of an identity.
 pub(crate) fn check_of(secret: &Prk, identity: &[u8]) -> io::Result<[u8; CHECK_BYTES]> {
     let mut check = [0; CHECK_BYTES];
     let info = [b"check", identity];
@@ -75,7 +76,7 @@ pub(crate) fn check_of(secret: &Prk, identity: &[u8]) -> io::Result<[u8; CHECK_B
 }
 
 impl Cipher {
-    /// That of a file: of a key, and whether that is the one that writes. The counter begins at `random`.
+    /// Creates the cipher of a file from a key, and whether that is the writing key. The counter starts at `random`.
     pub(crate) fn derived(
         (key, is_current): (&MasterKey, bool),
         identity: &[u8],
@@ -89,7 +90,7 @@ impl Cipher {
         })
     }
 
-    /// Whether the file has the key that writes.
+    /// Whether the file has the writing key.
     pub fn is_current(&self) -> bool {
         self.is_current
     }
@@ -109,10 +110,11 @@ impl Cipher {
         Aad::from(about)
     }
 
-    /// Encrypts a unit that will lie at `at`, together with what is known of it there; gives what follows it.
+    /// Encrypts a unit in place for offset `at`, and authenticates it together with `of`. Returns
+    /// the seal to write after it.
     ///
     /// # Errors
-    /// It is too long.
+    /// The unit is too long.
     pub fn seal(&self, unit: &mut [u8], at: u64, of: &[u8]) -> io::Result<[u8; SEAL_BYTES]> {
         let counter = self.next.fetch_add(1, Ordering::Relaxed).to_be_bytes();
         let (nonce, about) = (Self::nonce(counter, at), Self::about(at, of));
@@ -123,10 +125,10 @@ impl Cipher {
         Ok(seal)
     }
 
-    /// Decrypts a unit with what follows it; gives its length.
+    /// Decrypts a unit with its seal. Returns the length of the unit.
     ///
     /// # Errors
-    /// `InvalidData` when that is not what was sealed there.
+    /// `InvalidData` if the bytes were not sealed at this place.
     pub fn open(&self, sealed: &mut [u8], at: u64, of: &[u8]) -> io::Result<usize> {
         let not_ours = || damaged("a part of it was not encrypted there");
         let split = sealed.split_last_chunk_mut::<COUNTER_BYTES>();

@@ -1,18 +1,18 @@
-//! Errors are those of reading a file: the caller of a sealed file has no others.
+//! Errors: they are I/O errors, as for reading any file.
 
 use std::io;
 
-/// The reason of an error that only a key helps against.
+/// Reason of an error that only the right key resolves.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct KeyError(String);
 
-/// The error of a file that no given key opens.
+/// Returns the error of a file that no given key opens.
 pub fn key_error(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, KeyError(reason))
 }
 
-/// Whether it is such an error.
+/// Whether an error was made by [`key_error`].
 pub fn is_key_error(error: &io::Error) -> bool {
     let inner = error.get_ref();
     inner
@@ -20,7 +20,7 @@ pub fn is_key_error(error: &io::Error) -> bool {
         .is_some()
 }
 
-/// The error of bytes that were not sealed as they are.
+/// Returns the error of bytes that were not sealed as they are.
 pub(crate) fn damaged(reason: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }

@@ -1,4 +1,4 @@
-//! The keys of a store: of each of its files the cipher is derived from one of them and the file's header.
+//! The keys of a store: the cipher of each file is derived from one of them and the file's header.
 
 use std::io;
 use std::sync::Arc;
@@ -9,32 +9,33 @@ use super::cipher::{CHECK_BYTES, Cipher, check_of};
 use super::error::{damaged, key_error};
 use super::keys::{EncryptionKeys, KeyId, MasterKey};
 
-/// Bytes of what names a store.
+/// Bytes of a store's identifier.
 pub const STORE_BYTES: usize = 16;
 
-/// What the header of an encrypted file says of that.
+/// Encryption fields of a file's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encrypted {
-    /// The name of its key.
+    /// ID of the key.
     pub key: KeyId,
-    /// The files of a store have the same one.
+    /// Identifier of the store, the same in all its files.
     pub store: [u8; STORE_BYTES],
-    /// What tells that a key fits.
+    /// Check value of the key.
     pub check: [u8; CHECK_BYTES],
 }
 
 /// The keys of a store.
 ///
-/// What a header says of its file, key and store is its *identity*: the key of the file is derived from these bytes.
+/// The header fields of file, key and store form the *identity* of a file: the key of the file is
+/// derived from these bytes.
 #[derive(Debug)]
 pub struct Keyring {
     keys: Arc<EncryptionKeys>,
-    /// What its files name as their store, and the key of the file that was seen last.
+    /// Store identifier of the files, and the key of the last opened file.
     seen: Mutex<Option<([u8; STORE_BYTES], KeyId)>>,
 }
 
 impl Keyring {
-    /// With these keys.
+    /// Creates a keyring with these keys.
     pub fn new(keys: &Arc<EncryptionKeys>) -> Self {
         Self {
             keys: Arc::clone(keys),
@@ -47,7 +48,8 @@ impl Keyring {
         Cipher::derived((key, is_first), identity, self.keys.random())
     }
 
-    /// The identity of a new file, which `identity` makes of key and store, its check, and its cipher.
+    /// Creates the identity of a new file by calling `identity` with key and store. Returns it with
+    /// its check value and cipher.
     ///
     /// # Errors
     /// The key of the file cannot be derived.
@@ -70,10 +72,10 @@ impl Keyring {
         Ok((identity, check, cipher))
     }
 
-    /// The cipher of a file with such an identity.
+    /// Returns the cipher of a file with this identity.
     ///
     /// # Errors
-    /// A [`key_error`] when there is no key that fits; `InvalidData` for a file of another store.
+    /// A [`key_error`] if no key fits; `InvalidData` for a file of another store.
     pub fn open(&self, identity: &[u8], found: &Encrypted) -> io::Result<Cipher> {
         let id = found.key;
         let key = self.keys.find(id).ok_or_else(|| missing(id))?;
@@ -91,10 +93,11 @@ impl Keyring {
         self.cipher(key, identity)
     }
 
-    /// The cipher of a file whose header is damaged: it is taken for one like that which was seen last.
+    /// Returns the cipher of a file whose header is damaged, with key and store of the last opened
+    /// file; `None` before any file was opened.
     ///
     /// # Errors
-    /// A [`key_error`] when there is no such key any more.
+    /// A [`key_error`] if that key is missing.
     pub fn guess<I: AsRef<[u8]>>(
         &self,
         identity: impl FnOnce(KeyId, [u8; STORE_BYTES]) -> I,
@@ -107,7 +110,7 @@ impl Keyring {
     }
 }
 
-/// The error of a key that is needed.
+/// Returns the error of a missing key.
 pub fn missing(id: KeyId) -> io::Error {
     key_error(format!("it is encrypted with key {id}, which is not given"))
 }

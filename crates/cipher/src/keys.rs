@@ -1,4 +1,4 @@
-//! The keys of encryption at rest, as an operator gives them.
+//! The keys of encryption at rest, as given by the operator.
 
 use std::fmt;
 
@@ -6,25 +6,26 @@ use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 
 /// Bytes of a key.
 const SECRET_BYTES: usize = 32;
-/// Bytes that the name of a key has at most: so many are in the header of a file.
+/// Maximum bytes of a key's ID, and the bytes of its field in a file's header.
 pub const KEY_ID_BYTES: usize = 11;
 
-/// The keys that were given. The first one writes; all of them read.
+/// The given keys. The first one writes; all of them read.
 ///
-/// Shape: a line for each, `ID:KEY`, or several separated by commas. The ID has 1 to 11 letters, digits, `-`, `_` and `.`; the key is 64 hexadecimal digits.
-/// Empty lines, and what follows a `#`, say nothing.
+/// Format: lines of `ID:KEY`, or several of them separated by commas. An ID has 1 to 11 letters,
+/// digits, `-`, `_` and `.`; a key is 64 hexadecimal digits. Empty lines and comments after `#` are
+/// ignored.
 pub struct EncryptionKeys {
     keys: Vec<MasterKey>,
     random: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
-/// Why a file of keys is refused.
+/// Reason why a file of keys is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
-    /// A line of it makes no sense: its number, from 1, and why.
+    /// A line is invalid: its number, from 1, and the reason.
     #[error("line {0}: {1}")]
     Line(usize, &'static str),
-    /// There is no key in it.
+    /// The file has no key.
     #[error("it holds no key")]
     Empty,
 }
@@ -45,13 +46,13 @@ impl MasterKey {
         Ok(Self { id, secret })
     }
 
-    /// What the keys of files are derived from.
+    /// Returns the secret from which keys of files are derived.
     pub(crate) fn secret(&self) -> Prk {
         Salt::new(HKDF_SHA256, b"settee at rest").extract(&self.secret)
     }
 }
 
-/// The name of a key, filled up with zeros.
+/// ID of a key, padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyId(pub [u8; KEY_ID_BYTES]);
 
@@ -75,10 +76,10 @@ impl fmt::Display for KeyId {
 }
 
 impl EncryptionKeys {
-    /// Reads a file of keys. `random` gives numbers that cannot be guessed.
+    /// Parses a file of keys. `random` returns unpredictable numbers.
     ///
     /// # Errors
-    /// The first line that makes no sense, without what is in it.
+    /// The first invalid line, without its content.
     pub fn parse(
         text: &str,
         random: impl Fn() -> u64 + Send + Sync + 'static,
@@ -103,7 +104,7 @@ impl EncryptionKeys {
         Ok(Self { keys, random })
     }
 
-    /// The line of a key: its name, and 32 bytes that should be random.
+    /// Returns the line of a key: its ID, and 32 bytes that should be random. `None` if the ID is invalid.
     pub fn line(id: &str, secret: &[u8; SECRET_BYTES]) -> Option<String> {
         KeyId::parse(id)?;
         let mut line = format!("{id}:");
@@ -114,7 +115,7 @@ impl EncryptionKeys {
         Some(line)
     }
 
-    /// The key that writes.
+    /// Returns the writing key.
     pub(crate) fn first(&self) -> &MasterKey {
         &self.keys[0]
     }
@@ -128,7 +129,7 @@ impl EncryptionKeys {
     }
 }
 
-/// The same keys, in the same order.
+/// Equal if they have the same keys in the same order.
 impl PartialEq for EncryptionKeys {
     fn eq(&self, other: &Self) -> bool {
         self.keys == other.keys
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_lines_and_no_message_shows_one() {
+    fn keys_are_parsed_and_never_shown_in_messages() {
         let line = |id: &str, byte: u8| EncryptionKeys::line(id, &[byte; 32]).expect("an ID");
         let text = format!(
             "# keys\n\n{} # new\n  {} , {}\n",

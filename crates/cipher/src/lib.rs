@@ -1,7 +1,9 @@
-//! Encryption at rest: the keys of an operator, and what seals units of files with them. Drawn in `docs/format/encryption.md`.
+//! Encryption at rest: the operator's keys, and ciphers for the units of files. The format is drawn
+//! in `docs/format/encryption.md`.
 //!
-//! This crate may not touch files, read a clock, start threads or draw random numbers, and knows neither what a unit
-//! holds nor where a header has what. Offsets, headers and random numbers are parameters.
+//! This crate may not touch files, read a clock, start threads or draw random numbers. It knows
+//! neither the content of a unit nor the layout of a header. Offsets, headers and random numbers
+//! are parameters.
 
 mod cipher;
 mod error;
