@@ -1,4 +1,4 @@
-//! What the bytes of a value are: JSON, Snappy, or neither.
+//! Encodings of a value: JSON, Snappy, or neither.
 
 use std::borrow::Cow;
 
@@ -6,16 +6,16 @@ use engine::Codec;
 use model::Datatype;
 use serde::de::IgnoredAny;
 
-/// Longest value: body and attributes of users together.
+/// Maximum length of a value: body and attributes of users together.
 pub const VALUE_BYTES_MAX: usize = 20 << 20;
-/// Most bytes of attributes of the system, which come on top.
+/// Maximum bytes of system attributes, in addition to the value.
 pub const SYSTEM_BYTES_MAX: usize = 1 << 20;
-/// A compressed value is kept compressed if it is this much smaller, as a ratio times ten.
+/// Minimum ratio, times ten, by which compression must shrink a value to be kept.
 const COMPRESSION_RATIO_MIN_TENTHS: usize = 12;
 
 /// Whether `value` is one JSON text in UTF-8.
 ///
-/// Cost: one pass; a value that cannot be JSON by its first byte costs nothing.
+/// Cost: one pass; nothing if the first byte cannot begin a JSON text.
 pub fn is_json(value: &[u8]) -> bool {
     let first = value.iter().find(|byte| !byte.is_ascii_whitespace());
     match first {
@@ -26,26 +26,26 @@ pub fn is_json(value: &[u8]) -> bool {
         .is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
 }
 
-/// Why a compressed value is refused.
+/// Reason why a compressed value is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InflateError {
-    /// Not Snappy's block format.
+    /// The value is not in Snappy's block format.
     Damaged,
-    /// Its plain form is longer than a value may be.
+    /// The uncompressed value is longer than the maximum.
     TooBig,
 }
 
-/// The plain form of a compressed value. The claimed length is judged before it is allocated.
+/// Returns the uncompressed value. The claimed length is checked before it is allocated.
 pub fn inflate(value: &[u8]) -> Result<Vec<u8>, InflateError> {
     inflate_up_to(value, VALUE_BYTES_MAX)
 }
 
-/// The same of a value with everything that may be stored with it.
+/// Returns the uncompressed form of a value that may include system attributes.
 pub fn inflate_stored(value: &[u8]) -> Result<Vec<u8>, InflateError> {
     inflate_up_to(value, VALUE_BYTES_MAX + SYSTEM_BYTES_MAX)
 }
 
-/// A value compressed, if that is so much smaller that it is kept so.
+/// Compresses a value; `None` if that does not shrink it enough.
 ///
 /// Cost: one pass.
 pub fn compress(value: &[u8]) -> Option<Vec<u8>> {
@@ -53,17 +53,18 @@ pub fn compress(value: &[u8]) -> Option<Vec<u8>> {
     pays(value.len(), packed.len()).then_some(packed)
 }
 
-/// Whether a value of `plain` bytes is kept in `packed` bytes.
+/// Whether `packed` bytes are small enough for a value of `plain` bytes.
 fn pays(plain: usize, packed: usize) -> bool {
     plain * 10 >= packed * COMPRESSION_RATIO_MIN_TENTHS
 }
 
-/// How long the plain form of a compressed value says it is; 0 where that cannot be read.
+/// Returns the claimed uncompressed length of a compressed value; 0 if it cannot be read.
 pub fn inflated_bytes(value: &[u8]) -> usize {
     snap::raw::decompress_len(value).unwrap_or(0)
 }
 
-/// The plain form of a document's value, or a part of it, and its datatype. A damaged one stays as it is.
+/// Returns the uncompressed form and the datatype of a document's value, or of a part of it. A
+/// damaged value stays as it is.
 pub fn inflated(value: Cow<'_, [u8]>, datatype: Datatype) -> (Cow<'_, [u8]>, Datatype) {
     if !datatype.contains(Datatype::SNAPPY) {
         return (value, datatype);
@@ -76,8 +77,8 @@ pub fn inflated(value: Cow<'_, [u8]>, datatype: Datatype) -> (Cow<'_, [u8]>, Dat
 
 fn inflate_up_to(value: &[u8], bytes_max: usize) -> Result<Vec<u8>, InflateError> {
     let claimed = snap::raw::decompress_len(value).map_err(|_| InflateError::Damaged)?;
-    // Snappy's densest element copies 64 bytes with 3: a claim beyond that is a lie, and is
-    // refused before memory is set aside for it.
+    // Snappy's densest element copies 64 bytes with 3: a larger claim is false, and is refused
+    // before memory is allocated for it.
     if claimed > value.len().saturating_mul(64) {
         return Err(InflateError::Damaged);
     }
@@ -89,18 +90,18 @@ fn inflate_up_to(value: &[u8], bytes_max: usize) -> Result<Vec<u8>, InflateError
         .map_err(|_| InflateError::Damaged)
 }
 
-/// A value as it is to be stored.
+/// A value in the form in which it is stored.
 pub enum Stored {
-    /// As it came.
+    /// The value as it was sent.
     AsSent(Datatype),
-    /// In its plain form.
+    /// The value uncompressed.
     Inflated(Vec<u8>, Datatype),
-    /// Refused.
+    /// The value is refused.
     Refused(InflateError),
 }
 
-/// Judges a value that came with `datatype`: the JSON bit is only a hint, the Snappy bit must
-/// be true, and compression that gains little, or all of it unless `keeps_compressed`, is undone.
+/// Decides how a value with `datatype` is stored. The JSON bit is only a hint; the Snappy bit must
+/// be true. A value is uncompressed if compression gains little, or if `keeps_compressed` is false.
 pub fn to_store(value: &[u8], datatype: Datatype, keeps_compressed: bool) -> Stored {
     if !datatype.contains(Datatype::SNAPPY) {
         return Stored::AsSent(classify(value));
@@ -126,7 +127,7 @@ fn classify(value: &[u8]) -> Datatype {
     }
 }
 
-/// Lends this knowledge to the engine.
+/// The engine's access to these functions.
 pub struct Values;
 
 impl Codec for Values {
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_refused_before_it_is_inflated() {
+    fn decompression_bomb_is_refused_before_it_is_inflated() {
         // A claim of 4 GiB - 1 in five bytes.
         assert_eq!(
             inflate(&[0xff, 0xff, 0xff, 0xff, 0x0f]),
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn compression_is_kept_where_it_pays() {
+    fn compression_is_kept_if_it_shrinks_the_value() {
         let text = format!("{{\"a\":\"{}\"}}", "x".repeat(1000));
         let packed = snap::raw::Encoder::new()
             .compress_vec(text.as_bytes())

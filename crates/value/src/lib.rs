@@ -1,6 +1,6 @@
-//! What the bytes of a value are: JSON, Snappy, or neither; and parts of JSON documents.
+//! Encodings of a value (JSON, Snappy, or neither), and parts of JSON documents.
 //!
-//! What this crate may not do: do I/O, keep state, know vBuckets or conversations.
+//! This crate may not do I/O or keep state, and does not know vBuckets or conversations.
 
 mod bytes;
 pub mod subdoc;

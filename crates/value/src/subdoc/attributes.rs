@@ -1,4 +1,4 @@
-//! Extended attributes of a document while they are changed, one text of JSON each.
+//! Extended attributes of a document during changes; each is one JSON text.
 
 use std::borrow::Cow;
 
@@ -12,15 +12,15 @@ use super::json::find;
 use super::path::Path;
 use super::span::Span;
 
-/// Bytes of an attribute's name at most.
+/// Maximum bytes of an attribute's name.
 const NAME_BYTES_MAX: usize = 15;
-/// In front of bytes that are kept as a string.
+/// Prefix of bytes that are stored as a string.
 const BINARY: &[u8] = b"cb-content-base64-encoded:";
 
-/// The name of the attribute that a path begins with.
+/// Returns the attribute name at the beginning of a path.
 ///
 /// # Errors
-/// `XATTR_EINVAL` if none can be called that.
+/// `XATTR_EINVAL` if it is no valid name.
 pub fn name_of(path: &[u8]) -> Result<&[u8], Status> {
     let end = path.iter().position(|byte| matches!(byte, b'.' | b'['));
     let name = path.get(..end.unwrap_or(path.len())).unwrap_or_default();
@@ -37,16 +37,16 @@ pub fn name_of(path: &[u8]) -> Result<&[u8], Status> {
     }
 }
 
-/// Bytes as the string of JSON in which they are kept.
+/// Returns the JSON string in which bytes are stored.
 pub fn encode_binary(bytes: &[u8]) -> Vec<u8> {
     let text = STANDARD.encode(bytes);
     [b"\"", BINARY, text.as_bytes(), b"\""].concat()
 }
 
-/// The bytes that a string of JSON keeps.
+/// Returns the bytes that are stored in a JSON string.
 ///
 /// # Errors
-/// `SUBDOC_FIELD_NOT_BINARY_VALUE` if it keeps none.
+/// `SUBDOC_FIELD_NOT_BINARY_VALUE` if it stores none.
 pub fn decode_binary(text: &[u8]) -> Result<Vec<u8>, Status> {
     text.strip_prefix(b"\"")
         .and_then(|text| text.strip_prefix(BINARY)?.strip_suffix(b"\""))
@@ -54,7 +54,7 @@ pub fn decode_binary(text: &[u8]) -> Result<Vec<u8>, Status> {
         .ok_or(Status::SUBDOC_FIELD_NOT_BINARY_VALUE)
 }
 
-/// Bytes of a document, or new ones.
+/// Borrowed bytes of a document, or new ones.
 type Bytes<'a> = Cow<'a, [u8]>;
 
 /// Attributes by name, in their order.
@@ -64,7 +64,7 @@ pub struct AttributeSet<'a> {
 }
 
 impl<'a> AttributeSet<'a> {
-    /// Those of a document.
+    /// Creates the set from the attributes of a document.
     pub fn of(attributes: Attributes<'a>) -> Self {
         let entries = attributes.iter();
         Self {
@@ -78,7 +78,7 @@ impl<'a> AttributeSet<'a> {
         self.entries.iter().position(|(own, _)| **own == *name)
     }
 
-    /// What a path leads to.
+    /// Returns the value at a path.
     ///
     /// # Errors
     /// The status of the path.
@@ -90,7 +90,7 @@ impl<'a> AttributeSet<'a> {
         Ok(find_in(text, Path::parse(path)?)?.of(text))
     }
 
-    /// Makes a change at its path, which begins with a name; returns the new number of a counter.
+    /// Applies a change at its path, which begins with a name. Returns the new number of a counter.
     ///
     /// # Errors
     /// The status of the path.
@@ -124,12 +124,12 @@ impl<'a> AttributeSet<'a> {
         Ok(number)
     }
 
-    /// Takes those of users away.
+    /// Removes the attributes of users.
     pub fn keep_system(&mut self) {
         self.entries.retain(|(name, _)| is_system(name));
     }
 
-    /// The section that they make.
+    /// Encodes the attributes as a section.
     pub fn section(&self) -> Vec<u8> {
         let mut section = Vec::new();
         let entries = self.entries.iter();
@@ -138,12 +138,12 @@ impl<'a> AttributeSet<'a> {
     }
 }
 
-/// What they take in the section that [`AttributeSet::section`] made.
+/// Returns the sizes of the attributes in a section of [`AttributeSet::section`].
 pub fn section_bytes(section: &[u8]) -> AttributeBytes {
     Attributes::split(section).map_or(AttributeBytes::default(), |(all, _)| all.bytes())
 }
 
-/// Where a path leads in the text of the attribute that it begins with.
+/// Returns the position of a path in the text of its attribute.
 pub fn find_in(text: &[u8], path: Path<'_>) -> Result<Span, Status> {
     let mut components = path.components;
     if components.is_empty() {

@@ -1,4 +1,4 @@
-//! Changes of a part of a document.
+//! Changes of parts of documents.
 
 use wire::Status;
 
@@ -7,31 +7,31 @@ use super::path::{Component, Path};
 use super::span::{DEPTH_MAX, Span};
 use crate::bytes::is_json;
 
-/// What is done with the part.
+/// Kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EditKind {
-    /// A member that must not be there.
+    /// Adds a member, which must not exist.
     DictAdd,
-    /// A member, whether it is there or not.
+    /// Sets a member, which may exist.
     DictUpsert,
-    /// The part goes.
+    /// Deletes the part.
     Delete,
-    /// A part that must be there.
+    /// Replaces a part, which must exist.
     Replace,
-    /// Elements behind the last one.
+    /// Appends elements to an array.
     PushLast,
-    /// Elements before the first one.
+    /// Prepends elements to an array.
     PushFirst,
-    /// Elements before the one that the path names.
+    /// Inserts elements before the one at the path.
     Insert,
-    /// An element that must not be there.
+    /// Appends an element, which must not exist.
     AddUnique,
-    /// A number that is added to one.
+    /// Adds to a number.
     Counter,
 }
 
 impl EditKind {
-    /// Whether the path leads to an array whose elements change.
+    /// Whether the path names an array whose elements change.
     pub fn is_of_elements(self) -> bool {
         matches!(self, Self::PushLast | Self::PushFirst | Self::AddUnique)
     }
@@ -40,17 +40,17 @@ impl EditKind {
 /// One change.
 #[derive(Clone, Copy, Debug)]
 pub struct Edit<'a> {
-    /// What.
+    /// Kind of the change.
     pub kind: EditKind,
-    /// Where.
+    /// Path of the part.
     pub path: &'a Path<'a>,
-    /// What is put there; of a counter the change of the number.
+    /// The new value; for a counter the number to add.
     pub value: &'a [u8],
-    /// Whether objects that lead there are made.
+    /// Whether missing objects of the path are created.
     pub make_path: bool,
 }
 
-/// Makes a change; returns the new text, and the new number of a counter.
+/// Applies a change. Returns the new text, and the new number of a counter.
 ///
 /// # Errors
 /// The status of the path.
@@ -96,7 +96,7 @@ fn check_value(edit: &Edit<'_>) -> Result<(), Status> {
     check_depth(edit)
 }
 
-/// Several values may stand in a row.
+/// Checks a list of values, separated by commas.
 fn check_values(edit: &Edit<'_>) -> Result<(), Status> {
     let row = [b"[".as_slice(), edit.value, b"]"].concat();
     if edit.value.trim_ascii().is_empty()
@@ -115,19 +115,19 @@ fn check_depth(edit: &Edit<'_>) -> Result<(), Status> {
     Ok(())
 }
 
-/// `text` with `value` in the place of a part.
+/// Returns `text` with `value` instead of a part.
 fn splice(text: &[u8], part: Span, value: &[u8]) -> Vec<u8> {
     let before = text.get(..part.start).unwrap_or_default();
     let after = text.get(part.end..).unwrap_or_default();
     [before, value, after].concat()
 }
 
-/// `text` with `value` put in at a place.
+/// Returns `text` with `value` inserted at an offset.
 fn put_in(text: &[u8], at: usize, value: &[u8]) -> Vec<u8> {
     splice(text, Span { start: at, end: at }, value)
 }
 
-/// Takes an item out, and the comma that set it apart.
+/// Removes an item and its separating comma.
 fn delete(text: &[u8], found: &Located) -> Vec<u8> {
     let Span { mut start, mut end } = found.item;
     let space = |byte: &u8| byte.is_ascii_whitespace();
@@ -143,7 +143,7 @@ fn delete(text: &[u8], found: &Located) -> Vec<u8> {
     splice(text, Span { start, end }, b"")
 }
 
-/// How far a path leads: the last value that is there, and the steps from it on.
+/// Returns the last existing value of a path, and the remaining steps.
 fn reach<'p, 'c>(
     text: &[u8],
     path: &'p [Component<'c>],
@@ -159,7 +159,7 @@ fn reach<'p, 'c>(
     Ok((at, rest))
 }
 
-/// Puts a value where the steps lead from an object that lacks the first of them.
+/// Adds a value at `steps` to an object that lacks the first of them.
 fn make(
     text: &[u8],
     object: Span,

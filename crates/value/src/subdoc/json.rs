@@ -1,21 +1,20 @@
-//! A text of valid JSON, walked without building anything.
+//! Navigation in a text of valid JSON, without building a tree.
 
 use wire::Status;
 
 use super::path::{Component, Path};
 use super::span::{DEPTH_MAX, Span};
 
-/// What a walk came to.
+/// Result of a walk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Located {
     /// The value.
     pub(super) value: Span,
-    /// The member or element that it is of its parent, its name included; the value itself when
-    /// that is the whole document.
+    /// The member or element in its parent, with the name; for the whole document the value itself.
     pub(super) item: Span,
 }
 
-/// Takes all steps.
+/// Follows all steps of a path.
 pub(super) fn walk(text: &[u8], path: &[Component<'_>]) -> Result<Located, Status> {
     let root = root(text);
     let mut found = Located {
@@ -28,7 +27,7 @@ pub(super) fn walk(text: &[u8], path: &[Component<'_>]) -> Result<Located, Statu
     Ok(found)
 }
 
-/// The whole document, without the space around it.
+/// Returns the span of the whole document, without surrounding white space.
 pub(super) fn root(text: &[u8]) -> Span {
     let start = skip_space(text, 0);
     Span {
@@ -37,7 +36,7 @@ pub(super) fn root(text: &[u8]) -> Span {
     }
 }
 
-/// From a value to a part of it.
+/// Returns a part of a value.
 pub(super) fn step(text: &[u8], value: Span, component: &Component<'_>) -> Result<Located, Status> {
     let mut items = match (component, text.get(value.start)) {
         (Component::Key(_), Some(b'{')) | (Component::Index(_) | Component::Last, Some(b'[')) => {
@@ -56,7 +55,7 @@ pub(super) fn step(text: &[u8], value: Span, component: &Component<'_>) -> Resul
     found.ok_or(Status::SUBDOC_PATH_ENOENT)
 }
 
-/// Members of an object or elements of an array, in their order.
+/// Iterator over members of an object or elements of an array.
 pub(super) struct Items<'a> {
     text: &'a [u8],
     at: usize,
@@ -64,7 +63,7 @@ pub(super) struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// Those of `value`, which begins with a bracket.
+    /// Creates an iterator over the items of `value`, which begins with a bracket.
     pub(super) fn of(text: &'a [u8], value: Span) -> Self {
         Self {
             text,
@@ -91,7 +90,7 @@ impl Iterator for Items<'_> {
             value = skip_space(text, colon + 1);
         }
         let end = skip_value(text, value);
-        // Whatever the text is, this comes to its end.
+        // This guarantees an end, also for invalid text.
         if end <= start {
             return None;
         }
@@ -103,7 +102,7 @@ impl Iterator for Items<'_> {
     }
 }
 
-/// How many members or elements a value has; `None` if it has no such thing.
+/// Returns the number of members or elements; `None` if the value is no object or array.
 pub fn count(text: &[u8], value: Span) -> Option<usize> {
     match text.get(value.start) {
         Some(b'{' | b'[') => Some(Items::of(text, value).count()),
@@ -117,7 +116,7 @@ fn skip_space(text: &[u8], from: usize) -> usize {
     from + space.count()
 }
 
-/// Where the value that starts at `from` ends.
+/// Returns the end of the value that starts at `from`.
 fn skip_value(text: &[u8], from: usize) -> usize {
     let rest = text.get(from..).unwrap_or_default();
     match rest.first() {
@@ -132,7 +131,7 @@ fn skip_value(text: &[u8], from: usize) -> usize {
     }
 }
 
-/// Length of the string at the start.
+/// Returns the length of the string at the start.
 fn string(text: &[u8]) -> usize {
     let mut at = 1;
     while let Some(byte) = text.get(at) {
@@ -145,7 +144,7 @@ fn string(text: &[u8]) -> usize {
     text.len()
 }
 
-/// Length of the object or array at the start.
+/// Returns the length of the object or array at the start.
 fn bracketed(text: &[u8]) -> usize {
     let (mut at, mut open) = (0, 0_usize);
     while let Some(byte) = text.get(at) {
@@ -166,7 +165,7 @@ fn bracketed(text: &[u8]) -> usize {
     text.len()
 }
 
-/// How deep brackets stand within each other.
+/// Returns the nesting depth of brackets.
 pub(crate) fn depth(text: &[u8]) -> usize {
     let (mut at, mut open, mut most) = (0, 0_usize, 0);
     while let Some(byte) = text.get(at) {
@@ -187,12 +186,12 @@ pub(crate) fn depth(text: &[u8]) -> usize {
     most
 }
 
-/// Whether a document is not too deep to be worked on in parts.
+/// Whether the nesting of a document is within the limit for changes of its parts.
 pub fn is_within_depth(text: &[u8]) -> bool {
     depth(text) <= DEPTH_MAX
 }
 
-/// The part of a document that a path leads to.
+/// Returns the span of a path in a document.
 ///
 /// # Errors
 /// `SUBDOC_PATH_ENOENT`, `SUBDOC_PATH_MISMATCH`.

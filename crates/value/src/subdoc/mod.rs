@@ -1,12 +1,11 @@
-//! Parts of JSON documents: finding them and changing them, byte by byte.
+//! Parts of JSON documents: lookups and changes, byte by byte.
 //!
 //! ```text
-//!   path text -> Path -> Located (where in the text) -> the part, or the text with a part spliced
+//!   path text -> Path -> Located (span in the text) -> the part, or the text with a part spliced
 //! ```
 //!
-//! Pure functions. What is not touched of a document stays as it was, to the byte. A text that is
-//! given as a document is valid JSON; nothing here panics if it is not, the results just make no
-//! sense then.
+//! Pure functions. Untouched bytes of a document stay as they are. The text of a document must be
+//! valid JSON; for other texts nothing panics, but the results are meaningless.
 //!
 //! Cost: one pass over the text up to the part, and a copy for a change.
 //!

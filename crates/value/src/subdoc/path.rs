@@ -6,21 +6,21 @@ use wire::Status;
 
 use super::span::DEPTH_MAX;
 
-/// Bytes of a path at most.
+/// Maximum bytes of a path.
 const PATH_BYTES_MAX: usize = 1024;
 
 /// One step from a value to a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Component<'a> {
-    /// The member of an object; the name as it stands in JSON, escaped, without quotes.
+    /// Member of an object; its name is escaped as in JSON, without quotes.
     Key(Cow<'a, [u8]>),
-    /// The element of an array.
+    /// Element of an array.
     Index(u32),
-    /// The last element of an array: `[-1]`.
+    /// Last element of an array: `[-1]`.
     Last,
 }
 
-/// A path, none of whose steps has been taken.
+/// A parsed path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path<'a> {
     /// Its steps, from the whole document on.
@@ -28,11 +28,10 @@ pub struct Path<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// Reads a path; the empty one is the whole document.
+    /// Parses a path; the empty one is the whole document.
     ///
     /// # Errors
-    /// `SUBDOC_PATH_EINVAL` when it is none, `SUBDOC_PATH_E2BIG` with too many steps, `EINVAL` when
-    /// it is too long.
+    /// `SUBDOC_PATH_EINVAL` if it is invalid, `SUBDOC_PATH_E2BIG` with too many steps, `EINVAL` if it is too long.
     pub fn parse(text: &'a [u8]) -> Result<Self, Status> {
         if text.len() > PATH_BYTES_MAX {
             return Err(Status::EINVAL);
@@ -54,7 +53,7 @@ impl<'a> Path<'a> {
             components.push(component);
             rest = match after {
                 [] | [b'[', ..] => after,
-                // Nothing may end with a dot. `a.[0]` means `a[0]`.
+                // A path may not end with a dot. `a.[0]` means `a[0]`.
                 [b'.', _, ..] => &after[1..],
                 _ => return Err(Status::SUBDOC_PATH_EINVAL),
             };
@@ -89,7 +88,7 @@ fn plain(text: &[u8]) -> Step<'_> {
     Ok((Component::Key(as_in_json(name)?), after))
 }
 
-/// A name between backticks; two of them stand for one.
+/// Parses a name between backticks; two backticks stand for one.
 fn quoted(text: &[u8]) -> Step<'_> {
     let mut name = Vec::new();
     let mut rest = &text[1..];
@@ -107,7 +106,7 @@ fn quoted(text: &[u8]) -> Step<'_> {
     Ok((Component::Key(name.into()), rest))
 }
 
-/// A name as it stands between quotes: it is escaped already, or needs no escapes.
+/// Returns a name as it is between quotes; it must be escaped already, or need no escapes.
 fn as_in_json(name: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
     let mut bytes = name.iter();
     while let Some(byte) = bytes.next() {

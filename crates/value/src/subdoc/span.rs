@@ -1,19 +1,19 @@
-//! Where a part is.
+//! Spans of text.
 
-/// Components of a path, and levels of a document, at most.
+/// Maximum number of components of a path, and of levels of a document.
 pub const DEPTH_MAX: usize = 32;
 
-/// Where a path leads in a text.
+/// Position of a part in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Where it begins.
+    /// Offset of the first byte.
     pub start: usize,
-    /// Behind its last byte.
+    /// Offset after the last byte.
     pub end: usize,
 }
 
 impl Span {
-    /// The part of `text` that this is.
+    /// Returns this part of `text`.
     pub fn of(self, text: &[u8]) -> &[u8] {
         text.get(self.start..self.end).unwrap_or_default()
     }

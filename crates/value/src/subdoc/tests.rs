@@ -15,7 +15,7 @@ fn key(name: &str) -> Component<'_> {
 }
 
 #[test]
-fn paths() {
+fn paths_are_parsed() {
     for (text, expected) in [
         ("", vec![]),
         ("a", vec![key("a")]),
@@ -110,7 +110,7 @@ fn parts_are_found() {
     );
 }
 
-/// The text after a change, or what was wrong.
+/// Returns the text after a change, or its status.
 fn edited(
     text: &str,
     kind: EditKind,
@@ -129,7 +129,7 @@ fn edited(
 }
 
 #[test]
-fn changes() {
+fn changes_are_applied() {
     use EditKind::{
         AddUnique, Counter, Delete, DictAdd, DictUpsert, Insert, PushFirst, PushLast, Replace,
     };
@@ -183,7 +183,7 @@ fn changes() {
 }
 
 #[test]
-fn changes_that_cannot_be() {
+fn invalid_changes_are_refused() {
     use EditKind::{AddUnique, Counter, Delete, DictAdd, DictUpsert, Insert, PushLast, Replace};
     let deep = format!("{}{}", "[".repeat(32), "]".repeat(32));
     for (text, kind, at, value, status) in [
@@ -251,7 +251,7 @@ fn changes_that_cannot_be() {
     }
 }
 
-/// Some JSON, no deeper than paths can be.
+/// Generates JSON no deeper than paths can be.
 fn some_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -268,7 +268,7 @@ fn some_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A path to every value of a document.
+/// Collects a path to every value of a document.
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(members) => {
@@ -290,7 +290,7 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The same by a library that builds the document.
+/// Converts a path to a JSON pointer of the library that is used for comparison.
 fn pointer(at: &str) -> String {
     format!(
         "/{}",
@@ -342,7 +342,7 @@ proptest! {
 }
 
 #[test]
-fn documents_are_as_deep_as_paths_at_most() {
+fn documents_are_limited_to_the_depth_of_paths() {
     let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     assert!(super::is_within_depth(deep(32).as_bytes()));
     assert!(!super::is_within_depth(deep(33).as_bytes()));
@@ -352,8 +352,7 @@ fn documents_are_as_deep_as_paths_at_most() {
 }
 
 proptest::proptest! {
-    /// Whatever a peer sends as a section is read without harm, and what is taken is read the
-    /// same after it was written anew.
+    /// Any bytes can be parsed as a section without a panic, and a parsed section is equal after it is written again.
     #[test]
     fn any_bytes_are_a_section_or_none(value: Vec<u8>, length in 0_u8..40) {
         for value in [value.clone(), [&[0, 0, 0, length], value.as_slice()].concat()] {
