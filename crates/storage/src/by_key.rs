@@ -8,20 +8,20 @@ use crate::StoreError;
 use crate::key_range::KeyRange;
 use crate::port::Snapshot;
 
-/// What a key takes beside its own bytes.
+/// Memory of a key in addition to its bytes.
 const ENTRY_BYTES: usize = 64;
 
-/// What is kept of a row that was found.
+/// A row of the result.
 #[derive(Clone, Debug)]
 pub enum KeyRow {
-    /// Its key; nothing else was wanted.
+    /// Only the key, as requested.
     Key(Box<[u8]>),
-    /// All of it.
+    /// The whole document.
     Whole(Document),
 }
 
 impl KeyRow {
-    /// About the bytes of memory that it takes.
+    /// Returns the approximate memory in bytes.
     pub fn memory_bytes(&self) -> usize {
         let bytes = match self {
             Self::Key(key) => key.len(),
@@ -34,27 +34,26 @@ impl KeyRow {
 /// Rows in the order of their keys.
 #[derive(Debug, Default)]
 pub struct KeyRows {
-    /// Those that were kept: all there are up to `rest`.
+    /// The rows: all there are up to `rest`.
     pub rows: Vec<KeyRow>,
-    /// Where the next look must begin (included); `None` when this was all.
+    /// First key of the next look (inclusive); `None` if this was all.
     pub rest: Option<Box<[u8]>>,
 }
 
-/// What may be kept, and of which rows.
+/// Request for rows by key.
 pub struct KeyLook<'l> {
-    /// Where to look.
+    /// Range of keys.
     pub range: &'l KeyRange,
-    /// Only keys are wanted.
+    /// Whether only keys are wanted.
     pub keys_only: bool,
-    /// About the bytes of memory that the result may take; one row is kept however long it is.
+    /// Approximate maximum memory of the result in bytes; one row is returned whatever its length.
     pub bytes_max: usize,
-    /// Says of the newest version of a key, a live one, whether it is wanted.
+    /// Whether a row is wanted; called for the newest version of a live key.
     pub wants: &'l dyn Fn(&Meta, &[u8]) -> bool,
 }
 
 impl KeyLook<'_> {
-    /// The rows of a snapshot with the lowest keys of the range. Tombstones and what is only
-    /// prepared are left out.
+    /// Returns the rows of a snapshot with the lowest keys of the range, without tombstones and prepares.
     ///
     /// # Errors
     /// As [`Snapshot::look`].

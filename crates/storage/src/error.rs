@@ -1,35 +1,35 @@
-//! What went wrong, told by what the caller must do about it.
+//! Errors, classified by the reaction of the caller.
 
 use std::error::Error;
 use std::fmt;
 
 use model::VbId;
 
-/// What a failed call means for its caller.
+/// Kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// A file could not be read or written. Reads may be tried again; of a commit nothing counts, and
-    /// it may be tried again later, too.
+    /// A file could not be read or written. Reads may be retried. A failed commit does not count,
+    /// and may be retried later, too.
     Io,
-    /// Bytes that were read are not what was written. Trying again does not help.
+    /// The bytes read are not those written. A retry does not help.
     Corrupt,
-    /// The file system is full, or there are no descriptors left. Nothing of the commit counts; trying it again later is right,
-    /// and succeeds once there is space.
+    /// The file system is full, or there are no file descriptors left. The commit does not count;
+    /// the caller should retry it later, and it succeeds once there is space.
     NoSpace,
-    /// An earlier sync or write of the log failed, so what is on disk is unknown. No commit of
-    /// this store succeeds any more; a restart is needed.
+    /// An earlier sync or write of the log failed, so the content of the disk is unknown. No commit
+    /// of this store succeeds until a restart.
     Poisoned,
-    /// The store was closed.
+    /// The store is closed.
     Closed,
 }
 
 impl ErrorKind {
-    /// Whether a commit that failed so may succeed later, in the same process.
+    /// Whether a failed commit may succeed later, in the same process.
     pub fn may_pass(self) -> bool {
         matches!(self, Self::NoSpace | Self::Io)
     }
 
-    /// The words of messages.
+    /// Returns the description for messages.
     fn words(self) -> &'static str {
         match self {
             Self::Io => "input/output error",
@@ -43,22 +43,21 @@ impl ErrorKind {
 
 /// A failed call of a [`KvStore`](crate::KvStore).
 ///
-/// Shape: `Display` is one line with the whole chain of causes, for a log entry at the place
-/// where the error is handled.
+/// `Display` is one line with the whole chain of causes, for a log entry where the error is handled.
 #[derive(Debug)]
 pub struct StoreError {
-    /// What the caller must do.
+    /// Kind of the error.
     pub kind: ErrorKind,
-    /// The vBucket that it concerns, when it is a single one.
+    /// The vBucket, if the error concerns a single one.
     pub vb: Option<VbId>,
-    /// The step that failed, as in "while committing".
+    /// The failed step, as in "while committing".
     pub during: &'static str,
-    /// What the layer below said.
+    /// Error of the layer below.
     pub source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl StoreError {
-    /// An error without a vBucket and without a cause.
+    /// Creates an error without a vBucket and without a cause.
     pub fn new(kind: ErrorKind, during: &'static str) -> Self {
         Self {
             kind,
@@ -68,14 +67,14 @@ impl StoreError {
         }
     }
 
-    /// The same, of one vBucket.
+    /// Adds the vBucket.
     #[must_use]
     pub fn of(mut self, vb: VbId) -> Self {
         self.vb = Some(vb);
         self
     }
 
-    /// The same with its cause.
+    /// Adds the cause.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
@@ -98,11 +97,11 @@ impl fmt::Display for StoreError {
     }
 }
 
-// `Display` has the causes already, so `Error::source` gives none: a reporter that walks the
+// `Display` has the causes already, so `Error::source` returns none: a reporter that walks the
 // chain would print them twice.
 impl Error for StoreError {}
 
-/// A message of another layer, without its line ends.
+/// Returns a message of another layer without its line ends.
 pub(crate) fn one_line(message: &impl fmt::Display) -> String {
     message
         .to_string()
@@ -116,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_one_line_with_place_and_cause() {
+    fn message_is_one_line_with_place_and_cause() {
         let error = StoreError::new(ErrorKind::NoSpace, "committing")
             .of(VbId(7))
             .because("a\n b");

@@ -1,4 +1,4 @@
-//! A store that fails when told to, for tests of its callers.
+//! A store that fails on request, for tests of its callers.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -10,7 +10,7 @@ use crate::port::{
 };
 use crate::{ErrorKind, HistoryKept, HistoryLimits, StoreError};
 
-/// The methods of a [`KvStore`] in front of another one, its field `inner`, which hand on: all but `commit`, `fetch` and `close`.
+/// Methods of a [`KvStore`] that forward to the field `inner`: all except `commit`, `fetch` and `close`.
 #[macro_export]
 macro_rules! hand_on {
     () => {
@@ -80,20 +80,20 @@ macro_rules! hand_on {
     };
 }
 
-/// How a commit fails. Nothing of it reaches the store behind, but for `Unanswered`.
+/// Planned failure of a commit. Only `Unanswered` changes the inner store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The file system is full; later commits may succeed.
     NoSpace,
-    /// An input/output error that did not hurt the store; later commits may succeed.
+    /// An I/O error without damage to the store; later commits may succeed.
     Io,
-    /// It succeeds, and the answer is the same as with `Io`.
+    /// The commit succeeds, but returns the error of `Io`.
     Unanswered,
-    /// The sync failed: this commit and all later ones answer `Poisoned`.
+    /// The sync failed: this commit and all later ones return `Poisoned`.
     Sync,
 }
 
-/// Any store, with commits that fail by plan. Commits count from 0.
+/// A wrapper of any store, with planned failures of commits. Commits count from 0.
 #[derive(Debug)]
 pub struct FaultyStore<S> {
     inner: S,
@@ -106,7 +106,7 @@ pub struct FaultyStore<S> {
 }
 
 impl<S: KvStore> FaultyStore<S> {
-    /// A wrapper without faults yet.
+    /// Creates a wrapper without faults.
     pub fn new(inner: S) -> Self {
         Self {
             inner,
@@ -119,17 +119,17 @@ impl<S: KvStore> FaultyStore<S> {
         }
     }
 
-    /// How many commits were tried.
+    /// Returns the number of attempted commits.
     pub fn commits(&self) -> usize {
         self.commits.load(Ordering::SeqCst)
     }
 
-    /// How many removals were tried.
+    /// Returns the number of attempted removals.
     pub fn removals(&self) -> usize {
         self.removals.load(Ordering::SeqCst)
     }
 
-    /// Makes the commits of `range` fail; counted from the very first commit.
+    /// Makes the commits of `range` fail, counted from the first commit.
     pub fn fail_commits(&self, range: std::ops::Range<usize>, fault: Fault) {
         self.faults.lock().push((range, fault));
     }
@@ -140,17 +140,17 @@ impl<S: KvStore> FaultyStore<S> {
         self.fail_commits(next..next.saturating_add(count), fault);
     }
 
-    /// Forgets all planned faults. A poisoned store stays poisoned.
+    /// Removes all planned faults. A poisoned store stays poisoned.
     pub fn heal(&self) {
         self.faults.lock().clear();
     }
 
-    /// Makes fetches, snapshots and scans answer `Io`, or work again.
+    /// Makes fetches, snapshots and scans return `Io`, or work again.
     pub fn set_unreadable(&self, unreadable: bool) {
         self.unreadable.store(unreadable, Ordering::SeqCst);
     }
 
-    /// Makes fetches, snapshots and scans of a vBucket answer `Corrupt`.
+    /// Makes fetches, snapshots and scans of a vBucket return `Corrupt`.
     pub fn damage(&self, vb: VbId) {
         self.damaged.lock().push(vb);
     }
@@ -298,7 +298,7 @@ mod tests {
     use crate::suite::{document, put, try_put};
 
     #[test]
-    fn faults_come_as_planned() {
+    fn faults_occur_as_planned() {
         let store = FaultyStore::new(MemStore::new());
         let vb = VbId(3);
         put(&store, vb, &[(document(1, "a", "1"), Seqno::ZERO)]);

@@ -10,47 +10,47 @@ use std::iter::Peekable;
 
 use model::Seqno;
 
-/// How much of the history stays.
+/// Limits of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryLimits {
-    /// Bytes of its rows in the vBucket.
+    /// Maximum bytes of its rows in the vBucket.
     pub bytes: u64,
-    /// What was written before this time goes, Unix seconds.
+    /// Rows written before this time are dropped, in Unix seconds.
     pub before_s: u32,
 }
 
 impl HistoryLimits {
-    /// Nothing stays.
+    /// Limits that drop everything.
     pub const NOTHING: Self = Self {
         bytes: 0,
         before_s: u32::MAX,
     };
 }
 
-/// What there is of the history of a vBucket.
+/// Size of a vBucket's history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HistoryKept {
-    /// From here on every version is there. `None` for an empty one.
+    /// Seqno from which on every version is kept; `None` for an empty history.
     pub from: Option<Seqno>,
-    /// Rows that stay.
+    /// Number of rows kept.
     pub rows: u64,
-    /// Their bytes as encoded.
+    /// Bytes of these rows, encoded.
     pub bytes: u64,
-    /// Rows that went.
+    /// Number of rows dropped.
     pub dropped: u64,
 }
 
-/// Looks at the rows of a history, oldest first, and says which ones go.
+/// Decides for the rows of a history, oldest first, which ones are dropped.
 pub(crate) struct Trim {
     limits: HistoryLimits,
-    /// Bytes of this row and all after it.
+    /// Bytes of the current row and all after it.
     left: u64,
     done: bool,
     kept: HistoryKept,
 }
 
 impl Trim {
-    /// Of a history of `bytes`.
+    /// Begins with a history of `bytes`.
     pub(crate) fn new(limits: HistoryLimits, bytes: u64) -> Self {
         Self {
             limits,
@@ -60,7 +60,7 @@ impl Trim {
         }
     }
 
-    /// Whether the next row goes; all that are not `dead` and come after one that stays do so too.
+    /// Whether the next row is dropped. After the first kept row only `dead` rows are.
     pub(crate) fn goes(&mut self, seqno: Seqno, bytes: u64, at_s: u32, dead: bool) -> bool {
         self.done |= self.left <= self.limits.bytes && at_s >= self.limits.before_s;
         self.left = self.left.saturating_sub(bytes);
@@ -80,7 +80,7 @@ impl Trim {
     }
 }
 
-/// Two ascending lines of rows as one; of two rows of one seqno the first line's.
+/// Merges two ascending sequences of rows; of two rows with one seqno it takes that of the first sequence.
 pub(crate) fn merged<T, E>(
     one: impl Iterator<Item = Result<(Seqno, T), E>>,
     other: impl Iterator<Item = Result<(Seqno, T), E>>,
@@ -97,7 +97,7 @@ pub(crate) fn merged<T, E>(
     })
 }
 
-/// Where a line goes on; an error comes first.
+/// Returns the seqno of the next row; zero for an error, so that it comes first.
 fn at<T, E>(rows: &mut Peekable<impl Iterator<Item = Result<(Seqno, T), E>>>) -> Option<Seqno> {
     let next = rows.peek()?;
     Some(next.as_ref().map_or(Seqno::ZERO, |(seqno, _)| *seqno))
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_lines_become_one_without_repetition() {
+    fn merged_sequences_have_no_duplicates() {
         let line = |which, seqnos: &[u64]| {
             let rows: Vec<Result<_, ()>> =
                 seqnos.iter().map(|at| Ok((Seqno(*at), which))).collect();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_is_the_oldest_part_and_what_is_dead() {
+    fn trim_drops_the_oldest_rows_and_dead_rows() {
         let rows = [
             (1, 10, 100),
             (2, 10, 90),

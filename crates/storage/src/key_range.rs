@@ -4,17 +4,17 @@ use std::ops::Bound;
 
 use model::{CollectionId, collection_key};
 
-/// A range of keys, with their collection's prefix.
+/// A range of keys with their collection's prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRange {
-    /// The lowest key that may be in it.
+    /// First key (inclusive).
     pub from: Box<[u8]>,
-    /// Where it ends (excluded); `None` where keys do.
+    /// End (exclusive); `None` for no end.
     pub to: Option<Box<[u8]>>,
 }
 
 impl KeyRange {
-    /// With ends of any kind.
+    /// Creates a range from bounds of any kind.
     pub fn new(from: Bound<&[u8]>, to: Bound<&[u8]>) -> Self {
         let after = |key: &[u8]| [key, &[0]].concat().into_boxed_slice();
         Self {
@@ -31,11 +31,12 @@ impl KeyRange {
         }
     }
 
-    /// All keys of a collection: they lie together, and end before the prefix whose last byte is one more.
+    /// Returns the range of a collection's keys. They are adjacent, and end before the prefix whose
+    /// last byte is one higher.
     pub fn of_collection(id: CollectionId) -> Self {
         let from = collection_key(id, &[]);
         let mut to = from.clone();
-        // The last byte of the number has its top bit clear, so it can be counted up.
+        // The top bit of the last byte is clear, so adding one does not overflow.
         if let Some(last) = to.last_mut() {
             *last += 1;
         }
@@ -45,7 +46,7 @@ impl KeyRange {
         }
     }
 
-    /// Its parts below and above another range, ascending; those that are not empty.
+    /// Returns the non-empty parts below and above another range, ascending.
     pub(crate) fn without(&self, other: &Self) -> impl Iterator<Item = Self> {
         let to = self.to.as_deref();
         let below = Self {
@@ -60,7 +61,7 @@ impl KeyRange {
         [Some(below), above].into_iter().flatten().filter(is_some)
     }
 
-    /// Whether a key lies in it.
+    /// Whether the range contains a key.
     pub fn contains(&self, key: &[u8]) -> bool {
         key >= &*self.from && self.to.as_deref().is_none_or(|to| key < to)
     }

@@ -1,9 +1,9 @@
-//! The durable history of the vBuckets of one bucket: the [`KvStore`] port and what stands
-//! behind it, on disk ([`DiskStore`]) or in memory ([`MemStore`]).
+//! Durable history of the vBuckets of one bucket: the [`KvStore`] port and its implementations, on
+//! disk ([`DiskStore`]) and in memory ([`MemStore`]).
 //!
-//! This crate may not know hash tables, checkpoints or connections. Everything in it blocks, so
-//! it is called from worker threads only, and never under a vBucket's lock. Files are touched
-//! nowhere but in `lsm` and `names`.
+//! This crate may not know hash tables, checkpoints or connections. All its calls block, so they
+//! are made from worker threads only, and never under a vBucket's lock. Only `lsm` and `names`
+//! touch files.
 //!
 //! The layout on disk is drawn in `docs/format/`.
 

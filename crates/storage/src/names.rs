@@ -1,30 +1,30 @@
-//! Names in directories: the one place where files and directories are created, renamed and removed.
+//! Names in directories: the only module that creates, renames and removes files and directories.
 //!
-//! After a power cut a file has what was synced of it, but it is there only if its directory was synced, too. So
-//! everything here ends with that sync, but for what says otherwise.
+//! After a power failure a file has its synced content, but it exists only if its directory was
+//! synced, too. So every function ends with that sync, unless its comment states otherwise.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-/// What is made is for its user alone.
+/// Mode of new directories and files: access for the owner only.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// Makes the names in a directory durable, those that are gone as well.
+/// Makes the names in a directory durable, including removals.
 ///
 /// # Errors
-/// Nothing is known then of what was changed since the last time.
+/// Then it is unknown which changes since the last sync are durable.
 pub fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Makes a directory and those that are missing above it. The name of one that is there is synced as
-/// well: the process that made it may have died before it did that.
+/// Creates a directory and its missing parents. The name of an existing one is synced as well: the
+/// process that created it may have ended before the sync.
 ///
 /// # Errors
-/// One of them cannot be made, or its name not be synced.
+/// One of them cannot be created, or its name not be synced.
 pub fn make_directories(path: &Path) -> io::Result<()> {
     let parent = parent_of(path);
     let directory = || DirBuilder::new().mode(DIRECTORY_MODE).create(path);
@@ -37,39 +37,39 @@ pub fn make_directories(path: &Path) -> io::Result<()> {
         made => made?,
     }
     match sync(parent) {
-        // What may not be read cannot be synced.
+        // A directory without read permission cannot be synced.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         synced => synced,
     }
 }
 
-/// Makes an empty file, or empties one, to read and to write.
+/// Creates an empty file or truncates one, for reading and writing.
 ///
 /// # Errors
-/// It is not made, or not for good.
+/// The file is not created, or not durably.
 pub fn create(path: &Path) -> io::Result<File> {
     let file = create_unsynced(path)?;
     sync(parent_of(path))?;
     Ok(file)
 }
 
-/// The same, of which the directory is still to be synced.
+/// As [`create`], without the sync of the directory.
 pub(crate) fn create_unsynced(path: &Path) -> io::Result<File> {
     options().truncate(true).open(path)
 }
 
-/// Puts `content` in the place of a file, or makes it: after a power cut there is the old content or the new one.
+/// Replaces the content of a file, or creates it: after a power failure it has the old content or the new one.
 ///
 /// # Errors
-/// One of the two is there.
+/// The file has one of the two.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     replace_with(path, |file| file.write_all(content))
 }
 
-/// The same, with what `write` writes.
+/// As [`replace`], with the content that `write` writes.
 ///
 /// # Errors
-/// One of the two is there.
+/// The file has one of the two.
 pub fn replace_with(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
@@ -77,32 +77,32 @@ pub fn replace_with(
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");
     let draft = path.with_file_name(name);
-    // Its name need not be there before it has another one.
+    // The temporary name need not be durable before the rename.
     let mut file = BufWriter::new(options().truncate(true).open(&draft)?);
     write(&mut file)?;
     file.into_inner()?.sync_all()?;
     rename(&draft, path)
 }
 
-/// Gives a file another name in its directory.
+/// Renames a file in its directory.
 ///
 /// # Errors
-/// It has one of the two names.
+/// The file has one of the two names.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     rename_unsynced(from, to)?;
     sync(parent_of(to))
 }
 
-/// The same, of which nothing depends on whether a power cut undoes it.
+/// As [`rename`], for callers that do not depend on whether a power failure undoes it.
 pub(crate) fn rename_unsynced(from: &Path, to: &Path) -> io::Result<()> {
     debug_assert_eq!(from.parent(), to.parent(), "one directory is synced");
     fs::rename(from, to)
 }
 
-/// Removes a file; tells whether there was one.
+/// Removes a file. Returns whether it existed.
 ///
 /// # Errors
-/// It may be there again after a power cut, or still.
+/// The file may still exist, or exist again after a power failure.
 pub fn remove(path: &Path) -> io::Result<bool> {
     let removed = remove_unsynced(path)?;
     if removed {
@@ -111,7 +111,7 @@ pub fn remove(path: &Path) -> io::Result<bool> {
     Ok(removed)
 }
 
-/// The same, where it does no harm if a power cut brings the file back.
+/// As [`remove`], for files that do no harm if a power failure restores them.
 pub(crate) fn remove_unsynced(path: &Path) -> io::Result<bool> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
@@ -120,10 +120,10 @@ pub(crate) fn remove_unsynced(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes a directory with all that is in it, if it is there.
+/// Removes a directory with its content, if it exists.
 ///
 /// # Errors
-/// Some of it may be left.
+/// A part may be left.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound || path.exists() => Err(error),
@@ -142,7 +142,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// The directory that a path lies in.
+/// Returns the parent directory of a path.
 fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_are_made_with_those_above_and_files_are_replaced() {
+    fn directories_are_created_with_parents_and_files_are_replaced() {
         let place = tempfile::tempdir().unwrap();
         let deep = place.path().join("a/b/c");
         make_directories(&deep).unwrap();

@@ -1,10 +1,10 @@
-//! A table of vBuckets: every commit looks into several of them for each vBucket.
+//! A table by vBucket: every commit accesses several of them for each vBucket.
 
 use model::VbId;
 
-/// Something for each of some vBuckets.
+/// A map from vBuckets to values.
 ///
-/// Shape: a slot for each number up to the highest one used. Cost: a look is one access.
+/// Layout: a slot for each number up to the highest one used. Cost: a lookup is one access.
 #[derive(Clone, Debug)]
 pub(crate) struct PerVb<T> {
     slots: Vec<Option<T>>,
@@ -37,13 +37,13 @@ impl<T> PerVb<T> {
         self.slots.get_mut(usize::from(vb.0))?.take()
     }
 
-    /// Ascending.
+    /// Iterates over the entries, ascending by vBucket.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (VbId, &T)> {
         let slots = (0..=u16::MAX).map(VbId).zip(&self.slots);
         slots.filter_map(|(vb, slot)| Some((vb, slot.as_ref()?)))
     }
 
-    /// Ascending.
+    /// Iterates over the vBuckets, ascending.
     pub(crate) fn keys(&self) -> impl Iterator<Item = VbId> {
         self.iter().map(|(vb, _)| vb)
     }

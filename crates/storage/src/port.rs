@@ -1,4 +1,4 @@
-//! The port: what a bucket may ask of the store that keeps its history.
+//! The port: calls of a bucket to the store of its history.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -11,79 +11,76 @@ use crate::key_range::KeyRange;
 
 /// The durable history of every vBucket of one bucket.
 ///
-/// A vBucket is a run of rows, one per key, in the order of their seqnos, and one
+/// A vBucket is a sequence of rows, one per key, in the order of their seqnos, and one
 /// [`VbRecord`]. Only the newest version of a key is kept; a deletion is a row as well (a
-/// tombstone) until [`KvStore::compact`] drops it. Beside it lies its history, a second run of rows:
-/// every version that a commit asked to keep, until [`KvStore::trim_history`] drops it. Rollbacks
-/// and removals concern both, everything else the first one alone.
+/// tombstone) until [`KvStore::compact`] drops it. In addition it has a history, a second sequence
+/// of rows: every version that a commit asked to keep, until [`KvStore::trim_history`] drops it.
+/// Rollbacks and removals concern both, everything else only the first sequence.
 ///
 /// All calls block and may be made from any thread at the same time. Commits, rollbacks and
 /// removals of one store run one after the other.
 pub trait KvStore: Send + Sync + 'static {
-    /// Every vBucket that has a record, ascending, with what opening found odd about it.
+    /// Returns every vBucket that has a record, ascending.
     ///
     /// # Errors
-    /// `Corrupt` when a record cannot be read, `Io`, `Closed`.
+    /// `Corrupt` if a record cannot be read, `Io`, `Closed`.
     ///
     /// Cost: one point read per vBucket; no document is read.
     fn load(&self) -> Result<Vec<LoadedVb>, StoreError>;
 
     /// Makes all batches durable with one sync.
     ///
-    /// Each vBucket's batch is atomic: after a crash all of it is there, or nothing. Several
-    /// vBuckets are not atomic together. Of two batches of the same vBucket the later one wins.
-    /// On an error nothing may be acknowledged, although some of it may be found after a restart.
+    /// Each vBucket's batch is atomic: after a crash all of it exists, or nothing. Several vBuckets
+    /// are not atomic together. Of two batches of the same vBucket the later one wins. After an
+    /// error nothing may be acknowledged, although a part may exist after a restart.
     ///
-    /// `purge_seqno` never goes backwards: the greater of the record's and the stored one is
-    /// written.
+    /// `purge_seqno` never decreases: the greater of the record's and the stored one is written.
     ///
     /// # Errors
-    /// `NoSpace`, `Io`: try again later. `Poisoned`: this store acknowledges nothing any more.
-    /// `Closed`.
+    /// `NoSpace`, `Io`: retry later. `Poisoned`: this store acknowledges nothing until a restart. `Closed`.
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<CommitInfo, StoreError>;
 
-    /// The stored documents of some keys, in the order of `wants`; `None` for a key that is not
-    /// there (or no longer at the seqno it was wanted at). Tombstones are returned.
+    /// Returns the stored documents of some keys, in the order of `wants`; `None` for a key that
+    /// does not exist, or not at the wanted seqno. Tombstones are returned.
     ///
     /// # Errors
-    /// `Corrupt` when what is read is not what was written, `Io`, `Closed`.
+    /// `Corrupt` if the bytes read are not those written, `Io`, `Closed`.
     ///
-    /// Cost: about one read for each that is there; mostly none for one that is not.
+    /// Cost: about one read for each that exists; mostly none for others.
     fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError>;
 
-    /// Whether there may be a document or a tombstone of a key. `false` is certain, as to everything that was committed
-    /// before.
+    /// Whether a document or a tombstone of a key may exist. `false` is certain for everything
+    /// committed before the call.
     ///
     /// Cost: no read.
     fn may_have(&self, vb: VbId, key: &[u8]) -> bool;
 
-    /// Whether there may be documents of a MiB and more: of such no two should be read at the same time, since none is
-    /// counted before it is in memory.
+    /// Whether documents of a MiB and more may exist. These must not be read concurrently, because
+    /// a document is counted only after it is in memory.
     fn may_have_large(&self) -> bool {
         false
     }
 
-    /// A consistent view of one vBucket, which later commits do not change. A vBucket without a
-    /// record is seen as empty.
+    /// Returns a consistent view of one vBucket, which later commits do not change. A vBucket
+    /// without a record has an empty view.
     ///
     /// # Errors
-    /// `Corrupt` when its record cannot be read, `Io`, `Closed`.
+    /// `Corrupt` if its record cannot be read, `Io`, `Closed`.
     fn snapshot(&self, vb: VbId) -> Result<Box<dyn Snapshot>, StoreError>;
 
-    /// The same, for looks at ranges of keys: they do not cost a read of all that was committed of late.
+    /// Returns a snapshot for looks at ranges of keys: they do not read all recent commits.
     ///
     /// # Errors
     /// As [`KvStore::snapshot`].
     ///
-    /// Cost: once for so many new rows of all vBuckets together, a read of these.
+    /// Cost: after a certain number of new rows of all vBuckets together, one read of these.
     fn snapshot_by_key(&self, vb: VbId) -> Result<Box<dyn Snapshot>, StoreError> {
         self.snapshot(vb)
     }
 
-    /// Walks the rows from seqno `from` (included) upwards until the end or until `f` breaks.
+    /// Walks the rows from seqno `from` (inclusive) upwards until the end or until `f` breaks.
     ///
-    /// Seqnos ascend strictly; the view is that of one snapshot. `ScanEnd` tells how far that
-    /// view reaches, also when `f` broke.
+    /// Seqnos ascend strictly; the view is that of one snapshot. `ScanEnd` has the end of that view, also if `f` broke.
     ///
     /// # Errors
     /// As [`KvStore::snapshot`]; also `Corrupt` at a row that cannot be read.
@@ -106,31 +103,31 @@ pub trait KvStore: Send + Sync + 'static {
         })
     }
 
-    /// Takes a vBucket back to a state that it had at or before seqno `to`, durably, and gives
-    /// its record there; `high_seqno` of that record tells how far it truly went back.
+    /// Rolls a vBucket back durably to a state that it had at or before seqno `to`. Returns its
+    /// record there; the `high_seqno` of that record is the actual position.
     ///
     /// Only the newest version of a key is stored, so not every past state can be restored. The
-    /// store remembers the last commits that ended at the end of their snapshot and of which no
-    /// row has been overwritten or dropped since; it goes back to the latest of them at or
-    /// below `to`, and to the empty vBucket (seqno 0) when there is none. `to` at or above the
-    /// high seqno changes nothing. The failover log and the state are left to the caller.
+    /// store remembers the last commits that ended at the end of their snapshot and of which no row
+    /// has been overwritten or dropped since. It goes back to the latest of them at or below `to`,
+    /// or to the empty vBucket (seqno 0) if there is none. `to` at or above the high seqno changes
+    /// nothing. The caller handles the failover log and the state.
     ///
     /// # Errors
-    /// As [`KvStore::commit`]; a vBucket without a record answers `Corrupt`. After an error the
-    /// vBucket may stand at either end: roll back again before anything else.
+    /// As [`KvStore::commit`]; `Corrupt` for a vBucket without a record. After an error the vBucket
+    /// may have the old or the new state: roll back again before anything else.
     fn rollback(&self, vb: VbId, to: Seqno) -> Result<VbRecord, StoreError>;
 
-    /// The seqno at which [`KvStore::rollback`] would leave a vBucket; zero without a record.
+    /// Returns the seqno to which [`KvStore::rollback`] would take a vBucket; zero without a record.
     ///
     /// # Errors
-    /// `Corrupt` when its record cannot be read, `Io`, `Closed`.
+    /// `Corrupt` if its record cannot be read, `Io`, `Closed`.
     fn rollback_point(&self, vb: VbId, to: Seqno) -> Result<Seqno, StoreError>;
 
-    /// Drops the rows that `keep` does not want, given metadata and key of each row.
+    /// Drops the rows for which `keep` says so; it gets metadata and key of each row.
     ///
     /// The row at the high seqno always stays. The purge seqno becomes that of the highest
-    /// tombstone dropped. Runs beside commits; it ends early when the vBucket is rolled back or
-    /// removed meanwhile.
+    /// tombstone dropped. Runs concurrently with commits; it ends early if the vBucket is rolled
+    /// back or removed meanwhile.
     ///
     /// # Errors
     /// As [`KvStore::commit`] and [`KvStore::scan`].
@@ -140,13 +137,14 @@ pub trait KvStore: Send + Sync + 'static {
         keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
     ) -> Result<Compacted, StoreError>;
 
-    /// Drops the rows that are `dead`, given metadata and key of each, among those with keys in `ranges`, which ascend: no reader
-    /// misses them. Tells how many. For the rest as [`KvStore::compact`].
+    /// Drops the rows for which `is_dead` returns true, among those with keys in `ranges`, which
+    /// ascend. No reader may need these rows: the purge seqno stays. Returns their number.
+    /// Otherwise as [`KvStore::compact`].
     ///
     /// # Errors
     /// As [`KvStore::compact`].
     ///
-    /// Cost: reads what lies in the ranges, where rows lie by key.
+    /// Cost: reads the rows in the ranges, if the store has rows by key.
     fn erase(
         &self,
         vb: VbId,
@@ -160,13 +158,13 @@ pub trait KvStore: Send + Sync + 'static {
         done.map(|done| done.dropped)
     }
 
-    /// Drops the oldest rows of the history until `limits` hold, and those that are `dead`, given
-    /// metadata and key; tells what is left of it. Runs beside commits, as [`KvStore::compact`].
+    /// Drops the oldest rows of the history until `limits` hold, and those for which `dead` returns
+    /// true. Returns the remaining size. Runs concurrently with commits, as [`KvStore::compact`].
     ///
     /// # Errors
     /// As [`KvStore::compact`].
     ///
-    /// Cost: reads the vBucket's history, twice where its bytes are limited.
+    /// Cost: reads the vBucket's history, twice if its bytes are limited.
     fn trim_history(
         &self,
         vb: VbId,
@@ -174,33 +172,31 @@ pub trait KvStore: Send + Sync + 'static {
         dead: &mut dyn FnMut(&Meta, &[u8]) -> bool,
     ) -> Result<HistoryKept, StoreError>;
 
-    /// Whether there may be rows of a history.
+    /// Whether rows of a history may exist.
     ///
     /// # Errors
     /// `Closed`.
     fn may_have_history(&self) -> Result<bool, StoreError>;
 
-    /// Forgets vBuckets, rows and records, durably, with one sync for all of them. One that is not
-    /// there is no error.
+    /// Removes vBuckets, rows and records, durably, with one sync for all of them. A missing vBucket is no error.
     ///
     /// # Errors
-    /// As [`KvStore::commit`]. Each may be there or gone then: remove them again.
+    /// As [`KvStore::commit`]. Then each may exist or not: remove them again.
     fn remove(&self, vbs: &[VbId]) -> Result<(), StoreError>;
 
-    /// The text last given to [`KvStore::set_manifest`]; `None` when there was none.
+    /// Returns the text of the last [`KvStore::set_manifest`]; `None` without one.
     ///
     /// # Errors
-    /// `Corrupt` when it is not as it was written, `Io`, `Closed`.
+    /// `Corrupt` if it is not as it was written, `Io`, `Closed`.
     fn manifest(&self) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Keeps a text of the bucket's own, durably, in place of the last one: after a crash the one
-    /// or the other is there.
+    /// Replaces the manifest, a text of the bucket, durably: after a crash the old or the new one exists.
     ///
     /// # Errors
-    /// `NoSpace`, `Io`: the last one is still there. `Closed`.
+    /// `NoSpace`, `Io`: the old one is still there. `Closed`.
     fn set_manifest(&self, text: &[u8]) -> Result<(), StoreError>;
 
-    /// Looks for what is damaged of a vBucket's rows behind seqno `after`, to tell it: the first such row, and the files.
+    /// Searches the first damaged row of a vBucket after seqno `after`, and the files of the damage, for messages.
     ///
     /// Cost: up to a read of all runs.
     fn locate(&self, vb: VbId, after: Seqno) -> DamagedRow {
@@ -208,47 +204,45 @@ pub trait KvStore: Send + Sync + 'static {
         DamagedRow::default()
     }
 
-    /// Bytes that the store takes.
+    /// Returns the disk space of the store.
     ///
     /// # Errors
     /// `Io`, `Closed`.
     fn disk_usage(&self) -> Result<DiskUsage, StoreError>;
 
-    /// What was done in the background since the store was opened. Cost: none.
+    /// Returns the totals of background work since the store was opened. Cost: none.
     fn upkeep(&self) -> Upkeep {
         Upkeep::default()
     }
 
-    /// Syncs everything and notes that the stop was a clean one. All later calls answer
-    /// `Closed`; a second close is no error.
+    /// Syncs everything and records a clean stop. All later calls return `Closed`; a second close is no error.
     ///
     /// # Errors
-    /// `Io`, `NoSpace` or `Poisoned` when that could not be done; the stop then counts as
-    /// unclean, and the store is closed all the same.
+    /// `Io`, `NoSpace` or `Poisoned` if that failed; then the stop counts as unclean, and the store
+    /// is closed all the same.
     fn close(&self) -> Result<(), StoreError>;
 }
 
-/// A consistent view of one vBucket. Holding it keeps old rows on disk: let go when done.
+/// A consistent view of one vBucket. It keeps old rows on disk: drop it after use.
 ///
 /// A walk is resumed by calling [`Snapshot::by_seqno`] again with the seqno after the last one.
 pub trait Snapshot: Send + Sync {
-    /// Highest seqno of the view.
+    /// Returns the highest seqno of the view.
     fn high_seqno(&self) -> Seqno;
 
-    /// Highest seqno of a purged tombstone as of the view.
+    /// Returns the highest seqno of a purged tombstone in the view.
     fn purge_seqno(&self) -> Seqno;
 
-    /// The record as of the view; `None` when the vBucket had none.
+    /// Returns the record in the view; `None` if the vBucket had none.
     fn record(&self) -> Option<&VbRecord>;
 
-    /// The rows from seqno `from` (included) on, seqnos ascending. Ends after the first error.
+    /// Iterates over the rows from seqno `from` (inclusive) on, seqnos ascending. Ends after the first error.
     fn by_seqno(
         &self,
         from: Seqno,
     ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_>;
 
-    /// The rows that are no documents of clients, seqnos ascending: events of collections, durable writes that are
-    /// undecided or were given up.
+    /// Returns the rows that are no documents of clients, seqnos ascending: events of collections, prepares and aborts.
     ///
     /// # Errors
     /// As [`KvStore::scan`].
@@ -258,21 +252,22 @@ pub trait Snapshot: Send + Sync {
             .collect()
     }
 
-    /// From here on every version that was to be kept is in the history. `None` for an empty one.
+    /// Returns the seqno from which on the history has every version that was to be kept. `None` for an empty history.
     ///
     /// # Errors
     /// As [`KvStore::scan`].
     fn history_from(&self) -> Result<Option<Seqno>, StoreError>;
 
-    /// The rows, and those of the history that are not among them, from seqno `from` on, seqnos
+    /// Iterates over the rows and the other versions of the history from seqno `from` on, seqnos
     /// ascending. Ends after the first error.
     fn with_history(
         &self,
         from: Seqno,
     ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_>;
 
-    /// Shows `f` the newest rows of the documents with keys in a range, ascending, until it breaks; only of those that it
-    /// asks for a document is made. What is [beside documents](Snapshot::beside_documents) is left out, and not read.
+    /// Calls `f` with the newest rows of documents with keys in a range, ascending, until it
+    /// breaks. A document is made only if `f` asks for it. Rows [beside
+    /// documents](Snapshot::beside_documents) are skipped, and not read.
     ///
     /// # Errors
     /// As [`Snapshot::by_seqno`], and those of `f`.
@@ -280,7 +275,7 @@ pub trait Snapshot: Send + Sync {
         self.look_from(Seqno::ZERO, range, f)
     }
 
-    /// The same, without rows below seqno `lowest`: files that have no others are not read.
+    /// As [`Snapshot::look`], without rows below seqno `lowest`: files that have only such rows are not read.
     ///
     /// # Errors
     /// As [`Snapshot::look`].
@@ -291,8 +286,9 @@ pub trait Snapshot: Send + Sync {
         f: &mut RowLooker<'_>,
     ) -> Result<(), StoreError>;
 
-    /// A seqno from which on there are about `rows` rows, or more where a [look](Snapshot::look_from) from there would read many
-    /// others for each of them. An estimate. Cost: no read.
+    /// Returns an estimated seqno from which on there are about `rows` rows, or more if a
+    /// [look](Snapshot::look_from) from there would read many other rows for each of them. Cost: no
+    /// read.
     fn newest(&self, rows: u64) -> Seqno;
 }
 
@@ -302,44 +298,43 @@ pub(crate) fn is_beside(row: &Document) -> bool {
     row.kind().is_prepared() || is_event(row.key())
 }
 
-/// What looks at rows.
+/// Callback for rows.
 pub type RowLooker<'f> = dyn FnMut(LookedAt<'_>) -> Result<ControlFlow<()>, StoreError> + 'f;
 
-/// A row that is looked at.
+/// A row in a look.
 pub struct LookedAt<'r> {
-    /// What it says of itself.
+    /// Its metadata.
     pub meta: &'r Meta,
     /// Its key with collection prefix.
     pub key: &'r [u8],
-    /// Length of its value, wherever that lies.
+    /// Length of its value, also if that is stored apart.
     pub value_bytes: usize,
-    /// Makes the document of it.
+    /// Function that makes the document.
     pub document: &'r dyn Fn() -> Result<Document, StoreError>,
 }
 
-/// The changes of one vBucket that a commit takes, walked where they lie.
+/// The changes of one vBucket for a commit, read in place.
 pub trait Changes {
-    /// Calls `f` with each change. Each key occurs at most once, but for what is kept; the order is
-    /// free.
+    /// Calls `f` with each change. Each key occurs at most once, except in `Change::Keep`; the order is free.
     fn for_each(&self, f: &mut dyn FnMut(Change<'_>));
 
-    /// How many changes there are.
+    /// Returns the number of changes.
     fn len(&self) -> usize;
 
-    /// Whether rows of the history may be among them.
+    /// Whether rows of the history may be among the changes.
     fn has_history(&self) -> bool {
         let mut found = false;
         self.for_each(&mut |change| found |= matches!(change, Change::Keep { .. }));
         found
     }
 
-    /// Whether there is none, so that only the record is written.
+    /// Whether there is no change, so that only the record is written.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A slice is the simplest batch: documents with the seqno of the stored row that each replaces.
+/// A slice is the simplest batch: documents, each with the seqno of the stored row that it replaces.
 impl Changes for &[(Document, Seqno)] {
     fn for_each(&self, f: &mut dyn FnMut(Change<'_>)) {
         for (document, supersedes) in *self {
@@ -360,27 +355,27 @@ impl Changes for &[(Document, Seqno)] {
 pub enum Change<'a> {
     /// A document or tombstone becomes the row of its key.
     Put {
-        /// What is stored, at its own seqno; its value must be resident.
+        /// The document, at its own seqno; its value must be resident.
         document: &'a Document,
-        /// Seqno of the stored row of the same key, which goes; zero when there is none.
+        /// Seqno of the replaced row of the same key; zero without one.
         ///
-        /// It must be right: it tells which states a rollback can go back to, and how much is dead.
+        /// It must be right: restore points and the amount of dead data depend on it.
         supersedes: Seqno,
     },
-    /// The row of a key goes, without a tombstone.
+    /// The row of a key is removed, without a tombstone.
     Remove {
         /// Its key with collection prefix.
         key: &'a [u8],
-        /// That of its prepare or abort, not that of its document.
+        /// Whether the row is a prepare or abort, not a document.
         prepared: bool,
         /// The row's seqno.
         seqno: Seqno,
     },
-    /// A committed document or tombstone becomes a row of the history, whatever else becomes of it.
+    /// A committed document or tombstone becomes a row of the history, independent of later changes.
     Keep {
-        /// What is kept, at its own seqno; its value must be resident.
+        /// The document, at its own seqno; its value must be resident.
         document: &'a Document,
-        /// Now, Unix seconds: the row's age counts from here.
+        /// The current time in Unix seconds: the row's age counts from here.
         at_s: u32,
     },
 }
@@ -396,27 +391,27 @@ pub struct VbBatch<'a> {
     pub changes: &'a (dyn Changes + 'a),
 }
 
-/// What a commit did.
+/// Result of a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitInfo {
     /// Rows written, tombstones included.
     pub rows: usize,
     /// Bytes of rows and records as encoded, before the store's own overhead.
     pub bytes: u64,
-    /// Whether it had to wait, because the store had not yet put away what came before.
+    /// Whether the commit waited because the store had not merged earlier writes.
     pub waited: bool,
 }
 
-/// A document that is wanted.
+/// Request for a document.
 #[derive(Clone, Copy, Debug)]
 pub struct Want<'a> {
     /// Its key with collection prefix.
     pub key: &'a [u8],
-    /// Only if it is at that seqno, as a document or as a prepare.
+    /// If set, only the document or prepare at this seqno.
     pub seqno: Option<Seqno>,
 }
 
-/// A vBucket as the store found it.
+/// A vBucket in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedVb {
     /// The vBucket.
@@ -425,16 +420,16 @@ pub struct LoadedVb {
     pub record: VbRecord,
 }
 
-/// Where something is damaged, as far as is known.
+/// Position of damage, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DamagedRow {
-    /// The row.
+    /// Seqno of the row.
     pub seqno: Option<Seqno>,
     /// The files.
     pub files: Vec<PathBuf>,
 }
 
-/// How far a scan's view reached.
+/// End of a scan's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanEnd {
     /// Highest seqno of the view.
@@ -443,25 +438,25 @@ pub struct ScanEnd {
     pub purge_seqno: Seqno,
 }
 
-/// What becomes of a row in a compaction.
+/// Decision about a row in a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// It stays.
+    /// The row stays.
     Keep,
-    /// It goes. If it is a tombstone, the purge seqno tells.
+    /// The row is dropped. If it is a tombstone, the purge seqno rises.
     Drop,
-    /// It goes, and no reader misses it: the purge seqno stays.
+    /// The row is dropped, and no reader needs it: the purge seqno stays.
     Erase,
 }
 
 impl Keep {
-    /// Erases, or keeps.
+    /// Returns `Erase` if `dead`, otherwise `Keep`.
     pub(crate) fn erased_if(dead: bool) -> Self {
         if dead { Self::Erase } else { Self::Keep }
     }
 }
 
-/// What a compaction did.
+/// Result of a compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
     /// Rows that stay.
@@ -472,27 +467,27 @@ pub struct Compacted {
     pub purge_seqno: Seqno,
 }
 
-/// Bytes that a store takes.
+/// Disk space of a store in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
-    /// Rows and records that are alive, as last estimated; no file overhead.
+    /// Estimated bytes of live rows and records, without file overhead.
     pub data_bytes: u64,
-    /// All files of the store.
+    /// Bytes of all files of the store.
     pub file_bytes: u64,
 }
 
-/// What a store did in the background.
+/// Totals of a store's background work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Upkeep {
-    /// Merges of what lay side by side.
+    /// Merges of runs.
     pub merges: u64,
-    /// Merges that failed; each is tried again.
+    /// Failed merges; each is retried.
     pub merges_failed: u64,
-    /// Attempts to put away what commits left that failed; each is tried again.
+    /// Failed attempts to write runs from logs; each is retried.
     pub runs_failed: u64,
 }
 
-/// What a rollback to `point` makes of a record, whatever the store.
+/// Changes a record for a rollback to `point`; common to all stores.
 pub(crate) fn rolled_back(record: &mut VbRecord, point: Seqno) {
     record.high_seqno = point;
     record.snapshot = SnapshotRange {

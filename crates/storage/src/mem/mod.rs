@@ -1,4 +1,4 @@
-//! A store that forgets everything with the process: for ephemeral buckets and for tests.
+//! A store in memory, lost with the process: for ephemeral buckets and for tests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::port::{
 };
 use crate::{ErrorKind, StoreError};
 
-/// A [`KvStore`] in memory. It shares the documents it is given and copies none.
+/// A [`KvStore`] in memory. It shares the given documents and copies none.
 ///
-/// Cost: a snapshot is O(1), but the first commit to a vBucket while a snapshot of it is held
-/// copies that vBucket's index.
+/// Cost: a snapshot is O(1), but the first commit to a vBucket while a snapshot of it exists copies
+/// that vBucket's index.
 #[derive(Debug, Default)]
 pub struct MemStore {
     state: Mutex<MemState>,
@@ -36,7 +36,7 @@ struct Contents {
     record: VbRecord,
     points: RestorePoints,
     rows: BTreeMap<Seqno, Document>,
-    /// With the times at which they were written.
+    /// Documents with their write times in Unix seconds.
     history: BTreeMap<Seqno, (Document, u32)>,
 }
 
@@ -89,7 +89,7 @@ impl Contents {
 }
 
 impl MemStore {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
     }
@@ -150,7 +150,7 @@ impl KvStore for MemStore {
         Ok(wants.iter().map(fetch).collect())
     }
 
-    /// Cost: a look at every row.
+    /// Cost: a visit of every row.
     fn may_have(&self, vb: VbId, key: &[u8]) -> bool {
         let want = Want { key, seqno: None };
         let contents = self.contents(vb, "fetching documents");
@@ -338,13 +338,13 @@ impl Snapshot for MemSnapshot {
         Box::new(merged(rows, history).map(|row| row.map(|(_, document)| document)))
     }
 
-    /// Cost: a look at every row from there on.
+    /// Cost: a visit of every row from there on.
     fn look_from(&self, lowest: Seqno, range: &KeyRange, f: &mut RowLooker<'_>) -> MemResult<()> {
         let contents = self.contents.iter();
         let rows = contents.flat_map(|contents| contents.rows.range(lowest..));
         let rows = rows.map(|(_, row)| row);
         let inside = |row: &&Document| range.contains(row.key()) && !is_beside(row);
-        // Of rows of one key the newest comes last.
+        // The last of several rows of one key is the newest.
         let by_key: BTreeMap<&[u8], &Document> =
             rows.filter(inside).map(|row| (row.key(), row)).collect();
         for (key, row) in by_key {
@@ -374,12 +374,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_suite_passes() {
+    fn mem_store_passes_the_suite() {
         crate::suite::run(&mut |_| MemStore::new());
     }
 
     #[test]
-    fn documents_are_shared() {
+    fn documents_are_shared_without_copies() {
         let store = MemStore::new();
         let document = crate::suite::document(1, "k", "v");
         crate::suite::put(&store, VbId(0), &[(document.clone(), Seqno::ZERO)]);

@@ -1,4 +1,4 @@
-//! Rows are found by their keys.
+//! Expectations of looks by key.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -25,7 +25,7 @@ fn key_of(row: &KeyRow) -> String {
     String::from_utf8(key[1..].to_vec()).unwrap()
 }
 
-/// All keys, look by look.
+/// Returns all keys, in several looks, and the number of looks.
 fn in_looks(snapshot: &dyn Snapshot, keys_only: bool, bytes_max: usize) -> (Vec<String>, u32) {
     let (mut range, mut keys, mut looks) = (KeyRange::default(), Vec::new(), 0);
     loop {
@@ -39,7 +39,7 @@ fn in_looks(snapshot: &dyn Snapshot, keys_only: bool, bytes_max: usize) -> (Vec<
     }
 }
 
-/// A look at the newest of 300 rows shows these, in the order of keys.
+/// Checks that a look at the newest of 300 rows returns these, in the order of keys.
 fn newest_rows_are_found(snapshot: &dyn Snapshot) {
     for wanted in [0, 1, 10, 100, 299, 300, u64::MAX] {
         let lowest = snapshot.newest(wanted);
@@ -87,7 +87,7 @@ pub(super) fn rows_are_found_by_key(store: &dyn KvStore) {
         .map(|(row, _)| String::from_utf8(row.key()[1..].to_vec()).unwrap())
         .collect();
     expected.sort();
-    // Later changes are not seen.
+    // Later changes are not visible.
     put(store, vb, &[(tombstone(301, "007"), Seqno(1))]);
     for keys_only in [true, false] {
         assert_eq!(
@@ -138,9 +138,9 @@ pub(super) fn events_are_beside_documents(store: &dyn KvStore) {
     assert!(beside.iter().map(Document::key).eq([keys[1], keys[2]]));
 }
 
-/// Stores that keep old versions show them all; the newest one counts.
+/// Stores that keep old versions return only the newest one.
 #[test]
-fn the_newest_version_counts() {
+fn only_the_newest_version_is_found() {
     let store = MemStore::new();
     let rows = [
         (document(1, "a", "old"), Seqno::ZERO),

@@ -1,11 +1,11 @@
-//! What every store must do with a history.
+//! Expectations of the history of every store.
 
 use model::{Document, Seqno};
 
 use super::{A, B, document, expect_rows, put, record, tombstone};
 use crate::{Change, Changes, HistoryKept, HistoryLimits, KvStore, VbBatch};
 
-/// Versions that are kept, each in place of the row before it of the same key.
+/// Versions to keep, each replacing the earlier row of the same key.
 struct Versions<'a>(&'a [(Document, Seqno, u32)]);
 
 impl Changes for Versions<'_> {
@@ -50,7 +50,7 @@ fn keep(store: &dyn KvStore, vb: model::VbId, versions: &[(Document, Seqno, u32)
     store.commit(&[batch]).expect("the commit succeeds");
 }
 
-/// Seqnos with the history from one on, and where the history begins.
+/// Returns the seqnos with the history from one on, and the begin of the history.
 fn seen(store: &dyn KvStore, vb: model::VbId, from: u64) -> (Vec<u64>, Option<u64>) {
     let snapshot = store.snapshot(vb).expect("a snapshot");
     let rows = snapshot.with_history(Seqno(from));
@@ -64,7 +64,7 @@ const ALL: HistoryLimits = HistoryLimits {
     before_s: 0,
 };
 
-/// Two vBuckets: A has history of `a` from 2 on, and `b` without it; B the same keys.
+/// Fills two vBuckets: A has a history of `a` from 2 on, and `b` without it; B has the same keys.
 fn fill(store: &dyn KvStore) {
     for vb in [A, B] {
         put(store, vb, &[(document(1, "b", "old"), Seqno::ZERO)]);
@@ -99,7 +99,7 @@ fn versions_stay_beside_the_rows(store: &dyn KvStore) {
         document(6, "a", "3"),
     ];
     assert_eq!(found, expected.each_ref().map(super::parts));
-    // The same commit again, as after a failure that left something unknown.
+    // The same commit again, as after a failure with an unknown result.
     keep(store, A, &[(document(6, "a", "3"), Seqno::ZERO, 121)]);
     assert_eq!(seen(store, A, 5), (vec![5, 6], Some(2)));
     drop(snapshot);
@@ -142,7 +142,7 @@ fn the_oldest_part_of_a_history_goes(store: &dyn KvStore) {
     assert_eq!(seen(store, A, 0), (vec![4, 6], None));
     assert_eq!(trim(ALL), HistoryKept::default());
     expect_rows(store, A, &[document(4, "b", "new"), document(6, "a", "3")]);
-    // What is dead goes wherever it lies.
+    // Dead rows are dropped at any position.
     let dead = store.trim_history(B, ALL, &mut |meta, key| {
         key == b"\0a" && meta.kind.is_tombstone()
     });
@@ -165,7 +165,7 @@ fn a_rollback_takes_the_history_back(store: &dyn KvStore) {
     assert_eq!(seen(store, A, 0), (vec![1, 2], Some(1)));
     keep(store, A, &[(document(3, "a", "2"), Seqno(1), 100)]);
     assert_eq!(seen(store, A, 0), (vec![1, 2, 3], Some(1)));
-    // The row of 1 is gone, so there is no exact state but the empty one.
+    // The row of 1 is gone, so only the empty state is exact.
     assert_eq!(
         store
             .rollback(A, Seqno(2))

@@ -1,4 +1,4 @@
-//! What every store must do: one suite, run against each of them.
+//! Expectations of every store: one suite that runs against each of them.
 
 mod by_key;
 mod history;
@@ -14,7 +14,7 @@ use crate::{
     Change, Changes, CommitInfo, ErrorKind, Keep, KvStore, ScanEnd, StoreError, VbBatch, Want,
 };
 
-/// A live document.
+/// Returns a live document.
 pub(crate) fn document(seqno: u64, key: &str, value: &str) -> Document {
     let meta = Meta {
         cas: Cas(seqno << 16 | 1),
@@ -29,7 +29,7 @@ pub(crate) fn document(seqno: u64, key: &str, value: &str) -> Document {
     Document::from_parts(format!("\0{key}").as_bytes(), value.as_bytes(), &meta)
 }
 
-/// A tombstone.
+/// Returns a tombstone.
 pub(crate) fn tombstone(seqno: u64, key: &str) -> Document {
     let meta = Meta {
         kind: Kind::Deletion,
@@ -38,7 +38,7 @@ pub(crate) fn tombstone(seqno: u64, key: &str) -> Document {
     Document::from_parts(format!("\0{key}").as_bytes(), b"", &meta)
 }
 
-/// A record at the end of a whole snapshot.
+/// Returns a record at the end of a whole snapshot.
 pub(crate) fn record(high: u64) -> VbRecord {
     let first = FailoverEntry {
         uuid: VbUuid(77),
@@ -79,7 +79,7 @@ pub(crate) fn try_put(
     }])
 }
 
-/// The same; must work.
+/// Commits documents; must succeed.
 pub(crate) fn put(store: &dyn KvStore, vb: VbId, changes: &[(Document, Seqno)]) -> CommitInfo {
     try_put(store, vb, changes).expect("the commit succeeds")
 }
@@ -87,7 +87,7 @@ pub(crate) fn put(store: &dyn KvStore, vb: VbId, changes: &[(Document, Seqno)]) 
 /// Key, value and metadata of a document.
 pub(crate) type Parts = (Vec<u8>, Vec<u8>, Meta);
 
-/// What two equal documents have in common.
+/// Returns the parts in which two equal documents agree.
 pub(crate) fn parts(document: &Document) -> Parts {
     (
         document.key().to_vec(),
@@ -96,7 +96,7 @@ pub(crate) fn parts(document: &Document) -> Parts {
     )
 }
 
-/// Everything a scan finds.
+/// Returns the rows of a scan.
 pub(crate) fn scan(store: &dyn KvStore, vb: VbId, from: u64) -> (Vec<Parts>, ScanEnd) {
     let mut found = Vec::new();
     let end = store
@@ -134,7 +134,7 @@ impl Changes for Removals<'_> {
 const A: VbId = VbId(0);
 const B: VbId = VbId(1023);
 
-/// Runs everything; `open` gives a store over what an earlier store of the same case left.
+/// Runs the suite; `open` opens a store with the content that an earlier store of the same case left.
 pub(crate) fn run<S: KvStore>(open: &mut dyn FnMut(&str) -> S) {
     a_new_store_is_empty(&open("empty"));
     rows_come_back_in_seqno_order(&open("order"));
