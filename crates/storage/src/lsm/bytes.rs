@@ -1,19 +1,20 @@
-//! What all files have in common: a header with magic, version and number, and numbers that are big endian.
+//! Common parts of all files: a header with magic, version and number; all numbers are big endian.
 
 use std::io;
 
 use cipher::{CHECK_BYTES, Encrypted, KEY_ID_BYTES, KeyId, STORE_BYTES, is_key_error, key_error};
 
-/// Bytes of the header of each file.
+/// Bytes of each file's header.
 pub(crate) const HEADER_BYTES: usize = 64;
 
-/// The version of the format, and that of files that are encrypted: releases that know nothing of that refuse them.
+/// Version of the format, for plain and for encrypted files: releases without encryption refuse the latter.
 const VERSION: u32 = 1;
 const VERSION_ENCRYPTED: u32 = 2;
-/// The only cipher there is: AES-256-GCM.
+/// Number of the only cipher: AES-256-GCM.
 const CIPHER: u8 = 1;
 
-/// Where a header has the name of a key and of its store, and the bytes from which the key of its file is derived.
+/// Offsets in a header of the key's ID and of the store's identifier, and the bytes from which the
+/// file's key is derived.
 const KEY_AT: usize = 25;
 const STORE_AT: usize = KEY_AT + KEY_ID_BYTES;
 pub(crate) const IDENTITY_BYTES: usize = STORE_AT + STORE_BYTES;
@@ -21,7 +22,7 @@ pub(crate) const IDENTITY_BYTES: usize = STORE_AT + STORE_BYTES;
 /// Bytes of a checksum.
 pub(crate) const CRC_BYTES: usize = 4;
 
-/// What a file is. Its magic is `SETTEE` and two letters.
+/// Kind of a file. Its magic is `SETTEE` and two letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     Log,
@@ -40,7 +41,7 @@ impl FileKind {
         }
     }
 
-    /// The name of a file of this kind.
+    /// Returns the name of a file of this kind.
     pub(crate) fn name(self, number: u64) -> String {
         match self {
             Self::Log => format!("log-{number:08}"),
@@ -50,7 +51,7 @@ impl FileKind {
         }
     }
 
-    /// Kind and number of the file of a name; `None` for other files.
+    /// Parses the name of a file; `None` for other files.
     pub(crate) fn of_name(name: &str) -> Option<(Self, u64)> {
         let (words, number) = name.split_once('-')?;
         let kind = match words {
@@ -63,7 +64,7 @@ impl FileKind {
     }
 }
 
-/// The header of a file.
+/// Returns the header of a file.
 pub(crate) fn header(kind: FileKind, number: u64) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..8].copy_from_slice(&kind.magic());
@@ -74,7 +75,7 @@ pub(crate) fn header(kind: FileKind, number: u64) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// What the header of an encrypted file says of file, key and store.
+/// Returns the identity of an encrypted file: the header's fields of file, key and store.
 pub(crate) fn identity(
     (kind, number): (FileKind, u64),
     key: KeyId,
@@ -90,7 +91,7 @@ pub(crate) fn identity(
     identity
 }
 
-/// The header of an encrypted file.
+/// Returns the header of an encrypted file.
 pub(crate) fn encrypted_header(
     identity: &[u8; IDENTITY_BYTES],
     check: [u8; CHECK_BYTES],
@@ -103,15 +104,15 @@ pub(crate) fn encrypted_header(
     header
 }
 
-/// Whether a header that may be damaged is of a plain file.
+/// Whether a header, which may be damaged, belongs to a plain file.
 pub(crate) fn is_plain(header: &[u8; HEADER_BYTES]) -> bool {
     header[8..12] == VERSION.to_be_bytes()
 }
 
-/// Checks that `found` is the header of such a file; tells whether it is encrypted.
+/// Checks that `found` is the header of this file. Returns the encryption fields, if it is encrypted.
 ///
 /// # Errors
-/// `InvalidData` for any other; `Unsupported` for one of a later version.
+/// `InvalidData` for any other header; `Unsupported` for a later version.
 pub(crate) fn check_header(
     kind: FileKind,
     number: u64,
@@ -140,12 +141,12 @@ pub(crate) fn check_header(
     }))
 }
 
-/// The error of bytes that are not what was written.
+/// Returns the error of bytes that are not those written.
 pub(crate) fn damaged(reason: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason.into())
 }
 
-/// The same error with the name of a file before it.
+/// Adds the name of a file to an error.
 pub(crate) fn named(name: &str, error: io::Error) -> io::Error {
     if error.raw_os_error().is_some() {
         return error;
@@ -157,7 +158,7 @@ pub(crate) fn named(name: &str, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), reason)
 }
 
-/// Reads numbers off the front.
+/// Reader of numbers from the front of a slice.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
     pub(crate) rest: &'a [u8],

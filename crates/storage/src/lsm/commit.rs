@@ -14,7 +14,7 @@ use crate::port::{Change, CommitInfo, VbBatch};
 
 const DURING: &str = "committing";
 
-/// Documents of so many bytes are told of, since no two should be read at the same time.
+/// Minimum size of large documents, of which no two should be read concurrently.
 const LARGE_BYTES: usize = 1 << 20;
 
 /// See `KvStore::commit`.
@@ -84,7 +84,7 @@ pub(crate) fn commit(core: &Core, batches: &[VbBatch<'_>]) -> Result<CommitInfo,
 }
 
 impl Core {
-    /// The state of a vBucket of which there was nothing.
+    /// Returns the state of a new vBucket.
     fn new_state(&self) -> State {
         State {
             lineage: Lineage::new(self.next_epoch.fetch_add(1, Ordering::Relaxed)),
@@ -93,7 +93,7 @@ impl Core {
     }
 }
 
-/// Puts a document, in the place of the row of a seqno; tells the bytes.
+/// Adds a document, which replaces the row at a seqno. Returns its bytes.
 fn put(
     changes: &mut Changes<'_>,
     vb: VbId,
@@ -127,7 +127,7 @@ fn put(
     (place.length() + behind.len()) as u64
 }
 
-/// Puts that the row of a name and seqno is gone.
+/// Adds the removal of the row with a name and a seqno.
 pub(crate) fn put_gone(changes: &mut Changes<'_>, vb: VbId, name: &[u8], seqno: Seqno) {
     let place = changes.put(What::Row, vb, &[], |out, _| {
         row::encode_gone(name, seqno, out);
@@ -137,7 +137,7 @@ pub(crate) fn put_gone(changes: &mut Changes<'_>, vb: VbId, name: &[u8], seqno: 
     }
 }
 
-/// Puts the state of a vBucket; tells the bytes.
+/// Adds the state of a vBucket. Returns its bytes.
 pub(crate) fn put_state(
     changes: &mut Changes<'_>,
     vb: VbId,

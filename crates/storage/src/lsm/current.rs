@@ -1,4 +1,4 @@
-//! What there is at a moment: the logs, the runs, the states of the vBuckets.
+//! The current content of a store: the logs, the runs, the states of the vBuckets.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,20 +16,20 @@ use super::run::{Run, Section};
 use super::state::{self, Lineage, State, StoredState};
 use crate::per_vb::PerVb;
 
-/// A log, and what is in it.
+/// A log with its index.
 #[derive(Debug)]
 pub(crate) struct LogPart {
     pub(crate) file: Arc<dyn StoreFile>,
     pub(crate) number: u64,
     pub(crate) index: LogIndex,
     pub(crate) order: LogOrder,
-    /// Bytes of whole groups, and the last group, once it is sealed.
+    /// Bytes of whole groups, and the last group, once the log is sealed.
     pub(crate) bytes: u64,
     pub(crate) last_group: u64,
 }
 
 impl LogPart {
-    /// The rows of a vBucket that count, the last one first.
+    /// Iterates over the valid rows of a vBucket, the last one first.
     pub(crate) fn rows_of(&self, vb: VbId, lineage: &Lineage) -> impl Iterator<Item = &LogRow> {
         let epoch = self.index.vb(vb).map_or(0, |rows| rows.epoch);
         let limit = lineage.limit(epoch).unwrap_or(Seqno::ZERO);
@@ -37,7 +37,7 @@ impl LogPart {
         rows.filter(move |row| row.seqno <= limit)
     }
 
-    /// Has the rows from number `from` on counted, and what a group says beside them.
+    /// Makes the rows from number `from` on valid, and applies the other entries of a group.
     pub(crate) fn link(
         &mut self,
         from: usize,
@@ -63,31 +63,31 @@ impl LogPart {
     }
 }
 
-/// What a group says of a vBucket beside its rows.
+/// An entry of a group beside its rows.
 pub(crate) enum Note {
     State(VbId, Place, State),
     Forget(VbId),
     Text(Place),
 }
 
-/// A file that holds values of rows in runs.
+/// A file with values of rows in runs.
 #[derive(Clone, Debug)]
 pub(crate) struct ValueFile {
     pub(crate) file: Arc<dyn StoreFile>,
     pub(crate) bytes: u64,
 }
 
-/// The files that the manifest names.
+/// The files in the manifest.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) manifest: Manifest,
-    /// The youngest first.
+    /// The runs, the youngest first.
     pub(crate) runs: Vec<Arc<Run>>,
     pub(crate) values: BTreeMap<u64, ValueFile>,
 }
 
 impl Version {
-    /// The runs that have rows of a vBucket which count, the youngest first, with the highest seqno that does.
+    /// Iterates over the runs with valid rows of a vBucket, the youngest first, with the highest valid seqno.
     pub(crate) fn sections<'a>(
         &'a self,
         vb: VbId,
@@ -101,28 +101,28 @@ impl Version {
     }
 }
 
-/// All that reads need. Commits change it once they are durable.
+/// The data for reads. Commits change it once they are durable.
 #[derive(Debug)]
 pub(crate) struct Current {
     pub(crate) active: LogPart,
-    /// A full log that is on its way into runs.
+    /// A full log that is being written to runs.
     pub(crate) sealed: Option<Arc<LogPart>>,
     pub(crate) version: Arc<Version>,
     pub(crate) states: PerVb<State>,
     pub(crate) walks: WalkBytes,
 }
 
-/// Bytes of memory that walks over vBuckets hold.
+/// Memory of walks over vBuckets, in bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WalkBytes(Arc<AtomicUsize>);
 
 impl WalkBytes {
-    /// All of them.
+    /// Returns the sum of all walks.
     pub(crate) fn get(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// A walk holds `after` bytes instead of `before`.
+    /// Counts that a walk holds `after` bytes instead of `before`.
     pub(crate) fn change(&self, before: usize, after: usize) {
         if after >= before {
             self.0.fetch_add(after - before, Ordering::Relaxed);
@@ -133,14 +133,14 @@ impl WalkBytes {
 }
 
 impl Current {
-    /// The logs, the younger one first.
+    /// Iterates over the logs, the younger one first.
     fn logs(&self) -> impl Iterator<Item = &LogPart> {
         [Some(&self.active), self.sealed.as_deref()]
             .into_iter()
             .flatten()
     }
 
-    /// Lets go of earlier epochs of a vBucket of which there are no rows any more.
+    /// Removes earlier epochs of a vBucket that have no rows.
     pub(crate) fn forget_epochs(&self, vb: VbId, lineage: &mut Lineage) {
         let logs = self.logs().filter_map(|log| Some(log.index.vb(vb)?.epoch));
         let runs = self.version.runs.iter();
@@ -149,7 +149,7 @@ impl Current {
         lineage.retain(|epoch| there.contains(&epoch));
     }
 
-    /// The state of a vBucket with its record; `None` for one that is not there.
+    /// Returns the state of a vBucket with its record; `None` if it does not exist.
     ///
     /// # Errors
     /// Those of reading it.
@@ -182,7 +182,7 @@ impl Current {
         self.version.manifest.state(vb)
     }
 
-    /// The text of the bucket.
+    /// Returns the text of the bucket.
     ///
     /// # Errors
     /// Those of reading it.
@@ -197,7 +197,7 @@ impl Current {
         self.version.manifest.text()
     }
 
-    /// Where values lie.
+    /// Returns the files of values.
     pub(crate) fn values(&self) -> Values {
         let file = |log: &LogPart| (ValuePlace::of_log(log.number), Arc::clone(&log.file));
         Values {
@@ -207,13 +207,14 @@ impl Current {
         }
     }
 
-    /// Whether there may be a row of a name with this hash in the logs.
+    /// Whether the logs may have a row of a name with this hash.
     pub(crate) fn may_have_in_logs(&self, vb: VbId, hash: u64) -> bool {
         self.logs().any(|log| log.index.has_hash(vb, hash))
     }
 
-    /// Reads the newest row of a name in the logs into `bytes`: whether there is one. The younger log may have the older
-    /// row: that a row is gone may be written after a newer one.
+    /// Reads the newest row of a name in the logs into `bytes`. Returns whether there is one. The
+    /// younger log may have the older row, because the removal of a row may be written after a
+    /// newer row.
     ///
     /// # Errors
     /// Those of reading it.
@@ -269,7 +270,7 @@ impl Values {
         Ok(&listed.file)
     }
 
-    /// The names of the logs.
+    /// Iterates over the names of the logs.
     pub(crate) fn log_names(&self) -> impl Iterator<Item = String> {
         let logs = [Some(&self.active), self.sealed.as_ref()];
         let numbers = logs.into_iter().flatten().map(|(number, _)| number >> 1);
@@ -279,17 +280,17 @@ impl Values {
     /// Reads a value.
     ///
     /// # Errors
-    /// Those of the system; `InvalidData` when it is not what was written.
+    /// Those of the system; `InvalidData` if it is not the written value.
     pub(crate) fn read(&self, place: ValuePlace) -> io::Result<Vec<u8>> {
         let read = place.read(&**self.file(place.file)?);
         let (kind, number) = value_file(place.file);
         read.map_err(|error| named(&kind.name(number), error))
     }
 
-    /// The document of a row.
+    /// Returns the document of a row.
     ///
     /// # Errors
-    /// Those of reading its value, and `InvalidData` for one that cannot be.
+    /// Those of reading its value, and `InvalidData` for an invalid row.
     pub(crate) fn document(&self, row: Row<'_>) -> io::Result<model::Document> {
         let apart = row.place().map(|place| self.read(place)).transpose()?;
         row.document(apart.as_deref())

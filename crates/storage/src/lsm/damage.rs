@@ -1,39 +1,39 @@
-//! What is found damaged of a store that is read as a whole.
+//! Damage found while a whole store is read.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use model::{VbId, split_key};
 
-/// Something of a store that is not what was written. `Display` is one line that starts with the file.
+/// Data of a store that is not as it was written. `Display` is one line that starts with the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The file.
     pub file: PathBuf,
-    /// What of it, and where.
+    /// Description and position.
     pub reason: String,
-    /// The vBucket that it concerns, where it is a single one that is known.
+    /// The vBucket, if it is a single one and known.
     pub vb: Option<VbId>,
-    /// The keys that it concerns.
+    /// The affected keys.
     pub keys: Keys,
-    /// How many rows it concerns, where that is known.
+    /// Number of affected rows, if known.
     pub rows: Option<u64>,
 }
 
-/// Keys that damage concerns, with their collection prefix.
+/// Keys affected by damage, with their collection prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Keys {
-    /// Nothing is known of them.
+    /// Unknown keys.
     #[default]
     Unknown,
-    /// This one.
+    /// One key.
     One(Vec<u8>),
-    /// Those between these; without one, all before or behind.
+    /// Keys between these two; a missing one is no limit.
     Between(Option<Vec<u8>>, Option<Vec<u8>>),
 }
 
 impl Damage {
-    /// Damage of which nothing is known but the file.
+    /// Creates damage of which only the file and the reason are known.
     pub(crate) fn of(file: PathBuf, reason: impl Into<String>) -> Self {
         Self {
             file,
@@ -45,7 +45,7 @@ impl Damage {
     }
 }
 
-/// A key as text: its collection, unless that is the default one, and what can be shown of the rest.
+/// Returns a key as text: its collection, unless that is the default one, and the rest with escapes.
 pub fn key_text(key: &[u8]) -> String {
     match split_key(key) {
         Some((collection, key)) if collection.0 == 0 => key.escape_ascii().to_string(),

@@ -1,4 +1,4 @@
-//! The directory of a store: its lock, and what opening it may find.
+//! The directory of a store: its lock, and errors of opening it.
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -19,46 +19,46 @@ use crate::error::one_line;
 use crate::names;
 use crate::work::Threads;
 
-/// How often the lock is tried: the process that had it may be ending just now, or a program that it started may
-/// hold it for the moment between its beginning and its own files.
+/// Attempts to take the lock, with a pause. The process that held it may be ending, or a child
+/// process may hold it until it has closed inherited files.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) const LOCK: &str = "LOCK";
-/// The file of stores of before the first version of the format.
+/// File of stores older than the first version of the format.
 const FORMAT: &str = "FORMAT";
 
-/// Why a store could not be opened; `Display` is one line that starts with the path.
+/// Error of opening a store; `Display` is one line that starts with the path.
 #[derive(Debug)]
 pub struct OpenError {
     /// The directory of the store.
     pub path: PathBuf,
-    /// What the operator has to look at.
+    /// Kind of the error, for the operator.
     pub kind: OpenErrorKind,
-    /// What exactly is wrong.
+    /// Details of the error.
     pub reason: String,
 }
 
-/// Why a store could not be opened. In no case has a file in it been changed or removed.
+/// Kind of an error of opening a store. No file in the store was changed or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpenErrorKind {
-    /// Another process has it open.
+    /// Another process has the store open.
     InUse,
     /// A later release wrote it.
     NewerFormat,
-    /// A release wrote it that kept no promise about its files.
+    /// A release without a stable file format wrote it.
     OlderFormat,
-    /// The directory holds something else than a store.
+    /// The directory has other content than a store.
     Foreign,
-    /// It may not be read or written.
+    /// The directory may not be read or written.
     Unreadable,
-    /// What is in it is damaged.
+    /// Its content is damaged.
     Damaged,
-    /// It is encrypted, with a key that was not given, or that is another one than what was given by its name.
+    /// The store is encrypted with a key that is missing, or differs from the given key of this ID.
     Key,
     /// The file system is full.
     NoSpace,
-    /// Any other input or output error.
+    /// Any other I/O error.
     Io,
 }
 
@@ -103,7 +103,7 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// What an error means for an opening.
+/// Converts an I/O error to an error of opening.
 pub(crate) fn open_error(path: &Path, error: &io::Error) -> OpenError {
     let kind = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OpenErrorKind::NoSpace,
@@ -122,18 +122,18 @@ pub(crate) fn open_error(path: &Path, error: &io::Error) -> OpenError {
 }
 
 impl DiskStore {
-    /// Opens the store in directory `path`, or makes one in an empty or missing directory. The directory is locked for this
-    /// process until the store is closed or dropped.
+    /// Opens the store in directory `path`, or creates one in an empty or missing directory. The
+    /// directory is locked for this process until the store is closed or dropped.
     ///
     /// # Errors
-    /// See [`OpenErrorKind`]; what is in the directory stays as it is.
+    /// See [`OpenErrorKind`]; the content of the directory stays as it is.
     ///
-    /// Cost: reads one record per vBucket, and the logs that are in no run yet; making a store takes six syncs.
+    /// Cost: reads one record per vBucket, and the logs that are in no run yet; creating a store takes six syncs.
     pub fn open(path: &Path, options: DiskOptions) -> Result<(Self, Opened), OpenError> {
         Self::open_with_keys(path, options, None)
     }
 
-    /// [`DiskStore::open`] of a store of which all that is written is encrypted.
+    /// As [`DiskStore::open`], with encryption of all written data.
     ///
     /// # Errors
     /// As [`DiskStore::open`].
@@ -145,7 +145,7 @@ impl DiskStore {
         Self::open_with(&OwnThreads, path, options, keys)
     }
 
-    /// [`DiskStore::open_with_keys`], with what runs in the background run by `threads` instead of threads of its own.
+    /// As [`DiskStore::open_with_keys`], with background work on `threads` instead of threads of its own.
     ///
     /// # Errors
     /// As [`DiskStore::open`].
@@ -156,7 +156,7 @@ impl DiskStore {
         keys: Option<&Arc<EncryptionKeys>>,
     ) -> Result<(Self, Opened), OpenError> {
         let failed = |error: io::Error| open_error(path, &error);
-        // Also those above: the process that made them may have died before their names were synced.
+        // Parents are included: the process that created them may have ended before their names were synced.
         let above = path.parent().filter(|above| !above.as_os_str().is_empty());
         above
             .map_or(Ok(()), names::make_directories)
@@ -164,7 +164,7 @@ impl DiskStore {
         names::make_directories(path).map_err(failed)?;
         check_content(path)?;
         let lock = lock(path)?;
-        // Again, now that no other process changes it.
+        // Checked again, because no other process can change it under the lock.
         check_content(path)?;
         let files = Arc::new(KeyedFiles::new(Directory::at(path), keys));
         let (store, opened) = Self::open_files(files, threads, options).map_err(failed)?;
@@ -173,7 +173,7 @@ impl DiskStore {
     }
 }
 
-/// Looks whether a directory holds a store, or nothing.
+/// Checks that a directory has a store, or is empty.
 pub(crate) fn check_content(path: &Path) -> Result<(), OpenError> {
     let failed = |error: io::Error| open_error(path, &error);
     let (mut ours, mut stranger) = (false, None);
@@ -205,7 +205,7 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     Ok(file)
 }
 
-/// Locks the file of a store's lock.
+/// Locks the lock file of a store.
 ///
 /// # Errors
 /// `InUse`; those of the system.

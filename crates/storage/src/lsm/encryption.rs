@@ -1,4 +1,4 @@
-//! Which files of a store are encrypted, and with what.
+//! Encryption state of a store's files.
 
 use std::io;
 use std::path::Path;
@@ -12,18 +12,18 @@ use super::reading::ReadOnly;
 /// A file that holds documents, names of collections or states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileEncryption {
-    /// Its name.
+    /// Name of the file.
     pub name: String,
-    /// Bytes that it takes on the disk.
+    /// Bytes on disk.
     pub bytes: u64,
-    /// The ID of the key that it is encrypted with; `None` for a plain one.
+    /// ID of its key; `None` for a plain file.
     pub key: Option<String>,
 }
 
 /// Reads the headers of the files of the store in directory `path`, which may be open.
 ///
 /// # Errors
-/// Those of reading the directory; `Damaged` for a header that is.
+/// Those of reading the directory; `Damaged` for a damaged header.
 pub fn encryption(path: &Path) -> Result<Vec<FileEncryption>, OpenError> {
     files_of(&ReadOnly::unlocked(path)).map_err(|error| open_error(path, &error))
 }
@@ -40,12 +40,12 @@ fn files_of(files: &dyn Files) -> io::Result<Vec<FileEncryption>> {
         };
         let Some((kind, number)) = kind else { continue };
         let file = match files.open(&name) {
-            // It was removed just now.
+            // The file was removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             opened => opened?,
         };
         let mut head = [0; HEADER_BYTES];
-        // What has no header yet has nothing else.
+        // A file without a complete header has no data.
         if file.length()? < HEADER_BYTES as u64 {
             continue;
         }

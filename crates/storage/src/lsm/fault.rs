@@ -1,4 +1,4 @@
-//! What an error of the system means for the caller of a store.
+//! Conversion of I/O errors to errors of a store.
 
 use std::io;
 
@@ -6,12 +6,12 @@ use model::VbId;
 
 use crate::{ErrorKind, StoreError};
 
-/// No descriptors are left in the system, or to this process. They have no `io::ErrorKind`.
+/// No file descriptors are left, in the system or for this process. There is no `io::ErrorKind` for them.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
-/// What the system lacked: space, descriptors for another file, or, with `Io`, a file system that takes writes at all.
-/// Something else is `None`.
+/// Returns the kind of a shortage: no space or descriptors (`NoSpace`), or a read-only file system
+/// (`Io`). `None` for other errors.
 pub(crate) fn shortage(error: &io::Error) -> Option<ErrorKind> {
     match (error.kind(), error.raw_os_error()) {
         (
@@ -24,17 +24,17 @@ pub(crate) fn shortage(error: &io::Error) -> Option<ErrorKind> {
     }
 }
 
-/// What a failed read means.
+/// Converts the error of a read.
 pub(crate) fn read_error(error: io::Error, during: &'static str) -> StoreError {
     let kind = match error.kind() {
-        // Parts of files that were there when they were written.
+        // The file had these bytes when it was written.
         io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => ErrorKind::Corrupt,
         _ => shortage(&error).unwrap_or(ErrorKind::Io),
     };
     StoreError::new(kind, during).because(error)
 }
 
-/// The same of one vBucket.
+/// As [`read_error`], for one vBucket.
 pub(crate) fn read_error_of(vb: VbId, during: &'static str) -> impl Fn(io::Error) -> StoreError {
     move |error| read_error(error, during).of(vb)
 }

@@ -1,8 +1,7 @@
-//! The files of one directory: all that the store asks of a file system, behind a trait, so that tests can put one in its
-//! place that fails, or that loses what was not synced.
+//! The files of one directory: the store's access to a file system, behind a trait. Tests replace
+//! it by one that fails, or that loses unsynced data.
 //!
-//! What is written of a file is durable once the file is synced; a name that was given, changed or taken away once the
-//! names are.
+//! Content of a file is durable once the file is synced; a change of a name is durable once the names are synced.
 
 use std::fmt::Debug;
 use std::fs;
@@ -18,60 +17,60 @@ use crate::names;
 
 /// A directory.
 pub(crate) trait Files: Debug + Send + Sync {
-    /// Makes an empty file, or empties one, to read and to write.
+    /// Creates an empty file or truncates one, for reading and writing.
     ///
     /// # Errors
     /// Those of the system.
     fn create(&self, name: &str) -> io::Result<Arc<dyn StoreFile>>;
 
-    /// Opens a file to read and to write; `NotFound` where there is none.
+    /// Opens a file for reading and writing; `NotFound` if it does not exist.
     ///
     /// # Errors
     /// Those of the system.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StoreFile>>;
 
-    /// Gives a file another name, that of another file too, which is gone then.
+    /// Renames a file. It replaces an existing file of the new name.
     ///
     /// # Errors
-    /// It has one of the two names.
+    /// The file has one of the two names.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Takes a file's name away; one that is not there is no error. Where the file is open it can still be read.
+    /// Removes a file's name; a missing file is no error. An open file can still be read.
     ///
     /// # Errors
-    /// It may still be there.
+    /// The file may still exist.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// The names of the files, in no order.
+    /// Returns the names of the files, in any order.
     ///
     /// # Errors
     /// Those of the system.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Makes all names durable, those that are gone as well.
+    /// Makes all names durable, including removals.
     ///
     /// # Errors
-    /// Nothing is known then of what was changed since the last time.
+    /// Then it is unknown which changes since the last sync are durable.
     fn sync_names(&self) -> io::Result<()>;
 
-    /// Bytes that may still be written.
+    /// Returns the free bytes.
     ///
     /// # Errors
     /// Those of the system.
     fn free_bytes(&self) -> io::Result<u64>;
 
-    /// Where a file lies, for messages.
+    /// Returns the path of a file, for messages.
     fn path_of(&self, name: &str) -> PathBuf;
 
-    /// The keys with which files are encrypted; `None` when they are not.
+    /// Returns the keys with which files are encrypted; `None` without encryption.
     fn keyring(&self) -> Option<&Keyring> {
         None
     }
 }
 
-/// An open file. It may be read and written by several threads at the same time.
+/// An open file. Several threads may read and write it at the same time.
 pub(crate) trait StoreFile: Debug + Send + Sync {
-    /// Fills `bytes` from offset `at` on; `UnexpectedEof` where the file ends before.
+    /// Fills `bytes` from offset `at` on; `UnexpectedEof` if the file ends before.
     ///
     /// # Errors
     /// Those of the system.
@@ -80,45 +79,45 @@ pub(crate) trait StoreFile: Debug + Send + Sync {
     /// Writes all of `bytes` at offset `at`.
     ///
     /// # Errors
-    /// Some of it may be written.
+    /// A part may be written.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
 
-    /// Its length.
+    /// Returns the length.
     ///
     /// # Errors
     /// Those of the system.
     fn length(&self) -> io::Result<u64>;
 
-    /// Bytes that it takes on the disk; holes do not count.
+    /// Returns the bytes on disk, without holes.
     ///
     /// # Errors
     /// Those of the system.
     fn disk_bytes(&self) -> io::Result<u64>;
 
-    /// Cuts it, or makes it longer by a hole.
+    /// Truncates the file, or extends it by a hole.
     ///
     /// # Errors
     /// Those of the system.
     fn set_length(&self, length: u64) -> io::Result<()>;
 
-    /// Makes what was written durable, the length as well.
+    /// Makes written data and the length durable.
     ///
     /// # Errors
-    /// Nothing is known then of what was written since the last time. `NotFound` when its name is gone: no opening would
-    /// find it.
+    /// Then it is unknown which writes since the last sync are durable. `NotFound` if the file's
+    /// name was removed: no opening would find it.
     fn sync(&self) -> io::Result<()>;
 
-    /// What its units are sealed with; `None` for a plain file.
+    /// Returns the cipher of its units; `None` for a plain file.
     fn cipher(&self) -> Option<&Cipher> {
         None
     }
 
-    /// Where the pieces of an encrypted log lie; `None` for a plain file.
+    /// Returns the positions of an encrypted log's pieces; `None` for a plain file.
     fn pieces(&self) -> Option<&Pieces> {
         None
     }
 
-    /// The same file, of which only values are read from now on; `None` where that makes no difference.
+    /// Returns this file for reading values only; `None` if that makes no difference.
     fn for_values(&self) -> Option<Arc<dyn StoreFile>> {
         None
     }
@@ -131,7 +130,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// One that is there.
+    /// Creates a handle of an existing directory.
     pub(crate) fn at(path: &Path) -> Self {
         Self {
             path: path.to_owned(),

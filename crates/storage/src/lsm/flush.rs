@@ -1,4 +1,4 @@
-//! A full log becomes a run.
+//! Flush: a full log is written to runs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,27 +20,27 @@ use super::writer::{Core, lower};
 use crate::ErrorKind;
 use crate::work::{Next, Worker};
 
-/// Bytes of rows that are sorted at once. A vBucket that has more in the log becomes a part of several runs.
+/// Bytes of rows that are sorted at once. A vBucket with more bytes in the log is split into several runs.
 const PIECE_BYTES: usize = 512 << 10;
 
-/// The pause after the first failure in a row; it doubles with each, up to the second.
+/// Exponential back-off: pause after the first failure in a row, and the maximum.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// The pause after so many failures in a row.
+/// Returns the pause after so many failures in a row.
 pub(crate) fn pause_after(failures: u32) -> Duration {
     let doubled = PAUSE_MIN.saturating_mul(1 << failures.saturating_sub(1).min(16));
     doubled.min(PAUSE_MAX)
 }
 
-/// The runs of one log on their way: mostly one.
+/// Runs being written from one log: mostly one.
 struct Runs<'c> {
     core: &'c Core,
     writers: Vec<(RunWriter, Option<VbId>)>,
 }
 
 impl Runs<'_> {
-    /// A run into which rows of `vb` that come before others of it may still go.
+    /// Returns a run that can take rows of `vb`: it has none of `vb` or later vBuckets yet.
     fn writer(&mut self, vb: VbId, epoch: u64) -> io::Result<&mut RunWriter> {
         let free = |(_, last): &(RunWriter, Option<VbId>)| last.is_none_or(|last| last < vb);
         let mut at = self.writers.iter().position(free);
@@ -67,7 +67,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// Reads the rows, sorts those of each vBucket by name and writes them.
+    /// Reads the rows, sorts those of each vBucket by name, and writes them.
     fn write(&mut self, sealed: &LogPart, runs: &mut Runs<'_>) -> io::Result<()> {
         self.arena.reserve_exact(self.bytes.max(PIECE_BYTES));
         let mut places = read_rows(&*sealed.file, &mut self.rows, &mut self.arena)?;
@@ -93,10 +93,10 @@ impl Piece {
     }
 }
 
-/// Makes runs of a sealed log, durably, and has them take its place.
+/// Writes a sealed log to durable runs, which replace the log.
 ///
 /// # Errors
-/// Those of the system: nothing is changed then.
+/// Those of the system: then nothing is changed.
 pub(crate) fn flush(core: &Core, sealed: &Arc<LogPart>) -> io::Result<()> {
     let mut runs = Runs {
         core,
@@ -134,23 +134,23 @@ pub(crate) fn flush(core: &Core, sealed: &Arc<LogPart>) -> io::Result<()> {
     Ok(())
 }
 
-/// What is to be named by another manifest.
+/// Changes for the next manifest.
 #[derive(Default)]
 pub(crate) struct Switch<'s> {
-    /// The log that became runs, if one did.
+    /// The log that was written to runs, if any.
     pub(crate) flushed: Option<&'s Arc<LogPart>>,
-    /// The files that were made for it.
+    /// New files.
     pub(crate) files: Vec<Made>,
-    /// Those of them that hold values.
+    /// New files of values.
     pub(crate) new_values: BTreeMap<u64, ValueFile>,
 }
 
 impl Core {
-    /// Replaces the manifest: by one of the runs that `change` leaves, and without the log that became runs, if one did.
-    /// `new_values` are files of values that were written for them.
+    /// Replaces the manifest: with the runs that `change` leaves, and without the flushed log, if
+    /// any. `new_values` are files of values that were written for these runs.
     ///
     /// # Errors
-    /// Those of the system: nothing is changed then in memory, and files that no manifest can name are gone.
+    /// Those of the system: then nothing is changed in memory, and files that no manifest refers to are removed.
     pub(crate) fn switch(
         &self,
         switch: Switch<'_>,
@@ -206,7 +206,7 @@ impl Core {
                 .collect(),
         };
         let parts = parts(&before.manifest, flushed.map(|log| &**log))?;
-        // The names of new files are there before a manifest names them.
+        // Names of new files are durable before a manifest refers to them.
         self.files.sync_names()?;
         let keep = || files.iter_mut().for_each(Made::keep);
         let manifest = Manifest::write(&*self.files, contents, &parts, keep)?;
@@ -225,7 +225,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes the files away that no manifest names any more. What cannot be removed is left to the next opening.
+    /// Removes files that the manifest does not refer to. The next opening removes those that could not be removed.
     fn remove_unused(&self, before: &Version, after: &Version, flushed: Option<&LogPart>) {
         let is_left = |run: &Run| after.runs.iter().any(|left| left.number == run.number);
         let runs = before.runs.iter().filter(|run| !is_left(run));
@@ -244,13 +244,13 @@ impl Core {
     }
 }
 
-/// The name of a file of values.
+/// Returns the name of a file of values.
 pub(crate) fn value_file_name(file: u64) -> String {
     let (kind, number) = value_file(file);
     kind.name(number)
 }
 
-/// The states of all vBuckets, and the text: as of the manifest, and of a log after it.
+/// Returns the states of all vBuckets, and the text: from the manifest, and from a log after it.
 fn parts(before: &Manifest, log: Option<&LogPart>) -> io::Result<Parts> {
     let mut vbs: Vec<VbId> = before.vbs().collect();
     if let Some(log) = log {
@@ -283,10 +283,10 @@ fn parts(before: &Manifest, log: Option<&LogPart>) -> io::Result<Parts> {
     Ok(parts)
 }
 
-/// Makes runs of logs that are full.
+/// The worker that writes full logs to runs.
 pub(crate) struct FlushWorker {
     core: Arc<Core>,
-    /// Called when there are more runs.
+    /// Called after new runs were made.
     flushed: Box<dyn Fn() + Send>,
     failures: u32,
     retry_ns: u64,
@@ -320,7 +320,7 @@ impl FlushWorker {
         Next::At(self.retry_ns)
     }
 
-    /// Makes the next log ahead, so that no commit has to.
+    /// Creates the next log in advance, so that no commit has to wait for it.
     fn make_spare(&self) {
         let number = self.core.current.read().active.number + 1;
         let made = Log::create(&*self.core.files, number, 0, self.core.options.log_bytes);
@@ -340,7 +340,7 @@ impl Worker for FlushWorker {
         let Some(sealed) = sealed else {
             return Next::OnSignal;
         };
-        // Nothing failed any more when a writer waits: it is to try at once.
+        // After a failure, a waiting writer clears `failed`, so that the next attempt comes at once.
         let waits = self.core.flushing.state.lock().failed.is_some();
         if self.failures > 0 && waits && now_ns < self.retry_ns {
             return Next::At(self.retry_ns);

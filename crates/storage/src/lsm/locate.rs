@@ -1,4 +1,4 @@
-//! Looking for what is damaged of a vBucket.
+//! Search for the damage of a vBucket.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A file that is being made: it goes again unless it is kept.
+//! An unfinished file, which is removed unless it is kept.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::bytes::{FileKind, HEADER_BYTES};
 use super::files::{Files, StoreFile};
 use super::sealed;
 
-/// A file that nothing names yet. Dropped before [`Made::keep`], it is removed.
+/// A file that nothing refers to yet. It is removed if it is dropped before [`Made::keep`].
 #[derive(Debug)]
 pub(crate) struct Made {
     files: Arc<dyn Files>,
@@ -17,7 +17,7 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Makes an empty file, and gives its header; its name is not durable yet.
+    /// Creates an empty file. Returns its header; its name is not durable yet.
     ///
     /// # Errors
     /// Those of the system.
@@ -37,7 +37,7 @@ impl Made {
         Ok((made, header))
     }
 
-    /// Something may name it from now on.
+    /// Keeps the file, because something may refer to it from here on.
     pub(crate) fn keep(&mut self) {
         self.kept = true;
     }

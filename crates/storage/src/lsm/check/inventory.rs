@@ -1,4 +1,4 @@
-//! Which files of a store count.
+//! The files that belong to a store.
 
 use std::io;
 
@@ -11,27 +11,27 @@ use crate::lsm::open::{check_unfinished, is_ours};
 use crate::lsm::row::ValuePlace;
 use crate::lsm::tail::{self, Tail, TailFile};
 
-/// The files of a store, as the manifest names them, or, without a manifest that can be trusted, all that are there.
+/// The files of a store: those in the manifest, or all that exist if there is no trusted manifest.
 pub(crate) struct Inventory {
-    /// What can be read of the manifest.
+    /// The readable parts of the manifest.
     pub(crate) manifest: Option<Manifest>,
-    /// The manifest is whole, and the last one.
+    /// Whether the manifest is undamaged, and the last one.
     pub(crate) trusted: bool,
     pub(crate) tail: Option<Tail>,
-    /// Numbers, with the lengths that the manifest knows.
+    /// Numbers of runs, with the lengths in the manifest.
     pub(crate) runs: Vec<(u64, Option<u64>)>,
-    /// Logs of which not all is in runs, ascending; without a manifest all.
+    /// Logs that are not completely in runs, ascending; without a manifest all.
     pub(crate) logs: Vec<u64>,
-    /// Files of values, as [`ValuePlace`] numbers them, with the lengths that the manifest knows.
+    /// Files of values, numbered as in [`ValuePlace`], with the lengths in the manifest.
     pub(crate) values: Vec<(u64, Option<u64>)>,
-    /// Files that nothing names.
+    /// Files that nothing refers to.
     pub(crate) unnamed: Vec<String>,
-    /// What is wrong with manifest and tail.
+    /// Damage of manifest and tail.
     pub(crate) damaged: Vec<Damage>,
 }
 
 impl Inventory {
-    /// Looks at manifest, tail and names. `None`: nothing was ever in the store.
+    /// Reads manifest, tail and names. `None` if the store was never used.
     ///
     /// # Errors
     /// `Unsupported` for a manifest of a later version; those of the system.
@@ -72,7 +72,7 @@ impl Inventory {
         Ok(Some(found))
     }
 
-    /// Has all files counted, for want of one that the manifest names.
+    /// Includes all existing files if a file of the manifest is missing.
     ///
     /// # Errors
     /// Those of the system.
@@ -148,7 +148,7 @@ fn is_missing<T>(read: &io::Result<T>) -> bool {
     matches!(read, Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
-/// The words of an error of a file.
+/// Returns the description of a file's error.
 pub(crate) fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "it is missing".into(),

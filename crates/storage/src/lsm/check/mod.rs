@@ -1,9 +1,9 @@
-//! A check: everything of a store is read, and nothing is changed.
+//! A check reads everything of a store, and changes nothing.
 //!
 //! ```text
-//! manifest, tail -> which files count
-//! runs     each block, the index, the filters, and the values that rows refer to
-//! logs     each group; those that only hold values as well
+//!  manifest, tail -> the files of the store
+//!  runs     each block, the index, the filters, and the values that rows refer to
+//!  logs     each group; also in logs that only hold values
 //! ```
 
 mod inventory;
@@ -33,40 +33,40 @@ pub(crate) use inventory::{Inventory, reason};
 pub(crate) use states::States;
 pub(crate) use values::ValueFiles;
 
-/// What a check read, and what is damaged.
+/// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Files that count.
+    /// Number of files.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub bytes: u64,
-    /// vBuckets that have a state.
+    /// Number of vBuckets with a state.
     pub vbuckets: u64,
-    /// Rows, those that are superseded and those that say that one is gone among them.
+    /// Number of rows, including superseded ones and removals.
     pub rows: u64,
-    /// Values that lie apart from their rows.
+    /// Number of values stored apart from their rows.
     pub values: u64,
-    /// All that is not what was written.
+    /// All damage found.
     pub damaged: Vec<Damage>,
-    /// Files of a store that nothing names: what was being made when the process ended. The next opening removes them.
+    /// Files that nothing refers to: they were unfinished when the process ended. The next opening removes them.
     pub unnamed: Vec<PathBuf>,
 }
 
-/// How far a check is.
+/// Progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckProgress {
-    /// Bytes that were read.
+    /// Bytes read.
     pub bytes: u64,
-    /// Of so many.
+    /// Bytes to read.
     pub bytes_total: u64,
 }
 
-/// Reads everything of the store in directory `path`, which must not be open, and tells how far it is. Nothing is changed.
+/// Checks the store in directory `path`, which must not be open, and reports the progress. Changes nothing.
 ///
 /// # Errors
 /// `InUse`, `NewerFormat`, `OlderFormat`, `Foreign`, `Unreadable`, `Key`. Damage is no error.
 ///
-/// Cost: reads each file once, and each value that lies apart twice.
+/// Cost: reads each file once, and each value that is stored apart twice.
 pub fn check(
     path: &Path,
     keys: Option<&Arc<EncryptionKeys>>,
@@ -79,7 +79,7 @@ pub fn check(
     Ok(checked)
 }
 
-/// The same for any files.
+/// As [`check`], for any files.
 ///
 /// # Errors
 /// `Unsupported` for a file of a later version; those of the system.
@@ -115,7 +115,7 @@ pub(crate) fn check_files(
     Ok(check.checked)
 }
 
-/// A check that is under way.
+/// A check in progress.
 struct Check<'f> {
     files: &'f dyn Files,
     values: ValueFiles<'f>,
@@ -131,7 +131,7 @@ impl Check<'_> {
         self.checked.damaged.push(damage);
     }
 
-    /// Damage by an error that is not one of the system's; the others are handed on.
+    /// Records an error as damage, except for errors that end the check.
     fn failed(&mut self, name: &str, error: io::Error) -> io::Result<()> {
         if error.kind() == io::ErrorKind::Unsupported {
             return Err(error);
@@ -174,7 +174,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The states that the manifest has.
+    /// Reads the states in the manifest.
     fn manifest(&mut self, inventory: &Inventory) {
         let Some(manifest) = &inventory.manifest else {
             return;
@@ -193,7 +193,7 @@ impl Check<'_> {
         }
     }
 
-    /// The logs of which not all is in runs.
+    /// Checks the logs that are not completely in runs.
     fn logs(&mut self, inventory: &Inventory) -> io::Result<()> {
         let contents = inventory
             .manifest
@@ -219,7 +219,7 @@ impl Check<'_> {
             };
             let has_groups = found.groups.end > HEADER_BYTES as u64;
             if let Err(error) = header {
-                // A log that was being made when the process ended never had any.
+                // A log that was unfinished when the process ended never had groups.
                 if is_first || has_groups || last.is_none_or(|last| last < acknowledged) {
                     self.failed(&name, error)?;
                 }
@@ -238,7 +238,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Reads all groups of a log; `None` when that was not possible.
+    /// Reads all groups of a log; `None` if that failed.
     fn log(
         &mut self,
         name: &str,
@@ -271,7 +271,7 @@ impl Check<'_> {
         }
     }
 
-    /// What holds values: the header, and of a log the groups.
+    /// Checks a file of values: the header, and of a log the groups.
     fn value_file(
         &mut self,
         file: u64,
@@ -310,7 +310,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Everything of a run.
+    /// Checks everything of a run.
     fn run(&mut self, number: u64, bytes: Option<u64>, inventory: &Inventory) -> io::Result<()> {
         let name = FileKind::Run.name(number);
         let opened = self.files.open(&name).and_then(|file| {
@@ -345,7 +345,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A row of a run, with the value that it refers to.
+    /// Checks a row of a run, with the value that it refers to.
     fn row(&mut self, vb: VbId, row: Row<'_>) {
         self.checked.rows += 1;
         let Some(place) = row.place() else { return };
@@ -363,7 +363,7 @@ impl Check<'_> {
     }
 }
 
-/// Notes what an entry of a log says of the state of a vBucket.
+/// Applies an entry of a log to the states.
 pub(crate) fn apply(states: &mut States, entry: &Entry<'_>) {
     match entry.what {
         What::Record => {

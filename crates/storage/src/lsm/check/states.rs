@@ -1,15 +1,15 @@
-//! The states of vBuckets, as manifest and logs tell them.
+//! The states of vBuckets in manifest and logs.
 
 use model::VbId;
 
 use crate::lsm::state::StoredState;
 use crate::per_vb::PerVb;
 
-/// What is known of a vBucket.
+/// Known state of a vBucket.
 #[derive(Debug, Default)]
 pub(crate) struct VbFound {
     pub(crate) state: Option<StoredState>,
-    /// Epochs up to this one were forgotten.
+    /// Epochs up to this one are removed.
     pub(crate) forgotten: u64,
 }
 
@@ -17,12 +17,12 @@ pub(crate) struct VbFound {
 #[derive(Debug, Default)]
 pub(crate) struct States {
     pub(crate) vbs: PerVb<VbFound>,
-    /// The highest epoch of any vBucket: one that is forgotten had no higher one.
+    /// The highest epoch of any vBucket; a removed vBucket had no higher one.
     newest: u64,
 }
 
 impl States {
-    /// Notes a state, unless a later one is known.
+    /// Records a state, unless a later one is known.
     pub(crate) fn record(&mut self, vb: VbId, stored: StoredState) {
         let order = |stored: &StoredState| (stored.lineage.epoch, stored.record.high_seqno);
         self.newest = self.newest.max(stored.lineage.epoch);
@@ -36,14 +36,14 @@ impl States {
         }
     }
 
-    /// Notes that a vBucket was forgotten.
+    /// Records the removal of a vBucket.
     pub(crate) fn forget(&mut self, vb: VbId) {
         let found = self.vbs.slot(vb).get_or_insert_default();
         found.forgotten = self.newest;
         found.state = None;
     }
 
-    /// The state of a vBucket.
+    /// Returns the state of a vBucket.
     pub(crate) fn get(&self, vb: VbId) -> Option<&StoredState> {
         self.vbs.get(vb)?.state.as_ref()
     }

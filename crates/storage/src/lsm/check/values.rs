@@ -1,4 +1,4 @@
-//! The values that rows refer to.
+//! Values that rows refer to.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,10 +9,10 @@ use crate::lsm::files::{Files, StoreFile};
 use crate::lsm::row::{ValuePlace, value_file};
 use crate::lsm::sealed;
 
-/// So many files are open at a time.
+/// Maximum number of open files.
 const OPEN_MAX: usize = 256;
 
-/// Reads values, whatever file they are in.
+/// Reader of values in any file.
 pub(crate) struct ValueFiles<'f> {
     files: &'f dyn Files,
     open: BTreeMap<u64, Arc<dyn StoreFile>>,
@@ -26,7 +26,7 @@ impl<'f> ValueFiles<'f> {
         }
     }
 
-    /// A file, as [`ValuePlace`] numbers them.
+    /// Returns a file, numbered as in [`ValuePlace`].
     ///
     /// # Errors
     /// Those of opening it.
@@ -46,7 +46,7 @@ impl<'f> ValueFiles<'f> {
     /// Reads a value.
     ///
     /// # Errors
-    /// Those of the system; `InvalidData` when it is not what was written.
+    /// Those of the system; `InvalidData` if it is not the written value.
     pub(crate) fn read(&mut self, place: ValuePlace) -> io::Result<Vec<u8>> {
         let file = self.file(place.file)?;
         let bytes = u64::from(place.length) + file.seal_bytes() as u64;

@@ -1,4 +1,4 @@
-//! A merge: rows of several runs in one order, the newest of each name.
+//! A merge: the rows of several runs in one order, the newest of each name.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,20 +19,21 @@ use crate::per_vb::PerVb;
 
 /// Bytes of values that are written at once.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Rows between two looks at whether to give up.
+/// Rows between two checks whether the store is closing.
 const ROWS_PER_LOOK: u64 = 1024;
 
-/// Rows of one vBucket in several runs, in the order of their names: of each name the newest, as far as it counts.
+/// Iterator over the rows of one vBucket in several runs, in the order of their names. Of each name
+/// it has the newest valid row.
 pub(crate) struct Merged {
     cursors: Vec<(Cursor, Seqno)>,
-    /// The cursor of the row that it is at.
+    /// Index of the cursor with the current row.
     at: Option<usize>,
-    /// Rows that were passed over.
+    /// Rows that were skipped.
     pub(crate) dropped: u64,
 }
 
 impl Merged {
-    /// Cursors, each with the highest seqno that counts of it, the youngest first.
+    /// Creates the iterator from cursors, each with its highest valid seqno, the youngest first.
     ///
     /// # Errors
     /// Those of reading.
@@ -46,12 +47,12 @@ impl Merged {
         Ok(merged)
     }
 
-    /// The row that it is at; `None` at the end. It may say that a row is gone.
+    /// Returns the current row; `None` at the end. It may be a removal.
     pub(crate) fn row(&self) -> Option<Row<'_>> {
         self.cursors.get(self.at?)?.0.row()
     }
 
-    /// Goes on to the next row.
+    /// Advances to the next row.
     ///
     /// # Errors
     /// Those of reading.
@@ -62,7 +63,7 @@ impl Merged {
         self.settle()
     }
 
-    /// Goes on to the first row whose name is not below `name`.
+    /// Advances to the first row whose name is not below `name`.
     ///
     /// # Errors
     /// Those of reading.
@@ -73,7 +74,7 @@ impl Merged {
         self.settle()
     }
 
-    /// Finds the lowest name and its newest row, and passes over the others of that name.
+    /// Finds the lowest name and its newest row, and skips the other rows of that name.
     fn settle(&mut self) -> io::Result<()> {
         loop {
             let mut best: Option<usize> = None;
@@ -109,7 +110,7 @@ impl Merged {
     }
 }
 
-/// Values that move into a new file.
+/// Writer that moves values into a new file.
 struct Mover<'c> {
     core: &'c Core,
     values: Values,
@@ -121,7 +122,7 @@ struct Mover<'c> {
 }
 
 impl Mover<'_> {
-    /// The row with its value in the new file, if it lies in one that is emptied.
+    /// Returns the row with its value in the new file, if the old file is to be emptied.
     fn moved<'r>(&'r mut self, row: Row<'r>) -> io::Result<Row<'r>> {
         let Some(place) = row
             .place()
@@ -131,7 +132,7 @@ impl Mover<'_> {
         };
         let value = match self.values.read(place) {
             Ok(value) => value,
-            // It stays where it is, to be looked at.
+            // A damaged value stays in its file, for salvage.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(row),
             Err(error) => return Err(error),
         };
@@ -172,7 +173,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Makes the values durable, but for the name of their file.
+    /// Makes the values durable, without the name of their file.
     fn finish(mut self) -> io::Result<Option<(u64, ValueFile, Made)>> {
         self.write()?;
         let Some((number, made)) = self.file else {
@@ -187,11 +188,11 @@ impl Mover<'_> {
     }
 }
 
-/// Makes one run of some that lie side by side, the youngest first. `oldest`: there are none older. Its filters are still
-/// to be loaded, once those of the others are gone.
+/// Merges adjacent runs into one, the youngest first. `oldest` is true if no run is older. The
+/// filters of the new run must be loaded later, after those of the inputs are freed.
 ///
 /// # Errors
-/// Those of the system, and `Interrupted` when the store is being closed: nothing is changed then.
+/// Those of the system, and `Interrupted` if the store is closing: then nothing is changed.
 pub(crate) fn merge(
     core: &Core,
     inputs: &[Arc<Run>],
@@ -246,7 +247,7 @@ pub(crate) fn merge(
         runs.retain(|run| !is_input(run));
         runs.splice(at..at, merged);
     })?;
-    // How many are dead is an estimate, which is right again once all runs were looked at.
+    // The number of dead rows is an estimate, which becomes exact when all runs were merged.
     let dropped = if all { dead_before } else { dropped };
     lower(&core.dead_rows, dropped);
     Ok(())

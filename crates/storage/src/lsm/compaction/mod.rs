@@ -1,5 +1,4 @@
-//! Compaction: runs that lie side by side become one, without what is superseded; values move out of files that are mostly
-//! dead.
+//! Compaction: adjacent runs become one, without superseded rows; values move out of files that are mostly dead.
 
 mod merge;
 mod policy;

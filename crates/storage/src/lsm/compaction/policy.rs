@@ -1,57 +1,57 @@
-//! Which runs are merged, and which files of values are emptied meanwhile. Pure.
+//! Policy: the runs to merge, and the files of values to empty meanwhile. Pure functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Of rows, more than one in so many may be dead before all runs are merged: while commits come, and when none come.
+/// Maximum share of dead data, as one of so many, before all runs are merged: while commits arrive, and while none do.
 const DEAD_PART: u64 = 2;
 const DEAD_PART_QUIET: u64 = 5;
 
-/// A file of values is emptied when less than so many percent of it lives: while commits come, and when none come.
+/// Percentage of live bytes below which a file of values is emptied: while commits arrive, and while none do.
 const LIVE_PERCENT: u64 = 35;
 const LIVE_PERCENT_QUIET: u64 = 80;
 
-/// A run.
+/// Size of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RunSize {
     pub(super) bytes: u64,
-    /// It has damage: it stays as it is, and nothing is merged across it.
+    /// Whether the run has damage: it stays as it is, and nothing is merged across it.
     pub(super) damaged: bool,
 }
 
-/// What there is.
+/// Sizes of the store.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sizes {
-    /// The youngest first.
+    /// The runs, the youngest first.
     pub(super) runs: Vec<RunSize>,
     pub(super) rows: u64,
-    /// About how many rows are superseded or gone.
+    /// Approximate number of superseded rows and removals.
     pub(super) dead_rows: u64,
-    /// Of each file of values its bytes and those that runs refer to.
+    /// Total bytes and referenced bytes of each file of values.
     pub(super) values: BTreeMap<u64, (u64, u64)>,
 }
 
-/// What limits them.
+/// Limits of the policy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Bytes of the log, from which the least runs are made.
+    /// Bytes of the log, from which the smallest runs are made.
     pub(super) log_bytes: u64,
-    /// Runs of one class that become one of the next.
+    /// Number of runs of one class that are merged into the next class.
     pub(super) runs_max: usize,
     pub(super) dead_bytes_min: u64,
 }
 
-/// A merge.
+/// A planned merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Which runs, counted from the youngest.
+    /// Range of runs, counted from the youngest.
     pub(super) runs: Range<usize>,
-    /// The files from which values move.
+    /// Files from which values move.
     pub(super) emptied: BTreeSet<u64>,
 }
 
 impl Sizes {
-    /// What shall be merged now; `quiet` while no commits come.
+    /// Returns the next merge; `quiet` is true while no commits arrive.
     pub(super) fn plan(&self, limits: Limits, quiet: bool) -> Option<Plan> {
         let runs = self
             .full_class(limits)
@@ -62,13 +62,13 @@ impl Sizes {
         })
     }
 
-    /// A merge of all that can be merged, with those files of values emptied.
+    /// Returns a merge of all mergeable runs that empties these files of values.
     pub(super) fn all(&self, emptied: BTreeSet<u64>) -> Plan {
         let runs = self.usable();
         Plan { runs, emptied }
     }
 
-    /// The runs of the lowest class that is full, and those that are younger.
+    /// Returns the runs of the lowest full class, and all younger ones.
     fn full_class(&self, limits: Limits) -> Option<Range<usize>> {
         let usable = self.usable();
         let runs = &self.runs[usable.clone()];
@@ -86,7 +86,7 @@ impl Sizes {
         }
     }
 
-    /// All runs, when too much of them is dead.
+    /// Returns all runs if too much of them is dead.
     fn dead(&self, limits: Limits, quiet: bool) -> Option<Range<usize>> {
         let usable = self.usable();
         let run_bytes: u64 = self.runs[usable.clone()].iter().map(|run| run.bytes).sum();
@@ -102,12 +102,12 @@ impl Sizes {
         let part = if quiet { DEAD_PART_QUIET } else { DEAD_PART };
         let all = run_bytes + value_bytes;
         let worth = dead >= limits.dead_bytes_min && dead > all / part;
-        // Nothing would go if only values of one file died that stays.
+        // Nothing would be freed if only values died, in a file that is not emptied.
         let goes = dead_rows > self.rows / (2 * part) || !self.emptied(quiet).is_empty();
         (worth && goes && !usable.is_empty()).then_some(usable)
     }
 
-    /// The files of values that are mostly dead.
+    /// Returns the files of values that are mostly dead.
     fn emptied(&self, quiet: bool) -> BTreeSet<u64> {
         let percent = if quiet {
             LIVE_PERCENT_QUIET
@@ -124,7 +124,7 @@ impl Sizes {
         files.map(|(file, _)| *file).collect()
     }
 
-    /// The longest line of runs without damage.
+    /// Returns the longest sequence of runs without damage.
     fn usable(&self) -> Range<usize> {
         let mut best = 0..0;
         let mut from = 0;
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_class_is_merged_with_what_is_younger() {
+    fn full_class_is_merged_with_younger_runs() {
         assert_eq!(planned(&sizes(&[10, 10, 10]), false), None);
         assert_eq!(planned(&sizes(&[10, 10, 10, 10]), false), Some(0..4));
         assert_eq!(planned(&sizes(&[10, 10, 10, 70]), false), None);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_merged_when_much_is_dead_and_sooner_when_nothing_comes() {
+    fn all_runs_are_merged_when_mostly_dead_and_sooner_when_quiet() {
         let mut half = sizes(&[10, 300]);
         half.dead_rows = 60;
         assert_eq!(planned(&half, false), Some(0..2));

@@ -1,4 +1,4 @@
-//! New keys take over: what is not encrypted with the first one is written again.
+//! Renewal of encryption: data that is not encrypted with the first key is written again.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,19 +9,19 @@ use crate::lsm::flush::Switch;
 use crate::lsm::sealed::is_current;
 use crate::lsm::writer::Core;
 
-/// What is to be done next.
+/// Next step of a renewal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Renewal {
-    /// A log is on its way into runs.
+    /// Wait for a log that is being written to runs.
     Waits,
-    /// All runs are merged, and these files of values emptied.
+    /// Merge all runs, and empty these files of values.
     Merge(BTreeSet<u64>),
-    /// Nothing more.
+    /// Finished.
     Over,
 }
 
 impl Core {
-    /// Whether anything is not encrypted as it would be if it was written now.
+    /// Whether any data is not encrypted as new data would be.
     pub(crate) fn has_stale(&self) -> bool {
         let files = &*self.files;
         if files.keyring().is_none() {
@@ -37,7 +37,7 @@ impl Core {
             || !stale_values(files, version).is_empty()
     }
 
-    /// Goes on with a renewal: the log becomes a run, then all is merged.
+    /// Continues a renewal: the log becomes a run, then all runs are merged.
     ///
     /// # Errors
     /// Those of the system.

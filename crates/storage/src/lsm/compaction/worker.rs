@@ -1,4 +1,4 @@
-//! The worker that merges.
+//! The worker that merges runs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,14 +11,14 @@ use crate::lsm::flush::pause_after;
 use crate::lsm::writer::Core;
 use crate::work::{Next, Worker};
 
-/// Merges as long as there is something to merge, one merge in each step.
+/// Merges runs while the policy finds any, one merge in each step.
 pub(crate) struct CompactionWorker {
     core: Arc<Core>,
     failures: u32,
     retry_ns: u64,
-    /// The last group at the last look, and when that was.
+    /// The last group at the last check, and the time of its change.
     seen: (u64, u64),
-    /// The run that a merge of all left; it is not merged by itself, whatever is thought to be dead of it.
+    /// The run that a merge of all runs left. It is not merged alone, whatever the estimate of its dead rows.
     settled: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ impl CompactionWorker {
         }
     }
 
-    /// Makes one merge if there is one to make; tells whether.
+    /// Runs one merge if the policy finds one. Returns whether it did.
     fn merge_once(&mut self, quiet: bool) -> std::io::Result<bool> {
         let core = &*Arc::clone(&self.core);
         load_filters(core)?;
@@ -74,7 +74,7 @@ impl CompactionWorker {
         )?;
         core.counters.merges.fetch_add(1, Ordering::Relaxed);
         if renews {
-            // What is damaged stays as it is.
+            // Damaged runs stay as they are.
             core.renewing.store(false, Ordering::Relaxed);
         }
         if oldest && plan.runs.start == 0 {
@@ -85,7 +85,7 @@ impl CompactionWorker {
     }
 }
 
-/// Loads the filters of a run that a merge made, now that those of its inputs went.
+/// Loads the filters of a merged run, after those of its inputs are freed.
 fn load_filters(core: &Core) -> std::io::Result<()> {
     let version = Arc::clone(&core.current.read().version);
     version.runs.iter().try_for_each(|run| run.load_filters())

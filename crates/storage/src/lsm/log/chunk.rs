@@ -1,4 +1,4 @@
-//! Chunks, in which a log is written: a header, then entries.
+//! Chunks, the units of writing a log: a header, then entries.
 
 use std::io;
 
@@ -11,25 +11,25 @@ use crate::lsm::log::piece::PieceReader;
 use crate::lsm::log::place::Place;
 use crate::lsm::row::Row;
 
-/// Bytes of a chunk's header: crc, length of what follows, log, group, chunk of it, flags.
+/// Bytes of a chunk's header: crc, length of the rest, log, group, number of the chunk in it, flags.
 pub(super) const CHUNK_HEADER_BYTES: usize = 29;
 
-/// Bytes before the body of an entry: what it is, vBucket, length of the body, crc.
+/// Bytes before the body of an entry: kind, vBucket, length of the body, crc.
 pub(super) const ENTRY_BYTES: usize = 11;
 
 /// Flag of the last chunk of a group.
 pub(super) const LAST: u8 = 1;
 
-/// What an entry is.
+/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// A row; where its value is apart, the value follows the body.
+    /// A row; a value that is stored apart follows the body.
     Row = 1,
     /// The state of a vBucket.
     Record = 2,
-    /// A vBucket is forgotten.
+    /// The removal of a vBucket.
     Forget = 3,
-    /// The text that the bucket keeps.
+    /// The text of the bucket.
     Text = 4,
 }
 
@@ -41,7 +41,7 @@ impl What {
     }
 }
 
-/// What stands before the entries of a chunk.
+/// The header of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChunkHeader {
     pub(super) length: u32,
@@ -52,8 +52,8 @@ pub(super) struct ChunkHeader {
 }
 
 impl ChunkHeader {
-    /// Fills it in, with its seal where the file has one, and the checksum over all that follows the checksum, `rest` the
-    /// last of it. The chunk will lie at `at`.
+    /// Writes the header into `chunk`, with the seal if the file is encrypted, and the checksum
+    /// over all bytes after the checksum, with `rest` at the end. The chunk will be at offset `at`.
     ///
     /// # Errors
     /// As [`Cipher::seal`].
@@ -80,7 +80,7 @@ impl ChunkHeader {
         Ok(())
     }
 
-    /// Whether a chunk that was read at `at` has the checksum and the seal of one.
+    /// Whether a chunk that was read at `at` has a valid checksum and seal.
     pub(super) fn is_whole(chunk: &[u8], (file, at): (&dyn StoreFile, u64)) -> bool {
         let crc = crc32fast::hash(&chunk[CRC_BYTES..]).to_be_bytes();
         let is_sealed = |cipher: &Cipher| {
@@ -108,18 +108,18 @@ impl ChunkHeader {
     }
 }
 
-/// One entry as it lies in memory.
+/// One entry in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry<'a> {
     pub(crate) what: What,
     pub(crate) vb: VbId,
-    /// Where the body lies in the file.
+    /// Position of the body in the file.
     pub(crate) place: Place,
     pub(crate) body: &'a [u8],
 }
 
 impl<'a> Entry<'a> {
-    /// Fills in what stands before the body, which is behind room for it.
+    /// Fills in the bytes before the body, for which `entry` has space.
     pub(super) fn seal(what: What, vb: VbId, entry: &mut [u8]) {
         let length = (entry.len() - ENTRY_BYTES) as u32;
         entry[0] = what as u8;
@@ -129,7 +129,7 @@ impl<'a> Entry<'a> {
         entry[7..ENTRY_BYTES].copy_from_slice(&crc.to_be_bytes());
     }
 
-    /// Takes the next entry off `reader`, which is at `at` of the file; `None` when it makes no sense.
+    /// Reads the next entry from `reader`, which is at offset `at` of the file; `None` if it is invalid.
     pub(super) fn next(reader: &mut Reader<'a>, at: u64) -> Option<Self> {
         let before = reader.rest.len();
         let what = What::of(reader.u8()?)?;
@@ -146,7 +146,7 @@ impl<'a> Entry<'a> {
         })
     }
 
-    /// Bytes of the value behind it; `None` when it makes no sense.
+    /// Returns the bytes of the value after the entry; `None` if the entry is invalid.
     pub(super) fn value_bytes(&self) -> Option<usize> {
         if self.what != What::Row {
             return Some(0);
@@ -167,7 +167,7 @@ fn checksum(what: What, vb: VbId, body: &[u8]) -> u32 {
 /// Checks a body that was read together with the [`CRC_BYTES`] before it.
 ///
 /// # Errors
-/// `InvalidData` when it is not that of such an entry.
+/// `InvalidData` if it is not the body of this entry.
 pub(crate) fn check_body(what: What, vb: VbId, bytes: &[u8]) -> io::Result<&[u8]> {
     let split = bytes.split_first_chunk::<CRC_BYTES>();
     let (crc, body) = split.ok_or_else(|| damaged("an entry of a log is cut"))?;
@@ -182,7 +182,7 @@ impl Place {
     /// Reads the body into `bytes`, and checks it.
     ///
     /// # Errors
-    /// Those of the system; `InvalidData` when it is not what was written.
+    /// Those of the system; `InvalidData` if it is not the written body.
     pub(crate) fn read(
         self,
         file: &dyn StoreFile,

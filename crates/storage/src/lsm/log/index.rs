@@ -1,4 +1,4 @@
-//! What is in a log, in memory: where each row lies, by name and by vBucket.
+//! Index of a log in memory: the position of each row, by name and by vBucket.
 
 use std::io;
 
@@ -18,13 +18,13 @@ pub(crate) struct LogRow {
     pub(crate) place: Place,
     /// See [`hash`](crate::lsm::row::hash).
     pub(crate) hash: u64,
-    /// The row of the vBucket before this one, counted from 1; 0 for none. Until it is linked the low bits of the seqno
-    /// of the row whose place it takes, as far as that is known.
+    /// The previous row of the vBucket, counted from 1; 0 for none. Before the row is linked: the
+    /// low bits of the seqno of the row that it replaces, if known.
     before: u32,
     pub(crate) vb: VbId,
-    /// It says that a row is gone.
+    /// Whether it is the removal of a row.
     pub(crate) gone: bool,
-    /// A later one has its name.
+    /// Whether a later row has its name.
     superseded: bool,
 }
 
@@ -41,7 +41,7 @@ impl LogRow {
         }
     }
 
-    /// The same, that takes the place of the row of `seqno`: that one has its name.
+    /// Sets the seqno of the row that it replaces, which has the same name.
     pub(crate) fn after(mut self, seqno: Seqno) -> Self {
         self.before = seqno.0 as u32;
         self
@@ -56,15 +56,15 @@ impl LogRow {
     }
 }
 
-/// What a log says of the record of a vBucket.
+/// Position of a vBucket's record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RecordAt {
-    /// Nothing.
+    /// The log has no record; an older one may exist.
     #[default]
     Before,
-    /// It lies there.
+    /// The record is in the log.
     Log(Place),
-    /// The vBucket is forgotten.
+    /// The vBucket is removed.
     Nowhere,
 }
 
@@ -81,12 +81,12 @@ pub(crate) struct VbRows {
 const SEGMENT_BITS: u32 = 12;
 const SEGMENT: usize = 1 << SEGMENT_BITS;
 
-/// Where each row of a log lies.
+/// Positions of the rows of a log.
 ///
 /// Cost: 32 bytes a row, and 5 to 9 for the table of names.
 #[derive(Debug, Default)]
 pub(crate) struct LogIndex {
-    /// In segments, so that it grows without a copy.
+    /// Rows in segments, so that the index grows without a copy.
     rows: Vec<Vec<LogRow>>,
     len: usize,
     /// The newest row of each name.
@@ -107,18 +107,18 @@ impl LogIndex {
         &mut self.rows[at >> SEGMENT_BITS][at & (SEGMENT - 1)]
     }
 
-    /// Rows, those that do not count among them.
+    /// Returns the number of rows, including invalid ones.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes that it takes.
+    /// Returns the memory in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let segments = self.rows.iter().map(Vec::capacity).sum::<usize>();
         segments * size_of::<LogRow>() + self.by_name.allocation_size()
     }
 
-    /// Adds a row that is seen once it is linked.
+    /// Adds a row that becomes visible once it is linked.
     pub(crate) fn stage(&mut self, row: LogRow) {
         if self.len & (SEGMENT - 1) == 0 {
             // The first segment of an idle log stays small.
@@ -131,7 +131,7 @@ impl LogIndex {
         }
     }
 
-    /// Takes the rows from number `from` on away, none of which is linked.
+    /// Removes the rows from number `from` on, which must not be linked.
     pub(crate) fn unstage(&mut self, from: usize) {
         self.len = from;
         self.rows.truncate(from.div_ceil(SEGMENT));
@@ -147,12 +147,13 @@ impl LogIndex {
         rows[at >> SEGMENT_BITS][at & (SEGMENT - 1)].hash
     }
 
-    /// Links the rows from number `from` on, which lie in `file`.
+    /// Links the rows from number `from` on, which are in `file`.
     ///
-    /// A row of the same hash that cannot be read is taken for one of the same name: what it says is lost anyway, and
-    /// the group of the new one is durable already.
+    /// A row of the same hash that cannot be read counts as one of the same name: its content is
+    /// lost anyway, and the group of the new row is durable already.
     ///
-    /// Cost: a look into the table for each, and two reads for one that takes the place of another, unless it says of which.
+    /// Cost: a lookup in the table for each, and two reads for a row that replaces another one
+    /// whose seqno it does not have.
     pub(crate) fn link(&mut self, from: usize, file: &dyn StoreFile) {
         let rows = &self.rows;
         let hash = |number: &u32| Self::hash_of(rows, *number);
@@ -179,13 +180,13 @@ impl LogIndex {
         }
     }
 
-    /// Links a row, which takes the place of `older`.
+    /// Links a row, which replaces `older`.
     fn link_one(&mut self, number: u32, older: Option<u32>) {
         let row = *self.row(number);
         if let Some(older) = older {
             let found = self.row_mut(older);
             if found.seqno > row.seqno {
-                // What says that an old row is gone, after a new one.
+                // The removal of an old row, written after a newer row.
                 return;
             }
             found.superseded = true;
@@ -201,7 +202,7 @@ impl LogIndex {
         self.row_mut(number).before = before;
     }
 
-    /// The newest row of a hash that is the `same`.
+    /// Returns the newest row of a hash for which `same` is true.
     fn find_number(
         &self,
         vb: VbId,
@@ -230,7 +231,7 @@ impl LogIndex {
         found.is_some()
     }
 
-    /// The newest row of a name, which is read from `file` into `bytes`.
+    /// Returns the newest row of a name, after reading it from `file` into `bytes`.
     ///
     /// # Errors
     /// Those of reading it.
@@ -248,7 +249,7 @@ impl LogIndex {
         Ok(found.map(|number| *self.row(number)))
     }
 
-    /// The rows of a vBucket that count, the last one first.
+    /// Iterates over the valid rows of a vBucket, the last one first.
     pub(crate) fn rows_of(&self, vb: VbId) -> impl Iterator<Item = &LogRow> {
         let mut next = self.vbs.get(vb).map_or(0, |rows| rows.last);
         std::iter::from_fn(move || {
@@ -262,18 +263,18 @@ impl LogIndex {
         })
     }
 
-    /// What is known of a vBucket.
+    /// Returns the entry of a vBucket.
     pub(crate) fn vb(&self, vb: VbId) -> Option<&VbRows> {
         self.vbs.get(vb)
     }
 
-    /// All vBuckets of which there is anything, ascending.
+    /// Iterates over all vBuckets in the log, ascending.
     pub(crate) fn vbs(&self) -> impl Iterator<Item = (VbId, &VbRows)> {
         self.vbs.iter()
     }
 
-    /// Notes the record of a vBucket, and that the rows have `epoch`: of those before, which had another one, the ones
-    /// above `limit` do not count any more.
+    /// Sets the record of a vBucket, and the epoch of later rows. If the epoch changes, earlier
+    /// rows above `limit` become invalid.
     pub(crate) fn set_record(&mut self, vb: VbId, place: Place, epoch: u64, limit: Option<Seqno>) {
         let known = self.vbs.get(vb).copied().unwrap_or_default();
         if known.epoch != 0 && known.epoch != epoch {
@@ -283,14 +284,14 @@ impl LogIndex {
         (rows.epoch, rows.record) = (epoch, RecordAt::Log(place));
     }
 
-    /// Notes that a vBucket is forgotten.
+    /// Records the removal of a vBucket.
     pub(crate) fn forget(&mut self, vb: VbId) {
         self.unlink(vb, None);
         let rows = self.vbs.slot(vb).get_or_insert_default();
         (rows.epoch, rows.record) = (0, RecordAt::Nowhere);
     }
 
-    /// Lets go of the rows of a vBucket above `limit`; without one, of all.
+    /// Removes the rows of a vBucket above `limit`; all without one.
     fn unlink(&mut self, vb: VbId, limit: Option<Seqno>) {
         let mut stay = Vec::new();
         let mut next = self.vbs.get(vb).map_or(0, |rows| rows.last);

@@ -1,8 +1,8 @@
-//! The write-ahead log: what was committed and is in no run yet, in the order of commits; afterwards the values that runs
-//! leave in it.
+//! The write-ahead log: committed data that is in no run yet, in the order of commits; after a
+//! flush the values that runs still refer to.
 //!
-//! It holds whole groups: all entries of one group count, or none. A group is begun when all before it are durable. Drawn
-//! in `docs/format/log.md`.
+//! It consists of groups: all entries of a group are valid, or none. A group is begun only when all
+//! earlier ones are durable. Drawn in `docs/format/log.md`.
 
 mod chunk;
 mod index;
@@ -30,46 +30,46 @@ pub(crate) use place::Place;
 pub(crate) use replay::{Existing, Groups};
 pub(crate) use search::Searched;
 
-/// A chunk is written once it has so many bytes; only a large value makes a larger one.
+/// Bytes of a chunk at which it is written; only a large value makes a larger one.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Values of so many bytes are written from where they lie.
+/// Minimum size of values that are written without a copy into the buffer.
 const LARGE_BYTES: usize = 256 << 10;
 
-/// Bytes that a file has from the start, at most, as a hole: a sync after writing into it need not make a new length
-/// durable as well, which takes a file system many times as long.
+/// Maximum initial length of a file, as a hole: a sync after writing into it need not make a new
+/// length durable as well, which takes a file system many times as long.
 const EXTENT_MAX: u64 = 64 << 20;
 
-/// The log that is written into.
+/// The log being written.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) file: Arc<dyn StoreFile>,
     pub(crate) number: u64,
-    /// Where the next group begins; all before are whole groups.
+    /// Offset of the next group; all before are whole groups.
     pub(crate) end: u64,
-    /// The number of the last whole group of this log or of those before.
+    /// Number of the last whole group of this log or of earlier ones.
     pub(crate) last_group: u64,
-    /// Whether all before `end` is durable.
+    /// Whether everything before `end` is durable.
     synced: bool,
-    /// Reused by every group.
+    /// Buffer, reused by every group.
     buffer: Vec<u8>,
-    /// Where a piece begins in it that is not sealed yet.
+    /// Offset in the buffer of a piece that is not sealed yet.
     piece: Option<usize>,
 }
 
-/// A group on its way into the log. One that does not come to [`Log::finish`] never was.
+/// A group being written. Without [`Log::finish`] it does not count.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
-    /// Where the chunk in the buffer will lie.
+    /// Offset of the buffered chunk in the file.
     at: u64,
     chunk: u32,
 }
 
 impl Log {
-    /// Makes an empty log, durably. `bytes` is about what it will hold.
+    /// Creates an empty durable log. `bytes` is its approximate content.
     ///
     /// # Errors
-    /// Those of the system; the file may be there then, and is overwritten by the next try.
+    /// Those of the system; then the file may exist, and the next attempt overwrites it.
     ///
     /// Cost: two syncs.
     pub(crate) fn create(
@@ -87,7 +87,7 @@ impl Log {
         Ok(Self::at(file, number, HEADER_BYTES as u64, last_group))
     }
 
-    /// One that is there, after its last whole group.
+    /// Continues an existing log after its last whole group.
     pub(crate) fn at(file: Arc<dyn StoreFile>, number: u64, end: u64, last_group: u64) -> Self {
         Self {
             file,
@@ -100,13 +100,13 @@ impl Log {
         }
     }
 
-    /// The same, an empty one, after another group.
+    /// Sets the last group before an empty log.
     pub(crate) fn after(mut self, last_group: u64) -> Self {
         self.last_group = last_group;
         self
     }
 
-    /// Whether it is encrypted as it would be if it was made now.
+    /// Whether its encryption is that of a new file.
     pub(crate) fn is_current(&self, files: &dyn Files) -> bool {
         is_current(files, &*self.file)
     }
@@ -114,7 +114,7 @@ impl Log {
     /// Makes everything written durable.
     ///
     /// # Errors
-    /// Nothing is known then of what is on the disk.
+    /// Then the content of the disk is unknown.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         if !self.synced {
             self.file.sync()?;
@@ -123,7 +123,7 @@ impl Log {
         Ok(())
     }
 
-    /// Begins a group. All before it must be durable.
+    /// Begins a group. All earlier ones must be durable.
     pub(crate) fn begin(&mut self) -> Group {
         debug_assert!(self.synced, "a group is begun when all before are durable");
         self.begin_chunk();
@@ -133,8 +133,8 @@ impl Log {
         }
     }
 
-    /// Adds an entry: the body that `encode` adds to the buffer, given where that will lie in the file, and behind it
-    /// `value`, which belongs to no body. Gives the place of the body.
+    /// Adds an entry: the body that `encode` appends to the buffer, given its offset in the file,
+    /// and after it `value`, which is not part of the body. Returns the place of the body.
     ///
     /// # Errors
     /// Those of the system: the group cannot be finished.
@@ -178,10 +178,10 @@ impl Log {
         Place::at(at, length)
     }
 
-    /// Writes the rest: the group counts from now on, and is durable after [`Log::sync`].
+    /// Writes the rest: the group counts from here on, and is durable after [`Log::sync`].
     ///
     /// # Errors
-    /// Those of the system: nothing of the group counts.
+    /// Those of the system: the group does not count.
     pub(crate) fn finish(&mut self, mut group: Group) -> io::Result<()> {
         let written = self.write_chunk(&mut group, LAST, &[]);
         if written.is_ok() {
@@ -189,7 +189,7 @@ impl Log {
             self.last_group += 1;
             self.synced = false;
         }
-        // An idle store keeps little, and a large value should not stay as a large buffer.
+        // An idle store keeps little memory, also after a large value.
         self.buffer.clear();
         self.buffer.shrink_to(CHUNK_BYTES / 8);
         written
@@ -215,7 +215,7 @@ impl Log {
         self.buffer.resize(bytes, 0);
     }
 
-    /// Writes the buffer, and `rest` behind it, as a chunk.
+    /// Writes the buffer, followed by `rest`, as a chunk.
     fn write_chunk(&mut self, group: &mut Group, flags: u8, rest: &[u8]) -> io::Result<()> {
         self.end_piece(group)?;
         let header = ChunkHeader {

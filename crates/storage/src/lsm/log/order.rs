@@ -1,5 +1,5 @@
-//! The order by name of the rows of a log, which lie in the order of commits: found out when it is asked for, for looks at
-//! few rows of many.
+//! The order by name of a log's rows, which are stored in the order of commits. It is made on
+//! demand, for looks at few rows of many.
 
 use std::io;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::lsm::files::StoreFile;
 use crate::lsm::row::Row;
 use crate::per_vb::PerVb;
 
-/// Rows of a log lie next to one another when there are at most so many bytes between them.
+/// Maximum gap between rows of a log that are read at once, in bytes.
 const GAP_MAX: u64 = 8 << 10;
-/// Bytes that are read at once.
+/// Maximum bytes that are read at once.
 const READ_BYTES: u64 = 256 << 10;
 /// Rows that are read at once for an order.
 const ROWS_AT_ONCE: usize = 2048;
-/// Rows that need no order: each look reads those of its vBucket. Tests have few rows.
+/// Number of rows without an order: each look reads those of its vBucket. Tests have few rows.
 const ROWS_WITHOUT: usize = if cfg!(test) { 8 } else { 4096 };
 
 /// The order of a log, as far as it is known.
@@ -29,12 +29,12 @@ const ROWS_WITHOUT: usize = if cfg!(test) { 8 } else { 4096 };
 pub(crate) struct LogOrder(Arc<Mutex<Arc<Ordered>>>);
 
 impl LogOrder {
-    /// What is known.
+    /// Returns the known order.
     pub(crate) fn known(&self) -> Arc<Ordered> {
         Arc::clone(&self.0.lock())
     }
 
-    /// The rows of a log, if so many are not in the order that it is better made anew.
+    /// Returns the rows of a log, if so many are missing in the order that it should be made again.
     pub(crate) fn lacks(&self, index: &LogIndex) -> Option<Vec<LogRow>> {
         let known = self.known().rows;
         (index.len() > known + known / 2 + ROWS_WITHOUT).then(|| {
@@ -43,12 +43,12 @@ impl LogOrder {
         })
     }
 
-    /// Makes it of the rows of a log, which has `len` rows with those that do not count.
+    /// Makes the order from the rows of a log, which has `len` rows including invalid ones.
     ///
     /// # Errors
     /// Those of reading them.
     ///
-    /// Cost: reads the rows, in the order in which they lie; holds their names meanwhile.
+    /// Cost: reads the rows, in the order of their offsets; holds their names meanwhile.
     pub(crate) fn make(
         &self,
         (file, len): (&dyn StoreFile, usize),
@@ -86,25 +86,25 @@ impl LogOrder {
 /// Rows of a log in the order of their names.
 #[derive(Debug, Default)]
 pub(crate) struct Ordered {
-    /// As many rows as the log had.
+    /// Number of rows of the log at that time.
     rows: usize,
-    /// All rows before this offset are in it.
+    /// Offset up to which rows are in the order.
     end: u64,
     vbs: PerVb<Box<[Place]>>,
 }
 
 impl Ordered {
-    /// Whether a row is in it.
+    /// Whether a row is in the order.
     pub(crate) fn has(&self, row: &LogRow) -> bool {
         row.place.offset() < self.end
     }
 
-    /// Hands the rows of a vBucket with names from `from` (included) to `to` on, in order.
+    /// Passes the rows of a vBucket with names from `from` (inclusive) to `to` (exclusive) to `f`, in order.
     ///
     /// # Errors
     /// Those of reading and of `f`.
     ///
-    /// Cost: a read of each, and of about as many others as the number of rows has bits.
+    /// Cost: a read of each, and of log2(rows) others.
     pub(crate) fn range(
         &self,
         (file, vb): (&dyn StoreFile, VbId),
@@ -137,11 +137,11 @@ impl Ordered {
     }
 }
 
-/// Reads rows into `arena`, those next to one another at once, and sorts them by where they lie in the log; gives where each
-/// lies in the arena.
+/// Reads rows into `arena`, adjacent ones at once, and sorts them by their offsets in the log.
+/// Returns the position of each in the arena.
 ///
 /// # Errors
-/// Those of the system; `InvalidData` when one is not what was written.
+/// Those of the system; `InvalidData` if one is not the written row.
 pub(crate) fn read_rows(
     file: &dyn StoreFile,
     rows: &mut [LogRow],

@@ -1,4 +1,4 @@
-//! Pieces of an encrypted log: entries that are sealed together, so that short rows cost little.
+//! Pieces of an encrypted log: entries that are sealed together, so that short rows have little overhead.
 
 use std::io;
 
@@ -6,13 +6,13 @@ use crate::lsm::bytes::damaged;
 use crate::lsm::files::StoreFile;
 use crate::lsm::log::place::Place;
 
-/// Bytes of the length before a piece.
+/// Bytes of the length field before a piece.
 pub(super) const LENGTH_BYTES: usize = 4;
 
-/// A piece is ended once it has so many bytes: a row is read with all of its piece.
+/// Bytes of a piece at which it is ended: a row is read with its whole piece.
 pub(super) const PIECE_BYTES: usize = 2 << 10;
 
-/// Reads entries of an encrypted log alone, the last piece that was read in mind.
+/// Reader of single entries of an encrypted log; it caches the last piece.
 pub(crate) struct PieceReader<'f> {
     file: &'f dyn StoreFile,
     from: u64,
@@ -28,10 +28,10 @@ impl<'f> PieceReader<'f> {
         }
     }
 
-    /// The body of an entry.
+    /// Returns the body of an entry.
     ///
     /// # Errors
-    /// Those of the system; `InvalidData` when it is not what was written.
+    /// Those of the system; `InvalidData` if it is not the written body.
     pub(crate) fn body(&mut self, place: Place) -> io::Result<&[u8]> {
         let lacks = || damaged("an entry of a log is in no piece");
         let pieces = self.file.pieces().ok_or_else(lacks)?;

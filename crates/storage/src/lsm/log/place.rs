@@ -1,20 +1,20 @@
-//! Where entries of a log lie.
+//! Positions of entries in a log.
 
 use std::io;
 
-/// Where the body of an entry lies in its log.
+/// Position of an entry's body in its log.
 ///
-/// Shape: the offset in the upper 38 bits, the length in the lower 26.
+/// Layout: the offset in the upper 38 bits, the length in the lower 26.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place(u64);
 
 impl Place {
     const LENGTH_BITS: u32 = 26;
 
-    /// The place of `length` bytes at `offset`.
+    /// Returns the place of `length` bytes at `offset`.
     ///
     /// # Errors
-    /// The log is too long, or the entry.
+    /// The offset or the length is too large.
     pub(super) fn at(offset: u64, length: usize) -> io::Result<Self> {
         let fits = offset >> (64 - Self::LENGTH_BITS) == 0 && length >> Self::LENGTH_BITS == 0;
         if !fits {

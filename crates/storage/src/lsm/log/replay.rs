@@ -1,4 +1,4 @@
-//! Reading a log back, group after group.
+//! Replay of a log, group after group.
 
 use std::io;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::lsm::bytes::{FileKind, HEADER_BYTES, Reader, damaged};
 use crate::lsm::files::{Files, StoreFile};
 use crate::lsm::sealed;
 
-/// Bytes that are searched at a time, and those of them that the next time sees as well: a header may lie across.
+/// Bytes of a search window, and the overlap of two windows, because a header may cross their border.
 pub(super) const SEARCH_BYTES: usize = 64 << 10;
 pub(super) const SEARCH_OVERLAP: usize = CHUNK_HEADER_BYTES - 1;
-/// So many zeros are taken for the end of what was ever written.
+/// Number of zeros that count as the end of the written part.
 const SEARCH_ZEROS_MAX: usize = 1 << 20;
 
-/// A log that is there.
+/// An existing log.
 #[derive(Debug)]
 pub(crate) struct Existing {
     pub(crate) file: Arc<dyn StoreFile>,
@@ -25,20 +25,20 @@ pub(crate) struct Existing {
     pub(super) length: u64,
 }
 
-/// The chunks of a group, each with where it lies, and where the group ends.
+/// The chunks of a group with their offsets, and the end of the group.
 pub(super) type GroupChunks = (Vec<(u64, Vec<u8>)>, u64);
 
-/// What was read of a log.
+/// Position in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Groups {
-    /// Behind the last whole group.
+    /// Offset after the last whole group.
     pub(crate) end: u64,
-    /// Its number, or that of the last group before.
+    /// Number of that group, or of the last group before the log.
     pub(crate) last_group: u64,
 }
 
 impl Existing {
-    /// Opens one, and looks at the header.
+    /// Opens a log, and checks the header.
     ///
     /// # Errors
     /// As [`sealed::open`].
@@ -52,11 +52,11 @@ impl Existing {
         })
     }
 
-    /// Hands the entries of all whole groups after group `last` on, up to the first that is not whole.
+    /// Passes the entries of all whole groups after group `last_group` to `each`, up to the first incomplete group.
     ///
     /// # Errors
-    /// Those of the system and of `each`; `InvalidData` where a group that was durable is not whole: one that others
-    /// follow.
+    /// Those of the system and of `each`; `InvalidData` if a durable group is incomplete: one that
+    /// is followed by others.
     pub(crate) fn replay(
         &self,
         last_group: u64,
@@ -85,7 +85,7 @@ impl Existing {
         Ok(groups)
     }
 
-    /// Whether any chunk of a group is there, whole.
+    /// Whether the log has a whole group.
     ///
     /// # Errors
     /// Those of the system.
@@ -98,7 +98,7 @@ impl Existing {
         Ok(self.group(Groups { end, last_group })?.is_some())
     }
 
-    /// The chunks of the next group, each with where it lies, if all of it is there, and where it ends.
+    /// Returns the chunks of the next group with their offsets, and its end; `None` if the group is incomplete.
     pub(super) fn group(&self, before: Groups) -> io::Result<Option<GroupChunks>> {
         let mut chunks = Vec::new();
         let mut at = before.end;
@@ -119,10 +119,10 @@ impl Existing {
         }
     }
 
-    /// Whether a whole chunk that was written after the group that is missing lies behind: since a group is begun when
-    /// all before it are durable, that one was.
+    /// Whether a later group than the missing one has a whole chunk. Since a group is begun only
+    /// when all earlier ones are durable, the missing one was durable.
     ///
-    /// Cost: reads what is behind, up to a MiB of zeros.
+    /// Cost: reads the rest of the file, up to a MiB of zeros.
     fn is_damaged(&self, groups: Groups) -> io::Result<bool> {
         let missing = groups.last_group + 1;
         let mut zeros = 0;
@@ -145,7 +145,7 @@ impl Existing {
         Ok(false)
     }
 
-    /// Whether a whole chunk of a group after `missing` begins within `window`, which lies at `at`.
+    /// Whether a whole chunk of a group after `missing` begins within `window`, which is at offset `at`.
     fn has_later(&self, window: &[u8], at: u64, missing: u64) -> io::Result<bool> {
         let ours = self.number.to_be_bytes();
         for (offset, head) in window.windows(CHUNK_HEADER_BYTES).enumerate() {
@@ -159,7 +159,7 @@ impl Existing {
         Ok(false)
     }
 
-    /// The chunk at `at`, header included; `None` when there is none or it is not whole.
+    /// Returns the chunk at `at`, with its header; `None` if it is missing or incomplete.
     fn chunk(&self, at: u64) -> io::Result<Option<(ChunkHeader, Vec<u8>)>> {
         let left = self.length.saturating_sub(at);
         let mut head = [0; CHUNK_HEADER_BYTES];
@@ -178,7 +178,7 @@ impl Existing {
         Ok(whole.then_some((header, bytes)))
     }
 
-    /// Hands on the entries of a chunk that lies at `at`.
+    /// Passes the entries of a chunk at offset `at` to `each`.
     pub(super) fn read_entries(
         &self,
         chunk: &mut [u8],

@@ -1,4 +1,4 @@
-//! What is whole of a log, whatever else is not.
+//! Search for the undamaged parts of a log.
 
 use std::io;
 
@@ -8,26 +8,26 @@ use crate::lsm::bytes::{FileKind, HEADER_BYTES};
 use crate::lsm::files::Files;
 use crate::lsm::sealed;
 
-/// Groups of a log that are not there, or not whole, although others follow.
+/// Groups of a log that are missing or incomplete, although others follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Missing {
-    /// Where they should lie: from and to.
+    /// Their expected range of offsets.
     pub(crate) from: u64,
     pub(crate) to: u64,
-    /// How many there are.
+    /// Their number.
     pub(crate) groups: u64,
 }
 
-/// What was found of a log.
+/// Result of a search.
 #[derive(Debug)]
 pub(crate) struct Searched {
-    /// Behind the last group that is whole.
+    /// Position after the last whole group.
     pub(crate) groups: Groups,
     pub(crate) missing: Vec<Missing>,
 }
 
 impl Existing {
-    /// Opens a log, also one with a damaged header.
+    /// Opens a log, even one with a damaged header.
     ///
     /// # Errors
     /// As [`sealed::open_any`].
@@ -41,8 +41,8 @@ impl Existing {
         })
     }
 
-    /// Hands the entries of all groups that are whole on, those behind damage as well. `last`: the group before the first
-    /// one of the log, where that is known.
+    /// Passes the entries of all whole groups to `each`, also those after damage. `last` is the
+    /// group before the first one of the log, if known.
     ///
     /// # Errors
     /// Those of the system and of `each`.
@@ -89,7 +89,7 @@ impl Existing {
         Ok(Searched { groups, missing })
     }
 
-    /// Where the next whole group of a higher number begins.
+    /// Returns the position of the next whole group with a higher number.
     fn next_whole(&self, groups: Groups) -> io::Result<Option<Groups>> {
         let mut at = groups.end;
         let mut buffer = vec![0; SEARCH_BYTES + SEARCH_OVERLAP];
