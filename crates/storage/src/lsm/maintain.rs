@@ -1,4 +1,4 @@
-//! Rollback, removal, and what thins out the rows of a vBucket.
+//! Rollback, removal, compaction and trimming of vBuckets.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::key_range::KeyRange;
 use crate::port::{Compacted, Keep, Snapshot as _, rolled_back};
 use crate::{ErrorKind, StoreError};
 
-/// See `KvStore::rollback`: another epoch begins, in which rows above the point do not count.
+/// See `KvStore::rollback`: a new epoch begins, and rows above the point become invalid.
 pub(crate) fn rollback(core: &Core, vb: VbId, to: Seqno) -> Result<VbRecord, StoreError> {
     let during = "rolling back";
     let (mut changes, _) = core.begin(during)?;
@@ -59,7 +59,7 @@ pub(crate) fn rollback_point(core: &Core, vb: VbId, to: Seqno) -> Result<Seqno, 
     }))
 }
 
-/// Goes back to the latest point at or below `to` that can be restored, and tells which.
+/// Goes back to the latest restorable point at or below `to`. Returns it.
 fn go_back(state: &mut State, to: Seqno) -> Seqno {
     let to = if state.lineage.is_full() {
         Seqno::ZERO
@@ -69,7 +69,7 @@ fn go_back(state: &mut State, to: Seqno) -> Seqno {
     state.points.go_back(to)
 }
 
-/// See `KvStore::remove`: without a state no rows count, and a state that comes later has another epoch.
+/// See `KvStore::remove`: without a state no rows are valid, and a later state has another epoch.
 pub(crate) fn remove(core: &Core, vbs: &[VbId]) -> Result<(), StoreError> {
     let (mut changes, _) = core.begin("removing")?;
     for vb in vbs {
@@ -84,17 +84,17 @@ pub(crate) fn remove(core: &Core, vbs: &[VbId]) -> Result<(), StoreError> {
 /// Rows that are dropped with one sync.
 const DROPS_PER_COMMIT: usize = 5_000;
 
-/// Rows of a vBucket that are dropped, a part at a time.
+/// Rows of a vBucket to be dropped, several at a time.
 struct Drops<'c> {
     core: &'c Core,
     vb: VbId,
-    /// As of the view in which they were found.
+    /// Epoch of the view in which the rows were found.
     epoch: u64,
     rows: Vec<(Vec<u8>, Seqno)>,
     purge_seqno: Option<Seqno>,
-    /// Those that are gone.
+    /// Number of dropped rows.
     dropped: u64,
-    /// The vBucket is not the same any more.
+    /// Whether the vBucket was replaced or removed meanwhile.
     over: bool,
     during: &'static str,
 }
@@ -108,7 +108,7 @@ impl Drops<'_> {
         Ok(())
     }
 
-    /// Drops what was found, durably.
+    /// Drops the collected rows, durably.
     fn apply(&mut self) -> Result<(), StoreError> {
         if self.rows.is_empty() || self.over {
             self.rows.clear();
@@ -139,7 +139,7 @@ impl Drops<'_> {
     }
 }
 
-/// A view of a vBucket whose rows are to be thinned out; `None` when it has no record.
+/// Returns a view of a vBucket for dropping rows; `None` if it has no record.
 fn thinned<'c>(
     core: &'c Core,
     vb: VbId,
@@ -164,8 +164,8 @@ fn thinned<'c>(
     Ok(Some((snapshot, drops)))
 }
 
-/// See `KvStore::compact` and `KvStore::erase`: of rows with keys in some ranges, which ascend. `keep` is called without any
-/// lock.
+/// See `KvStore::compact` and `KvStore::erase`: visits rows with keys in the ranges, which ascend.
+/// `keep` is called without any lock.
 pub(crate) fn compact(
     core: &Core,
     (vb, ranges): (VbId, &[KeyRange]),
@@ -215,7 +215,7 @@ pub(crate) fn compact(
     Ok(done)
 }
 
-/// All rows with some names.
+/// Passes all rows with names in the ranges to `f`.
 fn each(
     rows: &RowView,
     names: &[Names],

@@ -1,6 +1,7 @@
-//! The manifest: which files there are, and the states of the vBuckets as of the runs. Drawn in `docs/format/manifest.md`.
+//! The manifest: the files of the store, and the states of the vBuckets without those in the logs.
+//! Drawn in `docs/format/manifest.md`.
 //!
-//! It is replaced whole: after a crash the one before or the new one is there.
+//! It is replaced as a whole: after a crash the old or the new one exists.
 
 use std::io;
 use std::sync::Arc;
@@ -16,37 +17,37 @@ use crate::per_vb::PerVb;
 pub(crate) const NAME: &str = "MANIFEST";
 pub(crate) const DRAFT: &str = "MANIFEST.new";
 
-/// A run that there is.
+/// A run in the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunEntry {
     pub(crate) number: u64,
     pub(crate) bytes: u64,
 }
 
-/// What the manifest says, but for the states of vBuckets.
+/// Content of the manifest, without the states of vBuckets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
-    /// How often it was replaced.
+    /// Number of replacements.
     pub(crate) number: u64,
-    /// The next number of a run or a file of values.
+    /// Number of the next run or file of values.
     pub(crate) next_file: u64,
-    /// The next epoch.
+    /// Number of the next epoch.
     pub(crate) next_epoch: u64,
-    /// The first log of which not all is in runs, and the last group that is.
+    /// The first log that is not completely in runs, and the last group in runs.
     pub(crate) first_log: u64,
     pub(crate) flushed_group: u64,
-    /// Rows that are superseded or gone, about.
+    /// Approximate number of superseded rows and removals.
     pub(crate) dead_rows: u64,
-    /// Rows of a history were written.
+    /// Whether rows of a history were ever written.
     pub(crate) has_history: bool,
-    /// The youngest first.
+    /// The runs, the youngest first.
     pub(crate) runs: Vec<RunEntry>,
-    /// Files that hold values of rows in runs, as [`ValuePlace`](super::row::ValuePlace) numbers them, ascending, each
-    /// with its length.
+    /// Files with values of rows in runs, numbered as in [`ValuePlace`](super::row::ValuePlace),
+    /// ascending, each with its length.
     pub(crate) values: Vec<(u64, u64)>,
 }
 
-/// An open manifest: the states are read where they lie.
+/// An open manifest: states are read from the file on demand.
 #[derive(Debug)]
 pub(crate) struct Manifest {
     pub(crate) contents: Contents,
@@ -55,7 +56,7 @@ pub(crate) struct Manifest {
     text: Option<(u32, u32)>,
 }
 
-/// Bytes of the states of vBuckets, and the text of the bucket.
+/// Encoded states of vBuckets, and the text of the bucket.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     pub(crate) states: Vec<(VbId, Vec<u8>)>,
@@ -63,10 +64,10 @@ pub(crate) struct Parts {
 }
 
 impl Manifest {
-    /// Puts a manifest in the place of the last one, durably; `written` is called when it is on disk, before it counts.
+    /// Replaces the manifest durably; `written` is called when the new one is on disk, before it becomes valid.
     ///
     /// # Errors
-    /// Those of the system. The one or the other may be there after a crash: nothing that either names may be removed.
+    /// Those of the system. After a crash either one may exist: no file of either may be removed.
     ///
     /// Cost: two syncs.
     pub(crate) fn write(
@@ -93,16 +94,17 @@ impl Manifest {
     /// Reads the manifest.
     ///
     /// # Errors
-    /// `NotFound`; those of the system; `InvalidData` when it is damaged.
+    /// `NotFound`; those of the system; `InvalidData` if it is damaged.
     pub(crate) fn read(files: &dyn Files) -> io::Result<Self> {
         let file = sealed::open(files, FileKind::Manifest, 0);
         file.and_then(Self::of).map_err(|error| named(NAME, error))
     }
 
-    /// Reads what can be read of a damaged one: the states and the text have checksums of their own, the rest has none.
+    /// Reads the readable parts of a damaged manifest: the states and the text have checksums of
+    /// their own, the rest has none.
     ///
     /// # Errors
-    /// Those of the system; `InvalidData` when its parts cannot be told from one another.
+    /// Those of the system; `InvalidData` if its parts cannot be separated.
     pub(crate) fn read_damaged(files: &dyn Files) -> io::Result<Self> {
         let file = sealed::open_any(files, FileKind::Manifest, 0)?;
         let mut bytes = vec![0; usize::try_from(file.length()?).unwrap_or(usize::MAX)];
@@ -148,17 +150,17 @@ impl Manifest {
         })
     }
 
-    /// Whether it is encrypted as it would be if it was made now.
+    /// Whether its encryption is that of a new file.
     pub(crate) fn is_current(&self, files: &dyn Files) -> bool {
         sealed::is_current(files, &*self.file)
     }
 
-    /// The vBuckets of which there is a state.
+    /// Iterates over the vBuckets with a state.
     pub(crate) fn vbs(&self) -> impl Iterator<Item = VbId> {
         self.states.keys()
     }
 
-    /// The bytes of a state.
+    /// Returns the bytes of a state.
     ///
     /// # Errors
     /// Those of the system.
@@ -167,7 +169,7 @@ impl Manifest {
         at.map(|at| self.part(*at, &vb.0.to_be_bytes())).transpose()
     }
 
-    /// The text of the bucket.
+    /// Returns the text of the bucket.
     ///
     /// # Errors
     /// Those of the system.
@@ -175,7 +177,7 @@ impl Manifest {
         self.text.map(|at| self.part(at, &[])).transpose()
     }
 
-    /// The bytes of a part, which is `of` something.
+    /// Returns the bytes of a part; `of` identifies its owner.
     fn part(&self, (at, length): (u32, u32), of: &[u8]) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; length as usize + CRC_BYTES];
         self.file.read_at(&mut bytes, u64::from(at))?;
@@ -190,7 +192,7 @@ impl Manifest {
     }
 }
 
-/// The checksum of a part: that of a vBucket is not taken for that of another.
+/// Returns the checksum of a part. It differs between vBuckets, so that their parts cannot be confused.
 fn part_crc(of: &[u8], bytes: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(of);
@@ -198,12 +200,12 @@ fn part_crc(of: &[u8], bytes: &[u8]) -> u32 {
     crc.finalize()
 }
 
-/// Where a part lies, and its length.
+/// Offset and length of a part.
 type PartAt = (u32, u32);
 
 type Decoded = (Contents, PerVb<PartAt>, Option<PartAt>);
 
-/// What the seal of the whole covers.
+/// Returns the digest of the whole manifest, which its seal covers.
 fn digest(bytes: &[u8]) -> Digest {
     digest::digest(&SHA256, bytes)
 }

@@ -1,14 +1,14 @@
 //! The store on disk: a write-ahead log, sorted runs, and a manifest of them.
 //!
 //! ```text
-//! commit -> log --flush--> run --compaction--> run
-//!            |  (values of a KiB and more stay, and runs refer to them)
-//!            `- index in memory: where each row of the log lies, by name
-//! manifest: which runs and logs there are, and the states of the vBuckets as of them
-//! tail: how far commits were acknowledged
+//!  commit -> log --flush--> run --compaction--> run
+//!             |  (values of a KiB and more stay, and runs refer to them)
+//!             `- index in memory: the position of each row of the log, by name
+//!  manifest: the runs and logs, and the states of the vBuckets in the runs
+//!  tail: the last acknowledged commit
 //! ```
 //!
-//! Files are touched nowhere but in `files`. Drawn in `docs/format/`.
+//! Only `files` touches files. Drawn in `docs/format/`.
 
 mod bytes;
 mod check;

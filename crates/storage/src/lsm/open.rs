@@ -1,4 +1,4 @@
-//! Opening: what is there is read and checked against what it says of itself; only then anything is changed.
+//! Opening: reads and checks all files first; only then anything is changed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,10 +18,10 @@ use super::state;
 use super::tail::{self, Left, TailFile};
 use crate::per_vb::PerVb;
 
-/// Bytes that are read and written at once when a log is written again.
+/// Bytes that are read and written at once when a log is rewritten.
 const REWRITTEN_BYTES: usize = 256 << 10;
 
-/// What was found.
+/// Content of an opened store.
 pub(crate) struct Found {
     pub(crate) current: Current,
     pub(crate) log: Log,
@@ -33,7 +33,7 @@ pub(crate) struct Found {
     pub(crate) left: Left,
 }
 
-/// Names that belong to a store.
+/// Whether a name belongs to a store.
 pub(crate) fn is_ours(name: &str) -> bool {
     FileKind::of_name(name).is_some()
         || name == tail::NAME
@@ -41,10 +41,10 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || name == manifest::DRAFT
 }
 
-/// Opens what is there, or makes a store where there is nothing.
+/// Opens the store, or creates one if there is none.
 ///
 /// # Errors
-/// `InvalidData` when something is damaged or missing: nothing was changed then. Those of the system.
+/// `InvalidData` if a file is damaged or missing: then nothing was changed. Those of the system.
 pub(crate) fn open(files: &dyn Files, options: &DiskOptions) -> io::Result<Found> {
     match Manifest::read(files) {
         Ok(manifest) => open_existing(files, manifest),
@@ -56,7 +56,7 @@ pub(crate) fn open(files: &dyn Files, options: &DiskOptions) -> io::Result<Found
     }
 }
 
-/// A store without a manifest is one whose making was cut short: it never held anything.
+/// Checks that a store without a manifest is one whose creation was interrupted, so that it never had data.
 pub(crate) fn check_unfinished(files: &dyn Files) -> io::Result<()> {
     let names = files.list()?;
     let lost = || damaged(format!("{} is missing", manifest::NAME));
@@ -85,10 +85,10 @@ pub(crate) fn check_unfinished(files: &dyn Files) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a store. Cost: five syncs.
+/// Creates a store. Cost: five syncs.
 fn create(files: &dyn Files, options: &DiskOptions) -> io::Result<Found> {
     let tail = TailFile::make(files)?;
-    // With its name that of the tail becomes durable.
+    // The sync of the log's name makes that of the tail durable, too.
     let log = Log::create(files, 1, 0, options.log_bytes)?;
     let contents = Contents {
         number: 1,
@@ -156,13 +156,13 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<Found> {
             FileKind::Log.name(number)
         )));
     }
-    // All that was acknowledged is there. From here on something may be changed.
+    // All acknowledged commits exist. From here on files may be changed.
     let left = match tail.tail.left {
         Left::Clean if tail.tail.group < last_group => Left::Running,
         left => left,
     };
     if left != Left::Clean || tail.tail.manifest < contents.number {
-        // The manifest that was read is there for good before what others name is removed.
+        // The manifest must be durable before files of the older one are removed.
         files.sync_names()?;
     }
     if left != Left::Clean {
@@ -239,7 +239,7 @@ fn open_values(files: &dyn Files, contents: &Contents) -> io::Result<BTreeMap<u6
     Ok(values)
 }
 
-/// What replaying the logs finds.
+/// Result of replaying the logs.
 struct Replay {
     states: PerVb<state::State>,
     parts: Vec<LogPart>,
@@ -250,7 +250,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// As of the manifest.
+    /// Begins with the states of the manifest.
     fn new(manifest: &Manifest) -> io::Result<Self> {
         let mut states = PerVb::default();
         let mut next_epoch = 1;
@@ -271,7 +271,7 @@ impl Replay {
         })
     }
 
-    /// Replays the logs that follow the runs, one after the other.
+    /// Replays the logs after the runs, one after the other.
     fn logs(
         &mut self,
         files: &dyn Files,
@@ -282,7 +282,7 @@ impl Replay {
             let name = FileKind::Log.name(number);
             let log = match Existing::open(files, number) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-                // It was being made when the process ended: nothing was ever in it.
+                // The log was unfinished when the process ended: it never had data.
                 Err(error)
                     if number > contents.first_log
                         && error.kind() == io::ErrorKind::InvalidData =>
@@ -293,7 +293,7 @@ impl Replay {
             };
             let groups = self.log(&log)?;
             if number > contents.first_log && groups.end == HEADER_BYTES as u64 {
-                // One that was made ahead.
+                // An empty log that was created in advance.
                 self.parts.pop();
                 break;
             }
@@ -307,8 +307,8 @@ impl Replay {
         Ok(logs)
     }
 
-    /// Looks for logs that have something and do not follow. That with number `next` was looked at: a part of its first
-    /// group is no damage.
+    /// Checks that no log with groups is out of sequence. Log `next` was checked already: a part of
+    /// its first group is no damage.
     fn check_followers(files: &dyn Files, next: u64) -> io::Result<()> {
         for name in files.list()? {
             let later = FileKind::of_name(&name)
@@ -371,8 +371,9 @@ impl Replay {
     }
 }
 
-/// Writes the last log that has anything once more, as it reads, and durably: after a failed sync its pages may read as they
-/// never reached the disk, and the system takes them for written. Those before it were durable as a whole when it was begun.
+/// Rewrites the last log with groups with the bytes that are read, and syncs it. After a failed
+/// sync the page cache may have data that never reached the disk, and the system counts it as
+/// written. Earlier logs were durable as a whole when this one was begun.
 fn rewrite(logs: &[(Existing, Groups)]) -> io::Result<()> {
     let mut logs = logs.iter().rev();
     let last = logs.find(|(_, groups)| groups.end > HEADER_BYTES as u64);
@@ -391,7 +392,7 @@ fn rewrite(logs: &[(Existing, Groups)]) -> io::Result<()> {
     log.file.sync()
 }
 
-/// Makes what is behind the last whole group of a log zeros: it shall not be taken for part of a later one.
+/// Fills the rest of a log after the last whole group with zeros, so that it cannot count as part of a later group.
 fn cut((log, groups): &(Existing, Groups)) -> io::Result<()> {
     let length = log.file.length()?;
     log.file.set_length(groups.end)?;
@@ -399,7 +400,7 @@ fn cut((log, groups): &(Existing, Groups)) -> io::Result<()> {
     log.file.sync()
 }
 
-/// Removes files that nothing names: what was being made when the process ended, and what should have been removed.
+/// Removes files that nothing refers to: unfinished ones, and those whose removal failed.
 fn remove_unnamed(
     files: &dyn Files,
     version: &Version,
@@ -425,7 +426,7 @@ fn remove_unnamed(
         }
     }
     if removed {
-        // Before anything is written that one of them might seem to follow.
+        // Synced before any write that could seem to follow one of them.
         files.sync_names()?;
     }
     Ok(())

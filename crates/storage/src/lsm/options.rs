@@ -1,22 +1,22 @@
-//! Sizes of a store.
+//! Options of a store on disk.
 
 use std::time::Duration;
 
-/// Sizes of a store on disk.
+/// Sizes and limits of a store on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskOptions {
-    /// Bytes of the log at which it becomes a run. In memory it takes some 40 bytes a row.
+    /// Bytes of the log at which it is written to a run. In memory its index takes some 40 bytes a row.
     pub log_bytes: u64,
-    /// A commit is refused with `NoSpace` while fewer bytes are free on the file system, so that what runs in the
-    /// background does not meet a full one.
+    /// Free bytes of the file system below which a commit is refused with `NoSpace`, so that
+    /// background work still has space.
     pub free_bytes_min: u64,
-    /// Values of at least so many bytes are not copied into runs, which refer to where they were written first.
+    /// Minimum size of values that are not copied into runs; runs refer to their first position.
     pub apart_bytes_min: u32,
-    /// Runs of about one size are merged when there are so many.
+    /// Number of runs of similar size at which they are merged.
     pub runs_max: usize,
-    /// When nothing was committed for so long, what is dead is merged away, ...
+    /// Time without commits after which dead data is merged away ...
     pub quiet: Duration,
-    /// ... if it is at least so many bytes, and more than a fifth of all.
+    /// ... if it has at least so many bytes, and is more than a fifth of all.
     pub dead_bytes_min: u64,
 }
 

@@ -1,13 +1,13 @@
-//! Where the pieces of an encrypted log lie, whose rows are read alone.
+//! Positions of an encrypted log's pieces, for reading single rows.
 
 use parking_lot::Mutex;
 
-/// Where each piece of a log lies, and its length.
+/// Offset and length of each piece of a log.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces(Mutex<Vec<(u64, u32)>>);
 
 impl Pieces {
-    /// Notes a piece; those behind it were never, or are overwritten.
+    /// Adds a piece, and removes those at or after its offset: they are overwritten.
     pub(crate) fn add(&self, at: u64, length: u32) {
         let mut pieces = self.0.lock();
         while pieces.last().is_some_and(|(last, _)| *last >= at) {
@@ -16,7 +16,7 @@ impl Pieces {
         pieces.push((at, length));
     }
 
-    /// The piece that has an offset.
+    /// Returns the piece that contains an offset.
     pub(crate) fn find(&self, offset: u64) -> Option<(u64, u32)> {
         let pieces = self.0.lock();
         let after = pieces.partition_point(|(at, _)| *at <= offset);

@@ -1,6 +1,6 @@
-//! The files of a store that is only read, whatever its state.
+//! Read-only access to the files of a store in any state.
 //!
-//! What the system cannot read is taken for zeros, so that its checksum tells, and what is around it is read all the same.
+//! Bytes that the system cannot read count as zeros, so that their checksum fails, and the rest is still read.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,13 +14,13 @@ use super::damage::Damage;
 use super::directory::{LOCK, OpenError, check_content, open_error, try_lock};
 use super::files::{Files, StoreFile};
 
-/// Bytes that are read on their own when more at once cannot be read.
+/// Bytes that are read at once after a larger read failed.
 const PIECE_BYTES: usize = 4096;
 
-/// Reads that failed: file, offset, why.
+/// Failed reads: file, offset, error.
 type Failures = Arc<Mutex<Vec<(String, u64, io::Error)>>>;
 
-/// A directory that is not changed.
+/// A directory that is only read.
 #[derive(Debug)]
 pub(crate) struct ReadOnly {
     path: PathBuf,
@@ -29,7 +29,7 @@ pub(crate) struct ReadOnly {
 }
 
 impl ReadOnly {
-    /// The store in a directory, locked against other processes unless it has no file to lock.
+    /// Opens the store in a directory, locked against other processes unless it has no lock file.
     ///
     /// # Errors
     /// `InUse`, `OlderFormat`, `Foreign`, `Unreadable`.
@@ -49,7 +49,7 @@ impl ReadOnly {
         })
     }
 
-    /// One that another process may change.
+    /// Opens a store that another process may change.
     pub(crate) fn unlocked(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
@@ -58,7 +58,7 @@ impl ReadOnly {
         }
     }
 
-    /// What could not be read so far.
+    /// Returns the failed reads so far, and forgets them.
     pub(crate) fn failures(&self) -> Vec<Damage> {
         let failures = std::mem::take(&mut *self.failures.lock());
         let damage = |(name, at, error): (String, u64, io::Error)| {

@@ -1,7 +1,8 @@
-//! A row: what the log and the runs keep of a document, of its removal, or of a version in the history.
+//! A row: the stored form of a document, of a removal, or of a version in the history.
 //!
-//! Inside its vBucket a row has a name: a tag, then the key (in the history the seqno, then the key). Of rows of one name
-//! the one with the highest seqno counts. Drawn in `docs/format/row.md`.
+//! Inside its vBucket a row has a name: a tag, then the key (in the history the seqno, then the
+//! key). Of several rows with one name only the one with the highest seqno is valid. Drawn in
+//! `docs/format/row.md`.
 
 use std::io;
 
@@ -11,30 +12,30 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::bytes::{FileKind, Reader, damaged};
 use super::files::StoreFile;
 
-/// The tag of a committed document, or of its tombstone.
+/// Tag of a committed document, or of its tombstone.
 pub(crate) const DOCUMENT: u8 = 0;
-/// Of a prepare or an abort.
+/// Tag of a prepare or an abort.
 pub(crate) const PREPARED: u8 = 1;
-/// Of a version in the history.
+/// Tag of a version in the history.
 pub(crate) const HISTORY: u8 = 2;
 
 /// Bytes before the name.
 pub(crate) const HEAD_BYTES: usize = 42;
-/// Bytes of the place of a value that lies elsewhere.
+/// Bytes of the place of a value that is stored apart.
 const PLACE_BYTES: usize = 20;
 
-/// The value lies elsewhere.
+/// Flag: the value is stored apart.
 const THERE: u8 = 1;
-/// There is no such document any more, nor a tombstone: the row of that seqno and those before do not count.
+/// Flag of a removal: the rows of the name up to its seqno are invalid; there is no document and no tombstone.
 const GONE: u8 = 2;
 
 const LEVEL_SHIFT: u32 = 4;
 const KIND: u8 = 0x0f;
 
-/// Where a value lies that is not in its row.
+/// Position of a value that is stored apart from its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ValuePlace {
-    /// The number of its file, see [`ValuePlace::of_log`].
+    /// Number of its file, see [`ValuePlace::of_log`].
     pub(crate) file: u64,
     pub(crate) offset: u64,
     pub(crate) length: u32,
@@ -42,12 +43,12 @@ pub(crate) struct ValuePlace {
 }
 
 impl ValuePlace {
-    /// The file number of a log.
+    /// Returns the file number of a log.
     pub(crate) fn of_log(number: u64) -> u64 {
         number << 1 | 1
     }
 
-    /// The file number of a file of values.
+    /// Returns the file number of a file of values.
     pub(crate) fn of_values(number: u64) -> u64 {
         number << 1
     }
@@ -55,7 +56,7 @@ impl ValuePlace {
     /// Reads the value from its file.
     ///
     /// # Errors
-    /// Those of the system; `InvalidData` when it is not what was written.
+    /// Those of the system; `InvalidData` if it is not the written value.
     pub(crate) fn read(self, file: &dyn StoreFile) -> io::Result<Vec<u8>> {
         let mut value = vec![0; self.length as usize + file.seal_bytes()];
         file.read_at(&mut value, self.offset)?;
@@ -68,7 +69,7 @@ impl ValuePlace {
     }
 }
 
-/// Kind and number of a file of values, as [`ValuePlace`] numbers them.
+/// Returns kind and number of a file of values, numbered as in [`ValuePlace`].
 pub(crate) fn value_file(file: u64) -> (FileKind, u64) {
     let is_log = file & 1 == 1;
     let kind = if is_log {
@@ -79,7 +80,7 @@ pub(crate) fn value_file(file: u64) -> (FileKind, u64) {
     (kind, file >> 1)
 }
 
-/// The tag of a document's row.
+/// Returns the tag of a document's row.
 pub(crate) fn tag_of(document: &Document) -> u8 {
     if document.kind().is_prepared() {
         PREPARED
@@ -88,7 +89,7 @@ pub(crate) fn tag_of(document: &Document) -> u8 {
     }
 }
 
-/// The name of a row.
+/// Returns the name of a row.
 pub(crate) fn name(tag: u8, key: &[u8]) -> Vec<u8> {
     let mut name = Vec::with_capacity(1 + key.len());
     name.push(tag);
@@ -96,28 +97,28 @@ pub(crate) fn name(tag: u8, key: &[u8]) -> Vec<u8> {
     name
 }
 
-/// The name of the first row of the history from a seqno on.
+/// Returns the name of the first row of the history from a seqno on.
 pub(crate) fn history_from(seqno: Seqno) -> [u8; 9] {
     let mut name = [HISTORY; 9];
     name[1..].copy_from_slice(&seqno.0.to_be_bytes());
     name
 }
 
-/// The hash of a row's name in its vBucket. It is kept in filters: it may never change.
+/// Returns the hash of a row's name in its vBucket. Filters on disk contain it: it may never change.
 pub(crate) fn hash(vb: VbId, name: &[u8]) -> u64 {
     xxh3_64_with_seed(name, u64::from(vb.0))
 }
 
-/// How a row is written.
+/// Purpose of a written row.
 #[derive(Clone, Copy)]
 pub(crate) enum Written {
-    /// As the row of its key.
+    /// The row of its key.
     Newest,
-    /// As a version of the history, since this time, Unix seconds.
+    /// A version of the history, with its write time in Unix seconds.
     Version(u32),
 }
 
-/// Bytes of a row up to its value, or to the place of one.
+/// Returns the bytes of a row up to its value, or to the place of one.
 fn head_bytes(document: &Document, written: Written) -> usize {
     let name = document.key().len() + 1;
     match written {
@@ -127,13 +128,13 @@ fn head_bytes(document: &Document, written: Written) -> usize {
     }
 }
 
-/// Bytes of the row of a document with its value elsewhere.
+/// Returns the bytes of a document's row whose value is stored apart.
 pub(crate) fn bytes_apart(document: &Document, written: Written) -> usize {
     head_bytes(document, written) + PLACE_BYTES
 }
 
-/// Adds the row of a document to `out`, with its value or its place. A commit becomes a plain mutation or deletion. The
-/// name begins [`HEAD_BYTES`] after the row.
+/// Appends the row of a document to `out`, with its value or its place. A commit becomes a plain
+/// mutation or deletion. The name begins [`HEAD_BYTES`] after the begin of the row.
 pub(crate) fn encode(
     document: &Document,
     written: Written,
@@ -198,7 +199,7 @@ fn encode_place(place: ValuePlace, out: &mut Vec<u8>) {
     out.extend_from_slice(&place.crc.to_be_bytes());
 }
 
-/// Adds the row that says that the row of `name` and `seqno` is gone to `out`.
+/// Appends the removal of the row with `name` and `seqno` to `out`.
 pub(crate) fn encode_gone(name: &[u8], seqno: Seqno, out: &mut Vec<u8>) {
     let mut head = [0; HEAD_BYTES];
     head[0] = GONE;
@@ -208,17 +209,17 @@ pub(crate) fn encode_gone(name: &[u8], seqno: Seqno, out: &mut Vec<u8>) {
     out.extend_from_slice(name);
 }
 
-/// A row as it lies in memory.
+/// A row in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Row<'a> {
-    /// All of it.
+    /// All bytes of the row.
     pub(crate) bytes: &'a [u8],
     name_end: usize,
     value_at: usize,
 }
 
 impl<'a> Row<'a> {
-    /// The row that `bytes` begin with; `None` when they are too short for it.
+    /// Returns the row at the beginning of `bytes`; `None` if they are too short.
     #[inline]
     pub(crate) fn first_of(bytes: &'a [u8]) -> Option<Self> {
         let head = bytes.first_chunk::<HEAD_BYTES>()?;
@@ -237,10 +238,10 @@ impl<'a> Row<'a> {
         })
     }
 
-    /// The row that is all of `bytes`.
+    /// Returns the row that consists of all `bytes`.
     ///
     /// # Errors
-    /// They are not a row, or more.
+    /// They are not exactly one row.
     pub(crate) fn of(bytes: &'a [u8]) -> io::Result<Self> {
         Self::first_of(bytes)
             .filter(|row| row.bytes.len() == bytes.len())
@@ -255,7 +256,7 @@ impl<'a> Row<'a> {
         self.bytes[HEAD_BYTES]
     }
 
-    /// The document's key.
+    /// Returns the document's key.
     pub(crate) fn key(&self) -> &'a [u8] {
         let name = self.name();
         let from = if name[0] == HISTORY { 9 } else { 1 };
@@ -275,12 +276,12 @@ impl<'a> Row<'a> {
         self.bytes[0] & GONE != 0
     }
 
-    /// Bytes of the value.
+    /// Returns the bytes of the value.
     pub(crate) fn value_bytes(&self) -> u32 {
         u32::from_be_bytes(self.number(6))
     }
 
-    /// Where the value lies, if not here.
+    /// Returns the place of the value, if it is stored apart.
     pub(crate) fn place(&self) -> Option<ValuePlace> {
         if self.bytes[0] & THERE == 0 {
             return None;
@@ -294,22 +295,22 @@ impl<'a> Row<'a> {
         })
     }
 
-    /// Adds the row to `out` with its value at another place.
+    /// Appends the row to `out`, with its value at another place.
     pub(crate) fn moved(&self, place: ValuePlace, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.bytes[..self.value_at]);
         encode_place(place, out);
     }
 
-    /// When a version of the history was written, Unix seconds.
+    /// Returns the write time of a version of the history, in Unix seconds.
     pub(crate) fn written_at_s(&self) -> u32 {
         let extra = &self.bytes[self.name_end..self.value_at];
         Reader::new(extra).u32().unwrap_or(0)
     }
 
-    /// The metadata.
+    /// Returns the metadata.
     ///
     /// # Errors
-    /// They cannot be.
+    /// The metadata is invalid.
     pub(crate) fn meta(&self) -> io::Result<Meta> {
         let kind = Kind::from_number(self.bytes[1] & KIND)
             .filter(|kind| !kind.is_commit() && !self.is_gone())
@@ -338,7 +339,7 @@ impl<'a> Row<'a> {
         })
     }
 
-    /// The document, with its value from here or with `apart`, which was read from its place.
+    /// Returns the document, with its value from the row or with `apart`, which was read from its place.
     ///
     /// # Errors
     /// As [`Row::meta`].

@@ -1,4 +1,4 @@
-//! Files with a header, which says whether they are encrypted, and with what.
+//! Files with a header, which states their encryption.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::bytes::{
 use super::files::{Files, StoreFile};
 use super::pieces::Pieces;
 
-/// Makes a file; gives the header that is to be written into it as well.
+/// Creates a file. Returns it with the header to be written into it.
 ///
 /// # Errors
 /// Those of the system.
@@ -31,10 +31,11 @@ pub(crate) fn create(
     Ok((SealedFile::of(file, cipher), header))
 }
 
-/// Opens a file, and looks at its header.
+/// Opens a file, and checks its header.
 ///
 /// # Errors
-/// Those of the system; `InvalidData` for another file; a [`key_error`](cipher::key_error).
+/// Those of the system; `InvalidData` for the header of another file; a
+/// [`key_error`](cipher::key_error).
 pub(crate) fn open(
     files: &dyn Files,
     kind: FileKind,
@@ -55,7 +56,8 @@ pub(crate) fn open(
     Ok(SealedFile::of(file, cipher))
 }
 
-/// Opens a file whose header may be damaged: it is encrypted then if it does not look plain, with the key of the others.
+/// Opens a file whose header may be damaged. If the damaged header does not look plain, the file
+/// counts as encrypted with the key of the others.
 ///
 /// # Errors
 /// Those of the system; a [`key_error`](cipher::key_error).
@@ -81,21 +83,21 @@ pub(crate) fn open_any(
     }
 }
 
-/// Whether a file is as it would be written today: encrypted with the first key, if there are keys.
+/// Whether the encryption of a file is that of a new one: with the first key, if there are keys.
 pub(crate) fn is_current(files: &dyn Files, file: &dyn StoreFile) -> bool {
     files.keyring().is_none() || file.cipher().is_some_and(Cipher::is_current)
 }
 
 impl dyn StoreFile + '_ {
-    /// Bytes by which a unit is longer in the file.
+    /// Returns the bytes that sealing adds to a unit.
     pub(crate) fn seal_bytes(&self) -> usize {
         self.cipher().map_or(0, |_| SEAL_BYTES)
     }
 
-    /// Seals the unit that begins at `from` of `bytes` and will lie at `at`, with what is known `of` it there.
+    /// Seals the unit that begins at `from` in `bytes`, for offset `at`, and authenticates `of` with it.
     ///
     /// # Errors
-    /// It is too long.
+    /// The unit is too long.
     pub(crate) fn seal(
         &self,
         bytes: &mut Vec<u8>,
@@ -109,10 +111,10 @@ impl dyn StoreFile + '_ {
         Ok(())
     }
 
-    /// Opens the unit of which all of `bytes` from `from` on was read at `at`.
+    /// Unseals the unit from `from` to the end of `bytes`, which was read at `at`.
     ///
     /// # Errors
-    /// `InvalidData` when that is not what was sealed there.
+    /// `InvalidData` if it was not sealed at this place.
     pub(crate) fn unseal(
         &self,
         bytes: &mut Vec<u8>,
@@ -124,10 +126,10 @@ impl dyn StoreFile + '_ {
         Ok(())
     }
 
-    /// The same of a unit that lies among others; gives its length.
+    /// Unseals a unit between others, in place. Returns its length.
     ///
     /// # Errors
-    /// `InvalidData` when that is not what was sealed there.
+    /// `InvalidData` if it was not sealed at this place.
     pub(crate) fn unseal_in_place(
         &self,
         unit: &mut [u8],
@@ -138,7 +140,7 @@ impl dyn StoreFile + '_ {
     }
 }
 
-/// An encrypted file. What is read and written are bytes as they lie in it.
+/// An encrypted file. Reads and writes handle the encrypted bytes.
 #[derive(Debug)]
 struct SealedFile {
     file: Arc<dyn StoreFile>,
@@ -198,7 +200,7 @@ impl StoreFile for SealedFile {
     }
 }
 
-/// Files that are encrypted when they are made.
+/// Files that are encrypted when they are created.
 #[derive(Debug)]
 pub(crate) struct KeyedFiles<F> {
     files: F,
@@ -211,7 +213,7 @@ impl<F> KeyedFiles<F> {
         Self { files, keyring }
     }
 
-    /// The files as they are.
+    /// Returns the files without encryption.
     pub(crate) fn inner(&self) -> &F {
         &self.files
     }

@@ -1,4 +1,4 @@
-//! What is kept of a vBucket beside its rows: its record, where a rollback may go, and which rows count.
+//! State of a vBucket beside its rows: its record, its restore points, and its valid rows.
 
 use model::{
     Cas, CollectionCount, CollectionId, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbCounts,
@@ -8,22 +8,22 @@ use model::{
 use super::bytes::Reader;
 use crate::points::RestorePoints;
 
-/// Which rows of a vBucket count: those of its epoch, and of earlier epochs those up to a seqno.
+/// Validity of a vBucket's rows: all of the current epoch, and those of earlier epochs up to a seqno.
 ///
-/// A new epoch begins when a vBucket is made, and when it is rolled back.
+/// A new epoch begins when a vBucket is created, and when it is rolled back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lineage {
-    /// The epoch of rows that are written; no two vBuckets of a store ever have the same one.
+    /// Epoch of new rows; no two vBuckets of a store ever have the same one.
     pub(crate) epoch: u64,
-    /// Earlier epochs, ascending, each with the highest seqno that counts of it.
+    /// Earlier epochs, ascending, each with its highest valid seqno.
     before: Vec<(u64, Seqno)>,
 }
 
 impl Lineage {
-    /// Earlier epochs that are kept; a rollback beyond that goes to nothing.
+    /// Maximum number of earlier epochs; a rollback beyond that goes to zero.
     pub(crate) const BEFORE_MAX: usize = 16;
 
-    /// That of a new vBucket.
+    /// Creates the lineage of a new vBucket.
     pub(crate) fn new(epoch: u64) -> Self {
         Self {
             epoch,
@@ -31,7 +31,7 @@ impl Lineage {
         }
     }
 
-    /// The highest seqno that counts of the rows of an epoch; `None` when none does.
+    /// Returns the highest valid seqno of an epoch's rows; `None` if no row is valid.
     #[inline]
     pub(crate) fn limit(&self, epoch: u64) -> Option<Seqno> {
         if epoch == self.epoch {
@@ -41,7 +41,7 @@ impl Lineage {
         found.map(|(_, limit)| *limit)
     }
 
-    /// Begins another epoch, in which rows above `point` do not count.
+    /// Begins a new epoch, in which rows above `point` are invalid.
     pub(crate) fn roll_back(&mut self, point: Seqno, epoch: u64) {
         self.before.push((self.epoch, point));
         for (_, limit) in &mut self.before {
@@ -51,12 +51,12 @@ impl Lineage {
         self.epoch = epoch;
     }
 
-    /// Whether a rollback may keep anything.
+    /// Whether there is no space for another epoch, so that a rollback goes to zero.
     pub(crate) fn is_full(&self) -> bool {
         self.before.len() >= Self::BEFORE_MAX
     }
 
-    /// Lets go of earlier epochs of which there are no rows any more.
+    /// Removes earlier epochs without rows.
     pub(crate) fn retain(&mut self, has_rows: impl Fn(u64) -> bool) {
         self.before.retain(|(epoch, _)| has_rows(*epoch));
     }
@@ -74,14 +74,14 @@ pub(crate) struct State {
 /// A state with its record.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredState {
-    /// Its high and purge seqno are those of the state.
+    /// Record with the high and purge seqno of the state.
     pub(crate) record: VbRecord,
     pub(crate) points: RestorePoints,
     pub(crate) lineage: Lineage,
 }
 
 impl StoredState {
-    /// Without the record.
+    /// Returns the state without the record.
     pub(crate) fn state(&self) -> State {
         State {
             high_seqno: self.record.high_seqno,
@@ -92,7 +92,7 @@ impl StoredState {
     }
 }
 
-/// Adds a state to `out`.
+/// Appends a state to `out`.
 pub(crate) fn encode(record: &VbRecord, state: &State, out: &mut Vec<u8>) {
     out.push(record.state as u8);
     let numbers = [
@@ -150,7 +150,7 @@ fn encode_counts(counts: &VbCounts, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads what is left as counts.
+/// Decodes the rest as counts.
 fn decode_counts(reader: &mut Reader<'_>) -> Option<VbCounts> {
     let mut counts = VbCounts {
         items: reader.u64()?,
@@ -169,7 +169,7 @@ fn decode_counts(reader: &mut Reader<'_>) -> Option<VbCounts> {
     Some(counts)
 }
 
-/// Reads a state; `None` when it is none.
+/// Decodes a state; `None` if it is invalid.
 pub(crate) fn decode(bytes: &[u8]) -> Option<StoredState> {
     let reader = &mut Reader::new(bytes);
     let state = VbState::from_wire(reader.u8()?)?;
@@ -221,7 +221,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<StoredState> {
     })
 }
 
-/// The error of a record that cannot be read.
+/// Returns the error of a record that cannot be read.
 pub(crate) fn no_record(vb: VbId) -> std::io::Error {
     super::bytes::damaged(format!("the record of {vb}"))
 }
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_after_a_rollback_point_do_not_count_whatever_their_epoch() {
+    fn rows_after_a_rollback_point_are_invalid_in_all_epochs() {
         let mut lineage = Lineage::new(5);
         assert_eq!(lineage.limit(5), Some(Seqno(u64::MAX)));
         assert_eq!(lineage.limit(4), None);

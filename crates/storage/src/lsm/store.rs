@@ -1,4 +1,4 @@
-//! The store: what a bucket calls.
+//! The store as a bucket calls it.
 
 use std::fs::File;
 use std::io;
@@ -30,18 +30,17 @@ use crate::port::{
 use crate::work::{Duty, Running, Threads};
 use crate::{ErrorKind, StoreError};
 
-/// Bytes that the workers take, about: rows that are sorted, a filter that is made, blocks of runs that are merged.
+/// Approximate memory of the workers in bytes: rows being sorted, a filter being built, blocks of runs being merged.
 const WORK_BYTES: u64 = 16 << 20;
 
-/// What opening a store found.
+/// Result of opening a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// Whether the store is a new one.
+    /// Whether the store is new.
     pub fresh: bool,
-    /// Whether the last stop was a clean one; after any other, every active vBucket begins a new history. A fresh store is
-    /// clean.
+    /// Whether the last stop was clean; otherwise every active vBucket begins a new history. A new store is clean.
     pub clean: bool,
-    /// Whether it came after a failed sync. What was read of the files then is on disk by now.
+    /// Whether the last stop came after a failed sync. The content read at the opening is durable.
     pub poisoned: bool,
 }
 
@@ -54,10 +53,10 @@ pub struct DiskStore {
 }
 
 impl DiskStore {
-    /// Opens the store that the files are, or makes one where there is none.
+    /// Opens the store in `files`, or creates one if there is none.
     ///
     /// # Errors
-    /// `InvalidData` when something is damaged or missing: nothing was changed then. Those of the system.
+    /// `InvalidData` if a file is damaged or missing: then nothing was changed. Those of the system.
     pub(crate) fn open_files(
         files: Arc<dyn Files>,
         threads: &dyn Threads,
@@ -83,7 +82,7 @@ impl DiskStore {
             dead_rows: AtomicU64::new(dead_rows),
             has_history: AtomicBool::new(has_history),
             committed: AtomicU64::new(log.last_group),
-            // Nothing is known of what there is.
+            // The sizes of existing documents are unknown.
             has_large: AtomicBool::new(!fresh),
             renewing: AtomicBool::new(false),
             writer: Mutex::new(Writer::new(log, tail)),
@@ -114,8 +113,8 @@ impl DiskStore {
         Ok((store, opened))
     }
 
-    /// Bytes of memory that it takes: what tells where rows lie in the logs, filters and indexes of runs, what walks over
-    /// vBuckets hold, and what its workers take when they are at work.
+    /// Returns its memory in bytes: indexes of logs, filters and indexes of runs, walks over
+    /// vBuckets, and the workers at work.
     pub fn memory_bytes(&self) -> u64 {
         let current = self.core.current.read();
         let sealed = current
@@ -134,7 +133,7 @@ impl DiskStore {
         Ok(())
     }
 
-    /// Ends the workers.
+    /// Stops the workers.
     fn stop(&self) {
         self.core.stopping.store(true, Ordering::SeqCst);
         self.core.flushing.changed.notify_all();
@@ -147,7 +146,7 @@ impl DiskStore {
     }
 }
 
-/// A worker that another one rings.
+/// A worker with a shared handle.
 struct Shared(Arc<dyn Running>);
 
 impl Running for Shared {

@@ -1,7 +1,8 @@
-//! The tail: how far commits were acknowledged, and how the store was left.
+//! The tail: the last acknowledged commit, and the kind of the last stop.
 //!
-//! A log that lost its end is replayed up to there and looks whole. This file, which is apart from it, tells that more was
-//! acknowledged. It has two slots, which are written in turns, so that one is always whole.
+//! A log that lost its end is replayed up to that point and looks whole. This separate file shows
+//! that more was acknowledged. It has two slots, which are written in turns, so that one is always
+//! whole.
 
 use std::io;
 use std::sync::Arc;
@@ -11,31 +12,31 @@ use super::files::{Files, StoreFile};
 
 pub(crate) const NAME: &str = "TAIL";
 
-/// Bytes of a slot; a sector, so that one is torn at most.
+/// Bytes of a slot: a sector, so that at most one is torn.
 const SLOT_BYTES: usize = 512;
 const SLOTS: u64 = 2;
 const MAGIC: [u8; 8] = *b"SETTEETL";
-/// Bytes of a slot up to its checksum.
+/// Bytes of a slot up to the end of its checksum.
 const BODY_BYTES: usize = 48;
 
-/// How a store was left.
+/// Kind of the last stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// It is open, or its process ended.
+    /// The store is open, or its process ended.
     #[default]
     Running,
-    /// It was closed.
+    /// The store was closed.
     Clean,
     /// A sync failed.
     Poisoned,
 }
 
-/// What a slot says.
+/// Content of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tail {
-    /// How often one was written.
+    /// Number of the write.
     number: u64,
-    /// The last group that was acknowledged.
+    /// The last acknowledged group.
     pub(crate) group: u64,
     /// The last manifest.
     pub(crate) manifest: u64,
@@ -50,7 +51,7 @@ pub(crate) struct TailFile {
 }
 
 impl TailFile {
-    /// Makes one; its name is not durable yet.
+    /// Creates the file; its name is not durable yet.
     ///
     /// # Errors
     /// Those of the system.
@@ -66,10 +67,10 @@ impl TailFile {
         Ok(tail)
     }
 
-    /// Reads the newer of the slots that are whole.
+    /// Reads the newer of the undamaged slots.
     ///
     /// # Errors
-    /// `NotFound`; those of the system; `InvalidData` when none is whole.
+    /// `NotFound`; those of the system; `InvalidData` if both are damaged.
     pub(crate) fn open(files: &dyn Files) -> io::Result<Self> {
         let file = files.open(NAME)?;
         let mut newest: Option<Tail> = None;
@@ -90,7 +91,7 @@ impl TailFile {
         Ok(Self { file, tail })
     }
 
-    /// Whether all of its bytes are what was written: slots that are whole, or were never used.
+    /// Whether all of its bytes are as written: slots that are undamaged, or were never used.
     ///
     /// # Errors
     /// Those of the system.
@@ -106,8 +107,8 @@ impl TailFile {
         Ok(slots.len() as u64 == SLOTS && rest.is_empty() && slots_whole.all(|whole| whole))
     }
 
-    /// Notes how far commits are durable. The write reaches the operating system at once, so that it outlives this process;
-    /// the disk is not waited for.
+    /// Records the last durable commit. The write reaches the operating system at once, so that it
+    /// survives the end of this process; it does not wait for the disk.
     ///
     /// # Errors
     /// Those of the system.
@@ -124,7 +125,7 @@ impl TailFile {
         Ok(())
     }
 
-    /// Makes the last note durable.
+    /// Makes the last write durable.
     ///
     /// # Errors
     /// Those of the system.

@@ -1,4 +1,4 @@
-//! Threads of a store that nothing else gives any: one for each worker.
+//! Threads of a store without a pool: one for each worker.
 
 use std::io;
 use std::thread::{Builder, JoinHandle, park, park_timeout};

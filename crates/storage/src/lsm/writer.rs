@@ -1,4 +1,4 @@
-//! The one writer of a store, and what it shares with the workers.
+//! The single writer of a store, and the state that it shares with the workers.
 
 use std::io;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::{ErrorKind, StoreError};
 
 const CLOSING: &str = "closing";
 
-/// Rows that are added to the index under one lock.
+/// Rows that are added to the index under one lock hold.
 const STAGED_MAX: usize = 4096;
 
-/// A full log may grow to so many times its size while the one before is not in runs yet.
+/// Factor by which a full log may grow while the previous one is not in runs yet.
 const GROWTH_MAX: u64 = 2;
 
-/// What is shared by the store and its workers.
+/// State shared by the store and its workers.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) files: Arc<dyn Files>,
@@ -37,21 +37,21 @@ pub(crate) struct Core {
     pub(crate) current: RwLock<Current>,
     pub(crate) next_file: AtomicU64,
     pub(crate) next_epoch: AtomicU64,
-    /// Rows in runs that are superseded or gone, about.
+    /// Approximate number of superseded rows and removals in runs.
     pub(crate) dead_rows: AtomicU64,
     pub(crate) has_history: AtomicBool,
-    /// The last group.
+    /// The last committed group.
     pub(crate) committed: AtomicU64,
-    /// There may be documents of a MiB and more.
+    /// Whether documents of a MiB and more may exist.
     pub(crate) has_large: AtomicBool,
-    /// What is not encrypted with the first key shall be written again.
+    /// Whether data that is not encrypted with the first key is to be written again.
     pub(crate) renewing: AtomicBool,
     pub(crate) flushing: Flushing,
     pub(crate) stopping: AtomicBool,
     pub(crate) counters: Counters,
 }
 
-/// What was done in the background.
+/// Totals of the background work.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) merges: AtomicU64,
@@ -59,10 +59,10 @@ pub(crate) struct Counters {
     pub(crate) runs_failed: AtomicU64,
 }
 
-/// The worker that makes runs of logs, as writers see it.
+/// The flush worker as seen by writers.
 #[derive(Default)]
 pub(crate) struct Flushing {
-    /// The log that shall become runs, if it waits for that, and why the last attempt failed.
+    /// The sealed log, if it waits for the worker, and the error of the last attempt.
     pub(crate) state: Mutex<FlushState>,
     pub(crate) changed: Condvar,
     pub(crate) worker: Mutex<Option<Box<dyn Running>>>,
@@ -76,11 +76,11 @@ impl std::fmt::Debug for Flushing {
 
 #[derive(Debug, Default)]
 pub(crate) struct FlushState {
-    /// A log is sealed.
+    /// Whether a log is sealed.
     pub(crate) waiting: bool,
-    /// Kind and words of the last failure.
+    /// Kind and text of the last error.
     pub(crate) failed: Option<(ErrorKind, String)>,
-    /// The next log, made ahead.
+    /// The next log, created in advance.
     pub(crate) spare: Option<Log>,
 }
 
@@ -92,7 +92,7 @@ impl Flushing {
     }
 }
 
-/// Whether commits are taken.
+/// Whether commits are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Ready,
@@ -100,7 +100,7 @@ enum Mode {
     Closed,
 }
 
-/// What writes into the log.
+/// Writer of the log.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) log: Log,
@@ -117,7 +117,7 @@ impl Writer {
         }
     }
 
-    /// Whether commits are taken.
+    /// Checks that commits are accepted.
     ///
     /// # Errors
     /// `Closed`, `Poisoned`.
@@ -129,7 +129,8 @@ impl Writer {
         }
     }
 
-    /// What a failed write of the log means. But for a shortage nothing is known of the file from then on.
+    /// Converts a failed write of the log. Except for a shortage, the content of the file is
+    /// unknown afterwards, and the store is poisoned.
     fn failed(&mut self, error: io::Error, during: &'static str) -> StoreError {
         match shortage(&error) {
             Some(kind) => StoreError::new(kind, during).because(error),
@@ -147,10 +148,10 @@ impl Writer {
         StoreError::new(ErrorKind::Poisoned, during).because(error)
     }
 
-    /// Takes no more commits; tells whether the store was open until now.
+    /// Ends commits. Returns whether the store was open.
     ///
     /// # Errors
-    /// `Poisoned`: it cannot be left as a clean one.
+    /// `Poisoned`: a clean stop is impossible.
     pub(crate) fn end(&mut self) -> Result<bool, StoreError> {
         match std::mem::replace(&mut self.mode, Mode::Closed) {
             Mode::Closed => Ok(false),
@@ -159,7 +160,7 @@ impl Writer {
         }
     }
 
-    /// Notes that the store was closed, with all that is on disk.
+    /// Records that the store was closed cleanly.
     ///
     /// # Errors
     /// `NoSpace`, `Io`: the stop counts as unclean.
@@ -172,7 +173,7 @@ impl Writer {
     }
 }
 
-/// Changes that count together or not at all.
+/// Changes of one group, which are atomic.
 pub(crate) struct Changes<'c> {
     pub(crate) core: &'c Core,
     pub(crate) writer: MutexGuard<'c, Writer>,
@@ -181,13 +182,13 @@ pub(crate) struct Changes<'c> {
     /// Rows that are not in the index yet, and the first of those that are not linked.
     staged: Vec<LogRow>,
     from: usize,
-    /// What the group says of vBuckets, in its order.
+    /// Other entries of the group, in its order.
     notes: Vec<Note>,
     failed: Option<io::Error>,
 }
 
 impl Core {
-    /// Begins a group, once there is space for it; tells whether that took waiting.
+    /// Begins a group, after waiting for space if necessary. Returns whether it waited.
     ///
     /// # Errors
     /// `Closed`, `Poisoned`, `NoSpace`, `Io`.
@@ -221,10 +222,10 @@ impl Core {
         Ok((changes, waited))
     }
 
-    /// Turns to another log when this one is full; tells whether that took waiting.
+    /// Switches to another log if this one is full. Returns whether it waited.
     fn ensure_space(&self, writer: &mut Writer, during: &'static str) -> Result<bool, StoreError> {
         let (bytes, bytes_max) = (writer.log.end, self.options.log_bytes);
-        // Into one that is encrypted in another way nothing more is written.
+        // A log with outdated encryption is not written any further.
         let outdated = !writer.log.is_current(&*self.files);
         if bytes < bytes_max && !outdated {
             return Ok(false);
@@ -236,7 +237,7 @@ impl Core {
                 return Ok(false);
             }
             if state.failed.take().is_some() {
-                // It is tried again at once.
+                // The worker retries at once.
                 self.flushing.ring();
             }
             while state.waiting && state.failed.is_none() {
@@ -253,11 +254,11 @@ impl Core {
         Ok(waits)
     }
 
-    /// Seals the log if it is not encrypted as it should be, unless there is a sealed one. A commit that is under way does that
-    /// itself.
+    /// Seals the log if its encryption is outdated, unless there is a sealed one. While a commit
+    /// runs this does nothing: the next commit does it.
     ///
     /// # Errors
-    /// Those of making the next one.
+    /// Those of creating the next one.
     pub(crate) fn seal_stale(&self) -> io::Result<()> {
         let Some(mut writer) = self.writer.try_lock() else {
             return Ok(());
@@ -272,7 +273,7 @@ impl Core {
         self.rotate(&mut writer, spare)
     }
 
-    /// Seals the log, and goes on with the next one. There must be no sealed one.
+    /// Seals the log, and continues with the next one. There must be no sealed one.
     fn rotate(&self, writer: &mut Writer, spare: Option<Log>) -> io::Result<()> {
         let (number, last_group) = (writer.log.number + 1, writer.log.last_group);
         let next = match spare.filter(|spare| spare.number == number) {
@@ -300,7 +301,7 @@ impl Core {
 }
 
 impl Changes<'_> {
-    /// Adds an entry, unless one before failed.
+    /// Adds an entry, unless an earlier one failed.
     pub(crate) fn put(
         &mut self,
         what: What,
@@ -318,7 +319,7 @@ impl Changes<'_> {
         put.map_err(|error| self.failed = Some(error)).ok()
     }
 
-    /// Has a row that was put counted.
+    /// Adds a row to the index when the group is finished.
     pub(crate) fn row(&mut self, row: LogRow) {
         self.staged.push(row);
         if self.staged.len() >= STAGED_MAX {
@@ -326,19 +327,19 @@ impl Changes<'_> {
         }
     }
 
-    /// Notes what was put beside rows.
+    /// Adds an entry that is no row.
     pub(crate) fn note(&mut self, note: Note) {
         self.notes.push(note);
     }
 
-    /// The number of the log, as values name it.
+    /// Returns the number of the log.
     pub(crate) fn log_number(&self) -> u64 {
         self.writer.log.number
     }
 
-    /// The state of a vBucket, as of what this group says.
+    /// Returns the state of a vBucket, including this group's entries.
     ///
-    /// Cost: one look, as long as batches come in the order of their vBuckets.
+    /// Cost: one lookup, as long as batches come in the order of their vBuckets.
     pub(crate) fn state(&self, vb: VbId) -> Option<State> {
         let is_later = matches!(self.notes.last(), Some(Note::State(last, ..)) if *last < vb);
         if !is_later {
@@ -360,10 +361,10 @@ impl Changes<'_> {
         }
     }
 
-    /// Makes the group durable, then seen.
+    /// Makes the group durable, then visible.
     ///
     /// # Errors
-    /// `NoSpace`, `Io`: nothing of it counts. `Poisoned`.
+    /// `NoSpace`, `Io`: the group does not count. `Poisoned`.
     pub(crate) fn finish(mut self) -> Result<(), StoreError> {
         let finished = match self.failed.take() {
             Some(error) => Err(error),
@@ -377,7 +378,7 @@ impl Changes<'_> {
         }
         let (group, manifest) = (self.writer.log.last_group, self.core.manifest_number());
         if let Err(error) = self.writer.tail.note(group, manifest, Left::Running) {
-            // Commits are durable without it; only a loss of them would go unnoticed.
+            // Commits are durable without it; but a later loss of them would not be detected.
             tracing::warn!(%error, "cannot note what was acknowledged");
         }
         self.core.committed.store(group, Ordering::Relaxed);
@@ -399,7 +400,7 @@ impl Drop for Changes<'_> {
 }
 
 impl Core {
-    /// The last group that was committed, as of the last time that no commit was under way.
+    /// Returns the last committed group. A commit under way may not be counted yet.
     pub(crate) fn last_group(&self) -> u64 {
         self.committed.load(Ordering::Relaxed)
     }
@@ -409,13 +410,13 @@ impl Core {
     }
 }
 
-/// What it means that the next log could not be made: the one that is written into is whole.
+/// Returns the error of a log that could not be created: the current one is undamaged.
 fn not_begun(error: &io::Error, during: &'static str) -> StoreError {
     let kind = shortage(error).unwrap_or(ErrorKind::Io);
     StoreError::new(kind, during).because(error.to_string())
 }
 
-/// Counts down what is dead.
+/// Subtracts from the number of dead rows.
 pub(crate) fn lower(counter: &AtomicU64, by: u64) {
     let lowered = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
         Some(now.saturating_sub(by))

@@ -1,4 +1,4 @@
-//! Reading everything of a run: each block, and whether the index finds what is in it.
+//! Check of a whole run: each block, and whether the index finds its rows.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use crate::lsm::bytes::HEADER_BYTES;
 use crate::lsm::damage::Keys;
 use crate::lsm::row::{self, HISTORY, Row};
 
-/// What is told of a run.
+/// Event of a check.
 pub(crate) enum Told<'a> {
-    /// So many bytes more were read.
+    /// More bytes were read.
     Bytes(u64),
-    /// A row that is whole.
+    /// A row is valid.
     Row(VbId, Row<'a>),
-    /// What is not.
+    /// A part is damaged.
     Damage(RunDamage),
 }
 
-/// A part of a run that is not what was written.
+/// Damage of a part of a run.
 #[derive(Debug, Default)]
 pub(crate) struct RunDamage {
     pub(crate) reason: String,
@@ -29,7 +29,7 @@ pub(crate) struct RunDamage {
     pub(crate) rows: Option<u64>,
 }
 
-/// Reads all blocks of a run that was opened, and tells what is in them.
+/// Reads all blocks of an open run, and reports their content to `tell`.
 pub(crate) fn check(run: &Run, tell: &mut dyn FnMut(Told<'_>)) {
     let (mut counted, mut gone, mut values) = (0, 0, BTreeMap::<u64, u64>::new());
     let (mut at, mut is_whole) = (HEADER_BYTES as u64, true);
@@ -61,13 +61,13 @@ struct Walk<'r> {
     section: &'r Section,
     /// The last row that was read.
     last: Option<Vec<u8>>,
-    /// Blocks that are damaged, and behind which nothing was read yet.
+    /// Range of damaged blocks at the current position.
     gap: Option<(u64, u64)>,
     gaps: Vec<RunDamage>,
     rows: u64,
     lowest: Seqno,
     highest: Seqno,
-    /// What is told once only of a section.
+    /// Damage that is reported only once for a section.
     wrong: Option<&'static str>,
 }
 
@@ -86,7 +86,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Reads all blocks, which should follow what ends at `at`; tells whether all are whole.
+    /// Reads all blocks, which should begin at `at`. Returns whether all are undamaged.
     fn blocks(&mut self, at: &mut u64, tell: &mut dyn FnMut(Told<'_>)) -> bool {
         let section = self.section;
         let mut bytes = Vec::new();
@@ -172,7 +172,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Whether the index and the filter lead to a row.
+    /// Whether index and filter find a row.
     fn is_found(&self, row: Row<'_>, block: u32) -> bool {
         let name = row.name();
         if row.tag() == HISTORY {

@@ -1,4 +1,4 @@
-//! Walking over the rows of a vBucket in a run, in the order of their names.
+//! Cursors over the rows of a vBucket in a run, in the order of their names.
 
 use std::io;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use super::format::Section;
 use super::open::Run;
 use crate::lsm::row::Row;
 
-/// A walk over a section.
+/// A cursor over a section.
 pub(crate) struct Cursor {
     run: Arc<Run>,
     section: Section,
-    /// The block after the one that is read.
+    /// The block after the current one.
     next_block: u32,
     block: Vec<u8>,
-    /// The row in it.
+    /// Offset and length of the current row in the block.
     at: usize,
     length: usize,
 }
 
 impl Cursor {
-    /// Before the first row whose name is not below `from`.
+    /// Creates a cursor at the first row whose name is not below `from`.
     ///
     /// # Errors
     /// As [`Run::read_block`].
@@ -41,12 +41,12 @@ impl Cursor {
         Ok(cursor)
     }
 
-    /// The row that it is at; `None` at the end.
+    /// Returns the current row; `None` at the end.
     pub(crate) fn row(&self) -> Option<Row<'_>> {
         Row::first_of(self.block.get(self.at..self.at + self.length)?)
     }
 
-    /// Goes on to the next row.
+    /// Advances to the next row.
     ///
     /// # Errors
     /// As [`Run::read_block`].
@@ -55,12 +55,12 @@ impl Cursor {
         self.settle()
     }
 
-    /// Goes on to the first row whose name is not below `name`.
+    /// Advances to the first row whose name is not below `name`.
     ///
     /// # Errors
     /// As [`Run::read_block`].
     ///
-    /// Cost: a read at most, unless that row begins a block.
+    /// Cost: one read at most, unless that row begins a block.
     pub(crate) fn seek(&mut self, name: &[u8]) -> io::Result<()> {
         if self.row().is_none_or(|row| row.name() >= name) {
             return Ok(());

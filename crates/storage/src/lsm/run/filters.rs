@@ -1,4 +1,4 @@
-//! The filters of a run: which names may be in it. Each is for the names of some blocks.
+//! Filters of a run, by name. Each filter covers the names of some blocks.
 
 use std::io;
 use std::sync::Arc;
@@ -10,28 +10,29 @@ use crate::lsm::bytes::{FileKind, HEADER_BYTES, damaged};
 use crate::lsm::files::{Files, StoreFile};
 use crate::lsm::made::Made;
 
-/// Bytes that are written and read at once of filters that wait in a file.
+/// Bytes of filters in a temporary file that are written and read at once.
 const ASIDE_BYTES: usize = 256 << 10;
-/// What a filter is sealed with, beside where it begins from the first one on.
+/// Additional data that is authenticated with a filter, beside its offset from the first filter.
 const ABOUT: &[u8] = b"filter";
 
-/// Filters that are made while rows come, and lie behind all blocks. Until then they wait in memory, or in a file.
+/// Filters that are built while rows are added, and are written after all blocks. Until then they
+/// are in memory, or in a temporary file.
 #[derive(Default)]
 pub(super) struct FilterWriter {
     hashes: Vec<u64>,
-    /// The first block of the next one.
+    /// First block of the next filter.
     first_block: u32,
     made: Vec<FilterAt>,
     waiting: Vec<u8>,
-    /// The file in which those before wait, and their bytes.
+    /// The temporary file of finished filters, and their bytes.
     aside: Option<Made>,
     aside_bytes: u64,
-    /// Bytes of them that were given away.
+    /// Bytes returned by `next_piece`.
     given: u64,
 }
 
 impl FilterWriter {
-    /// Filters of the run `number` that wait in a file. No file of values has that number.
+    /// Creates a writer for run `number` with a temporary file. No file of values has that number.
     ///
     /// # Errors
     /// Those of the system.
@@ -49,7 +50,7 @@ impl FilterWriter {
         self.hashes.push(hash);
     }
 
-    /// A block of `run` ended, before the block `next`.
+    /// Ends a block of `run`, before the block `next`.
     ///
     /// # Errors
     /// Those of the system.
@@ -88,7 +89,7 @@ impl FilterWriter {
         Ok(())
     }
 
-    /// Writes what waits into the file, if there is one.
+    /// Writes finished filters into the temporary file, if there is one.
     fn put_aside(&mut self) -> io::Result<()> {
         if let Some(aside) = &self.aside {
             let at = HEADER_BYTES as u64 + self.aside_bytes;
@@ -99,7 +100,7 @@ impl FilterWriter {
         Ok(())
     }
 
-    /// Ends the last one.
+    /// Ends the last filter.
     ///
     /// # Errors
     /// Those of the system.
@@ -111,7 +112,7 @@ impl FilterWriter {
         self.put_aside()
     }
 
-    /// The next bytes of all of them; `None` at the end.
+    /// Returns the next bytes of all filters; `None` at the end.
     ///
     /// # Errors
     /// Those of the system.
@@ -128,7 +129,7 @@ impl FilterWriter {
         Ok((!self.waiting.is_empty()).then_some(&self.waiting))
     }
 
-    /// Where each lies when the first one lies at `filters_at`.
+    /// Returns the position of each filter, if the first one is at `filters_at`.
     pub(super) fn places(&self, filters_at: u64) -> Vec<FilterAt> {
         let place = |filter: &FilterAt| FilterAt {
             at: filters_at + filter.at,
@@ -138,10 +139,10 @@ impl FilterWriter {
     }
 }
 
-/// Opens the filters of a run, which are `bytes`, where they are.
+/// Unseals the filters of a run in `bytes`, in place.
 ///
 /// # Errors
-/// `InvalidData` when they are not what was written.
+/// `InvalidData` if they are not the written filters.
 pub(super) fn unseal(
     run: &dyn StoreFile,
     filters: &[FilterAt],
@@ -158,7 +159,7 @@ pub(super) fn unseal(
     Ok(())
 }
 
-/// Whether a filter may have a hash; `None` for bytes that are none.
+/// Whether a filter may have a hash; `None` for bytes that are no filter.
 pub(super) fn may_have(filter: &[u8], hash: u64) -> Option<bool> {
     let (descriptor, fingerprints) = filter.split_at_checked(BinaryFuse8::DESCRIPTOR_LEN)?;
     let filter = BinaryFuse8Ref::from_dma(descriptor, fingerprints);
@@ -173,7 +174,7 @@ mod tests {
     use crate::lsm::files::Directory;
     use crate::lsm::sealed::{self, KeyedFiles};
 
-    /// What lies behind the blocks of a run with `count` names, of which 100 are in a block, and where each filter does.
+    /// Returns the bytes and positions of the filters of a run with `count` names, 100 in each block.
     fn written(
         run: &dyn StoreFile,
         mut writer: FilterWriter,
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_that_wait_in_a_file_are_as_those_that_wait_in_memory() {
+    fn filters_in_a_file_equal_filters_in_memory() {
         let place = tempfile::tempdir().expect("a directory");
         let line = EncryptionKeys::line("k1", &[1; 32]).expect("an ID");
         let keys = Arc::new(EncryptionKeys::parse(&line, || 7).expect("a key"));
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_was_moved_is_found_out() {
+    fn moved_filter_is_detected() {
         let place = tempfile::tempdir().expect("a directory");
         let line = EncryptionKeys::line("k1", &[1; 32]).expect("an ID");
         let keys = Arc::new(EncryptionKeys::parse(&line, || 7).expect("a key"));

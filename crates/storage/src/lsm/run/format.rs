@@ -6,17 +6,18 @@ use model::{Seqno, VbId};
 
 use crate::lsm::bytes::Reader;
 
-/// A block is ended once it has so many bytes.
+/// Bytes of a block at which it is ended.
 pub(super) const BLOCK_BYTES: usize = 16 << 10;
-/// Blocks begin at multiples of it.
+/// Alignment of blocks.
 pub(super) const BLOCK_ALIGN: usize = 8;
-/// What ends a block, so that it is found and understood without the index: its length, epoch, vBucket, magic, checksum.
+/// Bytes at the end of a block, by which it is found and read without the index: its length, epoch,
+/// vBucket, magic, checksum.
 pub(super) const BLOCK_END_BYTES: usize = 20;
 pub(super) const BLOCK_MAGIC: [u8; 2] = *b"SB";
-/// So many rows have a filter of their own: building one takes 26 bytes a row, and larger ones are only a twentieth smaller.
+/// Rows of a filter: building one takes 26 bytes a row, and larger filters would be only a twentieth smaller.
 pub(super) const FILTER_ROWS: usize = 32_000;
 
-/// Bytes of what ends a run: where the index begins, its length, its checksum, magic, checksum of these.
+/// Bytes at the end of a run: offset of the index, its length, its checksum, magic, checksum of these.
 pub(super) const END_BYTES: usize = 32;
 pub(super) const END_MAGIC: [u8; 8] = *b"SETTEEND";
 
@@ -24,37 +25,37 @@ pub(super) const END_MAGIC: [u8; 8] = *b"SETTEEND";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Section {
     pub(crate) vb: VbId,
-    /// The epoch of all of its rows.
+    /// Epoch of all its rows.
     pub(crate) epoch: u64,
-    /// The first block, and how many there are.
+    /// First block and number of blocks.
     pub(crate) first_block: u32,
     pub(crate) blocks: u32,
     pub(crate) rows: u32,
-    /// Seqnos of its rows.
+    /// Lowest and highest seqno of its rows.
     pub(crate) lowest: Seqno,
     pub(crate) highest: Seqno,
-    /// Where the first block begins.
+    /// Offset of the first block.
     pub(super) at: u64,
-    /// Bytes with which all separators of the section begin, in the arena.
+    /// Range in the arena of the common prefix of all separators of the section.
     pub(super) prefix: (u32, u32),
 }
 
-/// What a run has beside its rows.
+/// Content of a run beside its rows.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub(super) sections: Vec<Section>,
-    /// What tells the blocks of a section apart, without what all of them begin with: a name above all those of the block
-    /// before, and not above the first one of its own.
+    /// Separators of blocks without the common prefix of the section. A separator is above all
+    /// names of the previous block, and not above the first name of its own.
     pub(super) separators: Vec<u8>,
-    /// For each block where its separator ends.
+    /// End of each block's separator.
     pub(super) separator_ends: Vec<u32>,
-    /// For each block where it ends, in units of [`BLOCK_ALIGN`] from the begin of its section.
+    /// End of each block, in units of [`BLOCK_ALIGN`] from the begin of its section.
     pub(super) block_ends: Vec<u32>,
-    /// Each with the first block that it is for, where it lies and its length.
+    /// Filters, each with its first block, offset and length.
     pub(super) filters: Vec<FilterAt>,
-    /// Bytes of values in other files that rows refer to.
+    /// Bytes of values in other files that rows refer to, by file.
     pub(super) values: BTreeMap<u64, u64>,
-    /// Rows, and those of them that say that one is gone.
+    /// Number of rows, and of removals among them.
     pub(super) rows: u64,
     pub(super) gone: u64,
 }
@@ -67,9 +68,9 @@ pub(super) struct FilterAt {
 }
 
 impl Index {
-    /// Adds it to `out`.
+    /// Appends the index to `out`.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        // At once: it is large where memory is short.
+        // Reserved at once, because it is large when memory is short.
         out.reserve_exact(self.memory_bytes() + 16 * (self.filters.len() + self.values.len()) + 64);
         let u32s = |out: &mut Vec<u8>, numbers: &[u32]| {
             for number in numbers {
@@ -107,7 +108,7 @@ impl Index {
         }
     }
 
-    /// `None` when it is no index.
+    /// Decodes an index; `None` if it is invalid.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let reader = &mut Reader::new(bytes);
         let mut index = Self {
@@ -151,7 +152,7 @@ impl Index {
         (reader.rest.is_empty() && index.is_sound()).then_some(index)
     }
 
-    /// Whether its parts fit one another.
+    /// Whether its parts are consistent.
     fn is_sound(&self) -> bool {
         let mut next = 0;
         let sections = self.sections.iter().all(|section| {
@@ -167,7 +168,7 @@ impl Index {
         sections && ascend && ends && inside && next as usize == self.block_ends.len()
     }
 
-    /// Where a block of a section lies: from and to.
+    /// Returns the begin and the end of a section's block.
     pub(super) fn block(&self, section: &Section, block: u32) -> (u64, u64) {
         let end = |block: u32| {
             let units = self.block_ends.get(block as usize).copied().unwrap_or(0);
@@ -188,11 +189,11 @@ impl Index {
             None => 0,
         };
         let range = from as usize..self.separator_ends[at] as usize;
-        // What a prefix takes lies before the first one of its section.
+        // A section's prefix is before its first separator.
         self.separators.get(range).unwrap_or_default()
     }
 
-    /// The block of a section in which a name lies, if it does.
+    /// Returns the block of a section that has a name, if any does.
     pub(super) fn block_of(&self, section: &Section, name: &[u8]) -> u32 {
         let (from, to) = section.prefix;
         let prefix = &self.separators[from as usize..to as usize];
@@ -215,7 +216,7 @@ impl Index {
         low
     }
 
-    /// Bytes that it takes in memory.
+    /// Returns the memory in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.sections.len() * size_of::<Section>()
             + self.separators.len()
@@ -229,14 +230,14 @@ fn u32s(reader: &mut Reader<'_>, count: u32) -> Option<Vec<u32>> {
     Some(numbers.map(|bytes| u32::from_be_bytes(*bytes)).collect())
 }
 
-/// The checksum of a part of a run: what lies at another place, or in another run, is found out as well.
+/// Returns the checksum of a part of a run. It includes the run and the offset, so that misplaced parts are detected.
 pub(super) fn block_crc(number: u64, at: u64, bytes: &[u8]) -> u32 {
     let mut crc = crc_from(number, at);
     crc.update(bytes);
     crc.finalize()
 }
 
-/// The same, of which the bytes are still to come.
+/// Begins a checksum as of `block_crc`, before its bytes.
 pub(super) fn crc_from(number: u64, at: u64) -> crc32fast::Hasher {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&number.to_be_bytes());
@@ -244,7 +245,7 @@ pub(super) fn crc_from(number: u64, at: u64) -> crc32fast::Hasher {
     crc
 }
 
-/// What a block is sealed with: what it says of itself outside of the seal.
+/// Returns the additional data that is authenticated with a block.
 pub(super) fn block_about(epoch: u64, vb: VbId) -> [u8; 10] {
     let mut about = [0; 10];
     about[..8].copy_from_slice(&epoch.to_be_bytes());

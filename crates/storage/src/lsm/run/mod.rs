@@ -4,8 +4,8 @@
 //! header | blocks of rows, each with a checksum | filters | index | end
 //! ```
 //!
-//! The rows of a vBucket are a section, which begins a block and says of which epoch of the vBucket they are. Drawn in
-//! `docs/format/run.md`.
+//! The rows of a vBucket are a section, which begins with a new block and has the epoch of its
+//! rows. Drawn in `docs/format/run.md`.
 
 mod check;
 mod cursor;

@@ -1,4 +1,4 @@
-//! A run that is there.
+//! An open run.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use crate::lsm::files::{Files, StoreFile};
 use crate::lsm::row::Row;
 use crate::lsm::sealed::{self, is_current};
 
-/// A run. Cost in memory: some 1.14 bytes a row for the filters, and a quarter of a byte for the index.
+/// A run. Memory: some 1.14 bytes a row for the filters, and a quarter of a byte for the index.
 #[derive(Debug)]
 pub(crate) struct Run {
     file: Arc<dyn StoreFile>,
@@ -23,17 +23,16 @@ pub(crate) struct Run {
     /// Bytes of the file.
     pub(crate) bytes: u64,
     index: Index,
-    /// Where the index begins, behind the filters.
+    /// Offset of the index, after the filters.
     index_at: u64,
-    /// Those that are in memory: a run that was just made has none for a moment, as long as there are those of the runs
-    /// that it replaces.
+    /// Filters in memory. A new run gets them only after those of the runs that it replaces are freed.
     filters: OnceLock<Vec<u8>>,
-    /// A block was found damaged.
+    /// Whether a damaged block was found.
     damaged: AtomicBool,
 }
 
 impl Run {
-    /// One without its filters in memory.
+    /// Creates a run without its filters in memory.
     pub(super) fn new(
         file: Arc<dyn StoreFile>,
         (number, bytes): (u64, u64),
@@ -54,15 +53,15 @@ impl Run {
         }
     }
 
-    /// Whether a block was found damaged.
+    /// Whether a damaged block was found.
     pub(crate) fn is_damaged(&self) -> bool {
         self.damaged.load(Ordering::Relaxed)
     }
 
-    /// Opens one, of which the manifest knows the length.
+    /// Opens a run with the length in the manifest.
     ///
     /// # Errors
-    /// Those of the system; `InvalidData` when what is around the rows is damaged.
+    /// Those of the system; `InvalidData` if index, filters or end are damaged.
     pub(crate) fn open(files: &dyn Files, number: u64, bytes: u64) -> io::Result<Self> {
         let name = FileKind::Run.name(number);
         let opened = sealed::open(files, FileKind::Run, number)
@@ -101,10 +100,10 @@ impl Run {
         Ok(run)
     }
 
-    /// Reads its filters into memory, unless they are there. Until then any name may be in it.
+    /// Reads its filters into memory, unless they are there. Before that, it may have any name.
     ///
     /// # Errors
-    /// Those of the system; `InvalidData` when they are damaged.
+    /// Those of the system; `InvalidData` if they are damaged.
     pub(crate) fn load_filters(&self) -> io::Result<()> {
         let read = self.read_filters();
         read.map_err(|error| named(&self.name(), error))
@@ -122,48 +121,48 @@ impl Run {
             return Err(damaged("its filters are damaged"));
         }
         filters::unseal(&*self.file, &self.index.filters, &mut bytes)?;
-        // They are the same if another thread was first.
+        // Another thread may have read them first; they are the same.
         self.filters.get_or_init(|| bytes);
         Ok(())
     }
 
-    /// The name of its file.
+    /// Returns the name of its file.
     pub(crate) fn name(&self) -> String {
         FileKind::Run.name(self.number)
     }
 
-    /// Rows, those that say that one is gone among them.
+    /// Returns the number of rows, including removals.
     pub(crate) fn rows(&self) -> u64 {
         self.index.rows
     }
 
-    /// Rows that say that one is gone.
+    /// Returns the number of removals.
     pub(crate) fn gone(&self) -> u64 {
         self.index.gone
     }
 
-    /// Bytes of values in other files that its rows refer to.
+    /// Returns the bytes of values in other files that its rows refer to, by file.
     pub(crate) fn values(&self) -> &BTreeMap<u64, u64> {
         &self.index.values
     }
 
-    /// Bytes that it takes in memory.
+    /// Returns the memory in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.index.memory_bytes() + self.filters.get().map_or(0, Vec::len)
     }
 
-    /// The rows of a vBucket.
+    /// Returns the section of a vBucket.
     pub(crate) fn section(&self, vb: VbId) -> Option<&Section> {
         let at = self.index.sections.binary_search_by_key(&vb, |one| one.vb);
         self.index.sections.get(at.ok()?)
     }
 
-    /// All vBuckets, ascending.
+    /// Returns the sections of all vBuckets, ascending.
     pub(crate) fn sections(&self) -> &[Section] {
         &self.index.sections
     }
 
-    /// The block in which the row of a name may lie; `None` when there is none.
+    /// Returns the block that may have the row of a name; `None` if there is no such row.
     ///
     /// Cost: no read.
     pub(crate) fn may_have(&self, section: &Section, name: &[u8], hash: u64) -> Option<u32> {
@@ -180,10 +179,10 @@ impl Run {
         filters::may_have(filter, hash)?.then_some(block)
     }
 
-    /// Reads a block into `bytes`. One that is encrypted is looked at by its tag alone.
+    /// Reads a block into `bytes`. An encrypted block is verified only by its authentication tag.
     ///
     /// # Errors
-    /// Those of the system; `InvalidData` when it is damaged.
+    /// Those of the system; `InvalidData` if it is damaged.
     pub(crate) fn read_block(
         &self,
         section: &Section,
@@ -194,7 +193,7 @@ impl Run {
         self.read_block_by(by_crc, (section, block), bytes)
     }
 
-    /// The same, by its checksum in any case.
+    /// As [`Run::read_block`], also with the checksum of an encrypted block.
     ///
     /// # Errors
     /// As [`Run::read_block`].
@@ -240,12 +239,12 @@ impl Run {
         named(&self.name(), damaged(reason))
     }
 
-    /// Whether it is encrypted as it would be if it was made now.
+    /// Whether its encryption is that of a new file.
     pub(crate) fn is_current(&self, files: &dyn Files) -> bool {
         is_current(files, &*self.file)
     }
 
-    /// Reads the row of a name into `bytes`, if there is one up to seqno `limit`.
+    /// Reads the block of a name into `bytes`. Returns the row of the name, if there is one.
     ///
     /// # Errors
     /// As [`Run::read_block`].
@@ -262,33 +261,33 @@ impl Run {
         Ok(rows(bytes).find(|row| row.name() == name))
     }
 
-    /// Where a block lies: from and to.
+    /// Returns the begin and the end of a block.
     pub(super) fn block_at(&self, section: &Section, block: u32) -> (u64, u64) {
         self.index.block(section, block)
     }
 
-    /// Where the filters begin, behind the last block.
+    /// Returns the offset of the filters, after the last block.
     pub(super) fn filters_at(&self) -> u64 {
         let first = self.index.filters.first();
         first.map_or(self.index_at, |filter| filter.at)
     }
 
-    /// The block from which on names not below `name` lie.
+    /// Returns the first block that may have names not below `name`.
     pub(super) fn block_of(&self, section: &Section, name: &[u8]) -> u32 {
         self.index.block_of(section, name)
     }
 
-    /// Whether anything of a section may be of a seqno in a range.
+    /// Whether a section may have a row with a seqno from `from` on.
     pub(crate) fn has_seqnos_from(section: &Section, from: Seqno) -> bool {
         section.highest >= from
     }
 }
 
-/// The rows of a block.
+/// Iterates over the rows of a block.
 pub(super) fn rows(block: &[u8]) -> impl Iterator<Item = Row<'_>> {
     let mut rest = block;
     std::iter::from_fn(move || {
-        // What is left behind the last row are zeros.
+        // The rest after the last row is zeros.
         let row = Row::first_of(rest)?;
         rest = &rest[row.bytes.len()..];
         Some(row)

@@ -1,4 +1,4 @@
-//! The blocks of a run that are whole, found without its index: what ends a block tells where it begins and what it has.
+//! Search for undamaged blocks of a run without its index: the end of a block has its length and its content.
 
 use std::io;
 
@@ -11,21 +11,21 @@ use crate::lsm::bytes::{CRC_BYTES, HEADER_BYTES, Reader};
 use crate::lsm::files::StoreFile;
 use crate::lsm::row::Row;
 
-/// Bytes that are searched at a time.
+/// Bytes of a search window.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// A block that is whole.
+/// An undamaged block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FoundBlock {
     pub(crate) vb: VbId,
-    /// The epoch of its rows.
+    /// Epoch of its rows.
     pub(crate) epoch: u64,
     pub(crate) at: u64,
     pub(crate) length: u32,
 }
 
 impl FoundBlock {
-    /// Reads its rows, as far as they still are what was found.
+    /// Reads its rows.
     ///
     /// # Errors
     /// Those of the system and of `each`.
@@ -45,7 +45,7 @@ impl FoundBlock {
         file.unseal(bytes, 0, (self.at, &about))
     }
 
-    /// The block that ends at `end` with what `last` says.
+    /// Returns the block that ends at offset `end` with the bytes `last`.
     fn of_end(last: &[u8; BLOCK_END_BYTES], end: u64) -> Option<Self> {
         let mut reader = Reader::new(last);
         let length = reader.u32()?;
@@ -74,7 +74,7 @@ impl FoundBlock {
     }
 }
 
-/// The blocks of the run `number` in the order in which they lie.
+/// Returns the undamaged blocks of run `number`, ascending by offset.
 ///
 /// # Errors
 /// Those of the system.
@@ -85,7 +85,7 @@ pub(crate) fn scan(file: &dyn StoreFile, number: u64) -> io::Result<Vec<FoundBlo
     let mut found: Vec<FoundBlock> = Vec::new();
     let mut free = HEADER_BYTES as u64;
     let mut window = Vec::new();
-    // Windows overlap, so that what ends a block is in one of them.
+    // Windows overlap, so that each block's end is completely in one of them.
     let mut at = 0;
     while at < length {
         let left = usize::try_from(length - at).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! Writing a run: rows come in the order of vBucket and name.
+//! Writer of a run: rows are added in the order of vBucket and name.
 
 use std::io;
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use crate::lsm::row::{self, HISTORY, Row};
 
 /// Bytes that are written at once.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Bytes after which what was written is synced, so that the last sync has little to do.
+/// Bytes between two syncs, so that the last sync has little to write.
 const SYNC_BYTES: u64 = 32 << 20;
 
-/// A run on its way.
+/// A run being written.
 pub(crate) struct RunWriter {
     made: Made,
     number: u64,
     index: Index,
     buffer: Vec<u8>,
-    /// Where the buffer lies in the file.
+    /// Offset of the buffer in the file.
     at: u64,
-    /// Where the block begins in the buffer.
+    /// Offset of the current block in the buffer.
     block: usize,
     unsynced: u64,
-    /// The last name, and the one before the block.
+    /// Name of the last row.
     last: Vec<u8>,
-    /// Full separators of the section that is written, each with the end of its block.
+    /// Full separators of the current section, one for each block.
     separators: Vec<Vec<u8>>,
     filters: FilterWriter,
 }
 
 impl RunWriter {
-    /// Makes the file.
+    /// Creates the file.
     ///
     /// # Errors
     /// Those of the system.
@@ -60,7 +60,8 @@ impl RunWriter {
         })
     }
 
-    /// The same, for a run that may be large: its filters take no memory beside those of the runs that it replaces.
+    /// Creates the file of a run that may be large: its filters are in a temporary file, because
+    /// those of the runs that it replaces take memory, too.
     ///
     /// # Errors
     /// Those of the system.
@@ -70,17 +71,17 @@ impl RunWriter {
         Ok(writer)
     }
 
-    /// Bytes written so far.
+    /// Returns the bytes so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.at + self.buffer.len() as u64
     }
 
-    /// Rows so far.
+    /// Returns the rows so far.
     pub(crate) fn rows(&self) -> u64 {
         self.index.rows
     }
 
-    /// The rows that follow are of this vBucket and epoch.
+    /// Begins the section of a vBucket with this epoch.
     ///
     /// # Errors
     /// Those of the system.
@@ -203,7 +204,7 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Adds the filters; gives where each lies.
+    /// Writes the filters. Returns their positions.
     fn add_filters(&mut self) -> io::Result<Vec<FilterAt>> {
         let filters_at = self.bytes();
         let mut crc = crc_from(self.number, filters_at);
@@ -219,7 +220,8 @@ impl RunWriter {
         Ok(self.filters.places(filters_at))
     }
 
-    /// Ends the run, durably but for its name; it goes again unless its file is kept. Its filters are not in memory yet.
+    /// Ends the run, durably except for its name. The file is removed unless it is kept. Its
+    /// filters are not in memory yet.
     ///
     /// # Errors
     /// Those of the system.
@@ -247,15 +249,15 @@ impl RunWriter {
     }
 }
 
-/// The shortest begin of `next` that is above `last`.
+/// Returns the shortest prefix of `next` that is above `last`.
 fn separator<'a>(last: &[u8], next: &'a [u8]) -> &'a [u8] {
     let same = last.iter().zip(next).take_while(|(a, b)| a == b).count();
     &next[..next.len().min(same + 1)]
 }
 
-/// How many bytes all but the first have in common.
+/// Returns the length of the common prefix of all separators except the first.
 fn common_prefix(separators: &[Vec<u8>]) -> usize {
-    // They ascend: what the second and the last have in common all between have.
+    // They ascend, so all have the common prefix of the second and the last one.
     match separators {
         [_, second, .., last] => second.iter().zip(last).take_while(|(a, b)| a == b).count(),
         _ => 0,

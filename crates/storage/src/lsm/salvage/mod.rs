@@ -1,13 +1,13 @@
-//! Salvage: copies what can still be read of a damaged store into a new one.
+//! Salvage: copies the readable data of a damaged store into a new one.
 //!
 //! ```text
-//! manifest  states of the vBuckets, as far as they are whole
-//! logs      groups that are whole, those behind damage as well  -> newest row of each name -> commits
-//! runs      blocks that are whole, found without the index
+//!  manifest  readable states of the vBuckets
+//!  logs      whole groups, also those after damage     -> newest row of each name -> commits
+//!  runs      undamaged blocks, found without the index
 //! ```
 //!
-//! With a manifest that is whole, and when all files are there that it names, these count. Else all that are there do, in
-//! which case rows that were removed lately may be back.
+//! If the manifest is undamaged and all its files exist, only these are read. Otherwise all
+//! existing files are read, and rows that were removed recently may be back.
 
 mod old;
 
@@ -29,36 +29,36 @@ use crate::StoreError;
 use crate::port::{KvStore as _, VbBatch};
 use old::{Old, VbRows};
 
-/// Documents and bytes that one commit into the new store takes.
+/// Maximum documents and bytes of one commit into the new store.
 const COMMIT_ROWS: usize = 10_000;
 const COMMIT_BYTES: usize = 8 << 20;
 
-/// What a salvage brought, and what it could not.
+/// Result of a salvage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Salvaged {
-    /// vBuckets of which something was copied.
+    /// Number of vBuckets of which something was copied.
     pub vbuckets: u64,
-    /// The highest of them.
+    /// The highest of these vBuckets.
     pub last: Option<VbId>,
-    /// Rows copied, tombstones included.
+    /// Number of copied rows, including tombstones.
     pub rows: u64,
-    /// What a [`check`](super::check()) finds of the damaged store. Rows in it are lost, if they are not elsewhere. Without the
-    /// manifest rows that were removed may be back.
+    /// Damage found by a [`check`](super::check()) of the damaged store. Damaged rows are lost
+    /// unless another copy exists. Without the manifest, removed rows may be back.
     pub damaged: Vec<Damage>,
-    /// Rows that were found and not copied, since their value is lost.
+    /// Number of rows that were found but not copied, because their value is lost.
     pub rows_damaged: u64,
-    /// vBuckets that got a new record: their history begins anew.
+    /// vBuckets with a new record, which begin a new history.
     pub without_record: Vec<VbId>,
-    /// Commits that were acknowledged and are not there, as far as is known.
+    /// Number of acknowledged commits that are missing, as far as known.
     pub commits_lost: u64,
-    /// The manifest of the collections is damaged or missing; the new store has none.
+    /// Whether the manifest of the collections is damaged or missing; then the new store has none.
     pub manifest_lost: bool,
-    /// Versions of a history, which is not copied: it begins anew, so that it has no hole.
+    /// Number of versions of a history. It is not copied, but begins anew, so that it has no gap.
     pub history_left: u64,
 }
 
 impl Salvaged {
-    /// Whether anything is known to be damaged or missing.
+    /// Whether no data is known to be damaged or missing.
     pub fn is_whole(&self) -> bool {
         self.damaged.is_empty()
             && self.rows_damaged == 0
@@ -69,19 +69,19 @@ impl Salvaged {
     }
 }
 
-/// Why nothing, or not all that can be read, was copied.
+/// Reason why nothing, or not all readable data, was copied.
 #[derive(Debug, thiserror::Error)]
 pub enum SalvageError {
     /// The old store cannot be read at all.
     #[error("{0}: {1}")]
     Read(PathBuf, io::Error),
-    /// The old store is in use, or is not one that this release reads.
+    /// The old store is in use, or this release cannot read it.
     #[error("{0}")]
     Refused(OpenError),
-    /// The new store cannot be made.
+    /// The new store cannot be created.
     #[error(transparent)]
     Target(#[from] OpenError),
-    /// There is something in the place of the new store.
+    /// The place of the new store is not empty.
     #[error("{0}: there is a store already")]
     Occupied(PathBuf),
     /// The new store cannot be written.
@@ -89,15 +89,16 @@ pub enum SalvageError {
     Write(#[from] StoreError),
 }
 
-/// Copies every row of the store in `from` that can be read into a new store in `to`, which must
-/// be empty or missing. Nothing in `from` is changed. The new store is left as an unclean stop
-/// leaves it, so every active vBucket of it begins a new history. With `keys`, which open the old one, it is encrypted.
+/// Copies every readable row of the store in `from` into a new store in `to`, which must be empty
+/// or missing. Changes nothing in `from`. The new store is left as after an unclean stop, so every
+/// active vBucket of it begins a new history. With `keys`, which must open the old store, the new
+/// one is encrypted.
 ///
 /// # Errors
 /// See [`SalvageError`]. Damage is no error.
 ///
-/// Cost: reads the store up to four times; in memory the rows of one vBucket without the values that lie apart, and 40 bytes
-/// for each row of a log.
+/// Cost: reads the store up to four times. Memory: the rows of one vBucket without the values that
+/// are stored apart, and 40 bytes for each row of a log.
 pub fn salvage(
     from: &Path,
     to: &Path,
@@ -175,9 +176,9 @@ fn copy(
     Ok(())
 }
 
-/// The record of a vBucket of which only rows are left.
+/// Returns a record for a vBucket of which only rows are left.
 fn new_record(vb: VbId) -> VbRecord {
-    // Only for as long as it takes: the first start gives it a history of its own.
+    // A temporary history: the first start begins a new one.
     let first = FailoverEntry {
         uuid: VbUuid(u64::from(vb.0) + 1),
         seqno: Seqno::ZERO,
@@ -185,7 +186,7 @@ fn new_record(vb: VbId) -> VbRecord {
     VbRecord::new(VbState::Active, first)
 }
 
-/// The record with all rows within it: it may be older than they are.
+/// Returns the record with limits that cover all rows: it may be older than they are.
 fn covering(mut record: VbRecord, metas: &old::Highest) -> VbRecord {
     record.high_seqno = record.high_seqno.max(metas.seqno);
     record.max_cas = record.max_cas.max(metas.cas);

@@ -1,4 +1,4 @@
-//! A damaged store as far as it can be read.
+//! The readable content of a damaged store.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,22 +19,22 @@ use crate::per_vb::PerVb;
 /// A row of a log.
 #[derive(Clone, Copy)]
 struct Logged {
-    /// The number of the log.
+    /// Number of the log.
     log: u64,
     place: Place,
     epoch: u64,
 }
 
-/// What is whole of a store.
+/// The undamaged content of a store.
 pub(super) struct Old<'f> {
     values: ValueFiles<'f>,
-    /// The manifest tells which files count, and which vBuckets there are.
+    /// Whether the manifest is undamaged, so that only its files and vBuckets are read.
     trusted: bool,
     states: States,
     logged: PerVb<Vec<Logged>>,
-    /// The logs that they lie in.
+    /// The logs of these rows.
     logs: BTreeMap<u64, Arc<dyn StoreFile>>,
-    /// The blocks of runs, each with the file it lies in.
+    /// Blocks of runs, each with its file.
     blocks: PerVb<Vec<(Arc<dyn StoreFile>, FoundBlock)>>,
     /// The text of the bucket.
     pub(super) text: Option<Vec<u8>>,
@@ -42,17 +42,17 @@ pub(super) struct Old<'f> {
     pub(super) commits_lost: u64,
 }
 
-/// The rows of a vBucket that count.
+/// The valid rows of a vBucket.
 pub(super) struct VbRows {
     pub(super) record: Option<VbRecord>,
-    /// The newest of each name; none that says that one is gone.
+    /// The newest row of each name, without removals.
     pub(super) rows: BTreeMap<Vec<u8>, Vec<u8>>,
     pub(super) metas: Highest,
-    /// Rows of the history.
+    /// Number of rows of the history.
     pub(super) versions: u64,
 }
 
-/// What the record of a vBucket must cover.
+/// Highest values of a vBucket's rows, which its record must cover.
 #[derive(Default)]
 pub(super) struct Highest {
     pub(super) seqno: Seqno,
@@ -61,7 +61,7 @@ pub(super) struct Highest {
 }
 
 impl<'f> Old<'f> {
-    /// Reads what is whole; `None` when nothing was ever in the store.
+    /// Reads the undamaged content; `None` if the store was never used.
     ///
     /// # Errors
     /// Those of the system.
@@ -119,7 +119,7 @@ impl<'f> Old<'f> {
             .manifest
             .as_ref()
             .map(|manifest| &manifest.contents);
-        // Those before the first one have an older text than the manifest.
+        // Earlier logs have an older text than the manifest.
         let first_log = contents.map_or(0, |contents| contents.first_log);
         let flushed = contents.map(|contents| contents.flushed_group);
         let mut last = flushed.filter(|_| self.trusted);
@@ -151,7 +151,7 @@ impl<'f> Old<'f> {
         Ok(())
     }
 
-    /// Rows of a group come before the state of their vBucket, which has their epoch.
+    /// Collects rows of a group until the state of their vBucket follows, which has their epoch.
     fn entry(&mut self, log: u64, entry: &Entry<'_>, pending: &mut PerVb<Vec<Place>>) {
         apply(&mut self.states, entry);
         match entry.what {
@@ -172,7 +172,7 @@ impl<'f> Old<'f> {
         }
     }
 
-    /// All vBuckets of which there is anything, ascending.
+    /// Returns all vBuckets with any data, ascending.
     pub(super) fn vbs(&self) -> Vec<VbId> {
         let states = self.states.vbs.keys();
         let mut vbs: Vec<VbId> = states
@@ -184,9 +184,9 @@ impl<'f> Old<'f> {
         vbs
     }
 
-    /// Which rows of a vBucket count, and its record; `None` when it is not there.
+    /// Returns the lineage of a vBucket and its record; `None` if it does not exist.
     ///
-    /// Without its state, the rows of its last epoch do.
+    /// Without its state, the rows of its last epoch are valid.
     fn lineage(&self, vb: VbId) -> Option<(Lineage, Option<VbRecord>)> {
         let logged = self.logged.get(vb).into_iter().flatten();
         let blocks = self.blocks.get(vb).into_iter().flatten();
@@ -202,7 +202,7 @@ impl<'f> Old<'f> {
         (!self.trusted && newest > forgotten).then(|| (Lineage::new(newest), None))
     }
 
-    /// The rows of a vBucket that count; `None` when it is not there.
+    /// Returns the valid rows of a vBucket; `None` if it does not exist.
     ///
     /// # Errors
     /// Those of the system.
@@ -227,7 +227,7 @@ impl<'f> Old<'f> {
             let Some(file) = self.logs.get(&row.log) else {
                 continue;
             };
-            // It was read once before.
+            // The row was readable before.
             if row.place.read(&**file, What::Row, vb, &mut bytes).is_ok() {
                 newest.add(Row::of(&bytes)?, limit);
             }
@@ -235,7 +235,7 @@ impl<'f> Old<'f> {
         Ok(Some(newest.end(record)))
     }
 
-    /// The document of a row.
+    /// Returns the document of a row.
     ///
     /// # Errors
     /// Those of reading its value.
@@ -249,7 +249,7 @@ impl<'f> Old<'f> {
     }
 }
 
-/// Of each name the newest row.
+/// The newest row of each name.
 #[derive(Default)]
 struct Newest {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,

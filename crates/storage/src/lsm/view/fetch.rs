@@ -1,4 +1,4 @@
-//! The row of one key, as it is now; whether there may be one.
+//! Current row of one key, and whether there may be one.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::lsm::row::{self, Row};
 use crate::lsm::writer::Core;
 use crate::port::Want;
 
-/// The document of a key.
+/// Returns the document of a key.
 ///
 /// # Errors
 /// Those of reading it.
@@ -25,10 +25,11 @@ pub(crate) fn fetch(core: &Core, vb: VbId, want: &Want<'_>) -> io::Result<Option
     }
 }
 
-/// Whether there may be a document of a key.
+/// Whether a document of a key may exist.
 ///
-/// Cost: no read; a look into the index of each log and into a filter of each run. While a commit is noted there may be any:
-/// it does not wait, since it is asked under the lock of a vBucket.
+/// Cost: no read; a lookup in the index of each log and in a filter of each run. While a commit
+/// changes the index the answer is `true`: this must not wait, because it is called under the lock
+/// of a vBucket.
 pub(crate) fn may_have(core: &Core, vb: VbId, key: &[u8]) -> bool {
     let name = row::name(row::DOCUMENT, key);
     let hash = row::hash(vb, &name);
@@ -61,7 +62,7 @@ fn of_tag(core: &Core, vb: VbId, tag: u8, key: &[u8]) -> io::Result<Option<Docum
         if !row.is_gone() {
             return values.document(row).map(Some);
         }
-        // What is older than the row that is gone is so, too; a run may still have a newer one.
+        // Rows older than the removed one are invalid, too; a run may still have a newer one.
         gone = row.seqno();
     }
     for (run, section, limit) in values.version.sections(vb, &lineage) {

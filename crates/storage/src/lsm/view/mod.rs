@@ -1,4 +1,4 @@
-//! Reading: the row of a key, and views of a vBucket.
+//! Reads: the row of a key, and views of a vBucket.
 
 mod fetch;
 mod newest;

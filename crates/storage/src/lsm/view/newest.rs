@@ -1,4 +1,4 @@
-//! From which seqno on there are so many rows.
+//! Estimate of the seqno from which on there are so many rows.
 
 use std::cmp::Reverse;
 
@@ -6,10 +6,10 @@ use model::Seqno;
 
 use super::rows::RowView;
 
-/// Rows that a look reads for each that is wanted, at most.
+/// Maximum number of rows that a look reads for each wanted one.
 const READ_FOR_ONE: u64 = 8;
 
-/// Rows that lie together, and so are read together.
+/// Rows that are stored together, and so are read together.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     lowest: Seqno,
@@ -37,7 +37,7 @@ impl RowView {
     }
 }
 
-/// The seqnos of a part are taken to be spread evenly.
+/// Returns the seqno from which on there are about `wanted` rows, as if the seqnos of a part were spread evenly.
 fn newest(mut parts: Vec<Part>, wanted: u64) -> Seqno {
     parts.sort_unstable_by_key(|part| Reverse(part.highest));
     let mut read = 0;
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_rows_begin_at_a_seqno_for_which_not_too_many_are_read() {
+    fn newest_rows_begin_at_a_seqno_with_a_bounded_read() {
         let part = |lowest, highest, rows| Part {
             lowest: Seqno(lowest),
             highest: Seqno(highest),

@@ -1,11 +1,11 @@
-//! Has the logs know the order of their rows.
+//! Ordering of the logs' rows by name.
 
 use std::sync::Arc;
 
 use crate::lsm::writer::Core;
 
-/// Finds the order of what the logs have, as far as it lacks so much that looks at ranges would read many rows for few. A log that
-/// cannot be read has none: a look that needs its rows meets the error.
+/// Makes the order of the logs' rows, if it lacks so many that looks at ranges would read many rows
+/// for few. For an unreadable log there is none: a look that needs its rows returns the error.
 pub(crate) fn order_logs(core: &Core) {
     let behind: Vec<_> = {
         let current = core.current.read();

@@ -1,4 +1,4 @@
-//! The rows of a vBucket at a moment.
+//! A view of a vBucket's rows.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -20,17 +20,17 @@ use crate::lsm::state::Lineage;
 /// A range of names.
 pub(crate) struct Names {
     from: Vec<u8>,
-    /// Excluded.
+    /// End (exclusive).
     to: Vec<u8>,
 }
 
 impl Names {
-    /// All of a tag.
+    /// Returns the range of a tag.
     pub(crate) fn of_tag(tag: u8) -> Self {
         Self::of_keys(tag, &KeyRange::default())
     }
 
-    /// Those of a tag with keys in a range.
+    /// Returns the range of a tag with keys in a range.
     pub(crate) fn of_keys(tag: u8, keys: &KeyRange) -> Self {
         let to = keys.to.as_ref();
         Self {
@@ -44,22 +44,22 @@ impl Names {
     }
 }
 
-/// What is stored of a vBucket at a moment.
+/// A view of a vBucket's rows at one moment.
 pub(crate) struct RowView {
     pub(super) vb: VbId,
     lineage: Lineage,
     pub(super) values: Values,
     pub(super) walks: WalkBytes,
-    /// Rows of the logs that count, each with the file it lies in, by hash; of those of one hash the newest last.
+    /// Valid rows of the logs with their files, sorted by hash; of equal hashes the newest last.
     logged: Vec<(LogRow, Arc<dyn StoreFile>)>,
-    /// What is known of the order of each log that has rows of it.
+    /// Known order of each log.
     orders: Vec<(Arc<Ordered>, Arc<dyn StoreFile>)>,
 }
 
 impl RowView {
-    /// What is there now.
+    /// Opens a view of the current rows.
     ///
-    /// Cost: a copy of what the logs know of the vBucket, 40 bytes a row.
+    /// Cost: a copy of the vBucket's rows in the index of the logs, 40 bytes a row.
     pub(crate) fn open(current: &Current, vb: VbId, lineage: &Lineage) -> Self {
         let (mut logged, mut orders) = (Vec::new(), Vec::new());
         let sealed = current.sealed.as_deref();
@@ -79,12 +79,12 @@ impl RowView {
         }
     }
 
-    /// The runs that have rows which count.
+    /// Iterates over the runs with valid rows.
     pub(crate) fn sections(&self) -> impl Iterator<Item = (&Arc<Run>, &Section, Seqno)> {
         self.values.version.sections(self.vb, &self.lineage)
     }
 
-    /// Reads the value of a row that lies elsewhere.
+    /// Reads the value of a row that is stored apart.
     ///
     /// # Errors
     /// Those of reading it.
@@ -93,24 +93,25 @@ impl RowView {
             .map_or(Ok(()), |place| self.values.read(place).map(drop))
     }
 
-    /// The names of the logs.
+    /// Iterates over the names of the logs.
     pub(crate) fn log_names(&self) -> impl Iterator<Item = String> {
         self.values.log_names()
     }
 
-    /// The rows of the logs, by hash.
+    /// Returns the rows of the logs, by hash.
     pub(super) fn logged(&self) -> &[(LogRow, Arc<dyn StoreFile>)] {
         &self.logged
     }
 
-    /// The rows of the logs of a hash.
+    /// Returns the rows of the logs with a hash.
     pub(super) fn logged_of(&self, hash: u64) -> &[(LogRow, Arc<dyn StoreFile>)] {
         let from = self.logged.partition_point(|(row, _)| row.hash < hash);
         let rest = &self.logged[from..];
         &rest[..rest.partition_point(|(row, _)| row.hash == hash)]
     }
 
-    /// Whether a row of the logs, at least as new, has that name.
+    /// Whether a row of the logs has the same name and is newer; for a row of a run also one of the
+    /// same seqno. `but` is the row itself, if it is in a log.
     ///
     /// # Errors
     /// Those of reading it.
@@ -140,7 +141,7 @@ impl RowView {
         Ok(false)
     }
 
-    /// The rows of the runs from a name on, of which only those may be passed over that have no seqno from `lowest` on.
+    /// Iterates over the rows of the runs from a name on. Runs without a seqno from `lowest` on are skipped.
     ///
     /// # Errors
     /// Those of reading.
@@ -155,13 +156,13 @@ impl RowView {
         Merged::new(cursors)
     }
 
-    /// The rows with names in some ranges, which ascend, in the order of names, until `f` breaks.
+    /// Passes the rows with names in some ranges to `f`, in the order of names, until it breaks. The ranges ascend.
     ///
     /// # Errors
     /// Those of reading and of `f`.
     ///
-    /// Cost: mostly a block of each run for each range and those of the ranges, and what the logs have of them (see
-    /// [`LogOrder`](crate::lsm::log::LogOrder)).
+    /// Cost: mostly a block of each run for each range and those in the ranges, and the rows of the
+    /// logs in them (see [`LogOrder`](crate::lsm::log::LogOrder)).
     pub(crate) fn by_name(
         &self,
         ranges: &[Names],
@@ -171,7 +172,7 @@ impl RowView {
         self.by_name_from(Seqno::ZERO, ranges, f, during)
     }
 
-    /// The same, without rows below seqno `lowest`, and what would be read for them alone.
+    /// As [`RowView::by_name`], without rows below seqno `lowest`; files that have only such rows are not read.
     ///
     /// # Errors
     /// As [`RowView::by_name`].
@@ -249,7 +250,7 @@ impl RowView {
         Ok(found)
     }
 
-    /// The rows of the logs with names in some ranges, by name, the newest of each.
+    /// Returns the rows of the logs with names in some ranges, by name, the newest of each.
     fn logged_by_name(&self, ranges: &[Names]) -> io::Result<Vec<Vec<u8>>> {
         let mut rows = Vec::new();
         let known = self.orders.iter();
@@ -262,7 +263,7 @@ impl RowView {
                 let is_it = |(row, of): &&(LogRow, Arc<dyn StoreFile>)| {
                     row.place == place && Arc::ptr_eq(of, file)
                 };
-                // What the view does not have does not count.
+                // Rows outside of the view are invalid.
                 if let Some(logged) = of_it.iter().find(is_it)
                     && !self.is_hidden(row, Some(logged))?
                 {

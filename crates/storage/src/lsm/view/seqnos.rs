@@ -1,5 +1,5 @@
-//! The rows of a vBucket in the order of their seqnos: they lie by name, so as many of the lowest seqnos as may be in memory
-//! are taken at once, and sorted.
+//! The rows of a vBucket in the order of their seqnos. They are stored by name, so a window takes
+//! as many rows of the lowest seqnos as memory allows, and sorts them.
 
 use std::io;
 use std::sync::Arc;
@@ -12,43 +12,43 @@ use crate::lsm::files::StoreFile;
 use crate::lsm::log::LogRow;
 use crate::lsm::row::{self, HISTORY, Row};
 
-/// Bytes of rows that a window begins with, and half of those that are in memory at once, about; values that lie elsewhere
-/// do not count. As much as the largest chunk that a backfill takes of a walk before it begins another.
+/// Minimum bytes of rows in a window, and half of the maximum, approximately; values that are
+/// stored apart do not count. Equal to the largest chunk that a backfill takes from one walk.
 const WINDOW_BYTES: usize = 4 << 20;
 
-/// Which rows.
+/// Kind of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Range {
-    /// The newest ones of all keys.
+    /// The newest row of each key.
     Newest,
-    /// Those of the history.
+    /// The rows of the history.
     History,
 }
 
-/// A walk in the order of seqnos. It ends with the first error.
+/// Iterator in the order of seqnos. It ends with the first error.
 pub(crate) struct BySeqno<'v> {
     view: &'v RowView,
     range: Range,
-    /// Where the next window begins; `None` after the last one.
+    /// First seqno of the next window; `None` after the last one.
     next: Option<Seqno>,
     window: Window,
-    /// The next row of it.
+    /// Index of the next row in the window.
     at: usize,
-    /// Rows of the logs, ascending.
+    /// Rows of the logs, ascending by seqno.
     logged: Vec<(LogRow, Arc<dyn StoreFile>)>,
     logged_at: usize,
     bytes: Vec<u8>,
 }
 
-/// Rows that were taken.
+/// Rows of a window.
 struct Window {
-    /// Where its bytes count, and how many do.
+    /// Account of its bytes, and the bytes counted there.
     walks: WalkBytes,
     counted: usize,
     arena: Vec<u8>,
-    /// Seqno, where it lies in the arena, its length.
+    /// Seqno of each row, its offset in the arena, and its length.
     rows: Vec<(Seqno, u32, u32)>,
-    /// Seqnos above were not taken.
+    /// Seqno above which rows were skipped.
     ceiling: Option<Seqno>,
 }
 
@@ -84,7 +84,7 @@ impl Window {
         self.count();
     }
 
-    /// Keeps the lowest seqnos.
+    /// Keeps the rows with the lowest seqnos.
     fn shrink(&mut self) {
         self.rows.sort_unstable();
         let mut bytes = 0;
@@ -115,7 +115,7 @@ impl Drop for Window {
 }
 
 impl<'v> BySeqno<'v> {
-    /// From a seqno on.
+    /// Creates an iterator from a seqno on.
     pub(crate) fn new(view: &'v RowView, range: Range, from: Seqno) -> Self {
         let rows = view.logged().iter();
         let rows = rows.filter(|(row, _)| row.seqno >= from && !row.gone);
@@ -137,7 +137,7 @@ impl<'v> BySeqno<'v> {
         (row.tag() == HISTORY) == (self.range == Range::History)
     }
 
-    /// Takes the next window of the runs.
+    /// Fills the next window from the runs.
     fn turn(&mut self, from: Seqno) -> io::Result<()> {
         self.window.arena.clear();
         self.window.rows.clear();
@@ -166,7 +166,7 @@ impl<'v> BySeqno<'v> {
         Ok(())
     }
 
-    /// The seqno of the next row of the runs.
+    /// Returns the seqno of the next row of the runs.
     fn in_runs(&mut self) -> io::Result<Option<Seqno>> {
         while self.at == self.window.rows.len() {
             let Some(from) = self.next.take() else {
@@ -177,7 +177,7 @@ impl<'v> BySeqno<'v> {
         Ok(self.window.rows.get(self.at).map(|(seqno, ..)| *seqno))
     }
 
-    /// The next row of the logs, which is read.
+    /// Reads the next row of the logs. Returns its seqno.
     fn in_logs(&mut self) -> io::Result<Option<Seqno>> {
         while let Some(logged) = self.logged.get(self.logged_at) {
             let (row, file) = logged;
@@ -231,7 +231,7 @@ mod tests {
     use crate::lsm::row::DOCUMENT;
 
     #[test]
-    fn what_a_window_holds_is_counted_and_bounded() {
+    fn memory_of_a_window_is_counted_and_bounded() {
         let walks = WalkBytes::default();
         let mut window = Window::new(walks.clone());
         let mut bytes = Vec::new();

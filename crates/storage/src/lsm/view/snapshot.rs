@@ -18,12 +18,12 @@ use crate::port::{LookedAt, RowLooker, Snapshot};
 /// A consistent view of one vBucket.
 pub(crate) struct DiskSnapshot {
     vb: VbId,
-    /// With its record; `None` for a vBucket without one.
+    /// View with its record; `None` for a vBucket without one.
     view: Option<(RowView, VbRecord)>,
 }
 
 impl DiskSnapshot {
-    /// What is there now.
+    /// Opens a view of the current content.
     ///
     /// # Errors
     /// Those of reading the record.
@@ -36,12 +36,12 @@ impl DiskSnapshot {
         Ok(Self { vb, view })
     }
 
-    /// The rows.
+    /// Returns the view of the rows.
     pub(crate) fn rows(&self) -> Option<&RowView> {
         self.view.as_ref().map(|(view, _)| view)
     }
 
-    /// Documents from a seqno on.
+    /// Iterates over documents from a seqno on.
     fn documents(
         &self,
         range: Range,
