@@ -1,9 +1,10 @@
-//! What commits, scans and opening cost, with real syncs.
+//! Costs of commits, scans and opening, with real syncs.
 //!
-//! `commit/N` replaces N documents of 256 bytes in one vBucket; `commit/1024-vbuckets` writes one
-//! document to each of 1,024 vBuckets with one sync; `KVStoreBench/Scan/100000` is a walk over that many small
-//! documents with all checks, from a run and from the log; `fetch/N` reads a document of N bytes, in no order, from a run,
-//! and its value from a log where it is long; with keys in `SETTEE_ENCRYPTION_KEYS` all is encrypted; `open/empty` makes a store in an empty directory.
+//! `commit/N` replaces N documents of 256 bytes in one vBucket. `commit/1024-vbuckets` writes one
+//! document to each of 1,024 vBuckets with one sync. `KVStoreBench/Scan/100000` walks over that
+//! many small documents with all checks, from a run and from the log. `fetch/N` reads a document of
+//! N bytes, in random order, from a run, and long values from a log. `open/empty` creates a store
+//! in an empty directory. With keys in `SETTEE_ENCRYPTION_KEYS` all data is encrypted.
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
@@ -33,7 +34,7 @@ fn record(high: u64) -> VbRecord {
     VbRecord::new(VbState::Active, first)
 }
 
-/// `count` documents, of which the stored ones of the round before are superseded.
+/// Returns `count` documents, which replace those of the previous round.
 fn round(count: u64, number: u64, value: &[u8]) -> Vec<(Document, Seqno)> {
     let changes = (0..count).map(|at| {
         let seqno = number * count + at + 1;
@@ -162,7 +163,7 @@ fn fetches(c: &mut Criterion) {
         let changes = round(DOCUMENTS, 0, &vec![7; bytes]);
         let rows = changes.as_slice();
         let none: &[(Document, Seqno)] = &[];
-        // The second finds a full log, the third waits until that is a run.
+        // The second commit finds a full log, the third waits until that is a run.
         for changes in [&rows, &none, &none] {
             let batch = VbBatch {
                 vb: VbId(0),
@@ -205,7 +206,7 @@ fn opening(c: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    // Short enough that all benchmarks of the workspace are run at one go.
+    // Short enough for a run of all benchmarks of the workspace.
     config = Criterion::default()
         .warm_up_time(std::time::Duration::from_millis(500))
         .measurement_time(std::time::Duration::from_secs(2));

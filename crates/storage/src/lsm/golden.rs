@@ -1,4 +1,4 @@
-//! The drawings of `docs/format/`, byte by byte.
+//! The files drawn in `docs/format/`, byte by byte.
 
 use std::fs;
 use std::io::ErrorKind::InvalidData;
@@ -26,7 +26,7 @@ fn crc(parts: &[&[u8]]) -> [u8; 4] {
     crc32fast::hash(&parts.concat()).to_be_bytes()
 }
 
-/// The header of a file.
+/// Returns the header of a file.
 fn header(letters: [u8; 2], number: u8) -> Vec<u8> {
     let mut bytes = [b"SETTEE", &letters[..], &[0, 0, 0, 1, 0, 0, 0, 0]].concat();
     bytes.extend([0, 0, 0, 0, 0, 0, 0, number]);
@@ -49,7 +49,7 @@ fn document(value: &[u8], meta: Meta) -> Document {
     Document::from_parts(b"\0k", value, &known)
 }
 
-/// The first 42 bytes of a row of that document.
+/// Returns the first 42 bytes of that document's row.
 fn head(first: [u8; 4], name_len: u8, value_len: u8) -> Vec<u8> {
     let mut bytes = first.to_vec();
     bytes.extend([0, name_len, 0, 0, 0, value_len]);
@@ -129,7 +129,7 @@ fn rows_of_durable_writes() {
     assert_eq!(gone, expected);
 }
 
-/// A state, and its bytes.
+/// Returns the bytes of a known state.
 fn known_state() -> Vec<u8> {
     let numbers = [3, 9, 0, 9, 9, 5, 9, 0x9_0002, 7, 6].map(u64::to_be_bytes);
     [
@@ -288,7 +288,7 @@ fn bytes_of(digits: &str) -> Vec<u8> {
     (0..digits.len()).step_by(2).map(byte).collect()
 }
 
-/// Another library made these of a key of 32 bytes 01, and random numbers that count from 7.
+/// Another library made the expected bytes, with a key of 32 bytes 01, and random numbers that count from 7.
 #[test]
 fn encrypted() {
     let place = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! The store against the suite of all stores.
+//! The disk store with the suite of all stores.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -28,7 +28,7 @@ fn directories() -> impl FnMut(&str) -> PathBuf {
 }
 
 #[test]
-fn the_suite_passes() {
+fn disk_store_passes_the_suite() {
     let mut directory = directories();
     crate::suite::run(&mut |case| {
         let options = DiskOptions {
@@ -42,7 +42,7 @@ fn the_suite_passes() {
 }
 
 #[test]
-fn the_suite_passes_with_a_run_of_each_commit() {
+fn disk_store_passes_the_suite_with_a_run_for_each_commit() {
     let mut directory = directories();
     crate::suite::run(&mut |case| {
         DiskStore::open(&directory(case), small())
@@ -51,7 +51,7 @@ fn the_suite_passes_with_a_run_of_each_commit() {
     });
 }
 
-/// Threads that do nothing: a full log stays beside the one that follows.
+/// Threads that do nothing: a full log stays sealed.
 struct Idle;
 
 impl Threads for Idle {
@@ -66,7 +66,7 @@ impl Running for Idle {
     fn join(&self) {}
 }
 
-/// That the first row of `k` is gone.
+/// The removal of the first row of `k`.
 struct Gone;
 
 impl Changes for Gone {
@@ -83,9 +83,9 @@ impl Changes for Gone {
     }
 }
 
-/// As a compaction does that saw the row before it was replaced.
+/// Like a compaction that saw the row before it was replaced.
 #[test]
-fn an_old_row_may_be_told_to_be_gone_after_a_newer_one_that_lies_in_the_log_before() {
+fn removal_of_an_old_row_does_not_hide_a_newer_one_in_the_older_log() {
     let place = tempfile::tempdir().expect("a directory");
     let (store, _) = DiskStore::open_with(&Idle, place.path(), small(), None).expect("it opens");
     let vb = VbId(3);
@@ -113,7 +113,7 @@ fn an_old_row_may_be_told_to_be_gone_after_a_newer_one_that_lies_in_the_log_befo
 }
 
 #[test]
-fn what_is_compacted_while_the_vbucket_is_rolled_back_is_not_told_to_be_dropped() {
+fn compaction_during_a_rollback_reports_no_dropped_rows() {
     let place = tempfile::tempdir().expect("a directory");
     let (store, _) = DiskStore::open_with(&Idle, place.path(), small(), None).expect("it opens");
     let vb = VbId(3);

@@ -1,5 +1,5 @@
-//! One damaged place in one file of a store at rest: everything is there, or something is told, and
-//! nothing is cleared away before a refusal.
+//! One damage in one file of a store at rest: the content is complete, or the damage is reported; a
+//! refused store is not changed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use crate::damage::{check, copy, files};
 use crate::directory::picture;
 use crate::workload::{Random, VBS, World, options, read};
 
-/// Damages that each test draws.
+/// Number of damages in each test.
 const DRAWS: u64 = 60;
 
 /// Small logs, so that few commits make many runs, and merges of them.
@@ -24,11 +24,11 @@ fn small_logs() -> DiskOptions {
     }
 }
 
-/// What every row ever was.
+/// All versions of all rows.
 type History = BTreeMap<(VbId, u64), (String, Vec<u8>)>;
 
-/// A store that was opened and written several times: runs, merged ones, values that lie apart, logs that are
-/// kept, a text. The last stop is a clean one, or none.
+/// Creates a store that was opened and written several times: runs, merged runs, values stored
+/// apart, logs with values, a text. The last stop is clean or not.
 fn lived_in(path: &Path, clean: bool) -> (World, History) {
     let (mut world, mut history) = (World::default(), History::new());
     for life in 0..3 {
@@ -48,7 +48,7 @@ fn lived_in(path: &Path, clean: bool) -> (World, History) {
     (world, history)
 }
 
-/// Changes a file, as `random` says; tells how.
+/// Changes a file at random. Returns a description.
 fn harm(path: &Path, random: &mut Random) -> String {
     let file = File::options().read(true).write(true).open(path).unwrap();
     let size = file.metadata().unwrap().len();
@@ -91,18 +91,18 @@ fn harm(path: &Path, random: &mut Random) -> String {
     }
 }
 
-/// What opening a damaged store came to.
+/// Result of opening a damaged store.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
-    /// With these words.
+    /// The opening was refused with this message.
     Refused(String),
-    /// Everything could be read.
+    /// Everything was readable.
     Whole,
-    /// Reading something answered that it is damaged.
+    /// A read reported damage.
     Told,
 }
 
-/// Opens a store; everything must be there, or something must be told, by a check as well.
+/// Opens a store: the content must be complete, or damage reported, by a check as well.
 fn judge(path: &Path, world: &World, what: &str) -> Outcome {
     let before = picture(path);
     let checked = storage::check(path, None, &mut |_| {});
@@ -135,7 +135,7 @@ fn judge(path: &Path, world: &World, what: &str) -> Outcome {
     outcome
 }
 
-/// All files that were there are there, with what was in them.
+/// Checks that all files exist with the same content.
 fn unchanged(path: &Path, before: &BTreeMap<PathBuf, Vec<u8>>, what: &str) {
     let after = picture(path);
     for (name, bytes) in before {
@@ -144,7 +144,7 @@ fn unchanged(path: &Path, before: &BTreeMap<PathBuf, Vec<u8>>, what: &str) {
     }
 }
 
-/// Salvages a store; nothing that was never written comes back, and what is missing is told.
+/// Salvages a store: only written rows are copied, and missing ones are reported.
 fn check_salvage(from: &Path, to: &Path, (world, history): &(World, History), what: &str) {
     let report = salvage(from, to, None).unwrap();
     let (store, _) = DiskStore::open(to, options()).unwrap();
@@ -200,18 +200,18 @@ fn damaged_anywhere(clean: bool, seed: u64) {
 }
 
 #[test]
-fn one_damaged_place_after_a_clean_stop_is_told() {
+fn damage_after_a_clean_stop_is_reported() {
     damaged_anywhere(true, 17);
 }
 
 #[test]
-fn one_damaged_place_after_a_kill_is_told() {
+fn damage_after_a_kill_is_reported() {
     damaged_anywhere(false, 18);
 }
 
-/// Manifests that were replaced come back, as a device may lose a rename.
+/// Replaced manifests come back, as after a lost rename.
 #[test]
-fn an_older_manifest_hides_nothing() {
+fn older_manifest_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     let (origin, path) = (dir.path().join("origin"), dir.path().join("copy"));
     let store = DiskStore::open(&origin, small_logs()).unwrap().0;
@@ -249,9 +249,9 @@ fn an_older_manifest_hides_nothing() {
     assert!(refused > 4, "{refused} of {count}");
 }
 
-/// A bit of each file is flipped in many places: a check tells, or it does no harm since nothing lies there.
+/// Flips a bit at many places of each file: a check reports it, or the place is unused.
 #[test]
-fn a_check_notices_each_flipped_bit() {
+fn check_detects_each_flipped_bit() {
     let dir = tempfile::tempdir().unwrap();
     let (origin, path) = (dir.path().join("origin"), dir.path().join("copy"));
     let (world, _) = lived_in(&origin, true);
@@ -270,7 +270,7 @@ fn a_check_notices_each_flipped_bit() {
             whole.write_all_at(&[flipped], at as u64).unwrap();
             let what = format!("byte {at} of {}", file.display());
             if check(&path).damaged.is_empty() {
-                // Behind the last commit, or between values.
+                // The place is after the last commit, or between values.
                 let other = dir.path().join("other");
                 copy(&path, &other);
                 assert_eq!(judge(&other, &world, &what), Outcome::Whole, "{what}");
@@ -280,7 +280,7 @@ fn a_check_notices_each_flipped_bit() {
                 noticed += 1;
             }
             whole.write_all_at(&bytes[at..=at], at as u64).unwrap();
-            // All of what is at the begin and at the end, and some of the rest.
+            // All places at the begin and at the end, and some of the rest.
             let edge = at < 70 || at + 40 > bytes.len();
             at += if edge {
                 3

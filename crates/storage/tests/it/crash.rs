@@ -1,4 +1,4 @@
-//! A process that is killed while it commits.
+//! A process is killed during a commit.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,8 +11,8 @@ use crate::workload::{Random, VBS, World, open, options, read};
 const CHILD: &str = "SETTEE_STORAGE_CRASH_CHILD";
 const ROUNDS: u64 = 8;
 
-/// The state of the workload at which the store stands, each vBucket on its own: all of them at
-/// least at commit `acknowledged` and at most one further.
+/// Returns the content of the store in the workload, each vBucket separately: at least commit
+/// `acknowledged`, and at most one more.
 fn check(store: &DiskStore, acknowledged: u64) -> World {
     let mut world = World::default();
     for _ in 0..acknowledged {
@@ -35,7 +35,7 @@ fn check(store: &DiskStore, acknowledged: u64) -> World {
     if ahead == VBS.len() { world } else { before }
 }
 
-/// Commits for ever, and says so after each.
+/// Commits for ever, and prints a line after each commit.
 fn child(path: &Path, from: u64) -> ! {
     let store = open(path);
     let mut world = World::default();
@@ -45,7 +45,7 @@ fn child(path: &Path, from: u64) -> ! {
     let mut out = std::io::stdout();
     loop {
         world.commit(&store).expect("the commit succeeds");
-        // A line of its own, whatever the test harness printed before.
+        // On a line of its own, because the test harness may have printed before.
         writeln!(out, "\ncommitted {}", world.commits).expect("somebody listens");
     }
 }
@@ -71,7 +71,7 @@ fn commits_until_killed(path: &Path, from: u64, random: &mut Random) -> u64 {
             acknowledged = number.parse().expect("a number");
         }
         if acknowledged >= target {
-            // A moment of its own within the next commit.
+            // A random moment within the next commit.
             for _ in 0..random.next(200_000) {
                 std::hint::spin_loop();
             }
@@ -80,7 +80,7 @@ fn commits_until_killed(path: &Path, from: u64, random: &mut Random) -> u64 {
         }
     }
     process.wait().expect("it can be waited for");
-    // What it still said before it died.
+    // Lines printed before the end of the process.
     for line in lines.map_while(Result::ok) {
         if let Some(number) = line.strip_prefix("committed ") {
             acknowledged = number.parse().expect("a number");
@@ -121,7 +121,7 @@ fn a_killed_process_loses_nothing_acknowledged() {
     }
 }
 
-/// Writes the state of `world` into an empty store.
+/// Writes the content of `world` into an empty store.
 fn rebuild(store: &DiskStore, world: &World) {
     for (vb, contents) in &world.vbs {
         let changes: Vec<_> = contents

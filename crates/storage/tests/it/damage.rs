@@ -1,4 +1,4 @@
-//! Damaged files: whatever happens to them, wrong data is never returned.
+//! Damaged files: a store never returns wrong data.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use crate::workload::{Random, VBS, World, document, open, options, read, record}
 
 const COMMITS: u64 = 40;
 
-/// A store that stopped uncleanly after [`COMMITS`] commits, all of them in its log.
+/// Creates a store that stopped uncleanly after [`COMMITS`] commits, all of them in its log.
 fn prepare(path: &Path) -> World {
     let options = DiskOptions {
         log_bytes: 4 << 20,
@@ -44,7 +44,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The files of a store whose names begin so, in the order of their names.
+/// Returns the files of a store whose names have this prefix, sorted.
 pub(crate) fn named(path: &Path, begin: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     files(path, &mut found);
@@ -55,7 +55,7 @@ pub(crate) fn named(path: &Path, begin: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The one log.
+/// Returns the only log.
 fn log(path: &Path) -> PathBuf {
     let mut found = named(path, "log-");
     assert_eq!(found.len(), 1);
@@ -74,13 +74,13 @@ pub(crate) fn files(path: &Path, found: &mut Vec<PathBuf>) {
     found.sort();
 }
 
-/// What a check finds.
+/// Returns the result of a check.
 pub(crate) fn check(path: &Path) -> Checked {
     storage::check(path, None, &mut |_| {}).unwrap()
 }
 
-/// Opens what was damaged: everything is there, or it is refused, untouched, and says so of a file, as a check does. Tells
-/// whether.
+/// Opens a damaged store: it is complete, or it is refused without changes, with the name of a
+/// file, as in a check. Returns whether it is refused.
 fn is_refused(path: &Path, world: &World, what: &str) -> bool {
     let before = picture(path);
     let checked = check(path);
@@ -104,7 +104,7 @@ fn is_refused(path: &Path, world: &World, what: &str) -> bool {
 }
 
 #[test]
-fn a_torn_log_is_refused_when_what_it_lost_was_acknowledged() {
+fn torn_log_is_refused_if_acknowledged_commits_are_lost() {
     let dir = tempfile::tempdir().unwrap();
     let origin = dir.path().join("origin");
     let world = prepare(&origin);
@@ -141,12 +141,12 @@ fn a_torn_log_is_refused_when_what_it_lost_was_acknowledged() {
             bytes[at] ^= 1 << bit;
         });
     }
-    // Whatever is torn there, all of it was acknowledged.
+    // Everything there was acknowledged.
     assert!(refused > 40, "the damage did some harm ({refused})");
 }
 
 #[test]
-fn a_flipped_bit_in_a_run_is_an_error_and_never_wrong_data() {
+fn flipped_bit_in_a_run_is_an_error_and_never_wrong_data() {
     let dir = tempfile::tempdir().unwrap();
     let origin = dir.path().join("origin");
     let store = open(&origin);
@@ -175,7 +175,7 @@ fn a_flipped_bit_in_a_run_is_an_error_and_never_wrong_data() {
     assert!(detected > 5, "flips in the data are detected ({detected})");
 }
 
-/// A run that is not a short one, and that nothing removes meanwhile.
+/// Returns the largest run, unless it is short or being removed.
 pub(crate) fn largest_run(path: &Path) -> Option<PathBuf> {
     let mut runs = if path.is_dir() {
         named(path, "run-")
@@ -187,9 +187,9 @@ pub(crate) fn largest_run(path: &Path) -> Option<PathBuf> {
     runs.into_iter().max_by_key(length)
 }
 
-/// The damaged run stays as it is, whatever is merged beside it; nothing else is lost with it.
+/// The damaged run stays unchanged during merges of others; no other data is lost with it.
 #[test]
-fn merges_go_on_beside_a_damaged_run() {
+fn merges_continue_beside_a_damaged_run() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let mut world = World::default();
@@ -245,7 +245,7 @@ fn merges_go_on_beside_a_damaged_run() {
     check(&open(dir.path()));
 }
 
-/// Whether everything was read, and right; `false` when something said that it is damaged.
+/// Whether all data was read and right; `false` if damage was reported.
 fn reads_right_or_fails(path: &Path, world: &World, at: usize) -> bool {
     let (store, _) = match DiskStore::open(path, options()) {
         Ok(opened) => opened,
@@ -267,9 +267,9 @@ fn reads_right_or_fails(path: &Path, world: &World, at: usize) -> bool {
     right
 }
 
-/// A store that has no runs yet: everything is lost with the log, and only the tail is left.
+/// A store without runs: all data is lost with the log, and only the tail is left.
 #[test]
-fn a_lost_log_is_refused_and_salvage_tells_of_it() {
+fn lost_log_is_refused_and_salvage_reports_it() {
     let dir = tempfile::tempdir().unwrap();
     let (origin, path) = (dir.path().join("origin"), dir.path().join("copy"));
     let world = prepare(&origin);
@@ -294,11 +294,11 @@ fn a_lost_log_is_refused_and_salvage_tells_of_it() {
 }
 
 #[test]
-fn a_store_that_lost_its_manifest_while_it_was_young_is_not_made_anew() {
+fn new_store_without_its_manifest_is_not_created_again() {
     let dir = tempfile::tempdir().unwrap();
     prepare(dir.path());
     fs::remove_file(dir.path().join("MANIFEST")).unwrap();
-    // What a stop between two steps of its making may have left.
+    // As after a stop between two steps of the creation.
     fs::write(dir.path().join("MANIFEST.new"), "half").unwrap();
     let before = picture(dir.path());
     let error = DiskStore::open(dir.path(), options()).err().unwrap();
@@ -306,9 +306,9 @@ fn a_store_that_lost_its_manifest_while_it_was_young_is_not_made_anew() {
     assert!(picture(dir.path()) == before);
 }
 
-/// A power cut may leave some chunks of a group that was not durable, also in a new log.
+/// A power failure may leave some chunks of a group that was not durable, also in a new log.
 #[test]
-fn a_part_of_the_first_group_of_a_log_is_no_damage() {
+fn part_of_the_first_group_of_a_log_is_no_damage() {
     let dir = tempfile::tempdir().unwrap();
     let (origin, path) = (dir.path().join("origin"), dir.path().join("copy"));
     let options = DiskOptions {

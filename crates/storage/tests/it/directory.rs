@@ -1,4 +1,4 @@
-//! Directories that a store must refuse, and what it says about them.
+//! Directories that a store must refuse, and its messages.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ fn refused(path: &Path) -> OpenError {
     error
 }
 
-/// Names and contents of everything below.
+/// Returns names and contents of all files below a directory.
 pub(crate) fn picture(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(path).unwrap() {
@@ -37,7 +37,7 @@ pub(crate) fn picture(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             found.extend(picture(&entry.path()));
         } else {
             let meta = entry.metadata().unwrap();
-            // What is nothing but a hole.
+            // A file that is only a hole.
             let content = match meta.blocks() {
                 0 => meta.len().to_be_bytes().to_vec(),
                 _ => fs::read(entry.path()).unwrap(),
@@ -69,7 +69,7 @@ fn filled(path: &Path) -> World {
 }
 
 #[test]
-fn a_store_is_there_again_after_a_clean_stop_and_after_any_other() {
+fn store_reopens_after_clean_and_unclean_stops() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("made/with/parents");
     let (store, opened) = DiskStore::open(&path, options()).unwrap();
@@ -97,7 +97,7 @@ fn a_store_is_there_again_after_a_clean_stop_and_after_any_other() {
 }
 
 #[test]
-fn a_directory_in_use_is_refused() {
+fn directory_in_use_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     assert_eq!(refused(dir.path()).kind, OpenErrorKind::InUse);
@@ -106,7 +106,7 @@ fn a_directory_in_use_is_refused() {
     open(dir.path());
 }
 
-/// The file's header with version 2.
+/// Changes the file's header to version 2.
 fn of_a_later_version(file: &Path) {
     let mut bytes = fs::read(file).unwrap();
     bytes[8..12].copy_from_slice(&2_u32.to_be_bytes());
@@ -116,7 +116,7 @@ fn of_a_later_version(file: &Path) {
 }
 
 #[test]
-fn a_file_of_a_later_version_is_refused() {
+fn file_of_a_later_version_is_refused() {
     for begin in ["MANIFEST", "log-"] {
         let dir = tempfile::tempdir().unwrap();
         filled(dir.path());
@@ -138,7 +138,7 @@ fn a_file_of_a_later_version_is_refused() {
 }
 
 #[test]
-fn a_store_of_before_the_first_version_is_refused_with_a_hint() {
+fn store_older_than_the_first_version_is_refused_with_a_hint() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("FORMAT"), "settee storage 14\n").unwrap();
     fs::write(dir.path().join("journal-1"), "rows").unwrap();
@@ -152,7 +152,7 @@ fn a_store_of_before_the_first_version_is_refused_with_a_hint() {
 }
 
 #[test]
-fn a_foreign_directory_is_refused() {
+fn foreign_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("letter.txt"), "dear").unwrap();
     let error = refused_untouched(dir.path());
@@ -167,7 +167,7 @@ fn a_foreign_directory_is_refused() {
 }
 
 #[test]
-fn a_path_that_is_a_file_is_refused() {
+fn path_of_a_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     fs::write(&path, "text").unwrap();
@@ -175,7 +175,7 @@ fn a_path_that_is_a_file_is_refused() {
     assert_eq!(fs::read(&path).unwrap(), b"text");
 }
 
-/// Root may read everything, so as root this is done by a child of another user.
+/// Root may read everything, so as root a child process of another user does this.
 #[test]
 fn an_unreadable_directory_is_refused() {
     const CHILD: &str = "SETTEE_STORAGE_UNREADABLE_CHILD";
@@ -192,8 +192,8 @@ fn an_unreadable_directory_is_refused() {
         assert_eq!(refused(&path).kind, OpenErrorKind::Unreadable);
     } else {
         let binary = dir.path().join("test-binary");
-        // A child copies it: a descriptor open for writing here would be inherited by whatever
-        // other tests start meanwhile, and a file open for writing anywhere cannot be executed.
+        // A child process copies it: other tests may start processes meanwhile, which would inherit
+        // a descriptor open for writing, and a file open for writing cannot be executed.
         let copy = Command::new("cp")
             .arg(std::env::current_exe().unwrap())
             .arg(&binary)
@@ -218,7 +218,7 @@ fn an_unreadable_directory_is_refused() {
 }
 
 #[test]
-fn an_unfinished_creation_is_begun_again() {
+fn unfinished_creation_is_repeated() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["log-00000001", "TAIL", "MANIFEST.new"] {
         fs::write(dir.path().join(name), "half").unwrap();
@@ -233,7 +233,7 @@ fn an_unfinished_creation_is_begun_again() {
 }
 
 #[test]
-fn without_any_one_of_its_files_a_store_has_everything_or_is_refused() {
+fn store_without_one_of_its_files_is_complete_or_refused() {
     let dir = tempfile::tempdir().unwrap();
     let whole = dir.path().join("whole");
     let store = open(&whole);
@@ -265,7 +265,7 @@ fn without_any_one_of_its_files_a_store_has_everything_or_is_refused() {
                 served += 1;
             }
             Err(error) => {
-                // What the others tell can still be read, once the file is there again.
+                // The other files are still readable, once this file is there again.
                 fs::copy(&file, path.join(name)).unwrap();
                 let store = open(&path);
                 for vb in VBS {

@@ -1,5 +1,5 @@
-//! Encryption at rest: no plain text on disk, no opening without the key, keys in turn, and nothing that is moved or
-//! changed passes for what was written.
+//! Encryption at rest: no plain text on disk, no opening without the key, rotation of keys, and
+//! detection of moved or changed data.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::directory::picture;
 use crate::formats::Version;
 use crate::workload::{VBS, World, document, options, read, record};
 
-/// The line of a key of 32 equal bytes.
+/// Returns the line of a key of 32 equal bytes.
 pub(crate) fn line(id: &str, byte: u8) -> String {
     EncryptionKeys::line(id, &[byte; 32]).unwrap()
 }
@@ -32,7 +32,7 @@ pub(crate) fn keys(lines: &[String]) -> Arc<EncryptionKeys> {
     Arc::new(EncryptionKeys::parse(&lines.join("\n"), random).unwrap())
 }
 
-/// What is dead stays until a compaction.
+/// Options without merges: dead rows stay until a compaction.
 fn unmerged() -> DiskOptions {
     DiskOptions {
         runs_max: 1_000,
@@ -61,7 +61,7 @@ fn damaged(path: &Path, lines: &[String]) -> Vec<Damage> {
         .damaged
 }
 
-/// Bytes by the ID of their key; `plain` for those of none.
+/// Returns the bytes by key ID; `plain` for those without a key.
 fn status(path: &Path) -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     for file in storage::encryption(path).unwrap() {
@@ -71,7 +71,7 @@ fn status(path: &Path) -> BTreeMap<String, u64> {
     found
 }
 
-/// Waits until all files are of one key.
+/// Waits until all files have one key.
 fn wait_for_key(path: &Path, id: &str) {
     let began = Instant::now();
     while !status(path).into_keys().eq([id.to_owned()]) {
@@ -125,7 +125,7 @@ fn put_marked(store: &DiskStore, seqnos: std::ops::Range<u64>) {
     store.set_manifest(b"{\"ThisIsText\":1}").unwrap();
 }
 
-/// Which of the words are in any file.
+/// Returns the words that occur in any file.
 fn words_in(path: &Path) -> Vec<&'static str> {
     let mut found = Vec::new();
     for entry in fs::read_dir(path).unwrap() {
@@ -152,7 +152,7 @@ fn no_plain_text_is_on_disk() {
     let place = tempfile::tempdir().unwrap();
     let (plain, sealed) = (place.path().join("plain"), place.path().join("sealed"));
     let lines = [line("k1", 1)];
-    // The words are where they are looked for.
+    // The search finds the words in plain files.
     let store = DiskStore::open(&plain, options()).unwrap().0;
     put_marked(&store, 1..50);
     assert_eq!(words_in(&plain).len(), WORDS.len());
@@ -184,7 +184,7 @@ fn no_plain_text_is_on_disk() {
 }
 
 #[test]
-fn without_the_key_nothing_opens_and_nothing_changes() {
+fn nothing_opens_or_changes_without_the_key() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("store");
     let (one, two) = (line("k1", 1), line("k2", 2));
@@ -224,7 +224,7 @@ fn without_the_key_nothing_opens_and_nothing_changes() {
 }
 
 #[test]
-fn new_keys_take_over_at_compaction() {
+fn new_keys_are_applied_by_compaction() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("store");
     let (one, two) = (line("k1", 1), line("k2", 2));
@@ -240,7 +240,7 @@ fn new_keys_take_over_at_compaction() {
     live(&DiskStore::open(&path, unmerged()).unwrap().0);
     assert!(status(&path).into_keys().eq(["plain".to_owned()]));
 
-    // What was plain is read, and nothing plain is written any more.
+    // Plain data is readable, and new data is encrypted.
     let store = open(&path, std::slice::from_ref(&one));
     live(&store);
     let mixed = status(&path);
@@ -273,7 +273,7 @@ fn new_keys_take_over_at_compaction() {
     assert_eq!(text.as_deref(), Some(&b"{}"[..]));
 }
 
-/// The blocks of a run: from, to.
+/// Returns the begin and the end of each block of a run.
 fn blocks(run: &[u8]) -> Vec<(usize, usize)> {
     let ends =
         (64..run.len().saturating_sub(4)).filter(|at| at % 8 == 2 && run[*at..].starts_with(b"SB"));
@@ -281,7 +281,7 @@ fn blocks(run: &[u8]) -> Vec<(usize, usize)> {
     for at in ends {
         let length = u32::from_be_bytes(run[at - 14..at - 10].try_into().unwrap());
         let from = (at + 6).checked_sub(length as usize);
-        // What is encrypted may look like an end.
+        // Encrypted bytes may look like the end of a block.
         let follows = |from: &usize| blocks.last().is_none_or(|(_, end)| from == end);
         if let Some(from) = from.filter(|from| length > 20 && follows(from)) {
             blocks.push((from, at + 6));
@@ -290,7 +290,7 @@ fn blocks(run: &[u8]) -> Vec<(usize, usize)> {
     blocks
 }
 
-/// Gives a block the checksum that it should have in run `number`.
+/// Adds a valid checksum for run `number` to a block.
 fn seal_plainly(run: &mut [u8], number: u64, (from, to): (usize, usize)) {
     let covered = [
         &number.to_be_bytes()[..],
@@ -304,7 +304,7 @@ fn seal_plainly(run: &mut [u8], number: u64, (from, to): (usize, usize)) {
 const RUN_VB: VbId = VbId(7);
 const RUN_KEYS: std::ops::Range<u64> = 1..2_000;
 
-/// Makes a store with a run of that vBucket; gives the run's path.
+/// Creates a store with a run of [`RUN_VB`]. Returns the run's path.
 fn make_run(path: &Path, lines: &[String]) -> PathBuf {
     let store = open(path, lines);
     let row = |seqno| {
@@ -331,7 +331,7 @@ fn make_run(path: &Path, lines: &[String]) -> PathBuf {
     run
 }
 
-/// Reads all keys of that run, one by one; gives how many are there, and the kinds of errors of the others.
+/// Reads all keys of that run, one by one. Returns the number found, and the kinds of errors of the others.
 fn fetch_run(path: &Path, lines: &[String]) -> (usize, Vec<ErrorKind>) {
     let store = open(path, lines);
     let fetched = RUN_KEYS.map(|seqno| {
@@ -351,7 +351,7 @@ fn fetch_run(path: &Path, lines: &[String]) -> (usize, Vec<ErrorKind>) {
 }
 
 #[test]
-fn what_is_moved_or_changed_with_its_checksum_is_noticed() {
+fn moved_or_changed_data_with_a_valid_checksum_is_detected() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("store");
     let lines = [line("k1", 1)];
@@ -384,7 +384,7 @@ fn what_is_moved_or_changed_with_its_checksum_is_noticed() {
 }
 
 #[test]
-fn a_damaged_checksum_is_told_by_a_check_and_harms_no_read() {
+fn damaged_checksum_is_reported_by_a_check_and_harms_no_read() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("store");
     let lines = [line("k1", 1)];

@@ -1,4 +1,4 @@
-//! A directory of each version of the format that was ever released: this release reads all of them.
+//! A directory of each released version of the format: this release reads all of them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ fn formats() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats")
 }
 
-/// Small enough for a directory of a few KiB, with all kinds of files in it.
+/// Options for a directory of a few KiB with all kinds of files.
 fn tiny() -> DiskOptions {
     DiskOptions {
         log_bytes: 2 << 10,
@@ -29,10 +29,10 @@ fn tiny() -> DiskOptions {
     }
 }
 
-/// The directory that is encrypted.
+/// Name of the encrypted directory.
 const ENCRYPTED: &str = "v1-encrypted";
 
-/// The keys of a directory, by its name.
+/// Returns the keys of a directory, by its name.
 fn keys_of(path: &Path) -> Option<Arc<EncryptionKeys>> {
     path.ends_with(ENCRYPTED).then(|| keys(&[line("k1", 1)]))
 }
@@ -41,12 +41,12 @@ fn open(path: &Path) -> (DiskStore, Opened) {
     DiskStore::open_with_keys(path, tiny(), keys_of(path).as_ref()).unwrap()
 }
 
-/// A value that lies apart from its row.
+/// Returns a value that is stored apart from its row.
 fn long(seqno: u64) -> Vec<u8> {
     vec![seqno as u8; 200]
 }
 
-/// A prepare, an abort, a tombstone: all that a document can be.
+/// Returns a document of any kind: a prepare, an abort, a tombstone.
 fn other(seqno: u64, key: &str, value: &[u8], meta: Meta) -> Document {
     let meta = Meta {
         cas: Cas(seqno << 16),
@@ -59,7 +59,7 @@ fn other(seqno: u64, key: &str, value: &[u8], meta: Meta) -> Document {
     Document::from_parts(key.as_bytes(), value, &meta)
 }
 
-/// What vBucket 1 ends with.
+/// Returns the final documents of vBucket 1.
 fn documents() -> Vec<Document> {
     let json = Meta {
         datatype: Datatype(1),
@@ -89,7 +89,7 @@ fn documents() -> Vec<Document> {
     ]
 }
 
-/// A document that is kept in the history as well.
+/// A document that is also kept in the history.
 pub(crate) struct Version(pub(crate) Document);
 
 impl Changes for Version {
@@ -119,8 +119,8 @@ fn put(store: &DiskStore, vb: VbId, high: u64, changes: &dyn Changes) {
         .unwrap();
 }
 
-/// Makes a store of the present version: what was flushed and merged, what is only in a log, values that lie apart in logs
-/// and in a file of their own, a history, a rollback, a vBucket that was removed.
+/// Creates a store of the present version: flushed and merged rows, rows in a log only, values in
+/// logs and in a file of their own, a history, a rollback, a removed vBucket.
 fn make(path: &Path) {
     let store = open(path).0;
     let (vb, one_by_one) = (VbId(1), |seqno: u64| {
@@ -159,7 +159,8 @@ fn make(path: &Path) {
     store.close().unwrap();
 }
 
-/// Writes the directory of the present version. By hand, once: `cargo test -p storage --test it -- --ignored make_the_directory`.
+/// Writes the directory of the present version. Run once by hand:
+/// `cargo test -p storage --test it -- --ignored make_the_directory`.
 #[test]
 #[ignore = "it writes what the other test reads"]
 fn make_the_directory_of_this_version() {
@@ -176,7 +177,7 @@ fn make_the_directory_of_this_version() {
 }
 
 #[test]
-fn each_version_that_was_released_is_read() {
+fn each_released_version_is_readable() {
     for entry in fs::read_dir(formats()).unwrap() {
         let from = entry.unwrap().path();
         let place = tempfile::tempdir().unwrap();

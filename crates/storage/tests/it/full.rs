@@ -1,9 +1,9 @@
-//! A file system that fills up, and has space again.
+//! A file system that becomes full, and has space again.
 //!
-//! It is a small tmpfs in a mount namespace of its own: as root by `unshare -m`, else by
-//! `unshare -rm`. Where neither is allowed, the limit is one on the size of files
-//! (`RLIMIT_FSIZE`), under which only the refusal and the survival of what was acknowledged can
-//! be shown, not the recovery; the test says so.
+//! It is a small tmpfs in a mount namespace of its own: as root by `unshare -m`, otherwise by
+//! `unshare -rm`. If neither is allowed, the size of files is limited instead (`RLIMIT_FSIZE`).
+//! Then the test shows only the refusal and the survival of acknowledged commits, not the recovery,
+//! and prints that.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -19,7 +19,7 @@ const CHILD: &str = "SETTEE_STORAGE_FULL_CHILD";
 const VB: VbId = VbId(5);
 const MIB: u64 = 1 << 20;
 
-/// Takes all space but some.
+/// Fills the file system up to `leave_bytes`.
 fn fill(path: &Path, leave_bytes: u64) {
     let mut file = File::create(path).unwrap();
     let chunk = vec![1; MIB as usize];
@@ -33,17 +33,17 @@ fn fill(path: &Path, leave_bytes: u64) {
     .unwrap();
 }
 
-/// Takes what has become free again beyond `leave_bytes`: old versions are merged away beside
-/// the commits, and where that is faster than they are the disk would never be full.
+/// Takes space that became free beyond `leave_bytes`: merges beside the commits free space, and if
+/// they are faster the disk would never be full.
 fn crowd(path: &Path, leave_bytes: u64) {
     let free = fs4::available_space(path).unwrap();
     let mut file = File::options().append(true).open(path).unwrap();
     let taken = vec![1; usize::try_from(free.saturating_sub(leave_bytes)).unwrap()];
-    // It may have become less meanwhile: then the disk is full, as it shall be.
+    // Less may be free meanwhile: then the disk is full, as intended.
     let _full = file.write_all(&taken);
 }
 
-/// One vBucket to which large documents are written, each key again and again.
+/// Writer of large documents to one vBucket, each key repeatedly.
 struct Client {
     acknowledged: Vec<u64>,
     high: u64,
@@ -63,7 +63,7 @@ impl Client {
         vec![seqno as u8; 100_000]
     }
 
-    /// Writes every key anew; a failed commit is made again later, with new versions.
+    /// Writes every key again; a failed commit is retried later, with new versions.
     fn commit(&mut self, store: &DiskStore) -> Result<(), StoreError> {
         let mut seqnos = Vec::new();
         let mut changes = Vec::new();
@@ -83,7 +83,7 @@ impl Client {
         Ok(())
     }
 
-    /// Every key is there once, in its last acknowledged version or a later one.
+    /// Checks that every key exists once, in its last acknowledged version or a later one.
     fn check(&self, store: &DiskStore) {
         let found = read(store, VB).unwrap();
         for (number, seqno) in self
@@ -114,7 +114,7 @@ impl Client {
     }
 }
 
-/// Fills the file system at `path` three times and empties it again; values lie apart, or in the runs.
+/// Fills the file system at `path` three times and frees it again; values are stored apart, or in runs.
 fn recover_unattended(path: &Path, apart_bytes_min: u32) {
     let options = DiskOptions {
         apart_bytes_min,
@@ -128,7 +128,7 @@ fn recover_unattended(path: &Path, apart_bytes_min: u32) {
         fill(&ballast, 10 * MIB);
         let error = client.commit_until_full(&store, Some(&ballast));
         assert_eq!(error.kind, ErrorKind::NoSpace, "{error}");
-        // What was begun of a run may have been cleared away meanwhile.
+        // The space of an unfinished run may be free again.
         if let Err(error) = client.commit(&store) {
             assert_eq!(error.kind, ErrorKind::NoSpace, "still: {error}");
         }
@@ -157,7 +157,7 @@ fn recover_unattended(path: &Path, apart_bytes_min: u32) {
     fs::remove_dir_all(store_path).unwrap();
 }
 
-/// With a reserve, a commit is refused before anything fails, and no reopening is needed.
+/// With a reserve, a commit is refused before any write fails, and the store need not be reopened.
 fn refuse_in_time(path: &Path, client: &Client) {
     let options = DiskOptions {
         free_bytes_min: 30 << 20,
@@ -191,7 +191,7 @@ fn refuse_in_time(path: &Path, client: &Client) {
     store.close().unwrap();
 }
 
-/// With files limited in size, commits fail some time, and lose nothing.
+/// With a limited file size, some commit fails, and nothing is lost.
 fn fail_and_lose_nothing(path: &Path) {
     let (store, _) = DiskStore::open(&path.join("store"), options()).unwrap();
     let mut client = Client::new();

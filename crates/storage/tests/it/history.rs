@@ -1,4 +1,4 @@
-//! A process that is killed while it writes, trims and compacts a history.
+//! A process is killed while it writes, trims and compacts a history.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -14,20 +14,20 @@ use crate::workload::{Random, document, open, options, record};
 const CHILD: &str = "SETTEE_STORAGE_HISTORY_CHILD";
 const ROUNDS: u64 = 6;
 const VB: VbId = VbId(3);
-/// Versions of one commit, all of different keys.
+/// Versions of one commit, with different keys.
 const VERSIONS: u64 = 5;
 const KEYS: u64 = 40;
-/// Commits whose versions a trim leaves.
+/// Number of the last commits whose versions a trim keeps.
 const KEPT_COMMITS: u64 = 40;
 
-/// The version that every seqno stands for.
+/// Returns key and value of a seqno.
 fn version(seqno: u64) -> (String, Vec<u8>) {
     let mut random = Random(seqno);
     let length = random.next(400) as usize;
     (format!("key{}", seqno % KEYS), vec![seqno as u8; length])
 }
 
-/// What commit `number` writes, the first one being 1; its number is its time.
+/// Changes of commit `number`, counted from 1; the number is also its time.
 struct Versions(u64);
 
 impl Versions {
@@ -67,11 +67,11 @@ fn commit(store: &DiskStore, number: u64) {
 }
 
 fn say(word: &str, number: u64) {
-    // A line of its own, whatever the test harness printed before.
+    // On a line of its own, because the test harness may have printed before.
     writeln!(std::io::stdout(), "\n{word} {number}").expect("somebody listens");
 }
 
-/// Commits for ever, and trims and compacts beside that; says so.
+/// Commits for ever, with trims and compactions beside that; prints each.
 fn child(path: &Path, from: u64) -> ! {
     let store = open(path);
     let (tell, told) = std::sync::mpsc::channel::<u64>();
@@ -101,8 +101,8 @@ fn child(path: &Path, from: u64) -> ! {
     unreachable!("it commits for ever")
 }
 
-/// Kills a child at a random moment; gives its last commit that was answered, and the greatest
-/// time of which it may have dropped everything before.
+/// Kills a child at a random moment. Returns its last successful commit, and the latest time before
+/// which a trim may have dropped everything.
 fn run_until_killed(path: &Path, from: u64, random: &mut Random) -> (u64, u64) {
     let mut process = Command::new(std::env::current_exe().expect("a path"))
         .args([
@@ -129,7 +129,7 @@ fn run_until_killed(path: &Path, from: u64, random: &mut Random) -> (u64, u64) {
     };
     for line in lines.by_ref() {
         if note(&line.expect("text")) >= target {
-            // A moment of its own within the next commit.
+            // A random moment within the next commit.
             for _ in 0..random.next(200_000) {
                 std::hint::spin_loop();
             }
@@ -144,8 +144,8 @@ fn run_until_killed(path: &Path, from: u64, random: &mut Random) -> (u64, u64) {
     (committed, trimmed)
 }
 
-/// All of the last commit is there: the newest version of each key once, and of the history every
-/// version since `trimmed` once, in their order. Gives the last commit.
+/// Checks that the last commit is complete: the newest version of each key once, and every version
+/// since `trimmed` once in the history, in order. Returns the last commit.
 fn check(store: &DiskStore, committed: u64, trimmed: u64) -> u64 {
     let snapshot = store.snapshot(VB).unwrap();
     let high = snapshot.high_seqno().0;
@@ -201,9 +201,9 @@ fn a_killed_process_loses_nothing_of_a_history() {
     assert!(trimmed > 1, "something was dropped");
 }
 
-/// What of a damaged store is not brought over is told.
+/// A salvage reports the data that it does not copy.
 #[test]
-fn salvage_tells_of_a_history_that_it_leaves() {
+fn salvage_reports_a_history_that_it_does_not_copy() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let store = open(&at("old"));

@@ -1,4 +1,4 @@
-//! The disk store against the world: crashes, damage, full file systems, strange directories.
+//! Tests of the disk store: crashes, damage, full file systems, foreign directories.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::disallowed_methods, reason = "these tests damage files")]

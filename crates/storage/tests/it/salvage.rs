@@ -1,4 +1,4 @@
-//! Salvage: what can be read of a damaged store comes into a new one, and nothing else.
+//! Salvage: a new store gets exactly the readable data of a damaged one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::workload::{Random, VBS, World, document, open, options, read, record}
 
 type History = BTreeMap<(VbId, u64), (String, Vec<u8>)>;
 
-/// A store with runs and logs that stopped uncleanly, and every row that it ever had.
+/// Creates a store with runs and logs that stopped uncleanly, with all versions of its rows.
 fn prepare(path: &Path) -> (World, History) {
     let store = open(path);
     let mut world = World::default();
@@ -39,7 +39,7 @@ fn salvaged(from: &Path, to: &Path) -> (Salvaged, DiskStore) {
     (report, store)
 }
 
-/// Nothing but what was written; tells how many rows of the last state are missing.
+/// Checks that only written rows exist. Returns the number of missing rows of the last state.
 fn check(store: &DiskStore, world: &World, history: &History) -> usize {
     let mut missing = 0;
     for vb in VBS {
@@ -62,7 +62,7 @@ fn flip(path: &Path, at: usize) {
 }
 
 #[test]
-fn a_whole_store_comes_over_whole_and_is_not_touched() {
+fn whole_store_is_copied_completely_and_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let (old, new) = (dir.path().join("old"), dir.path().join("new"));
     let (world, _) = prepare(&old);
@@ -89,7 +89,7 @@ fn a_whole_store_comes_over_whole_and_is_not_touched() {
 }
 
 #[test]
-fn what_is_damaged_is_left_out_and_told() {
+fn damaged_data_is_skipped_and_reported() {
     let dir = tempfile::tempdir().unwrap();
     let origin = dir.path().join("origin");
     let (world, history) = prepare(&origin);
@@ -100,7 +100,7 @@ fn what_is_damaged_is_left_out_and_told() {
     for round in 0..16 {
         let (old, new) = (dir.path().join("old"), dir.path().join("new"));
         copy(&origin, &old);
-        // Anywhere, and in every second round in what opening needs: the end of the file.
+        // Anywhere, and in every second round in the end of the file, which opening needs.
         let end = bytes.len() as u64;
         let at = match round % 2 {
             0 => random.next(end),
@@ -121,7 +121,7 @@ fn what_is_damaged_is_left_out_and_told() {
 }
 
 #[test]
-fn without_a_manifest_all_rows_are_there() {
+fn all_rows_are_copied_without_a_manifest() {
     let dir = tempfile::tempdir().unwrap();
     let old = dir.path().join("old");
     let (world, history) = prepare(&old);
@@ -146,7 +146,7 @@ fn without_a_manifest_all_rows_are_there() {
 }
 
 #[test]
-fn groups_behind_damage_come_over() {
+fn groups_after_damage_are_copied() {
     let dir = tempfile::tempdir().unwrap();
     let (old, new) = (dir.path().join("old"), dir.path().join("new"));
     let store = open(&old);
@@ -172,7 +172,7 @@ fn groups_behind_damage_come_over() {
 }
 
 #[test]
-fn the_manifest_comes_over_or_is_told_to_be_lost() {
+fn manifest_is_copied_or_reported_as_lost() {
     const TEXT: &[u8] = b"{\"uid\":\"1\"}";
     let dir = tempfile::tempdir().unwrap();
     let old = dir.path().join("old");
@@ -184,7 +184,7 @@ fn the_manifest_comes_over_or_is_told_to_be_lost() {
     let (report, store) = salvaged(&old, &dir.path().join("in a log"));
     assert!(report.is_whole(), "{report:?}");
     assert_eq!(store.manifest().unwrap().as_deref(), Some(TEXT));
-    // So that the log is not kept for its values.
+    // Then the log is not kept for its values.
     let in_runs = DiskOptions {
         apart_bytes_min: u32::MAX,
         ..options()
@@ -201,7 +201,7 @@ fn the_manifest_comes_over_or_is_told_to_be_lost() {
 }
 
 #[test]
-fn a_value_that_lies_apart_comes_over_and_a_damaged_one_is_told() {
+fn value_stored_apart_is_copied_and_a_damaged_one_reported() {
     let dir = tempfile::tempdir().unwrap();
     let old = dir.path().join("old");
     let (store, vb, mut high) = (open(&old), VbId(1), 0);
@@ -235,8 +235,8 @@ fn a_value_that_lies_apart_comes_over_and_a_damaged_one_is_told() {
     assert_eq!(read(&store, vb).unwrap().rows.len(), 1);
 }
 
-/// Writes so much of another vBucket that what was written before is in runs: each of these commits fills a log, and a log
-/// of twice its size waits until the one before is in runs.
+/// Writes enough into another vBucket to move earlier rows into runs: each of these commits fills a
+/// log, and a log of twice its size waits until the previous one is in runs.
 fn push_into_runs(store: &DiskStore, high: &mut u64) {
     for _ in 0..5 {
         let rows: Vec<_> = (*high + 1..=*high + 200)
@@ -263,14 +263,14 @@ fn put(store: &DiskStore, vb: VbId, high: u64, rows: &[(Document, Seqno)]) {
         .unwrap();
 }
 
-/// The keys of a vBucket, by seqno.
+/// Returns the keys of a vBucket, by seqno.
 fn keys(store: &DiskStore, vb: VbId) -> Vec<(u64, String)> {
     let rows = read(store, vb).unwrap().rows.into_iter();
     rows.map(|(seqno, (key, _))| (seqno, key)).collect()
 }
 
 #[test]
-fn a_row_that_a_rollback_took_away_and_that_was_written_anew_comes_over() {
+fn row_written_again_after_a_rollback_is_copied() {
     let dir = tempfile::tempdir().unwrap();
     let (old, new) = (dir.path().join("old"), dir.path().join("new"));
     let (store, vb, mut high) = (open(&old), VbId(1), 0);
@@ -298,7 +298,7 @@ fn a_row_that_a_rollback_took_away_and_that_was_written_anew_comes_over() {
 }
 
 #[test]
-fn without_a_manifest_a_vbucket_that_was_removed_stays_away() {
+fn vbucket_removed_earlier_stays_removed_without_a_manifest() {
     let dir = tempfile::tempdir().unwrap();
     let (old, new) = (dir.path().join("old"), dir.path().join("new"));
     let (store, mut high) = (open(&old), 0);
@@ -316,7 +316,7 @@ fn without_a_manifest_a_vbucket_that_was_removed_stays_away() {
 }
 
 #[test]
-fn a_check_names_the_block_that_is_damaged_with_vbucket_and_keys() {
+fn check_reports_a_damaged_block_with_vbucket_and_keys() {
     let dir = tempfile::tempdir().unwrap();
     let (store, vb, mut high) = (open(dir.path()), VbId(4), 0);
     let rows: Vec<_> = (1..=1_000)

@@ -1,4 +1,4 @@
-//! A workload that is the same every time, and what the store must hold after each of its commits.
+//! A reproducible workload, and the expected content of the store after each commit.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ pub(crate) const VBS: [VbId; 3] = [VbId(0), VbId(511), VbId(1023)];
 
 const KEYS: u64 = 400;
 
-/// A small generator of well mixed numbers.
+/// A small pseudo-random generator.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -63,7 +63,7 @@ pub(crate) fn document(seqno: u64, key: &str, value: &[u8]) -> Document {
     Document::from_parts(key.as_bytes(), value, &meta)
 }
 
-/// What one vBucket holds: key to seqno, and seqno to key and value.
+/// Content of one vBucket: key to seqno, and seqno to key and value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
     pub(crate) high: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// The changes of commit `number` to vBucket `vb`, applied to `self` as well.
+    /// Returns the changes of commit `number` to vBucket `vb`, after applying them to `self`.
     pub(crate) fn step(&mut self, vb: VbId, number: u64) -> Vec<(Document, Seqno)> {
         let mut random = Random(number << 16 | u64::from(vb.0));
         let large = random.next(8) == 0;
@@ -132,7 +132,7 @@ impl World {
     }
 }
 
-/// What the store holds of a vBucket.
+/// Reads the content of a vBucket from the store.
 pub(crate) fn read(store: &dyn KvStore, vb: VbId) -> Result<Contents, StoreError> {
     let mut contents = Contents::default();
     let end = store.scan(vb, Seqno::ZERO, &mut |document| {
@@ -148,7 +148,7 @@ pub(crate) fn read(store: &dyn KvStore, vb: VbId) -> Result<Contents, StoreError
     Ok(contents)
 }
 
-/// A small log, so that it often becomes a run; the longest values lie apart.
+/// A small log, so that it often becomes a run; the longest values are stored apart.
 pub(crate) fn options() -> DiskOptions {
     DiskOptions {
         log_bytes: 128 << 10,

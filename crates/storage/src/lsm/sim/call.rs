@@ -1,11 +1,11 @@
-//! Makes the calls of steps.
+//! Calls of the store for steps.
 
 use super::read::Wrong;
 use super::world::{Step, World};
 use crate::history::HistoryLimits;
 use crate::port::{KvStore, VbBatch};
 
-/// Makes the call of a step; what it answers must be what `after` tells.
+/// Makes the call of a step, and compares its answer with `after`.
 pub(super) fn call(store: &dyn KvStore, step: &Step, after: &World) -> Result<(), Wrong> {
     match step {
         Step::Commit(batches) => {

@@ -1,4 +1,4 @@
-//! What is in a file: pages that copies share.
+//! Content of a file: pages shared between copies.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Bytes of a page of memory.
 pub(super) const PAGE: usize = 4096;
 
-/// A page, which a file without it holds as zeros.
+/// A page; a missing page counts as zeros.
 type Page = [u8; PAGE];
 
 /// The bytes of a file. Cost of a copy: a pointer a page.
@@ -28,19 +28,19 @@ impl Content {
         self.length
     }
 
-    /// Bytes of the pages that it has.
+    /// Returns the bytes of the existing pages.
     pub(super) fn held_bytes(&self) -> u64 {
         (self.pages.len() * PAGE) as u64
     }
 
-    /// All of it.
+    /// Returns all bytes.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.length as usize];
         self.read(0, &mut bytes);
         bytes
     }
 
-    /// Fills `bytes` with what begins at `at`, and with zeros behind the end.
+    /// Fills `bytes` with the content from `at` on, and with zeros after the end.
     pub(super) fn read(&self, at: u64, bytes: &mut [u8]) {
         in_pages(at, bytes.len(), |page, inside, part| {
             let target = &mut bytes[part];
@@ -60,7 +60,7 @@ impl Content {
         self.length = self.length.max(at + bytes.len() as u64);
     }
 
-    /// Cuts it, or adds a hole.
+    /// Truncates the content, or adds a hole.
     pub(super) fn set_length(&mut self, length: u64) {
         if length < self.length {
             let (last, inside) = (length / PAGE as u64, length as usize % PAGE);
@@ -86,8 +86,8 @@ impl Hash for Content {
     }
 }
 
-/// Calls `f` with each page that `length` bytes from `at` on touch: its number, where in it they lie, and which
-/// of them.
+/// Calls `f` with each page of `length` bytes from `at` on: the number of the page, the range in
+/// the page, and the range of the bytes.
 fn in_pages(
     at: u64,
     length: usize,
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_holds_what_a_vector_holds() {
+    fn content_equals_a_vector() {
         let mut random = super::super::random::Random(1);
         let (mut content, mut bytes) = (Content::default(), Vec::<u8>::new());
         for round in 0..2_000_u64 {

@@ -1,4 +1,4 @@
-//! Damage at rest, and disks that said yes and did nothing: it is noticed, or does no harm.
+//! Damage at rest, and disks that lie about syncs: it is detected, or does no harm.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,7 +22,7 @@ use crate::port::KvStore;
 
 type Contents = BTreeMap<String, Content>;
 
-/// Does one damage to files of which there are older versions as well; tells which.
+/// Damages files, of which older versions exist as well. Returns a description.
 pub(super) fn damage(files: &mut Contents, older: &[Contents], random: &mut Random) -> String {
     let names: Vec<String> = files.keys().cloned().collect();
     let (name, other) = (random.pick(&names).clone(), random.pick(&names).clone());
@@ -54,7 +54,7 @@ pub(super) fn damage(files: &mut Contents, older: &[Contents], random: &mut Rand
             let (mut ours, mut theirs) = (files[&name].bytes(), files[&other].bytes());
             let both = ours.len().min(theirs.len()) as u64;
             let range = piece(both, random);
-            // With a part of a log, that of the tail would be lost which tells of it.
+            // With a part of a log, the part of the tail that reveals the loss would be lost, too.
             if name != other && [&name, &other].iter().all(|name| *name != "TAIL") {
                 ours[range.clone()].swap_with_slice(&mut theirs[range.clone()]);
                 files.insert(name.clone(), Content::of(&ours));
@@ -72,14 +72,14 @@ pub(super) fn damage(files: &mut Contents, older: &[Contents], random: &mut Rand
     }
 }
 
-/// A part of so many bytes that begins and ends where pages, sectors or words do, or that is any byte.
+/// Returns a range with bounds at a page, a sector, a word or any byte.
 fn piece(length: u64, random: &mut Random) -> Range<usize> {
     let size = *random.pick(&[1, 8, 64, 512, 4096]);
     let at = random.next(length) / size * size;
     at as usize..(at + size).min(length) as usize
 }
 
-/// Does one damage to the bytes of a file; tells which.
+/// Damages the bytes of a file. Returns a description.
 fn damage_within(bytes: &mut Vec<u8>, random: &mut Random) -> String {
     let length = bytes.len() as u64;
     let (part, from) = (piece(length, random), piece(length, random));
@@ -130,7 +130,7 @@ fn damage_within(bytes: &mut Vec<u8>, random: &mut Random) -> String {
 }
 
 impl<S: KvStore> Harness<S> {
-    /// Opens what was damaged, reads all, goes on, and reads all once more.
+    /// Opens damaged files, reads everything, makes a step, and reads everything again.
     pub(super) fn check_damaged(
         &self,
         damaged: &Contents,
@@ -172,7 +172,7 @@ impl<S: KvStore> Harness<S> {
         Ok(())
     }
 
-    /// `None` for what is refused, which changes nothing.
+    /// Opens damaged files; `None` if the store refuses them, which must change nothing.
     pub(super) fn open_damaged(
         &self,
         files: &SimFiles,
@@ -203,7 +203,7 @@ impl<S: KvStore> Harness<S> {
     }
 }
 
-/// Makes a step, merges, and reads all; whether the store told of damage.
+/// Makes a step, merges, and reads everything. Returns whether the store reported damage.
 fn go_on<S: KvStore>(
     store: &S,
     threads: &SimThreads,
@@ -228,7 +228,7 @@ fn go_on<S: KvStore>(
     Ok(judge_found(read(store), possible)? || done.is_err())
 }
 
-/// Whether the store told of the damage; what it shows otherwise must be right.
+/// Whether the store reported damage; all other content must be right.
 pub(super) fn judge_found(
     found: Result<Found, Wrong>,
     possible: &Possible,
@@ -260,7 +260,7 @@ pub(super) fn judge_found(
     }
 }
 
-/// Damage must be called that.
+/// Checks that an error reports damage.
 fn said(wrong: Wrong) -> Result<(), Failed> {
     match wrong {
         Wrong::Said(error) if error.kind == ErrorKind::Corrupt => Ok(()),

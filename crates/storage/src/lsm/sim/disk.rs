@@ -1,7 +1,8 @@
-//! What a disk holds, and what of it a power cut may leave.
+//! Content of a simulated disk, and the states that a power failure may leave.
 //!
-//! Of a file there is what was synced and the operations since; of the names as well. A power cut leaves any part of
-//! these operations: of a write any sectors, of changes of the length the first ones, of the names those that fit.
+//! A file has its synced content and the later operations; so have the names. After a power failure
+//! any part of these operations is on disk: any sectors of a write, the first changes of a length,
+//! and consistent changes of names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,20 +16,20 @@ const SECTORS_OF_BYTES: usize = 64 << 10;
 
 pub(super) type FileId = u64;
 
-/// Whether an operation is on the disk.
+/// Durability of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Surety {
-    /// The next sync makes it so.
+    /// The next sync makes it durable.
     Pending,
-    /// A sync failed, or lied: nothing makes it so any more.
+    /// A sync failed, or lied: no later sync makes it durable.
     Doubtful,
-    /// It is, although one before it may not be.
+    /// It is durable, although an earlier operation may not be.
     Sure,
 }
 
 #[derive(Clone, Debug)]
 enum Change {
-    /// Whole sectors, as they lie in the cache.
+    /// Whole sectors, as in the cache.
     Write {
         at: u64,
         bytes: Arc<[u8]>,
@@ -60,18 +61,18 @@ pub(crate) struct Disk {
     next: FileId,
 }
 
-/// What is left of the changes since the last syncs.
+/// Changes since the last syncs that survive a power failure.
 pub(super) enum Left<'r> {
-    /// Nothing.
+    /// None.
     Nothing,
-    /// Those whose bits are set, in the order of [`Disk::unsynced`].
+    /// Those with set bits, in the order of [`Disk::unsynced`].
     Whole(u64),
     /// Any part.
     Any(&'r mut Random),
 }
 
 impl Disk {
-    /// One with some files, all of it durable.
+    /// Creates a disk with durable files.
     pub(super) fn of(contents: BTreeMap<String, Content>) -> Self {
         let mut disk = Self::default();
         for (name, content) in contents {
@@ -90,7 +91,7 @@ impl Disk {
         disk
     }
 
-    /// What is seen of all files.
+    /// Returns the visible content of all files.
     pub(crate) fn contents(&self) -> BTreeMap<String, Content> {
         let content = |(name, id): (&String, &FileId)| (name.clone(), self.files[id].seen.clone());
         self.names.iter().map(content).collect()
@@ -132,7 +133,7 @@ impl Disk {
         id
     }
 
-    /// Whether there was such a file.
+    /// Renames a file. Returns whether it existed.
     pub(super) fn rename(&mut self, from: &str, to: &str) -> bool {
         let Some(id) = self.names.remove(from) else {
             return false;
@@ -186,24 +187,24 @@ impl Disk {
         }
     }
 
-    /// A sync that did nothing: no later one writes what it should have written.
+    /// Records a sync that did nothing: no later sync makes its operations durable.
     pub(super) fn doubt(&mut self, id: FileId) {
         doubt(&mut self.files.get_mut(&id).expect("it is open").changes);
     }
 
-    /// The same for names.
+    /// As `doubt`, for names.
     pub(super) fn doubt_names(&mut self) {
         doubt(&mut self.name_changes);
     }
 
-    /// How many changes of files that have a name or may have one, and of names, a power cut may undo.
+    /// Returns the number of unsynced changes of names, and of files with a possible name.
     pub(super) fn unsynced(&self) -> usize {
         let of_files = self.reachable().into_iter();
         let of_files: usize = of_files.map(|id| open(&self.files[&id].changes)).sum();
         of_files + open(&self.name_changes)
     }
 
-    /// Files that an image may hold.
+    /// Returns the files that an image may have.
     fn reachable(&self) -> BTreeSet<FileId> {
         let mut found: BTreeSet<FileId> = self.names.values().copied().collect();
         found.extend(self.durable_names.values());
@@ -215,7 +216,7 @@ impl Disk {
         found
     }
 
-    /// What a process that is killed leaves: all changes, some of which are not on the disk yet.
+    /// Returns the disk after the process was killed: all changes, some not durable.
     pub(super) fn killed(&self) -> Self {
         let mut disk = self.clone();
         let reachable = self.reachable();
@@ -223,7 +224,7 @@ impl Disk {
         disk
     }
 
-    /// What a power cut leaves.
+    /// Returns the disk after a power failure.
     pub(super) fn cut(&self, left: Left<'_>) -> Self {
         let mut picks = Picks { left, next: 0 };
         let mut contents = BTreeMap::new();
@@ -288,20 +289,20 @@ fn open<T>(changes: &[(T, Surety)]) -> usize {
     open.filter(|change| change.1 != Surety::Sure).count()
 }
 
-/// How much of a file's changes, or of those of the names, is left.
+/// Part of the changes of a file or of names that survives.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     None,
     All,
     /// The first ones.
     First,
-    /// Each by itself.
+    /// Each one or not, independently.
     Some,
     /// Any sectors of each write.
     Torn,
 }
 
-/// Decides what is left, change by change.
+/// Selects the surviving changes one by one.
 struct Picks<'r> {
     left: Left<'r>,
     next: u32,
@@ -323,7 +324,7 @@ impl Picks<'_> {
         }
     }
 
-    /// Whether the next change is left.
+    /// Whether the next change survives.
     fn takes(&mut self, mode: Mode) -> bool {
         match (&mut self.left, mode) {
             (Left::Whole(bits), _) => {
@@ -345,7 +346,7 @@ impl Picks<'_> {
         }
     }
 
-    /// Which of a write's sectors are left.
+    /// Selects the surviving sectors of a write.
     fn sectors(&mut self, count: usize) -> Vec<bool> {
         let Left::Any(random) = &mut self.left else {
             return vec![false; count];
@@ -371,8 +372,8 @@ fn cut_file(file: &File, picks: &mut Picks<'_>) -> Content {
         over |= mode == Mode::First && !over && picks.any(4);
         let sure = *surety == Surety::Sure;
         match change {
-            // The length is one of the file system's own records, which are in order: nothing of a file that was cut
-            // and written anew is there before it is cut.
+            // File systems write lengths in order, as their own records: a file that was truncated
+            // and rewritten shows no new content before the truncation.
             Change::Length(length) => {
                 if sure
                     || (!over && picks.takes(if mode == Mode::Torn { Mode::Some } else { mode }))
@@ -409,7 +410,7 @@ fn cut_file(file: &File, picks: &mut Picks<'_>) -> Content {
     content
 }
 
-/// The length may have come before what was written.
+/// The length may be durable before the written bytes.
 fn grow(content: &mut Content, at: u64, bytes: &[u8], picks: &mut Picks<'_>) {
     let end = at + bytes.len() as u64;
     if end > content.length() && picks.any(3) {
@@ -447,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_synced_may_be_lost() {
+    fn unsynced_changes_may_be_lost() {
         let mut disk = Disk::default();
         let id = disk.create("a");
         disk.write(id, 0, b"one");
@@ -468,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn sectors_are_torn_and_lengths_come_before_what_was_written() {
+    fn sectors_are_torn_and_lengths_precede_written_bytes() {
         let mut disk = Disk::default();
         let id = disk.create("a");
         disk.write(id, 0, &[b'o'; 1_024]);
@@ -486,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_sync_leaves_what_no_later_one_writes() {
+    fn failed_sync_leaves_changes_that_no_later_one_writes() {
         let mut disk = Disk::default();
         let id = disk.create("a");
         disk.sync_names();

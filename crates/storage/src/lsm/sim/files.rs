@@ -1,4 +1,4 @@
-//! A file system in memory that fails by plan, and that tells what a power cut would have left at any time.
+//! A file system in memory with planned failures. It can return the state after a power failure at any time.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,22 +11,22 @@ use super::plan::{Mishap, OpKind, Plan};
 use super::random::Random;
 use crate::lsm::files::{Files, StoreFile};
 
-/// More bytes than are ever held.
+/// More bytes than any test uses.
 pub(super) const SPACE: u64 = 1 << 40;
 
-/// A write that fails did so where a sector ends.
+/// A failing write stops at the end of a sector.
 const SECTOR: u64 = 512;
 
-/// How many images are taken.
+/// Number of images to take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taking {
-    /// Before each sync; all that there can be, if they are not more.
+    /// Images before each sync; all possible ones, if there are not more.
     pub(crate) at_sync: usize,
-    /// Before one of so many of the other changes, one image.
+    /// One image before one of so many other changes.
     pub(crate) one_in: u64,
 }
 
-/// A directory that is simulated. Copies are the same directory.
+/// A simulated directory. Copies are the same directory.
 #[derive(Clone, Debug)]
 pub(crate) struct SimFiles {
     inside: Arc<Mutex<Inside>>,
@@ -41,11 +41,11 @@ struct Inside {
     taken: Vec<Disk>,
     /// Bytes that fit.
     space: u64,
-    /// What was asked, if `SETTEE_TRACE` is set.
+    /// Operations so far, if `SETTEE_TRACE` is set.
     trace: Option<Vec<String>>,
 }
 
-/// A file of it.
+/// An open file of the directory.
 #[derive(Debug)]
 struct SimFile {
     inside: Arc<Mutex<Inside>>,
@@ -53,7 +53,7 @@ struct SimFile {
 }
 
 impl SimFiles {
-    /// A directory with what a disk holds.
+    /// Creates a directory with the content of a disk.
     pub(crate) fn over(disk: Disk, random: Random) -> Self {
         let inside = Inside {
             disk,
@@ -69,54 +69,54 @@ impl SimFiles {
         }
     }
 
-    /// Takes images from here on, or does so no more.
+    /// Starts or stops taking images.
     pub(crate) fn take(&self, taking: Option<Taking>) {
         self.inside.lock().taking = taking;
     }
 
-    /// The images that were taken.
+    /// Returns the images, and forgets them.
     pub(crate) fn taken(&self) -> Vec<Disk> {
         std::mem::take(&mut self.inside.lock().taken)
     }
 
-    /// Does something with what is planned to go wrong, and with what was counted of it.
+    /// Returns the plan of failures, and its counts.
     pub(crate) fn plan(&self) -> MappedMutexGuard<'_, Plan> {
         MutexGuard::map(self.inside.lock(), |inside| &mut inside.plan)
     }
 
-    /// So many bytes may be held in all.
+    /// Sets the maximum bytes of all files.
     pub(crate) fn set_space(&self, bytes: u64) {
         self.inside.lock().space = bytes;
     }
 
-    /// What was asked last, for messages.
+    /// Returns the last operations, for messages.
     pub(crate) fn trace(&self) -> String {
         let inside = self.inside.lock();
         let trace = inside.trace.as_deref().unwrap_or_default();
         trace[trace.len().saturating_sub(60)..].join(", ")
     }
 
-    /// Bytes that all files take.
+    /// Returns the bytes of all files.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.inside.lock().disk.held_bytes()
     }
 
-    /// Puts another disk in its place.
+    /// Replaces the disk.
     pub(crate) fn set_disk(&self, disk: Disk) {
         self.inside.lock().disk = disk;
     }
 
-    /// What a process leaves that is killed just then.
+    /// Returns the disk after the process is killed.
     pub(crate) fn killed(&self) -> Disk {
         self.inside.lock().disk.killed()
     }
 
-    /// What a power cut leaves just then at worst.
+    /// Returns the worst disk after a power failure.
     pub(crate) fn cut(&self) -> Disk {
         self.inside.lock().disk.cut(Left::Nothing)
     }
 
-    /// What a power cut may leave just then.
+    /// Returns a possible disk after a power failure.
     pub(crate) fn cut_somehow(&self, random: &mut Random) -> Disk {
         self.inside.lock().disk.cut(Left::Any(random))
     }
@@ -130,7 +130,7 @@ impl SimFiles {
 }
 
 impl Inside {
-    /// Counts an operation; answers what goes wrong with it.
+    /// Counts an operation. Returns its planned failure.
     fn begin(&mut self, kind: OpKind, file: Option<FileId>) -> Option<Mishap> {
         if let Some(taking) = self.taking {
             match kind {
@@ -175,7 +175,7 @@ impl Inside {
         }
     }
 
-    /// An operation that happens or fails.
+    /// Runs an operation that either happens or fails.
     fn plainly(&mut self, kind: OpKind) -> io::Result<()> {
         match self.begin(kind, None) {
             Some(Mishap::Error(code)) => Err(io::Error::from_raw_os_error(code)),
@@ -183,7 +183,7 @@ impl Inside {
         }
     }
 
-    /// An operation that fails, and may have happened nevertheless.
+    /// Runs an operation that may happen even if it fails.
     fn perhaps(&mut self, kind: OpKind, change: impl FnOnce(&mut Disk)) -> io::Result<()> {
         let result = self.plainly(kind);
         if result.is_ok() || self.random.one_in(3) {
@@ -253,7 +253,7 @@ impl Files for SimFiles {
                 inside.disk.sync_names();
                 Ok(())
             }
-            // Of names the file system keeps a log, which it goes on with or not at all.
+            // The file system has a log of names, which it continues or not at all.
             Some(Mishap::Error(code)) => Err(io::Error::from_raw_os_error(code)),
             Some(Mishap::Lie) => {
                 inside.disk.doubt_names();

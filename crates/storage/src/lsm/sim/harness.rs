@@ -1,4 +1,4 @@
-//! Opens stores over simulated files, and judges what they show.
+//! Opens stores over simulated files, and checks their content.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,23 +22,23 @@ use crate::lsm::sealed::KeyedFiles;
 use crate::port::{KvStore, VbBatch};
 use crate::work::Threads;
 
-/// A store, and whether the last stop was a clean one.
+/// A store, and whether the last stop was clean.
 pub(crate) type Opening<S> = Result<(S, bool), Refused>;
 
-/// Opens one.
+/// Function that opens a store.
 pub(crate) type Open<S> = fn(Arc<dyn Files>, Arc<dyn Threads>) -> Opening<S>;
 
 /// Opens stores.
 pub(crate) struct Harness<S> {
     open: Open<S>,
-    /// The same two keys, of which the one or the other writes; `None` where nothing is encrypted.
+    /// Two orders of the same two keys, of which the first one writes; `None` without encryption.
     keys: Option<[Arc<EncryptionKeys>; 2]>,
-    /// Openings so far, and those of them in which nothing is encrypted yet.
+    /// Number of openings so far, and number of those without encryption.
     openings: AtomicU64,
     plain: u64,
 }
 
-/// Keys, and numbers that are the same every time.
+/// Creates keys with reproducible random numbers.
 fn keys(text: &str, seed: u64) -> Arc<EncryptionKeys> {
     let random = Mutex::new(Random(seed));
     let keys = EncryptionKeys::parse(text, move || random.lock().next(u64::MAX));
@@ -55,7 +55,8 @@ impl<S: KvStore> Harness<S> {
         }
     }
 
-    /// That of a seed: in one of three all is encrypted from the start, or from the second opening on, with keys in turn.
+    /// Creates the harness of a seed. In one of three everything is encrypted from the start, or
+    /// from the second opening on, with alternating keys.
     pub(crate) fn of_seed(&self, seed: u64) -> Self {
         let line = |id: &str, byte| EncryptionKeys::line(id, &[byte; 32]).expect("an ID");
         let (one, two) = (line("one", 1), line("two", 2));
@@ -85,14 +86,14 @@ impl<S: KvStore> Harness<S> {
         (self.open)(files, Arc::new(threads.clone()))
     }
 
-    /// What a check finds damaged.
+    /// Returns the damage that a check finds.
     pub(super) fn damaged(&self, files: &SimFiles) -> Result<Vec<Damage>, Failed> {
         let checked = check_files(&self.keyed(files, 0), &mut |_| {});
         let checked = checked.map_err(|error| Failed(format!("a check: {error}")))?;
         Ok(checked.damaged)
     }
 
-    /// Opens an image: it must show what is possible, go on from there, and still show that after the power is cut.
+    /// Opens an image: it must show a possible state, continue from there, and still show that after a power failure.
     pub(super) fn check_image(
         &self,
         image: Disk,

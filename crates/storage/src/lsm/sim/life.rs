@@ -1,4 +1,4 @@
-//! A life of a store: steps, stops and power cuts, with all that it acknowledged kept in mind.
+//! A life of a store: steps, stops and power failures, with a record of all acknowledged changes.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,10 +21,10 @@ use super::world::{Step, VbState, World};
 use crate::port::{KvStore, Snapshot};
 use crate::{ErrorKind, StoreError};
 
-/// Attempts at a step while something goes wrong.
+/// Attempts at a step during a failure.
 const ATTEMPTS: usize = 3;
 
-/// A snapshot, and what it must show.
+/// A snapshot and its expected state.
 type Held = (Box<dyn Snapshot>, Option<Arc<VbState>>);
 
 /// All states of the vBuckets, and all manifests.
@@ -33,36 +33,36 @@ pub(super) struct Past {
     pub(super) worlds: Vec<World>,
 }
 
-/// A store that lives.
+/// A running store.
 pub(super) struct Life<'h, S> {
     harness: &'h Harness<S>,
     pub(super) files: SimFiles,
     threads: SimThreads,
     store: Option<S>,
-    /// What was acknowledged.
+    /// The acknowledged state.
     pub(super) world: World,
-    /// What may be found after a restart.
+    /// Possible states after a restart.
     possible: Possible,
-    /// Whether something was acknowledged since it was opened.
+    /// Whether anything was acknowledged since the opening.
     changed: bool,
     workload: Workload,
     random: Random,
     held: Option<Held>,
-    /// Images that were looked at of the present step.
+    /// Images of the current step that were checked.
     seen: BTreeSet<u64>,
-    /// How many are taken; `None` for a life without.
+    /// Images to take; `None` for none.
     taking: Option<Taking>,
     /// Whether calls may fail.
     pub(super) faulty: bool,
     /// Whether the disk becomes full at times.
     pub(super) filled: bool,
-    /// What each vBucket was, for a disk that lies; such a life has no stops.
+    /// All states of each vBucket, for a disk that lies; such a life has no stops.
     pub(super) past: Option<Past>,
     pub(super) stats: Stats,
 }
 
 impl<'h, S: KvStore> Life<'h, S> {
-    /// A new one.
+    /// Creates a new life.
     pub(super) fn new(harness: &'h Harness<S>, seed: u64, taking: Option<Taking>) -> Self {
         let mut random = Random(seed);
         let possible = Possible::only(&World::default());
@@ -86,7 +86,7 @@ impl<'h, S: KvStore> Life<'h, S> {
         }
     }
 
-    /// Lives for some steps.
+    /// Runs some steps.
     pub(super) fn run(&mut self, steps: u64) -> Result<(), Failed> {
         if self.store.is_none() {
             self.open(None)?;
@@ -120,7 +120,7 @@ impl<'h, S: KvStore> Life<'h, S> {
         self.store.as_ref().expect("it is open")
     }
 
-    /// Lets the workers work.
+    /// Lets the workers make steps.
     fn work(&mut self, steps: usize) -> Result<(), Failed> {
         self.threads.pass(1_000_000_000);
         self.files.take(self.taking);
@@ -131,7 +131,7 @@ impl<'h, S: KvStore> Life<'h, S> {
         Ok(())
     }
 
-    /// Does a step; where something went wrong, until it is done.
+    /// Makes a step; after a failure until it succeeds.
     pub(super) fn drive(&mut self, mut step: Step) -> Result<(), Failed> {
         for attempt in 0..ATTEMPTS {
             let met = self.files.plan().met.len();
@@ -150,7 +150,7 @@ impl<'h, S: KvStore> Life<'h, S> {
                 if !matches!(&next, Err(error) if error.kind == ErrorKind::Poisoned) {
                     return Err(Failed(format!("a poisoned store answers {next:?}")));
                 }
-                // When the log cannot be read, what a commit changed may be seen in part.
+                // If the log cannot be read, a failed commit may be partly visible.
                 if !self.files.plan().met[met..].contains(&OpKind::Read) {
                     self.look_at(&self.possible)?;
                 }
@@ -170,13 +170,13 @@ impl<'h, S: KvStore> Life<'h, S> {
         Err(Failed(format!("it does not recover: {step:?}")))
     }
 
-    /// Ends what goes wrong.
+    /// Removes all planned failures.
     fn put_right(&self) {
         self.files.set_space(SPACE);
         self.files.plan().faults.clear();
     }
 
-    /// Whether an error is one that may come of what went wrong.
+    /// Checks that an error can result from the planned failures.
     fn judge(&self, error: &StoreError, met_before: usize) -> Result<(), Failed> {
         let plan = self.files.plan();
         if self.filled && error.kind == ErrorKind::NoSpace {
@@ -185,7 +185,7 @@ impl<'h, S: KvStore> Life<'h, S> {
         if plan.met.is_empty() {
             return Err(Failed(format!("{error} before the fault")));
         }
-        // What was put right may still be told of.
+        // A failure may be reported after it was removed.
         let Some(fault) = plan.faults.first() else {
             return Ok(());
         };
@@ -197,7 +197,7 @@ impl<'h, S: KvStore> Life<'h, S> {
         }
     }
 
-    /// Does a step once.
+    /// Makes a step once.
     fn perform(&mut self, step: &Step) -> Result<Result<(), StoreError>, Failed> {
         let after = self.world.after(step);
         let during = self.possible.during(step, &self.world, &after);
@@ -220,13 +220,13 @@ impl<'h, S: KvStore> Life<'h, S> {
         if let Some(past) = &mut self.past {
             past.worlds.push(after.clone());
         }
-        // The others may have had nothing to write.
+        // Other steps may have nothing to write.
         self.changed |= matches!(step, Step::Commit(_) | Step::Manifest(_));
         self.world = after;
         Ok(Ok(()))
     }
 
-    /// Reads all of the store that is open.
+    /// Reads everything of the open store.
     fn look(&self) -> Result<(), Failed> {
         self.look_at(&Possible::only(&self.world))
     }
@@ -240,7 +240,7 @@ impl<'h, S: KvStore> Life<'h, S> {
         }
     }
 
-    /// Takes a snapshot, or looks at the one that was taken.
+    /// Takes a snapshot, or checks the one taken earlier.
     fn hold(&mut self) -> Result<(), Failed> {
         match self.held.take() {
             None => {
@@ -265,7 +265,7 @@ impl<'h, S: KvStore> Life<'h, S> {
         Ok(())
     }
 
-    /// Closes it and opens it again.
+    /// Closes the store and opens it again.
     fn close(&mut self) -> Result<(), Failed> {
         self.held = None;
         self.files.take(self.taking);
@@ -282,7 +282,7 @@ impl<'h, S: KvStore> Life<'h, S> {
             self.files.killed()
         };
         self.let_go();
-        // What was told to be closed well is there whatever happens.
+        // After a successful close everything is durable.
         let disk = if closed.is_ok() {
             disk
         } else {
@@ -292,7 +292,7 @@ impl<'h, S: KvStore> Life<'h, S> {
         self.open(closed.is_ok().then_some(true))
     }
 
-    /// Ends without closing: the power is cut, or the process killed.
+    /// Ends without closing: by a power failure or a kill.
     pub(super) fn restart(&mut self) -> Result<(), Failed> {
         let disk = match self.random.next(3) {
             0 => self.files.killed(),
@@ -305,7 +305,7 @@ impl<'h, S: KvStore> Life<'h, S> {
         self.open(clean)
     }
 
-    /// Closes it, or kills it, and gives what is on the disk then.
+    /// Closes the store, or kills it. Returns its disk.
     pub(super) fn end(&mut self, close: bool) -> Result<Disk, Failed> {
         if close {
             let closed = self.store().close();
@@ -324,7 +324,7 @@ impl<'h, S: KvStore> Life<'h, S> {
         self.threads = SimThreads::default();
     }
 
-    /// Opens what is there; `clean` is what it must say of the last stop.
+    /// Opens the store; `clean` is the expected kind of the last stop.
     fn open(&mut self, clean: Option<bool>) -> Result<(), Failed> {
         let mut tries = if self.faulty { ATTEMPTS } else { 1 };
         let (store, said) = loop {
@@ -345,7 +345,7 @@ impl<'h, S: KvStore> Life<'h, S> {
                 }
             }
         };
-        // Of a commit that failed all may be there: that the stop was clean would not be right then.
+        // A failed commit may exist completely: then the stop does not count as clean.
         if clean.is_some_and(|clean| clean != said && !(clean && self.faulty)) {
             let trace = self.files.trace();
             return Err(Failed(format!(
@@ -372,7 +372,7 @@ impl<'h, S: KvStore> Life<'h, S> {
         Ok(())
     }
 
-    /// Checks the images that were taken.
+    /// Checks the images.
     fn check_taken(&mut self, possible: &Possible) -> Result<(), Failed> {
         self.files.take(None);
         self.seen.clear();

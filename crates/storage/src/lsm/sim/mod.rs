@@ -1,6 +1,6 @@
-//! A store over a file system that is simulated: power cuts at all times, faults at every operation, and damage at rest.
+//! A store over a simulated file system: power failures at all times, failures of every operation, and damage at rest.
 //!
-//! What a store acknowledged must be there after each of them, and nothing else.
+//! After each of them the store must have exactly the acknowledged changes.
 
 mod call;
 mod content;

@@ -1,17 +1,17 @@
-//! What is to go wrong.
+//! The plan of failures.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use crate::ErrorKind;
 
-/// Errors of the system.
+/// Error numbers of the system.
 pub(crate) const EIO: i32 = 5;
 pub(crate) const EMFILE: i32 = 24;
 pub(crate) const ENOSPC: i32 = 28;
 pub(crate) const EROFS: i32 = 30;
 
-/// What is asked of a file system.
+/// Kind of an operation of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum OpKind {
     Create,
@@ -30,7 +30,7 @@ pub(crate) enum OpKind {
 }
 
 impl OpKind {
-    /// Whether it changes something.
+    /// Whether the operation changes anything.
     pub(crate) fn changes(self) -> bool {
         use OpKind::{Create, Remove, Rename, SetLength, Sync, SyncNames, Write};
         matches!(
@@ -40,12 +40,12 @@ impl OpKind {
     }
 }
 
-/// How an operation goes wrong.
+/// Kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mishap {
-    /// This error of the system; a part of it may have happened.
+    /// An error of the system; a part of the operation may have happened.
     Error(i32),
-    /// It is said to have succeeded; of a sync nothing happened, of a write a part.
+    /// It reports success; a sync did nothing, a write did a part.
     Lie,
 }
 
@@ -58,40 +58,40 @@ impl Mishap {
     }
 }
 
-/// Operations that go wrong.
+/// Operations that fail.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
-    /// Of which kind; `None` for all.
+    /// Kind of the operations; `None` for all.
     pub(crate) of: Option<OpKind>,
-    /// Only of files whose names begin so. They count among those of their kind.
+    /// Prefix of the names of affected files. Other files still count.
     pub(crate) named: &'static str,
-    /// The first of them, counted from 0 among those of its kind.
+    /// Number of the first failing operation, counted from 0 among those of its kind.
     pub(crate) from: u64,
-    /// How many.
+    /// Number of failing operations.
     pub(crate) count: u64,
-    /// What becomes of them.
+    /// The failure.
     pub(crate) mishap: Mishap,
 }
 
-/// All that is to go wrong, and what was asked up to here.
+/// All planned failures, and the operations so far.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) faults: Vec<Fault>,
     counts: BTreeMap<OpKind, u64>,
     total: u64,
-    /// What went wrong.
+    /// Operations that failed.
     pub(crate) met: Vec<OpKind>,
 }
 
 impl Plan {
-    /// How many operations of a kind there were; of `None`, of all.
+    /// Returns the number of operations of a kind; with `None`, of all.
     pub(crate) fn count(&self, of: Option<OpKind>) -> u64 {
         of.map_or(self.total, |kind| {
             self.counts.get(&kind).copied().unwrap_or(0)
         })
     }
 
-    /// Counts an operation on a file of some name; tells what becomes of it.
+    /// Counts an operation on a file. Returns its failure.
     pub(super) fn next(&mut self, kind: OpKind, name: impl Fn() -> String) -> Option<Mishap> {
         let of_kind = self.counts.entry(kind).or_default();
         let (number, total) = (*of_kind, self.total);
@@ -104,7 +104,7 @@ impl Plan {
                 && (fault.named.is_empty() || name().starts_with(fault.named))
         };
         let mishap = match self.faults.iter().find(hit)?.mishap {
-            // Nothing else goes wrong with what only looks.
+            // A read operation can only fail with an I/O error.
             Mishap::Error(_) if !kind.changes() && kind != OpKind::Open => Mishap::Error(EIO),
             mishap => mishap,
         };
@@ -114,7 +114,7 @@ impl Plan {
 }
 
 impl Fault {
-    /// Whether a call may answer with such an error, when these operations went wrong during it.
+    /// Whether a call may return such an error after these operations failed during it.
     pub(crate) fn allows(&self, kind: ErrorKind, met: &[OpKind]) -> bool {
         let Mishap::Error(code) = self.mishap else {
             return false;

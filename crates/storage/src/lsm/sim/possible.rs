@@ -1,4 +1,4 @@
-//! What a store may hold, by all that was asked of it.
+//! Possible states of a store after some calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use model::VbId;
 use super::read::{Found, View, Wrong, ensure};
 use super::world::{Step, VbState, World};
 
-/// What a vBucket may be.
+/// A possible state of a vBucket.
 #[derive(Clone, Debug)]
 pub(crate) enum Candidate {
-    /// This; `None` for one that is not there.
+    /// Exactly this state; `None` for a missing vBucket.
     Exact(Option<Arc<VbState>>),
-    /// Somewhere on the way from one to the other.
+    /// A state between these two.
     Between(Arc<VbState>, Arc<VbState>),
 }
 
-/// All that a store may hold: of each vBucket one candidate. The first ones are what was acknowledged.
+/// All possible states of a store: some candidates for each vBucket. The first ones are the acknowledged states.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Possible {
     pub(crate) vbs: BTreeMap<VbId, Vec<Candidate>>,
@@ -25,7 +25,7 @@ pub(crate) struct Possible {
 }
 
 impl Possible {
-    /// Only that.
+    /// Creates the set with this state only.
     pub(crate) fn only(world: &World) -> Self {
         let exact = |(vb, state): (&VbId, &Arc<VbState>)| {
             (*vb, vec![Candidate::Exact(Some(Arc::clone(state)))])
@@ -36,14 +36,14 @@ impl Possible {
         }
     }
 
-    /// A vBucket may also be that.
+    /// Adds a candidate for a vBucket.
     pub(crate) fn or(&mut self, vb: VbId, candidate: Candidate) {
         let candidates = self.vbs.entry(vb);
         let candidates = candidates.or_insert_with(|| vec![Candidate::Exact(None)]);
         candidates.push(candidate);
     }
 
-    /// What may be there while a step leads from one world to another.
+    /// Returns the possible states during a step from one world to another.
     pub(crate) fn during(&self, step: &Step, before: &World, after: &World) -> Self {
         let mut during = self.clone();
         for vb in step.touched() {
@@ -60,7 +60,7 @@ impl Possible {
         during
     }
 
-    /// The state of a vBucket that was read; `None` for one that is not there.
+    /// Finds the state of a vBucket that was read; `None` for a missing vBucket.
     pub(crate) fn find(
         &self,
         vb: VbId,
@@ -96,7 +96,7 @@ impl Possible {
         })
     }
 
-    /// The world that a store shows.
+    /// Returns the world that matches a store.
     pub(crate) fn recognize(&self, found: Found) -> Result<World, Wrong> {
         let mut world = World::default();
         let mut views = BTreeMap::new();

@@ -1,11 +1,11 @@
-//! Well mixed numbers that are the same every time.
+//! Reproducible pseudo-random numbers.
 
 /// A small generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    /// A number below `below`.
+    /// Returns a number below `below`.
     pub(crate) fn next(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -14,17 +14,17 @@ impl Random {
         (mixed ^ (mixed >> 31)) % below.max(1)
     }
 
-    /// Whether one of `in_how_many` equally likely things happened.
+    /// True in one of `in_how_many` cases.
     pub(crate) fn one_in(&mut self, in_how_many: u64) -> bool {
         self.next(in_how_many) == 0
     }
 
-    /// One of some.
+    /// Returns a random element.
     pub(crate) fn pick<'t, T>(&mut self, of: &'t [T]) -> &'t T {
         &of[self.next(of.len() as u64) as usize]
     }
 
-    /// Another generator, whose numbers have nothing to do with those of this one.
+    /// Returns another, independent generator.
     pub(crate) fn split(&mut self) -> Self {
         Self(self.next(u64::MAX))
     }

@@ -1,4 +1,4 @@
-//! Reads a store in all ways, and compares it with what it must hold.
+//! Reads a store in all ways, and compares the results.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use super::world::VbState;
 use crate::port::{KvStore, Snapshot, Want};
 use crate::{KeyLook, KeyRange, KeyRow, StoreError};
 
-/// Why something is not as it must be.
+/// A deviation from the expected state.
 #[derive(Debug)]
 pub(crate) enum Wrong {
-    /// The store says so itself.
+    /// The store reported an error.
     Said(StoreError),
-    /// It says nothing of it.
+    /// The store reported no error.
     Silent(String),
 }
 
@@ -46,12 +46,12 @@ pub(super) fn ensure(holds: bool, text: impl FnOnce() -> String) -> Result<(), W
 pub(crate) struct View {
     pub(crate) record: VbRecord,
     pub(crate) rows: BTreeMap<Seqno, Document>,
-    /// With the history.
+    /// Rows with the history.
     pub(crate) all: BTreeMap<Seqno, Document>,
     pub(crate) history_from: Option<Seqno>,
 }
 
-/// Whether two documents have everything in common.
+/// Whether two documents are equal in everything.
 pub(crate) fn same(one: &Document, other: &Document) -> bool {
     one.meta() == other.meta()
         && one.key().len() == other.key().len()
@@ -66,7 +66,7 @@ fn same_rows<'d>(
 }
 
 impl View {
-    /// Whether that is what it shows.
+    /// Whether the view equals a state.
     pub(crate) fn shows(&self, state: &VbState) -> bool {
         let mut all = state.all();
         all.retain(|seqno, _| !state.unsure.contains(seqno) || self.all.contains_key(seqno));
@@ -76,7 +76,7 @@ impl View {
             && self.history_from == state.history.keys().next().copied()
     }
 
-    /// What differs, in short.
+    /// Describes the differences in short.
     pub(crate) fn differs(&self, state: &VbState) -> String {
         let seqnos = |rows: &mut dyn Iterator<Item = &Seqno>| {
             let list: Vec<String> = rows.map(|seqno| seqno.0.to_string()).collect();
@@ -95,7 +95,7 @@ impl View {
         )
     }
 
-    /// What it is, when it may stand between two states of a compaction or of a trim of the history.
+    /// Returns the state, if it is between two states of a compaction or of a trim of the history.
     pub(crate) fn between(&self, from: &VbState, to: &VbState) -> Option<VbState> {
         let whole = VbRecord {
             purge_seqno: self.record.purge_seqno,
@@ -148,13 +148,13 @@ impl View {
     }
 }
 
-/// Everything of a store, or what is wrong with a part of it.
+/// The content of a store, with the errors of its parts.
 pub(crate) struct Found {
     pub(crate) vbs: BTreeMap<VbId, Result<View, Wrong>>,
     pub(crate) manifest: Result<Option<Vec<u8>>, Wrong>,
 }
 
-/// Reads all there is.
+/// Reads the whole store.
 pub(crate) fn read(store: &dyn KvStore) -> Result<Found, Wrong> {
     let mut vbs = BTreeMap::new();
     let mut last = None;
@@ -202,7 +202,7 @@ fn rows_of(
     Ok(found)
 }
 
-/// What a snapshot shows.
+/// Reads a snapshot.
 pub(crate) fn view(snapshot: &dyn Snapshot) -> Result<View, Wrong> {
     let record = snapshot.record().cloned();
     let record = record.ok_or_else(|| Wrong::Silent("there is no record".to_owned()))?;
@@ -246,7 +246,7 @@ pub(crate) fn read_vb(store: &dyn KvStore, vb: VbId) -> Result<View, Wrong> {
     Ok(view)
 }
 
-/// Each row is found by its place, and the committed ones by their key.
+/// Checks that each row is found by its seqno, and committed ones by their key.
 fn by_fetch(store: &dyn KvStore, vb: VbId, rows: &BTreeMap<Seqno, Document>) -> Result<(), Wrong> {
     let mut wants = Vec::new();
     let mut expected = Vec::new();
@@ -290,7 +290,7 @@ fn by_fetch(store: &dyn KvStore, vb: VbId, rows: &BTreeMap<Seqno, Document>) -> 
     Ok(())
 }
 
-/// The keys of living documents are found in order.
+/// Checks that the keys of live documents are found in order.
 fn by_look(snapshot: &dyn Snapshot, rows: &BTreeMap<Seqno, Document>) -> Result<(), Wrong> {
     let range = KeyRange::default();
     let look = KeyLook {

@@ -1,4 +1,4 @@
-//! How many reads a look at few rows of many takes.
+//! Number of reads of a look at few rows of many.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// A store whose logs become runs at so many bytes, with [`ROWS`] rows in each of two vBuckets.
+    /// Creates a store with logs of so many bytes, and [`ROWS`] rows in each of two vBuckets.
     fn filled(log_bytes: u64) -> Self {
         let files = SimFiles::over(Disk::default(), Random(1));
         let threads = SimThreads::default();
@@ -55,7 +55,7 @@ impl Counted {
         }
     }
 
-    /// What `f` gives, and how many reads it took.
+    /// Calls `f`. Returns its result and the number of reads.
     fn reads<T>(&self, f: impl FnOnce() -> T) -> (T, u64) {
         let before = self.files.plan().count(Some(OpKind::Read));
         let given = f();
@@ -86,9 +86,9 @@ fn found(snapshot: &dyn Snapshot, from: u64, to: u64) -> Vec<String> {
     rows.iter().map(name).collect()
 }
 
-/// In the log and in runs, and with changes since the order of the log was found.
+/// In the log and in runs, and with changes after the order of the log was made.
 #[test]
-fn a_look_at_a_few_keys_does_not_read_the_others() {
+fn look_at_few_keys_does_not_read_the_others() {
     for log_bytes in [1 << 30, 64 << 10] {
         let counted = Counted::filled(log_bytes);
         let store = &counted.store;
@@ -116,7 +116,7 @@ fn a_look_at_a_few_keys_does_not_read_the_others() {
     }
 }
 
-/// A row of collection 8.
+/// Returns a row of collection 8.
 fn of_another(seqno: u64, kind: Kind) -> (Document, Seqno) {
     let key = [b"\x08", key(seqno).as_bytes()].concat();
     let meta = Meta {
@@ -129,7 +129,7 @@ fn of_another(seqno: u64, kind: Kind) -> (Document, Seqno) {
 
 /// Documents, a tombstone and an undecided durable write, in the log and in runs.
 #[test]
-fn erasing_a_small_collection_does_not_read_the_others() {
+fn erasure_of_a_small_collection_does_not_read_the_others() {
     for log_bytes in [1 << 30, 64 << 10] {
         let counted = Counted::filled(log_bytes);
         let (store, high) = (&counted.store, ROWS + 13);

@@ -1,7 +1,8 @@
-//! Many lives. Settings from the environment: `SETTEE_IMAGES` (of power cuts), `SETTEE_FAULTS` (lives in which operations
-//! fail), `SETTEE_FULL` (lives on full disks), `SETTEE_DAMAGES` and `SETTEE_LIES` are how many there are at least,
-//! `SETTEE_THREADS` how many threads look at them. `SETTEE_SEED` is the first seed, with `SETTEE_ONE` the only one; with
-//! `SETTEE_TRACE` a message tells the last operations, and what was damaged is written into the directory `SETTEE_DUMP`.
+//! Tests with many lives. Minimum numbers from the environment: `SETTEE_IMAGES` (of power
+//! failures), `SETTEE_FAULTS` (lives with failing operations), `SETTEE_FULL` (lives on full disks),
+//! `SETTEE_DAMAGES` and `SETTEE_LIES`. `SETTEE_THREADS` is the number of threads. `SETTEE_SEED` is
+//! the first seed, with `SETTEE_ONE` the only one. With `SETTEE_TRACE` a message has the last
+//! operations, and damaged files are written into the directory `SETTEE_DUMP`.
 
 use std::io;
 use std::sync::Arc;
@@ -26,12 +27,12 @@ use crate::lsm::{DiskOptions, DiskStore};
 use crate::port::KvStore;
 use crate::work::Threads;
 
-/// A number from the environment.
+/// Returns a number from the environment.
 fn setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
 }
 
-/// Tries seeds, on several threads, until `enough` says so of the sum.
+/// Tries seeds, on several threads, until `enough` is true for the sum.
 fn seeds(
     what: &str,
     enough: impl Fn(&Stats) -> bool + Sync,
@@ -73,7 +74,7 @@ const TAKING: Taking = Taking {
     at_sync: 8,
     one_in: 2,
 };
-/// Of a life in which something goes wrong.
+/// For lives with failures.
 const FEW: Taking = Taking {
     at_sync: 1,
     one_in: 40,
@@ -90,7 +91,7 @@ fn power_cuts<S: KvStore>(harness: &Harness<S>, images: u64) -> Stats {
     })
 }
 
-/// Any operation of a life fails once, or from there on for a while.
+/// Any operation of a life fails once, or several times in a row.
 fn faults<S: KvStore>(harness: &Harness<S>, lives: u64) -> Stats {
     const STEPS: u64 = 25;
     let tried = AtomicU64::new(0);
@@ -154,7 +155,7 @@ fn full_disks<S: KvStore>(harness: &Harness<S>, lives: u64) -> Stats {
     })
 }
 
-/// Damage to what a life left.
+/// Damages the files that a life left.
 fn damages<S: KvStore>(harness: &Harness<S>, count: u64) -> Stats {
     let enough = |stats: &Stats| stats.damages >= count;
     seeds("damages", enough, |seed, stats| {
@@ -190,7 +191,7 @@ fn damages<S: KvStore>(harness: &Harness<S>, count: u64) -> Stats {
     })
 }
 
-/// Syncs that do nothing and say otherwise: what is lost may be lost, but nothing is made up.
+/// Lies of syncs that do nothing: changes may be lost, but no content is wrong.
 fn lies<S: KvStore>(harness: &Harness<S>, lives: u64) -> Stats {
     let enough = |stats: &Stats| stats.damages >= lives;
     seeds("lies", enough, |seed, stats| {
@@ -228,7 +229,7 @@ fn lies<S: KvStore>(harness: &Harness<S>, lives: u64) -> Stats {
     })
 }
 
-/// Limits so small that logs become runs, and runs are merged, all the time.
+/// Opens a store with small limits, so that logs become runs, and runs are merged, all the time.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "the harness gives each opening threads of its own"
@@ -277,7 +278,7 @@ fn damage_is_noticed_or_does_no_harm() {
 }
 
 #[test]
-fn a_disk_that_lies_is_not_believed_further() {
+fn lying_disk_loses_changes_but_shows_no_wrong_data() {
     lies(&Harness::new(open), setting("SETTEE_LIES", 500));
 }
 
@@ -302,7 +303,7 @@ fn lives_are_encrypted() {
     );
 }
 
-/// The judges are awake: each kind of sync is needed, and where it does nothing that is found out.
+/// A test of the checks: each kind of sync is necessary, and a sync that does nothing is detected.
 #[test]
 fn each_sync_is_needed() {
     let harness = Harness::new(open);

@@ -1,4 +1,4 @@
-//! Workers that make their steps when the test says so.
+//! Workers whose steps the test calls.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,16 +11,16 @@ use parking_lot::Mutex;
 
 use crate::work::{Duty, Next, Running, Threads, Worker};
 
-/// Steps that a worker may make before it is taken to never end.
+/// Maximum number of steps of a worker; more count as endless.
 const STEPS_MAX: u32 = 100_000;
 
-/// Steps of workers after which they must rest.
+/// Number of steps of workers after which they must rest.
 pub(super) const WORK_MAX: usize = 60;
 
-/// How often a call is looked at, whether it waits for a worker.
+/// Interval between two checks whether a call waits for a worker.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// Whether a thread of this process waits for something. One that only has no processor does not.
+/// Whether a thread of this process sleeps. A thread without a processor does not count.
 fn sleeps(thread: &Path) -> bool {
     let stat = Path::new("/proc").join(thread).join("stat");
     let stat = std::fs::read_to_string(stat).unwrap_or_default();
@@ -28,7 +28,7 @@ fn sleeps(thread: &Path) -> bool {
     state.is_some_and(|state| state.starts_with('S'))
 }
 
-/// Runs the workers of stores, one step of one at a time, in the thread that asks for it.
+/// Runs the workers of stores, one step at a time, in the calling thread.
 #[derive(Clone, Default)]
 pub(crate) struct SimThreads {
     workers: Arc<Mutex<Vec<Arc<Slot>>>>,
@@ -36,7 +36,7 @@ pub(crate) struct SimThreads {
 }
 
 struct Slot {
-    /// `None` while it makes a step, and when it is done.
+    /// `None` during a step, and at the end.
     worker: Mutex<Option<Box<dyn Worker>>>,
     due: Mutex<Next>,
 }
@@ -62,7 +62,7 @@ impl Slot {
             return;
         }
         let mut due = self.due.lock();
-        // A signal that came meanwhile counts.
+        // A signal during the step counts.
         if *due == Next::OnSignal {
             *due = next;
         }
@@ -71,7 +71,7 @@ impl Slot {
 }
 
 impl SimThreads {
-    /// Makes up to `steps` steps of the workers that are due, in turns, and tells how many were.
+    /// Runs up to `steps` steps of due workers, in turns. Returns the number of steps.
     pub(crate) fn run(&self, steps: usize) -> usize {
         let mut made = 0;
         while made < steps {
@@ -90,7 +90,7 @@ impl SimThreads {
         made
     }
 
-    /// Makes a call; while it waits for the workers, they make steps.
+    /// Makes a call; while it waits for workers, they make steps.
     pub(crate) fn call<T>(&self, call: impl FnOnce() -> T) -> T {
         let over = AtomicBool::new(false);
         let caller = std::fs::read_link("/proc/thread-self").unwrap_or_default();
@@ -110,7 +110,7 @@ impl SimThreads {
         })
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub(crate) fn pass(&self, ns: u64) {
         *self.now_ns.lock() += ns;
     }

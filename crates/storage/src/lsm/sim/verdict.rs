@@ -1,14 +1,14 @@
-//! What comes of looking at stores.
+//! Results of checks of stores.
 
-/// An opening that was refused.
+/// A refused opening.
 #[derive(Debug)]
 pub(crate) struct Refused {
-    /// Something is damaged, as opposed to a file system that gave no answer.
+    /// Whether files are damaged; otherwise the file system failed.
     pub(crate) damage: bool,
     pub(crate) text: String,
 }
 
-/// What a store did that it must not do.
+/// A fault of the store.
 #[derive(Debug)]
 pub(crate) struct Failed(pub(crate) String);
 
@@ -18,20 +18,20 @@ impl Failed {
     }
 }
 
-/// What was looked at.
+/// Totals of the checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stats {
     pub(crate) steps: u64,
     pub(crate) steps_of_workers: u64,
-    /// Times that the workers did not rest.
+    /// Number of times that the workers did not rest.
     pub(crate) restless: u64,
     pub(crate) images: u64,
     pub(crate) openings: u64,
-    /// Calls that failed.
+    /// Failed calls.
     pub(crate) refused: u64,
     pub(crate) poisoned: u64,
     pub(crate) damages: u64,
-    /// Damages that an opening refused, and those that a read told of.
+    /// Damages that an opening refused, and those that a read reported.
     pub(crate) refused_openings: u64,
     pub(crate) told: u64,
 }

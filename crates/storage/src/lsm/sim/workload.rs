@@ -1,4 +1,4 @@
-//! What lives of a store are made of.
+//! Steps of a store's lives.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use super::world::{Batch, OwnedChange, Step, TrimBy, VbState, Verdicts, World};
 
 /// The vBuckets of a workload.
 pub(crate) const VBS: [VbId; 4] = [VbId(0), VbId(1), VbId(511), VbId(1023)];
-/// Keys of each, in most lives and in some.
+/// Number of keys of each vBucket, in most lives and in some.
 const KEYS: u64 = 24;
 const KEYS_MANY: u64 = 300;
-/// One value in so many is so long that it is not copied on its way into the log.
+/// One value in so many is so long that it is not copied into the log's buffer.
 const LARGE_IN: u64 = 2_000;
-/// What no row has.
+/// A key without a row.
 pub(crate) const ABSENT: &[u8] = b"\0absent";
 
-/// Makes the steps of a life.
+/// Generator of the steps of a life.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
     random: Random,
     keys: u64,
-    /// Steps of a hundred that are rollbacks.
+    /// Percentage of rollbacks among the steps.
     rollbacks: u64,
     now_s: u32,
 }
@@ -42,13 +42,13 @@ impl Workload {
         }
     }
 
-    /// A step of any kind.
+    /// Returns a step of any kind.
     pub(crate) fn step(&mut self, world: &World) -> Step {
         self.now_s += 1;
         let vb = *self.random.pick(&VBS);
         let high = world.vbs.get(&vb).map(|state| state.record.high_seqno);
         if let Some(high) = high.filter(|_| self.random.next(100) < self.rollbacks) {
-            // Mostly not far: where a commit ended that nothing has replaced since.
+            // Mostly a small distance: to the end of a commit of which no row was replaced since.
             let back = if self.one_in(3) {
                 high.0 + 1
             } else {
@@ -85,7 +85,7 @@ impl Workload {
         }
     }
 
-    /// A commit.
+    /// Returns a commit.
     pub(crate) fn commit(&mut self, world: &World) -> Step {
         self.now_s += 1;
         let mut batches = Vec::new();
@@ -127,7 +127,7 @@ impl Workload {
         }
     }
 
-    /// What becomes of one key.
+    /// Adds the changes of one key.
     fn change(
         &mut self,
         key: &[u8],
@@ -161,7 +161,7 @@ impl Workload {
         } else {
             let mut supersedes = committed;
             if keeps && self.one_in(6) {
-                // Two versions in one batch, both of them kept.
+                // Two versions in one batch, both kept.
                 let document = self.document(key, *high, Kind::Mutation);
                 changes.push(OwnedChange::Keep(document, self.now_s));
                 changes.extend(rows.committed.cloned().map(OwnedChange::Remove));
@@ -272,7 +272,7 @@ fn by_key(state: &VbState) -> BTreeMap<&[u8], KeyRows<'_>> {
     found
 }
 
-/// A commit again, after it failed: as it was, or with a newer version of a document in each batch.
+/// Returns a commit for a retry after a failure: unchanged, or with a newer version of a document in each batch.
 pub(crate) fn again(step: &Step, random: &mut Random) -> Step {
     let Step::Commit(batches) = step else {
         return step.clone();

@@ -1,4 +1,4 @@
-//! What a store must hold.
+//! Expected content of a store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,16 +8,17 @@ use model::{Document, Kind, Meta, Seqno, VbId, VbRecord};
 use crate::points::RestorePoints;
 use crate::port::{Change, Changes, Keep, VbBatch, rolled_back};
 
-/// A vBucket.
+/// Expected content of a vBucket.
 #[derive(Clone, Debug)]
 pub(crate) struct VbState {
     pub(crate) record: VbRecord,
     pub(crate) rows: BTreeMap<Seqno, Document>,
-    /// With the times at which they were written.
+    /// History with write times in Unix seconds.
     pub(crate) history: BTreeMap<Seqno, (Document, u32)>,
-    /// Of the history, what a trim that was cut short may have taken from it: rows of now, by which one cannot tell.
+    /// Rows of the history that an interrupted trim may have dropped; they are among the current
+    /// rows, so a read cannot distinguish.
     pub(crate) unsure: BTreeSet<Seqno>,
-    /// `None` where it is not known which there are.
+    /// Restore points; `None` if unknown.
     pub(crate) points: Option<RestorePoints>,
 }
 
@@ -32,7 +33,7 @@ impl VbState {
         }
     }
 
-    /// Rows and history as one.
+    /// Returns rows and history together.
     pub(crate) fn all(&self) -> BTreeMap<Seqno, &Document> {
         let history = self.history.iter();
         let mut all: BTreeMap<_, _> = history.map(|(seqno, row)| (*seqno, &row.0)).collect();
@@ -103,7 +104,7 @@ impl VbState {
         }
     }
 
-    /// Without what was written to the history before a time, up to the first row that stays, and what is dead.
+    /// Drops history before a time, up to the first row that stays, and dead rows.
     fn trim(&mut self, trim: TrimBy) {
         let mut stay = false;
         self.history.retain(|_, (row, at_s)| {
@@ -113,7 +114,7 @@ impl VbState {
     }
 }
 
-/// Which rows a compaction drops, by what they say.
+/// Rule for the rows that a compaction drops.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Verdicts {
     /// Tombstones and aborts up to here are dropped.
@@ -135,12 +136,12 @@ impl Verdicts {
     }
 }
 
-/// Of a key: a number below 7.
+/// Returns the remainder of a key: a number below 7.
 fn remainder(key: &[u8]) -> Option<u8> {
     key.last().map(|byte| byte % 7)
 }
 
-/// Which rows of a history go.
+/// Rule for the rows of a history that are dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TrimBy {
     pub(crate) before_s: u32,
@@ -158,7 +159,7 @@ impl TrimBy {
 #[derive(Clone, Debug)]
 pub(crate) enum OwnedChange {
     Put(Document, Seqno),
-    /// The row that this one is.
+    /// Removes this row.
     Remove(Document),
     Keep(Document, u32),
 }
@@ -207,7 +208,7 @@ impl Changes for Batch {
     }
 }
 
-/// What is asked of a store that changes it.
+/// A call that changes a store.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Commit(Vec<Batch>),
@@ -219,7 +220,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// The vBuckets that it changes.
+    /// Returns the vBuckets that it changes.
     pub(crate) fn touched(&self) -> BTreeSet<VbId> {
         match self {
             Self::Commit(batches) => batches.iter().map(|batch| batch.vb).collect(),
@@ -229,13 +230,13 @@ impl Step {
         }
     }
 
-    /// Whether a vBucket may be left between its begin and its end.
+    /// Whether an interrupted step may leave a vBucket in an intermediate state.
     pub(crate) fn has_parts(&self) -> bool {
         matches!(self, Self::Compact(..) | Self::Trim(..))
     }
 }
 
-/// All that a store holds. Cost of a copy: a pointer a vBucket.
+/// Expected content of a store. Cost of a copy: a pointer a vBucket.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
     pub(crate) vbs: BTreeMap<VbId, Arc<VbState>>,
@@ -243,7 +244,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// What it is after a step.
+    /// Returns the content after a step.
     pub(crate) fn after(&self, step: &Step) -> Self {
         let mut after = self.clone();
         let mut with = |vb: &VbId, f: &dyn Fn(&mut VbState)| {
