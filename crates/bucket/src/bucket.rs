@@ -410,7 +410,7 @@ impl<S: KvStore> Bucket<S> {
         self.leases.as_ref()
     }
 
-    /// Whether the vBucket begins a new history after it is loaded.
+    /// Whether the vBucket, if it is active, begins a new history after it is loaded.
     pub(crate) fn begins_anew(&self, id: VbId) -> bool {
         self.slot(id).is_some_and(|slot| slot.begins_anew)
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::memory::{Memory, MemoryWaits, Usage};
 
-/// Largest reservation that counts as small: a connection may hold so many bytes uncounted.
+/// Bytes that a connection may hold uncounted. Values below this size never wait.
 pub const SMALL_BYTES: usize = 16 << 10;
 /// Minimum of the limit: a few of the largest documents; less with small quotas.
 const LEAST_BYTES: usize = 64 << 20;

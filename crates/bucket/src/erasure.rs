@@ -112,7 +112,7 @@ mod tests {
     use model::collection_key;
 
     #[test]
-    fn ranges_have_all_keys_but_those_of_some_collections() {
+    fn ranges_have_all_keys_outside_some_collections() {
         let open = [0, 8, 9, 0x7f, 0x80, 0x81, 0x100, 0x3fff, 0x4000].map(CollectionId);
         let ranges = ranges_without(open.into_iter().rev());
         assert!(ranges.is_sorted_by(|a, b| a.to.as_ref().is_some_and(|to| *to < b.from)));

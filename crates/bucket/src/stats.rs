@@ -9,9 +9,9 @@ use crate::histogram::Histogram;
 pub struct Counters {
     /// Commits that succeeded.
     pub commits: AtomicU64,
-    /// Commits that failed and are retried.
+    /// Commits that failed.
     pub commits_failed: AtomicU64,
-    /// Commits that waited because the store had not yet merged earlier writes.
+    /// Commits that waited until the store had written earlier ones from its log to runs.
     pub commits_waited: AtomicU64,
     /// Rows made durable.
     pub rows_persisted: AtomicU64,
@@ -29,7 +29,7 @@ pub struct Counters {
     pub reads_waited: AtomicU64,
     /// Fetches that failed.
     pub fetch_failed: AtomicU64,
-    /// Values evicted from memory.
+    /// Documents evicted from memory, with or without their keys.
     pub evicted: AtomicU64,
     /// Values compressed in memory.
     pub compressed: AtomicU64,

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_word_is_searched_to_its_end_and_from_its_start() {
+    fn first_word_is_searched_to_its_end_and_from_its_start() {
         let (set, _rung) = set();
         set.mark(VbId(3));
         assert_eq!(set.next(VbId(10)), Some(VbId(3)));

@@ -10,7 +10,8 @@ use crate::port::{
 };
 use crate::{ErrorKind, HistoryKept, HistoryLimits, StoreError};
 
-/// Methods of a [`KvStore`] that forward to the field `inner`: all except `commit`, `fetch` and `close`.
+/// The required methods of a [`KvStore`], forwarded to the field `inner`: all except `commit`, `fetch`, `may_have` and
+/// `close`.
 #[macro_export]
 macro_rules! hand_on {
     () => {

@@ -398,7 +398,7 @@ pub struct CommitInfo {
     pub rows: usize,
     /// Bytes of rows and records as encoded, before the store's own overhead.
     pub bytes: u64,
-    /// Whether the commit waited because the store had not merged earlier writes.
+    /// Whether the commit waited until the store had written earlier ones from its log to runs.
     pub waited: bool,
 }
 

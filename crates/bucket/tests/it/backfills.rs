@@ -78,7 +78,7 @@ fn seqnos(chunk: &BackfillChunk) -> (u64, u64) {
 }
 
 #[test]
-fn everything_comes_once_in_bounded_pieces() {
+fn backfill_delivers_each_document_once_in_bounded_chunks() {
     let bucket = stocked(10_000, 10);
     let connection = Connection::of(&bucket);
     let backfill = connection.backfill(&bucket, 1);
@@ -151,7 +151,7 @@ fn store_error_ends_only_its_backfill() {
 }
 
 #[test]
-fn a_connection_reads_a_limited_number_at_a_time_and_all_in_turn() {
+fn connection_runs_a_limited_number_of_backfills_in_turns() {
     let bucket = stocked(5000, 1);
     let connection = Connection::of(&bucket);
     let count = BACKFILLS_PER_CONNECTION_MAX + 2;
@@ -296,7 +296,7 @@ fn released_space_wakes_the_backfiller() {
 }
 
 #[test]
-fn connections_take_turns_however_much_each_asks_for() {
+fn connections_take_turns_whatever_the_size_of_their_requests() {
     let bucket = stocked(5000, 1);
     let (greedy, modest) = (Connection::of(&bucket), Connection::of(&bucket));
     let many: Vec<Backfill> = (0..30)

@@ -68,7 +68,7 @@ fn old_tombstones_leave_store_and_memory_and_young_ones_stay() {
 
 /// The newest row of a vBucket carries its high seqno, so it stays even as an old tombstone.
 #[test]
-fn the_newest_row_stays() {
+fn newest_row_is_never_purged() {
     let bucket = warm(options(1, ROOMY), MemStore::new(), 1);
     bucket.set(0, "a", b"v");
     bucket.try_delete(0, "a").unwrap();

@@ -8,7 +8,7 @@
 //!  tail: the last acknowledged commit
 //! ```
 //!
-//! Only `files` touches files. Drawn in `docs/format/`.
+//! Only `files`, `directory` and `reading` touch files. Drawn in `docs/format/`.
 
 mod bytes;
 mod check;

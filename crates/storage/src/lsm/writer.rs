@@ -254,8 +254,8 @@ impl Core {
         Ok(waits)
     }
 
-    /// Seals the log if its encryption is outdated, unless there is a sealed one. While a commit
-    /// runs this does nothing: the next commit does it.
+    /// Seals the log if its encryption is outdated, unless there is a sealed one. A running
+    /// commit does this itself.
     ///
     /// # Errors
     /// Those of creating the next one.
