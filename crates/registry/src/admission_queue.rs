@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Requests with fewer bytes to come skip the queue: they do not delay others.
+/// Requests that still need fewer bytes than this skip the queue: they do not delay others.
 pub const QUEUED_BYTES_MIN: usize = 256 << 10;
 
-/// First in, first out. Without the queue a request that polls at the right moment would get
-/// the quota that an older request waits for.
+/// A first-in, first-out queue. Without it, a request that polls at the right moment would get the quota that an older
+/// request waits for.
 #[derive(Debug, Default)]
 pub struct AdmissionQueue {
     queue: Mutex<Queue>,
@@ -17,13 +17,13 @@ pub struct AdmissionQueue {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// The number of each; small, since only few fit in memory at a time and waits are bounded.
+    /// Numbers of the waiting requests. The list is short: few large requests fit in memory, and waits are bounded.
     waiting: VecDeque<u64>,
     next: u64,
 }
 
 impl AdmissionQueue {
-    /// Joins at the end.
+    /// Adds a position at the end.
     pub fn join(self: &Arc<Self>) -> QueuePosition {
         let mut queue = self.queue.lock();
         let number = queue.next;
@@ -44,7 +44,7 @@ pub struct QueuePosition {
 }
 
 impl QueuePosition {
-    /// Whether no older request waits.
+    /// Checks that no older request waits.
     pub fn is_first(&self) -> bool {
         self.shared.queue.lock().waiting.front() == Some(&self.number)
     }

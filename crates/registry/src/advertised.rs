@@ -1,4 +1,4 @@
-//! Where others are told to reach a node.
+//! The address that a node advertises to clients and other nodes.
 
 use std::net::Ipv6Addr;
 use std::str::FromStr;
@@ -6,8 +6,8 @@ use std::str::FromStr;
 use crate::peer::is_host;
 use crate::settings::Ports;
 
-/// Host and ports under which others are told to reach a node: `HOST[:KV[:HTTP[:KV_TLS[:HTTPS]]]]`, an IPv6 address in
-/// brackets. Ports that are not named are those that the node listens on.
+/// Advertised host and ports of a node: `HOST[:KV[:HTTP[:KV_TLS[:HTTPS]]]]`, an IPv6 address in brackets. A port that
+/// is missing is the port on which the node listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Advertised {
     /// Name or address of the host, without brackets.
@@ -23,7 +23,7 @@ pub struct Advertised {
 }
 
 impl Advertised {
-    /// The ports that others are told of a node with these.
+    /// Returns the advertised ports of a node that listens on `own`.
     pub fn ports(&self, own: Ports) -> Ports {
         Ports {
             kv: self.kv.unwrap_or(own.kv),
@@ -38,7 +38,7 @@ impl Advertised {
 impl FromStr for Advertised {
     type Err = &'static str;
 
-    /// The error says what is allowed.
+    /// Parses the address. The error lists the allowed forms.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let allowed = "must be HOST[:KV[:HTTP[:KV_TLS[:HTTPS]]]], ports from 1 to 65535, an IPv6 address in brackets";
         let (host, ports) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn malformed_addresses_are_refused() {
         for text in [
             "",
             ":1",

@@ -1,50 +1,50 @@
-//! What management clients set of compaction.
+//! Settings of automatic compaction, as management clients set them.
 
 use serde::{Deserialize, Serialize};
 
-/// When what is old or dead is to be compacted.
+/// Settings of automatic compaction.
 ///
-/// The node obeys `purge_s`. Its stores decide themselves when to compact, so that the rest is kept and told.
+/// The node obeys `purge_s` only. The stores decide when they compact; the node keeps and reports the other settings.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct AutoCompaction {
-    /// Whether views may be compacted at the same time.
+    /// Whether views may be compacted at the same time as documents.
     pub parallel: bool,
-    /// How much may be dead in the files of documents.
+    /// Limit of dead data in the files of documents.
     pub database: FragmentationLimit,
-    /// How much may be dead in those of views.
+    /// Limit of dead data in the files of views.
     pub views: FragmentationLimit,
-    /// How much may be dead in a store of the other kind, percent.
+    /// Limit of dead data in a store of the kind `magma`, percent.
     pub magma_percent: u8,
-    /// Only then.
+    /// Hours of the day in which compaction may run; `None` for any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hours: Option<CompactionHours>,
-    /// Age at which tombstones are purged, seconds; `None` for what holds where nothing was set.
+    /// Age at which tombstones are purged, seconds; `None` for the setting of the node, or else for its start option.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub purge_s: Option<u64>,
 }
 
-/// How much of files may be dead: whichever is reached first; `None` for no limit.
+/// Limit of dead data in files. The limit that is reached first counts; `None` for no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct FragmentationLimit {
-    /// Percent.
+    /// Share of dead data, percent.
     pub percent: Option<u8>,
-    /// Bytes.
+    /// Dead data, bytes.
     pub bytes: Option<u64>,
 }
 
 /// A part of each day.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct CompactionHours {
-    /// Hour and minute from which on.
+    /// Start: hour and minute.
     pub from: (u8, u8),
-    /// Hour and minute until which.
+    /// End: hour and minute.
     pub to: (u8, u8),
-    /// Whether what is not ready then ends.
+    /// Whether a compaction stops at the end of these hours if it still runs.
     pub abort_outside: bool,
 }
 
 impl Default for AutoCompaction {
-    /// The reference's values.
+    /// Returns the defaults of the reference server.
     fn default() -> Self {
         let usual = FragmentationLimit {
             percent: Some(30),

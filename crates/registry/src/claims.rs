@@ -1,4 +1,4 @@
-//! Which connection follows for which vBucket: one at a time.
+//! Claims: at most one connection at a time brings the changes of a vBucket.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,17 +6,17 @@ use model::VbId;
 
 const NO_NODE: u64 = 0;
 
-/// The connection that follows for each vBucket of a bucket, by its number.
+/// The connection that brings the changes of each vBucket of a bucket, by its number.
 ///
-/// A claim ends with its stream. It is revoked when the vBucket enters a state that does not
-/// follow: whatever it becomes later, the old stream does not go on.
+/// A claim ends with its stream. It is revoked when the vBucket enters a state that does not follow another node. The
+/// old stream does not continue, whatever state comes later.
 #[derive(Debug)]
 pub struct Claims {
     owners: Box<[AtomicU64]>,
 }
 
 impl Claims {
-    /// No connection follows.
+    /// Returns claims that no connection holds.
     pub fn new(vbuckets: u16) -> Self {
         Self {
             owners: (0..vbuckets).map(|_| AtomicU64::new(NO_NODE)).collect(),
@@ -27,7 +27,8 @@ impl Claims {
         self.owners.get(usize::from(vb.0))
     }
 
-    /// Whether `connection` follows from now on; false when another one does, or it did already.
+    /// Claims the vBucket for `connection`. Returns false if a connection, this one or another, holds the claim
+    /// already.
     pub fn claim(&self, vb: VbId, connection: u64) -> bool {
         let (order, otherwise) = (Ordering::SeqCst, Ordering::SeqCst);
         self.owner(vb).is_some_and(|owner| {
@@ -37,13 +38,13 @@ impl Claims {
         })
     }
 
-    /// Whether it still does.
+    /// Checks whether the connection still holds the claim.
     pub fn holds(&self, vb: VbId, connection: u64) -> bool {
         self.owner(vb)
             .is_some_and(|owner| owner.load(Ordering::SeqCst) == connection)
     }
 
-    /// Its stream ended.
+    /// Releases the claim of a connection after its stream ended.
     pub fn release(&self, vb: VbId, connection: u64) {
         if let Some(owner) = self.owner(vb) {
             let (order, otherwise) = (Ordering::SeqCst, Ordering::SeqCst);
@@ -51,14 +52,14 @@ impl Claims {
         }
     }
 
-    /// All its streams ended.
+    /// Releases all claims of a connection after its streams ended.
     pub fn release_all(&self, connection: u64) {
         for index in 0..self.owners.len() {
             self.release(VbId(index as u16), connection);
         }
     }
 
-    /// No connection follows for the vBucket any more.
+    /// Revokes the claim on the vBucket, whichever connection holds it.
     pub fn revoke(&self, vb: VbId) {
         if let Some(owner) = self.owner(vb) {
             owner.store(NO_NODE, Ordering::SeqCst);
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_follows_at_a_time() {
+    fn one_connection_at_a_time_claims_a_vbucket() {
         let claims = Claims::new(2);
         assert!(claims.claim(VbId(1), 7));
         assert!(!claims.claim(VbId(1), 8) && !claims.claim(VbId(1), 7));

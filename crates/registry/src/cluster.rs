@@ -9,64 +9,65 @@ use cluster::{NodeId, Order};
 
 use crate::settings::BucketSettings;
 
-/// The user as which nodes of a cluster log in to each other, with the secret that the cluster keeps in etcd.
+/// User name with which nodes of a cluster log in to each other. The cluster keeps its secret in etcd.
 pub const CLUSTER_USER: &str = "@cluster";
 
-/// Path of the setting that is a message of another node; for [`CLUSTER_USER`] alone.
+/// Path of the setting that carries a message of another node; only [`CLUSTER_USER`] may set it.
 pub const MESSAGE: &[u8] = b"cluster.message";
 
-/// What a node tells of its part.
+/// Status of this node in its cluster.
 #[derive(Clone, Debug, Default)]
 pub struct MemberStatus {
-    /// The node with the controller, as this node knows.
+    /// The node that runs the controller, as far as this node knows.
     pub controller: Option<NodeId>,
-    /// How long nothing has come from etcd.
+    /// Time since etcd last answered, ms.
     pub etcd_silent_ms: u64,
-    /// How long the node may serve by its lease alone.
+    /// Time that is left of the node's lease, ms: so long the node may serve without etcd.
     pub lease_left_ms: u64,
-    /// etcd has less than the node had seen: it was restored from a backup, and is not followed.
+    /// True if etcd holds an older state than the node has seen. etcd was restored from a backup, and the node does not
+    /// follow it.
     pub etcd_went_back: bool,
-    /// The newest epoch that the node has seen, also before it started.
+    /// The newest epoch that the node has seen, also before its last start.
     pub seen_epoch: u64,
-    /// Nodes whose copies an adoption that was ordered here waits for.
+    /// Nodes whose copies are missing for the adoption that was ordered at this node.
     pub adoption_waits: Vec<NodeId>,
-    /// For how long other nodes have not been heard; none of those that never were.
+    /// Time since other nodes were last heard, ms. Nodes that were never heard are not listed.
     pub silent_ms: BTreeMap<NodeId, u64>,
-    /// Elections and moves, if the controller is here.
+    /// Elections and moves, if this node runs the controller.
     pub progress: Option<Progress>,
 }
 
-/// A change of what the nodes of a cluster agree on.
+/// A change of the state that the nodes of a cluster agree on.
 #[derive(Clone, Debug)]
 pub enum AgreedChange {
-    /// A bucket is made.
+    /// Creates a bucket.
     MakeBucket(BucketSettings),
-    /// A bucket of this name has other settings.
+    /// Replaces the settings of the bucket of this name.
     AdjustBucket(BucketSettings),
-    /// The bucket of this name goes.
+    /// Removes the bucket of this name.
     DropBucket(String),
-    /// The bucket of this name loses all documents.
+    /// Removes all documents of the bucket of this name.
     FlushBucket(String),
-    /// A bucket has other scopes and collections.
+    /// Replaces the scopes and collections of a bucket.
     Manifest {
-        /// Its name.
+        /// Name of the bucket.
         bucket: String,
-        /// Them, as nodes keep them.
+        /// The new manifest, in the form in which nodes keep it.
         text: String,
-        /// The UID of the manifest that this was made of.
+        /// UID of the manifest on which the new one is based.
         previous_uid: u64,
     },
-    /// There are other users, as nodes keep them.
+    /// Replaces the users; in the form in which nodes keep them.
     Users(String),
 }
 
-/// Why a change was not agreed on. `Display` is one line for people.
+/// Reason why a change was not agreed on. `Display` is one line for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// Another change came first, or what it is made of is not there any more: look again.
+    /// Another change came first, or the object that the change is based on is gone. Read the state again.
     #[error("{0}")]
     Conflict(String),
-    /// It cannot be.
+    /// The change is not possible.
     #[error("{0}")]
     Refused(String),
     /// etcd does not answer.
@@ -74,9 +75,9 @@ pub enum ChangeError {
     Unavailable,
 }
 
-/// This node's part in a cluster.
+/// This node as a member of a cluster.
 pub trait ClusterMember: Send + Sync {
-    /// This node.
+    /// Returns the id of this node.
     fn me(&self) -> NodeId;
 
     /// What it told the cluster of itself when it joined.
@@ -85,19 +86,19 @@ pub trait ClusterMember: Send + Sync {
     /// What etcd holds, as this node has seen it last.
     fn view(&self) -> Arc<View>;
 
-    /// How it is.
+    /// Returns the status of this node.
     fn status(&self) -> MemberStatus;
 
-    /// Sends an operator's order to the controller; that of an adoption is for the node itself.
+    /// Sends an operator's order to the controller. An order to adopt goes to this node itself.
     ///
     /// # Errors
-    /// There is none.
+    /// No controller is known.
     fn order(&self, order: Order) -> Result<(), String>;
 
-    /// Makes a change, and waits until it is made.
+    /// Makes a change and waits until it is agreed on.
     ///
     /// # Errors
-    /// It was not made; of [`ChangeError::Unavailable`] that is not known.
+    /// The change was not made. After [`ChangeError::Unavailable`] it may have been made.
     fn change(&self, change: AgreedChange) -> Result<(), ChangeError>;
 
     /// Takes a message of another node.
@@ -107,16 +108,16 @@ pub trait ClusterMember: Send + Sync {
 /// Path of the setting that takes an operator's order.
 pub const ORDER: &[u8] = b"cluster.order";
 
-/// Why an order was not given.
+/// Reason why an order was not sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoOrder {
-    /// It is none, or names a node that the cluster does not have.
+    /// The text is no order, or it names a node that is not in the cluster.
     Unread,
-    /// There is no controller, for this reason.
+    /// There is no controller; with the reason.
     NotNow(String),
 }
 
-/// Gives an order that is written as JSON.
+/// Sends an order that is written as JSON.
 ///
 /// # Errors
 /// See [`NoOrder`].

@@ -1,4 +1,4 @@
-//! A cluster as operators see it, from any of its nodes.
+//! The status of a cluster for operators, from any of its nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,55 +10,56 @@ use serde::Serialize;
 use crate::cluster::ClusterMember;
 use crate::clustered::server_group;
 
-/// vBuckets that wait for copies and are named, of each bucket.
+/// Largest number of waiting vBuckets that are listed of each bucket.
 const WAITING_NAMED_MAX: usize = 16;
 
-/// What a node knows of its cluster.
+/// Status of the cluster, as one node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClusterStatus {
     /// Name of the cluster.
     pub cluster: String,
-    /// Raised by an operator.
+    /// Epoch of the cluster; an operator raises it.
     pub epoch: u64,
-    /// The revision of etcd that this node has seen.
+    /// Revision of etcd that this node has seen.
     pub revision: u64,
-    /// The node that tells.
+    /// Name of the node that reports this status.
     pub node: String,
-    /// The node with the controller, if it is known.
+    /// Name of the node that runs the controller, if it is known.
     pub controller: Option<String>,
-    /// How long nothing has come from etcd.
+    /// Time since etcd last answered, ms.
     pub etcd_silent_ms: u64,
-    /// How long the node may serve by its lease alone.
+    /// Time that is left of the reporting node's lease, ms: so long the node may serve without etcd.
     pub lease_left_ms: u64,
-    /// etcd has less than the node that tells had seen: it was restored from a backup, and is not followed.
+    /// True if etcd holds an older state than the reporting node has seen. etcd was restored from a backup, and the
+    /// node does not follow it.
     pub etcd_went_back: bool,
-    /// The newest epoch that it has seen, also before it started.
+    /// The newest epoch that the reporting node has seen, also before its last start.
     pub seen_epoch: u64,
-    /// Nodes whose copies an adoption that was ordered there waits for.
+    /// Nodes whose copies are missing for the adoption that was ordered at the reporting node.
     pub adoption_waits: Vec<String>,
-    /// UUIDs of buckets of which an adoption found copies alone.
+    /// UUIDs of buckets of which an adoption found copies, but no settings.
     pub unknown_buckets: Vec<String>,
-    /// Whether copies are moved: idle, running or paused.
+    /// State of the rebalance: idle, running or paused.
     pub rebalance: &'static str,
-    /// Failovers without an operator since one reset their count.
+    /// Number of automatic failovers since an operator reset the count.
     pub failovers: u32,
-    /// Elections that go on.
+    /// Number of elections in progress.
     pub elections: usize,
-    /// Moves that go on.
+    /// Number of moves in progress.
     pub moves: usize,
-    /// Moves that have not begun; only the controller knows them.
+    /// Number of moves that have not begun; only the controller knows it.
     pub moves_left: Option<usize>,
-    /// How many of all moves wait for space on a full disk; only the controller knows them.
+    /// Number of moves that wait for space on a full disk; only the controller knows it.
     pub moves_without_space: Option<usize>,
-    /// vBuckets that get no active copy before more copies are there; only the controller knows them.
+    /// vBuckets that get no active copy until more copies are back; only the controller knows them.
     pub waiting: Option<Vec<WaitingStatus>>,
-    /// What the controller promoted by unsafe failovers.
+    /// vBuckets that the controller promoted in unsafe failovers.
     pub promoted: Option<Vec<PromotedStatus>>,
-    /// Copies that cannot be read, or not all of them, by bucket and node.
+    /// Damaged and unreadable copies, by bucket and node.
     pub damaged: Vec<DamagedStatus>,
-    /// All nodes, by their numbers.
+    /// All nodes, by id.
     pub nodes: Vec<NodeStatus>,
-    /// All buckets, by their names.
+    /// All buckets, by name.
     pub buckets: Vec<BucketStatus>,
 }
 
@@ -69,24 +70,24 @@ pub struct ClusterStatus {
     reason = "they are independent facts of a document"
 )]
 pub struct NodeStatus {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its number.
+    /// Id of the node.
     pub id: u16,
-    /// new, active, draining, handing_over (others take over from its active copies, and then it is failed over), failed, or
-    /// failed_over: that one stays so until an operator recovers it.
+    /// State: new, active, draining, `handing_over` (other nodes take over the active copies, then the node is failed
+    /// over), failed, or `failed_over` (until an operator recovers the node).
     pub state: &'static str,
-    /// Whether it renews its lease.
+    /// Whether the node renews its lease.
     pub alive: bool,
-    /// A sync failed there: it serves nothing.
+    /// True if a sync failed on the node: it serves nothing.
     pub disk_dead: bool,
-    /// Its disk is full: it works in memory.
+    /// True if the disk of the node is full: it works in memory.
     pub disk_full: bool,
-    /// Number of its zone.
+    /// Number of the zone.
     pub zone: u16,
-    /// The group of its zone, as clients are told.
+    /// Name of the zone's group, as maps for clients show it.
     pub group: String,
-    /// Its host.
+    /// Host of the node.
     pub host: String,
     /// Port of the KV protocol.
     pub kv: u16,
@@ -94,38 +95,38 @@ pub struct NodeStatus {
     pub http: u16,
     /// Port of the KV protocol over TLS.
     pub kv_tls: Option<u16>,
-    /// Where clients of another network reach it.
+    /// Address for clients of another network.
     pub outside: Option<Address>,
-    /// Its version.
+    /// Version of the node.
     pub version: String,
-    /// 32 hex digits.
+    /// UUID of the node, 32 hex digits.
     pub uuid: String,
-    /// Active copies.
+    /// Number of active copies.
     pub active: usize,
-    /// Replicas.
+    /// Number of replicas.
     pub replicas: usize,
-    /// Why it is not failed over although it is gone; only the controller knows that.
+    /// Reason why the controller does not fail over the node although the node is gone; only the controller knows it.
     pub held: Option<&'static str>,
-    /// For how long the node that tells has not heard it, if it ever did.
+    /// Time since the reporting node last heard this node, ms; `None` if it never did.
     pub silent_ms: Option<u64>,
-    /// Whether a graceful failover of it can begin.
+    /// Whether a graceful failover of the node can begin.
     pub can_hand_over: bool,
-    /// What an unsafe failover of it would promote, by bucket.
+    /// The copies that an unsafe failover of the node would promote, by bucket.
     pub unsafe_failover: Vec<UnsafeStatus>,
 }
 
-/// vBuckets of a bucket of which an unsafe failover promotes the best copy that is left.
+/// vBuckets of a bucket of which an unsafe failover promotes the best remaining copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UnsafeStatus {
     /// Name of the bucket.
     pub bucket: String,
-    /// How many there are.
+    /// Number of vBuckets.
     pub vbuckets: usize,
-    /// Them, as ranges: 0-3, 7.
+    /// The vBuckets as ranges: 0-3, 7.
     pub ranges: String,
-    /// Copies that one of them lacks at most.
+    /// Largest number of copies that one of the vBuckets lacks.
     pub missing: usize,
-    /// Nodes whose copies are given up.
+    /// Nodes whose copies the failover gives up.
     pub without: BTreeSet<String>,
 }
 
@@ -134,13 +135,13 @@ pub struct UnsafeStatus {
 pub struct PromotedStatus {
     /// Name of the bucket.
     pub bucket: String,
-    /// The vBucket.
+    /// Number of the vBucket.
     pub vbucket: u16,
     /// The node whose copy was promoted.
     pub node: String,
-    /// The term since which it is active.
+    /// Term since which the copy is active.
     pub term: u64,
-    /// The seqno that it had: what came after it on other copies is lost.
+    /// Highest seqno of the promoted copy. Later changes on other copies are lost.
     pub seqno: u64,
 }
 
@@ -151,43 +152,43 @@ pub struct DamagedStatus {
     pub bucket: String,
     /// Name of the node.
     pub node: String,
-    /// How many there are.
+    /// Number of damaged vBuckets.
     pub vbuckets: usize,
-    /// Their vBuckets, as ranges.
+    /// The damaged vBuckets, as ranges.
     pub ranges: String,
-    /// Of these, the ones that cannot be read at all, as ranges.
+    /// The vBuckets among them that cannot be read at all, as ranges.
     pub unreadable: String,
 }
 
 /// A bucket of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BucketStatus {
-    /// Its name.
+    /// Name of the bucket.
     pub name: String,
-    /// 32 hex digits.
+    /// UUID of the bucket, 32 hex digits.
     pub uuid: String,
-    /// Its vBuckets.
+    /// Number of vBuckets.
     pub vbuckets: u16,
-    /// Copies that each is to have.
+    /// Configured number of copies of each vBucket.
     pub copies: usize,
-    /// vBuckets whose active copy is there and can be read, on a node that is well.
+    /// Number of vBuckets with a readable active copy on a healthy node.
     pub served: usize,
-    /// vBuckets being elected.
+    /// Number of vBuckets in an election.
     pub elections: usize,
-    /// vBuckets being moved.
+    /// Number of vBuckets that move.
     pub moves: usize,
-    /// Copies that vBuckets lack.
+    /// Number of copies that are missing, over all vBuckets.
     pub lacking: usize,
-    /// By names of nodes.
+    /// Number of copies on each node, by the name of the node.
     pub nodes: BTreeMap<String, Copies>,
 }
 
 /// Copies on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Copies {
-    /// Active ones.
+    /// Number of active copies.
     pub active: usize,
-    /// Replicas.
+    /// Number of replicas.
     pub replicas: usize,
 }
 
@@ -196,16 +197,16 @@ pub struct Copies {
 pub struct WaitingStatus {
     /// Name of the bucket.
     pub bucket: String,
-    /// How many wait.
+    /// Number of vBuckets that wait.
     pub vbuckets: usize,
-    /// Copies that one of them lacks at most.
+    /// Largest number of copies that one of the vBuckets lacks.
     pub missing: usize,
-    /// The first of them.
+    /// The first waiting vBuckets.
     pub first: Vec<u16>,
 }
 
 impl ClusterStatus {
-    /// As a node sees it now.
+    /// Returns the status as the node `member` sees it.
     pub fn of(member: &dyn ClusterMember) -> Self {
         let (view, status) = (member.view(), member.status());
         let name = |id: NodeId| name_of(&view, id);
@@ -258,7 +259,7 @@ impl ClusterStatus {
         }
     }
 
-    /// Whether every vBucket has the copies that it is to have, and no copy is where it is not to be.
+    /// Checks whether every vBucket has all its copies, and only active nodes have copies.
     pub fn is_balanced(&self) -> bool {
         let whole = self.buckets.iter().all(|bucket| bucket.lacking == 0);
         let settled = self.nodes.iter().all(|node| match node.state {
@@ -270,7 +271,7 @@ impl ClusterStatus {
     }
 }
 
-/// The name of a node, or its number where it has none.
+/// Returns the name of a node, or its id if it has no name.
 fn name_of(view: &View, id: NodeId) -> String {
     let node = view.nodes.get(&id).map(|node| &node.value.name);
     let named = node.filter(|name| !name.is_empty()).cloned();
@@ -387,7 +388,7 @@ fn unsafe_failover(view: &View, node: NodeId) -> Vec<UnsafeStatus> {
     named.collect()
 }
 
-/// Numbers that grow, as ranges.
+/// Formats ascending numbers as ranges.
 fn ranges(numbers: &[u16]) -> String {
     let mut texts = Vec::new();
     for run in numbers.chunk_by(|a, b| a + 1 == *b) {
@@ -465,7 +466,7 @@ mod tests {
     use super::ranges;
 
     #[test]
-    fn numbers_are_told_as_ranges() {
+    fn numbers_are_formatted_as_ranges() {
         assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
         assert_eq!(ranges(&[]), "");
     }

@@ -1,4 +1,4 @@
-//! The maps that clients of a cluster are told, made of what its nodes agreed on.
+//! Maps for clients of a cluster, built from the state that its nodes agreed on.
 
 use std::collections::BTreeSet;
 
@@ -15,14 +15,14 @@ use crate::maps::MapVersion;
 use crate::registry::Registry;
 use crate::served::ServedBucket;
 
-/// A bucket of a cluster by its name.
+/// Finds a bucket of a cluster by its name.
 pub fn bucket_id(view: &View, name: &str) -> Option<BucketId> {
     let mut specs = view.specs.iter();
     let found = specs.find(|(_, spec)| spec.value.name == name);
     found.map(|(id, _)| *id)
 }
 
-/// Whether no other node has a copy of a vBucket, as far as this one knows; so it is for a node of no cluster.
+/// Checks whether this node has the only known copy of a vBucket. It is always true for a node of no cluster.
 pub fn is_only_copy(node: &Registry, served: &ServedBucket, vb: VbId) -> bool {
     let Some(member) = node.cluster.get() else {
         return true;
@@ -32,7 +32,7 @@ pub fn is_only_copy(node: &Registry, served: &ServedBucket, vb: VbId) -> bool {
     row.is_none_or(|row| row.chain.nodes().len() < 2)
 }
 
-/// The name of the group that a node is in: that of its zone, or that of all nodes where there are no zones.
+/// Returns the name of a node's group: the one of its zone, or [`SERVER_GROUP`] if no node has a zone.
 pub fn server_group(view: &View, node: &Node) -> String {
     if view.nodes.values().all(|entry| entry.value.zone == 0) {
         return SERVER_GROUP.to_owned();
@@ -40,7 +40,7 @@ pub fn server_group(view: &View, node: &Node) -> String {
     format!("Zone {}", node.zone)
 }
 
-/// The address of a node for clients of another network, as configurations have it.
+/// Returns the address of a node for clients of another network, in the form of configurations.
 pub fn alternate_address(outside: &Address) -> AlternateAddress {
     let ports = [
         ("kv", Some(outside.kv)),
@@ -57,9 +57,9 @@ pub fn alternate_address(outside: &Address) -> AlternateAddress {
     }
 }
 
-/// Tells clients the map of a bucket and that of all nodes, as the cluster has agreed on them, if they are newer than
-/// what they were told. To be called whenever rows, nodes or the collections of the bucket changed. Does nothing on a
-/// node of no cluster, or for a bucket that the cluster does not have.
+/// Publishes the agreed maps of a bucket and of all nodes to clients, if they are newer than the published ones. Call
+/// it whenever rows, nodes or the collections of the bucket changed. It does nothing on a node of no cluster, or for a
+/// bucket that the cluster does not have.
 pub fn publish_cluster(node: &Registry, served: &ServedBucket) {
     let Some(member) = node.cluster.get() else {
         return;
@@ -82,7 +82,7 @@ pub fn publish_cluster(node: &Registry, served: &ServedBucket) {
     }
 }
 
-/// Tells clients the map of all nodes, likewise.
+/// Publishes the agreed map of all nodes to clients, if it is newer than the published one.
 pub fn publish_cluster_nodes(node: &Registry) {
     if let Some(member) = node.cluster.get() {
         publish_nodes(node, &**member, &member.view());
@@ -121,8 +121,9 @@ fn publish_nodes(node: &Registry, member: &dyn ClusterMember, view: &View) {
     }
 }
 
-/// A map that is newer than `now`, if there is one: clients are told what they see of a move, not each of its phases.
-/// What is not there any more has no revision, nor has the node's own manifest: a map gets that of all that was seen then.
+/// Returns a map that is newer than `now`, if the map changed: not each phase of a move changes the map. Something that
+/// was removed has no revision, nor has the node's own manifest. If the map changed without a newer revision of its
+/// parts, it gets the revision of the whole view.
 fn newer(
     view: &View,
     newest: MapRevision,
@@ -138,8 +139,8 @@ fn newer(
     (revision > now.revision).then(|| made(revision))
 }
 
-/// The revision for clients. A node that is alone begins with the first epoch and counts by time, so what it told
-/// before it joined is older.
+/// Returns the map revision of an etcd revision. A node that is alone starts with the first epoch and counts by time,
+/// so its maps from before it joined are older.
 fn revision(view: &View, revision: u64) -> MapRevision {
     let number = |of: u64| i64::try_from(of).unwrap_or(i64::MAX);
     MapRevision {
@@ -152,7 +153,7 @@ fn node_revisions(view: &View) -> impl Iterator<Item = u64> {
     view.nodes.values().map(|node| node.mod_revision)
 }
 
-/// The newest of what the map of a bucket is made of: its chunks and settings, and nodes.
+/// Returns the newest revision of a bucket map's parts: the chunks and settings of the bucket, and the nodes.
 fn bucket_revision(view: &View, id: BucketId) -> MapRevision {
     let chunks = view.maps.range((id, 0)..=(id, u16::MAX));
     let chunks = chunks.map(|(_, chunk)| chunk.mod_revision);
@@ -161,7 +162,7 @@ fn bucket_revision(view: &View, id: BucketId) -> MapRevision {
     revision(view, all.max().unwrap_or(0))
 }
 
-/// Nodes that have, or are to have, copies.
+/// Returns the nodes that have, or are to have, copies.
 fn members(view: &View) -> impl Iterator<Item = NodeId> {
     let members = view
         .nodes
@@ -170,8 +171,8 @@ fn members(view: &View) -> impl Iterator<Item = NodeId> {
     members.map(|(id, _)| *id)
 }
 
-/// The nodes with active copies of a bucket, and those with replicas only. A replica on a failed node counts as none:
-/// clients would wait for a connection to it.
+/// Returns the nodes with active copies of a bucket, and those with replicas only. A replica on a failed node does not
+/// count: clients would wait for a connection to it.
 fn nodes_of(view: &View, id: BucketId) -> (BTreeSet<NodeId>, BTreeSet<NodeId>) {
     let (mut active, mut others) = (BTreeSet::new(), BTreeSet::new());
     for (_, chunk) in view.maps.range((id, 0)..=(id, u16::MAX)) {
@@ -199,7 +200,7 @@ fn bucket_map(
 ) -> MapVersion {
     let (with_active, mut others) = nodes_of(view, id);
     others.extend(members(view).filter(|node| !with_active.contains(node)));
-    // Those with active copies last: see `BucketMap::nodes`.
+    // Nodes with active copies come last: see `BucketMap::nodes`.
     let listed: Vec<_> = others.into_iter().chain(with_active).collect();
     let place = |node: &NodeId| {
         let at = listed.iter().position(|listed| listed == node);
@@ -227,7 +228,7 @@ fn bucket_map(
     served.map_of(&nodes, Rows::Each(&rows), replicas as u8, revision)
 }
 
-/// Nodes, with what their addresses are made of.
+/// Nodes with the parts of their addresses.
 struct Told<'a> {
     nodes: Vec<(NodeId, &'a Node, String, Option<AlternateAddress>)>,
 }
@@ -248,8 +249,9 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// All nodes go by the address that was agreed on, whichever of them tells the map: clients keep their connections
-    /// when the next map comes from another node. Those that do not serve documents have no port for them.
+    /// Returns the addresses of all nodes as they were agreed on, on whichever node this runs: clients keep their
+    /// connections when the next map comes from another node. Nodes for which `serves` is false get no port for
+    /// documents.
     fn addresses(&self, me: NodeId, serves: impl Fn(NodeId) -> bool) -> Vec<NodeAddress<'_>> {
         let nodes = self.nodes.iter();
         let address = nodes.map(|(id, node, group, external)| {

@@ -1,9 +1,9 @@
-//! The JSON forms of a manifest, and how it is changed.
+//! The JSON forms of a collections manifest, and changes of it.
 //!
-//! The next manifest is made of the current one. `Bucket::change_manifest` keeps it in the store, applies it to each
-//! active vBucket by one plan for all, then publishes it. A vBucket notes what began and ended as changes among the
-//! documents, so streams, replicas and restarts find it there. Documents of a dropped collection are erased by the
-//! compactor, first from the table, then from the store.
+//! A change makes the next manifest out of the current one. `Bucket::change_manifest` stores it, applies it to each
+//! active vBucket by one plan for all, then publishes it. A vBucket records each begin and end of a collection as a
+//! change among its documents, so streams, replicas and restarts find it there. The compactor erases documents of a
+//! dropped collection, first from the table, then from the store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use crate::publish::manifest_changed;
 use crate::registry::Registry;
 use crate::served::ServedBucket;
 
-/// Most bytes of a manifest that are parsed.
+/// Largest manifest that is parsed, bytes.
 const MANIFEST_BYTES_MAX: usize = 1 << 20;
 
-/// Why the collections of a bucket were not changed.
+/// Reason why the collections of a bucket were not changed.
 #[derive(Debug)]
 pub enum CollectionsError {
-    /// What was asked for cannot be.
+    /// The requested manifest is not possible.
     Refused(ManifestError),
-    /// The bucket follows another node's, where collections are made: its HTTP management, like
-    /// `http://host:8091`.
+    /// The bucket follows another node's bucket, where collections are created. With the URL of that node's HTTP
+    /// management, like `http://host:8091`.
     Follows(String),
-    /// Not now, with the reason.
+    /// The change is not possible at the moment; with the reason.
     NotNow(String),
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for CollectionsError {
 
 impl std::error::Error for CollectionsError {}
 
-/// Changes the collections of a bucket, durably; done once every vBucket has them.
+/// Changes the collections of a bucket durably. Returns when every vBucket has them.
 ///
 /// # Errors
 /// See [`CollectionsError`]; nothing was changed then.
@@ -129,8 +129,8 @@ impl fmt::Display for ManifestForm<'_> {
 }
 
 impl ManifestForm<'_> {
-    /// Leaves out what is not visible: collections, and scopes without a visible one that are not visible
-    /// themselves. `is_visible` takes the name of a scope, and that of a collection in it.
+    /// Leaves out all that is not visible: collections, and scopes that are not visible and have no visible collection.
+    /// `is_visible` takes the name of a scope, and that of a collection in it.
     #[must_use]
     pub fn with_visible(mut self, is_visible: &dyn Fn(&str, Option<&str>) -> bool) -> Self {
         self.scopes.retain_mut(|scope| {
@@ -144,7 +144,7 @@ impl ManifestForm<'_> {
     }
 }
 
-/// The manifest as the KV protocol and the store have it.
+/// Returns the manifest in the form of the KV protocol and of the store.
 pub fn to_json(manifest: &Manifest) -> ManifestForm<'_> {
     form(manifest, |settings| {
         let history = settings.history.then_some(true);
@@ -152,12 +152,12 @@ pub fn to_json(manifest: &Manifest) -> ManifestForm<'_> {
     })
 }
 
-/// The same as the store keeps it.
+/// Returns the manifest as the store keeps it.
 pub fn to_bytes(manifest: &Manifest) -> Vec<u8> {
     to_json(manifest).to_string().into_bytes()
 }
 
-/// The manifest as HTTP management has it: 0 stands for the bucket's limit, -1 for none.
+/// Returns the manifest in the form of HTTP management: a limit of 0 means the bucket's limit, -1 means no limit.
 pub fn to_management_json(manifest: &Manifest) -> ManifestForm<'_> {
     form(manifest, |settings| {
         let ttl = match settings.max_ttl_s {
@@ -195,10 +195,10 @@ fn form(
     ManifestForm { scopes, uid }
 }
 
-/// Reads a manifest. Members that are not known are passed over.
+/// Parses a manifest. Unknown members are ignored.
 ///
 /// # Errors
-/// It is no manifest, or not a valid one.
+/// The text is no manifest, or the manifest is not valid.
 pub fn of_json(text: &[u8]) -> Result<Manifest, ManifestError> {
     let invalid = ManifestError::Invalid;
     if text.len() > MANIFEST_BYTES_MAX {
@@ -212,10 +212,10 @@ pub fn of_json(text: &[u8]) -> Result<Manifest, ManifestError> {
     Manifest::new(ManifestUid(uid), scopes?)
 }
 
-/// Reads what a management client wants a manifest to be: names and settings, without numbers.
+/// Parses the manifest that a management client wants: names and settings, without ids.
 ///
 /// # Errors
-/// What is wrong, and the field that is.
+/// The name of the wrong field, and the reason.
 pub fn wanted_of_json(text: &[u8]) -> Result<Vec<WantedScope>, (String, &'static str)> {
     let of_it = |what| Err(("_".to_owned(), what));
     let Ok(json) = serde_json::from_slice::<Value>(text) else {
@@ -259,10 +259,10 @@ fn wanted_name(json: &Value, place: &str) -> Result<Box<str>, (String, &'static 
         .ok_or_else(|| (format!("{place}.name"), bad))
 }
 
-/// The limit of a collection as HTTP management says it: 0 for the bucket's, -1 for none.
+/// Converts the limit of a collection from HTTP management: 0 means the bucket's limit, -1 means no limit.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why the limit is not valid.
 pub fn management_ttl(ttl: i64) -> Result<Option<u32>, &'static str> {
     const TTL_RANGE: &str = "The value must be in range from -1 to 2147483647";
     match i32::try_from(ttl) {
@@ -288,7 +288,7 @@ fn scope_of(json: &Value) -> Result<Scope, ManifestError> {
 fn collection_of(json: &Value) -> Result<Collection, ManifestError> {
     let (id, name) = name_of(json)?;
     let max_ttl_s = optional(json, "maxTTL", |ttl| {
-        // The greatest number of 32 bits stands for something else inside.
+        // A limit must fit 31 bits: the greatest number of 32 bits has another meaning inside.
         let ttl = ttl.as_u64().and_then(|ttl| i32::try_from(ttl).ok());
         let no_number = ManifestError::Invalid("maxTTL is no number of seconds");
         ttl.map(i32::unsigned_abs).ok_or(no_number)
@@ -312,7 +312,7 @@ fn name_of(json: &Value) -> Result<(u32, Box<str>), ManifestError> {
     both.ok_or(ManifestError::Invalid("a name or a uid is missing"))
 }
 
-/// A member of an object as `read` takes it, if it is there.
+/// Reads a member of an object with `read`, if it is there.
 fn optional<'a, T, E>(
     json: &'a Value,
     name: &str,
@@ -325,7 +325,7 @@ fn list<'a>(json: &'a Value, name: &str) -> Option<&'a [Value]> {
     json.get(name)?.as_array().map(Vec::as_slice)
 }
 
-/// The uid of an object, hexadecimal text.
+/// Returns the `uid` of an object, which is hexadecimal text.
 fn hex(json: &Value) -> Option<u64> {
     let text = json.get("uid")?.as_str()?;
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_manifests_are_read_back() {
         let settings = |max_ttl_s, history| CollectionSettings { max_ttl_s, history };
         let manifest = Manifest::default()
             .with_scope("inventory")
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn invalid_manifests_are_refused() {
         let default = r#"{"name":"_default","uid":"0","collections":[]}"#;
         let table = [
             "",

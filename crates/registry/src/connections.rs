@@ -12,12 +12,12 @@ use wire::FeatureSet;
 
 use crate::mailbox::Mailbox;
 
-/// Connections that are served at the same time at most, however many descriptors there are.
+/// Largest number of connections at the same time, however many file descriptors there are.
 pub const CONNECTIONS_MAX: usize = 60_000;
 
-/// What is known of one connection. Counters are written by its worker only.
+/// Facts of one connection. Only its worker writes the counters.
 pub struct ConnectionInfo {
-    /// Its number; never used twice.
+    /// Number of the connection; never used twice.
     pub id: u64,
     peer: SocketAddr,
     local: SocketAddr,
@@ -26,30 +26,30 @@ pub struct ConnectionInfo {
     sent_bytes: AtomicU64,
     commands: AtomicU64,
     yields: AtomicU64,
-    /// Bytes that it holds for its peer, where that is much.
+    /// Bytes that the connection holds for its peer; 0 if they are few.
     held_bytes: AtomicUsize,
     /// Bytes that the peer took later than they were made.
     taken_bytes: AtomicU64,
     waits_for_room: AtomicBool,
-    /// How other threads reach it.
+    /// Mailbox through which other threads reach the connection.
     pub mailbox: Arc<Mailbox>,
     about: Mutex<About>,
 }
 
-/// What a connection said of itself.
+/// Facts that a connection told about itself.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// What it calls its library.
+    /// Name of the client library.
     pub agent: String,
-    /// What it calls the connection.
+    /// Name of the connection, chosen by the client.
     pub connection_id: String,
-    /// The user that it logged in as.
+    /// The user of the login.
     pub user: Option<Arc<str>>,
-    /// The bucket that it selected.
+    /// The selected bucket.
     pub bucket: Option<String>,
-    /// What it negotiated.
+    /// The negotiated features.
     pub features: Option<FeatureSet>,
-    /// `normal` unless it says otherwise.
+    /// Kind of the connection; `None` means `normal`.
     pub kind: Option<&'static str>,
 }
 
@@ -70,57 +70,57 @@ impl ConnectionInfo {
         self.commands.fetch_add(commands, Ordering::Relaxed);
     }
 
-    /// Counts a turn that ended so that others have theirs.
+    /// Counts a turn that ended early, so that other connections get theirs.
     pub fn count_yield(&self) {
         self.yields.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes what it holds for its peer: half a request, answers that are not read.
+    /// Notes the bytes that the connection holds for its peer: half a request, answers that are not read.
     pub fn note_held(&self, bytes: usize) {
         self.held_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// What it holds for its peer, where that is much.
+    /// Returns the bytes that the connection holds for its peer; 0 if they are few.
     pub fn held(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts what the peer took of an answer that waited for it.
+    /// Counts bytes of a waiting answer that the peer took.
     pub fn count_taken(&self, bytes: usize) {
         self.taken_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Grows with whatever the peer sends or takes late.
+    /// Returns a count that grows with all bytes that the peer sends or takes late.
     pub fn moved(&self) -> u64 {
         self.received_bytes.load(Ordering::Relaxed) + self.taken_bytes.load(Ordering::Relaxed)
     }
 
-    /// Notes whether it waits until others hold less.
+    /// Notes whether the connection waits until others hold less.
     pub fn note_waiting(&self, waits: bool) {
         self.waits_for_room.store(waits, Ordering::Relaxed);
     }
 
-    /// Whether it waits until others hold less.
+    /// Checks whether the connection waits until others hold less.
     pub fn waits_for_room(&self) -> bool {
         self.waits_for_room.load(Ordering::Relaxed)
     }
 
-    /// Changes what is known of the peer.
+    /// Changes the facts of the peer.
     pub fn note(&self, change: impl FnOnce(&mut About)) {
         change(&mut self.about.lock());
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// The address at which the peer reached the node.
+    /// Returns the address at which the peer reached the node.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// The row of the `connections` statistics.
+    /// Returns the row of the `connections` statistics.
     pub fn to_json(&self) -> Value {
         let about = self.about.lock().clone();
         let features: Vec<&str> = about
@@ -150,25 +150,25 @@ impl ConnectionInfo {
     }
 }
 
-/// Between which addresses a connection is.
+/// The two addresses of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
-    /// The peer's.
+    /// Address of the peer.
     pub peer: SocketAddr,
-    /// That at which the peer reached the node.
+    /// Address at which the peer reached the node.
     pub local: SocketAddr,
-    /// Whether it is encrypted.
+    /// Whether the connection is encrypted.
     pub tls: bool,
 }
 
-/// What connections moved.
+/// Traffic of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes that came from peers.
+    /// Bytes received from peers.
     pub received: u64,
-    /// Bytes that went to peers.
+    /// Bytes sent to peers.
     pub sent: u64,
-    /// Turns that ended so that others have theirs.
+    /// Turns that ended early, so that other connections got theirs.
     pub yields: u64,
 }
 
@@ -184,16 +184,16 @@ impl Traffic {
 pub struct Connections {
     open: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
     max: usize,
-    /// Those that were admitted, entered or not.
+    /// Number of admitted connections, registered or not.
     count: AtomicUsize,
     total: AtomicU64,
     rejected: AtomicU64,
-    /// Of connections that ended.
+    /// Traffic of connections that ended.
     ended: Mutex<Traffic>,
 }
 
 impl Connections {
-    /// With room for so many.
+    /// Creates a table for at most `max` connections.
     pub fn new(max: usize) -> Self {
         Self {
             open: Mutex::default(),
@@ -205,13 +205,13 @@ impl Connections {
         }
     }
 
-    /// Connections that are served at the same time; more are closed at once.
+    /// Returns the largest number of connections at the same time; further ones are closed at once.
     pub fn max(&self) -> usize {
         self.max
     }
 
-    /// Takes room for a connection that arrived, which [`Connections::register`] enters or
-    /// [`Connections::give_up`] gives up; `false` when there is none left.
+    /// Reserves a slot for a connection that arrived. [`Connections::register`] uses the slot, or
+    /// [`Connections::give_up`] frees it. Returns `false` when no slot is left.
     pub fn admit(&self) -> bool {
         let taken = self
             .count
@@ -224,12 +224,12 @@ impl Connections {
         taken.is_ok()
     }
 
-    /// Gives the room of a connection back that was never entered.
+    /// Frees the slot of a connection that was not registered.
     pub fn give_up(&self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Enters a connection that was admitted.
+    /// Registers a connection that was admitted.
     pub fn register(&self, of: Addresses, mailbox: &Arc<Mailbox>) -> Arc<ConnectionInfo> {
         let Addresses { peer, local, tls } = of;
         let id = self.total.fetch_add(1, Ordering::Relaxed) + 1;
@@ -252,7 +252,7 @@ impl Connections {
         info
     }
 
-    /// Strikes a connection off.
+    /// Removes a connection.
     pub fn forget(&self, id: u64) {
         let mut open = self.open.lock();
         if let Some(info) = open.remove(&id) {
@@ -261,7 +261,7 @@ impl Connections {
         }
     }
 
-    /// What all connections moved, those that ended among them. Cost: a look at each open one.
+    /// Returns the traffic of all connections, also of those that ended. Cost: a look at each open one.
     pub fn traffic(&self) -> Traffic {
         let open = self.open.lock();
         let mut traffic = *self.ended.lock();
@@ -271,12 +271,12 @@ impl Connections {
         traffic
     }
 
-    /// All open connections.
+    /// Returns all open connections.
     pub fn all(&self) -> Vec<Arc<ConnectionInfo>> {
         self.open.lock().values().cloned().collect()
     }
 
-    /// At most `count` connections in the order of their ids, from the one behind `id` on.
+    /// Returns at most `count` connections in the order of their ids, from the first id above `id`.
     pub fn some_after(&self, id: u64, count: usize) -> Vec<Arc<ConnectionInfo>> {
         let open = self.open.lock();
         let behind = open.range((Bound::Excluded(id), Bound::Unbounded));
@@ -286,22 +286,22 @@ impl Connections {
             .collect()
     }
 
-    /// Connections now.
+    /// Returns the number of admitted connections.
     pub fn open(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Connections ever.
+    /// Returns the number of connections since the start.
     pub fn opened(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Connections closed for lack of room.
+    /// Returns the number of connections that were closed for lack of a slot.
     pub fn rejected(&self) -> u64 {
         self.rejected.load(Ordering::Relaxed)
     }
 
-    /// Tells every connection that the node stops.
+    /// Notifies every connection that the node stops.
     pub fn shut_down(&self) {
         for info in self.all() {
             info.mailbox.shut_down();
@@ -317,7 +317,7 @@ impl Connections {
         }
     }
 
-    /// Tells every connection that a cluster map changed.
+    /// Notifies every connection that a cluster map changed.
     pub fn map_changed(&self) {
         for info in self.all() {
             info.mailbox.map_changed();
@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_take_room_when_they_arrive() {
+    fn connections_take_a_slot_when_they_arrive() {
         let connections = Connections::new(2);
         assert!(connections.admit() && connections.admit());
         assert!(!connections.admit(), "two were not entered yet, and count");

@@ -1,4 +1,4 @@
-//! A part in a cluster that a test makes up.
+//! A fake cluster member for tests.
 
 use std::sync::Arc;
 
@@ -11,28 +11,28 @@ use parking_lot::Mutex;
 
 use crate::cluster::{AgreedChange, ChangeError, ClusterMember, MemberStatus};
 
-/// What is done with a change.
+/// Effect of a change.
 pub type Apply = Box<dyn Fn(&AgreedChange) + Send>;
 
-/// What etcd holds is what the test says; orders and changes are kept for it.
+/// A cluster member whose state a test sets. It records orders and changes for the test.
 pub struct FakeMember {
     me: NodeId,
     described: Node,
     /// What etcd holds.
     pub view: Mutex<Arc<View>>,
-    /// What the node tells of its part.
+    /// Status of the node.
     pub status: Mutex<MemberStatus>,
-    /// Orders that came.
+    /// Received orders.
     pub orders: Mutex<Vec<Order>>,
-    /// Changes that came.
+    /// Received changes.
     pub changes: Mutex<Vec<AgreedChange>>,
-    /// What a change that is made does.
+    /// Effect of each accepted change.
     pub apply: Mutex<Option<Apply>>,
-    /// Why the next change is not made.
+    /// Error for the next change.
     pub refuse: Mutex<Option<ChangeError>>,
 }
 
-/// A value that was written by a revision.
+/// Returns an entry that was written at a revision.
 pub fn written<T>(revision: u64, value: T) -> Entry<T> {
     Entry {
         value,
@@ -42,7 +42,7 @@ pub fn written<T>(revision: u64, value: T) -> Entry<T> {
     }
 }
 
-/// A row of these nodes, the active one first.
+/// Returns a row of these nodes, the active one first.
 pub fn row(nodes: &[u16]) -> Row {
     let nodes: Vec<_> = nodes.iter().copied().map(NodeId).collect();
     let chain = Chain::new(&nodes).expect("a chain has few nodes, each of them once");
@@ -66,7 +66,7 @@ fn node(id: u16, state: NodeState) -> Node {
 }
 
 impl FakeMember {
-    /// Node `me` of a cluster that has no nodes and no buckets yet.
+    /// Creates node `me` of a cluster without nodes and buckets.
     pub fn new(me: u16) -> Arc<Self> {
         let view = View {
             revision: 1,
@@ -92,7 +92,7 @@ impl FakeMember {
         })
     }
 
-    /// Changes what etcd holds, with the revision that does so.
+    /// Changes the state in etcd. The closure gets the revision of the change.
     pub fn edit(&self, edit: impl FnOnce(&mut View, u64)) {
         let mut view = self.view.lock();
         let view = Arc::make_mut(&mut view);
@@ -101,13 +101,13 @@ impl FakeMember {
         edit(view, revision);
     }
 
-    /// Puts node `id` there: `n<id>` at `10.0.0.<id>`.
+    /// Adds node `id`: `n<id>` at `10.0.0.<id>`.
     pub fn put_node(&self, id: u16, state: NodeState) {
         let node = node(id, state);
         self.edit(|view, revision| drop(view.nodes.insert(NodeId(id), written(revision, node))));
     }
 
-    /// Has nodes renew their leases.
+    /// Adds leases of these nodes.
     pub fn put_alive(&self, ids: &[u16]) {
         self.edit(|view, revision| {
             for id in ids {
@@ -117,7 +117,7 @@ impl FakeMember {
         });
     }
 
-    /// Puts a bucket there, with as many rows as are given, over and over.
+    /// Adds a bucket; the given rows repeat over its vBuckets.
     pub fn put_bucket(&self, id: u128, name: &str, vbuckets: u16, rows: &[Row]) {
         let spec = BucketSpec {
             name: name.to_owned(),

@@ -1,13 +1,13 @@
-//! What a bucket takes of the settings of the one that it follows.
+//! Settings that a bucket takes from the bucket that it follows.
 
 use model::DurabilityLevel;
 
 use crate::settings::{BucketKind, BucketSettings};
 
 impl BucketSettings {
-    /// These settings of the active node, as they hold at a node that follows it and has `own`: each node has its own
-    /// name, memory and place for the documents. Without a disk it has no history, no compaction, and nothing that
-    /// waits for a disk.
+    /// Converts these settings of the active node into those of a node that follows it and has `own`. Each node keeps
+    /// its own name, quota and kind of bucket. A bucket without a disk takes no history, no compaction, and no
+    /// durability level that waits for a disk.
     #[must_use]
     pub fn followed_by(mut self, own: &Self) -> Self {
         let disk = own.bucket.kind == BucketKind::Couchbase;

@@ -1,23 +1,22 @@
-//! The nodes that have a bucket: what is known of them, and what of it outlives the process
-//! (`node.json`).
+//! The nodes that have a bucket: the group in memory, and the part that outlives the process (`node.json`).
 
 use serde::{Deserialize, Serialize};
 
 use crate::peer::Peer;
 
-/// The other nodes of a bucket, in their order, and where this one stands among them: first is the
-/// active node, the others are its replicas.
+/// The other nodes of a bucket in order, and the place of this node among them. The first is the active node, the
+/// others are its replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     /// The other nodes, in their order.
     pub peers: Vec<Peer>,
     pub(crate) place: usize,
-    /// This node was the active one, and another one was promoted since.
+    /// True if this node was the active one, and another node was promoted since.
     pub(crate) superseded: bool,
 }
 
 impl Group {
-    /// Of a replica that follows the first of `peers`.
+    /// Creates the group of a replica that follows the first of `peers`.
     pub fn replica(peers: Vec<Peer>) -> Self {
         Self {
             place: peers.len(),
@@ -26,7 +25,7 @@ impl Group {
         }
     }
 
-    /// Of a node that was the active one until one of `peers` was promoted, most likely the first.
+    /// Creates the group of a node that was active until one of `peers` was promoted, most likely the first.
     pub fn superseded(peers: Vec<Peer>) -> Self {
         Self {
             superseded: true,
@@ -34,17 +33,17 @@ impl Group {
         }
     }
 
-    /// Whether this node was the active one until another one was promoted.
+    /// Checks whether this node was the active one until another one was promoted.
     pub fn is_superseded(&self) -> bool {
         self.superseded
     }
 
-    /// The node that this one follows.
+    /// Returns the node that this one follows.
     pub fn active(&self) -> Option<&Peer> {
         self.peers.first().filter(|_| self.place > 0)
     }
 
-    /// What this node is.
+    /// Returns the name of this node's role.
     pub fn role(&self) -> &'static str {
         match (self.peers.len(), self.place) {
             _ if self.superseded => "superseded",
@@ -55,34 +54,34 @@ impl Group {
     }
 }
 
-/// The node that settings name as the one to follow.
+/// The node to follow, as settings name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Following {
-    /// It, as far as settings tell.
+    /// The active node, as far as settings describe it.
     pub active: Peer,
-    /// Whether what only this node has may be given up.
+    /// Whether data that only this node has may be given up.
     pub demote: bool,
 }
 
-/// What is kept of a bucket's group.
+/// The durable part of a bucket's group.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub struct Standing {
-    /// A promotion made the bucket active here, and it has followed no node since.
+    /// True if a promotion made the bucket active here, and it has followed no node since.
     #[serde(default)]
     pub promoted: bool,
-    /// The bucket was active here, and another node was promoted since: it is not active,
-    /// whatever the records of its vBuckets say.
+    /// True if the bucket was active here, and another node was promoted since. The bucket is not active then, whatever
+    /// its vBucket records contain.
     #[serde(default)]
     pub superseded: bool,
-    /// The other nodes as last known; of a superseded bucket the promoted node first.
+    /// The other nodes as last known; in a superseded bucket the promoted node is first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<Peer>,
 }
 
-/// How a bucket starts.
+/// Role in which a bucket starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartAs {
-    /// As its vBuckets say.
+    /// In the states of its vBuckets.
     Itself,
     /// As the active one, although the settings name a node to follow: it was promoted.
     Promoted,
@@ -93,12 +92,12 @@ pub enum StartAs {
 }
 
 impl Standing {
-    /// Nothing that must be kept.
+    /// Checks that nothing must be kept on disk.
     pub fn is_plain(&self) -> bool {
         *self == Self::default()
     }
 
-    /// How the bucket starts, if `of` is what it is to follow.
+    /// Returns the role in which the bucket starts, if the settings name `of` as the node to follow.
     pub fn start_as(&self, of: Option<&Following>) -> StartAs {
         match of {
             None if self.superseded => StartAs::Superseded,
@@ -108,7 +107,7 @@ impl Standing {
         }
     }
 
-    /// The group with which the bucket starts.
+    /// Returns the group with which the bucket starts.
     pub fn group(&self, of: Option<&Following>) -> Group {
         match (self.start_as(of), of) {
             (StartAs::Replica, Some(of)) => Group::replica(vec![of.active.clone()]),
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_decided_wins_over_the_settings() {
+    fn a_recorded_decision_overrides_the_settings() {
         let plain = Standing::default();
         let promoted = Standing {
             promoted: true,

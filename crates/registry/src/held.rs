@@ -1,4 +1,4 @@
-//! What one connection holds for its peer.
+//! Bytes that one connection holds for its peer.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use crate::admission_queue::QueuePosition;
 use crate::connections::ConnectionInfo;
 use crate::served::ServedBucket;
 
-/// The bytes that one connection holds, until this is dropped. They count against the quota of its bucket.
+/// The bytes that one connection holds, until this value is dropped. They count against the quota of its bucket.
 pub struct Held {
     buffers: Arc<Buffers>,
     info: Arc<ConnectionInfo>,
     bytes: usize,
     bucket: Option<Arc<ServedBucket>>,
-    /// Its position in the bucket's admission queue.
+    /// Position in the bucket's admission queue.
     position: Option<QueuePosition>,
 }
 
 impl Held {
-    /// A connection that holds nothing yet.
+    /// Creates the count of a connection that holds nothing.
     pub fn nothing(buffers: &Arc<Buffers>, info: &Arc<ConnectionInfo>) -> Self {
         Self {
             buffers: Arc::clone(buffers),
@@ -30,7 +30,7 @@ impl Held {
         }
     }
 
-    /// Joins the admission queue of `bucket`. Returns whether it is first.
+    /// Joins the admission queue of `bucket`. Returns whether the connection is first.
     pub fn is_first_in_queue(&mut self, bucket: &ServedBucket) -> bool {
         let join = || bucket.admission_queue.join();
         self.position.get_or_insert_with(join).is_first()
@@ -41,7 +41,7 @@ impl Held {
         self.position = None;
     }
 
-    /// Counts that it holds so many bytes now, for what is done in `bucket`.
+    /// Notes that the connection holds this many bytes for work in `bucket`.
     pub fn note(&mut self, bytes: usize, bucket: Option<&Arc<ServedBucket>>) {
         let bytes = if bytes <= SMALL_BYTES { 0 } else { bytes };
         if bytes == self.bytes {
@@ -65,7 +65,7 @@ impl Held {
             }
         }
         if bytes == 0 {
-            // A bucket that is dropped does not stay for the sake of a connection at rest.
+            // Release the bucket: an idle connection must not keep a dropped bucket in memory.
             self.bucket = None;
         }
     }

@@ -1,8 +1,7 @@
-//! What the parts of a node share: its buckets with their maps and their nodes, its connections, its
-//! users, counters and limits.
+//! State that the parts of a node share: buckets with their maps and nodes, connections, users, counters and limits.
 //!
-//! What this crate may not do: open sockets or files, start threads, read a clock or draw random numbers (see
-//! [`Env`]); know frames, commands or HTTP.
+//! This crate must not open sockets or files, start threads, read a clock or draw random numbers (see [`Env`]). It
+//! knows no frames, commands or HTTP.
 
 mod admission_queue;
 mod advertised;

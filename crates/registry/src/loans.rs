@@ -1,22 +1,22 @@
-//! Loans: large values that HTTP readers of changes hold, which are made into text as they are read.
+//! Loans: large values that HTTP readers of changes hold. A value is made into text while it is read.
 //!
-//! All readers of a bucket share a part of its quota ([`bucket::Purpose::Reader`]). Those beyond it wait with their
-//! next change. From a reader that moves nothing meanwhile its value is taken back, which ends its stream.
+//! All readers of a bucket share a part of its quota ([`bucket::Purpose::Reader`]). A reader beyond it waits with its
+//! next change. Meanwhile the value of an idle reader is taken back, which ends the stream of that reader.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// How long a reader may move nothing while another one waits.
+/// Idle time after which a reader loses its value while another one waits, ns.
 const STILLNESS_NS: u64 = 10_000_000_000;
 
-/// A large value in the hands of a reader.
+/// A large value that a reader holds.
 pub trait Loan: Send + Sync {
-    /// When the reader took some of it last, monotonic nanoseconds.
+    /// Returns the time when the reader last took some of the value, monotonic ns.
     fn moved_ns(&self) -> u64;
 
-    /// Takes it back. Returns the bytes that it held, `None` if there are none any more.
+    /// Takes the value back. Returns the bytes that it held; `None` if it is gone already.
     fn take_back(&self) -> Option<usize>;
 }
 
@@ -38,24 +38,23 @@ impl Default for Loans {
 }
 
 impl Loans {
-    /// Enters a value that a reader holds until it is dropped or taken back.
+    /// Adds a value that a reader holds until it is dropped or taken back.
     pub fn enter(&self, loan: Weak<dyn Loan>) {
         self.lent.lock().push(loan);
     }
 
-    /// Lets everything be taken back at once.
+    /// Sets the allowed idle time to zero: any value may be taken back at once.
     #[cfg(feature = "testing")]
     pub fn grant_nothing(&self) {
         self.stillness_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Streams that ended so that others have memory.
+    /// Returns the number of streams that ended to free memory for others.
     pub fn taken_back(&self) -> u64 {
         self.taken_back.load(Ordering::Relaxed)
     }
 
-    /// Takes back what readers hold that moved nothing for some time, because another reader waits.
-    /// `bucket` is for the log.
+    /// Takes the values of idle readers back, because another reader waits. `bucket` is for the log.
     pub fn take_back_idle(&self, bucket: &str, now_ns: u64) {
         let limit = self.stillness_ns.load(Ordering::Relaxed);
         let mut loans = self.lent.lock();

@@ -1,4 +1,4 @@
-//! How other threads reach a connection: flags and a bell.
+//! The mailbox of a connection: flags and a bell, through which other threads reach it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -9,29 +9,29 @@ const WAKE: u8 = 1;
 const MAP_CHANGED: u8 = 2;
 const SHUTDOWN: u8 = 4;
 
-/// What was posted since the last look.
+/// Flags that were posted since the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mail {
-    /// The parked request is worth another try.
+    /// True if the parked request can be tried again.
     pub wake: bool,
-    /// The cluster map of a bucket changed.
+    /// True if the cluster map of a bucket changed.
     pub map_changed: bool,
-    /// The node stops.
+    /// True if the node stops.
     pub shutdown: bool,
 }
 
-/// Where the thread that serves some connections hears of mail for one of them.
+/// The thread that serves some connections, as a target of bells.
 pub trait Ring: Send + Sync {
-    /// There is mail for the connection in this seat. Blocks for no long time.
+    /// Notifies that the connection in this seat has mail. Blocks only for a short time.
     fn ring(&self, seat: usize);
 }
 
-/// Rings where a connection is served.
+/// A bell: it notifies the thread that serves a connection.
 #[derive(Clone)]
 pub struct Bell {
-    /// The thread that serves it.
+    /// Inbox of that thread.
     pub inbox: Arc<dyn Ring>,
-    /// Its number there.
+    /// Seat of the connection in that thread.
     pub seat: usize,
 }
 
@@ -49,13 +49,13 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// From now on this bell is rung. Mail that came before has rung in vain: look for it.
+    /// Sets the bell that is rung from this call on. Mail of earlier posts rang no bell here: look for it.
     pub fn hang(&self, bell: Bell) {
         *self.bell.lock() = Some(bell);
     }
 
     fn post(&self, flag: u8) {
-        // The same post rang the bell before, and it was not taken yet.
+        // An earlier post of the same flag rang the bell, and the flag was not taken yet.
         if self.flags.fetch_or(flag, Ordering::SeqCst) & flag != 0 {
             return;
         }
@@ -65,17 +65,17 @@ impl Mailbox {
         }
     }
 
-    /// Tells that the cluster map changed.
+    /// Posts that the cluster map changed.
     pub fn map_changed(&self) {
         self.post(MAP_CHANGED);
     }
 
-    /// Tells that the node stops.
+    /// Posts that the node stops.
     pub fn shut_down(&self) {
         self.post(SHUTDOWN);
     }
 
-    /// Takes what was posted.
+    /// Takes all flags.
     pub fn take(&self) -> Mail {
         let flags = self.flags.swap(0, Ordering::SeqCst);
         Mail {
@@ -85,12 +85,12 @@ impl Mailbox {
         }
     }
 
-    /// Whether there is something to take.
+    /// Checks whether any flag is set.
     pub fn has_mail(&self) -> bool {
         self.flags.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether the node stops; other mail stays to be taken.
+    /// Checks whether the node stops. Other flags stay set.
     pub fn is_shutting_down(&self) -> bool {
         self.flags.load(Ordering::SeqCst) & SHUTDOWN != 0
     }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bell_rings_once_for_each_news() {
+    fn the_bell_rings_once_per_flag() {
         let inbox = Arc::new(Rung::default());
         let rung = || std::mem::take(&mut *inbox.0.lock());
         let mailbox = Mailbox::default();

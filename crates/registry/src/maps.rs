@@ -1,4 +1,4 @@
-//! The maps that clients of a bucket are told.
+//! The maps that clients of a bucket get.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use crate::settings::{Ports, StandIn};
 /// One revision of a cluster map.
 #[derive(Clone, Debug)]
 pub struct MapVersion {
-    /// Its revision.
+    /// Revision of the map.
     pub revision: MapRevision,
-    /// Its text.
+    /// JSON text of the map.
     pub json: Arc<str>,
 }
 
-/// Where clients reach this node.
+/// Address parts at which clients reach this node.
 #[derive(Clone, Copy, Debug)]
 pub struct Reached<'a> {
-    /// Its own ports.
+    /// The node's ports.
     pub ports: Ports,
-    /// Those of what it was asked to stand in for.
+    /// Ports of the services for which it stands in.
     pub stand_ins: StandInPorts,
-    /// Its address outside of its network, if it has one.
+    /// Address outside of the node's network, if it has one.
     pub external: Option<&'a AlternateAddress>,
 }
 
 impl<'a> Reached<'a> {
-    /// At these ports, of which those of stand-ins are told as far as they were asked for.
+    /// Creates the address of a node with these ports. Only stand-ins that were asked for get a port.
     pub fn new(
         ports: Ports,
         asked: &BTreeSet<StandIn>,
@@ -44,7 +44,7 @@ impl<'a> Reached<'a> {
             stand_ins: StandInPorts {
                 query: told(StandIn::Query, ports.query),
                 search: told(StandIn::Search, ports.search),
-                // There indexes of queries are made.
+                // Indexes are created through the query service.
                 index: told(StandIn::Index, ports.query),
             },
             external,
@@ -52,7 +52,7 @@ impl<'a> Reached<'a> {
     }
 }
 
-/// The address of this node in its maps.
+/// Returns the address of this node in its maps.
 pub(crate) fn this_node(at: Reached<'_>) -> NodeAddress<'_> {
     let Reached {
         ports,
@@ -74,7 +74,7 @@ pub(crate) fn this_node(at: Reached<'_>) -> NodeAddress<'_> {
     }
 }
 
-/// The nodes of a group in the order of its maps: the active one last, behind its replicas.
+/// Returns the nodes of a group in the order of its maps: the active one last, behind its replicas.
 pub(crate) fn group_nodes<'a>(at: Reached<'a>, group: &'a Group) -> Vec<NodeAddress<'a>> {
     let mut nodes: Vec<_> = group.peers.iter().map(Peer::address).collect();
     nodes.insert(group.place.min(nodes.len()), this_node(at));
@@ -82,7 +82,7 @@ pub(crate) fn group_nodes<'a>(at: Reached<'a>, group: &'a Group) -> Vec<NodeAddr
     nodes
 }
 
-/// The row of every vBucket of a group with so many nodes.
+/// Returns the row of every vBucket of a group with this number of nodes.
 pub(crate) fn group_row(nodes: usize) -> Row {
     let mut row = [NO_NODE; 4];
     let nodes = nodes.min(row.len());
@@ -93,7 +93,7 @@ pub(crate) fn group_row(nodes: usize) -> Row {
     row
 }
 
-/// The map that names no bucket.
+/// Builds the map that names no bucket.
 pub fn global_map(at: Reached<'_>, group: &Group, revision: MapRevision) -> MapVersion {
     let json = global_config(revision, &group_nodes(at, group));
     MapVersion {
@@ -106,7 +106,7 @@ pub fn global_map(at: Reached<'_>, group: &Group, revision: MapRevision) -> MapV
 mod tests {
     use super::*;
 
-    /// The active node comes first in rows, whichever of them tells the map.
+    /// The active node comes first in rows, whichever node sends the map.
     #[test]
     fn all_nodes_of_a_group_are_listed() {
         let ports = Ports {

@@ -1,10 +1,8 @@
-//! The nodes of a bucket know of each other: replicas make themselves known to the active node when
-//! they connect, and again from time to time; all then tell clients the same map, each with its
-//! own name for itself.
+//! Membership of a bucket's group. Replicas register with the active node when they connect, and again at intervals.
+//! All nodes then send clients the same map, each with its own name for itself.
 //!
-//! The active node decides the order of its replicas and the map's revision; a promotion begins a
-//! new epoch, so that whatever the old active node still tells is older for every client and every
-//! replica.
+//! The active node decides the order of its replicas and the revision of the map. A promotion begins a new epoch, so
+//! maps of the old active node are older for every client and every replica.
 
 use std::net::IpAddr;
 
@@ -22,24 +20,24 @@ use crate::served::ServedBucket;
 use crate::settings::{BucketSettings, VBUCKETS};
 use crate::supersede::{Later, give_way};
 
-/// Path of the setting with which a replica makes itself known to its active node.
+/// Path of the setting with which a replica registers with its active node.
 pub const REGISTER: &[u8] = b"replication.replica";
 
 /// Path of the setting that makes a replica the active node.
 pub const PROMOTE: &[u8] = b"replication.promote";
 
-/// Replicas of a bucket at most: the protocol knows no more.
+/// Largest number of replicas of a bucket: the limit of the protocol.
 const REPLICAS_MAX: usize = 3;
 
-/// What a replica tells its active node about itself.
+/// Builds the message with which a replica registers with its active node.
 pub fn introduction(node: &Registry, served: &ServedBucket, demote: bool) -> String {
     let mut about = about_bucket(node, served);
     about["demote"] = demote.into();
     about.to_string()
 }
 
-/// A replica at `host` made itself known: it is part of the map from now on, until it is forgotten.
-/// Returns the answer, which may say no; `None` when what it says cannot be understood.
+/// Registers a replica at `host`: the replica is part of the map until it is forgotten. Returns the answer, which may
+/// be a refusal; `None` when the message cannot be understood.
 pub fn register(
     node: &Registry,
     served: &ServedBucket,
@@ -78,7 +76,7 @@ pub fn register(
                 return Some(json!({ "refused": reason }).to_string());
             }
         }
-        // From now on a majority is more than half of them.
+        // Durable writes need a majority of these nodes from here on.
         let names = group.peers.iter().map(|peer| peer.node.as_str());
         let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
         if !names.is_empty() {
@@ -97,7 +95,7 @@ pub fn register(
     Some(welcome(node, served))
 }
 
-/// The answer to a replica's registration: all nodes of the group.
+/// Builds the answer to a replica's registration: all nodes of the group.
 fn welcome(node: &Registry, served: &ServedBucket) -> String {
     let revision = served.map().revision;
     let mut nodes = vec![about_this(node)];
@@ -119,26 +117,26 @@ fn welcome(node: &Registry, served: &ServedBucket) -> String {
 pub struct ActiveNode {
     /// Host and port.
     pub at: (String, u16),
-    /// Whether that is a port with TLS.
+    /// Whether the port has TLS.
     pub over_tls: bool,
-    /// Whether what is here may be given up.
+    /// Whether data that only this node has may be given up.
     pub demote: bool,
 }
 
-/// Why a node is not to be followed.
+/// Reason why a node cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotThere {
-    /// It follows another one itself.
+    /// The node follows another one itself, at this host and port.
     Elsewhere(String, u16),
-    /// For this reason.
+    /// The node refused, or its bucket does not match; with the reason.
     Refused(String),
 }
 
-/// The active node answered: its map is ours from now on. What cannot be understood changes
-/// nothing.
+/// Takes the active node's answer to a registration: its map becomes the map of this node. An answer that cannot be
+/// understood changes nothing.
 ///
 /// # Errors
-/// It is not the one to follow; nothing is changed.
+/// The node is not the one to follow; nothing is changed.
 pub fn registered(
     node: &Registry,
     served: &ServedBucket,
@@ -187,7 +185,7 @@ pub fn registered(
         false
     });
     if !node.env.standing(served.name()).is_plain() {
-        // From here on this node gives up what it had of its own.
+        // This node gives up its own history from here on.
         node.env
             .note_standing(served.name(), Standing::default(), revision.epoch);
     }
@@ -199,7 +197,7 @@ pub fn registered(
     Ok(())
 }
 
-/// Obeys the settings that the active node told, if it told some; returns whether they are news.
+/// Applies the settings in the active node's answer, if there are any. Returns whether they changed.
 fn take_settings(node: &Registry, served: &ServedBucket, told: &Value) -> Result<bool, String> {
     if told.is_null() {
         return Ok(false);
@@ -208,7 +206,7 @@ fn take_settings(node: &Registry, served: &ServedBucket, told: &Value) -> Result
     node.env.follow_settings(served, told)
 }
 
-/// All nodes but this one, as the active node lists them after itself.
+/// Returns the group of this node from the nodes in the active node's answer.
 fn group_of(node: &Registry, active: Peer, nodes: &Value) -> Group {
     let mut peers = vec![active];
     let mut place = None;
@@ -228,7 +226,8 @@ fn group_of(node: &Registry, active: Peer, nodes: &Value) -> Group {
     }
 }
 
-/// Both nodes must find a key in the same vBucket. One that tells no number has [`VBUCKETS`].
+/// Checks that both nodes have the same number of vBuckets, so that they find a key in the same one. An answer without
+/// a number means [`VBUCKETS`].
 fn check_vbuckets(served: &ServedBucket, there: &Value) -> Result<(), NotThere> {
     let there = there.as_u64().unwrap_or(u64::from(VBUCKETS));
     let here = served.bucket.vbuckets();
@@ -242,8 +241,8 @@ fn check_vbuckets(served: &ServedBucket, there: &Value) -> Result<(), NotThere> 
     )))
 }
 
-/// A node that lost its data is no active node of what is here: following it would take the last
-/// copy away.
+/// Checks that the bucket is the same. A node that lost its data has a new bucket: to follow it would remove the last
+/// copy.
 fn check_bucket(served: &ServedBucket, of: &ActiveNode, uuid: &str) -> Result<(), NotThere> {
     if of.demote || *served.shown_uuid() == *uuid {
         return Ok(());
@@ -261,8 +260,8 @@ fn check_bucket(served: &ServedBucket, of: &ActiveNode, uuid: &str) -> Result<()
     Ok(())
 }
 
-/// The replicas of this active node are gone for good: durable writes do without them again, and
-/// clients are told. One that is still there comes back by itself. False when there is none.
+/// Removes the replicas of this active node for good. Durable writes do not wait for them, and clients get a map
+/// without them. A replica that still runs registers again. Returns false if this node is not active with replicas.
 pub fn forget_replicas(node: &Registry, served: &ServedBucket) -> bool {
     if served.group().role() != "active" {
         return false;
@@ -277,11 +276,11 @@ pub fn forget_replicas(node: &Registry, served: &ServedBucket) -> bool {
     true
 }
 
-/// Every vBucket that is a replica becomes active with a history of its own, and clients are told.
-/// `others` are the nodes that may not know of it.
+/// Makes every replica vBucket active with a history of its own, and sends clients a new map. `others` are the nodes
+/// that may not know of the promotion.
 pub fn promote(node: &Registry, served: &ServedBucket, others: Vec<Peer>) {
     let bucket = &served.bucket;
-    // First, so that a node that is killed now comes back as the active one whatever its settings.
+    // Record first: a node that is killed here comes back as the active one, whatever its settings.
     let standing = Standing {
         promoted: true,
         superseded: false,
@@ -298,7 +297,7 @@ pub fn promote(node: &Registry, served: &ServedBucket, others: Vec<Peer>) {
         }
     }
     if let Err(error) = bucket.keep_manifest(to_bytes) {
-        // The vBuckets tell of everything in it.
+        // Go on: the vBuckets hold everything that is in the manifest.
         tracing::error!(bucket = served.name(), %error, "the manifest could not be kept");
     }
     served.set_group(Group::default());
@@ -310,7 +309,7 @@ pub fn promote(node: &Registry, served: &ServedBucket, others: Vec<Peer>) {
     );
 }
 
-/// The first revision of the map of a node that is the active one from now on, and alone.
+/// Returns the first map revision of a node that becomes active and has no replicas.
 fn next_epoch(served: &ServedBucket) -> MapRevision {
     let next = served.map().revision.next();
     MapRevision {

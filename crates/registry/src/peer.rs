@@ -1,4 +1,4 @@
-//! Another node that has a bucket, and how nodes tell each other where they are.
+//! Another node that has a bucket, and the form in which nodes send each other their addresses.
 
 use std::net::IpAddr;
 
@@ -9,34 +9,34 @@ use crate::cluster_map::{
     MapRevision, NodeAddress, SERVER_GROUP, StandInPorts, TlsPorts, bracketed,
 };
 
-/// Where HTTP management is until the node itself says so.
+/// Port of HTTP management until the node itself sends it.
 const HTTP_PORT_GUESS: u16 = 8091;
-/// Where the KV port without TLS is until the node itself says so.
+/// KV port without TLS until the node itself sends it.
 const KV_PORT_GUESS: u16 = 11210;
-/// Longest name of a host.
+/// Longest name of a host, bytes.
 const HOST_BYTES_MAX: usize = 255;
 
 /// Another node that has the bucket.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub struct Peer {
-    /// Its name in topologies, 32 hex digits; empty if it is not known.
+    /// Name of the node in topologies, 32 hex digits; empty if it is not known.
     pub(crate) node: String,
-    /// Its host.
+    /// Host of the node.
     pub host: String,
-    /// Its port of the KV protocol without TLS.
+    /// KV port without TLS.
     pub kv_port: u16,
-    /// Its port of HTTP management.
+    /// Port of HTTP management.
     pub http_port: u16,
     pub(crate) tls: TlsPorts,
 }
 
 impl Peer {
-    /// Where its HTTP management is.
+    /// Returns the URL of the node's HTTP management.
     pub fn management(&self) -> String {
         format!("http://{}:{}", bracketed(&self.host), self.http_port)
     }
 
-    /// The host and the port of its HTTP management, or of that over TLS.
+    /// Returns host and port of the node's HTTP management, with or without TLS.
     pub fn management_endpoint(&self, over_tls: bool) -> Option<(String, u16)> {
         let port = if over_tls {
             self.tls.http?
@@ -46,7 +46,7 @@ impl Peer {
         Some((self.host.clone(), port))
     }
 
-    /// The node that settings name, as far as they tell.
+    /// Creates the node that settings name. Settings give host and KV port only; other ports are guesses.
     pub fn configured(host: &str, port: u16, over_tls: bool) -> Self {
         let (kv_port, kv_tls) = if over_tls {
             (KV_PORT_GUESS, Some(port))
@@ -65,7 +65,7 @@ impl Peer {
         }
     }
 
-    /// The active node as it tells of itself to a replica that reached it at `at`.
+    /// Reads the active node from its answer to a replica that reached it at `at`.
     pub(crate) fn active(about: &Value, at: &(String, u16), over_tls: bool) -> Option<Self> {
         let mut active = Self::read(about, &at.0)?;
         let advertised = about["advertised"] == true;
@@ -82,7 +82,7 @@ impl Peer {
         Some(active)
     }
 
-    /// `host:port`, for people.
+    /// Returns `host:port` for people.
     pub fn name(&self) -> String {
         format!("{}:{}", self.host, self.kv_port)
     }
@@ -100,13 +100,13 @@ impl Peer {
         }
     }
 
-    /// Whether both mean the same node, which may have moved.
+    /// Checks whether both are the same node, which may have moved.
     pub fn is(&self, other: &Self) -> bool {
         let named = !self.node.is_empty() && self.node == other.node;
         named || (self.host == other.host && self.kv_port == other.kv_port)
     }
 
-    /// A node at `host` as it tells of itself; `None` if that cannot be understood.
+    /// Reads a node at `host` from its own message; `None` if the message cannot be understood.
     pub fn read(about: &Value, host: &str) -> Option<Self> {
         let node = about["node"].as_str().filter(|name| is_uuid(name));
         Some(Self {
@@ -121,13 +121,13 @@ impl Peer {
         })
     }
 
-    /// Where it is followed, and told of a promotion.
+    /// Returns the KV host and port at which the node is followed, and notified of a promotion.
     pub fn endpoint(&self, over_tls: bool) -> Option<(String, u16)> {
         let port = if over_tls { self.tls.kv? } else { self.kv_port };
         Some((self.host.clone(), port))
     }
 
-    /// As nodes tell each other of it.
+    /// Returns the form in which nodes send each other addresses.
     pub fn to_json(&self) -> Value {
         json!({
             "node": self.node,
@@ -140,16 +140,16 @@ impl Peer {
     }
 }
 
-/// The host of a node that tells about itself on a connection from `source`.
+/// Returns the host of a node that sends its address on a connection from `source`.
 pub(crate) fn host_of(about: &Value, source: IpAddr) -> String {
     let told = about["host"].as_str().filter(|host| is_host(host));
     let loopback = |host: &str| host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-    // A loopback address means something on its own machine only.
+    // A loopback address is valid only on its own machine.
     let told = told.filter(|host| source.is_loopback() || !loopback(host));
     told.map_or_else(|| source.to_string(), str::to_owned)
 }
 
-/// Whether a text may be the name or the address of a host.
+/// Checks whether a text may be the name or the address of a host.
 pub fn is_host(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
     (1..=HOST_BYTES_MAX).contains(&text.len()) && text.chars().all(plain)
@@ -161,13 +161,13 @@ pub(crate) fn port(about: &Value, name: &str) -> Option<u16> {
         .filter(|port| *port != 0)
 }
 
-/// The revision of a map as nodes tell each other of it.
+/// Reads the revision of a map from another node's message.
 pub(crate) fn revision(about: &Value) -> Option<MapRevision> {
     let (epoch, rev) = (about["epoch"].as_i64()?, about["rev"].as_i64()?);
     (epoch >= 1 && rev >= 1).then_some(MapRevision { epoch, rev })
 }
 
-/// Whether a text is the name of a node or of a bucket.
+/// Checks whether a text is the UUID of a node or of a bucket.
 pub(crate) fn is_uuid(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -1,11 +1,11 @@
-//! How a replica gets on, for statistics: written by its thread, read by any thread.
+//! Progress of a replica, for statistics: its thread writes it, any thread reads it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::{Seqno, VbId};
 use parking_lot::Mutex;
 
-/// What the replica's connection is doing.
+/// Stage of the replica's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The bucket is loading.
@@ -14,7 +14,7 @@ pub enum Stage {
     Connecting,
     /// The connection is being set up.
     Introducing,
-    /// Changes come.
+    /// Changes arrive.
     Streaming,
     /// The replica was made active.
     Promoted,
@@ -23,7 +23,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The name that statistics show.
+    /// Returns the name that statistics show.
     pub fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -40,19 +40,19 @@ impl Stage {
 #[derive(Debug)]
 pub struct Progress {
     stage: Mutex<Stage>,
-    /// Connections that were made.
+    /// Number of connections made.
     pub connects: AtomicU64,
-    /// Documents and deletions taken.
+    /// Number of documents and deletions received.
     pub changes: AtomicU64,
-    /// Bytes of counted messages.
+    /// Bytes of messages that count against the window.
     pub bytes: AtomicU64,
     /// Bytes acknowledged.
     pub acked_bytes: AtomicU64,
-    /// Rollbacks made.
+    /// Number of rollbacks.
     pub rollbacks: AtomicU64,
-    /// Times that acknowledgements were held back for lack of memory.
+    /// Number of times that acknowledgements were delayed for lack of memory.
     pub pauses: AtomicU64,
-    /// Streams that are granted and not ended.
+    /// Number of granted streams that have not ended.
     pub streams: AtomicU64,
     peer_seqnos: Vec<AtomicU64>,
     last_error: Mutex<String>,
@@ -60,7 +60,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of a bucket with so many vBuckets.
+    /// Creates the progress of a bucket with this number of vBuckets.
     pub fn new(vbuckets: u16) -> Self {
         Self {
             stage: Mutex::new(Stage::Waiting),
@@ -77,58 +77,57 @@ impl Progress {
         }
     }
 
-    /// What it does now.
+    /// Returns the current stage.
     pub fn stage(&self) -> Stage {
         *self.stage.lock()
     }
 
-    /// Notes what it does now.
+    /// Sets the current stage.
     pub fn set_stage(&self, stage: Stage) {
         *self.stage.lock() = stage;
     }
 
-    /// The high seqno of the active vBucket as last heard; 0 before that.
+    /// Returns the high seqno of the active vBucket as last heard; 0 before the first message.
     pub fn peer_seqno(&self, vb: VbId) -> Seqno {
         let seqno = self.peer_seqnos.get(usize::from(vb.0));
         Seqno(seqno.map_or(0, |seqno| seqno.load(Ordering::Relaxed)))
     }
 
-    /// Notes the active node's last seqno of a vBucket.
+    /// Sets the last known seqno of the active vBucket.
     pub fn set_peer_seqno(&self, vb: VbId, seqno: Seqno) {
         if let Some(known) = self.peer_seqnos.get(usize::from(vb.0)) {
             known.store(seqno.0, Ordering::Relaxed);
         }
     }
 
-    /// A marker told of a seqno.
+    /// Raises the last known seqno of the active vBucket after a snapshot marker.
     pub fn raise_peer_seqno(&self, vb: VbId, seqno: Seqno) {
         if let Some(known) = self.peer_seqnos.get(usize::from(vb.0)) {
             known.fetch_max(seqno.0, Ordering::Relaxed);
         }
     }
 
-    /// Why the last connection ended; empty if none did.
+    /// Returns the reason why the last connection ended; empty if none ended.
     pub fn last_error(&self) -> String {
         self.last_error.lock().clone()
     }
 
-    /// Notes why it failed last.
+    /// Sets the reason of the last failure.
     pub fn set_last_error(&self, error: &str) {
         error.clone_into(&mut self.last_error.lock());
     }
 
-    /// Why the last promotion that was asked for did not take place; `None` if it did, or is
-    /// under way.
+    /// Returns the reason why the last requested promotion was declined; `None` if it succeeded or is in progress.
     pub fn declined(&self) -> Option<String> {
         self.declined.lock().clone()
     }
 
-    /// Notes why a promotion was declined.
+    /// Sets the reason why a promotion was declined.
     pub fn decline(&self, reason: String) {
         *self.declined.lock() = Some(reason);
     }
 
-    /// Why a promotion was declined; forgotten then.
+    /// Removes and returns the reason why a promotion was declined.
     pub fn take_declined(&self) -> Option<String> {
         self.declined.lock().take()
     }

@@ -1,4 +1,4 @@
-//! What a node tells clients and other nodes of itself and of a bucket.
+//! Messages of a node about itself and a bucket, to clients and other nodes.
 
 use serde_json::{Value, json};
 
@@ -8,13 +8,14 @@ use crate::maps::global_map;
 use crate::registry::Registry;
 use crate::served::ServedBucket;
 
-/// The collections of a bucket changed: clients are told a map that says so, in a cluster with the revision at which
-/// all nodes have them.
+/// Publishes a map with the changed collections of a bucket; in a cluster with the revision at which all nodes have
+/// them.
 pub fn manifest_changed(node: &Registry, served: &ServedBucket) {
     publish(node, served, served.map().revision.next());
 }
 
-/// Tells clients the maps of this revision, as the group of the bucket is now; in a cluster those that it agreed on.
+/// Publishes the maps of this revision, with the current group of the bucket; in a cluster the maps that the nodes
+/// agreed on.
 pub fn publish(node: &Registry, served: &ServedBucket, revision: MapRevision) {
     if node.cluster.get().is_some() {
         return publish_cluster(node, served);
@@ -29,7 +30,7 @@ pub fn publish(node: &Registry, served: &ServedBucket, revision: MapRevision) {
     node.publish_map(served, map);
 }
 
-/// This node and where its bucket stands.
+/// Describes this node, with the epoch and revision of the bucket's map.
 pub fn about_bucket(node: &Registry, served: &ServedBucket) -> Value {
     let MapRevision { epoch, rev } = served.map().revision;
     let mut about = about_this(node);
@@ -39,8 +40,8 @@ pub fn about_bucket(node: &Registry, served: &ServedBucket) -> Value {
     about
 }
 
-/// What a node tells others about itself. `host` is left out where it listens on every address:
-/// others see where its connections come from.
+/// Describes this node for other nodes. `host` is left out if the node listens on every address: others see the source
+/// address of its connections.
 pub(crate) fn about_this(node: &Registry) -> Value {
     let ports = node.told_ports();
     let mut about = json!({

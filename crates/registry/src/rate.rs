@@ -1,13 +1,13 @@
-//! The rate of a counter, between two reads of it.
+//! The rate of a counter between two reads.
 
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-/// Two looks at a counter have to be so far apart to tell a rate.
+/// Smallest interval between two reads that gives a new rate, ns.
 const APART_NS: u64 = 1_000_000_000;
 
-/// The rate of a counter that only rises, between the last two looks at it.
+/// The rate of a counter that only rises, between its last two reads.
 #[derive(Debug, Default)]
 pub struct Rate(Mutex<Sample>);
 
@@ -19,9 +19,8 @@ struct Sample {
 }
 
 impl Rate {
-    /// Looks at the counter, and gives what it rises by in a second: since the look before, or
-    /// since monotonic time began. Looks within a second of each other get the same answer. A counter
-    /// that fell, since it began anew, has not risen.
+    /// Reads the counter and returns its rise per second since the previous read, or since monotonic time began. Reads
+    /// within a second of each other get the same answer. A counter that fell has restarted, and counts as not risen.
     pub fn look(&self, count: u64, now_ns: u64) -> f64 {
         let mut sample = self.0.lock();
         let passed_ns = now_ns.saturating_sub(sample.at_ns);
@@ -39,7 +38,7 @@ impl Rate {
     }
 }
 
-/// The rates of many counters that only rise, by their names; see [`Rate`].
+/// The rates of many counters that only rise, by name; see [`Rate`].
 #[derive(Debug, Default)]
 pub struct Rates(Mutex<Samples>);
 
@@ -51,8 +50,8 @@ struct Samples {
 }
 
 impl Rates {
-    /// Reads all counters as [`Rate::look`] reads one, and replaces each by its rate. Those that were not there at the
-    /// read before rose from zero.
+    /// Reads all counters as [`Rate::look`] reads one, and replaces each by its rate. A counter that the previous read
+    /// did not have rose from zero.
     pub fn look(&self, counters: &mut BTreeMap<String, f64>, now_ns: u64) {
         let mut samples = self.0.lock();
         let passed_ns = now_ns.saturating_sub(samples.at_ns);
@@ -78,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_what_came_between_two_looks() {
+    fn a_rate_is_the_rise_between_two_reads() {
         const SECOND: u64 = 1_000_000_000;
         let rate = Rate::default();
         let look = |count, at_ns| rate.look(count, at_ns).to_string();
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_of_many_counters_are_told_by_their_names() {
+    fn rates_of_many_counters_have_their_names() {
         const SECOND: u64 = 1_000_000_000;
         let rates = Rates::default();
         let look = |counts: &[(&str, f64)], at_ns| {

@@ -1,7 +1,7 @@
-//! Which documents a client of the meta protocol of memcached makes anew at the moment: the others are told, so that
-//! a document that is asked for often is not made by all of them at once.
+//! Documents that a client of memcached's meta protocol is rebuilding. Other clients learn of it, so that they do not
+//! all rebuild a popular document at once.
 //!
-//! It is known in memory alone. Where it is lost, one more client makes the document anew.
+//! This is kept in memory only. If it is lost, one more client rebuilds the document.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,52 +9,52 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use model::Cas;
 use parking_lot::Mutex;
 
-/// Documents that are known at once at most: some 5 MiB with the longest keys.
+/// Largest number of documents that are tracked at once: some 5 MiB with the longest keys.
 const KNOWN_MAX: usize = 16_384;
 
-/// What a client is told of a document that it reads.
+/// Answer to a client that reads a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecacheTurn {
-    /// It is the one that is to make it anew.
+    /// This client is to rebuild the document.
     Won,
-    /// Another client was told so before.
+    /// Another client is rebuilding the document.
     Taken,
 }
 
-/// A document as a client reads it.
+/// Facts of a document that a client reads.
 #[derive(Clone, Copy, Debug)]
 pub struct RecacheRead {
-    /// Its revision.
+    /// Revision of the document.
     pub cas: Cas,
-    /// When it expires, Unix seconds, 0 for never.
+    /// Time when the document expires, Unix seconds, 0 for never.
     pub expiry: u32,
-    /// Whether its value is empty.
+    /// Whether the value is empty.
     pub empty: bool,
-    /// Whether a client is to make it anew.
+    /// Whether a client is to rebuild the document.
     pub due: bool,
 }
 
-/// A document of which a client was told to make it anew.
+/// A document that a client is rebuilding.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     cas: Cas,
-    /// Whether it was made for this, without a value. It stays what it is when it is touched.
+    /// Whether the document was created for this, without a value. It stays a stub when it is touched.
     stub: bool,
-    /// When it expires, Unix seconds.
+    /// Time when the document expires, Unix seconds.
     until_s: u32,
 }
 
-/// The documents of a bucket that clients make anew, by their keys.
+/// The documents of a bucket that clients are rebuilding, by key.
 #[derive(Debug, Default)]
 pub struct Recaching {
     taken: Mutex<BTreeMap<Box<[u8]>, Taken>>,
-    /// Whether there may be any, so that others need no lock.
+    /// Whether there may be any document, so that reads of others need no lock.
     any: AtomicBool,
 }
 
 impl Recaching {
-    /// What a client is told that reads a document; `None` for nothing. If more documents are due than can be known,
-    /// no client is told.
+    /// Returns the answer to a client that reads a document; `None` for no answer. If more documents are due than can
+    /// be tracked, no client gets an answer.
     pub fn read(&self, key: &[u8], read: RecacheRead, now_s: u32) -> Option<RecacheTurn> {
         if !read.due && !self.any.load(Ordering::Relaxed) {
             return None;
@@ -74,14 +74,14 @@ impl Recaching {
         (read.due && self.add(&mut all, key, taken, now_s)).then_some(RecacheTurn::Won)
     }
 
-    /// Whether one more document can be known.
+    /// Checks whether one more document can be tracked.
     pub fn has_room(&self, now_s: u32) -> bool {
         let mut all = self.taken.lock();
         make_room(&mut all, now_s);
         all.len() < KNOWN_MAX
     }
 
-    /// Notes a document without a value that was made for a client that is to give it one.
+    /// Adds a document without a value that was created for a client that is to store its value.
     pub fn made_stub(&self, key: &[u8], cas: Cas, expiry: u32, now_s: u32) {
         let taken = Taken {
             cas,
@@ -92,7 +92,7 @@ impl Recaching {
         tracing::trace!(known, "a document is made for the client that won");
     }
 
-    /// The document has a value.
+    /// Removes a document, since it has a value.
     pub fn stored(&self, key: &[u8]) {
         if self.any.load(Ordering::Relaxed) {
             self.taken.lock().remove(key);
@@ -116,7 +116,7 @@ impl Recaching {
     }
 }
 
-/// Forgets documents that have expired, if there is no room for another one.
+/// Removes expired documents if there is no room for another one.
 fn make_room(all: &mut BTreeMap<Box<[u8]>, Taken>, now_s: u32) {
     if all.len() >= KNOWN_MAX {
         all.retain(|_, taken| taken.until_s > now_s);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn no_client_wins_beyond_what_can_be_known() {
+    fn no_client_wins_above_the_limit_of_tracked_documents() {
         let recaching = Recaching::default();
         let read = |key: usize, now_s| recaching.read(&key.to_be_bytes(), due(1), now_s);
         for key in 0..KNOWN_MAX {

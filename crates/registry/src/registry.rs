@@ -1,4 +1,4 @@
-//! Everything of a running node that its parts share.
+//! The state of a running node that its parts share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,102 +22,102 @@ use crate::served::ServedBucket;
 use crate::settings::{BucketSettings, MemcachedPort, Ports, StandIn};
 use crate::timings::Timings;
 
-/// The release of the reference server whose behaviour clients may expect.
+/// Release of the reference server whose behaviour clients may expect.
 pub const COMPATIBLE_VERSION: &str = "7.6.2-1000";
 
-/// How long a handshake of TLS may take.
+/// Time limit of a TLS handshake.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a consumer of changes may be silent that gets noops.
+/// Longest silence of a change consumer that gets noops.
 pub const SILENCE_MAX: Duration = Duration::from_mins(6);
 
-/// What the parts of a node want of the world around them: files, random numbers, threads.
+/// Services that the parts of a node need from outside: files, random numbers, threads.
 pub trait Env: Send + Sync {
-    /// Fills `bytes` with random ones.
+    /// Fills `bytes` with random data.
     fn fill_random(&self, bytes: &mut [u8]);
 
-    /// A random number.
+    /// Returns a random number.
     fn random_u64(&self) -> u64 {
         let mut bytes = [0; 8];
         self.fill_random(&mut bytes);
         u64::from_le_bytes(bytes)
     }
 
-    /// A new identity for a vBucket's history: 48 bits, not 0.
+    /// Returns a new UUID for a vBucket's history: 48 bits, not 0.
     fn random_vb_uuid(&self) -> VbUuid {
         VbUuid((self.random_u64() >> 16).max(1))
     }
 
-    /// Whether a connection may have a thread of its own.
+    /// Checks whether a connection may have a thread of its own.
     fn has_thread(&self) -> bool;
 
-    /// A cluster map changed: streams of maps look again.
+    /// Notifies streams of maps that a cluster map changed.
     fn maps_changed(&self);
 
     /// Reads the configuration of the audit again, from a small file.
     ///
     /// # Errors
-    /// What is wrong with it, one line; then everything is as before.
+    /// The reason in one line; the configuration stays as it was.
     fn reload_audit(&self, unix_ns: u64) -> Result<(), String>;
 
-    /// Removes every document of a bucket: each vBucket begins anew, with the same collections. Connections are to be
-    /// woken then. Blocks for the disk.
+    /// Removes every document of a bucket: each vBucket begins a new history, with the same collections. The caller
+    /// wakes the connections then. Blocks for the disk.
     ///
     /// # Errors
-    /// It is not allowed, or the disk refuses.
+    /// It is not allowed, or the disk failed.
     fn flush(&self, served: &ServedBucket) -> Result<(), FlushError>;
 
-    /// Writes down what a bucket is called and which epoch its map has, if that is news.
+    /// Stores the UUID of a bucket and the epoch of its map, if they changed.
     fn remember(&self, bucket: &str, uuid: &str, epoch: i64);
 
-    /// What is kept of the group of a bucket.
+    /// Returns the stored standing of a bucket.
     fn standing(&self, bucket: &str) -> Standing;
 
-    /// Writes down what is to be kept of the group of a bucket, and the epoch of its map.
+    /// Stores the standing of a bucket and the epoch of its map.
     fn note_standing(&self, bucket: &str, standing: Standing, epoch: i64);
 
-    /// The users are those of the node that this one follows from now on, over a restart as well. Blocks for the disk.
+    /// Replaces the users by those of the node that this one follows, also after a restart. Blocks for the disk.
     ///
     /// # Errors
-    /// They could not be written, and are as before.
+    /// The users could not be written, and stay as they were.
     fn follow_users(&self, roster: Roster) -> Result<(), String>;
 
-    /// The bucket obeys from now on the settings of the one that it follows, as [`BucketSettings::followed_by`] says,
-    /// over a restart as well. Returns whether that is news. Blocks for the disk.
+    /// Applies the settings of the followed bucket, as [`BucketSettings::followed_by`] converts them, also after a
+    /// restart. Returns whether they changed. Blocks for the disk.
     ///
     /// # Errors
-    /// Why it does not; then it tells the settings that it had.
+    /// The reason; the bucket keeps its settings.
     fn follow_settings(&self, served: &ServedBucket, told: BucketSettings) -> Result<bool, String>;
 }
 
-/// Why a bucket was not flushed. `Display` is for clients; they look for some of these texts.
+/// Reason why a bucket was not flushed. `Display` is for clients; they look for some of these texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlushError {
-    /// Its settings do not allow it.
+    /// The settings of the bucket do not allow it.
     #[error("Flush is disabled for the bucket")]
     Disabled,
-    /// It has what another node's bucket has.
+    /// The bucket is a copy of another node's bucket.
     #[error("The bucket follows another node's")]
     Follows,
-    /// The disk or the system refused.
+    /// The disk or the system failed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// How long requests wait for what may never come.
+/// Time limits of requests that wait for events that may never happen.
 #[derive(Clone, Copy, Debug)]
 pub struct Waits {
-    /// For a seqno to become durable.
+    /// Wait for a seqno to become durable.
     pub persistence: Duration,
-    /// For a pending vBucket to become active.
+    /// Wait for a pending vBucket to become active.
     pub pending: Duration,
-    /// For memory.
+    /// Waits for memory.
     pub memory: MemoryWaits,
-    /// For a peer that moves nothing of what is held for it, while others wait for that memory.
+    /// Idle time of a peer whose data is held in memory while others wait for that memory.
     pub stillness: Duration,
-    /// For the end of a handshake of TLS.
+    /// Wait for the end of a TLS handshake.
     pub handshake: Duration,
-    /// For a sign of life of a consumer of changes.
+    /// Wait for a message of a change consumer.
     pub silence: Duration,
 }
 
@@ -137,9 +137,9 @@ impl Default for Waits {
 /// Threads that serve connections, as statistics see them.
 #[derive(Debug)]
 pub struct Serving {
-    /// How many of them have connections.
+    /// Number of threads that have connections.
     pub threads: AtomicUsize,
-    /// Connections that went from one to another.
+    /// Number of connections that moved from one thread to another.
     pub moves: AtomicU64,
 }
 
@@ -160,99 +160,99 @@ pub struct NodeCounters {
 }
 
 impl NodeCounters {
-    /// Notes a login that went well or not.
+    /// Counts a login that succeeded or failed.
     pub fn count_auth(&self, ok: bool) {
         let counter = if ok { &self.auth_ok } else { &self.auth_failed };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Logins tried.
+    /// Returns the number of logins.
     pub fn logins(&self) -> u64 {
         self.auth_ok.load(Ordering::Relaxed) + self.logins_failed()
     }
 
-    /// Logins that failed.
+    /// Returns the number of failed logins.
     pub fn logins_failed(&self) -> u64 {
         self.auth_failed.load(Ordering::Relaxed)
     }
 }
 
-/// What the parts of a node share.
+/// The state that the parts of a node share.
 pub struct Registry {
-    /// The time.
+    /// Clock of the node.
     pub clock: Arc<dyn Clock>,
-    /// The world around.
+    /// Services from outside.
     pub env: Arc<dyn Env>,
-    /// The users.
+    /// Users and their roles.
     pub identity: Arc<Identity>,
-    /// What is recorded for audits.
+    /// Recorder of audit events.
     pub audit: Arc<Recorder>,
-    /// Slows failed logins down.
+    /// Back-off of failed logins.
     pub brake: LoginBrake,
     /// Connections of the KV protocol.
     pub connections: Connections,
-    /// What they hold.
+    /// Memory that the connections hold.
     pub buffers: Arc<Buffers>,
-    /// How long commands take, by thread.
+    /// Durations of commands, by thread.
     pub timings: Vec<Arc<Timings>>,
-    /// Threads that serve them.
+    /// Threads that serve the connections.
     pub serving: Arc<Serving>,
-    /// Where clients outside of its network reach the node.
+    /// Address for clients outside of the node's network.
     pub external: RwLock<Option<AlternateAddress>>,
-    /// What clients are told that it stands in for.
+    /// Services for which the node stands in.
     pub stands_in_for: RwLock<BTreeSet<StandIn>>,
     /// Totals that belong to no bucket.
     pub counters: NodeCounters,
-    /// The ports that are listened on; others are told [`Registry::told_ports`].
+    /// Ports on which the node listens; others get [`Registry::told_ports`].
     pub ports: Ports,
-    /// What clients of the memcached port may reach; `None` where it is closed.
+    /// Rights of clients of the memcached port; `None` where it is closed.
     pub memcached: Option<MemcachedPort>,
-    /// The address that ports are on.
+    /// Address on which the node listens.
     pub listen: IpAddr,
-    /// Where others are to reach this node, if that was said.
+    /// Address for other nodes and clients, if one was configured.
     pub advertise: Option<Advertised>,
-    /// How long requests wait.
+    /// Time limits of requests.
     pub waits: Waits,
-    /// When the node started, seconds since 1970.
+    /// Time of the node's start, seconds since 1970.
     pub started_unix_s: u32,
-    /// 32 hex digits.
+    /// UUID of the node, 32 hex digits.
     pub uuid: String,
     /// All buckets, by name.
     pub buckets: RwLock<BTreeMap<String, Arc<ServedBucket>>>,
     /// The map that names no bucket.
     pub global_map: RwLock<MapVersion>,
-    /// The node's part in a cluster, if it has one.
+    /// The node as a member of a cluster, if it is in one.
     pub cluster: OnceLock<Arc<dyn ClusterMember>>,
 }
 
 impl Registry {
-    /// Where clients reach the node.
+    /// Returns the address parts at which clients reach the node.
     pub fn reached<'a>(&self, external: Option<&'a AlternateAddress>) -> Reached<'a> {
         Reached::new(self.told_ports(), &self.stands_in_for.read(), external)
     }
 
-    /// The ports at which others are to reach the node.
+    /// Returns the ports at which others reach the node.
     pub fn told_ports(&self) -> Ports {
         let advertise = self.advertise.as_ref();
         advertise.map_or(self.ports, |advertise| advertise.ports(self.ports))
     }
 
-    /// A bucket by name.
+    /// Finds a bucket by name.
     pub fn bucket(&self, name: &str) -> Option<Arc<ServedBucket>> {
         self.buckets.read().get(name).cloned()
     }
 
-    /// All buckets, sorted by name.
+    /// Returns all buckets, sorted by name.
     pub fn all_buckets(&self) -> Vec<Arc<ServedBucket>> {
         self.buckets.read().values().cloned().collect()
     }
 
-    /// Names of all buckets, sorted.
+    /// Returns the names of all buckets, sorted.
     pub fn bucket_names(&self) -> Vec<String> {
         self.buckets.read().keys().cloned().collect()
     }
 
-    /// The map that names no bucket.
+    /// Returns the map that names no bucket.
     pub fn global_map(&self) -> MapVersion {
         self.global_map.read().clone()
     }
@@ -270,27 +270,27 @@ impl Registry {
         self.env.maps_changed();
     }
 
-    /// Quotas of all buckets.
+    /// Returns the sum of all buckets' quotas, bytes.
     pub fn quota_bytes(&self) -> u64 {
         let quotas = self.all_buckets().into_iter();
         quotas.map(|served| served.bucket.memory().quota()).sum()
     }
 
-    /// Lets every parked request be tried again.
+    /// Wakes every parked request.
     pub fn wake_all(&self) {
         for info in self.connections.all() {
             info.mailbox.wake();
         }
     }
 
-    /// The users are others: streams of idle connections end if their user may not have them any more, and nodes that
-    /// follow this one are told.
+    /// Notifies connections that the users changed: streams of idle connections end if their user lost the right to
+    /// them, and nodes that follow this one get the users.
     pub fn users_changed(&self) {
         self.connections.map_changed();
         self.wake_all();
     }
 
-    /// Seconds since the node started.
+    /// Returns the seconds since the node started.
     pub fn uptime_s(&self) -> u64 {
         u64::from(
             self.clock
@@ -300,7 +300,7 @@ impl Registry {
         )
     }
 
-    /// When a login from `peer` may be judged. The call reserves that turn.
+    /// Reserves a turn to judge a login from `peer`. Returns when the turn comes.
     pub fn login_turn(&self, peer: IpAddr) -> LoginTurn {
         self.brake.turn(peer, self.clock.mono_ns())
     }
@@ -316,7 +316,7 @@ impl Registry {
         }
     }
 
-    /// Tells the log of wrong logins that no later one would tell of.
+    /// Logs wrong logins that no later login would log.
     pub fn tell_failed_logins(&self) {
         for (peer, count) in self.brake.lines_due(self.clock.mono_ns()) {
             tell_failed(peer, count);

@@ -1,25 +1,25 @@
-//! The users of a group of nodes are those of its active node: the others ask it for them.
+//! The users of a group of nodes are those of its active node: the other nodes ask it for them.
 
 use identity::Roster;
 
 use crate::registry::Registry;
 
-/// Path of the setting with which a node that follows this one asks for its users; the value is the edition that it
-/// has. The answer is empty if that is the one in force, else the roster.
+/// Path of the setting with which a following node asks this one for its users. The value is the edition of users that
+/// the asking node has. The answer is empty if that edition is current, else it is the roster.
 pub const USERS: &[u8] = b"replication.users";
 
-/// Longest roster that is told: an answer has to fit into a frame.
+/// Longest roster that is sent, bytes: an answer must fit a frame.
 const TOLD_BYTES_MAX: usize = 16 << 20;
 
-/// What a node that follows this one asks with.
+/// Builds the question that a following node sends.
 pub fn users_question(node: &Registry) -> String {
     node.identity.edition().to_string()
 }
 
-/// The answer to one that has the users of an edition. Cost: some 10 ms for 10,000 users if it has others.
+/// Answers a node that has the users of edition `has`. Cost: some 10 ms for 10,000 users if the edition differs.
 ///
 /// # Errors
-/// Why there is none.
+/// The reason why there is no answer.
 pub fn tell_users(node: &Registry, has: &[u8]) -> Result<Vec<u8>, &'static str> {
     let has = std::str::from_utf8(has)
         .ok()
@@ -36,10 +36,10 @@ pub fn tell_users(node: &Registry, has: &[u8]) -> Result<Vec<u8>, &'static str> 
     Ok(told)
 }
 
-/// Takes the users that the active node told. They hold for every command that arrives.
+/// Takes the users that the active node sent. They apply to every command that arrives from here on.
 ///
 /// # Errors
-/// They make no sense, or could not be written; why. They are as before.
+/// The users are not valid, or could not be written; with the reason. The users stay as they were.
 pub fn take_users(node: &Registry, told: &[u8]) -> Result<(), String> {
     if told.is_empty() {
         return Ok(());

@@ -23,19 +23,19 @@ use crate::recaching::Recaching;
 use crate::settings::{BucketKind, BucketSettings};
 use crate::store::Store;
 
-/// What makes a bucket follow that of another node.
+/// The link that makes a bucket follow that of another node.
 pub trait Follows: Send + Sync {
-    /// How it gets on.
+    /// Returns the progress of the link.
     fn progress(&self) -> &Progress;
 
-    /// Whether it follows, or will: until it was promoted or stopped.
+    /// Checks whether the bucket follows, or will: true until it is promoted or stopped.
     fn follows(&self) -> bool;
 
-    /// Makes its vBuckets active, with `force` even if something cannot be fetched before. Does not wait
-    /// for it.
+    /// Starts to make the vBuckets active. With `force`, does so even if changes cannot be fetched first. Does not wait
+    /// for the end.
     fn promote(&self, force: bool);
 
-    /// Ends it, and waits for that.
+    /// Ends the link, and waits for the end.
     fn stop(&self);
 }
 
@@ -43,56 +43,56 @@ pub trait Follows: Send + Sync {
 pub struct OpenedBucket {
     /// The running bucket.
     pub bucket: Arc<Bucket<Store>>,
-    /// Its threads.
+    /// Worker threads of the bucket.
     pub workers: Workers<Store>,
-    /// 32 hex digits.
+    /// UUID of the bucket, 32 hex digits.
     pub uuid: String,
-    /// What it was made with.
+    /// Settings of the bucket.
     pub settings: BucketSettings,
-    /// Of its map.
+    /// Epoch of the bucket's map.
     pub epoch: i64,
-    /// The nodes that have it, as far as they are known by now.
+    /// The nodes that have the bucket, as far as they are known.
     pub group: Group,
 }
 
-/// A bucket and what is served around it.
+/// A bucket with the state that is needed to serve it.
 pub struct ServedBucket {
     /// The running bucket.
     pub bucket: Arc<Bucket<Store>>,
-    /// Its threads.
+    /// Worker threads of the bucket.
     pub workers: Workers<Store>,
-    /// 32 hex digits.
+    /// UUID of the bucket, 32 hex digits.
     pub uuid: String,
     settings: RwLock<BucketSettings>,
-    /// It cannot be selected any more.
+    /// True if the bucket cannot be selected any more.
     gone: AtomicBool,
-    /// Connections that stream its changes.
+    /// Connections that stream changes of the bucket.
     pub dcp: DcpRegistry,
-    /// Which connection brings the changes of which vBucket here.
+    /// The connection that brings the changes of each vBucket.
     pub claims: Claims,
-    /// How many operations on documents there are.
+    /// Rate of operations on documents.
     pub operations: Rate,
-    /// How many documents are read back from the store.
+    /// Rate of documents that are read back from the store.
     pub fetches: Rate,
-    /// How fast what monitoring reads of it rises.
+    /// Rates of the counters that monitoring reads.
     pub rates: Rates,
-    /// How long a client waits for a seqno to become durable; `None` for what the node says.
+    /// Longest wait of a client for a seqno to become durable; `None` for the setting of the node.
     pub persistence_wait: RwLock<Option<Duration>>,
-    /// Large values that HTTP readers of its changes hold.
+    /// Large values that HTTP readers of changes hold.
     pub loans: Loans,
-    /// What clients of the meta protocol make anew.
+    /// Documents that clients of the meta protocol are rebuilding.
     pub recaching: Recaching,
     /// Connections with a large request that waits for quota.
     pub admission_queue: Arc<AdmissionQueue>,
     map: RwLock<MapVersion>,
     group: RwLock<Group>,
-    /// What the map calls the bucket, when that is another node's name for it.
+    /// UUID of the bucket in the map, if it is another node's UUID.
     shown_uuid: RwLock<Option<Arc<str>>>,
     follower: OnceLock<Arc<dyn Follows>>,
 }
 
 impl ServedBucket {
-    /// A bucket that runs, with the first map of this start.
+    /// Creates a served bucket with its first map.
     pub fn new(opened: OpenedBucket, at: Reached<'_>, revision: MapRevision) -> Self {
         let json = Arc::default();
         let mut served = Self {
@@ -120,14 +120,14 @@ impl ServedBucket {
         served
     }
 
-    /// The cluster map of this revision, as the bucket is now, for a group of nodes.
+    /// Builds the cluster map of this revision for a group of nodes.
     pub fn current_map(&self, group: &Group, at: Reached<'_>, revision: MapRevision) -> MapVersion {
         let nodes = group_nodes(at, group);
         let rows = Rows::Same(self.bucket.vbuckets(), group_row(nodes.len()));
         self.map_of(&nodes, rows, (nodes.len() - 1) as u8, revision)
     }
 
-    /// The cluster map of this revision, as the bucket is now, of these nodes.
+    /// Builds the cluster map of this revision with these nodes and rows.
     pub(crate) fn map_of(
         &self,
         nodes: &[NodeAddress<'_>],
@@ -154,42 +154,42 @@ impl ServedBucket {
         MapVersion { revision, json }
     }
 
-    /// Where its documents live.
+    /// Returns where the documents live.
     pub fn kind(&self) -> BucketKind {
         self.settings.read().bucket.kind
     }
 
-    /// What it was made with. The quota in force is that of its memory.
+    /// Returns the settings. The quota in force is that of the bucket's memory.
     pub fn settings(&self) -> BucketSettings {
         self.settings.read().clone()
     }
 
-    /// Notes other settings; to follow them is the caller's.
+    /// Replaces the settings; the caller applies them.
     pub fn set_settings(&self, settings: BucketSettings) {
         *self.settings.write() = settings;
     }
 
-    /// Whether the bucket is being removed: connections that select it now are to end.
+    /// Checks whether the bucket is being removed: connections that select it must end.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::SeqCst)
     }
 
-    /// From now on it is gone.
+    /// Marks the bucket as removed.
     pub fn set_gone(&self) {
         self.gone.store(true, Ordering::SeqCst);
     }
 
-    /// The current cluster map.
+    /// Returns the current cluster map.
     pub fn map(&self) -> MapVersion {
         self.map.read().clone()
     }
 
-    /// Replaces the cluster map; connections and streams are told by the caller.
+    /// Replaces the cluster map; the caller notifies connections and streams.
     pub fn set_map(&self, map: MapVersion) {
         *self.map.write() = map;
     }
 
-    /// Replaces the cluster map by a newer one; returns whether it is.
+    /// Replaces the cluster map if `map` is newer. Returns whether it is.
     pub(crate) fn advance_map(&self, map: MapVersion) -> bool {
         let mut now = self.map.write();
         let newer = map.revision > now.revision;
@@ -199,39 +199,39 @@ impl ServedBucket {
         newer
     }
 
-    /// The other nodes that have this bucket.
+    /// Returns the other nodes that have this bucket.
     pub fn group(&self) -> Group {
         self.group.read().clone()
     }
 
-    /// Sets the other nodes; the map is the caller's to change.
+    /// Sets the other nodes; the caller changes the map.
     pub fn set_group(&self, group: Group) {
         *self.group.write() = group;
     }
 
-    /// The identity that clients are told: that of the bucket which is followed.
+    /// Returns the UUID that clients see: that of the followed bucket, if there is one.
     pub fn shown_uuid(&self) -> Arc<str> {
         let shown = self.shown_uuid.read().clone();
         shown.unwrap_or_else(|| self.uuid.as_str().into())
     }
 
-    /// Sets the identity that clients are told.
+    /// Sets the UUID that clients see.
     pub fn show_uuid(&self, uuid: &str) {
         *self.shown_uuid.write() = Some(uuid.into());
     }
 
-    /// What makes this bucket follow another node's, if it does or did.
+    /// Returns the link that makes this bucket follow another node's, if it does or did.
     pub fn follower(&self) -> Option<&Arc<dyn Follows>> {
         self.follower.get()
     }
 
-    /// Notes what makes this bucket follow; once.
+    /// Sets the link that makes this bucket follow; once only.
     pub fn set_follower(&self, follower: Arc<dyn Follows>) {
         let first = self.follower.set(follower).is_ok();
         assert!(first, "a bucket follows one other");
     }
 
-    /// The bucket's name.
+    /// Returns the bucket's name.
     pub fn name(&self) -> &str {
         self.bucket.name()
     }

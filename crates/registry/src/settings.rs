@@ -1,4 +1,4 @@
-//! What is set of a node and of its buckets, as far as its parts see it.
+//! Settings of a node and of its buckets.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use crate::auto_compaction::AutoCompaction;
 use crate::cluster_map::AlternateAddress;
 
-/// The port for classic memcached clients. They may use documents of one bucket and ask for its
-/// harmless statistics, and nothing else.
+/// The port for classic memcached clients. They may use documents of one bucket and read its harmless statistics, and
+/// nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemcachedPort {
-    /// Number of the port; 0 takes a free one.
+    /// Port number; 0 takes a free port.
     pub port: u16,
     /// Name of the bucket.
     pub bucket: String,
@@ -22,36 +22,37 @@ pub struct MemcachedPort {
     pub login: bool,
 }
 
-/// One bucket as configured.
+/// Configuration of one bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct BucketConfig {
-    /// 1 to 100 characters of `A-Z a-z 0-9 _ - . %`, not starting with a dot. A file has it as the key of the rest.
+    /// Name: 1 to 100 characters of `A-Z a-z 0-9 _ - . %`, not starting with a dot. In a file it is the key of the
+    /// rest.
     #[serde(skip)]
     pub name: String,
-    /// Memory the bucket may take, in bytes.
+    /// Quota of the bucket, bytes.
     pub quota_bytes: u64,
-    /// Where its documents live.
+    /// Where the documents live.
     pub kind: BucketKind,
-    /// What happens when its memory is full.
+    /// Eviction policy for a full quota.
     #[serde(with = "EvictionName")]
     pub eviction: EvictionPolicy,
-    /// What every write asks for at least; `None` for nothing.
+    /// Lowest durability level of every write; `None` for none.
     #[serde(default, with = "durability_name")]
     pub durability_min: Option<DurabilityLevel>,
-    /// Number of its vBuckets, one of [`VBUCKET_COUNTS`]; `None` for what it was made with, and for [`VBUCKETS`] if it
-    /// is new. `node.json` has it apart from the rest, since it never changes.
+    /// Number of vBuckets, one of [`VBUCKET_COUNTS`]. `None` keeps the number of an existing bucket, and means
+    /// [`VBUCKETS`] for a new one. `node.json` keeps it apart from the rest, since it never changes.
     #[serde(skip)]
     pub vbuckets: Option<u16>,
 }
 
 impl BucketConfig {
-    /// Number of its vBuckets.
+    /// Returns the number of vBuckets.
     pub fn vbuckets(&self) -> u16 {
         self.vbuckets.unwrap_or(VBUCKETS)
     }
 
-    /// How the bucket evicts where `durable` says whether documents are on disk: what is in
-    /// memory only cannot leave it, it can only be deleted.
+    /// Returns the eviction policy in force; `durable` is whether documents are on disk. A document that is in memory
+    /// only cannot be evicted, only deleted.
     pub fn eviction(&self, durable: bool) -> EvictionPolicy {
         match self.eviction {
             EvictionPolicy::Values | EvictionPolicy::Documents if !durable => EvictionPolicy::None,
@@ -70,7 +71,7 @@ enum EvictionName {
     None,
 }
 
-/// A level in a file: its name. One that is not known counts as none.
+/// A durability level in a file: its name. An unknown name counts as none.
 mod durability_name {
     use model::DurabilityLevel;
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
@@ -95,8 +96,8 @@ mod durability_name {
     }
 }
 
-/// How conflicts are resolved, in a file: its name. One that is not known is refused, since two nodes that
-/// resolve conflicts in different ways would never agree.
+/// The conflict resolution in a file: its name. An unknown name is an error: two nodes that resolve conflicts in
+/// different ways would never agree.
 mod conflicts_name {
     use model::ConflictResolution;
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de::Error as _};
@@ -118,7 +119,7 @@ mod conflicts_name {
     }
 }
 
-/// What is done about compression, in a file: its name. One that is not known counts as the default.
+/// The compression mode in a file: its name. An unknown name counts as the default.
 mod compression_name {
     use model::CompressionMode;
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
@@ -139,50 +140,50 @@ mod compression_name {
     }
 }
 
-/// Everything that management clients may say of a bucket: what is configured, and the rest.
+/// All settings of a bucket that management clients can change: the configuration, and the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct BucketSettings {
-    /// What flags and files say too.
+    /// Settings that flags and files can set, too.
     #[serde(flatten)]
     pub bucket: BucketConfig,
     /// Longest time to live of a document, seconds; 0 for no limit.
     #[serde(default)]
     pub max_ttl_s: u32,
-    /// Whether all its documents may be removed at once.
+    /// Whether a flush, which removes all documents, is allowed.
     #[serde(default)]
     pub flush_enabled: bool,
-    /// Replicas that were asked for. A node alone has none; it only tells the number.
+    /// Requested number of replicas. A node that is alone has none; it only reports the number.
     #[serde(default)]
     pub replicas: u8,
-    /// What it says of its store and its history.
+    /// Name of the store, and history.
     #[serde(default, skip_serializing_if = "HistorySettings::is_plain")]
     pub history: HistorySettings,
-    /// How conflicts with versions of other nodes are resolved.
+    /// Resolution of conflicts with versions of other nodes.
     #[serde(default, with = "conflicts_name")]
     pub conflicts: ConflictResolution,
-    /// What becomes of compressed values, and of those that could be.
+    /// Treatment of compressed values and of values that could be compressed.
     #[serde(default, with = "compression_name")]
     pub compression: CompressionMode,
-    /// Whether a durable write needs this node alone where no majority of the nodes is there.
+    /// Whether a durable write needs only this node if the majority is not reachable.
     #[serde(default)]
     pub durability_falls_back: bool,
-    /// What clients that keep version vectors in documents are told.
+    /// Version vectors that clients keep in documents.
     #[serde(default, skip_serializing_if = "Versioning::is_default")]
     pub versioning: Versioning,
-    /// Settings of compaction of its own; `None` for those of the node.
+    /// Own compaction settings; `None` for those of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_compaction: Option<AutoCompaction>,
 }
 
-/// Cross-cluster versioning of a bucket. Clients keep the version vectors (the attribute `_vv`); the node
-/// stores these settings, and tells them.
+/// Cross-cluster versioning of a bucket. Clients keep the version vectors (the attribute `_vv`); the node stores and
+/// reports these settings.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Versioning {
     /// Whether clients keep version vectors. It is never switched off.
     pub enabled: bool,
     /// Age from which clients prune entries of a vector, hours.
     pub pruning_hours: u32,
-    /// Highest CAS of each vBucket at the time it was enabled: a later version has, or implies, a vector.
+    /// Highest CAS of each vBucket at the time when it was enabled: a later version has, or implies, a vector.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub max_cas: Vec<u64>,
 }
@@ -204,8 +205,8 @@ impl Versioning {
 }
 
 impl BucketSettings {
-    /// What management clients said of a bucket that is configured: these settings, but for what was configured in
-    /// another way since; `before` is the configuration of that time.
+    /// Applies a changed configuration to these settings of management clients: a value that differs between `before`
+    /// and `now` replaces the client's value. `before` is the configuration when the client set its value.
     #[must_use]
     pub fn configured_as(mut self, before: &BucketConfig, now: &BucketConfig) -> Self {
         let told = &mut self.bucket;
@@ -223,33 +224,33 @@ impl BucketSettings {
     }
 }
 
-/// vBuckets of a bucket for which no other number is asked.
+/// Default number of vBuckets of a bucket.
 pub const VBUCKETS: u16 = 1024;
-/// Numbers of vBuckets that a bucket may be made with.
+/// Allowed numbers of vBuckets of a bucket.
 pub const VBUCKET_COUNTS: [u16; 2] = [128, VBUCKETS];
 
-/// What the management calls may change of the node as a whole.
+/// Settings of the whole node that management calls can change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ClusterSettings {
-    /// What its administrator calls it; empty for nothing.
+    /// Name from the administrator; empty for none.
     #[serde(default)]
     pub name: String,
-    /// What the quotas of all buckets may come to, MiB; `None` for no limit.
+    /// Limit of the sum of all buckets' quotas, MiB; `None` for no limit.
     #[serde(default)]
     pub memory_quota_mib: Option<u64>,
-    /// Where clients outside of its network reach the node.
+    /// Address for clients outside of the node's network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<AlternateAddress>,
-    /// What client certificates are to the node; `None` for what it was started with.
+    /// Use of client certificates; `None` for the start options.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_certificates: Option<CertificateSettings>,
     /// Whether a node that started without an administrator has got one over HTTP.
     #[serde(default, skip_serializing_if = "is_false")]
     pub provisioned: bool,
-    /// What it was asked to stand in for.
+    /// Services for which the node stands in.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub stands_in_for: BTreeSet<StandIn>,
-    /// When buckets without settings of their own are compacted; `None` for what it was started with.
+    /// Compaction of buckets without own settings; `None` for the start options.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_compaction: Option<AutoCompaction>,
 }
@@ -259,7 +260,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// A service of the reference that Settee does not have: what sets a node up may ask for it, and gets a stand-in that
+/// A service of the reference server that Settee does not have. A setup tool may ask for it, and gets a stand-in that
 /// answers pings and little else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub enum StandIn {
@@ -275,10 +276,10 @@ pub enum StandIn {
 }
 
 impl StandIn {
-    /// All of them.
+    /// All stand-ins.
     pub const ALL: [Self; 3] = [Self::Query, Self::Search, Self::Index];
 
-    /// By what name clients ask for it.
+    /// Returns the name by which clients ask for the service.
     pub fn name(self) -> &'static str {
         match self {
             Self::Query => "n1ql",
@@ -287,23 +288,23 @@ impl StandIn {
         }
     }
 
-    /// The one of a name.
+    /// Finds the stand-in of a name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
 }
 
-/// History of a bucket. There is one store; the name under which the reference has its newer one
-/// is shown to the client that set it, and allows history.
+/// History of a bucket. There is only one store. The reference server's name of its newer store is shown to the client
+/// that set it, and allows history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct HistorySettings {
-    /// Whether the store goes by the name `magma`.
+    /// Whether the store is shown under the name `magma`.
     pub magma: bool,
-    /// Whether collections have history when they are made and nothing else is said.
+    /// Whether a new collection has history by default.
     pub collection_default: bool,
-    /// How long replaced versions stay, seconds; 0 for no limit of time.
+    /// Age limit of replaced versions, seconds; 0 for no limit.
     pub seconds: u64,
-    /// How many bytes of them stay; 0 for no limit of bytes. None stay where both are 0.
+    /// Size limit of replaced versions, bytes; 0 for no limit. No versions are kept if both limits are 0.
     pub bytes: u64,
 }
 
@@ -319,7 +320,7 @@ impl Default for HistorySettings {
 }
 
 impl HistorySettings {
-    /// Whether a new collection has history when nothing else is said.
+    /// Checks whether a new collection has history by default.
     pub fn of_new_collections(&self) -> bool {
         self.magma && self.collection_default
     }
@@ -328,7 +329,7 @@ impl HistorySettings {
         *self == Self::default()
     }
 
-    /// What is kept.
+    /// Returns the limits of the history.
     pub fn retention(&self) -> bucket::HistoryRetention {
         bucket::HistoryRetention {
             seconds: self.seconds,
@@ -363,7 +364,7 @@ pub enum BucketKind {
     Ephemeral,
 }
 
-/// The ports a node serves, with every 0 of the configuration resolved.
+/// The ports on which a node listens; each 0 of the configuration is replaced by the real port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ports {
     /// KV protocol.

@@ -6,22 +6,22 @@ use storage::{
     KeyRange, KvStore, LoadedVb, MemStore, Snapshot, StoreError, Upkeep, VbBatch, Want,
 };
 
-/// Tests make it fail.
+/// A store in memory; tests can make it fail.
 #[cfg(feature = "testing")]
 type InMemory = storage::FaultyStore<MemStore>;
 #[cfg(not(feature = "testing"))]
 type InMemory = MemStore;
 
-/// Where the documents of a bucket live.
+/// The store of a bucket's documents.
 pub enum Store {
-    /// In a directory.
+    /// On disk, in a directory.
     Disk(Box<DiskStore>),
     /// In memory, gone with the process.
     Memory(InMemory),
 }
 
 impl Store {
-    /// An empty store in memory.
+    /// Creates an empty store in memory.
     pub fn in_memory() -> Self {
         #[cfg(feature = "testing")]
         return Self::Memory(storage::FaultyStore::new(MemStore::new()));
@@ -39,7 +39,7 @@ impl Store {
     }
 }
 
-/// `name(argument: Type, ...) -> Result;`: the method of the store that there is.
+/// Implements methods that call the same method of the store in use: `name(argument: Type, ...) -> Result;`.
 macro_rules! of_either {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
         fn $name(&self, $($argument: $type),*) -> $result {

@@ -1,8 +1,8 @@
-//! A node that hears of a later epoch of its bucket gives way: another node was promoted, and there
-//! may be one active node only. It hears of it from the promoted node, which tells all others; from
-//! a replica that followed that one; or from a client that has its map.
+//! Demotion of a node that learns of a later epoch of its bucket: another node was promoted, and only one node may be
+//! active. The news comes from the promoted node, which notifies all others; from a replica that followed the promoted
+//! node; or from a client that has its map.
 //!
-//! Nothing is given up by it: what only this node has stays until it follows the promoted node.
+//! The demoted node gives up no data: changes that only it has stay until it follows the promoted node.
 
 use std::net::IpAddr;
 
@@ -17,24 +17,24 @@ use crate::publish::{about_bucket, publish};
 use crate::registry::Registry;
 use crate::served::ServedBucket;
 
-/// Path of the setting with which a promoted node tells the others.
+/// Path of the setting with which a promoted node notifies the others.
 pub const PROMOTED: &[u8] = b"replication.promoted";
-/// A client that knows of so many epochs more has no map of this bucket.
+/// A client whose epoch is higher by more than this has no map of this bucket.
 const EPOCHS_AHEAD_MAX: i64 = 1 << 20;
 
-/// What was heard of a later epoch.
+/// News of a later epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Later {
-    /// The epoch of its map.
+    /// Epoch of the later map.
     pub epoch: i64,
-    /// The node that was promoted, if that was told.
+    /// The promoted node, if it is known.
     pub promoted: Option<Peer>,
-    /// Seqnos at which its histories begin, by vBucket; empty if they were not told.
+    /// Seqnos at which the histories of the promoted node begin, by vBucket; empty if they are not known.
     began: Vec<u64>,
 }
 
 impl Later {
-    /// Of which nothing else is known.
+    /// Creates news of an epoch of which nothing else is known.
     pub fn epoch(epoch: i64) -> Self {
         Self {
             epoch,
@@ -43,7 +43,7 @@ impl Later {
         }
     }
 
-    /// Of which a peer tells.
+    /// Creates news of an epoch from a peer.
     pub fn by(epoch: i64, promoted: Option<Peer>) -> Self {
         Self {
             promoted,
@@ -52,8 +52,8 @@ impl Later {
     }
 }
 
-/// What a promoted node tells the others. With `began` it tells where its histories begin, too: right after the
-/// promotion.
+/// Builds the message of a promoted node to the others. With `began` it contains the seqnos at which the node's
+/// histories begin: right after the promotion.
 pub fn news(node: &Registry, served: &ServedBucket, began: bool) -> String {
     let mut about = about_bucket(node, served);
     if began {
@@ -67,18 +67,18 @@ pub fn news(node: &Registry, served: &ServedBucket, began: bool) -> String {
     about.to_string()
 }
 
-/// What came of telling another node.
+/// Result of a message to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EpochAnswer {
-    /// It is not active.
+    /// The other node is not active.
     Yes,
     /// Another node was promoted later than this one.
     Later(Later),
-    /// It is active and will stay so, for this reason.
+    /// The other node is active and stays active; with the reason.
     No(String),
 }
 
-/// A promoted node at `host` tells of itself; returns the answer, `None` if it cannot be understood.
+/// Handles the message of a promoted node at `host`. Returns the answer, `None` if the message cannot be understood.
 pub fn hear(node: &Registry, served: &ServedBucket, host: IpAddr, told: &[u8]) -> Option<String> {
     let told: Value = serde_json::from_slice(told).ok()?;
     let theirs = revision(&told)?;
@@ -101,7 +101,7 @@ pub fn hear(node: &Registry, served: &ServedBucket, host: IpAddr, told: &[u8]) -
     Some(answer.to_string())
 }
 
-/// What the answer of the node at `host` means to a promoted one.
+/// Interprets the answer of the node at `host` to a promoted node.
 pub fn heard(served: &ServedBucket, host: &str, answer: &[u8]) -> EpochAnswer {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
     let Some(theirs) = revision(&answer) else {
@@ -124,7 +124,7 @@ pub fn heard(served: &ServedBucket, host: &str, answer: &[u8]) -> EpochAnswer {
     EpochAnswer::Yes
 }
 
-/// A client has a map of a later epoch. Believed only where another node may have been promoted.
+/// Handles a client's map of a later epoch. The node believes it only if another node may have been promoted.
 pub fn heard_of_epoch(node: &Registry, served: &ServedBucket, epoch: i64) {
     let ours = served.map().revision.epoch;
     let plausible = epoch > ours && epoch.saturating_sub(ours) <= EPOCHS_AHEAD_MAX;
@@ -133,8 +133,8 @@ pub fn heard_of_epoch(node: &Registry, served: &ServedBucket, epoch: i64) {
     }
 }
 
-/// If what was heard is news: this node is not active any more, also after a restart, and tells a map of the
-/// later epoch. A replica only takes note, and looks for the promoted node by itself.
+/// Demotes this node if the epoch is later: it is not active any more, also after a restart, and publishes a map of the
+/// later epoch. A replica only updates its group and map, and its link looks for the promoted node.
 pub fn give_way(node: &Registry, served: &ServedBucket, later: &Later) {
     let loaded = served.bucket.warmup().stage() == WarmupStage::Done;
     if later.epoch <= served.map().revision.epoch || !loaded {
@@ -150,7 +150,7 @@ pub fn give_way(node: &Registry, served: &ServedBucket, later: &Later) {
             peers: peers.clone(),
             ..standing
         };
-        // On disk before anything else: it stays so whatever happens now.
+        // Write this first: the node stays superseded whatever happens next.
         node.env.note_standing(served.name(), standing, later.epoch);
         Group::superseded(peers)
     } else {
@@ -183,7 +183,7 @@ fn promoted_first(promoted: Option<&Peer>, mut peers: Vec<Peer>) -> Vec<Peer> {
     peers
 }
 
-/// No vBucket is active any more.
+/// Makes every active vBucket inactive.
 fn cease(node: &Registry, served: &ServedBucket) {
     let bucket = &served.bucket;
     for id in (0..bucket.vbuckets()).map(VbId) {

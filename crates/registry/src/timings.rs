@@ -1,4 +1,4 @@
-//! How long commands take: one histogram per opcode and worker thread, merged when read.
+//! Durations of commands: one histogram per opcode and worker thread, merged for reading.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,26 +7,26 @@ use bucket::{Histogram, HistogramBucket};
 use serde_json::{Value, json};
 use wire::{Family, Opcode, OpcodeInfo, Status};
 
-/// How a command was answered, as far as statistics tell answers apart.
+/// Result of a command, as statistics distinguish results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Answer {
-    /// It was done.
+    /// The command was done.
     Done = 0,
-    /// There is no such document.
+    /// The document does not exist.
     Missing = 1,
-    /// The document is there, or is another revision than the one that was named.
+    /// The document exists already, or has another revision than the named one.
     Conflict = 2,
     /// The document is locked.
     Locked = 3,
-    /// It was refused for another reason.
+    /// The command was refused for another reason.
     Refused = 4,
 }
 
 const ANSWERS: usize = 5;
 
 impl Answer {
-    /// What a status counts as.
+    /// Maps a status to a result.
     pub fn of(status: Status) -> Self {
         match status {
             Status::SUCCESS => Self::Done,
@@ -37,8 +37,7 @@ impl Answer {
         }
     }
 
-    /// What a command counts as that was not refused: a quiet read that found nothing is not
-    /// answered at all.
+    /// Returns the result of a command that was not refused: a quiet read that finds nothing sends no answer.
     pub fn of_done(opcode: Opcode, was_answered: bool) -> Self {
         let reads_quietly = |info: &OpcodeInfo| {
             info.quiet.is_some() && matches!(info.family, Family::Get | Family::Meta)
@@ -55,7 +54,7 @@ impl Answer {
 pub struct Timings {
     opcodes: Box<[OnceLock<Box<Histogram>>; 256]>,
     answers: Box<[[AtomicU64; ANSWERS]; 256]>,
-    /// By status; all that there are fit a byte.
+    /// Number of responses by status; all statuses fit a byte.
     responses: Box<[AtomicU64; 256]>,
 }
 
@@ -70,41 +69,41 @@ impl Default for Timings {
 }
 
 impl Timings {
-    /// Notes that a command took `ns`.
+    /// Records that a command took `ns`.
     pub fn record(&self, opcode: u8, ns: u64) {
         let histogram = self.opcodes[usize::from(opcode)].get_or_init(Box::default);
         histogram.record(ns);
     }
 
-    /// Notes how a command was answered.
+    /// Counts the result of a command.
     pub fn answered(&self, opcode: u8, answer: Answer) {
         self.answers[usize::from(opcode)][answer as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that a response with this status was made.
+    /// Counts a response with this status.
     pub fn responded(&self, status: Status) {
-        // Mostly one thread writes: what two threads lose against each other costs less than a locked addition.
+        // Usually one thread writes. Counts that two threads lose against each other cost less than an atomic addition.
         let count = &self.responses[usize::from(status.0).min(255)];
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// How many responses had this status.
+    /// Returns the number of responses with this status.
     pub fn responses(&self, status: Status) -> u64 {
         self.responses[usize::from(status.0).min(255)].load(Ordering::Relaxed)
     }
 
-    /// How many commands of an opcode got this answer.
+    /// Returns the number of commands of an opcode with this result.
     pub fn answers(&self, opcode: u8, answer: Answer) -> u64 {
         self.answers[usize::from(opcode)][answer as usize].load(Ordering::Relaxed)
     }
 
-    /// Commands recorded, of all opcodes.
+    /// Returns the number of recorded commands of all opcodes.
     pub fn total(&self) -> u64 {
         let recorded = self.opcodes.iter().filter_map(OnceLock::get);
         recorded.map(|histogram| histogram.total()).sum()
     }
 
-    /// Forgets everything.
+    /// Resets all counts.
     pub fn reset(&self) {
         for count in self.answers.iter().flatten().chain(&*self.responses) {
             count.store(0, Ordering::Relaxed);
@@ -119,7 +118,7 @@ impl Timings {
 pub struct Merged(Box<Histogram>);
 
 impl Merged {
-    /// Adds up what all workers recorded.
+    /// Merges the records of all workers.
     pub fn of<'a>(workers: impl Iterator<Item = &'a Timings>, opcode: u8) -> Self {
         let merged = Box::<Histogram>::default();
         for histogram in workers.filter_map(|worker| worker.opcodes[usize::from(opcode)].get()) {
@@ -128,13 +127,13 @@ impl Merged {
         Self(merged)
     }
 
-    /// Commands recorded.
+    /// Returns the number of recorded commands.
     pub fn total(&self) -> u64 {
         self.0.total()
     }
 
-    /// Time of all commands, nanoseconds; each counts as the middle of its bucket, so this is
-    /// right to about 6 %.
+    /// Returns the total time of all commands, nanoseconds. Each command counts as the middle of its histogram bucket,
+    /// so the error is about 6 %.
     pub fn sum_ns(&self) -> u64 {
         let middle = |bucket: &HistogramBucket| bucket.low.midpoint(bucket.high);
         self.0
@@ -143,12 +142,12 @@ impl Merged {
             .fold(0, u64::saturating_add)
     }
 
-    /// Buckets with commands: inclusive upper edge in nanoseconds, count.
+    /// Returns the histogram buckets with commands: inclusive upper edge in nanoseconds, count.
     pub fn rows(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.0.buckets().map(|bucket| (bucket.high, bucket.count))
     }
 
-    /// The shape that timing tools read: whole microseconds, cumulative percentages.
+    /// Returns the form that timing tools read: whole microseconds, cumulative percentages.
     #[expect(clippy::cast_precision_loss, reason = "a percentage")]
     pub fn to_json(&self) -> Value {
         let total = self.total();
@@ -184,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_apart_and_forgotten() {
+    fn answers_are_counted_apart_and_reset() {
         let timings = Timings::default();
         timings.answered(0, Answer::of(Status::SUCCESS));
         timings.answered(0, Answer::of(Status::KEY_ENOENT));

@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 
 use super::parts::{AlternateAddress, HOST_PLACEHOLDER, NodeAddress, Rows, StandInPorts};
 
-/// Rows as far as they are told.
+/// Rows, each cut to its first `width` nodes.
 pub(super) struct RowsJson<'a> {
     pub(super) rows: Rows<'a>,
     pub(super) width: usize,
@@ -84,13 +84,13 @@ pub(super) struct DirectPort {
 pub(super) struct NodeExt<'a> {
     services: Services,
     this_node: bool,
-    /// Left out for the host that the client used: not every client replaces the placeholder in
-    /// a map that names no bucket.
+    /// `None` for the host that the client used: not every client replaces the placeholder in a map that names no
+    /// bucket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) hostname: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     alternate_addresses: Option<Alternates<'a>>,
-    /// Clients that prefer the nodes of a group look for it.
+    /// Group of the node, for clients that prefer the nodes of one group.
     server_group: &'a str,
 }
 

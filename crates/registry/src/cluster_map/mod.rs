@@ -1,8 +1,9 @@
-//! The cluster configuration as clients read it: which node serves which vBucket.
+//! The cluster configuration for clients: the nodes of each vBucket.
 //!
-//! Pure functions from values to JSON texts. A text is built once per revision and kept by the
-//! caller; 1,024 rows take about 6 KiB.
+//! Pure functions make JSON texts of values. The caller builds a text once per revision and keeps it; 1,024 rows take
+//! about 6 KiB.
 //!
+//! Source: protocol specification, section 9. Tests: `tests::bucket_config_is_the_example`.
 //! Source: protocol specification, section 9. Tests: `tests::bucket_config_is_the_example`.
 
 mod forms;
@@ -17,8 +18,7 @@ pub use parts::{
 };
 use serde::Serialize;
 
-/// What a bucket on disk that goes by the name of the reference's newer store can do: clients ask for
-/// history only there.
+/// Features of a bucket on disk with the storage name `magma`. Clients ask for history only of such a bucket.
 pub const HISTORY_BUCKET_CAPABILITIES: &[&str] = &[
     "collections",
     "durableWrite",
@@ -36,51 +36,51 @@ pub const HISTORY_BUCKET_CAPABILITIES: &[&str] = &[
     "subdoc.ReplaceBodyWithXattr",
     "subdoc.ReplicaRead",
     "subdoc.ReviveDocument",
-    // These two are what a bucket in memory lacks of one on disk.
+    // The next two are the features that only a bucket on disk has.
     "rangeScan",
     "couchapi",
-    // Last: it is all that a bucket without history lacks.
+    // History must be last: `DISK_BUCKET_CAPABILITIES` leaves the last feature out.
     "nonDedupedHistory",
 ];
 
-/// What a bucket on disk can do. Without `couchapi` the Java SDK takes a bucket for an ephemeral one
-/// and refuses to wait until a write is persisted; it calls no view because of it.
+/// Features of a bucket on disk. Without `couchapi` the Java SDK takes a bucket for an ephemeral one and refuses to
+/// wait until a write is persisted. The SDK does not call views because of `couchapi`.
 pub const DISK_BUCKET_CAPABILITIES: &[&str] = match HISTORY_BUCKET_CAPABILITIES.split_last() {
     Some((_history, others)) => others,
     None => &[],
 };
 
-/// How many of them a bucket in memory lacks.
+/// Number of features that a bucket in memory lacks.
 const ON_DISK_ONLY: usize = 2;
 
-/// The bucket features a client may use, by the names clients look for.
+/// Features of every bucket, by the names that clients look for.
 ///
-/// Clients send nothing for a feature that is missing here, so each name stands for commands
-/// that are served: named collections, durable writes, HELLO, maps over KV, several services per node, touch,
-/// and keeping the expiry on writes, for which client families look under two spellings.
+/// Clients send no command of a feature that is missing here. So each name stands for commands that are served: named
+/// collections, durable writes, HELLO, maps over KV, several services per node, touch, and keeping the expiry on
+/// writes. Client families look for the last one under two spellings.
 pub const BUCKET_CAPABILITIES: &[&str] =
     match DISK_BUCKET_CAPABILITIES.split_last_chunk::<ON_DISK_ONLY>() {
         Some((others, _)) => others,
         None => &[],
     };
 
-/// Position of a configuration in the order clients keep: epoch first, then revision.
+/// Position of a configuration in the order that clients use: epoch first, then revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MapRevision {
-    /// At least 1; raised when `rev` counts anew.
+    /// Epoch, at least 1. `rev` starts again with each epoch.
     pub epoch: i64,
-    /// At least 1; raised with every change.
+    /// Revision, at least 1; each change raises it.
     pub rev: i64,
 }
 
 impl MapRevision {
-    /// The first of an epoch: newer than all of the epoch before, older than whatever the node tells that began
-    /// this one.
+    /// Returns the first revision of an epoch. It is newer than all of the previous epoch, and older than all maps of
+    /// the node that began this epoch.
     pub fn first_of(epoch: i64) -> Self {
         Self { epoch, rev: 1 }
     }
 
-    /// The next one of the same epoch.
+    /// Returns the next revision of the same epoch.
     #[must_use]
     pub fn next(self) -> Self {
         let rev = self.rev.saturating_add(1);
@@ -88,32 +88,33 @@ impl MapRevision {
     }
 }
 
-/// A bucket as its configuration shows it.
+/// The parts of a bucket's configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct BucketMap<'a> {
     /// Name of the bucket.
     pub name: &'a str,
-    /// Identity of the bucket, 32 hex digits.
+    /// UUID of the bucket, 32 hex digits.
     pub uuid: &'a str,
-    /// Position among the configurations of this bucket.
+    /// Revision among the configurations of this bucket.
     pub revision: MapRevision,
-    /// Replicas the bucket is configured with.
+    /// Configured number of replicas.
     pub replicas: u8,
-    /// Revision of the collections manifest.
+    /// UID of the collections manifest.
     pub manifest_uid: u64,
     /// Feature names: [`BUCKET_CAPABILITIES`] or [`DISK_BUCKET_CAPABILITIES`].
     pub capabilities: &'a [&'a str],
-    /// The nodes that have the bucket. Clients that list the vBuckets of each node (range scans of the Go SDK) take
-    /// a node without active vBuckets behind the last one with some for an error, and one before it for empty.
+    /// The nodes that have the bucket. Some clients list the vBuckets of each node (range scans of the Go SDK). They
+    /// take a node without active vBuckets for empty if it stands before the last node with active vBuckets, and for an
+    /// error if it stands after it.
     pub nodes: &'a [NodeAddress<'a>],
-    /// Which of them has which vBucket.
+    /// The nodes of each vBucket.
     pub rows: Rows<'a>,
 }
 
-/// The configuration of one bucket, as `GET_CLUSTER_CONFIG` answers and pushes it.
+/// Builds the configuration of one bucket, as `GET_CLUSTER_CONFIG` answers and pushes it.
 ///
 /// # Panics
-/// If there is no vBucket.
+/// If the map has no vBucket.
 pub fn bucket_config(map: &BucketMap<'_>) -> String {
     assert!(
         !map.rows.is_empty(),
@@ -160,7 +161,7 @@ pub fn bucket_config(map: &BucketMap<'_>) -> String {
     })
 }
 
-/// The configuration that names no bucket: which nodes there are.
+/// Builds the configuration that names no bucket; it lists the nodes.
 pub fn global_config(revision: MapRevision, nodes: &[NodeAddress<'_>]) -> String {
     to_json(&GlobalConfig {
         rev: revision.rev,
@@ -171,7 +172,7 @@ pub fn global_config(revision: MapRevision, nodes: &[NodeAddress<'_>]) -> String
     })
 }
 
-/// A host as it stands in front of a port: IPv6 addresses in brackets.
+/// Returns a host in the form that stands before a port: an IPv6 address gets brackets.
 pub fn bracketed(host: &str) -> String {
     if host.contains(':') && !host.starts_with('[') {
         format!("[{host}]")
@@ -180,7 +181,7 @@ pub fn bracketed(host: &str) -> String {
     }
 }
 
-/// A bucket name as part of a path; names may contain a percent sign.
+/// Encodes a bucket name as part of a path; names may contain a percent sign.
 pub fn percent_encode(name: &str) -> String {
     let encode = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
@@ -195,8 +196,8 @@ fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("these structs have string keys only")
 }
 
-/// Puts the name in place of the placeholder, which stays if there is no name: clients
-/// replace it by the host they used.
+/// Replaces the host placeholder by `host`. Without a host the placeholder stays, and clients replace it by the host
+/// that they used.
 pub fn localize(text: &str, host: Option<&str>) -> String {
     let Some(host) = host else {
         return text.to_owned();

@@ -1,47 +1,47 @@
-//! What configurations are made of: nodes and rows.
+//! Parts of a configuration: nodes and rows.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What clients replace by the name they reached the node under.
+/// Placeholder that clients replace by the host name under which they reached the node.
 pub const HOST_PLACEHOLDER: &str = "$HOST";
 
-/// The group that all nodes are in that know of no zones, by the name under which the reference has its first one.
+/// Name of the group of all nodes that have no zones: the first group of the reference server.
 pub const SERVER_GROUP: &str = "Group 1";
 
-/// What names one node in a configuration.
+/// Address of one node in a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeAddress<'a> {
-    /// Host name or address, or [`HOST_PLACEHOLDER`]. An IPv6 address stands without brackets.
+    /// Host name or address, or [`HOST_PLACEHOLDER`]. An IPv6 address has no brackets.
     pub host: &'a str,
-    /// It is the node that tells the configuration.
+    /// True for the node that sends the configuration.
     pub this_node: bool,
-    /// The group that it is in.
+    /// Server group of the node.
     pub group: &'a str,
-    /// Port of the KV protocol. Without it, and the one over TLS, clients ask the node for no document; in the map of a
-    /// bucket such nodes are the last ones.
+    /// Port of the KV protocol. Clients ask a node for no document if it has neither this port nor the KV port over
+    /// TLS. In the map of a bucket such nodes are last.
     pub kv_port: Option<u16>,
     /// Port of HTTP management.
     pub http_port: u16,
-    /// Ports of both over TLS.
+    /// Ports of KV and HTTP over TLS.
     pub tls: TlsPorts,
-    /// Ports of what it stands in for.
+    /// Ports of the services for which the node stands in.
     pub stand_ins: StandInPorts,
-    /// Where clients reach it that choose the network `external`.
+    /// Address for clients that choose the network `external`.
     pub external: Option<&'a AlternateAddress>,
 }
 
 /// Ports over TLS, where they are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct TlsPorts {
-    /// Of the KV protocol.
+    /// Port of the KV protocol.
     pub kv: Option<u16>,
-    /// Of HTTP management.
+    /// Port of HTTP management.
     pub http: Option<u16>,
 }
 
-/// Ports of services for which a node stands in, where it was asked to.
+/// Ports of services for which a node stands in, where an operator asked for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StandInPorts {
     /// Queries.
@@ -55,29 +55,30 @@ pub struct StandInPorts {
     pub index: Option<u16>,
 }
 
-/// Where clients outside of the node's network reach it.
+/// Address of a node for clients outside of its network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct AlternateAddress {
     /// Host name or address.
     pub hostname: String,
-    /// Ports by the names that services have in configurations; none if they are the node's own.
+    /// Ports by the service names of configurations; empty if the node's own ports are meant.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ports: BTreeMap<String, u16>,
 }
 
-/// No node, in a row.
+/// Entry of a row without a node.
 pub const NO_NODE: i16 = -1;
 
-/// Nodes of a vBucket as places in [`BucketMap::nodes`](super::BucketMap::nodes), the active one first; [`NO_NODE`] where there is none.
+/// Nodes of a vBucket as indexes into [`BucketMap::nodes`](super::BucketMap::nodes), the active one first; [`NO_NODE`]
+/// where there is none.
 pub type Row = [i16; 4];
 
-/// A row for each vBucket, at least one: clients retry for ever on an empty map. What a row has behind the replicas
-/// of the bucket is not told.
+/// One row per vBucket, at least one: clients retry for ever on an empty map. A configuration shows only the active
+/// node and the replicas of a row; it omits further entries.
 #[derive(Clone, Copy, Debug)]
 pub enum Rows<'a> {
-    /// This many with the same row.
+    /// The same row for this number of vBuckets.
     Same(u16, Row),
-    /// Each with its own.
+    /// One row for each vBucket.
     Each(&'a [Row]),
 }
 

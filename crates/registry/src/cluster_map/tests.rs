@@ -39,7 +39,7 @@ fn parse(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// The single-node example of the specification, but for the capabilities that are not served.
+/// The single-node example of the specification, without the capabilities that are not served.
 #[test]
 fn bucket_config_is_the_example() {
     let text = bucket_config(&travel());
@@ -67,7 +67,7 @@ fn bucket_config_is_the_example() {
 }
 
 #[test]
-fn a_replica_nobody_holds_is_minus_one() {
+fn a_missing_replica_is_minus_one() {
     let map = BucketMap {
         rows: Rows::Same(2, ALONE),
         replicas: 1,
@@ -129,7 +129,7 @@ fn the_global_config_names_no_bucket() {
     assert_eq!(text, expected);
 }
 
-/// Clients order by epoch, then by revision.
+/// Clients order maps by epoch, then by revision.
 #[test]
 fn an_epoch_outweighs_any_revision() {
     let old = MapRevision {
@@ -140,7 +140,7 @@ fn an_epoch_outweighs_any_revision() {
     assert!(MapRevision { epoch: 1, rev: 8 } > MapRevision { epoch: 1, rev: 7 });
 }
 
-/// What is not served must not be listed: clients would use it.
+/// A feature that is not served must not be listed: clients would use it.
 #[test]
 fn capabilities_list_only_what_works() {
     assert!(!DISK_BUCKET_CAPABILITIES.contains(&"dcp"));
@@ -209,7 +209,7 @@ fn each_vbucket_may_have_nodes_of_its_own() {
 }
 
 #[test]
-fn clients_outside_are_told_another_address() {
+fn external_clients_get_the_alternate_address() {
     let external = AlternateAddress {
         hostname: "outside".into(),
         ports: [("kv".to_owned(), 31_210)].into(),

@@ -1,22 +1,22 @@
-//! What a producer and its consumer agreed on.
+//! Settings that a producer and its consumer agreed on.
 
 use engine::dcp::Advances;
 use wire::dcp::OpenFlags;
 
-/// How eagerly a connection is served.
+/// Priority of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Priority {
-    /// Before others.
+    /// Served before others.
     High,
-    /// As others.
+    /// Served like others.
     #[default]
     Medium,
-    /// After others.
+    /// Served after others.
     Low,
 }
 
 impl Priority {
-    /// Its name in DCP_CONTROL.
+    /// Returns the name of the priority in `DCP_CONTROL`.
     pub fn name(self) -> &'static str {
         match self {
             Self::High => "high",
@@ -25,7 +25,7 @@ impl Priority {
         }
     }
 
-    /// Bytes that a connection sends in one turn.
+    /// Returns the bytes that a connection sends in one turn.
     pub fn turn_bytes(self) -> usize {
         match self {
             Self::High => 256 << 10,
@@ -35,7 +35,7 @@ impl Priority {
     }
 }
 
-/// In which form documents are sent.
+/// Form of snapshot markers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MarkerVersion {
     /// Start, end and flags.
@@ -47,54 +47,54 @@ pub enum MarkerVersion {
     V2_2,
 }
 
-/// Everything that is agreed on.
+/// All settings of a connection.
 #[derive(Clone, Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a setting of the protocol"
 )]
 pub struct Agreed {
-    /// What the connection was opened with.
+    /// Flags with which the connection was opened.
     pub flags: OpenFlags,
-    /// How eagerly it is served.
+    /// Priority of the connection.
     pub priority: Priority,
-    /// Values are sent compressed.
+    /// True if values are sent compressed.
     pub compress: bool,
-    /// It knows that cursors may be dropped.
+    /// True if the consumer knows that cursors may be dropped.
     pub cursor_dropping: bool,
-    /// It takes frequency counters of 8 bits.
+    /// True if the consumer takes frequency counters of 8 bits.
     pub hifi_mfu: bool,
-    /// A stream that it closes tells its end.
+    /// True if a stream that the consumer closes sends its end.
     pub end_on_close: bool,
-    /// Expirations are told from deletions.
+    /// True if expirations have an opcode of their own, other than deletions.
     pub expiry_opcode: bool,
-    /// Deletions carry their time, too: where the connection was opened with delete times, and once expirations were
+    /// True if deletions carry their time: on connections that were opened with delete times, and once expirations were
     /// asked for, which always carry it.
     pub delete_times: bool,
-    /// Streams have numbers.
+    /// True if streams have ids.
     pub stream_ids: bool,
-    /// Prepares are sent.
+    /// True if prepares are sent.
     pub sync_writes: bool,
-    /// The form of snapshot markers.
+    /// Form of snapshot markers.
     pub marker: MarkerVersion,
-    /// Deletions carry extended attributes of users.
+    /// True if deletions carry extended attributes of users.
     pub deleted_user_xattrs: bool,
-    /// It knows the newer statuses.
+    /// True if the consumer knows the newer statuses.
     pub new_statuses: bool,
-    /// What the consumer calls itself, if it acknowledges prepares.
+    /// Name of the consumer if it acknowledges prepares.
     pub consumer_name: String,
-    /// vBuckets are read from the store one after the other.
+    /// True if vBuckets are read from the store one after the other.
     pub sequential_backfill: bool,
-    /// It takes snapshots in any order.
+    /// Set if the consumer takes snapshots in any order of seqnos.
     pub out_of_order: Option<Advances>,
-    /// System events are told in the form of FlatBuffers.
+    /// True if system events are sent in the form of FlatBuffers.
     pub flat_events: bool,
-    /// It takes every version where they are kept.
+    /// True if the consumer takes every version, where versions are kept.
     pub change_streams: bool,
 }
 
 impl Agreed {
-    /// What a connection begins with.
+    /// Returns the settings with which a connection begins.
     pub fn of(flags: OpenFlags) -> Self {
         Self {
             flags,

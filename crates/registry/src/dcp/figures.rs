@@ -1,4 +1,4 @@
-//! What statistics show of a connection and of its streams.
+//! Figures of a connection and its streams, for statistics.
 
 use engine::dcp::{Event, StreamFigures as EngineFigures};
 use model::VbId;
@@ -6,19 +6,19 @@ use wire::Opaque;
 
 use super::agreed::Agreed;
 
-/// Names a stream of a connection.
+/// Key of a stream of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamKey {
     /// The vBucket.
     pub vb: VbId,
-    /// The number that the consumer gave it, zero for none.
+    /// Stream id from the consumer, 0 for none.
     pub id: u16,
 }
 
-/// Running totals of a connection.
+/// Totals of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// Changes sent.
+    /// Number of changes sent.
     pub items: u64,
     /// Bytes of messages sent.
     pub bytes: u64,
@@ -32,72 +32,72 @@ impl Totals {
     }
 }
 
-/// One stream.
+/// Figures of one stream.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamFigures {
-    /// Its name.
+    /// Key of the stream.
     pub key: StreamKey,
-    /// The consumer's number for it.
+    /// Opaque of the consumer for the stream.
     pub opaque: Opaque,
-    /// Where it stands.
+    /// Position and state of the stream.
     pub stream: EngineFigures,
-    /// Changes that it has still to send, at most.
+    /// Upper bound of the changes that the stream has still to send.
     pub items_remaining: u64,
-    /// Whether it reads from the store.
+    /// Whether the stream reads from the store.
     pub backfilling: bool,
 }
 
-/// One connection.
+/// Figures of one connection.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a statistic")]
 pub struct ProducerFigures {
-    /// Its name, as statistics show it.
+    /// Name of the connection, as statistics show it.
     pub name: String,
-    /// What was agreed on.
+    /// Agreed settings.
     pub settings: Agreed,
-    /// When it was opened, seconds since 1970.
+    /// Time when the connection was opened, seconds since 1970.
     pub created_s: u32,
-    /// When the consumer said something last, seconds since 1970.
+    /// Time of the consumer's last message, seconds since 1970.
     pub last_receive_s: u32,
-    /// It has nothing to send, or no room.
+    /// True if there is nothing to send, or no room to send it.
     pub paused: bool,
-    /// The consumer's window is full.
+    /// True if the consumer's window is full.
     pub window_full: bool,
-    /// What was sent.
+    /// Totals of sent messages.
     pub totals: Totals,
-    /// Bytes of the consumer's window; 0 for none.
+    /// Size of the consumer's window, bytes; 0 for none.
     pub window: u64,
     /// Bytes sent and not acknowledged.
     pub outstanding: u64,
     /// Bytes acknowledged.
     pub acknowledged: u64,
-    /// It sends noops.
+    /// True if the producer sends noops.
     pub noop_enabled: bool,
-    /// It waits for a noop's answer.
+    /// True if the producer waits for the answer to a noop.
     pub noop_wait: bool,
-    /// Seconds between noops.
+    /// Interval between noops, seconds.
     pub noop_interval_s: u64,
     /// Bytes read from the store and not yet sent.
     pub backfill_bytes: usize,
-    /// Reading waits for room.
+    /// True if the backfill waits for memory.
     pub backfill_full: bool,
-    /// Most bytes that are read ahead.
+    /// Largest number of bytes that are read ahead.
     pub backfill_bytes_max: usize,
-    /// Backfills that read.
+    /// Number of backfills that read.
     pub backfills_active: usize,
-    /// Backfills that wait for their turn.
+    /// Number of backfills that wait for their turn.
     pub backfills_pending: usize,
-    /// Its streams.
+    /// Figures of the connection's streams.
     pub streams: Vec<StreamFigures>,
 }
 
 impl ProducerFigures {
-    /// Changes that all streams have still to send, at most.
+    /// Returns an upper bound of the changes that all streams have still to send.
     pub fn items_remaining(&self) -> u64 {
         self.streams.iter().map(|one| one.items_remaining).sum()
     }
 
-    /// Why nothing is sent now.
+    /// Returns the reason why nothing is sent, by its name in statistics.
     pub fn paused_reason(&self) -> &'static str {
         if self.window_full {
             "BufferLogFull"

@@ -1,5 +1,4 @@
-//! Change streams as the parts of a node see them: producers, consumers, what was agreed on,
-//! figures, settings.
+//! Change streams as the parts of a node see them: producers, consumers, agreed settings, figures, settings.
 
 mod agreed;
 mod figures;

@@ -1,26 +1,26 @@
-//! When the rows of a filtered stream are read by key.
+//! The choice whether the rows of a filtered stream are read by key.
 
 use bucket::ChosenRows;
 use engine::dcp::OnlyRows;
 
-/// Rows are read by key where they are at most one of so many: a snapshot that came without its order of seqnos in part must be
-/// begun again, and what must be sorted is to be little.
+/// Rows are read by key if at most one of this many matches. A snapshot out of seqno order (OSO) must begin again if
+/// its stream breaks, and the rows that must be sorted should be few.
 const SPARSE: u64 = 25;
 
-/// Whether consumers that take snapshots in any order get them.
+/// Setting: which streams of consumers that take snapshots in any order get them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OsoBackfill {
-    /// Where it is quicker.
+    /// Streams for which it is quicker.
     #[default]
     Auto,
-    /// Wherever it is possible.
+    /// All streams for which it is possible.
     Enabled,
-    /// Never.
+    /// No stream.
     Disabled,
 }
 
 impl OsoBackfill {
-    /// The value of a name; `None` for an unknown one.
+    /// Parses a name; `None` for an unknown one.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "auto" => Some(Self::Auto),
@@ -30,7 +30,7 @@ impl OsoBackfill {
         }
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -39,7 +39,7 @@ impl OsoBackfill {
         }
     }
 
-    /// How the rows are to be read.
+    /// Chooses how to read the rows.
     pub fn choose(self, rows: OnlyRows) -> ChosenRows {
         let by_key = rows.by_key && self != Self::Disabled;
         let always = by_key && self == Self::Enabled;

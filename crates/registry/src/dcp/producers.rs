@@ -11,15 +11,15 @@ use super::settings::DcpSettings;
 use crate::connections::ConnectionInfo;
 use crate::progress::Progress;
 
-/// A share of the windows is not less: room for a large document.
+/// Smallest share of the windows, bytes: room for a large document.
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
 
-/// A producer as far as others than its own connection deal with it.
+/// A producer, as seen outside of its own connection.
 pub trait Producer: Send + Sync {
-    /// Ends all its streams without a word; it produces nothing any more.
+    /// Ends all streams without a message. The producer sends nothing after that.
     fn close(&self);
 
-    /// How it stands; what its streams have still to send is left at zero.
+    /// Returns the figures; the remaining items of the streams are left at zero.
     fn figures(&self, now: Now) -> ProducerFigures;
 }
 
@@ -28,14 +28,14 @@ pub type SharedProducer = Arc<dyn Producer>;
 
 struct Registered {
     producer: SharedProducer,
-    /// None for those behind which no KV connection stands.
+    /// `None` for a producer without a KV connection.
     connection: Option<Arc<ConnectionInfo>>,
 }
 
 impl Registered {
-    /// Another one takes its name.
+    /// Ends the producer because another one takes its name.
     fn end(&self) {
-        // Before the new one has a stream: cursors are known by name.
+        // Close first, before the new producer has a stream: cursors are known by name.
         self.producer.close();
         if let Some(connection) = &self.connection {
             connection.mailbox.shut_down();
@@ -46,11 +46,11 @@ impl Registered {
 /// A consumer as statistics see it.
 #[derive(Clone)]
 pub struct RegisteredConsumer {
-    /// Its connection.
+    /// Connection of the consumer.
     pub connection: Arc<ConnectionInfo>,
-    /// How it gets on.
+    /// Progress of the consumer.
     pub progress: Arc<Progress>,
-    /// When it was opened, seconds since 1970.
+    /// Time when the connection was opened, seconds since 1970.
     pub created_s: u32,
 }
 
@@ -59,12 +59,12 @@ pub struct RegisteredConsumer {
 pub struct DcpRegistry {
     producers: Mutex<BTreeMap<String, Registered>>,
     consumers: Mutex<BTreeMap<String, RegisteredConsumer>>,
-    /// What can be changed while the node runs.
+    /// Settings that can be changed while the node runs.
     pub settings: RwLock<DcpSettings>,
 }
 
 impl DcpRegistry {
-    /// Enters a producer. An older connection of the same name is closed, its streams at once.
+    /// Adds a producer. An older connection of the same name is closed; its streams end at once.
     pub fn enter(&self, name: &str, producer: &SharedProducer, connection: &Arc<ConnectionInfo>) {
         let old = self.consumers.lock().remove(name);
         if let Some(old) = old {
@@ -73,7 +73,7 @@ impl DcpRegistry {
         self.insert(name, producer, Some(connection));
     }
 
-    /// Enters a producer of this process, under a unique name.
+    /// Adds a producer of this process, under a unique name.
     pub fn enter_feed(&self, name: &str, producer: &SharedProducer) {
         self.insert(name, producer, None);
     }
@@ -94,7 +94,7 @@ impl DcpRegistry {
         }
     }
 
-    /// Strikes a producer off, unless another one took its name.
+    /// Removes a producer, unless another one took its name.
     pub fn leave(&self, name: &str, producer: &SharedProducer) {
         let mut producers = self.producers.lock();
         let same = producers.get(name).is_some_and(|known| {
@@ -105,8 +105,7 @@ impl DcpRegistry {
         }
     }
 
-    /// Enters a consumer. An older connection of the same name is closed; returns the number of one
-    /// that was a consumer, too.
+    /// Adds a consumer. An older connection of the same name is closed. Returns its number if it was a consumer, too.
     pub fn enter_consumer(&self, name: &str, consumer: RegisteredConsumer) -> Option<u64> {
         let old = self.producers.lock().remove(name);
         if let Some(old) = old {
@@ -117,7 +116,7 @@ impl DcpRegistry {
         Some(old.connection.id)
     }
 
-    /// Strikes a consumer off, unless another one took its name.
+    /// Removes a consumer, unless another one took its name.
     pub fn leave_consumer(&self, name: &str, connection: u64) {
         let mut consumers = self.consumers.lock();
         let same = consumers
@@ -128,7 +127,7 @@ impl DcpRegistry {
         }
     }
 
-    /// All consumers, sorted by name.
+    /// Returns all consumers, sorted by name.
     pub fn consumers(&self) -> Vec<(String, RegisteredConsumer)> {
         let consumers = self.consumers.lock();
         let named = consumers.iter();
@@ -137,7 +136,7 @@ impl DcpRegistry {
             .collect()
     }
 
-    /// All producers, sorted by name.
+    /// Returns all producers, sorted by name.
     pub fn all(&self) -> Vec<SharedProducer> {
         let producers = self.producers.lock();
         producers
@@ -146,7 +145,7 @@ impl DcpRegistry {
             .collect()
     }
 
-    /// What each consumer may have on its way in a bucket of this quota: they share a part of it.
+    /// Returns the window of each consumer in a bucket of this quota, bytes. All consumers share a part of the quota.
     pub fn window_bytes(&self, quota: u64) -> u32 {
         let settings = self.settings.read();
         let shared = || {
@@ -169,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_is_a_share_of_the_quota_that_32_bits_can_say() {
+    fn a_window_is_a_share_of_the_quota_within_32_bits() {
         let settings = DcpSettings::default();
         assert_eq!(settings.windows_of(1 << 30), (1 << 30) / 20);
         assert_eq!(settings.windows_of(u64::MAX), u64::MAX / 20);

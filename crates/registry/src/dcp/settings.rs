@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use super::oso::OsoBackfill;
 
-/// What each setting is until it is changed is what `Default` gives.
+/// Settings of the change streams of a bucket. `Default` returns the initial values.
 #[derive(Debug)]
 pub struct DcpSettings {
-    /// Whether consumers that support OSO snapshots get them.
+    /// Which consumers that support OSO snapshots get them.
     pub oso: OsoBackfill,
     /// Whether a consumer of collections or extended attributes must enable noops, too.
     pub noops_mandatory: bool,
-    /// How long a peer may be silent; `None` for what the node says.
+    /// Longest silence of a peer; `None` for the setting of the node.
     pub idle_timeout: Option<Duration>,
-    /// Window of each consumer; `None` for a share of the quota.
+    /// Window of each consumer, bytes; `None` for a share of the quota.
     pub window_bytes: Option<u32>,
-    /// The share of a quota that the windows of all consumers may take, in parts of a million.
+    /// Share of a quota that the windows of all consumers may take, parts per million.
     pub window_share_ppm: u32,
 }
 
-/// A twentieth.
+/// Default share of a quota for windows: a twentieth, in parts per million.
 const WINDOW_SHARE_PPM: u32 = 50_000;
 
 impl Default for DcpSettings {
@@ -35,13 +35,13 @@ impl Default for DcpSettings {
 }
 
 impl DcpSettings {
-    /// What the windows of all consumers together may be of a quota.
+    /// Returns the bytes that the windows of all consumers together may take of a quota.
     pub fn windows_of(&self, quota: u64) -> u64 {
         let bytes = u128::from(quota) * u128::from(self.window_share_ppm) / 1_000_000;
         u64::try_from(bytes).unwrap_or(quota)
     }
 
-    /// The share of a quota that the windows of all consumers may take.
+    /// Returns the share of a quota that the windows of all consumers may take.
     pub fn window_share(&self) -> f64 {
         f64::from(self.window_share_ppm) / 1e6
     }
