@@ -5,11 +5,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use model::Now;
 
-/// For so long the time of day is taken from the monotonic clock, since one reading costs half of
-/// two, and each request needs both. When the system's time is set, that is seen so much later.
+/// Time for which the time of day is derived from the monotonic clock, ns. Each request needs both times, and one
+/// reading costs half of two. A change of the system's time takes effect this much later.
 const FRESH_NS: u64 = 1_000_000;
 
-/// Time since the machine started, which goes on while it sleeps: leases of a cluster are measured with it.
+/// Returns the time since the machine started. It continues while the machine sleeps: leases of a cluster are measured
+/// with it.
 #[cfg(target_os = "linux")]
 fn boot_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -19,20 +20,20 @@ fn boot_time() -> Duration {
     )
 }
 
-/// The same, as near as the standard library has it.
+/// Returns an approximation: the time since the first call, without sleep of the machine.
 #[cfg(not(target_os = "linux"))]
 fn boot_time() -> Duration {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     START.get_or_init(std::time::Instant::now).elapsed()
 }
 
-/// Reads the operating system's clocks; monotonic time starts when the clock is made.
+/// A clock that reads the operating system's clocks. Monotonic time starts when the clock is created.
 #[derive(Debug)]
 pub(crate) struct SystemClock {
     start: Duration,
-    /// The time of day, in nanoseconds since 1970, at which monotonic time started.
+    /// Time of day at which monotonic time started, ns since 1970.
     started_unix_ns: AtomicU64,
-    /// Monotonic time until which that is fresh.
+    /// Monotonic time until which `started_unix_ns` is fresh, ns.
     fresh_until_ns: AtomicU64,
 }
 
@@ -56,12 +57,12 @@ fn unix_ns() -> u64 {
 impl bucket::Clock for SystemClock {
     fn now(&self) -> Now {
         let mono_ns = self.mono_ns();
-        // Threads that meet here store nearly the same.
+        // Threads that run this at the same time store nearly the same value.
         if mono_ns >= self.fresh_until_ns.load(Ordering::Acquire) {
             let started_unix_ns = unix_ns().saturating_sub(mono_ns);
             self.started_unix_ns
                 .store(started_unix_ns, Ordering::Relaxed);
-            // A thread that sees the second store sees the first.
+            // A thread that sees this store also sees the one above.
             self.fresh_until_ns
                 .store(mono_ns + FRESH_NS, Ordering::Release);
         }
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_day_is_the_systems_also_after_it_was_read_once() {
+    fn the_time_of_day_matches_the_system_on_every_read() {
         const SLACK_NS: u64 = 5_000_000_000; // this thread may have to wait for a processor
         let clock = SystemClock::new();
         let (mut fresh, mut last) = (0, 0);

@@ -1,4 +1,4 @@
-//! What a node is started with, and why it may refuse to start.
+//! Configuration of a node, and the reasons why a node refuses to start.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -11,16 +11,15 @@ use replication::ReplicaOf;
 use storage::EncryptionKeys;
 use tls::{CertificateFiles, Trust};
 
-/// Everything that decides how a node serves. Plain data: reading flags and files is the
-/// caller's business, and so is checking them.
+/// Configuration of a node. It is plain data: the caller reads and checks flags and files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Where documents are kept; `None` keeps them in memory only.
+    /// Directory of documents; `None` keeps them in memory only.
     pub data_dir: Option<PathBuf>,
-    /// Address every port listens on.
+    /// Address on which every port listens.
     pub listen: IpAddr,
-    /// Where other nodes and clients reach this one; `None` for the address that it listens on, or where its connections
-    /// come from.
+    /// Address at which other nodes and clients reach this one. `None` means the address on which it listens, or the
+    /// source address of its connections.
     pub advertise: Option<Advertised>,
     /// Port of the KV protocol; 0 takes a free one.
     pub kv_port: u16,
@@ -30,43 +29,43 @@ pub struct NodeConfig {
     pub kv_tls_port: Option<u16>,
     /// Port of HTTP management over TLS; 0 takes a free one, `None` is closed.
     pub https_port: Option<u16>,
-    /// The certificate of the ports with TLS; `None` makes one.
+    /// Certificate of the ports with TLS; `None` makes one.
     pub certificate: Option<CertificateFiles>,
-    /// Whether clients of the ports with TLS show a certificate; `None` for what management said last, or that they do
-    /// not.
+    /// Use of client certificates on the ports with TLS; `None` means the last setting of management, or no client
+    /// certificates.
     pub client_cert: Option<CertificateState>,
-    /// File with the authorities of client certificates and their revocation lists; `None` for the one that the node makes, if it does.
+    /// File with the authorities of client certificates and their revocation lists. `None` means the node's own
+    /// authority, if the node makes its certificate.
     pub client_ca: Option<PathBuf>,
     /// The port for classic memcached clients; `None` is closed.
     pub memcached: Option<MemcachedPort>,
-    /// Whether it waits for management to name its administrator, and not for [`NodeConfig::username`]; `None` for not.
+    /// Set if the node waits until management creates its administrator; then [`NodeConfig::username`] is not used.
     pub provisionable: Option<StandInsConfig>,
-    /// Name of the one user, an administrator.
+    /// Name of the administrator.
     pub username: String,
-    /// Password of that user.
+    /// Password of the administrator.
     pub password: Password,
-    /// Buckets that exist once the node is ready; at least one, names are distinct.
+    /// Buckets that exist once the node is ready; at least one, with distinct names.
     pub buckets: Vec<BucketConfig>,
-    /// How many there may be, with those that are made while the node runs.
+    /// Largest number of buckets, including those that are created while the node runs.
     pub buckets_max: usize,
-    /// The bucket of another node that the bucket of the same name follows; `None` for a node
-    /// of its own.
+    /// The node whose bucket the bucket of the same name follows; `None` for a node that follows no other.
     pub replica_of: Option<ReplicaOf>,
-    /// The cluster that it joins; `None` for a node alone.
+    /// The cluster that the node joins; `None` for a node alone.
     pub cluster: Option<ClusterConfig>,
-    /// Threads that serve connections; at least 1.
+    /// Number of threads that serve connections; at least 1.
     pub threads: usize,
-    /// Age at which tombstones of buckets with a disk are purged, seconds: as long as a consumer
-    /// of changes may be away without starting anew.
+    /// Age at which tombstones of buckets with a disk are purged, seconds. A consumer of changes that is away for
+    /// longer must start again.
     pub purge_age_s: u64,
-    /// Bytes of a bucket's write-ahead log at which it becomes a run.
+    /// Size at which a bucket's write-ahead log becomes a run, bytes.
     pub journal_bytes: u64,
-    /// The keys of encryption at rest; `None` writes plain files.
+    /// Keys of encryption at rest; `None` writes plain files.
     pub encryption_keys: Option<Arc<EncryptionKeys>>,
 }
 
 impl NodeConfig {
-    /// The ports at which others are to reach a node that listens on these.
+    /// Returns the advertised ports of a node that listens on `own`.
     pub(crate) fn told_ports(&self, own: Ports) -> Ports {
         let advertise = self.advertise.as_ref();
         advertise.map_or(own, |advertise| advertise.ports(own))
@@ -76,21 +75,21 @@ impl NodeConfig {
 /// The cluster that a node joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
-    /// Its etcd.
+    /// Addresses of etcd, and how to reach them.
     pub etcd: etcd::Options,
-    /// Its name.
+    /// Name of the cluster.
     pub name: String,
-    /// Name of the node, that no other node has.
+    /// Name of the node, unique in the cluster.
     pub node_name: String,
-    /// Number of the zone that the node fails with.
+    /// Number of the failure zone of the node.
     pub zone: u16,
-    /// Where clients of another network reach it.
+    /// Address for clients of another network.
     pub outside: Option<Advertised>,
-    /// What is trusted of other nodes, and shown to them, where nodes speak to each other over TLS.
+    /// Trust in other nodes, and the own certificate, where nodes connect over TLS.
     pub peers: Trust,
 }
 
-/// Where a node that is set up over HTTP stands in for services that it does not have.
+/// Stand-ins of a node that is set up over HTTP, for services that Settee does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StandInsConfig {
     /// Port for queries; 0 takes a free one.
@@ -99,29 +98,29 @@ pub struct StandInsConfig {
     pub search_port: u16,
 }
 
-/// Why a node did not start. `Display` is one line that names what to change.
+/// Reason why a node did not start. `Display` is one line that names the setting to change.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A port cannot be listened on: taken, not allowed, or not an address of this machine.
+    /// The node cannot listen on a port: it is taken, not allowed, or not an address of this machine.
     #[error("cannot listen on {address} for {purpose}: {source}")]
     Listen {
-        /// What the port is for: `kv`, `http`, `memcached`, `kv over TLS`, `https`, `queries` or `search`.
+        /// Purpose of the port: `kv`, `http`, `memcached`, `kv over TLS`, `https`, `queries` or `search`.
         purpose: &'static str,
-        /// The address as configured.
+        /// Configured address.
         address: SocketAddr,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The data directory belongs to another running process.
+    /// Another running process uses the data directory.
     #[error("{0}")]
     DataInUse(String),
     /// The data directory cannot be created, read or written.
     #[error("{0}")]
     DataAccess(String),
-    /// What lies in the data directory is damaged, foreign, or from a newer version.
+    /// The content of the data directory is damaged, foreign, or from a newer version.
     #[error("{0}")]
     DataFormat(String),
-    /// What lies in the data directory is encrypted with a key that was not given.
+    /// The data directory is encrypted with a key that was not given.
     #[error("{0}")]
     DataKey(String),
     /// A bucket that is to follow another node's has changes of its own.
@@ -130,21 +129,21 @@ pub enum StartError {
          undo; add --demote if that is wanted"
     )]
     NotReplica {
-        /// The bucket.
+        /// Name of the bucket.
         bucket: String,
-        /// How many.
+        /// Number of vBuckets with changes of their own.
         own: usize,
     },
     /// The certificate of the ports with TLS cannot be read, made or used.
     #[error("{0}")]
     Certificate(String),
-    /// etcd does not answer, or is none.
+    /// etcd does not answer, or the address is not an etcd.
     #[error("{0}")]
     Etcd(String),
-    /// The cluster does not take the node.
+    /// The cluster does not accept the node.
     #[error("{0}")]
     Cluster(String),
-    /// The operating system refused something else: a thread, memory, randomness.
+    /// The operating system refused something else: a thread, memory, random numbers.
     #[error("{0}")]
     System(String),
 }

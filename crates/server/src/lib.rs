@@ -1,6 +1,6 @@
-//! The node's face to the network: connections, commands, identity, HTTP management, metrics.
+//! The network side of the node: connections, start and stop, HTTP management, files of the node.
 //!
-//! What this crate may not do: hold document state.
+//! This crate must not hold document state.
 
 mod clock;
 pub mod config;

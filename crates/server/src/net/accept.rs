@@ -1,4 +1,4 @@
-//! Listening and accepting.
+//! Listening sockets and the threads that accept connections.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,11 +15,11 @@ use super::state::NetState;
 use super::worker_pool::WorkerPool;
 use crate::config::StartError;
 
-/// Pause after the system refused a connection, most likely for want of descriptors.
+/// Pause after the system refused a connection, most likely for lack of descriptors.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
-/// Least time between two lines of the log about that.
+/// Shortest interval between two log lines about refused connections.
 const TOLD_PAUSE: Duration = Duration::from_secs(10);
-/// Keepalive as the reference sets it.
+/// TCP keepalive with the values of the reference server.
 const KEEPALIVE_IDLE: Duration = Duration::from_mins(6);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
@@ -55,7 +55,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Accepts connections and hands them to the pool, as they came.
+    /// Accepts connections and hands each to the pool.
     pub(crate) fn start(
         listener: TcpListener,
         door: Door,
@@ -93,7 +93,7 @@ impl Listener {
     /// Stops accepting and closes the socket.
     pub(crate) fn stop(&mut self) {
         self.stopping.store(true, Ordering::SeqCst);
-        // The thread sits in accept(): a connection of our own lets it look at the flag.
+        // The thread blocks in accept(): a connection to itself lets it check the flag.
         let mut door = self.address;
         if door.ip().is_unspecified() {
             door.set_ip(match door.ip() {
@@ -110,7 +110,7 @@ impl Listener {
     }
 }
 
-/// Tells of connections that the system refused, but not of each: there may be many.
+/// Log of connections that the system refused. It limits the rate of log lines: there may be many refusals.
 #[derive(Default)]
 struct Refusals {
     untold: u64,
@@ -134,7 +134,7 @@ fn welcome(node: &NetState, pool: &WorkerPool<Arrival>, stream: TcpStream, door:
     if !node.connections.admit() {
         return;
     }
-    // Another may take this number first; then this one moves.
+    // Another connection may take this number first; then this one moves to another worker.
     let worker = pool.worker_for(node.connections.opened() + 1, false);
     if pool
         .hand_over(worker, Arrival::New { stream, door })

@@ -1,12 +1,11 @@
-//! Decides how many workers serve, from how busy they are and how idle the machine is.
+//! The controller of the pool: it decides how many workers serve, from the load of workers and machine.
 //!
-//! Spreading pays when the serving workers have no time left and a processor has, or when
-//! others compete for the processors, of which two threads get more than one. Where clients
-//! share the machine and keep the other processors busy, a second worker only adds sleeps and
-//! wakes: on two cores, four connections that send one request at a time get about a third more
-//! answers from one worker than from two.
+//! More workers help when the serving workers have no time left and a processor is idle, or when other processes
+//! compete for the processors: two threads get more processor time than one. If clients share the machine and keep the
+//! other processors busy, a second worker only adds sleeps and wakes. On two cores, four connections that send one
+//! request at a time get about a third more answers from one worker than from two.
 //!
-//! Where the system does not tell how busy it is, all workers serve.
+//! If the system does not report its load, all workers serve.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,42 +15,43 @@ use super::connection::Arrival;
 use super::meter::{Look, Meter};
 use super::worker_pool::WorkerPool;
 
-/// How often the pool is looked at, while something is done and in a long idle time.
+/// Interval between two looks at the pool: under load, and after a long idle time.
 const PERIOD: Duration = Duration::from_millis(50);
 const PERIOD_AT_REST: Duration = Duration::from_millis(200);
-/// Looks which together say whether more workers are needed.
+/// Number of last looks whose mean decides whether more workers are needed.
 const LOOKS_TO_GROW: usize = 3;
-/// Looks at which fewer workers must have sufficed, at first and at most. The number doubles
-/// when the pool grows soon after it shrank. A look at which they did not suffice outweighs
-/// some that came before.
+/// Number of looks at which fewer workers would have sufficed before the pool shrinks, at first and at most. The number
+/// doubles when the pool grows soon after it shrank. A look at which they did not suffice cancels `OUTWEIGHED` earlier
+/// ones.
 const LOOKS_TO_SHRINK: u32 = 60;
 const LOOKS_TO_SHRINK_MOST: u32 = 960;
 const OUTWEIGHED: u32 = 20;
-/// Looks in a row at which next to nothing was done, after which one worker serves again.
+/// Number of idle looks in a row after which one worker serves again.
 const LOOKS_TO_REST: u32 = 20;
 
-// Thousandths of a processor.
-/// A worker has next to no time left.
+// Loads in thousandths of a processor.
+/// Busy time from which a worker has next to no time left.
 const FULL: u32 = 850;
-/// Idle time worth using.
+/// Idle time of the machine that is worth using.
 const SPARE: u32 = 350;
-/// A worker is busy enough for requests to wait for each other.
+/// Busy time of a worker from which requests wait for each other.
 const BUSY: u32 = 500;
-/// Idle time in plenty.
+/// Idle time of the machine that counts as plenty.
 const PLENTY: u32 = 1000;
-/// A worker that is never asleep, and that waits this much for others to leave a processor.
+/// A worker is crowded out if it never sleeps (busy and waiting time together) and waits this long for other processes
+/// to leave a processor.
 const AWAKE: u32 = 950;
 const CROWDED_OUT: u32 = 300;
-/// What each worker that stays may be busy when one leaves: with little idle time, in plenty.
+/// Highest busy time of each remaining worker when one leaves: with little idle time, and with plenty.
 const KEPT_SCARCE: u32 = 950;
 const KEPT_PLENTY: u32 = 350;
-/// What the one that leaves may have been awake beyond that.
+/// Time beyond that for which the leaving worker may have been awake.
 const LEAVES: u32 = 350;
-/// Less than this is idle, and says nothing about how many are needed.
+/// Load below this counts as idle, and is no evidence of how many workers are needed.
 const REST: u32 = 100;
 
-// Sleeps a second of one worker, for want of anything to do.
-/// It catches up with its connections all the time: a second one would only sleep more.
+// Sleeps of one worker per second, because nothing is to do.
+/// A worker with more sleeps keeps up with its connections: a second one would only sleep more.
 const KEEPS_UP: u32 = 1000;
 
 /// The decision, without clock or system.
@@ -78,7 +78,7 @@ impl Balance {
         }
     }
 
-    /// How many are to serve after `look`.
+    /// Returns the number of workers that serve after `look`.
     fn next(&mut self, look: Look) -> u32 {
         self.since_shrunk = self.since_shrunk.saturating_add(1);
         if look.busy < REST {
@@ -112,7 +112,7 @@ impl Balance {
         self.serving
     }
 
-    /// Nothing was done for so long that it may go on.
+    /// Checks whether the pool was idle for so long that one worker serves.
     fn is_at_rest(&self) -> bool {
         self.resting >= LOOKS_TO_REST
     }
@@ -140,7 +140,7 @@ impl Balance {
         self.fitting = 0;
     }
 
-    /// Whether one worker less would have had the time, and the one too many mostly slept.
+    /// Checks whether one worker less would have had the time, and whether the superfluous one mostly slept.
     fn fewer_suffice(&self, look: Look) -> bool {
         let kept = if look.idle >= PLENTY {
             KEPT_PLENTY
@@ -152,8 +152,7 @@ impl Balance {
     }
 }
 
-/// Looks after the pool, whose threads have these system numbers, for as long as the node
-/// serves.
+/// Controls the pool for as long as the node serves. `threads` are the system's numbers of the pool's threads.
 pub(crate) async fn balance(pool: Arc<WorkerPool<Arrival>>, threads: Vec<i32>) {
     if pool.len() < 2 {
         return;
@@ -188,7 +187,7 @@ pub(crate) async fn balance(pool: Arc<WorkerPool<Arrival>>, threads: Vec<i32>) {
 mod tests {
     use super::*;
 
-    /// A look at workers that sleep now and then.
+    /// A look at workers that sleep rarely.
     fn look(busy: u32, waited: u32, idle: u32) -> Look {
         Look {
             busy,
@@ -202,12 +201,12 @@ mod tests {
         Look { sleeps, ..look }
     }
 
-    /// Serving workers after `times` looks that are all the same.
+    /// Returns the serving workers after `times` equal looks.
     fn after(balance: &mut Balance, times: usize, look: Look) -> u32 {
         (0..times).map(|_| balance.next(look)).last().unwrap()
     }
 
-    /// Two workers that serve.
+    /// Returns a balance of two workers that both serve.
     fn both() -> Balance {
         let mut balance = Balance::new(2);
         assert_eq!(after(&mut balance, 3, look(1000, 0, 1000)), 2);
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_crew_grows_where_time_is_short_and_more_can_be_had() {
+    fn the_pool_grows_if_workers_are_full_and_processors_are_idle() {
         for (seen, serving) in [
             // Nothing to do; little to do.
             (look(0, 0, 2000), 1),
@@ -223,16 +222,16 @@ mod tests {
             // Busy, and clients keep the other processor busy.
             (look(870, 50, 250), 1),
             (look(930, 60, 150), 1),
-            // Busy, and there is a processor to use.
+            // Busy, and a processor is idle.
             (look(930, 0, 450), 2),
             (look(520, 0, 1400), 2),
-            // It keeps up with its connections; something always waits for it.
+            // The worker keeps up with its connections; or requests always wait for it.
             (sleeping(4000, look(870, 80, 450)), 1),
             (sleeping(10, look(870, 80, 450)), 2),
             (sleeping(10, look(930, 60, 150)), 1),
-            // Others have the processors.
+            // Other processes have the processors.
             (look(500, 460, 0), 2),
-            // It waits for them, but sleeps, too.
+            // The worker waits for processors, but sleeps, too.
             (look(500, 400, 0), 1),
         ] {
             let mut balance = Balance::new(2);
@@ -242,12 +241,12 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_of_idleness_is_not_enough() {
+    fn one_look_at_idle_processors_does_not_grow_the_pool() {
         let mut balance = Balance::new(2);
         for idle in [200, 200, 600, 100].repeat(10) {
             assert_eq!(balance.next(look(900, 0, idle)), 1);
         }
-        // Idle time starts it anew.
+        // Idle looks start the count again.
         let mut balance = Balance::new(2);
         for between in [0, 50].repeat(5) {
             assert_eq!(after(&mut balance, 2, look(1000, 0, 1000)), 1);
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn it_doubles_up_to_what_there_is() {
+    fn the_pool_doubles_up_to_all_workers() {
         let mut balance = Balance::new(6);
         let grown: Vec<u32> = (0..4)
             .map(|_| after(&mut balance, 3, look(6000, 0, 1500)))
@@ -265,14 +264,14 @@ mod tests {
     }
 
     #[test]
-    fn it_shrinks_once_fewer_would_do_for_a_while() {
+    fn the_pool_shrinks_once_fewer_suffice_for_a_while() {
         for (seen, serving) in [
             // One is enough, and the other only takes the clients' time.
             (look(760, 300, 440), 1),
-            // One would not do.
+            // One would not be enough.
             (look(1250, 100, 200), 2),
             (look(700, 1100, 0), 2),
-            // One would do, but there is time in plenty.
+            // One would be enough, but there is plenty of idle time.
             (look(760, 0, 1200), 2),
             (look(300, 0, 1700), 1),
         ] {
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_looks_now_and_then_keep_the_crew() {
+    fn occasional_busy_looks_keep_the_pool() {
         let mut balance = both();
         for _ in 0..20 {
             assert_eq!(after(&mut balance, 38, look(500, 0, 500)), 2);
@@ -292,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn short_rests_change_nothing_and_a_long_one_ends_it() {
+    fn short_rests_keep_the_pool_and_a_long_rest_shrinks_it() {
         let mut balance = both();
         for _ in 0..10 {
             assert_eq!(after(&mut balance, 19, look(20, 0, 1900)), 2);
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn it_waits_longer_to_shrink_when_that_was_wrong() {
+    fn the_pool_shrinks_later_after_a_wrong_shrink() {
         let mut balance = Balance::new(2);
         let seen = look(900, 0, 500);
         let mut waits = Vec::new();
@@ -315,7 +314,7 @@ mod tests {
             waits.push((1..1000).find(|_| balance.next(seen) == 1).unwrap());
         }
         assert_eq!(waits, [60, 120, 240, 480, 960, 960, 960]);
-        // Right for long: back to the first.
+        // Shrinking was right for long: back to the first number.
         assert_eq!(after(&mut balance, 2000, look(300, 0, 1500)), 1);
         assert_eq!(after(&mut balance, 3, seen), 2);
         assert_eq!(after(&mut balance, 60, look(300, 0, 1500)), 1);

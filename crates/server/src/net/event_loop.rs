@@ -1,9 +1,9 @@
-//! The event loop of a thread that serves connections: polls what is ready, then serves all of it.
-//! One pass is a round.
+//! The event loop of a thread that serves connections: it polls for ready connections, then serves all of them. One
+//! pass is a round.
 //!
-//! Requests of different connections are worked on in groups: all are read, the documents of all
-//! are prefetched, all are run, all are answered. So waits for memory overlap, and a client that
-//! has many connections is woken once for several answers.
+//! Requests of different connections run in groups: the thread reads all inputs, prefetches the documents of all, runs
+//! all, and sends all answers. So waits for memory overlap, and a client that has many connections wakes up once for
+//! several answers.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -20,43 +20,43 @@ use super::connection::{Arrival, Connection, READ_BYTES, Scratch, TurnResult, Wo
 use super::inbox::{ALARM, Inbox, Messages};
 use super::state::NetState;
 
-/// Events taken from the system at once.
+/// Largest number of events that one poll takes.
 const EVENTS: usize = 1024;
-/// Connections that are worked on as one group.
+/// Largest number of connections in a group.
 const TOGETHER: usize = 8;
-/// The least room for the input of a connection that joins a group: more than a record of TLS, of
-/// which a part may have come before.
+/// Smallest buffer for the input of a connection that joins a group, bytes. It is larger than a TLS record, a part of
+/// which may be kept already.
 const ROOM_BYTES: usize = 24 << 10;
-/// Answers of a group beyond which they are sent before its next request is run.
+/// Size of a group's answers above which they are sent before its next request runs, bytes.
 const ANSWERS_BYTES: usize = 64 << 10;
 
-/// Waits shorter than that are slept: `poll` counts in milliseconds.
+/// A shorter wait sleeps without `poll`, which counts in milliseconds.
 const SHORT: Duration = Duration::from_millis(1);
 /// Longest sleep without polling sockets while a backed-off connection's timer is pending.
 const MAX_SLEEP_WITHOUT_POLLING: Duration = Duration::from_micros(100);
 
 struct Seat {
     connection: Connection,
-    /// It is on the list of those that are ready.
+    /// True if the connection is in the list of ready ones.
     queued: bool,
-    /// When its timer rings.
+    /// Time of its timer.
     timer: Option<Instant>,
 }
 
-/// A member of a group: its seat, and where its input lies.
+/// A member of a group: its seat, and the range of its input.
 struct Member {
     seat: usize,
     input: Range<usize>,
 }
 
-/// A member whose request was run: its seat, where its answer lies, and how it goes on.
+/// A member whose request was run: its seat, the range of its answer, and the result.
 struct Answered {
     seat: usize,
     answer: Range<usize>,
     received: Received,
 }
 
-/// One thread's connections, and what it waits with.
+/// The connections of one thread, with its poll, timers and buffers.
 pub(super) struct EventLoop {
     node: Arc<NetState>,
     context: WorkerContext,
@@ -67,8 +67,8 @@ pub(super) struct EventLoop {
     seats: Vec<Option<Box<Seat>>>,
     free: Vec<usize>,
     ready: VecDeque<usize>,
-    /// Those with a part of a long answer to give: one of them in a round, so that however many there are,
-    /// others wait for one part at most.
+    /// Connections that send a long answer in parts. A round serves one of them, so that other connections wait for one
+    /// part at most.
     long: VecDeque<usize>,
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     group: Vec<Member>,
@@ -101,7 +101,7 @@ impl EventLoop {
         }
     }
 
-    /// Serves until nothing arrives any more and all connections have ended.
+    /// Serves until the inbox is closed and all connections have ended.
     pub(super) fn run(mut self) {
         loop {
             self.read_messages();
@@ -112,7 +112,7 @@ impl EventLoop {
         }
     }
 
-    /// Serves this one until it ends.
+    /// Serves one connection until it ends.
     pub(super) fn run_for(mut self, arrival: Arrival) {
         self.admit(arrival);
         while !self.is_empty() {
@@ -125,7 +125,7 @@ impl EventLoop {
         self.free.len() == self.seats.len()
     }
 
-    /// Sleeps if there is nothing to do; then a round, if there is.
+    /// Sleeps if there is nothing to do, then runs a round.
     fn turn(&mut self) {
         if let Err(error) = self.look()
             && error.kind() != io::ErrorKind::Interrupted
@@ -157,7 +157,7 @@ impl EventLoop {
         self.messages.rung = rung;
     }
 
-    /// Gives a connection a seat, and its turn in the next round.
+    /// Assigns a seat to a connection, and queues it for the next round.
     fn admit(&mut self, arrival: Arrival) {
         let Some(mut connection) = Connection::admitted(arrival, &self.node, &self.context) else {
             return;
@@ -202,7 +202,7 @@ impl EventLoop {
         self.ready.is_empty() && self.long.is_empty()
     }
 
-    /// Asks the system what is ready; sleeps if there is nothing to do.
+    /// Polls for ready connections; sleeps if there is nothing to do.
     fn look(&mut self) -> io::Result<()> {
         let sleeps = self.has_none_ready() && self.inbox.falls_asleep(&self.messages);
         let patience = if sleeps {
@@ -225,7 +225,7 @@ impl EventLoop {
             let number = event.token().0;
             if let Some(Some(seat)) = self.seats.get_mut(number) {
                 seat.connection.note_event(event);
-                // Its timer comes, and until then nothing is read.
+                // A connection that backs off reads nothing until its timer.
                 if !seat.connection.is_backing_off() {
                     self.enqueue(number);
                 }
@@ -255,7 +255,7 @@ impl EventLoop {
         }
     }
 
-    /// A turn for each ready connection.
+    /// Runs a turn of each ready connection.
     fn round(&mut self) {
         self.ready.extend(self.long.pop_front());
         let mut left = self.ready.len();
@@ -265,9 +265,9 @@ impl EventLoop {
         }
     }
 
-    /// Reads for as many of the next `left` connections as make a group, up to one that does not just
-    /// wait for input; those that come before any member have their turn at once. Returns the number
-    /// that it took off the list.
+    /// Reads the input of a group from the next `left` ready connections. The group ends at a connection that has more
+    /// to do than to read; such connections before the first member get their turn at once. Returns the number of
+    /// connections taken from the list.
     fn gather(&mut self, left: usize) -> usize {
         let mut read = 0;
         let mut taken = 0;
@@ -277,7 +277,7 @@ impl EventLoop {
             };
             let seat = self.seats.get_mut(number).and_then(Option::as_mut);
             let reads = seat.is_some_and(|seat| seat.connection.only_reads(&self.context));
-            // Its turn may need the buffers.
+            // The turn of this connection may need the buffers of the group.
             if !reads && !self.group.is_empty() {
                 break;
             }
@@ -353,7 +353,7 @@ impl EventLoop {
         }));
     }
 
-    /// Sends the answers that there are.
+    /// Sends the answers of the group.
     fn answer(&mut self) {
         let mut answered = std::mem::take(&mut self.answered);
         let mut output = std::mem::take(&mut self.scratch.output);
@@ -376,7 +376,7 @@ impl EventLoop {
         self.answered = answered;
     }
 
-    /// Goes on with a connection as far as it can without waiting.
+    /// Advances a connection as far as it can go without waiting.
     fn advance(&mut self, number: usize) {
         let Some(Some(seat)) = self.seats.get_mut(number) else {
             return;
@@ -428,8 +428,8 @@ impl EventLoop {
     }
 }
 
-/// `poll` waits for whole milliseconds: a shorter wait is slept without polling, at most
-/// [`MAX_SLEEP_WITHOUT_POLLING`] at a time. Returns the time to poll after the sleep.
+/// Sleeps without `poll`, because `poll` waits for whole milliseconds; at most [`MAX_SLEEP_WITHOUT_POLLING`] at a time.
+/// Returns the time to poll after the sleep.
 fn sleep_without_polling(patience: Duration) -> Option<Duration> {
     if patience.is_zero() || patience >= SHORT {
         return None;

@@ -1,4 +1,4 @@
-//! Closes connections that move nothing of what they hold while connections hold too much.
+//! Closes idle connections that hold memory while all connections hold too much.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use registry::{ConnectionInfo, Registry};
 
 /// Interval at which connections are checked.
 const PERIOD: Duration = Duration::from_millis(250);
-/// A connection that moves fewer bytes than this in a period stands still: 32 KiB a second.
+/// A connection that moves fewer bytes than this in a period is idle: 32 KiB a second.
 const MOVED_BYTES: u64 = 8 << 10;
 
-/// What is remembered of a connection under congestion.
+/// History of a connection under congestion.
 #[derive(Clone, Copy, Debug)]
 struct HolderHistory {
     moved: u64,
     still: u32,
 }
 
-/// Makes room where there is none, for as long as the node serves.
+/// Closes idle connections under congestion, for as long as the node serves.
 pub(crate) async fn watch(node: Arc<Registry>) {
     let mut ticks = tokio::time::interval(PERIOD);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -35,7 +35,7 @@ pub(crate) async fn watch(node: Arc<Registry>) {
         let limit = if buffers.is_congested(None) {
             buffers.limit()
         } else if memories().any(Memory::is_transit_congested) {
-            // One at a time: the documents give way, too.
+            // Close one at a time: the documents make room, too.
             buffers.held()
         } else {
             seen.clear();
@@ -58,14 +58,14 @@ pub(crate) async fn watch(node: Arc<Registry>) {
     }
 }
 
-/// A connection as far as it matters here.
+/// The memory and progress of a connection.
 #[derive(Clone, Copy, Debug)]
 struct Holder {
     id: u64,
     held: usize,
-    /// Bytes that ever came from the peer, or that it took late.
+    /// Total of bytes that the peer sent or took late.
     moved: u64,
-    /// It waits for room itself.
+    /// True if the connection waits for memory itself.
     waits: bool,
 }
 
@@ -80,7 +80,7 @@ impl Holder {
     }
 }
 
-/// Returns the connections to close, largest first, so that less than the limit is held.
+/// Returns the connections to close, largest first, so that the rest holds less than the limit.
 fn to_close(
     mut held: usize,
     limit: usize,
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fattest_that_stand_still_make_room() {
+    fn the_largest_idle_connections_are_closed() {
         let mut seen = HashMap::new();
         let mut look = |held, round: u64| {
             let holders = vec![
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_not_granted_any_time() {
+    fn idle_time_is_not_granted_at_twice_the_limit() {
         let mut seen = HashMap::new();
         let all = || vec![holder(1, 150, 3), holder(2, 60, 3)];
         assert!(to_close(210, 100, 8, all(), &mut seen).is_empty());

@@ -1,4 +1,4 @@
-//! How other threads reach a worker: connections that arrive, and bells that ring.
+//! Inboxes, through which other threads reach a worker: connections that arrive, and bells that ring.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,15 +7,15 @@ use mio::{Registry, Token, Waker};
 use parking_lot::Mutex;
 use registry::Ring;
 
-/// The event by which a sleeping worker hears that there is something for it.
+/// Token of the event that wakes a sleeping worker.
 pub(super) const ALARM: Token = Token(usize::MAX);
 
 /// Messages for a worker.
 pub(super) struct Messages<A> {
     pub(super) arrivals: Vec<A>,
-    /// Seats of connections that have mail. They may have been left meanwhile.
+    /// Seats of connections that have mail. A connection may have left its seat meanwhile.
     pub(super) rung: Vec<usize>,
-    /// Nothing arrives any more.
+    /// True if no more connections arrive.
     pub(super) closed: bool,
 }
 
@@ -29,8 +29,8 @@ impl<A> Default for Messages<A> {
     }
 }
 
-/// The inbox of one worker. Delivery takes a leaf lock for a few instructions, and costs a system call
-/// only if the worker sleeps.
+/// The inbox of one worker. Delivery takes a leaf lock for a few instructions, and costs a system call only if the
+/// worker sleeps.
 pub(crate) struct Inbox<A> {
     messages: Mutex<Messages<A>>,
     asleep: AtomicBool,
@@ -38,10 +38,10 @@ pub(crate) struct Inbox<A> {
 }
 
 impl<A> Inbox<A> {
-    /// The inbox of a worker that waits for events of this registry.
+    /// Creates the inbox of a worker that polls this registry.
     ///
     /// # Errors
-    /// The system gives no descriptor.
+    /// The system has no descriptor left.
     pub(super) fn new(registry: &Registry) -> io::Result<Self> {
         Ok(Self {
             messages: Mutex::default(),
@@ -62,13 +62,13 @@ impl<A> Inbox<A> {
         Ok(())
     }
 
-    /// Takes no connections any more.
+    /// Closes the inbox for connections.
     pub(super) fn close(&self) {
         self.messages.lock().closed = true;
         self.alert();
     }
 
-    /// Takes all messages; `into` must have none left.
+    /// Takes all messages; `into` must be empty.
     pub(super) fn take(&self, into: &mut Messages<A>) {
         let mut messages = self.messages.lock();
         std::mem::swap(&mut messages.arrivals, &mut into.arrivals);
@@ -76,11 +76,11 @@ impl<A> Inbox<A> {
         into.closed = messages.closed;
     }
 
-    /// From now on the alarm is needed. False if there are messages already, or the inbox was closed
-    /// and `seen` does not know of it yet: then it is not.
+    /// Announces that the worker sleeps and needs the alarm. Returns false if it must not sleep: there are messages, or
+    /// the inbox was closed and `seen` does not contain that yet.
     ///
-    /// A sender takes the lock, then reads `asleep`. The worker sets `asleep`, then takes the lock. So one
-    /// of them sees the other.
+    /// A sender takes the lock, then reads `asleep`. The worker sets `asleep`, then takes the lock. So one of them sees
+    /// the other.
     pub(super) fn falls_asleep(&self, seen: &Messages<A>) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         let messages = self.messages.lock();

@@ -1,7 +1,7 @@
-//! How busy threads and machine are, as `/proc` tells.
+//! A meter of the load of threads and machine, read from `/proc`.
 //!
-//! The files stay open and are read into a buffer on the stack: a look costs some 20 us then,
-//! and a third of what opening them each time does.
+//! The files stay open and are read into a buffer on the stack. A look costs some 20 us then, a third of the cost with
+//! opening them each time.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -9,21 +9,21 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// What was seen between two looks.
+/// Load between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Look {
-    /// All workers together had a processor, in thousandths of one.
+    /// Time of all workers on a processor, in thousandths of one.
     pub(super) busy: u32,
-    /// They could have used one, but others had it.
+    /// Time in which workers were ready to run, but other threads had the processors, in thousandths of one.
     pub(super) waited: u32,
-    /// The machine did nothing.
+    /// Idle time of the machine, in thousandths of a processor.
     pub(super) idle: u32,
-    /// Times a second that workers had nothing to do.
+    /// Sleeps of all workers for lack of work, per second.
     pub(super) sleeps: u32,
 }
 
 impl Look {
-    /// What several looks, at least one, come to.
+    /// Returns the mean of several looks, at least one.
     pub(super) fn mean(looks: &VecDeque<Self>) -> Self {
         let count = u32::try_from(looks.len()).unwrap_or(1).max(1);
         let of = |part: fn(&Self) -> u32| looks.iter().map(part).sum::<u32>() / count;
@@ -36,10 +36,10 @@ impl Look {
     }
 }
 
-/// Clock ticks of `/proc/stat` are hundredths of a second on every system that has it.
+/// Length of a clock tick of `/proc/stat`, ns: a hundredth of a second on every system that has the file.
 const TICK_NS: u64 = 10_000_000;
 
-/// What is looked for stands within so much of a file.
+/// Bytes at the start of a file that contain the values.
 const LOOKED_AT: usize = 4 << 10;
 
 /// Times of threads and machine since boot.
@@ -50,13 +50,13 @@ pub(super) struct Meter {
     idle_ns: u64,
 }
 
-/// Where the system tells of a thread.
+/// Files in which the system reports on a thread.
 struct Thread {
     times: File,
     status: File,
 }
 
-/// Time that a thread had a processor, and that it waited for one; how often it slept.
+/// Time of a thread on a processor, and time in which it waited for one; number of its sleeps.
 #[derive(Clone, Copy)]
 struct Ran {
     busy_ns: u64,
@@ -65,7 +65,7 @@ struct Ran {
 }
 
 impl Meter {
-    /// `None` where the system does not tell, or there is no thread of such a number.
+    /// Opens the files of these threads; `None` if the system does not have them, or there is no such thread.
     pub(super) fn new(threads: &[i32]) -> Option<Self> {
         let open = |number: &i32| {
             let folder = format!("/proc/self/task/{number}");
@@ -84,7 +84,7 @@ impl Meter {
         })
     }
 
-    /// What happened since the last call, `elapsed` ago.
+    /// Returns the load since the last call, which was `elapsed` ago.
     pub(super) fn look(&mut self, elapsed: Duration) -> Option<Look> {
         let (ran, idle_ns) = (ran(&self.threads)?, idle_ns(&self.machine)?);
         let spent = |part: fn(&Ran) -> u64| -> u64 {
@@ -100,7 +100,7 @@ impl Meter {
             busy: share(spent(|ran| ran.busy_ns)),
             waited: share(spent(|ran| ran.waited_ns)),
             idle: share(idle_ns.saturating_sub(self.idle_ns)),
-            // Thousandths of sleeps a nanosecond.
+            // Thousandths of sleeps per nanosecond.
             sleeps: share(spent(|ran| ran.sleeps).saturating_mul(1_000_000)),
         };
         (self.ran, self.idle_ns) = (ran, idle_ns);
@@ -127,7 +127,7 @@ fn ran(threads: &[Thread]) -> Option<Vec<Ran>> {
     threads.iter().map(one).collect()
 }
 
-/// Time that processors were idle or waited for a disk, all together.
+/// Returns the time in which processors were idle or waited for a disk, summed over all of them.
 fn idle_ns(machine: &File) -> Option<u64> {
     let mut buffer = [0; LOOKED_AT];
     let line = look_at(machine, &mut buffer)?.lines().next()?;
@@ -136,7 +136,7 @@ fn idle_ns(machine: &File) -> Option<u64> {
     Some((time()? + time()?) * TICK_NS)
 }
 
-/// The start of a file that the system writes while it is read.
+/// Reads the start of a file that the system generates on each read.
 fn look_at<'a>(file: &File, buffer: &'a mut [u8; LOOKED_AT]) -> Option<&'a str> {
     let count = loop {
         match file.read_at(buffer, 0) {
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_system_tells_how_busy_it_is() {
+    fn the_meter_reads_the_load_of_this_system() {
         let own = rustix::thread::gettid().as_raw_nonzero().get();
         let mut meter = Meter::new(&[own]).unwrap();
         let before = meter.ran[0].busy_ns;
@@ -163,7 +163,7 @@ mod tests {
         for _ in 0..10 {
             std::thread::sleep(Duration::from_micros(100));
         }
-        // As if that had taken a tenth of a second.
+        // Pretend that this took a tenth of a second.
         let seen = meter.look(Duration::from_millis(100)).unwrap();
         assert!((200..2000).contains(&seen.busy), "{seen:?}");
         assert!((100..10_000).contains(&seen.sleeps), "{seen:?}");

@@ -1,22 +1,22 @@
-//! Threads for connections that may work long at a time: what comes on them is written here, and a
-//! rollback waits for the store. The threads that serve clients must not wait for that.
+//! Threads of single connections that may work for long: they apply changes of another node, and a rollback waits for
+//! the store. Threads that serve clients must not wait for that.
 
 use std::io;
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
-/// Connections that may have a thread of their own at the same time.
+/// Largest number of connections with a thread of their own.
 const THREADS_MAX: usize = 64;
 
-/// The threads that there are.
+/// The running threads.
 #[derive(Debug, Default)]
 pub(crate) struct OwnThreads {
     running: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl OwnThreads {
-    /// Whether one more may be started.
+    /// Checks whether one more thread may be started.
     pub(crate) fn has_room(&self) -> bool {
         let mut running = self.running.lock();
         running.retain(|thread| !thread.is_finished());
@@ -26,7 +26,7 @@ impl OwnThreads {
     /// Runs `work` in a thread of its own.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     pub(crate) fn start(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let thread = std::thread::Builder::new().name("consumer".into());
         let thread = thread.spawn(work)?;
@@ -36,7 +36,7 @@ impl OwnThreads {
         Ok(())
     }
 
-    /// Waits until all have ended; their connections must have been told to.
+    /// Waits until all threads have ended; their connections must have been told to end.
     pub(crate) fn join(&self) {
         let running = std::mem::take(&mut *self.running.lock());
         for thread in running {

@@ -1,4 +1,4 @@
-//! What the threads that serve connections share.
+//! State that the threads that serve connections share.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use rustls::ServerConfig;
 
 use super::own_thread::OwnThreads;
 
-/// What the parts of the node share, and what sockets need beyond it.
+/// The registry, and further state that sockets need.
 pub(crate) struct NetState {
     pub(crate) registry: Arc<Registry>,
-    /// Where a port is served over TLS.
+    /// Set if a port is served over TLS.
     pub(crate) tls: Option<Arc<ServerConfig>>,
-    /// Threads of connections that bring changes here.
+    /// Threads of connections that bring changes of another node.
     pub(crate) own_threads: Arc<OwnThreads>,
 }
 

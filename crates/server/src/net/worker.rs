@@ -10,7 +10,7 @@ use super::inbox::Inbox;
 use super::state::NetState;
 use super::worker_pool::{WorkerInboxes, WorkerPool};
 
-/// The running workers. They end once they are closed and their connections are.
+/// The running workers. A worker ends once its inbox is closed and its connections have ended.
 #[derive(Default)]
 pub(crate) struct Workers {
     inboxes: Vec<Arc<Inbox<Arrival>>>,
@@ -18,8 +18,8 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts one worker per entry of the node's timings, each with its inbox, and returns the system's
-    /// numbers of their threads.
+    /// Starts one worker per entry of the node's timings, each with its inbox. Returns the system's numbers of their
+    /// threads.
     pub(crate) fn start(
         node: &Arc<NetState>,
         pool: &Arc<WorkerPool<Arrival>>,
@@ -40,7 +40,7 @@ impl Workers {
             let name = format!("worker-{index}");
             let thread = Builder::new().name(name).spawn(move || {
                 let number = rustix::thread::gettid().as_raw_nonzero().get();
-                // The receiver waits for all of them.
+                // The receiver waits for the numbers of all workers.
                 tell.send(number).unwrap_or_default();
                 drop(tell);
                 EventLoop::new(node, context, poll, inbox).run();
@@ -51,7 +51,7 @@ impl Workers {
         Ok((workers, told.iter().collect()))
     }
 
-    /// Takes no connections any more. Threads to wait for once connections are told to end.
+    /// Closes all inboxes. Returns the threads to wait for once the connections are told to end.
     pub(crate) fn close(self) -> Vec<JoinHandle<()>> {
         for inbox in &self.inboxes {
             inbox.close();
@@ -63,7 +63,7 @@ impl Workers {
 /// Serves one connection in this thread until it ends.
 ///
 /// # Errors
-/// The system gives no descriptors.
+/// The system has no descriptors left.
 fn serve_alone(arrival: Arrival, node: Arc<NetState>, context: WorkerContext) -> io::Result<()> {
     let poll = mio::Poll::new()?;
     let inbox = Arc::new(Inbox::new(poll.registry())?);

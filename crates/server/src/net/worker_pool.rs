@@ -1,10 +1,8 @@
-//! The pool of worker threads: how many of them serve, and which one serves a connection.
+//! The pool of worker threads: it sets how many workers serve, and which one serves a connection.
 //!
-//! A worker that has several connections answers many of them for each time that it sleeps
-//! and is woken, and that is most of what a small request costs. So connections stay together
-//! on few workers, and spread when those have no time left and the machine has: see
-//! `net::balance`. A connection that finds itself at the wrong worker moves before it waits
-//! for input.
+//! A worker with several connections answers many of them for each sleep and wake, and these are most of the cost of a
+//! small request. So connections stay together on few workers. They spread when those have no time left and a processor
+//! is idle: see `net::balance`. A connection at the wrong worker moves before it waits for input.
 
 use std::io;
 use std::sync::Arc;
@@ -27,10 +25,10 @@ pub(crate) struct WorkerInboxes<A> {
 }
 
 impl<A> WorkerPool<A> {
-    /// A pool of so many, at least one, of which one serves; and their inboxes.
+    /// Creates a pool of `workers`, at least one, of which one serves; with their inboxes.
     ///
     /// # Errors
-    /// The system gives no descriptors.
+    /// The system has no descriptors left.
     pub(crate) fn new(workers: usize) -> io::Result<(Self, WorkerInboxes<A>)> {
         let inbox = || {
             let poll = Poll::new()?;
@@ -47,29 +45,29 @@ impl<A> WorkerPool<A> {
         Ok((pool, WorkerInboxes { ends }))
     }
 
-    /// Workers that there are.
+    /// Returns the number of workers.
     pub(crate) fn len(&self) -> usize {
         self.inboxes.len()
     }
 
-    /// How many workers serve, and how often connections moved, for statistics.
+    /// Returns the number of serving workers and of moved connections, for statistics.
     pub(crate) fn serving(&self) -> &Arc<Serving> {
         &self.serving
     }
 
-    /// Workers that serve; at least one.
+    /// Returns the number of serving workers; at least one.
     pub(crate) fn serves_with(&self) -> usize {
         self.serving.threads.load(Ordering::Relaxed)
     }
 
-    /// Changes how many serve. Connections follow with their next request.
+    /// Sets the number of serving workers. Connections move with their next request.
     pub(crate) fn serve_with(&self, workers: usize) {
         let threads = workers.clamp(1, self.len());
         self.serving.threads.store(threads, Ordering::Relaxed);
     }
 
-    /// The worker that serves connection `number`. Streams of changes fill the pool from the
-    /// other end, so that they and short requests meet last.
+    /// Returns the worker that serves connection `number`. Connections with streams fill the pool from the other end,
+    /// so that they share a worker with short requests only if there is no other.
     pub(super) fn worker_for(&self, number: u64, streams: bool) -> usize {
         let place = usize::try_from(number % self.serves_with() as u64).unwrap_or(0);
         if streams {
@@ -79,12 +77,12 @@ impl<A> WorkerPool<A> {
         }
     }
 
-    /// Counts a connection that goes from one worker to another.
+    /// Counts a connection that moves from one worker to another.
     pub(super) fn count_move(&self) {
         self.serving.moves.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Gives a connection to a worker, or back when that has ended.
+    /// Hands a connection to a worker. Returns it if the worker has ended.
     pub(super) fn hand_over(&self, worker: usize, arrival: A) -> Result<(), A> {
         match self.inboxes.get(worker) {
             Some(inbox) => inbox.deliver(arrival),

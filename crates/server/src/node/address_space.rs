@@ -1,16 +1,16 @@
-//! Whether the process may have the memory that its buckets were promised.
+//! A check whether the limits of the process allow the memory of its buckets.
 //!
-//! Memory that the system refuses ends the process: it has no other answer to a block that every operation may
-//! need. So a limit that lets this happen is told before.
+//! If the system refuses memory, the process ends: any operation may need memory, and there is no other answer. So a
+//! limit that is too low is logged at the start.
 
 use rustix::process::{Resource, getrlimit};
 
-/// What the process takes beside its buckets: code, stacks, blocks that the allocator keeps in reserve.
+/// Memory of the process beside its buckets, bytes: code, stacks, reserve of the allocator.
 const OWN_BYTES: u64 = 1 << 30;
-/// The allocator's blocks of different sizes lie in different places, so documents take more addresses than bytes.
+/// Addresses per byte of documents: the allocator's blocks of different sizes lie in different places.
 const ADDRESSES_PER_BYTE: u64 = 2;
 
-/// Says so where buckets with these quotas together may meet a limit of this process.
+/// Warns if buckets with these quotas together may meet a limit of this process.
 pub(super) fn tell(quota_bytes: u64) {
     for (resource, option) in [(Resource::As, "ulimit -v"), (Resource::Data, "ulimit -d")] {
         let Some(limit) = getrlimit(resource).current else {
@@ -35,7 +35,7 @@ fn enough_for(quota_bytes: u64) -> u64 {
         .saturating_add(OWN_BYTES)
 }
 
-/// What it means that a thread could not be started.
+/// Returns the message for a thread that could not be started.
 pub(super) fn no_thread(error: &std::io::Error) -> String {
     format!(
         "the system gives this process no further thread, or no memory for one: {error} \
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_enough_grows_with_the_quotas_and_never_overflows() {
+    fn needed_addresses_grow_with_the_quotas_without_overflow() {
         assert_eq!(enough_for(0), OWN_BYTES);
         assert_eq!(enough_for(256 << 20), (1 << 30) + (512 << 20));
         assert_eq!(enough_for(u64::MAX), u64::MAX);

@@ -1,4 +1,4 @@
-//! Changes of what the nodes of a cluster agree on, as management asks for them: made in etcd, and answered once this
+//! Changes of the agreed state of a cluster that management asks for. They are made in etcd, and answered once this
 //! node follows them.
 
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use serde::Deserialize;
 
 use super::state::NodeState;
 
-/// How long this node may take to follow a change, and how often that is looked at.
+/// Time limit for this node to follow a change, and interval between two looks.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(2);
-/// How long a change that came first may take to come here.
+/// Time limit for a change that came first to reach this node.
 const CONFLICT_PATIENCE: Duration = Duration::from_millis(300);
-/// Changes of others that may come first.
+/// Number of attempts, since changes of others may come first.
 const ATTEMPTS: usize = 10;
 
 impl NodeState {
-    /// Makes, changes or drops a bucket of the cluster. Blocks for etcd.
+    /// Creates, changes or drops a bucket of the cluster. Blocks for etcd.
     pub(super) fn agree_on_bucket(
         &self,
         member: &dyn ClusterMember,
@@ -70,7 +70,7 @@ impl NodeState {
         }
     }
 
-    /// Changes users and groups of the cluster, if `edit` returns that they are to be changed. Blocks for etcd.
+    /// Changes users and groups of the cluster if `edit` returns true. Blocks for etcd.
     pub(super) fn agree_on_users(
         &self,
         member: &dyn ClusterMember,
@@ -78,7 +78,7 @@ impl NodeState {
     ) -> Result<(), String> {
         let now_ns = self.clock.now().unix_ns;
         for _ in 0..ATTEMPTS {
-            // Those that are changed are the newest that were agreed on.
+            // Change the newest users that were agreed on.
             wait_until(|| {
                 edition_of(member).is_none_or(|newest| newest <= self.identity.edition())
             });
@@ -129,7 +129,7 @@ pub(super) fn agree_on_manifest(
                 wait_until(|| served.bucket.manifest().uid() >= next.uid());
                 return Ok(served.bucket.manifest());
             }
-            // The next look may be at what the other one made.
+            // The next attempt may see the other change.
             Err(ChangeError::Conflict(_)) => {
                 wait_until_for(CONFLICT_PATIENCE, || {
                     served.bucket.manifest().uid() != now.uid()
@@ -151,7 +151,7 @@ fn agreed(made: Result<(), ChangeError>) -> Result<(), BucketsError> {
     })
 }
 
-/// The edition of the users that the cluster agreed on, if it did.
+/// Returns the edition of the users that the cluster agreed on, if it did.
 fn edition_of(member: &dyn ClusterMember) -> Option<u64> {
     #[derive(Deserialize)]
     struct Edition {
@@ -162,12 +162,12 @@ fn edition_of(member: &dyn ClusterMember) -> Option<u64> {
     Some(users.edition)
 }
 
-/// Waits until this node follows a change. It will, even where it takes longer.
+/// Waits until this node follows a change. After the time limit it still follows, later.
 fn wait_until(follows: impl Fn() -> bool) {
     wait_until_for(PATIENCE, follows);
 }
 
-/// Waits until something is so, for as long as that.
+/// Waits until `is_so` returns true, or until the time limit.
 fn wait_until_for(patience: Duration, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() && begun.elapsed() < patience {

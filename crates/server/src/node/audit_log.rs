@@ -1,4 +1,4 @@
-//! The audit log of the node: the file that configures it, and the thread that writes it.
+//! The audit log of the node: its configuration file, and the thread that writes events.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -15,25 +15,25 @@ use storage::names;
 use super::random::random_uuid;
 use crate::config::StartError;
 
-/// The file in the data directory; operators may write it.
+/// Name of the configuration file in the data directory; operators may write it.
 const FILE: &str = "audit.json";
-/// Where events are kept unless the configuration says otherwise.
+/// Default directory of events.
 const DIRECTORY: &str = "audit";
 
-/// What is recorded of the node, and where that is kept.
+/// The recorder of audit events, and its configuration.
 pub(super) struct AuditLog {
     pub(super) recorder: Arc<Recorder>,
-    /// `None` for a node that keeps nothing.
+    /// `None` for a node that keeps nothing on disk.
     data_dir: Option<PathBuf>,
-    /// One change at a time.
+    /// Held during a change: one at a time.
     changing: Mutex<()>,
 }
 
 impl AuditLog {
-    /// Begins with what the file of a data directory says. Without one nothing is recorded.
+    /// Reads the configuration file of a data directory. Without a file nothing is recorded.
     ///
     /// # Errors
-    /// It cannot be read or makes no sense: then the node must not start, since it would record too little.
+    /// The file cannot be read or is not valid. The node must not start then, since it would record too little.
     pub(super) fn open(data_dir: Option<&Path>, unix_ns: u64) -> Result<Self, StartError> {
         let system = |error: io::Error| StartError::System(error.to_string());
         let data_dir = data_dir
@@ -51,10 +51,10 @@ impl AuditLog {
         Ok(log)
     }
 
-    /// Reads the file again. Without one everything is as before.
+    /// Reads the configuration file again. Without a file nothing changes.
     ///
     /// # Errors
-    /// What is wrong with it, one line; then everything is as before.
+    /// The reason in one line; the configuration stays as it was.
     pub(super) fn reload(&self, unix_ns: u64) -> Result<(), String> {
         let Some(data_dir) = &self.data_dir else {
             return Ok(());
@@ -79,7 +79,7 @@ impl AuditLog {
     /// Changes the configuration, and keeps it over restarts.
     ///
     /// # Errors
-    /// It could not be written, and is as before.
+    /// The configuration could not be written, and stays as it was.
     pub(super) fn change(&self, mut settings: Settings, unix_ns: u64) -> Result<(), String> {
         let _turn = self.changing.lock();
         settings.uuid = random_uuid();
@@ -101,13 +101,13 @@ impl AuditLog {
             && own.is_some_and(|own| own == settings.log_path)
             && let Err(error) = super::private::make_directory(&settings.log_path)
         {
-            // The writer counts and tells what it cannot write.
+            // The writer counts and logs events that it cannot write.
             tracing::debug!(%error, "the directory of the audit log is not made");
         }
         self.recorder.configure(settings, unix_ns);
     }
 
-    /// Starts the thread that writes.
+    /// Starts the thread that writes events.
     pub(super) fn start(&self, clock: &Arc<dyn Clock>) -> io::Result<AuditThread> {
         let (recorder, clock) = (Arc::clone(&self.recorder), Arc::clone(clock));
         let (own, time) = (Arc::clone(&recorder), Arc::clone(&clock));
@@ -131,7 +131,7 @@ impl AuditLog {
     }
 }
 
-/// The thread that writes; dropped, it writes what is left and ends.
+/// The thread that writes events. When it is dropped, it writes the remaining events and ends.
 pub(super) struct AuditThread {
     recorder: Arc<Recorder>,
     clock: Arc<dyn Clock>,
@@ -151,7 +151,7 @@ impl Drop for AuditThread {
     }
 }
 
-/// What the machine is called.
+/// Returns the name of the host.
 fn host() -> String {
     let name = rustix::system::uname();
     name.nodename().to_string_lossy().into_owned()

@@ -1,9 +1,9 @@
-//! Buckets come and go while the node runs.
+//! Creation, change and removal of buckets while the node runs.
 //!
-//! What is to be is written to `node.json` first. To drop a bucket: it is noted, leaves the registry, its vBuckets turn
-//! dead, its connections are told to end, its workers stop, its store is removed (at the next start, if a crash comes
-//! in between). A flush puts an empty vBucket in the place of each that holds documents; the store forgets all of them
-//! with one sync ([record 35](../../../docs/adr/0035-buckets-come-and-go.md)).
+//! The wanted state is written to `node.json` first. To drop a bucket, the node records it, removes it from the
+//! registry, makes its vBuckets dead, ends its connections, stops its workers and removes its store (at the next start
+//! if a crash comes in between). A flush replaces each vBucket that holds documents by an empty one; the store forgets
+//! all of them with one sync ([record 35](../../../docs/adr/0035-buckets-come-and-go.md)).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,12 +26,12 @@ use crate::config::StartError;
 const MIB: u64 = 1 << 20;
 
 impl NodeState {
-    /// Makes a bucket, and serves it before this returns. Blocks for the disk.
+    /// Creates a bucket, and serves it before this returns. Blocks for the disk.
     pub(super) fn make_bucket(&self, settings: BucketSettings) -> Result<(), BucketsError> {
         self.make_bucket_as(settings, None)
     }
 
-    /// The same with a UUID that the nodes of a cluster agreed on.
+    /// Creates a bucket, with a UUID that the nodes of a cluster agreed on.
     pub(super) fn make_bucket_as(
         &self,
         settings: BucketSettings,
@@ -52,7 +52,7 @@ impl NodeState {
             if let Some(path) = kept.dir.as_ref().map(|dir| dir.bucket(&name))
                 && path.exists()
             {
-                // Of a bucket that was once configured. It is not ours to throw away.
+                // This is the store of a bucket that was once configured. The node must not delete it.
                 return Err(BucketsError::Occupied(path));
             }
             let noted = kept.update(|identities| identities.add_made(&settings, uuid));
@@ -72,14 +72,14 @@ impl NodeState {
         Ok(())
     }
 
-    /// Bytes of the quotas of all buckets, but for one.
+    /// Returns the sum of the quotas of all buckets but one, bytes.
     fn quotas_bytes(&self, without: Option<&str>) -> u64 {
         let all = self.all_buckets();
         let others = all.iter().filter(|one| Some(one.name()) != without);
         others.map(|one| one.bucket.memory().quota()).sum()
     }
 
-    /// A bucket with this quota, `name` or a new one, must fit into that of the node.
+    /// Checks that a bucket with this quota, `name` or a new one, fits into the quota of the node.
     pub(super) fn check_quota(&self, bytes: u64, name: Option<&str>) -> Result<(), BucketsError> {
         let Some(limit_mib) = self.cluster.read().memory_quota_mib else {
             return Ok(());
@@ -91,8 +91,8 @@ impl NodeState {
         Ok(())
     }
 
-    /// Names the node, limits what its buckets may take together, or sets what client certificates are to it; all that
-    /// outlives a restart. Blocks for the disk.
+    /// Changes settings of the whole node, such as its name, the sum of quotas and the use of client certificates, and
+    /// keeps them over a restart. Blocks for the disk.
     pub(super) fn change_cluster_settings(
         &self,
         change: ClusterChange,
@@ -129,7 +129,7 @@ impl NodeState {
         Ok(())
     }
 
-    /// Has each bucket purge tombstones at the age that it, the node or the command line says.
+    /// Sets the age at which each bucket purges tombstones: its own setting, that of the node, or the start option.
     fn set_purge_ages(&self) {
         let cluster = self.cluster.read();
         for served in self.all_buckets() {
@@ -141,7 +141,7 @@ impl NodeState {
         }
     }
 
-    /// Keeps the settings of the node as a whole, and tells clients what they are to know of it.
+    /// Stores the settings of the whole node, and publishes those that clients need.
     fn keep_cluster(&self, cluster: ClusterSettings) -> Result<(), BucketsError> {
         let noted = self
             .world
@@ -159,7 +159,7 @@ impl NodeState {
         Ok(())
     }
 
-    /// Clients get new maps, with the addresses that the node has.
+    /// Publishes new maps with the current addresses of the node.
     fn tell_where_it_is(&self) {
         let buckets = self.all_buckets();
         if self.registry.cluster.get().is_some() {
@@ -172,15 +172,15 @@ impl NodeState {
         }
         for served in buckets {
             let revision = served.map().revision;
-            // The revisions of a bucket that follows another node's are that node's.
+            // A bucket that follows another node's has the map revisions of that node.
             let follows = served.group().active().is_some();
             let revision = if follows { revision } else { revision.next() };
             publish(&self.registry, &served, revision);
         }
     }
 
-    /// Gives each bucket that is active here the scope of the system, if an older version made it without. Blocks for
-    /// the disk.
+    /// Adds the system scope to each bucket that is active here, if an older version created it without. Blocks for the
+    /// disk.
     pub(super) fn complete_collections(&self) {
         for served in self.all_buckets() {
             let edit = |now: &Manifest| complete(now, false);
@@ -194,7 +194,7 @@ impl NodeState {
         }
     }
 
-    /// Tells clients outside of its network where they reach the node, `None` for nowhere else; it outlives a restart.
+    /// Sets the address for clients outside of the node's network, `None` for no such address; keeps it over a restart.
     /// Blocks for the disk.
     pub(super) fn set_external_address(
         &self,
@@ -224,7 +224,7 @@ impl NodeState {
         Arc::new(ServedBucket::new(opened, at, revision))
     }
 
-    /// Gives a bucket other settings, which it keeps over a restart. Blocks for the disk.
+    /// Changes the settings of a bucket, and keeps them over a restart. Blocks for the disk.
     pub(super) fn adjust_bucket(&self, mut settings: BucketSettings) -> Result<(), BucketsError> {
         let _turn = self.world.changing();
         let name = &settings.bucket.name;
@@ -241,13 +241,12 @@ impl NodeState {
         changed.map_err(|reason| BucketsError::Failed(reason.to_owned()))?;
         let obeyed = self.world.obey(&served, settings);
         obeyed.map_err(|error| failed(&error))?;
-        // Nodes that follow this one take it for news.
+        // Nodes that follow this one read the settings again.
         self.connections.map_changed();
         Ok(())
     }
 
-    /// Removes a bucket and all that is in it; connections to it are closed. Blocks for the
-    /// disk.
+    /// Removes a bucket and all its data; connections to it are closed. Blocks for the disk.
     pub(super) fn drop_bucket(&self, name: &str) -> Result<(), BucketsError> {
         let _turn = self.world.changing();
         let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
@@ -266,7 +265,7 @@ impl NodeState {
         self.env.maps_changed();
         for id in (0..served.bucket.vbuckets()).map(VbId) {
             served.claims.revoke(id);
-            // Streams end, so a write that is thrown away is not sent.
+            // This ends the streams, so that a write that is thrown away is not sent.
             let dead = served
                 .bucket
                 .set_vbucket(id, VbState::Dead, None, random_vb_uuid());
@@ -280,8 +279,8 @@ impl NodeState {
         removed.map_err(|error| failed(&error))
     }
 
-    /// Removes every document of a bucket: each vBucket begins anew, with the same collections.
-    /// Blocks for the disk.
+    /// Removes every document of a bucket: each vBucket begins a new history, with the same collections. Blocks for the
+    /// disk.
     pub(super) fn flush_bucket(&self, name: &str) -> Result<(), BucketsError> {
         let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
         let flushed = self.env.flush(&served);
@@ -293,7 +292,7 @@ impl NodeState {
         })
     }
 
-    /// Has every vBucket looked through at its turn; waits for none.
+    /// Schedules a compaction of every vBucket; waits for none.
     pub(super) fn compact_bucket(&self, name: &str) -> Result<(), BucketsError> {
         let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
         let asked = served.bucket.ask_compaction_of_all();
@@ -305,7 +304,7 @@ impl NodeState {
     }
 }
 
-/// Versioning that begins notes where it does so in each vBucket.
+/// Records the highest CAS of each vBucket at the time when versioning is enabled.
 fn note_max_cas(versioning: &mut Versioning, served: &ServedBucket) {
     if !versioning.enabled || !versioning.max_cas.is_empty() {
         return;
@@ -322,7 +321,7 @@ fn note_max_cas(versioning: &mut Versioning, served: &ServedBucket) {
         .collect();
 }
 
-/// A new bucket with the collections that it begins with.
+/// Adds the initial collections to a new bucket.
 fn with_collections(opened: OpenedBucket) -> Result<OpenedBucket, StartError> {
     let history = opened.settings.history.of_new_collections();
     let edit = |now: &Manifest| complete(now, history);
@@ -331,8 +330,8 @@ fn with_collections(opened: OpenedBucket) -> Result<OpenedBucket, StartError> {
     Ok(opened)
 }
 
-/// Adds the scope of the system where it is missing. Where collections have `history` unless something else is said,
-/// the default one of a new bucket has it as well.
+/// Adds the system scope if it is missing. If new collections have `history` by default, the default collection of a
+/// new bucket gets it, too.
 fn complete(now: &Manifest, history: bool) -> Result<Manifest, ManifestError> {
     let next = now.with_system_scope()?.unwrap_or_else(|| now.clone());
     if history {

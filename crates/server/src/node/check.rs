@@ -1,4 +1,4 @@
-//! A check of a node's data directory, or of the store of one bucket: everything is read, and nothing is changed.
+//! A check of a node's data directory, or of the store of one bucket: it reads everything and changes nothing.
 
 use std::io;
 use std::path::Path;
@@ -10,21 +10,21 @@ use super::data_dir::BUCKETS;
 use super::salvage::{bucket_names, identities_of};
 use super::users::KeptUsers;
 
-/// What a check tells as it goes on.
+/// Progress of a check.
 #[derive(Debug)]
 pub enum CheckStep<'a> {
-    /// A file of the node's own is damaged or missing: which, and why.
+    /// A file of the node's own is damaged or missing; with its name and the reason.
     NodeDamaged(String),
-    /// How far it is with a bucket.
+    /// Progress within a bucket.
     Progress(&'a str, CheckProgress),
-    /// A bucket is done.
+    /// The result of a bucket.
     Bucket(&'a str, Checked),
     /// The store of a bucket cannot be checked.
     BucketFailed(&'a str, OpenError),
 }
 
-/// Reads everything of the data directory of a node, or of the store of a bucket, on which no node is running. Tells `each`
-/// how it goes. What is encrypted is opened with `keys`.
+/// Reads everything of a node's data directory, or of the store of a bucket; no node may run on it. Reports progress to
+/// `each`. `keys` decrypt encrypted files.
 ///
 /// # Errors
 /// The directory cannot be read.

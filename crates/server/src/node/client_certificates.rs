@@ -1,4 +1,4 @@
-//! What client certificates are to the node.
+//! The node's use of client certificates.
 
 use identity::{CertificateSettings, CertificateState};
 use registry::ClusterSettings;
@@ -6,7 +6,7 @@ use tls::{Ask, Tls};
 
 use crate::config::NodeConfig;
 
-/// What holds at a start: what the configuration says, else what management said last.
+/// Returns the settings at a start: the configuration, or else the last setting of management.
 pub(super) fn at_start(config: &NodeConfig, kept: &ClusterSettings) -> CertificateSettings {
     let whole_name = CertificateSettings::by_common_name(CertificateState::Disable);
     let mut settings = kept.client_certificates.clone().unwrap_or_default();
@@ -19,10 +19,10 @@ pub(super) fn at_start(config: &NodeConfig, kept: &ClusterSettings) -> Certifica
     settings
 }
 
-/// Whether certificates of clients can be judged, if there are to be any.
+/// Checks that an authority of client certificates is known, if certificates are used.
 ///
 /// # Errors
-/// No authority of theirs is known; what to do, one line.
+/// No authority is known; with advice in one line.
 pub(super) fn check(tls: &Tls, settings: &CertificateSettings) -> Result<(), String> {
     match ask(settings) {
         Ask::Nothing => Ok(()),
@@ -30,7 +30,7 @@ pub(super) fn check(tls: &Tls, settings: &CertificateSettings) -> Result<(), Str
     }
 }
 
-/// What a handshake asks for.
+/// Returns how a handshake asks for a client certificate.
 pub(super) fn ask(settings: &CertificateSettings) -> Ask {
     match settings.state {
         CertificateState::Disable => Ask::Nothing,

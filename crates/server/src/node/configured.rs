@@ -1,16 +1,16 @@
-//! What is configured of buckets: what holds where management clients set nothing else.
+//! Configured settings of buckets: the defaults of settings that management clients did not change.
 
 use registry::{AutoCompaction, BucketConfig, BucketKind, BucketSettings, ClusterSettings};
 
 use crate::config::NodeConfig;
 
-/// Age at which tombstones of buckets without a disk are purged.
+/// Age at which tombstones of buckets without a disk are purged, seconds.
 const PURGE_AGE_EPHEMERAL_S: u64 = 60;
 
-/// What is configured of buckets.
+/// Configured settings of buckets.
 pub(super) struct Configured {
     buckets: Vec<BucketConfig>,
-    /// Age at which buckets with a disk purge tombstones where nothing else was set, seconds.
+    /// Default age at which buckets with a disk purge tombstones, seconds.
     pub(super) purge_age_s: u64,
 }
 
@@ -22,12 +22,12 @@ impl Configured {
         }
     }
 
-    /// A bucket as it is configured; `None` for one that was made while a node ran.
+    /// Returns the configuration of a bucket; `None` for a bucket that was created while a node ran.
     pub(super) fn bucket(&self, name: &str) -> Option<&BucketConfig> {
         self.buckets.iter().find(|one| one.name == name)
     }
 
-    /// The age at which a bucket purges tombstones, seconds.
+    /// Returns the age at which a bucket purges tombstones, seconds.
     pub(super) fn purge_age_s(&self, bucket: &BucketSettings, node: &ClusterSettings) -> u64 {
         let of = |set: &Option<AutoCompaction>| set.as_ref().and_then(|set| set.purge_s);
         let set = of(&bucket.auto_compaction).or_else(|| of(&node.auto_compaction));

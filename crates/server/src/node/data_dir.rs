@@ -1,4 +1,4 @@
-//! The node's data directory: its lock, its node file, the places of the stores.
+//! The node's data directory: its lock, its node file, the paths of the stores.
 //!
 //! ```text
 //! DATA_DIR/
@@ -17,27 +17,28 @@ use super::identities::{Identities, MemberOf};
 use super::sealed_file;
 use crate::config::{NodeConfig, StartError};
 
-/// A directory with one of these is a store; the second one is of releases before the first version of the format.
+/// A directory with one of these files is a store. The second one is of releases before the first version of the
+/// format.
 const STORE_MARKS: [&str; 2] = ["MANIFEST", "FORMAT"];
-/// How often the lock is tried: the process that has it may be ending just now.
+/// Number of attempts to take the lock, and pause between them: the process that has it may be ending.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
-/// How often the removal of a store is tried at once.
+/// Number of attempts to remove a store.
 const REMOVALS_MAX: u32 = 100;
 pub(super) const BUCKETS: &str = "buckets";
 
-/// The directory of a node's data.
+/// The data directory of a node.
 pub(super) struct DataDir {
     path: PathBuf,
-    /// Held for the lock on it; `None` where the file system has no locks.
+    /// The locked directory; `None` if the file system has no locks.
     lock: Option<File>,
 }
 
 impl DataDir {
-    /// Takes a directory, which is made if it is missing, and looks at it without changing anything in it.
+    /// Locks a directory, which is created if it is missing, and reads it without changing anything in it.
     ///
     /// # Errors
-    /// It cannot be made or read, another process has it, or it holds something else than a node's data.
+    /// It cannot be created or read, another process has it, or it holds something else than a node's data.
     pub(super) fn open(path: &Path) -> Result<(Self, Identities), StartError> {
         let access = |error: &std::io::Error| access(path, error);
         super::private::make_directory(path).map_err(|error| access(&error))?;
@@ -57,15 +58,14 @@ impl DataDir {
         Ok((dir, identities))
     }
 
-    /// What is there has no identity: the node would come up as another one.
+    /// Returns the error for a node file that cannot be used: without it, the node would start with another identity.
     fn unusable(&self, why: &str) -> StartError {
         let file = self.path.join(sealed_file::NODE.name);
         let hint = sealed_file::hint(&self.path);
         StartError::DataFormat(format!("{}: {why}; {hint}", file.display()))
     }
 
-    /// A directory without a node file must be empty, or hold nothing but what is left of a start that was
-    /// cut short.
+    /// Checks that a directory without a node file is empty, or holds only the remains of an interrupted start.
     fn check_is_ours(&self) -> Result<(), StartError> {
         let stores = stores(&self.path).map_err(|error| self.access(&error))?;
         if !stores.is_empty() {
@@ -88,7 +88,8 @@ impl DataDir {
         Ok(())
     }
 
-    /// Every store must be of a bucket that has an identity: it is written before the store is made.
+    /// Checks that every store belongs to a bucket with an identity: the identity is written before the store is
+    /// created.
     fn check_knows_stores(&self, identities: &Identities) -> Result<(), StartError> {
         let stores = stores(&self.path).map_err(|error| self.access(&error))?;
         match stores.into_iter().find(|name| !identities.knows(name)) {
@@ -101,17 +102,17 @@ impl DataDir {
         }
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the store of a bucket lies.
+    /// Returns the path of a bucket's store.
     pub(super) fn bucket(&self, name: &str) -> PathBuf {
         self.path.join(BUCKETS).join(name)
     }
 
-    /// Removes the store of a bucket. Its last threads may still end while this runs.
+    /// Removes the store of a bucket. Its last threads may still be ending meanwhile.
     pub(super) fn remove_bucket(&self, name: &str) -> Result<(), StartError> {
         let path = self.bucket(name);
         let mut tries = 0;
@@ -124,7 +125,7 @@ impl DataDir {
         }
     }
 
-    /// Writes the identities if they changed: whole or not at all.
+    /// Writes the identities if they changed, atomically.
     pub(super) fn save(&self, identities: &Identities) -> Result<(), StartError> {
         if !identities.changed {
             return Ok(());
@@ -134,7 +135,7 @@ impl DataDir {
             .map_err(|error| self.access(&error))
     }
 
-    /// Lets another node have the directory.
+    /// Releases the directory for another node.
     pub(super) fn unlock(&mut self) {
         self.lock = None;
     }
@@ -144,8 +145,8 @@ impl DataDir {
     }
 }
 
-/// Whether the data directory may be started so: that of a node of a cluster only in it. Its copies of vBuckets are the
-/// cluster's, and old ones may say that they are active.
+/// Checks that the data directory of a node of a cluster is started only as a node of that cluster. Its copies of
+/// vBuckets belong to the cluster, and old ones may have the state active.
 pub(super) fn check_cluster(
     config: &NodeConfig,
     kept: Option<&MemberOf>,
@@ -166,7 +167,7 @@ pub(super) fn check_cluster(
     )))
 }
 
-/// Names of the stores in a data directory, sorted.
+/// Returns the names of the stores in a data directory, sorted.
 pub(super) fn stores(path: &Path) -> std::io::Result<Vec<String>> {
     let entries = match fs::read_dir(path.join(BUCKETS)) {
         Ok(entries) => entries,
@@ -187,7 +188,7 @@ pub(super) fn stores(path: &Path) -> std::io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The directory itself is locked: two nodes would each write their identities.
+/// Locks the directory itself: two nodes would each write their identities.
 fn lock(path: &Path) -> Result<Option<File>, StartError> {
     let directory = File::open(path).map_err(|error| access(path, &error))?;
     for tried in 1.. {
@@ -198,7 +199,7 @@ fn lock(path: &Path) -> Result<Option<File>, StartError> {
                 let line = format!("{}: in use by another process", path.display());
                 return Err(StartError::DataInUse(line));
             }
-            // Then the locks of the stores must do.
+            // The file system has no locks: the locks of the stores must be enough.
             Err(TryLockError::Error(error)) => {
                 tracing::debug!(%error, "the data directory cannot be locked");
                 return Ok(None);
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_that_were_made_and_dropped_are_written_down() {
+    fn created_and_dropped_buckets_are_recorded() {
         let place = tempfile::tempdir().unwrap();
         let examine = || {
             let (dir, identities) = DataDir::open(place.path()).unwrap();
@@ -354,7 +355,7 @@ mod tests {
             line.contains("node.json: is missing, and there are buckets: default, shop"),
             "{line}"
         );
-        // Nothing was written in place of what is lost.
+        // No new file was written in place of the lost one.
         assert!(!file.exists());
         fs::write(&file, older).unwrap();
         fs::remove_dir_all(place.path().join(BUCKETS).join("shop")).unwrap();

@@ -1,30 +1,30 @@
 //! Shares of the process's file descriptors.
 //!
-//! Clients must not get all of them: a store that cannot open its next file would have to give
-//! up persisting. So connections end where the node's own share begins.
+//! Clients must not take all of them: a store that cannot open its next file would have to stop persisting. So the
+//! limit of connections leaves the node its own share.
 
 use registry::{BucketKind, CONNECTIONS_MAX};
 
 use crate::config::NodeConfig;
 
-/// For threads, listeners, links to other nodes and what consumers of changes have of their own.
+/// Share of the node: threads, listeners, links to other nodes, and own descriptors of change consumers.
 const NODE_OWN: usize = 256;
-/// For the files of one store: its logs, its runs, what they refer to, those that a merge reads and writes.
+/// Share of one store: its logs, its runs, their value files, and the files that a merge reads and writes.
 const STORE_OWN: usize = 512;
-/// Of what is left to clients, HTTP gets this part.
+/// HTTP gets one part in this many of the descriptors for clients.
 const HTTP_PART: usize = 8;
 
-/// Connections that may be open at the same time.
+/// Largest numbers of open connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptors {
-    /// Of the KV protocol.
+    /// Connections of the KV protocol.
     pub(crate) kv: usize,
-    /// Of HTTP.
+    /// Connections of HTTP.
     pub(crate) http: usize,
 }
 
 impl Descriptors {
-    /// What the limit of this process leaves to clients.
+    /// Returns the numbers for the limit of this process.
     pub(crate) fn of_process(config: &NodeConfig) -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let limit = limit.and_then(|limit| usize::try_from(limit).ok());
@@ -35,7 +35,7 @@ impl Descriptors {
         Self::shared_out(limit, on_disk.count())
     }
 
-    /// Says so where clients get fewer than the node could serve.
+    /// Logs if clients get fewer connections than the node could serve.
     pub(crate) fn tell(self) {
         if self.kv < CONNECTIONS_MAX {
             tracing::info!(
@@ -45,7 +45,7 @@ impl Descriptors {
         }
     }
 
-    /// The node has what it and so many stores need, or half when there are too few for that.
+    /// Reserves the share of the node and its stores, at most half of the limit, and divides the rest.
     fn shared_out(limit: Option<usize>, stores: usize) -> Self {
         let Some(limit) = limit else {
             return Self {

@@ -1,4 +1,4 @@
-//! Encryption at rest, as commands and the configuration of a node meet it.
+//! Encryption at rest for commands and for the configuration of a node.
 
 use std::io;
 use std::path::Path;
@@ -10,17 +10,17 @@ use super::data_dir::BUCKETS;
 use super::random::{fill_random, random_u64};
 use super::salvage::bucket_names;
 
-/// Reads the text of a file of keys.
+/// Parses the text of a key file.
 ///
 /// # Errors
-/// The first line that makes no sense.
+/// The first line that is not valid.
 pub fn encryption_keys(text: &str) -> Result<Arc<EncryptionKeys>, KeysError> {
     EncryptionKeys::parse(text, random_u64).map(Arc::new)
 }
 
-/// The line of a new key of that name; without one it has a name that no other key has.
+/// Returns the line of a new key with this name, or with a unique name.
 ///
-/// `None` when that can be no name.
+/// `None` if the name is not valid.
 pub fn new_encryption_key(id: Option<&str>) -> Option<String> {
     let mut secret = [0; 32];
     fill_random(&mut secret);
@@ -28,10 +28,11 @@ pub fn new_encryption_key(id: Option<&str>) -> Option<String> {
     EncryptionKeys::line(id.unwrap_or(&made), &secret)
 }
 
-/// The files of a bucket, or why they cannot be read.
+/// The files of a bucket, or the reason why they cannot be read.
 pub type BucketEncryption = (String, Result<Vec<FileEncryption>, OpenError>);
 
-/// How the files of all buckets in the data directory of a node are encrypted, or those of one bucket. The node may run.
+/// Returns how the files of all buckets in a node's data directory are encrypted, or those of one bucket. The node may
+/// run.
 ///
 /// # Errors
 /// The directory cannot be read.

@@ -1,5 +1,4 @@
-//! What the node's own file, `node.json`, says: the identities of the node and its buckets
-//! (docs/format/node.md).
+//! The content of the node's own file, `node.json`: the identities of the node and its buckets (docs/format/node.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,74 +12,74 @@ use storage::names;
 use super::random::random_uuid;
 use super::sealed_file::{self, check_version, damaged};
 
-/// The version of `node.json` where all buckets have [`VBUCKETS`] vBuckets.
+/// Version of `node.json` if all buckets have [`VBUCKETS`] vBuckets.
 const VERSION: u32 = 1;
-/// The version of one that tells other numbers: earlier releases would not find the documents.
+/// Version of `node.json` with other numbers of vBuckets: earlier releases would not find the documents.
 const VERSION_COUNTS: u32 = 2;
-/// The epoch of a map that has none noted.
+/// Epoch of a map without a recorded epoch.
 const FIRST_EPOCH: i64 = 1;
 
-/// What `node.json` holds.
+/// The content of `node.json`.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub(super) struct Identities {
     version: u32,
-    /// 32 hex digits.
+    /// UUID of the node, 32 hex digits.
     pub(super) node_uuid: String,
-    /// Identity of each bucket by name.
+    /// UUID of each bucket, by name.
     buckets: BTreeMap<String, String>,
-    /// Number of vBuckets of each bucket that has another one than [`VBUCKETS`].
+    /// Number of vBuckets of each bucket, by name; [`VBUCKETS`] for buckets that are not listed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     vbuckets: BTreeMap<String, u16>,
-    /// Epoch of the map of each bucket that has another one than the first.
+    /// Epoch of each bucket's map, by name; the first one for buckets that are not listed.
     #[serde(default)]
     epochs: BTreeMap<String, i64>,
-    /// Buckets that were made while the node ran, by name.
+    /// Buckets that were created while the node ran, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     made: BTreeMap<String, BucketSettings>,
-    /// What management clients said of buckets that are configured, by name.
+    /// Settings that management clients changed of configured buckets, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     adjusted: BTreeMap<String, Adjusted>,
-    /// What buckets that followed another node's were told of their history by an earlier release, by name.
+    /// History settings that an earlier release recorded of buckets that followed another node's, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     histories: BTreeMap<String, HistorySettings>,
-    /// What is kept of the groups of buckets that have other nodes, by name.
+    /// Standings of buckets that have other nodes, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     standings: BTreeMap<String, Standing>,
-    /// Buckets whose stores are to be removed.
+    /// Buckets whose stores must be removed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) dropped: BTreeSet<String>,
-    /// What management clients said of the node as a whole.
+    /// Settings of the whole node from management clients.
     #[serde(default)]
     pub(super) cluster: ClusterSettings,
-    /// The cluster whose node this is.
+    /// The cluster of which this node is a member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) member_of: Option<MemberOf>,
-    /// Whether the file differs.
+    /// True if the file has other content.
     #[serde(skip)]
     pub(super) changed: bool,
 }
 
-/// A cluster, as its nodes keep it.
+/// A cluster, as its nodes record it.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub(super) struct MemberOf {
     pub(super) name: String,
-    /// 32 hex digits.
+    /// UUID of the cluster, 32 hex digits.
     pub(super) uuid: String,
 }
 
-/// What management clients said of a bucket that is configured.
+/// Settings that management clients changed of a configured bucket.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 struct Adjusted {
-    /// What was configured then.
+    /// Configuration of the bucket at that time.
     configured: BucketConfig,
     settings: BucketSettings,
 }
 
 impl Identities {
-    /// What the bytes of a node file say.
+    /// Parses the bytes of a node file.
     ///
     /// # Errors
-    /// They make no sense, or a later release wrote them; why.
+    /// They are not valid, or a later release wrote them; with the reason.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let text = sealed_file::NODE.unseal(bytes).map_err(damaged)?;
         check_version(text.json, VERSION_COUNTS)?;
@@ -93,7 +92,7 @@ impl Identities {
         Ok(identities)
     }
 
-    /// Writes them into a directory: whole or not at all.
+    /// Writes the file into a directory, atomically.
     pub(super) fn write_into(&self, path: &Path) -> std::io::Result<()> {
         let version = if self.vbuckets.is_empty() {
             VERSION
@@ -108,7 +107,7 @@ impl Identities {
         names::replace(&path.join(sealed_file::NODE.name), &sealed)
     }
 
-    /// Identities of a node that keeps nothing.
+    /// Creates the identities of a new node.
     pub(super) fn new() -> Self {
         Self {
             version: VERSION,
@@ -127,22 +126,22 @@ impl Identities {
         }
     }
 
-    /// Settings of the buckets that were made while the node ran.
+    /// Returns the settings of the buckets that were created while the node ran.
     pub(super) fn made(&self) -> Vec<BucketSettings> {
         self.made.values().cloned().collect()
     }
 
-    /// Whether a bucket has an identity.
+    /// Checks whether a bucket has an identity, or is dropped.
     pub(super) fn knows(&self, name: &str) -> bool {
         self.buckets.contains_key(name) || self.dropped.contains(name)
     }
 
-    /// Whether the store of a bucket is to be removed.
+    /// Checks whether the store of a bucket must be removed.
     pub(super) fn is_dropped(&self, name: &str) -> bool {
         self.dropped.contains(name)
     }
 
-    /// Notes a bucket as one that was made while a node ran; returns its identity, which may be given.
+    /// Records a bucket that was created while the node ran, with the given UUID or a new one; returns the UUID.
     pub(super) fn add_made(&mut self, settings: &BucketSettings, uuid: Option<&str>) -> String {
         let name = &settings.bucket.name;
         self.made.insert(name.clone(), settings.clone());
@@ -153,7 +152,7 @@ impl Identities {
         self.bucket(name)
     }
 
-    /// Gives a bucket an identity if it has none; returns it.
+    /// Adds a UUID for a bucket if it has none; returns the UUID.
     pub(super) fn add(&mut self, config: &BucketConfig) -> String {
         if !self.buckets.contains_key(&config.name) {
             self.set_vbuckets(&config.name, config.vbuckets());
@@ -161,17 +160,17 @@ impl Identities {
         self.bucket(&config.name)
     }
 
-    /// Notes the number of vBuckets of a bucket.
+    /// Records the number of vBuckets of a bucket.
     pub(super) fn set_vbuckets(&mut self, name: &str, count: u16) {
         if count != VBUCKETS {
             self.vbuckets.insert(name.to_owned(), count);
         }
     }
 
-    /// Checks that a configured bucket has the number of vBuckets with which it was made.
+    /// Checks that a configured bucket has the number of vBuckets with which it was created.
     ///
     /// # Errors
-    /// It has another one, as the text says.
+    /// It has another number; the text contains both.
     pub(super) fn check_vbuckets(&self, configured: &BucketConfig) -> Result<(), String> {
         let name = &configured.name;
         let made_with = self.vbuckets.get(name).copied().unwrap_or(VBUCKETS);
@@ -183,7 +182,7 @@ impl Identities {
         }
     }
 
-    /// Notes what was said of a bucket. Of one that is configured, `configured` tells how.
+    /// Records the settings of a bucket. `configured` is the configuration of a configured bucket.
     pub(super) fn note_settings(
         &mut self,
         settings: &BucketSettings,
@@ -203,7 +202,7 @@ impl Identities {
         }
     }
 
-    /// The settings of a bucket that is configured.
+    /// Returns the settings of a configured bucket.
     pub(super) fn settings_of(&self, configured: &BucketConfig) -> BucketSettings {
         let name = &configured.name;
         let adjusted = self
@@ -226,7 +225,7 @@ impl Identities {
         settings
     }
 
-    /// Takes out everything about a bucket, and notes that its store is to be removed.
+    /// Removes everything about a bucket, and records that its store must be removed.
     pub(super) fn add_dropped(&mut self, name: &str) {
         self.buckets.remove(name);
         self.vbuckets.remove(name);
@@ -238,35 +237,35 @@ impl Identities {
         self.dropped.insert(name.to_owned());
     }
 
-    /// The identity of a bucket, a new one if it has none.
+    /// Returns the UUID of a bucket, a new one if it has none.
     pub(super) fn bucket(&mut self, name: &str) -> String {
         let uuid = self.buckets.entry(name.to_owned());
         uuid.or_insert_with(random_uuid).clone()
     }
 
-    /// Gives a bucket another identity.
+    /// Replaces the UUID of a bucket.
     pub(super) fn set_uuid(&mut self, name: &str, uuid: &str) {
         self.buckets.insert(name.to_owned(), uuid.to_owned());
     }
 
-    /// The epoch of a bucket's map.
+    /// Returns the epoch of a bucket's map.
     pub(super) fn epoch(&self, name: &str) -> i64 {
         self.epochs.get(name).copied().unwrap_or(FIRST_EPOCH)
     }
 
-    /// Notes the epoch of a bucket's map.
+    /// Records the epoch of a bucket's map.
     pub(super) fn set_epoch(&mut self, name: &str, epoch: i64) {
         if self.epoch(name) != epoch {
             self.epochs.insert(name.to_owned(), epoch);
         }
     }
 
-    /// What is kept of the group of a bucket.
+    /// Returns the standing of a bucket.
     pub(super) fn standing(&self, name: &str) -> Standing {
         self.standings.get(name).cloned().unwrap_or_default()
     }
 
-    /// Notes what is kept of the group of a bucket.
+    /// Records the standing of a bucket.
     pub(super) fn set_standing(&mut self, name: &str, standing: Standing) {
         if standing.is_plain() {
             self.standings.remove(name);

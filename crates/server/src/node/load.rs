@@ -1,4 +1,4 @@
-//! What the machine and the node do, as monitoring reads it.
+//! The load of the machine and the node, for monitoring.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,18 +6,18 @@ use std::path::Path;
 use management::{Machine, MachineCpu, MachineFiles, MachineMemory};
 use registry::{Rates, Registry};
 
-/// Fields of the first line of `/proc/stat`, ticks that only rise.
+/// Fields of the first line of `/proc/stat`: ticks that only rise.
 const TICKS: [&str; 8] = [
     "user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal",
 ];
 const GETS: &str = "gets";
 const HITS: &str = "hits";
 
-/// What was read before, so that rates can be told.
+/// The previous counters, for rates.
 #[derive(Debug, Default)]
 pub(super) struct Load(Rates);
 
-/// The machine, and reads of documents in a second, since the look before.
+/// Figures of the machine, and reads of documents per second since the previous call.
 pub(super) struct LoadFigures {
     pub(super) gets: f64,
     pub(super) hits: f64,
@@ -25,7 +25,7 @@ pub(super) struct LoadFigures {
 }
 
 impl Load {
-    /// Looks; `data` is where files are kept, if any are.
+    /// Returns the load; `data` is the data directory, if there is one.
     #[expect(clippy::cast_precision_loss, reason = "figures for display")]
     pub(super) fn look(&self, node: &Registry, data: Option<&Path>) -> LoadFigures {
         let reads = stats::reads(node);
@@ -55,7 +55,7 @@ impl Load {
     }
 }
 
-/// Ticks of all processors together by what they were for, as Linux tells them.
+/// Returns the ticks of all processors together, by kind, from the text of Linux's `/proc/stat`.
 fn ticks(stat: &str) -> BTreeMap<String, f64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "));
     let numbers = line.unwrap_or_default().split_whitespace();
@@ -75,7 +75,7 @@ fn files(data: &Path) -> MachineFiles {
     )
 }
 
-/// The memory of the machine, as Linux tells it.
+/// Returns the memory of the machine, as Linux reports it.
 fn memory() -> MachineMemory {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let bytes = |name: &str| {

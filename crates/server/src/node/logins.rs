@@ -1,4 +1,4 @@
-//! Logins of all ports: how fast they may fail, and what the log tells of that.
+//! Logins of all ports: preparation of their keys, and the log of failed ones.
 
 use std::sync::Arc;
 use std::thread;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use identity::Identity;
 use registry::Registry;
 
-/// How often it is looked for lines that are due.
+/// Interval between two looks for due log lines.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Derives the keys of all users in a thread of its own, so that the start does not wait for it. Without a
-/// thread they are derived when they are needed.
+/// Derives the keys of all users in a separate thread, so that the start does not wait for it. If there is no thread,
+/// they are derived at the first use.
 pub(super) fn prepare(identity: &Arc<Identity>) {
     let identity = Arc::clone(identity);
     let spawned = thread::Builder::new()
@@ -22,7 +22,7 @@ pub(super) fn prepare(identity: &Arc<Identity>) {
     }
 }
 
-/// Tells of wrong logins that no later one would tell of, for as long as the node serves.
+/// Logs wrong logins that no later login would log, for as long as the node serves.
 pub(super) async fn watch(node: Arc<Registry>) {
     let mut ticks = tokio::time::interval(PERIOD);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! The node in a cluster: what its part asks of it.
+//! The node as a member of a cluster: the services that the member needs from the node.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::sealed_file::SEEN;
 use super::state::NodeState;
 use crate::config::{ClusterConfig, NodeConfig, StartError};
 
-/// Of the file of what was seen.
+/// Version of the file with the seen state.
 const SEEN_VERSION: u32 = 1;
 
-/// What a node has seen of its cluster: an etcd that has less was restored from a backup.
+/// The newest state of the cluster that the node has seen. An etcd with an older state was restored from a backup.
 #[derive(Debug, Serialize, Deserialize)]
 struct KeptSeen {
     version: u32,
@@ -64,7 +64,7 @@ impl Host for NodeState {
     fn make_bucket(&self, uuid: &str, settings: BucketSettings) -> Result<(), String> {
         let name = settings.bucket.name.clone();
         if self.bucket(&name).is_some_and(|served| served.uuid != uuid) {
-            // It was dropped and made anew while this node was away.
+            // The bucket was dropped and created again while this node was away.
             self.drop_bucket(&name).map_err(|error| told(&error))?;
         }
         match self.make_bucket_as(settings, Some(uuid)) {
@@ -131,7 +131,7 @@ fn address(host: String, ports: Ports) -> Address {
     }
 }
 
-/// What links to other nodes are made with over TLS, or why they cannot be.
+/// Returns the TLS of links to other nodes, or the reason why there is none.
 fn peer_tls(
     state: &NodeState,
     cluster: &ClusterConfig,
@@ -144,7 +144,7 @@ fn peer_tls(
     Ok(Arc::new(tls))
 }
 
-/// Joins the cluster, where that is configured.
+/// Joins the cluster, if one is configured.
 pub(super) fn start_member(
     state: &Arc<NodeState>,
     config: &NodeConfig,
@@ -188,7 +188,7 @@ mod tests {
     use cluster::agreed::History;
 
     #[test]
-    fn f6_what_was_seen_of_a_cluster_is_known_after_a_start() {
+    fn f6_the_seen_state_of_a_cluster_survives_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(SEEN.name);
         assert_eq!(read_seen(&path, "c1"), Ok(Seen::default()));
@@ -200,7 +200,7 @@ mod tests {
         };
         write_seen(&path, "c1", seen).unwrap();
         assert_eq!(read_seen(&path, "c1"), Ok(seen));
-        // Revisions of another cluster say nothing.
+        // Revisions of another cluster mean nothing here.
         assert_eq!(read_seen(&path, "c2"), Ok(Seen::default()));
         std::fs::write(&path, "{}").unwrap();
         assert!(read_seen(&path, "c1").unwrap_err().contains("cluster.json"));

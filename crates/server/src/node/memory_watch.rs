@@ -1,41 +1,39 @@
-//! Keeps what the process really takes near the quotas of its buckets.
+//! A watch that keeps the resident memory of the process near the quotas of its buckets.
 //!
-//! A bucket books its documents to the byte. What the allocator holds beyond that, and what
-//! stores and connections take, shows only in the process's resident memory. Buckets are told of
-//! it as an overhead, count it as used, and so keep fewer documents: of what there is always from
-//! the start, since what documents have once taken hardly comes back, and of more when the
-//! process passes the quotas.
+//! A bucket counts its documents to the byte. Memory that the allocator holds beyond that, and memory of stores and
+//! connections, shows only in the resident memory of the process. The watch sets this memory as the overhead of the
+//! buckets. Buckets count the overhead as used, and so keep fewer documents. The part that is always there counts from
+//! the start, since memory that documents have once taken hardly comes back. The rest counts when the process exceeds
+//! the quotas.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use registry::{Registry, Store};
 
-/// How often it looks while the process takes less than its buckets may, and near that.
+/// Interval between two looks at resident memory, while it is below the quotas, and near them.
 const PERIOD: Duration = Duration::from_millis(250);
 const PERIOD_NEAR: Duration = Duration::from_millis(50);
-/// Resident memory from which it is near, percent of the quotas.
+/// Resident memory that counts as near, percent of the quotas.
 const NEAR_PERCENT: u64 = 85;
 /// Resident memory above which there is an overhead, percent of the quotas.
 const UPPER_PERCENT: u64 = 95;
-/// What the overhead is of what is above that, percent. More than all of it, since documents
-/// that leave give back only a part.
+/// Overhead as a percentage of the memory above that. It is more than 100 %, since documents that leave free only a
+/// part of their memory.
 const GAIN_PERCENT: u64 = 200;
-/// The most that it becomes, percent of the quotas, and the most that it rises by each time: a
-/// flood fills an empty bucket within a second. Without these, memory that comes back late would
-/// empty the buckets.
+/// Limits of the overhead and of its rise at each look, percent of the quotas. A flood fills an empty bucket within a
+/// second; without these limits, memory that is freed late would empty the buckets.
 const MOST_PERCENT: u64 = 50;
 const STEP_UP_PERCENT: u64 = 3;
-/// The most that it falls by in a [`PERIOD`], percent of the quotas. Less than it rises by: the allocator gives free pages
-/// back once a second, and what it gave back is not to be filled again before the next such second has shown how much
-/// the process takes.
+/// Limit of the overhead's fall in a [`PERIOD`], percent of the quotas. It is less than the rise: the allocator returns
+/// free pages once a second, and this memory must not fill again before the next second has shown the resident memory.
 const STEP_DOWN_PERCENT: u64 = 1;
-/// The most that counts of what the process always takes: buckets with the least quotas need some
-/// room for documents, too.
+/// Limit of the overhead that is always there, percent of the quotas: buckets with the smallest quotas need room for
+/// documents, too.
 const FIXED_PERCENT: u64 = 25;
 
-/// Looks at it for as long as the node serves. In unit tests a hundred nodes share a process, whose
-/// memory tells nothing of any of them.
+/// Watches the memory for as long as the node serves. In unit tests it does nothing: a hundred nodes share a process,
+/// so its memory shows nothing about any of them.
 pub(super) async fn watch(node: Arc<Registry>) {
     if cfg!(test) {
         return;
@@ -67,7 +65,7 @@ pub(super) async fn watch(node: Arc<Registry>) {
     }
 }
 
-/// How long to wait before the next look.
+/// Returns the interval until the next look.
 fn period(resident: u64, quota: u64) -> Duration {
     if resident > quota / 100 * NEAR_PERCENT {
         PERIOD_NEAR
@@ -76,10 +74,11 @@ fn period(resident: u64, quota: u64) -> Duration {
     }
 }
 
-/// The overhead to be told, after `overhead` was told and `resident` is taken all the same; `fixed` is what the process takes for other things than documents, whatever they do.
+/// Returns the next overhead, bytes. `overhead` is the current one, and `resident` is the memory that the process takes
+/// with it. `fixed` is the memory for other things than documents.
 ///
-/// The rest follows from how far the process is above its quotas, and does not add up over time:
-/// what the allocator keeps is used again by the next documents, and need not come back.
+/// The overhead beyond `fixed` follows from the excess over the quotas, and does not add up over time: the next
+/// documents use the memory that the allocator keeps, so it need not come back.
 fn next_overhead(overhead: u64, fixed: u64, resident: u64, quota: u64) -> u64 {
     let share = |percent: u64| quota / 100 * percent;
     let fixed = fixed.min(share(FIXED_PERCENT));
@@ -94,7 +93,7 @@ fn next_overhead(overhead: u64, fixed: u64, resident: u64, quota: u64) -> u64 {
     told.max(fixed)
 }
 
-/// Resident memory of this process; `None` where the system does not tell.
+/// Returns the resident memory of this process, bytes; `None` if the system does not report it.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overhead_follows_what_the_process_takes_within_limits() {
+    fn overhead_follows_resident_memory_within_limits() {
         let (mut overhead, quota) = (0, 10_000);
         overhead = next_overhead(overhead, 0, 9_500, quota);
         assert_eq!(overhead, 0, "about at the quota");
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_always_taken_counts_from_the_start_and_within_limits() {
+    fn fixed_memory_counts_from_the_start_within_limits() {
         let quota = 10_000;
         assert_eq!(next_overhead(0, 1_500, 2_000, quota), 1_500);
         assert_eq!(

@@ -1,10 +1,12 @@
-//! The node: how it starts and how it stops.
+//! The node: its start and its stop.
 //!
-//! Stop (SIGTERM): accept no more, close connections, flush what is dirty, close the stores (each notes a clean stop).
 //! Start: bind the ports, lock the directory, check its format, open the stores, serve. The ports file and the ready
-//! line come once warmup is over: until then data operations answer TemporaryFailure, and `/readyz` says why. After an
-//! *unclean* stop each active vBucket begins a new branch in its failover log, so that consumers that saw lost seqnos
-//! can tell. CAS values go on above the highest one on disk, whatever the clock says.
+//! line come once warmup is over. Until then data operations answer TemporaryFailure, and `/readyz` contains the
+//! reason. After an *unclean* stop each active vBucket begins a new branch in its failover log, so that consumers that
+//! saw lost seqnos notice. CAS values continue above the highest one on disk, whatever the clock shows.
+//!
+//! Stop (SIGTERM): accept no connections, close connections, flush dirty documents, close the stores (each records a
+//! clean stop).
 
 mod address_space;
 mod agreed;
@@ -80,22 +82,22 @@ pub struct Node {
     listeners: Mutex<Vec<Listener>>,
     workers: Mutex<Workers>,
     http: Mutex<Option<JoinHandle<()>>>,
-    /// Ends when it is dropped.
+    /// The audit thread; it ends when it is dropped.
     audit: Mutex<Option<AuditThread>>,
-    /// Its part in a cluster.
+    /// The node as a member of a cluster.
     member: Mutex<Option<Arc<Member>>>,
     stop_http: watch::Sender<bool>,
     warm: watch::Receiver<usize>,
 }
 
 impl Node {
-    /// What it shares with its connections.
+    /// Returns the state that the node shares with its connections.
     #[cfg(test)]
     pub(crate) fn state(&self) -> &Arc<NodeState> {
         &self.state
     }
 
-    /// Opens the data, binds the ports and serves. Warmup goes on in the background.
+    /// Opens the data, binds the ports and serves. Warmup continues in the background.
     ///
     /// # Errors
     /// See [`StartError`]; nothing is left running.
@@ -125,7 +127,7 @@ impl Node {
             connections_max: descriptors.kv,
             warmed,
         })?;
-        // Not before: a refused start prints its reason, and nothing else.
+        // Log this late: a refused start prints its reason, and nothing else.
         descriptors.tell();
         state.tell_of_missing_memcached_bucket();
         state.tell_of_missing_administrator();
@@ -146,7 +148,7 @@ impl Node {
             stop_http,
             warm,
         };
-        // Last, so that other nodes can reach what they are told of.
+        // Start links last, so that other nodes can reach the addresses that they get.
         let started = start_follower(&node.state, config).map_err(system);
         let started = started.and_then(|()| start_member(&node.state, config));
         match started {
@@ -160,21 +162,20 @@ impl Node {
         Ok(node)
     }
 
-    /// The ports that are served.
+    /// Returns the ports on which the node listens.
     pub fn ports(&self) -> Ports {
         self.state.ports
     }
 
-    /// What clients of its ports with TLS are to trust, as PEM; `None` where there is no such port.
+    /// Returns the authority that clients of the ports with TLS must trust, as PEM; `None` if there is no such port.
     pub fn authority(&self) -> Option<Arc<str>> {
         self.state.tls.as_ref().map(Tls::authority)
     }
 
-    /// Reads the certificate of its ports with TLS and the authorities of clients again; connections that are open keep
-    /// theirs.
+    /// Reads the certificate of the ports with TLS and the authorities of clients again. Open connections keep theirs.
     ///
     /// # Errors
-    /// What is wrong with it, one line; then the one before stays. Never where there is no such port.
+    /// The reason in one line; the previous certificate stays. A node without such a port never fails.
     pub fn reload_certificate(&self) -> Result<(), String> {
         self.state.tls.as_ref().map_or(Ok(()), Tls::reload)?;
         let member = self.member.lock();
@@ -184,7 +185,7 @@ impl Node {
     /// Waits until warmup of every bucket has ended.
     ///
     /// # Errors
-    /// A bucket could not be loaded; its name and the reason.
+    /// A bucket could not be loaded; with its name and the reason.
     pub async fn warmed_up(&self) -> Result<(), String> {
         let count = self.state.all_buckets().len();
         let ended = self
@@ -205,19 +206,19 @@ impl Node {
         }
     }
 
-    /// Gives the buckets that were configured, or made by an older version, the collections of the system; those that
-    /// are made over HTTP begin with them. Once they are warm, and before clients are told of the node.
+    /// Adds the system collections to buckets that were configured, or created by an older version. Buckets that are
+    /// created over HTTP begin with them. Call this after warmup, and before clients learn of the node.
     ///
     /// Cost: blocks for a sync of the store of each bucket that lacks some, and nothing for others.
     pub fn complete_collections(&self) {
         self.state.complete_collections();
     }
 
-    /// Writes the rows of a group of statistics to `sink`, key and value, as STAT does for a
-    /// connection that selected `bucket`. `request` is the group's name and arguments, separated
-    /// by spaces. Returns whether there are such a bucket and such a group.
+    /// Writes the rows of a group of statistics to `sink`, key and value, like STAT on a connection that selected
+    /// `bucket`. `request` is the name and the arguments of the group, separated by spaces. Returns whether the bucket
+    /// and the group exist.
     ///
-    /// Cost: O(rows), all at once; of vBuckets at most one is locked at a time.
+    /// Cost: O(rows), all at once; at most one vBucket is locked at a time.
     pub fn statistics(
         &self,
         bucket: &str,
@@ -237,7 +238,7 @@ impl Node {
     /// Stops accepting, ends the connections, makes everything durable.
     ///
     /// # Errors
-    /// What could not be made durable, one line.
+    /// The data that could not be made durable, one line.
     pub fn shutdown(&self) -> Result<(), String> {
         for listener in &mut *self.listeners.lock() {
             listener.stop();
@@ -259,9 +260,9 @@ impl Node {
                 tracing::error!("a thread ended by a panic");
             }
         }
-        // After the workers: none of them can start one any more.
+        // After the workers: only they start such threads.
         self.state.net.own_threads.join();
-        // No thread is left that records anything.
+        // No thread is left that records events.
         drop(self.audit.lock().take());
         let mut failed = Vec::new();
         for served in self.state.all_buckets() {
@@ -278,7 +279,7 @@ impl Node {
     }
 }
 
-/// The buckets as clients see them, by name, and the group of the one that follows another node.
+/// Returns the buckets as clients see them, by name, and the group of the bucket that follows another node.
 fn served(
     opened: Vec<OpenedBucket>,
     config: &NodeConfig,
@@ -306,13 +307,13 @@ fn served(
     (buckets, group)
 }
 
-/// What a node is made of before its data is opened.
+/// Parts of a node that exist before its data is opened.
 struct NodeParts<'a> {
     config: &'a NodeConfig,
     ports: Ports,
     waits: Waits,
     pool: Arc<WorkerPool<Arrival>>,
-    /// Of the KV ports.
+    /// Largest number of connections of the KV ports.
     connections_max: usize,
     /// Counts the buckets whose warmup ended.
     warmed: watch::Sender<usize>,
@@ -392,7 +393,7 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
     }))
 }
 
-/// Starts to follow another node, where that is configured.
+/// Starts to follow another node, if one is configured.
 fn start_follower(state: &Arc<NodeState>, config: &NodeConfig) -> std::io::Result<()> {
     let Some(of) = &config.replica_of else {
         return Ok(());
@@ -422,7 +423,7 @@ fn start_http(
     } = sockets;
     let others = [&https, &query, &search].map(|socket| socket.iter());
     let sockets = || std::iter::once(&http).chain(others.clone().into_iter().flatten());
-    // Connections that fill one of them leave the others alone.
+    // Each socket has its own limit, so that connections that fill one leave the others alone.
     let connections_max = connections_max.div_ceil(sockets().count());
     let tls = state.tls.as_ref().map(|tls| Arc::clone(&tls.config));
     sockets().try_for_each(|socket| socket.set_nonblocking(true))?;
@@ -433,7 +434,7 @@ fn start_http(
         .name("http".into())
         .spawn(move || {
             runtime.block_on(async move {
-                // They end with the runtime.
+                // These tasks end with the runtime.
                 drop(tokio::spawn(memory_watch::watch(Arc::clone(
                     &state.registry,
                 ))));

@@ -1,4 +1,4 @@
-//! The identities of a running node, and the directory in which they are kept.
+//! The identities of a running node, and the directory that keeps them.
 
 use registry::{BucketSettings, Standing};
 
@@ -6,15 +6,15 @@ use super::data_dir::DataDir;
 use super::identities::Identities;
 use crate::config::StartError;
 
-/// Identities of a running node. Each change is written down before it counts.
+/// Identities of a running node. Each change is written before it takes effect.
 pub(super) struct NodeRecord {
-    /// `None` for a node that keeps nothing.
+    /// `None` for a node that keeps nothing on disk.
     pub(super) dir: Option<DataDir>,
     pub(super) identities: Identities,
 }
 
 impl NodeRecord {
-    /// Changes the identities, and writes them down if the file differs then.
+    /// Changes the identities, and writes them if the content of the file changes.
     ///
     /// # Errors
     /// They are not written; then nothing is changed.
@@ -30,10 +30,10 @@ impl NodeRecord {
         updated
     }
 
-    /// Notes what a bucket is from now on, and writes it down if that is news.
+    /// Records the UUID of a bucket and the epoch of its map, and writes them if they changed.
     ///
     /// # Errors
-    /// It is not written; the next call tries again.
+    /// They are not written; the next call tries again.
     pub(super) fn note(&mut self, name: &str, uuid: &str, epoch: i64) -> Result<(), StartError> {
         self.change_and_save(|identities| {
             identities.set_uuid(name, uuid);
@@ -41,11 +41,10 @@ impl NodeRecord {
         })
     }
 
-    /// Notes what is kept of the group of a bucket, and the epoch of its map, and writes it down if that is
-    /// news.
+    /// Records the standing of a bucket and the epoch of its map, and writes them if they changed.
     ///
     /// # Errors
-    /// It is not written; the next call tries again.
+    /// They are not written; the next call tries again.
     pub(super) fn note_standing(
         &mut self,
         name: &str,
@@ -58,10 +57,10 @@ impl NodeRecord {
         })
     }
 
-    /// Gives an identity to buckets that have none yet, and writes it down before they have stores.
+    /// Adds UUIDs for new buckets, and writes them before the stores are created.
     ///
     /// # Errors
-    /// It is not written.
+    /// They are not written.
     pub(super) fn note_new(&mut self, wanted: &[BucketSettings]) -> Result<(), StartError> {
         self.update(|identities| {
             for settings in wanted {
@@ -70,10 +69,10 @@ impl NodeRecord {
         })
     }
 
-    /// Removes the stores of buckets that are gone; what fails is tried at the next start.
+    /// Removes the stores of dropped buckets. The next start retries after a failure.
     ///
     /// # Errors
-    /// One could not be removed.
+    /// A store could not be removed.
     pub(super) fn remove_dropped(&mut self) -> Result<(), StartError> {
         if self.identities.dropped.is_empty() {
             return Ok(());
@@ -88,14 +87,14 @@ impl NodeRecord {
         self.save()
     }
 
-    /// Lets another node have the directory.
+    /// Releases the directory for another node.
     pub(super) fn release(&mut self) {
         if let Some(dir) = &mut self.dir {
             dir.unlock();
         }
     }
 
-    /// Writes the identities if the file differs.
+    /// Writes the identities if the file has other content.
     fn save(&mut self) -> Result<(), StartError> {
         if let Some(dir) = &self.dir {
             dir.save(&self.identities)?;
@@ -104,8 +103,8 @@ impl NodeRecord {
         Ok(())
     }
 
-    /// Changes the identities, and writes them down if the file differs then. The change stays if they
-    /// are not written.
+    /// Changes the identities, and writes them if the content of the file changes. The change stays even if they are
+    /// not written.
     fn change_and_save<T>(
         &mut self,
         change: impl FnOnce(&mut Identities) -> T,

@@ -30,11 +30,11 @@ use super::random::{random_u64, random_vb_uuid};
 use super::users::KeptUsers;
 use crate::config::{NodeConfig, StartError};
 
-/// Least time between two commits that no client waits for: what a crash may cost of writes
-/// without durability. A client that observes persistence makes the flusher hurry.
+/// Shortest time between two commits for which no client waits, ms: a crash may lose the writes without durability of
+/// this time. A client that observes persistence makes the flusher commit at once.
 const FLUSH_INTERVAL_MS: u64 = 50;
 
-/// Time between two passes that look for expired documents.
+/// Interval between two passes for expired documents, s.
 const EXPIRY_PASS_S: u32 = 600;
 
 /// The data of the node.
@@ -46,14 +46,14 @@ pub(super) struct Opened {
     pub(super) tls: Option<Tls>,
 }
 
-/// What each bucket of the node is opened with.
+/// Parts with which each bucket of the node is opened.
 pub(super) struct Launcher {
     clock: Arc<dyn Clock>,
     /// Runs the workers of all buckets.
     pool: Arc<Pool>,
     pub(super) buffers: Arc<Buffers>,
     pub(super) configured: Arc<Configured>,
-    /// Where files are kept, if any are.
+    /// Data directory, if there is one.
     pub(super) data_dir: Option<PathBuf>,
     journal_bytes: u64,
     encryption_keys: Option<Arc<EncryptionKeys>>,
@@ -61,16 +61,16 @@ pub(super) struct Launcher {
     member: bool,
 }
 
-/// Where a bucket is told apart from others, and what it is among the nodes that have it.
+/// Identity of a bucket, and its role in the group of nodes that have it.
 struct Known<'a> {
     uuid: String,
-    /// Of its map.
+    /// Epoch of the bucket's map.
     epoch: i64,
     standing: Standing,
     follows: Option<&'a ReplicaOf>,
     /// Whether the node is in a cluster.
     member: bool,
-    /// The age at which it purges tombstones, seconds.
+    /// Age at which the bucket purges tombstones, seconds.
     purge_age_s: u64,
 }
 
@@ -94,9 +94,9 @@ pub(super) fn open_buckets(
     kept.remove_dropped()?;
     let wanted = wanted(config, &kept)?;
     kept.note_new(&wanted)?;
-    // Before the threads of the buckets: one that finds no memory for its stack ends the process.
+    // Warn before the buckets' threads start: a thread that finds no memory for its stack ends the process.
     address_space::tell(wanted.iter().map(|of| of.bucket.quota_bytes).sum());
-    // All stores first: nothing runs if one of them is refused.
+    // Open all stores first: nothing runs if one of them is refused.
     let mut stores = Stores::default();
     for settings in &wanted {
         let opened = launcher.open_store(&settings.bucket, kept.dir.as_ref());
@@ -139,7 +139,7 @@ pub(super) fn open_buckets(
     })
 }
 
-/// The hosts under which the node is reached, as far as that was said.
+/// Returns the configured hosts under which the node is reached.
 fn advertised_hosts(config: &NodeConfig) -> Vec<String> {
     let outside = config
         .cluster
@@ -149,7 +149,7 @@ fn advertised_hosts(config: &NodeConfig) -> Vec<String> {
     all.map(|advertised| advertised.host.clone()).collect()
 }
 
-/// What the ports with TLS are served with; `None` if there are none.
+/// Opens the TLS of the ports with TLS; `None` if there is no such port.
 fn open_tls(config: &NodeConfig, kept: &Identities) -> Result<Option<Tls>, StartError> {
     if config.kv_tls_port.is_none() && config.https_port.is_none() {
         return Ok(None);
@@ -171,7 +171,7 @@ fn open_tls(config: &NodeConfig, kept: &Identities) -> Result<Option<Tls>, Start
 /// A store that nothing uses yet.
 struct OpenedStore {
     store: Store,
-    /// Whether its last stop was a clean one.
+    /// Whether the last stop of the store was clean.
     clean: bool,
 }
 
@@ -180,7 +180,8 @@ struct OpenedStore {
 struct Stores(Vec<OpenedStore>);
 
 impl Stores {
-    /// Leaves them as they were found: a refused start is no unclean stop of those that are not to blame.
+    /// Closes stores that had a clean stop, so that a refused start does not count as an unclean stop of them. Returns
+    /// the error.
     fn refused(&self, error: StartError) -> StartError {
         for opened in &self.0 {
             if opened.clean
@@ -193,7 +194,7 @@ impl Stores {
     }
 }
 
-/// Ends buckets that run already.
+/// Stops buckets that run already.
 fn stop(buckets: &[OpenedBucket]) {
     for opened in buckets {
         if let Err(error) = opened.workers.stop() {
@@ -203,7 +204,7 @@ fn stop(buckets: &[OpenedBucket]) {
     }
 }
 
-/// What is configured, then what was made while the node ran.
+/// Returns the configured buckets, then those that were created while the node ran.
 fn wanted(config: &NodeConfig, kept: &NodeRecord) -> Result<Vec<BucketSettings>, StartError> {
     for one in &config.buckets {
         kept.identities
@@ -221,7 +222,7 @@ fn wanted(config: &NodeConfig, kept: &NodeRecord) -> Result<Vec<BucketSettings>,
 }
 
 impl Launcher {
-    /// The pool that it makes runs the workers of all buckets.
+    /// Creates a launcher, with the pool that runs the workers of all buckets.
     pub(super) fn new(config: &NodeConfig, clock: Arc<dyn Clock>, waits: MemoryWaits) -> Self {
         Self {
             clock,
@@ -235,8 +236,8 @@ impl Launcher {
         }
     }
 
-    /// Opens one more bucket while the node runs, and waits until it serves. There must be no store
-    /// of its name yet.
+    /// Opens one more bucket while the node runs, and waits until its warmup is over. A store of its name must not
+    /// exist.
     pub(super) fn open_new(
         &self,
         settings: BucketSettings,
@@ -258,7 +259,7 @@ impl Launcher {
                 .purge_age_s(&settings, &kept.identities.cluster),
         };
         let opened = self.start(settings, store, known, done)?;
-        // An empty store is loaded at once. Nothing is ever sent: the channel ends with the warmup.
+        // An empty store is loaded at once. The channel carries no message: it ends with the warmup.
         for () in warm {}
         Ok(opened)
     }
@@ -313,7 +314,7 @@ impl Launcher {
                 value_bytes_max: VALUE_BYTES_MAX,
                 system_bytes_max: SYSTEM_BYTES_MAX,
                 evicts_keys: eviction == EvictionPolicy::Documents,
-                // Without a disk nothing can be promised to be on one.
+                // Without a disk no persistence can be promised.
                 durability_max: match store {
                     Store::Disk(_) => DurabilityLevel::PersistToMajority,
                     Store::Memory(_) => DurabilityLevel::Majority,
@@ -368,8 +369,7 @@ fn start_error(error: &OpenError) -> StartError {
     }
 }
 
-/// What exists in a bucket, as it was kept. A text that is damaged is made anew of what the
-/// vBuckets note.
+/// Restores the stored manifest of a bucket. If its text is damaged, the manifest is rebuilt from the vBuckets.
 fn restore_manifest(bucket: &Bucket<Store>) -> Result<(), StartError> {
     let refused =
         |error: StoreError| StartError::DataAccess(format!("bucket {}: {error}", bucket.name()));
@@ -392,8 +392,8 @@ fn restore_manifest(bucket: &Bucket<Store>) -> Result<(), StartError> {
     Ok(())
 }
 
-/// A bucket that follows another node's has the collections that its vBuckets tell of: what was kept
-/// may be of another history.
+/// Replaces the stored manifest of a bucket that follows another node's by the collections of its vBuckets: the stored
+/// one may be of another history.
 fn forget_manifest(bucket: &Bucket<Store>) -> Result<(), StartError> {
     if matches!(bucket.store().manifest(), Ok(None)) {
         return Ok(());
@@ -403,7 +403,7 @@ fn forget_manifest(bucket: &Bucket<Store>) -> Result<(), StartError> {
         .map_err(|error| StartError::DataAccess(format!("bucket {}: {error}", bucket.name())))
 }
 
-/// Makes of the vBuckets what they are in the group of nodes that have the bucket.
+/// Sets the states of the vBuckets by the role of this node in the bucket's group. Returns the group.
 fn take_part(
     bucket: &Bucket<Store>,
     standing: &Standing,

@@ -1,4 +1,4 @@
-//! Directories and files that are for the node's user alone.
+//! Directories that only the node's user may access.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use storage::names;
 
-/// What others than the user may do.
+/// Permissions of other users.
 const OTHERS: u32 = 0o077;
 
-/// Makes a directory with all that are missing above it, and takes it from others if it was there and open to them.
+/// Creates a directory with its missing parents. If it exists and is open to other users, removes their permissions.
 pub(super) fn make_directory(path: &Path) -> io::Result<()> {
     names::make_directories(path)?;
     let mode = fs::metadata(path)?.permissions().mode();
@@ -22,7 +22,7 @@ pub(super) fn make_directory(path: &Path) -> io::Result<()> {
         Ok(()) => {
             tracing::info!(%directory, "the data directory was open to other users, and is not any more");
         }
-        // Of another user, but readable by this one.
+        // The directory belongs to another user, but this one may read it.
         Err(error) => tracing::warn!(%directory, %error, "other users may read the data directory"),
     }
     Ok(())

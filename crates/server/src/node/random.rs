@@ -7,19 +7,19 @@ pub(super) fn fill_random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the operating system gives random bytes");
 }
 
-/// A random number.
+/// Returns a random number.
 pub(super) fn random_u64() -> u64 {
     let mut bytes = [0; 8];
     fill_random(&mut bytes);
     u64::from_le_bytes(bytes)
 }
 
-/// A new identity for a vBucket's history: 48 bits, not 0.
+/// Returns a new UUID for a vBucket's history: 48 bits, not 0.
 pub(super) fn random_vb_uuid() -> VbUuid {
     VbUuid((random_u64() >> 16).max(1))
 }
 
-/// 128 random bits as 32 hex digits.
+/// Returns 128 random bits as 32 hex digits.
 pub(super) fn random_uuid() -> String {
     format!("{:016x}{:016x}", random_u64(), random_u64())
 }

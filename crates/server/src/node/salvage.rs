@@ -1,4 +1,4 @@
-//! Salvage of a node's data directory: the identities of the node and its buckets, then bucket by bucket.
+//! Salvage of a node's data directory: first the identities of the node and its buckets, then each bucket.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,36 +12,37 @@ use super::identities::Identities;
 use super::users::copy_users;
 use super::{private, sealed_file};
 
-/// The quota of a bucket whose settings are lost.
+/// Quota of a bucket whose settings are lost, bytes.
 const QUOTA_BYTES: u64 = 256 << 20;
 
-/// Number of vBuckets of a bucket whose settings are lost, if its store has none beyond.
+/// Number of vBuckets of a bucket whose settings are lost, if its store has none above this number.
 const FEW: u16 = VBUCKET_COUNTS[0];
 
-/// What a salvage tells as it goes on.
+/// Progress of a salvage.
 #[derive(Debug)]
 pub enum SalvageStep<'a> {
-    /// The node's own file, `node.json`, is lost, and why; in the copy the node is a new one, and its buckets
-    /// have the settings that buckets have by default.
+    /// The node's own file, `node.json`, is lost; with the reason. In the copy the node is a new one, and its buckets
+    /// have default settings.
     NodeLost(String),
-    /// The authority of the node's certificates is lost, and why; the copy makes one that clients do not know yet.
+    /// The authority of the node's certificates is lost; with the reason. The copy makes a new one, which clients do
+    /// not know yet.
     AuthorityLost(String),
-    /// The users that were made over HTTP are lost, and why; in the copy there are none.
+    /// The users that were created over HTTP are lost; with the reason. The copy has none.
     UsersLost(String),
     /// A bucket is done.
     Bucket(&'a str, &'a Salvaged),
-    /// Nothing, or not all that can be read, of a bucket was copied.
+    /// A bucket was not copied, or not all of its readable data.
     BucketFailed(&'a str, &'a SalvageError),
 }
 
-/// Copies what can be read of every bucket in the data directory `from` into `to`, which must hold none
-/// of them; changes nothing in `from`. With `keys`, which open what is encrypted there, the copy is encrypted. A node that starts on `to` serves every bucket that was copied, with the
-/// settings that it had. Tells `each` how it goes.
+/// Copies the readable data of every bucket in the data directory `from` into `to`, which must hold none of them;
+/// changes nothing in `from`. `keys` decrypt encrypted data; with them, the copy is encrypted. A node that starts on
+/// `to` serves every copied bucket with its settings. Reports progress to `each`.
 ///
 /// # Errors
-/// The one cannot be read at all, or the other not written.
+/// `from` cannot be read at all, or `to` cannot be written.
 ///
-/// Cost: reads everything up to four times; in memory are the rows of one vBucket without large values.
+/// Cost: reads everything up to four times. Memory holds the rows of one vBucket without large values.
 pub fn salvage(
     from: &Path,
     to: &Path,
@@ -90,7 +91,7 @@ pub fn salvage(
     Ok(())
 }
 
-/// The names of the directories that may be stores, sorted.
+/// Returns the names of the directories that may be stores, sorted.
 pub(super) fn bucket_names(data_dir: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(data_dir.join(BUCKETS))? {

@@ -1,4 +1,4 @@
-//! The files of a node beside its stores: a line with the checksum, then JSON.
+//! Files of a node beside its stores: a line with a checksum, then JSON.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -8,15 +8,15 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use storage::names;
 
-/// What follows the words of a first line: CRC-32 in hex, and a length.
+/// Largest number of bytes after the words of a first line: CRC-32 in hex, and a length.
 const CHECKSUM_BYTES_MAX: u64 = 31;
 
 /// One kind of file.
 #[derive(Debug)]
 pub(super) struct SealedFile {
-    /// Its name in a data directory.
+    /// Name of the file in a data directory.
     pub(super) name: &'static str,
-    /// The first words of its first line, which goes on with ` CRC LENGTH`.
+    /// First words of the first line, which ends with ` CRC LENGTH`.
     words: &'static str,
 }
 
@@ -26,34 +26,34 @@ pub(super) const NODE: SealedFile = SealedFile {
     words: "settee node 1",
 };
 
-/// The users that management made, and their groups.
+/// The users and groups from management.
 pub(super) const USERS: SealedFile = SealedFile {
     name: "users.json",
     words: "settee users 1",
 };
 
-/// What a node in a cluster has seen of it.
+/// The newest state of its cluster that the node has seen.
 pub(super) const SEEN: SealedFile = SealedFile {
     name: "cluster.json",
     words: "settee cluster 1",
 };
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Text<'a> {
     pub(super) json: &'a [u8],
-    /// Whether a checksum vouches for it: earlier releases wrote none.
+    /// Whether the content has a checksum: earlier releases wrote none.
     pub(super) sealed: bool,
 }
 
 impl SealedFile {
-    /// The bytes of a file.
+    /// Returns the bytes of a file with this JSON.
     pub(super) fn seal(&self, json: &[u8]) -> Vec<u8> {
         [self.first_line(&Checksum::of(json)).as_bytes(), b"\n", json].concat()
     }
 
-    /// Puts a value in the place of the file, or makes it. Cost: writes the JSON twice, once to nowhere, and holds
-    /// none of it.
+    /// Creates or replaces the file with a value, atomically. Cost: serializes the value twice, the first time for the
+    /// checksum only, and holds no JSON in memory.
     pub(super) fn replace(&self, path: &Path, value: &impl Serialize) -> io::Result<()> {
         let mut checksum = Checksum::default();
         serde_json::to_writer(&mut checksum, value)?;
@@ -63,11 +63,11 @@ impl SealedFile {
         })
     }
 
-    /// Reads a file of a release that this one knows, and for which its checksum vouches; `None` if there is none.
-    /// Cost: reads it three times, and holds none of it.
+    /// Reads a file of a known version with the right checksum; `None` if there is no file. Cost: reads it three times,
+    /// and holds no text in memory.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// The reason why it cannot be read.
     pub(super) fn read<T: DeserializeOwned>(
         &self,
         path: &Path,
@@ -98,10 +98,10 @@ impl SealedFile {
         serde_json::from_reader(file).map_err(damaged).map(Some)
     }
 
-    /// What the bytes of a file say.
+    /// Returns the content of a file's bytes.
     ///
     /// # Errors
-    /// They are not what was written; why.
+    /// The bytes differ from the written ones; with the reason.
     pub(super) fn unseal<'a>(&self, bytes: &'a [u8]) -> Result<Text<'a>, &'static str> {
         if bytes.starts_with(b"{") {
             return Ok(Text {
@@ -124,7 +124,7 @@ impl SealedFile {
     }
 }
 
-/// Takes bytes, and keeps what vouches for them.
+/// Computes the checksum and the length of bytes that are written to it.
 #[derive(Default)]
 struct Checksum {
     sum: crc32fast::Hasher,
@@ -152,10 +152,10 @@ impl Write for Checksum {
     }
 }
 
-/// Whether this release reads a file's JSON.
+/// Checks that this release can read a file's JSON.
 ///
 /// # Errors
-/// It is none, or of a later release; why.
+/// It is no JSON with a version, or of a later release; with the reason.
 pub(super) fn check_version(json: impl Read, known: u32) -> Result<(), String> {
     #[derive(Deserialize)]
     struct Versioned {
@@ -170,12 +170,12 @@ pub(super) fn check_version(json: impl Read, known: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// What is said of a file that is not what was written.
+/// Returns the message for a file that differs from the written one.
 pub(super) fn damaged(why: impl std::fmt::Display) -> String {
     format!("damaged: {why}")
 }
 
-/// The advice for a start without a usable file in the data directory `path`.
+/// Returns the advice for a start without a usable node file in the data directory `path`.
 pub(super) fn hint(path: &Path) -> String {
     format!(
         "put the right {} back, or copy what the directory holds into a new one with \
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_change_of_a_byte_and_every_cut_is_seen() {
+    fn every_changed_byte_and_every_cut_is_detected() {
         let json = br#"{"version":1,"node_uuid":"0f"}"#;
         let whole = NODE.seal(json);
         let text = NODE.unseal(&whole).unwrap();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_checksum_is_one_of_an_earlier_release() {
+    fn a_file_without_a_checksum_is_accepted_as_an_earlier_one() {
         let text = NODE.unseal(br#"{"version":1}"#).unwrap();
         assert!(!text.sealed);
     }

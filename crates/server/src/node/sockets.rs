@@ -1,4 +1,4 @@
-//! The sockets that a node listens on, all of them before anything else is begun.
+//! The sockets on which a node listens. All are bound before anything else starts.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -10,7 +10,7 @@ use session::Door;
 use crate::config::{NodeConfig, StartError};
 use crate::net::{Arrival, Listener, NetState, WorkerPool, bind};
 
-/// Sockets that listen; nothing is accepted yet.
+/// Listening sockets; nothing is accepted yet.
 pub(super) struct Sockets {
     kv: Vec<(TcpListener, Door)>,
     pub(super) http: TcpListener,
@@ -68,7 +68,7 @@ impl Sockets {
         })
     }
 
-    /// Begins to accept connections of the KV protocol.
+    /// Starts to accept connections of the KV protocol.
     pub(super) fn accept(
         &mut self,
         node: &Arc<NetState>,

@@ -1,4 +1,4 @@
-//! What the threads of the node share.
+//! State that the threads of the node share.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use super::open::Launcher;
 use super::world::World;
 use crate::net::{Arrival, NetState, WorkerPool};
 
-/// What the threads of the node share: what its parts do, and what sockets, files and TLS need.
+/// State that the threads of the node share: the registry, and the state of sockets, files and TLS.
 pub(crate) struct NodeState {
     pub(crate) registry: Arc<Registry>,
     pub(crate) net: Arc<NetState>,
     pub(crate) pool: Arc<WorkerPool<Arrival>>,
-    /// Where a port is served over TLS.
+    /// Set if a port is served over TLS.
     pub(crate) tls: Option<Tls>,
     pub(super) world: Arc<World>,
-    /// What is kept of the node as a whole; to be read without waiting for the disk.
+    /// Settings of the whole node, in a copy that can be read without waiting for the disk.
     pub(super) cluster: RwLock<ClusterSettings>,
-    /// The highest revision that a map of a dropped bucket had.
+    /// Highest map revision of all dropped buckets.
     pub(super) revs: AtomicI64,
     pub(super) buckets_max: usize,
-    /// The node that a bucket of this one follows, as configured.
+    /// The configured node that a bucket of this one follows.
     pub(super) replica_of: Option<ReplicaOf>,
-    /// What each bucket is opened with.
+    /// Parts with which each bucket is opened.
     pub(super) launcher: Launcher,
-    /// What monitoring read of it last.
+    /// The previous load figures of monitoring.
     pub(super) load: Load,
 }
 
@@ -46,12 +46,12 @@ impl Deref for NodeState {
 }
 
 impl NodeState {
-    /// Whether it waits for its administrator, and answers every request without credentials.
+    /// Checks whether the node waits for its administrator, and accepts every request without credentials.
     pub(super) fn is_open(&self) -> bool {
         self.ports.query.is_some() && !self.cluster.read().provisioned
     }
 
-    /// Warns of a node that is open, and of one that is closed for good.
+    /// Warns if the node is open, or if it has no administrator and is closed for good.
     pub(super) fn tell_of_missing_administrator(&self) {
         if self.is_open() {
             tracing::warn!(
@@ -75,7 +75,8 @@ impl NodeState {
         })
     }
 
-    /// Clients of the memcached port would be told nothing else than that they have no bucket.
+    /// Warns if the bucket of the memcached port does not exist: clients of the port would only learn that they have no
+    /// bucket.
     pub(super) fn tell_of_missing_memcached_bucket(&self) {
         let named = self.memcached.as_ref().map(|port| port.bucket.as_str());
         if let Some(bucket) = named.filter(|name| self.bucket(name).is_none()) {
@@ -87,7 +88,7 @@ impl NodeState {
         }
     }
 
-    /// As [`client_certificates::check`]; a node without a port with TLS has no certificates to judge.
+    /// Checks settings like [`client_certificates::check`]. A node without TLS has no certificates to check.
     pub(super) fn check_client_certificates(
         &self,
         settings: &CertificateSettings,
@@ -99,7 +100,7 @@ impl NodeState {
         }
     }
 
-    /// For connections that come from now on.
+    /// Sets the use of client certificates for new connections.
     pub(super) fn set_client_certificates(&self, settings: CertificateSettings) {
         if let Some(tls) = &self.tls {
             tls.ask_clients(client_certificates::ask(&settings));

@@ -1,4 +1,4 @@
-//! The users that management made, and the file in which they are kept (docs/format/node.md).
+//! The users from management, and the file that keeps them (docs/format/node.md).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use super::random::fill_random;
 use super::sealed_file::USERS;
 use crate::config::{NodeConfig, StartError};
 
-/// The version of `users.json` that this release reads and writes.
+/// Version of `users.json` that this release reads and writes.
 const VERSION: u32 = 1;
 
-/// What `users.json` holds.
+/// The content of `users.json`.
 #[derive(Serialize)]
 struct Content<'a> {
     version: u32,
@@ -21,30 +21,30 @@ struct Content<'a> {
     roster: &'a Roster,
 }
 
-/// Where the users are written.
+/// The file of the users.
 struct UsersFile(
-    /// `None` for a node that keeps nothing.
+    /// `None` for a node that keeps nothing on disk.
     Option<PathBuf>,
 );
 
-/// The users that are in force, and where their changes are written.
+/// The users in force, and the file to which changes are written.
 pub(super) struct Users {
     file: UsersFile,
     pub(super) identity: Arc<Identity>,
 }
 
-/// The users as a start finds them.
+/// The users at a start.
 pub(super) struct KeptUsers {
     file: UsersFile,
     roster: Roster,
 }
 
 impl KeptUsers {
-    /// Reads the file of a data directory. Without one there are no users, and salts of this process.
+    /// Reads the file of a data directory. Without a file there are no users, and the salts are those of this process.
     ///
     /// # Errors
-    /// It cannot be read, is damaged, or of a later release: then the node must not start, since it would not know its
-    /// users.
+    /// The file cannot be read, is damaged, or is of a later release. The node must not start then, since it would not
+    /// know its users.
     pub(super) fn load(dir: Option<&Path>) -> Result<Self, StartError> {
         let path = dir.map(|dir| dir.join(USERS.name));
         let read = path.as_ref().map_or(Ok(None), |path| {
@@ -52,7 +52,7 @@ impl KeptUsers {
             read.map_err(|why| StartError::DataFormat(refusal(path, &why)))
         });
         let roster = read?.map_or_else(fresh, |roster: Roster| Roster {
-            // Written before there were editions.
+            // The file was written by a release without editions.
             edition: roster.edition.max(1),
             ..roster
         });
@@ -62,7 +62,7 @@ impl KeptUsers {
         })
     }
 
-    /// What logins are judged by: the administrator of the configuration, if that names one, and these users.
+    /// Puts these users in force, with the administrator of the configuration, if there is one.
     pub(super) fn in_force(self, config: &NodeConfig) -> Users {
         let Self { file, roster } = self;
         let mut process = [0; 32];
@@ -87,7 +87,7 @@ impl KeptUsers {
 /// Copies the users of one data directory into another one, if there are any.
 ///
 /// # Errors
-/// They are lost; why.
+/// The users are lost; with the reason.
 pub(super) fn copy_users(from: &Path, to: &Path) -> Result<(), String> {
     let kept = KeptUsers::load(Some(from)).map_err(|error| error.to_string())?;
     let file = UsersFile(Some(to.join(USERS.name)));
@@ -106,7 +106,7 @@ fn refusal(path: &Path, why: &str) -> String {
     )
 }
 
-/// No users, and salts of this process.
+/// Returns no users, and salts of this process.
 fn fresh() -> Roster {
     let mut roster = Roster::default();
     fill_random(&mut roster.salts);
@@ -114,7 +114,7 @@ fn fresh() -> Roster {
 }
 
 impl UsersFile {
-    /// Writes it: whole or not at all.
+    /// Writes the file, atomically.
     fn write(&self, roster: &Roster) -> std::io::Result<()> {
         let Some(path) = &self.0 else {
             return Ok(());
@@ -128,11 +128,11 @@ impl UsersFile {
 }
 
 impl Users {
-    /// Changes users and groups at a time, nanoseconds since 1970, if `edit` returns that they are to be changed. Once
-    /// this returns they hold for every command that arrives.
+    /// Changes users and groups at a time, ns since 1970, if `edit` returns true. The change applies to every command
+    /// that arrives after this returns.
     ///
     /// # Errors
-    /// They could not be written, and are as before.
+    /// The users could not be written, and stay as they were.
     pub(super) fn edit(
         &self,
         now_ns: u64,
@@ -150,10 +150,10 @@ impl Users {
         })
     }
 
-    /// Takes those of another node in their place.
+    /// Replaces the users by those of another node.
     ///
     /// # Errors
-    /// As [`Users::edit`].
+    /// See [`Users::edit`].
     pub(super) fn replace(&self, roster: Roster) -> Result<(), String> {
         self.file.write(&roster).map_err(|error| {
             tracing::error!(%error, "the users could not be written");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_salvage_copies_users_or_tells_that_they_are_lost() {
+    fn a_salvage_copies_users_or_reports_their_loss() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         copy_users(from.path(), to.path()).unwrap();
         assert!(!to.path().join(USERS.name).exists(), "there is none");

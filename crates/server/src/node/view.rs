@@ -1,4 +1,4 @@
-//! What HTTP management sees of the node.
+//! The node as HTTP management sees it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -208,7 +208,7 @@ impl NodeView for NodeState {
                 .find_map(|served| active(served))?,
         };
         let link = self.replica_of.as_ref();
-        // The caller's own credentials are judged, and a certificate of this node would stand before them.
+        // The active node judges the caller's own credentials; a certificate of this node would take precedence.
         let trust = link.and_then(|link| link.tls.clone());
         let trust = trust.map(|trust| Trust {
             own: trust.own.filter(|_| as_itself),
@@ -298,7 +298,7 @@ impl NodeView for NodeState {
     }
 }
 
-/// Bytes of the store; zeros while it cannot tell.
+/// Returns the bytes of the store; zeros if it cannot report them.
 fn disk_usage(served: &ServedBucket) -> DiskUsage {
     served.bucket.store().disk_usage().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What the parts of the node want of the world: its file, random numbers, threads.
+//! Services that the parts of the node need from outside: files, random numbers, threads.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use super::users::Users;
 use crate::config::StartError;
 use crate::net::OwnThreads;
 
-/// The world around the node's parts.
+/// Services that the parts of the node need from outside.
 pub(super) struct World {
     configured: Arc<Configured>,
     kept: Mutex<NodeRecord>,
-    /// Held while buckets are made, changed and dropped: one at a time.
+    /// Held while buckets are created, changed or dropped: one at a time.
     changing: Mutex<()>,
-    /// Held while they are changed.
+    /// Held while users are changed.
     users: Mutex<Users>,
     maps: watch::Sender<u64>,
     own_threads: Arc<OwnThreads>,
@@ -49,28 +49,28 @@ impl World {
         }
     }
 
-    /// What is written down of the node.
+    /// Returns the recorded identities of the node.
     pub(super) fn kept(&self) -> MutexGuard<'_, NodeRecord> {
         self.kept.lock()
     }
 
-    /// While this is held no other bucket is made, changed or dropped.
+    /// Takes the lock against other creations, changes and drops of buckets.
     pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
         self.changing.lock()
     }
 
-    /// The users that management made; while this is held no other change of them is made.
+    /// Takes the lock on the users from management: no other change of them runs meanwhile.
     pub(super) fn users(&self) -> MutexGuard<'_, Users> {
         self.users.lock()
     }
 
-    /// Wakes when a map changes, or a bucket is gone.
+    /// Returns a receiver that is notified when a map changes, or a bucket is gone.
     pub(super) fn maps(&self) -> watch::Receiver<u64> {
         self.maps.subscribe()
     }
 
-    /// Gives a bucket other settings, but for its quota, and keeps them over a restart. To hold [`World::changing`] is the
-    /// caller's. Blocks for the disk.
+    /// Changes the settings of a bucket, except for its quota, and keeps them over a restart. The caller holds
+    /// [`World::changing`]. Blocks for the disk.
     pub(super) fn obey(
         &self,
         served: &ServedBucket,
@@ -144,7 +144,7 @@ impl Env for World {
         }
         let failed = |error: String| FlushError::Failed(error);
         for (id, _) in bucket.all_quarantined() {
-            // What is damaged goes as well.
+            // Delete first: this removes damaged data as well.
             let deleted = bucket.delete_vbucket(id);
             deleted.map_err(|error| failed(error.to_string()))?;
             let anew = bucket.set_vbucket(id, VbState::Active, None, random_vb_uuid());

@@ -1,4 +1,4 @@
-//! A connection, and how it comes to the thread that serves it and leaves it.
+//! A connection, and its moves between the threads that serve it.
 
 use std::io;
 use std::sync::Arc;
@@ -20,22 +20,21 @@ pub(crate) struct Connection {
     pub(in crate::net) session: Session,
     pub(in crate::net) info: Arc<ConnectionInfo>,
     pub(in crate::net) mailbox: Arc<Mailbox>,
-    /// Where it is over TLS. Then what is unsent is sealed.
+    /// TLS of the connection, if it has TLS. Then `unsent` holds sealed records.
     pub(super) tls: Option<Box<Seal>>,
-    /// Input that was read but not consumed: part of a frame, or what waits behind a parked
-    /// request or a full output.
+    /// Input that was read but not consumed: part of a frame, or input behind a parked request or a full output.
     pub(super) backlog: Vec<u8>,
-    /// Output that the socket did not take, and how much of it was sent since.
+    /// Output that the socket did not take, and the number of its bytes that were sent since.
     pub(super) unsent: Vec<u8>,
     pub(super) sent: usize,
-    /// How much both are.
+    /// Memory that backlog and output hold.
     pub(super) held: Held,
-    /// Its streams are deferred by congestion.
+    /// True if congestion defers the streams.
     pub(super) streams_deferred: bool,
     pub(super) next: NextAction,
-    /// What it waits for has an end then: room, its peer, the last answer to be read.
+    /// Time limit of the current wait: for memory, for the peer, or until the last answer is read.
     pub(super) until: Option<Instant>,
-    /// When a peer that does not read is given up.
+    /// Time at which a peer that does not read is disconnected.
     pub(super) unread_until: Option<Instant>,
     pub(super) socket: SocketState,
 }
@@ -47,14 +46,14 @@ pub(crate) enum Arrival {
         stream: std::net::TcpStream,
         door: Door,
     },
-    /// A connection from another worker, whose socket is in no poll.
+    /// A connection from another worker; its socket is in no poll.
     Moved(Box<Connection>),
 }
 
 impl Connection {
-    /// Begins anew with a socket of which nothing is known yet.
+    /// Resets the state of the socket for a new thread: the poll of that thread knows nothing of it.
     fn begin_elsewhere(&mut self) {
-        // It may bring input along; and the mail that told of an owed answer may have been read.
+        // Input may be left, and the mail about a decided owed answer may have been taken already.
         self.next = if !self.backlog.is_empty() || self.session.owes() {
             NextAction::Backlog
         } else if self.session.is_dcp() {
@@ -63,7 +62,7 @@ impl Connection {
             NextAction::Read
         };
         self.until = None;
-        // Its peer may have ended what it sends without closing the socket, which is no event.
+        // A peer may end its sending over TLS without closing the socket; that makes no event.
         let readable = self.tls.as_ref().is_some_and(|tls| tls.is_closed());
         self.socket = SocketState {
             readable,
@@ -76,7 +75,7 @@ impl Connection {
         node.connections.forget(self.info.id);
     }
 
-    /// What arrived, as a connection of this thread; `None` if its peer is gone.
+    /// Makes a connection of this thread out of an arrival; `None` if the peer is gone.
     pub(in crate::net) fn admitted(
         arrival: Arrival,
         node: &Arc<NetState>,
@@ -130,8 +129,8 @@ impl Connection {
         })
     }
 
-    /// Leaves this thread, whose list of sockets it has left already. Mail that comes meanwhile is
-    /// found in the next one.
+    /// Moves the connection to another thread. It has left the poll of this thread already. The next thread finds mail
+    /// that comes meanwhile.
     pub(in crate::net) fn move_to(
         self,
         served_by: ServedBy,
@@ -174,6 +173,6 @@ pub(in crate::net) struct WorkerContext {
     pub(in crate::net) served_by: ServedBy,
     pub(in crate::net) pool: Arc<WorkerPool<Arrival>>,
     pub(in crate::net) timings: Arc<Timings>,
-    /// Serves one connection in the thread that calls it.
+    /// Serves one connection in the calling thread.
     pub(in crate::net) alone: fn(Arrival, Arc<NetState>, WorkerContext) -> io::Result<()>,
 }

@@ -1,7 +1,7 @@
-//! One connection: reads, lets the session work, writes.
+//! One connection: reads input, runs the session, writes output.
 //!
-//! A connection at rest holds no buffer: input is read into a buffer that the worker's
-//! connections share, and only what is incomplete, or cannot be sent yet, is kept apart.
+//! An idle connection holds no buffer. Input is read into a buffer that the connections of a worker share. The
+//! connection keeps only incomplete input, and output that cannot be sent yet.
 
 mod arrival;
 mod reservation;
@@ -31,11 +31,11 @@ pub(super) use arrival::{Connection, WorkerContext};
 pub(super) use scratch::{READ_BYTES, Scratch};
 pub(super) use state::{ServedBy, TurnResult};
 
-/// How long a peer may take to read the last answers before its connection is closed.
+/// Time limit for a peer to read the last answers before its connection is closed.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// What a connection may do in one turn before others have theirs: a request that is tried again and
-/// again while streams of the same connection send would have no end.
+/// Steps of a connection in one turn before others get theirs. A request that is retried while streams of the same
+/// connection send would have no end.
 const TURNS: u32 = 16;
 
 impl Connection {
@@ -46,7 +46,7 @@ impl Connection {
         self.socket.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
     }
 
-    /// The thread that is to serve it.
+    /// Returns the thread that is to serve the connection.
     fn served_by(&self, context: &WorkerContext) -> ServedBy {
         if self.session.is_consumer() {
             ServedBy::OwnThread
@@ -55,7 +55,7 @@ impl Connection {
         }
     }
 
-    /// Whether all there is to do is to read and run what has come.
+    /// Checks whether the connection only has to read and run input.
     #[inline]
     pub(super) fn only_reads(&self, context: &WorkerContext) -> bool {
         self.next == NextAction::Read
@@ -67,8 +67,8 @@ impl Connection {
             && self.served_by(context) == context.served_by
     }
 
-    /// Reads what there is, up to the buffer's length; 0 at the end, `None` if there is nothing, or
-    /// nothing whole of what is sealed. `sealed` is for TLS.
+    /// Reads into `buffer`, at most its length. Returns 0 at the end of input, `None` if there is nothing, or no whole
+    /// TLS record. `sealed` is a buffer for TLS.
     #[inline]
     pub(super) fn read(
         &mut self,
@@ -85,7 +85,7 @@ impl Connection {
         loop {
             match self.stream.read(buffer) {
                 Ok(count) => {
-                    // What did not fill the buffer emptied the socket: more will be told of.
+                    // A short read emptied the socket: an event will report more input.
                     self.socket.readable = count == buffer.len() || self.socket.read_closed;
                     self.info.count_received(count);
                     return Ok(Some(count));
@@ -100,7 +100,7 @@ impl Connection {
         }
     }
 
-    /// Runs what came while there was no backlog, and appends the answers to `output`.
+    /// Runs input that came while the backlog was empty, and appends the answers to `output`.
     #[inline]
     pub(super) fn receive(&mut self, input: &[u8], output: &mut Vec<u8>) -> Received {
         let received = self.session.receive(input, output);
@@ -108,7 +108,7 @@ impl Connection {
         received
     }
 
-    /// Sends the answers in this part of `output`, which may be gone afterwards if it is all.
+    /// Sends the answers in this part of `output`. `output` may be emptied if the part is all of it.
     pub(super) fn answer(
         &mut self,
         output: &mut Vec<u8>,
@@ -127,7 +127,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Goes on as far as is possible without waiting, and not so far that others wait for long.
+    /// Advances the connection until it has to wait, or until its turn is over.
     pub(super) fn advance(
         &mut self,
         context: &WorkerContext,
@@ -143,7 +143,7 @@ impl Connection {
             if self.next.may_move() && self.served_by(context) != context.served_by {
                 return Ok(TurnResult::Moves(self.served_by(context)));
             }
-            // What was put off until others had their turn is done in the next one.
+            // An action that was deferred for other connections runs in the next turn.
             let put_off = matches!(self.next, NextAction::Again | NextAction::Produce);
             if turns > 0 && (put_off || turns >= TURNS) {
                 return Ok(TurnResult::Again);
@@ -152,7 +152,7 @@ impl Connection {
             if let Some(step) = self.step(turns, scratch)? {
                 return Ok(step);
             }
-            // What a peer brings is not worked on where clients are served.
+            // Changes from a peer are not applied in a thread that serves clients.
             if self.session.is_dcp()
                 && (context.served_by == ServedBy::OwnThread || !self.session.is_consumer())
             {
@@ -161,7 +161,7 @@ impl Connection {
         }
     }
 
-    /// Does what is next, and says what comes then; a step if that has to wait.
+    /// Runs the next action and sets the following one. Returns a result if the turn ends.
     fn step(&mut self, turns: u32, scratch: &mut Scratch) -> io::Result<Option<TurnResult>> {
         self.next = match self.next {
             NextAction::Shake => match self.shake(scratch)? {
@@ -179,7 +179,7 @@ impl Connection {
             NextAction::Again | NextAction::Backlog => self.turn_on_backlog(scratch)?,
             NextAction::Produce => self.read_if_any(scratch)?.unwrap_or(NextAction::Read),
             NextAction::Read => match self.read_if_any(scratch)? {
-                // A peer that sends all the time does not keep others waiting.
+                // A peer that sends all the time must not delay others.
                 Some(NextAction::Read) if turns > 1 && self.socket.readable => NextAction::Again,
                 Some(next) => next,
                 None if self.session.is_dcp() => match self.stream_wait(turns) {
@@ -224,8 +224,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// Takes mail or input, if there is any; never waits. Mail first: it is rare, and input may
-    /// never end.
+    /// Takes mail or input, if there is any; never waits. Mail goes first: it is rare, and input may never end.
     fn read_if_any(&mut self, scratch: &mut Scratch) -> io::Result<Option<NextAction>> {
         if self.mailbox.has_mail() {
             return self.on_mail(NextAction::Read, scratch).map(Some);
@@ -240,7 +239,7 @@ impl Connection {
         })
     }
 
-    /// How long a connection with streams may wait; `None` if its streams have to be produced.
+    /// Returns the wait of a connection with streams; `None` if its streams have something to send.
     fn stream_wait(&mut self, turns: u32) -> Option<TurnResult> {
         let mut limit = self.session.produce_within();
         if self.streams_deferred {
@@ -260,7 +259,7 @@ impl Connection {
         self.session.reserve(Purpose::Stream, 0, Duration::ZERO)
     }
 
-    /// Sends what the streams have, then goes on with `next`.
+    /// Sends messages of the streams, then returns the next action.
     fn produce(&mut self, next: NextAction, scratch: &mut Scratch) -> io::Result<NextAction> {
         if matches!(
             next,
@@ -281,7 +280,7 @@ impl Connection {
             (Produced::Silent, _) => NextAction::Close,
             (Produced::More, NextAction::Read | NextAction::Produce) => NextAction::Produce,
             (Produced::More, NextAction::Park(limit)) => {
-                // Looks again at the parked request, too; that does it no harm.
+                // The wake also retries the parked request, which is harmless.
                 self.mailbox.wake();
                 NextAction::Park(limit)
             }
@@ -289,8 +288,8 @@ impl Connection {
         })
     }
 
-    /// Runs what came. Behind part of a frame it is put next to it: what is set aside for a
-    /// frame grows with what has come of it, not with what its header claims.
+    /// Runs the input in `scratch`. If part of a frame waits, the input is appended to it: the memory for a frame grows
+    /// with its received bytes, not with the length in its header.
     fn take_input(&mut self, count: usize, scratch: &mut Scratch) -> io::Result<NextAction> {
         let input = &scratch.input[..count];
         if !self.backlog.is_empty() {
@@ -314,7 +313,7 @@ impl Connection {
         Ok(self.after(&received))
     }
 
-    /// What to do next. Input of a large frame is not read before there is memory for all of it.
+    /// Returns the next action after a run. Input of a large frame is not read until there is memory for all of it.
     fn after(&mut self, received: &Received) -> NextAction {
         self.note_held();
         match received.verdict {

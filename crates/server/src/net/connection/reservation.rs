@@ -18,7 +18,7 @@ impl Connection {
         self.held.note(bytes, self.session.bucket());
     }
 
-    /// Reserves memory for the `more` bytes of the frame in the backlog, which has waited so long.
+    /// Reserves memory for the `more` missing bytes of the frame in the backlog, after a wait of `waited`.
     pub(super) fn reserve_input(&mut self, more: usize, waited: Duration) -> Reservation {
         if self.backlog.capacity() - self.backlog.len() >= more {
             return Reservation::Granted;
@@ -32,20 +32,20 @@ impl Connection {
         } else {
             Purpose::Frame { first }
         };
-        // The document is a copy of the input.
+        // The document is a copy of the input, so the request needs twice the bytes.
         let reservation = self
             .session
             .reserve(purpose, more.saturating_mul(2), waited);
         if reservation.is_granted() {
             self.held.leave_queue();
-            // With what may come behind the frame, so that it does not grow for that.
+            // Include room for bytes behind the frame, so that the buffer does not grow for them.
             self.backlog.reserve_exact(more + READ_BYTES);
             self.note_held();
         }
         reservation
     }
 
-    /// Goes on once there is memory for `more` bytes of a large request; `None` as long as there is none.
+    /// Waits for memory for `more` bytes of a large request. Returns `None` while there is none.
     pub(super) fn await_memory(
         &mut self,
         more: usize,
@@ -78,8 +78,7 @@ impl Connection {
         }))
     }
 
-    /// Drops what comes of a refused request, and goes on with what is behind it; `None` if nothing
-    /// came.
+    /// Drops input of a refused request, and continues behind it; `None` if no input came.
     pub(super) fn skip(
         &mut self,
         left: usize,
@@ -124,14 +123,14 @@ impl Connection {
         Ok(Some(next))
     }
 
-    /// Whether it backs off, and waits for the end of that only.
+    /// Checks whether the connection backs off, and waits for nothing else.
     pub(in crate::net) fn is_backing_off(&self) -> bool {
         matches!(self.next, NextAction::Backoff(_))
             && self.until.is_some()
             && self.unsent.is_empty()
     }
 
-    /// Ends its back-off if that is over. It only reads then, and may do so in a group.
+    /// Ends the back-off if its time is over. Then the connection only reads, and may do so in a group.
     pub(in crate::net) fn end_backoff(&mut self, now: Instant) {
         if self.is_backing_off() && self.until.is_some_and(|until| now >= until) {
             self.next = NextAction::Read;

@@ -1,15 +1,15 @@
-//! What the connections of one thread share.
+//! Buffers that the connections of one thread share.
 
-/// Bytes read at once.
+/// Largest number of bytes that one read takes.
 pub(in crate::net) const READ_BYTES: usize = 64 << 10;
-/// Buffers that a large frame made larger than this are given back.
+/// Capacity above which a buffer is freed after use.
 pub(super) const KEEP_BYTES: usize = 256 << 10;
 
 /// Buffers that the connections of one worker share.
 pub(in crate::net) struct Scratch {
     pub(in crate::net) input: Box<[u8]>,
     pub(in crate::net) output: Vec<u8>,
-    /// Input as it came, of connections over TLS; empty until there is one.
+    /// Encrypted input of connections over TLS; empty until there is one.
     pub(in crate::net) sealed: Vec<u8>,
 }
 
@@ -24,7 +24,7 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// Gives back what a large answer took.
+    /// Frees the memory of a large answer.
     pub(in crate::net) fn shrink(&mut self) {
         if self.output.capacity() > KEEP_BYTES {
             self.output = Vec::new();

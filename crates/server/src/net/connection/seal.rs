@@ -1,7 +1,6 @@
-//! What TLS does with a connection's bytes: records are opened and sealed here, and nothing is read
-//! or written.
+//! TLS of a connection's bytes: records are opened and sealed here; nothing is read from or written to the socket.
 //!
-//! At rest only the keys are kept, and what came of a record that is not whole.
+//! An idle connection keeps only the keys, and the bytes of an incomplete record.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -14,16 +13,15 @@ use rustls::{Error, ServerConfig};
 
 use crate::net::state::NetState;
 
-/// What may be kept of a record, or of a message of a handshake, that is not whole: more than a
-/// record can be.
+/// Limit of kept bytes of an incomplete record or handshake message. A record is never that large.
 pub(super) const PARTIAL_BYTES_MAX: usize = 20 << 10;
-/// What a peer may send before the handshake is over.
+/// Limit of bytes from a peer before the handshake is over.
 const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
-/// What a record has beside its content, and how much content it has at most.
+/// Overhead of a record beside its content, and the largest content.
 const RECORD_OVERHEAD: usize = 32;
 const RECORD_BYTES: usize = 16 << 10;
 
-/// The TLS of one connection.
+/// The TLS state of one connection.
 pub(super) struct Seal {
     tls: UnbufferedServerConnection,
     partial: Vec<u8>,
@@ -33,7 +31,8 @@ pub(super) struct Seal {
 }
 
 impl Seal {
-    /// What a new connection is sealed with; `None` if it cannot be served, and its place is given up.
+    /// Creates the TLS state of a new connection. Returns `None` if the connection cannot be served; its slot is freed
+    /// then.
     pub(super) fn of_connection(node: &NetState) -> Option<Box<Self>> {
         let tls = node.tls.as_ref().map(Self::new);
         match tls {
@@ -57,40 +56,40 @@ impl Seal {
         })
     }
 
-    /// Whether nothing may be sent or received yet.
+    /// Checks whether the handshake is still in progress: no data may be sent or received yet.
     pub(super) fn is_shaking(&self) -> bool {
         self.tls.is_handshaking()
     }
 
-    /// The certificate, DER, that the peer showed, once the handshake is over.
+    /// Returns the peer's certificate, DER, once the handshake is over.
     pub(super) fn peer_certificate(&self) -> Option<&[u8]> {
         Some(self.tls.peer_certificates()?.first()?)
     }
 
-    /// Whether the peer said that it sends nothing more.
+    /// Checks whether the peer announced that it sends nothing more.
     pub(super) fn is_closed(&self) -> bool {
         self.peer_closed
     }
 
-    /// Bytes that are kept of what is not whole.
+    /// Returns the kept bytes of an incomplete record.
     pub(super) fn held(&self) -> usize {
         self.partial.capacity()
     }
 
-    /// Puts what is kept at the beginning of `sealed`; the next bytes of the socket belong behind
-    /// it. Returns the number of bytes.
+    /// Copies the kept bytes to the beginning of `sealed`; the next bytes of the socket belong behind them. Returns
+    /// their number.
     pub(super) fn begin(&self, sealed: &mut [u8]) -> usize {
         let kept = self.partial.len();
         sealed[..kept].copy_from_slice(&self.partial);
         kept
     }
 
-    /// Opens the records that are whole, and keeps what is behind them. Returns the number of bytes that it put into
-    /// `opened`, which has room for as much as is sealed. What is to be sent for that is appended
-    /// to `output`, even if it fails: then it says why.
+    /// Opens the complete records, and keeps the bytes behind them. Returns the number of bytes written to `opened`,
+    /// which must be as large as `sealed`. Answers of TLS are appended to `output`; after an error that is the alert
+    /// with the reason.
     ///
     /// # Errors
-    /// The peer broke the protocol, or sends more than it may.
+    /// The peer broke the protocol, or sent more than it may.
     pub(super) fn open(
         &mut self,
         sealed: &mut [u8],
@@ -157,7 +156,7 @@ impl Seal {
         Ok(())
     }
 
-    /// Appends the alert that is left after an error.
+    /// Appends the alert that is pending after an error.
     fn say_why(&mut self, output: &mut Vec<u8>) {
         if !self.tls.wants_write() {
             return;
@@ -182,7 +181,7 @@ impl Seal {
         })
     }
 
-    /// Appends to `output` that nothing more will be sent, the first time.
+    /// Appends the notice that nothing more will be sent to `output`, on the first call.
     ///
     /// # Errors
     /// The handshake is not over.
@@ -203,7 +202,7 @@ impl Seal {
         write: impl FnOnce(&mut Traffic<'_>, &mut Vec<u8>) -> Result<(), EncryptError>,
     ) -> io::Result<()> {
         loop {
-            // With what is kept: it was looked at before, and is remembered by its place.
+            // Pass the kept bytes: the library has seen them, and remembers them by position.
             let status = self.tls.process_tls_records(&mut self.partial);
             let UnbufferedStatus { discard, state, .. } = status;
             match state.map_err(broken)? {
@@ -222,7 +221,7 @@ impl Seal {
 
 type Traffic<'a> = rustls::unbuffered::WriteTraffic<'a, ServerConnectionData>;
 
-/// Why there is not enough room, if that is why.
+/// The missing room, if an error is about missing room.
 trait Needs {
     fn needs(&self) -> Option<usize>;
 }
@@ -245,7 +244,7 @@ impl Needs for EncryptError {
     }
 }
 
-/// Appends what `write` writes; it is asked again with more room if `room` is not enough.
+/// Appends the bytes that `write` produces. If `room` is not enough, calls `write` again with more.
 fn append<E: Needs>(
     output: &mut Vec<u8>,
     room: usize,
@@ -262,7 +261,7 @@ fn append<E: Needs>(
     written.map(drop)
 }
 
-/// What TLS itself has to send.
+/// Appends messages of TLS itself.
 fn send_own(
     state: ConnectionState<'_, '_, ServerConnectionData>,
     output: &mut Vec<u8>,

@@ -1,4 +1,4 @@
-//! A connection over TLS: the handshake, and bytes on their way through its [`Seal`](super::seal::Seal).
+//! A connection over TLS: the handshake, and its bytes through its [`Seal`](super::seal::Seal).
 
 use std::io::{self, ErrorKind};
 use std::time::Instant;
@@ -8,7 +8,7 @@ use super::scratch::{READ_BYTES, Scratch};
 use super::seal::PARTIAL_BYTES_MAX;
 use super::state::{NextAction, TurnResult};
 
-/// Whether a handshake failed since the peer's certificate is refused, or is missing.
+/// Checks whether a handshake failed because the peer's certificate is refused or missing.
 fn is_about_certificate(error: &io::Error) -> bool {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     matches!(
@@ -18,12 +18,12 @@ fn is_about_certificate(error: &io::Error) -> bool {
 }
 
 impl Connection {
-    /// Whether the socket may hold more, although nothing whole came of what was read.
+    /// Checks whether the socket may hold more, although the bytes that were read completed no record.
     pub(in crate::net) fn has_more(&self) -> bool {
         self.socket.readable
     }
 
-    /// Reads as [`Connection::read`] does. `buffer` must have room for more than a record.
+    /// Reads like [`Connection::read`]. `buffer` must have room for more than a record.
     pub(super) fn read_sealed(
         &mut self,
         buffer: &mut [u8],
@@ -51,13 +51,13 @@ impl Connection {
         }
         let opened = opened?;
         if closed {
-            // That it ends is found by the next look.
+            // The next read finds the end.
             self.socket.readable = true;
         }
         Ok((opened > 0 || closed).then_some(opened))
     }
 
-    /// Seals and sends what the socket takes, and keeps the rest; so all of it is taken.
+    /// Seals all of `output`, sends as much as the socket takes, and keeps the rest. Returns all as taken.
     pub(super) fn send_sealed(&mut self, output: &[u8]) -> io::Result<usize> {
         if let (Some(tls), false) = (&mut self.tls, output.is_empty()) {
             tls.seal(output, &mut self.unsent)?;
@@ -67,8 +67,8 @@ impl Connection {
         Ok(output.len())
     }
 
-    /// Goes on with the handshake; `None` if it has to wait for the peer. A peer that
-    /// breaks the protocol gets an alert, and the connection ends.
+    /// Continues the handshake; `None` if it has to wait for the peer. A peer that breaks the protocol gets an alert,
+    /// and the connection ends.
     pub(super) fn shake(&mut self, scratch: &mut Scratch) -> io::Result<Option<NextAction>> {
         self.awaits_handshake()?;
         if self.mailbox.has_mail() {
@@ -113,10 +113,10 @@ impl Connection {
         }
     }
 
-    /// How long the handshake may still take.
+    /// Returns the wait for the rest of the handshake.
     ///
     /// # Errors
-    /// No longer.
+    /// The time limit is over.
     pub(super) fn awaits_handshake(&self) -> io::Result<TurnResult> {
         if self.until.is_some_and(|until| Instant::now() >= until) {
             return Err(ErrorKind::TimedOut.into());
@@ -124,12 +124,12 @@ impl Connection {
         Ok(TurnResult::Wait(self.until))
     }
 
-    /// Tells the peer that nothing more comes, as far as the socket takes it.
+    /// Sends the notice that nothing more comes, if the socket takes it at once.
     pub(in crate::net) fn say_goodbye(&mut self) {
         let Some(tls) = &mut self.tls else {
             return;
         };
-        // Behind what the peer does not take it would not come.
+        // The notice would not arrive behind output that the peer does not take.
         if tls.is_shaking() || !self.unsent.is_empty() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Output: what the socket takes at once, what waits for the peer, and the end.
+//! Output of a connection: direct writes, back-pressure, and the end.
 
 use std::io::{self, ErrorKind, Write};
 use std::ops::Range;
@@ -10,13 +10,13 @@ use super::arrival::Connection;
 use super::scratch::{KEEP_BYTES, Scratch};
 use super::state::{NextAction, TurnResult};
 
-/// How long a consumer of changes may take to read what one turn made for it.
+/// Time limit for a consumer of changes to read the output of one turn.
 const UNREAD_LIMIT: Duration = Duration::from_mins(6);
-/// Reads of input that is dropped, in one turn.
+/// Largest number of reads of dropped input in one turn.
 const DRAINS: usize = 16;
 
 impl Connection {
-    /// Sends what the socket takes and keeps the rest; leaves `output` empty.
+    /// Sends as much as the socket takes and keeps the rest; leaves `output` empty.
     pub(super) fn send(&mut self, output: &mut Vec<u8>) -> io::Result<()> {
         if output.is_empty() {
             return Ok(());
@@ -34,8 +34,8 @@ impl Connection {
         sent.map(drop)
     }
 
-    /// Keeps the rest of `output`, of which `part` was not sent: what is large in the memory where it
-    /// is, if that is the end of it, so that it is there once.
+    /// Keeps the unsent `part` of `output`. A large part at the end of `output` stays in that buffer, so that its bytes
+    /// are in memory once.
     pub(super) fn keep(&mut self, output: &mut Vec<u8>, part: Range<usize>) {
         let large = part.len() > KEEP_BYTES || part.start == 0;
         if self.unsent.is_empty() && part.end == output.len() && large {
@@ -47,7 +47,7 @@ impl Connection {
         self.note_held();
     }
 
-    /// Sends what the socket takes, unless something else is before it. Returns the number of bytes taken.
+    /// Sends as much as the socket takes, unless other output is before it. Returns the number of bytes taken.
     pub(super) fn send_some(&mut self, output: &[u8]) -> io::Result<usize> {
         self.info.count_sent(output.len());
         if self.tls.is_some() {
@@ -60,8 +60,8 @@ impl Connection {
         }
     }
 
-    /// Back-pressure: nothing more is read or run until the peer took what it asked for. `None` once
-    /// it has.
+    /// Applies back-pressure: the connection reads and runs nothing until the peer has taken its output. Returns `None`
+    /// once it has.
     pub(super) fn send_unsent(&mut self) -> io::Result<Option<TurnResult>> {
         if self.mailbox.is_shutting_down() {
             return Err(ErrorKind::ConnectionAborted.into());
@@ -80,7 +80,7 @@ impl Connection {
         if !self.session.is_dcp() {
             return Ok(Some(TurnResult::Wait(None)));
         }
-        // One that streams would hold back what it pins for ever.
+        // Disconnect a peer with streams after a time limit: it would pin memory for ever.
         let now = Instant::now();
         let until = *self.unread_until.get_or_insert(now + UNREAD_LIMIT);
         if now >= until {
@@ -89,7 +89,7 @@ impl Connection {
         Ok(Some(TurnResult::Wait(Some(until))))
     }
 
-    /// Sends what the socket takes of the rest. Returns the number of bytes taken.
+    /// Sends more of the kept output. Returns the number of bytes taken.
     pub(super) fn send_rest(&mut self) -> io::Result<usize> {
         let rest = &self.unsent[self.sent..];
         let count = write(&mut self.stream, rest, &mut self.socket.writable)?;
@@ -100,8 +100,8 @@ impl Connection {
         Ok(count)
     }
 
-    /// Reads and drops what still comes, for a while. A socket that is closed with input unread
-    /// makes the system take back what the peer has not read yet.
+    /// Reads and drops input until a time limit. If a socket is closed with unread input, the system discards output
+    /// that the peer has not read yet.
     pub(super) fn drain(&mut self, scratch: &mut Scratch) -> io::Result<TurnResult> {
         let until = *self.until.get_or_insert_with(Instant::now);
         if self.mailbox.is_shutting_down() || Instant::now() >= until {
@@ -119,7 +119,7 @@ impl Connection {
     }
 }
 
-/// Writes what the socket takes, and notes when it takes no more.
+/// Writes as much as the socket takes, and clears `writable` when the socket takes no more.
 fn write(stream: &mut TcpStream, output: &[u8], writable: &mut bool) -> io::Result<usize> {
     let mut sent = 0;
     while sent < output.len() {

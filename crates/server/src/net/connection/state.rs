@@ -5,45 +5,45 @@ use std::time::{Duration, Instant};
 /// Readiness of a socket. Events are edge-triggered, so each flag holds until a call would block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SocketState {
-    /// There may be something to read.
+    /// True if there may be something to read.
     pub(super) readable: bool,
-    /// There may be room to write.
+    /// True if there may be room to write.
     pub(super) writable: bool,
-    /// The peer sends nothing more; what it sent before may still lie there.
+    /// True if the peer sends nothing more. Earlier bytes may still be unread.
     pub(super) read_closed: bool,
 }
 
-/// What to do next.
+/// Next action of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextAction {
-    /// Nothing is said before the handshake of TLS is over.
+    /// Continue the TLS handshake; no data is sent before its end.
     Shake,
     Read,
-    /// Run what is in the backlog.
+    /// Run the backlog.
     Backlog,
-    /// There is more in the backlog; others go first.
+    /// Run more of the backlog after other connections had their turn.
     Again,
     Park(Duration),
-    /// Read again after this long: the flusher has to free quota first.
+    /// Read again after this time: the flusher has to free quota first.
     Backoff(Duration),
-    /// The rest of a large request, so many bytes, waits for memory.
+    /// Wait for memory for the `more` missing bytes of a large request.
     AwaitMemory {
         more: usize,
         since: Instant,
     },
-    /// So much of a request that was refused is still to come, and is dropped.
+    /// Drop this many further bytes of a refused request.
     Skip(usize),
-    /// The streams have more to send; whatever can be read goes first.
+    /// Send more of the streams, after reading all available input.
     Produce,
-    /// Close once the peer has read what was sent.
+    /// Close once the peer has read all output.
     Linger,
-    /// Nothing is sent any more, and what still comes is dropped.
+    /// Send nothing more, and drop further input.
     Drain,
     Close,
 }
 
 impl NextAction {
-    /// Whether a connection may leave its thread before it.
+    /// Checks whether the connection may move to another thread before this action.
     pub(super) fn may_move(&self) -> bool {
         matches!(
             self,
@@ -60,12 +60,12 @@ pub(in crate::net) enum ServedBy {
     OwnThread,
 }
 
-/// How a connection's turn ended.
+/// Result of a connection's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::net) enum TurnResult {
-    /// Its next turn comes with news of the socket, with mail, or at this time.
+    /// Wait for an event of the socket, for mail, or until this time.
     Wait(Option<Instant>),
-    /// It could go on; others first.
+    /// Take another turn after other connections.
     Again,
     Ended,
     Moves(ServedBy),
