@@ -1,9 +1,9 @@
-//! How fast a node's changes are streamed over one connection: one JSON object a line.
+//! Benchmark: the rate at which a node streams changes over one connection. Output: one JSON object per line.
 //!
-//! `dcp_drain/{memory,store}/N`: N documents of 82 bytes (key and value) over all vBuckets, to a
-//! client on the same machine that only counts frames. `memory`: the streams were open before
-//! the documents came, and had no room to send; `store`: the documents are in the store and no
-//! longer in the log. CPU is that of the whole process, the client included.
+//! `dcp_drain/{memory,store}/N`: N documents of 82 bytes (key and value) over all vBuckets, to a client on the same
+//! machine that only counts frames. `memory`: the streams were open before the writes, and had no room to send;
+//! `store`: the documents are in the store and not in the checkpoints. The processor time is that of the whole process,
+//! with the client.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark fails where it unwraps")]
 
@@ -20,7 +20,7 @@ use server::Node;
 const VBUCKETS: u16 = 1024;
 const VALUE: [u8; 70] = [b'v'; 70];
 
-/// A connection that counts frames by their opcode, without looking into them.
+/// A connection that counts frames by their opcode, without parsing them.
 struct Counter {
     stream: TcpStream,
     input: Vec<u8>,
@@ -48,7 +48,7 @@ impl Counter {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Reads until `count` frames of `opcode` came.
+    /// Reads until `count` frames of `opcode` have arrived.
     fn expect(&mut self, opcode: u8, count: u64) {
         let mut seen = 0;
         while seen < count {
@@ -119,7 +119,7 @@ fn open_streams(client: &mut Counter) {
     client.send(&out);
 }
 
-/// Wall-clock and processor time of some work, in nanoseconds.
+/// Returns wall-clock and processor time of some work, in nanoseconds.
 fn measure(work: impl FnOnce()) -> (f64, u64) {
     let cpu = process_cpu_ns();
     let ((), wall_ns) = timed(work);

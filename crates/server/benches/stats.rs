@@ -1,12 +1,12 @@
-//! The reference's benchmarks of statistics, under their names: one JSON object a line. The
+//! The reference server's benchmarks of statistics, under the same names. Output: one JSON object per line. The
 //! argument after `--` filters by name.
 //!
-//! Each gathers the rows of a group for a sink that drops them: no network, nothing encoded.
-//! `StatsBench/CollectionStats/N`: one vBucket, N collections. `EngineStatsBench/*`: the general
-//! group and `uuid`; `MultiVBEngineStatsBench/VBucketDetailsStats/N`: the general group again, with
-//! N vBuckets, which is what the reference's measures. `VBucketDetailsBench/VBucketDurabilityState`: of
-//! one vBucket. `DcpStatsBench/ProducerStreamStats/Json0/Streams/N`: a connection that streams N
-//! vBuckets; streams are not told as JSON here. The bucket is on a disk, and has no documents.
+//! Each benchmark collects the rows of a group for a sink that drops them: without network and encoding.
+//! `StatsBench/CollectionStats/N`: one vBucket, N collections. `EngineStatsBench/*`: the general group and `uuid`.
+//! `MultiVBEngineStatsBench/VBucketDetailsStats/N`: the general group with N vBuckets, which is the content of the
+//! reference's benchmark. `VBucketDetailsBench/VBucketDurabilityState`: one vBucket.
+//! `DcpStatsBench/ProducerStreamStats/Json0/Streams/N`: a connection that streams N vBuckets; Settee has no JSON form
+//! of streams. The bucket is on disk, and has no documents.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark fails where it unwraps")]
 
@@ -24,7 +24,7 @@ use server::Node;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const VBUCKETS: u16 = 1024;
-/// A repetition gathers as often as takes about this long.
+/// Length of one repetition, ns: it collects the group as often as fits into this time.
 const BATCH_NS: f64 = 20e6;
 
 /// A node with a disk, and a connection to it.
@@ -49,7 +49,7 @@ impl Running {
         running
     }
 
-    /// Sends a request, and waits for a success; what else comes is passed over.
+    /// Sends a request, and waits for a success; other messages are ignored.
     fn call(&mut self, opcode: u8, vb: u16, [extras, key, value]: [&[u8]; 3]) {
         let mut out = Vec::new();
         common::frame(opcode, vb, [extras, key, value], &mut out);
@@ -68,7 +68,7 @@ impl Running {
         }
     }
 
-    /// What it takes to gather a group, and how many rows that are.
+    /// Measures the time to collect a group, and counts its rows.
     fn measure(&self, group: &str) -> Figures {
         let gather = || {
             let mut rows = 0u64;
@@ -92,7 +92,7 @@ impl Running {
         Figures::of_times(&samples).and("rows", per(rows, 1))
     }
 
-    /// Makes collections in one go: so many with the default one.
+    /// Creates collections with one request: `count`, including the default one.
     fn make_collections(&mut self, count: u32) {
         let mut others = String::new();
         for number in 1..count {
@@ -110,14 +110,14 @@ impl Running {
         self.call(0xb9, 0, [b"", b"", manifest.as_bytes()]);
     }
 
-    /// Leaves only the first few vBuckets.
+    /// Deletes all vBuckets but the first `count`.
     fn keep_vbuckets(&mut self, count: u16) {
         for vb in count..VBUCKETS {
             self.call(0x3f, vb, [b"", b"", b""]);
         }
     }
 
-    /// Opens a producer with so many streams, from nothing on.
+    /// Opens a producer with `count` streams, from seqno 0 on.
     fn stream(&mut self, count: u16) {
         self.call(0x50, 0, [&[0, 0, 0, 0, 0, 0, 0, 1], b"bench", b""]);
         let mut extras = [0; 48];

@@ -1,4 +1,4 @@
-//! A node to measure, and frames for it.
+//! A node to measure, and its requests.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! How far a connection goes in one turn.
+//! Tests of the length of a connection's turn.
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const DOCUMENTS: u64 = 64;
 const DOCUMENT_BYTES: usize = 64 << 10;
 
-/// A connection that no worker serves, and its peer.
+/// Returns a connection that no worker serves, and its peer.
 fn alone(node: &Node) -> (Connection, WorkerContext, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -39,7 +39,7 @@ fn alone(node: &Node) -> (Connection, WorkerContext, TcpStream) {
     (connection.expect("there is room for it"), context, peer)
 }
 
-/// Everything of the vBucket, in small turns.
+/// Returns requests that stream the whole vBucket in small turns.
 fn stream() -> Vec<Request> {
     let login = format!("\0{USER}\0{PASSWORD}");
     let mut everything = [0; 48];
@@ -58,7 +58,7 @@ fn stream() -> Vec<Request> {
 }
 
 #[test]
-fn a_request_that_waits_beside_streams_that_send_does_not_keep_others_waiting() {
+fn a_waiting_request_beside_streams_does_not_delay_others() {
     let waits = Waits {
         persistence: Duration::from_mins(5),
         ..Waits::default()
@@ -78,10 +78,10 @@ fn a_request_that_waits_beside_streams_that_send_does_not_keep_others_waiting() 
     let bytes: Vec<u8> = requests.iter().flat_map(Request::bytes).collect();
     peer.write_all(&bytes).unwrap();
     (connection.socket.readable, connection.socket.writable) = (true, true);
-    // The peer takes nothing, so all that is sent lies in the socket: far less than it holds.
+    // The peer reads nothing, so all sent bytes are in the socket: far less than the vBucket holds.
     let mut scratch = Scratch::default();
     let began = Instant::now();
-    // What the stream sends first comes from the store, with mail.
+    // The first changes of the stream come from the store, which posts mail.
     while connection.advance(&context, &mut scratch).unwrap() != TurnResult::Again {
         assert!(
             connection.unsent.is_empty(),

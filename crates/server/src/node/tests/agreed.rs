@@ -1,4 +1,4 @@
-//! Changes that a cluster has to agree on.
+//! Tests of changes that a cluster has to agree on.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn buckets_collections_and_users_are_agreed_on_before_they_change() {
     let refused = state.change_buckets(made("new")).unwrap_err();
     assert!(matches!(refused, BucketsError::Unavailable(_)), "{refused}");
 
-    // What was agreed on is there when the call returns, and a conflict is tried again.
+    // An agreed change is applied when the call returns, and a conflict is retried.
     let registry = Arc::clone(&state.registry);
     *member.apply.lock() = Some(Box::new(move |change| match change {
         AgreedChange::Manifest { bucket, text, .. } => {
@@ -61,7 +61,7 @@ fn buckets_collections_and_users_are_agreed_on_before_they_change() {
     let again = state.change_manifest("default", &edit).unwrap();
     assert!(matches!(again, Err(CollectionsError::Refused(_))));
     *member.refuse.lock() = Some(ChangeError::Conflict("later".into()));
-    // What another member answered for is here.
+    // The change that another member accepted is applied here.
     let served = state.registry.bucket("default").unwrap();
     let late = |now: &Manifest| now.with_scope("late");
     let changed = served.bucket.change_manifest(late, to_bytes);

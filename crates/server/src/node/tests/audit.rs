@@ -1,4 +1,4 @@
-//! What is recorded of conversations, and how that is configured.
+//! Tests of audit events of clients, and of the audit configuration.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +38,7 @@ impl Audited {
         Self { dir, node }
     }
 
-    /// Writes the configuration, with these fields beside the least, and lets the node read it.
+    /// Writes a minimal configuration with these additional fields, and makes the node read it.
     fn configure(&self, more: &Value) {
         let states = ALL.map(|id| (id.to_string(), json!("enabled")));
         let mut file = json!({
@@ -73,7 +73,7 @@ impl Audited {
         identity.replace_directory(directory);
     }
 
-    /// Stops the node, and gives the events that it recorded, but for those of the audit itself.
+    /// Stops the node, and returns its events without those of the audit itself.
     fn events(self) -> Vec<Value> {
         self.node.shutdown().unwrap();
         let mut events = recorded(&self.dir.path().join("log"));
@@ -97,7 +97,7 @@ pub(super) fn recorded(place: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// Number, user, and key.
+/// Returns number, user and key of an event.
 fn brief(event: &Value) -> (u64, &str, &str) {
     let user = event["real_userid"]["user"].as_str().unwrap();
     (
@@ -119,7 +119,7 @@ fn of(opcode: Opcode, key: &str) -> Request {
 }
 
 #[test]
-fn what_is_done_to_documents_is_recorded_once_it_is_done() {
+fn operations_on_documents_are_recorded_when_they_are_done() {
     let audited = Audited::start();
     let mut client = Client::ready(audited.port());
     audited.configure(&json!({}));
@@ -141,7 +141,7 @@ fn what_is_done_to_documents_is_recorded_once_it_is_done() {
     client
         .call(&of(Opcode::ADD, "k").extras(&[0; 8]))
         .is(Status::KEY_EEXISTS);
-    // Durable: recorded when it is decided. A bucket on one node needs no other one for a majority.
+    // A durable write is recorded when it is decided. A bucket on one node needs no other node for a majority.
     client.call(&set("d").infos(&[0x11, 1])).ok();
     let parts: [&[u8]; 2] = [b"\xc5\0\0\x01a", b"\xc9\0\0\x01\0\0\0\0a"];
     let partly = client.call(&of(Opcode::SUBDOC_MULTI_LOOKUP, "k").value(parts[0]));
@@ -167,7 +167,7 @@ fn what_is_done_to_documents_is_recorded_once_it_is_done() {
     assert_eq!(events, expected);
 }
 
-/// Each document that is told is one that was read, whatever key was asked for.
+/// Each document in an answer counts as read, whatever key the request has.
 #[test]
 fn documents_that_come_unnamed_are_recorded_as_read() {
     let audited = Audited::start();
@@ -285,7 +285,7 @@ fn users_are_left_out_and_both_users_of_an_impersonation_are_named() {
 }
 
 #[test]
-fn clients_bring_events_of_their_own() {
+fn clients_add_own_events() {
     let audited = Audited::start();
     let mut client = Client::logged_in(audited.port(), &SDK);
     let put = |id: u32, value: &str| {
@@ -344,7 +344,7 @@ fn a_configuration_holds_over_restarts_and_a_wrong_one_is_refused() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_is_counted_and_nothing_waits_for_it() {
+fn an_unwritable_log_counts_lost_events_and_delays_nothing() {
     let audited = Audited::start();
     let mut client = Client::ready(audited.port());
     audited.configure(&json!({ "log_path": "/dev/null/log" }));

@@ -1,4 +1,4 @@
-//! Buckets that come and go while the node runs.
+//! Tests of buckets that are created, changed and dropped while the node runs.
 
 use std::path::Path;
 
@@ -61,7 +61,7 @@ fn shopper(node: &Node) -> Client {
     client
 }
 
-/// A request for a key in a bucket of 128 vBuckets.
+/// Addresses a key in a bucket of 128 vBuckets.
 fn in_few(request: Request, key: &str) -> Request {
     request.vbucket(VbId::of_key(key.as_bytes(), 128).0)
 }
@@ -156,7 +156,7 @@ fn a_bucket_that_was_made_survives_a_restart() {
 }
 
 #[test]
-fn a_dropped_bucket_lets_everybody_go_and_leaves_nothing() {
+fn a_dropped_bucket_ends_its_connections_and_leaves_nothing() {
     let place = tempfile::tempdir().unwrap();
     let node = on(place.path());
     assert_eq!(drop_shop(&node), Err(BucketsError::Unknown));
@@ -221,7 +221,7 @@ fn a_flush_removes_documents_and_keeps_collections() {
 
     flush_shop(&node).unwrap();
     client.get("a").is(Status::KEY_ENOENT);
-    // A vBucket with nothing but the collections is empty already.
+    // A vBucket with nothing but the collections counts as empty.
     let changed = all()
         .iter()
         .zip(&before)
@@ -310,7 +310,7 @@ fn a_salvaged_directory_is_the_same_node() {
     node.shutdown().unwrap();
 }
 
-/// Damages that a check finds, the last one as a line, and the names of what was read.
+/// Returns the results of a check: number of damages, the last one as a line, names of checked items.
 fn checked(path: &Path) -> (usize, String, Vec<String>) {
     let (mut damages, mut line, mut names) = (0, String::new(), Vec::new());
     super::super::check(path, None, &mut |step| match step {
@@ -331,7 +331,7 @@ fn checked(path: &Path) -> (usize, String, Vec<String>) {
 }
 
 #[test]
-fn a_check_reads_a_node_or_a_bucket_and_tells_what_is_damaged() {
+fn a_check_reads_a_node_or_a_bucket_and_reports_damage() {
     let place = tempfile::tempdir().unwrap();
     let node = on(place.path());
     make(&node, shop(true)).unwrap();
@@ -364,8 +364,8 @@ fn purging_at(seconds: u64) -> AutoCompaction {
     }
 }
 
-/// The age of tombstones is the bucket's own, or the node's, or that of the command line; after a restart, too. One without
-/// a disk, as the default one here, has a minute.
+/// The purge age of tombstones is that of the bucket, of the node, or of the command line; after a restart, too. A
+/// bucket without a disk, like the default one here, has a minute.
 #[test]
 fn tombstones_are_purged_at_the_age_that_was_set() {
     let place = tempfile::tempdir().unwrap();
@@ -409,7 +409,7 @@ fn tombstones_are_purged_at_the_age_that_was_set() {
     node.shutdown().unwrap();
 }
 
-/// What is said of the node as a whole holds from then on, over a restart as well.
+/// Settings of the whole node apply at once, and after a restart.
 #[test]
 fn buckets_fit_into_the_quota_of_the_node() {
     let place = tempfile::tempdir().unwrap();
@@ -445,7 +445,7 @@ fn buckets_fit_into_the_quota_of_the_node() {
 }
 
 #[test]
-fn one_bucket_too_many_is_told_the_limit() {
+fn one_bucket_too_many_is_refused_with_the_limit() {
     let place = tempfile::tempdir().unwrap();
     let mut config = config(Some(place.path()), vec![bucket("default")]);
     config.buckets_max = 2;
@@ -460,7 +460,7 @@ fn one_bucket_too_many_is_told_the_limit() {
     node.shutdown().unwrap();
 }
 
-/// Names and numbers of the collections of the system.
+/// Returns names and ids of the system collections.
 fn system_collections(node: &Node, bucket: &str) -> Vec<(String, u32)> {
     let manifest = node.state.manifest(bucket).unwrap();
     let system = manifest.scope_named("_system");
@@ -469,7 +469,7 @@ fn system_collections(node: &Node, bucket: &str) -> Vec<(String, u32)> {
     collections.collect()
 }
 
-/// A new bucket has them from its making, one of an older version from the next start on: in each vBucket, and for good.
+/// A new bucket has them from its creation, one of an older version from the next start on: in each vBucket.
 #[test]
 fn every_bucket_has_the_collections_of_the_system() {
     let expected = [("_mobile".to_owned(), 8), ("_query".to_owned(), 9)];
@@ -495,7 +495,7 @@ fn every_bucket_has_the_collections_of_the_system() {
         .bucket
         .with_vbucket(VbId(1023), |vbucket| vbucket.high_seqno().0);
     assert_eq!(high, Some(3));
-    // Nothing more is to be done.
+    // Nothing is left to do.
     let revision = served.map().revision;
     node.complete_collections();
     assert_eq!(served.map().revision, revision);
@@ -508,7 +508,7 @@ fn every_bucket_has_the_collections_of_the_system() {
 }
 
 #[test]
-fn where_the_last_write_wins_it_does_so_after_a_restart_too() {
+fn last_write_wins_survives_a_restart() {
     const FORCE_ACCEPT: u32 = 2;
     let place = tempfile::tempdir().unwrap();
     let mut settings = shop(false);
@@ -583,7 +583,7 @@ fn an_address_for_clients_outside_is_in_every_map_and_survives_a_restart() {
 }
 
 #[test]
-fn settings_of_a_running_bucket_change_are_obeyed_and_stay() {
+fn changed_settings_of_a_running_bucket_apply_and_survive() {
     let place = tempfile::tempdir().unwrap();
     let config = |buckets| config(Some(place.path()), buckets);
     let mut configured = bucket("default");
@@ -624,7 +624,7 @@ fn settings_of_a_running_bucket_change_are_obeyed_and_stay() {
     drop((client, served));
     node.shutdown().unwrap();
 
-    // A flag that says something else than then wins over what was told, and over nothing else.
+    // A flag that changed since overrides its own setting, and no other.
     let node = started(&config(vec![configured.clone()]), Waits::default());
     assert_eq!(settings(&node), other);
     node.shutdown().unwrap();
@@ -640,14 +640,14 @@ fn settings_of_a_running_bucket_change_are_obeyed_and_stay() {
 }
 
 #[test]
-fn a_durable_write_falls_back_to_this_node_where_that_is_set() {
+fn a_durable_write_falls_back_to_one_node_if_configured() {
     let node = started(&config(None, vec![bucket("default")]), Waits::default());
     let mut client = Client::ready(node.ports().kv);
     let vb = VbId::of_key(b"a", 1024).0;
     let alone = Request::new(Opcode::SET_VBUCKET).vbucket(vb).datatype(1);
     let alone = alone.extras(&[1]).value(r#"{"topology":[["here",null]]}"#);
     client.call(&alone).ok();
-    // Durability is the frame info 1; the level is a majority.
+    // Durability is frame info 1; the level is a majority.
     let durable = super::client::set("a", "1").infos(&[0x11, 1]);
     let falls_back = |falls_back| {
         let mut settings = node.state.bucket_settings("default").unwrap();
@@ -666,7 +666,7 @@ fn a_durable_write_falls_back_to_this_node_where_that_is_set() {
 }
 
 #[test]
-fn versioning_notes_where_it_begins_for_good() {
+fn versioning_records_its_begin_once() {
     let place = tempfile::tempdir().unwrap();
     let node = on(place.path());
     make(&node, shop(false)).unwrap();
@@ -682,7 +682,7 @@ fn versioning_notes_where_it_begins_for_good() {
     assert_eq!(noted.versioning.max_cas.len(), 1024);
     assert_eq!(noted.versioning.max_cas[usize::from(vb.0)], before);
 
-    // Later writes, settings and a restart do not move it.
+    // Later writes, settings and a restart do not change it.
     assert!(client.set("a", "2").ok().cas > before);
     adjust(noted.clone()).unwrap();
     drop(client);

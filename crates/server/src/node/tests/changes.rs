@@ -1,4 +1,4 @@
-//! Readers of `GET /changes` that meet large documents.
+//! Tests of readers of `GET /changes` with large documents.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use super::{Node, Waits, bucket, config, started};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 const QUOTA: u64 = 160 << 20;
-/// More than what the sockets of both ends take.
+/// Size of a large document, bytes: more than the sockets of both ends take.
 const LARGE_BYTES: usize = 20 << 20;
 
 fn node() -> Node {
@@ -22,7 +22,7 @@ fn node() -> Node {
     started(&config(None, vec![bucket]), Waits::default())
 }
 
-/// A reader of all changes that has read nothing yet.
+/// Opens a reader of all changes that has read nothing yet.
 fn reader(node: &Node) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(("127.0.0.1", node.ports().http)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -38,7 +38,7 @@ fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// The next event with data; `None` at the end.
+/// Reads the next event with data; `None` at the end.
 fn event(reader: &mut BufReader<TcpStream>) -> Option<Value> {
     let mut line = Vec::new();
     loop {
@@ -61,7 +61,7 @@ pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn large_values_are_told_as_small_ones_are() {
+fn large_values_are_streamed_like_small_ones() {
     let node = node();
     let mut client = Client::ready(node.ports().kv);
     let text = "a\u{20ac}\u{1f6cb}\n\"".repeat(30_000);
@@ -102,7 +102,7 @@ fn large_values_are_told_as_small_ones_are() {
 }
 
 #[test]
-fn readers_that_do_not_read_hold_a_part_of_the_quota_and_small_writes_go_on() {
+fn idle_readers_hold_part_of_the_quota_and_small_writes_continue() {
     let node = node();
     let mut client = Client::ready(node.ports().kv);
     for key in ["a", "b"] {
@@ -116,7 +116,7 @@ fn readers_that_do_not_read_hold_a_part_of_the_quota_and_small_writes_go_on() {
     for round in 0..500 {
         client.set("small", format!("{round}")).ok();
         let held = served.bucket.memory().lent();
-        // One for each thread that found room at the same moment.
+        // Each of two threads may have found room at the same moment.
         assert!(held <= QUOTA / 8 + 2 * LARGE_BYTES as u64, "{held}");
         assert!(served.bucket.memory().backfills() >= held.min(1));
     }
@@ -131,7 +131,7 @@ fn readers_that_do_not_read_hold_a_part_of_the_quota_and_small_writes_go_on() {
 }
 
 #[test]
-fn what_one_does_not_take_is_taken_back_for_one_who_waits() {
+fn a_waiting_reader_takes_the_memory_of_an_idle_one() {
     let node = node();
     let mut client = Client::ready(node.ports().kv);
     client.set("a", vec![b'l'; LARGE_BYTES]).ok();
@@ -145,7 +145,7 @@ fn what_one_does_not_take_is_taken_back_for_one_who_waits() {
     until("nothing is taken back", || served.loans.taken_back() > 0);
     let event = event(&mut late);
     let told = event.as_ref().and_then(|event| event["value"].as_str());
-    // Without any time, what the late one reads may be taken as well.
+    // No idle time is allowed, so the value of the late reader may be taken back as well.
     assert!(told.is_none_or(|told| told.len() == LARGE_BYTES));
     let mut rest = Vec::new();
     let read = deaf.read_to_end(&mut rest);

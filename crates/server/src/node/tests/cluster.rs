@@ -1,4 +1,4 @@
-//! A node in a cluster that a test makes up.
+//! Tests of a node in a fake cluster.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::{Node, extras, listening, start};
 
 const BUCKET: u128 = 0xb0;
 
-/// Node 2 of three, with the bucket `default` on all of them.
+/// Starts node 2 of three, with the bucket `default` on all of them.
 pub(super) fn clustered() -> (Node, Arc<FakeMember>) {
     let (node, member) = (start(), FakeMember::new(2));
     for id in 1..=3 {
@@ -48,12 +48,12 @@ fn servers(map: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn clients_are_told_what_the_cluster_agreed_on() {
+fn clients_get_the_maps_that_the_cluster_agreed_on() {
     let (node, member) = clustered();
     let map = told(&node);
     assert_eq!((&map["revEpoch"], &map["rev"]), (&json!(2), &json!(5)));
     assert_eq!(map["uuid"], format!("{BUCKET:032x}"));
-    // Node 1 has no active copy: it comes before those that have some.
+    // Node 1 has no active copy: it comes before the nodes that have some.
     let expected = ["10.0.0.1:11210", "10.0.0.2:11210", "10.0.0.3:11210"];
     assert_eq!(servers(&map), expected);
     let rows = &map["vBucketServerMap"]["vBucketMap"];
@@ -63,7 +63,7 @@ fn clients_are_told_what_the_cluster_agreed_on() {
     let global: Value = serde_json::from_str(&node.state.global_map().json).unwrap();
     assert_eq!(global["nodesExt"], map["nodesExt"]);
 
-    // A later node counts once it is a member; zones and other networks are told.
+    // A later node is listed once it is a member; zones and alternate addresses are shown.
     member.put_node(4, NodeState::New);
     publish(&node);
     assert_eq!(servers(&told(&node)).len(), 3);
@@ -89,7 +89,7 @@ fn clients_are_told_what_the_cluster_agreed_on() {
 }
 
 #[test]
-fn a_failed_node_is_told_only_as_long_as_it_is_the_active_one() {
+fn a_failed_node_is_in_maps_only_while_it_is_active() {
     let (node, member) = clustered();
     member.put_node(3, NodeState::Failed);
     publish(&node);
@@ -112,7 +112,7 @@ fn a_failed_node_is_told_only_as_long_as_it_is_the_active_one() {
 }
 
 #[test]
-fn a_node_that_has_no_part_in_a_map_is_the_one_that_tells_it() {
+fn a_map_names_the_sending_node_even_without_copies() {
     let (node, member) = clustered();
     let rows = [row(&[1, 3]), row(&[3, 1])];
     for state in [NodeState::Failed, NodeState::New] {
@@ -120,7 +120,7 @@ fn a_node_that_has_no_part_in_a_map_is_the_one_that_tells_it() {
         member.put_bucket(BUCKET, "default", 1024, &rows);
         publish(&node);
         let map = told(&node);
-        // Clients ask it for nothing, and the places of the others are those of their own maps.
+        // Clients send it no requests, and the indexes of the other nodes are those of their own maps.
         assert_eq!(servers(&map), ["10.0.0.1:11210", "10.0.0.3:11210"]);
         assert_eq!(map["nodes"].as_array().map(Vec::len), Some(2));
         let named = map["nodesExt"].as_array().unwrap();
@@ -147,7 +147,7 @@ fn a_node_that_has_no_part_in_a_map_is_the_one_that_tells_it() {
 }
 
 #[test]
-fn the_phases_of_a_move_are_not_told() {
+fn the_phases_of_a_move_are_not_published() {
     let (node, member) = clustered();
     let told_now = || node.state.bucket("default").unwrap().map().revision;
     let (before, all) = (told_now(), node.state.global_map().revision);
@@ -171,7 +171,7 @@ fn the_phases_of_a_move_are_not_told() {
 }
 
 #[test]
-fn a_node_that_left_is_told_no_more() {
+fn a_removed_node_leaves_the_maps() {
     let (node, member) = clustered();
     member.put_node(4, NodeState::Active);
     publish(&node);
@@ -252,7 +252,7 @@ fn operators_see_the_cluster_and_give_it_orders() {
 }
 
 #[test]
-fn a_node_alone_has_no_cluster_to_tell_of() {
+fn a_node_alone_reports_no_cluster() {
     let node = start();
     let mut client = Client::ready(node.ports().kv);
     let ask = Request::new(Opcode::STAT).key("cluster");
@@ -274,7 +274,7 @@ fn the_revision_of_a_clusters_map_only_grows() {
     assert_eq!(first, MapRevision { epoch: 2, rev: 5 });
     publish(&node);
     assert_eq!(revision(&node), first);
-    // A view of before, as after a restore of etcd.
+    // An older view, as after a restore of etcd.
     let before = member.view.lock().clone();
     member.put_bucket(BUCKET, "default", 1024, &[row(&[1, 2])]);
     publish(&node);
@@ -284,7 +284,7 @@ fn the_revision_of_a_clusters_map_only_grows() {
     publish(&node);
     assert_eq!(revision(&node), second);
     *member.view.lock() = after;
-    // Collections are those that the node has.
+    // The collections are those of the node.
     let served = node.state.bucket("default").unwrap();
     member.edit(|view, _| view.revision = 20);
     publish(&node);
@@ -302,7 +302,7 @@ fn the_revision_of_a_clusters_map_only_grows() {
 }
 
 #[test]
-fn a_change_of_the_cluster_is_pushed_and_told_with_a_wrong_vbucket() {
+fn cluster_changes_are_pushed_and_sent_with_not_my_vbucket() {
     let (node, member) = clustered();
     let served = node.state.bucket("default").unwrap();
     let mut listening = listening(&node, Feature::CLUSTERMAP_CHANGE_NOTIFICATION);

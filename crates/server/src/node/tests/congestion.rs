@@ -1,4 +1,4 @@
-//! The total that connections hold: half-received requests and answers that are not read.
+//! Tests of the memory that all connections hold: half-received requests and answers that are not read.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use wire::{Opcode, Status};
 use super::client::{Client, Request};
 use super::{Node, Waits, bucket, config, started};
 
-/// Longer than any test: what waits this long never ends by itself.
+/// Longer than any test: a wait with this limit never ends by itself.
 const LONG: Duration = Duration::from_mins(5);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// More than what the sockets of both ends take.
+/// Size of a large document, bytes: more than the sockets of both ends take.
 const LARGE_BYTES: usize = 20 << 20;
 
 fn congested_for(congestion: Duration) -> MemoryWaits {
@@ -45,7 +45,7 @@ fn get_large() -> Request {
     Request::of(Opcode::GET, "large")
 }
 
-/// A client that asked for a large document and has not read it; what it left is the limit.
+/// Returns a client that requested a large document and has not read it. The memory of its answer is the limit.
 fn crowded(node: &Node) -> Client {
     let mut deaf = Client::ready(node.ports().kv);
     deaf.set("large", vec![b'l'; LARGE_BYTES]).ok();
@@ -61,7 +61,7 @@ fn crowded(node: &Node) -> Client {
 }
 
 #[test]
-fn large_answers_wait_for_those_that_are_not_read_and_small_ones_do_not() {
+fn large_answers_wait_for_unread_ones_and_small_ones_do_not() {
     let node = node();
     let mut other = Client::ready(node.ports().kv);
     let mut deaf = crowded(&node);
@@ -120,7 +120,7 @@ fn a_large_request_that_waited_long_enough_is_refused_unread() {
     let refused = writer.set("other", vec![b'o'; LARGE_BYTES]);
     let context = refused.is(Status::ETMPFAIL).context();
     assert!(context.contains("connections hold too much"), "{context}");
-    // The rest of it was dropped, and the conversation goes on where it ended.
+    // The rest of it was dropped, and the connection continues behind it.
     writer.set("small", "s").ok();
     assert_eq!(writer.get("small").ok().value, b"s");
     assert_eq!(writer.get("other").status, Status::KEY_ENOENT);
@@ -133,7 +133,7 @@ fn memory_of(node: &Node) -> std::sync::Arc<registry::ServedBucket> {
 }
 
 #[test]
-fn what_connections_hold_counts_against_the_quota_of_their_bucket() {
+fn memory_of_connections_counts_against_their_buckets_quota() {
     let node = node();
     let served = memory_of(&node);
     let memory = served.bucket.memory();
@@ -164,7 +164,7 @@ fn large_answers_and_requests_wait_while_a_full_bucket_is_held_by_others() {
         "all of them hold little"
     );
     let mut late = Client::ready(node.ports().kv);
-    // As if the process took the rest: nothing but what is held can make room.
+    // The overhead takes the rest of the quota: only held memory can make room.
     let full = || served.bucket.set_memory_overhead(memory.quota());
     full();
     until("it is crowded", || {
@@ -178,11 +178,11 @@ fn large_answers_and_requests_wait_while_a_full_bucket_is_held_by_others() {
 }
 
 #[test]
-fn who_moves_nothing_of_too_much_is_closed_and_counted() {
+fn idle_holders_of_too_much_memory_are_closed_and_counted() {
     let node = node();
     let mut late = Client::ready(node.ports().kv);
     let deaf = crowded(&node);
-    // Far above the limit no connection is granted any time.
+    // Far above the limit no connection gets idle time.
     node.state.buffers.set_least(1);
     late.pipeline(&[get_large()]);
     assert_eq!(late.answer().ok().value.len(), LARGE_BYTES);
@@ -193,7 +193,7 @@ fn who_moves_nothing_of_too_much_is_closed_and_counted() {
 }
 
 #[test]
-fn streams_wait_as_large_answers_do() {
+fn streams_wait_like_large_answers() {
     let node = node();
     let mut deaf = crowded(&node);
     let mut consumer = Client::with(node.ports().kv, &[]);

@@ -1,4 +1,4 @@
-//! Ports with TLS, seen by a client that trusts what the node says is to be trusted.
+//! Tests of ports with TLS, by a client that trusts the authority of the node.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use wire::Opcode;
 
 use super::*;
 
-/// A node with all its ports, and handshakes that may take so long.
+/// Starts a node with all its ports, and this time limit of handshakes.
 fn with_tls(data_dir: Option<&Path>, handshake: Duration) -> Node {
     let waits = Waits {
         handshake,
@@ -51,14 +51,14 @@ fn sealed(node: &Node, version: &'static SupportedProtocolVersion) -> Client {
     client
 }
 
-/// A raw connection to the port with TLS of the KV protocol.
+/// Opens a TCP connection to the KV port with TLS.
 fn raw(node: &Node) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", node.ports().kv_tls.unwrap())).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
     stream
 }
 
-/// What comes until the node closes the connection; that it does is what counts.
+/// Reads until the node closes the connection. The close itself is the check.
 fn until_the_end(mut stream: TcpStream) -> Vec<u8> {
     let mut read = Vec::new();
     match stream.read_to_end(&mut read) {
@@ -103,7 +103,7 @@ fn documents_come_and_go_over_tls() {
 }
 
 #[test]
-fn many_that_ask_at_once_are_answered_each() {
+fn concurrent_clients_all_get_answers() {
     let node = with_tls(None, LONG);
     let mut clients: Vec<Client> = (0..24).map(|_| sealed(&node, &TLS13)).collect();
     for round in 0..20 {
@@ -120,7 +120,7 @@ fn many_that_ask_at_once_are_answered_each() {
 }
 
 #[test]
-fn maps_and_statistics_tell_of_tls() {
+fn maps_and_statistics_show_tls() {
     let node = with_tls(None, LONG);
     let mut client = sealed(&node, &TLS13);
     let map = client.call(&Request::new(Opcode::GET_CLUSTER_CONFIG)).ok();
@@ -145,7 +145,7 @@ fn maps_and_statistics_tell_of_tls() {
 
 /// An idle connection holds nothing but its keys.
 #[test]
-fn rest_takes_no_buffers() {
+fn an_idle_connection_holds_no_buffers() {
     let node = with_tls(None, LONG);
     let mut client = sealed(&node, &TLS13);
     client.set("k", vec![7; 3 << 20]).ok();
@@ -163,7 +163,7 @@ fn rest_takes_no_buffers() {
 }
 
 #[test]
-fn what_is_no_handshake_is_closed() {
+fn bytes_that_are_no_handshake_end_the_connection() {
     let node = with_tls(None, LONG);
     let hello = Request::new(Opcode::NOOP).bytes();
     let mut claims_much = vec![0x16, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff];
@@ -191,7 +191,7 @@ fn what_is_no_handshake_is_closed() {
     }
     all_are_gone(&node);
 
-    // And the other way round.
+    // And the other way round: TLS on the plain port.
     let mut client = connection(&authority(&node), &[&TLS13]);
     let mut stream = TcpStream::connect(("127.0.0.1", node.ports().kv)).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
@@ -202,7 +202,7 @@ fn what_is_no_handshake_is_closed() {
 }
 
 #[test]
-fn who_does_not_end_the_handshake_is_closed() {
+fn an_unfinished_handshake_ends_the_connection() {
     let node = with_tls(None, Duration::from_millis(300));
     let silent = raw(&node);
     let mut half = raw(&node);
@@ -216,7 +216,7 @@ fn who_does_not_end_the_handshake_is_closed() {
     all_are_gone(&node);
 }
 
-/// A record in whatever pieces it comes; also the last of the handshake with the first request.
+/// A record may arrive in any pieces, also the last one of the handshake together with the first request.
 #[test]
 fn bytes_may_come_one_by_one() {
     let node = with_tls(None, LONG);
@@ -243,7 +243,7 @@ fn bytes_may_come_one_by_one() {
             tls.reader().read_exact(&mut answer[before..]).unwrap();
         }
         assert_eq!(answer[..2], [0x81, Opcode::NOOP.0]);
-        // It says goodbye, and so does its peer.
+        // Both sides send the TLS notice of their end.
         tls.send_close_notify();
         tls.write_tls(&mut stream).unwrap();
         until_the_end(stream);
@@ -253,7 +253,7 @@ fn bytes_may_come_one_by_one() {
 
 /// A record that was changed on its way ends the connection.
 #[test]
-fn damage_is_noticed() {
+fn a_damaged_record_ends_the_connection() {
     let node = with_tls(None, LONG);
     let mut tls = connection(&authority(&node), &[&TLS13]);
     let mut stream = raw(&node);
@@ -342,7 +342,7 @@ fn the_authority_stays_and_the_certificate_is_read_again() {
     std::fs::write(&key, "damaged").unwrap();
     let refused = Node::start(tls_config(Some(place.path()))).err().unwrap();
     assert!(refused.to_string().contains("ca-key.pem"), "{refused}");
-    // A certificate without its key: clients that trust it would trust this node no more.
+    // The certificate without its key: clients that trust this authority would not trust a new one.
     std::fs::remove_file(&key).unwrap();
     let refused = Node::start(tls_config(Some(place.path()))).err().unwrap();
     assert!(

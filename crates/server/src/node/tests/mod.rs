@@ -1,4 +1,4 @@
-//! What cannot be brought about from outside: changed maps, and waits that end soon.
+//! Tests of states that cannot be reached from outside: changed maps, and short time limits.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ pub(crate) fn bucket(name: &str) -> BucketConfig {
     }
 }
 
-/// A client as SDKs are, that wants to hear of changed maps in one of the two forms.
+/// Returns a client like an SDK that subscribes to changed maps in one of the two forms.
 fn listening(node: &Node, form: Feature) -> Client {
     let features: Vec<Feature> = SDK.into_iter().chain([form]).collect();
     Client::with(node.ports().kv, &features)
@@ -149,16 +149,16 @@ fn a_changed_map_is_pushed_in_the_form_that_was_asked_for() {
 }
 
 #[test]
-fn who_has_the_map_is_not_told_again() {
+fn a_client_gets_each_map_once() {
     let node = start();
     let served = node.state.bucket("default").unwrap();
     let mut client = listening(&node, Feature::CLUSTERMAP_CHANGE_NOTIFICATION);
     let revision = change(&node.state, &served);
     assert_eq!(client.answer().extras, extras(revision));
-    // The same revision for all once more.
+    // The same revision for all, once more.
     node.state.connections.map_changed();
     client.expect_silence();
-    // A client that was pushed the map needs it neither with NOT_MY_VBUCKET nor with GET_CLUSTER_CONFIG.
+    // A client that was pushed the map gets it neither with `NOT_MY_VBUCKET` nor with `GET_CLUSTER_CONFIG`.
     let wrong = Request::of(Opcode::GET, "x").vbucket(5000);
     let answer = client.call(&wrong).is(Status::NOT_MY_VBUCKET);
     assert_eq!(answer.value, b"");
@@ -172,7 +172,7 @@ fn who_has_the_map_is_not_told_again() {
 }
 
 #[test]
-fn a_map_that_changed_is_told_with_a_wrong_vbucket() {
+fn a_changed_map_comes_with_not_my_vbucket() {
     let node = start();
     let served = node.state.bucket("default").unwrap();
     let mut client = Client::ready(node.ports().kv);

@@ -1,4 +1,4 @@
-//! Connections that go from one worker to another.
+//! Tests of connections that move from one worker to another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,11 +10,11 @@ use super::client::{Client, Request};
 use super::{Waits, bucket, config, started};
 use crate::config::NodeConfig;
 
-/// EventLoop of a client below, and moves of connections that must have happened meanwhile.
+/// Rounds of a client below, and the moves of connections that must happen meanwhile.
 const ROUNDS: u32 = 200;
 const MOVES: u64 = 50;
 
-/// Writes and reads documents, in frames that come in two pieces, until told to stop.
+/// Writes and reads documents, in frames that are sent in two pieces, until `stop` is set.
 fn write_and_read(port: u16, name: &str, stop: &AtomicBool) -> u32 {
     let mut client = Client::ready(port);
     for round in 0.. {
@@ -48,7 +48,7 @@ fn connections_move_between_workers_and_lose_nothing() {
     let port = node.ports().kv;
     let pool = Arc::clone(&node.state.pool);
     let stop = AtomicBool::new(false);
-    // Changes of one vBucket, which a stream follows while it moves, too.
+    // Changes of one vBucket, which a stream follows while its connection moves, too.
     let keys: Vec<String> = (0..)
         .map(|number| format!("streamed-{number}"))
         .filter(|key| model::VbId::of_key(key.as_bytes(), 1024).0 == 7)

@@ -1,4 +1,4 @@
-//! Settings that SET_PARAM changes on a running bucket.
+//! Tests of settings that `SET_PARAM` changes on a running bucket.
 
 use registry::{BucketConfig, BucketKind, EvictionPolicy};
 use wire::{Opcode, Status};
@@ -23,7 +23,7 @@ fn on_disk(place: &std::path::Path) -> Node {
     started(&config(Some(place), vec![default]), Waits::default())
 }
 
-/// A document with metadata that another node gave it.
+/// Returns a document with the metadata of another node.
 fn foreign(rev: u64, cas: u64) -> Request {
     let numbers = [0, rev, cas].map(u64::to_be_bytes).concat();
     let request = Request::of(Opcode::SET_WITH_META, "foreign");
@@ -31,7 +31,7 @@ fn foreign(rev: u64, cas: u64) -> Request {
 }
 
 #[test]
-fn every_setting_is_told_as_it_was_set() {
+fn every_setting_is_reported_as_it_was_set() {
     let place = tempfile::tempdir().unwrap();
     let node = on_disk(place.path());
     let mut client = Client::ready(node.ports().kv);
@@ -60,7 +60,7 @@ fn every_setting_is_told_as_it_was_set() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_values_are_refused() {
     let node = start();
     let mut client = Client::ready(node.ports().kv);
     for (family, name, value) in [
@@ -114,7 +114,7 @@ fn settings_hold_from_the_next_operation_on() {
 }
 
 #[test]
-fn a_client_waits_for_persistence_as_long_as_is_set() {
+fn a_setting_limits_the_wait_for_persistence() {
     let place = tempfile::tempdir().unwrap();
     let node = on_disk(place.path());
     let mut client = Client::ready(node.ports().kv);

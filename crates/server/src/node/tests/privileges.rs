@@ -1,4 +1,4 @@
-//! The matrix of commands and privileges, as protocol section 8 has it and independent of the command table.
+//! Tests of commands and privileges: the matrix of protocol section 8, independent of the command table.
 
 use std::collections::BTreeMap;
 
@@ -15,24 +15,24 @@ use super::client::{Answer, Client, Request, SDK, hello, plain};
 use super::{Waits, bucket, config, start, started};
 use crate::node::Node;
 
-/// Where the privileges of a command are needed.
+/// Place in which the privileges of a command are needed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Need {
     /// In the collection of the document.
     Document,
     /// In a collection of the bucket.
     Anywhere,
-    /// In a collection of the bucket, and in the one that is named.
+    /// In a collection of the bucket, and in the named one.
     Named,
     /// In the whole bucket.
     Bucket,
-    /// Nowhere; something must be given in the bucket.
+    /// Nowhere; any privilege in the bucket is enough.
     Member,
     /// Nowhere.
     Nothing,
 }
 
-/// To what a grant is narrowed: bucket, scope, collection. The document is in `default:s:c`.
+/// Scope of a grant: bucket, scope, collection. The document is in `default:s:c`.
 type Place = (&'static str, Option<&'static str>, Option<&'static str>);
 
 const PLACES: [Place; 5] = [
@@ -53,7 +53,7 @@ enum Checked {
     Unknown,
 }
 
-/// Protocol section 8.
+/// Returns the needed privileges by protocol section 8.
 fn needed(opcode: Opcode) -> (Need, &'static [Privilege]) {
     use Need::{Anywhere, Bucket, Document, Member, Named, Nothing};
     let name = opcode.name();
@@ -125,7 +125,7 @@ fn needed(opcode: Opcode) -> (Need, &'static [Privilege]) {
     }
 }
 
-/// Commands whose refusals are those of other tests.
+/// Commands whose refusals other tests check.
 const LEFT_OUT: [&str; 4] = [
     "STAT",
     "SELECT_BUCKET",
@@ -133,7 +133,7 @@ const LEFT_OUT: [&str; 4] = [
     "COLLECTIONS_GET_SCOPE_ID",
 ];
 
-/// A frame that is refused for nothing before its privileges are looked at.
+/// Returns a frame that passes all checks before the check of privileges.
 fn frame(opcode: Opcode) -> Request {
     let info = opcode.info().unwrap();
     let mut request = Request::new(opcode).extras(&vec![0; info.extras[0].into()]);
@@ -208,7 +208,7 @@ fn expected(
     }
 }
 
-/// A role with these privileges and no name that clients send.
+/// Returns a role with these privileges, which clients cannot name.
 fn role(data: PrivilegeSet) -> &'static Role {
     Box::leak(Box::new(Role {
         name: "test",
@@ -220,7 +220,7 @@ fn role(data: PrivilegeSet) -> &'static Role {
     }))
 }
 
-/// Makes `u` a user with these privileges there, and nothing else.
+/// Makes `u` a user with exactly these privileges in these places.
 fn grant(node: &Node, grants: &[(Place, PrivilegeSet)]) {
     let identity = &node.state.registry.identity;
     let mut directory = (*identity.directory()).clone();
@@ -240,7 +240,7 @@ fn grant(node: &Node, grants: &[(Place, PrivilegeSet)]) {
     identity.replace_directory(directory);
 }
 
-/// Logged in as `u` with `default` selected, whatever it may do later.
+/// Logs in as `u` and selects `default`; later grants may be narrower.
 fn user(node: &Node) -> Client {
     of_user(node, &|| {
         let mut client = Client::connect(node.ports().kv);
@@ -249,7 +249,7 @@ fn user(node: &Node) -> Client {
     })
 }
 
-/// The same on a connection that is the user's already.
+/// Selects `default` on a connection that is logged in as the user already.
 fn of_user(node: &Node, connect: &dyn Fn() -> Client) -> Client {
     grant(node, &[(PLACES[0], PrivilegeSet::of(&[Settings]))]);
     let mut client = connect();
@@ -258,14 +258,14 @@ fn of_user(node: &Node, connect: &dyn Fn() -> Client) -> Client {
     client
 }
 
-/// A node with collections and the document `k`, and its administrator.
+/// Starts a node with collections and the document `k`; returns it with its administrator.
 fn prepared() -> (Node, Client) {
     let node = start();
     let admin = with_collections(&node);
     (node, admin)
 }
 
-/// Makes the collections and the document `k`.
+/// Creates the collections and the document `k`.
 fn with_collections(node: &Node) -> Client {
     let mut admin = Client::ready(node.ports().kv);
     let manifest = Request::new(Opcode::COLLECTIONS_SET_MANIFEST).value(MANIFEST);
@@ -286,7 +286,7 @@ fn seqnos(admin: &mut Client) -> Vec<u8> {
         .value
 }
 
-/// The answer to a request, if it has one; the connection may have ended with it.
+/// Returns the answer to a request, if it has one; the connection may end instead.
 fn ask(client: &mut Client, request: &Request) -> Option<Answer> {
     let noop = Request::new(Opcode::NOOP).opaque(2);
     client.pipeline(&[request.clone().opaque(1), noop]);
@@ -308,7 +308,7 @@ fn outcome(answer: Option<&Answer>) -> Checked {
     }
 }
 
-/// Grants that tell whether a command asks for what it needs, no less and no more.
+/// Returns grants that show whether a command needs exactly these privileges.
 fn grants_for(privileges: &[Privilege]) -> Vec<(Place, PrivilegeSet)> {
     let needed = PrivilegeSet::of(privileges);
     let mut sets = vec![
@@ -359,7 +359,7 @@ fn each_command_asks_for_its_privileges_where_it_needs_them() {
     node.shutdown().unwrap();
 }
 
-/// The same over TLS, for a user that its certificate names.
+/// The same over TLS, for a user of a certificate.
 #[test]
 fn each_command_asks_the_user_of_a_certificate_for_its_privileges() {
     let served = Certified::start(CertificateState::Mandatory);
@@ -516,7 +516,7 @@ fn a_role_that_is_taken_away_counts_from_the_next_frame_on() {
 }
 
 #[test]
-fn statistics_need_privileges_and_tell_what_the_user_may_see() {
+fn statistics_show_only_rows_that_the_user_may_see() {
     let (node, _admin) = prepared();
     let mut client = user(&node);
     let stat = |group: &str| Request::new(Opcode::STAT).key(group);
@@ -565,7 +565,7 @@ fn statistics_need_privileges_and_tell_what_the_user_may_see() {
 }
 
 #[test]
-fn a_stream_ends_once_what_it_shows_may_not_be_seen() {
+fn a_stream_ends_once_its_privilege_is_lost() {
     let (node, mut admin) = prepared();
     let mut client = user(&node);
     let streams = PrivilegeSet::of(&[DcpProducer, Privilege::DcpStream]);

@@ -1,4 +1,4 @@
-//! A node that gets its administrator over HTTP, over restarts.
+//! Tests of a node that gets its administrator over HTTP, also over restarts.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ fn a_node_is_open_until_it_has_its_administrator_and_never_again() {
     assert_ne!(query, search);
     assert!(fresh.state.is_open());
     assert!(fresh.state.identity.directory().users.all().is_empty());
-    // No login over KV is right, that of the flags neither.
+    // No login over KV succeeds, not even that of the flags.
     let mut client = Client::connect(fresh.ports().kv);
     let by_flags = plain(super::USER, super::PASSWORD);
     client.call(&by_flags).is(Status::AUTH_ERROR);

@@ -1,4 +1,4 @@
-//! Requests that wait for memory: until there is some, or until they have waited long enough.
+//! Tests of requests that wait for memory, until it is free or the time limit is over.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use wire::{Opcode, Status};
 use super::client::{self, Client, Request};
 use super::{Node, SOON, Waits, bucket, config, started};
 
-/// Longer than any test: what waits this long never ends by itself.
+/// Longer than any test: a wait with this limit never ends by itself.
 const LONG: Duration = Duration::from_mins(5);
 const PATIENCE: Duration = Duration::from_secs(30);
 const FLUSH: u32 = 1;
@@ -37,10 +37,10 @@ fn set_param(client: &mut Client, name: &str, value: &str) {
     client.call(&request.key(name).value(value)).ok();
 }
 
-/// More than a hundredth of the quota.
+/// Size of a document, bytes: more than a hundredth of the quota.
 const PAD_BYTES: usize = 1 << 20;
 
-/// Leaves no room for writes: a hundredth of the quota, and more than that in use.
+/// Leaves no room for writes: the limit is a hundredth of the quota, and more is in use.
 fn take_room(client: &mut Client) {
     client.set("pad", vec![b'p'; PAD_BYTES]).ok();
     set_param(client, "mutation_mem_ratio", "0.01");
@@ -86,7 +86,7 @@ fn a_write_waits_until_there_is_room_and_answers_keep_their_order() {
 }
 
 #[test]
-fn a_write_waits_also_when_the_quota_is_used_up_and_not_for_what_never_fits() {
+fn writes_wait_for_a_full_quota_unless_they_never_fit() {
     let node = ephemeral(LONG);
     let served = node.state.bucket("default").unwrap();
     let mut writer = Client::ready(node.ports().kv);
@@ -107,7 +107,7 @@ fn a_write_waits_also_when_the_quota_is_used_up_and_not_for_what_never_fits() {
 }
 
 #[test]
-fn a_write_that_waited_in_vain_is_refused_with_the_limit_and_the_next_ones_are_too() {
+fn writes_that_wait_too_long_are_refused_with_the_limit() {
     let node = ephemeral(SOON);
     let mut client = Client::ready(node.ports().kv);
     client.set("a", "old").ok();
@@ -132,7 +132,7 @@ fn a_write_that_waited_in_vain_is_refused_with_the_limit_and_the_next_ones_are_t
 }
 
 #[test]
-fn a_write_with_metadata_waits_for_room_as_others_do() {
+fn a_write_with_metadata_waits_for_room_like_others() {
     let with_meta = |opcode, rev: u64| {
         let numbers = [0_u64, rev, 1 << 60].map(u64::to_be_bytes).concat();
         Request::of(opcode, "m").extras(&numbers)
@@ -160,7 +160,7 @@ fn a_write_with_metadata_waits_for_room_as_others_do() {
     node.shutdown().unwrap();
 }
 
-/// A node for documents of which the quota holds three.
+/// Starts a node whose quota holds three large documents.
 fn with_little_room(path: &Path, large_room: Duration) -> Node {
     with_little_room_for(EvictionPolicy::Values, path, large_room)
 }
@@ -181,7 +181,7 @@ fn with_little_room_for(eviction: EvictionPolicy, path: &Path, large_room: Durat
 }
 
 #[test]
-fn a_large_request_gets_more_room_than_relief_leaves_by_itself() {
+fn a_large_request_makes_relief_free_more_memory() {
     let dir = tempfile::tempdir().unwrap();
     let node = with_little_room(dir.path(), LONG);
     let served = node.state.bucket("default").unwrap();
@@ -225,7 +225,7 @@ fn who_writes_faster_than_the_store_takes_rests_and_goes_on() {
     let served = node.state.bucket("default").unwrap();
     let memory = served.bucket.memory();
     let mut client = Client::ready(node.ports().kv);
-    // Between the high mark and the limit for writes: nothing that is written can stay.
+    // Between the high watermark and the limit for writes: no written document stays in memory.
     let between = memory.high_mark().midpoint(memory.mutation_limit());
     served.bucket.set_memory_overhead(between);
     let rests = || bucket::Counters::read(&served.bucket.counters().write_backoffs);
@@ -251,7 +251,7 @@ fn who_writes_faster_than_the_store_takes_rests_and_goes_on() {
 }
 
 #[test]
-fn large_requests_get_room_in_the_order_in_which_they_came() {
+fn large_requests_get_room_in_order_of_arrival() {
     let dir = tempfile::tempdir().unwrap();
     let node = with_little_room(dir.path(), LONG);
     let served = node.state.bucket("default").unwrap();
@@ -263,7 +263,7 @@ fn large_requests_get_room_in_the_order_in_which_they_came() {
     full();
     std::thread::scope(|threads| {
         let port = node.ports().kv;
-        // The later one would have room before the earlier one has.
+        // The later one would have room before the earlier one.
         let sizes = [16 << 20, 2 << 20];
         let mut writers = Vec::new();
         for (index, bytes) in sizes.into_iter().enumerate() {
@@ -329,7 +329,7 @@ fn an_append_needs_room_for_all_of_the_new_document() {
 }
 
 #[test]
-fn who_quits_while_waiting_leaves_nothing_behind() {
+fn a_client_that_quits_while_waiting_leaves_nothing_behind() {
     let node = ephemeral(SOON);
     let mut other = Client::ready(node.ports().kv);
     take_room(&mut other);
@@ -354,7 +354,7 @@ fn who_quits_while_waiting_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_node_that_stops_waits_for_nobody_who_waits() {
+fn a_stopping_node_does_not_wait_for_waiting_requests() {
     let node = ephemeral(LONG);
     let (mut writer, mut other) = (
         Client::ready(node.ports().kv),
@@ -366,12 +366,12 @@ fn a_node_that_stops_waits_for_nobody_who_waits() {
     writer.expect_end();
 }
 
-/// A value without which a bucket takes less than a ten-thousandth of its quota.
+/// Returns a value so large that without it a bucket takes less than a ten-thousandth of its quota.
 fn large() -> Vec<u8> {
     vec![b'v'; 100 << 10]
 }
 
-/// A node whose only document is in its store alone, and that lets nothing in from there.
+/// Starts a node whose only document is not in memory, and that has no room to read it.
 fn with_a_value_on_disk(dir: &Path, room: Duration) -> (Node, Client) {
     let values = BucketConfig {
         kind: BucketKind::Couchbase,
@@ -414,7 +414,7 @@ fn a_read_from_the_store_waits_until_there_is_room() {
 }
 
 #[test]
-fn a_read_from_the_store_that_waited_in_vain_is_refused() {
+fn a_read_from_the_store_that_waits_too_long_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (node, mut client) = with_a_value_on_disk(dir.path(), SOON);
     let began = Instant::now();
@@ -428,7 +428,7 @@ fn a_read_from_the_store_that_waited_in_vain_is_refused() {
 }
 
 #[test]
-fn settings_that_make_no_sense_change_nothing() {
+fn invalid_settings_change_nothing() {
     let node = ephemeral(SOON);
     let mut client = Client::ready(node.ports().kv);
     let before = node
@@ -470,7 +470,7 @@ fn settings_that_make_no_sense_change_nothing() {
 }
 
 #[test]
-fn settings_change_what_they_say() {
+fn settings_take_effect() {
     let node = ephemeral(SOON);
     let mut client = Client::ready(node.ports().kv);
     let mut set = |family: u32, name: &str, value: &str| {

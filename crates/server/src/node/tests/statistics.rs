@@ -1,4 +1,4 @@
-//! Statistics of a running node, asked for over its sockets.
+//! Tests of the statistics of a running node, over its sockets.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -45,7 +45,7 @@ impl Running {
         Self { node, _dir: dir }
     }
 
-    /// A classic client that logged in; the bucket is selected.
+    /// Returns a classic client that is logged in and has selected the bucket.
     fn client(&self) -> Client {
         let mut client = Client::connect(self.node.ports().kv);
         assert_eq!(
@@ -139,7 +139,7 @@ impl Client {
         assert_eq!(status, SUCCESS, "set {key}");
     }
 
-    /// Rows, or the status of the refusal.
+    /// Returns the rows, or the status of the refusal.
     fn try_rows(&mut self, request: &str) -> Result<Vec<(String, String)>, u16> {
         self.send(STAT, &[], request.as_bytes(), &[]);
         let mut rows = Vec::new();
@@ -168,7 +168,7 @@ fn vb_of(key: &str) -> u16 {
     VbId::of_key(key.as_bytes(), 1024).0
 }
 
-/// A key as the catalogue writes it: numbers become `N`, names of opcodes `OP`.
+/// Converts a key to its form in the catalogue: numbers become `N`, names of opcodes `OP`.
 fn fold(group: &str, key: &str) -> String {
     let mut folded = String::new();
     for c in key.chars() {
@@ -327,7 +327,7 @@ fn vbuckets_are_shown_one_by_one_or_all() {
 }
 
 #[test]
-fn what_is_counted_of_vbuckets_and_connections_is_shown() {
+fn counters_of_vbuckets_and_connections_are_shown() {
     let running = Running::start();
     let mut client = running.client();
     client.set("foo", "{\"a\":1}");
@@ -366,7 +366,7 @@ fn what_is_counted_of_vbuckets_and_connections_is_shown() {
 }
 
 #[test]
-fn a_document_is_shown_with_what_the_store_has() {
+fn a_document_is_shown_with_its_stored_state() {
     let running = Running::start();
     let mut client = running.client();
     client.set("foo", "bar");
@@ -422,7 +422,7 @@ fn long_groups_come_in_parts_and_whole() {
     assert_eq!(client.rows("collections").len(), 1 + 256 * 7);
     assert_eq!(client.rows("scopes").len(), 1 + 7 + 256);
     assert_eq!(client.rows("scopes _default").len(), 7 + 256 * 7);
-    // More than one part for one vBucket; what is asked behind it is answered behind it.
+    // One vBucket fills more than one part; a request behind it is answered behind it.
     client.send(STAT, &[], b"collections-details 7", &[]);
     client.send(0x0a, &[], b"", &[]);
     let mut names = 0;
@@ -440,7 +440,7 @@ fn long_groups_come_in_parts_and_whole() {
 }
 
 #[test]
-fn parts_of_the_disk_go_by_rows() {
+fn disk_bytes_of_a_vbucket_follow_its_rows() {
     let running = Running::start();
     let mut client = running.client();
     let parts = |client: &mut Client, name: &str| -> Vec<u64> {
@@ -512,7 +512,7 @@ fn a_group_of_a_bucket_needs_one() {
 }
 
 #[test]
-fn timings_are_kept_and_forgotten() {
+fn timings_are_kept_and_reset() {
     let running = Running::start();
     let mut client = running.client();
     client.set("a", "1");
@@ -564,8 +564,8 @@ fn metrics_are_documented_and_few() {
     }
 }
 
-/// Names as Prometheus wants them: lower case, no word twice, the unit once and at the end, then
-/// `_total` of a counter; a base unit, told beside the name.
+/// Names follow the rules of Prometheus: lower case, no word twice, the unit once and at the end, then `_total` of a
+/// counter; a base unit, stated beside the name.
 #[test]
 fn metrics_have_names_by_the_rules() {
     let running = Running::start();
@@ -647,7 +647,7 @@ fn every_group_comes_in_small_parts() {
             loop {
                 let mut bytes = 0;
                 let mut sink = |key: &str, value: &str| bytes += 24 + key.len() + value.len();
-                // Refused arguments are no matter here.
+                // Refused arguments do not matter here.
                 let Ok(next) = collect_part(&request, &scope, walk, &mut sink) else {
                     break;
                 };

@@ -1,4 +1,4 @@
-//! Streams whose store breaks, and consumers that fall silent.
+//! Tests of streams whose store fails, and of silent consumers.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ fn producer_of(port: u16, name: &str) -> Client {
     consumer
 }
 
-/// The answer to a stream request aside: the next message of that kind.
+/// Reads the next message of this kind; skips answers to stream requests.
 fn next_of(client: &mut Client, opcode: Opcode) -> Answer {
     loop {
         let frame = client.answer();
@@ -48,7 +48,7 @@ fn a_store_that_cannot_be_read_ends_the_stream_that_needs_it_and_no_other() {
         let request = Request::new(Opcode::DCP_STREAM_REQ).vbucket(vb);
         request.extras(&from_nothing)
     };
-    // Nothing is stored for this one, and nothing is read for it later.
+    // Nothing of this stream is in the store, and it reads nothing later.
     consumer.call(&ask(3)).ok();
     served.bucket.store().set_unreadable(true);
     consumer.call(&ask(1)).ok();
@@ -66,7 +66,7 @@ fn a_store_that_cannot_be_read_ends_the_stream_that_needs_it_and_no_other() {
 }
 
 #[test]
-fn a_consumer_that_gets_noops_and_stays_silent_is_given_up() {
+fn a_silent_consumer_with_noops_is_disconnected() {
     let waits = Waits {
         silence: SOON,
         ..Waits::default()

@@ -1,4 +1,4 @@
-//! Users that management made: over a restart, and as they change while their connections are open.
+//! Tests of users from management: over a restart, and their changes during open connections.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -28,7 +28,7 @@ fn change(node: &Node, mut edit: impl FnMut(&mut Directory)) {
     node.state.change_users(&mut edit).unwrap();
 }
 
-/// Makes the user, or gives it other roles and another password.
+/// Creates the user, or replaces its roles and password.
 fn make_user(node: &Node, password: &str, role: &str) {
     let verifier = node.state.identity.verifier(USER, password.as_bytes());
     change(node, |directory| {
@@ -155,9 +155,9 @@ fn a_stream_of_changes_ends_with_the_right_to_it() {
     node.shutdown().unwrap();
 }
 
-/// What is kept of passwords leaves the node for users only that may become any other one anyway.
+/// Password verifiers leave the node only for users that may become any other user anyway.
 #[test]
-fn the_roster_is_told_to_full_administrators_alone() {
+fn only_full_administrators_get_the_roster() {
     let node = node(None);
     make_user(&node, "secret1", "cluster_admin");
     let asked = |client: &mut Client, edition: u64| {

@@ -1,4 +1,4 @@
-//! What is recorded of certificates.
+//! Tests of audit events about certificates.
 
 use super::super::audit::recorded;
 use super::http::https;
@@ -29,7 +29,7 @@ fn logins_and_refusals_by_certificate_are_recorded() {
     served.node.shutdown().unwrap();
     let mut events = recorded(&log);
     events.retain(|event| [20485, 20495].map(Some).contains(&event["id"].as_u64()));
-    // Connections are judged side by side: a client may see its end before that is recorded.
+    // The node handles connections in parallel: a client may see its end before the event is recorded.
     let user_of = |event: &serde_json::Value| event["real_userid"]["user"] == USER;
     assert_eq!(events.iter().filter(|event| user_of(event)).count(), 1);
     let told = |text: &str| {

@@ -35,7 +35,7 @@ impl Authority {
         Self::until(name, 2100)
     }
 
-    /// One that is valid from 2000 to that year.
+    /// Creates an authority that is valid from 2000 to `year`.
     pub(super) fn until(name: &str, year: i32) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -53,7 +53,7 @@ impl Authority {
         }
     }
 
-    /// The one whose certificate and key these are.
+    /// Loads the authority of this certificate and key.
     pub(super) fn of_pem(certificate: &str, key: &str) -> Self {
         let key = KeyPair::from_pem(key.split('#').next().unwrap()).unwrap();
         Self {
@@ -66,7 +66,7 @@ impl Authority {
         pem(&self.certificate)
     }
 
-    /// A list that revokes the certificates of these serial numbers, PEM; a later one is wanted by that year.
+    /// Creates a list that revokes the certificates with these serial numbers, PEM; its successor is due in `year`.
     pub(super) fn revoke(&self, serials: &[u64], year: i32) -> String {
         let revoked = serials.iter().map(|&serial| RevokedCertParams {
             serial_number: serial.into(),
@@ -85,7 +85,7 @@ impl Authority {
         params.signed_by(&self.issuer).unwrap().pem().unwrap()
     }
 
-    /// A certificate for clients, for what is said of it.
+    /// Signs a client certificate; `about` sets its content.
     pub(super) fn sign(&self, about: impl FnOnce(&mut CertificateParams)) -> Made {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -104,7 +104,7 @@ fn pem(certificate: &CertificateDer<'_>) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
 }
 
-/// What a client goes by that trusts a certificate, and shows one. Whether it is its key's is not looked at.
+/// Returns the TLS configuration of a client that trusts a certificate, and shows one. It does not check the key.
 pub(super) fn trusting(
     pem: &str,
     versions: &[&'static SupportedProtocolVersion],

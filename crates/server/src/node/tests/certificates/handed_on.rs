@@ -1,4 +1,4 @@
-//! Callers with certificates at a node that follows another one over TLS, and requests on behalf of others.
+//! Tests of callers with certificates at a node that follows another one over TLS, and of requests on behalf of others.
 
 use super::super::audit::recorded;
 use super::super::changes::until;
@@ -17,7 +17,7 @@ fn request(method: &str, path: &str, form: &str, more: &str) -> String {
     )
 }
 
-/// A node over TLS, and one with an authority of clients that follows it with a password.
+/// Starts a node over TLS, and a follower that has an authority of clients and logs in with a password.
 fn pair(password: &str) -> (Node, Certified) {
     let active = NodeConfig {
         kv_tls_port: Some(0),
@@ -64,7 +64,7 @@ fn make_user(node: &Node, name: &str, role: &str) {
     node.state.change_users(&mut edit).unwrap();
 }
 
-/// What a caller with a certificate may do is judged here and there, as its user.
+/// Both nodes apply the rights of the certificate's user to its caller.
 #[test]
 fn a_caller_with_a_certificate_is_handed_on_as_its_user() {
     let (active, follower) = pair(PASSWORD);
@@ -81,7 +81,7 @@ fn a_caller_with_a_certificate_is_handed_on_as_its_user() {
     let (status, why) = ask(Some(&boss), &shop);
     assert_eq!(status, 202, "{why}");
     assert!(active.state.bucket("shop").is_some());
-    // Without one the credentials go along, over TLS as well.
+    // Without a certificate the credentials are forwarded, over TLS as well.
     let login = STANDARD.encode(format!("{ADMINISTRATOR}:{PASSWORD}"));
     let login = format!("Authorization: Basic {login}\r\n");
     let (status, list) = ask(None, &request("GET", BUCKETS, "", &login));
@@ -106,7 +106,7 @@ fn a_caller_with_a_certificate_is_handed_on_as_its_user() {
     follower.node.shutdown().unwrap();
 }
 
-/// Only full administrators do so; the audit names both.
+/// Only full administrators may do so; audit events name both users.
 #[test]
 fn administrators_ask_on_behalf_of_others() {
     let served = Certified::start(CertificateState::Enable);

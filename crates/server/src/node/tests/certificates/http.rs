@@ -1,8 +1,8 @@
-//! HTTP with certificates of clients, and the call that asks for them.
+//! Tests of HTTP with client certificates, and of the call that configures them.
 
 use super::*;
 
-/// The status and the body of the answer to a request over HTTPS; `None` where the connection is refused.
+/// Returns status and body of the answer to a request over HTTPS; `None` if the connection is refused.
 pub(super) fn https(
     served: &Certified,
     made: Option<&Made>,
@@ -18,7 +18,7 @@ pub(super) fn https(
     let mut stream = rustls::Stream::new(&mut tls, &mut socket);
     let mut answer = String::new();
     let sent = write!(stream, "{request}");
-    // An end without a goodbye is an error of its own.
+    // An end without the TLS notice is an error of its own.
     let read = sent.and_then(|()| stream.read_to_string(&mut answer).map(drop));
     if answer.is_empty() {
         let error = read.err().map(|error| error.kind());
@@ -40,7 +40,7 @@ fn get(path: &str, more: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n")
 }
 
-/// What the call for client certificates answers to the administrator, over the port without TLS.
+/// Sends a request about client certificates as the administrator, without TLS. Returns the answer.
 fn settings_call(served: &Certified, method: &str, body: &str) -> (u16, Value) {
     let mut stream = TcpStream::connect(("127.0.0.1", served.node.ports().http)).unwrap();
     write!(
@@ -65,12 +65,12 @@ fn https_knows_the_user_of_a_certificate() {
     let (status, body) = https(&served, Some(&ada), &whoami).unwrap();
     let told: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((status, told["id"].as_str()), (200, Some(USER)));
-    // The roles are the user's, whatever else the request brings.
+    // The roles are those of the user, whatever else the request contains.
     let users = get("/settings/rbac/users", ADMIN);
     assert_eq!(https(&served, Some(&ada), &users).unwrap().0, 403);
     let pools = https(&served, Some(&ada), &get("/pools", "")).unwrap();
     assert!(pools.1.contains("\"default\""), "{pools:?}");
-    // Without one they log in.
+    // Without a certificate callers log in.
     assert_eq!(https(&served, None, &whoami).unwrap().0, 401);
     assert_eq!(https(&served, None, &users).unwrap().0, 200);
     let bob = served.authority.sign(|params| {
@@ -82,7 +82,7 @@ fn https_knows_the_user_of_a_certificate() {
         params.distinguished_name.push(DnType::CommonName, USER);
     });
     assert_eq!(https(&served, Some(&stranger), &users), None);
-    // A user that is removed is none from the next request on.
+    // A removed user is unknown from the next request on.
     served.change_users(|directory| directory.users = identity::Users::default());
     assert_eq!(https(&served, Some(&ada), &whoami).unwrap().0, 401);
 
@@ -95,7 +95,7 @@ fn https_knows_the_user_of_a_certificate() {
 }
 
 #[test]
-fn the_call_changes_what_holds_for_new_connections() {
+fn the_call_changes_the_settings_of_new_connections() {
     let served = Certified::start(CertificateState::Disable);
     let ada = served.ada();
     let (status, now) = settings_call(&served, "GET", "");
@@ -120,7 +120,7 @@ fn the_call_changes_what_holds_for_new_connections() {
 }
 
 #[test]
-fn the_call_says_what_is_wrong_with_each_field() {
+fn the_call_reports_the_error_of_each_field() {
     let served = Certified::start(CertificateState::Enable);
     let rule = |path: Value| json!({ "path": path, "prefix": "", "delimiter": "" });
     let one = rule(json!("subject.cn"));

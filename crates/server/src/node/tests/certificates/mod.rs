@@ -1,4 +1,4 @@
-//! Client certificates: which of them let a connection in, and as which user.
+//! Tests of client certificates: which certificates are accepted, and for which user.
 
 mod audited;
 mod authority;
@@ -79,12 +79,12 @@ impl Certified {
         self.node.state.change_cluster(change).unwrap();
     }
 
-    /// A certificate of `ada`.
+    /// Returns a certificate of `ada`.
     fn ada(&self) -> Made {
         self.of(USER)
     }
 
-    /// A certificate of a user.
+    /// Returns a certificate of a user.
     pub(super) fn of(&self, user: &str) -> Made {
         self.authority.sign(|params| {
             params.distinguished_name.push(DnType::CommonName, user);
@@ -118,14 +118,14 @@ fn trusting(node: &Node, made: Option<&Made>) -> ClientConfig {
     authority::trusting(&node.authority().unwrap(), &[&TLS13, &TLS12], made)
 }
 
-/// What a connection of the KV protocol comes to.
+/// Result of a connection to the KV port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It is closed.
+    /// The connection is closed.
     Refused,
-    /// It may log in.
+    /// The connection may log in.
     MayLogIn,
-    /// It is a user's.
+    /// The connection is logged in by its certificate.
     IsUser,
 }
 
@@ -141,7 +141,7 @@ fn outcome(node: &Node, tls: ClientConfig) -> Outcome {
     }
 }
 
-/// The header of the answer to some bytes.
+/// Sends bytes, and returns the header of the answer.
 fn first_answer(port: u16, tls: ClientConfig, bytes: &[u8]) -> std::io::Result<[u8; 24]> {
     let name = "127.0.0.1".try_into().unwrap();
     let mut tls = rustls::ClientConnection::new(tls.into(), name).unwrap();
@@ -250,7 +250,7 @@ fn a_certificate_is_a_login_with_the_roles_of_its_user() {
     client.select("default").ok();
     client.call(&get("a")).is(Status::KEY_ENOENT);
     client.call(&set("a", "1")).is(Status::EACCESS);
-    // A role that changes counts from the next command on.
+    // A changed role applies from the next command on.
     served.make_user("data_writer[default]");
     client.call(&set("a", "1")).ok();
     client.call(&get("a")).is(Status::EACCESS);
@@ -273,7 +273,7 @@ fn a_connection_with_a_certificate_takes_no_other_login() {
     }
     client.select("default").ok();
     client.call(&set("a", "1")).is(Status::EACCESS);
-    // One without a certificate does.
+    // A connection without a certificate does.
     let mut client = served.connect(None);
     client.hello(&SDK).ok();
     client.log_in().ok();
@@ -282,7 +282,7 @@ fn a_connection_with_a_certificate_takes_no_other_login() {
 }
 
 #[test]
-fn the_name_of_the_user_stands_where_a_rule_says() {
+fn rules_find_the_name_of_the_user() {
     let served = Certified::start(CertificateState::Enable);
     let made = served.authority.sign(|params| {
         params
@@ -311,7 +311,7 @@ fn the_name_of_the_user_stands_where_a_rule_says() {
             vec![rule("subject.cn", "us", "."), rule("san.email", "", "@")],
             Outcome::IsUser,
         ),
-        // The first rule that gives a name counts, whether there is such a user or not.
+        // The first rule that yields a name counts, whether there is such a user or not.
         (
             vec![rule("subject.cn", "www.", "-"), rule("san.email", "", "@")],
             Outcome::MayLogIn,
@@ -324,7 +324,7 @@ fn the_name_of_the_user_stands_where_a_rule_says() {
 }
 
 #[test]
-fn a_new_bundle_revokes_what_the_old_one_vouched_for() {
+fn a_new_bundle_revokes_certificates_of_the_old_one() {
     let served = Certified::start(CertificateState::Mandatory);
     let (ada, other) = (served.ada(), Authority::new("other"));
     let mut open = served.connect(Some(&ada));
@@ -338,7 +338,7 @@ fn a_new_bundle_revokes_what_the_old_one_vouched_for() {
     });
     assert_eq!(served.outcome(Some(&of_other)), Outcome::IsUser);
     open.call(&Request::new(Opcode::NOOP)).ok();
-    // Both, while certificates are handed out anew.
+    // A bundle with both authorities, for the time of a change.
     let both = format!("{}{}", served.authority.pem(), other.pem());
     std::fs::write(served.client_ca(), both).unwrap();
     served.node.reload_certificate().unwrap();
@@ -379,7 +379,7 @@ fn a_revocation_list_refuses_the_certificates_that_it_names() {
         assert_eq!(outcomes(&kept), [Outcome::IsUser; 2], "{year}");
         assert_eq!(outcomes(&of_other), [Outcome::IsUser; 2], "{year}");
     }
-    // A damaged list leaves what was there.
+    // A damaged list leaves the previous one in force.
     let whole = listed.revoke(&[8], 2100);
     for damaged in [&whole[..whole.len() / 2], &whole.replacen('M', "N", 1)] {
         let refused = reload(damaged).unwrap_err();
@@ -387,7 +387,8 @@ fn a_revocation_list_refuses_the_certificates_that_it_names() {
         assert_eq!(outcomes(&lost), [Outcome::Refused; 2]);
         assert_eq!(outcomes(&kept), [Outcome::IsUser; 2]);
     }
-    // An authority of the same name signs no list of another one: nothing that the list is about comes in.
+    // An authority of the same name cannot sign the list of another one: every certificate that needs the list is
+    // refused.
     reload(&Authority::new("clients").revoke(&[], 2100)).unwrap();
     assert_eq!(outcomes(&kept), [Outcome::Refused; 2]);
     reload("").unwrap();
@@ -395,7 +396,7 @@ fn a_revocation_list_refuses_the_certificates_that_it_names() {
 }
 
 #[test]
-fn a_bundle_of_no_use_leaves_the_old_one_and_refuses_a_start() {
+fn a_useless_bundle_keeps_the_old_one_and_refuses_a_start() {
     let served = Certified::start(CertificateState::Mandatory);
     let (ada, file) = (served.ada(), served.client_ca());
     let expired = Authority::until("clients", 2001).pem();
@@ -424,7 +425,7 @@ fn a_bundle_of_no_use_leaves_the_old_one_and_refuses_a_start() {
     let again = settings(served.place.path(), Some(CertificateState::Mandatory));
     let refused = Node::start(again).err().unwrap();
     assert!(matches!(refused, StartError::Certificate(_)), "{refused}");
-    // One that has expired is left out where there are others.
+    // An expired authority is ignored beside valid ones.
     std::fs::write(&file, format!("{expired}{}", served.authority.pem())).unwrap();
     let again = settings(served.place.path(), Some(CertificateState::Mandatory));
     let node = started(&again, Waits::default());
@@ -457,7 +458,7 @@ fn a_certificate_that_expired_does_not_replace_one_that_is_served() {
         client_cert: Some(CertificateState::Enable),
         ..settings(place.path(), None)
     };
-    // The authority of a certificate that was given vouches for no client.
+    // The authority of a configured server certificate signs no client.
     let refused = Node::start(given.clone()).err().unwrap().to_string();
     assert!(refused.contains("--client-ca"), "{refused}");
     let given = NodeConfig {
@@ -479,7 +480,7 @@ fn a_certificate_that_expired_does_not_replace_one_that_is_served() {
 }
 
 #[test]
-fn what_management_says_outlives_a_restart_and_gives_way_to_flags() {
+fn management_settings_survive_restarts_and_yield_to_flags() {
     let served = Certified::start(CertificateState::Disable);
     let rules = json!([{ "path": "san.email", "prefix": "", "delimiter": "@" }]);
     served.set(&json!({ "state": "mandatory", "prefixes": rules }));
@@ -504,7 +505,7 @@ fn what_management_says_outlives_a_restart_and_gives_way_to_flags() {
         certificate: None,
         ..settings(place, None)
     };
-    // It has its own authority, which vouches for none of the clients.
+    // The node has its own authority, which has signed none of the clients.
     let node = started(&lost, Waits::default());
     let ada = served.authority.sign(|params| {
         params.subject_alt_names = vec![SanType::Rfc822Name("ada@b.org".try_into().unwrap())];
@@ -516,9 +517,9 @@ fn what_management_says_outlives_a_restart_and_gives_way_to_flags() {
     node.shutdown().unwrap();
 }
 
-/// The authority that the node makes signs certificates of clients, too.
+/// The authority that the node makes signs client certificates, too.
 #[test]
-fn the_authority_of_the_node_vouches_for_clients() {
+fn the_authority_of_the_node_signs_clients() {
     let place = tempfile::tempdir().unwrap();
     let given = NodeConfig {
         client_ca: None,
