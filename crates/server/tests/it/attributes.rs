@@ -1,4 +1,5 @@
-//! Extended attributes over the wire: what stays when, which clients see them, and what is refused with what.
+//! Tests of extended attributes over the wire: which attributes survive, which clients get them, which requests are
+//! refused.
 
 use wire::{Feature, Opcode, Status};
 
@@ -21,7 +22,7 @@ fn with_flags(request: Request, flags: u8) -> Request {
     request.extras(&[flags])
 }
 
-/// What is at the attributes' paths; `-` for nothing.
+/// Returns the values at the paths of attributes; `-` for no value.
 fn attributes(client: &mut Client, key: &str, flags: u8, paths: &[&str]) -> Vec<String> {
     let specs: Vec<_> = paths.iter().map(|path| (GET, XATTR, *path)).collect();
     let answer = client.call(&with_flags(lookups(key, &specs), flags));
@@ -43,9 +44,9 @@ fn attributed(client: &mut Client, key: &str) {
     client.call(&changes(key, &both)).ok();
 }
 
-/// The mark of stale documents goes with their value; other attributes stay.
+/// The stale mark of a document goes with its value; other attributes stay.
 #[test]
-fn a_whole_value_takes_the_mark_of_a_stale_one_away() {
+fn a_new_value_removes_the_stale_mark() {
     let mut client = Client::ready(shared());
     let has = |client: &mut Client| {
         let names = attributes(client, "at-stale", 0, &["$XTOC"]);
@@ -66,7 +67,7 @@ fn a_whole_value_takes_the_mark_of_a_stale_one_away() {
     assert!(!has(&mut client));
     let found = attributes(&mut client, "at-stale", 0, &["user.a[0]", "_sys", "$XTOC"]);
     assert_eq!(found, ["1", "true", r#"["user","_sys"]"#]);
-    // Where it is the only one, nothing is left.
+    // A document without other attributes has none then.
     client.set("at-stale-only", "1").ok();
     let mark = [(DICT_UPSERT, XATTR, "memcached_stale", "true")];
     client.call(&changes("at-stale-only", &mark)).ok();
@@ -121,7 +122,7 @@ fn whole_writes_keep_attributes() {
         &["$document.datatype", "$document.value_bytes"],
     );
     assert_eq!(document, [r#"["json","xattr"]"#, "2"]);
-    // A compressed body behind attributes is kept plain.
+    // A compressed body behind attributes is stored plain.
     let mut snappy = Client::with(shared(), &sdk_and(&[Feature::SNAPPY]));
     let text = format!("\"{}\"", "x".repeat(500));
     let packed = snap::raw::Encoder::new()
@@ -136,7 +137,7 @@ fn whole_writes_keep_attributes() {
 }
 
 #[test]
-fn tombstones_keep_those_of_the_system() {
+fn tombstones_keep_system_attributes() {
     let mut client = Client::ready(shared());
     attributed(&mut client, "at-gone");
     client.call(&Request::of(Opcode::DELETE, "at-gone")).ok();
@@ -156,7 +157,7 @@ fn tombstones_keep_those_of_the_system() {
     let single = client.call(&one(GET, "at-gone", "_sys", "", &[XATTR, ACCESS_DELETED]));
     assert_eq!(single.status, Status::SUBDOC_SUCCESS_DELETED);
     assert_eq!(single.text(), "true");
-    // A document that is made anew does not have them.
+    // A document that is created again does not have them.
     client.set("at-gone", "{}").ok();
     let found = attributes(&mut client, "at-gone", 0, &["_sys", "user", "$XTOC"]);
     assert_eq!(found, ["-", "-", "[]"]);
@@ -177,7 +178,7 @@ fn tombstones_are_made_changed_and_revived() {
     client.get(key).is(Status::KEY_ENOENT);
     client.call(&stage(makes)).is(Status::KEY_EEXISTS);
     client.call(&stage(0)).is(Status::KEY_ENOENT);
-    // As SDKs' transactions do it for a tombstone that they have seen.
+    // Like a transaction of an SDK for a tombstone that it has seen.
     let again = ACCESS_DELETED | CREATE_AS_DELETED;
     client
         .call(&stage(again).cas(made.cas + 1))
@@ -203,7 +204,7 @@ fn tombstones_are_made_changed_and_revived() {
     client
         .call(&revive)
         .is(Status::SUBDOC_CAN_ONLY_REVIVE_DELETED_DOCUMENTS);
-    // Someone else revived it: the caller hears that its CAS is stale.
+    // Another client revived it: this one learns that its CAS is stale.
     client
         .call(&revive.clone().cas(made.cas))
         .is(Status::KEY_EEXISTS);
@@ -215,7 +216,7 @@ fn tombstones_are_made_changed_and_revived() {
 }
 
 #[test]
-fn macros_tell_of_their_own_change() {
+fn macros_expand_to_values_of_their_own_change() {
     let mut client = Client::ready(shared());
     let before = client.set("at-macro", r#"{"n":1}"#).ok();
     let macros = [
@@ -303,7 +304,7 @@ fn binary_attributes_come_back_as_they_were() {
 }
 
 #[test]
-fn attributes_that_cannot_be() {
+fn impossible_attributes_are_refused() {
     let mut client = Client::ready(shared());
     client.set("at-bad", r#"{"a":1}"#).ok();
     let long = "x".repeat(16);
@@ -347,7 +348,7 @@ fn attributes_that_cannot_be() {
     assert!(SDK.contains(&Feature::XATTR));
 }
 
-/// Those of users count with the body; those of the system have a limit of their own.
+/// User attributes count with the body; system attributes have their own limit.
 #[test]
 fn attributes_are_bounded() {
     const MIB: usize = 1 << 20;

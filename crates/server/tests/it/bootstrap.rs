@@ -1,4 +1,4 @@
-//! What SDKs send before their first document, in the flights in which they send it.
+//! Tests of the requests of SDKs before their first document, in the same flights.
 
 use identity::{Hash, Proof, SaltedCache, ScramClient};
 use wire::{Feature, Opcode, Status};
@@ -71,8 +71,8 @@ fn as_the_cxx_core_does() {
 
 #[test]
 fn as_gocbcore_does_all_in_one_write() {
-    // The error map is asked for before the login; the step's proof needs the challenge, so
-    // PLAIN stands in for SCRAM here and all of it is one flight.
+    // The SDK asks for the error map before the login. The proof of SCRAM needs the challenge, so PLAIN replaces SCRAM
+    // here and all of it is one flight.
     let mut client = Client::connect(shared());
     let flight = [
         hello(&SDK),
@@ -276,9 +276,9 @@ fn wrong_vbuckets_get_the_map() {
     }
 }
 
-/// The Java DCP client connects to the host that the map names, whatever that is.
+/// The Java DCP client connects to the host in the map, without replacing a placeholder.
 #[test]
-fn the_map_names_the_host_for_who_takes_it_literally() {
+fn the_map_names_the_host_for_clients_that_take_it_literally() {
     let text = |agent: &str| {
         let mut client = Client::connect(shared());
         client.call(&Request::new(Opcode::HELLO).key(agent)).ok();

@@ -1,5 +1,5 @@
-//! A client that says exactly what a test wants said. It encodes frames itself, so that a
-//! mistake in `wire` is not made twice.
+//! A client that sends exactly the bytes of a test. It encodes frames itself, so that it does not share a mistake with
+//! `wire`.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -14,12 +14,12 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection};
 use wire::{Decoded, Feature, Limits, Opcode, Response, Status, decode};
 
-/// No answer takes longer: a test fails instead of hanging.
+/// Time limit of an answer: a test fails instead of hanging.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) const USER: &str = "Administrator";
 pub(crate) const PASSWORD: &str = "secret word";
 
-/// One request; what is not said is empty.
+/// One request; parts that are not set are empty.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) opcode: Opcode,
@@ -48,7 +48,7 @@ impl Request {
         }
     }
 
-    /// For a document, in its own vBucket, with the prefix of the default collection.
+    /// Creates a request for a document, in its own vBucket, with the prefix of the default collection.
     pub(crate) fn of(opcode: Opcode, key: &str) -> Self {
         let request = Self::new(opcode).vbucket(VbId::of_key(key.as_bytes(), 1024).0);
         request.key([b"\0", key.as_bytes()].concat())
@@ -134,7 +134,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The value as JSON.
+    /// Parses the value as JSON.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.value)
             .unwrap_or_else(|error| panic!("{error} in {:?}", self.text()))
@@ -144,25 +144,25 @@ impl Answer {
         String::from_utf8_lossy(&self.value).into_owned()
     }
 
-    /// The seqno of a mutation token.
+    /// Returns the seqno of a mutation token.
     pub(crate) fn seqno(&self) -> u64 {
         assert_eq!(self.extras.len(), 16, "{self:?}");
         u64::from_be_bytes(self.extras[8..].try_into().unwrap())
     }
 
-    /// The vBucket UUID of a mutation token.
+    /// Returns the vBucket UUID of a mutation token.
     pub(crate) fn uuid(&self) -> u64 {
         assert_eq!(self.extras.len(), 16, "{self:?}");
         u64::from_be_bytes(self.extras[..8].try_into().unwrap())
     }
 
-    /// The answer, which must be a success.
+    /// Checks that the answer is a success, and returns it.
     #[track_caller]
     pub(crate) fn ok(self) -> Self {
         self.is(Status::SUCCESS)
     }
 
-    /// The answer, which must have this status; a refusal has neither extras nor key nor CAS.
+    /// Checks the status of the answer, and returns it. A refusal has neither extras nor key nor CAS.
     #[track_caller]
     pub(crate) fn is(self, status: Status) -> Self {
         assert_eq!(self.status, status, "{:?} {}", self.opcode, self.text());
@@ -172,7 +172,7 @@ impl Answer {
         self
     }
 
-    /// The text of a refusal, which must have one.
+    /// Returns the text of a refusal, which must have one.
     #[track_caller]
     pub(crate) fn context(&self) -> String {
         let context = &self.json()["error"]["context"];
@@ -180,17 +180,17 @@ impl Answer {
     }
 }
 
-/// Ports for which those with TLS are used, and what is trusted there.
+/// Ports that are replaced by ports with TLS, with the trusted authority.
 static SEALED: Mutex<BTreeMap<u16, (u16, Arc<ClientConfig>)>> = Mutex::new(BTreeMap::new());
 
-/// From now on each connection to `port` uses this one with TLS, trusting this certificate.
+/// Makes each further connection to `port` use this port with TLS, trusting this certificate.
 pub(crate) fn seal(port: u16, (sealed, pem): (u16, &str)) {
     let tls = Arc::new(trusting(pem, rustls::ALL_VERSIONS));
     let mut ports = SEALED.lock().unwrap();
     ports.insert(port, (sealed, tls));
 }
 
-/// What a client goes by that trusts this certificate.
+/// Returns the TLS configuration of a client that trusts this certificate.
 pub(crate) fn trusting(
     pem: &str,
     versions: &[&'static rustls::SupportedProtocolVersion],
@@ -210,13 +210,13 @@ pub(crate) struct Client {
     stream: TcpStream,
     tls: Option<Box<ClientConnection>>,
     input: Vec<u8>,
-    /// Bytes of `input` that were answers already.
+    /// Number of bytes of `input` that were returned as answers already.
     read: usize,
     opaque: u32,
 }
 
 impl Client {
-    /// A connection on which nothing was said yet.
+    /// Opens a connection without sending anything; over TLS if [`seal`] was called for its port.
     pub(crate) fn connect(port: u16) -> Self {
         let sealed = SEALED.lock().unwrap().get(&port).cloned();
         if let Some((port, tls)) = sealed {
@@ -226,7 +226,7 @@ impl Client {
         Self::open(port)
     }
 
-    /// The same without TLS, whatever is said elsewhere.
+    /// Opens a connection without TLS.
     pub(crate) fn open(port: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("the node listens");
         stream.set_nodelay(true).unwrap();
@@ -241,7 +241,7 @@ impl Client {
         }
     }
 
-    /// The same over TLS; the handshake comes with the first words.
+    /// Creates a connection over TLS; the first write does the handshake.
     pub(crate) fn sealed(port: u16, tls: ClientConnection) -> Self {
         Self {
             tls: Some(tls.into()),
@@ -249,7 +249,7 @@ impl Client {
         }
     }
 
-    /// With features, logged in, without a bucket.
+    /// Connects, negotiates features and logs in, without a bucket.
     pub(crate) fn logged_in(port: u16, features: &[Feature]) -> Self {
         let mut client = Self::connect(port);
         client.hello(features).ok();
@@ -257,12 +257,12 @@ impl Client {
         client
     }
 
-    /// As an SDK would be, without compression: ready for documents of `default`.
+    /// Connects like an SDK without compression: ready for documents of `default`.
     pub(crate) fn ready(port: u16) -> Self {
         Self::with(port, &SDK)
     }
 
-    /// With these features, ready for documents of `default`.
+    /// Connects with these features: ready for documents of `default`.
     pub(crate) fn with(port: u16, features: &[Feature]) -> Self {
         let mut client = Self::logged_in(port, features);
         client.select("default").ok();
@@ -295,7 +295,7 @@ impl Client {
         self.send(&bytes);
     }
 
-    /// Sends a request and gives its answer.
+    /// Sends a request and returns its answer.
     #[track_caller]
     pub(crate) fn call(&mut self, request: &Request) -> Answer {
         self.opaque += 1;
@@ -307,29 +307,29 @@ impl Client {
         answer
     }
 
-    /// Sends requests of which the first is going to wait, and returns when it does.
+    /// Sends requests of which the first one waits, and returns once it waits.
     #[track_caller]
     pub(crate) fn pipeline_and_wait(&mut self, requests: &[Request]) {
-        // One small write is read at once and run in one turn, whose answers are sent
-        // together: the NOOP's comes when the request behind it was tried.
+        // One small write is read at once and run in one turn, whose answers are sent together: the answer to NOOP
+        // arrives after the request behind it was tried.
         let noop = Request::new(Opcode::NOOP);
         self.pipeline(&[&[noop], requests].concat());
         assert_eq!(self.answer().ok().opcode, Opcode::NOOP);
     }
 
-    /// The next answer.
+    /// Returns the next answer.
     #[track_caller]
     pub(crate) fn answer(&mut self) -> Answer {
         self.next().expect("an answer, not the end")
     }
 
-    /// The next `count` answers.
+    /// Returns the next `count` answers.
     #[track_caller]
     pub(crate) fn answers(&mut self, count: usize) -> Vec<Answer> {
         (0..count).map(|_| self.answer()).collect()
     }
 
-    /// The next frame; `None` when the node closed the connection.
+    /// Returns the next frame; `None` when the node closed the connection.
     #[track_caller]
     pub(crate) fn next(&mut self) -> Option<Answer> {
         loop {
@@ -353,7 +353,7 @@ impl Client {
                     return None;
                 }
                 Ok(_) => {}
-                // It was closed with something unread, or sealed and without a word.
+                // The node closed the connection with unread input, or without the TLS notice.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -367,19 +367,19 @@ impl Client {
         }
     }
 
-    /// The node must close the connection without another word.
+    /// Checks that the node closes the connection without another frame.
     #[track_caller]
     pub(crate) fn expect_end(&mut self) {
         assert_eq!(self.next(), None);
     }
 
-    /// Nothing has been answered so far: the next answer is that of this NOOP.
+    /// Checks that no answer is pending: the next one is that of this NOOP.
     #[track_caller]
     pub(crate) fn expect_silence(&mut self) {
         self.call(&Request::new(Opcode::NOOP)).ok();
     }
 
-    /// The connection itself, and what was read from it but not looked at.
+    /// Returns the connection itself, and the bytes that were read but not parsed.
     pub(crate) fn into_parts(self) -> (TcpStream, Vec<u8>) {
         let Self {
             stream,
@@ -392,12 +392,12 @@ impl Client {
         (stream, input[read..].to_vec())
     }
 
-    /// Nothing more will be sent.
+    /// Closes the sending direction.
     pub(crate) fn end_output(&mut self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
-    /// The rows of a group of statistics.
+    /// Returns the rows of a group of statistics.
     pub(crate) fn stats(&mut self, group: &str) -> BTreeMap<String, String> {
         self.pipeline(&[Request::new(Opcode::STAT).key(group)]);
         let mut rows = BTreeMap::new();
@@ -443,7 +443,7 @@ fn first(input: &[u8]) -> Option<(Answer, usize)> {
     }
 }
 
-/// What today's SDKs ask for and this node grants, without compression and tracing.
+/// Features that SDKs request and this node grants, without compression and tracing.
 pub(crate) const SDK: [Feature; 12] = [
     Feature::TCP_NODELAY,
     Feature::MUTATION_SEQNO,
@@ -459,12 +459,12 @@ pub(crate) const SDK: [Feature; 12] = [
     Feature::DEDUPE_NOT_MY_VBUCKET_CLUSTERMAP,
 ];
 
-/// [`SDK`] and one more.
+/// Returns [`SDK`] with more features.
 pub(crate) fn sdk_and(more: &[Feature]) -> Vec<Feature> {
     SDK.iter().chain(more).copied().collect()
 }
 
-/// [`SDK`] without one.
+/// Returns [`SDK`] without one feature.
 pub(crate) fn sdk_without(one: Feature) -> Vec<Feature> {
     SDK.into_iter().filter(|feature| *feature != one).collect()
 }
@@ -494,14 +494,14 @@ pub(crate) fn store(
     Request::of(opcode, key).extras(&extras).value(value)
 }
 
-/// INCREMENT or DECREMENT, with what a missing document begins at and how long it lives.
+/// Returns INCREMENT or DECREMENT, with the initial value and the expiry of a missing document.
 pub(crate) fn count(opcode: Opcode, key: &str, delta: u64, initial: u64, expiry: u32) -> Request {
     let numbers = [delta.to_be_bytes(), initial.to_be_bytes()].concat();
     let extras = [numbers.as_slice(), &expiry.to_be_bytes()].concat();
     Request::of(opcode, key).extras(&extras)
 }
 
-/// Bytes of a hexadecimal text.
+/// Decodes hexadecimal text.
 pub(crate) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<char> = text.chars().collect();
     let pair = |pair: &[char]| {

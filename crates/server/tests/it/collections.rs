@@ -1,4 +1,4 @@
-//! Collections: the default one, its paths, and what is said of others.
+//! Tests of collections: the default one, its paths, and errors of others.
 
 use wire::{Feature, Opcode, Status};
 
@@ -119,7 +119,7 @@ fn the_vbucket_ignores_the_prefix() {
         .call(&Request::of(Opcode::GET, "prefix").key("prefix"))
         .ok();
     assert_eq!(got.value, b"x");
-    // What looks like a prefix is part of the key on such a connection.
+    // On such a connection a prefix is part of the key.
     bare.call(&set("prefix", "y").key(b"\0prefix")).ok();
     assert_eq!(client.get("prefix").value, b"x");
     assert_eq!(

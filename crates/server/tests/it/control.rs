@@ -1,4 +1,4 @@
-//! Traffic, persistence and documents in memory, as operators look after them.
+//! Tests of orders of operators: traffic, persistence and documents in memory.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ fn order(client: &mut Client, opcode: Opcode) {
 }
 
 #[test]
-fn what_is_changed_while_persistence_is_stopped_becomes_durable_later() {
+fn changes_during_stopped_persistence_become_durable_later() {
     let place = tempfile::tempdir().unwrap();
     let node = on_disk(place.path());
     let mut client = Client::ready(node.ports().kv);
@@ -47,7 +47,7 @@ fn what_is_changed_while_persistence_is_stopped_becomes_durable_later() {
         stat(&mut client, "ep_queue_size") == "0"
     });
     assert_eq!(stat(&mut client, "ep_flusher_state"), "running");
-    // A stop of the node does not wait for it.
+    // A stop of the node persists it all the same.
     order(&mut client, Opcode::STOP_PERSISTENCE);
     client.set("third", "3").ok();
     drop(client);
@@ -76,9 +76,9 @@ fn a_value_leaves_memory_on_request_and_is_read_back() {
     client.call(&missing).is(Status::KEY_ENOENT);
 }
 
-/// After a start with full eviction tombstones are not in memory, and documents come back by themselves.
+/// After a start with full eviction, tombstones are not in memory, and reads load documents from the store.
 #[test]
-fn of_a_key_that_left_memory_the_store_says_whether_there_is_a_document() {
+fn the_store_answers_for_keys_that_left_memory() {
     let place = tempfile::tempdir().unwrap();
     let node = with_full_eviction(place.path());
     let mut client = Client::ready(node.ports().kv);
@@ -105,7 +105,7 @@ fn of_a_key_that_left_memory_the_store_says_whether_there_is_a_document() {
 }
 
 #[test]
-fn what_a_bucket_in_memory_and_this_node_cannot_do_says_why() {
+fn unsupported_orders_are_refused_with_a_reason() {
     let node = own();
     let mut client = Client::ready(node.ports().kv);
     client.set("k", "1").ok();
@@ -138,7 +138,7 @@ fn what_a_bucket_in_memory_and_this_node_cannot_do_says_why() {
 }
 
 #[test]
-fn a_history_begins_on_request_where_the_bucket_may_have_one() {
+fn a_history_begins_on_request_if_the_bucket_may_have_one() {
     let place = tempfile::tempdir().unwrap();
     let node = on_disk(place.path());
     let form = "name=past&ramQuota=100&storageBackend=magma";

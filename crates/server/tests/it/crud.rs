@@ -1,4 +1,4 @@
-//! What each document command does (protocol, section 4.1, SDK gotchas 25 to 37, 48, 67, 68).
+//! Tests of each document command (protocol, section 4.1, SDK gotchas 25 to 37, 48, 67, 68).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ fn unix_s() -> u32 {
     u32::try_from(since.as_secs()).unwrap()
 }
 
-/// The expiry that a document has.
+/// Returns the expiry of a document.
 fn expiry_of(client: &mut Client, key: &str) -> u32 {
     let meta = client.call(&Request::of(Opcode::GET_META, key)).ok();
     u32::from_be_bytes(meta.extras[8..12].try_into().unwrap())
@@ -186,7 +186,7 @@ fn counters() {
 }
 
 #[test]
-fn what_counts_as_a_number() {
+fn counters_accept_decimal_numbers_only() {
     let mut client = Client::ready(shared());
     for (text, next) in [("7", 8), (" 7", 8), ("+7", 8), ("7 apples", 8), ("007", 8)] {
         client.set("num", text).ok();
@@ -215,7 +215,7 @@ fn a_counter_keeps_flags_and_expiry() {
         .call(&count(Opcode::INCREMENT, "keep-new", 1, 0, 77))
         .ok();
     let created = expiry_of(&mut client, "keep-new");
-    // Rounded up to a whole second.
+    // The expiry is rounded up to a whole second.
     assert!(
         (unix_s() + 60..=unix_s() + 78).contains(&created),
         "{created}"
@@ -244,7 +244,7 @@ fn expiries_are_relative_or_absolute() {
             0,
             "a write says the expiry anew"
         );
-        // 30 days and a second is a moment in 1970: gone at once, never "for ever".
+        // 30 days and a second is a time in 1970: the document expires at once, and does not stay for ever.
         client
             .call(&store(Opcode::SET, "exp", "x", 0, 2_592_001))
             .ok();
@@ -263,7 +263,7 @@ fn expiries_are_relative_or_absolute() {
 }
 
 #[test]
-fn an_expired_document_has_metadata_still() {
+fn an_expired_document_still_has_metadata() {
     let mut client = Client::ready(shared());
     client
         .call(&store(Opcode::SET, "expired", "x", 3, 2_592_001))
@@ -388,7 +388,7 @@ fn unlock() {
         client.call(&unlock(cas)).is(Status::NOT_LOCKED);
         assert_ne!(client.get("u").ok().cas, LOCKED_CAS);
     }
-    // Without extras the default time is meant.
+    // Without extras the default time applies.
     let cas = client.call(&Request::of(Opcode::GET_LOCKED, "u")).ok().cas;
     client.call(&Request::of(Opcode::DELETE, "u").cas(cas)).ok();
 }

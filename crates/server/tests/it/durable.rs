@@ -1,4 +1,4 @@
-//! Durable writes, as a client sees them.
+//! Tests of durable writes, as a client sees them.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ const REPLICA: u8 = 2;
 const MAJORITY: u8 = 1;
 const ON_ACTIVE: u8 = 2;
 const TO_MAJORITY: u8 = 3;
-/// Longer than any test.
+/// Longer than any test, ms.
 const LONG_MS: u16 = 60_000;
 
-/// The frame info of a level and a timeout.
+/// Returns the frame info of a level and a timeout.
 fn level(level: u8, timeout_ms: u16) -> [u8; 4] {
     let [high, low] = timeout_ms.to_be_bytes();
     [0x13, level, high, low]
@@ -40,7 +40,7 @@ fn topology(client: &mut Client, key: &str, chains: &str) {
         .ok();
 }
 
-/// A node whose vBucket of `key` waits for a replica that is not there.
+/// Starts a node whose vBucket of `key` waits for a missing replica.
 pub(crate) fn waiting_for_a_replica(key: &str) -> (Node, Client) {
     let node = own();
     let mut client = Client::ready(node.ports().kv);
@@ -87,7 +87,7 @@ fn every_write_may_be_durable() {
 }
 
 #[test]
-fn nothing_is_on_disk_where_there_is_none() {
+fn persistence_is_refused_without_a_disk() {
     let mut client = Client::ready(shared());
     for asked in [ON_ACTIVE, TO_MAJORITY] {
         client
@@ -98,7 +98,7 @@ fn nothing_is_on_disk_where_there_is_none() {
 }
 
 #[test]
-fn what_is_acknowledged_as_persisted_is() {
+fn writes_acknowledged_as_persisted_are_on_disk() {
     let place = tempfile::tempdir().unwrap();
     let node = on_disk(place.path());
     let mut client = Client::ready(node.ports().kv);
@@ -121,7 +121,7 @@ fn what_is_acknowledged_as_persisted_is() {
 }
 
 #[test]
-fn too_few_nodes_are_told_at_once() {
+fn too_few_nodes_are_reported_at_once() {
     let node = own();
     let mut client = Client::ready(node.ports().kv);
     topology(&mut client, "few", r#"[["here",null]]"#);
@@ -220,7 +220,7 @@ fn answers_keep_their_order_unless_the_peer_takes_any() {
 }
 
 #[test]
-fn a_write_goes_on_without_the_one_who_asked() {
+fn a_write_continues_after_its_client_left() {
     let (node, mut client) = waiting_for_a_replica("gone");
     let mut gone = Client::ready(node.ports().kv);
     gone.pipeline_and_wait(&[durable(set("gone", "x"), MAJORITY, LONG_MS)]);
@@ -233,7 +233,7 @@ fn a_write_goes_on_without_the_one_who_asked() {
 }
 
 #[test]
-fn whoever_waits_is_told_when_the_vbucket_goes() {
+fn waiting_writes_are_answered_when_the_vbucket_goes() {
     for deleted in [false, true] {
         let (node, mut client) = waiting_for_a_replica("moved");
         let mut waiting = Client::ready(node.ports().kv);
@@ -252,7 +252,7 @@ fn whoever_waits_is_told_when_the_vbucket_goes() {
 
 #[test]
 fn many_wait_at_once_within_limits() {
-    // More than may be owed to one peer.
+    // More than the limit of owed answers per peer.
     const MANY: u32 = 1100;
     let (node, mut admin) = waiting_for_a_replica("k0");
     let vb = vbucket("k0");
@@ -275,8 +275,7 @@ fn many_wait_at_once_within_limits() {
     assert_eq!(seen, (0..MANY).collect::<Vec<u32>>());
 }
 
-/// What a client has under way is prepared at once: nothing of it waits for the time of other
-/// writes to be over before its own begins.
+/// All pipelined writes of a client are prepared at once: none of them waits for the decision of another one.
 #[test]
 fn a_window_of_durable_writes_is_prepared_as_a_whole() {
     const WINDOW: u32 = 512;
@@ -290,7 +289,7 @@ fn a_window_of_durable_writes_is_prepared_as_a_whole() {
             durable(request, MAJORITY, LONG_MS)
         })
         .collect();
-    // None of them is decided before the last one was run, or this waits for ever.
+    // None of them is decided before the last one has run, or this test waits for ever.
     client.pipeline(&requests);
     let last = format!("k{}", WINDOW - 1);
     let write = set(&last, "other").vbucket(vb);
@@ -305,7 +304,7 @@ fn a_window_of_durable_writes_is_prepared_as_a_whole() {
 }
 
 #[test]
-fn a_bucket_raises_what_is_weaker_than_its_least_level() {
+fn a_bucket_raises_levels_below_its_minimum() {
     let place = tempfile::tempdir().unwrap();
     let node = with_least(place.path(), DurabilityLevel::PersistToMajority);
     let mut client = Client::ready(node.ports().kv);
@@ -334,7 +333,7 @@ fn a_bucket_raises_what_is_weaker_than_its_least_level() {
     assert_eq!(client.get("raised").text(), "3");
 }
 
-/// Connections move between threads as their load changes, also with an answer owed.
+/// Connections move between threads when their load changes, also with an owed answer.
 #[test]
 fn every_durable_write_is_answered_wherever_its_connection_is_served() {
     let place = tempfile::tempdir().unwrap();
@@ -357,7 +356,7 @@ fn every_durable_write_is_answered_wherever_its_connection_is_served() {
     }
 }
 
-/// Waits until a replica's node shows this value.
+/// Waits until the node of a replica returns this value.
 pub(crate) fn until_replicated(other: &mut Client, key: &str, value: &str) {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -388,7 +387,7 @@ fn a_majority_of_two_is_two() {
             client
                 .call(&durable(set("pair", &value), asked, LONG_MS))
                 .ok();
-            // The replica has the prepare; it hears of the commit after the client did.
+            // The replica has the prepare; it learns of the commit after the client.
             until_replicated(&mut other, "pair", &value);
         }
     }
@@ -403,7 +402,7 @@ fn a_majority_of_two_is_two() {
     let late = durable(set("pair", "late"), MAJORITY, 20);
     client.call(&late).is(Status::SYNC_WRITE_AMBIGUOUS);
     client.get("pair").is(Status::KEY_ENOENT);
-    // A replica that comes back is told what became of everything.
+    // A replica that reconnects gets all decisions.
     let replica = replica_of(active.ports().kv, Some(&two));
     client
         .call(&durable(set("pair", "again"), TO_MAJORITY, LONG_MS))

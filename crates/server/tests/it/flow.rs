@@ -1,4 +1,4 @@
-//! Streams of bytes: long pipelines, slow peers, peers that do not read, peers that go away.
+//! Tests of byte streams: long pipelines, slow peers, peers that do not read, peers that go away.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -9,7 +9,7 @@ use wire::{Opcode, Status};
 use crate::client::{Client, Request, SDK, hello, set};
 use crate::place::{own, shared};
 
-/// Bytes that the node has made for the connection whose agent is `agent`, sent or not.
+/// Returns the bytes that the node has made for the connection of `agent`, sent or not.
 fn bytes_made_for(client: &mut Client, agent: &str) -> u64 {
     client.send(&Request::new(Opcode::STAT).key("connections").bytes());
     let mut made = None;
@@ -67,7 +67,7 @@ fn one_byte_at_a_time() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_costs_little_and_hinders_nobody() {
+fn a_peer_that_does_not_read_costs_little_and_delays_no_other() {
     const DOCUMENT_BYTES: usize = 1 << 20;
     const ASKED: usize = 2_000;
     let node = own();
@@ -77,19 +77,19 @@ fn a_peer_that_does_not_read_costs_little_and_hinders_nobody() {
     deaf.call(&hello(&SDK).key("deaf")).ok();
     deaf.pipeline(&vec![Request::of(Opcode::GET, "mib"); ASKED]);
     while bytes_made_for(&mut client, "deaf") < DOCUMENT_BYTES as u64 {}
-    // Others are served, on both workers, while the answers pile up as far as they can.
+    // Other connections are served, on both workers, while the answers pile up to their limit.
     for round in 0..200 {
         let mut other = Client::ready(node.ports().kv);
         other.set("small", round.to_string()).ok();
         assert_eq!(other.get("small").ok().value, round.to_string().as_bytes());
     }
-    // What the sockets' buffers took, and little more; the answers are 2 GB.
+    // This is little more than the sockets' buffers; the answers are 2 GB.
     let made = bytes_made_for(&mut client, "deaf");
     assert!(made < 24 << 20, "{} KiB", made >> 10);
     for answer in deaf.answers(50) {
         assert_eq!(answer.ok().value.len(), DOCUMENT_BYTES);
     }
-    // A node with answers that are not read can end.
+    // A node with unread answers can stop.
     node.shutdown().unwrap();
 }
 
@@ -144,7 +144,7 @@ fn the_end_of_the_node_ends_every_connection() {
     let mut stranger = Client::connect(port);
     let mut halfway = Client::ready(port);
     halfway.send(&set("half", "value").bytes()[..30]);
-    // One that sends without pause, until its connection ends.
+    // A connection that sends without pause, until its end.
     let mut busy = Client::ready(port);
     let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let flood = thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! The settings of a bucket are those of its active node at every node that follows.
+//! Tests of the settings of a bucket at nodes that follow its active node.
 
 use serde_json::Value;
 use server::Node;
@@ -11,7 +11,7 @@ use crate::promotion::until;
 use crate::with_meta::{FIRST, FORCE_ACCEPT, known, put};
 
 const SHOP: &str = "/pools/default/buckets/shop";
-/// What HTTP tells of a bucket that is each node's own.
+/// Fields of a bucket over HTTP that differ on each node.
 const OWN: [&str; 7] = [
     "basicStats",
     "evictionPolicy",
@@ -22,7 +22,7 @@ const OWN: [&str; 7] = [
     "streamingUri",
 ];
 
-/// Everything that is set of the bucket there and that followers are to have as well.
+/// Returns all settings of the bucket that followers take, too.
 fn settings_at(node: &Node) -> Value {
     let (status, body) = asked(node.ports().http, "GET", SHOP, "", &admin());
     assert_eq!(status, 200, "{body}");
@@ -44,8 +44,7 @@ fn client(node: &Node) -> Client {
     client
 }
 
-/// All of them, changes of them while it runs, over a restart of the follower without its active node, and when
-/// it is promoted.
+/// Covers all settings, changes of them at runtime, a restart of the follower without its active node, and a promotion.
 #[test]
 fn a_follower_has_the_settings_of_the_bucket_of_its_active_node() {
     let place = tempfile::tempdir().unwrap();

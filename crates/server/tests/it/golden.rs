@@ -1,14 +1,13 @@
-//! Requests that were seen on the wire of a reference daemon (observed frames), replayed byte
-//! by byte. Answers are compared whole, except for what differs per run: CAS, seqno, UUID,
-//! opaque, times and the reference of an error. Where this node answers differently on purpose
-//! the test says what it answers and why; `docs/compatibility.md` says so too.
+//! Requests that were observed on the wire of a reference daemon, replayed byte by byte. Answers are compared whole,
+//! except for parts that differ per run: CAS, seqno, UUID, opaque, times and the reference of an error. If this node
+//! answers differently on purpose, the test states the answer and the reason; `docs/compatibility.md` does so, too.
 
 use wire::{Feature, Opcode, Status};
 
 use crate::client::{Answer, Client, PASSWORD, Request, USER, hex, plain};
 use crate::place::shared;
 
-/// HELLO as in the observation.
+/// The observed HELLO.
 const HELLO: &str =
     "801f000300000000000000110000000200000000000000006f627300020004000600070008000b0012";
 
@@ -22,14 +21,14 @@ fn observer() -> Client {
     client
 }
 
-/// Sends a frame as it was seen.
+/// Sends an observed frame.
 fn replay(client: &mut Client, request: &str) -> Answer {
     client.send(&hex(request));
     client.answer()
 }
 
-/// The answer must be the one that was seen, but for the CAS (where there is one) and for
-/// `free`, offsets behind the header that differ per run.
+/// Checks that the answer is the observed one, except for the CAS (where there is one) and for `free`: offsets behind
+/// the header that differ per run.
 #[track_caller]
 fn same(answer: &Answer, seen: &str, free: &[usize]) {
     let seen = hex(seen);
@@ -47,7 +46,7 @@ fn same(answer: &Answer, seen: &str, free: &[usize]) {
     }
 }
 
-/// Replays a request whose answer differs in nothing but the CAS.
+/// Replays a request whose answer differs only in the CAS.
 #[track_caller]
 fn exact(client: &mut Client, request: &str, seen: &str) {
     same(&replay(client, request), seen, &[]);
@@ -62,9 +61,8 @@ fn hello_with_every_feature() {
     let request = "801f000300000000000000410000000200000000000000006f6273000100020003000400060007\
                    0008000a000b000c000d000e000f0010001100120013001400150016001700180019001a001b00\
                    1c001d001e001f00200021";
-    // Seen: 03 04 06 07 08 0a 0b 0c 0d 0e 0f 10 11 12 13 14 15 16 17 18 19. Of those this node
-    // leaves out 16, which is no more; it grants 1c to 21, which a daemon of 2021 did not know,
-    // and 1f in the place of 0d, as newer ones do.
+    // Observed: 03 04 06 07 08 0a 0b 0c 0d 0e 0f 10 11 12 13 14 15 16 17 18 19. This node leaves out 16, which is
+    // retired. It grants 1c to 21, which a daemon of 2021 did not know, and 1f in place of 0d, as newer daemons do.
     let answer = replay(&mut client, request);
     let granted = [
         0x03, 0x04, 0x06, 0x07, 0x08, 0x0a, 0x0b, 0x0c, 0x0e, 0x0f, 0x10, 0x11, 0x12, 0x13, 0x14,
@@ -72,8 +70,8 @@ fn hello_with_every_feature() {
     ];
     let list: Vec<u8> = granted.into_iter().flat_map(u16::to_be_bytes).collect();
     assert_eq!(answer.value, list);
-    // Seen was magic 81: that daemon switched tracing on behind the answer. Ours has the
-    // duration, as the protocol's description says.
+    // Observed: magic 81, since that daemon enabled tracing behind the answer. This node sends the duration, as the
+    // protocol's description requires.
     assert_eq!((answer.magic, answer.status), (0x18, Status::SUCCESS));
 }
 
@@ -91,14 +89,14 @@ fn before_and_while_logging_in() {
         "8000000100000000000000010000000100000000000000006b",
         "810000000000002400000000000000010000000000000000",
     );
-    // Seen with a body of nothing but a reference into the log; without XERROR ours has none.
+    // Observed: a body with only a reference into the log. Without XERROR this node sends none.
     let answer = replay(
         &mut client,
         "802100050000000000000013000000020000000000000000504c41494e0064656661756c740077726f6e67",
     );
     assert_eq!(answer.is(Status::AUTH_ERROR).value, b"");
     client.hello(&[Feature::XERROR]).ok();
-    // The observed login was of user `default`; this one is of the user that is known here.
+    // The observed login was of user `default`; this one is of a user of this node.
     let answer = client.call(&plain(USER, PASSWORD));
     let mut answer = answer.ok();
     answer.bytes[12..16].copy_from_slice(&[0, 0, 0, 2]);
@@ -117,7 +115,7 @@ fn selecting_buckets() {
         "80890007000000000000000700000003000000000000000064656661756c74",
         "818900000000000000000000000000030000000000000000",
     );
-    // Seen without a body; ours says why.
+    // Observed: no body; this node sends a reason.
     let answer = replay(
         &mut client,
         "8089000400000000000000040000000400000000000000006e6f7065",
@@ -132,7 +130,7 @@ fn the_error_map() {
         &mut client,
         "80fe000000000000000000020000000400000000000000000002",
     );
-    // The texts are our own, the codes at least those that were seen.
+    // The texts are those of Settee; all observed codes must be there.
     assert_eq!((answer.datatype, answer.status), (1, Status::SUCCESS));
     let map = answer.json();
     let seen = "0 1 2 3 4 5 6 7 8 9 a b 1f 20 21 22 23 24 25 30 31 32 33 80 81 82 83 84 85 86 87 \
@@ -212,14 +210,14 @@ fn locked(client: &mut Client) {
     client
         .call(&Request::of(Opcode::UNLOCK_KEY, "gold-1").cas(locked.cas))
         .ok();
-    // Seen was TemporaryFailure (86), which newer ones give only if so configured.
+    // Observed: TemporaryFailure (86), which newer daemons send only if so configured.
     let unlock = "809500070000008b0000000700000010000000000000303900676f6c642d31";
     let answer = replay(client, unlock);
     assert_eq!(answer.is(Status::NOT_LOCKED).value, b"");
 }
 
 fn metadata(client: &mut Client) {
-    // Free are the expiry (8 to 11) and, since a test may run twice, the revision's last byte.
+    // Ignored: the expiry (8 to 11) and, since a test may run twice, the last byte of the revision.
     let free = [8, 9, 10, 11, 19];
     let answer = replay(
         client,
@@ -288,7 +286,7 @@ fn tombstones() {
         &mut client,
         "80a000070100038a000000080000001900000000000000000200676f6c642d64",
     );
-    // Seen with an expiry of 0. Ours is the time of the deletion, as the description says.
+    // Observed: an expiry of 0. This node sends the time of the deletion, as the description requires.
     let deleted_at = u32::from_be_bytes(answer.extras[8..12].try_into().unwrap());
     assert!(deleted_at > 1_700_000_000, "{deleted_at}");
     same(
@@ -306,7 +304,7 @@ fn a_vbucket_that_is_not_there() {
         &mut client,
         "8000000200000407000000020000001a0000000000000000006b",
     );
-    // The map is our own; its datatype is JSON, as seen.
+    // The map is that of this node; its datatype is JSON, as observed.
     assert_eq!((answer.datatype, answer.opaque), (1, 0x1a));
     assert_eq!(answer.is(Status::NOT_MY_VBUCKET).json()["name"], "default");
 }
@@ -320,7 +318,7 @@ fn observing() {
         "80920000000000000000000a0000001c000000000000000002b40006006e6f6b6579",
         "8192000000000000000000130000001c000000000000000002b40006006e6f6b6579800000000000000000",
     );
-    // The key of the observation is in use by another test; this is its frame for `gold-o`.
+    // Another test uses the observed key; this is the same frame for `gold-o`.
     let stored = client.set("gold-o", "x").ok();
     let vbucket = model::VbId::of_key(b"gold-o", 1024).0;
     let wait = Request::new(Opcode::SEQNO_PERSISTENCE).vbucket(vbucket);
@@ -345,7 +343,7 @@ fn observing() {
 #[test]
 fn all_vbuckets() {
     let mut client = observer();
-    // Seen were the four vBuckets of that daemon; here are 1024 of them.
+    // Observed: the four vBuckets of that daemon; this node has 1024.
     for request in [
         "804800000000000000000000000000200000000000000000",
         "80480000040000000000000400000021000000000000000000000001",
@@ -360,7 +358,7 @@ fn all_vbuckets() {
 #[test]
 fn collections() {
     let mut client = observer();
-    // The manifest was of revision 3 there and is of revision 0 here: bytes 7 and 80.
+    // The manifest has revision 3 there and revision 0 here: bytes 7 and 80.
     let answer = replay(
         &mut client,
         "80bb000000000000000000110000002300000000000000005f64656661756c742e5f64656661756c74",
@@ -394,7 +392,7 @@ fn collections() {
         let head = format!("{head:0<48}");
         same(&answer, &format!("{head}{body}"), &[80]);
     }
-    // Seen without a body; ours says why.
+    // Observed: no body; this node sends a reason.
     let answer = replay(
         &mut client,
         "80bb0000000000000000000100000026000000000000000061",
@@ -404,7 +402,7 @@ fn collections() {
         &mut client,
         "80ba00000000000000000000000000290000000000000000",
     );
-    // The same JSON but for the order of its fields and the revision.
+    // The same JSON, except for the order of fields and the revision.
     let seen = hex(
         "7b2273636f706573223a5b7b22636f6c6c656374696f6e73223a5b7b226e616d65223a225f64656661756c74\
          222c22756964223a2230227d5d2c226e616d65223a225f64656661756c74222c22756964223a2230227d5d2c\
@@ -431,13 +429,13 @@ fn the_node_itself() {
         "800a00000000000000000000000000310000000000000000",
         "810a00000000000000000000000000310000000000000000",
     );
-    // Seen was `0.0.0-0000`, which libmemcached refuses.
+    // Observed: `0.0.0-0000`, which libmemcached refuses.
     let answer = replay(
         &mut client,
         "800b00000000000000000000000000300000000000000000",
     );
     assert!(answer.ok().text().starts_with('7'));
-    // Seen without a body; ours says why.
+    // Observed: no body; this node sends a reason.
     let answer = replay(
         &mut client,
         "8010000d000000000000000d0000003200000000000000006e6f2d737563682d67726f7570",
@@ -448,12 +446,12 @@ fn the_node_itself() {
 #[test]
 fn a_failover_log() {
     let mut client = observer();
-    // Seen with the opcode 54; 96 has the same frames.
+    // Observed with opcode 54; opcode 96 has the same frames.
     let answer = replay(
         &mut client,
         "809600000000022500000000000000050000000000000000",
     );
-    // One entry: an UUID of 48 bits, and seqno 0.
+    // One entry: a UUID of 48 bits, and seqno 0.
     same(
         &answer,
         "8196000000000000000000100000000500000000000000000000f8429394668a0000000000000000",

@@ -1,4 +1,4 @@
-//! Management at a node that follows another one.
+//! Tests of management at a node that follows another one.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use crate::client::{Client, PASSWORD, Request, USER};
 use crate::place::{on_disk, own, replica_of};
 use crate::promotion::until;
 
-/// The status and the body of an answer to a user, told as NAME:PASSWORD.
+/// Sends a request as a user, given as NAME:PASSWORD. Returns status and body.
 pub(crate) fn asked(port: u16, method: &str, path: &str, form: &str, user: &str) -> (u16, String) {
     sent(port, method, path, form, &login(user))
 }
@@ -21,7 +21,7 @@ fn login(user: &str) -> String {
     format!("Authorization: Basic {}\r\n", BASE64_STANDARD.encode(user))
 }
 
-/// The same with these lines in the head.
+/// Sends a request with these lines in the head.
 fn sent(port: u16, method: &str, path: &str, form: &str, lines: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let length = form.len();
@@ -42,7 +42,7 @@ fn sent(port: u16, method: &str, path: &str, form: &str, lines: &str) -> (u16, S
 pub(crate) const BUCKETS: &str = "/pools/default/buckets";
 const ANA: &str = "/settings/rbac/users/local/ana";
 
-/// A node and one that follows it and knows where its management is, which it learns with the first map.
+/// Starts a node and a follower. The follower learns the management address with the first map.
 fn pair() -> (Node, Node) {
     let active = own();
     let follower = replica_of(active.ports().kv, None);
@@ -58,7 +58,7 @@ pub(crate) fn admin() -> String {
 }
 
 #[test]
-fn a_follower_hands_management_on_and_answers_as_the_active_node_did() {
+fn a_follower_forwards_management_and_returns_the_answer() {
     let (active, follower) = pair();
     let ports = (follower.ports().http, active.ports().http);
     let ask = |method: &str, path: &str, form: &str| asked(ports.0, method, path, form, &admin());
@@ -88,21 +88,21 @@ fn a_follower_hands_management_on_and_answers_as_the_active_node_did() {
     assert_eq!(ask("DELETE", &shop, "").0, 200);
     assert_eq!(active_node_tells(&shop).0, 404);
 
-    // Of the bucket that both have: settings, and collections without a redirect.
+    // For a bucket that both have: settings, and collections without a redirect.
     let default = format!("{BUCKETS}/default");
     assert_eq!(ask("POST", &default, "flushEnabled=1").0, 200);
     assert!(active_node_tells(&default).1.contains("doFlush"));
     let scopes = format!("{default}/scopes");
     assert_eq!(ask("POST", &scopes, "name=goods").0, 200);
     assert!(active_node_tells(&scopes).1.contains("goods"));
-    // Collections that the active node made are told here at once.
+    // Collections that the active node created are visible here at once.
     assert_eq!(
         asked(ports.1, "POST", &scopes, "name=there", &admin()).0,
         200
     );
     let told = ask("GET", &scopes, "");
     assert!(told.0 == 200 && told.1.contains("there"), "{told:?}");
-    // What is the node's own stays here.
+    // Settings of the node itself are not forwarded.
     assert_eq!(ask("POST", "/settings/audit", "auditdEnabled=false").0, 200);
 
     active.shutdown().unwrap();
@@ -122,9 +122,9 @@ fn a_follower_hands_management_on_and_answers_as_the_active_node_did() {
     follower.shutdown().unwrap();
 }
 
-/// With the caller's credentials, as the active node judges them.
+/// The active node checks the caller's credentials.
 #[test]
-fn users_that_are_made_at_a_follower_log_in_at_both_nodes() {
+fn users_created_at_a_follower_log_in_at_both_nodes() {
     let (active, follower) = pair();
     let (here, both) = (follower.ports().http, [&follower, &active]);
     let put = "password=secret&roles=data_reader[default]";
@@ -145,12 +145,12 @@ fn users_that_are_made_at_a_follower_log_in_at_both_nodes() {
     active.shutdown().unwrap();
 }
 
-/// The status of a question that needs nothing but a login there.
+/// Returns the status of a request that needs nothing but a login at this node.
 fn whoami(node: &Node, user: &str) -> u16 {
     asked(node.ports().http, "GET", "/whoami", "", user).0
 }
 
-/// Users, groups, roles and passwords; over a restart of the follower without its active node, and its promotion.
+/// Covers users, groups, roles and passwords; over a restart of the follower without its active node, and a promotion.
 #[test]
 fn users_of_the_active_node_are_those_of_its_followers() {
     let place = tempfile::tempdir().unwrap();
@@ -161,7 +161,7 @@ fn users_of_the_active_node_are_those_of_its_followers() {
     let group = "/settings/rbac/groups/writers";
     assert_eq!(change("PUT", group, "roles=data_reader[default]"), 200);
     assert_eq!(change("PUT", ANA, put), 200);
-    // One that had users of its own before.
+    // A follower that had users of its own before.
     let before = on_disk(place.path());
     let old = "/settings/rbac/users/local/old";
     let port = before.ports().http;
@@ -211,9 +211,9 @@ fn users_of_the_active_node_are_those_of_its_followers() {
     follower.shutdown().unwrap();
 }
 
-/// Nodes that take each other for the active one do not send requests round: the second one decides.
+/// Nodes that take each other for the active one do not forward requests in a circle: the second one answers.
 #[test]
-fn a_request_that_was_handed_on_stays_where_it_arrives() {
+fn a_forwarded_request_is_not_forwarded_again() {
     let active = own();
     let follower = replica_of(active.ports().kv, None);
     let here = follower.ports().http;

@@ -1,4 +1,4 @@
-//! HELLO: what is granted, what depends on what, and that every HELLO starts anew.
+//! Tests of HELLO: granted features, their dependencies, and the reset by every HELLO.
 
 use wire::{Feature, Opcode, Status};
 
@@ -16,7 +16,7 @@ fn granted(client: &mut Client, features: &[u16]) -> Vec<u16> {
 }
 
 #[test]
-fn what_is_granted() {
+fn hello_grants_the_lists_of_sdks() {
     let mut client = Client::connect(shared());
     // The lists of the C++ core and of gocbcore.
     let cxx = [
@@ -49,7 +49,7 @@ fn what_is_granted() {
 }
 
 #[test]
-fn what_is_missing_fails_the_whole_hello() {
+fn a_missing_dependency_fails_the_whole_hello() {
     for features in [
         &[0x0d][..],
         &[0x1f],
@@ -78,7 +78,7 @@ fn every_hello_starts_anew() {
     let token = client.set("hello", "{}").ok();
     assert_eq!(token.extras.len(), 16);
     client.hello(&[Feature::XERROR]).ok();
-    // Without collections the prefix is part of the key, and so on.
+    // Without collections the prefix is part of the key, for example.
     let bare = Request::of(Opcode::GET, "hello").key("hello");
     let got = client.call(&bare).ok();
     assert_eq!((got.datatype, got.value.as_slice()), (0, &b"{}"[..]));
@@ -98,7 +98,7 @@ fn an_answer_to_hello_has_what_it_grants() {
 }
 
 #[test]
-fn every_answer_says_how_long_it_took() {
+fn every_answer_contains_its_duration() {
     let mut client = Client::with(shared(), &crate::client::sdk_and(&[Feature::TRACING]));
     let requests = [
         set("traced", "1"),

@@ -1,11 +1,11 @@
-//! Clients that know nothing of Couchbase, and those without XERROR.
+//! Tests of clients that know nothing of Couchbase, and of clients without XERROR.
 
 use wire::{Feature, Opcode, Status};
 
 use crate::client::{Client, PASSWORD, Request, USER, count, plain, set, store};
 use crate::place::{shared, shared_classic};
 
-/// A request as a classic client sends it: vBucket 0, no prefix.
+/// Returns a request like that of a classic client: vBucket 0, no prefix.
 fn classic(request: Request) -> Request {
     let key = request.key[1..].to_vec();
     request.vbucket(0).key(key)
@@ -31,7 +31,7 @@ fn a_classic_client_after_sasl() {
             (got.extras.as_slice(), got.datatype),
             (&[0, 0, 0, 3][..], 0)
         );
-        // It lies where SDKs look for it.
+        // The document is where SDKs look for it.
         let mut sdk = Client::ready(shared());
         assert_eq!(sdk.get(&key).ok().value, b"1");
         let observe = [&[0, 0, 0, key.len() as u8], key.as_bytes()].concat();
@@ -49,7 +49,7 @@ fn a_classic_client_after_sasl() {
 }
 
 #[test]
-fn the_trusted_port_asks_for_nothing() {
+fn the_memcached_port_asks_for_no_login() {
     let mut client = Client::connect(shared_classic());
     let version = client.call(&Request::new(Opcode::VERSION)).ok();
     assert!(

@@ -1,4 +1,4 @@
-//! Limits of sizes, and frames that cannot be read.
+//! Tests of size limits, and of frames that cannot be parsed.
 
 use wire::{Feature, Opcode, Status};
 
@@ -22,7 +22,7 @@ fn the_largest_value() {
             .is(Status::E2BIG);
         client.call(&Request::of(Opcode::APPEND, "big")).ok();
         assert_eq!(client.get("big").ok().value.len(), VALUE_MAX);
-        // Up to a frame of 30 MiB the answer is a clean one.
+        // Up to a frame of 30 MiB the answer is a proper refusal.
         let most = (30 << 20) - 24 - 8 - 4;
         client.set("big", vec![b'x'; most]).is(Status::E2BIG);
         client.call(&Request::of(Opcode::DELETE, "big")).ok();
@@ -37,7 +37,7 @@ fn a_frame_beyond_30_mib_ends_the_connection() {
     bytes[8..12].copy_from_slice(&(claim + 1).to_be_bytes());
     client.send(&bytes);
     client.expect_end();
-    // A length of almost 4 GiB is judged before anything is set aside for it.
+    // A length of almost 4 GiB is refused before memory is reserved for it.
     let mut client = Client::ready(shared());
     bytes[8..12].copy_from_slice(&u32::MAX.to_be_bytes());
     client.send(&bytes);
@@ -67,7 +67,7 @@ fn bytes_that_are_no_frame() {
         client.answer().ok();
         client.expect_end();
     }
-    // Lengths that disagree.
+    // Lengths that contradict each other.
     let mut client = Client::ready(shared());
     let mut bytes = Request::new(Opcode::GET).key("key").bytes();
     bytes[11] = 2;

@@ -1,4 +1,4 @@
-//! Wrong passwords: how many a connection may try, and which other connections are delayed.
+//! Tests of wrong passwords: the tries of a connection, and the delay of other connections.
 
 use identity::FAILURES_PER_CONNECTION;
 use wire::{Opcode, Status};
@@ -25,7 +25,7 @@ fn some_wrong_logins_end_the_connection_whether_the_user_is_known_or_not() {
 }
 
 #[test]
-fn a_right_login_forgives_wrong_ones_and_those_who_are_in_do_not_wait() {
+fn a_right_login_resets_the_delay_and_logged_in_clients_do_not_wait() {
     let node = own();
     let port = node.ports().kv;
     let mut neighbour = Client::ready(port);
@@ -34,7 +34,7 @@ fn a_right_login_forgives_wrong_ones_and_those_who_are_in_do_not_wait() {
     guessing.pipeline(&wrong);
     let answers = std::iter::from_fn(|| guessing.next());
     assert!(answers.count() < 10, "most are not even looked at");
-    // More of them are waiting than there are threads that serve.
+    // More connections wait than there are threads that serve.
     let mut waiting: Vec<Client> = (0..16).map(|_| Client::connect(port)).collect();
     for client in &mut waiting {
         client.send(&plain(USER, "wrong").bytes());
@@ -61,7 +61,7 @@ fn a_right_login_forgives_wrong_ones_and_those_who_are_in_do_not_wait() {
 }
 
 impl Client {
-    /// How a right login goes; `None` if the connection ends.
+    /// Sends a right login. Returns its status; `None` if the connection ends.
     fn next_login(&mut self) -> Option<Status> {
         self.send(&plain(USER, PASSWORD).bytes());
         self.next().map(|answer| answer.status)

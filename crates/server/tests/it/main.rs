@@ -1,4 +1,4 @@
-//! The node over its own wire: raw frames in, raw frames out.
+//! Tests of the node over its own wire: raw frames in, raw frames out.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 

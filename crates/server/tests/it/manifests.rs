@@ -1,4 +1,4 @@
-//! Scopes and collections that come and go, over the wire.
+//! Tests of scopes and collections that are created and dropped, over the wire.
 
 use serde_json::{Value, json};
 use wire::dcp::{EventId, FlatEvent};
@@ -10,7 +10,7 @@ use crate::place::{on_disk, own, replica_of, set_vbucket};
 
 const SYSTEM_EVENT: u8 = 0x5f;
 
-/// A manifest in the default scope: names with numbers.
+/// Returns a manifest of the default scope: names with ids.
 pub(crate) fn manifest(uid: &str, collections: &[(&str, &str)]) -> Value {
     let mut all = vec![json!({ "name": "_default", "uid": "0" })];
     let named = collections
@@ -24,7 +24,7 @@ pub(crate) fn apply(manifest: &Value) -> Request {
     Request::new(Opcode::COLLECTIONS_SET_MANIFEST).value(manifest.to_string())
 }
 
-/// A request for a key of a collection, in vBucket 0.
+/// Returns a request for a key of a collection, in vBucket 0.
 fn of(opcode: Opcode, id: u8, key: &str) -> Request {
     Request::new(opcode).key([&[id], key.as_bytes()].concat())
 }
@@ -91,7 +91,7 @@ fn a_collection_from_its_creation_to_its_end() {
     );
     assert_eq!(stat(&mut client, "0x0:0x8:items"), None);
     client.call(&random).is(Status::UNKNOWN_COLLECTION);
-    // Of the same name, but another one.
+    // A new collection of the same name.
     client.call(&apply(&manifest("3", &[("c", "a")]))).ok();
     client
         .call(&of(Opcode::GET, 10, "a"))
@@ -100,7 +100,7 @@ fn a_collection_from_its_creation_to_its_end() {
 }
 
 #[test]
-fn manifests_that_do_not_follow() {
+fn manifests_that_cannot_follow_are_refused() {
     let node = own();
     let mut client = Client::ready(node.ports().kv);
     let current = manifest("5", &[("c", "8")]);
@@ -137,7 +137,7 @@ fn manifests_that_do_not_follow() {
     }
     let get = Request::new(Opcode::COLLECTIONS_GET_MANIFEST);
     assert_eq!(client.call(&get).ok().json()["uid"], "5");
-    // The default collection may go, and does not come back.
+    // The default collection can be dropped, and does not come back.
     let without = json!({ "uid": "6", "scopes": [{ "name": "_default", "uid": "0" }] });
     client.call(&apply(&without)).ok();
     client.call(&write(0, "a")).is(Status::UNKNOWN_COLLECTION);
@@ -174,7 +174,7 @@ fn collections_survive_a_restart() {
         Some("1")
     );
     node.shutdown().unwrap();
-    // What vBuckets note is enough.
+    // The records of the vBuckets are enough.
     let file = std::fs::read_dir(place.path().join("buckets")).unwrap();
     for bucket in file {
         let path = bucket.unwrap().path().join("manifest");
@@ -190,7 +190,7 @@ fn collections_survive_a_restart() {
 }
 
 #[test]
-fn a_number_that_was_dropped_does_not_come_again() {
+fn the_id_of_a_dropped_collection_is_not_used_again() {
     let place = tempfile::tempdir().unwrap();
     let scopes = |uid: &str, scopes: &[&str]| {
         let named = scopes
@@ -230,8 +230,8 @@ fn a_number_that_was_dropped_does_not_come_again() {
     }
 }
 
-/// The next changes of a stream, and its end, in short. Where snapshots begin and end depends on
-/// other readers of the vBucket.
+/// Returns the next changes of a stream, and its end, in short form. The bounds of snapshots depend on other readers of
+/// the vBucket.
 fn told(consumer: &mut Consumer, count: usize) -> Vec<String> {
     let mut told = Vec::new();
     while told.len() < count {
@@ -256,7 +256,7 @@ fn await_persisted(client: &mut Client, seqno: u64) {
 }
 
 #[test]
-fn streams_are_about_what_they_were_asked_for() {
+fn streams_are_filtered_by_collection() {
     let node = own();
     let kv = node.ports().kv;
     let mut client = Client::ready(kv);
@@ -307,7 +307,7 @@ fn streams_are_about_what_they_were_asked_for() {
     assert_eq!(told(&mut consumer, 3), expected);
     client.call(&apply(&manifest("2", &[("c", "8")]))).ok();
     assert_eq!(told(&mut consumer, 2), ["event1 @7", "end 7"]);
-    // A later stream gets the end, and of nothing before it.
+    // A later stream gets the end of the collection, and nothing before it.
     await_persisted(&mut client, 7);
     let mut late = open("late", "");
     let expected = ["event0 c@1", "\\x08k@4", "\\x00k@6", "event1 @7"];
@@ -315,7 +315,7 @@ fn streams_are_about_what_they_were_asked_for() {
 }
 
 #[test]
-fn events_come_as_tables_to_those_who_asked() {
+fn events_come_as_flatbuffers_on_request() {
     let node = own();
     let kv = node.ports().kv;
     let mut client = Client::ready(kv);
@@ -357,7 +357,7 @@ fn a_replica_has_the_collections_of_its_active_node() {
         panic!("{path} is not {wanted:?}");
     };
     has(&mut other, "_default.c", Ok(8));
-    // vBucket 0 itself may lag behind the first one that told.
+    // vBucket 0 may get it later than the first vBucket that got it.
     let read = of(Opcode::GET_REPLICA, 8, "a");
     let mut tries = 0;
     while other.call(&read).status != Status::SUCCESS {
@@ -383,7 +383,7 @@ fn a_vbucket_that_is_made_anew_has_the_collections() {
     set_vbucket(&mut client, 0, 1);
     client.call(&of(Opcode::GET, 8, "a")).is(Status::KEY_ENOENT);
     client.call(&write(8, "a")).ok();
-    // A replica notes nothing by itself, and catches up when it becomes active.
+    // A replica records nothing by itself, and catches up when it becomes active.
     set_vbucket(&mut client, 0, 2);
     client.call(&apply(&manifest("2", &[("d", "9")]))).ok();
     set_vbucket(&mut client, 0, 1);
@@ -393,8 +393,8 @@ fn a_vbucket_that_is_made_anew_has_the_collections() {
     client.call(&write(9, "a")).ok();
 }
 
-/// What a filtered consumer that takes any order is told of a vBucket whose store is needed, and
-/// the first marker after that.
+/// Returns the messages about a vBucket in the store to a filtered consumer that takes any order, and the first marker
+/// after them.
 fn out_of_order(kv: u16, name: &str, order: &str, count: usize) -> Vec<String> {
     let mut consumer = Consumer::open(kv, name, PRODUCER);
     consumer
@@ -418,7 +418,7 @@ fn out_of_order(kv: u16, name: &str, order: &str, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_collection_comes_by_key_to_those_who_take_any_order() {
+fn a_collection_comes_by_key_to_consumers_of_any_order() {
     let place = tempfile::tempdir().unwrap();
     let node = on_disk(place.path());
     let kv = node.ports().kv;
@@ -438,10 +438,10 @@ fn a_collection_comes_by_key_to_those_who_take_any_order() {
     assert_eq!(came, [&by_key[..], &[")"]].concat());
     let came = out_of_order(kv, "advanced", "true_with_seqno_advanced", 7);
     assert_eq!(came, [&by_key[..], &["advanced@86", ")"]].concat());
-    // A consumer without it gets the rows in order.
+    // A consumer without that option gets the rows in order.
     let in_order = ["[0..86]", "event@1", "z@2", "x@4", "y@85", "advanced@86"];
     assert_eq!(out_of_order(kv, "in-order", "false", 6), in_order);
-    // What follows from memory is in order, and begins after the snapshot.
+    // Changes from memory follow in order, and begin after the snapshot.
     let mut consumer = Consumer::open(kv, "follows", PRODUCER);
     let order = "enable_out_of_order_snapshots";
     consumer.control(order, "true").ok();
@@ -452,7 +452,7 @@ fn a_collection_comes_by_key_to_those_who_take_any_order() {
         panic!("a snapshot is announced");
     };
     assert_eq!((start, end), (87, 87));
-    // The setting switches it off, and on for any share.
+    // The setting disables it, and enables it for any share.
     let set_param = |client: &mut Client, value: &str| {
         let param = Request::new(Opcode::SET_PARAM).extras(&4_u32.to_be_bytes());
         client.call(&param.key("dcp_oso_backfill").value(value))

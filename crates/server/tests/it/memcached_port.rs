@@ -1,11 +1,11 @@
-//! What clients of the port for memcached may do: documents of one bucket, and little else.
+//! Tests of clients of the memcached port: they may use documents of one bucket, and little else.
 
 use wire::{Feature, Opcode, Status};
 
 use crate::client::{Client, PASSWORD, Request, SDK, USER, hello, plain, set};
 use crate::place::{asking_for_logins, shared, shared_classic};
 
-/// Opcodes that are not refused, whatever they bring.
+/// Opcodes that are never refused, whatever the request contains.
 const ALLOWED: &[Opcode] = &[
     Opcode::GET,
     Opcode::GETQ,
@@ -66,14 +66,14 @@ const ALLOWED: &[Opcode] = &[
     Opcode::GET_ERROR_MAP,
 ];
 
-/// Opcodes that `client` makes are refused unless they are the allowed ones.
+/// Checks that opcodes are refused on connections of `client`, except for the allowed ones.
 fn only_the_allowed_are_served(client: impl Fn() -> Client) {
     for number in 0..=255 {
         let opcode = Opcode(number);
         let mut client = client();
         let request = Request::new(opcode).opaque(7);
         client.pipeline(&[request, Request::new(Opcode::NOOP).opaque(8)]);
-        // QUITQ has no answer, and what is refused always has one.
+        // QUITQ has no answer, and refusals always have one.
         let refused = client
             .next()
             .is_some_and(|answer| answer.status == Status::EACCESS);

@@ -1,4 +1,4 @@
-//! The text and the meta protocol on the memcached port.
+//! Tests of the text and the meta protocol on the memcached port.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -8,7 +8,7 @@ use wire::Opcode;
 use crate::client::{Client, PASSWORD, Request, USER, set};
 use crate::place::{asking_for_logins, on_disk, shared, shared_classic};
 
-/// Everything that a conversation answers until its end.
+/// Sends a request; returns all answers until the end of the connection.
 fn talk_to(port: u16, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(request).unwrap();
@@ -18,7 +18,7 @@ fn talk_to(port: u16, request: &[u8]) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// The lines that requests are answered with; each request ends with `\n` in place of `\r\n`.
+/// Sends requests, each of which ends with `\n` in place of `\r\n`; returns the lines of the answer.
 fn talk(request: &str) -> Vec<String> {
     let answer = talk_to(shared_classic(), request.replace('\n', "\r\n").as_bytes());
     answer.split_terminator("\r\n").map(str::to_owned).collect()
@@ -53,7 +53,7 @@ fn storage_commands_and_retrievals() {
 }
 
 #[test]
-fn a_cas_is_told_and_compared() {
+fn a_cas_is_returned_and_compared() {
     let lines = talk("set t:cas 0 0 1\na\ngets t:cas\n");
     let cas: u64 = lines[1].rsplit(' ').next().unwrap().parse().unwrap();
     let swap =
@@ -147,7 +147,7 @@ fn meta_commands_answer_the_flags_that_were_asked_for() {
     assert_eq!(&lines[9..], ["HD", "VA 2", "xy"]);
 }
 
-/// The number that follows a flag in a line.
+/// Returns the number that follows a flag in a line.
 fn flag(line: &str, letter: char) -> u64 {
     let mut words = line.split(' ').skip(1);
     let found = words.find_map(|word| word.strip_prefix(letter));
@@ -155,7 +155,7 @@ fn flag(line: &str, letter: char) -> u64 {
 }
 
 #[test]
-fn one_client_wins_what_is_to_be_made_anew() {
+fn one_client_wins_the_rebuild_of_a_document() {
     let lines = talk("mg t:viv N30 c\nmg t:viv N30 c v\nmg dDp2aXY= b k\nmg t:viv-none R30\n");
     let cas = flag(&lines[0], 'c');
     let expected = [
@@ -169,7 +169,7 @@ fn one_client_wins_what_is_to_be_made_anew() {
     let store = format!("ms t:viv 1 C1\nx\nms t:viv 1 C{cas}\ny\nmg t:viv v N30\n");
     assert_eq!(talk(&store), ["EX", "HD", "VA 1", "y"]);
 
-    // What an SDK writes is new as well, and what it deletes is not there.
+    // A write of an SDK also replaces the document, and a delete removes it.
     let mut sdk = Client::ready(shared());
     let due = "mg t:due R30\nmg t:due R30\n";
     talk("ms t:due 1 T20\nx\n");
@@ -180,14 +180,14 @@ fn one_client_wins_what_is_to_be_made_anew() {
     assert_eq!(talk("mg t:due N30\nmg t:due\n"), ["HD W", "HD Z"]);
 }
 
-/// What is answered by one line to `mg KEY v`, behind the size of the value.
+/// Returns the first line of the answer to `mg KEY v`, behind the size of the value.
 fn flags_at(port: u16, key: &str) -> String {
     let answer = talk_to(port, format!("mg {key} v\r\n").as_bytes());
     let line = answer.split("\r\n").next().unwrap();
     line.split(' ').skip(2).collect::<Vec<_>>().join(" ")
 }
 
-/// To other clients it is a document as before, until one of them stores another value.
+/// Other clients see the same document, until one of them stores another value.
 #[test]
 fn a_stale_document_stays_stale_until_its_value_is_replaced() {
     let place = tempfile::tempdir().unwrap();
@@ -231,7 +231,7 @@ fn a_stale_document_stays_stale_until_its_value_is_replaced() {
 }
 
 #[test]
-fn a_counter_tells_and_takes_its_revision_and_its_expiry() {
+fn a_counter_returns_and_takes_its_revision_and_its_expiry() {
     let lines = talk("ms t:mt 1\n5\nma t:mt c t\nma t:mt T60 t v\nma t:mt c t\n");
     assert_eq!(lines[0], "HD");
     assert!(lines[1].ends_with(" t-1"), "{lines:?}");
@@ -243,7 +243,7 @@ fn a_counter_tells_and_takes_its_revision_and_its_expiry() {
 }
 
 #[test]
-fn what_is_no_request_is_answered_and_the_next_one_runs() {
+fn an_invalid_request_is_answered_and_the_next_one_runs() {
     let long = "k".repeat(251);
     let cases = [
         ("\n".to_owned(), "ERROR"),
@@ -282,7 +282,7 @@ fn what_is_no_request_is_answered_and_the_next_one_runs() {
 }
 
 #[test]
-fn what_cannot_be_read_on_ends_the_conversation() {
+fn unreadable_input_ends_the_connection() {
     let line = "x".repeat(3000);
     assert_eq!(talk(&line), ["CLIENT_ERROR line too long"]);
     let key = format!("get {}", "k".repeat(3000));

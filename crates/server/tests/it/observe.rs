@@ -1,4 +1,4 @@
-//! How far changes have come: OBSERVE, OBSERVE_SEQNO, SEQNO_PERSISTENCE, all seqnos.
+//! Tests of the progress of changes: OBSERVE, `OBSERVE_SEQNO`, `SEQNO_PERSISTENCE`, all seqnos.
 
 use model::VbId;
 use wire::{Feature, Opcode, Status};
@@ -142,7 +142,7 @@ fn a_waiter_is_woken_by_a_later_write() {
 }
 
 #[test]
-fn a_waiter_that_goes_away_harms_nobody() {
+fn a_waiter_that_goes_away_harms_no_other() {
     let node = own();
     let mut waiting = Client::ready(node.ports().kv);
     let wait = Request::new(Opcode::SEQNO_PERSISTENCE).extras(&1000_u64.to_be_bytes());
@@ -153,7 +153,7 @@ fn a_waiter_that_goes_away_harms_nobody() {
     await_durable(&mut client, "away", set.seqno());
     let mut waiting = Client::ready(node.ports().kv);
     waiting.pipeline_and_wait(std::slice::from_ref(&wait));
-    // Waits do not hold up the end of the node.
+    // Waiting requests do not delay the end of the node.
     node.shutdown().unwrap();
     waiting.expect_end();
 }

@@ -1,4 +1,4 @@
-//! Of several faults in one request the first in the protocol's order is told (protocol, section 2).
+//! Tests of requests with several faults: the answer names the first one in the protocol's order (protocol, section 2).
 
 use wire::{Feature, Opcode, Status};
 
@@ -16,7 +16,7 @@ fn client() -> Client {
 fn from_the_outside_in() {
     let mut client = client();
     let not_negotiated = 4;
-    // Each request has the fault it is named for and every later one.
+    // Each request has the fault in its name, and every later one.
     let later = set("order", b"\xff").key(b"\x42").infos(&UNKNOWN_INFO);
     let cases = [
         (
@@ -128,11 +128,11 @@ fn the_opcode_comes_before_the_frame() {
             .infos(&UNKNOWN_INFO)
     };
     client.call(&odd(0xe9)).is(Status::UNKNOWN_COMMAND);
-    client.call(&odd(0x30)).is(Status::NOT_SUPPORTED); // RGET, which is no more
+    client.call(&odd(0x30)).is(Status::NOT_SUPPORTED); // RGET, which is retired
     client
         .call(&Request::new(Opcode::FLUSH))
         .is(Status::NOT_SUPPORTED);
-    client.call(&odd(0x40)).is(Status::NOT_SUPPORTED); // TAP, which is no more
+    client.call(&odd(0x40)).is(Status::NOT_SUPPORTED); // TAP, which is retired
 }
 
 #[test]

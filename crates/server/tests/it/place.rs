@@ -1,4 +1,4 @@
-//! Nodes to talk to.
+//! Nodes for tests.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -39,7 +39,7 @@ fn config(data_dir: Option<&Path>) -> NodeConfig {
     }
 }
 
-/// Whether all that can be is said over TLS: everything holds there as well.
+/// Checks whether connections use TLS where they can: all tests must pass over TLS as well.
 fn over_tls() -> bool {
     std::env::var_os("SETTEE_TEST_OVER_TLS").is_some()
 }
@@ -74,13 +74,13 @@ fn started(config: NodeConfig) -> Node {
 
 static SHARED: LazyLock<Node> = LazyLock::new(|| start(None));
 
-/// The KV port of a node in memory that all tests share: each uses keys of its own and leaves
-/// vBuckets as they are.
+/// Returns the KV port of a node in memory that all tests share. Each test uses its own keys and leaves vBuckets as
+/// they are.
 pub(crate) fn shared() -> u16 {
     SHARED.ports().kv
 }
 
-/// The shared node's port for classic clients.
+/// Returns the shared node's port for classic clients.
 pub(crate) fn shared_classic() -> u16 {
     SHARED
         .ports()
@@ -88,12 +88,12 @@ pub(crate) fn shared_classic() -> u16 {
         .expect("a port for classic clients")
 }
 
-/// A node in memory of a test's own.
+/// Starts a node in memory for one test.
 pub(crate) fn own() -> Node {
     start(None)
 }
 
-/// A node in memory whose port for classic clients asks for a login.
+/// Starts a node in memory whose port for classic clients requires a login.
 pub(crate) fn asking_for_logins() -> Node {
     let mut config = config(None);
     config.memcached = config.memcached.map(|memcached| MemcachedPort {
@@ -103,12 +103,12 @@ pub(crate) fn asking_for_logins() -> Node {
     started(config)
 }
 
-/// A node that follows `default` of the one at `port`.
+/// Starts a node that follows `default` of the one at `port`.
 pub(crate) fn replica_of(port: u16, data_dir: Option<&Path>) -> Node {
     replica_of_bucket(port, "default", data_dir)
 }
 
-/// A node that follows one bucket of the one at `port`, and has no other.
+/// Starts a node that follows one bucket of the one at `port`, and has no other.
 pub(crate) fn replica_of_bucket(port: u16, name: &str, data_dir: Option<&Path>) -> Node {
     let mut config = config(data_dir);
     config.buckets = vec![bucket(name)];
@@ -124,7 +124,7 @@ pub(crate) fn replica_of_bucket(port: u16, name: &str, data_dir: Option<&Path>) 
     started(config)
 }
 
-/// A node with its data in `place` whose buckets want this of every write at least.
+/// Starts a node with its data in `place` and this lowest durability level of every write.
 pub(crate) fn with_least(place: &Path, least: model::DurabilityLevel) -> Node {
     let mut config = config(Some(place));
     for bucket in &mut config.buckets {
@@ -133,12 +133,12 @@ pub(crate) fn with_least(place: &Path, least: model::DurabilityLevel) -> Node {
     started(config)
 }
 
-/// A node of a test's own with its data in `place`.
+/// Starts a node for one test with its data in `place`.
 pub(crate) fn on_disk(place: &Path) -> Node {
     start(Some(place))
 }
 
-/// A node with its data in `place` whose documents leave memory with their keys.
+/// Starts a node with its data in `place` and full eviction: keys leave memory, too.
 pub(crate) fn with_full_eviction(place: &Path) -> Node {
     let mut config = config(Some(place));
     for bucket in &mut config.buckets {

@@ -1,4 +1,4 @@
-//! A replica that becomes active has what other replicas acknowledged.
+//! Tests of a promoted replica: it has the writes that other replicas acknowledged.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,8 +15,7 @@ use crate::place::{on_disk, own, replica_of};
 const MAJORITY: u8 = 1;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Carries bytes both ways to a port until it is frozen: then connections stay open, and nothing
-/// comes any more.
+/// Forwards bytes both ways to a port until it is frozen. Then connections stay open, and no more bytes arrive.
 fn wire_to(port: u16) -> (u16, Arc<AtomicBool>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let here = listener.local_addr().unwrap().port();
@@ -49,7 +48,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, frozen: &AtomicBool) {
     }
 }
 
-/// Nodes in the map that a node tells.
+/// Returns the number of nodes in the map of a node.
 fn known_nodes(client: &mut Client) -> usize {
     let map = client.call(&Request::new(Opcode::GET_CLUSTER_CONFIG)).ok();
     map.json()["nodesExt"].as_array().map_or(0, Vec::len)
@@ -63,7 +62,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// One replica is cut off, `others` acknowledge what it never hears of, and it is promoted.
+/// Cuts one replica off; `others` acknowledge writes that it does not get. Then it is promoted.
 fn promoted_behind(others: usize) {
     let active = own();
     let port = active.ports().kv;
@@ -94,7 +93,7 @@ fn promoted_behind(others: usize) {
     let promote = Request::new(Opcode::IOCTL_SET).key("replication.promote");
     promoted.call(&promote).ok();
     for number in 0..50 {
-        // It may have come as a prepare, to be decided by the new group.
+        // The write may have come as a prepare, which the new group decides.
         until("an acknowledged write is lost", || {
             let got = promoted.call(&Request::of(Opcode::GET, &key(number)));
             got.status == Status::SUCCESS && got.text() == "kept"
@@ -104,19 +103,19 @@ fn promoted_behind(others: usize) {
 }
 
 #[test]
-fn a_promoted_replica_has_what_only_the_other_one_acknowledged() {
+fn a_promoted_replica_has_writes_that_only_the_other_one_had() {
     promoted_behind(1);
 }
 
 #[test]
-fn a_promoted_replica_of_three_has_what_a_majority_acknowledged() {
+fn a_promoted_replica_of_three_has_all_majority_writes() {
     promoted_behind(2);
 }
 
-/// Of three, this one and the one that is gone are all that is known: the third may have what the
-/// two of them acknowledged.
+/// Of three replicas, this one and one that is gone are known. The third may have writes that it acknowledged with the
+/// second.
 #[test]
-fn a_replica_that_may_lack_what_a_majority_has_is_promoted_by_force_only() {
+fn a_replica_that_may_lack_majority_writes_is_promoted_by_force_only() {
     let active = own();
     let port = active.ports().kv;
     let (other, one) = (replica_of(port, None), replica_of(port, None));
@@ -143,10 +142,10 @@ fn a_replica_that_may_lack_what_a_majority_has_is_promoted_by_force_only() {
     client.call(&set("key", "1")).ok();
 }
 
-/// A replica that does not follow any more was promoted once, or never met the others again: no node
-/// knows what those have.
+/// A replica that follows no node was promoted once, or never met the others again: no node knows which writes those
+/// have.
 #[test]
-fn a_replica_that_follows_nobody_any_more_is_promoted_by_force_only() {
+fn a_replica_that_follows_no_node_is_promoted_by_force_only() {
     let place = tempfile::tempdir().unwrap();
     let active = own();
     let port = active.ports().kv;
@@ -162,7 +161,7 @@ fn a_replica_that_follows_nobody_any_more_is_promoted_by_force_only() {
     assert_eq!(refused.status, Status::NOT_MY_VBUCKET);
     client.call(&promote.value("force")).ok();
     client.call(&set("key", "2")).ok();
-    // Once more changes nothing, and there is nothing to promote.
+    // Another promotion changes nothing: there is nothing to promote.
     let again = Request::new(Opcode::IOCTL_SET).key("replication.promote");
     assert_eq!(client.call(&again).status, Status::EINVAL);
 }

@@ -1,4 +1,4 @@
-//! Quiet commands: silent where there is nothing to say, with NOOP as the fence.
+//! Tests of quiet commands: no answer unless there is something to report; NOOP is the fence.
 
 use wire::{Opcode, Status};
 
@@ -26,7 +26,7 @@ fn quiet_writes_are_silent_when_they_succeed() {
 }
 
 #[test]
-fn every_error_of_a_quiet_command_is_told() {
+fn every_error_of_a_quiet_command_is_answered() {
     let mut client = Client::ready(shared());
     client.set("qe", "text").ok();
     let failing = [
@@ -70,7 +70,7 @@ fn every_error_of_a_quiet_command_is_told() {
 }
 
 #[test]
-fn quiet_reads_tell_hits_only() {
+fn quiet_reads_answer_hits_only() {
     let mut client = Client::ready(shared());
     client.set("qr", "x").ok();
     let gat = |key| Request::of(Opcode::GATQ, key).extras(&[0; 4]);
@@ -120,7 +120,7 @@ fn a_pipeline_sees_its_own_writes() {
 fn quit_is_answered_and_quitq_is_not() {
     for (opcode, answers) in [(Opcode::QUIT, 1), (Opcode::QUITQ, 0)] {
         let mut client = Client::ready(shared());
-        // What follows is not run, and does not keep the peer from reading the answers.
+        // Later requests do not run, and do not keep the peer from reading the answers.
         let mut requests = vec![Request::of(Opcode::GET, "quit"), Request::new(opcode)];
         requests.resize(20_000, set("quit", "never"));
         client.pipeline(&requests);

@@ -1,5 +1,4 @@
-//! Range scans: what they find, in which order and how much at a time; what is refused; what ends
-//! them.
+//! Tests of range scans: results, order, limits, refusals, and the end of scans.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ use crate::subdoc::{DICT_UPSERT, XATTR, changes};
 
 const VB: u16 = 12;
 
-/// A document of the default collection in this vBucket, whatever its key says.
+/// Stores a document of the default collection in this vBucket, whatever its key.
 fn put(client: &mut Client, vb: u16, key: &str, value: &str) -> Answer {
     let request = store(Opcode::SET, key, value, 0xcafe, 0);
     client.call(&request.vbucket(vb).datatype(1)).ok()
@@ -32,7 +31,7 @@ fn create(client: &mut Client, vb: u16, json: &Value) -> Answer {
     client.call(&request.datatype(1).value(json.to_string()))
 }
 
-/// All keys with this beginning, as of this write.
+/// Returns a scan of all keys with this prefix, as of this write.
 fn prefix(prefix: &str, since: &Answer) -> Value {
     let end = STANDARD.encode([prefix.as_bytes(), &[0xff]].concat());
     json!({
@@ -71,7 +70,7 @@ fn cancel(client: &mut Client, vb: u16, id: &[u8]) -> Answer {
     client.call(&request.extras(id))
 }
 
-/// The answers to a CONTINUE: those with rows and the last one.
+/// Returns the answers to a CONTINUE: those with rows and the last one.
 fn go_on(client: &mut Client, vb: u16, id: &[u8], limits: [u32; 3]) -> Vec<Answer> {
     let mut answers = vec![client.call(&continue_request(vb, id, limits))];
     while answers[answers.len() - 1].status == Status::SUCCESS {
@@ -103,7 +102,7 @@ fn documents_in(answers: &[Answer]) -> Vec<ScanDocument<'_>> {
     found
 }
 
-/// The keys of a whole scan.
+/// Returns the keys of a whole scan.
 fn all_keys(client: &mut Client, vb: u16, ask: &Value) -> Vec<String> {
     let id = id(create(client, vb, &with(ask.clone(), "key_only", true)));
     let answers = go_on(client, vb, &id, [0; 3]);
@@ -116,14 +115,14 @@ fn all_keys(client: &mut Client, vb: u16, ask: &Value) -> Vec<String> {
     keys_in(&answers)
 }
 
-/// The keys of a scan that names no change.
+/// Returns the keys of a scan without a required change.
 fn keys_now(client: &mut Client, vb: u16) -> Vec<String> {
     let range = json!({ "start": "", "end": STANDARD.encode([0xff]) });
     all_keys(client, vb, &json!({ "range": range }))
 }
 
 #[test]
-fn a_scan_sees_whatever_was_acknowledged_before_it_was_asked_for() {
+fn a_scan_sees_all_writes_acknowledged_before_it() {
     on_both(|port| {
         let [mut writer, mut reader] = [Client::ready(port), Client::ready(port)];
         // Between two commits and right behind one.
@@ -140,7 +139,7 @@ fn a_scan_sees_whatever_was_acknowledged_before_it_was_asked_for() {
 }
 
 #[test]
-fn documents_come_by_key_with_all_that_they_are() {
+fn documents_come_by_key_with_metadata_and_value() {
     on_both(|port| {
         let mut client = Client::ready(port);
         let mut written = BTreeMap::new();
@@ -191,7 +190,7 @@ fn either_end_may_be_left_out() {
 }
 
 #[test]
-fn what_is_not_there_is_not_found() {
+fn missing_documents_are_not_found() {
     let place = tempfile::tempdir().unwrap();
     let node = on_disk(place.path());
     let mut client = Client::ready(node.ports().kv);
@@ -202,7 +201,7 @@ fn what_is_not_there_is_not_found() {
     let late = store(Opcode::SET, "gone-4", "1", 0, 1);
     client.call(&late.vbucket(VB)).ok();
     let mut last = put(&mut client, VB, "gone-3", "2");
-    // Expired for sure: the vBucket says so.
+    // Wait until it is expired in the vBucket.
     while client
         .call(&Request::of(Opcode::GET, "gone-4").vbucket(VB))
         .status
@@ -283,7 +282,7 @@ fn limits_are_kept_and_nothing_comes_twice() {
 }
 
 #[test]
-fn great_documents_do_not_have_to_fit_together() {
+fn large_documents_do_not_have_to_fit_together() {
     let place = tempfile::tempdir().unwrap();
     let node = on_disk(place.path());
     let mut client = Client::ready(node.ports().kv);
@@ -304,7 +303,7 @@ fn great_documents_do_not_have_to_fit_together() {
 
 #[test]
 fn samples_are_as_great_as_asked_for_and_depend_on_the_seed() {
-    // A sample is one of all documents: no other test may write here.
+    // A sample is taken from all documents: no other test may write here.
     let place = tempfile::tempdir().unwrap();
     for node in [own(), on_disk(place.path())] {
         let mut client = Client::ready(node.ports().kv);
@@ -353,7 +352,7 @@ fn attributes_come_when_they_are_asked_for() {
 }
 
 #[test]
-fn what_the_view_must_have() {
+fn a_scan_checks_its_snapshot_requirements() {
     let node = own();
     let mut client = Client::ready(node.ports().kv);
     let first = put(&mut client, VB, "need-1", "1");
@@ -380,7 +379,7 @@ fn what_the_view_must_have() {
 }
 
 #[test]
-fn what_is_refused() {
+fn invalid_scans_are_refused() {
     let node = own();
     let mut client = Client::ready(node.ports().kv);
     let token = put(&mut client, VB, "refuse", "1");
@@ -417,7 +416,7 @@ fn what_is_refused() {
     ] {
         client.call(&request).is(Status::NOT_MY_VBUCKET);
     }
-    // It is another vBucket when it comes back.
+    // When it comes back, it is another vBucket.
     set_vbucket(&mut client, VB, 1);
     go_on(&mut client, VB, &id, [0; 3])
         .pop()
@@ -426,7 +425,7 @@ fn what_is_refused() {
 }
 
 #[test]
-fn a_scan_is_anybodys_until_it_is_cancelled() {
+fn any_connection_may_use_a_scan_until_it_is_cancelled() {
     let port = shared();
     let (mut one, mut other) = (Client::ready(port), Client::ready(port));
     let mut last = None;
@@ -438,7 +437,7 @@ fn a_scan_is_anybodys_until_it_is_cancelled() {
     assert_eq!(keys_in(&go_on(&mut one, 18, &id, [2, 0, 0])).len(), 2);
     let second = go_on(&mut other, 18, &id, [2, 0, 0]);
     assert_eq!(keys_in(&second), ["shared-2", "shared-3"]);
-    // The list of statistics names it, and it only.
+    // The list of statistics contains this scan only.
     one.send(&Request::new(Opcode::STAT).key("range-scans 18").bytes());
     let mut rows = BTreeMap::new();
     loop {
@@ -475,7 +474,7 @@ fn scans_of_a_pipeline_are_answered_in_their_order_and_before_what_follows() {
     let node = own();
     let port = node.ports().kv;
     let token = put(&mut Client::ready(port), VB, "together", "1");
-    // Sixteen scans may be open, those that turn out to be empty among them.
+    // Sixteen scans may be open, including those that turn out to be empty.
     let max_size = param("max_size", "33554432");
     Client::ready(port).call(&max_size).ok();
     let features = [sdk_and(&[]), sdk_and(&[Feature::UNORDERED_EXECUTION])];

@@ -1,4 +1,4 @@
-//! Groups of statistics that tools ask for, against what was done.
+//! Tests of groups of statistics that tools read, against the operations that were done.
 
 use wire::{Opcode, Status};
 
@@ -28,7 +28,7 @@ fn bytes_of_connections_are_counted_also_once_they_end() {
 }
 
 #[test]
-fn the_store_tells_what_it_did() {
+fn the_store_counts_its_operations() {
     let place = tempfile::tempdir().unwrap();
     let node = on_disk(place.path());
     let mut client = Client::ready(node.ports().kv);
@@ -57,7 +57,7 @@ fn documents_are_found_by_the_id_of_their_collection() {
     let vb = crate::durable::vbucket("k");
     let named = client.stats(&format!("vkey k {vb} _default._default"));
     let by_id = client.stats(&format!("vkey-byid k {vb} 0x0"));
-    // It may become durable in between.
+    // It may become durable between the two reads.
     assert!(named.keys().eq(by_id.keys()));
     assert_eq!(by_id["key_cas"], named["key_cas"]);
     let stat = |group: String| Request::new(Opcode::STAT).key(group);

@@ -1,4 +1,4 @@
-//! Statistics in the shapes that other tools read.
+//! Tests of statistics in the forms that other tools read.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +29,8 @@ fn number(rows: &Rows, name: &str) -> u64 {
         .unwrap_or_else(|_| panic!("{name} is {row}, no number"))
 }
 
-/// The histograms among rows by their names: `NAME_mean`, and `NAME_LOW,HIGH` for each step.
-/// Anything else is no histogram, and what is divided by, is not zero.
+/// Returns the histograms among rows by name: `NAME_mean`, and `NAME_LOW,HIGH` for each step. Other rows are no
+/// histograms, and no divisor is zero.
 fn histograms(rows: &Rows) -> BTreeMap<String, u64> {
     let mut totals: BTreeMap<String, u64> = BTreeMap::new();
     let mut means = Vec::new();
@@ -71,7 +71,7 @@ fn timings_are_histograms() {
 }
 
 #[test]
-fn hash_tables_are_told_with_their_histograms() {
+fn hash_tables_are_shown_with_their_histograms() {
     let node = own();
     let mut client = Client::ready(node.ports().kv);
     for number in 0..50 {

@@ -1,4 +1,4 @@
-//! Parts of documents over the wire: what answers look like, and what is refused with what.
+//! Tests of parts of documents over the wire: forms of answers, and refusals.
 
 use wire::{Opcode, Status};
 
@@ -15,7 +15,7 @@ pub(crate) const XATTR: u8 = 0x04;
 pub(crate) const MKDOC: u8 = 0x01;
 pub(crate) const ADD: u8 = 0x02;
 
-/// One path.
+/// Returns a request for one path.
 pub(crate) fn one(opcode: u8, key: &str, path: &str, value: &str, flags: &[u8]) -> Request {
     let length = u16::try_from(path.len()).unwrap().to_be_bytes();
     let path_flags = flags.first().copied().unwrap_or(0);
@@ -45,7 +45,7 @@ pub(crate) fn changes(key: &str, specs: &[(u8, u8, &str, &str)]) -> Request {
     Request::of(Opcode::SUBDOC_MULTI_MUTATION, key).value(bytes)
 }
 
-/// What the paths of a lookup came to.
+/// Returns the results of the paths of a lookup.
 pub(crate) fn results(answer: &Answer) -> Vec<(u16, String)> {
     let (mut rest, mut all) = (answer.value.as_slice(), Vec::new());
     while let [high, low, a, b, c, d, after @ ..] = rest {
@@ -111,7 +111,7 @@ fn each_lookup_has_its_own_result() {
 }
 
 #[test]
-fn the_clock_of_a_vbucket_is_told_in_seconds_as_expiries_are() {
+fn the_clock_of_a_vbucket_is_in_seconds_like_expiries() {
     let mut client = Client::ready(shared());
     let set = Request::of(Opcode::SET, "clocked").extras(&[0, 0, 0, 0, 0, 0, 0x27, 0x10]);
     client.call(&set.value("{}"));
@@ -154,7 +154,7 @@ fn changes_are_made_all_or_none() {
         .is(Status::KEY_EEXISTS);
     let changed = client.call(&one(DICT_UPSERT, "sd-edit", "x", "1", &[]).cas(seen.cas));
     assert_ne!(changed.ok().cas, seen.cas);
-    // Documents that are not there; the whole one.
+    // Missing documents; a path and the whole document.
     let upsert = |flags: &[u8]| one(DICT_UPSERT, "sd-made", "x", "1", flags);
     client.call(&upsert(&[])).is(Status::KEY_ENOENT);
     client.call(&upsert(&[0, ADD])).ok();
@@ -167,7 +167,7 @@ fn changes_are_made_all_or_none() {
 }
 
 #[test]
-fn requests_that_cannot_be() {
+fn impossible_requests_are_refused() {
     let mut client = Client::ready(shared());
     client.set("sd-bad", r#"{"a":1}"#).ok();
     let many = vec![(GET, 0, "a"); 17];
@@ -204,7 +204,7 @@ fn requests_that_cannot_be() {
     refused(&mut client, &cases);
 }
 
-/// Each request gets its status, and the document stays as it is.
+/// Checks that each request gets its status, and that the document does not change.
 fn refused(client: &mut Client, cases: &[(Request, Status)]) {
     for (request, status) in cases {
         let answer = client.call(request);
@@ -214,7 +214,7 @@ fn refused(client: &mut Client, cases: &[(Request, Status)]) {
 }
 
 #[test]
-fn single_paths_that_cannot_be() {
+fn impossible_single_paths_are_refused() {
     let mut client = Client::ready(shared());
     client.set("sd-bad", r#"{"a":1}"#).ok();
     let deep = vec!["a"; 33].join(".");
@@ -248,7 +248,7 @@ fn single_paths_that_cannot_be() {
     refused(&mut client, &cases);
 }
 
-/// Sixteen times a large document is more than one answer may hold.
+/// Sixteen copies of a large document exceed the limit of an answer.
 #[test]
 fn answers_are_bounded() {
     let mut client = Client::ready(shared());

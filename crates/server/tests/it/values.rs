@@ -1,4 +1,4 @@
-//! Values: JSON detection, Snappy in and out, and what may follow on compressed values.
+//! Tests of values: JSON detection, Snappy in both directions, and changes of compressed values.
 
 use wire::{Feature, Opcode, Status};
 
@@ -16,7 +16,7 @@ fn unpacked(bytes: &[u8]) -> Vec<u8> {
     snap::raw::Decoder::new().decompress_vec(bytes).unwrap()
 }
 
-/// A text that compresses well.
+/// Returns a text that compresses well.
 fn long_json(letter: &str) -> String {
     format!("{{\"a\":\"{}\"}}", letter.repeat(2000))
 }
@@ -26,7 +26,7 @@ fn snappy_client(port: u16) -> Client {
 }
 
 #[test]
-fn json_is_what_the_node_finds_not_what_the_client_says() {
+fn the_node_detects_json_whatever_the_client_claims() {
     let mut client = Client::ready(shared());
     let mut no_json = Client::with(shared(), &sdk_without(Feature::JSON));
     for (value, datatype) in [
@@ -101,7 +101,7 @@ fn compressed_in_and_out() {
             .call(&Request::of(Opcode::GET_META, "packed").extras(&[2]))
             .ok();
         assert_eq!(meta.extras[20] & JSON, JSON);
-        // What is stored plain goes out plain to all clients.
+        // A value that is stored plain is sent plain to all clients.
         plain.set("packed", &text).ok();
         assert_eq!(snappy.get("packed").ok().text(), text);
     });

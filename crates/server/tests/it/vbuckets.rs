@@ -1,4 +1,4 @@
-//! vBuckets as a whole: their states, and what documents' commands do in each.
+//! Tests of whole vBuckets: their states, and document commands in each state.
 
 use model::VbId;
 use wire::{Opcode, Status};
@@ -75,7 +75,7 @@ fn a_replica_answers_get_replica_only() {
 }
 
 #[test]
-fn what_meets_a_pending_vbucket_waits() {
+fn requests_to_a_pending_vbucket_wait() {
     let node = own();
     let port = node.ports().kv;
     let mut operator = Client::ready(port);
@@ -91,15 +91,15 @@ fn what_meets_a_pending_vbucket_waits() {
             Request::new(Opcode::NOOP).opaque(2),
         ]);
     }
-    // A connection of its own is served; no other connection was answered in the meantime.
+    // A connection that does not use it is served; no waiting connection got an answer meanwhile.
     operator.set("pend-2", "y").ok();
     set_vbucket(&mut operator, vbucket("pend"), ACTIVE);
     for (client, request) in &mut waiting {
         let answers = client.answers(2);
         assert_eq!((answers[0].opaque, answers[1].opaque), (1, 2));
         let refused = [Status::NOT_MY_VBUCKET, Status::ETMPFAIL].contains(&answers[0].status);
-        // GET_LOCKED and UNLOCK of the others meet each other here, so any status that an
-        // active vBucket gives is right; a lock shows as LOCKED with XERROR.
+        // GET_LOCKED and UNLOCK of the other connections interact here, so any status of an active vBucket is right; a
+        // lock shows as LOCKED with XERROR.
         assert!(!refused, "{request:?} {:?}", answers[0]);
     }
     node.shutdown().unwrap();
@@ -124,7 +124,7 @@ fn a_pending_vbucket_that_dies_answers_too() {
             set_vbucket(&mut operator, vbucket("die"), PENDING);
         }
     }
-    // One that waits for ever does not hold up the end.
+    // A request that waits for ever does not delay the end of the node.
     set_vbucket(&mut operator, vbucket("wait"), PENDING);
     let mut waiting = Client::ready(node.ports().kv);
     waiting.pipeline_and_wait(&[Request::of(Opcode::GET, "wait")]);
@@ -133,7 +133,7 @@ fn a_pending_vbucket_that_dies_answers_too() {
 }
 
 #[test]
-fn vbuckets_are_deleted_and_made_anew() {
+fn vbuckets_are_deleted_and_created_again() {
     let place = tempfile::tempdir().unwrap();
     let node = on_disk(place.path());
     let mut client = Client::ready(node.ports().kv);

@@ -1,4 +1,4 @@
-//! Documents that come with the metadata that another node gave them (protocol, section 4.3).
+//! Tests of documents with metadata from another node (protocol, section 4.3).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -53,7 +53,7 @@ pub(crate) fn remove(key: &str, meta: Meta) -> Request {
     Request::of(Opcode::DEL_WITH_META, key).extras(&meta.extras())
 }
 
-/// Deleted, flags, expiry, revision and datatype, as GET_META tells them; and the CAS.
+/// Returns deletion, flags, expiry, revision and datatype, as `GET_META` sends them; and the CAS.
 pub(crate) fn known(client: &mut Client, key: &str) -> (bool, Meta, u8) {
     let answer = client.call(&Request::of(Opcode::GET_META, key).extras(&[2]));
     let answer = answer.ok();
@@ -119,7 +119,7 @@ fn a_document_has_the_metadata_that_it_came_with() {
 }
 
 #[test]
-fn of_two_versions_the_one_that_was_changed_more_often_stays() {
+fn the_version_with_more_changes_wins() {
     on_both(|port| {
         let mut client = Client::ready(port);
         client.call(&put("cr", "1", FIRST)).ok();
@@ -168,7 +168,7 @@ fn options() {
         })
     };
     for options in [SKIP, FORCE, SKIP | FORCE] {
-        // Newer than what the last turn left behind.
+        // A version newer than that of the previous turn.
         client.call(&put("op", "1", FIRST)).ok();
         client.call(&asked(Opcode::SET_WITH_META, options)).ok();
         assert_eq!(known(&mut client, "op").1.extras(), older.extras());
@@ -182,7 +182,7 @@ fn options() {
         (Opcode::SET_WITH_META, REGENERATE_CAS),
         (Opcode::SET_WITH_META, IS_EXPIRATION | SKIP),
         (Opcode::ADD_WITH_META, IS_EXPIRATION | SKIP),
-        // The last write wins only where the bucket says so.
+        // The last write wins only if the bucket is set so.
         (Opcode::SET_WITH_META, FORCE_ACCEPT),
         (Opcode::DEL_WITH_META, FORCE_ACCEPT | SKIP),
         (Opcode::SET_WITH_META, 0x20),
@@ -198,7 +198,7 @@ fn options() {
 }
 
 #[test]
-fn more_metadata_is_passed_over_and_must_be_well_formed() {
+fn extended_metadata_is_ignored_and_must_be_well_formed() {
     let mut client = Client::ready(shared());
     let with_tail = |options: Option<u32>, tail: &[u8], length: u16| {
         let mut extras = FIRST.extras();
@@ -229,7 +229,7 @@ fn more_metadata_is_passed_over_and_must_be_well_formed() {
 }
 
 #[test]
-fn a_cas_that_no_node_gives_is_refused() {
+fn an_impossible_cas_is_refused() {
     let mut client = Client::ready(shared());
     for cas in [0, u64::MAX, u64::MAX - 1] {
         let meta = Meta { cas, ..FIRST };
@@ -259,7 +259,7 @@ fn a_cas_of_tomorrow_is_kept_and_later_ones_are_above_it() {
 }
 
 #[test]
-fn cas_and_locks_are_looked_at_first() {
+fn cas_and_locks_are_checked_first() {
     let mut client = Client::ready(shared());
     let newer = |rev| put("cl", "2", Meta { rev, ..FIRST });
     client.call(&newer(7).cas(1)).is(Status::KEY_ENOENT);
@@ -277,7 +277,7 @@ fn cas_and_locks_are_looked_at_first() {
 }
 
 #[test]
-fn quiet_forms_answer_only_what_went_wrong() {
+fn quiet_forms_answer_only_errors() {
     let mut client = Client::ready(shared());
     let quiet = |opcode, rev| {
         let meta = Meta { rev, ..FIRST };
@@ -297,7 +297,7 @@ fn quiet_forms_answer_only_what_went_wrong() {
 }
 
 #[test]
-fn values_are_judged_as_in_other_writes() {
+fn values_are_checked_as_in_other_writes() {
     let mut client = attributed(shared());
     let mut seen = 0;
     let mut stored = |value: &[u8], datatype: u8| {
@@ -354,7 +354,7 @@ fn attributes_come_along_with_documents_and_tombstones() {
         client.call(&request).ok();
         assert_eq!(client.get("at").ok().value, b"{\"a\":1}");
         assert_eq!(attribute(&mut client, "at", "_vv.cas", false), b"1");
-        // The attributes are those that came, not those that were there.
+        // The attributes are those of the request, not the previous ones.
         let newer = Meta { rev: 8, ..FIRST };
         client.call(&put("at", "2", newer)).ok();
         assert_eq!(known(&mut client, "at").2, JSON);
@@ -431,7 +431,7 @@ fn metadata_may_come_as_json() {
 }
 
 #[test]
-fn an_answer_may_tell_the_metadata_that_a_change_made() {
+fn an_answer_may_contain_the_metadata_of_the_change() {
     let mut client = Client::ready(shared());
     let change = |kind: u32, flags: u32, expiry: u32| {
         let extras = [kind, flags, expiry].map(u32::to_be_bytes).concat();

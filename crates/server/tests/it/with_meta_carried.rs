@@ -1,4 +1,4 @@
-//! Documents that come with their metadata: what carries them on, and what keeps them out.
+//! Tests of documents with their own metadata: where the metadata is kept, and where such writes are refused.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -20,7 +20,7 @@ fn now_ns() -> u64 {
     u64::try_from(now.as_nanos()).unwrap()
 }
 
-/// A document with attributes, and its value.
+/// Returns a document with attributes, and its value.
 fn attributed(key: &str, meta: Meta) -> (Request, Vec<u8>) {
     let value = [section(&[("_vv", "{\"cas\":1}")]), b"[1]".to_vec()].concat();
     let request = put(key, "", meta).value(&value).datatype(XATTR | JSON);
@@ -151,7 +151,7 @@ fn a_prepared_key_and_a_dropped_collection_take_nothing() {
 }
 
 #[test]
-fn where_the_last_write_wins_a_clock_that_is_ahead_is_counted() {
+fn last_write_wins_counts_clocks_that_are_ahead() {
     let node = own();
     let form = "name=late&ramQuota=100&bucketType=ephemeral&conflictResolutionType=lww";
     assert!(post(&node, "/pools/default/buckets", form).contains("202"));

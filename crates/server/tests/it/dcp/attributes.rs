@@ -1,4 +1,4 @@
-//! Which consumers get extended attributes, and in which form.
+//! Tests of extended attributes on streams: which consumers get them, and in which form.
 
 use wire::{Feature, Opcode};
 
@@ -12,8 +12,8 @@ const CREATE_AS_DELETED: u8 = 0x08 | 0x02;
 const SECTION: &[u8] = b"\0\0\0\x13\0\0\0\x05u\0[]\0\0\0\0\x06_s\0{}\0";
 const OF_SYSTEM: &[u8] = b"\0\0\0\x0a\0\0\0\x06_s\0{}\0";
 
-/// The newest message about each document, up to the first one about `last`. What was flushed before it
-/// was replaced is streamed, too.
+/// Returns the newest message about each document, up to the first one about `last`. Versions that were flushed before
+/// they were replaced are streamed, too.
 fn documents(consumer: &mut Consumer, last: &[u8]) -> Vec<Answer> {
     let mut found: Vec<Answer> = Vec::new();
     while !found.last().is_some_and(|frame| frame.key.ends_with(last)) {
@@ -34,7 +34,7 @@ fn told(frames: &[Answer]) -> Vec<(&[u8], u8)> {
 }
 
 #[test]
-fn attributes_are_told_to_who_asks() {
+fn only_consumers_that_ask_get_attributes() {
     let node = own();
     let port = node.ports().kv;
     let mut writer = Client::ready(port);

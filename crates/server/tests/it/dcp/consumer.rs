@@ -1,4 +1,4 @@
-//! A consumer of the change protocol that says exactly what a test wants said.
+//! A consumer of the change protocol that sends exactly the messages of a test.
 
 use wire::{Feature, Opcode, Status};
 
@@ -11,7 +11,7 @@ pub(crate) const DELETE_TIMES: u32 = 0x20;
 pub(crate) const SKIP_DELETES: u32 = 0x200;
 pub(crate) const END: u64 = u64::MAX;
 
-/// A message of a stream, as far as tests look at it.
+/// A message of a stream, with the fields that tests check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Marker {
@@ -56,7 +56,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// Reads a message; the key loses the prefix of the default collection, if it has one.
+/// Parses a message; the key loses the prefix of the default collection, if it has one.
 pub(crate) fn read(frame: &Answer) -> Message {
     let key = || {
         let key = frame.key.strip_prefix(b"\0").unwrap_or(&frame.key);
@@ -110,7 +110,7 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// Everything, for ever.
+    /// Asks for everything, without end.
     pub(crate) fn all(vb: u16) -> Self {
         Self {
             vb,
@@ -123,7 +123,7 @@ impl Ask {
         }
     }
 
-    /// What follows `seqno`.
+    /// Asks for the changes after `seqno`.
     pub(crate) fn after(vb: u16, uuid: u64, seqno: u64) -> Self {
         Self {
             start: seqno,
@@ -182,7 +182,7 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    /// With noops, as real consumers have them.
+    /// Opens a consumer with noops, like real ones.
     pub(crate) fn open(port: u16, name: &str, flags: u32) -> Self {
         Self::with(port, name, flags, &SDK)
     }
@@ -200,7 +200,7 @@ impl Consumer {
         self.client.call(&control(name, value))
     }
 
-    /// Asks for a stream; gives the failover log, newest first.
+    /// Requests a stream; returns the failover log, newest first.
     #[track_caller]
     pub(crate) fn stream(&mut self, ask: &Ask) -> Vec<(u64, u64)> {
         let answer = self.client.call(&ask.request()).ok();
@@ -210,13 +210,13 @@ impl Consumer {
             .collect()
     }
 
-    /// Asks for a stream that is refused.
+    /// Requests a stream that is refused.
     #[track_caller]
     pub(crate) fn refused(&mut self, ask: &Ask, status: Status) -> Answer {
         self.client.call(&ask.request()).is(status)
     }
 
-    /// The next frame of a stream, whatever it is.
+    /// Returns the next frame of a stream, of any kind.
     #[track_caller]
     pub(crate) fn frame(&mut self) -> Answer {
         let frame = self.client.answer();
@@ -238,7 +238,7 @@ impl Consumer {
         (0..count).map(|_| self.message()).collect()
     }
 
-    /// Messages up to the end of the stream, which is included.
+    /// Returns the messages up to the end of the stream, including it.
     #[track_caller]
     pub(crate) fn until_end(&mut self) -> Vec<Message> {
         let mut messages = Vec::new();
@@ -250,7 +250,7 @@ impl Consumer {
         }
     }
 
-    /// Nothing of a stream comes before the answer to a request.
+    /// Checks that no stream message comes before the answer to a request.
     #[track_caller]
     pub(crate) fn expect_silence(&mut self) {
         self.client.expect_silence();

@@ -1,4 +1,4 @@
-//! Forms that a consumer chooses: compressed values, stream numbers, hand-over, old features.
+//! Tests of forms that a consumer chooses: compressed values, stream ids, hand-over, old features.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::consumer::{Ask, Consumer, Message, PRODUCER};
 use crate::client::{Answer, Client, Request, SDK, sdk_and, sdk_without, set};
 use crate::place::own;
 
-/// Looks until it is so.
+/// Waits until `so` returns true.
 fn until(mut so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !so() {
@@ -25,7 +25,7 @@ fn answer_to(frame: &Answer) -> Vec<u8> {
 }
 
 #[test]
-fn values_are_compressed_for_who_wants_it_only() {
+fn values_are_compressed_only_for_consumers_that_ask() {
     let node = own();
     let port = node.ports().kv;
     let mut writer = Client::ready(port);
@@ -181,7 +181,7 @@ fn markers_take_the_version_that_was_agreed() {
     writer.call(&set("k", "v").vbucket(1)).ok();
     let wait = Request::new(Opcode::SEQNO_PERSISTENCE).vbucket(1);
     writer.call(&wait.extras(&1_u64.to_be_bytes())).ok();
-    // All from the store: there the newest version has most to tell.
+    // All changes come from the store: then the newest version has all its fields.
     let shapes = [
         (None, 20, 0, None),
         (Some(("enable_sync_writes", "true")), 1, 36, Some(0)),

@@ -1,6 +1,5 @@
-//! What a reference daemon said to consumers of one vBucket, request by request. Answers and
-//! messages are compared byte by byte, but for what differs per run (CAS, UUID, times) and where
-//! the test says why.
+//! Messages of a reference daemon to consumers of one vBucket, request by request. Answers and messages are compared
+//! byte by byte, except for parts that differ per run (CAS, UUID, times) and differences that the test explains.
 
 use wire::{Feature, Opcode, Status};
 
@@ -9,7 +8,7 @@ use crate::place::own;
 
 const VB: u16 = 549;
 
-/// Features of the observed connections, but for extended attributes.
+/// Features of the observed connections, without extended attributes.
 const FEATURES: [Feature; 5] = [
     Feature::MUTATION_SEQNO,
     Feature::XERROR,
@@ -18,10 +17,10 @@ const FEATURES: [Feature; 5] = [
     Feature::COLLECTIONS,
 ];
 
-/// Offsets in a frame of what differs per run.
+/// Offsets in a frame of parts that differ per run.
 const CAS: std::ops::Range<usize> = 16..24;
 
-/// A connection that was opened as the observed one.
+/// A connection that was opened like the observed one.
 struct Replay {
     client: Client,
     uuid: u64,
@@ -57,7 +56,7 @@ impl Replay {
         assert_eq!(self.client.answer().bytes, hex(answer));
     }
 
-    /// Sends a stream request with this node's UUID in the place of the observed one.
+    /// Sends a stream request with this node's UUID in place of the observed one.
     fn stream(&mut self, request: &str) -> Answer {
         let mut bytes = hex(request);
         let observed = hex("0000f8429394668a");
@@ -68,7 +67,7 @@ impl Replay {
         self.client.answer()
     }
 
-    /// The stream is granted with the observed failover log.
+    /// Checks that the stream is granted with the observed failover log.
     #[track_caller]
     fn granted(&mut self, request: &str, answer: &str) {
         let mut seen = hex(answer);
@@ -76,7 +75,7 @@ impl Replay {
         assert_eq!(self.stream(request).bytes, seen);
     }
 
-    /// The next message is the observed one but for the CAS and the bytes of `free`.
+    /// Checks that the next message is the observed one, except for the CAS and the bytes of `free`.
     #[track_caller]
     fn message(&mut self, seen: &str, free: &[std::ops::Range<usize>]) {
         let (mut ours, mut seen) = (self.client.answer().bytes, hex(seen));
@@ -93,7 +92,7 @@ impl Replay {
         assert_eq!(ours, seen, "\n{ours:02x?}\n{seen:02x?}");
     }
 
-    /// One life: what each step makes a marker and a message of.
+    /// Runs all steps, and checks the marker and the message of each one.
     #[track_caller]
     fn live(&mut self, writer: &mut Client, life: &[(&str, &str)]) {
         for (number, (marker, message)) in life.iter().enumerate() {
@@ -108,7 +107,7 @@ impl Replay {
         }
     }
 
-    /// A marker; where checkpoints begin is each node's own affair, so that flag is free.
+    /// Checks a marker, except for the checkpoint flag: each node chooses where checkpoints begin.
     #[track_caller]
     fn marker(&mut self, seen: &str) {
         let ours = self.client.answer().bytes;
@@ -123,7 +122,7 @@ impl Replay {
     }
 }
 
-/// The steps of a life: set, deleted, set with an expiry that has passed, looked at.
+/// Runs one step: set, delete, set with an expiry that has passed, read.
 fn step(writer: &mut Client, number: usize) {
     let flags = 0x0200_0006;
     let key = "gold-dcp";
@@ -142,7 +141,7 @@ fn step(writer: &mut Client, number: usize) {
     answer.is(expected);
 }
 
-/// A node whose vBucket is at seqno 4, and its UUID.
+/// Returns a node whose vBucket is at seqno 4, and its UUID.
 fn at_four() -> (server::Node, Client, u64) {
     let node = own();
     let mut writer = Client::ready(node.ports().kv);
@@ -154,14 +153,14 @@ fn at_four() -> (server::Node, Client, u64) {
     (node, writer, uuid)
 }
 
-/// Where a mutation holds its expiry, and where its use; the observed one counts that from 2.
+/// Offsets of the expiry and the use of a mutation; the observed use counts from 2.
 const EXPIRY: std::ops::Range<usize> = 44..48;
 const USE: std::ops::Range<usize> = 54..55;
-/// Where a deletion or an expiration holds its time.
+/// Offset of the time of a deletion or an expiration.
 const TIME: std::ops::Range<usize> = 40..44;
 
 #[test]
-fn what_a_reference_daemon_said_to_a_consumer() {
+fn messages_match_those_of_a_reference_daemon() {
     let (node, mut writer, uuid) = at_four();
     let mut replay = Replay::open(node.ports().kv, uuid, 0x25);
     replay.noop();
@@ -203,8 +202,8 @@ fn what_a_reference_daemon_said_to_a_consumer() {
     from_nothing(&node, &mut writer, uuid);
 }
 
-/// A consumer that wants neither times of deletions nor expirations. Seen were revisions one
-/// higher: that daemon counts one more for a document that comes back after it expired.
+/// A consumer that asks for neither times of deletions nor expirations. The observed revisions were one higher: that
+/// daemon counts one more for a document that is created again after its expiry.
 fn without_times(node: &server::Node, writer: &mut Client, uuid: u64) {
     let mut replay = Replay::open(node.ports().kv, uuid, 1);
     replay.noop();
@@ -238,7 +237,7 @@ fn without_times(node: &server::Node, writer: &mut Client, uuid: u64) {
     replay.live(writer, &life);
 }
 
-/// Everything up to the newest change, from the store: duplicates are gone.
+/// Everything up to the newest change, from the store: without duplicates.
 fn from_nothing(node: &server::Node, writer: &mut Client, uuid: u64) {
     let wait = Request::new(Opcode::SEQNO_PERSISTENCE).vbucket(VB);
     writer.call(&wait.extras(&12_u64.to_be_bytes())).ok();
@@ -252,7 +251,7 @@ fn from_nothing(node: &server::Node, writer: &mut Client, uuid: u64) {
     replay.marker(
         "8056000014000225000000140000000700000000000000000000000000000000000000000000000c00000006",
     );
-    // There: two collections that were created; here: the document that was before.
+    // The daemon sent two collections that were created; this node sends the earlier document.
     assert_eq!(replay.client.answer().opcode, Opcode::DCP_MUTATION);
     replay.message(
         "80580009120002250000001b0000000718e9efe42d9a0000000000000000000c0000000000000008000000676f\
@@ -277,7 +276,7 @@ fn from_nothing(node: &server::Node, writer: &mut Client, uuid: u64) {
     );
     let seen = "8153000000000023000000080000000700000000000000000000000000000000";
     assert_eq!(rollback.bytes, hex(seen));
-    // Seen without bodies; ours say why.
+    // The daemon sent no bodies; this node sends reasons.
     asked(
         "8053000030000225000000300000000700000000000000000000000000000000000000000000000500000000\
          00000003000000000000000000000000000000050000000000000005",

@@ -1,5 +1,5 @@
-//! Two nodes and a proxy between them, which pairs a producer's connection with a consumer's: as a
-//! cluster manager replicates vBuckets and moves them.
+//! Tests of two nodes and a proxy between them, which connects a producer's connection with a consumer's: so a cluster
+//! manager replicates and moves vBuckets.
 
 use std::io::{Chain, Cursor, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -22,7 +22,7 @@ const DEAD: u8 = 4;
 
 type Incoming = Chain<Cursor<Vec<u8>>, TcpStream>;
 
-/// One whole frame; `None` at the end.
+/// Reads one whole frame; `None` at the end.
 fn read_frame(from: &mut Incoming) -> Option<Vec<u8>> {
     let mut frame = vec![0; 24];
     from.read_exact(&mut frame).ok()?;
@@ -32,7 +32,7 @@ fn read_frame(from: &mut Incoming) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// What stands between the two nodes. Answers to what the manager itself asked stay with it.
+/// The proxy between the two nodes. It keeps the answers to its own requests.
 struct Manager {
     consumer: Arc<Mutex<TcpStream>>,
     producer: Arc<Mutex<TcpStream>>,
@@ -112,7 +112,7 @@ impl Manager {
         Self::ask(&self.consumer, &close);
         assert_eq!(self.statuses(1), [0]);
         Self::ask(&self.producer, &close);
-        // The producer may have been told by the consumer already.
+        // The consumer may have told the producer already.
         let status = self.statuses(1)[0];
         assert!(status == 0 || status == Status::KEY_ENOENT.0, "{status:x}");
     }
@@ -238,7 +238,7 @@ fn a_vbucket_is_taken_over_while_it_is_written_to() {
         there.call(&get).ok();
     }
     there.call(&set("after", "v").vbucket(VB)).ok();
-    // The stream is over, so the name is free for what comes next.
+    // The stream is over, so its name can be used again.
     set_vbucket(&mut there, VB, REPLICA);
     set_vbucket(&mut here, VB, ACTIVE);
     manager.add(std::iter::once(VB), 0);

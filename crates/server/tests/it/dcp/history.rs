@@ -1,5 +1,4 @@
-//! Streams of every version: from memory, from the store, after a restart, and of what is left of
-//! them once they are too old.
+//! Tests of streams of every version: from memory, from the store, after a restart, and after old versions are gone.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -20,7 +19,7 @@ const HISTORY: u32 = 0x10;
 const REPEATS: u32 = 0x20;
 const VB: u16 = 5;
 
-/// A form for the management port; gives the status line.
+/// Posts a form to the management port; returns the status line.
 pub(crate) fn post(node: &Node, path: &str, form: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", node.ports().http)).unwrap();
     let login = "QWRtaW5pc3RyYXRvcjpzZWNyZXQgd29yZA==";
@@ -52,7 +51,7 @@ fn consumer(node: &Node, name: &str, versions: bool) -> Consumer {
     consumer
 }
 
-/// The next messages, without what tells of collections.
+/// Returns the next messages, without system events.
 fn messages(consumer: &mut Consumer, count: usize) -> Vec<Message> {
     let mut found = Vec::new();
     while found.len() < count {
@@ -68,7 +67,7 @@ fn put(client: &mut Client, key: &str, value: &str) {
     client.call(&set(key, value).vbucket(VB)).ok();
 }
 
-/// The seqno of a change; the three before tell of the collections of the system.
+/// Returns the seqno of a change; the three seqnos before belong to the system collections.
 fn at(change: u64) -> u64 {
     change + 3
 }
@@ -78,7 +77,7 @@ fn await_persisted(client: &mut Client, change: u64) {
     client.call(&request.extras(&at(change).to_be_bytes())).ok();
 }
 
-/// A snapshot of changes; from the beginning with 0.
+/// Returns the marker of a snapshot of changes; from the beginning for start 0.
 fn marker(start: u64, end: u64, flags: u32) -> Message {
     let start = if start == 0 { 0 } else { at(start) };
     let end = at(end);
@@ -93,7 +92,7 @@ fn a(change: u64) -> Message {
     mutation(change, "a")
 }
 
-/// All versions up to 8 as the store has them: 1 tells of the collection, 4 is of another key.
+/// Returns all versions up to 8 in the order of the store: 1 creates the collection, 4 is of another key.
 fn all_versions() -> Vec<Message> {
     let mut expected = vec![
         marker(0, 8, DISK | CHECKPOINT),
@@ -150,7 +149,7 @@ fn every_version_is_streamed_from_memory_and_from_the_store() {
     }
     put(&mut writer, "a", "8");
     await_persisted(&mut writer, 8);
-    // A consumer that stopped in the middle of the history goes on there.
+    // A consumer that stopped in the middle of the history continues there.
     let mut late = consumer(&node, "late", true);
     let mut ask = Ask::after(VB, log[0].0, at(4)).until(at(8));
     ask.snapshot = (0, at(5));
@@ -164,7 +163,7 @@ fn every_version_is_streamed_from_memory_and_from_the_store() {
 
     let node = on_disk(place.path());
     assert_eq!(read_all(&node, "after"), all_versions());
-    // Too old from now on: the compactor takes them away by itself.
+    // The versions are too old then: the compactor removes them by itself.
     let path = "/pools/default/buckets/past";
     assert!(post(&node, path, "historyRetentionSeconds=1").contains("200"));
     let left = [marker(0, 8, DISK | CHECKPOINT), mutation(4, "b"), a(8)];
@@ -198,8 +197,8 @@ fn until_followed(replica: &Node, change: u64) {
     }
 }
 
-/// A replica gets the history as it gets the documents: from the store and from memory, with what
-/// is older before it; keeps it over a restart of its own; and streams it once it is active.
+/// A replica gets the history like the documents: from the store and from memory, behind the older part. It keeps the
+/// history over its own restart, and streams it once it is active.
 #[test]
 fn a_promoted_replica_has_the_history() {
     const MAJORITY: u8 = 1;
@@ -256,7 +255,7 @@ fn a_promoted_replica_has_the_history() {
 }
 
 #[test]
-fn history_is_for_buckets_that_say_so() {
+fn history_needs_settings_of_the_bucket() {
     let place = tempfile::tempdir().unwrap();
     let node = on_disk(place.path());
     let make = |form: &str| post(&node, "/pools/default/buckets", form);
@@ -271,7 +270,7 @@ fn history_is_for_buckets_that_say_so() {
         config.text().contains("nonDedupedHistory")
     };
     assert!(config("past") && !config("default"));
-    // Without retention nothing is kept, and nothing is said of a history.
+    // Without retention no old version is kept, and streams carry no history.
     let mut writer = client(&node);
     for value in ["2", "3"] {
         put(&mut writer, "a", value);

@@ -1,4 +1,5 @@
-//! The node as a consumer on a connection that a peer opened: what it asks, takes and refuses.
+//! Tests of the node as a consumer on a connection that a peer opened: its requests, and the messages that it takes and
+//! refuses.
 
 use wire::{Opcode, Status};
 
@@ -21,7 +22,7 @@ fn get_replica(client: &mut Client, vb: u16, key: &str) -> Status {
 }
 
 #[test]
-fn a_stream_is_added_taken_and_gone_on_with() {
+fn a_stream_is_added_applied_and_continued() {
     let node = own();
     let port = node.ports().kv;
     let mut client = replica(port, &[7]);
@@ -43,7 +44,7 @@ fn a_stream_is_added_taken_and_gone_on_with() {
     for key in ["a", "b", "c"] {
         assert_eq!(get_replica(&mut client, 7, key), Status::SUCCESS, "{key}");
     }
-    // Another connection goes on where this one broke off: within a snapshot.
+    // Another connection continues where this one ended: within a snapshot.
     drop(producer);
     let mut producer = Producer::open(port, "p");
     producer.send(&add_stream(7, 0));
@@ -92,7 +93,7 @@ fn collections_come_in_all_forms() {
     }
 }
 
-/// A peer that lost its connection is back before that is noticed here.
+/// A peer that lost its connection is back before the node notices.
 #[test]
 fn a_connection_of_the_same_name_takes_over_at_once() {
     let node = own();
@@ -130,14 +131,14 @@ fn streams_that_cannot_be_added() {
     refused(&mut producer, 1, 0, Status::KEY_EEXISTS);
     let mut other = Producer::open(port, "q");
     refused(&mut other, 1, 0, Status::KEY_EEXISTS);
-    // What the producer refuses, the manager is told.
+    // The manager gets the refusal of the producer.
     other.send(&add_stream(2, 0));
     let (request, _) = other.asked();
     other.answer(&request, Status::NOT_MY_VBUCKET, b"");
     let answer = other.answered(Opcode::DCP_ADD_STREAM);
     assert_eq!(answer.status, Status::NOT_MY_VBUCKET);
     other.stream(2, 0);
-    // A vBucket that was active meanwhile does not go on with the old stream.
+    // A vBucket that was active meanwhile does not continue with the old stream.
     set_vbucket(&mut client, 2, 1);
     set_vbucket(&mut client, 2, REPLICA);
     let lost = marker(2, 0x8000_0002, (1, 1), MEMORY);
@@ -151,11 +152,11 @@ fn streams_that_cannot_be_added() {
     refused(&mut producer, 1, 0, Status::NOT_SUPPORTED);
 }
 
-/// A vBucket, what a message is answered with, and the message of a stream.
+/// A vBucket, the status of the answer, and the message of a stream.
 type Case = (u16, Status, fn(u16, u32) -> Request);
 
 #[test]
-fn what_is_wrong_costs_its_own_stream_at_most() {
+fn a_wrong_message_ends_its_own_stream_at_most() {
     let node = own();
     let port = node.ports().kv;
     let cases: [Case; 9] = [
@@ -192,12 +193,12 @@ fn what_is_wrong_costs_its_own_stream_at_most() {
         producer.send(&marker(vb, of, (1, 5), MEMORY));
         producer.send(&mutation(vb, of, 2, "k"));
         producer.refused(&wrong(vb, of), status);
-        // Whatever follows a missing change is not taken.
+        // Changes after a missing one are refused.
         producer.refused(&mutation(vb, of, 4, "after"), Status::DCP_STREAM_NOT_FOUND);
         assert_eq!(get_replica(&mut client, vb, "k"), Status::SUCCESS);
         assert_eq!(get_replica(&mut client, vb, "after"), Status::KEY_ENOENT);
     }
-    // What is here already is refused and harms nothing.
+    // A change that is here already is refused and does no harm.
     producer.send(&marker(0, healthy, (1, 3), MEMORY));
     producer.send(&mutation(0, healthy, 2, "a"));
     producer.refused(&mutation(0, healthy, 2, "a"), Status::ERANGE);
@@ -210,7 +211,7 @@ fn what_is_wrong_costs_its_own_stream_at_most() {
 }
 
 #[test]
-fn streams_that_are_not_there_and_other_opaques() {
+fn unknown_streams_and_wrong_opaques_are_refused() {
     let node = own();
     let port = node.ports().kv;
     let _client = replica(port, &[1]);
@@ -234,7 +235,7 @@ fn streams_that_are_not_there_and_other_opaques() {
         producer.refused(&marker(1, opaque + 1, (1, 2), MEMORY), other);
         let close = Request::new(Opcode::DCP_CLOSE_STREAM);
         producer.refused(&close.clone().vbucket(2), none);
-        // The stream is unharmed until it is closed or ends.
+        // The stream continues until it is closed or ends.
         producer.send(&marker(1, opaque, (1, 2), MEMORY));
         producer.expect_silence();
         producer.send(&close.vbucket(1));
@@ -283,7 +284,7 @@ fn the_end_of_a_snapshot_a_noop_and_bytes_are_acknowledged() {
     assert!(sent > window / 5);
     producer.expect_silence();
     if producer.acked == 0 {
-        // It comes with the next turn at the latest.
+        // It arrives with the next turn at the latest.
         producer.expect_silence();
     }
     assert!(producer.acked > window / 5, "{} of {sent}", producer.acked);
@@ -316,7 +317,7 @@ fn a_window_follows_the_quota_of_its_bucket() {
         }
         assert_eq!(windows(&producer), expected);
     }
-    // The stream goes on.
+    // The stream continues.
     producer.send(&marker(1, opaque, (1, 1), MEMORY));
     producer.send(&mutation(1, opaque, 1, "k"));
     producer.expect_silence();
@@ -353,7 +354,7 @@ fn a_consumer_is_no_producer() {
 }
 
 #[test]
-fn answers_that_make_no_sense_end_the_connection() {
+fn invalid_answers_end_the_connection() {
     let node = own();
     let port = node.ports().kv;
     let _client = replica(port, &[1]);
@@ -373,7 +374,7 @@ fn answers_that_make_no_sense_end_the_connection() {
     };
     producer.answer(&unasked, Status::SUCCESS, b"");
     assert_eq!(producer.next(), None);
-    // A stream of the next one is not in the way of what was left behind.
+    // A stream of the next one does not collide with leftovers.
     Producer::open(port, "next").stream(1, 0);
 }
 
@@ -426,7 +427,7 @@ fn prepares_are_acknowledged_once_they_are_on_disk() {
     producer.send(&commit.key("\0m").opaque(opaque));
     producer.expect_silence();
     assert_eq!(get_replica(&mut client, 1, "m"), Status::SUCCESS);
-    // A decision without its prepare: only a new beginning helps.
+    // A decision without its prepare: the stream must begin again.
     extras[..8].copy_from_slice(&9_u64.to_be_bytes());
     extras[8..].copy_from_slice(&11_u64.to_be_bytes());
     producer.send(&marker(1, opaque, (4, 11), MEMORY));

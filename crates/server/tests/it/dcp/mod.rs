@@ -1,4 +1,4 @@
-//! The change protocol over its own wire.
+//! Tests of the change protocol over its own wire.
 
 mod attributes;
 pub(crate) mod consumer;

@@ -1,4 +1,4 @@
-//! Producers that say anything in any state: the node takes it or ends the conversation.
+//! Tests of producers that send anything in any state: the node takes it or ends the connection.
 
 use std::io::{Read, Write};
 use std::sync::Once;
@@ -10,7 +10,7 @@ use super::producer::{Producer, REPLICA};
 use crate::client::{Client, Request};
 use crate::place::{own, set_vbucket};
 
-/// Panics of the nodes' threads.
+/// Number of panics of the nodes' threads.
 pub(super) static PANICS: AtomicUsize = AtomicUsize::new(0);
 
 pub(super) fn count_panics() {
@@ -18,7 +18,7 @@ pub(super) fn count_panics() {
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            // A test's own thread is called as the test is.
+            // A test's own thread has the name of the test.
             let thread = std::thread::current();
             if thread.name().is_some_and(|name| !name.contains("::")) {
                 PANICS.fetch_add(1, Ordering::SeqCst);
@@ -45,7 +45,7 @@ impl Random {
         (0..length).map(|_| self.below(256) as u8).collect()
     }
 
-    /// A seqno that often is in its place, and may be anything.
+    /// Returns a seqno that is often right, and may be anything.
     fn seqno(&mut self) -> u64 {
         match self.below(20) {
             0 => u64::MAX - self.below(3),
@@ -55,7 +55,7 @@ impl Random {
     }
 }
 
-/// A message with its fixed part as it should be, mostly.
+/// Returns a message whose fixed part is mostly right.
 fn message(random: &mut Random, streams: &[(u16, u32)]) -> Vec<u8> {
     let (mut vb, mut opaque) = streams[random.below(streams.len() as u64) as usize];
     if random.below(12) == 0 {
@@ -137,7 +137,7 @@ fn nonsense_from_a_producer_ends_its_connection_at_most() {
             all.extend(message(&mut random, &streams));
         }
         let (mut stream, _) = producer.client.into_parts();
-        // It may be closed before all is said.
+        // The node may close it before all is sent.
         let said = stream.write_all(&all);
         drop(said.and_then(|()| stream.shutdown(std::net::Shutdown::Write)));
         let mut answers = Vec::new();

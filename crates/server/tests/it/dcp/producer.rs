@@ -1,5 +1,5 @@
-//! A producer of the change protocol that says exactly what a test wants said, on a connection
-//! that it opened as the node's consumer.
+//! A producer of the change protocol that sends exactly the messages of a test, on a connection that it opened as the
+//! node's consumer.
 
 use wire::{Opcode, Status};
 
@@ -11,7 +11,7 @@ pub(crate) const REPLICA: u8 = 2;
 pub(crate) const MEMORY: u32 = 1;
 pub(crate) const ACK: u32 = 8;
 
-/// What the node asked for with a stream request.
+/// The fields of a stream request of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) opaque: u32,
@@ -26,9 +26,9 @@ pub(crate) struct Asked {
 /// A connection on which the node is the consumer.
 pub(crate) struct Producer {
     pub(crate) client: Client,
-    /// Settings as the node sent them.
+    /// Settings that the node sent.
     pub(crate) controls: Vec<(String, String)>,
-    /// Those that are refused.
+    /// Names of settings that the producer refuses.
     pub(crate) refuses: &'static [&'static str],
     /// Bytes that the node acknowledged.
     pub(crate) acked: u64,
@@ -106,7 +106,7 @@ impl Producer {
         self.client.send(&bytes);
     }
 
-    /// The next frame that is not about settings or acknowledgements; `None` at the end.
+    /// Returns the next frame that is not about settings or acknowledgements; `None` at the end.
     #[track_caller]
     pub(crate) fn next(&mut self) -> Option<Answer> {
         loop {
@@ -138,7 +138,7 @@ impl Producer {
         self.next().expect("a frame, not the end")
     }
 
-    /// The answer to what was sent with this opcode.
+    /// Returns the answer to the message that was sent with this opcode.
     #[track_caller]
     pub(crate) fn answered(&mut self, opcode: Opcode) -> Answer {
         let frame = self.frame();
@@ -146,7 +146,7 @@ impl Producer {
         frame
     }
 
-    /// The next frame, which must be a stream request.
+    /// Returns the next frame, which must be a stream request.
     #[track_caller]
     pub(crate) fn asked(&mut self) -> (Answer, Asked) {
         let frame = self.frame();
@@ -164,7 +164,7 @@ impl Producer {
         (frame, asked)
     }
 
-    /// A stream from the very start; gives its opaque.
+    /// Starts a stream from the very beginning; returns its opaque.
     #[track_caller]
     pub(crate) fn stream(&mut self, vb: u16, flags: u32) -> u32 {
         self.send(&add_stream(vb, flags));
@@ -174,7 +174,7 @@ impl Producer {
         asked.opaque
     }
 
-    /// Grants a stream, and takes the answer to ADD_STREAM.
+    /// Grants a stream, and takes the answer to `ADD_STREAM`.
     #[track_caller]
     pub(crate) fn grant(&mut self, request: &Answer, log: &[(u64, u64)]) {
         let entries = log.iter().flat_map(|(uuid, seqno)| [uuid, seqno]);
@@ -193,7 +193,7 @@ impl Producer {
         assert_eq!(answer.opaque, request.opaque);
     }
 
-    /// All that was sent was taken without a word.
+    /// Checks that all messages were accepted without an answer.
     #[track_caller]
     pub(crate) fn expect_silence(&mut self) {
         self.send(&Request::new(Opcode::NOOP));

@@ -1,4 +1,4 @@
-//! What a consumer must not say, and what it is told.
+//! Tests of messages that a consumer must not send, and of the answers to them.
 
 use wire::{Feature, Opcode, Status};
 
@@ -28,7 +28,7 @@ fn a_connection_is_opened_once_and_rightly() {
     client.call(&named).ok();
     client.call(&open("again", PRODUCER)).is(Status::EINVAL);
     client.select("other").is(Status::NOT_SUPPORTED);
-    // Ordinary commands go on.
+    // Ordinary commands still work.
     client.set("refusals-open", "v").ok();
 }
 
@@ -50,7 +50,7 @@ fn the_protocol_is_refused_on_other_connections() {
 }
 
 #[test]
-fn what_only_consumers_get_is_refused() {
+fn messages_for_consumers_are_refused_from_them() {
     let node = own();
     let mut consumer = Consumer::open(node.ports().kv, "producer", PRODUCER);
     let extras = |opcode, length: usize| Request::new(opcode).extras(&vec![0; length]);
@@ -85,7 +85,7 @@ fn what_only_consumers_get_is_refused() {
 }
 
 #[test]
-fn controls_that_make_no_sense() {
+fn invalid_controls_are_refused() {
     let mut consumer = Consumer::open(shared(), "controls", PRODUCER);
     let invalid = [
         ("no_such_control", "1"),
@@ -112,13 +112,13 @@ fn controls_that_make_no_sense() {
         ("supports_cursor_dropping", "2"),
         ("enable_out_of_order_snapshots", "sometimes"),
         ("change_streams", "false"),
-        // Of another bucket of the name.
+        // The UUID of another bucket with this name.
         ("settee_bucket_uuid", "00000000000000000000000000000000"),
     ];
     for (name, value) in invalid {
         consumer.control(name, value).is(Status::EINVAL);
     }
-    // What stores without caches to hand over do not have.
+    // Features of stores with caches to hand over.
     for name in ["stream_buffer_size", "cache_transfer"] {
         consumer.control(name, "true").is(Status::NOT_SUPPORTED);
     }
@@ -156,7 +156,7 @@ fn controls_that_make_no_sense() {
         .is(Status::EINVAL);
 }
 
-/// Settings of a running bucket: taken, refused for what is no value, and felt.
+/// Settings of a running bucket: accepted, refused for invalid values, and effective.
 #[test]
 fn settings_of_streams_and_vbuckets_are_changed_while_the_node_runs() {
     let node = own();
@@ -197,12 +197,12 @@ fn settings_of_streams_and_vbuckets_are_changed_while_the_node_runs() {
         Status::EINVAL
     );
     assert_eq!(param(5, 2000, "max_cas", "1"), Status::EINVAL);
-    // A vBucket goes on above what it was told; others do not care.
+    // The CAS of the vBucket continues above the given one; other vBuckets keep theirs.
     let far = 5_000_000_000_000_000_000_u64;
     assert_eq!(param(5, 3, "max_cas", &far.to_string()), Status::SUCCESS);
     assert!(client.call(&set("k", "v").vbucket(3)).ok().cas > far);
     assert!(client.call(&set("k", "v").vbucket(4)).ok().cas < far);
-    // Streams about collections need no noops any more.
+    // Streams about collections need no noops with this setting.
     let mut consumer = Client::ready(port);
     consumer.call(&open("noops", PRODUCER)).ok();
     consumer.call(&Ask::all(3).request()).ok();
@@ -217,7 +217,7 @@ fn settings_of_streams_and_vbuckets_are_changed_while_the_node_runs() {
 }
 
 #[test]
-fn stream_requests_that_make_no_sense() {
+fn invalid_stream_requests_are_refused() {
     let node = own();
     let port = node.ports().kv;
     let mut writer = Client::ready(port);
@@ -261,7 +261,7 @@ fn stream_requests_that_make_no_sense() {
         Status::DCP_STREAM_ID_INVALID,
     );
     consumer.refused(&Ask::all(4).flags(0x8), Status::EINVAL);
-    // Histories: another vBucket's, and one that is ahead.
+    // Wrong histories: that of another vBucket, and one that is ahead.
     let rollback = consumer.client.call(&Ask::after(4, uuid, 3).request());
     assert_eq!(rollback.status, Status::ROLLBACK);
     assert_eq!(rollback.value, 0_u64.to_be_bytes());
@@ -281,7 +281,7 @@ fn newer_features_need_noops() {
     client
         .call(&Ask::all(0).request())
         .is(Status::NOT_SUPPORTED);
-    // A vBucket that is not here is said first: the client needs another map, not other settings.
+    // A missing vBucket is reported first: the client needs another map, not other settings.
     client
         .call(&Ask::all(1030).request())
         .is(Status::NOT_MY_VBUCKET);
@@ -311,7 +311,7 @@ fn a_name_belongs_to_its_newest_connection() {
 }
 
 #[test]
-fn answers_that_say_there_is_no_stream_end_it_and_others_the_connection() {
+fn no_stream_answers_end_the_stream_and_others_the_connection() {
     let node = own();
     let port = node.ports().kv;
     let mut writer = Client::ready(port);

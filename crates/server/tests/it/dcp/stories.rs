@@ -1,6 +1,5 @@
-//! Producers that tell nearly true stories: snapshots, documents, collections and durable writes
-//! in order, with a wrong message or a damaged one here and there. Whatever the node took of it, it
-//! keeps, serves, streams on and loads again.
+//! Tests of producers that send nearly valid streams: snapshots, documents, collections and durable writes in order,
+//! with a wrong or damaged message here and there. The node keeps, serves, streams and loads all that it accepted.
 
 use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
@@ -14,12 +13,12 @@ use super::producer::{Producer, REPLICA};
 use crate::client::{Client, Request, sdk_and};
 use crate::place::{on_disk, set_vbucket};
 
-/// What a producer has told of one vBucket.
+/// The state of one vBucket's stream, as a producer has sent it.
 struct Story {
     vb: u16,
     opaque: u32,
     last: u64,
-    /// Where its newest snapshot began.
+    /// Start of the newest snapshot.
     begun: u64,
     end: u64,
     prepared: Vec<(Vec<u8>, u64)>,
@@ -34,9 +33,9 @@ fn numbers(numbers: &[u64]) -> Vec<u8> {
         .collect()
 }
 
-/// A value, and what it says of itself.
+/// Returns a value with its datatype.
 fn value(random: &mut Random) -> (u8, Vec<u8>) {
-    // One attribute of the system, `_s`, in front of a body.
+    // One system attribute, `_s`, in front of a body.
     let attributed = b"\0\0\0\x0a\0\0\0\x06_s\0{}\0{\"a\":1}".to_vec();
     let packed = |plain: &[u8]| snap::raw::Encoder::new().compress_vec(plain).unwrap();
     match random.below(9) {
@@ -62,7 +61,7 @@ impl Story {
             .opaque(self.opaque)
     }
 
-    /// One of a collection that is there and that no durable write holds, nearly always.
+    /// Returns a key of an existing collection that no durable write holds, nearly always.
     fn key(&self, random: &mut Random) -> Vec<u8> {
         loop {
             let collection = [0, 0, 0, 8, 9][random.below(5) as usize];
@@ -167,7 +166,7 @@ impl Story {
 
     fn durable(&mut self, random: &mut Random) -> Request {
         let decided = random.below(self.prepared.len() as u64 + 2) as usize;
-        // Not in the snapshot that brought it, nearly always.
+        // Nearly always, it is not decided in the snapshot of its prepare.
         let early = random.below(100) == 0;
         let may = |(_, at): &(Vec<u8>, u64)| *at < self.begun || early;
         if self.prepared.get(decided).is_some_and(may) {
@@ -196,12 +195,12 @@ impl Story {
         request.datatype(datatype).value(value)
     }
 
-    /// What comes next if all goes well.
+    /// Returns the next message of a valid stream.
     fn next(&mut self, random: &mut Random) -> Vec<u8> {
         if self.last >= self.end {
             return self.marker(random).bytes();
         }
-        // Numbers may be left out.
+        // Seqnos may be left out.
         self.last = (self.last + 1 + random.below(2)).min(self.end);
         let request = match random.below(100) {
             0..20 => self.event(random),
@@ -213,7 +212,7 @@ impl Story {
     }
 }
 
-/// A damaged copy: its lengths stay, so that what follows is understood.
+/// Returns a damaged copy: its lengths stay, so that the next messages are understood.
 fn damaged(mut frame: Vec<u8>, random: &mut Random) -> Vec<u8> {
     let kept = if random.below(10) == 0 { 1 } else { 12 };
     if frame.len() > kept {
@@ -255,7 +254,7 @@ fn tell(port: u16, vbs: [u16; 2], random: &mut Random) {
         earlier = frame;
     }
     let (mut stream, _) = producer.client.into_parts();
-    // It may be closed before all is said.
+    // The node may close it before all is sent.
     let said = stream.write_all(&all);
     drop(said.and_then(|()| stream.shutdown(std::net::Shutdown::Write)));
     let mut answers = Vec::new();
@@ -265,7 +264,7 @@ fn tell(port: u16, vbs: [u16; 2], random: &mut Random) {
     }
 }
 
-/// Streams what is there now on to another one, in a form that a round chooses.
+/// Streams the current state on to another vBucket, in a form that the round chooses.
 fn pass_on(port: u16, vb: u16, high: u64, random: &mut Random) {
     let mut consumer = Consumer::open(port, "further", PRODUCER | 4);
     consumer.control("enable_noop", "true").ok();
@@ -308,9 +307,9 @@ fn high_of(client: &mut Client, vb: u16) -> u64 {
     }
 }
 
-/// Of its own vBuckets each round; `SETTEE_STORIES` sets how many rounds, `SETTEE_STORIES_FROM` the first.
+/// Each round has its own vBuckets. `SETTEE_STORIES` sets the number of rounds, `SETTEE_STORIES_FROM` the first one.
 #[test]
-fn nearly_true_stories_are_kept_and_told_on() {
+fn nearly_valid_streams_are_kept_and_streamed_on() {
     count_panics();
     let rounds = std::env::var("SETTEE_STORIES").ok();
     let rounds: u64 = rounds.and_then(|text| text.parse().ok()).unwrap_or(8);

@@ -1,4 +1,4 @@
-//! What a stream sends, and when.
+//! Tests of the messages of a stream, and of their timing.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ fn delete(key: &str) -> Request {
     Request::of(Opcode::DELETE, key)
 }
 
-/// Returns once everything up to `seqno` is in the store, and gone from the log.
+/// Waits until everything up to `seqno` is in the store, and gone from memory.
 fn await_persisted(client: &mut Client, vb: u16, seqno: u64) {
     let request = Request::new(Opcode::SEQNO_PERSISTENCE).vbucket(vb);
     client.call(&request.extras(&seqno.to_be_bytes())).ok();
@@ -99,7 +99,7 @@ fn a_stream_from_nothing_follows_the_vbucket() {
 }
 
 #[test]
-fn what_memory_no_longer_has_comes_from_the_store() {
+fn changes_that_left_memory_come_from_the_store() {
     let place = tempfile::tempdir().unwrap();
     for node in [own(), on_disk(place.path())] {
         let mut writer = Client::ready(kv(&node));
@@ -131,7 +131,7 @@ fn what_memory_no_longer_has_comes_from_the_store() {
 }
 
 #[test]
-fn deletions_are_left_out_of_the_first_backfill_where_that_was_negotiated() {
+fn the_first_backfill_leaves_deletions_out_if_negotiated() {
     let node = own();
     let mut writer = Client::ready(kv(&node));
     for key in ["a", "b"] {
@@ -154,7 +154,7 @@ fn deletions_are_left_out_of_the_first_backfill_where_that_was_negotiated() {
 }
 
 #[test]
-fn a_store_that_ends_in_a_prepare() {
+fn a_stream_covers_a_store_that_ends_in_a_prepare() {
     let node = own();
     let mut admin = Client::ready(kv(&node));
     let topology = Request::new(Opcode::SET_VBUCKET).vbucket(5).extras(&[1]);
@@ -186,7 +186,7 @@ fn a_store_that_ends_in_a_prepare() {
 }
 
 #[test]
-fn a_stream_ends_at_the_seqno_that_was_asked_for() {
+fn a_stream_ends_at_the_requested_seqno() {
     let node = own();
     let mut writer = Client::ready(kv(&node));
     for number in 1..=5 {
@@ -201,7 +201,7 @@ fn a_stream_ends_at_the_seqno_that_was_asked_for() {
     assert_eq!(messages[0], marker(0, 3, DISK | CHECKPOINT));
     assert_eq!(messages[1..4].len(), 3);
     assert_eq!(messages[4], Message::End(0));
-    // The same stream again: the first one is gone. In memory, too.
+    // The same stream again: the first one has ended. From memory, too.
     let log = consumer.stream(&Ask::all(9).until(6));
     assert_eq!(consumer.messages(6).len(), 6);
     writer.call(&set("k6", "v").vbucket(9)).ok();
@@ -251,7 +251,7 @@ fn a_vbucket_that_changes_its_state_ends_its_streams() {
     assert_eq!(consumer.message(), Message::End(2));
     consumer.refused(&Ask::all(3), Status::NOT_MY_VBUCKET);
     consumer.refused(&Ask::all(2), Status::NOT_MY_VBUCKET);
-    // The others are unharmed.
+    // The other streams are unharmed.
     admin.call(&set("k", "v").vbucket(11)).ok();
     assert_eq!(consumer.messages(2)[1], Message::mutation(1, "k", "v"));
 }
@@ -294,17 +294,17 @@ fn a_full_window_stops_the_stream_until_it_is_acknowledged() {
     let mut consumer = Consumer::open(kv(&node), "window", PRODUCER);
     consumer.control("connection_buffer_size", "500").ok();
     consumer.stream(&Ask::all(5));
-    // A marker of 44 bytes, mutations of 24 + 31 + 4 + 100: the third one passes 500 bytes.
+    // A marker of 44 bytes, mutations of 24 + 31 + 4 + 100: the third one exceeds 500 bytes.
     let first = consumer.messages(4);
     assert_eq!(first[0], marker(0, 20, DISK | CHECKPOINT));
     consumer.expect_silence();
-    // One byte less than what would open the window again.
+    // One byte less than needed to open the window again.
     consumer.client.send(&buffer_ack(21).bytes());
     consumer.expect_silence();
     consumer.client.send(&buffer_ack(1).bytes());
     consumer.message();
     consumer.expect_silence();
-    // More than was sent is no credit for what follows.
+    // Acknowledging more than was sent is no credit for later messages.
     consumer.client.send(&buffer_ack(u32::MAX).bytes());
     consumer.messages(4);
     consumer.expect_silence();
@@ -327,7 +327,7 @@ fn noops_come_at_their_interval_and_are_answered() {
         answer[12..16].copy_from_slice(&frame.opaque.to_be_bytes());
         consumer.client.send(&answer);
     }
-    // A consumer may ask as well.
+    // A consumer may send noops as well.
     let noop = consumer.client.call(&Request::new(Opcode::DCP_NOOP));
     noop.ok();
 }
@@ -339,7 +339,7 @@ fn deletions_and_expirations_take_the_form_that_was_agreed() {
     let mut timed = Consumer::open(kv(&node), "timed", PRODUCER | DELETE_TIMES);
     timed.control("enable_expiry_opcode", "true").ok();
     let mut plain = Consumer::open(kv(&node), "plain", PRODUCER | NO_VALUE);
-    // A consumer that asks for expirations gets times of deletions with them, with any flags of DCP_OPEN.
+    // A consumer that asks for expirations gets times of deletions with them, with any flags of `DCP_OPEN`.
     let mut asked = Consumer::open(kv(&node), "asked", PRODUCER);
     asked.control("enable_expiry_opcode", "true").ok();
     timed.stream(&Ask::all(2));
@@ -357,7 +357,7 @@ fn deletions_and_expirations_take_the_form_that_was_agreed() {
         frame.extras.len()
     });
     assert_eq!(lengths, [21, 18, 21]);
-    // Expired at once, since long ago; the next read makes it a tombstone.
+    // The expiry has passed long ago; the next read makes it a tombstone.
     let expired = store(Opcode::SET, "short", "1", 0, 1_000_000_000);
     writer.call(&expired.vbucket(2)).ok();
     timed.messages(2);
