@@ -25,19 +25,20 @@ use super::permits;
 use crate::state::HttpState;
 use crate::view::NodeView;
 
-/// Largest request body taken.
+/// Largest request body, bytes.
 pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// Longest time that a body may take, and that it waits for others to hold less.
+/// Time limit to receive a body, including the wait for memory that others hold.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a body that is too large waits for its refusal, so that a flood of them costs neighbours nothing.
+/// Delay of the refusal of a body that is too large, so that a flood of them costs other clients nothing.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(500);
 
-/// On whose behalf a full administrator, or a node that follows this one, asks: base64 of the user's name and `:local`.
+/// Header that names the user on whose behalf a full administrator, or a following node, sends a request: base64 of the
+/// user's name and `:local`.
 pub(super) const ON_BEHALF_OF: HeaderName = HeaderName::from_static("cb-on-behalf-of");
 
-/// Lets a request pass if its Basic credentials are right, and their user has the permission that it needs; the user
-/// travels with it.
+/// Passes a request on if its Basic credentials are right, and the user has the needed permission. Adds the user to the
+/// request.
 pub(super) async fn require_credentials(
     State(state): State<HttpState>,
     peer: Peer,
@@ -46,7 +47,7 @@ pub(super) async fn require_credentials(
     next: Next,
 ) -> Handled {
     let user = admit(&state, &peer, &mut request).await?;
-    // What no route matches is not there, for all users.
+    // A path without a route does not exist, for all users.
     if let Some(path) = request.extensions().get::<MatchedPath>() {
         let parameters = parameters.map_err(IntoResponse::into_response)?;
         if let Some(refused) =
@@ -58,7 +59,8 @@ pub(super) async fn require_credentials(
     Ok(next.run(request).await)
 }
 
-/// Lets a request pass if its Basic credentials are right, whatever its user may do; the user travels with it.
+/// Passes a request on if its Basic credentials are right, whatever the rights of the user. Adds the user to the
+/// request.
 pub(super) async fn require_user(
     State(state): State<HttpState>,
     peer: Peer,
@@ -69,7 +71,7 @@ pub(super) async fn require_user(
     Ok(next.run(request).await)
 }
 
-/// The user that a request is made for; it travels with the request, as does the one that asks on its behalf.
+/// Returns the user for whom a request is made. Adds this user to the request, and the user that acts on its behalf.
 async fn admit(
     state: &HttpState,
     peer: &Peer,
@@ -88,7 +90,7 @@ async fn admit(
     Ok(effective.unwrap_or(user))
 }
 
-/// The user on whose behalf a request is made, if it is. Only full administrators may do so.
+/// Returns the user on whose behalf a request is made, if there is one. Only full administrators may do so.
 ///
 /// # Errors
 /// The status of the refusal, and the reason.
@@ -120,7 +122,7 @@ fn on_behalf_of(
     })
 }
 
-/// Waits until the login of a request that brings credentials may be judged.
+/// Waits until the login of a request with credentials may be judged.
 pub(super) async fn take_turn(
     state: &HttpState,
     peer: &Peer,
@@ -143,8 +145,8 @@ pub(super) async fn take_turn(
     Ok(())
 }
 
-/// The user of the certificate that began the connection, or whose credentials a request brings, if they are right; a
-/// node that has no administrator yet asks for neither. After wrong ones from the same address it may take a while.
+/// Returns the user of the connection's certificate, or of the request's credentials if they are right. A node without
+/// an administrator asks for neither. After wrong credentials from the same address this takes longer.
 pub(super) async fn authenticate(
     state: &HttpState,
     peer: &Peer,
@@ -154,7 +156,7 @@ pub(super) async fn authenticate(
         return Ok(AuthenticatedUser::of_open_node());
     }
     if let Some(name) = &peer.user {
-        // As it is for this request: it may have been removed.
+        // Look up the current user: it may have been removed.
         let user = state.view.identity().look_up(name);
         return user.ok_or_else(answers::unauthorized);
     }
@@ -174,7 +176,7 @@ pub(super) async fn authenticate(
     }
 }
 
-/// The name and the password in the header for Basic credentials.
+/// Returns name and password of the header for Basic credentials.
 fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
     let (scheme, encoded) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
@@ -187,14 +189,14 @@ fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
     Some((String::from_utf8(name).ok()?, password))
 }
 
-/// Bytes of a request's body, counted with what connections hold until they are given back.
+/// Memory of a request's body. It counts with the memory that connections hold, until this is dropped.
 pub(super) struct HeldBody {
     view: Arc<dyn NodeView>,
     bytes: usize,
 }
 
 impl HeldBody {
-    /// Counts so many more, once there is memory for them.
+    /// Adds bytes, once there is memory for them.
     async fn grow(&mut self, bytes: usize) {
         while let Reservation::Wait { retry, .. } = self.view.hold_body(bytes) {
             time::sleep(retry).await;
@@ -209,7 +211,7 @@ impl Drop for HeldBody {
     }
 }
 
-/// Reads the body of a request, up to the limit, and holds it until the request is answered.
+/// Reads the body of a request, up to the limit, and holds its memory until the answer.
 pub(super) async fn limit_body(
     State(state): State<HttpState>,
     request: Request,
@@ -221,7 +223,7 @@ pub(super) async fn limit_body(
     Ok(response)
 }
 
-/// A request and its body, up to the limit, which counts until the last part is dropped.
+/// Returns a request and its body, up to the limit. The memory counts until the `HeldBody` is dropped.
 pub(super) async fn take_body(
     state: &HttpState,
     request: Request,
@@ -264,7 +266,7 @@ async fn too_large() -> Response {
     last(StatusCode::PAYLOAD_TOO_LARGE, reason)
 }
 
-/// A refusal after which the connection ends.
+/// Returns a refusal after which the connection ends.
 fn last(status: StatusCode, reason: &str) -> Response {
     answers::closing(answers::refusal(status, reason))
 }

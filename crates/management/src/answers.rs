@@ -1,4 +1,4 @@
-//! The few shapes an answer has.
+//! The forms of answers.
 
 use std::fmt::Display;
 
@@ -15,13 +15,13 @@ use serde_json::json;
 use super::form::FieldErrors;
 use super::host::requested_host;
 
-/// What came of a request, or its refusal.
+/// The answer to a request, or its refusal.
 pub(super) type Handled = Result<Response, Response>;
 
-/// Longest text of a refusal that is handed on.
+/// Longest text of a refusal that is passed on, bytes.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// An answer whose body is JSON text already.
+/// Returns an answer whose body is JSON text already.
 pub(super) fn json_text(status: StatusCode, body: impl Into<Body>) -> Response {
     let headers = [
         (CONTENT_TYPE, "application/json"),
@@ -30,56 +30,56 @@ pub(super) fn json_text(status: StatusCode, body: impl Into<Body>) -> Response {
     (status, headers, body.into()).into_response()
 }
 
-/// JSON text with the name under which the client reached the node.
+/// Returns JSON text in which the host name is the one that the client used.
 pub(super) fn localized(text: &impl Display, headers: &HeaderMap) -> Response {
     let host = requested_host(headers);
     json_text(StatusCode::OK, localize(&text.to_string(), host.as_deref()))
 }
 
-/// An answer whose text is JSON.
+/// Returns an answer with a JSON value.
 pub(super) fn json(status: StatusCode, value: &impl Display) -> Response {
     json_text(status, value.to_string())
 }
 
-/// A request that was done.
+/// Returns the answer to a request that was done.
 pub(super) fn ok(value: &impl Display) -> Response {
     json(StatusCode::OK, value)
 }
 
-/// An answer of a probe, for humans and scripts: one line of text.
+/// Returns the answer of a probe, for humans and scripts: one line of text.
 pub(super) fn line(status: StatusCode, text: &str) -> Response {
     (status, format!("{text}\n")).into_response()
 }
 
-/// A refusal that concerns one field.
+/// Returns a refusal about one field.
 pub(super) fn field_refusal(status: StatusCode, field: &str, text: &str) -> Response {
     json(status, &json!({ "errors": { field: text } }))
 }
 
-/// A refusal because of a field that makes no sense.
+/// Returns a refusal because of a wrong field.
 pub(super) fn wrong_field(field: &str, text: &str) -> Response {
     field_refusal(StatusCode::BAD_REQUEST, field, text)
 }
 
-/// A refusal that concerns no field of its own.
+/// Returns a refusal that concerns no single field.
 pub(super) fn refusal(status: StatusCode, text: &str) -> Response {
     field_refusal(status, "_", text)
 }
 
-/// A refusal because of fields that make no sense, if there are any.
+/// Returns a refusal because of wrong fields, if there are any.
 pub(super) fn wrong_fields(wrong: &FieldErrors) -> Option<Response> {
     let value = json!({ "errors": wrong });
     (!wrong.is_empty()).then(|| json(StatusCode::BAD_REQUEST, &value))
 }
 
-/// A refusal because of permissions that are missing, in the reference's words.
+/// Returns a refusal because of missing permissions, in the reference server's words.
 pub(super) fn forbidden(permissions: &[&str]) -> Response {
     let message = "Forbidden. User needs the following permissions";
     let value = json!({ "message": message, "permissions": permissions });
     json(StatusCode::FORBIDDEN, &value)
 }
 
-/// The text is the one SDKs look for.
+/// Returns the answer for a missing resource. SDKs look for this text.
 pub(super) fn not_found() -> Response {
     json(
         StatusCode::NOT_FOUND,
@@ -97,20 +97,20 @@ pub(super) fn unauthorized() -> Response {
     response
 }
 
-/// For a request that is refused before all of it was read: the connection ends with the answer.
+/// Makes the connection end with the answer: the request is refused before all of it was read.
 pub(super) fn closing(mut response: Response) -> Response {
     let close = HeaderValue::from_static("close");
     response.headers_mut().insert(CONNECTION, close);
     response
 }
 
-/// A management call that is known but not served.
+/// Returns the answer to a known management call that Settee does not serve.
 pub(super) fn not_built(method: &Method, uri: &Uri) -> Response {
     let text = format!("{method} {} is not supported by Settee yet.", uri.path());
     refusal(StatusCode::NOT_IMPLEMENTED, &text)
 }
 
-/// Refusals that the library words, as of a path that is no text, become JSON as all others are.
+/// Converts refusals of the HTTP library, for example of a path that is not text, into JSON.
 pub(super) async fn refusals_in_json(response: Response) -> Response {
     let status = response.status();
     let refused = status.is_client_error() || status.is_server_error();

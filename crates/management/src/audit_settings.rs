@@ -1,4 +1,4 @@
-//! `/settings/audit`: what is recorded, and where.
+//! `/settings/audit`: the recorded events, and the place of the log.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use super::state::HttpState;
 const ROTATE_INTERVAL_S: std::ops::RangeInclusive<u64> = 900..=604_800;
 const ROTATE_SIZE: std::ops::RangeInclusive<u64> = 1_048_576..=524_288_000;
 const PRUNE_AGE_S: std::ops::RangeInclusive<u64> = 0..=35_791_394;
-/// Numbers of events of all parts of the reference server.
+/// Range of event ids over all parts of the reference server.
 const EVENT_IDS: std::ops::Range<u32> = 4096..61_440;
 
 pub(super) fn routes() -> Router<HttpState> {
@@ -37,7 +37,7 @@ pub(super) fn routes() -> Router<HttpState> {
         )
 }
 
-/// The events that can be left out, or those that cannot.
+/// Returns the events that can be disabled, or those that cannot.
 fn descriptors(filterable: bool) -> Response {
     let events = Event::all().iter();
     let events = events.filter(|one| one.filterable == filterable);
@@ -68,7 +68,7 @@ async fn show(State(state): State<HttpState>) -> Response {
     }))
 }
 
-/// The events that are left out, and those of parts that this node does not have.
+/// Returns the disabled events, including events of parts that this node does not have.
 fn disabled(settings: &Settings) -> BTreeSet<u32> {
     let own = Event::all()
         .iter()
@@ -101,7 +101,7 @@ async fn change(State(state): State<HttpState>, body: Bytes) -> Handled {
     Ok(answers::ok(&json!([])))
 }
 
-/// The configuration as a form changes it. Looks at the disk.
+/// Reads a form that changes the configuration. Checks the directory on the disk.
 fn read(body: &[u8], before: &Settings, wrong: &mut FieldErrors) -> Settings {
     let mut settings = before.clone();
     for (field, value) in fields(body) {
@@ -164,7 +164,7 @@ fn set(settings: &mut Settings, field: &str, value: &str) -> Result<(), String> 
     Ok(())
 }
 
-/// Leaves these events out, and no others.
+/// Disables exactly these events.
 fn disable(settings: &mut Settings, value: &str) -> Result<(), String> {
     let mut ids = BTreeSet::new();
     let mut odd = Vec::new();
@@ -195,7 +195,7 @@ fn disable(settings: &mut Settings, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// `NAME/DOMAIN`, separated by commas.
+/// Parses `NAME/DOMAIN`, separated by commas.
 fn users(value: &str) -> Result<BTreeSet<UserId>, String> {
     let of = |text: &str| {
         let (user, domain) = text.rsplit_once('/')?;

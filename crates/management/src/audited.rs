@@ -1,4 +1,4 @@
-//! What requests did, for audits: one table of those that change something, and failed logins.
+//! Audit events of requests: a table of the requests that change something, and failed logins.
 
 use audit::{Event, Line, Origin, Stamp, User};
 use axum::body::{Body, to_bytes};
@@ -15,7 +15,7 @@ use super::peer::{OnBehalf, Peer};
 use super::state::HttpState;
 use super::view::NodeView;
 
-/// Methods, separated by spaces, path as the router has it, what its success is recorded as.
+/// Methods, separated by spaces; path as the router has it; event of a successful request.
 pub(super) const RECORDED: &[(&str, &str, Event)] = &[
     ("GET", "/changes/{bucket}", Event::DcpOpened),
     ("POST", "/pools/default/buckets", Event::BucketCreated),
@@ -92,8 +92,8 @@ pub(super) const UNRECORDED: &[&str] = &[
     "/pools/default/buckets/{bucket}/controller/{*path}",
 ];
 
-/// What the success of a request is recorded as. Of those that may change something and have no row it is a change of
-/// the cluster.
+/// Returns the event of a successful request. A request that may change something and has no row is a change of the
+/// cluster.
 fn event_of(method: &Method, path: &str) -> Option<Event> {
     let mut rows = RECORDED.iter();
     let is_for = |methods: &str| methods.split(' ').any(|one| one == method.as_str());
@@ -105,7 +105,7 @@ fn event_of(method: &Method, path: &str) -> Option<Event> {
     changes.then_some(Event::ClusterSettings)
 }
 
-/// Records a request that changed something. Runs inside of what reads the body.
+/// Records a request that changed something. Runs after the body was read.
 pub(super) async fn record(
     State(state): State<HttpState>,
     peer: Peer,
@@ -116,7 +116,7 @@ pub(super) async fn record(
     let path = request.extensions().get::<MatchedPath>();
     let event = path.and_then(|path| event_of(request.method(), path.as_str()));
     let recorder = state.view.audit();
-    // A request that switches the audit on is recorded, too.
+    // A request that enables the audit is recorded, too.
     let candidate = event.filter(|event| recorder.is_on() || *event == Event::AuditSettings);
     let (Some(event), Ok(parameters)) = (candidate, parameters) else {
         return next.run(request).await;
@@ -125,7 +125,7 @@ pub(super) async fn record(
     let path = head.uri.path().to_owned();
     let user = head.extensions.get::<AuthenticatedUser>().cloned();
     let behalf = head.extensions.get::<OnBehalf>().cloned();
-    // It was read already, up to its limit.
+    // The body was read already, up to its limit.
     let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
     let form = body.clone();
     let response = next.run(Request::from_parts(head, Body::from(body))).await;
@@ -154,7 +154,7 @@ pub(super) async fn record(
     response
 }
 
-/// Records a login that failed. Without a name there was none.
+/// Records a failed login. Without a name, the request had no credentials, or they were judged by another node.
 pub(super) fn login_failed(state: &HttpState, peer: &Peer, name: Option<&str>) {
     let rejected = User {
         domain: "rejected",
@@ -164,7 +164,7 @@ pub(super) fn login_failed(state: &HttpState, peer: &Peer, name: Option<&str>) {
     write(&*state.view, peer, of, Event::LoginFailure, |line| line);
 }
 
-/// Records that the certificate of a peer is refused, or is missing.
+/// Records that the certificate of a peer is refused or missing.
 pub(super) fn certificate_problem(view: &dyn NodeView, peer: &Peer, reason: &str) {
     let unknown = User {
         domain: "unknown",
@@ -176,7 +176,7 @@ pub(super) fn certificate_problem(view: &dyn NodeView, peer: &Peer, reason: &str
     });
 }
 
-/// Of a user, or of one on behalf of another one.
+/// Writes an event of a user, or of a user on behalf of another one.
 fn write(
     view: &dyn NodeView,
     peer: &Peer,
@@ -202,7 +202,7 @@ fn write(
     recorder.submit(out, 1);
 }
 
-/// The administrator that the configuration names is of a domain of its own, as in the reference.
+/// Converts a user. The administrator of the configuration has a domain of its own, as in the reference server.
 fn user_of(user: &AuthenticatedUser) -> User<'_> {
     User {
         domain: if user.built_in { "builtin" } else { "local" },
@@ -210,7 +210,7 @@ fn user_of(user: &AuthenticatedUser) -> User<'_> {
     }
 }
 
-/// The fields of a form, but for secrets.
+/// Returns the fields of a form without secrets.
 fn props(body: &[u8]) -> Value {
     let secret = |name: &str| name.to_ascii_lowercase().contains("password");
     let told = fields(body).filter(|(name, _)| !secret(name));

@@ -1,4 +1,4 @@
-//! `/settings/autoCompaction` and what buckets say of compaction.
+//! `/settings/autoCompaction`, and the compaction settings of buckets.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::state::HttpState;
 use crate::view::ClusterChange;
 
 const DAY_S: f64 = 86_400.0;
-/// Days that tombstones may be kept for.
+/// Allowed ages of tombstones, days.
 const PURGE_DAYS: std::ops::RangeInclusive<f64> = 0.04..=60.0;
 const UNDEFINED: &str = "undefined";
 
-/// Fields that are read, without what stands in brackets.
+/// Names of the fields that are read, without brackets.
 pub(super) const READ: [&str; 6] = [
     "parallelDBAndViewCompaction",
     "databaseFragmentationThreshold",
@@ -31,14 +31,14 @@ pub(super) const READ: [&str; 6] = [
     "allowedTimePeriod",
     "purgeInterval",
 ];
-/// Of services that are not here: whatever is said of their files is right.
+/// Fields of services that Settee does not have: every value is accepted.
 const PASSED_OVER: [&str; 3] = [
     "indexCompactionMode",
     "indexCircularCompaction",
     "indexFragmentationThreshold",
 ];
 
-/// Of the node as a whole.
+/// Returns the routes for the settings of the node.
 pub(super) fn routes() -> Router<HttpState> {
     Router::new()
         .route("/settings/autoCompaction", get(told).post(set))
@@ -80,18 +80,18 @@ async fn set(State(state): State<HttpState>, body: Bytes) -> Response {
     }
 }
 
-/// A field's name without what stands in brackets.
+/// Returns a field's name without the part in brackets.
 pub(super) fn base(name: &str) -> &str {
     name.split('[').next().unwrap_or_default()
 }
 
-/// Days, as clients set and read them.
+/// Converts seconds to days, as clients set and read them.
 #[expect(clippy::cast_precision_loss, reason = "days for display")]
 fn days(seconds: u64) -> f64 {
     seconds as f64 / DAY_S
 }
 
-/// As clients read it, but for the age.
+/// Returns the JSON form for clients, without the age of tombstones.
 fn to_json(settings: &AutoCompaction) -> Value {
     let limit = |limit: &FragmentationLimit| {
         let or_undefined = |number: Option<u64>| number.map_or(json!(UNDEFINED), Value::from);
@@ -118,7 +118,7 @@ fn to_json(settings: &AutoCompaction) -> Value {
     told
 }
 
-/// Reads a form: what it does not say has no limit, and is purged as nothing had been set.
+/// Reads a form. A missing limit means no limit; a missing age of tombstones means the default.
 pub(super) fn read(form: &mut Form<'_>) -> AutoCompaction {
     let parallel = "parallelDBAndViewCompaction";
     if form.text(parallel).is_none() {
@@ -149,7 +149,7 @@ pub(super) fn read(form: &mut Form<'_>) -> AutoCompaction {
     }
 }
 
-/// A field that is there and not `undefined`; `what` says what it may be.
+/// Reads a field that is present and not `undefined`; `what` describes the allowed values in the complaint.
 fn number<T: FromStr>(
     form: &mut Form<'_>,
     name: &str,
@@ -173,7 +173,7 @@ fn limit(form: &mut Form<'_>, name: &str) -> FragmentationLimit {
     }
 }
 
-/// All of its fields, or none.
+/// Reads all fields of the period, or none.
 fn hours(form: &mut Form<'_>) -> Option<CompactionHours> {
     let given = fields(form.body).any(|(name, _)| base(&name) == "allowedTimePeriod");
     if !given {
@@ -197,7 +197,7 @@ fn hours(form: &mut Form<'_>) -> Option<CompactionHours> {
     })
 }
 
-/// What a bucket tells: its own settings, or that it has none.
+/// Adds the settings of a bucket to its document, or that it has none.
 pub(super) fn add_to_bucket(told: &mut Value, own: Option<&AutoCompaction>) {
     told["autoCompactionSettings"] = own.map_or(Value::Bool(false), to_json);
     if let Some(seconds) = own.and_then(|own| own.purge_s) {
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_is_told() {
+    fn settings_are_shown_as_they_were_set() {
         let body = b"parallelDBAndViewCompaction=true&databaseFragmentationThreshold[percentage]=40\
                      &databaseFragmentationThreshold[size]=undefined&viewFragmentationThreshold[size]=1048576\
                      &magmaFragmentationPercentage=60&purgeInterval=0.5&allowedTimePeriod[fromHour]=1\

@@ -10,21 +10,21 @@ use super::auto_compaction;
 use super::form::{FieldErrors, Form, fields};
 
 const MIB: u64 = 1024 * 1024;
-/// Quotas are what the command line takes too.
+/// Allowed quotas, MiB; the same as on the command line.
 const QUOTA_MIB_MIN: u64 = 16;
 pub(super) const QUOTA_MIB_MAX: u64 = 16 * 1024 * 1024;
 const QUOTA_MIB_DEFAULT: u64 = 256;
 const REPLICAS_MAX: u8 = 3;
-/// What the reference tells of a bucket of which nothing else is said; a node alone has none.
+/// Default number of replicas, as in the reference server. A node alone has none.
 const REPLICAS_DEFAULT: u8 = 1;
 const NAME_BYTES_MAX: usize = 100;
-/// The least that is worth keeping: each of 1,024 vBuckets has its part.
+/// Smallest size of a history, bytes: each of 1,024 vBuckets has its part.
 const HISTORY_BYTES_MIN: u64 = 2 << 30;
 const MAX_TTL_S_MAX: u32 = i32::MAX as u32;
 const PRUNING_HOURS_MIN: u32 = 24;
 const CONFLICTS_STAY: &str = "Conflict resolution type not allowed in update bucket";
 
-/// Fields that are read.
+/// Names of the fields that are read.
 const READ: [&str; 20] = [
     "name",
     "bucketType",
@@ -48,11 +48,11 @@ const READ: [&str; 20] = [
     "autoCompactionDefined",
 ];
 
-/// The values that the node has of a setting that it cannot have another way, and the reason. These are all that
-/// clients send although it is as they ask anyway.
+/// Returns the accepted values of a setting that the node cannot change, and the reason. Clients send only these fields
+/// although they cannot change anything.
 fn fixed(name: &str) -> (&'static [&'static str], &'static str) {
     match name {
-        // There are no views whose indexes replicas could have, so either is true.
+        // There are no views whose indexes could have replicas, so all values are accepted.
         "replicaIndex" => (&["0", "1", "false", "true"], "The value must be 0 or 1"),
         "authType" => (&["sasl"], "Clients log in with SASL"),
         "saslPassword" | "proxyPort" => (&[], "Buckets have no passwords and ports of their own"),
@@ -63,12 +63,12 @@ fn fixed(name: &str) -> (&'static [&'static str], &'static str) {
 }
 
 impl Form<'_> {
-    /// Wants a field, if it is there, to be one of `words`.
+    /// Checks that a field, if it is present, is one of `words`.
     fn one_of(&mut self, name: &str, words: &[&str]) {
         self.or(name, (), |text| words.contains(&text).then_some(()));
     }
 
-    /// Which way memory is freed: one of those that the kind of bucket has.
+    /// Reads the eviction policy: one of those for this kind of bucket.
     fn eviction(&mut self, kind: BucketKind, otherwise: EvictionPolicy) -> EvictionPolicy {
         let (words, what) = match kind {
             BucketKind::Couchbase => (
@@ -92,7 +92,7 @@ impl Form<'_> {
         })
     }
 
-    /// What every write asks for at least: a level that the kind of bucket can have.
+    /// Reads the lowest durability level of every write: a level that is possible for this kind of bucket.
     fn durability_min(
         &mut self,
         kind: BucketKind,
@@ -166,7 +166,7 @@ impl Form<'_> {
         }
     }
 
-    /// Settings of compaction of its own, if it is to have such.
+    /// Reads the bucket's own compaction settings, if there are any.
     fn auto_compaction(
         &mut self,
         kind: BucketKind,
@@ -194,8 +194,7 @@ impl Form<'_> {
         })
     }
 
-    /// Wants settings of the reference that are not built to be what this node does anyway, and no
-    /// others than those that are known.
+    /// Checks the fields that are not read: each must be a known one, with the value that the node has anyway.
     fn only_what_is_done(&mut self) {
         for (field, value) in fields(self.body) {
             let name = auto_compaction::base(&field);
@@ -219,7 +218,7 @@ impl Form<'_> {
         self.or("ramQuota", quota, read)
     }
 
-    /// Of a bucket that is to be made: which store it is said to have, and its history.
+    /// Reads the store name and the history of a new bucket.
     fn history(&mut self, durable: bool) -> HistorySettings {
         let magma = self.or("storageBackend", false, |text| {
             is_magma(text).filter(|magma| durable || !magma)
@@ -230,7 +229,7 @@ impl Form<'_> {
         })
     }
 
-    /// Its history from now on.
+    /// Reads the new limits of the history.
     fn retention(&mut self, now: HistorySettings) -> HistorySettings {
         let fields = [
             "historyRetentionCollectionDefault",
@@ -278,8 +277,8 @@ fn is_magma(backend: &str) -> Option<bool> {
     }
 }
 
-/// A bucket that is to be made. What it does not say has the reference's defaults; what this
-/// node cannot do is refused, and what makes no difference here is passed over.
+/// Reads the form of a new bucket. Missing fields get the reference server's defaults. Settings that this node cannot
+/// provide are refused, and settings that make no difference here are ignored.
 pub(super) fn read_new(body: &[u8]) -> Result<BucketSettings, FieldErrors> {
     let mut form = Form::new(body);
     let name = form.text("name").unwrap_or_default();
@@ -348,7 +347,7 @@ pub(super) fn read_new(body: &[u8]) -> Result<BucketSettings, FieldErrors> {
     })
 }
 
-/// A running bucket with other settings. Those that it was opened with stay.
+/// Reads the form of changes of a running bucket. Settings that are fixed at its creation stay.
 pub(super) fn read_update(body: &[u8], now: BucketSettings) -> Result<BucketSettings, FieldErrors> {
     let mut form = Form::new(body);
     let mut settings = now;
@@ -389,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_has_defaults_and_what_was_asked_for() {
+    fn a_bucket_has_requested_settings_and_defaults() {
         let plain = read_new(b"name=shop&ramQuotaMB=100").unwrap();
         assert_eq!(plain.bucket.quota_bytes, 100 * MIB);
         assert_eq!(plain.bucket.eviction, EvictionPolicy::Values);
@@ -418,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_running_bucket_can_change_is_changed_and_the_rest_stays() {
+    fn an_update_changes_some_settings_and_the_rest_stays() {
         let made = read_new(b"name=a&ramQuota=100").unwrap();
         let all = b"maxTTL=5&durabilityMinLevel=majorityAndPersistActive&compressionMode=active\
                     &evictionPolicy=fullEviction&replicaNumber=2\
@@ -493,9 +492,9 @@ mod tests {
         assert!(read_update(b"numVBuckets=128", made).is_err());
     }
 
-    /// What the bucket managers of SDKs and the reference's tools send on their own account.
+    /// Forms that SDKs' bucket managers and the reference server's tools send by default.
     #[test]
-    fn what_clients_always_send_is_taken() {
+    fn default_forms_of_clients_are_accepted() {
         for body in [
             "name=a&ramQuotaMB=100&replicaNumber=1&flushEnabled=0&replicaIndex=1&bucketType=membase",
             "name=a&ramQuotaMB=100&flushEnabled=1&maxTTL=0&compressionMode=passive\
@@ -513,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_named() {
+    fn impossible_fields_are_named() {
         let field_of = |body: &str| {
             let wrong = read_new(body.as_bytes()).expect_err(body);
             wrong.keys().cloned().collect::<Vec<_>>().join(" ")
@@ -538,7 +537,7 @@ mod tests {
         ] {
             assert_eq!(field_of(&format!("name=a&{name}={value}")), name);
         }
-        // All that is not done, and nothing that is unknown, is passed over in silence.
+        // Unsupported values and unknown fields are never ignored silently.
         for (name, value) in [
             ("compressionMode", "most"),
             ("evictionPolicy", "noEviction"),

@@ -1,4 +1,4 @@
-//! Buckets made, changed, emptied and removed by management clients.
+//! Calls that create, change, flush and drop buckets.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(super) async fn flush(State(state): State<HttpState>, Path(name): Path<Strin
     change(state, BucketChange::Flush(name)).await
 }
 
-/// Makes a change away from the thread that serves connections: it waits for the disk.
+/// Makes a change outside of the thread that serves connections, because it waits for the disk.
 pub(super) async fn change(state: HttpState, change: BucketChange) -> Handled {
     let view = Arc::clone(&state.view);
     let done = state.bucket_turn.run(move || view.change_buckets(change));

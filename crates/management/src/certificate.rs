@@ -1,4 +1,4 @@
-//! The certificate that clients are to trust, and reading it again.
+//! The certificate that clients must trust, and its reload.
 
 use axum::Router;
 use axum::extract::State;
@@ -11,12 +11,12 @@ use serde_json::json;
 use super::answers;
 use crate::state::HttpState;
 
-/// For administrators.
+/// Returns the routes for administrators.
 pub(super) fn routes() -> Router<HttpState> {
     Router::new().route("/node/controller/reloadCertificate", post(reload))
 }
 
-/// Needs no login: every handshake shows the certificate.
+/// Returns the certificate. This needs no login: every handshake shows it.
 pub(super) async fn show(State(state): State<HttpState>) -> Response {
     match state.view.authority() {
         Some(pem) => ([(CONTENT_TYPE, "text/plain")], pem.to_string()).into_response(),

@@ -5,10 +5,11 @@
 //! event: mutation                or deletion, expiration, rollback
 //! data: {"event":"mutation",...  the line that `settee tail` writes
 //! ```
-//! A client that comes back with the last `id` in the header `Last-Event-ID`, as browsers do by
-//! themselves, or in the query (`?since=`), goes on from there: what was told after that id comes
-//! again, and nothing is left out. With `keys=only` values are neither read nor told. `scope=`, `collection=` (of the default scope, unless one is
-//! named) and `vbuckets=1,5-9` narrow what is told; places of vBuckets that are left out stay in the position as they are. A reader that does not read delays its own stream only.
+//! A client can continue a stream: it sends the last `id` in the header `Last-Event-ID`, as browsers do by themselves,
+//! or in the query (`?since=`). Events after that id come again, and none is left out. With `keys=only` values are
+//! neither read nor sent. `scope=`, `collection=` (of the default scope, unless one is named) and `vbuckets=1,5-9`
+//! filter the changes; the positions of other vBuckets stay as they are. A reader that does not read delays only its
+//! own stream.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -32,21 +33,21 @@ use crate::feed::{Feed, FeedTurn, News, NoFeed, Start, Telling, TellingPart, Wan
 use crate::state::HttpState;
 use changes::{Shown, void_after};
 
-/// Streams of changes open at a time; each holds a stream of every vBucket.
+/// Largest number of change streams at a time; each holds a stream of every vBucket.
 pub(super) const CHANGES_MAX: usize = 64;
 
-/// Numbers and ranges of vBuckets that may be named.
+/// Largest number of vBucket ids and ranges in a request.
 const VBUCKET_RANGES_MAX: usize = 1024;
 
-/// Time between positions while there is news.
+/// Interval between positions while there is news.
 const ID_INTERVAL: Duration = Duration::from_secs(1);
-/// A quiet stream shows so often that it is alive, and so.
+/// Interval of the heartbeat of a quiet stream, and its text.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const ALIVE: &[u8] = b":\n\n";
-/// An idle feed is looked at so often without a ring.
+/// Interval at which an idle feed is checked without a ring.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What may stand behind the question mark.
+/// Parameters of the query.
 #[derive(Deserialize)]
 pub(super) struct Options {
     since: Option<String>,
@@ -59,19 +60,19 @@ pub(super) struct Options {
 /// One open stream.
 struct Events {
     feed: Feed,
-    /// What is yet to be told of the last change.
+    /// The rest of the last change, if its value is large.
     telling: Option<Telling>,
     closing: watch::Receiver<bool>,
-    /// When the last position was sent; `None` before the first.
+    /// Time when the last position was sent; `None` before the first one.
     named_at: Option<Instant>,
-    /// Something was told since.
+    /// True if an event was sent after the last position.
     unnamed: bool,
     sent_at: Instant,
     over: bool,
     _slot: OwnedSemaphorePermit,
 }
 
-/// Streams until the client leaves, the bucket is gone, its user may not have the changes any more, or the node stops.
+/// Streams until the client leaves, the bucket is gone, the user loses the right to the changes, or the node stops.
 pub(super) async fn open(
     State(state): State<HttpState>,
     Extension(user): Extension<AuthenticatedUser>,
@@ -130,7 +131,7 @@ fn refused(why: NoFeed) -> Response {
     answers::refusal(status, reason)
 }
 
-/// What stands behind the question mark, made out.
+/// Parses the parameters of the query.
 fn wanted(headers: &HeaderMap, options: Options) -> Result<Wanted, String> {
     let keys_only = match options.keys.as_deref() {
         None => false,
@@ -150,7 +151,7 @@ fn wanted(headers: &HeaderMap, options: Options) -> Result<Wanted, String> {
     })
 }
 
-/// Numbers and ranges of them, with commas between.
+/// Parses vBucket ids and ranges, separated by commas.
 fn vbuckets(text: &str) -> Option<Vec<(u16, u16)>> {
     let parts = text.split(',').take(VBUCKET_RANGES_MAX + 1);
     let ranges = parts.map(|part| {
@@ -162,7 +163,7 @@ fn vbuckets(text: &str) -> Option<Vec<(u16, u16)>> {
     ranges.filter(|ranges| ranges.len() <= VBUCKET_RANGES_MAX)
 }
 
-/// The header of a client that comes back counts more than the address that it was given first.
+/// Returns the start of the stream. The header of a client that continues takes precedence over the query.
 fn start(headers: &HeaderMap, since: Option<&str>) -> Result<Start, String> {
     let header = headers.get("last-event-id");
     let header = header.map(|value| value.to_str().map_err(|_| "a position is plain text"));
@@ -181,7 +182,7 @@ fn start(headers: &HeaderMap, since: Option<&str>) -> Result<Start, String> {
 }
 
 impl Events {
-    /// The next piece; asked for only once the one before it was written.
+    /// Returns the next piece of text. The caller asks for it only after it wrote the previous one.
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
         let bell = self.feed.bell();
         if let Some(telling) = self.telling.take() {
@@ -222,7 +223,7 @@ impl Events {
         None
     }
 
-    /// The next part of a large value.
+    /// Returns the next part of a large value.
     fn go_on(mut self, mut telling: Telling) -> Option<(Result<Bytes, Infallible>, Self)> {
         let mut text = Vec::new();
         match telling.part(self.feed.mono_ns(), &mut text) {
@@ -234,7 +235,7 @@ impl Events {
         Some((Ok(text.into()), self))
     }
 
-    /// One turn of the feed as text; where it ends within a change, the rest of that is told next.
+    /// Runs one turn of the feed and returns its text. If it ends within a change, `telling` holds the rest.
     fn turn(&mut self) -> (Vec<u8>, FeedTurn) {
         let (mut text, mut last, mut told) = (Vec::new(), 0, false);
         let mut large = None;
@@ -252,7 +253,7 @@ impl Events {
         self.unnamed |= told;
         let due = |at: Instant| at.elapsed() >= ID_INTERVAL;
         if self.unnamed && self.named_at.is_none_or(due) {
-            // With the last change where there is one: some readers pass over ids that stand alone.
+            // Put the id into the last event, if there is one: some readers ignore ids without an event.
             let id = format!("id: {}\n", self.feed.position());
             if told {
                 text.splice(last..last, id.into_bytes());
@@ -267,8 +268,7 @@ impl Events {
     }
 }
 
-/// Appends an event, up to its value if that comes apart: then this tells how the value is shown, and
-/// what stands behind it.
+/// Appends an event. A large value is left out: then this returns its form, and the text behind it.
 fn event(news: &News<'_>, out: &mut Vec<u8>) -> Option<(Shown, Vec<u8>)> {
     const END: &[u8] = b"\n\n";
     out.extend_from_slice(b"event: ");
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_event_counts_more_than_the_address() {
+    fn the_last_event_id_takes_precedence_over_the_query() {
         let position = Position::beginning(4);
         let text: &'static str = position.to_string().leak();
         let at = Ok(Start::At(position));

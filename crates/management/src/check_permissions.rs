@@ -1,4 +1,4 @@
-//! `POST /pools/default/checkPermissions`: which permissions the user that asks has.
+//! `POST /pools/default/checkPermissions`: which of some permissions the calling user has.
 
 use axum::Extension;
 use axum::extract::State;
@@ -11,10 +11,10 @@ use super::answers::{self, Handled};
 use crate::permission::Permission;
 use crate::state::HttpState;
 
-/// Stands for any bucket.
+/// Bucket name that means any bucket.
 const ANY_BUCKET: &str = ".";
 
-/// The body is the permissions, with commas between them.
+/// Checks permissions. The body lists them, separated by commas.
 pub(super) async fn check(
     State(state): State<HttpState>,
     Extension(user): Extension<AuthenticatedUser>,

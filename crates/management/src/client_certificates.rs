@@ -1,4 +1,4 @@
-//! `/settings/clientCertAuth`: whether clients show a certificate, and the user that it is for.
+//! `/settings/clientCertAuth`: the use of client certificates, and the rules that find their users.
 //!
 //! Shape: `{"state":"enable","prefixes":[{"path":"subject.cn","prefix":"www.","delimiter":".,;"}]}`.
 
@@ -19,12 +19,12 @@ use super::form::FieldErrors;
 use crate::state::HttpState;
 use crate::view::{BucketsError, ClusterChange};
 
-/// As many as the reference takes.
+/// Largest number of rules, as in the reference server.
 const RULES_MAX: usize = 10;
-/// Bytes of a prefix or a delimiter.
+/// Longest prefix or delimiter, bytes.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Readers of security settings see it; changes are for full administrators.
+/// Returns the routes. Readers of security settings may read it; only full administrators may change it.
 pub(super) fn routes() -> Router<HttpState> {
     Router::new().route("/settings/clientCertAuth", get(show).post(change))
 }
@@ -99,7 +99,7 @@ fn read(body: &[u8], wrong: &mut FieldErrors) -> CertificateSettings {
     settings
 }
 
-/// What is wrong with rules that are right one by one.
+/// Adds errors of rules that are valid one by one, but not together.
 fn check(settings: &CertificateSettings, wrong: &mut FieldErrors) {
     let rules = &settings.prefixes;
     let same =

@@ -1,8 +1,8 @@
-//! The end of the node.
+//! The end of the node, as HTTP tasks wait for it.
 
 use tokio::sync::watch;
 
-/// Returns once the node stops; a sender that is gone means the same.
+/// Returns once the node stops. A dropped sender means the same.
 pub(super) async fn stopped(shutdown: &mut watch::Receiver<bool>) {
     drop(shutdown.wait_for(|stop| *stop).await);
 }

@@ -1,4 +1,4 @@
-//! The scopes and collections of a bucket, as management clients see and change them.
+//! The scopes and collections of a bucket, for management clients.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::answers::{self, Handled, field_refusal};
 use super::form::field;
 use crate::state::HttpState;
 
-/// The routes below `/pools/default/buckets/B`.
+/// Returns the routes below `/pools/default/buckets/B`.
 pub(super) fn routes(bucket: &str) -> Router<HttpState> {
     let scopes = format!("{bucket}/scopes");
     let collections = format!("{scopes}/{{scope}}/collections");
@@ -48,7 +48,7 @@ async fn list(
     Ok(answers::ok(&form))
 }
 
-/// Makes a change away from the thread that serves connections: it waits for the disk.
+/// Makes a change outside of the thread that serves connections, because it waits for the disk.
 async fn change(
     state: HttpState,
     uri: &Uri,
@@ -67,8 +67,8 @@ async fn change(
     Ok(answers::ok(&json!({ "uid": uid })))
 }
 
-/// A request about a bucket that follows another node's is redirected to that node, with the same path, query and
-/// body.
+/// Returns a refusal. A request about a bucket that follows another node's is redirected to that node, with the same
+/// path, query and body.
 fn refused(error: &CollectionsError, uri: &Uri) -> Response {
     let (status, about) = match error {
         CollectionsError::Refused(
@@ -102,14 +102,14 @@ async fn create_scope(
     change(state, &uri, bucket, move |now| now.with_scope(&name)).await
 }
 
-/// What the query of a whole manifest may say.
+/// Query parameters of a whole manifest.
 #[derive(Deserialize)]
 struct Validity {
-    /// The manifest that it is to follow, hexadecimal.
+    /// UID of the manifest on which the new one is based, hexadecimal.
     valid_on_uid: Option<String>,
 }
 
-/// `PUT .../scopes`: the scopes and collections that there are to be, all at once.
+/// `PUT .../scopes`: replaces all scopes and collections at once.
 async fn replace(
     State(state): State<HttpState>,
     Path(bucket): Path<String>,
@@ -137,7 +137,7 @@ fn hex(uid: &str) -> Result<u64, &'static str> {
     u64::from_str_radix(uid, 16).map_err(|_| "The uid is not hexadecimal")
 }
 
-/// Settings of a collection of which nothing else is said.
+/// Returns the default settings of a new collection.
 fn new_collection(state: &HttpState, bucket: &str) -> CollectionSettings {
     let of_bucket = state.view.bucket_settings(bucket);
     CollectionSettings {
@@ -192,7 +192,7 @@ async fn change_collection(
     change(state, &uri, bucket, edit).await
 }
 
-/// Does not wait: a manifest is announced once every vBucket has it.
+/// Answers at once: a manifest is announced only when every vBucket has it.
 async fn ensure_manifest(
     State(state): State<HttpState>,
     Path((bucket, uid)): Path<(String, String)>,
@@ -207,14 +207,14 @@ async fn ensure_manifest(
     Err(answers::refusal(StatusCode::GATEWAY_TIMEOUT, text))
 }
 
-/// A field of the settings of a collection, and what is wrong with it.
+/// A field of the settings of a collection, and its error.
 type WrongSetting = (&'static str, &'static str);
 
 fn wrong_setting((about, text): WrongSetting) -> Response {
     answers::wrong_field(about, text)
 }
 
-/// Reads `maxTTL` and `history`; what is not said stays.
+/// Reads `maxTTL` and `history`; missing fields do not change.
 fn read_settings(body: &[u8], settings: &mut CollectionSettings) -> Result<(), WrongSetting> {
     if let Some(text) = field(body, "maxTTL") {
         let ttl = management_ttl(text.parse().unwrap_or(i64::MAX));

@@ -1,8 +1,8 @@
 //! The JSON documents of the management interface.
 //!
-//! Clients parse some of them strictly: a node without `status` or `os` ends the process of one
-//! client family, and `compressionMode` must be one of three words for another. So every field
-//! that the specification lists is there, with a true value.
+//! Clients parse some of them strictly: a node without `status` or `os` ends the process of one client family, and
+//! another one accepts only three words for `compressionMode`. So every field of the specification is there, with a
+//! true value.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ pub(super) fn pools(node: &NodeSummary, is_admin: bool) -> Value {
 
 /// `/pools/default`
 ///
-/// `buckets` by their names: the C++ core ends its process when one lacks `uuid`.
+/// `buckets` by name: the C++ core ends its process when one lacks `uuid`.
 pub(super) fn pool(node: &NodeSummary, ready: bool, buckets: &[(String, BucketSummary)]) -> Value {
     let uuid = &node.cluster_uuid;
     let entry = node_entry(node, ready, buckets);
@@ -78,7 +78,7 @@ pub(super) fn nodes(node: &NodeSummary, ready: bool, buckets: &[(String, BucketS
     })
 }
 
-/// `/nodes/self`: the entry of a list of nodes, with what the node takes.
+/// `/nodes/self`: the entry of a list of nodes, with the resources of the node.
 pub(super) fn this_node(
     node: &NodeSummary,
     ready: bool,
@@ -94,7 +94,7 @@ pub(super) fn this_node(
     entry
 }
 
-/// One node in a list of nodes, with figures of some of its buckets.
+/// Returns one node of a list of nodes, with figures of some of its buckets.
 pub(super) fn node_entry(
     node: &NodeSummary,
     ready: bool,
@@ -133,14 +133,14 @@ fn bare_node_entry(node: &NodeSummary, ready: bool) -> Value {
     })
 }
 
-/// The names of KV and of what the node stands in for.
+/// Returns the service names of KV and of the stand-ins.
 fn services(node: &NodeSummary, stands_in_for: &BTreeSet<StandIn>) -> Vec<&'static str> {
     let stand_ins = stands_in_for.iter().map(|one| one.name());
     let stand_ins = stand_ins.filter(|_| node.ports.query.is_some());
     std::iter::once("kv").chain(stand_ins).collect()
 }
 
-/// Major version times 65536 plus minor version.
+/// Returns major version times 65536 plus minor version.
 pub(super) fn cluster_compatibility(version: &str) -> u64 {
     let mut parts = version
         .split('.')
@@ -149,7 +149,7 @@ pub(super) fn cluster_compatibility(version: &str) -> u64 {
     u64::from(major) << 16 | u64::from(minor)
 }
 
-/// What is taken over from a bucket's configuration.
+/// Fields that are copied from a bucket's configuration.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ConfigParts<'a> {
@@ -159,7 +159,7 @@ struct ConfigParts<'a> {
     vbucket_server_map: &'a RawValue,
 }
 
-/// `/pools/default/buckets/B`. The vBucket map is left out while there is no configuration.
+/// `/pools/default/buckets/B`. The vBucket map is left out if there is no configuration.
 pub(super) fn bucket(
     name: &str,
     bucket: &BucketSummary,
@@ -189,7 +189,7 @@ fn bucket_settings(name: &str, bucket: &BucketSummary) -> Value {
         BucketKind::Couchbase => ("membase", "couchstore"),
         BucketKind::Ephemeral => ("ephemeral", "undefined"),
     };
-    // Clients see by the path that a bucket may be flushed.
+    // Clients look for this path to learn whether a bucket may be flushed.
     let flush = format!("/pools/default/buckets/{path}/controller/doFlush");
     let controllers = if settings.flush_enabled {
         json!({ "flush": flush })
@@ -225,7 +225,7 @@ fn bucket_settings(name: &str, bucket: &BucketSummary) -> Value {
         "controllers": controllers,
     });
     if settings.versioning.enabled {
-        // Texts: numbers of JSON are exact up to 2^53 only.
+        // As texts: numbers of JSON are exact up to 2^53 only.
         let max_cas = settings.versioning.max_cas.iter().map(u64::to_string);
         value["vbucketsMaxCas"] = max_cas.collect::<Vec<_>>().into();
     }
@@ -239,7 +239,7 @@ fn bucket_settings(name: &str, bucket: &BucketSummary) -> Value {
     value
 }
 
-/// A policy in the words of the management interface.
+/// Returns an eviction policy in the words of the management interface.
 fn eviction_name(policy: EvictionPolicy) -> &'static str {
     match policy {
         EvictionPolicy::Values => "valueOnly",
@@ -249,7 +249,7 @@ fn eviction_name(policy: EvictionPolicy) -> &'static str {
     }
 }
 
-/// What becomes of a durable write for which no majority is there, in the same words.
+/// Returns the setting for durable writes without a majority, in the words of the management interface.
 fn fallback_name(falls_back: bool) -> &'static str {
     if falls_back {
         "fallbackToActiveAck"

@@ -1,7 +1,7 @@
-//! Figures that monitoring reads: of the node, of its machine, and samples of a bucket.
+//! Figures for monitoring: of the node, of its machine, and samples of a bucket.
 //!
-//! Readers have whole numbers in types that take nothing else, so whole numbers are written without a fraction, and
-//! rates in lists of nodes are rounded.
+//! Some readers parse integers strictly, so whole numbers are written without a fraction, and rates in lists of nodes
+//! are rounded.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use super::view::{BucketSummary, NodeSummary};
 
 const MIB: u64 = 1024 * 1024;
 
-/// What the buckets may take together.
+/// Returns the quota of all buckets together, bytes.
 pub(super) fn quota_bytes(node: &NodeSummary) -> u64 {
     let limit = node.cluster.memory_quota_mib;
     limit.map_or(node.memory_quota_bytes, |mib| mib * MIB)
 }
 
-/// `storageTotals`, of one node and so of all.
+/// `storageTotals`: this node's, which is the total.
 pub(super) fn storage_totals(node: &NodeSummary) -> Value {
     let (quota, memory, files) = (quota_bytes(node), node.machine.memory, node.machine.files);
     json!({
@@ -41,7 +41,7 @@ pub(super) fn storage_totals(node: &NodeSummary) -> Value {
     })
 }
 
-/// `systemStats`, of the machine.
+/// `systemStats` of the machine.
 pub(super) fn of_machine(node: &NodeSummary) -> Value {
     let (memory, cpu) = (node.machine.memory, node.machine.cpu);
     json!({
@@ -56,7 +56,7 @@ pub(super) fn of_machine(node: &NodeSummary) -> Value {
     })
 }
 
-/// `interestingStats`, of some buckets of the node.
+/// `interestingStats` of some buckets of the node.
 pub(super) fn of_buckets(node: &NodeSummary, buckets: &[&BucketSummary]) -> Value {
     let sum = |of: fn(&BucketSummary) -> u64| buckets.iter().map(|one| of(one)).sum::<u64>();
     let rate = |of: fn(&BucketSummary) -> f64| {
@@ -145,9 +145,9 @@ pub(super) fn samples(
     })
 }
 
-/// Whole numbers without a fraction.
+/// Writes whole numbers without a fraction.
 fn number(value: f64) -> Value {
-    // Larger ones have no fraction that could be told.
+    // Larger numbers have no exact fraction.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if value.fract() == 0.0 && (0.0..EXACT).contains(&value) {
         #[expect(

@@ -1,18 +1,18 @@
-//! Fields of bodies that are forms.
+//! Fields of form bodies.
 
 use serde_json::{Map, Value};
 
-/// What is wrong with the fields of a form, by field.
+/// Errors of a form, by field.
 pub(super) type FieldErrors = Map<String, Value>;
 
-/// A field of a form body.
+/// Returns a field of a form body.
 pub(super) fn field(body: &[u8], name: &str) -> Option<String> {
     fields(body)
         .find(|(key, _)| key == name)
         .map(|(_, value)| value)
 }
 
-/// All fields of a form body that can be read, in their order.
+/// Returns all readable fields of a form body, in order.
 pub(super) fn fields(body: &[u8]) -> impl Iterator<Item = (String, String)> {
     body.split(|byte| *byte == b'&').filter_map(|pair| {
         let at = pair.iter().position(|byte| *byte == b'=')?;
@@ -21,7 +21,7 @@ pub(super) fn fields(body: &[u8]) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// Complains of fields that are not among those that the call reads.
+/// Adds an error for each field that the call does not read.
 pub(super) fn refuse_unknown(body: &[u8], known: &[&str], wrong: &mut FieldErrors) {
     for (name, _) in fields(body) {
         if !known.contains(&&*name) {
@@ -30,7 +30,7 @@ pub(super) fn refuse_unknown(body: &[u8], known: &[&str], wrong: &mut FieldError
     }
 }
 
-/// A form, and what is wrong with it so far.
+/// A form with its errors so far.
 pub(super) struct Form<'a> {
     pub(super) body: &'a [u8],
     pub(super) wrong: FieldErrors,
@@ -42,7 +42,7 @@ impl<'a> Form<'a> {
         Self { body, wrong }
     }
 
-    /// A field that is there and not empty.
+    /// Returns a field that is present and not empty.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         field(self.body, name).filter(|text| !text.is_empty())
     }
@@ -51,7 +51,7 @@ impl<'a> Form<'a> {
         self.wrong.insert(name.into(), what.into());
     }
 
-    /// A field as `read` takes it; `otherwise` if it is not there or wrong.
+    /// Reads a field with `read`; returns `otherwise` if it is missing or wrong.
     pub(super) fn or<T>(
         &mut self,
         name: &str,
@@ -63,7 +63,7 @@ impl<'a> Form<'a> {
         self.choice(name, otherwise, &what, read)
     }
 
-    /// The same; `what` says what it may be.
+    /// Reads a field like [`Form::or`]; `what` describes the allowed values in the error.
     pub(super) fn choice<T>(
         &mut self,
         name: &str,
@@ -80,7 +80,7 @@ impl<'a> Form<'a> {
         })
     }
 
-    /// Whether it is so.
+    /// Reads a field that is true or false.
     pub(super) fn flag(&mut self, name: &str, otherwise: bool) -> bool {
         self.or(name, otherwise, |text| match text {
             "1" | "true" => Some(true),

@@ -1,10 +1,11 @@
-//! Management at a node that follows another one: handed on to that node, which is answered for.
+//! Management at a node that follows another one: requests are forwarded to the active node.
 //!
-//! SDKs send management requests to any node of a map. What changes buckets, their collections, users and groups is
-//! the active node's, and so is what this node does not have. Such a request goes there with the credentials of its
-//! caller, which are judged there, and the answer comes back as it is. A request that was handed on already stays
-//! where it arrives: two nodes that each take the other for the active one do not send it round. A caller that came with a
-//! certificate has no credentials to hand on: what it may do is judged here, and there this node asks on its behalf.
+//! SDKs send management requests to any node of a map. Changes of buckets, their collections, users and groups belong
+//! to the active node, and so does everything that this node does not have. Such a request is forwarded with the
+//! credentials of its caller, which the active node checks, and its answer is returned unchanged. A forwarded request
+//! is not forwarded again: two nodes that each take the other for the active one do not send it in a circle. A caller
+//! with a certificate has no credentials to forward: this node checks its rights, and then sends the request on its
+//! behalf.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,18 +36,18 @@ use super::{access, audited, permits};
 use crate::state::HttpState;
 use crate::view::ActiveNode;
 
-/// Marks a request that another node handed on.
+/// Header that marks a forwarded request.
 const HANDED_ON: HeaderName = HeaderName::from_static("settee-handed-on");
-/// Longest wait for a connection.
+/// Time limit to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait for the answer: to make a bucket takes a while.
+/// Time limit of the answer: the creation of a bucket takes a while.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
-/// The users that a change made are of this edition.
+/// Header with the edition of users after a change.
 const EDITION: HeaderName = HeaderName::from_static("settee-users");
-/// Longest wait until the users that a change made are here, too, and between two looks.
+/// Time limit for changed users to arrive here, and interval between two looks.
 const USERS_TIMEOUT: Duration = Duration::from_secs(2);
 const USERS_LOOK: Duration = Duration::from_millis(5);
-/// Longest answer that is taken.
+/// Largest answer that is accepted, bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Headers of an answer that its caller needs.
@@ -58,25 +59,26 @@ const TOLD: [HeaderName; 5] = [
     EDITION,
 ];
 
-/// What a call is about.
+/// Subject of a call that may be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Concerns {
-    /// Buckets to be made.
+    /// The creation of buckets.
     Node,
-    /// Users and groups. An answer to a change waits until this node has it as well: clients log in to each.
+    /// Users and groups. The answer to a change waits until this node has the change as well: clients log in to each
+    /// node.
     Users,
-    /// The list of buckets, which this node tells itself if it must.
+    /// The list of buckets. This node answers if the active node cannot.
     List,
-    /// The collections of the bucket that its path names, which this node tells itself if it must and has it: there may
-    /// be newer ones that are not here yet.
+    /// The collections of the bucket in the path. This node answers if the active node cannot and this node has the
+    /// bucket; newer collections may be missing then.
     Collections,
-    /// The bucket that its path names.
+    /// The bucket in the path.
     Bucket,
-    /// The same, where this node does not have it.
+    /// The bucket in the path, if this node does not have it.
     MissingBucket,
 }
 
-/// What a call is about that may have to be handed on.
+/// Returns the subject of a call that may be forwarded.
 fn concerns(method: &Method, path: &str) -> Option<Concerns> {
     let reads = method.is_safe();
     match path.strip_prefix("/pools/default/buckets") {
@@ -97,7 +99,7 @@ fn concerns(method: &Method, path: &str) -> Option<Concerns> {
     }
 }
 
-/// Hands a request on if it is the active node's to answer.
+/// Forwards a request if the active node must answer it.
 pub(super) async fn to_active(
     State(state): State<HttpState>,
     peer: Peer,
@@ -152,7 +154,7 @@ pub(super) async fn to_active(
         Ok(answer) => {
             let refused = answer.status() == StatusCode::UNAUTHORIZED;
             if refused && own {
-                // A user of this node need not be one there.
+                // A user of this node need not exist at the active node.
                 return Ok(next.run(Request::from_parts(head, body.into())).await);
             }
             if refused && peer.user.is_some() {
@@ -178,7 +180,7 @@ fn unavailable(why: &str) -> Response {
     answers::refusal(StatusCode::SERVICE_UNAVAILABLE, &reason)
 }
 
-/// Puts the credentials of this node, and the user on whose behalf it asks, into the head of a request.
+/// Adds the credentials of this node, and the user on whose behalf it acts, to the head of a request.
 fn ask_for(headers: &mut HeaderMap, there: &ActiveNode, user: &str) -> Result<(), String> {
     let unfit = |_| "a name that no header can carry".to_owned();
     let behalf = STANDARD.encode(format!("{user}:local"));
@@ -195,7 +197,7 @@ fn ask_for(headers: &mut HeaderMap, there: &ActiveNode, user: &str) -> Result<()
     Ok(())
 }
 
-/// An answer about users to a node that follows this one says which users there are now.
+/// Adds the edition of users to an answer for a following node.
 fn with_edition(state: &HttpState, concerns: Concerns, mut answer: Response) -> Response {
     if concerns == Concerns::Users && answer.status().is_success() {
         let edition = state.view.identity().edition();
@@ -204,7 +206,7 @@ fn with_edition(state: &HttpState, concerns: Concerns, mut answer: Response) -> 
     answer
 }
 
-/// The edition that an answer says.
+/// Returns the edition in an answer.
 fn edition_of(answer: &Response) -> Option<u64> {
     answer.headers().get(&EDITION)?.to_str().ok()?.parse().ok()
 }
@@ -231,7 +233,7 @@ async fn active_node(
     found.await.ok().flatten()
 }
 
-/// The active node's answer.
+/// Sends a request to the active node and returns its answer.
 async fn ask(there: &ActiveNode, head: &Parts, body: Bytes) -> Result<Response, String> {
     let at = there.authority();
     let lost = |why: &dyn std::fmt::Display| format!("{at}: {why}");
@@ -254,7 +256,7 @@ async fn ask(there: &ActiveNode, head: &Parts, body: Bytes) -> Result<Response, 
     Ok(answer)
 }
 
-/// The request as it is handed on: of its headers the credentials and the type of the body.
+/// Builds the forwarded request. Of the headers, it keeps the credentials and the type of the body.
 fn request(at: &str, head: &Parts, body: Bytes) -> Result<Request, String> {
     let mut request = Request::new(Body::from(body));
     *request.method_mut() = head.method.clone();
@@ -292,7 +294,7 @@ async fn converse(
 ) -> Result<Response, String> {
     let connected = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = connected.map_err(|error| error.to_string())?;
-    // It ends once the answer was read, or dropped.
+    // This task ends once the answer was read or dropped.
     drop(task::spawn(connection));
     let answer = sender.send_request(request).await;
     Ok(answer.map_err(|error| error.to_string())?.map(Body::new))
@@ -303,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_the_active_nodes_is_known_by_its_path() {
+    fn the_path_decides_which_calls_belong_to_the_active_node() {
         let of = |method: &str, path| concerns(&method.parse().unwrap(), path);
         let one = "/pools/default/buckets/{bucket}";
         let users = "/settings/rbac/users/{domain}/{user}";

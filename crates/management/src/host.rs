@@ -1,10 +1,10 @@
-//! The name under which a client reached the node.
+//! The host name under which a client reached the node.
 
 use axum::http::header::{HOST, HeaderMap};
 
-/// The name in the `Host` header, without port and without IPv6 brackets.
+/// Returns the name in the `Host` header, without port and without IPv6 brackets.
 ///
-/// `None` if there is none, or if it is no host name: it is about to be put into JSON.
+/// `None` if there is none, or if it is not a valid host name: callers put it into JSON.
 pub(super) fn requested_host(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(HOST)?.to_str().ok()?;
     if let Some(rest) = value.strip_prefix('[') {

@@ -1,11 +1,10 @@
-//! HTTP management: what SDKs ask at bootstrap, what operators probe, and feeds of changes.
+//! HTTP management: requests of SDKs at bootstrap, probes of operators, and feeds of changes.
 //!
-//! What this crate may not do: know KV sockets or the insides of a conversation, change a bucket but through
-//! [`NodeView`].
+//! This crate does not know KV sockets or KV sessions, and changes a bucket only through [`NodeView`].
 //!
-//! A node that has no administrator yet asks for no credentials. Of any other, everything but the two probes, `/pools` in brief, and the certificate, needs credentials, and what a user
-//! may do is in one table that denies by default (`permits`). Only the calls about buckets,
-//! collections and users change anything.
+//! A node without an administrator asks for no credentials. On any other node, every path needs credentials, except
+//! for the two probes, `/pools` in brief, and the certificate. The rights of a user are in one table that denies by
+//! default (`permits`).
 //!
 //! Source: protocol specification, section 12, and the observed clients' requests.
 

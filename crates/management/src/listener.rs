@@ -30,23 +30,23 @@ use super::routes::router;
 use super::stand_in;
 use crate::view::NodeView;
 
-/// Connections served at a time, however many descriptors there are.
+/// Largest number of connections at a time, however many descriptors there are.
 pub const CONNECTIONS_MAX: usize = 512;
 
-/// Longest wait for a request's head, and so for the next request on an idle connection.
+/// Time limit of a request's head, and so of the next request on an idle connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// A position in a stream of changes is up to 14 KB of it.
+/// Largest head, bytes. A position in a change stream is up to 14 KB of it.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 const HEADERS_MAX: usize = 64;
-/// What is made for a peer ahead of its reading.
+/// Limit of output that is made ahead of a peer's reading, bytes.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
-/// What the system keeps of a peer's bytes ahead of our reading.
+/// Limit of input that the system buffers ahead of the node's reading, bytes.
 const UNTAKEN_BYTES_MAX: usize = 64 << 10;
-/// How long a peer may leave sent bytes unacknowledged or unread.
+/// Time after which a peer with unacknowledged or unread bytes is disconnected.
 const UNREAD_TIMEOUT: Duration = Duration::from_mins(1);
-/// How long requests under way may take once the node stops.
+/// Time limit of running requests after the node stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pause after the system refused a connection, most likely for want of descriptors.
+/// Pause after the system refused a connection, most likely for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A socket on which HTTP is served.
@@ -57,7 +57,7 @@ pub struct HttpDoor {
 }
 
 impl HttpDoor {
-    /// Serves so many connections at a time; further ones wait in the listen queue.
+    /// Creates a door for at most `connections_max` connections at a time; further ones wait in the listen queue.
     pub fn new(
         listener: TcpListener,
         connections_max: usize,
@@ -75,7 +75,7 @@ impl HttpDoor {
 pub struct HttpDoors {
     /// Management.
     pub http: HttpDoor,
-    /// The same over TLS.
+    /// Management over TLS.
     pub https: Option<HttpDoor>,
     /// The stand-in for queries and indexes.
     pub query: Option<HttpDoor>,
@@ -83,11 +83,10 @@ pub struct HttpDoors {
     pub search: Option<HttpDoor>,
 }
 
-/// Serves HTTP on these sockets, until `shutdown` turns true or its sender is dropped; then stops
-/// accepting, ends streams, and lets requests under way finish for up to two seconds.
+/// Serves HTTP on these sockets until `shutdown` turns true or its sender is dropped. Then it stops accepting, ends
+/// streams, and lets running requests finish for up to two seconds.
 ///
-/// Runs on any Tokio runtime with time and I/O enabled. Cost: two tasks' worth of memory per
-/// connection, no thread.
+/// Runs on any Tokio runtime with time and I/O enabled. Cost: the memory of two tasks per connection, no thread.
 pub async fn serve(doors: HttpDoors, view: Arc<dyn NodeView>, shutdown: watch::Receiver<bool>) {
     let served = |app| {
         let view = Arc::clone(&view);
@@ -109,11 +108,11 @@ pub async fn serve(doors: HttpDoors, view: Arc<dyn NodeView>, shutdown: watch::R
     join_all(all.map(|(door, served)| serve_door(door, served, shutdown.clone()))).await;
 }
 
-/// What is served on a socket.
+/// The routes of a socket, with the node.
 #[derive(Clone)]
 struct Served {
     app: Router,
-    /// The node; it judges certificates.
+    /// The node; it checks certificates.
     view: Arc<dyn NodeView>,
 }
 
@@ -157,19 +156,19 @@ async fn serve_door(door: HttpDoor, served: Served, shutdown: watch::Receiver<bo
 struct Accepted {
     stream: TcpStream,
     address: SocketAddr,
-    /// Its place among those that are served at a time.
+    /// Its slot among the connections at a time.
     slot: OwnedSemaphorePermit,
 }
 
 impl Accepted {
-    /// Its two ends.
+    /// Returns the addresses of both ends.
     fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         let own = self.stream.local_addr().ok()?;
         Some((self.address, own))
     }
 }
 
-/// The next connection, once there is room for it; `None` if the system refused it.
+/// Accepts the next connection once there is a slot for it; `None` if the system refused it.
 async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> Option<Accepted> {
     let slot = Arc::clone(slots).acquire_owned().await.ok()?;
     match listener.accept().await {
@@ -186,7 +185,7 @@ async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> Option<Accept
     }
 }
 
-/// One connection, from its first byte to its last.
+/// Serves one connection, from its first byte to its last.
 async fn welcome(
     accepted: Accepted,
     peer: Peer,
@@ -235,7 +234,7 @@ async fn welcome(
     }
 }
 
-/// Whether a handshake failed since the peer's certificate is refused, or is missing.
+/// Checks whether a handshake failed because the peer's certificate is refused or missing.
 fn is_about_certificate(error: &std::io::Error) -> bool {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     matches!(
@@ -275,7 +274,7 @@ async fn converse(
     }
 }
 
-/// A peer that vanished, or that does not read, loses its connection in the end.
+/// Sets options so that a peer that vanished, or that does not read, is disconnected.
 fn guard(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);

@@ -1,4 +1,4 @@
-//! What monitoring reads of a node and its buckets, and settings of which the node has one value only.
+//! Figures of a node and its buckets for monitoring, and settings with a fixed value.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use super::streaming::STREAMS_MAX;
 use super::tools::only;
 use crate::state::HttpState;
 
-/// The routes below `/pools/default/buckets/B`.
+/// Returns the routes below `/pools/default/buckets/B`.
 pub(super) fn routes(bucket: &str) -> Router<HttpState> {
     Router::new()
         .route(&format!("{bucket}/stats"), get(bucket_stats))
@@ -28,7 +28,7 @@ pub(super) fn routes(bucket: &str) -> Router<HttpState> {
         .route(&format!("{bucket}/nodes/{{node}}/stats"), get(node_stats))
 }
 
-/// Of the node as a whole.
+/// Returns the routes for the settings of the node.
 pub(super) fn settings() -> Router<HttpState> {
     Router::new()
         .route("/pools/default/rebalanceProgress", get(rebalance))
@@ -50,7 +50,7 @@ async fn bucket_stats(State(state): State<HttpState>, Path(bucket): Path<String>
     Ok(answers::ok(&value))
 }
 
-/// A sample of each figure of a bucket, if it is here.
+/// Returns a sample of each figure of a bucket, if the bucket exists.
 fn samples(state: &HttpState, bucket: &str) -> Option<Value> {
     let view = &state.view;
     let (summary, of_bucket) = (view.bucket(bucket)?, view.samples(bucket)?);
@@ -61,7 +61,7 @@ fn samples(state: &HttpState, bucket: &str) -> Option<Value> {
     ))
 }
 
-/// The samples of one figure, by node.
+/// Returns the samples of one figure, by node.
 async fn one_sample(
     State(state): State<HttpState>,
     Path((bucket, name)): Path<(String, String)>,
@@ -83,7 +83,7 @@ async fn one_sample(
     Ok(answers::localized(&value, &headers))
 }
 
-/// Of HTTP itself.
+/// Returns the figures of HTTP itself.
 #[expect(clippy::cast_precision_loss, reason = "samples are fractions")]
 fn of_http(state: &HttpState) -> BTreeMap<String, f64> {
     let requests = state.requests.load(Ordering::Relaxed);
@@ -96,7 +96,7 @@ fn of_http(state: &HttpState) -> BTreeMap<String, f64> {
     ])
 }
 
-/// The node by the name under which clients reach it.
+/// Returns the node, under the host name that the client used.
 async fn nodes(
     State(state): State<HttpState>,
     Path(bucket): Path<String>,
@@ -114,7 +114,7 @@ async fn nodes(
     Ok(answers::localized(&value, &headers))
 }
 
-/// Of this node, whatever it is called.
+/// Returns the samples of this node, whatever its name in the path.
 async fn node_stats(
     state: State<HttpState>,
     Path((bucket, _node)): Path<(String, String)>,
@@ -122,7 +122,7 @@ async fn node_stats(
     bucket_stats(state, Path(bucket)).await
 }
 
-/// Nothing is ever moved between nodes.
+/// Returns that there is no rebalance: a node alone moves nothing.
 async fn rebalance() -> Response {
     answers::ok(&json!({ "status": "none" }))
 }

@@ -1,8 +1,8 @@
-//! Pages in browsers: what those of others may not do here.
+//! Protection against foreign pages in browsers.
 //!
-//! A page of any site may send forms to a node on the reader's own machine, and with a name that it lets point
-//! there (DNS rebinding) read the answers, too. Browsers tell of it in `Host`, `Origin` and `Sec-Fetch-Site`
-//! ([Fetch Metadata](https://www.w3.org/TR/fetch-metadata/)); other clients send no such headers but `Host`.
+//! A page of any site can send forms to a node on the reader's own machine. With a name that it lets point there (DNS
+//! rebinding) it can also read the answers. Browsers show this in `Host`, `Origin` and `Sec-Fetch-Site` ([Fetch
+//! Metadata](https://www.w3.org/TR/fetch-metadata/)); other clients send only `Host`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,7 +15,7 @@ use axum::response::Response;
 use super::answers;
 use super::peer::Peer;
 
-/// Refuses requests under a foreign name, and what pages of others must not cause.
+/// Refuses requests under a foreign host name, and requests that foreign pages must not cause.
 pub(super) async fn refuse_foreign_pages(peer: Peer, request: Request, next: Next) -> Response {
     let (headers, path) = (request.headers(), request.uri().path());
     let reads = [Method::GET, Method::HEAD].contains(request.method());
@@ -29,7 +29,7 @@ pub(super) async fn refuse_foreign_pages(peer: Peer, request: Request, next: Nex
     answers::closing(answers::refusal(StatusCode::FORBIDDEN, reason))
 }
 
-/// Whether every `Host` is a name of the loopback, or there is none.
+/// Checks whether every `Host` is a name of the loopback, or there is none.
 fn names_loopback(headers: &HeaderMap) -> bool {
     headers.get_all(HOST).iter().all(|host| {
         let text = host.to_str().unwrap_or_default();
@@ -43,10 +43,10 @@ fn names_loopback(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether a browser sent it for a page that is not the node's own.
+/// Checks whether a browser sent the request for a page that is not the node's own.
 fn is_of_foreign_page(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-    // A page of the same site has another port or another name: an origin of its own.
+    // A page of the same site has another port or another name, so it is another origin.
     if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
         return true;
     }

@@ -9,23 +9,23 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use identity::{AuthenticatedUser, FAILURES_PER_CONNECTION};
 
-/// The peer of a connection, as each of its requests carries it.
+/// The peer of a connection; each request of the connection carries it.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) address: IpAddr,
-    /// The same with its port, and the address of this node that it reached; unless it came over no socket.
+    /// Address and port of the peer, and the address of this node; `None` for a request without a socket.
     pub(super) ends: Option<(SocketAddr, SocketAddr)>,
-    /// The name of the user whose certificate began the connection.
+    /// Name of the user in the certificate of the connection.
     pub(super) user: Option<Arc<str>>,
-    /// The port listens on the loopback only.
+    /// True if the port listens on the loopback only.
     pub(super) on_loopback: bool,
     failures: Arc<AtomicU32>,
 }
 
-/// Travels with a request that is made on behalf of another user.
+/// Extension of a request that is made on behalf of another user.
 #[derive(Clone)]
 pub(super) struct OnBehalf {
-    /// The user that makes it.
+    /// The user that sends it.
     pub(super) real: AuthenticatedUser,
 }
 
@@ -40,17 +40,17 @@ impl Peer {
         }
     }
 
-    /// Over this connection, from `ends.0` to `ends.1`.
+    /// Sets the ends of the connection: from `ends.0` to `ends.1`.
     pub(super) fn over(self, ends: Option<(SocketAddr, SocketAddr)>) -> Self {
         Self { ends, ..self }
     }
 
-    /// With the certificate of this user.
+    /// Sets the user of the certificate.
     pub(super) fn certified(self, user: Option<Arc<str>>) -> Self {
         Self { user, ..self }
     }
 
-    /// Notes a wrong login; whether the connection has had as many as it may have.
+    /// Counts a wrong login. Returns whether the connection has reached the limit.
     pub(super) fn failed(&self) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= FAILURES_PER_CONNECTION
     }
@@ -60,7 +60,7 @@ impl<S: Sync> FromRequestParts<S> for Peer {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        // A request that came over no socket is one of this process; it has any name.
+        // A request without a socket comes from this process; it may have any host name.
         let own = || Self::new(Ipv4Addr::LOCALHOST.into(), false);
         Ok(parts.extensions.get().cloned().unwrap_or_else(own))
     }

@@ -1,11 +1,11 @@
-//! Permissions as management clients name them, and the privileges that they stand for.
+//! Permissions by the names of management clients, and the privileges behind them.
 //!
 //! Shape: `cluster.settings!read` of the node, `cluster.bucket[B].data.docs!read` of a bucket,
 //! `cluster.scope[B:S].collections!write` of a scope, `cluster.collection[B:S:C].data.docs!upsert` of a collection.
 
 use identity::{Access, Privilege};
 
-/// What a permission is about.
+/// Subject of a permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Within<'a> {
     Node,
@@ -16,18 +16,18 @@ enum Within<'a> {
     },
 }
 
-/// What a permission needs there.
+/// Privilege that a permission needs for its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
-    /// To be a user; in a bucket, to have any privilege in it.
+    /// No privilege: any user has it; in a bucket, any privilege in it is enough.
     Presence,
-    /// A privilege where the permission is about.
+    /// A privilege for the subject.
     Privilege(Privilege),
-    /// A privilege somewhere in the bucket.
+    /// A privilege anywhere in the bucket.
     Anywhere(Privilege),
-    /// A privilege on the node, whatever the permission is about.
+    /// A privilege on the node, whatever the subject.
     Node(Privilege),
-    /// To be a full administrator.
+    /// The rights of a full administrator.
     Everything,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Permission<'a> {
 }
 
 impl<'a> Permission<'a> {
-    /// What a text says; `None` if it is malformed. One that is unknown needs a full administrator.
+    /// Parses a permission; `None` if it is malformed. An unknown permission needs a full administrator.
     pub(super) fn parse(text: &'a str) -> Option<Self> {
         let rest = text.strip_prefix("cluster")?;
         let (within, rest) = within(rest)?;
@@ -55,7 +55,7 @@ impl<'a> Permission<'a> {
         Some(Self { within, needs })
     }
 
-    /// The bucket that it is about.
+    /// Returns the bucket of the subject.
     pub(super) fn bucket(&self) -> Option<&'a str> {
         match self.within {
             Within::Node => None,
@@ -63,7 +63,7 @@ impl<'a> Permission<'a> {
         }
     }
 
-    /// The same of another bucket.
+    /// Returns the same permission for another bucket.
     pub(super) fn of_bucket(mut self, name: &'a str) -> Self {
         if let Within::Part { bucket, .. } = &mut self.within {
             *bucket = name;
@@ -71,7 +71,7 @@ impl<'a> Permission<'a> {
         self
     }
 
-    /// Whether a user has it.
+    /// Checks whether a user has the permission.
     pub(super) fn is_given(&self, access: &Access) -> bool {
         if access.is_admin() {
             return true;
@@ -104,7 +104,7 @@ impl<'a> Permission<'a> {
     }
 }
 
-/// What stands after `cluster`, up to the object.
+/// Splits off the subject: the text after `cluster`, up to the object.
 fn within(text: &str) -> Option<(Within<'_>, &str)> {
     for (word, parts_max) in [(".bucket[", 1), (".scope[", 2), (".collection[", 3)] {
         let Some((names, rest)) = text

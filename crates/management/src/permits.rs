@@ -1,4 +1,4 @@
-//! Which permission each request needs. What has no row here is for full administrators.
+//! The permission that each request needs. A request without a row is for full administrators only.
 
 use axum::extract::RawPathParams;
 use axum::http::Method;
@@ -8,20 +8,20 @@ use identity::Access;
 use super::answers;
 use crate::permission::Permission;
 
-/// A permission that full administrators have, and nothing else gives.
+/// A permission that only full administrators have.
 const FULL: &str = "cluster.admin!all";
 const SECURITY_READ: &str = "cluster.admin.security!read";
 const SECURITY_WRITE: &str = "cluster.admin.security!write";
 const SETTINGS_READ: &str = "cluster.settings!read";
 const SETTINGS_WRITE: &str = "cluster.settings!write";
-/// Every user has it.
+/// A permission that every user has.
 const ANY_USER: &str = "cluster.pools!read";
 const SEES_BUCKET: &str = "cluster.bucket[{bucket}]!read";
 const BUCKET_COMPACT: &str = "cluster.bucket[{bucket}]!compact";
 const BUCKET_COLLECTIONS: &str = "cluster.bucket[{bucket}].collections!write";
 const SCOPE_COLLECTIONS: &str = "cluster.scope[{bucket}:{scope}].collections!write";
 
-/// Methods, separated by spaces (`*` for all), path as the router has it, permission with the path's parameters.
+/// Methods, separated by spaces (`*` for all); path as the router has it; permission with the path's parameters.
 pub(super) const PERMITS: &[(&str, &str, &str)] = &[
     ("GET", "/", ANY_USER),
     ("GET", "/metrics", "cluster.stats!read"),
@@ -240,9 +240,9 @@ pub(super) const PERMITS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The permission that a request needs, with the parameters that its path has.
+/// Returns the permission that a request needs, with the parameters of its path.
 fn needed(method: &Method, path: &str, parameters: &RawPathParams) -> String {
-    // The router answers HEAD as GET.
+    // The router answers HEAD like GET.
     let method = if method == Method::HEAD {
         "GET"
     } else {
@@ -258,7 +258,8 @@ fn needed(method: &Method, path: &str, parameters: &RawPathParams) -> String {
     })
 }
 
-/// The refusal of a request that its user may not send. A bucket in which the user has no privilege is answered as one that is not there.
+/// Returns the refusal of a request that its user may not send. A bucket in which the user has no privilege looks like
+/// a missing one.
 pub(super) fn check(
     access: &Access,
     method: &Method,

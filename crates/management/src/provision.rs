@@ -1,4 +1,4 @@
-//! What a node that was started without an administrator gets over HTTP: services, and its administrator.
+//! Setup of a node that was started without an administrator: services, and the administrator.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use super::rbac::{check_name, check_password};
 use crate::state::HttpState;
 use crate::view::{ClusterChange, NodeView};
 
-/// The default password of tools, which is public.
+/// The public default password of tools.
 const KNOWN_PASSWORD: &str = "password";
 const CLOSED: &str = "The administrator is named already; POST /controller/changePassword changes \
                       its password.";
 const STORAGE_MODES: [&str; 3] = ["forestdb", "memory_optimized", "plasma"];
 
-/// The calls that only make sense where a node stands in for services.
+/// Returns the routes that make sense only if a node stands in for services.
 pub(super) fn routes() -> Router<HttpState> {
     Router::new()
         .route("/node/controller/setupServices", post(services))
         .route("/settings/indexes", post(indexes))
 }
 
-/// What a node may be asked to stand in for: all that there is, if it was started so.
+/// Returns the services for which the node may stand in: all of them, or none if it was not started so.
 pub(super) fn may_stand_in(view: &dyn NodeView) -> &'static [StandIn] {
     if view.node().ports.query.is_some() {
         &StandIn::ALL
@@ -41,7 +41,7 @@ pub(super) fn may_stand_in(view: &dyn NodeView) -> &'static [StandIn] {
     }
 }
 
-/// The services that a form asks for beside KV; complains of those that there are not.
+/// Reads the services of a form beside KV; adds an error for unknown ones.
 pub(super) fn read_services(
     body: &[u8],
     may: &[StandIn],
@@ -89,7 +89,7 @@ async fn services(State(state): State<HttpState>, body: Bytes) -> Response {
     answers::json(StatusCode::BAD_REQUEST, &Value::Array(texts))
 }
 
-/// Stands in for these services from now on; they are chosen before there is an administrator.
+/// Makes the node stand in for these services. They must be chosen before there is an administrator.
 pub(super) async fn choose(state: &HttpState, asked: BTreeSet<StandIn>, wrong: &mut FieldErrors) {
     let ClusterSettings { stands_in_for, .. } = state.view.node().cluster;
     if may_stand_in(&*state.view).is_empty() || stands_in_for == asked {
@@ -111,7 +111,7 @@ pub(super) async fn choose(state: &HttpState, asked: BTreeSet<StandIn>, wrong: &
     }
 }
 
-/// `POST /settings/indexes`: nothing depends on how indexes would be stored.
+/// `POST /settings/indexes`: any storage mode of indexes is accepted, since it has no effect.
 async fn indexes(State(state): State<HttpState>, body: Bytes) -> Response {
     let mut wrong = FieldErrors::new();
     refuse_unknown(&body, &["storageMode"], &mut wrong);
@@ -128,7 +128,7 @@ async fn indexes(State(state): State<HttpState>, body: Bytes) -> Response {
     answers::wrong_fields(&wrong).unwrap_or_else(done)
 }
 
-/// Complains of a name and a password that no administrator can have.
+/// Adds errors for a name and a password that an administrator cannot have.
 pub(super) fn check_new(body: &[u8], wrong: &mut FieldErrors) {
     let mut odd = FieldErrors::new();
     let name = field(body, "username").unwrap_or_default();
@@ -137,11 +137,11 @@ pub(super) fn check_new(body: &[u8], wrong: &mut FieldErrors) {
     check_password(&field(body, "password").unwrap_or_default(), wrong);
 }
 
-/// Gives an open node the administrator of a form that was checked; from then on it asks for credentials, also after a
-/// restart.
+/// Creates the administrator of an open node from a checked form. From then on the node asks for credentials, also
+/// after a restart.
 ///
 /// # Errors
-/// Another request did so, or the disk refused; then the node is as open as before.
+/// Another request did so first, or the disk failed; then the node is still open.
 pub(super) async fn close(state: &HttpState, body: &[u8]) -> Handled {
     let name = field(body, "username").unwrap_or_default();
     let password = field(body, "password").unwrap_or_default();
@@ -168,7 +168,7 @@ pub(super) async fn close(state: &HttpState, body: &[u8]) -> Handled {
             true
         };
         view.change_users(edit).map_err(failed)?;
-        // A crash in between leaves a user, and a node that is open: the call was not answered.
+        // After a crash before this line there is a user, and the node is open: the call was not answered.
         let change = ClusterChange {
             provisioned: true,
             ..ClusterChange::default()
@@ -191,7 +191,7 @@ pub(super) async fn close(state: &HttpState, body: &[u8]) -> Handled {
     }
 }
 
-/// Complains of credentials that are not those of an administrator that there is.
+/// Adds an error for credentials that do not belong to an existing administrator.
 pub(super) fn check_known(body: &[u8], view: &dyn NodeView, wrong: &mut FieldErrors) {
     const NAMED_AT_START: &str =
         "The administrator is named by --username and --password when the node is started.";

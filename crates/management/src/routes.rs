@@ -1,4 +1,4 @@
-//! Which path leads where.
+//! The routes of HTTP management.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ use super::{
     origin, provision, rbac, setup, streaming, tools,
 };
 
-/// All routes. Without credentials only the probes answer, `/pools` in brief, and the certificate; open streams end
-/// when `closing` turns true or its sender is dropped.
+/// Builds all routes. Without credentials only the probes answer, `/pools` in brief, and the certificate. Open streams
+/// end when `closing` turns true or its sender is dropped.
 pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router {
     let (streams_max, changes_max) = (streaming::STREAMS_MAX, change_stream::CHANGES_MAX);
     let state = HttpState::new(view, closing, streams_max, changes_max);
@@ -82,14 +82,14 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .with_state(state)
 }
 
-/// What concerns the node, the cluster and their maps.
+/// Returns the routes for the node, the cluster and their maps.
 fn pool_routes() -> Router<HttpState> {
     Router::new()
         .route("/pools/nodes", get(nodes))
         .route("/pools/nodes/", get(nodes))
         .route("/nodes/self", get(this_node))
         .route("/pools/default", get(pool).post(setup::cluster))
-        // The old Java SDKs ask with a slash at the end.
+        // The old Java SDKs use a slash at the end.
         .route("/pools/default/", get(pool))
         .route("/pools/default/nodeServices", get(node_services))
         .route(
@@ -108,7 +108,7 @@ fn pool_routes() -> Router<HttpState> {
         )
 }
 
-/// What concerns buckets.
+/// Returns the routes for buckets.
 fn bucket_routes() -> Router<HttpState> {
     let one = "/pools/default/buckets/{bucket}";
     Router::new()
@@ -116,7 +116,7 @@ fn bucket_routes() -> Router<HttpState> {
             "/pools/default/buckets",
             get(all_buckets).post(buckets::create),
         )
-        // The Java SDK asks with a slash at the end.
+        // The Java SDK uses a slash at the end.
         .route(
             "/pools/default/buckets/",
             get(all_buckets).post(buckets::create),
@@ -149,13 +149,13 @@ async fn metrics(State(state): State<HttpState>) -> Response {
     ([(CONTENT_TYPE, kind)], state.view.metrics()).into_response()
 }
 
-/// Clients ping this path to see that the service is there.
+/// Answers pings of clients: they check that the service is there.
 async fn root(State(state): State<HttpState>) -> Response {
     let version = state.view.node().settee_version;
     answers::ok(&json!({ "name": "settee", "version": version }))
 }
 
-/// A request without credentials gets a short answer; wrong credentials are refused.
+/// Answers `/pools`: briefly without credentials; wrong credentials are refused.
 async fn pools(State(state): State<HttpState>, peer: Peer, headers: HeaderMap) -> Handled {
     if peer.user.is_none() && !headers.contains_key(AUTHORIZATION) {
         return Ok(setup::hello(&*state.view));
@@ -248,7 +248,7 @@ async fn bucket(
     Ok(answers::localized(&value, &headers))
 }
 
-/// There are no views, so no bucket has a design document.
+/// Returns no design documents: there are no views.
 async fn design_documents(State(state): State<HttpState>, Path(name): Path<String>) -> Handled {
     state.view.manifest(&name).ok_or_else(answers::not_found)?;
     Ok(answers::ok(&json!({ "rows": [] })))

@@ -1,8 +1,8 @@
-//! The calls by which scripts set a new cluster up.
+//! The calls with which scripts set up a new cluster.
 //!
-//! A node is set up by how it is started, or waits for its administrator (`provision`); over HTTP it gets a
-//! name and a quota for all buckets. Else a call that asks for what already holds is answered as if it had
-//! been done, so that scripts go on; any other is refused with how to get what it asks for.
+//! A node is set up by its start options, or it waits for its administrator (`provision`). Over HTTP it gets a name and
+//! a quota for all buckets. Other calls succeed if they ask for the current state, so that scripts continue; else they
+//! are refused, with advice on how to get the state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const CLUSTER_FIELDS: [&str; 4] = [
     "memoryQuota",
 ];
 const WEB_FIELDS: [&str; 3] = ["password", "port", "username"];
-/// Clients name the node by the host that they used, so any `hostname` is right.
+/// Fields of the call. Clients name the node by the host that they used, so any `hostname` is accepted.
 const INIT_FIELDS: [&str; 10] = [
     "clusterName",
     "ftsMemoryQuota",
@@ -45,7 +45,7 @@ const INIT_FIELDS: [&str; 10] = [
     "username",
 ];
 
-/// The calls that set up and the reads that go with them.
+/// Returns the routes of setup calls and the reads that belong to them.
 pub(super) fn routes() -> Router<HttpState> {
     Router::new()
         .route("/node/controller/rename", post(rename))
@@ -59,8 +59,8 @@ pub(super) fn routes() -> Router<HttpState> {
         .route("/pools/default/tasks", get(tasks))
 }
 
-/// `GET /pools` without credentials: that there is a node, and of which level. Scripts and
-/// containers ask it to see whether the node has started.
+/// `GET /pools` without credentials: returns that there is a node, and its level. Scripts and containers use it to see
+/// whether the node has started.
 pub(super) fn hello(view: &dyn NodeView) -> Response {
     let node = view.node();
     let value = json!({
@@ -73,7 +73,7 @@ pub(super) fn hello(view: &dyn NodeView) -> Response {
     answers::ok(&value)
 }
 
-/// `POST /pools/default`: the name and the quota of a cluster.
+/// `POST /pools/default`: sets the name and the quota of a cluster.
 pub(super) async fn cluster(State(state): State<HttpState>, body: Bytes) -> Response {
     let mut wrong = FieldErrors::new();
     let asked = state.view.node().cluster.stands_in_for;
@@ -83,7 +83,7 @@ pub(super) async fn cluster(State(state): State<HttpState>, body: Bytes) -> Resp
     done(&wrong, StatusCode::OK.into_response())
 }
 
-/// Makes the change if nothing is wrong, away from the thread that serves connections.
+/// Makes the change if there are no errors, outside of the thread that serves connections.
 async fn change_cluster(state: &HttpState, change: ClusterChange, wrong: &mut FieldErrors) {
     if !wrong.is_empty() || change == ClusterChange::default() {
         return;
@@ -99,7 +99,7 @@ async fn change_cluster(state: &HttpState, change: ClusterChange, wrong: &mut Fi
     wrong.insert(about.into(), text.into());
 }
 
-/// Clients name the node by the host that they used, so any name is right.
+/// Accepts any name: clients name the node by the host that they used.
 async fn rename(body: Bytes) -> Response {
     match field(&body, "hostname") {
         Some(_) => StatusCode::OK.into_response(),
@@ -110,7 +110,7 @@ async fn rename(body: Bytes) -> Response {
     }
 }
 
-/// `PUT /node/controller/setupAlternateAddresses/external`: a host, and ports where they are others than the node's own.
+/// `PUT /node/controller/setupAlternateAddresses/external`: sets a host, and ports that differ from the node's own.
 async fn set_external(State(state): State<HttpState>, body: Bytes) -> Response {
     let mut external = AlternateAddress::default();
     let mut wrong = FieldErrors::new();
@@ -123,7 +123,7 @@ async fn set_external(State(state): State<HttpState>, body: Bytes) -> Response {
         let stand_in = stand_in.filter(|one| asked.contains(&one));
         match (&*name, value.parse::<u16>()) {
             ("hostname", _) => external.hostname = value,
-            // Nothing is served over TLS there.
+            // Stand-ins have no port with TLS.
             (_, Ok(port @ 1..)) if stand_in.is_some() => {
                 if over_tls.is_none() {
                     external.ports.insert(name, port);
@@ -132,7 +132,7 @@ async fn set_external(State(state): State<HttpState>, body: Bytes) -> Response {
             ("kv" | "kvSSL" | "mgmt" | "mgmtSSL", Ok(port @ 1..)) => {
                 external.ports.insert(name, port);
             }
-            // The port of views, which tools give along with that of KV.
+            // Port of views; tools send it with that of KV.
             ("capi" | "capiSSL", Ok(1..)) => {}
             ("kv" | "kvSSL" | "mgmt" | "mgmtSSL" | "capi" | "capiSSL", _) => {
                 wrong.insert(name, "The value must be a port, 1 to 65535".into());
@@ -181,7 +181,7 @@ async fn credentials(State(state): State<HttpState>, head: HeaderMap, body: Byte
     name_administrator(&state, &head, &body, &wrong).await
 }
 
-/// Closes an open node, if nothing is wrong.
+/// Closes an open node, if there are no errors.
 async fn name_administrator(
     state: &HttpState,
     head: &HeaderMap,
@@ -208,7 +208,7 @@ async fn set_reports(body: Bytes) -> Response {
     done(&wrong, StatusCode::OK.into_response())
 }
 
-/// All of it in one call.
+/// `POST /clusterInit`: does the whole setup in one call.
 async fn init(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> Response {
     let mut wrong = FieldErrors::new();
     check_administrator(&body, &*state.view, &mut wrong);
@@ -227,7 +227,7 @@ async fn init(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> R
     name_administrator(&state, &head, &body, &wrong).await
 }
 
-/// Nothing that goes on for long is started over HTTP.
+/// Returns no running task: no long work is started over HTTP.
 async fn tasks() -> Response {
     let idle = json!([{ "type": "rebalance", "status": "notRunning", "statusIsStale": false }]);
     answers::ok(&idle)

@@ -1,4 +1,4 @@
-//! What every handler of HTTP sees.
+//! State of all HTTP handlers.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, watch};
 use super::turn::Turn;
 use super::view::NodeView;
 
-/// What every handler sees.
+/// State of all HTTP handlers.
 #[derive(Clone)]
 pub(super) struct HttpState {
     pub(super) view: Arc<dyn NodeView>,
@@ -18,22 +18,23 @@ pub(super) struct HttpState {
     pub(super) closing: watch::Receiver<bool>,
     pub(super) streams: Arc<Semaphore>,
     pub(super) changes: Arc<Semaphore>,
-    /// Buckets are made, changed and dropped one at a time.
+    /// Queue of changes of buckets, one at a time.
     pub(super) bucket_turn: Turn,
-    /// Collections likewise.
+    /// Queue of changes of collections.
     pub(super) manifest_turn: Turn,
-    /// The configuration of the audit likewise.
+    /// Queue of changes of the audit configuration.
     pub(super) audit_turn: Turn,
-    /// Users likewise.
+    /// Queue of changes of users.
     pub(super) users_turn: Turn,
-    /// Requests so far, and how many there are in a second.
+    /// Number of requests so far, and their rate per second.
     pub(super) requests: Arc<AtomicU64>,
     pub(super) request_rate: Arc<Rate>,
     pub(super) start: Instant,
 }
 
 impl HttpState {
-    /// Until `closing` turns true, with so many streams of configurations and of changes at a time.
+    /// Creates the state. `closing` turns true when the node stops; the numbers limit the open streams of
+    /// configurations and of changes.
     pub(super) fn new(
         view: Arc<dyn NodeView>,
         closing: watch::Receiver<bool>,

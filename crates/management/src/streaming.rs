@@ -1,4 +1,4 @@
-//! Configurations that are sent again whenever they change.
+//! Streams of configurations: a new one is sent whenever it changes.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,17 +17,16 @@ use crate::closing::stopped;
 use crate::state::HttpState;
 use crate::view::NodeView;
 
-/// Streams open at a time. They live as long as their clients like, so they must not be able
-/// to take every connection.
+/// Largest number of open streams. They live as long as their clients want, so they must not take every connection.
 pub(super) const STREAMS_MAX: usize = 256;
 
-/// What stands after each configuration.
+/// Text after each configuration.
 const SEPARATOR: &str = "\n\n\n\n";
 
 /// One open stream.
 struct StreamState {
     view: Arc<dyn NodeView>,
-    /// `None` for the configuration without a bucket.
+    /// Name of the bucket; `None` for the configuration without a bucket.
     bucket: Option<String>,
     user: Arc<str>,
     host: Option<String>,
@@ -37,15 +36,15 @@ struct StreamState {
     _slot: OwnedSemaphorePermit,
 }
 
-/// Answers with the current configuration, and goes on until the client leaves, the bucket
-/// is gone or its user may not know of it any more, or the node stops.
+/// Answers with the current configuration, and with each later one until the client leaves, the bucket is gone, its
+/// user loses the right to see it, or the node stops.
 pub(super) fn open(
     state: &HttpState,
     bucket: Option<String>,
     user: &AuthenticatedUser,
     headers: &HeaderMap,
 ) -> Response {
-    // The changes are watched from before the first configuration is read: none is missed.
+    // Watch the changes before reading the first configuration: none is missed.
     let Some(changes) = state.view.config_changes(bucket.as_deref()) else {
         return answers::not_found();
     };
@@ -98,7 +97,7 @@ impl StreamState {
         }
     }
 
-    /// Waits for a change; `false` when there will be none.
+    /// Waits for a change; returns `false` when there will be none.
     async fn wait(&mut self) -> bool {
         tokio::select! {
             biased;

@@ -1,5 +1,5 @@
-//! What command-line tools call beside SDKs: settings of which the node has one value only, what is done to a bucket's
-//! files, and calls of services and of clusters that are refused with a reason.
+//! Calls of command-line tools: settings with a fixed value, actions on a bucket's files, and calls of services and
+//! clusters that are refused with a reason.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -17,14 +17,14 @@ use super::form::{FieldErrors, fields};
 use crate::state::HttpState;
 use crate::view::BucketChange;
 
-/// A setting of which the node has one value only.
+/// A setting with a fixed value.
 struct Fixed {
     path: &'static str,
-    /// JSON text.
+    /// Answer to a read, JSON text.
     shown: &'static str,
-    /// Fields that are taken, with the value that they have anyway.
+    /// Accepted fields, with their fixed values.
     taken: &'static [(&'static str, &'static str)],
-    /// Why others are not.
+    /// Reason to refuse other values.
     reason: &'static str,
 }
 
@@ -98,7 +98,7 @@ const ONE_NODE: &str = "A node is a cluster of its own; others follow it with --
 const XDCR: &str = "Settee replicates to another node with the command settee replicate";
 const NO_SERVICE: &str = "Settee has no such service: it serves documents alone";
 
-/// Calls that are refused, all methods, and why.
+/// Calls that are refused with all methods, and the reason.
 static REFUSED: &[(&str, &str)] = &[
     ("/settings/ldap", LDAP),
     ("/settings/saml", LDAP),
@@ -118,7 +118,7 @@ static REFUSED: &[(&str, &str)] = &[
     ("/node/controller/doJoinCluster", ONE_NODE),
 ];
 
-/// Of the node.
+/// Returns the routes for the node.
 pub(super) fn routes() -> Router<HttpState> {
     let mut routes = Router::new()
         .route("/nodes/self/controller/settings", post(paths))
@@ -147,7 +147,7 @@ pub(super) fn routes() -> Router<HttpState> {
     routes
 }
 
-/// Of a bucket.
+/// Returns the routes for a bucket.
 pub(super) fn bucket_routes(bucket: &str) -> Router<HttpState> {
     let at = |what: &str| format!("{bucket}/controller/{what}");
     Router::new()
@@ -166,7 +166,7 @@ fn setting(fixed: &'static Fixed) -> MethodRouter<HttpState> {
     get(show).post(take)
 }
 
-/// Takes fields with the value that the node has anyway.
+/// Accepts fields that have the fixed values only.
 pub(super) fn only(body: &[u8], fixed: &[(&str, &str)], reason: &str) -> Response {
     let is_fixed = |name: &str, value: &str| fixed.contains(&(name, value));
     let others = fields(body).filter(|(name, value)| !is_fixed(name, value));
@@ -174,12 +174,12 @@ pub(super) fn only(body: &[u8], fixed: &[(&str, &str)], reason: &str) -> Respons
     answers::wrong_fields(&wrong).unwrap_or_else(|| StatusCode::OK.into_response())
 }
 
-/// Looks every vBucket through, as `COMPACT_DB` does; the answer does not wait for it.
+/// Starts a compaction of every vBucket, like `COMPACT_DB`; the answer does not wait for it.
 async fn compact(State(state): State<HttpState>, Path(bucket): Path<String>) -> Handled {
     buckets::change(state, BucketChange::Compact(bucket)).await
 }
 
-/// Where the data is, is named when the node is started.
+/// Accepts the current paths only: the start options set them.
 async fn paths(State(state): State<HttpState>, body: Bytes) -> Response {
     let node = state.view.node();
     let is_here = |value: &str| value == node.data_path;
@@ -197,7 +197,8 @@ async fn paths(State(state): State<HttpState>, body: Bytes) -> Response {
     answers::wrong_fields(&wrong).unwrap_or_else(|| StatusCode::OK.into_response())
 }
 
-/// Addresses and TLS are named when the node is started; links between nodes are what `--replica-of` says.
+/// Accepts the current listeners only: the start options set addresses and TLS, and `--replica-of` sets links between
+/// nodes.
 async fn listeners(body: Bytes) -> Response {
     let fixed = [
         ("afamily", "ipv4"),

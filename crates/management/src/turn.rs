@@ -1,5 +1,5 @@
-//! Changes that block for the disk, one after the other. A request whose client leaves before its turn is not
-//! carried out, and none is once the node stops.
+//! Queues of changes that block for the disk. A change does not run if its client leaves before its turn, or if the
+//! node stops.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// An empty one, until `closing` turns true.
+    /// Creates an empty queue, which ends when `closing` turns true.
     pub(super) fn new(closing: watch::Receiver<bool>) -> Self {
         let one = Arc::new(Semaphore::new(1));
         Self { one, closing }
     }
 
-    /// Runs `work` on a thread that may block, once those before it are done. `None`: it was not run, since the
-    /// node stops.
+    /// Runs `work` on a thread that may block, after the earlier changes are done. Returns `None` if it was not run
+    /// because the node stops.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -33,7 +33,7 @@ impl Turn {
             () = stopped(&mut closing) => return None,
             one = Arc::clone(&self.one).acquire_owned() => one.ok()?,
         };
-        // It goes on to its end even if the client leaves now, and the next one waits for that.
+        // The work runs to its end even if the client leaves, and the next change waits for that.
         let done = tokio::task::spawn_blocking(move || {
             let done = work();
             drop(one);

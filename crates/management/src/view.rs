@@ -1,4 +1,4 @@
-//! What management sees of the node, and what it asks of it.
+//! The interface between HTTP management and the node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,111 +18,112 @@ use tokio_rustls::rustls::ClientConfig;
 
 use crate::feed::{Feed, NoFeed, Wanted};
 
-/// What HTTP management needs to see of the node. Called on the threads that serve
-/// connections: answers come from memory and do not block.
+/// The services of the node for HTTP management. Threads that serve connections call it: methods answer from memory and
+/// do not block, unless they state it.
 pub trait NodeView: Send + Sync + 'static {
-    /// The users, and what they may do.
+    /// Returns the users and their rights.
     fn identity(&self) -> &Identity;
 
-    /// Whether it waits for its administrator, and answers every request without credentials.
+    /// Checks whether the node waits for its administrator, and accepts every request without credentials.
     fn is_open(&self) -> bool;
 
-    /// Changes users and groups, if `edit` returns that they are to be changed. Once this returns the change holds everywhere. Blocks for the disk.
+    /// Changes users and groups if `edit` returns true. When this returns, the change is in force everywhere. Blocks
+    /// for the disk.
     ///
     /// # Errors
-    /// It could not be written, and is not made; one line.
+    /// The change could not be written, and is not made; one line.
     fn change_users(&self, edit: &mut dyn FnMut(&mut Directory) -> bool) -> Result<(), String>;
 
-    /// What is recorded for audits.
+    /// Returns the recorder of audit events.
     fn audit(&self) -> &Recorder;
 
-    /// Changes the configuration of the audit, and keeps it. Blocks for the disk.
+    /// Changes the configuration of the audit, and stores it. Blocks for the disk.
     ///
     /// # Errors
-    /// It could not be written, and is as before; one line.
+    /// It could not be written, and stays as it was; one line.
     fn change_audit(&self, settings: Settings) -> Result<(), String>;
 
-    /// When a login from this address may be judged. The call reserves that turn.
+    /// Reserves a turn to judge a login from this address. Returns when the turn comes.
     fn login_turn(&self, peer: IpAddr) -> LoginTurn;
 
     /// Notes a login that was right, or one that was wrong or refused unjudged.
     fn note_login(&self, peer: IpAddr, right: bool);
 
-    /// Reserves memory for bytes of a request's body. They count from now on, if they are granted.
+    /// Reserves memory for bytes of a request's body. Granted bytes count until they are released.
     fn hold_body(&self, bytes: usize) -> Reservation;
 
-    /// Counts bytes of a request's body no longer.
+    /// Releases bytes of a request's body.
     fn release_body(&self, bytes: usize);
 
-    /// Whether the node serves data.
+    /// Checks whether the node serves data.
     ///
     /// # Errors
-    /// Why it does not yet, in one line for `/readyz`.
+    /// The reason why it does not yet, in one line for `/readyz`.
     fn ready(&self) -> Result<(), String>;
 
-    /// The time of day, milliseconds since 1970.
+    /// Returns the time of day, milliseconds since 1970.
     fn unix_ms(&self) -> u64;
 
-    /// The node itself.
+    /// Returns the summary of the node.
     fn node(&self) -> NodeSummary;
 
-    /// Names of all buckets, sorted.
+    /// Returns the names of all buckets, sorted.
     fn bucket_names(&self) -> Vec<String>;
 
-    /// Figures of one bucket; `None` if there is no such bucket.
+    /// Returns the figures of one bucket; `None` if there is no such bucket.
     fn bucket(&self, name: &str) -> Option<BucketSummary>;
 
-    /// What monitoring reads of one bucket; `None` if there is no such bucket.
+    /// Returns the monitoring figures of one bucket; `None` if there is no such bucket.
     fn samples(&self, name: &str) -> Option<BTreeMap<String, f64>>;
 
-    /// What one bucket was made with; `None` if there is no such bucket.
+    /// Returns the settings of one bucket; `None` if there is no such bucket.
     fn bucket_settings(&self, name: &str) -> Option<BucketSettings>;
 
-    /// Makes, changes, empties or removes a bucket. Blocks for the disk.
+    /// Creates, changes, flushes, compacts or drops a bucket. Blocks for the disk.
     ///
     /// # Errors
-    /// Why it was not done.
+    /// The reason why it was not done.
     fn change_buckets(&self, change: BucketChange) -> Result<(), BucketsError>;
 
-    /// The node that has to change a bucket, or with `None` users and the list of buckets: the active one that this
-    /// node follows. `None` where that is this node itself. With `as_itself` this node shows its own credentials there,
-    /// which else are the caller's. Blocks for the disk where it is reached over TLS.
+    /// Returns the active node that must change a bucket or, for `None`, the users and the list of buckets. Returns
+    /// `None` if this is the node itself. With `as_itself` this node uses its own credentials there, else those of the
+    /// caller. Blocks for the disk if the link uses TLS.
     ///
     /// # Errors
-    /// It cannot be reached as the link to it is; why.
+    /// The node cannot be reached in the way of the link to it; with the reason.
     fn active_node(
         &self,
         bucket: Option<&str>,
         as_itself: bool,
     ) -> Option<Result<ActiveNode, String>>;
 
-    /// Changes the node as a whole. Blocks for the disk.
+    /// Changes settings of the whole node. Blocks for the disk.
     ///
     /// # Errors
-    /// Why it was not done.
+    /// The reason why it was not done.
     fn change_cluster(&self, change: ClusterChange) -> Result<(), BucketsError>;
 
-    /// Tells clients outside of its network where they reach the node; `None` for nowhere else. Blocks for the disk.
+    /// Sets the address for clients outside of the node's network; `None` for no such address. Blocks for the disk.
     ///
     /// # Errors
-    /// Why it was not done.
+    /// The reason why it was not done.
     fn set_external_address(&self, external: Option<AlternateAddress>) -> Result<(), BucketsError>;
 
-    /// The current configuration of one bucket as [`registry::cluster_map::bucket_config`] made
-    /// it; `None` if there is no such bucket.
+    /// Returns the current configuration of one bucket from [`registry::cluster_map::bucket_config`]; `None` if there
+    /// is no such bucket.
     fn bucket_config(&self, name: &str) -> Option<Arc<str>>;
 
-    /// The current configuration without a bucket, from [`registry::cluster_map::global_config`].
+    /// Returns the current configuration without a bucket, from [`registry::cluster_map::global_config`].
     fn global_config(&self) -> Arc<str>;
 
-    /// Wakes whenever the configuration of the bucket, or with `None` the global one, has
-    /// changed; the value has no meaning. `None` if there is no such bucket.
+    /// Returns a receiver that wakes when the configuration of the bucket, or for `None` the global one, has changed;
+    /// the value has no meaning. `None` if there is no such bucket.
     fn config_changes(&self, bucket: Option<&str>) -> Option<watch::Receiver<u64>>;
 
-    /// The changes of a bucket from somewhere on, for as long as the user may have them.
+    /// Opens a feed of a bucket's changes. It ends when the user loses the right to them.
     ///
     /// # Errors
-    /// There is no such bucket, or the position is not of this one, or the user may not have them.
+    /// There is no such bucket, the position is of another one, or the user may not read the changes.
     fn changes(
         &self,
         bucket: &str,
@@ -130,10 +131,10 @@ pub trait NodeView: Send + Sync + 'static {
         user: AuthenticatedUser,
     ) -> Result<Feed, NoFeed>;
 
-    /// The scopes and collections of a bucket; `None` if there is no such bucket.
+    /// Returns the scopes and collections of a bucket; `None` if there is no such bucket.
     fn manifest(&self, bucket: &str) -> Option<Arc<Manifest>>;
 
-    /// Changes them: `edit` makes the next manifest of the current one. Blocks for the disk.
+    /// Changes the scopes and collections: `edit` makes the next manifest out of the current one. Blocks for the disk.
     /// `None` if there is no such bucket.
     fn change_manifest(
         &self,
@@ -141,28 +142,28 @@ pub trait NodeView: Send + Sync + 'static {
         edit: &dyn Fn(&Manifest) -> Result<Manifest, ManifestError>,
     ) -> Option<Result<Arc<Manifest>, CollectionsError>>;
 
-    /// What clients of the ports with TLS are to trust, as PEM; `None` if there is no such port.
+    /// Returns the authority that clients of the ports with TLS must trust, as PEM; `None` if there is no such port.
     fn authority(&self) -> Option<Arc<str>>;
 
     /// Reads the certificate again.
     ///
     /// # Errors
-    /// What is wrong with it, one line.
+    /// The reason, one line.
     fn reload_certificate(&self) -> Result<(), String>;
 
-    /// The node's part in a cluster, if it has one.
+    /// Returns the node as a member of a cluster, if it is in one.
     fn cluster(&self) -> Option<Arc<dyn ClusterMember>>;
 
-    /// All metrics in the OpenMetrics text format, ending with `# EOF`.
+    /// Returns all metrics in the OpenMetrics text format, ending with `# EOF`.
     fn metrics(&self) -> String;
 }
 
-/// The node as HTTP answers show it.
+/// Summary of the node for HTTP answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeSummary {
-    /// Identity of the cluster, 32 hex digits.
+    /// UUID of the cluster, 32 hex digits.
     pub cluster_uuid: String,
-    /// Identity of the node, 32 hex digits.
+    /// UUID of the node, 32 hex digits.
     pub node_uuid: String,
     /// Version that clients compare, `a.b.c-build-edition`: the level of compatibility.
     pub compatible_version: String,
@@ -172,174 +173,174 @@ pub struct NodeSummary {
     pub uptime_s: u64,
     /// The ports in use.
     pub ports: Ports,
-    /// What the node is and may take as a whole.
+    /// Settings of the whole node.
     pub cluster: ClusterSettings,
-    /// Sum of the quotas of all buckets, in bytes.
+    /// Sum of the quotas of all buckets, bytes.
     pub memory_quota_bytes: u64,
-    /// Memory in use by all buckets, in bytes.
+    /// Memory that all buckets use, bytes.
     pub memory_used_bytes: u64,
-    /// Bytes on disk of all buckets.
+    /// Disk space of all buckets, bytes.
     pub disk_used_bytes: u64,
-    /// Where its files are; empty if there are none.
+    /// Directory of the data; empty if there is none.
     pub data_path: String,
-    /// Age at which tombstones of buckets with a disk are purged where nothing else was set, seconds.
+    /// Default age at which buckets with a disk purge tombstones, seconds.
     pub purge_age_s: u64,
-    /// Reads of documents per second, lately.
+    /// Current reads of documents per second.
     pub gets_per_second: f64,
-    /// Those of them that found their document.
+    /// Current reads per second that found their document.
     pub hits_per_second: f64,
-    /// What it runs on.
+    /// Figures of the machine.
     pub machine: Machine,
 }
 
 /// The machine of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Machine {
-    /// Its memory.
+    /// Memory of the machine.
     pub memory: MachineMemory,
-    /// What its processors do.
+    /// Load of its processors.
     pub cpu: MachineCpu,
-    /// Where the node keeps its data.
+    /// File system of the data.
     pub files: MachineFiles,
 }
 
-/// What the processors of the machine do, lately: percent of the time of all cores; zeros where the system does not tell.
+/// Load of the machine's processors, percent of the time of all cores; zeros if the system does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MachineCpu {
-    /// How many cores there are for this process.
+    /// Number of cores that this process can use.
     pub cores: usize,
-    /// In processes.
+    /// Time in processes.
     pub user: f64,
-    /// In the system.
+    /// Time in the kernel.
     pub system: f64,
-    /// In interrupts.
+    /// Time in interrupts.
     pub irq: f64,
-    /// For other machines, on the same processors.
+    /// Time taken by other virtual machines on the same processors.
     pub stolen: f64,
 }
 
 impl MachineCpu {
-    /// All of it but for what others took.
+    /// Returns the busy time, without the stolen time.
     pub(crate) fn busy(&self) -> f64 {
         self.user + self.system + self.irq
     }
 }
 
-/// The file system with the data, in bytes; zeros where there are no files.
+/// The file system of the data, bytes; zeros without a data directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MachineFiles {
-    /// All of it.
+    /// Size of the file system.
     pub total: u64,
-    /// What is to be had.
+    /// Available space.
     pub available: u64,
 }
 
-/// Where the management of another node is.
+/// Address of another node's management.
 #[derive(Clone, Debug)]
 pub struct ActiveNode {
-    /// Its host.
+    /// Host of the node.
     pub host: String,
-    /// Its port of HTTP, or of HTTPS where there is `tls`.
+    /// Port of HTTP, or of HTTPS if there is `tls`.
     pub port: u16,
-    /// What it is trusted by; `None` without TLS.
+    /// TLS configuration of the connection; `None` without TLS.
     pub tls: Option<Arc<ClientConfig>>,
-    /// The name and the password of this node there, where it is asked as itself; not of one that shows a certificate.
+    /// Name and password of this node there, if it acts as itself without a certificate.
     pub login: Option<(String, Password)>,
 }
 
 impl ActiveNode {
-    /// `host:port`, as HTTP writes it.
+    /// Returns `host:port` in the form of HTTP.
     pub(crate) fn authority(&self) -> String {
         format!("{}:{}", bracketed(&self.host), self.port)
     }
 }
 
-/// The memory of the machine, in bytes; zeros where the system does not tell.
+/// The memory of the machine, bytes; zeros if the system does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MachineMemory {
-    /// All of it.
+    /// Size of the memory.
     pub total: u64,
-    /// What is to be had.
+    /// Available memory.
     pub available: u64,
-    /// What may be swapped out.
+    /// Size of the swap space.
     pub swap_total: u64,
-    /// What is swapped out.
+    /// Used swap space.
     pub swap_used: u64,
 }
 
-/// One bucket as HTTP answers show it.
+/// Summary of one bucket for HTTP answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BucketSummary {
-    /// Identity of the bucket, 32 hex digits.
+    /// UUID of the bucket, 32 hex digits.
     pub uuid: String,
-    /// What it is made with, and how many replicas it has.
+    /// Settings of the bucket, with the number of its replicas.
     pub settings: BucketSettings,
-    /// Documents of active vBuckets.
+    /// Number of documents of active vBuckets.
     pub items: u64,
-    /// Those whose value is only on disk.
+    /// Number of these whose value is only on disk.
     pub non_resident: u64,
-    /// Documents of replica vBuckets.
+    /// Number of documents of replica vBuckets.
     pub replica_items: u64,
-    /// Memory in use, in bytes.
+    /// Used memory, bytes.
     pub memory_used_bytes: u64,
-    /// Bytes on disk, all files.
+    /// Size of all files, bytes.
     pub disk_used_bytes: u64,
-    /// Bytes on disk that are live data.
+    /// Size of the live data in the files, bytes.
     pub disk_data_bytes: u64,
-    /// Operations per second, lately.
+    /// Current operations per second.
     pub ops_per_second: f64,
-    /// Documents read back from the disk per second, lately.
+    /// Current documents per second that are read back from the disk.
     pub fetches_per_second: f64,
     /// Number of vBuckets.
     pub vbuckets: u16,
-    /// Revision of the collections manifest.
+    /// UID of the collections manifest.
     pub manifest_uid: u64,
-    /// Whether it serves data.
+    /// Whether the bucket serves data.
     pub ready: bool,
 }
 
-/// What is to be done with a bucket.
+/// A change of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BucketChange {
-    /// Make it.
+    /// Creates a bucket.
     Make(BucketSettings),
-    /// Give it another quota, and let it be flushed or not. The rest is as it was.
+    /// Changes the settings of a bucket.
     Adjust(BucketSettings),
-    /// Remove it, with everything in it.
+    /// Drops the bucket with all its data.
     Drop(String),
-    /// Remove its documents.
+    /// Removes all documents of the bucket.
     Flush(String),
-    /// Look every vBucket through for what is old, at its turn.
+    /// Schedules a compaction of every vBucket.
     Compact(String),
 }
 
-/// What is to be changed of the node as a whole; `None` leaves it.
+/// A change of the whole node; `None` leaves a setting unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterChange {
-    /// What it is called.
+    /// Name of the node's cluster.
     pub name: Option<String>,
-    /// What the quotas of its buckets may come to, MiB.
+    /// Limit of the sum of all buckets' quotas, MiB.
     pub memory_quota_mib: Option<u64>,
-    /// What client certificates are to it, for connections that come from now on.
+    /// Use of client certificates for new connections.
     pub client_certificates: Option<CertificateSettings>,
-    /// What it stands in for.
+    /// Services for which the node stands in.
     pub stands_in_for: Option<BTreeSet<StandIn>>,
-    /// When buckets without settings of their own are compacted.
+    /// Compaction of buckets without own settings.
     pub auto_compaction: Option<AutoCompaction>,
-    /// Whether it has its administrator from now on.
+    /// True to record that the node has its administrator.
     pub provisioned: bool,
 }
 
-/// Why a bucket was not changed. `Display` is for clients; they look for some of these texts.
+/// Reason why a bucket was not changed. `Display` is for clients; they look for some of these texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BucketsError {
-    /// There is no such bucket.
+    /// The bucket does not exist.
     #[error("Requested resource not found.")]
     Unknown,
-    /// There is one of that name.
+    /// A bucket of that name exists.
     #[error("Bucket with given name already exists")]
     Exists,
-    /// There are as many as there may be.
+    /// The number of buckets has reached its limit.
     #[error("Cannot create more than {0} buckets")]
     TooMany(usize),
     /// The store of a bucket that is not configured any more is in the way.
@@ -348,36 +349,36 @@ pub enum BucketsError {
         .0.display()
     )]
     Occupied(PathBuf),
-    /// As many compactions as there may be wait for their turn.
+    /// Too many compactions wait for their turn.
     #[error("Too many compactions wait for their turn")]
     Busy,
-    /// Its settings do not allow it.
+    /// The settings of the bucket do not allow a flush.
     #[error("Flush is disabled for the bucket")]
     FlushDisabled,
-    /// It has what another node's bucket has.
+    /// The bucket is a copy of another node's bucket.
     #[error("The bucket follows another node's")]
     Follows,
-    /// It cannot be in this cluster, for this reason.
+    /// The change is not possible in this cluster; with the reason.
     #[error("{0}")]
     Refused(String),
-    /// The cluster cannot agree on it now, for this reason.
+    /// The cluster cannot agree on the change at the moment; with the reason.
     #[error("{0}")]
     Unavailable(String),
-    /// It was not begun.
+    /// The change was not begun.
     #[error("The node is stopping")]
     Stopping,
-    /// The node's quota, MiB, is not enough for it.
+    /// The node's quota, MiB, is not enough for the bucket.
     #[error(
         "RAM quota specified is too large to be provisioned into this cluster: {0} MiB for all buckets"
     )]
     QuotaTooLarge(u64),
-    /// The quotas of the buckets come to more MiB than the node is to have.
+    /// The sum of the buckets' quotas, MiB, exceeds the requested quota of the node.
     #[error("The buckets that there are have quotas of {0} MiB")]
     QuotaTooSmall(u64),
-    /// Certificates of clients cannot be judged.
+    /// No authority of client certificates is known.
     #[error("{0}")]
     NoClientAuthority(String),
-    /// The disk or the system refused.
+    /// The disk or the system failed.
     #[error("{0}")]
     Failed(String),
 }

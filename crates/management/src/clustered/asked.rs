@@ -1,4 +1,4 @@
-//! What answers about a cluster go by.
+//! The context of requests to a node of a cluster.
 
 use std::sync::Arc;
 
@@ -11,6 +11,6 @@ use crate::state::HttpState;
 pub(super) struct Asked {
     pub(super) state: HttpState,
     pub(super) member: Arc<dyn ClusterMember>,
-    /// The cluster as it was when the request came.
+    /// Status of the cluster when the request arrived.
     pub(super) status: ClusterStatus,
 }

@@ -1,11 +1,11 @@
-//! Which nodes the forms of tools name.
+//! Nodes in the forms of tools.
 
 use registry::NodeStatus;
 
 use super::nodes::{hostname, otp_node};
 use crate::form::field;
 
-/// The node that a field names: as lists of nodes call it, by its name, or by where its management is.
+/// Finds the node of a field: by its name in lists of nodes, by its own name, or by its management address.
 pub(super) fn node<'a>(
     nodes: &'a [NodeStatus],
     body: &[u8],
@@ -17,7 +17,7 @@ pub(super) fn node<'a>(
     find(nodes, &text).ok_or_else(|| format!("{text} is no node of the cluster"))
 }
 
-/// All nodes that a field names, separated by commas.
+/// Finds all nodes of a field, separated by commas.
 pub(super) fn nodes<'a>(
     nodes: &'a [NodeStatus],
     body: &[u8],

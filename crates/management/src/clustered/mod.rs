@@ -1,7 +1,7 @@
-//! Management at a node of a cluster: what is answered otherwise than by a node alone.
+//! Management at a node of a cluster: answers that differ from those of a node alone.
 //!
-//! A request comes here after its user was judged, and goes on to the handlers of a node alone if nothing here is about
-//! it. What is agreed on is read from what this node has seen of etcd; orders go to the controller.
+//! A request arrives here after its user was checked. If it does not concern the cluster, it goes on to the handlers of
+//! a node alone. The agreed state is read from the node's view of etcd; orders go to the controller.
 
 mod asked;
 mod forms;
@@ -23,10 +23,10 @@ use crate::state::HttpState;
 use crate::visible::visible;
 use asked::Asked;
 
-/// Longest form of an order.
+/// Longest form of an order, bytes.
 const FORM_BYTES_MAX: usize = 64 << 10;
 
-/// Answers what concerns the cluster, if the node is in one.
+/// Answers requests about the cluster, if the node is in one.
 pub(super) async fn answer(
     State(state): State<HttpState>,
     request: Request,
@@ -101,7 +101,7 @@ impl Asked {
         value
     }
 
-    /// What a node alone answers about buckets, with all nodes in the place of one.
+    /// Replaces the one node in a node's own answer about buckets by all nodes.
     async fn with_nodes(self, answer: Response, headers: &HeaderMap) -> Handled {
         if !answer.status().is_success() {
             return Ok(answer);

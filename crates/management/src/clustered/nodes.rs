@@ -11,12 +11,12 @@ use super::asked::Asked;
 use crate::documents;
 use crate::visible::visible;
 
-/// What tools call a node.
+/// Returns the name of a node for tools.
 pub(super) fn otp_node(node: &NodeStatus) -> String {
     format!("{}@{}", node.name, node.host)
 }
 
-/// `host:port` of a node's management.
+/// Returns `host:port` of a node's management.
 pub(super) fn hostname(node: &NodeStatus) -> String {
     format!("{}:{}", bracketed(&node.host), node.http)
 }
@@ -30,7 +30,7 @@ fn membership(node: &NodeStatus) -> &'static str {
 }
 
 impl Asked {
-    /// All nodes as a list of nodes shows them; figures are those of this node only.
+    /// Returns all nodes in the form of a list of nodes. Only this node has figures.
     pub(super) fn entries(&self, user: Option<&AuthenticatedUser>) -> Value {
         let nodes = self.status.nodes.iter();
         nodes.map(|node| self.entry(node, user)).collect()
@@ -133,7 +133,7 @@ impl Asked {
         Value::Object(status.collect())
     }
 
-    /// The node with the controller.
+    /// Returns the node that runs the controller.
     pub(super) fn orchestrator(&self) -> String {
         let controller = self.status.controller.as_ref();
         let mut nodes = self.status.nodes.iter();
@@ -147,7 +147,7 @@ impl Asked {
         if running { "running" } else { "none" }
     }
 
-    /// The share of vBuckets that stay where they are. Moves that have not begun are known to the controller alone.
+    /// Returns the share of vBuckets that do not move. Only the controller knows moves that have not begun.
     fn settled(&self) -> f64 {
         let all = self
             .status

@@ -1,4 +1,4 @@
-//! Orders of operators as the forms of tools give them.
+//! Orders of operators, as the forms of tools send them.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use crate::answers::{self, Handled};
 use crate::form::field;
 use crate::tools::only;
 
-/// Longest wait until the controller has followed an order, and between two looks.
+/// Time limit for the controller to follow an order, and interval between two looks.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
 
 const JOINS: &str =
     "A node joins by itself: settee serve --cluster etcd://HOST:2379/NAME --node-name NAME";
 
-/// Whether a call is answered here.
+/// Checks whether a path is an order.
 pub(super) fn is_one(path: &str) -> bool {
     matches!(
         path,
@@ -40,7 +40,7 @@ pub(super) fn is_one(path: &str) -> bool {
     )
 }
 
-/// When an order has come to something.
+/// Checks whether an order has taken effect.
 type Followed = fn(&ClusterStatus, &NodeStatus) -> bool;
 
 fn state_of(now: &ClusterStatus, node: &NodeStatus) -> Option<&'static str> {
@@ -109,7 +109,7 @@ impl Asked {
             .await
     }
 
-    /// Others take over from the node's active copies first; that goes on after the answer.
+    /// Starts a graceful failover: other nodes take over the active copies first. It continues after the answer.
     async fn fail_over_gracefully(&self, body: &[u8]) -> Handled {
         let node = self.named(body).map_err(|reason| refused(&reason))?;
         if !node.can_hand_over {
@@ -122,7 +122,7 @@ impl Asked {
         self.of_node(body, Order::FailOverGracefully, begun).await
     }
 
-    /// A node that is failed over comes back by itself once it is recovered, and then it is made a member.
+    /// Adds a node that was failed over: the node recovers by itself, and then it becomes a member again.
     async fn add_again(&self, body: &[u8]) -> Handled {
         let node = self.named(body).map_err(|reason| refused(&reason))?;
         if node.state == "failed" {
@@ -138,7 +138,7 @@ impl Asked {
         self.of_node(body, Order::Recover, active).await
     }
 
-    /// Also where too few copies are left.
+    /// Fails a node over even if too few copies are left.
     async fn fail_over_unsafely(&self, body: &[u8]) -> Handled {
         let node = self.named(body).map_err(|reason| refused(&reason))?;
         let order = unsafe_order(&self.member.view(), NodeId(node.id));
@@ -152,7 +152,7 @@ impl Asked {
         self.give(order, done).await
     }
 
-    /// All nodes must be known to the caller; those that are to go are drained.
+    /// Starts a rebalance. The caller must name all nodes; the ejected ones are drained.
     async fn rebalance(&self, body: &[u8]) -> Handled {
         let listed = |name| forms::nodes(&self.status.nodes, body, name);
         let known = listed("knownNodes").map_err(|_| mismatch())?;
@@ -178,7 +178,7 @@ impl Asked {
         self.give(Order::Rebalance, begun).await
     }
 
-    /// Gives an order, and waits for a while until the controller has followed it.
+    /// Sends an order, and waits for a limited time until the controller has followed it.
     async fn give(&self, order: Order, done: impl Fn(&ClusterStatus) -> bool) -> Handled {
         let member = std::sync::Arc::clone(&self.member);
         let given = task::spawn_blocking(move || member.order(order)).await;
@@ -196,7 +196,8 @@ impl Asked {
         Ok(StatusCode::OK.into_response())
     }
 
-    /// What holds: after so many seconds, so many times until an operator resets the count.
+    /// Returns the settings of automatic failover in force: the timeout in seconds, and the number of failovers until
+    /// an operator resets the count.
     pub(super) fn auto_failover(&self) -> Value {
         let settings = Settings::default();
         json!({
@@ -212,7 +213,7 @@ fn refused(reason: &str) -> Response {
     answers::refusal(StatusCode::BAD_REQUEST, reason)
 }
 
-/// The caller does not know the nodes that there are.
+/// Returns the answer to a caller whose list of nodes is wrong.
 fn mismatch() -> Response {
     answers::json(StatusCode::BAD_REQUEST, &json!({ "mismatch": 1 }))
 }

@@ -1,4 +1,4 @@
-//! A bucket's changes inside of the node: the streams of a producer behind which no socket stands.
+//! A bucket's changes inside the node: streams of a producer that has no socket.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,32 +21,32 @@ use super::piece::{LargeLoan, Piece};
 use super::reader::{FeedPart, FeedReader};
 use super::sink::{News, NewsSink};
 
-/// How long a stream waits that cannot be had for the moment.
+/// Delay before a stream that is not available is requested again, ns.
 const AGAIN_NS: u64 = 500_000_000;
 
-/// Where a feed begins.
+/// Start of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// With the next change.
+    /// The next change.
     Now,
-    /// With everything that there is.
+    /// The oldest change.
     Beginning,
-    /// Where another one stopped.
+    /// The position where another feed stopped.
     At(Position),
 }
 
-/// What a reader wants to be told.
+/// Selection of changes for a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// From where on.
+    /// Start of the feed.
     pub start: Start,
-    /// No values.
+    /// True to leave values out.
     pub keys_only: bool,
-    /// Only of this scope.
+    /// Scope of the changes; `None` for all scopes.
     pub scope: Option<String>,
-    /// Only of this collection of the scope; without a scope, of the default one.
+    /// Collection of the changes; without a scope, of the default one.
     pub collection: Option<String>,
-    /// Only of vBuckets from the first to the second of one of these; empty for all.
+    /// Ranges of vBuckets, each with its first and last one; empty for all.
     pub vbuckets: Vec<(u16, u16)>,
 }
 
@@ -56,7 +56,7 @@ impl Wanted {
         self.vbuckets.is_empty() || ranges.any(|(first, last)| (*first..=*last).contains(&vb.0))
     }
 
-    /// The part of the bucket that is named.
+    /// Returns the selected part of the bucket; `None` for the whole bucket.
     fn part(&self) -> Option<FeedPart> {
         let collection = self.collection.clone();
         let default = collection.is_some().then(|| "_default".to_owned());
@@ -64,7 +64,7 @@ impl Wanted {
         Some(FeedPart { scope, collection })
     }
 
-    /// The filter of stream requests; `None` if there is no such scope or collection.
+    /// Returns the filter of stream requests; `None` if there is no such scope or collection.
     fn filter(&self, collections: &Collections) -> Option<String> {
         match (self.scope.as_deref(), self.collection.as_deref()) {
             (None, None) => Some(String::new()),
@@ -73,29 +73,29 @@ impl Wanted {
     }
 }
 
-/// What a turn of a feed came to.
+/// Result of a feed's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedTurn {
     /// There is more.
     More,
-    /// Nothing until a ring, or for half a second.
+    /// There is nothing until a ring, or for half a second.
     Idle,
-    /// There will be nothing any more.
+    /// The feed has ended.
     Over,
 }
 
-/// Why there is no feed.
+/// Reason why a feed cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoFeed {
-    /// There is no such bucket.
+    /// The bucket does not exist.
     NoBucket,
-    /// It has no such scope or collection.
+    /// The bucket has no such scope or collection.
     NoPart,
     /// The user may not stream these changes.
     Forbidden,
-    /// It has no vBucket of such a number.
+    /// The bucket has no vBucket of this number.
     NoVbucket,
-    /// The position is of a bucket with another number of vBuckets.
+    /// The position belongs to a bucket with another number of vBuckets.
     OtherBucket,
 }
 
@@ -109,24 +109,24 @@ impl Wake for Doorbell {
 
 /// The changes of one bucket for one reader, which pulls them at its own pace.
 ///
-/// Nothing is read ahead: a feed that is not asked for more holds a cursor for each vBucket and
-/// one large value at most.
+/// The feed reads nothing ahead. While the reader pulls nothing, the feed holds a cursor for each vBucket and one large
+/// value at most.
 pub struct Feed {
     served: Arc<ServedBucket>,
     producer: Arc<GuardedProducer>,
-    /// What goes with each stream request.
+    /// Value of each stream request.
     filter: Arc<str>,
     features: FeatureSet,
     clock: Arc<dyn Clock>,
     bell: Arc<Notify>,
     streams: Streams,
     collections: Collections,
-    /// The value of the change told last, where that is large.
+    /// Value of the last change, if it is large.
     large: Option<LargeValue>,
-    /// When streams that are wanted are asked for.
+    /// Time of the next stream requests, monotonic ns; `None` if none is due.
     ask_at_ns: Option<u64>,
     keys_only: bool,
-    /// What it is of; `None` for the whole bucket.
+    /// Part of the bucket; `None` for the whole bucket.
     part: Option<FeedPart>,
     reader: FeedReader,
 }
@@ -140,7 +140,7 @@ impl std::fmt::Debug for Feed {
 }
 
 impl Feed {
-    /// A feed of a bucket. Statistics list it among the producers.
+    /// Opens a feed of a bucket. Statistics list it among the producers.
     pub fn open(
         served: &Arc<ServedBucket>,
         clock: Arc<dyn Clock>,
@@ -210,12 +210,12 @@ impl Feed {
         })
     }
 
-    /// Rings when there is something after [`FeedTurn::Idle`].
+    /// Returns the bell that rings after [`FeedTurn::Idle`] when there is something to read.
     pub(crate) fn bell(&self) -> Arc<Notify> {
         Arc::clone(&self.bell)
     }
 
-    /// Reserves memory for what the next turn makes. If there is none, it is taken back from idle readers.
+    /// Reserves memory for the output of the next turn. If there is none, takes it back from idle readers.
     pub(crate) fn reserve(&self) -> Reservation {
         let served = &self.served;
         let reserve = || served.bucket.reserve(Purpose::Reader, 0, Duration::ZERO);
@@ -228,28 +228,28 @@ impl Feed {
         reserve()
     }
 
-    /// The large value of the change that the last turn told last, lent to its reader.
+    /// Lends the large value of the last change to the reader.
     pub(crate) fn take_large(&mut self) -> Option<Arc<LargeLoan>> {
         let large = self.large.take()?;
         Some(LargeLoan::new(large, &self.served, self.clock.mono_ns()))
     }
 
-    /// Monotonic time.
+    /// Returns monotonic time, ns.
     pub(crate) fn mono_ns(&self) -> u64 {
         self.clock.mono_ns()
     }
 
-    /// Text to be sent; it counts as used until it was.
+    /// Wraps a text to send; its memory counts until it was sent.
     pub(crate) fn piece(&self, text: Vec<u8>) -> Piece {
         Piece::new(text, &self.served)
     }
 
-    /// Where it is.
+    /// Returns the current position.
     pub(crate) fn position(&self) -> Position {
         self.streams.position()
     }
 
-    /// Tells some of what there is: a bounded amount. Does not block.
+    /// Passes a bounded number of events to `tell`. Does not block.
     pub(crate) fn turn(&mut self, mut tell: impl FnMut(News<'_>)) -> FeedTurn {
         let now = self.clock.now();
         if !self.reader.may_read(self.served.name(), self.part.as_ref()) {
@@ -280,7 +280,7 @@ impl Feed {
         }
     }
 
-    /// Asks for the streams that are wanted; `false` if one can never be had.
+    /// Requests the streams that are due; returns `false` if one can never be opened.
     fn ask(&mut self, now: Now, tell: &mut impl FnMut(News<'_>)) -> bool {
         if self.ask_at_ns.is_none_or(|at| at > now.mono_ns) {
             return true;
@@ -297,7 +297,7 @@ impl Feed {
                     opaque: Opaque::default(),
                     request: &request,
                     features: self.features,
-                    // All streams are of one part, on which each turn checks the reader's access.
+                    // All streams have the same filter, and each turn checks the reader's access to it.
                     may: &|_| Ok(()),
                 };
                 self.producer.lock().open_stream(vbucket, &asked)
@@ -338,7 +338,7 @@ impl Drop for Feed {
     }
 }
 
-/// Whether asking again does not help.
+/// Checks whether another request would fail again.
 fn is_final(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::Op(error) => matches!(error, engine::OpError::InvalidArgument(_)),
@@ -353,7 +353,7 @@ fn is_final(refusal: &Refusal) -> bool {
     }
 }
 
-/// Where every vBucket is now.
+/// Returns the current position of every vBucket.
 fn now_of(served: &ServedBucket) -> Position {
     let place = |id| {
         let vbucket = served.bucket.with_vbucket(VbId(id), |vbucket| {

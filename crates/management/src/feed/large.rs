@@ -1,14 +1,14 @@
-//! A large value of a change, kept as it lies until its reader has taken all of it.
+//! A large value of a change. It stays in its document until its reader has taken all of it.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use model::Document;
 
-/// Values from so many bytes on are lent to their reader.
+/// Size from which values are lent to their reader, bytes.
 pub(super) const LARGE_BYTES: usize = 64 << 10;
 
-/// The value of a change: a part of its document, or what came of inflating that.
+/// The value of a change: a part of its document, or an inflated copy.
 #[derive(Debug)]
 pub(crate) enum LargeValue {
     Shared(Document, Range<usize>),
@@ -16,7 +16,7 @@ pub(crate) enum LargeValue {
 }
 
 impl LargeValue {
-    /// `value` is the end of the document's, or its own.
+    /// Creates the value. A borrowed `value` is the end of the document's value.
     pub(super) fn of(document: &Document, value: Cow<'_, [u8]>) -> Self {
         match value {
             Cow::Borrowed(end) => {
@@ -27,7 +27,7 @@ impl LargeValue {
         }
     }
 
-    /// The value.
+    /// Returns the bytes of the value.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Shared(document, part) => &document.value()[part.clone()],
@@ -35,7 +35,7 @@ impl LargeValue {
         }
     }
 
-    /// Bytes that are kept in memory for it.
+    /// Returns the memory that the value occupies, bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Self::Shared(document, _) => document.memory_bytes(),

@@ -1,7 +1,7 @@
-//! The changes of a bucket for one reader of HTTP.
+//! The changes of a bucket for one HTTP reader.
 //!
-//! A producer in the process is driven one bounded turn for each piece that the HTTP connection takes. A large value is
-//! lent to the reader as it lies, and becomes text part by part.
+//! A producer inside the process runs one bounded turn for each piece that the HTTP connection takes. A large value is
+//! lent to the reader without a copy, and converted to text part by part.
 
 #[expect(clippy::module_inception, reason = "the feed itself")]
 mod feed;

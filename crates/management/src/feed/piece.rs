@@ -1,5 +1,5 @@
-//! What one reader of an HTTP stream of changes holds: text that was made for it, and a large value that
-//! is made into text as it is read. See [`registry::Loans`].
+//! Memory that one reader of an HTTP change stream holds: text that was made for it, and a large value that is
+//! converted to text while it is read. See [`registry::Loans`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -9,10 +9,10 @@ use registry::{Loan, ServedBucket};
 
 use super::large::LargeValue;
 
-/// Pieces of text below it are not counted.
+/// Pieces of text below this size are not counted, bytes.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// Bytes that count as held by readers of a bucket's changes.
+/// Bytes that readers of a bucket's changes hold.
 struct HeldBytes {
     served: Arc<ServedBucket>,
     bytes: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// Takes a text over.
+    /// Takes ownership of a text.
     pub(crate) fn new(text: Vec<u8>, served: &Arc<ServedBucket>) -> Self {
         let bytes = text.capacity();
         let held = (bytes >= SMALL_BYTES).then(|| HeldBytes::new(served, bytes));
@@ -58,10 +58,10 @@ struct Lent {
     held: HeldBytes,
 }
 
-/// A large value in the hands of a reader, until all of it is told or it is taken back.
+/// A large value that a reader holds, until all of it is sent or it is taken back.
 pub(crate) struct LargeLoan {
     lent: Mutex<Option<Lent>>,
-    /// When the reader took some of it last, monotonic.
+    /// Time when the reader last took some of the value, monotonic ns.
     moved_ns: AtomicU64,
 }
 
@@ -78,7 +78,7 @@ impl LargeLoan {
         loan
     }
 
-    /// Shows the value to `read`; `None` once it was taken back.
+    /// Calls `read` with the value; returns `None` if it was taken back.
     pub(crate) fn read<T>(&self, now_ns: u64, read: impl FnOnce(&LargeValue) -> T) -> Option<T> {
         self.moved_ns.store(now_ns, Ordering::Relaxed);
         self.lent.lock().as_ref().map(|lent| read(&lent.value))

@@ -6,7 +6,7 @@ use identity::{AuthenticatedUser, Identity, Privilege, PrivilegeSet};
 
 const NEEDED: PrivilegeSet = PrivilegeSet::of(&[Privilege::DcpProducer, Privilege::DcpStream]);
 
-/// A scope or a collection of which a feed tells.
+/// The scope or the collection of a feed.
 #[derive(Debug)]
 pub(super) struct FeedPart {
     pub(super) scope: String,
@@ -14,7 +14,7 @@ pub(super) struct FeedPart {
     pub(super) collection: Option<String>,
 }
 
-/// The user that reads a feed, and what it may do at present.
+/// The user that reads a feed, with its current rights.
 #[derive(Debug)]
 pub struct FeedReader {
     identity: Arc<Identity>,
@@ -22,13 +22,13 @@ pub struct FeedReader {
 }
 
 impl FeedReader {
-    /// A user that logged in.
+    /// Creates the reader of a user that is logged in.
     pub fn new(identity: Arc<Identity>, user: AuthenticatedUser) -> Self {
         Self { identity, user }
     }
 
-    /// Whether the user may stream the changes of a bucket, or of a part of it.
-    /// Cost: a comparison and a look at the user's grants; more once any user has changed.
+    /// Checks whether the user may stream the changes of a bucket, or of a part of it. Cost: a comparison and a look at
+    /// the user's grants; more after a change of any user.
     pub(super) fn may_read(&mut self, bucket: &str, part: Option<&FeedPart>) -> bool {
         if self.user.revision != self.identity.revision() {
             match self.identity.look_up(&self.user.name) {

@@ -1,4 +1,4 @@
-//! The events of a producer as news for the reader of a feed.
+//! Conversion of a producer's events to news for the reader of a feed.
 
 use std::borrow::Cow;
 
@@ -11,32 +11,32 @@ use session::dcp::{EventSink, EventStream, end_reason};
 
 use super::large::{LARGE_BYTES, LargeValue};
 
-/// What an event counts for beside its key and value: about the header and the extras of a message.
+/// Size of an event beside its key and value, bytes: about the header and the extras of a message.
 const EVENT_BYTES: usize = 55;
 
-/// Something to tell.
+/// An event for the reader.
 #[derive(Clone, Copy, Debug)]
 pub enum News<'a> {
     /// A document changed.
     Change(Change<'a>),
-    /// A document changed, whose large value comes apart ([`super::Feed::take_large`]) and is shown so.
+    /// A document changed. Its large value comes separately ([`super::Feed::take_large`]), in this form.
     Large(Change<'a>, Shown),
-    /// What was told of a vBucket after a seqno did not last.
+    /// Changes of a vBucket after this seqno are void.
     Rollback(VbId, Seqno),
 }
 
-/// Takes the events of one turn: follows the streams, and tells the changes of documents.
+/// Sink of the events of one turn: it follows the streams, and reports changes of documents.
 pub(super) struct NewsSink<'f, F> {
     streams: &'f mut Streams,
     collections: &'f mut Collections,
     keys_only: bool,
     tell: F,
     bytes: usize,
-    /// The value of the change told last, where that is large.
+    /// Value of the last change, if it is large.
     pub(super) large: Option<LargeValue>,
-    /// Whether a stream ended that is to be asked for again.
+    /// Whether a stream ended that must be requested again.
     pub(super) ask_again: bool,
-    /// Why the streams make no sense.
+    /// Violation of the stream protocol, if there was one.
     pub(super) violation: Option<Violation>,
 }
 
@@ -157,7 +157,7 @@ impl<F: FnMut(News<'_>)> EventSink for NewsSink<'_, F> {
     }
 }
 
-/// The value as a reader gets it: inflated, without extended attributes.
+/// Returns the value for a reader: inflated, without extended attributes.
 fn plain_value(document: &Document) -> (Cow<'_, [u8]>, Datatype) {
     let (value, datatype) = (document.value(), document.datatype());
     let body = &value[body_at(value, datatype)..];

@@ -1,4 +1,4 @@
-//! A change with a large value as text, of which never more than a part is made at once.
+//! A change with a large value as text, made part by part.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use changes::{Compact, Shown};
 use super::large::LargeValue;
 use super::piece::LargeLoan;
 
-/// Bytes of a value that are made into text at once; base64 makes four of three.
+/// Bytes of a value that become text at once; base64 makes four of three.
 const PART_BYTES: usize = 24 << 10;
 
-/// How far it was told.
+/// Progress after a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TellingPart {
     /// There is more.
     More,
-    /// That was all.
+    /// This was the last part.
     Last,
-    /// The value was taken back: there is no more, though there should be.
+    /// The value was taken back: the text ends early.
     Gone,
 }
 
-/// What is yet to be told of a change: the rest of its value, and what stands behind it.
+/// The rest of a change's text: the rest of its value, and the text behind it.
 pub(crate) struct Telling {
     loan: Arc<LargeLoan>,
     shown: Shown,
@@ -33,7 +33,7 @@ pub(crate) struct Telling {
 }
 
 impl Telling {
-    /// Nothing of the value was told yet.
+    /// Creates the text of a whole value.
     pub(crate) fn new(loan: Arc<LargeLoan>, shown: Shown, tail: Vec<u8>) -> Self {
         Self {
             loan,
@@ -82,12 +82,12 @@ impl Telling {
     }
 }
 
-/// Appends UTF-8 as the inside of a string of JSON.
+/// Appends UTF-8 as the inside of a JSON string.
 fn escaped(text: &[u8], out: &mut Vec<u8>) {
     let text = String::from_utf8_lossy(text);
     let start = out.len();
     serde_json::to_writer(&mut *out, &text).expect("a string is written to memory");
-    // Without the quotes around it.
+    // Remove the quotes around it.
     out.pop();
     out.remove(start);
 }

@@ -1,4 +1,4 @@
-//! Changes of users and groups, away from the thread that serves connections.
+//! Changes of users and groups, outside of the thread that serves connections.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use serde_json::json;
 use crate::answers::{self, Handled};
 use crate::state::HttpState;
 
-/// Why a user or a group is not as a client wants it.
+/// Reason why a user or a group was not changed.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// There is no such user, or no such group: the text that says so.
+    /// There is no such user or group; with the text of the answer.
     Unknown(&'static str),
-    /// A field makes no sense.
+    /// A field is not valid.
     Field(&'static str, String),
-    /// The user that asks may not give such roles, or change their holders.
+    /// The calling user may not assign such roles, or change users that have them.
     Forbidden,
 }
 
@@ -37,9 +37,9 @@ impl From<Refused> for Response {
     }
 }
 
-/// Changes the users once the changes before are done; `derive` runs before, where nothing waits for it.
+/// Changes the users after the earlier changes are done. `derive` runs before, when no other change waits for it.
 ///
-/// It hashes passwords, which takes some 30 ms.
+/// `derive` hashes passwords, which takes some 30 ms.
 pub(super) async fn change<T: Send + 'static>(
     state: &HttpState,
     derive: impl FnOnce(&identity::Identity) -> T + Send + 'static,
@@ -67,10 +67,10 @@ pub(super) async fn change<T: Send + 'static>(
     Ok(answers::ok(&json!("")))
 }
 
-/// Refuses a change that would let another user than a full administrator give or take the power over users.
+/// Refuses a change in which a user that is no full administrator assigns or removes the power over users.
 ///
 /// # Errors
-/// One of the roles has that power, and the user that asks is no full administrator.
+/// One of the roles has that power, and the calling user is no full administrator.
 pub(super) fn check_power<'a>(
     asks: &AuthenticatedUser,
     grants: impl IntoIterator<Item = &'a Grant>,
@@ -82,7 +82,7 @@ pub(super) fn check_power<'a>(
     Ok(())
 }
 
-/// The roles of a user's own and those of the user's groups.
+/// Returns the user's own roles and those of the user's groups.
 pub(super) fn all_grants<'a>(
     directory: &'a Directory,
     user: &'a UserRecord,

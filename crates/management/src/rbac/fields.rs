@@ -9,10 +9,10 @@ use crate::state::HttpState;
 
 const NAME_CHARS_MAX: usize = 128;
 const PASSWORD_CHARS_MIN: usize = 6;
-/// Characters that no name has.
+/// Characters that are not allowed in names.
 const NOT_IN_NAMES: &str = "()<>@,;:\\\"/[]?={}";
 
-/// Complains of a name that users and groups cannot have.
+/// Adds an error for a name that is not allowed for users and groups.
 pub(crate) fn check_name(name: &str, what: &str, wrong: &mut FieldErrors) {
     let odd = |c: char| c.is_whitespace() || c.is_control() || NOT_IN_NAMES.contains(c);
     let text = if name.chars().count() > NAME_CHARS_MAX
@@ -30,7 +30,7 @@ pub(crate) fn check_name(name: &str, what: &str, wrong: &mut FieldErrors) {
     wrong.insert("_".into(), text.into());
 }
 
-/// Complains of a password that is too short.
+/// Adds an error for a password that is too short.
 pub(crate) fn check_password(password: &str, wrong: &mut FieldErrors) {
     if password.chars().count() < PASSWORD_CHARS_MIN {
         let text = format!("The password must be at least {PASSWORD_CHARS_MIN} characters long.");
@@ -38,7 +38,7 @@ pub(crate) fn check_password(password: &str, wrong: &mut FieldErrors) {
     }
 }
 
-/// The roles of a form, each once; complains of those that there are not, and of those for a bucket that there is not.
+/// Reads the roles of a form, each once; adds errors for unknown roles and for roles of missing buckets.
 pub(super) fn roles(state: &HttpState, body: &[u8], wrong: &mut FieldErrors) -> Vec<Grant> {
     let buckets = state.view.bucket_names();
     let is_here = |name: &str| buckets.iter().any(|here| here == name);
@@ -63,7 +63,7 @@ pub(super) fn roles(state: &HttpState, body: &[u8], wrong: &mut FieldErrors) -> 
     grants
 }
 
-/// The names of a field, which commas separate; each once.
+/// Returns the names in a field, separated by commas; each once.
 pub(super) fn list(body: &[u8], name: &str) -> BTreeSet<String> {
     let text = field(body, name).unwrap_or_default();
     let parts = text.split(',').map(str::trim);

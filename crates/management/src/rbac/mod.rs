@@ -1,7 +1,7 @@
-//! Users, groups and roles, as clients that manage them request them.
+//! Users, groups and roles, for clients that manage them.
 //!
-//! As in the reference the list of users does not hold the administrator that the configuration names: it holds the
-//! users that management made. The texts of refusals are those that SDKs show or look for.
+//! As in the reference server, the list of users contains the users from management, not the administrator of the
+//! configuration. The texts of refusals are those that SDKs show or look for.
 
 mod change;
 mod fields;
@@ -19,7 +19,7 @@ pub(super) use fields::{check_name, check_password};
 use super::answers;
 use super::state::HttpState;
 
-/// The resource below `/settings/rbac`, and the user that asks.
+/// Returns the routes below `/settings/rbac`, and those about the calling user.
 pub(super) fn routes() -> Router<HttpState> {
     let below = "/settings/rbac";
     let user = get(users::show).put(users::put).delete(users::remove);
@@ -41,6 +41,6 @@ async fn refused(method: Method, uri: Uri) -> Response {
         "{method} {} is not supported: users are local ones, with names, passwords, roles and groups.",
         uri.path()
     );
-    // Of other statuses SDKs show no text, but "internal server failure".
+    // With other statuses SDKs show no text, but "internal server failure".
     answers::refusal(StatusCode::BAD_REQUEST, &text)
 }

@@ -1,4 +1,4 @@
-//! Roles as JSON shows them.
+//! Roles as JSON.
 
 use axum::response::Response;
 use identity::{Directory, Grant, ROLES, Reach, UserRecord};
@@ -17,7 +17,7 @@ pub(super) async fn list() -> Response {
     answers::ok(&Value::Array(all.collect()))
 }
 
-/// A role with what it is narrowed to.
+/// Returns a role with its scope.
 pub(super) fn role_json(grant: &Grant) -> Value {
     let mut value = json!({ "role": grant.role.name });
     let parts = [
@@ -33,7 +33,7 @@ pub(super) fn role_json(grant: &Grant) -> Value {
     value
 }
 
-/// The roles of a user, those of groups included, each with where it comes from.
+/// Returns the roles of a user, including those of groups, each with its origins.
 pub(super) fn roles_of(directory: &Directory, user: &UserRecord) -> Value {
     let own = user.roles.iter();
     let own = own.map(|grant| (grant, json!({ "type": "user" })));

@@ -1,4 +1,4 @@
-//! Users that log in, and the one that asks.
+//! Users from management, and the calling user.
 
 use axum::Extension;
 use axum::body::Bytes;
@@ -36,18 +36,18 @@ fn user_json(directory: &Directory, user: &User) -> Value {
     })
 }
 
-/// A moment in ISO 8601, to the millisecond.
+/// Formats a time in ISO 8601, to the millisecond.
 fn iso(unix_s: u32) -> String {
     let text = utc(u64::from(unix_s) * 1_000_000_000);
     format!("{}.000Z", text.split('.').next().unwrap_or_default())
 }
 
-/// Which part of a long list is wanted.
+/// The requested part of a long list.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Page {
     page_size: Option<usize>,
-    /// The first user of the page.
+    /// Name of the first user of the page.
     start_from: Option<String>,
 }
 
@@ -203,7 +203,7 @@ pub(super) async fn whoami(
     show(State(state), Path(("local".into(), user.name.to_string()))).await
 }
 
-/// `POST /controller/changePassword`: that of the user that asks.
+/// `POST /controller/changePassword`: changes the password of the calling user.
 pub(super) async fn change_password(
     State(state): State<HttpState>,
     Extension(user): Extension<AuthenticatedUser>,

@@ -1,7 +1,7 @@
-//! Stand-ins for services that Settee does not have, where a node is set up by tools that wait for them.
+//! Stand-ins for services that Settee does not have, for setup tools that wait for these services.
 //!
-//! They answer pings, and the statements with which such tools look for a bucket and make its primary index, from
-//! what is here. All else is refused in the form of the service, with what Settee lacks.
+//! They answer pings, and the statements with which such tools look for a bucket and create its primary index. All
+//! other requests are refused in the form of the service, with the missing feature.
 
 mod query;
 mod statement;
@@ -22,7 +22,7 @@ use crate::view::NodeView;
 const NO_SEARCH: &str =
     "Settee has no full-text search; this stands in for it where containers wait for the service.";
 
-/// What is served on the ports of both. Credentials are asked for as elsewhere.
+/// Builds the routes of both ports. They need credentials like all others.
 pub(super) fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router {
     let state = HttpState::new(view, closing, 0, 0);
     Router::new()

@@ -21,11 +21,11 @@ use crate::state::HttpState;
 const NO_QUERIES: &str = "Settee has no queries; this stands in for the service where containers wait for it, and knows \
                           only how they look for a bucket and make its primary index";
 
-/// Buckets, by their identities, for which a primary index was asked for since the node started. They are no indexes.
+/// UUIDs of buckets for which a primary index was requested since the start. There is no real index.
 #[derive(Clone, Default)]
 pub(super) struct Indexes(Arc<Mutex<BTreeSet<String>>>);
 
-/// A refusal: status, the service's number for it, and the reason.
+/// A refusal: status, error code of the service, and the reason.
 type Refused = (StatusCode, u32, String);
 
 /// `GET /query/service?statement=...`

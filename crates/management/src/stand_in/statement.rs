@@ -1,18 +1,18 @@
-//! The statements of which a stand-in for queries has the answer.
+//! The statements that the stand-in for queries can answer.
 
-/// One of them.
+/// A statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
-    /// Whether there is a bucket, by the name of the answer's column.
+    /// Checks whether there is a bucket; `column` is the name of the answer's column.
     KeyspacePresent { column: String, bucket: String },
-    /// Whether it has a primary index.
+    /// Checks whether the bucket has a primary index.
     PrimaryOnline { column: String, bucket: String },
-    /// Make one.
+    /// Creates a primary index.
     CreatePrimary { bucket: String },
 }
 
 impl Statement {
-    /// What a text asks for; `None` for everything else. Keywords may be in any case, with any space between them.
+    /// Parses a statement; `None` for any other one. Keywords may have any case, with any space between them.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let text = words.join(" ");
@@ -41,13 +41,13 @@ impl Statement {
     }
 }
 
-/// What stands after these words.
+/// Returns the text after these words.
 fn after<'a>(text: &'a str, words: &str) -> Option<&'a str> {
     let (head, rest) = text.split_at_checked(words.len())?;
     head.eq_ignore_ascii_case(words).then_some(rest)
 }
 
-/// A name between quotes, and what stands after them.
+/// Returns a name between quotes, and the text after it.
 fn quoted(text: &str, quote: char) -> Option<(&str, &str)> {
     text.strip_prefix(quote)?.split_once(quote)
 }

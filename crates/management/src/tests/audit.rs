@@ -1,4 +1,4 @@
-//! What is recorded of requests, and the configuration of that.
+//! Tests of audit events of requests, and of the audit configuration.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ async fn post(fixture: &Fixture, user: &str, path: &str, form: &str) -> (u16, Va
     call(fixture, user, (Method::POST, path), form).await
 }
 
-/// The events that were written into a directory.
+/// Returns the events that were written into a directory.
 fn written(fixture: &Fixture, place: &Path) -> Vec<Value> {
     let mut writer = Writer::new(Arc::clone(&fixture.node.audit));
     writer.step(1);
@@ -35,7 +35,7 @@ fn written(fixture: &Fixture, place: &Path) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn the_configuration_is_told_and_changed() {
+async fn the_configuration_is_shown_and_changed() {
     let fixture = Fixture::new();
     let place = tempfile::tempdir().unwrap();
     let (status, before) = get(&fixture, ADMIN, PATH).await;
@@ -107,7 +107,7 @@ async fn each_wrong_field_has_its_reason() {
     ] {
         let form = format!("pruneAge=7&{field}={value}");
         let (status, answer) = post(&fixture, ADMIN, PATH, &form).await;
-        // Without a data directory there is no place to write to.
+        // Without a data directory there is no default place of the log.
         let blamed = if value == "true" { "logPath" } else { field };
         let errors = answer["errors"].as_object().unwrap();
         let names: Vec<&str> = errors.keys().map(String::as_str).collect();
@@ -119,7 +119,7 @@ async fn each_wrong_field_has_its_reason() {
 }
 
 #[tokio::test]
-async fn a_change_that_is_not_written_is_none() {
+async fn an_unwritten_change_has_no_effect() {
     let fixture = Fixture::new();
     *fixture.node.disk_error.lock() = Some("no space".into());
     let (status, answer) = post(&fixture, ADMIN, PATH, "pruneAge=7").await;
@@ -169,7 +169,7 @@ async fn readers_of_the_security_settings_may_look_and_others_may_not() {
 }
 
 #[tokio::test]
-async fn what_requests_change_is_recorded_with_who_asked() {
+async fn changes_are_recorded_with_their_user() {
     let fixture = Fixture::new();
     let place = tempfile::tempdir().unwrap();
     let form = format!("auditdEnabled=true&logPath={}", place.path().display());
@@ -243,7 +243,7 @@ async fn what_requests_change_is_recorded_with_who_asked() {
 }
 
 #[tokio::test]
-async fn each_row_of_what_is_recorded_is_of_a_route() {
+async fn each_row_of_recorded_requests_has_a_route() {
     let routes = routes(&Fixture::new().app);
     for (methods, path, _) in RECORDED {
         for method in methods.split(' ') {

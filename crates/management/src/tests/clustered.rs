@@ -1,4 +1,4 @@
-//! A node of a cluster, over HTTP.
+//! Tests of a node of a cluster, over HTTP.
 
 use cluster::agreed::{NodeState, Orders, Rebalance};
 use cluster::{NodeId, Order};
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Node 1 of three, with the bucket `travel` on the first two; node 3 is gone.
+/// Returns node 1 of three, with the bucket `travel` on the first two; node 3 is gone.
 fn clustered() -> (Fixture, Arc<FakeMember>) {
     let fixture = Fixture::new();
     let member = FakeMember::new(1);
@@ -94,7 +94,7 @@ async fn all_nodes_of_a_cluster_are_listed() {
 }
 
 #[tokio::test]
-async fn a_rebalance_is_told_as_a_task() {
+async fn a_rebalance_is_shown_as_a_task() {
     let (fixture, member) = clustered();
     let task = fixture.get_json("/pools/default/tasks").await;
     assert_eq!(task[0]["status"], "notRunning");
@@ -128,7 +128,7 @@ async fn a_rebalance_is_told_as_a_task() {
     assert!(said.contains("fixed"), "{said}");
 }
 
-/// Has a node failed over by an operator.
+/// Marks a node as failed over by an operator.
 fn fail_over(member: &FakeMember, id: u16) {
     member.put_node(id, NodeState::Failed);
     member.edit(|view, _| {
@@ -138,7 +138,7 @@ fn fail_over(member: &FakeMember, id: u16) {
 }
 
 #[tokio::test]
-async fn a_node_that_is_failed_over_is_told_so_and_added_again() {
+async fn a_node_that_is_failed_over_is_shown_so_and_added_again() {
     let (fixture, member) = clustered();
     let form = "otpNode=n3%4010.0.0.3";
     fail_over(&member, 3);
@@ -150,7 +150,7 @@ async fn a_node_that_is_failed_over_is_told_so_and_added_again() {
     assert_eq!((status, &*said), (200, ""));
     assert_eq!(*member.orders.lock(), [Order::FailOver(NodeId(3))]);
     member.orders.lock().clear();
-    // The order is given again once the node has come back.
+    // The order is sent again once the node has come back.
     let comes_back = async {
         while member.orders.lock().is_empty() {
             tokio::task::yield_now().await;
@@ -172,7 +172,7 @@ async fn a_node_that_is_failed_over_is_told_so_and_added_again() {
 }
 
 #[tokio::test]
-async fn a_graceful_failover_begins_where_other_copies_can_take_over() {
+async fn a_graceful_failover_begins_if_other_copies_can_take_over() {
     let (fixture, member) = clustered();
     let path = "/controller/startGracefulFailover";
     let (status, said) = post(&fixture, path, "otpNode=n3%4010.0.0.3").await;
@@ -224,7 +224,7 @@ async fn orders_go_to_the_controller() {
         member.edit(edit);
         member.orders.lock().clear();
     };
-    // What the order brings about is there before it is given, so that nothing is waited for.
+    // The effect of the order is there before the order, so that the call does not wait.
     obey(|view, revision| {
         let running = Orders {
             rebalance: Rebalance::Running,

@@ -1,4 +1,4 @@
-//! Strangers: bodies without a length, pages of others, wrong passwords.
+//! Tests of untrusted input: bodies without a length, foreign pages, wrong passwords.
 
 use axum::body::Bytes;
 use axum::http::header::{CONNECTION, HeaderName, ORIGIN};
@@ -7,7 +7,7 @@ use futures_util::stream;
 use super::super::peer::Peer;
 use super::*;
 
-/// A request whose body comes in pieces, without a length.
+/// Returns a request whose body arrives in pieces, without a length.
 fn in_pieces(pieces: usize) -> Request<Body> {
     let piece = || Ok::<_, io::Error>(Bytes::from_static(&[b'x'; 4096]));
     let mut request = request(Method::POST, "/pools/default/buckets");
@@ -87,7 +87,7 @@ async fn endless_bodies_end_the_connection() {
     served.task.await.unwrap();
 }
 
-/// The status of a request with these headers at a port on the loopback, or on another address.
+/// Returns the status of a request with these headers, at a port on the loopback or on another address.
 async fn status(
     fixture: &Fixture,
     on_loopback: bool,

@@ -1,8 +1,8 @@
-//! What scripts and tools ask that set a cluster up or look at it.
+//! Tests of requests of scripts and tools that set up or monitor a cluster.
 
 use super::*;
 
-/// A call with a form as its body; returns the status and the text of the answer.
+/// Sends a form; returns the status and the text of the answer.
 async fn call(fixture: &Fixture, method: Method, path: &str, form: &'static str) -> (u16, String) {
     let mut request = request(method, path);
     *request.body_mut() = Body::from(form);
@@ -29,7 +29,7 @@ async fn pools_say_in_brief_that_there_is_a_node() {
 }
 
 #[tokio::test]
-async fn setting_up_what_is_so_is_done_and_the_rest_is_refused() {
+async fn setup_of_the_current_state_succeeds_and_the_rest_is_refused() {
     let fixture = Fixture::new();
     let (admin, kv) = (
         "username=Administrator&password=pass%3Aword&port=8091",
@@ -149,9 +149,9 @@ async fn exporters_find_figures_of_a_bucket_and_of_the_node() {
     assert_eq!(tasks[0]["status"], "notRunning");
 }
 
-/// What Telegraf, the exporters and Datadog's check look for.
+/// Checks the figures that Telegraf, the exporters and Datadog's check look for.
 #[tokio::test]
-async fn monitoring_finds_what_it_reads() {
+async fn monitoring_finds_its_figures() {
     let fixture = Fixture::new();
     let pool = fixture.get_json("/pools/default").await;
     let node = &pool["nodes"][0];
@@ -168,7 +168,7 @@ async fn monitoring_finds_what_it_reads() {
         "cmd_get",
         "couch_docs_data_size",
     ];
-    // Some readers have whole numbers only.
+    // Some readers parse whole numbers only.
     assert_eq!(
         shown.map(|name| figures[name].to_string()),
         ["3", "5", "2", "8", "10"]
@@ -236,7 +236,7 @@ async fn settings_of_the_node_that_have_one_value() {
 }
 
 #[tokio::test]
-async fn an_address_for_clients_outside_is_set_and_removed() {
+async fn an_alternate_address_is_set_and_removed() {
     let fixture = Fixture::new();
     let path = "/node/controller/setupAlternateAddresses/external";
     let external = || fixture.node.cluster.lock().external.clone();
@@ -264,9 +264,9 @@ async fn an_address_for_clients_outside_is_set_and_removed() {
     assert_eq!(external(), None);
 }
 
-/// What tools set and that is so is taken; the rest is refused with a reason.
+/// A setting with the current value is accepted; others are refused with a reason.
 #[tokio::test]
-async fn tools_set_what_is_so_and_are_told_why_not_else() {
+async fn tools_set_current_values_and_get_reasons_for_refusals() {
     let fixture = Fixture::new();
     let cases = [
         ("/settings/alerts", "enabled=false", 200, ""),
@@ -335,7 +335,7 @@ async fn tools_set_what_is_so_and_are_told_why_not_else() {
 }
 
 #[tokio::test]
-async fn tools_read_what_a_node_is_and_has() {
+async fn tools_read_the_state_of_a_node() {
     let fixture = Fixture::new();
     let group = &fixture.get_json("/pools/default/serverGroups").await["groups"][0];
     assert_eq!(group["name"], "Group 1");

@@ -102,15 +102,15 @@ struct FakeNode {
     bucket_is_gone: Mutex<bool>,
     held_bodies: Mutex<usize>,
     manifest: Mutex<Arc<Manifest>>,
-    /// While it is shut no change of a bucket gets on.
+    /// While this is true, changes of buckets block.
     shut: (Mutex<bool>, Condvar),
-    /// Changes of buckets that were begun.
+    /// Changes of buckets that have begun.
     begun: watch::Sender<Vec<BucketChange>>,
     cluster: Mutex<ClusterSettings>,
-    /// Whether it was started so that it is set up over HTTP.
+    /// Whether the node was started to be set up over HTTP.
     stands_in: Mutex<bool>,
     identity: Identity,
-    /// Why users are not written.
+    /// Error of every write of users.
     disk_error: Mutex<Option<String>>,
     audit: Arc<Recorder>,
     member: Mutex<Option<Arc<dyn ClusterMember>>>,
@@ -409,7 +409,7 @@ impl Fixture {
         self.app.clone().oneshot(request).await.unwrap()
     }
 
-    /// `GET path` with the right credentials.
+    /// Sends `GET path` with the right credentials.
     async fn get(&self, path: &str) -> Response<Body> {
         self.send(request(Method::GET, path)).await
     }
@@ -537,7 +537,7 @@ async fn pools_carry_a_version_that_clients_parse() {
     assert_eq!(pools["uuid"], UUID);
 }
 
-/// One client family ends its process when one of these is missing.
+/// Checks the fields without which one client family ends its process.
 fn assert_is_a_node(node: &Value) {
     for field in [
         "hostname",
@@ -623,7 +623,7 @@ async fn a_bucket_has_what_strict_clients_parse() {
 }
 
 #[tokio::test]
-async fn configurations_carry_the_name_the_client_used() {
+async fn configurations_contain_the_host_that_the_client_used() {
     let fixture = Fixture::new();
     let config = fixture.get_json("/pools/default/b/travel").await;
     assert_eq!(config["nodesExt"][0].get("hostname"), None);
@@ -654,7 +654,7 @@ async fn odd_host_headers_cannot_break_the_json() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_404_and_what_is_not_built_says_so() {
+async fn missing_paths_are_404_and_unbuilt_ones_have_a_reason() {
     let fixture = Fixture::new();
     for path in [
         "/no/such/path",
@@ -692,7 +692,7 @@ async fn what_is_not_there_is_404_and_what_is_not_built_says_so() {
     }
 }
 
-/// Clients parse what they are told, whatever they asked for.
+/// Clients parse every answer, whatever the request was.
 #[tokio::test(start_paused = true)]
 async fn every_refusal_is_json() {
     let fixture = Fixture::new();
@@ -749,7 +749,7 @@ async fn every_refusal_is_json() {
     );
 }
 
-/// The head of a request, again.
+/// Copies the head of a request.
 fn request_parts(request: &Request<Body>) -> axum::http::request::Parts {
     let (mut parts, ()) = Request::new(()).into_parts();
     parts.method = request.method().clone();
@@ -758,7 +758,7 @@ fn request_parts(request: &Request<Body>) -> axum::http::request::Parts {
     parts
 }
 
-/// Calls below `scopes`, each with its body, status, and a part of what is said.
+/// Sends calls below `scopes`, each with its body, status, and a part of the answer.
 async fn scope_calls(fixture: &Fixture, calls: &[(Method, &str, &str, u16, &str)]) {
     for (method, path, body, status, said) in calls {
         let path = format!("/pools/default/buckets/travel/scopes{path}");
@@ -889,7 +889,7 @@ async fn collections_come_and_go() {
 }
 
 #[tokio::test]
-async fn the_rest_of_what_sdks_ask() {
+async fn further_requests_of_sdks_are_answered() {
     let fixture = Fixture::new();
     let me = fixture.get_json("/whoami").await;
     assert_eq!(
@@ -921,7 +921,7 @@ async fn a_body_over_the_limit_is_refused_unread() {
     }
 }
 
-/// The next configuration of a stream.
+/// Reads the next configuration of a stream.
 async fn next_config(body: &mut Body) -> Option<Value> {
     let frame = body.frame().await?.unwrap();
     let text = String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap();
@@ -943,7 +943,7 @@ async fn a_stream_sends_the_configuration_again_when_it_changes() {
             (&1.into(), &"travel".into())
         );
         assert_eq!(config["nodes"][0]["hostname"], "couch.example:8091");
-        // Two changes before the client reads are one: only the newest counts.
+        // Two changes before the client reads count as one: only the newest is sent.
         fixture.node.rev.send_replace(2);
         fixture.node.rev.send_replace(3);
         assert_eq!(next_config(&mut body).await.unwrap()["rev"], 3);
@@ -976,7 +976,7 @@ async fn a_stream_ends_with_its_bucket_and_with_the_node() {
 }
 
 #[tokio::test]
-async fn streams_are_limited_and_give_their_place_back() {
+async fn streams_are_limited_and_free_their_slots() {
     let fixture = Fixture::new();
     let path = "/pools/default/nodeServicesStreaming";
     let mut open = Vec::new();

@@ -1,4 +1,4 @@
-//! Which requests users may send that are no full administrators.
+//! Tests of requests of users that are no full administrators.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::users::{ADMIN, call, get, put};
 use super::*;
 use crate::permits::PERMITS;
 
-/// The methods and paths of the router, as its `Debug` shows them; `*` for a path that takes all methods.
+/// Returns the methods and paths of the router from its `Debug` form; `*` for a path that takes all methods.
 pub(super) fn routes(app: &Router) -> BTreeSet<(String, String)> {
     let text = format!("{app:?}");
     let (endpoints, paths) = text.split_once("paths: {").expect("a list of paths");
@@ -37,7 +37,7 @@ pub(super) fn routes(app: &Router) -> BTreeSet<(String, String)> {
     found
 }
 
-/// The pairs of a row.
+/// Returns the method and path pairs of all rows.
 fn pairs() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     PERMITS.iter().flat_map(|(methods, path, permission)| {
         let methods = if *methods == "*" {
@@ -88,7 +88,7 @@ fn path_of(template: &str) -> String {
         .replace(['{', '}'], "")
 }
 
-/// The status of each row for a user.
+/// Returns the status of each row for a user.
 async fn statuses(user: &str) -> Vec<(String, &'static str, u16, Value)> {
     let mut all = Vec::new();
     for (method, template, permission) in pairs() {
@@ -101,7 +101,7 @@ async fn statuses(user: &str) -> Vec<(String, &'static str, u16, Value)> {
         sent.headers_mut().insert(AUTHORIZATION, authorization);
         let response = fixture.send(sent).await;
         let status = response.status().as_u16();
-        // Others may be streams that do not end.
+        // Other answers may be streams that do not end.
         let said = match status {
             403 | 404 => serde_json::from_str(&text(response).await).unwrap(),
             _ => Value::Null,
@@ -137,7 +137,7 @@ async fn a_user_without_privileges_does_nothing_and_learns_of_no_bucket() {
 }
 
 #[tokio::test]
-async fn a_user_of_one_bucket_does_there_what_the_role_gives() {
+async fn a_user_of_one_bucket_has_the_rights_of_the_role_there() {
     let given = [
         "cluster.pools!read",
         "cluster.settings!read",
@@ -169,7 +169,7 @@ async fn a_user_of_one_bucket_does_there_what_the_role_gives() {
 }
 
 #[tokio::test]
-async fn lists_show_what_a_user_may_know_of() {
+async fn lists_show_visible_buckets_only() {
     let fixture = Fixture::new();
     let manifest = Manifest::default();
     let settings = ::collections::CollectionSettings::default();

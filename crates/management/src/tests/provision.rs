@@ -1,4 +1,4 @@
-//! A node that waits for its administrator, and what stands in for services.
+//! Tests of a node that waits for its administrator, and of stand-ins for services.
 
 use super::users::{ADMIN, call, get};
 use super::*;
@@ -8,7 +8,7 @@ const ADA: &str = "ada:secret1";
 const NO_NODE: &str = "nobody:at-all";
 const WEB: &str = "/settings/web";
 
-/// A node that was started without an administrator.
+/// Returns a node that was started without an administrator.
 fn open_node() -> Fixture {
     let fixture = Fixture::new();
     *fixture.node.stands_in.lock() = true;
@@ -59,7 +59,7 @@ async fn an_open_node_asks_for_no_credentials_until_it_has_its_administrator() {
 }
 
 #[tokio::test]
-async fn services_are_stood_in_for_where_they_were_asked_for_in_time() {
+async fn services_get_stand_ins_if_requested_in_time() {
     let services = "/node/controller/setupServices";
     let fixture = open_node();
     let told = async || fixture.get_json("/nodes/self").await["services"].clone();
@@ -102,7 +102,7 @@ async fn services_are_stood_in_for_where_they_were_asked_for_in_time() {
 }
 
 #[tokio::test]
-async fn a_stand_in_answers_what_containers_ask_and_refuses_the_rest() {
+async fn a_stand_in_answers_requests_of_containers_and_refuses_others() {
     let mut fixture = Fixture::new();
     let view = Arc::clone(&fixture.node) as Arc<dyn NodeView>;
     fixture.app = stand_in::router(view, fixture.closing.subscribe());

@@ -1,4 +1,4 @@
-//! Changes that wait for others.
+//! Tests of changes that wait for others.
 
 use super::*;
 
@@ -18,7 +18,7 @@ impl FakeNode {
 }
 
 impl Served {
-    /// A client that asks for a bucket to be dropped.
+    /// Sends a request to drop a bucket.
     async fn drop_bucket(&self, name: &str) -> io::Result<TcpStream> {
         let authorization = credentials("Administrator:pass:word");
         let path = format!("/pools/default/buckets/{name}");
@@ -30,7 +30,7 @@ impl Served {
         Ok(client)
     }
 
-    /// Everything that came before has been looked at.
+    /// Waits until the node has looked at all earlier requests.
     async fn look_around(&self) -> io::Result<()> {
         for _ in 0..3 {
             let mut client = TcpStream::connect(self.address).await?;

@@ -1,8 +1,8 @@
-//! Users, groups, and what they are told.
+//! Tests of users and groups.
 
 use super::*;
 
-/// A call of a user with a form as its body; returns the status and the answer.
+/// Sends a form as a user; returns the status and the answer.
 pub(super) async fn call(
     fixture: &Fixture,
     user: &str,
@@ -76,7 +76,7 @@ async fn a_user_is_made_changed_and_removed() {
     let own = get(&fixture, "ada:secret1", "/whoami").await;
     assert_eq!(own, (200, expected));
 
-    // The password is kept where none is named; the rest is replaced.
+    // The password stays if the form contains none; the rest is replaced.
     assert_eq!(put(&fixture, ADA, "roles=").await.0, 200);
     let (status, own) = get(&fixture, "ada:secret1", "/whoami").await;
     assert_eq!((status, &own["roles"]), (200, &serde_json::json!([])));
@@ -90,7 +90,7 @@ async fn a_user_is_made_changed_and_removed() {
 }
 
 #[tokio::test]
-async fn fields_of_users_that_make_no_sense_are_named() {
+async fn invalid_fields_of_users_are_named() {
     let fixture = Fixture::new();
     let roles = "Cannot assign roles to user because the following roles are unknown, malformed or \
                  role parameters are undefined";
@@ -187,7 +187,7 @@ async fn a_group_that_is_removed_gives_its_users_nothing_any_more() {
 }
 
 #[tokio::test]
-async fn a_user_changes_the_password_of_its_own() {
+async fn a_user_changes_its_own_password() {
     let fixture = Fixture::new();
     let change = (Method::POST, "/controller/changePassword");
     put(&fixture, ADA, "password=secret1&roles=").await;
@@ -237,7 +237,7 @@ async fn lists_of_users_come_in_pages() {
     );
 }
 
-/// There is no other directory (LDAP, SAML, PAM) that tells of them.
+/// There is no external directory (LDAP, SAML, PAM) for such users.
 #[tokio::test]
 async fn external_users_are_refused_with_a_reason() {
     let fixture = Fixture::new();
@@ -268,7 +268,7 @@ async fn external_users_are_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn roles_are_listed_with_what_they_may_be_narrowed_to() {
+async fn roles_are_listed_with_their_possible_scopes() {
     let fixture = Fixture::new();
     let roles = fixture.get_json("/settings/rbac/roles").await;
     let of = |name: &str| {
