@@ -1,7 +1,8 @@
-//! Nanoseconds to check a privilege of a user in one of 1,000 collections, as each command on a document does.
+//! Benchmark: nanoseconds to check a privilege of a user in one of 1,000 collections, as each command on a document
+//! does.
 //!
-//! `privilege/check/bucket`: of a user with the role in the whole bucket; `scope`: in half of its scopes;
-//! `collection`: in each of 1,000 collections by name.
+//! `privilege/check/bucket`: the user has the role in the whole bucket; `scope`: in half of its scopes; `collection`:
+//! in each of 1,000 collections by name.
 
 #![expect(clippy::expect_used, reason = "a benchmark fails where it expects")]
 
@@ -12,7 +13,7 @@ use identity::{Access, CollectionPrivileges, Grant, Privilege, PrivilegeSet};
 
 const COLLECTIONS: u32 = 1000;
 const PER_SCOPE: u32 = 10;
-/// Numbers that the collections of a bucket begin with.
+/// The first id of a bucket's own collections.
 const FIRST: u32 = 8;
 
 fn access(grants: impl Iterator<Item = String>) -> Access {
@@ -27,7 +28,7 @@ fn in_each(access: &Access) -> CollectionPrivileges {
     CollectionPrivileges::new(access.of_bucket("b"), each)
 }
 
-/// What a conversation does with each command: what is given in its collection, and whether that is enough.
+/// Does the check of a session for each command: finds the privileges in the collection, and compares them.
 #[inline]
 fn allowed(
     whole: PrivilegeSet,
@@ -52,7 +53,7 @@ fn check(criterion: &mut Criterion) {
         format!("data_reader[b:s{scope}:c{one}]")
     }));
     let needed = PrivilegeSet::of(&[Privilege::Read]);
-    // Collections in no order, so that nothing foretells the next one.
+    // Collections in mixed order, so that nothing predicts the next one.
     let order: Vec<u32> = (0..COLLECTIONS)
         .map(|number| FIRST + number * 389 % COLLECTIONS)
         .collect();

@@ -1,38 +1,38 @@
-//! What the grants of one user come to.
+//! The rights of one user, from its grants.
 
 use crate::privilege::PrivilegeSet;
 use crate::role::Grant;
 
-/// What a user may do, as the grants say it: with names, not with numbers of collections.
+/// The rights of a user as grants: with names of collections, not ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     node: PrivilegeSet,
     grants: Vec<Grant>,
-    /// What is given is no more than what this other user may do.
+    /// Another user whose rights limit these.
     limit: Option<Box<Limit>>,
 }
 
-/// A user with privileges of another one only.
+/// A limit: the rights of another user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Limit {
     of: Access,
-    /// As if the other user had these everywhere.
+    /// Privileges that the limiting user is treated to have everywhere.
     extra: PrivilegeSet,
 }
 
-/// What a grant gives on a bucket, or on a part of it.
+/// Privileges of a grant on a bucket, or on a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketGrant<'a> {
     /// The scope; `None` for the whole bucket.
     pub scope: Option<&'a str>,
     /// The collection; `None` for the whole scope.
     pub collection: Option<&'a str>,
-    /// What it gives there.
+    /// Privileges in this place.
     pub privileges: PrivilegeSet,
 }
 
 impl Access {
-    /// What grants come to.
+    /// Creates the rights of grants.
     pub fn new(grants: impl IntoIterator<Item = Grant>) -> Self {
         let grants: Vec<Grant> = grants.into_iter().collect();
         let node = grants
@@ -45,7 +45,7 @@ impl Access {
         }
     }
 
-    /// What both this user and another one may do, where the other one is given some privileges more.
+    /// Returns the rights that both users have, where `other` counts as having the `extra` privileges everywhere.
     #[must_use]
     pub fn common(&self, other: &Self, extra: PrivilegeSet) -> Self {
         Self {
@@ -65,22 +65,22 @@ impl Access {
         }
     }
 
-    /// What the user may do on the node as a whole.
+    /// Returns the privileges on the whole node.
     pub fn node(&self) -> PrivilegeSet {
         self.node
     }
 
-    /// The grants.
+    /// Returns the grants.
     pub fn grants(&self) -> &[Grant] {
         &self.grants
     }
 
-    /// Whether the user may do everything.
+    /// Checks whether the user is a full administrator.
     pub fn is_admin(&self) -> bool {
         self.node.contains(PrivilegeSet::ALL)
     }
 
-    /// What is given on a bucket and on parts of it.
+    /// Returns the grants on a bucket and on parts of it.
     pub fn on_bucket<'a>(&'a self, bucket: &'a str) -> impl Iterator<Item = BucketGrant<'a>> {
         let grants = self.grants.iter().filter(|grant| grant.is_for(bucket));
         grants.map(|grant| BucketGrant {
@@ -90,26 +90,26 @@ impl Access {
         })
     }
 
-    /// What is given on the whole of a bucket.
+    /// Returns the privileges on the whole of a bucket.
     pub fn of_bucket(&self, bucket: &str) -> PrivilegeSet {
         let whole = self.on_bucket(bucket).filter(|grant| grant.scope.is_none());
         let given = whole.fold(PrivilegeSet::EMPTY, |all, grant| all.with(grant.privileges));
         self.limited(given, |other| other.of_bucket(bucket))
     }
 
-    /// Everything that is given anywhere in a bucket; empty if the user may not know that it exists.
+    /// Returns all privileges anywhere in a bucket; empty if the user may not know that it exists.
     pub fn within_bucket(&self, bucket: &str) -> PrivilegeSet {
         let grants = self.on_bucket(bucket);
         let given = grants.fold(PrivilegeSet::EMPTY, |all, grant| all.with(grant.privileges));
         self.limited(given, |other| other.within_bucket(bucket))
     }
 
-    /// Whether the user may know of a scope, or of a collection: anything is given there.
+    /// Checks whether a scope, or a collection, is visible to the user: any privilege there is enough.
     pub fn sees(&self, bucket: &str, scope: &str, collection: Option<&str>) -> bool {
         !self.of_part(bucket, scope, collection).is_empty()
     }
 
-    /// What is given on one scope, or on one collection, by name.
+    /// Returns the privileges on one scope, or on one collection, by name.
     pub fn of_part(&self, bucket: &str, scope: &str, collection: Option<&str>) -> PrivilegeSet {
         let covers = |grant: &BucketGrant<'_>| {
             grant.scope.is_none_or(|name| name == scope)
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn two_users_have_in_common_what_each_may_do_there() {
+    fn common_rights_of_two_users_are_those_that_both_have() {
         let (mine, theirs) = (access(&["admin"]), access(&["data_reader[b:s:c]"]));
         let common = mine.common(&theirs, PrivilegeSet::of(&[Privilege::Upsert]));
         assert_eq!(common.of_bucket("b").to_string(), "Upsert");

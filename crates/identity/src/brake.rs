@@ -1,9 +1,9 @@
-//! Slows down logins of addresses from which wrong ones came.
+//! Back-off of failed logins, by address.
 //!
-//! Exponential back-off per address: after some wrong logins in a row, those that follow are judged
-//! one after the other, at a distance that doubles with each wrong one up to half a second. An early
-//! login waits for its turn. One that would wait for too long is refused unjudged and with a delay, so
-//! that a repeated attempt costs time. A right login ends it. What is remembered is bounded.
+//! The back-off is exponential: after some wrong logins in a row, further ones are judged one after the other, at an
+//! interval that doubles with each wrong one up to half a second. An early login waits for its turn. A login whose wait
+//! would be too long is refused unjudged and with a delay, so that each attempt costs time. A right login ends the
+//! back-off. The number of remembered addresses is limited.
 //!
 //! Sans I/O: time is a parameter, in monotonic nanoseconds.
 
@@ -14,45 +14,45 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 const MS: u64 = 1_000_000;
-/// Wrong logins in a row that cost nothing: mistyped passwords, clients that try each mechanism.
+/// Wrong logins in a row without back-off: mistyped passwords, clients that try each mechanism.
 const FREE_FAILURES: u32 = 8;
-/// Distance of the next two, which doubles with each wrong one.
+/// Interval between the next two logins, ns; each wrong one doubles it up to the maximum.
 const SPACING_NS: u64 = 25 * MS;
 const SPACING_NS_MAX: u64 = 500 * MS;
-/// The longest wait for a turn, and that of a login that is refused unjudged.
+/// Longest wait for a turn, ns; also the delay of a login that is refused unjudged.
 const WAIT_NS_MAX: u64 = 2_000 * MS;
-/// An address from which nothing wrong came for so long is forgotten.
+/// Time without a wrong login after which an address is forgotten, ns.
 const FORGET_NS: u64 = 60_000 * MS;
-/// Addresses that are remembered; the one that was quiet for longest gives way.
+/// Largest number of remembered addresses; a new one replaces the one that was quiet for longest.
 const PEERS_MAX: usize = 4096;
-/// Least time between two lines of the log about an address.
+/// Shortest interval between two log lines about an address, ns.
 const LINE_NS: u64 = 1_000 * MS;
 
 /// Wrong logins after which a connection is closed: more than a client has mechanisms to try.
 pub const FAILURES_PER_CONNECTION: u32 = 8;
 
-/// When a login may be judged.
+/// Turn of a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoginTurn {
-    /// Now.
+    /// The login may be judged at once.
     Now,
-    /// After this long.
+    /// The login may be judged after this time.
     After(Duration),
-    /// Not at all: too many wait already. It is refused after this long.
+    /// The login is refused after this time: too many wait already.
     Refused(Duration),
 }
 
-/// What is remembered of an address.
+/// History of an address.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peer {
     /// Wrong logins since the last right one.
     failures: u32,
     last_failure_ns: u64,
-    /// When the next login may be judged.
+    /// Time of the next turn, monotonic ns.
     next_ns: u64,
-    /// Wrong logins that no line of the log tells of.
+    /// Wrong logins that were not logged yet.
     untold: u32,
-    /// When the last line was written.
+    /// Time of the last log line, monotonic ns.
     told_ns: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ impl Peer {
         self.untold == 0 && now_ns.saturating_sub(self.last_failure_ns) > FORGET_NS
     }
 
-    /// The count that a line of the log is to tell now, if it is time for one.
+    /// Returns the count of wrong logins to log, if a line is due.
     fn line(&mut self, now_ns: u64) -> Option<u32> {
         let due = |told: u64| now_ns.saturating_sub(told) >= LINE_NS;
         if self.untold == 0 || !self.told_ns.is_none_or(due) {
@@ -77,14 +77,14 @@ impl Peer {
     }
 }
 
-/// Addresses from which wrong logins came lately.
+/// Addresses with recent wrong logins.
 #[derive(Debug, Default)]
 pub struct LoginBrake {
     peers: Mutex<HashMap<IpAddr, Peer>>,
 }
 
 impl LoginBrake {
-    /// When a login from `address` may be judged. The call reserves that turn.
+    /// Reserves a turn to judge a login from `address`. Returns when the turn comes.
     pub fn turn(&self, address: IpAddr, now_ns: u64) -> LoginTurn {
         let mut peers = self.peers.lock();
         let Some(peer) = peers.get_mut(&key(address)) else {
@@ -105,7 +105,7 @@ impl LoginBrake {
         }
     }
 
-    /// Notes a right login.
+    /// Notes a right login, which ends the back-off.
     pub fn succeeded(&self, address: IpAddr) {
         let mut peers = self.peers.lock();
         if let Some(peer) = peers.get_mut(&key(address)) {
@@ -114,8 +114,8 @@ impl LoginBrake {
         }
     }
 
-    /// Notes a wrong login, or one that was refused unjudged. Returns the number of those that a line of
-    /// the log is to tell of now, if it is time for one.
+    /// Notes a wrong login, or one that was refused unjudged. Returns the count of wrong logins to log, if a line is
+    /// due.
     pub fn failed(&self, address: IpAddr, now_ns: u64) -> Option<u32> {
         let mut peers = self.peers.lock();
         let key = key(address);
@@ -132,7 +132,7 @@ impl LoginBrake {
         peer.line(now_ns)
     }
 
-    /// Lines of the log that are due, and forgets addresses that were quiet for long.
+    /// Returns the log lines that are due, and forgets addresses that were quiet for long.
     pub fn lines_due(&self, now_ns: u64) -> Vec<(IpAddr, u32)> {
         let mut peers = self.peers.lock();
         let mut lines = Vec::new();
@@ -144,7 +144,7 @@ impl LoginBrake {
     }
 }
 
-/// What counts as one address: of IPv6 the network, since one machine has all of its addresses.
+/// Returns the key of an address: for IPv6 its network, since one machine has all addresses of a network.
 fn key(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) >> 64 << 64).into(),
@@ -166,7 +166,7 @@ mod tests {
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
 
-    /// Wrong logins that are judged within a second, however often one is tried.
+    /// Returns the number of wrong logins that are judged within a second of constant tries.
     fn judged_within_a_second(brake: &LoginBrake, from_ns: u64) -> u32 {
         let mut judged = 0;
         for ms in 0..1000 {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_logins_come_ever_more_slowly_and_a_right_one_ends_that() {
+    fn wrong_logins_back_off_until_a_right_one() {
         let brake = LoginBrake::default();
         for _ in 0..FREE_FAILURES {
             assert_eq!(brake.turn(PEER, 0), LoginTurn::Now, "a typo costs nothing");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn few_wait_each_for_a_turn_of_its_own_and_for_a_bounded_time() {
+    fn few_logins_wait_each_for_its_own_turn_and_a_bounded_time() {
         let brake = LoginBrake::default();
         for _ in 0..100 {
             brake.failed(PEER, 0);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_line_a_second_that_counts() {
+    fn one_log_line_a_second_counts_wrong_logins() {
         let brake = LoginBrake::default();
         let mut lines = Vec::new();
         for ms in 0..2500 {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_number_of_addresses_is_bounded() {
         let brake = LoginBrake::default();
         let address = |n: u32| IpAddr::from(n.to_be_bytes());
         for n in 0..(PEERS_MAX as u32 + 100) {

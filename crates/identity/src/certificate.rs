@@ -1,35 +1,35 @@
-//! Client certificates: whether they are asked for, and the name of the user that one is for.
+//! Client certificates: whether clients are asked for one, and the user name of a certificate.
 //!
-//! The name of the user stands in the certificate's subject or among its alternative names, perhaps between a prefix
-//! and a delimiter. That an authority vouches for the certificate is for the handshake to see.
+//! The user name is in the certificate's subject or among its alternative names, optionally between a prefix and a
+//! delimiter. The TLS handshake verifies that an authority signed the certificate.
 
 use serde::{Deserialize, Serialize};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Whether clients of the ports with TLS show a certificate, in the words of the management calls.
+/// Use of client certificates on the ports with TLS, in the words of the management calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CertificateState {
-    /// They are not asked.
+    /// Clients are not asked for a certificate.
     #[default]
     Disable,
-    /// They may; those that do not log in.
+    /// Clients may send a certificate; others log in.
     Enable,
-    /// They must.
+    /// Clients must send a certificate.
     Mandatory,
 }
 
-/// Where in a certificate a name stands.
+/// Place of a name in a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum NamePath {
     /// The common name of the subject.
     #[serde(rename = "subject.cn")]
     SubjectCn,
-    /// Alternative names that are names of hosts.
+    /// Alternative names that are host names.
     #[serde(rename = "san.dns")]
     SanDns,
-    /// Alternative names that are addresses of mail.
+    /// Alternative names that are e-mail addresses.
     #[serde(rename = "san.email")]
     SanEmail,
     /// Alternative names that are URIs.
@@ -38,7 +38,7 @@ pub enum NamePath {
 }
 
 impl NamePath {
-    /// The path in the words of the management calls: `subject.cn`, `san.dns`, `san.email` or `san.uri`.
+    /// Parses a path in the words of the management calls: `subject.cn`, `san.dns`, `san.email` or `san.uri`.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "subject.cn" => Some(Self::SubjectCn),
@@ -50,14 +50,14 @@ impl NamePath {
     }
 }
 
-/// How the name of a user is taken out of one name of a certificate.
+/// A rule that takes the user name out of one name of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct NameRule {
-    /// Where the name stands.
+    /// Place of the name.
     pub path: NamePath,
-    /// What stands before the name of the user; a name without it is of no use.
+    /// Text before the user name; the rule ignores names without it.
     pub prefix: String,
-    /// The name of the user ends before the first of these characters.
+    /// Characters that end the user name; the first one counts.
     pub delimiter: String,
 }
 
@@ -70,19 +70,19 @@ impl NameRule {
     }
 }
 
-/// What client certificates are to a node.
+/// Settings of client certificates.
 ///
 /// Shape as JSON: that of `/settings/clientCertAuth`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct CertificateSettings {
-    /// Whether they are asked for.
+    /// Whether clients are asked for a certificate.
     pub state: CertificateState,
-    /// The first rule counts that gives the name of a user.
+    /// Rules for the user name; the first one that yields a name counts.
     pub prefixes: Vec<NameRule>,
 }
 
 impl CertificateSettings {
-    /// With the whole common name as the name of the user.
+    /// Creates settings with the whole common name as the user name.
     pub fn by_common_name(state: CertificateState) -> Self {
         let rule = NameRule {
             path: NamePath::SubjectCn,
@@ -95,7 +95,7 @@ impl CertificateSettings {
         }
     }
 
-    /// The name of the user that a certificate, DER, is for.
+    /// Returns the user name of a certificate, DER.
     pub fn user_name(&self, certificate: &[u8]) -> Option<String> {
         let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
         let rules = self.prefixes.iter();
@@ -109,7 +109,7 @@ impl CertificateSettings {
     }
 }
 
-/// The names at a path, in their order.
+/// Returns the names at a path, in order.
 fn names(certificate: &X509Certificate<'_>, path: NamePath) -> Vec<String> {
     if path == NamePath::SubjectCn {
         let names = certificate.subject().iter_common_name();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_stands_between_prefix_and_delimiter() {
+    fn the_user_name_is_between_prefix_and_delimiter() {
         let user = |prefix, delimiter, name| {
             let rule = rule(NamePath::SubjectCn, prefix, delimiter);
             rule.user(name).map(str::to_owned)
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_for_no_user() {
+    fn bytes_that_are_no_certificate_have_no_user() {
         let settings = CertificateSettings::by_common_name(CertificateState::Enable);
         for bytes in [&b""[..], b"\x30", b"\x30\x82\xff\xff", &[0x30; 500]] {
             assert_eq!(settings.user_name(bytes), None);

@@ -1,32 +1,32 @@
-//! Logins by certificate: what that of a connection leads to.
+//! Logins by client certificate.
 
 use super::certificate::{CertificateSettings, CertificateState};
 use super::users::{AuthenticatedUser, Identity};
 
-/// What the certificate of a connection, or that there is none, leads to.
+/// Result of a connection's client certificate, or of a missing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateVerdict {
     /// The peer may log in.
     NoUser,
     /// The peer is this user.
     User(AuthenticatedUser),
-    /// The connection is to be closed; why.
+    /// The connection must be closed; with the reason.
     Refused(&'static str),
 }
 
 impl Identity {
-    /// What client certificates are to the node.
+    /// Returns the settings of client certificates.
     pub fn certificates(&self) -> CertificateSettings {
         self.certificates.read().clone()
     }
 
-    /// Changes that, for connections that come from now on.
+    /// Changes the settings, for new connections.
     pub fn set_certificates(&self, settings: CertificateSettings) {
         *self.certificates.write() = settings;
     }
 
-    /// What the certificate, DER, that a peer showed in its handshake leads to; `None` if it showed none.
-    /// Cost: reads the certificate once for each rule.
+    /// Judges the certificate, DER, of a peer's handshake; `None` if there was none. Cost: reads the certificate once
+    /// for each rule.
     pub fn judge_certificate(&self, certificate: Option<&[u8]>) -> CertificateVerdict {
         let settings = self.certificates.read();
         let name = match (settings.state, certificate) {

@@ -1,5 +1,4 @@
-//! The client's side of SCRAM (RFC 5802), for links to other nodes and for tools: the password never
-//! leaves.
+//! The client's side of SCRAM (RFC 5802), for links to other nodes and for tools. The password is never sent.
 
 use std::fmt;
 
@@ -10,10 +9,10 @@ use subtle::ConstantTimeEq;
 use super::Hash;
 use super::scram::xor;
 
-/// More rounds than this are no server's need but a waste of the client's time.
+/// Largest accepted number of rounds: no server needs more, and they cost the client's time.
 const ITERATIONS_MAX: u32 = 1_000_000;
 
-/// Why an exchange cannot go on.
+/// Reason why an exchange cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScramError {
     /// The server's first message is not of the agreed form.
@@ -78,7 +77,7 @@ pub struct ScramClient {
     nonce: String,
 }
 
-/// The client's last message, and how the server proves that it knows the password.
+/// The client's last message, and the server's expected proof that it knows the password.
 #[derive(Clone)]
 pub struct Proof {
     /// Payload of the SASL step.
@@ -98,16 +97,15 @@ impl ScramClient {
         }
     }
 
-    /// Payload of the SASL start.
+    /// Returns the payload of the SASL start.
     pub fn first_message(&self) -> String {
         format!("n,,{}", self.first_bare)
     }
 
-    /// Answers the server's challenge. Cost: the server's iteration count, at most a million, unless
-    /// cached.
+    /// Answers the server's challenge. Cost: the server's iteration count, at most a million, unless cached.
     ///
     /// # Errors
-    /// [`ScramError::Malformed`]: the challenge lacks a part, or its nonce does not begin with ours.
+    /// [`ScramError::Malformed`]: the challenge lacks a part, or its nonce does not begin with the client's.
     pub fn answer(&self, challenge: &[u8], cache: &mut SaltedCache) -> Result<Proof, ScramError> {
         let challenge =
             std::str::from_utf8(challenge).map_err(|_| ScramError::Malformed("not UTF-8"))?;
@@ -145,7 +143,7 @@ impl Proof {
     /// Checks the server's last message.
     ///
     /// # Errors
-    /// [`ScramError::ServerNotGenuine`]: the signature is not the one that the password yields.
+    /// [`ScramError::ServerNotGenuine`]: the signature does not match the password.
     pub fn verify(&self, last: &[u8]) -> Result<(), ScramError> {
         let signature = last.strip_prefix(b"v=");
         let signature = signature.and_then(|text| STANDARD.decode(text).ok());
@@ -190,7 +188,7 @@ mod tests {
     ];
 
     #[test]
-    fn known_exchanges() {
+    fn exchanges_match_published_vectors() {
         for (hash, proof, signature) in VECTORS {
             let scram = ScramClient::new(hash, "user", "pencil", "clientnonce");
             assert_eq!(scram.first_message(), "n,,n=user,r=clientnonce");
@@ -234,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_challenges() {
+    fn malformed_challenges_are_refused() {
         let scram = ScramClient::new(Hash::Sha256, "user", "pencil", "clientnonce");
         for challenge in [
             "",

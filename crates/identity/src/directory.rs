@@ -15,7 +15,7 @@ use super::user::User;
 /// Shape on disk: JSON, names to records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Users(
-    /// In the order of names.
+    /// Users, sorted by name.
     Vec<User>,
 );
 
@@ -24,7 +24,7 @@ impl Users {
         self.0.binary_search_by(|user| user.name().cmp(name))
     }
 
-    /// The user of a name.
+    /// Finds the user of a name.
     pub fn get(&self, name: &str) -> Option<&User> {
         self.position(name).ok().map(|index| &self.0[index])
     }
@@ -38,13 +38,13 @@ impl Users {
         }
     }
 
-    /// Takes a user out.
+    /// Removes a user.
     pub fn remove(&mut self, name: &str) -> Option<User> {
         let index = self.position(name).ok()?;
         Some(self.0.remove(index))
     }
 
-    /// All, in the order of names.
+    /// Returns all users, sorted by name.
     pub fn all(&self) -> &[User] {
         &self.0
     }
@@ -81,7 +81,7 @@ impl<'de> Visitor<'de> for UsersVisitor {
     }
 }
 
-/// The users and groups that management made. A copy shares the users.
+/// The users and groups from management. A copy shares the users.
 ///
 /// Shape on disk: JSON, names to records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -92,23 +92,23 @@ pub struct Directory {
     pub groups: BTreeMap<String, GroupRecord>,
 }
 
-/// Everything about the users of a group of nodes: what one of them keeps, and tells those that follow it.
+/// All data about the users of a group of nodes: one node stores it, and sends it to following nodes.
 ///
 /// Shape on disk and on links: JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(from = "FlatRoster")]
 pub struct Roster {
-    /// When it was changed, nanoseconds since 1970, and larger than that of the one before; 0 if there was never a user.
+    /// Time of the last change, nanoseconds since 1970; larger than any earlier edition; 0 if there was never a user.
     /// Nodes with the same edition have the same roster.
     pub edition: u64,
-    /// See [`Secrets::salts`](crate::Secrets::salts); what is kept of passwords depends on them.
+    /// See [`Secrets::salts`](crate::Secrets::salts); the password verifiers depend on them.
     pub salts: [u8; 32],
     /// The users and groups.
     #[serde(flatten)]
     pub directory: Arc<Directory>,
 }
 
-/// A roster as its JSON lies: to read a flattened field, serde would hold all of it a second time.
+/// The JSON form of a roster: for a flattened field, serde would hold all of it a second time.
 #[derive(Deserialize)]
 struct FlatRoster {
     #[serde(default)]

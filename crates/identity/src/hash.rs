@@ -16,10 +16,10 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// Strongest first, which is also the order in which clients try them.
+    /// All hashes, strongest first, which is also the order in which clients try them.
     pub const ALL: [Self; 3] = [Self::Sha512, Self::Sha256, Self::Sha1];
 
-    /// Name of the mechanism: without a dash between SHA and digits, unlike the IANA ones.
+    /// Returns the name of the mechanism: without a dash between SHA and digits, unlike the IANA names.
     pub fn mechanism(self) -> &'static str {
         match self {
             Self::Sha512 => "SCRAM-SHA512",

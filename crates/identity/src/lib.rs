@@ -1,10 +1,9 @@
-//! Identity of a peer: users, their credentials, what they may do, and the SASL exchange that proves them.
+//! Identity of a peer: users, their credentials, their rights, and the SASL exchange that proves them.
 //!
-//! Both sides of the exchange: a node's ([`SaslSession`]) and that of links and tools
-//! ([`ScramClient`]). Bytes come in and go out as values. Of a password that was set
-//! while the node ran only its verifier is kept.
+//! Both sides of the exchange are here: a node's ([`SaslSession`]) and that of links and tools ([`ScramClient`]). Bytes
+//! are passed in and out as values. Of a password that was set while the node runs, only the verifier is kept.
 //!
-//! What this crate may not do: know sockets, buckets or HTTP; read a clock, start a thread, draw random numbers:
+//! This crate does not know sockets, buckets or HTTP. It reads no clock, starts no thread and draws no random numbers:
 //! randomness and time are parameters.
 
 mod access;

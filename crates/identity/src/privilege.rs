@@ -1,6 +1,6 @@
-//! What a user may be allowed to do, in the protocol's words.
+//! Privileges, in the protocol's words.
 //!
-//! Source: protocol section 8. The last ones are of management alone: no command of the KV protocol names them.
+//! Source: protocol section 8. The last ones are for management only: no command of the KV protocol names them.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ pub enum Privilege {
     RangeScan,
     /// Changes settings of a bucket; compacts and flushes it.
     BucketAdmin,
-    /// Makes and drops scopes and collections.
+    /// Creates and drops scopes and collections.
     CollectionAdmin,
     /// Sees users and roles.
     SecurityRead,
@@ -45,7 +45,7 @@ pub enum Privilege {
 }
 
 impl Privilege {
-    /// All of them; the number of each is its place.
+    /// All privileges; the number of each is its index.
     pub const ALL: [Self; 29] = [
         Self::Read,
         Self::Insert,
@@ -78,7 +78,7 @@ impl Privilege {
         Self::SecurityAdmin,
     ];
 
-    /// The privilege of a name as the protocol writes it.
+    /// Finds the privilege of a name in the protocol's form.
     pub fn named(name: &[u8]) -> Option<Self> {
         let is = |one: &Self| one.to_string().as_bytes() == name;
         Self::ALL.into_iter().find(is)
@@ -91,17 +91,17 @@ impl fmt::Display for Privilege {
     }
 }
 
-/// Some privileges: one bit for each.
+/// A set of privileges: one bit for each.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct PrivilegeSet(u32);
 
 impl PrivilegeSet {
-    /// None.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
-    /// Each one.
+    /// The set of all privileges.
     pub const ALL: Self = Self((1 << Privilege::ALL.len()) - 1);
 
-    /// Those of a list.
+    /// Creates the set of a list.
     pub const fn of(privileges: &[Privilege]) -> Self {
         let (mut bits, mut at) = (0, 0);
         while at < privileges.len() {
@@ -111,40 +111,40 @@ impl PrivilegeSet {
         Self(bits)
     }
 
-    /// Whether all of `others` are among these.
+    /// Checks whether all of `others` are in this set.
     pub const fn contains(self, others: Self) -> bool {
         self.0 & others.0 == others.0
     }
 
-    /// Whether `one` is among these.
+    /// Checks whether `one` is in this set.
     pub const fn has(self, one: Privilege) -> bool {
         self.0 >> one as u8 & 1 == 1
     }
 
-    /// Whether there is none.
+    /// Checks whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// These and `others`.
+    /// Returns the union with `others`.
     #[must_use]
     pub const fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    /// These but for `others`.
+    /// Returns the set without `others`.
     #[must_use]
     pub const fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }
 
-    /// Those that are in both.
+    /// Returns the intersection with `others`.
     #[must_use]
     pub const fn common(self, others: Self) -> Self {
         Self(self.0 & others.0)
     }
 
-    /// Each of them, in the order of [`Privilege::ALL`].
+    /// Returns each privilege, in the order of [`Privilege::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Privilege> {
         Privilege::ALL.into_iter().filter(move |one| self.has(*one))
     }
@@ -157,7 +157,7 @@ impl fmt::Debug for PrivilegeSet {
 }
 
 impl fmt::Display for PrivilegeSet {
-    /// The names, separated by commas.
+    /// Writes the names, separated by commas.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, one) in self.iter().enumerate() {
             let comma = if at > 0 { ", " } else { "" };

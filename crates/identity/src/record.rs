@@ -1,4 +1,4 @@
-//! What is kept of users and groups.
+//! Stored records of users and groups.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,35 +8,35 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::role::Grant;
 use crate::verifier::Verifier;
 
-/// A user as management makes one.
+/// Record of a user from management.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct UserRecord {
-    /// The name that people read; may be empty.
+    /// Name for people; may be empty.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub full_name: Box<str>,
-    /// Roles of the user's own.
+    /// The user's own roles.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub roles: Box<[Grant]>,
-    /// Names of groups, whose roles the user has as well.
+    /// Names of groups; the user has their roles as well.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub groups: Box<[String]>,
-    /// What is kept of the password.
+    /// Verifier of the password.
     pub password: Option<Verifier>,
-    /// When the password was set, seconds since 1970.
+    /// Time when the password was set, seconds since 1970.
     #[serde(default)]
     pub password_set_unix_s: u32,
 }
 
-/// A group of users that have roles in common.
+/// A group of users with common roles.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct GroupRecord {
-    /// What it is for; may be empty.
+    /// Purpose of the group; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The group of an LDAP directory that it stands for; told, without an effect. May be empty.
+    /// Name of an LDAP group; it is only stored and shown. May be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ldap_group_ref: String,
-    /// What its users may do.
+    /// Roles of the group's users.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub roles: Box<[Grant]>,
 }

@@ -1,4 +1,4 @@
-//! Roles: names for sets of privileges, as the reference's management has them.
+//! Roles: named sets of privileges, like those of the reference server's management.
 
 use std::fmt;
 
@@ -10,38 +10,38 @@ use Privilege::{
     SystemXattrRead, SystemXattrWrite, Upsert,
 };
 
-/// What a role may be narrowed to.
+/// Smallest scope of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
     /// The node: the role takes no parameter.
     Node,
     /// A bucket, or all of them: `role[bucket]`, `role[*]`.
     Bucket,
-    /// A scope: `role[bucket:scope]`, and what is wider.
+    /// A scope: `role[bucket:scope]`, and wider scopes.
     Scope,
-    /// A collection: `role[bucket:scope:collection]`, and what is wider.
+    /// A collection: `role[bucket:scope:collection]`, and wider scopes.
     Collection,
 }
 
 /// One row of the table of roles.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Role {
-    /// The name that clients send.
+    /// Name that clients send.
     pub name: &'static str,
-    /// The name that people read.
+    /// Name for people.
     pub title: &'static str,
-    /// What it is for, a sentence or two.
+    /// Purpose of the role, a sentence or two.
     pub description: &'static str,
-    /// What it may be narrowed to.
+    /// Smallest scope of the role.
     pub reach: Reach,
-    /// What it gives on the node as a whole.
+    /// Privileges on the whole node.
     pub node: PrivilegeSet,
-    /// What it gives on the buckets, scopes or collections that it is for; of a role of the node, on all.
+    /// Privileges on the granted buckets, scopes or collections; for a role of the node, on all.
     pub data: PrivilegeSet,
 }
 
 const NONE: PrivilegeSet = PrivilegeSet::EMPTY;
-/// Sees how the node is set up.
+/// Allows to read the setup of the node.
 const VIEW: PrivilegeSet = PrivilegeSet::of(&[SystemSettings]);
 const FIGURES: PrivilegeSet = PrivilegeSet::of(&[SimpleStats, Stats]);
 const WRITES: PrivilegeSet = PrivilegeSet::of(&[Insert, Upsert, Delete]);
@@ -57,7 +57,7 @@ const STREAMS: PrivilegeSet = PrivilegeSet::of(&[
     SystemXattrRead,
     SystemCollectionLookup,
 ]);
-/// All that is done to documents, and to streams of them.
+/// Allows all operations on documents, and on streams of them.
 const DOCUMENTS: PrivilegeSet = STREAMS.with(WRITES).with(PrivilegeSet::of(&[
     SimpleStats,
     DcpConsumer,
@@ -67,7 +67,7 @@ const DOCUMENTS: PrivilegeSet = STREAMS.with(WRITES).with(PrivilegeSet::of(&[
     RangeScan,
 ]));
 
-/// A role whose privileges are those of a service that is not here.
+/// Creates a role of a service that Settee does not have.
 const fn of_another_service(name: &'static str, title: &'static str, reach: Reach) -> Role {
     Role {
         name,
@@ -79,7 +79,7 @@ const fn of_another_service(name: &'static str, title: &'static str, reach: Reac
     }
 }
 
-/// Every role, as lists of them show it.
+/// Every role, in the order of lists.
 pub static ROLES: &[Role] = &[
     Role {
         name: "admin",
@@ -252,32 +252,32 @@ pub static ROLES: &[Role] = &[
     of_another_service("backup_admin", "Backup Full Admin", Reach::Node),
 ];
 
-/// A role that a user or a group has, and for what.
+/// A role of a user or a group, with its scope.
 ///
-/// Shape of its text: `name`, `name[*]`, `name[bucket]`, `name[bucket:scope]`, `name[bucket:scope:collection]`; a
-/// scope or a collection may be `*` as well, which is the same as leaving it out.
+/// Shape of its text: `name`, `name[*]`, `name[bucket]`, `name[bucket:scope]`, `name[bucket:scope:collection]`. A scope
+/// or a collection may be `*` as well, which is the same as leaving it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The row of the table.
+    /// The role's row of the table.
     pub role: &'static Role,
-    /// Bucket, scope and collection as in the text; empty for all buckets, and for a role of the node. One text, as many
-    /// users have one.
+    /// Bucket, scope and collection as in the text; empty for all buckets, and for a role of the node. It is one string
+    /// to save memory: many users have grants.
     place: Box<str>,
 }
 
 impl Grant {
-    /// A role of the node, or one on all buckets.
+    /// Creates a grant of a role of the node, or of a role on all buckets.
     pub fn everywhere(role: &'static Role) -> Self {
         Self::on(role, [None; 3])
     }
 
-    /// A role on a bucket, a scope, a collection; those after the first `None` count for nothing.
+    /// Creates a grant on a bucket, a scope, a collection; parts after the first `None` are ignored.
     pub fn on(role: &'static Role, place: [Option<&str>; 3]) -> Self {
         let parts: Vec<&str> = place.into_iter().map_while(|part| part).collect();
         Self::at(role, &parts.join(":"))
     }
 
-    /// A role on a place as [`Grant::place`] has it.
+    /// Creates a grant on a place in the form of [`Grant::place`].
     pub(crate) fn at(role: &'static Role, place: &str) -> Self {
         let place = place.into();
         Self { role, place }
@@ -287,7 +287,8 @@ impl Grant {
         &self.place
     }
 
-    /// What a text says; `None` if it is malformed, or there is no such role, or it cannot be narrowed so far.
+    /// Parses a grant; `None` if the text is malformed, the role does not exist, or the scope is too small for the
+    /// role.
     pub fn parse(text: &str) -> Option<Self> {
         let (name, parameters) = match text.trim().split_once('[') {
             Some((name, rest)) => (name, Some(rest.strip_suffix(']')?)),
@@ -318,22 +319,22 @@ impl Grant {
         part.filter(|name| !name.is_empty())
     }
 
-    /// The bucket; `None` for all of them, and for a role of the node.
+    /// Returns the bucket; `None` for all buckets, and for a role of the node.
     pub fn bucket(&self) -> Option<&str> {
         self.part(0)
     }
 
-    /// The scope; `None` for all of them.
+    /// Returns the scope; `None` for all scopes.
     pub fn scope(&self) -> Option<&str> {
         self.part(1)
     }
 
-    /// The collection; `None` for all of them.
+    /// Returns the collection; `None` for all collections.
     pub fn collection(&self) -> Option<&str> {
         self.part(2)
     }
 
-    /// Whether it concerns a bucket.
+    /// Checks whether the grant includes a bucket.
     pub fn is_for(&self, bucket: &str) -> bool {
         self.bucket().is_none_or(|name| name == bucket)
     }
@@ -355,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grants_are_written_as_they_are_read() {
+    fn grants_are_formatted_as_they_are_parsed() {
         for text in [
             "admin",
             "bucket_admin[*]",
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_grant_is_refused() {
+    fn malformed_grants_are_refused() {
         for text in [
             "",
             "nothing",
@@ -397,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_roles_are_their_own() {
+    fn names_of_roles_are_unique() {
         let mut names: Vec<&str> = ROLES.iter().map(|role| role.name).collect();
         names.sort_unstable();
         names.dedup();

@@ -6,16 +6,16 @@ use base64::engine::general_purpose::STANDARD;
 use super::scram::{ClientFirst, Exchange, is_user_name};
 use super::{AuthenticatedUser, Hash, Identity};
 
-/// Longest challenge looked at; more than the longest name, nonce and proof need.
+/// Longest payload that is parsed, bytes; more than the longest name, nonce and proof need.
 const PAYLOAD_BYTES_MAX: usize = 4096;
 
-/// The mechanisms offered, strongest first, separated by spaces.
+/// The offered mechanisms, strongest first, separated by spaces.
 ///
-/// Names carry no dash between SHA and digits, unlike the IANA ones. Tokens, which only TLS may carry, are not
-/// offered, so the list is the same with and without it.
+/// Names have no dash between SHA and digits, unlike the IANA names. Token mechanisms, which need TLS, are not offered,
+/// so the list is the same with and without it.
 pub const MECHANISMS: &str = "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN";
 
-/// What a peer's SASL message leads to.
+/// Result of a peer's SASL message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SaslStep {
     /// Send this back and wait for the next step.
@@ -27,10 +27,9 @@ pub enum SaslStep {
         /// The server's signature under SCRAM, empty under PLAIN.
         payload: Vec<u8>,
     },
-    /// Wrong name, password or proof, or a mechanism that is not offered. The connection
-    /// stays open and may try again.
+    /// Wrong name, password or proof, or a mechanism that is not offered. The connection stays open and may try again.
     Failed,
-    /// The message makes no sense here; the text says why.
+    /// The message is not valid here; with the reason.
     Invalid(&'static str),
 }
 
@@ -48,20 +47,19 @@ impl Mechanism {
     }
 }
 
-/// The state of one connection's SASL exchange. A new one has nothing under way.
+/// The state of one connection's SASL exchange. A new one waits for a start.
 ///
-/// It does not remember the authenticated user: that is the connection's to keep, and a
-/// connection may authenticate again.
+/// It does not keep the authenticated user: the connection does, and it may authenticate again.
 #[derive(Debug, Default)]
 pub struct SaslSession {
     pending: Option<Exchange>,
 }
 
 impl SaslSession {
-    /// Begins an exchange: `SASL_AUTH` with the mechanism's name as key and a challenge as value.
+    /// Begins an exchange: `SASL_AUTH` with the mechanism's name as key and a payload as value.
     ///
-    /// `random` fills the server's nonce. Refused without effect while a step is awaited.
-    /// Cost: PLAIN as [`Identity::authenticate`]; SCRAM two HMACs, no password hashing.
+    /// `random` fills the server's nonce. A start is refused without effect while a step is awaited. Cost: PLAIN like
+    /// [`Identity::authenticate`]; SCRAM two HMACs, no password hashing.
     pub fn start(
         &mut self,
         identity: &Identity,
@@ -112,10 +110,10 @@ impl SaslSession {
         SaslStep::Continue(answer.into_bytes())
     }
 
-    /// Goes on with an exchange: `SASL_STEP`. Whatever comes of it, the exchange is over.
+    /// Continues an exchange: `SASL_STEP`. Whatever the result, the exchange is over.
     ///
-    /// Cost: four HMACs, and the derivation of the user's keys (10 ms) if it is the first with
-    /// this hash and [`Identity::prepare`] has not come to it.
+    /// Cost: four HMACs, and the derivation of the user's keys (10 ms) if it is the first with this hash and
+    /// [`Identity::prepare`] has not derived them yet.
     pub fn step(&mut self, identity: &Identity, mechanism: &[u8], payload: &[u8]) -> SaslStep {
         let Some(exchange) = self.pending.take() else {
             return SaslStep::Invalid("no authentication is under way");
@@ -139,12 +137,12 @@ impl SaslSession {
         }
     }
 
-    /// The name of the user whose exchange is under way.
+    /// Returns the name of the user in the current exchange.
     pub fn tried(&self) -> Option<&str> {
         self.pending.as_ref().map(|exchange| &*exchange.user)
     }
 
-    /// Whether a step is awaited.
+    /// Checks whether a step is awaited.
     #[cfg(test)]
     pub(super) fn is_pending(&self) -> bool {
         self.pending.is_some()
@@ -159,7 +157,7 @@ fn check_payload(payload: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-/// `[authzid] NUL user NUL password`.
+/// Handles PLAIN: `[authzid] NUL user NUL password`.
 fn plain(identity: &Identity, payload: &[u8]) -> SaslStep {
     let mut parts = payload.splitn(3, |byte| *byte == 0);
     let (Some(acting_for), Some(user), Some(password)) = (parts.next(), parts.next(), parts.next())

@@ -15,7 +15,7 @@ pub const USER_NAME_BYTES_MAX: usize = 128;
 
 const NONCE_BYTES_MAX: usize = 256;
 
-/// What the server keeps of a password for one hash.
+/// The server's keys of a password for one hash.
 #[derive(Clone)]
 pub(super) struct Keys {
     pub(super) stored: Vec<u8>,
@@ -23,7 +23,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Cost: `iterations` HMACs, about 10 ms for 15,000.
+    /// Derives the keys. Cost: `iterations` HMACs, about 10 ms for 15,000.
     pub(super) fn derive(hash: Hash, password: &[u8], salt: &[u8], iterations: u32) -> Self {
         let salted = hash.salted(password, salt, iterations);
         let client = hash.hmac(&salted, b"Client Key");
@@ -34,7 +34,7 @@ impl Keys {
     }
 }
 
-/// The keys of one user by hash, derived when first needed.
+/// The keys of one user by hash, derived at first use.
 #[derive(Default)]
 pub(super) struct ScramKeys([OnceLock<Keys>; Hash::ALL.len()]);
 
@@ -52,9 +52,9 @@ impl ScramKeys {
 /// The client's first message, `n,,n=USER,r=NONCE`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ClientFirst {
-    /// The header in front of the bare message, which the final message repeats in base64.
+    /// Header in front of the bare message; the final message repeats it in base64.
     pub(super) gs2_header: String,
-    /// The message without that header; part of what is signed.
+    /// The message without that header; it is part of the signed text.
     pub(super) bare: String,
     pub(super) user: String,
     pub(super) nonce: String,
@@ -62,7 +62,7 @@ pub(super) struct ClientFirst {
 
 impl ClientFirst {
     /// # Errors
-    /// What is wrong with the message, for the answer to the peer.
+    /// The error of the message, for the answer to the peer.
     pub(super) fn parse(payload: &[u8]) -> Result<Self, &'static str> {
         let text = std::str::from_utf8(payload).map_err(|_| "SCRAM message is not UTF-8")?;
         let mut parts = text.splitn(3, ',');
@@ -94,7 +94,7 @@ impl ClientFirst {
     }
 }
 
-/// An authorization name may be given if it is the user's own.
+/// Checks an authorization name, which must be empty or the user's own.
 fn check_acting_for(acting_for: &str, user: &str) -> Result<(), &'static str> {
     if acting_for.is_empty() {
         return Ok(());
@@ -107,14 +107,14 @@ fn check_acting_for(acting_for: &str, user: &str) -> Result<(), &'static str> {
     }
 }
 
-/// The RFC has printable characters without space and comma; the C++ core's nonces have spaces
-/// (`0x34 0x05 0xffffffa1`), so those are taken as well. A comma cannot be in it.
+/// Checks a nonce. The RFC allows printable characters without space and comma. The C++ core's nonces have spaces
+/// (`0x34 0x05 0xffffffa1`), so spaces are accepted as well. A comma cannot occur: it is the separator.
 fn is_nonce(nonce: &str) -> bool {
     let printable = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
     (1..=NONCE_BYTES_MAX).contains(&nonce.len()) && nonce.bytes().all(printable)
 }
 
-/// Undoes `=2C` and `=3D`; any other `=` is malformed.
+/// Decodes `=2C` and `=3D`; any other `=` is malformed.
 fn unescape(name: &str) -> Option<String> {
     let mut parts = name.split('=');
     let mut out = parts.next()?.to_owned();
@@ -130,7 +130,7 @@ fn unescape(name: &str) -> Option<String> {
     Some(out)
 }
 
-/// An exchange whose first message was answered.
+/// An exchange after the answer to the first message.
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
     pub(super) hash: Hash,
@@ -138,7 +138,7 @@ pub(super) struct Exchange {
     gs2_header: String,
     /// Both nonces; the client must repeat them.
     nonce: String,
-    /// `client-first-bare , server-first`, the signed text as far as it is known.
+    /// The known part of the signed text: `client-first-bare , server-first`.
     transcript: String,
 }
 
@@ -164,10 +164,10 @@ impl Exchange {
         (exchange, answer)
     }
 
-    /// Checks the client's proof; `Ok(None)` if it is wrong, else the server's signature.
+    /// Checks the client's proof. Returns the server's signature, or `Ok(None)` if the proof is wrong.
     ///
     /// # Errors
-    /// What is wrong with the grammar of the message.
+    /// The grammar error of the message.
     pub(super) fn finish(
         &self,
         payload: &[u8],
@@ -202,12 +202,12 @@ impl Exchange {
     }
 }
 
-/// What makes a proof of a key and a signature, and a key of a proof and a signature.
+/// Computes a proof from a key and a signature, or a key from a proof and a signature.
 pub(super) fn xor(left: &[u8], right: &[u8]) -> Vec<u8> {
     left.iter().zip(right).map(|(a, b)| a ^ b).collect()
 }
 
-/// Whether a name can belong to a user at all.
+/// Checks whether a name can belong to a user at all.
 pub(super) fn is_user_name(name: &str) -> bool {
     (1..=USER_NAME_BYTES_MAX).contains(&name.len())
 }
@@ -217,7 +217,7 @@ mod nonces {
     use super::ClientFirst;
 
     #[test]
-    fn the_cpp_core_nonce_with_spaces_is_taken() {
+    fn the_cpp_core_nonce_with_spaces_is_accepted() {
         let first = ClientFirst::parse(b"n,,n=user,r=0x34 0x05 0xffffffa1").unwrap();
         assert_eq!(first.nonce, "0x34 0x05 0xffffffa1");
         assert!(ClientFirst::parse(b"n,,n=user,r=").is_err());

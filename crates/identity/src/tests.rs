@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256, Sha512};
 use super::scram::{ClientFirst, Exchange};
 use super::*;
 
-/// Few rounds: what is tested does not depend on their number.
+/// Few rounds: the tests do not depend on the number.
 const ROUNDS: u32 = 16;
 
 fn with(administrator: &str, password: &str) -> Identity {
@@ -21,7 +21,7 @@ fn with(administrator: &str, password: &str) -> Identity {
     Identity::with_iterations(administrator, Secrets::alike([7; 32]), ROUNDS)
 }
 
-/// The administrator, and two users that were made.
+/// Returns the administrator, and two users from management.
 fn identity() -> Identity {
     let identity = with("Administrator", "password");
     let mut directory = Directory::default();
@@ -62,7 +62,7 @@ fn mac<D: hmac::EagerHash>(key: &[u8], message: &[u8]) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// The other side of the exchange, written from the formulas of RFC 5802 on their own.
+/// The client's side of the exchange, written independently from the formulas of RFC 5802.
 struct Client<'a> {
     mechanism: &'a str,
     header: &'a str,
@@ -72,7 +72,7 @@ struct Client<'a> {
 
 struct ScramProof {
     message: String,
-    /// What the server must answer.
+    /// Expected answer of the server.
     verifier: String,
 }
 
@@ -135,7 +135,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// A whole exchange; what the server said in the end, and what the client expects to hear.
+/// Runs a whole exchange; returns the server's last step and the answer that the client expects.
 fn login(identity: &Identity, client: &Client<'_>) -> (SaslStep, String) {
     let mut session = SaslSession::default();
     let mechanism = client.mechanism.as_bytes();
@@ -216,7 +216,7 @@ mod vectors {
 }
 
 #[test]
-fn every_offered_mechanism_lets_the_right_password_in() {
+fn every_offered_mechanism_accepts_the_right_password() {
     let identity = identity();
     for mechanism in MECHANISMS.split(' ').filter(|name| *name != "PLAIN") {
         for (user, password) in [("Administrator", "password"), ("a=b,c", "p\u{e4}ss")] {
@@ -252,7 +252,7 @@ fn wrong_password_fails_at_the_step() {
 }
 
 #[test]
-fn an_unknown_user_is_told_apart_by_nothing_before_the_step() {
+fn an_unknown_user_looks_like_a_known_one_before_the_step() {
     let identity = identity();
     let server_first = |user: &str| {
         let client = Client::new("SCRAM-SHA256", user, "");
@@ -275,12 +275,12 @@ fn an_unknown_user_is_told_apart_by_nothing_before_the_step() {
 }
 
 #[test]
-fn the_decoy_behind_unknown_users_lets_nobody_in() {
+fn the_decoy_of_unknown_users_accepts_no_password() {
     let identity = identity();
     let password = identity.decoy_password().to_owned();
     assert_eq!(identity.authenticate("", password.as_bytes()), None);
     assert_eq!(identity.authenticate("nobody", password.as_bytes()), None);
-    // Its keys are salted for the empty name, which no session can be started with.
+    // Its keys have the salt of the empty name, with which no session can start.
     let answer = start(&mut SaslSession::default(), "SCRAM-SHA1", b"n,,n=,r=abc");
     assert_eq!(answer, SaslStep::Failed);
 }
@@ -398,7 +398,7 @@ fn the_final_message_is_bound_to_the_first() {
 }
 
 #[test]
-fn a_client_that_could_bind_channels_may_come_in() {
+fn a_client_that_supports_channel_binding_may_log_in() {
     let mut client = Client::new("SCRAM-SHA256", "Administrator", "password");
     for header in ["y,,", "n,a=Administrator,"] {
         client.header = header;
@@ -476,7 +476,7 @@ fn too_much() -> SaslStep {
 }
 
 #[test]
-fn the_nonce_is_what_randomness_gave() {
+fn the_nonce_consists_of_the_random_bytes() {
     let mut session = SaslSession::default();
     let mut fill = |bytes: &mut [u8]| bytes.fill(0xff);
     let step = session.start(&identity(), b"SCRAM-SHA1", b"n,,n=u,r=abc", &mut fill);
@@ -572,7 +572,7 @@ fn a_change_of_a_user_or_a_group_has_a_revision_of_its_own() {
 }
 
 #[test]
-fn the_administrator_stays_whatever_is_made() {
+fn the_administrator_stays_whatever_users_are_created() {
     let identity = identity();
     let mut directory = Directory::clone(&identity.directory());
     let impostor = user(&identity, "Administrator", "other", &[]);
@@ -584,8 +584,7 @@ fn the_administrator_stays_whatever_is_made() {
     assert_eq!(identity.directory().users.get("Administrator"), None);
 }
 
-/// What a node takes of the one that it follows: passwords are as they were there, and so is what clients are told of
-/// names that are no users.
+/// A following node takes the roster: passwords are those of the other node, and so are the salts of unknown names.
 #[test]
 fn the_roster_of_another_node_is_taken_with_its_salts() {
     let there = identity();
@@ -623,7 +622,7 @@ fn the_roster_of_another_node_is_taken_with_its_salts() {
     let own = Client::new("SCRAM-SHA256", "root", "own");
     assert!(matches!(login(&here, &own).0, SaslStep::Done { .. }));
 
-    // A user that stays as it was need not prove its password anew.
+    // An unchanged user need not prove its password again.
     let mut roster = there.roster();
     let directory = Arc::make_mut(&mut roster.directory);
     directory.users.remove("u");
@@ -633,7 +632,7 @@ fn the_roster_of_another_node_is_taken_with_its_salts() {
 }
 
 #[test]
-fn a_user_without_a_password_does_not_come_in() {
+fn a_user_without_a_password_cannot_log_in() {
     let identity = identity();
     let mut directory = Directory::clone(&identity.directory());
     directory.users.insert("u", &UserRecord::default());
@@ -643,7 +642,7 @@ fn a_user_without_a_password_does_not_come_in() {
     assert_eq!(end, SaslStep::Failed);
 }
 
-/// Messages that are right in some order, and ones that never are.
+/// Returns messages that are right in some order, and others that never are.
 fn message() -> impl Strategy<Value = (bool, &'static str, Vec<u8>)> {
     let mechanism = prop::sample::select(vec![
         "SCRAM-SHA512",
@@ -676,7 +675,7 @@ fn message() -> impl Strategy<Value = (bool, &'static str, Vec<u8>)> {
 
 proptest! {
     #[test]
-    fn no_order_of_messages_lets_anybody_in_without_the_password(
+    fn no_order_of_messages_logs_in_without_the_password(
         messages in prop::collection::vec(message(), 1..12)
     ) {
         let identity = identity();

@@ -1,4 +1,4 @@
-//! A user in memory: there may be many, so each is one block of bytes.
+//! A user in memory: one block of bytes, since there may be many.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use crate::record::UserRecord;
 use crate::role::{Grant, ROLES, Role};
 use crate::verifier::Verifier;
 
-/// Most bytes of a text, and most members of a list; more are cut off. The body of a request has no more.
+/// Largest length of a text, bytes, and of a list; more is cut off. The body of a request is never longer.
 const LENGTH_MAX: usize = u16::MAX as usize;
 
-/// Roles that grants have and that are not in the table: none, but for grants of roles that a program made.
+/// Roles of grants that are not in the table: only roles that a program made.
 static OTHER_ROLES: RwLock<Vec<&'static Role>> = RwLock::new(Vec::new());
 
 /// A user's name and record, packed. Copies share it.
 ///
-/// Shape: the second at which the password was set (4 bytes), name, full name, roles, groups; the rest is what is kept
-/// of the password. A number has 2 bytes. A text is its length and its bytes; a list the number of its members and they;
-/// a role the number of its row and the text of its place.
+/// Shape: the second at which the password was set (4 bytes), name, full name, roles, groups; the rest is the password
+/// verifier. A number has 2 bytes. A text is its length and its bytes; a list is the number of its members and the
+/// members; a role is the number of its row and the text of its place.
 ///
 /// Cost: one allocation of 270 bytes, name, places and groups.
 #[derive(Clone, PartialEq, Eq)]
@@ -43,12 +43,12 @@ impl User {
         Self(bytes.into())
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         self.parts().1.text()
     }
 
-    /// What is kept of the user. Cost: allocates each part.
+    /// Unpacks the record. Cost: allocates each part.
     pub fn record(&self) -> UserRecord {
         let (password_set_unix_s, mut parts) = self.parts();
         let _name = parts.text();
@@ -76,7 +76,7 @@ impl fmt::Debug for User {
     }
 }
 
-/// The row of the table that a role has, or a number behind it.
+/// Returns the number of a role: its row of the table, or a number behind the last row.
 fn number_of(role: &'static Role) -> usize {
     let rows = ROLES.iter().position(|row| std::ptr::eq(row, role));
     rows.unwrap_or_else(|| {
@@ -109,7 +109,7 @@ fn put_list<T>(bytes: &mut Vec<u8>, list: &[T], put: impl Fn(&mut Vec<u8>, &T)) 
     }
 }
 
-/// What is left to read of a packed user.
+/// The unread rest of a packed user.
 struct Parts<'a>(&'a [u8]);
 
 impl<'a> Parts<'a> {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_comes_out_as_it_was() {
+    fn packed_users_are_unpacked_unchanged() {
         let grant = |text: &str| Grant::parse(text).unwrap();
         let other: &'static Role = Box::leak(Box::new(Role {
             name: "data_reader",
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut() {
+    fn long_texts_and_lists_are_cut() {
         let record = UserRecord {
             full_name: "\u{e4}".repeat(LENGTH_MAX).into(),
             groups: vec!["g".to_owned(); LENGTH_MAX + 1].into(),

@@ -21,13 +21,13 @@ use super::scram::{Keys, ScramKeys};
 use super::user::User;
 use super::verifier::Verifier;
 
-/// Rounds of PBKDF2 that SCRAM asks of clients; the count the reference uses.
+/// Rounds of PBKDF2 that SCRAM demands of clients; the number of the reference server.
 pub const SCRAM_ITERATIONS: u32 = 15_000;
 
-/// The hash that judges a password which was never seen right: the cheapest one that is sound.
+/// Hash that judges a password which was not right before: the cheapest secure one.
 const JUDGING: Hash = Hash::Sha256;
 
-/// A password in the clear, which `Debug` does not show.
+/// A password in the clear. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(String);
 
@@ -51,7 +51,7 @@ impl fmt::Debug for Password {
     }
 }
 
-/// The administrator, as the configuration names it.
+/// The administrator of the configuration.
 #[derive(Clone, Debug)]
 pub struct Administrator {
     /// Name, 1 to [`USER_NAME_BYTES_MAX`](crate::USER_NAME_BYTES_MAX) bytes.
@@ -63,15 +63,15 @@ pub struct Administrator {
 /// Random bytes that a node's logins depend on.
 #[derive(Clone, Copy)]
 pub struct Secrets {
-    /// Salts come from it. Kept with the users: a salt must be the same for as long as its user lives, and those of
-    /// names that are no users must be as constant.
+    /// Secret of the salts. It is stored with the users: a salt must stay the same as long as its user exists, and the
+    /// salts of unknown names must be as constant.
     pub salts: [u8; 32],
-    /// Of this process alone.
+    /// Secret of this process.
     pub process: [u8; 32],
 }
 
 impl Secrets {
-    /// Both the same, where users are not kept.
+    /// Creates secrets of equal bytes, for nodes that do not store users.
     pub fn alike(secret: [u8; 32]) -> Self {
         Self {
             salts: secret,
@@ -80,21 +80,21 @@ impl Secrets {
     }
 }
 
-/// A user whose credentials were right, or were not asked for.
+/// A user whose credentials were right, or were not required.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthenticatedUser {
-    /// Name as configured.
+    /// Configured name.
     pub name: Arc<str>,
-    /// Whether it is the administrator that the configuration names, not a user that was made.
+    /// Whether this is the administrator of the configuration, not a user from management.
     pub built_in: bool,
-    /// What the user may do, and [`Identity::revision`] when that was so.
+    /// Rights of the user at the time of `revision`.
     pub access: Arc<Access>,
-    /// See `access`.
+    /// [`Identity::revision`] at the time when `access` was computed.
     pub revision: u64,
 }
 
 impl AuthenticatedUser {
-    /// The peer of a node that has no administrator yet: a full administrator under a name that no user can have.
+    /// Returns the peer of a node without an administrator: a full administrator under a name that no user can have.
     pub fn of_open_node() -> Self {
         Self {
             name: "@unprovisioned".into(),
@@ -105,60 +105,59 @@ impl AuthenticatedUser {
     }
 }
 
-/// One known user, or the decoy that stands in for the unknown ones. A copy shares what it holds.
+/// A known user, or the decoy that stands in for unknown ones. A copy shares the content.
 #[derive(Clone)]
 pub(super) struct Account {
     user: User,
     built_in: Option<Arc<BuiltIn>>,
 }
 
-/// What the configuration says of a user, and what follows from it once it is asked for.
+/// The configured password of a user, and values derived from it at first use.
 struct BuiltIn {
     password: Password,
-    /// Of the salts that are in force; replaced with them.
+    /// Keys for the salts in force; replaced with them.
     keys: RwLock<Arc<ScramKeys>>,
     fingerprint: [u8; 32],
 }
 
-/// A password that was right once for a user as it was then.
+/// A password that was right once for this state of the user.
 struct Seen {
     user: User,
-    /// HMAC of the password under the process's key: PLAIN is compared with it, so a comparison takes the same time
-    /// whatever the lengths.
+    /// HMAC of the password under the process's key. PLAIN is compared with it, so that a comparison takes the same
+    /// time for all lengths.
     fingerprint: [u8; 32],
 }
 
 /// The users of a node. Shared between connections.
 pub struct Identity {
-    /// The one of the configuration, if that names one.
+    /// The administrator of the configuration, if it names one.
     administrator: Option<Account>,
-    /// What other nodes of a cluster log in as, and the node to them.
+    /// The account with which other nodes of a cluster log in here, and this node there.
     peer: OnceLock<Account>,
     decoy: Account,
     roster: RwLock<Roster>,
-    /// Of users that logged in with PLAIN or over HTTP.
+    /// Right passwords of users that logged in with PLAIN or over HTTP.
     seen: Mutex<HashMap<String, Seen>>,
     /// [`Secrets::process`].
     process: [u8; 32],
     pub(super) iterations: u32,
     revision: AtomicU64,
-    /// What client certificates are to the node.
+    /// Settings of client certificates.
     pub(super) certificates: RwLock<CertificateSettings>,
 }
 
 impl Identity {
-    /// The users of a node: the administrator, and none besides.
-    /// Cost: no key is derived yet, see [`Identity::prepare`].
+    /// Creates the users of a node: only the administrator. Cost: derives no key, see [`Identity::prepare`].
     pub fn new(administrator: Administrator, secrets: Secrets) -> Self {
         Self::with_iterations(administrator, secrets, SCRAM_ITERATIONS)
     }
 
-    /// The users of a node whose administrator is one of those that are made: none yet.
+    /// Creates the users of a node whose administrator will come from management: none yet.
     pub fn without_administrator(secrets: Secrets) -> Self {
         Self::of(None, secrets, SCRAM_ITERATIONS)
     }
 
-    /// [`Identity::new`] with another number of PBKDF2 rounds.
+    /// Creates users like [`Identity::new`], with another number of PBKDF2 rounds.
     pub fn with_iterations(
         administrator: Administrator,
         secrets: Secrets,
@@ -188,28 +187,28 @@ impl Identity {
         }
     }
 
-    /// Grows whenever a user or a group has changed: what was worked out of an older one is to be worked out again.
-    /// Cost: one load.
+    /// Returns a number that grows with every change of a user or a group. Values computed at an older revision must be
+    /// computed again. Cost: one load.
     pub fn revision(&self) -> u64 {
         self.revision.load(Ordering::Acquire)
     }
 
-    /// The users and groups that management made.
+    /// Returns the users and groups from management.
     pub fn directory(&self) -> Arc<Directory> {
         Arc::clone(&self.roster.read().directory)
     }
 
-    /// The same with all that belongs to it. Cost: its users are shared.
+    /// Returns the roster. Cost: a copy that shares its users.
     pub fn roster(&self) -> Roster {
         self.roster.read().clone()
     }
 
-    /// [`Roster::edition`] of the users that are in force.
+    /// Returns the [`Roster::edition`] of the users in force.
     pub fn edition(&self) -> u64 {
         self.roster.read().edition
     }
 
-    /// Replaces the users and groups that management made; the edition is the next one.
+    /// Replaces the users and groups from management; the edition is the next one.
     pub fn replace_directory(&self, directory: Directory) {
         let before = self.roster();
         self.replace_roster(Roster {
@@ -219,8 +218,8 @@ impl Identity {
         });
     }
 
-    /// Replaces the users and groups that management made. Connections see it before their next command. A user of
-    /// the administrator's name is passed over.
+    /// Replaces the users and groups from management. Connections see them before their next command. A user with the
+    /// administrator's name is ignored.
     ///
     /// Cost: a look at each user.
     pub fn replace_roster(&self, mut roster: Roster) {
@@ -233,7 +232,7 @@ impl Identity {
         seen.retain(|name, seen| !other_salts && directory.users.get(name) == Some(&seen.user));
         *self.roster.write() = roster;
         if other_salts {
-            // After the salts: a reader of the new keys finds those salts as well.
+            // Reset keys after the salts: a reader of the new keys finds the new salts as well.
             for account in self.plain() {
                 if let Some(built_in) = &account.built_in {
                     *built_in.keys.write() = Arc::default();
@@ -243,18 +242,18 @@ impl Identity {
         self.revision.fetch_add(1, Ordering::Release);
     }
 
-    /// Accounts of which the password is known in the clear.
+    /// Returns the accounts whose password is known in the clear.
     fn plain(&self) -> impl Iterator<Item = &Account> {
         let named = self.administrator.iter().chain(self.peer.get());
         named.chain([&self.decoy])
     }
 
-    /// What is to be kept of a new password of a user. Cost: some 30 ms.
+    /// Derives the verifier of a user's new password. Cost: some 30 ms.
     pub fn verifier(&self, name: &str, password: &[u8]) -> Verifier {
         Verifier::derive(password, self.iterations, |hash| self.salt(name, hash))
     }
 
-    /// Whether the configuration names this user.
+    /// Checks whether the configuration names this user.
     pub fn is_built_in(&self, name: &str) -> bool {
         self.built_in(name).is_some()
     }
@@ -264,17 +263,17 @@ impl Identity {
         built_in.find(|one| one.user.name() == name)
     }
 
-    /// Lets other nodes of a cluster log in, as a full administrator under a name that no user can have; once.
+    /// Lets other nodes of a cluster log in, as a full administrator under a name that no user can have; once only.
     pub fn admit_peers(&self, user: Administrator) {
         let account = Account::built_in(user, &self.process);
         let first = self.peer.set(account).is_ok();
         debug_assert!(first, "a node is in one cluster");
     }
 
-    /// Checks a name and a password, as PLAIN and HTTP carry them.
+    /// Checks a name and a password of PLAIN or HTTP.
     ///
-    /// Cost: two HMACs if the password was right before, in a time that does not tell whether the user exists; else
-    /// some 5 ms more.
+    /// Cost: two HMACs if the password was right before, else some 5 ms more. The time does not reveal whether the user
+    /// exists.
     pub fn authenticate(&self, name: &str, password: &[u8]) -> Option<AuthenticatedUser> {
         let account = self.account(name);
         let judged = account.as_ref().unwrap_or(&self.decoy);
@@ -284,7 +283,7 @@ impl Identity {
             let keys = judged.keys(JUDGING, self);
             let salt = self.salt(name, JUDGING);
             let proven = Keys::derive(JUDGING, password, &salt, self.iterations);
-            // HMAC fills short keys up with zeros: more of them are no other password to it.
+            // HMAC pads short keys with zeros, so a password with appended zeros would count as equal.
             equal = bool::from(proven.stored.ct_eq(&keys.stored)) && !password.contains(&0);
             if equal && judged.built_in.is_none() {
                 let seen = Seen {
@@ -298,7 +297,7 @@ impl Identity {
         Some(self.authenticated(&account))
     }
 
-    /// The fingerprint of the password that was right for an account; zeros if there is none.
+    /// Returns the fingerprint of an account's right password; zeros if none is known.
     fn fingerprint(&self, name: &str, account: &Account) -> [u8; 32] {
         let seen = self.seen.lock();
         let seen = seen.get(name);
@@ -308,13 +307,13 @@ impl Identity {
         built_in.or(seen).unwrap_or_default()
     }
 
-    /// A user as it is now; `None` if there is none of that name any more.
+    /// Returns the current state of a user; `None` if there is no user of that name.
     pub fn look_up(&self, name: &str) -> Option<AuthenticatedUser> {
         let account = self.account(name)?;
         Some(self.authenticated(&account))
     }
 
-    /// The account of a name, with which an exchange is judged.
+    /// Finds the account of a name, which judges an exchange.
     pub(super) fn account(&self, name: &str) -> Option<Account> {
         if let Some(administrator) = self.built_in(name) {
             return Some(administrator.clone());
@@ -325,9 +324,9 @@ impl Identity {
         Some(Account { user, built_in })
     }
 
-    /// Of an account found before: what its user may do now.
+    /// Returns the user of an account with its current rights.
     pub(super) fn authenticated(&self, account: &Account) -> AuthenticatedUser {
-        // Read first: a change in between is seen by the next look at the revision.
+        // Read the revision first: the next check of the revision sees a change in between.
         let revision = self.revision();
         let directory = self.directory();
         let record = account.user.record();
@@ -343,7 +342,7 @@ impl Identity {
         }
     }
 
-    /// Derives the SCRAM keys that follow from passwords in the clear: some 10 ms per user and hash.
+    /// Derives the SCRAM keys of passwords in the clear: some 10 ms per user and hash.
     ///
     /// A session that needs a key earlier derives it itself, or waits for this one.
     pub fn prepare(&self) {
@@ -354,8 +353,8 @@ impl Identity {
         }
     }
 
-    /// The salt of a name for one hash. Known and unknown names are treated alike, so an answer does not tell which
-    /// one it was.
+    /// Returns the salt of a name for one hash. Known and unknown names are treated alike, so an answer does not reveal
+    /// which one it was.
     pub(super) fn salt(&self, name: &str, hash: Hash) -> [u8; 16] {
         let mac = keyed(
             &self.roster.read().salts,
@@ -366,7 +365,7 @@ impl Identity {
         salt
     }
 
-    /// The keys that the proof of a user is judged by; those of the decoy for a user that is not known.
+    /// Returns the keys that judge a user's proof; those of the decoy for an unknown user.
     pub(super) fn keys(&self, account: Option<&Account>, hash: Hash) -> Keys {
         account.unwrap_or(&self.decoy).keys(hash, self)
     }
@@ -379,13 +378,13 @@ impl Identity {
         &built_in.expect("the decoy has a password").password
     }
 
-    /// Whether a password was right for a user as it is.
+    /// Checks whether a right password of a user is remembered.
     pub(super) fn was_right(&self, name: &str) -> bool {
         let account = self.account(name);
         account.is_some_and(|account| self.fingerprint(name, &account) != [0; 32])
     }
 
-    /// The hashes for which keys of a built-in user are there.
+    /// Returns the hashes for which the keys of a built-in user are derived.
     pub(super) fn derived(&self, name: &str) -> Vec<Hash> {
         let account = self.account(name).expect("a user");
         let built_in = account.built_in.as_ref().expect("a password in the clear");
@@ -396,7 +395,7 @@ impl Identity {
 }
 
 impl fmt::Debug for Identity {
-    /// How many users there are.
+    /// Shows the number of users.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity")
             .field("users", &self.directory().users.all().len())
@@ -423,7 +422,7 @@ impl Account {
         }
     }
 
-    /// The keys for one hash; a user without a password has those of the decoy.
+    /// Returns the keys for one hash; a user without a password has those of the decoy.
     fn keys(&self, hash: Hash, identity: &Identity) -> Keys {
         if let Some(built_in) = &self.built_in {
             let keys = Arc::clone(&built_in.keys.read());
@@ -441,7 +440,7 @@ impl Account {
     }
 }
 
-/// HMAC-SHA256 of length-prefixed parts, so that no two lists of parts collide.
+/// Returns the HMAC-SHA256 of length-prefixed parts, so that no two lists of parts collide.
 fn keyed(secret: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes a key of any length");
     for part in parts {

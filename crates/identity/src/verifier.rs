@@ -1,31 +1,31 @@
-//! What is kept of a user's password.
+//! The verifier of a user's password.
 
 use std::fmt;
 
 use crate::hash::Hash;
 use crate::scram::Keys;
 
-/// What is kept of a password that was set while the node runs: the keys of SCRAM for each hash, not the password.
+/// The verifier of a password that was set while the node runs: the SCRAM keys for each hash, not the password.
 ///
 /// Shape: for SHA-512, SHA-256 and SHA-1, the stored key and the server's key; 232 bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verifier([u8; Verifier::BYTES]);
 
 impl Verifier {
-    /// Its length.
+    /// Length of a verifier, bytes.
     pub const BYTES: usize = 2 * (64 + 32 + 20);
 
-    /// Takes its bytes as they were kept; `None` if there are too few or too many.
+    /// Reads a stored verifier; `None` if the length is wrong.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
 
-    /// Its bytes, to be kept.
+    /// Returns the bytes to store.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Cost: some 10 ms for each hash.
+    /// Derives the verifier of a password. Cost: some 10 ms for each hash.
     pub(crate) fn derive(
         password: &[u8],
         iterations: u32,
@@ -41,7 +41,7 @@ impl Verifier {
         Self(bytes)
     }
 
-    /// The keys for one hash.
+    /// Returns the keys for one hash.
     pub(crate) fn keys(&self, hash: Hash) -> Keys {
         let (at, length) = (Self::place(hash), hash.output_bytes());
         Keys {
