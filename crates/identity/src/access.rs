@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn grants_give_what_they_are_for_and_nothing_else() {
+    fn grants_give_their_privileges_in_their_scope_only() {
         let access = access(&["data_reader[b]", "data_writer[b:s:c]", "data_monitoring[*]"]);
         let read = PrivilegeSet::of(&[Privilege::Read]);
         let write = PrivilegeSet::of(&[Privilege::Upsert]);

@@ -538,7 +538,7 @@ fn users_and_groups_are_the_same_after_a_restart() {
 }
 
 #[test]
-fn a_change_of_a_user_or_a_group_has_a_revision_of_its_own() {
+fn each_change_of_a_user_or_a_group_has_its_own_revision() {
     let identity = identity();
     let mut directory = Directory::clone(&identity.directory());
     let mut record = user(&identity, "u", "one", &[]);

@@ -144,7 +144,7 @@ async fn events_are_described_in_two_lists() {
 }
 
 #[tokio::test]
-async fn readers_of_the_security_settings_may_look_and_others_may_not() {
+async fn only_readers_of_security_settings_see_the_audit_settings() {
     let fixture = Fixture::new();
     let users = "/settings/rbac/users/local";
     for (name, roles) in [("ada", "ro_admin"), ("bob", "data_reader[travel]")] {

@@ -199,7 +199,7 @@ async fn a_graceful_failover_begins_if_other_copies_can_take_over() {
 }
 
 #[tokio::test]
-async fn an_unsafe_failover_gives_up_what_is_gone() {
+async fn an_unsafe_failover_gives_up_missing_copies() {
     let (fixture, member) = clustered();
     fail_over(&member, 3);
     member.orders.lock().clear();

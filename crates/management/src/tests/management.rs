@@ -12,7 +12,7 @@ async fn call(fixture: &Fixture, method: Method, path: &str, form: &'static str)
 }
 
 #[tokio::test]
-async fn pools_say_in_brief_that_there_is_a_node() {
+async fn pools_answer_briefly_without_credentials() {
     let fixture = Fixture::new();
     let mut brief = request(Method::GET, "/pools");
     brief.headers_mut().remove(AUTHORIZATION);
@@ -97,7 +97,7 @@ async fn setup_of_the_current_state_succeeds_and_the_rest_is_refused() {
 }
 
 #[tokio::test]
-async fn a_cluster_has_the_name_and_the_quota_that_were_given() {
+async fn a_cluster_has_the_requested_name_and_quota() {
     let fixture = Fixture::new();
     let form = "clusterName=my%20couch&memoryQuota=700";
     let (status, _) = call(&fixture, Method::POST, "/pools/default", form).await;
@@ -198,7 +198,7 @@ async fn monitoring_finds_its_figures() {
 }
 
 #[tokio::test]
-async fn settings_of_the_node_that_have_one_value() {
+async fn settings_of_the_node_with_a_fixed_value() {
     let fixture = Fixture::new();
     let compaction = fixture.get_json("/settings/autoCompaction").await;
     assert_eq!(compaction["purgeInterval"], 3.0);

@@ -509,7 +509,7 @@ async fn nothing_but_the_probes_answers_without_credentials() {
 }
 
 #[tokio::test]
-async fn probes_tell_alive_from_ready() {
+async fn probes_distinguish_alive_from_ready() {
     let fixture = Fixture::new();
     let probe = |path: &str| Request::builder().uri(path).body(Body::empty()).unwrap();
     for path in ["/livez", "/readyz"] {

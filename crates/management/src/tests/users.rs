@@ -31,7 +31,7 @@ pub(super) async fn get(fixture: &Fixture, user: &str, path: &str) -> (u16, Valu
 }
 
 #[tokio::test]
-async fn a_user_is_made_changed_and_removed() {
+async fn a_user_is_created_changed_and_removed() {
     let fixture = Fixture::new();
     let group = "description=All+readers&roles=data_reader[travel],ro_admin";
     let made = put(&fixture, "/settings/rbac/groups/readers", group).await;
@@ -157,7 +157,7 @@ async fn invalid_fields_of_users_are_named() {
 }
 
 #[tokio::test]
-async fn a_group_that_is_removed_gives_its_users_nothing_any_more() {
+async fn a_removed_group_takes_its_roles_from_its_users() {
     let fixture = Fixture::new();
     let group = "/settings/rbac/groups/admins";
     put(&fixture, group, "roles=admin&ldap_group_ref=cn%3Dadmins").await;

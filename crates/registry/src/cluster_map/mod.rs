@@ -4,7 +4,6 @@
 //! about 6 KiB.
 //!
 //! Source: protocol specification, section 9. Tests: `tests::bucket_config_is_the_example`.
-//! Source: protocol specification, section 9. Tests: `tests::bucket_config_is_the_example`.
 
 mod forms;
 mod parts;

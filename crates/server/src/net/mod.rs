@@ -5,7 +5,7 @@
 //!                                        \-> worker 1: the same
 //!   a round: socket bytes -> Session::receive -> reply bytes -> socket, in groups of connections
 //!   inbox: connections that arrive, bells of connections that have mail
-//!   balance: how busy are workers and machine? -> worker pool: how many workers serve; connections move
+//!   balance: load of workers and machine -> worker pool: sets how many workers serve; connections move
 //! ```
 
 mod accept;

@@ -164,7 +164,7 @@ fn tombstones_keep_system_attributes() {
 }
 
 #[test]
-fn tombstones_are_made_changed_and_revived() {
+fn tombstones_are_created_changed_and_revived() {
     let mut client = Client::ready(shared());
     let key = "at-staged";
     let stage = |flags: u8| {

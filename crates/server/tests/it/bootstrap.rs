@@ -35,7 +35,7 @@ fn error_map(version: u16) -> Request {
 }
 
 #[test]
-fn as_the_cxx_core_does() {
+fn bootstrap_like_the_cxx_core() {
     let mut client = Client::connect(shared());
     let (scram, auth) = Scram::start(USER, PASSWORD);
     let flight = [hello(&SDK), Request::new(Opcode::SASL_LIST_MECHS), auth];
@@ -70,7 +70,7 @@ fn as_the_cxx_core_does() {
 }
 
 #[test]
-fn as_gocbcore_does_all_in_one_write() {
+fn bootstrap_like_gocbcore_in_one_write() {
     // The SDK asks for the error map before the login. The proof of SCRAM needs the challenge, so PLAIN replaces SCRAM
     // here and all of it is one flight.
     let mut client = Client::connect(shared());
@@ -149,7 +149,7 @@ fn sasl_steps_out_of_order() {
 }
 
 #[test]
-fn only_logins_before_the_login() {
+fn few_commands_are_allowed_before_the_login() {
     let mut client = Client::connect(shared());
     client.hello(&[Feature::XERROR]).ok();
     for opcode in 0..=255 {

@@ -186,7 +186,7 @@ fn counters() {
 }
 
 #[test]
-fn counters_accept_decimal_numbers_only() {
+fn counters_parse_text_as_decimal_numbers() {
     let mut client = Client::ready(shared());
     for (text, next) in [("7", 8), (" 7", 8), ("+7", 8), ("7 apples", 8), ("007", 8)] {
         client.set("num", text).ok();

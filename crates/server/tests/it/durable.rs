@@ -251,7 +251,7 @@ fn waiting_writes_are_answered_when_the_vbucket_goes() {
 }
 
 #[test]
-fn many_wait_at_once_within_limits() {
+fn many_durable_writes_wait_at_once_within_limits() {
     // More than the limit of owed answers per peer.
     const MANY: u32 = 1100;
     let (node, mut admin) = waiting_for_a_replica("k0");

@@ -73,7 +73,7 @@ fn a_missing_dependency_fails_the_whole_hello() {
 }
 
 #[test]
-fn every_hello_starts_anew() {
+fn every_hello_replaces_the_previous_one() {
     let mut client = Client::ready(shared());
     let token = client.set("hello", "{}").ok();
     assert_eq!(token.extras.len(), 16);
@@ -89,7 +89,7 @@ fn every_hello_starts_anew() {
 }
 
 #[test]
-fn an_answer_to_hello_has_what_it_grants() {
+fn an_answer_to_hello_lists_the_granted_features() {
     let mut client = Client::connect(shared());
     let answer = client.hello(&[Feature::TRACING]).ok();
     assert_eq!((answer.magic, answer.duration.is_some()), (0x18, true));

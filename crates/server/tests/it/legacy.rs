@@ -71,7 +71,7 @@ fn the_memcached_port_asks_for_no_login() {
 }
 
 #[test]
-fn hello_makes_it_an_sdk() {
+fn hello_turns_a_classic_client_into_an_sdk() {
     let mut client = Client::connect(shared());
     client.log_in().ok();
     client.hello(&[Feature::XERROR]).ok();

@@ -45,7 +45,7 @@ fn a_frame_beyond_30_mib_ends_the_connection() {
 }
 
 #[test]
-fn a_stranger_may_send_16_kib() {
+fn a_client_before_login_may_send_16_kib() {
     let frame_of = |bytes: usize| Request::new(Opcode::HELLO).key(vec![b'a'; bytes - 24]);
     let mut client = Client::connect(shared());
     client.call(&frame_of(16 << 10)).ok();

@@ -374,7 +374,7 @@ fn a_replica_has_the_collections_of_its_active_node() {
 }
 
 #[test]
-fn a_vbucket_that_is_made_anew_has_the_collections() {
+fn a_recreated_vbucket_has_the_collections() {
     let node = own();
     let mut client = Client::ready(node.ports().kv);
     client.call(&apply(&manifest("1", &[("c", "8")]))).ok();

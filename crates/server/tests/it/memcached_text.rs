@@ -112,7 +112,7 @@ fn expiries_are_set_and_touched() {
 }
 
 #[test]
-fn meta_commands_answer_the_flags_that_were_asked_for() {
+fn meta_commands_answer_the_requested_flags() {
     let lines = talk(
         "ms t:m 2 T0 F9\nhi\nmg t:m s v f k Oq7\nmg t:m-none v k\nmg t:m-none v q\nms t:m 1 ME k\nx\n\
          ms t:m 1 q\nz\nms dDpi 1 b\ny\nmg dDpi b k v\nmg t:b v\nmd t:m C1\nmd t:m q\nmd t:m\nmn\n",
@@ -317,7 +317,7 @@ fn requests_that_come_byte_by_byte() {
 }
 
 #[test]
-fn a_storage_command_is_the_login_where_one_is_asked_for() {
+fn a_storage_command_is_the_login_if_one_is_required() {
     let node = asking_for_logins();
     let port = node.ports().memcached.unwrap();
     let login = |password: &str| {

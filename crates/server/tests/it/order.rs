@@ -13,7 +13,7 @@ fn client() -> Client {
 }
 
 #[test]
-fn from_the_outside_in() {
+fn faults_are_reported_from_the_outside_in() {
     let mut client = client();
     let not_negotiated = 4;
     // Each request has the fault in its name, and every later one.
@@ -66,7 +66,7 @@ fn from_the_outside_in() {
 }
 
 #[test]
-fn value_before_cas() {
+fn value_faults_come_before_cas_faults() {
     let mut client = client();
     let answer = client.call(&Request::new(Opcode::NOOP).value("x").cas(1).datatype(1));
     assert!(answer.is(Status::EINVAL).context().contains("value"));
@@ -136,7 +136,7 @@ fn the_opcode_comes_before_the_frame() {
 }
 
 #[test]
-fn frame_infos() {
+fn frame_infos_are_checked_one_by_one() {
     let mut client = client();
     client.set("infos", "x").ok();
     let get = |infos: &[u8]| Request::of(Opcode::GET, "infos").infos(infos);

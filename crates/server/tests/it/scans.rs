@@ -171,7 +171,7 @@ fn documents_come_by_key_with_metadata_and_value() {
 }
 
 #[test]
-fn either_end_may_be_left_out() {
+fn either_end_of_a_range_may_be_left_out() {
     let mut client = Client::ready(shared());
     let mut last = None;
     for key in ["ends-1", "ends-2", "ends-3"] {
@@ -220,7 +220,7 @@ fn missing_documents_are_not_found() {
 }
 
 #[test]
-fn a_scan_sees_one_moment() {
+fn a_scan_reads_one_snapshot() {
     on_both(|port| {
         let mut client = Client::ready(port);
         let mut last = None;
@@ -302,7 +302,7 @@ fn large_documents_do_not_have_to_fit_together() {
 }
 
 #[test]
-fn samples_are_as_great_as_asked_for_and_depend_on_the_seed() {
+fn samples_have_the_requested_size_and_depend_on_the_seed() {
     // A sample is taken from all documents: no other test may write here.
     let place = tempfile::tempdir().unwrap();
     for node in [own(), on_disk(place.path())] {
@@ -328,7 +328,7 @@ fn samples_are_as_great_as_asked_for_and_depend_on_the_seed() {
 }
 
 #[test]
-fn attributes_come_when_they_are_asked_for() {
+fn attributes_come_on_request() {
     let mut client = Client::with(shared(), &sdk_and(&[Feature::RANGE_SCAN_INCLUDE_XATTR]));
     put(&mut client, 17, "attributed", "{}");
     let change = [(DICT_UPSERT, XATTR, "who", "\"me\"")];
@@ -470,7 +470,7 @@ fn param(name: &str, value: &str) -> Request {
 }
 
 #[test]
-fn scans_of_a_pipeline_are_answered_in_their_order_and_before_what_follows() {
+fn pipelined_scans_are_answered_in_order_before_later_requests() {
     let node = own();
     let port = node.ports().kv;
     let token = put(&mut Client::ready(port), VB, "together", "1");
@@ -508,7 +508,7 @@ fn scans_of_a_pipeline_are_answered_in_their_order_and_before_what_follows() {
 }
 
 #[test]
-fn too_many_are_refused_and_old_ones_end() {
+fn too_many_scans_are_refused_and_old_ones_end() {
     let node = own();
     let mut client = Client::ready(node.ports().kv);
     let token = put(&mut client, VB, "many", "1");

@@ -264,7 +264,7 @@ fn answers_are_bounded() {
 }
 
 #[test]
-fn replicas_are_read_where_that_is_asked() {
+fn replicas_are_read_on_request() {
     let node = crate::place::own();
     let mut client = Client::ready(node.ports().kv);
     client.set("sd-rep", r#"{"a":1}"#).ok();

@@ -99,7 +99,7 @@ fn attribute(client: &mut Client, key: &str, path: &str, deleted: bool) -> Vec<u
 }
 
 #[test]
-fn a_document_has_the_metadata_that_it_came_with() {
+fn a_document_keeps_the_metadata_of_its_request() {
     on_both(|port| {
         let mut client = Client::ready(port);
         let expiry = 4_000_000_000;
@@ -156,7 +156,7 @@ fn the_version_with_more_changes_wins() {
 }
 
 #[test]
-fn options() {
+fn options_of_writes_with_metadata() {
     let mut client = Client::ready(shared());
     let older = Meta { rev: 3, ..FIRST };
     let asked = |opcode, options| {

@@ -28,7 +28,7 @@ fn attributed(key: &str, meta: Meta) -> (Request, Vec<u8>) {
 }
 
 #[test]
-fn a_replica_has_the_metadata_that_came_and_keeps_it_when_it_is_promoted() {
+fn a_replica_has_the_metadata_and_keeps_it_when_promoted() {
     let features = [Feature::XATTR, Feature::SNAPPY, Feature::SNAPPY_EVERYWHERE];
     let active = own();
     let replica = replica_of(active.ports().kv, None);
@@ -78,7 +78,7 @@ fn a_replica_has_the_metadata_that_came_and_keeps_it_when_it_is_promoted() {
 }
 
 #[test]
-fn history_has_every_version_that_came() {
+fn history_has_every_version_with_metadata() {
     let place = tempfile::tempdir().unwrap();
     let node = on_disk(place.path());
     let form = "name=past&ramQuota=64&storageBackend=magma&historyRetentionSeconds=3600";
@@ -119,7 +119,7 @@ fn history_has_every_version_that_came() {
 }
 
 #[test]
-fn a_prepared_key_and_a_dropped_collection_take_nothing() {
+fn a_prepared_key_and_a_dropped_collection_refuse_documents() {
     let (node, mut client) = waiting_for_a_replica("busy");
     client.set("busy", "old").ok();
     let mut waiting = Client::ready(node.ports().kv);

@@ -131,7 +131,7 @@ fn idle_readers_hold_part_of_the_quota_and_small_writes_continue() {
 }
 
 #[test]
-fn a_waiting_reader_takes_the_memory_of_an_idle_one() {
+fn a_waiting_reader_gets_the_memory_of_an_idle_one() {
     let node = node();
     let mut client = Client::ready(node.ports().kv);
     client.set("a", vec![b'l'; LARGE_BYTES]).ok();

@@ -194,7 +194,7 @@ fn fold(group: &str, key: &str) -> String {
 }
 
 #[test]
-fn every_row_is_in_the_catalogue_and_the_other_way_round() {
+fn rows_and_the_catalogue_match() {
     let running = Running::start();
     let mut client = running.client();
     client.set("one", "1");
@@ -254,7 +254,7 @@ fn every_row_is_in_the_catalogue_and_the_other_way_round() {
 }
 
 #[test]
-fn totals_are_true() {
+fn totals_match_the_operations() {
     let running = Running::start();
     let mut client = running.client();
     for key in ["a", "b", "c"] {

@@ -48,7 +48,7 @@ fn values_are_compressed_only_for_consumers_that_ask() {
 }
 
 #[test]
-fn streams_with_numbers() {
+fn streams_may_have_ids() {
     let node = own();
     let port = node.ports().kv;
     let mut writer = Client::ready(port);

@@ -156,7 +156,7 @@ fn failover_log(client: &mut Client, vb: u16) -> Vec<u8> {
 }
 
 #[test]
-fn every_vbucket_is_replicated_and_again_after_a_break() {
+fn every_vbucket_is_replicated_also_after_a_reconnect() {
     let place = tempfile::tempdir().unwrap();
     let (from, to) = (own(), on_disk(place.path()));
     let mut writer = Client::ready(from.ports().kv);

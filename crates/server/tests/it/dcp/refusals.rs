@@ -7,7 +7,7 @@ use crate::client::{Client, Request, sdk_without, set};
 use crate::place::{own, set_vbucket, shared};
 
 #[test]
-fn a_connection_is_opened_once_and_rightly() {
+fn a_connection_is_opened_once_and_with_valid_flags() {
     let mut client = Client::ready(shared());
     let invalid = [
         open("", PRODUCER),

@@ -69,7 +69,7 @@ fn the_cursor_of_a_stream_is_among_the_statistics_of_checkpoints() {
 }
 
 #[test]
-fn a_stream_from_nothing_follows_the_vbucket() {
+fn a_stream_from_seqno_zero_follows_the_vbucket() {
     let node = own();
     let mut writer = Client::ready(kv(&node));
     let mut consumer = Consumer::open(kv(&node), "live", PRODUCER);
@@ -257,7 +257,7 @@ fn a_vbucket_that_changes_its_state_ends_its_streams() {
 }
 
 #[test]
-fn all_vbuckets_from_nothing() {
+fn all_vbuckets_are_streamed_from_seqno_zero() {
     let node = own();
     let mut writer = Client::ready(kv(&node));
     let keys: Vec<String> = (0..5000).map(|number| format!("all-{number}")).collect();

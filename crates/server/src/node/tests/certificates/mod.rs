@@ -164,7 +164,7 @@ fn get(key: &str) -> Request {
 }
 
 #[test]
-fn each_certificate_in_each_mode() {
+fn each_certificate_has_its_result_in_each_mode() {
     use CertificateState::{Disable, Enable, Mandatory};
     use Outcome::{IsUser, MayLogIn, Refused};
 
