@@ -29,7 +29,7 @@ pub struct MemberStatus {
     pub etcd_went_back: bool,
     /// The newest epoch that the node has seen, also before its last start.
     pub seen_epoch: u64,
-    /// Nodes whose copies are missing for the adoption that was ordered at this node.
+    /// Nodes whose copies the adoption still needs that was ordered at this node.
     pub adoption_waits: Vec<NodeId>,
     /// Time since other nodes were last heard, ms. Nodes that were never heard are not listed.
     pub silent_ms: BTreeMap<NodeId, u64>,

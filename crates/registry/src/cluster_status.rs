@@ -35,7 +35,7 @@ pub struct ClusterStatus {
     pub etcd_went_back: bool,
     /// The newest epoch that the reporting node has seen, also before its last start.
     pub seen_epoch: u64,
-    /// Nodes whose copies are missing for the adoption that was ordered at the reporting node.
+    /// Nodes whose copies the adoption still needs that was ordered at the reporting node.
     pub adoption_waits: Vec<String>,
     /// UUIDs of buckets of which an adoption found copies, but no settings.
     pub unknown_buckets: Vec<String>,

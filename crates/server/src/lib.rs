@@ -1,4 +1,4 @@
-//! The network side of the node: connections, start and stop, HTTP management, files of the node.
+//! The running node: sockets, threads, files of the node, start and stop.
 //!
 //! This crate must not hold document state.
 

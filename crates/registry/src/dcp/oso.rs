@@ -7,7 +7,7 @@ use engine::dcp::OnlyRows;
 /// its stream breaks, and the rows that must be sorted should be few.
 const SPARSE: u64 = 25;
 
-/// Setting: which streams of consumers that take snapshots in any order get them.
+/// Setting: the streams that are read by key, if their consumer takes snapshots in any order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OsoBackfill {
     /// Streams for which it is quicker.

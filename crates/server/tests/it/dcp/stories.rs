@@ -264,7 +264,7 @@ fn tell(port: u16, vbs: [u16; 2], random: &mut Random) {
     }
 }
 
-/// Streams the current state on to another vBucket, in a form that the round chooses.
+/// Streams the current state of a vBucket to a further consumer, in a form chosen at random.
 fn pass_on(port: u16, vb: u16, high: u64, random: &mut Random) {
     let mut consumer = Consumer::open(port, "further", PRODUCER | 4);
     consumer.control("enable_noop", "true").ok();
