@@ -1,4 +1,4 @@
-//! What the messages of a stream say of documents.
+//! Parses the messages of a stream into documents and decisions.
 
 use model::{Attributes, Datatype, Document, Kind, Meta};
 use wire::dcp::{Abort, Commit, Deletion, Expiration, Mutation, Prepare, SystemEvent};
@@ -8,7 +8,7 @@ use crate::events::event_of;
 use crate::passive::Violation;
 use crate::target::Resolved;
 
-/// How a prepare ended.
+/// Parses a commit or an abort: the decision about a prepare.
 pub(crate) fn resolved_of<'f>(frame: &Frame<'f>) -> Result<Resolved<'f>, Violation> {
     document_key(frame.key, true).map_err(|_| Violation::Malformed)?;
     let malformed = |_| Violation::Malformed;
@@ -28,7 +28,7 @@ pub(crate) fn resolved_of<'f>(frame: &Frame<'f>) -> Result<Resolved<'f>, Violati
     })
 }
 
-/// What a vBucket notes of a change of collections.
+/// Parses a system event into the document that a vBucket stores for a change of collections.
 pub(crate) fn event_document_of(frame: &Frame<'_>) -> Result<Document, Violation> {
     let message = SystemEvent::parse(frame).map_err(|_| Violation::Malformed)?;
     let event = event_of(&message).ok_or(Violation::Malformed)?;
@@ -43,7 +43,7 @@ pub(crate) fn event_document_of(frame: &Frame<'_>) -> Result<Document, Violation
     Ok(Document::from_parts(&key, &event.value(), &meta))
 }
 
-/// The document that a message carries; the key is checked, since it becomes part of a table.
+/// Parses a message into its document. Checks the key, since it becomes part of a hash table.
 pub(crate) fn document_of(frame: &Frame<'_>) -> Result<Document, Violation> {
     document_key(frame.key, true).map_err(|_| Violation::Malformed)?;
     let plain = inflated(frame)?;
@@ -63,7 +63,7 @@ pub(crate) fn document_of(frame: &Frame<'_>) -> Result<Document, Violation> {
     Ok(document)
 }
 
-/// What a message says beside key and value: metadata, and how much the document is used.
+/// Parses the metadata of a message, and the heat of its document (how often it is used).
 fn meta_of(frame: &Frame<'_>) -> Result<(Meta, u8), Violation> {
     let known = Meta {
         cas: frame.header.cas,
@@ -126,7 +126,7 @@ fn meta_of(frame: &Frame<'_>) -> Result<(Meta, u8), Violation> {
     Ok((meta, heat))
 }
 
-/// The plain form of a compressed value: one that is kept as it came can be read, too.
+/// Decompresses a Snappy value; `None` if it is not compressed. This also checks values that are stored compressed.
 fn inflated(frame: &Frame<'_>) -> Result<Option<Vec<u8>>, Violation> {
     if !frame.header.datatype.contains(Datatype::SNAPPY) {
         return Ok(None);
@@ -135,8 +135,7 @@ fn inflated(frame: &Frame<'_>) -> Result<Option<Vec<u8>>, Violation> {
     Ok(Some(plain))
 }
 
-/// A document with attributes, or what is left of one: then there is no body. Such values are not
-/// kept compressed.
+/// Builds a document with extended attributes, or a tombstone, which has no body. Neither is stored compressed.
 fn attributed(key: &[u8], plain: &[u8], mut meta: Meta, gone: bool) -> Result<Document, Violation> {
     meta.datatype = meta.datatype.without(Datatype::SNAPPY);
     let mut value = plain;

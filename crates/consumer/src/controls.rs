@@ -1,21 +1,21 @@
-//! What a consumer asks of its producer before its first stream: one setting at a time, each is
-//! answered before the next is sent.
+//! The settings that a consumer negotiates with its producer before the first stream. It sends one setting at a
+//! time and waits for each answer.
 
 use wire::dcp::DcpControl;
 use wire::{Envelope, Message, Opaque, Opcode, Status, TooLong};
 
-/// Seconds between the no-ops that the producer is to send.
+/// Interval between the no-ops of the producer, in seconds.
 pub const NOOP_INTERVAL_S: u32 = 20;
 
-/// With it, prepares come before they are decided, and are acknowledged.
+/// Makes the producer send prepares before they are decided, and accept acknowledgements of them.
 const SYNC_WRITES: &[u8] = b"enable_sync_writes";
-/// With it, streams that are not there are told from documents that are not there.
+/// Makes the producer use one status for a missing stream and another one for a missing document.
 const NEW_STATUSES: &[u8] = b"v7_dcp_status_codes";
 const WINDOW: &[u8] = b"connection_buffer_size";
-/// Opaque of the first setting; those of the others follow.
+/// Opaque of the first setting. The others use the numbers after it.
 const FIRST_OPAQUE: u32 = 6;
 
-/// Settings, and whether the connection is of no use where they are refused.
+/// Names of settings, each with whether the connection must be closed if the producer refuses it.
 const CONTROLS: [(&[u8], bool); 16] = [
     (DcpControl::BUCKET_UUID, true),
     (b"enable_noop", true),
@@ -30,20 +30,20 @@ const CONTROLS: [(&[u8], bool); 16] = [
     (NEW_STATUSES, false),
     (b"max_marker_version", false),
     (b"flatbuffers_system_events", false),
-    // Every version where they are kept: a promoted replica has the same history.
+    // Requests every version where the producer keeps them: a promoted replica has the same history.
     (b"change_streams", false),
     (b"consumer_name", false),
     (SYNC_WRITES, false),
 ];
 
-/// What differs from one consumer to the next.
+/// Values of the settings that differ between consumers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wishes {
     /// Bytes of the flow-control window.
     pub window_bytes: u32,
-    /// Name in the topologies of durable writes; empty for a consumer that acknowledges none.
+    /// Name of the consumer in topologies of durable writes; empty if it acknowledges no prepares.
     pub consumer: String,
-    /// UUID of the bucket that the producer must have; empty for any of its name.
+    /// UUID that the producer's bucket must have; empty if any UUID is accepted.
     pub bucket_uuid: String,
 }
 
@@ -61,7 +61,7 @@ impl Wishes {
     }
 }
 
-/// The settings under way.
+/// Progress of the negotiation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Controls {
     next: usize,
@@ -70,7 +70,7 @@ pub struct Controls {
 }
 
 impl Controls {
-    /// Whether all were answered.
+    /// Whether the producer answered all settings.
     pub fn is_done(self) -> bool {
         self.next >= CONTROLS.len()
     }
@@ -89,7 +89,7 @@ impl Controls {
         Opaque((FIRST_OPAQUE + self.next as u32).to_be_bytes())
     }
 
-    /// Appends the next setting; one with nothing to say is left out.
+    /// Appends the next setting to `out`. Skips settings with an empty value.
     pub fn ask(&mut self, wishes: &Wishes, out: &mut Vec<u8>) -> Result<(), TooLong> {
         while let Some((name, _)) = CONTROLS.get(self.next) {
             let value = &wishes.value(name);
@@ -106,7 +106,7 @@ impl Controls {
         Ok(())
     }
 
-    /// Appends the size of a window that changed; the answer must be a success.
+    /// Appends the new size of the flow-control window. The producer must answer with success.
     pub fn resize(bytes: u32, out: &mut Vec<u8>) {
         let value = &bytes.to_string().into_bytes();
         let name = WINDOW;
@@ -114,15 +114,14 @@ impl Controls {
         sent.expect("a short name and a number fit a frame");
     }
 
-    /// Whether an answer is that to the setting that was sent last.
+    /// Whether a message is the answer to the setting that was sent last.
     pub fn expects(self, opcode: Opcode, opaque: Opaque) -> bool {
         !self.is_done() && opcode == Opcode::DCP_CONTROL && opaque == self.opaque()
     }
 
-    /// Takes the answer to the setting that was sent last.
+    /// Processes the answer to the setting that was sent last.
     ///
-    /// # Errors
-    /// What was refused, one line.
+    /// # Errors The producer refused a required setting; the text names it, in one line.
     pub fn answered(&mut self, status: Status) -> Result<(), String> {
         let Some((name, needed)) = CONTROLS.get(self.next) else {
             return Ok(());
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_value_is_left_out_and_what_is_needed_must_be_granted() {
+    fn controls_skip_empty_values_and_require_needed_settings() {
         let wishes = Wishes {
             window_bytes: 7,
             consumer: String::new(),

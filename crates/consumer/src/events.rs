@@ -1,4 +1,4 @@
-//! Changes of collections, as a vBucket notes what a stream says of them.
+//! Parses changes of collections that another node sends as system events.
 
 use collections::{
     CollectionChange, CollectionInfo, CollectionSettings, NAME_BYTES_MAX, SystemEvent,
@@ -8,10 +8,10 @@ use wire::dcp::{
     CollectionEvent, CollectionModified, EventId, FLAT_VERSION, FlatEvent, SystemEvent as Message,
 };
 
-/// Reads a value of any version.
+/// Parses the value of an event in any version of the format.
 fn told_in<'a>(message: &Message<'a>) -> Option<FlatEvent<'a>> {
     if message.version == FLAT_VERSION {
-        // In a key there is no room for more; in a table there is.
+        // A flatbuffers table can hold a name that is too long; such an event is refused.
         let told = FlatEvent::parse(message.event, message.value).ok();
         return told.filter(|told| told.name.len() <= NAME_BYTES_MAX);
     }
@@ -41,7 +41,7 @@ fn told_in<'a>(message: &Message<'a>) -> Option<FlatEvent<'a>> {
     })
 }
 
-/// What a vBucket notes of a message that another node sent; `None` when it makes no sense.
+/// Converts a message of another node to the event that a vBucket stores; `None` if the message is not valid.
 pub fn event_of<'a>(message: &Message<'a>) -> Option<SystemEvent<'a>> {
     let told = told_in(message)?;
     let name = told.name;

@@ -1,4 +1,4 @@
-//! The vBuckets of a bucket, as what a consumer fills.
+//! A consumer's target: the vBuckets of a bucket.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use wire::dcp::{MarkerFlags, MarkerVersion, SnapshotMarker};
 
 use crate::target::{NotTaken, Position, Resolved, Target};
 
-/// The vBuckets of a bucket, to which `B` leads. No node is registered with, and no users are followed.
+/// The vBuckets of the bucket to which `B` dereferences. It registers with no node and copies no users.
 pub struct FilledBucket<B>(pub B);
 
 impl<S: KvStore, B: Deref<Target = Bucket<S>>> Target for FilledBucket<B> {

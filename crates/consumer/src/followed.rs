@@ -1,4 +1,4 @@
-//! The vBuckets of a bucket of this node, as what a consumer fills.
+//! A consumer's target: the vBuckets of a bucket of this node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,23 +12,23 @@ use wire::dcp::SnapshotMarker;
 use crate::filled::FilledBucket;
 use crate::target::{NotTaken, Position, Resolved, Target};
 
-/// The bucket that follows, and the node that it follows if it does so by itself.
+/// A bucket that follows another node.
 pub struct Followed {
     /// The node.
     pub node: Arc<Registry>,
     /// The bucket.
     pub served: Arc<ServedBucket>,
-    /// The node that it follows, if it does so by itself.
+    /// The active node, if this bucket follows it without a cluster or a manager.
     pub active: Option<Active>,
 }
 
-/// The node that is followed.
+/// The node that a bucket follows.
 pub struct Active {
-    /// Host and port that this connection is to.
+    /// Host and port of the active node, to which the connection goes.
     pub at: (String, u16),
-    /// Whether that is a port with TLS.
+    /// Whether the port uses TLS.
     pub over_tls: bool,
-    /// Whether what is here may be given up; until a node was followed.
+    /// Whether local data may be discarded. Cleared as soon as the active node has accepted the registration.
     pub demote: Arc<AtomicBool>,
 }
 
@@ -43,7 +43,8 @@ impl Target for Followed {
         self.served.bucket.vbuckets()
     }
 
-    /// Where the node follows by itself. In a cluster a copy that forgot what it acknowledged could be elected.
+    /// Returns damaged vBuckets only where this node follows an active node by itself. In a cluster, a renewed
+    /// copy forgets prepares that it acknowledged, and could still be elected.
     fn damaged(&self) -> Vec<VbId> {
         match &self.active {
             Some(_) => self.served.bucket.damaged(),
@@ -94,7 +95,7 @@ impl Target for Followed {
 
     fn take_over(&self, vb: VbId, state: VbState) -> Result<(), NotTaken> {
         self.filled().take_over(vb, state)?;
-        // Requests that were parked because the vBucket was pending are worth another try.
+        // Requests were parked while the vBucket was pending; they can run now.
         self.node.wake_all();
         Ok(())
     }

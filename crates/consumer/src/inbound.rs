@@ -1,13 +1,13 @@
-//! A consumer that a peer opened on a connection of its own: it follows what comes on that
-//! connection, as another process (a cluster manager with a proxy) brings it here.
+//! The consumer on a connection that a peer opened. Another process (a cluster manager with a proxy) brings the
+//! messages of a producer on this connection.
 //!
 //! ```text
 //!   manager: DCP_OPEN, ADD_STREAM ----> Inbound ----> controls, STREAM_REQ ----> producer
 //!   producer: markers, changes, ends -> Inbound -> Intake -> replica vBuckets of this node
 //! ```
 //!
-//! It shares `Intake` with the connections that this node makes by itself. A vBucket must be a
-//! replica or pending, and has one stream at most, whichever connection it is on.
+//! It shares `Intake` with the connections that this node opens. A vBucket must be a replica or pending. It has
+//! at most one stream, over all connections.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,14 +26,14 @@ use crate::intake::{Answered, Intake, IntakeError, Pushed};
 use crate::passive::Violation;
 use crate::target::Target;
 
-/// How long a producer may be silent.
+/// Longest silence of a producer before the connection is closed.
 const IDLE_LIMIT: Duration = Duration::from_mins(6);
-/// How often a connection looks at its clock while it holds acknowledgements back.
+/// Interval between ticks while acknowledgements are held back.
 const PAUSED_LOOK_NS: u64 = 100_000_000;
-/// Acknowledgements are owed at the latest after this long.
+/// Interval between ticks otherwise: an acknowledgement is at most this late.
 const ACK_LOOK_NS: u64 = 1_000_000_000;
 
-/// Why a message was refused: the status of its answer, and a text for the error context.
+/// Reason why a message was refused: the status of the answer and a text for the error context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InboundError(pub Status, pub Option<Cow<'static, str>>);
 
@@ -49,7 +49,7 @@ impl From<Status> for InboundError {
     }
 }
 
-/// A stream that was asked for by the manager and not yet answered for.
+/// A stream that the manager requested and that is not yet answered.
 #[derive(Clone, Copy, Debug)]
 struct Adding {
     opaque: Opaque,
@@ -67,30 +67,30 @@ pub struct Inbound {
     adding: BTreeMap<VbId, Adding>,
     prepared: Arc<ReadySet>,
     heard_ns: u64,
-    /// The connection is to be closed.
+    /// Whether the connection must be closed.
     broken: bool,
 }
 
-/// What a consumer is opened with.
+/// Parameters of a new consumer.
 pub struct Opener<'a> {
     /// Name of the connection.
     pub name: &'a str,
-    /// What it is called in topologies of durable writes; empty for nothing.
+    /// Name of the consumer in topologies of durable writes; empty if it acknowledges no prepares.
     pub consumer: &'a str,
-    /// Its connection's number.
+    /// Number of the connection.
     pub connection: u64,
-    /// The node that the connection came to.
+    /// The node that accepted the connection.
     pub node: Arc<Registry>,
-    /// The bucket that it is to fill.
+    /// The bucket that the consumer fills.
     pub served: Arc<ServedBucket>,
-    /// Where statistics see how it gets on.
+    /// Progress figures, read by statistics.
     pub progress: Arc<Progress>,
     /// Wakes the connection when prepares can be acknowledged.
     pub wake: Arc<dyn Wake>,
 }
 
 impl Inbound {
-    /// Begins: the first setting is asked for.
+    /// Creates the consumer and appends the first setting to `out`.
     pub fn open(opener: Opener<'_>, now: Now, out: &mut Vec<u8>) -> Self {
         let (served, progress) = (opener.served, opener.progress);
         let prepared = Arc::new(ReadySet::new(opener.wake));
@@ -129,12 +129,12 @@ impl Inbound {
         }
     }
 
-    /// The producer or the manager said something.
+    /// Notes that a message arrived from the producer or the manager.
     pub fn heard(&mut self, now: Now) {
         self.heard_ns = now.mono_ns;
     }
 
-    /// ADD_STREAM: answered once the producer has answered.
+    /// Handles ADD_STREAM. The answer follows once the producer has answered.
     pub fn add_stream(
         &mut self,
         vb: VbId,
@@ -155,7 +155,7 @@ impl Inbound {
         if self.intake.target().position(vb).is_none() {
             return Err(Status::NOT_MY_VBUCKET.into());
         }
-        // A stream whose claim was revoked has no use.
+        // A stream whose claim was revoked is useless.
         if !self.served.claims.holds(vb, self.connection) {
             self.intake.close(vb);
             self.adding.remove(&vb);
@@ -176,7 +176,7 @@ impl Inbound {
         }
     }
 
-    /// CLOSE_STREAM.
+    /// Handles CLOSE_STREAM.
     pub fn close_stream(&mut self, vb: VbId, out: &mut Vec<u8>) -> Result<(), InboundError> {
         let asked = self.adding.contains_key(&vb);
         if !asked && self.intake.is_closed(vb) {
@@ -186,7 +186,7 @@ impl Inbound {
         Ok(())
     }
 
-    /// The vBucket has no stream here any more; a request that waits for one is answered with `status`.
+    /// Closes the stream of the vBucket; answers an ADD_STREAM that waits for it with `status`.
     fn lose(&mut self, vb: VbId, status: Status, out: &mut Vec<u8>) {
         self.intake.close(vb);
         self.served.claims.release(vb, self.connection);
@@ -211,7 +211,7 @@ impl Inbound {
         }
     }
 
-    /// Takes an answer; `false` when the connection is to be closed.
+    /// Processes an answer; returns `false` if the connection must be closed.
     pub fn answered(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> bool {
         let (opcode, opaque) = (frame.header.opcode, frame.header.opaque);
         match opcode {
@@ -274,10 +274,9 @@ impl Inbound {
         }
     }
 
-    /// Takes a message of a stream.
+    /// Processes a message of a stream.
     ///
-    /// # Errors
-    /// The status that tells the producer why not.
+    /// # Errors The message was not applied; the status goes to the producer.
     pub fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), InboundError> {
         let vb = frame.vbucket();
         if !self.intake.is_closed(vb) && !self.served.claims.holds(vb, self.connection) {
@@ -297,7 +296,7 @@ impl Inbound {
                         | IntakeError::OtherStream(_)
                         | IntakeError::Violation(_, Violation::OldMarker | Violation::OutOfOrder)
                 );
-                // Nothing after a message that is missing may be taken.
+                // A message is missing, so no later message of the stream may be applied.
                 if !harmless {
                     self.lose(vb, status, out);
                 }
@@ -317,7 +316,7 @@ impl Inbound {
         }
     }
 
-    /// A message did not even come as far as its stream: nothing after it may be taken.
+    /// Closes the stream of a message that was refused before it reached its stream: no later message may be applied.
     pub fn missed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) {
         let vb = frame.vbucket();
         if flow_bytes_of(frame) > 0 && frame.header.opaque == self.intake.opaque(vb) {
@@ -336,8 +335,8 @@ impl Inbound {
         }
     }
 
-    /// What time and flushes call for: acknowledgements, another window. `false` when the
-    /// connection is to be closed.
+    /// Does the periodic work: acknowledges prepares and bytes, resizes the window. Returns `false` if the
+    /// connection must be closed.
     pub fn tick(&mut self, now: Now, out: &mut Vec<u8>) -> bool {
         let silence = Duration::from_nanos(now.mono_ns.saturating_sub(self.heard_ns));
         let limit = self.served.dcp.settings.read().idle_timeout;
@@ -363,7 +362,7 @@ impl Inbound {
         true
     }
 
-    /// When [`Inbound::tick`] is to be called without a wake.
+    /// Longest time until the next call of [`Inbound::tick`] if no wake comes earlier.
     pub fn within(&mut self) -> Duration {
         let ns = if self.intake.is_paused() {
             PAUSED_LOOK_NS
@@ -375,7 +374,7 @@ impl Inbound {
 }
 
 impl Drop for Inbound {
-    /// The connection is over.
+    /// Releases the claims and statistics of the closed connection.
     fn drop(&mut self) {
         self.intake.progress().set_stage(Stage::Stopped);
         self.served.claims.release_all(self.connection);

@@ -1,8 +1,8 @@
-//! Streams as their consumer takes them: what becomes of every message that a producer sends.
+//! Streams on the side of the consumer: processes every message of a producer.
 //!
-//! Both kinds of consumers share it: the one that connects to an active node by itself
-//! (`replication`), and the one that a peer opened on this node (`inbound`). They differ in what they
-//! do about a message that is wrong: it is told as a value.
+//! Both kinds of consumers use it: the one that connects to an active node (`replication`), and the one on a
+//! connection that a peer opened (`inbound`). They handle wrong messages differently, so errors are returned as
+//! values.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::passive::{Passive, Took, Violation};
 use crate::target::{NotTaken, Resolved, Target};
 use crate::window::Window;
 
-/// Marks the opaque of a stream; below it are 15 bits that tell streams of a vBucket apart, and
-/// the vBucket.
+/// Bit that marks the opaque of a stream. Below it are 15 bits of a generation, which distinguish the streams of
+/// one vBucket, and 16 bits of the vBucket.
 const STREAM: u32 = 1 << 31;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,15 +33,15 @@ enum Phase {
     Reading(Passive),
 }
 
-/// A stream that was asked for.
+/// A stream that was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct StreamAsk {
     start: Seqno,
-    /// So many of the newest histories were left out.
+    /// Number of the newest failover log entries that the request skipped.
     dropped: usize,
 }
 
-/// A change of a stream.
+/// A change in a stream.
 enum StreamChange<'a> {
     Document(Document),
     Decision(Resolved<'a>),
@@ -51,7 +51,7 @@ enum StreamChange<'a> {
 struct Stream {
     generation: u16,
     flags: StreamFlags,
-    /// The prepare up to which this stream acknowledged.
+    /// Seqno of the last prepare that this stream acknowledged.
     acked: Seqno,
     phase: Phase,
 }
@@ -63,44 +63,44 @@ impl Stream {
     }
 }
 
-/// Why a message was not taken.
+/// Reason why a message was not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IntakeError {
-    /// There is no stream of this vBucket.
+    /// The vBucket has no stream.
     NoStream(VbId),
-    /// There is one, but it is not the one that the message is of.
+    /// The vBucket has another stream than the message belongs to.
     OtherStream(VbId),
-    /// The producer broke the protocol. What is here is as it was.
+    /// The producer broke the protocol. The vBucket is unchanged.
     Violation(VbId, Violation),
-    /// The vBucket here does not follow any more.
+    /// The vBucket is not a replica.
     NotFollowing(VbId),
-    /// A decision came whose prepare is not here: only a new beginning helps.
+    /// A commit or abort came without its prepare: the vBucket must start from zero.
     Incomplete(VbId),
-    /// The vBucket here could not follow.
+    /// The vBucket could not apply the message.
     Stuck(VbId, String),
 }
 
-/// What became of a message.
+/// Result of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// It is part of the vBucket.
+    /// The message was applied to the vBucket.
     Taken,
-    /// It ended its stream.
+    /// The message ended the stream of the vBucket.
     Ended(VbId),
 }
 
-/// What became of a stream that was asked for.
+/// Result of a stream request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
-    /// Its messages follow.
+    /// The producer granted the stream.
     Granted,
-    /// It was asked for again, from another position.
+    /// The producer asked for a rollback; the stream was requested again from another position.
     Again,
-    /// There is none.
+    /// The producer refused the stream.
     Refused(Status),
 }
 
-/// All streams of one connection, and its window. `T` leads to the [`Target`].
+/// All streams of one connection and its flow-control window. `T` dereferences to the [`Target`].
 pub struct Intake<T> {
     target: T,
     progress: Arc<Progress>,
@@ -108,12 +108,12 @@ pub struct Intake<T> {
     window: Window,
     sync_writes: bool,
     paused: bool,
-    /// Nothing that is here is given up.
+    /// Whether rollbacks are refused.
     fixed: bool,
 }
 
 impl<T: Deref<Target: Target>> Intake<T> {
-    /// Without streams.
+    /// Creates an intake without streams.
     pub fn new(target: T, progress: Arc<Progress>, window_bytes: u32, now_ns: u64) -> Self {
         let stream = Stream {
             generation: 0,
@@ -132,32 +132,32 @@ impl<T: Deref<Target: Target>> Intake<T> {
         }
     }
 
-    /// What it fills.
+    /// The target that the streams fill.
     pub fn target(&self) -> &T::Target {
         &self.target
     }
 
-    /// How it gets on.
+    /// Progress figures of the connection.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// The producer sends prepares, or does not.
+    /// Sets whether the producer sends prepares.
     pub fn agree_on_sync_writes(&mut self, agreed: bool) {
         self.sync_writes = agreed;
     }
 
-    /// Refuses streams for which something that is here would have to go.
+    /// Refuses every stream that would need a rollback.
     pub fn never_go_back(&mut self) {
         self.fixed = true;
     }
 
-    /// Its flow control.
+    /// The flow-control window of the connection.
     pub fn window(&mut self) -> &mut Window {
         &mut self.window
     }
 
-    /// Whether acknowledgements are held back.
+    /// Whether acknowledgements are held back, since memory is short.
     pub fn is_paused(&self) -> bool {
         self.paused
     }
@@ -171,20 +171,20 @@ impl<T: Deref<Target: Target>> Intake<T> {
             .map_or(StreamFlags::default(), |stream| stream.flags)
     }
 
-    /// Whether a stream of the vBucket was neither asked for nor granted.
+    /// Whether the vBucket has no stream, neither requested nor granted.
     pub fn is_closed(&self, vb: VbId) -> bool {
         self.stream(vb)
             .is_none_or(|stream| stream.phase == Phase::Closed)
     }
 
-    /// The opaque of the newest stream of a vBucket.
+    /// Returns the opaque of the newest stream of a vBucket.
     pub fn opaque(&self, vb: VbId) -> Opaque {
         self.stream(vb)
             .map_or(Opaque::default(), |stream| stream.opaque(vb))
     }
 
-    /// Bytes are acknowledged as they were dealt with; while memory is short nothing is, and the
-    /// producer runs into the end of its window. What it sent until then is taken.
+    /// Acknowledges processed bytes. While memory is short it acknowledges nothing, so that the producer reaches
+    /// the end of its window. Messages up to there are still applied.
     pub fn acknowledge(&mut self, now_ns: u64, out: &mut Vec<u8>) {
         if !self.target.has_memory() {
             if !self.paused {
@@ -200,7 +200,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
         }
     }
 
-    /// Tells how far the vBucket has prepares, if that is news. To be called when it may be.
+    /// Acknowledges the prepares of the vBucket if there are new ones. Call it whenever there may be.
     pub fn acknowledge_prepares(&mut self, vb: VbId, out: &mut Vec<u8>) {
         let Some(stream) = self.streams.get_mut(usize::from(vb.0)) else {
             return;
@@ -217,13 +217,13 @@ impl<T: Deref<Target: Target>> Intake<T> {
         send(&SeqnoAcknowledged { prepared }, &envelope, out);
     }
 
-    /// Asks for a stream from where the vBucket stands; `false` when it does not follow.
+    /// Requests a stream from the position of the vBucket; returns `false` if it is not a replica.
     pub fn ask(&mut self, vb: VbId, flags: StreamFlags, out: &mut Vec<u8>) -> bool {
         self.target.renew_if_damaged(vb);
         self.ask_without(vb, flags, 0, out)
     }
 
-    /// The same with the newest history but `dropped`.
+    /// Requests a stream, but skips the newest `dropped` entries of the failover log.
     fn ask_without(
         &mut self,
         vb: VbId,
@@ -258,7 +258,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
         true
     }
 
-    /// The stream is no more; what of it is under way is of the past. Returns whether there was one.
+    /// Closes the stream; its messages under way are ignored. Returns whether there was one.
     pub fn close(&mut self, vb: VbId) -> bool {
         let Some(stream) = self.streams.get_mut(usize::from(vb.0)) else {
             return false;
@@ -272,7 +272,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
         was_open
     }
 
-    /// The same, and the producer is told.
+    /// Closes the stream, and tells the producer to close it.
     pub fn close_there(&mut self, vb: VbId, out: &mut Vec<u8>) {
         let envelope = of_stream(vb, self.opaque(vb));
         self.close(vb);
@@ -285,7 +285,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
         closed.expect("a frame without parts");
     }
 
-    /// Takes the vBucket back to nothing.
+    /// Empties the vBucket.
     pub fn begin_anew(&mut self, vb: VbId) -> Result<(), IntakeError> {
         tracing::warn!(
             vb = vb.0,
@@ -306,14 +306,14 @@ impl<T: Deref<Target: Target>> Intake<T> {
         Ok(())
     }
 
-    /// The vBucket of the stream that an answer is for; `None` when it is of the past.
+    /// Returns the vBucket whose stream the answer belongs to; `None` if that stream was closed.
     fn asked(&self, opaque: Opaque) -> Option<VbId> {
         let vb = VbId(u32::from_be_bytes(opaque.0) as u16);
         let stream = self.stream(vb)?;
         (stream.opaque(vb) == opaque && stream.phase != Phase::Closed).then_some(vb)
     }
 
-    /// Takes the answer to a stream request; `None` when no request waits for it any more.
+    /// Processes the answer to a stream request; `None` if the request was given up.
     pub fn answered(
         &mut self,
         frame: &Frame<'_>,
@@ -336,7 +336,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
                 adopted.map_err(|why| not_taken(vb, why))?;
                 let stream = &mut self.streams[usize::from(vb.0)];
                 stream.phase = Phase::Reading(Passive::new(asked.start));
-                // The active node may have forgotten what it was told.
+                // The active node may have restarted and lost earlier acknowledgements.
                 stream.acked = Seqno::ZERO;
                 Progress::add(&self.progress.streams, 1);
                 self.acknowledge_prepares(vb, out);
@@ -347,7 +347,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
                 self.roll_back(vb, asked, to, out)?;
                 Answered::Again
             }
-            // Another node may be active for it, it may be loading, an old stream may be ending.
+            // The producer may not be active for the vBucket, may still load it, or may still end an old stream.
             status => {
                 tracing::debug!(vb = vb.0, %status, "a stream was refused");
                 self.close(vb);
@@ -357,8 +357,8 @@ impl<T: Deref<Target: Target>> Intake<T> {
         Ok(Some((vb, answered)))
     }
 
-    /// A history of which nothing is here (it began where this node ends) is no reason to lose
-    /// everything: the one before it is tried first.
+    /// Handles a rollback. A newest failover log entry without any change here (it starts where this vBucket
+    /// ends) must not cost all data: the request is first repeated with the entry before it.
     fn roll_back(
         &mut self,
         vb: VbId,
@@ -369,7 +369,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
         let flags = self.flags(vb);
         let log = self.target.position(vb).map(|position| position.log);
         let entries = log.as_ref().map_or(&[][..], FailoverLog::entries);
-        // Of histories before one that the producer does not know there may be more that it does.
+        // If the producer does not know this entry, it may still know older ones.
         let newest = entries.get(dropped);
         let unknown = newest.filter(|_| to == Seqno::ZERO && entries.len() > dropped + 1);
         let dropped = if unknown.is_some_and(|entry| entry.seqno >= start) {
@@ -387,10 +387,9 @@ impl<T: Deref<Target: Target>> Intake<T> {
         }
     }
 
-    /// Takes a message of a stream. Whatever it is, its bytes are acknowledged in time.
+    /// Processes a message of a stream. Its bytes are acknowledged in every case.
     ///
-    /// # Errors
-    /// It was not taken; nothing is changed.
+    /// # Errors The message was not applied; nothing changed.
     pub fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<Pushed, IntakeError> {
         let bytes = flow_bytes_of(frame);
         self.window.dealt_with(bytes);
@@ -454,7 +453,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
                 Response::new(opcode, opaque, Status::SUCCESS).encode(out);
                 return Ok(Pushed::Taken);
             }
-            // Agreed on nothing that would bring any other message.
+            // No other message was agreed on.
             _ => return Err(violation(Violation::Unexpected)),
         };
         self.take(vb, passive, change, out)?;
@@ -504,7 +503,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
         Ok(())
     }
 
-    /// The producer hands the vBucket over: only a stream that asked for that takes it, and only whole.
+    /// Handles a takeover. The stream must have asked for it, and all snapshots must be complete.
     fn hand_over(
         &self,
         vb: VbId,
@@ -540,7 +539,7 @@ fn of_stream(vb: VbId, opaque: Opaque) -> Envelope<'static> {
     }
 }
 
-/// Appends a message whose parts always fit a frame.
+/// Appends a message whose parts always fit into a frame.
 pub fn send<'m, M: Message<'m>>(message: &M, envelope: &Envelope<'_>, out: &mut Vec<u8>) {
     let sent = message.encode(envelope, out);
     sent.expect("a message of fixed parts fits a frame");

@@ -1,12 +1,12 @@
-//! The consumer of change streams: what comes from a producer goes into replica vBuckets.
+//! The consumer of change streams: it applies the messages of a producer to replica vBuckets.
 //!
-//! What this crate may not do: know the rest of a conversation, sockets, threads, HTTP or files, read a clock.
+//! This crate must not use sockets, threads, HTTP, files or a clock, nor the rest of a conversation.
 //!
 //! ```text
 //!   producer: markers, changes, ends -> Intake -> Target: the vBuckets of a bucket
 //! ```
 //!
-//! A connection that a peer opened for that is an [`Inbound`]; a link that this node makes by itself drives an
+//! A connection that a peer opened for a consumer is an [`Inbound`]. A link that this node opens drives an
 //! [`Intake`] of its own.
 
 mod changes;

@@ -1,29 +1,29 @@
-//! One stream as its consumer sees it: which messages may follow which. Pure.
+//! The order of messages in one stream, checked by its consumer. Pure.
 
 use std::fmt;
 
 use model::{Seqno, SnapshotRange};
 use wire::dcp::{MarkerFlags, SnapshotMarker};
 
-/// What a document may have: 48 bits of seqno are stored.
+/// Largest seqno of a document: 48 bits are stored.
 const SEQNO_MAX: u64 = (1 << 48) - 1;
 
-/// A rule of the protocol that the producer broke; its connection is of no more use.
+/// A rule of the protocol that the producer broke. The connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// A marker whose end is before its start, or beyond what can be stored.
     Range,
-    /// A marker of nothing but what is here already.
+    /// A marker whose whole range was already received.
     OldMarker,
-    /// A marker before the snapshot in progress was complete.
+    /// A marker inside a snapshot that is not complete.
     MarkerInSnapshot,
-    /// A change outside of the snapshot that was announced.
+    /// A change outside of the announced snapshot.
     OutsideSnapshot,
     /// A change at or before the last one.
     OutOfOrder,
-    /// A message that is not sent to a replica, or that this connection did not agree to.
+    /// A message that a replica never receives, or that was not agreed on.
     Unexpected,
-    /// A key, or the message itself, is not valid.
+    /// A key or a message that is not valid.
     Malformed,
 }
 
@@ -41,12 +41,12 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a change means for its stream.
+/// Position of a change in its snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Took {
-    /// More of the snapshot is to come.
+    /// The snapshot is not complete.
     Within,
-    /// It was the last one; `ack` when the producer wants to hear of it.
+    /// The change completes the snapshot. `ack`: the producer wants an acknowledgement.
     End { ack: bool },
 }
 
@@ -60,19 +60,19 @@ pub(crate) struct Passive {
     snapshot: Option<Announced>,
 }
 
-/// A snapshot of which more is to come.
+/// A snapshot that is not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Announced {
     range: SnapshotRange,
-    /// The producer wants to hear of its end.
+    /// Whether the producer wants an acknowledgement of the end.
     ack: bool,
-    /// It has every version from its begin, or from here on.
+    /// Whether the snapshot has every version, from its start or from this marker on.
     historical: bool,
 }
 
 impl Announced {
-    /// Whether a marker announces the rest of the same snapshot with every version: what is older
-    /// than a history is sent without, under a marker of its own with the same range.
+    /// Whether a marker announces the rest of the same snapshot with every version. Changes older than the kept
+    /// history come first, without old versions and under a marker of the same range.
     fn goes_on_with(&self, marker: &SnapshotMarker) -> bool {
         let historical = marker.flags.contains(MarkerFlags::HISTORY);
         historical && !self.historical && self.range == marker.range
@@ -80,7 +80,7 @@ impl Announced {
 }
 
 impl Passive {
-    /// A stream that was granted from `start` on.
+    /// A stream that was granted from `start`.
     pub(crate) fn new(start: Seqno) -> Self {
         Self {
             last: start,
@@ -88,15 +88,14 @@ impl Passive {
         }
     }
 
-    /// Whether everything that was announced came.
+    /// Whether the last announced snapshot is complete.
     pub(crate) fn is_between_snapshots(&self) -> bool {
         self.snapshot.is_none()
     }
 
-    /// Takes a marker.
+    /// Processes a marker.
     ///
-    /// # Errors
-    /// It does not follow what was sent so far; nothing is changed.
+    /// # Errors The marker does not follow the last message; nothing changed.
     pub(crate) fn marker(&mut self, marker: &SnapshotMarker) -> Result<(), Violation> {
         let range = marker.range;
         if range.start > range.end || range.end.0 > SEQNO_MAX {
@@ -120,10 +119,9 @@ impl Passive {
         Ok(())
     }
 
-    /// Takes the seqno of a change.
+    /// Processes the seqno of a change.
     ///
-    /// # Errors
-    /// It is not in its place; nothing is changed.
+    /// # Errors The seqno is out of order or outside of the snapshot; nothing changed.
     pub(crate) fn change(&mut self, seqno: Seqno) -> Result<Took, Violation> {
         let Some(Announced { range, ack, .. }) = self.snapshot else {
             return Err(Violation::OutsideSnapshot);
@@ -172,7 +170,7 @@ mod tests {
         assert_eq!(stream, Passive::new(Seqno(8)));
     }
 
-    /// What is older than a history comes first, under a marker with the same range.
+    /// Changes older than the history come first, under a marker with the same range.
     #[test]
     fn a_history_goes_on_with_the_snapshot_before_it() {
         let disk = MarkerFlags::DISK.with(MarkerFlags::ACK);

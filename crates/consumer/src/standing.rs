@@ -1,4 +1,4 @@
-//! The streams of a connection that are asked for until they are there, and again when they ended.
+//! Standing streams: they are requested until the producer grants them, and again after they ended.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -11,29 +11,29 @@ use crate::intake::{Answered, Intake, IntakeError, Pushed};
 use crate::passive::Violation;
 use crate::target::Target;
 
-/// Why the connection is of no use any more.
+/// Reason why a connection must be closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unusable {
     /// The producer broke the protocol.
     Violation(VbId, Violation),
-    /// A vBucket here could not follow.
+    /// A vBucket could not apply a message.
     Stuck(VbId, String),
 }
 
-/// A stream of each vBucket of a bucket that follows.
+/// One stream for each vBucket of a bucket that follows.
 pub struct StandingStreams<T> {
     intake: Intake<T>,
     flags: StreamFlags,
     retry_ns: u64,
-    /// When to ask for the stream of each vBucket that has none.
+    /// For each vBucket, the earliest time of the next request if it has no stream.
     ask_from_ns: Vec<u64>,
-    /// Some stream may have to be asked for at this time.
+    /// Earliest time at which any stream may have to be requested.
     next_ns: u64,
     now_ns: u64,
 }
 
 impl<T: Deref<Target: Target>> StandingStreams<T> {
-    /// None is there. One that was refused or ended is asked for again after `retry`.
+    /// Creates it without streams. A stream that was refused or ended is requested again after `retry`.
     pub fn new(intake: Intake<T>, flags: StreamFlags, retry: Duration, now_ns: u64) -> Self {
         let vbuckets = usize::from(intake.target().vbuckets());
         Self {
@@ -46,23 +46,23 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
         }
     }
 
-    /// What takes their messages.
+    /// The intake that processes the messages.
     pub fn intake(&mut self) -> &mut Intake<T> {
         &mut self.intake
     }
 
-    /// What they fill.
+    /// The target that the streams fill.
     pub fn target(&self) -> &T::Target {
         self.intake.target()
     }
 
-    /// Notes the time.
+    /// Sets the current time.
     pub fn advance(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
     }
 
-    /// A vBucket follows otherwise from now on, or not at all: its stream ends, and another one is asked for at once if
-    /// it follows.
+    /// Restarts the stream of a vBucket whose role or producer changed: closes it, and requests a new one without
+    /// delay if the vBucket is a replica.
     pub fn turn(&mut self, vb: VbId, out: &mut Vec<u8>) {
         if !self.intake.is_closed(vb) {
             self.intake.close_there(vb, out);
@@ -73,7 +73,7 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
         }
     }
 
-    /// Asks for streams that are not there, where it is time to.
+    /// Requests the missing streams whose time has come.
     pub fn ask_due(&mut self, out: &mut Vec<u8>) {
         if self.now_ns < self.next_ns {
             return;
@@ -87,13 +87,13 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
             if from_ns > self.now_ns {
                 self.next_ns = self.next_ns.min(from_ns);
             } else if !self.intake.ask(vb, self.flags, out) {
-                // It may become a replica again.
+                // The vBucket may become a replica again.
                 self.rest(vb);
             }
         }
     }
 
-    /// The stream is not there for now.
+    /// Schedules the next request for a missing stream after the retry interval.
     fn rest(&mut self, vb: VbId) {
         let from_ns = self.now_ns.saturating_add(self.retry_ns);
         self.next_ns = self.next_ns.min(from_ns);
@@ -102,10 +102,9 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
         }
     }
 
-    /// Takes the answer to the question for a stream.
+    /// Processes the answer to a stream request.
     ///
-    /// # Errors
-    /// The connection is to be closed.
+    /// # Errors The connection must be closed.
     pub fn answered(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Unusable> {
         match self.intake.answered(frame, out) {
             Ok(Some((vb, Answered::Refused(_)))) => self.rest(vb),
@@ -115,10 +114,9 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
         Ok(())
     }
 
-    /// Takes a message of a stream.
+    /// Processes a message of a stream.
     ///
-    /// # Errors
-    /// The connection is to be closed.
+    /// # Errors The connection must be closed.
     pub fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Unusable> {
         match self.intake.pushed(frame, out) {
             Ok(Pushed::Taken) => Ok(()),
@@ -130,10 +128,11 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
         }
     }
 
-    /// A producer that breaks the rules is left; what concerns one vBucket costs its stream only.
+    /// Handles an error. A violation of the protocol costs the connection; an error of one vBucket costs only its
+    /// stream.
     fn wrong(&mut self, wrong: IntakeError, out: &mut Vec<u8>) -> Result<(), Unusable> {
         let (vb, anew) = match wrong {
-            // What was under way when a stream was closed is of no use any more.
+            // Messages that were under way when their stream was closed are ignored.
             IntakeError::NoStream(_) | IntakeError::OtherStream(_) => return Ok(()),
             IntakeError::Violation(vb, violation) => {
                 return Err(Unusable::Violation(vb, violation));

@@ -1,4 +1,4 @@
-//! What a consumer does to the vBuckets of its bucket.
+//! The port of a consumer to the vBuckets that it fills.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use model::{Document, FailoverLog, Seqno, SnapshotRange, VbId, VbState, VbUuid};
 use registry::NotThere;
 use wire::dcp::SnapshotMarker;
 
-/// Where a replica vBucket stands: what a stream is asked for with.
+/// Position of a replica vBucket, from which a stream is requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// The last change.
+    /// Seqno of the last change.
     pub high: Seqno,
-    /// The snapshot that it lies in; both ends `high` when that is complete.
+    /// The snapshot of the last change; if it is complete, start and end equal `high`.
     pub snapshot: SnapshotRange,
-    /// The histories.
+    /// The failover log.
     pub log: FailoverLog,
 }
 
 impl Position {
-    /// The snapshot as a stream request tells it: one of which nothing was received ends where
-    /// it starts, and so does one that is complete.
+    /// Returns the snapshot for a stream request. Start and end are `high` if the snapshot is complete, or if
+    /// nothing of it was received.
     pub fn asked_snapshot(&self) -> SnapshotRange {
         let SnapshotRange { start, end } = self.snapshot;
         if end <= self.high || start >= self.high {
@@ -29,7 +29,7 @@ impl Position {
         self.snapshot
     }
 
-    /// The history to ask with: none from the very start.
+    /// Returns the vBucket UUID for a stream request; 0 if the vBucket is empty.
     pub fn asked_uuid(&self) -> VbUuid {
         if self.high == Seqno::ZERO {
             VbUuid(0)
@@ -39,97 +39,98 @@ impl Position {
     }
 }
 
-/// Why a change was not taken.
+/// Reason why a change was not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// The vBucket is gone or no replica any more: its stream is closed, others go on.
+    /// The vBucket was removed or is not a replica. Its stream is closed; other streams go on.
     NotReplica,
-    /// Something is missing that it builds on: the vBucket begins anew, others go on.
+    /// A change that this one needs is missing. The vBucket starts from zero; other streams go on.
     Incomplete,
-    /// It cannot be: the connection is closed.
+    /// The change cannot be applied. The connection is closed.
     Refused(String),
 }
 
-/// How a prepare ended on the active node.
+/// The decision about a prepare on the active node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resolved<'a> {
-    /// The document.
+    /// Key of the document.
     pub key: &'a [u8],
     /// Seqno of the prepare.
     pub prepare: Seqno,
-    /// Seqno of this.
+    /// Seqno of the decision.
     pub at: Seqno,
-    /// Committed, or given up.
+    /// Whether the prepare was committed, not aborted.
     pub committed: bool,
 }
 
-/// The vBuckets that a consumer fills: those of a bucket, as [`FilledBucket`](crate::FilledBucket) has them, or with
-/// rules of their own around that.
+/// The vBuckets that a consumer fills: those of a bucket, as in [`FilledBucket`](crate::FilledBucket), or a
+/// wrapper with rules of its own.
 pub trait Target {
-    /// How many vBuckets there may be.
+    /// Number of vBuckets.
     fn vbuckets(&self) -> u16;
 
-    /// vBuckets that are to come anew, since something of them is damaged.
+    /// Damaged vBuckets that must be streamed again from zero.
     fn damaged(&self) -> Vec<VbId> {
         Vec::new()
     }
 
-    /// Called before a stream is asked for: a vBucket that [is damaged](Target::damaged) is emptied.
+    /// Empties the vBucket if it [is damaged](Target::damaged). Called before a stream is requested.
     fn renew_if_damaged(&self, _vb: VbId) {}
 
-    /// Where a vBucket stands; `None` unless it is a replica.
+    /// Returns the position of a vBucket; `None` unless it is a replica.
     fn position(&self, vb: VbId) -> Option<Position>;
 
-    /// A stream was granted: the producer's histories are the vBucket's own from now on.
+    /// Replaces the failover log of the vBucket by the producer's, after a stream was granted.
     fn adopt(&self, vb: VbId, log: FailoverLog) -> Result<(), NotTaken>;
 
-    /// A snapshot begins.
+    /// Begins a snapshot.
     fn begin(&self, vb: VbId, marker: &SnapshotMarker) -> Result<(), NotTaken>;
 
-    /// A change of the snapshot.
+    /// Applies a change of the snapshot.
     fn apply(&self, vb: VbId, document: Document) -> Result<(), NotTaken>;
 
-    /// A prepare of the snapshot is decided.
+    /// Applies the decision about a prepare.
     fn decide(&self, vb: VbId, decision: &Resolved<'_>) -> Result<(), NotTaken>;
 
-    /// How far the vBucket has prepares as safely as each asks for.
+    /// Returns the seqno up to which all prepares are as safe here as their durability levels demand.
     fn high_prepared(&self, vb: VbId) -> Seqno;
 
-    /// Takes a vBucket back to a state at or before `to`. May take long.
+    /// Rolls a vBucket back to a state at or before `to`. May take long.
     fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), NotTaken>;
 
-    /// Whether going back to `to` would also take back what a vBucket acknowledged before `to`, or all that it has.
+    /// Whether a rollback to `to` would also discard changes before `to` that the vBucket acknowledged, or all
+    /// its data.
     fn loses(&self, _vb: VbId, _to: Seqno) -> Result<bool, NotTaken> {
         Ok(false)
     }
 
-    /// Empties a vBucket of which something is missing. May take long.
+    /// Empties a vBucket that misses a change. May take long.
     fn begin_anew(&self, vb: VbId) -> Result<(), NotTaken> {
         self.roll_back(vb, Seqno::ZERO)
     }
 
-    /// The producer hands the vBucket over: pending first, then active. Its history goes on.
+    /// Takes the vBucket over from the producer: first as pending, then as active. Its history goes on.
     fn take_over(&self, vb: VbId, state: VbState) -> Result<(), NotTaken>;
 
-    /// Whether there is memory for more; if not, something is done about it.
+    /// Whether there is memory for more changes; if not, it starts to free some.
     fn has_memory(&self) -> bool;
 
-    /// How long the producer may be silent, where that was changed.
+    /// Longest silence of the producer, if it differs from the default.
     fn idle_timeout(&self) -> Option<Duration> {
         None
     }
 
-    /// The active node answered to the registration.
+    /// Processes the active node's answer to the registration.
     fn registered(&self, _answer: &[u8]) -> Result<(), NotThere> {
         Ok(())
     }
 
-    /// What the active node is to be asked about its users with; `None` where they are not followed.
+    /// Returns the request for the users of the active node; `None` if users are not copied.
     fn users_question(&self) -> Option<String> {
         None
     }
 
-    /// The active node told its users. Blocks for the disk if they are news.
+    /// Stores the users of the active node. Blocks for the disk if they changed.
     fn take_users(&self, _told: &[u8]) -> Result<(), String> {
         Ok(())
     }

@@ -1,11 +1,11 @@
-//! The consumer's side of flow control: what was dealt with, and when to say so. Pure.
+//! The consumer's side of flow control: counts processed bytes and decides when to acknowledge them. Pure.
 
-/// Acknowledge once this part of the window is free: a fifth.
+/// Divisor of the window: more processed bytes than a fifth of it are acknowledged at once.
 const ACK_SHARE: u64 = 5;
-/// Acknowledge whatever there is after this long.
+/// Longest delay of an acknowledgement, in nanoseconds.
 const ACK_AFTER_NS: u64 = 5_000_000_000;
 
-/// Bytes that are not acknowledged yet.
+/// Processed bytes that are not acknowledged yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     bytes: u32,
@@ -14,7 +14,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window of `bytes`, as the producer is told.
+    /// Creates a window of `bytes`, the size that the producer was sent.
     pub fn new(bytes: u32, now_ns: u64) -> Self {
         Self {
             bytes,
@@ -23,18 +23,18 @@ impl Window {
         }
     }
 
-    /// The window is `bytes` from now on.
+    /// Sets the size of the window.
     pub fn resize(&mut self, bytes: u32) {
         self.bytes = bytes;
     }
 
-    /// A message was dealt with.
+    /// Counts a processed message.
     pub fn dealt_with(&mut self, bytes: usize) {
         self.freed = self.freed.saturating_add(bytes as u64);
     }
 
-    /// What to acknowledge now. While memory is short this is not asked, so the producer runs
-    /// into the end of its window.
+    /// Returns the number of bytes to acknowledge, if any. It is not called while memory is short, so that the
+    /// producer reaches the end of its window.
     pub fn take(&mut self, now_ns: u64) -> Option<u32> {
         let enough = self.freed > u64::from(self.bytes) / ACK_SHARE;
         let late = now_ns.saturating_sub(self.last_ack_ns) >= ACK_AFTER_NS;
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_than_a_fifth_or_five_seconds() {
+    fn window_acknowledges_after_a_fifth_or_five_seconds() {
         let mut window = Window::new(1000, 0);
         assert_eq!(window.take(u64::MAX), None, "nothing to say");
         window.dealt_with(200);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_message_cannot_say_is_said_by_the_next() {
+    fn window_splits_large_acknowledgement_over_two_messages() {
         let mut window = Window::new(1000, 0);
         window.dealt_with(u32::MAX as usize);
         window.dealt_with(500);
