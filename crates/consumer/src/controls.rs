@@ -121,7 +121,8 @@ impl Controls {
 
     /// Processes the answer to the setting that was sent last.
     ///
-    /// # Errors The producer refused a required setting; the text names it, in one line.
+    /// # Errors
+    /// The producer refused a required setting; the text names it, in one line.
     pub fn answered(&mut self, status: Status) -> Result<(), String> {
         let Some((name, needed)) = CONTROLS.get(self.next) else {
             return Ok(());

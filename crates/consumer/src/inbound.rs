@@ -276,7 +276,8 @@ impl Inbound {
 
     /// Processes a message of a stream.
     ///
-    /// # Errors The message was not applied; the status goes to the producer.
+    /// # Errors
+    /// The message was not applied; the status goes to the producer.
     pub fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), InboundError> {
         let vb = frame.vbucket();
         if !self.intake.is_closed(vb) && !self.served.claims.holds(vb, self.connection) {

@@ -389,7 +389,8 @@ impl<T: Deref<Target: Target>> Intake<T> {
 
     /// Processes a message of a stream. Its bytes are acknowledged in every case.
     ///
-    /// # Errors The message was not applied; nothing changed.
+    /// # Errors
+    /// The message was not applied; nothing changed.
     pub fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<Pushed, IntakeError> {
         let bytes = flow_bytes_of(frame);
         self.window.dealt_with(bytes);

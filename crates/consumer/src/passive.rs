@@ -95,7 +95,8 @@ impl Passive {
 
     /// Processes a marker.
     ///
-    /// # Errors The marker does not follow the last message; nothing changed.
+    /// # Errors
+    /// The marker does not follow the last message; nothing changed.
     pub(crate) fn marker(&mut self, marker: &SnapshotMarker) -> Result<(), Violation> {
         let range = marker.range;
         if range.start > range.end || range.end.0 > SEQNO_MAX {
@@ -121,7 +122,8 @@ impl Passive {
 
     /// Processes the seqno of a change.
     ///
-    /// # Errors The seqno is out of order or outside of the snapshot; nothing changed.
+    /// # Errors
+    /// The seqno is out of order or outside of the snapshot; nothing changed.
     pub(crate) fn change(&mut self, seqno: Seqno) -> Result<Took, Violation> {
         let Some(Announced { range, ack, .. }) = self.snapshot else {
             return Err(Violation::OutsideSnapshot);

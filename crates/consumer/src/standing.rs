@@ -104,7 +104,8 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
 
     /// Processes the answer to a stream request.
     ///
-    /// # Errors The connection must be closed.
+    /// # Errors
+    /// The connection must be closed.
     pub fn answered(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Unusable> {
         match self.intake.answered(frame, out) {
             Ok(Some((vb, Answered::Refused(_)))) => self.rest(vb),
@@ -116,7 +117,8 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
 
     /// Processes a message of a stream.
     ///
-    /// # Errors The connection must be closed.
+    /// # Errors
+    /// The connection must be closed.
     pub fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Unusable> {
         match self.intake.pushed(frame, out) {
             Ok(Pushed::Taken) => Ok(()),

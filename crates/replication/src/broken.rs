@@ -1,27 +1,27 @@
-//! Why a connection to another node is given up.
+//! Reasons why a connection to another node is closed.
 
 use std::fmt;
 
 use consumer::{Unusable, Violation};
 use model::VbId;
 
-/// Why a connection is given up.
+/// Reason why a connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
-    /// It could not be set up.
+    /// The setup of the connection failed.
     Refused(String),
     /// The producer broke the protocol.
     Violation(Option<VbId>, Violation),
-    /// A vBucket here could not follow.
+    /// A vBucket could not apply a message.
     Stuck(VbId, String),
-    /// Nothing was heard for too long.
+    /// The producer was silent for too long.
     Silent,
-    /// The node follows another one itself: its host and port.
+    /// The node is itself a replica of another node, at this host and port.
     Elsewhere(String, u16),
 }
 
 impl Broken {
-    /// Where to go instead.
+    /// Returns the host and port to connect to instead, if the node named them.
     pub(super) fn elsewhere(self) -> Option<(String, u16)> {
         match self {
             Self::Elsewhere(host, port) => Some((host, port)),

@@ -1,4 +1,4 @@
-//! Carries bytes between a connection and its consumer.
+//! The loop that moves bytes between a connection and its consumer.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use super::consumer::Consumer;
 use super::link::{End, READ_BYTES};
 use super::socket::{Socket, send};
 
-/// How long a connection may stand still before its clock is looked at.
+/// Longest wait for input before the consumer's clock is advanced.
 pub(super) const TICK: Duration = Duration::from_millis(100);
-/// A peer that takes nothing is as good as gone.
+/// Time limit for a write: a peer that does not read counts as dead.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Wakes the thread of a connection.
 #[derive(Default)]
 pub(super) struct News {
     notify: tokio::sync::Notify,
-    /// vBuckets that are to follow otherwise than they do.
+    /// vBuckets whose streams must be restarted.
     turned: Mutex<Vec<VbId>>,
 }
 
 impl News {
-    /// The stream of a vBucket is to end, and another one is to be asked for if it still follows.
+    /// Requests that the stream of the vBucket ends, and is requested again if the vBucket is still a replica.
     pub(super) fn turn(&self, vb: VbId) {
         self.turned.lock().push(vb);
         self.notify.notify_one();
@@ -46,7 +46,7 @@ impl Wake for News {
     }
 }
 
-/// What carries for one connection.
+/// Moves the bytes of one connection.
 pub(super) struct Carrier<'a> {
     node: &'a Registry,
     news: Arc<News>,
@@ -69,7 +69,7 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    /// Carries until the connection ends; gives the reason.
+    /// Runs until the connection ends; returns the reason.
     pub(super) async fn carry<T: Target>(
         &self,
         stream: &mut Socket,
@@ -108,7 +108,7 @@ impl<'a> Carrier<'a> {
             };
             let now_ns = self.node.clock.mono_ns();
             match read {
-                // News or not: time goes on.
+                // Time advances, with or without news.
                 Err(_) | Ok(None) => consumer.tick(now_ns, &mut output)?,
                 Ok(Some(read)) => {
                     if read? == 0 {

@@ -1,9 +1,9 @@
-//! What a replica fetches from another node of its group before it becomes active: every vBucket
-//! from where it stands here to where it stands there. Bytes in, bytes out; no socket, no clock.
+//! Catch-up before a promotion: a replica fetches the changes that another node of its group has and it has not,
+//! for every vBucket. Bytes in, bytes out; no socket, no clock.
 //!
-//! A write is acknowledged as soon as a majority has it, which need not be this node. Replicas of
-//! one active node share its histories, so each can stream to the others what they miss. Nothing is
-//! ever rolled back for it: where the histories differ, what is here stays.
+//! A write is acknowledged as soon as a majority has it, which may not include this node. Replicas of one active
+//! node share its failover logs, so each can stream its changes to the others. A catch-up never rolls back: where
+//! the histories differ, local data stays.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ use super::setup::Introduction;
 pub(super) struct CatchUp<'a, T> {
     opening: Opening<'a>,
     intake: Intake<&'a T>,
-    /// Streams that were asked for and have not ended.
+    /// Number of requested streams that have not ended.
     left: usize,
-    /// vBuckets that could not be fetched from there.
+    /// Number of vBuckets that the other node could not stream.
     refused: usize,
 }
 
 impl<'a, T: Target> CatchUp<'a, T> {
-    /// Begins the conversation.
+    /// Starts the conversation.
     pub(super) fn new(
         target: &'a T,
         about: &'a Introduction,
@@ -46,20 +46,20 @@ impl<'a, T: Target> CatchUp<'a, T> {
         })
     }
 
-    /// Whether everything came that can be had.
+    /// Whether all streams ended or were refused.
     pub(super) fn is_done(&self) -> bool {
         self.opening.is_done() && self.left == 0
     }
 
-    /// vBuckets that could not be had.
+    /// Number of vBuckets that the other node could not stream.
     pub(super) fn refused(&self) -> usize {
         self.refused
     }
 
-    /// Takes every whole frame at the start of `input`; returns the number of bytes consumed.
+    /// Processes every whole frame at the start of `input`; returns the number of bytes consumed.
     ///
     /// # Errors
-    /// The connection is to be closed; what was taken before stays.
+    /// The connection must be closed. Messages processed so far stay applied.
     pub(super) fn receive(
         &mut self,
         input: &[u8],
@@ -105,7 +105,7 @@ impl<T: Target> Dialogue for CatchUp<'_, T> {
         }
         match self.intake.answered(frame, out) {
             Ok(Some((_, Answered::Refused(status)))) => {
-                // A request beyond the end is complete.
+                // The request starts beyond the other node's last seqno: there is nothing to fetch.
                 self.refused += usize::from(status != Status::ERANGE);
                 self.left = self.left.saturating_sub(1);
                 Ok(())

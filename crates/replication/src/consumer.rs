@@ -1,5 +1,4 @@
-//! The replica's side of a connection to its active node: bytes in, bytes out. No socket, no
-//! waiting, no clock.
+//! The replica's side of a connection to its active node: bytes in, bytes out. No socket, no waiting, no clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +14,10 @@ use super::broken::Broken;
 use super::dialogue::{Dialogue, Opening};
 use super::setup::Introduction;
 
-/// A connection on which nothing was heard for this long is dead, in the middle of a message too: the producer
-/// sends no-ops.
+/// Silence after which a connection is dead, even in the middle of a message: the producer sends no-ops.
 const SILENCE: Duration = Duration::from_secs(3 * NOOP_INTERVAL_S as u64);
 const SECOND_NS: u64 = 1_000_000_000;
-/// How often the active's seqnos are asked for.
+/// Interval between two requests for the seqnos of the active node.
 const SEQNOS_NS: u64 = 2 * SECOND_NS;
 const SEQNOS: Opaque = Opaque([0, 0, 0xff, 0xff]);
 const REGISTRATION: Opaque = Opaque([0, 0, 0xff, 0xfe]);
@@ -33,16 +31,16 @@ pub(super) struct Consumer<'a, T> {
     now_ns: u64,
     heard_ns: u64,
     seqnos_ns: u64,
-    /// The active node has other nodes or users than it had, or may have.
+    /// Whether the nodes or users of the active node may have changed.
     news: bool,
-    /// Whether a question about users is not answered yet.
+    /// Whether a request for users is not answered yet.
     asks_users: bool,
-    /// Why the users are not followed, as it was told last.
+    /// Last logged reason why the users are not copied.
     users_missed: String,
 }
 
 impl<'a, T: Target> Consumer<'a, T> {
-    /// Begins the conversation.
+    /// Starts the conversation.
     pub(super) fn new(
         target: &'a T,
         about: &'a Introduction,
@@ -70,10 +68,10 @@ impl<'a, T: Target> Consumer<'a, T> {
         })
     }
 
-    /// Takes every whole frame at the start of `input`; returns the number of bytes consumed.
+    /// Processes every whole frame at the start of `input`; returns the number of bytes consumed.
     ///
     /// # Errors
-    /// The connection is to be closed; what was taken before stays.
+    /// The connection must be closed. Messages processed so far stay applied.
     pub(super) fn receive(
         &mut self,
         input: &[u8],
@@ -88,8 +86,8 @@ impl<'a, T: Target> Consumer<'a, T> {
         Ok(done)
     }
 
-    /// What time alone calls for: acknowledgements, streams to ask for again, a look whether
-    /// the producer is still there. To be called at least every 100 ms.
+    /// Does the periodic work: acknowledges bytes, requests missing streams, detects a dead producer. Call it at
+    /// least every 100 ms.
     ///
     /// # Errors
     /// As [`Consumer::receive`].
@@ -129,12 +127,12 @@ impl<'a, T: Target> Consumer<'a, T> {
         Ok(())
     }
 
-    /// A replica that was forgotten registers again this way, and learns of other replicas.
+    /// Registers again. This also restores the registration if the active node lost it, and fetches the other replicas.
     fn register_again(&self, out: &mut Vec<u8>) {
         say(REGISTRATION, REGISTER, &self.opening.about().about, out);
     }
 
-    /// Asks for the users of the active node, unless they are those that are here.
+    /// Requests the users of the active node, unless they are equal to those of this node.
     fn ask_users(&mut self, out: &mut Vec<u8>) {
         if let Some(question) = self.streams.target().users_question() {
             self.asks_users = true;
@@ -142,7 +140,7 @@ impl<'a, T: Target> Consumer<'a, T> {
         }
     }
 
-    /// Takes the answer. Without the users of the active node its documents are followed all the same.
+    /// Stores the users of the active node. If that fails, the documents are still replicated.
     fn users_told(&mut self, status: Status, told: &[u8]) {
         self.asks_users = false;
         let taken = match status {
@@ -168,12 +166,12 @@ impl<'a, T: Target> Consumer<'a, T> {
         })
     }
 
-    /// Tells how far the vBucket has prepares, if that is news. To be called when it may be.
+    /// Acknowledges the prepares of the vBucket if there are new ones. Call it whenever there may be.
     pub(super) fn acknowledge_prepares(&mut self, vb: VbId, out: &mut Vec<u8>) {
         self.streams.intake().acknowledge_prepares(vb, out);
     }
 
-    /// A vBucket follows otherwise from now on, or not at all.
+    /// Restarts the stream of a vBucket whose role or producer changed.
     pub(super) fn turn(&mut self, vb: VbId, out: &mut Vec<u8>) {
         self.streams.turn(vb, out);
     }

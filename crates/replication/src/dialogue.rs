@@ -1,4 +1,4 @@
-//! What the conversations with another node share: its frames one by one, and the introduction.
+//! The common parts of conversations with another node: the loop over frames, and the introduction.
 
 use consumer::Violation;
 use wire::{Decoded, Frame, Limits, Magic, Opcode, Response, Status, decode};
@@ -6,21 +6,21 @@ use wire::{Decoded, Frame, Limits, Magic, Opcode, Response, Status, decode};
 use super::broken::Broken;
 use super::setup::{Introduction, Setup};
 
-/// A conversation, by what it makes of each frame.
+/// A conversation with another node; it processes one frame after the other.
 pub(super) trait Dialogue {
-    /// Takes an answer.
+    /// Processes an answer.
     fn answer(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Broken>;
 
-    /// Takes a message of a stream.
+    /// Processes a message of a stream.
     fn pushed(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Broken>;
 
-    /// The map of the other node changed, or its users.
+    /// Notes that the map or the users of the other node changed.
     fn notified(&mut self) {}
 
-    /// Takes every whole frame at the start of `input`; returns the number of bytes consumed.
+    /// Processes every whole frame at the start of `input`; returns the number of bytes consumed.
     ///
     /// # Errors
-    /// The connection is to be closed; what was taken before stays.
+    /// The connection must be closed. Messages processed so far stay applied.
     fn frames(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, Broken> {
         let mut done = 0;
         loop {
@@ -35,7 +35,7 @@ pub(super) trait Dialogue {
         }
     }
 
-    /// Takes one frame.
+    /// Processes one frame.
     fn frame(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Broken> {
         match frame.header.magic {
             Magic::ClientResponse | Magic::AltClientResponse => self.answer(frame, out),
@@ -63,7 +63,7 @@ pub(super) struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    /// Says the first thing.
+    /// Sends the first request.
     pub(super) fn begin(about: &'a Introduction, out: &mut Vec<u8>) -> Result<Self, Broken> {
         let setup = Setup::new(about);
         let mut opening = Self { about, setup };
@@ -84,13 +84,13 @@ impl<'a> Opening<'a> {
         self.setup.sync_writes()
     }
 
-    /// Says the next thing.
+    /// Sends the next request.
     pub(super) fn ask(&mut self, out: &mut Vec<u8>) -> Result<(), Broken> {
         let asked = self.setup.ask(self.about, out);
         asked.map_err(|error| Broken::Refused(error.to_string()))
     }
 
-    /// Takes the answer to what was said last; returns what it tells of other nodes.
+    /// Processes the answer to the last request; returns the text about other nodes if there is one.
     pub(super) fn answered<'f>(&mut self, frame: &Frame<'f>) -> Result<Option<&'f [u8]>, Broken> {
         let (opcode, opaque) = (frame.header.opcode, frame.header.opaque);
         if !self.setup.expects(opcode, opaque) {

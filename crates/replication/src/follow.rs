@@ -1,4 +1,4 @@
-//! Following: one connection after the other, and the promotion that ends it.
+//! The loop of a replica: it follows over one connection after the other, until a promotion.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::order::Order;
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 impl Link {
-    /// Follows until ordered otherwise.
+    /// Follows until there is another order.
     pub(super) async fn follow(self, mut orders: watch::Receiver<Order>) {
         let mut backoff = BACKOFF_MIN;
         let mut at = self.configured();
@@ -34,7 +34,7 @@ impl Link {
             let order = *orders.borrow_and_update();
             match order {
                 Order::Follow => {}
-                // Until it is ordered anew.
+                // A declined promotion is not repeated until it is ordered again.
                 Order::Promote { .. } if self.progress.declined().is_some() => {}
                 Order::Promote { force } => {
                     if let Some(asked) = self.fetch_from_others(&mut orders).await
@@ -59,7 +59,7 @@ impl Link {
                 Err(End::Broken(broken)) => (broken.to_string(), broken.elsewhere()),
             };
             let was = at.clone();
-            // One that was followed is tried again before others are.
+            // A node that was followed is tried again before other nodes.
             let followed = self.progress.stage() == Stage::Streaming;
             match elsewhere {
                 Some(other) => at = other,
@@ -70,7 +70,7 @@ impl Link {
             if self.progress.changes.load(Ordering::Relaxed) > changes {
                 backoff = BACKOFF_MIN;
             }
-            // Told once for each reason, not for each of many vain tries.
+            // Each reason is logged once, not for each attempt.
             if self.progress.last_error() != end {
                 let (bucket, active) = (self.served.name(), format!("{}:{}", was.0, was.1));
                 tracing::warn!(
@@ -87,8 +87,8 @@ impl Link {
         }
     }
 
-    /// The node to try next: the node that was configured and the others of the group in turn. One of
-    /// the replicas may be the active node by now.
+    /// Returns the next node to try: the configured node and the others of the group in turn. One of the replicas
+    /// may be active since.
     fn another_than(&self, at: &(String, u16)) -> (String, u16) {
         let mut nodes = vec![self.configured()];
         let over_tls = self.of.tls.is_some();
@@ -138,11 +138,11 @@ impl Link {
         }
     }
 
-    /// Whether so many other nodes, and this one, have what a majority acknowledged; if not, and
-    /// that does not matter to the caller, says so.
+    /// Whether enough other nodes were asked so that, with this one, every write that a majority acknowledged is
+    /// here. If not, and without `force`, declines the promotion with a reason.
     fn may_promote(&self, asked: usize, force: bool) -> bool {
         let others = self.served.group().peers.len();
-        // Any majority of all of them has one among those that were asked, or this one.
+        // Any majority of all nodes then includes this node or one of those that were asked.
         let wanted = others / 2;
         if asked >= wanted || force {
             return true;
@@ -157,8 +157,8 @@ impl Link {
         false
     }
 
-    /// Fetches what the other nodes of the group have beyond this one, as far as they can be
-    /// reached, and returns their number; `None` when there is another order.
+    /// Fetches the changes that reachable nodes of the group have and this one has not. Returns the number of
+    /// nodes that were asked; `None` if there is another order.
     async fn fetch_from_others(&self, orders: &mut watch::Receiver<Order>) -> Option<usize> {
         let mut asked = 0;
         let over_tls = self.of.tls.is_some();
@@ -196,7 +196,7 @@ impl Link {
         Some(asked)
     }
 
-    /// Returns how many changes came, and how many vBuckets could not be had.
+    /// Returns the number of fetched changes and the number of vBuckets that could not be fetched.
     async fn fetch_from(&self, from: &(String, u16)) -> Result<(u64, usize), End> {
         let mut stream =
             connect(&from.0, from.1, self.of.tls_config()?, FETCH_CONNECT_LIMIT).await?;
@@ -230,7 +230,7 @@ impl Link {
         Ok((changes, catch_up.refused()))
     }
 
-    /// Returns the nodes that are to be told.
+    /// Makes this node active; returns the nodes to notify.
     fn promote(&self) -> Vec<Peer> {
         let mut others = self.served.group().peers;
         self.with_configured(&mut others);

@@ -1,4 +1,4 @@
-//! A bucket that follows another one: its thread.
+//! A bucket that follows a bucket of another node, and its thread.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,7 +11,7 @@ use crate::link::Link;
 use crate::order::Order;
 use crate::replica_of::ReplicaOf;
 
-/// A bucket that follows another one.
+/// A bucket that follows a bucket of another node.
 pub struct Follower {
     progress: Arc<Progress>,
     orders: watch::Sender<Order>,
@@ -19,8 +19,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Starts following, for which the vBuckets must be replicas by now; or, of a bucket that was `promoted`,
-    /// telling others of it.
+    /// Starts to follow; the vBuckets must already be replicas. If the bucket was `promoted`, starts to notify
+    /// the other nodes instead.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -67,8 +67,8 @@ impl Follows for Follower {
         &self.progress
     }
 
-    /// Asks for the promotion; [`Progress::stage`] tells when it is done and
-    /// [`Progress::declined`] that it will not be, and all sessions are woken then.
+    /// Orders the promotion. [`Progress::stage`] shows when it is done, [`Progress::declined`] why it was
+    /// declined; both wake all sessions.
     fn promote(&self, force: bool) {
         let wanted = Order::Promote { force };
         self.orders.send_if_modified(|order| {
@@ -82,12 +82,12 @@ impl Follows for Follower {
         });
     }
 
-    /// Whether it still does, or will again.
+    /// Whether the bucket follows, or will connect again.
     fn follows(&self) -> bool {
         !matches!(self.progress.stage(), Stage::Promoted | Stage::Stopped)
     }
 
-    /// Ends the connection and waits until the thread has ended.
+    /// Closes the connection and waits until the thread has ended.
     fn stop(&self) {
         self.orders.send_replace(Order::Stop);
         if let Some(thread) = self.thread.lock().take()

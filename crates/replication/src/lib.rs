@@ -1,21 +1,20 @@
-//! A whole bucket as the replica of a bucket of another node: links, and what they bring.
+//! Replication between nodes: a bucket, or some of its vBuckets, as replica of a bucket of another node.
 //!
-//! What this crate may not do: serve clients, hold state that others see (see [`registry`]).
+//! This crate must not serve clients, and must not hold state that other parts see (see [`registry`]).
 //!
 //! ```text
 //!   active node --- DCP ---> link (socket) -> Consumer -> Target -> bucket: replica vBuckets
 //!                                 \-- Orders: stop, promote
 //! ```
 //!
-//! Or some of its vBuckets, on a connection that a cluster manager opened here (`Inbound`); what is
-//! done with the messages (`Intake`) is the same.
+//! A cluster manager may also open a connection here for some vBuckets (`Inbound`). In a cluster, a `PeerLink`
+//! serves the vBuckets that follow one other node; the `Gate` selects them. All three process messages by
+//! `Intake`.
 //!
-//! Or, in a cluster, those of its vBuckets that follow one other node (`PeerLink`); the `Gate` says which.
-//!
-//! One thread per replicated bucket: it applies changes where it reads them, so the threads that
-//! serve clients have nothing to do with it. A promotion is done by the same thread, between two
-//! reads: nothing of the old active node can come after it. Before it, what the other nodes of the group
-//! have and this one has not is fetched from them (`CatchUp`); if too few can be asked, it is declined.
+//! Each replicated bucket has one thread, which applies changes where it reads them. The threads that serve
+//! clients are not involved. The same thread does a promotion, between two reads, so no change of the old active
+//! node can follow it. First it fetches the changes that the other nodes of the group have and this one has not
+//! (`CatchUp`). If too few nodes can be asked, the promotion is declined.
 
 mod broken;
 mod carrier;

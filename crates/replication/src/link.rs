@@ -1,4 +1,4 @@
-//! The replica's connection: connects, reads, writes, connects again.
+//! The replica's connection: it connects, reads, writes and connects again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,36 +14,36 @@ use super::setup::{Introduction, StreamWishes};
 use crate::order::Order;
 use crate::replica_of::ReplicaOf;
 
-/// Between two connections: doubled with each that brought nothing.
+/// Shortest pause between two connections; doubled after each connection that brought no change.
 pub(super) const BACKOFF_MIN: Duration = Duration::from_millis(100);
 pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// The same of a node that is asked for what it has before a promotion.
+/// Time limits of a connection that fetches changes before a promotion.
 pub(super) const FETCH_CONNECT_LIMIT: Duration = Duration::from_secs(2);
 pub(super) const FETCH_STALL_LIMIT: Duration = Duration::from_secs(5);
 pub(super) const READ_BYTES: usize = 256 << 10;
-/// The flow-control window: a share of the quota, within bounds.
+/// Divisor of the quota for the flow-control window, and bounds of the window.
 const WINDOW_SHARE: u64 = 20;
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
 const WINDOW_BYTES_MAX: u64 = 256 << 20;
 
-/// The flow-control window of a connection that fills a bucket.
+/// Returns the size of the flow-control window of a connection that fills a bucket.
 pub(super) fn window_bytes(served: &ServedBucket) -> u32 {
     let quota = served.bucket.memory().quota();
     (quota / WINDOW_SHARE).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX) as u32
 }
 
-/// Everything that the replica's thread works with.
+/// State of the replica's thread.
 pub(super) struct Link {
     pub(super) node: Arc<Registry>,
     pub(super) served: Arc<ServedBucket>,
     pub(super) of: ReplicaOf,
-    /// Whether what is here may still be given up for a node of an earlier epoch, or for another bucket: until
-    /// one was followed.
+    /// Whether local data may still be discarded for a node of an earlier epoch or for another bucket. Cleared
+    /// once a node was followed.
     pub(super) demote: Arc<AtomicBool>,
     pub(super) progress: Arc<Progress>,
 }
 
-/// Why a conversation ended.
+/// Reason why a conversation ended.
 pub(super) enum End {
     Ordered,
     Lost(io::Error),

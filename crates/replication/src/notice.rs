@@ -1,4 +1,4 @@
-//! A promoted node tells the others of its promotion, until each has heard.
+//! Notices of a promotion: a promoted node notifies each other node until it has answered.
 
 use std::io::ErrorKind;
 
@@ -16,14 +16,14 @@ use super::order::Order;
 use super::setup::Introduction;
 use super::socket::{connect, send, timed_out};
 
-/// The conversation with one of them: bytes in, bytes out. It ends with the answer.
+/// The conversation with one node: bytes in, bytes out. It ends with the answer.
 struct Notice<'a> {
     opening: Opening<'a>,
     answer: Option<Vec<u8>>,
 }
 
 impl<'a> Notice<'a> {
-    /// Begins the conversation; `about` must be one that tells.
+    /// Starts the conversation; `about` must have `tells` set.
     fn new(about: &'a Introduction, out: &mut Vec<u8>) -> Result<Self, Broken> {
         Ok(Self {
             opening: Opening::begin(about, out)?,
@@ -47,14 +47,14 @@ impl Dialogue for Notice<'_> {
 }
 
 impl Link {
-    /// Tells the others of a promotion before the last start.
+    /// Notifies the other nodes of a promotion that happened before the last start.
     pub(super) async fn tell_again(self, orders: watch::Receiver<Order>) {
         let mut others = self.node.env.standing(self.served.name()).peers;
         self.with_configured(&mut others);
         self.tell_others(others, false, orders).await;
     }
 
-    /// Adds the node that settings name, if it is not among `others`.
+    /// Adds the configured node to `others`, unless they include it.
     pub(super) fn with_configured(&self, others: &mut Vec<Peer>) {
         let configured = self.of.following().active;
         let over_tls = self.of.tls.is_some();
@@ -64,8 +64,9 @@ impl Link {
         }
     }
 
-    /// Tells each of `others` until it has heard, with exponential back-off; ends early if this node is
-    /// superseded itself, or stops. With `began` it tells where the histories here begin.
+    /// Notifies each of `others` until it has answered, with exponential back-off. Ends early if another node
+    /// supersedes this one, or if it stops. With `began` the notice includes the seqnos at which the histories
+    /// here begin.
     pub(super) async fn tell_others(
         &self,
         others: Vec<Peer>,
@@ -113,7 +114,7 @@ impl Link {
         self.progress.set_last_error(&lines.join("; "));
     }
 
-    /// Tells one node; returns the reason if it has not heard, or goes on as the active one.
+    /// Notifies one node; returns a reason if it could not be reached, or if it stays active.
     async fn tell(&self, peer: &Peer, about: &str) -> Option<String> {
         let Some(to) = peer.endpoint(self.of.tls.is_some()) else {
             return Some("that node has no port for TLS".to_owned());

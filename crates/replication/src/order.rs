@@ -1,10 +1,10 @@
-//! What the thread of a replica is told to do.
+//! Orders to the thread of a replica.
 
-/// What the replica's thread is told to do.
+/// An order to the thread of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Follow,
-    /// Unless too few nodes can be asked what they have; with `force` all the same.
+    /// Promotes this node, unless too few other nodes can be asked for changes; with `force` in any case.
     Promote {
         force: bool,
     },

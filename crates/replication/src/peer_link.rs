@@ -22,31 +22,31 @@ use crate::setup::{Introduction, StreamWishes};
 use crate::socket::connect;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// Between two connections.
+/// Pause between two connections.
 const BACKOFF: Duration = Duration::from_millis(100);
-/// When to ask again for a stream: a new active copy is made in some milliseconds.
+/// Interval before a stream is requested again: a new active copy appears within some milliseconds.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// What a connection is made with.
+/// Parameters of a connection.
 #[derive(Clone)]
 pub struct PeerOptions {
-    /// This node, as the chains of durable writes name it.
+    /// This node's name in the chains of durable writes.
     pub me: String,
-    /// The other node.
+    /// Id of the other node.
     pub peer: PeerId,
-    /// Its name, for the log.
+    /// Name of the other node, for the log.
     pub name: String,
-    /// Host and port of its KV protocol.
+    /// Host and port of the other node's KV protocol.
     pub at: (String, u16),
-    /// What connections over TLS are made with; `None` without TLS.
+    /// Settings for connections over TLS; `None` without TLS.
     pub tls: Option<Arc<PeerTls>>,
     /// User to log in as.
     pub username: String,
-    /// Its password.
+    /// Password of that user.
     pub password: Password,
 }
 
-/// A connection to another node; its thread ends when it is dropped.
+/// A connection to another node. Its thread ends when the value is dropped.
 pub struct PeerLink {
     at: (String, u16),
     news: Arc<News>,
@@ -56,10 +56,10 @@ pub struct PeerLink {
 }
 
 impl PeerLink {
-    /// Connects, and goes on connecting until it is dropped.
+    /// Starts a thread that connects, and connects again, until the value is dropped.
     ///
     /// # Errors
-    /// There is no thread for it.
+    /// The thread cannot be started.
     pub fn start(
         node: &Arc<Registry>,
         served: &Arc<ServedBucket>,
@@ -95,17 +95,17 @@ impl PeerLink {
         })
     }
 
-    /// Host and port that it connects to.
+    /// Host and port of the other node.
     pub fn at(&self) -> &(String, u16) {
         &self.at
     }
 
-    /// A vBucket follows otherwise than it did.
+    /// Restarts the stream of a vBucket whose role or producer changed.
     pub fn turn(&self, vb: VbId) {
         self.news.turn(vb);
     }
 
-    /// How it gets on.
+    /// Progress figures of the connection.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }

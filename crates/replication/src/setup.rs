@@ -1,5 +1,5 @@
-//! What a replica says before its first stream: its identity, which bucket, how it wants to be
-//! streamed to. One request at a time; each is answered before the next is sent.
+//! The setup of a replica's connection before the first stream: login, bucket, settings of the producer. It sends
+//! one request at a time and waits for each answer.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use wire::{
 const AGENT: &[u8] =
     concat!("{\"a\":\"settee-replica/", env!("CARGO_PKG_VERSION"), "\"}").as_bytes();
 
-/// What is asked for with HELLO. Not Snappy: values are kept as they are told. The map is never fetched, so each notice
-/// of it says that it, or the users of the node, may be others.
+/// Features requested by HELLO. Snappy is not one: values are stored as they are received. The map is never
+/// fetched, so each notice of it means that the map, or the users of the node, may have changed.
 const FEATURES: [Feature; 9] = [
     Feature::TCP_NODELAY,
     Feature::XATTR,
@@ -29,39 +29,38 @@ const FEATURES: [Feature; 9] = [
     Feature::CLUSTERMAP_CHANGE_NOTIFICATION_BRIEF,
 ];
 
-/// Features without which nothing can be replicated: keys come with their collections, values
-/// with their datatype.
+/// Features without which replication is impossible: keys need their collections, values their datatype.
 const NEEDED: [Feature; 2] = [Feature::COLLECTIONS, Feature::JSON];
 
-/// The replica, and the node that it follows.
+/// Facts about the replica and about the node that it follows.
 #[derive(Clone)]
 pub(super) struct Introduction {
     pub(super) user: String,
     pub(super) password: Password,
-    /// Whether a certificate was shown: where it is that of a user, there is no other login.
+    /// Whether this node sends a client certificate. If it belongs to a user, no other login is needed.
     pub(super) certified: bool,
-    /// Random, printable, without commas.
+    /// Nonce of the login: random, printable, without commas.
     pub(super) nonce: String,
     pub(super) bucket: String,
-    /// Name of the connection; another one of the same name is closed by the producer.
+    /// Name of the connection. The producer closes another connection of the same name.
     pub(super) name: String,
-    /// What it asks of the producer.
+    /// Settings requested of the producer.
     pub(super) wishes: Wishes,
-    /// What the active node is told about this one: JSON. Empty for a consumer that does not follow it.
+    /// Facts about this node for the active one, as JSON; empty for a consumer that does not register.
     pub(super) about: String,
-    /// Whether it is only followed if it knows what that means.
+    /// Whether the connection is closed if the other node does not support registration.
     pub(super) must_register: bool,
-    /// Nothing is followed: the other node is told `about` as the news of a promotion.
+    /// Whether this connection only sends `about`, as the notice of a promotion.
     pub(super) tells: bool,
-    /// How streams are asked for.
+    /// Settings of stream requests.
     pub(super) streams: StreamWishes,
 }
 
-/// How a consumer asks for streams.
+/// Settings of stream requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamWishes {
     pub(super) flags: StreamFlags,
-    /// When to ask again for a stream that was refused or ended for now.
+    /// Interval before a stream that was refused or ended is requested again.
     pub(super) retry: Duration,
 }
 
@@ -74,7 +73,7 @@ impl Default for StreamWishes {
     }
 }
 
-/// One step.
+/// A step of the setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SetupStep {
     Hello,
@@ -87,10 +86,10 @@ enum SetupStep {
     Done,
 }
 
-/// The hash of the login's SCRAM; there is no falling back to a weaker one.
+/// Hash function of the SCRAM login. There is no fallback to a weaker one.
 const HASH: Hash = Hash::Sha512;
 
-/// The introduction under way.
+/// Progress of the setup.
 pub(super) struct Setup {
     step: SetupStep,
     controls: Controls,
@@ -100,9 +99,9 @@ pub(super) struct Setup {
     login: Login,
 }
 
-/// The login under way.
+/// Progress of the login.
 struct Login {
-    /// [`Introduction::certified`].
+    /// Copy of [`Introduction::certified`].
     certified: bool,
     scram: ScramClient,
     proof: Option<Proof>,
@@ -196,7 +195,7 @@ impl Setup {
         }
     }
 
-    /// Whether an answer is that to the current step.
+    /// Whether a message is the answer to the current step.
     pub(super) fn expects(&self, opcode: Opcode, opaque: Opaque) -> bool {
         let expected = match self.step {
             SetupStep::Hello => Opcode::HELLO,
@@ -211,10 +210,10 @@ impl Setup {
         opcode == expected && opaque == Opaque(self.opaque().to_be_bytes())
     }
 
-    /// Takes the answer to the current step; returns the value of a registration.
+    /// Processes the answer to the current step; returns the value of a registration.
     ///
     /// # Errors
-    /// What was refused, one line.
+    /// The producer refused the request; the text names it, in one line.
     pub(super) fn answered<'v>(
         &mut self,
         status: Status,
@@ -263,7 +262,7 @@ impl Setup {
                 told = Some(value);
                 SetupStep::Done
             }
-            // A node that knows no replicas can be followed all the same.
+            // A node without support for registration can still be followed.
             SetupStep::Register => {
                 told = ok.then_some(value);
                 SetupStep::Open

@@ -1,4 +1,4 @@
-//! The connection to another node, with TLS or without.
+//! A socket to another node, with TLS or without.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// Bytes both ways.
+/// A stream of bytes in both directions.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
@@ -19,7 +19,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 /// A connected socket.
 pub(super) type Socket = Box<dyn Stream>;
 
-/// Connects, over TLS where it is said how, within `limit`.
+/// Connects within `limit`, over TLS if `tls` is set.
 pub(super) async fn connect(
     host: &str,
     port: u16,

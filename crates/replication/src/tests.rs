@@ -1,4 +1,4 @@
-//! The consumer against a producer that says exactly what a test wants said.
+//! Tests of the consumer against a scripted producer.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn log(entries: &[(u64, u64)]) -> FailoverLog {
     FailoverLog::from_entries(entries.iter().map(entry).collect()).expect("entries")
 }
 
-/// One vBucket that notes what was done to it.
+/// A target with one vBucket that records each call.
 struct Fake {
     position: RefCell<Option<Position>>,
     done: RefCell<Vec<String>>,
@@ -182,7 +182,7 @@ fn introduction() -> Introduction {
 /// One answer of the consumer.
 type Said = (Opcode, Opaque, Status);
 
-/// What the consumer said: its requests, then its answers.
+/// Splits the consumer's output into its requests and its answers.
 fn said(out: &mut Vec<u8>) -> (Vec<Vec<u8>>, Vec<Said>) {
     let bytes = std::mem::take(out);
     let (mut requests, mut answers) = (Vec::new(), Vec::new());
@@ -208,7 +208,7 @@ fn frame_of(bytes: &[u8]) -> Frame<'_> {
     frame
 }
 
-/// The request in the bytes, if it is such a one.
+/// Parses the bytes as a request of type `M`; `None` if they are another message.
 fn parsed<'a, M: Message<'a>>(bytes: &'a [u8]) -> Option<M> {
     M::parse(&frame_of(bytes)).ok()
 }
@@ -223,7 +223,7 @@ fn answer(opcode: Opcode, opaque: Opaque, status: Status, value: &[u8]) -> Vec<u
     out
 }
 
-/// A consumer whose connection is set up, and the stream request that it sent.
+/// A consumer with a connection that is set up, and its stream request.
 struct Set<'a> {
     consumer: Consumer<'a, Fake>,
     progress: Arc<Progress>,
@@ -233,7 +233,7 @@ struct Set<'a> {
 }
 
 impl<'a> Set<'a> {
-    /// Answers every step of the introduction; `refused` names a step to refuse.
+    /// Answers every step of the introduction; `refused` names the step that fails.
     fn up(fake: &'a Fake, about: &'a Introduction, refused: Option<&str>) -> Result<Self, Broken> {
         let progress = Arc::new(Progress::new(1));
         let mut out = Vec::new();
@@ -369,7 +369,7 @@ fn mutation(seqno: u64, key: &'static [u8]) -> Mutation<'static> {
 }
 
 #[test]
-fn a_stream_is_introduced_granted_and_applied() {
+fn stream_is_negotiated_granted_and_applied() {
     let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
     let mut set = Set::up(&fake, &about, None).expect("a connection");
     assert_eq!(set.progress.stage(), Stage::Streaming);
@@ -425,7 +425,7 @@ fn a_login_may_be_left_out_where_a_certificate_was_shown() {
 }
 
 #[test]
-fn what_is_refused_at_the_start_ends_the_connection_or_not() {
+fn setup_ends_connection_unless_refused_step_is_optional() {
     let about = introduction();
     for step in [
         "HELLO",
@@ -479,7 +479,7 @@ fn a_rollback_is_made_and_the_stream_asked_for_again() {
 }
 
 #[test]
-fn a_history_of_which_nothing_is_here_is_left_out_first() {
+fn rollback_retries_without_newest_unused_history() {
     let (fake, about) = (Fake::at(9, (9, 9), &[(2, 9), (1, 0)]), introduction());
     let mut set = Set::up(&fake, &about, None).expect("a connection");
     let _registered = fake.taken();
@@ -489,8 +489,8 @@ fn a_history_of_which_nothing_is_here_is_left_out_first() {
 }
 
 #[test]
-fn what_is_of_a_history_before_an_unknown_one_stays() {
-    // Nothing of history 3 is here, from 6 on what is here is of history 2, which the other node does not know.
+fn rollback_keeps_changes_before_unknown_history() {
+    // The vBucket has no change of history 3. Its changes from 6 on belong to history 2, which the producer lacks.
     let (fake, about) = (
         Fake::at(8, (5, 12), &[(3, 10), (2, 6), (1, 0)]),
         introduction(),
@@ -556,9 +556,9 @@ fn bytes_are_acknowledged_unless_memory_is_short() {
     assert_eq!(acked(&mut set.out), [all]);
 }
 
-/// Bytes that a message took of the window are returned once, also for a message without a stream.
+/// Each message returns its bytes to the window exactly once, even if it belongs to no stream.
 #[test]
-fn every_byte_is_acknowledged_once_whatever_became_of_its_message() {
+fn every_byte_is_acknowledged_once_for_any_message() {
     let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
     let mut set = Set::up(&fake, &about, None).expect("a connection");
     set.granted();
@@ -612,7 +612,7 @@ fn noops_and_snapshot_ends_are_answered() {
 }
 
 #[test]
-fn a_vbucket_that_is_no_replica_any_more_costs_its_own_stream_only() {
+fn vbucket_that_is_not_replica_loses_only_its_stream() {
     let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
     let mut set = Set::up(&fake, &about, None).expect("a connection");
     set.granted();
@@ -632,7 +632,7 @@ fn a_vbucket_that_is_no_replica_any_more_costs_its_own_stream_only() {
 }
 
 #[test]
-fn a_producer_that_breaks_the_rules_is_left() {
+fn protocol_violation_closes_connection() {
     let about = introduction();
     let case = |seed: &dyn Fn(&mut Set<'_>) -> Result<(), Broken>, expected| {
         let fake = Fake::at(5, (5, 5), &[(1, 0)]);
@@ -679,7 +679,7 @@ fn a_producer_that_breaks_the_rules_is_left() {
 }
 
 #[test]
-fn nonsense_and_silence_end_the_connection() {
+fn malformed_bytes_and_silence_end_connection() {
     let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
     let mut set = Set::up(&fake, &about, None).expect("a connection");
     assert!(matches!(set.hears(&[0x11; 24], 0), Err(Broken::Refused(_))));
@@ -687,7 +687,7 @@ fn nonsense_and_silence_end_the_connection() {
     assert_eq!(set.consumer.tick(60 * SECOND_NS, &mut set.out), Ok(()));
     let silent = set.consumer.tick(61 * SECOND_NS, &mut set.out);
     assert_eq!(silent, Err(Broken::Silent));
-    // Half a message is followed by nothing: that is silence, too.
+    // Silence after half of a message is silence, too.
     let mut set = Set::up(&fake, &about, None).expect("a connection");
     let whole = answer(
         Opcode::GET_ALL_VB_SEQNOS,
@@ -793,7 +793,7 @@ fn prepares_come_only_when_agreed_on() {
 }
 
 #[test]
-fn a_decision_without_its_prepare_begins_the_vbucket_anew() {
+fn decision_without_prepare_empties_vbucket() {
     let (fake, about) = (Fake::at(5, (5, 5), &[(1, 0)]), introduction());
     let mut set = Set::up(&fake, &about, None).expect("a connection");
     set.granted();
@@ -810,12 +810,12 @@ fn a_decision_without_its_prepare_begins_the_vbucket_anew() {
     assert_eq!(fake.taken(), ["roll back 0"]);
 }
 
-/// What a producer may say next, mostly with numbers that are near.
+/// A message of a random producer; most numbers are small.
 #[derive(Clone, Debug)]
 enum Says {
     Marker(u64, u64),
     Change(u64),
-    /// Of a stream that is not the newest.
+    /// A change of a stream that is not the newest.
     Late(u64),
     Advance(u64),
     Prepare(u64),
@@ -885,10 +885,10 @@ impl Says {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..Default::default() })]
 
-    /// Whatever a producer says is taken in order, or ends the conversation; nothing that was not
-    /// announced is taken, and no more is acknowledged than was sent.
+    /// The consumer applies the messages of any producer in order, or ends the conversation. It applies no change
+    /// outside of an announced snapshot, and acknowledges no more bytes than were sent.
     #[test]
-    fn whatever_a_producer_says_is_taken_in_order_or_ends_the_conversation(
+    fn random_producer_messages_are_applied_in_order_or_end_conversation(
         all in prop::collection::vec(says(), 1..60),
     ) {
         let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
@@ -914,14 +914,14 @@ proptest! {
                 set.granted();
             }
         }
-        // Prepares count two bytes more than they have.
+        // Prepares count two bytes more than their frames have.
         prop_assert!(acked <= sent + 2 * all.len(), "{acked} of {sent}");
         let (mut last, mut range) = (0, 0..=0);
         for note in fake.taken() {
             if let Some((start, end)) = note.split_once("..") {
                 range = start.parse().unwrap()..=end.parse().unwrap();
             } else if note.starts_with("adopt") {
-                // A new stream begins where the vBucket is said to stand: at nothing.
+                // A new stream starts at the vBucket's position, which is zero.
                 (last, range) = (0, 0..=0);
             } else if let Some((_, seqno)) = note.split_once('@') {
                 let seqno: u64 = seqno.parse().unwrap();
