@@ -8,7 +8,7 @@ use wire::dcp::{CollectionEvent, EventId, SystemEvent};
 
 use crate::record::Names;
 
-/// What the collections of a bucket are called.
+/// Names of the collections of a bucket, by their ids.
 #[derive(Debug)]
 pub struct Collections {
     scopes: HashMap<u32, String>,
@@ -18,7 +18,7 @@ pub struct Collections {
 const DEFAULT: &str = "_default";
 
 impl Collections {
-    /// A bucket with nothing but its default collection.
+    /// Creates the names of a bucket that has only its default collection.
     pub fn only_default() -> Self {
         Self {
             scopes: HashMap::from([(0, DEFAULT.to_owned())]),
@@ -26,7 +26,7 @@ impl Collections {
         }
     }
 
-    /// The collections of a manifest; `None` if it is no manifest.
+    /// Parses a manifest (JSON); `None` if it is not valid.
     pub fn of_manifest(manifest: &[u8]) -> Option<Self> {
         let mut all = Self::only_default();
         let manifest: Value = serde_json::from_slice(manifest).ok()?;
@@ -46,7 +46,7 @@ impl Collections {
         Some(all)
     }
 
-    /// Learns from what the stream tells about collections.
+    /// Adds the names in a system event of a stream.
     pub fn learn(&mut self, event: &SystemEvent<'_>) {
         let Ok(told) = CollectionEvent::parse(event.value) else {
             return;
@@ -59,17 +59,17 @@ impl Collections {
         }
     }
 
-    /// A scope was created.
+    /// Adds a scope.
     pub fn scope_begun(&mut self, scope: ScopeId, name: &str) {
         self.scopes.insert(scope.0, name.to_owned());
     }
 
-    /// A collection was created.
+    /// Adds a collection.
     pub fn collection_begun(&mut self, id: CollectionId, scope: ScopeId, name: &str) {
         self.collections.insert(id, (scope.0, name.to_owned()));
     }
 
-    /// Names of a collection; empty where it is not known.
+    /// Returns the names of a collection; empty if it is unknown.
     pub fn names(&self, id: CollectionId) -> Names<'_> {
         let (scope, collection) = match self.collections.get(&id) {
             Some((scope, name)) => (self.scopes.get(scope), name.as_str()),
@@ -81,7 +81,7 @@ impl Collections {
         }
     }
 
-    /// The collection of these names.
+    /// Returns the id of the collection with these names.
     pub fn id_of(&self, names: Names<'_>) -> Option<CollectionId> {
         let (&scope, _) = self.scopes.iter().find(|(_, name)| *name == names.scope)?;
         let mut all = self.collections.iter();
@@ -89,8 +89,7 @@ impl Collections {
         Some(*id)
     }
 
-    /// The filter of a stream request for a scope or one collection of it; `None` if there is no
-    /// such thing.
+    /// Returns the filter of a stream request for a scope, or for one collection of it; `None` if it does not exist.
     pub fn filter(&self, scope: &str, collection: Option<&str>) -> Option<String> {
         let Some(collection) = collection else {
             let (id, _) = self.scopes.iter().find(|(_, name)| *name == scope)?;

@@ -1,10 +1,10 @@
-//! Change streams for people: how a change is written, and how a stream says where it is.
+//! Change streams for users: the text of a change, and the position of a stream.
 //!
-//! `settee tail` and `GET /changes` write the same lines and understand the same positions. `tail` is a DCP client: one
-//! thread reads bytes, writes lines, then acknowledges, then keeps its position. So a reader that does not read slows
-//! its own stream down, and a position never says more than was written.
+//! `settee tail` and `GET /changes` write the same lines and read the same positions. `tail` is a DCP client: one
+//! thread reads bytes, writes lines, acknowledges them, then stores its position. A reader that does not read
+//! therefore slows its own stream down, and a position never covers changes that were not written.
 //!
-//! What this crate may not do: know sockets, buckets or HTTP.
+//! This crate must not know sockets, buckets or HTTP.
 
 mod collections;
 mod message;

@@ -1,4 +1,4 @@
-//! The meaning of a producer's messages for a follower of the changes.
+//! Parses the messages of a producer for a follower of changes.
 
 use model::{CollectionId, Datatype, Seqno, VbId, body_at, split_key};
 use wire::dcp::{
@@ -10,7 +10,7 @@ use wire::{Frame, Message as _, Opcode};
 use crate::record::{Change, Event, Names};
 use crate::streams::{Streams, Violation};
 
-/// A message, once the streams know of it.
+/// A parsed message; the streams are already advanced.
 #[derive(Clone, Copy, Debug)]
 pub enum StreamMessage<'a> {
     /// The message needs no action.
@@ -19,32 +19,32 @@ pub enum StreamMessage<'a> {
     Change(DocumentChange<'a>),
     /// A collection or a scope changed.
     System(SystemEvent<'a>),
-    /// A stream ended; it is asked for again or not.
+    /// A stream ended.
     Ended {
-        /// Why.
+        /// The reason.
         reason: EndReason,
-        /// Whether it is to be asked for again.
+        /// Whether the stream must be requested again.
         again: bool,
     },
     /// The producer checks that the consumer is alive.
     Noop,
 }
 
-/// A change of a document whose collection has no name yet.
+/// A change of a document, still without the name of its collection.
 #[derive(Clone, Copy, Debug)]
 pub struct DocumentChange<'a> {
-    /// Its collection.
+    /// Collection of the document.
     pub collection: CollectionId,
     unnamed: Change<'a>,
 }
 
 impl<'a> DocumentChange<'a> {
-    /// Its vBucket.
+    /// The vBucket of the document.
     pub fn vbucket(&self) -> VbId {
         self.unnamed.vbucket
     }
 
-    /// The change with the names of its collection.
+    /// Returns the change with the names of its collection.
     pub fn named(&self, names: Names<'a>) -> Change<'a> {
         Change {
             names,
@@ -53,11 +53,10 @@ impl<'a> DocumentChange<'a> {
     }
 }
 
-/// Takes a producer's message: notes in `streams` how far they came, and returns its meaning.
-/// `keyed`: keys carry the identifier of their collection.
+/// Parses a message of a producer and advances `streams`. `keyed`: keys start with the id of their collection.
 ///
 /// # Errors
-/// No producer may send this here.
+/// The message violates the protocol.
 pub fn take<'a>(
     frame: &Frame<'a>,
     streams: &mut Streams,
@@ -110,7 +109,7 @@ fn document_change<'a>(frame: &Frame<'a>, keyed: bool) -> Result<DocumentChange<
     })
 }
 
-/// What the three messages about a document tell; the key is as it came.
+/// Parses a mutation, deletion or expiration. The key stays unchanged.
 fn told<'a>(frame: &Frame<'a>) -> Result<Change<'a>, wire::Malformed> {
     let datatype = frame.header.datatype;
     let known = Change {
@@ -164,7 +163,7 @@ fn told<'a>(frame: &Frame<'a>) -> Result<Change<'a>, wire::Malformed> {
     })
 }
 
-/// The value behind the extended attributes, if it has some.
+/// Returns the value without its extended attributes.
 fn body(value: &[u8], datatype: Datatype) -> &[u8] {
     &value[body_at(value, datatype)..]
 }
@@ -191,7 +190,7 @@ mod tests {
         streams
     }
 
-    /// What a message means, as the change's key and value where it is one.
+    /// Returns the meaning of a message; of a change its key and value.
     fn meaning<'m>(
         streams: &mut Streams,
         message: &impl Message<'m>,
@@ -287,14 +286,14 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_lie_about_their_length_do_no_harm() {
+    fn wrong_attribute_length_yields_valid_body() {
         assert_eq!(body(b"\0\0\0\x09xx", Datatype::XATTR), b"");
         assert_eq!(body(b"ab", Datatype::XATTR), b"ab");
         assert_eq!(body(b"\0\0\0\x01x", Datatype::JSON), b"\0\0\0\x01x");
     }
 
     #[test]
-    fn what_a_producer_must_not_send() {
+    fn parser_refuses_invalid_producer_messages() {
         let mut streams = streams();
         let request = wire::dcp::BufferAck { bytes: 1 };
         assert!(meaning(&mut streams, &request, Datatype::RAW).is_err());

@@ -9,7 +9,7 @@
 //!         varint(snapshot end - seqno)      if partial
 //! ```
 //! `varint` is unsigned LEB128. A vBucket at a snapshot's end takes 8 to 10 bytes, an untouched
-//! one a single byte; 1,024 vBuckets come to at most some 14 KB of text.
+//! one a single byte; 1,024 vBuckets take at most some 14 KB of text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,35 +20,35 @@ use model::{Seqno, SnapshotRange, VbUuid};
 
 use crate::vb_position::VbPosition;
 
-/// Longest text that is read as a position.
+/// Longest text that is accepted as a position, in bytes.
 pub const TEXT_BYTES_MAX: usize = 64 * 1024;
 
 const PREFIX: &str = "s1.";
 const CHECKSUM_BYTES: usize = 4;
 
-/// Where a stream of every vBucket of a bucket is.
+/// Position of the streams of all vBuckets of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// One place for each vBucket, in order.
+    /// Position of each vBucket, in order.
     pub places: Vec<VbPosition>,
 }
 
-/// Why a text is no position; one line for the user.
+/// Reason why a text is not a position; one line for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PositionError {
-    /// Another kind of text, or of a later release.
+    /// A text of another kind, or of a later release.
     #[error("a position begins with s1.")]
     Prefix,
     /// Longer than any position.
     #[error("a position has at most {TEXT_BYTES_MAX} characters")]
     Length,
-    /// Characters were lost or changed.
+    /// A text with lost or changed characters.
     #[error("the position is damaged: copy all of it")]
     Damaged,
 }
 
 impl Position {
-    /// The beginning of a bucket with so many vBuckets.
+    /// Returns the beginning of a bucket with `vbuckets` vBuckets.
     pub fn beginning(vbuckets: u16) -> Self {
         Self {
             places: vec![VbPosition::default(); usize::from(vbuckets)],
@@ -103,7 +103,7 @@ fn read(bytes: &[u8]) -> Option<Position> {
         return None;
     }
     let count = take(&mut body)?;
-    // Every place has a byte at least, so a false count takes no memory.
+    // Every place takes at least one byte, so a false count allocates little memory.
     let count = usize::try_from(count).ok().filter(|&n| n <= body.len())?;
     let places: Option<Vec<VbPosition>> = (0..count).map(|_| read_place(&mut body)).collect();
     let places = places.filter(|_| body.is_empty())?;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_is_short() {
+    fn position_at_beginning_is_short() {
         let text = Position::beginning(1024).to_string();
         assert!(
             text.len() < 1400 && text.starts_with("s1."),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_and_why() {
+    fn position_parser_refuses_invalid_texts() {
         let good = Position {
             places: vec![VbPosition::at(VbUuid(7), Seqno(300))],
         };

@@ -1,4 +1,4 @@
-//! One change as a line of JSON, or as a CloudEvent.
+//! The text of one change: a line of JSON, or a CloudEvent.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,19 +6,19 @@ use model::utc;
 use model::{Cas, Datatype, Seqno, VbId, VbUuid};
 use serde::de::IgnoredAny;
 
-/// What happened to a document.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It was written.
+    /// The document was written.
     Mutation,
-    /// It was deleted.
+    /// The document was deleted.
     Deletion,
-    /// It was deleted because its time had come.
+    /// The document was deleted because it had expired.
     Expiration,
 }
 
 impl Event {
-    /// The word for it.
+    /// The name of the event in the output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mutation => "mutation",
@@ -37,41 +37,40 @@ pub struct Names<'a> {
     pub collection: &'a str,
 }
 
-/// One change, as it is told.
+/// One change, as it is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
-    /// What happened.
+    /// The kind of the change.
     pub event: Event,
-    /// Where the document lives.
+    /// Scope and collection of the document.
     pub names: Names<'a>,
-    /// Its vBucket.
+    /// The vBucket of the document.
     pub vbucket: VbId,
     /// Position of the change in the vBucket.
     pub seqno: Seqno,
-    /// The revision that it made.
+    /// The CAS that the change assigned.
     pub cas: Cas,
-    /// How often the document was changed.
+    /// Number of changes of the document (its revision).
     pub rev: u64,
-    /// Flags of the client; of a mutation.
+    /// Flags of the client; only of a mutation.
     pub flags: u32,
-    /// When it expires, or of a deletion when it happened, in Unix seconds; 0 for never and for
-    /// not told.
+    /// Time of the expiry, or of the deletion, in Unix seconds; 0 for never or unknown.
     pub time_s: u32,
-    /// The user's key.
+    /// Key of the document, without a collection id.
     pub key: &'a [u8],
-    /// The value; of a mutation, plain and without extended attributes. `None` is not told.
+    /// The value of a mutation, decompressed and without extended attributes. `None` if it is left out.
     pub value: Option<&'a [u8]>,
-    /// Whether the value is JSON.
+    /// Datatype of the value; it includes whether the value is JSON.
     pub datatype: Datatype,
 }
 
 impl Change<'_> {
-    /// Appends one JSON object, without a line feed in it or behind it.
+    /// Appends one JSON object, without a line feed in it or after it.
     ///
-    /// Shape: `event`, `key` (`key_base64` if it is not UTF-8), `value` if it is told (JSON is
-    /// embedded, other UTF-8 is text, else `value_base64`), `scope`, `collection`, `vb`, `seqno`, `cas` (text:
-    /// it does not fit the numbers of every reader), `rev`; of a mutation `flags` and `expiry`,
-    /// else `delete_time` if it is known.
+    /// Members: `event`, `key` (`key_base64` if it is not UTF-8), `value` if it is included (JSON is embedded,
+    /// other UTF-8 is a string, else `value_base64`), `scope`, `collection`, `vb`, `seqno`, `cas` (a string,
+    /// since many JSON readers round large numbers), `rev`; of a mutation `flags` and `expiry`, else
+    /// `delete_time` if it is known.
     pub fn write_json(&self, out: &mut Vec<u8>) {
         self.head(out);
         if let Some(value) = self.value.filter(|_| self.event == Event::Mutation) {
@@ -81,7 +80,7 @@ impl Change<'_> {
         self.tail(out);
     }
 
-    /// The same object around a value that is told apart: what stands in front of it, and behind it.
+    /// Appends the same object without its value: `head` is the part before the value, `tail` the part after it.
     pub fn write_json_around(&self, shown: Shown, head: &mut Vec<u8>, tail: &mut Vec<u8>) {
         self.head(head);
         head.push(b',');
@@ -89,7 +88,7 @@ impl Change<'_> {
         self.tail(tail);
     }
 
-    /// What stands in front of the value.
+    /// Appends the members before the value.
     fn head(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"event\":\"");
         out.extend_from_slice(self.event.name().as_bytes());
@@ -97,7 +96,7 @@ impl Change<'_> {
         text_or_base64("key", self.key, out);
     }
 
-    /// What stands behind it.
+    /// Appends the members after the value.
     fn tail(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b",\"scope\":");
         string(self.names.scope, out);
@@ -118,11 +117,10 @@ impl Change<'_> {
         out.push(b'}');
     }
 
-    /// Appends a CloudEvent (version 1.0, JSON format), without a line feed in it or behind it.
+    /// Appends a CloudEvent (version 1.0, JSON format), without a line feed in it or after it.
     ///
-    /// Shape: `source` names the bucket; `id` is the history, the vBucket and the seqno, and so
-    /// the same whenever the same change is told again. The extension attributes are `scope`,
-    /// `collection`, `vbucket`, `seqno` and `cas`.
+    /// `source` names the bucket. `id` consists of vBucket UUID, vBucket and seqno, so a repeated change has the
+    /// same id. The extension attributes are `scope`, `collection`, `vbucket`, `seqno` and `cas`.
     pub fn write_cloud_event(&self, source: &str, uuid: VbUuid, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"specversion\":\"1.0\",\"type\":\"settee.document.");
         out.extend_from_slice(self.event.name().as_bytes());
@@ -133,7 +131,7 @@ impl Change<'_> {
         out.extend_from_slice(id.as_bytes());
         string(&String::from_utf8_lossy(self.key), out);
         out.extend_from_slice(b",\"time\":\"");
-        // The revision is a clock's reading in nanoseconds.
+        // The CAS is the reading of a clock, in nanoseconds.
         out.extend_from_slice(utc(self.cas.0).as_bytes());
         out.extend_from_slice(b"Z\",\"scope\":");
         string(self.names.scope, out);
@@ -156,7 +154,7 @@ impl Change<'_> {
         out.push(b'}');
     }
 
-    /// The same change, of which the value is not told.
+    /// Returns the change without its value.
     #[must_use]
     pub fn without_value(self) -> Self {
         Self {
@@ -175,17 +173,16 @@ impl Change<'_> {
     }
 }
 
-/// Appends the line that takes back what was told: the changes of the vBucket after a seqno did
-/// not last.
+/// Appends the line of a rollback: the changes of the vBucket after `seqno` are void.
 ///
-/// Shape: `event` `rollback`, `vb`, `seqno`.
+/// Members: `event` (`rollback`), `vb`, `seqno`.
 pub fn void_after(vbucket: VbId, seqno: Seqno, out: &mut Vec<u8>) {
     number("{\"event\":\"rollback\",\"vb\":", vbucket.0.into(), out);
     number(",\"seqno\":", seqno.0, out);
     out.push(b'}');
 }
 
-/// The same as a CloudEvent, of the type `settee.stream.rollback`.
+/// Appends a rollback as a CloudEvent of the type `settee.stream.rollback`.
 pub fn cloud_rollback(source: &str, vbucket: VbId, seqno: Seqno, out: &mut Vec<u8>) {
     out.extend_from_slice(
         b"{\"specversion\":\"1.0\",\"type\":\"settee.stream.rollback\",\"source\":",
@@ -226,8 +223,8 @@ fn text_or(name: &str, base64_name: &str, bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes sound JSON, which may come in parts, without the space between its tokens, and so without
-/// line feeds. Numbers stay as they were written.
+/// Copies valid JSON, in one or more parts, without white space between tokens, and therefore without line feeds.
+/// Numbers stay as they were written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Compact {
     in_string: bool,
@@ -235,7 +232,7 @@ pub struct Compact {
 }
 
 impl Compact {
-    /// Appends what is left of the next part.
+    /// Appends the next part without white space.
     pub fn write(&mut self, part: &[u8], out: &mut Vec<u8>) {
         for byte in part.iter().copied() {
             if self.in_string {
@@ -251,19 +248,19 @@ impl Compact {
     }
 }
 
-/// How a value is shown.
+/// Representation of a value in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// Embedded.
+    /// As embedded JSON.
     Json,
     /// As a string.
     Text,
-    /// As what is no text.
+    /// As base64.
     Base64,
 }
 
 impl Shown {
-    /// How a value is shown whose datatype says that it is JSON, or does not.
+    /// Chooses the representation of a value. It is JSON only if both the datatype and its text say so.
     pub fn of(value: &[u8], datatype: Datatype) -> Self {
         let json = datatype.contains(Datatype::JSON);
         match std::str::from_utf8(value) {
@@ -273,7 +270,7 @@ impl Shown {
         }
     }
 
-    /// The name in front of it.
+    /// Name of the member that holds the value.
     fn name(self) -> &'static str {
         match self {
             Self::Json | Self::Text => "value",
@@ -347,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_not_told() {
+    fn change_without_value_omits_value() {
         let keys_only = change(b"3", Datatype::JSON).without_value();
         let told = line(&keys_only);
         assert_eq!(
@@ -379,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cloud_event_has_what_the_specification_wants() {
+    fn cloud_event_has_required_attributes() {
         let event = |change: &Change<'_>| -> Value {
             let mut out = Vec::new();
             change.write_cloud_event("/buckets/travel", VbUuid(0xabc), &mut out);

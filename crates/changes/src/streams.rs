@@ -1,4 +1,4 @@
-//! The streams of all vBuckets: where each is, and what is to be asked for next. No I/O.
+//! The streams of all vBuckets: their positions, and the requests to send next. No I/O.
 
 use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbUuid};
 use wire::dcp::{EndReason, StreamFlags, StreamRequest};
@@ -6,17 +6,17 @@ use wire::dcp::{EndReason, StreamFlags, StreamRequest};
 use crate::position::Position;
 use crate::vb_position::VbPosition;
 
-/// What a stream that is to go on for ever ends at.
+/// End of a stream that never ends.
 const NO_END: Seqno = Seqno(u64::MAX);
 
-/// How one vBucket's stream is doing.
+/// State of the stream of one vBucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Standing {
-    /// To be asked for.
+    /// The stream must be requested.
     Wanted,
-    /// Asked for and not answered, or open.
+    /// The stream was requested, or is open.
     Open,
-    /// Everything that was wanted of it was received.
+    /// The stream reached its end.
     Done,
 }
 
@@ -35,11 +35,11 @@ pub struct Streams {
     done: usize,
 }
 
-/// What the producer did wrong; one line.
+/// A violation of the protocol by the producer; one line.
 pub type Violation = String;
 
 impl Streams {
-    /// Streams that go on from a position, without an end.
+    /// Creates streams that continue from a position, without an end.
     pub fn from(position: Position) -> Self {
         let streams = position.places.into_iter().map(|place| Stream {
             place,
@@ -58,7 +58,7 @@ impl Streams {
         self.streams.len()
     }
 
-    /// Ends each stream at a seqno; one that is there already is done.
+    /// Sets the last seqno of each stream. A stream that is already there is done.
     pub fn end_at(&mut self, high: impl IntoIterator<Item = (VbId, Seqno)>) {
         for stream in &mut self.streams {
             stream.end = Seqno(0);
@@ -76,7 +76,7 @@ impl Streams {
         }
     }
 
-    /// Asks for no stream of these vBuckets; where they are stays in the position.
+    /// Excludes vBuckets from the requests. Their positions stay.
     pub fn leave_out(&mut self, of: impl Fn(VbId) -> bool) {
         for (index, stream) in self.streams.iter_mut().enumerate() {
             if stream.standing != Standing::Done && of(VbId(index as u16)) {
@@ -86,19 +86,19 @@ impl Streams {
         }
     }
 
-    /// Whether nothing is left to come.
+    /// Whether all streams are done.
     pub fn all_done(&self) -> bool {
         self.done == self.streams.len()
     }
 
-    /// vBuckets whose streams are to be asked for.
+    /// vBuckets whose streams must be requested.
     pub fn wanted(&self) -> impl Iterator<Item = VbId> {
         let all = self.streams.iter().enumerate();
         let wanted = all.filter(|(_, stream)| stream.standing == Standing::Wanted);
         wanted.map(|(index, _)| VbId(index as u16))
     }
 
-    /// The requests of these vBuckets that are to be sent now; those streams count as asked for.
+    /// Returns the requests for the wanted streams of some vBuckets, and marks them as requested.
     pub fn requests(&mut self, of: impl Fn(VbId) -> bool) -> Vec<(VbId, StreamRequest<'static>)> {
         let wanted: Vec<VbId> = self.wanted().filter(|vbucket| of(*vbucket)).collect();
         let streams = &mut self.streams;
@@ -110,7 +110,7 @@ impl Streams {
         asked.collect()
     }
 
-    /// A stream was granted.
+    /// Notes that the producer granted a stream.
     ///
     /// # Errors
     /// The vBucket has no stream.
@@ -127,10 +127,10 @@ impl Streams {
         Ok(())
     }
 
-    /// A stream was refused: what came after `to` did not last. It is to be asked for again.
+    /// Notes a rollback: the changes after `to` are void. The stream must be requested again.
     ///
     /// # Errors
-    /// The rollback leads nowhere.
+    /// The rollback does not lead to an earlier seqno.
     pub fn rolled_back(&mut self, vbucket: VbId, to: Seqno) -> Result<Seqno, Violation> {
         let stream = self.open(vbucket)?;
         if to >= stream.place.seqno {
@@ -146,7 +146,7 @@ impl Streams {
         Ok(to)
     }
 
-    /// A stream cannot be had for the moment; it is to be asked for again.
+    /// Notes that a stream is not available; it must be requested again.
     pub fn want_again(&mut self, vbucket: VbId) {
         if let Some(stream) = self.streams.get_mut(usize::from(vbucket.0))
             && stream.standing == Standing::Open
@@ -155,10 +155,10 @@ impl Streams {
         }
     }
 
-    /// A snapshot marker came.
+    /// Processes a snapshot marker.
     ///
     /// # Errors
-    /// It does not fit.
+    /// The marker does not fit the position.
     pub fn snapshot(&mut self, vbucket: VbId, range: SnapshotRange) -> Result<(), Violation> {
         let place = &mut self.open(vbucket)?.place;
         let at = place.seqno.0;
@@ -168,10 +168,10 @@ impl Streams {
             .ok_or_else(|| format!("vBucket {}: snapshot {start}..{end} at {at}", vbucket.0))
     }
 
-    /// A change came, or the word that there is none up to the seqno.
+    /// Processes a change, or a message that there is none up to `seqno`.
     ///
     /// # Errors
-    /// It is repeated, or outside of its snapshot.
+    /// The seqno is repeated, or outside of the snapshot.
     pub fn reached(&mut self, vbucket: VbId, seqno: Seqno) -> Result<(), Violation> {
         let place = &mut self.open(vbucket)?.place;
         let (at, end) = (place.seqno.0, place.snapshot.end.0);
@@ -180,10 +180,10 @@ impl Streams {
             .ok_or_else(|| format!("vBucket {}: seqno {} at {at} of {end}", vbucket.0, seqno.0))
     }
 
-    /// The producer ended a stream; whether it is to be asked for again.
+    /// Processes the end of a stream; returns whether it must be requested again.
     ///
     /// # Errors
-    /// The vBucket has no stream, or it ended before its end.
+    /// The vBucket has no stream, or the stream ended before its last seqno.
     pub fn ended(&mut self, vbucket: VbId, reason: EndReason) -> Result<bool, Violation> {
         let stream = self.open(vbucket)?;
         match reason {
@@ -203,13 +203,13 @@ impl Streams {
         }
     }
 
-    /// The history that the newest change of a vBucket belongs to.
+    /// UUID of the history to which the newest change of a vBucket belongs.
     pub fn history(&self, vbucket: VbId) -> VbUuid {
         let stream = self.streams.get(usize::from(vbucket.0));
         stream.map_or(VbUuid(0), |stream| stream.saved().uuid)
     }
 
-    /// Where the streams are.
+    /// Position of all streams.
     pub fn position(&self) -> Position {
         Position {
             places: self.streams.iter().map(Stream::saved).collect(),
@@ -267,7 +267,7 @@ mod tests {
         }]
     }
 
-    /// Streams of three vBuckets, all granted.
+    /// Three vBuckets with granted streams.
     fn granted() -> Streams {
         let mut streams = Streams::from(Position::beginning(3));
         for (vbucket, _) in streams.requests(|_| true) {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_broke_off_is_gone_on_with_from_where_it_was() {
+    fn broken_stream_continues_from_its_position() {
         let mut streams = granted();
         assert!(streams.requests(|_| true).is_empty(), "all are open");
         streams.snapshot(VB, range(1, 10)).unwrap();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollback_asks_again_from_there() {
+    fn rollback_requests_stream_from_its_seqno() {
         let mut position = Position::beginning(3);
         position.places[1] = VbPosition::at(VbUuid(9), Seqno(600));
         let mut streams = Streams::from(position);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_until_now_are_done_one_by_one() {
+    fn streams_end_at_given_seqnos() {
         let mut streams = Streams::from(Position::beginning(3));
         streams.end_at([(VbId(0), Seqno(0)), (VB, Seqno(5))]);
         assert!(!streams.all_done());
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_lost_its_vbucket_is_asked_for_again() {
+    fn stream_is_requested_again_after_state_change() {
         let mut streams = granted();
         assert_eq!(streams.ended(VB, EndReason::STATE_CHANGED), Ok(true));
         assert_eq!(streams.requests(|_| true).len(), 1);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_producer_must_not_do() {
+    fn streams_refuse_protocol_violations() {
         let mut streams = granted();
         assert!(streams.reached(VB, Seqno(1)).is_err(), "no snapshot");
         streams.snapshot(VB, range(1, 3)).unwrap();

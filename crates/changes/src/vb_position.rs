@@ -1,21 +1,21 @@
-//! Where a stream of one vBucket is.
+//! The position of a stream of one vBucket.
 
 use model::{FailoverEntry, Seqno, SnapshotRange, VbUuid};
 
-/// How far a stream of one vBucket came, in the words in which a stream is asked for.
+/// Position of a stream of one vBucket; it has the fields of a stream request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VbPosition {
-    /// The history that it belongs to; 0 at the beginning.
+    /// UUID of the history (failover log entry); 0 at the beginning.
     pub uuid: VbUuid,
-    /// The last seqno that was received.
+    /// Seqno of the last change received.
     pub seqno: Seqno,
-    /// The snapshot that it lies in: `start <= seqno <= end`. Only at `end` is what was received
-    /// a state that the vBucket once had.
+    /// The snapshot of that change: `start <= seqno <= end`. The received changes are a consistent state only if
+    /// `seqno` equals `end`.
     pub snapshot: SnapshotRange,
 }
 
 impl VbPosition {
-    /// A place between two snapshots.
+    /// Creates a position between two snapshots.
     pub fn at(uuid: VbUuid, seqno: Seqno) -> Self {
         let snapshot = SnapshotRange {
             start: seqno,
@@ -28,15 +28,15 @@ impl VbPosition {
         }
     }
 
-    /// Whether everything of the last snapshot was received.
+    /// Whether the last snapshot is complete.
     pub fn is_whole(&self) -> bool {
         self.seqno == self.snapshot.end
     }
 
-    /// Takes a snapshot marker; `false` if no producer may send it here.
+    /// Processes a snapshot marker; returns `false` if it violates the protocol.
     ///
-    /// What is left of a snapshot in which the stream broke off becomes one with the new one: no
-    /// state in between is consistent.
+    /// If the stream broke off inside a snapshot, the new snapshot is merged with it: no state in between is
+    /// consistent.
     pub fn announce(&mut self, range: SnapshotRange) -> bool {
         if range.start > range.end || range.end <= self.seqno {
             return false;
@@ -48,8 +48,8 @@ impl VbPosition {
         true
     }
 
-    /// Takes a change, or the word that there is none up to this seqno; `false` if it is
-    /// repeated or outside of the snapshot.
+    /// Processes a change, or a message that there is none up to `seqno`. Returns `false` if it is repeated or
+    /// outside of the snapshot.
     pub fn reach(&mut self, seqno: Seqno) -> bool {
         let sound = seqno > self.seqno && seqno <= self.snapshot.end;
         if sound {
@@ -58,15 +58,15 @@ impl VbPosition {
         sound
     }
 
-    /// Goes back to where the producer says that the histories part.
+    /// Rolls back to the seqno at which the histories diverge, as sent by the producer.
     pub fn roll_back(&mut self, to: Seqno) {
         let uuid = if to == Seqno(0) { VbUuid(0) } else { self.uuid };
         *self = Self::at(uuid, to.min(self.seqno));
     }
 
-    /// Takes the failover log of a granted stream, newest first: the place belongs to the newest
-    /// history that had begun by the end of its snapshot. An older one would be refused for what
-    /// the snapshot holds beyond it.
+    /// Selects the history from the failover log of a granted stream, newest first: the newest one that starts at
+    /// or before the end of the snapshot. The producer would refuse an older one because of the rest of the
+    /// snapshot.
     pub fn belong(&mut self, log: impl IntoIterator<Item = FailoverEntry>) {
         let known = log
             .into_iter()
@@ -89,12 +89,12 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_a_snapshot_stays_a_valid_request() {
+    fn position_in_snapshot_stays_valid_request() {
         let mut place = VbPosition::at(VbUuid(7), Seqno(450));
         assert!(place.announce(range(451, 500)));
         assert_eq!(place.snapshot, range(450, 500));
         assert!(place.reach(Seqno(460)) && !place.is_whole());
-        // It breaks off; the rest comes as another snapshot.
+        // The stream breaks off here; the rest follows as another snapshot.
         assert!(place.announce(range(461, 600)));
         assert_eq!(place.snapshot, range(450, 600));
         assert!(place.reach(Seqno(600)) && place.is_whole());
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_producer_must_not_send() {
+    fn position_refuses_invalid_markers_and_seqnos() {
         let mut place = VbPosition::at(VbUuid(7), Seqno(10));
         assert!(!place.announce(range(5, 10)), "ends where it is");
         assert!(!place.announce(range(20, 15)), "descends");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_history_is_the_newest_that_had_begun() {
+    fn position_selects_newest_started_history() {
         let log = [(9, 900), (5, 500), (1, 0)].map(|(uuid, seqno)| FailoverEntry {
             uuid: VbUuid(uuid),
             seqno: Seqno(seqno),

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_and_why() {
+    fn tail_state_refuses_invalid_files() {
         let folder = tempfile::tempdir().unwrap();
         let state = file(&folder, "travel");
         state.save(&Position::beginning(4)).unwrap();
