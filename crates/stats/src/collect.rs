@@ -7,25 +7,25 @@ use crate::long::{Walk, part};
 use crate::rows::Rows;
 use crate::scope::{Request, Sink, StatError, StatNeeds, StatScope};
 
-/// Names of all groups, in the order of the page.
+/// Returns the names of all groups, in the order of the page.
 pub fn groups() -> impl Iterator<Item = &'static str> {
     GROUPS.iter().map(|group| group.name)
 }
 
-/// Keys of a group, as the page has them.
+/// Returns the keys of a group, as on the page.
 pub fn keys_of(group: &str) -> Vec<String> {
     let rows = rows_of(group).into_iter();
     rows.map(|row| row.0).collect()
 }
 
-/// Whether clients of the memcached port may ask for a group; an unknown group is reported to them.
+/// Whether clients of the memcached port may request a group. True for an unknown group, so that they get an error.
 pub fn is_of_memcached(request: &str) -> bool {
     let name = request.split_ascii_whitespace().next().unwrap_or("");
     let group = GROUPS.iter().find(|group| group.name == name);
     group.is_none_or(|group| group.memcached)
 }
 
-/// What a request for statistics needs; `None` of an unknown group.
+/// Returns the privileges that a request needs; `None` if the group is unknown.
 pub fn needs_of(request: &str) -> Option<StatNeeds> {
     let mut words = request.split_ascii_whitespace();
     let name = words.next().unwrap_or("");
@@ -42,8 +42,8 @@ pub fn needs_of(request: &str) -> Option<StatNeeds> {
     })
 }
 
-/// Writes the next rows of a group that may be long, from where `walk` stands; `None` for the
-/// beginning, and at the end. See [`collect`].
+/// Writes the next rows of a group that may be long. `walk` is the position after the last part, `None` for the
+/// beginning. Returns the next position, `None` at the end. See [`collect`].
 ///
 /// Cost: some 8 KiB of rows, or figures of some vBuckets.
 pub fn collect_part(
@@ -80,8 +80,8 @@ fn unknown(name: &str) -> StatError {
 
 /// Writes the rows of a group; `request` is its name and arguments, separated by spaces.
 ///
-/// Cost: O(rows). Of vBuckets at most one is locked at a time, for O(1). Only the groups
-/// `diskinfo`, `vkey` and the general one ask the store, which may read files.
+/// Cost: O(rows). It locks at most one vBucket at a time, for O(1). Only the groups `diskinfo` and `vkey` and the
+/// general one query the store, which may read files.
 pub fn collect(request: &str, scope: &StatScope<'_>, sink: &mut Sink<'_>) -> Result<(), StatError> {
     let mut walk = collect_part(request, scope, None, sink)?;
     while walk.is_some() {

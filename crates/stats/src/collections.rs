@@ -12,33 +12,33 @@ use super::rows::{Hex, PART_BYTES, Rows, Text};
 use super::scope::{Request, StatError, StatScope};
 use super::vbuckets::number;
 
-/// Collections that are looked at under one lock of a vBucket.
+/// Number of collections that are read under one lock of a vBucket.
 const COLLECTIONS_A_HOLD: usize = 32;
-/// vBuckets whose figures one part adds up.
+/// Number of vBuckets whose figures one part adds up.
 const PART_VBUCKETS: u16 = 4;
 
-/// Where an answer stands that is given in parts.
+/// Position in an answer of several parts.
 #[derive(Debug)]
 pub enum CollectionsWalk {
-    /// Figures of collections are added up; nothing was told yet.
+    /// Figures of collections are being added up; no row is written yet.
     Sums {
         next: u16,
         sums: Vec<CollectionCounts>,
     },
-    /// Rows about what was added up: how many items of the answer were told.
+    /// Rows of the sums: `items` of them are written.
     Told { view: View, items: usize },
-    /// Rows about vBuckets: what is next.
+    /// Rows of vBuckets: position of the next one.
     Details(DetailsPosition),
 }
 
-/// A vBucket, and the collection of it that was told last.
+/// A vBucket, and its collection that was written last.
 #[derive(Clone, Copy, Debug)]
 pub struct DetailsPosition {
     vb: VbId,
     after: Option<CollectionId>,
 }
 
-/// The next part of a group; gives where it goes on, `None` at the end.
+/// Writes the next part of a group; returns the next position, `None` at the end.
 pub(super) fn part(
     request: Request<'_>,
     scope: &StatScope<'_>,
@@ -57,7 +57,7 @@ pub(super) fn part(
         Some(CollectionsWalk::Sums { next, sums }) => (next, sums),
         _ => {
             let manifest = served.bucket.manifest();
-            // Refuses what cannot be told before anything is counted.
+            // Refuses a request that cannot be answered before any figures are added up.
             if let Err(error) = items(group, arguments, &visible(&manifest, scope)) {
                 return Err(reason(error, items(group, arguments, &manifest), scope));
             }
@@ -82,7 +82,7 @@ pub(super) fn part(
     told(group, arguments, view, 0, rows)
 }
 
-/// The manifest with what the asker may have figures of.
+/// Returns the manifest with only the collections whose figures the client may see.
 fn visible(manifest: &Arc<Manifest>, scope: &StatScope<'_>) -> Arc<Manifest> {
     if scope.access.is_none() {
         return Arc::clone(manifest);
@@ -91,7 +91,7 @@ fn visible(manifest: &Arc<Manifest>, scope: &StatScope<'_>) -> Arc<Manifest> {
     Arc::new(manifest.only(&may))
 }
 
-/// Why items are not told that there may be: a privilege is missing where the asker may know of them.
+/// Returns the reason why items are not shown: a missing privilege, if the client may know that they exist.
 fn reason(
     error: StatError,
     all: Result<Vec<Item<'_>>, StatError>,
@@ -108,7 +108,7 @@ fn reason(
     error
 }
 
-/// Rows of the items after some that were told; gives where it goes on.
+/// Writes the rows of further items; returns the next position.
 fn told(
     group: &str,
     arguments: &[&str],
@@ -129,17 +129,17 @@ fn told(
     Ok(None)
 }
 
-/// A piece of an answer.
+/// An item of an answer.
 enum Item<'a> {
     ManifestUid,
     /// Sums of a scope.
     Scope(&'a Scope),
-    /// Names of collections in a scope, which follow its sums.
+    /// Name of a collection in a scope; follows the sums.
     Name(&'a Scope, &'a Collection),
     Collection(&'a Scope, &'a Collection),
 }
 
-/// The manifest with what was counted of each collection.
+/// The manifest with the sums of each collection.
 #[derive(Debug)]
 pub struct View {
     manifest: Arc<Manifest>,
@@ -212,7 +212,7 @@ fn uid_row(uid: ManifestUid, rows: &mut Rows<'_, '_>) {
     rows.row("manifest_uid", uid.0);
 }
 
-/// What the answer about collections or scopes is made of; nothing is counted for it.
+/// Returns the items of an answer about collections or scopes, without their figures.
 fn items<'a>(
     group: &str,
     arguments: &[&str],
@@ -264,7 +264,7 @@ fn items<'a>(
     }
 }
 
-/// The collection of a path `scope.collection`; each name may be missing for the default one.
+/// Finds the collection of a path `scope.collection`. An empty name means the default one.
 pub(super) fn named<'a>(
     manifest: &'a Manifest,
     path: &str,
@@ -280,13 +280,13 @@ pub(super) fn named<'a>(
     Ok((scope, found.ok_or(StatError::UnknownCollection)?))
 }
 
-/// A number as `0x8` or `8`, hexadecimal.
+/// Parses a hexadecimal number, `0x8` or `8`.
 pub(super) fn hex(word: &str) -> Result<u32, StatError> {
     let digits = word.strip_prefix("0x").unwrap_or(word);
     u32::from_str_radix(digits, 16).map_err(|_| StatError::Argument("the id is not hexadecimal"))
 }
 
-/// The group `manifest`.
+/// Writes the group `manifest`.
 pub(super) fn manifest(
     arguments: &[&str],
     served: &ServedBucket,
@@ -310,7 +310,7 @@ pub(super) fn manifest(
     Ok(())
 }
 
-/// What each vBucket has of each collection.
+/// Writes the figures of each collection in each vBucket.
 fn details(
     group: &str,
     arguments: &[&str],
@@ -350,8 +350,8 @@ fn details(
     Ok(None)
 }
 
-/// What a vBucket has of some collections after one of them; returns the last one that was told if
-/// there are more.
+/// Writes the figures of some collections in a vBucket, after a given one. Returns the last one written if there
+/// are more.
 fn of_vbucket(
     group: &str,
     served: &ServedBucket,
@@ -389,7 +389,7 @@ fn of_vbucket(
                 one.counts.items,
             );
         } else {
-            // Both are in the same order, and one may have collections that the other has not.
+            // Both lists have the same order, and each may have collections that the other lacks.
             while named
                 .next_if(|(_, known)| known.id < one.counts.id)
                 .is_some()

@@ -1,4 +1,4 @@
-//! The groups of the change streams: `dcp`, `dcpagg`, `dcp-vbtakeover`.
+//! The groups of change streams: `dcp`, `dcpagg`, `dcp-vbtakeover`.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl DcpTotals {
         self.items_remaining += producer.items_remaining();
     }
 
-    /// Takes away some of the connections that are in the sums.
+    /// Subtracts some connections that are part of the sums.
     pub(super) fn subtract(&mut self, part: &Self) {
         self.count -= part.count;
         self.bytes -= part.bytes;
@@ -39,7 +39,7 @@ impl DcpTotals {
     }
 }
 
-/// All producers.
+/// Returns the figures of all producers.
 fn producers(served: &ServedBucket) -> Vec<ProducerFigures> {
     let all = served.dcp.all();
     all.iter()
@@ -47,7 +47,7 @@ fn producers(served: &ServedBucket) -> Vec<ProducerFigures> {
         .collect()
 }
 
-/// Figures of a producer; what its streams have still to send is asked of one vBucket at a time.
+/// Returns the figures of a producer. Locks one vBucket at a time to count the changes still to send.
 fn figures(producer: &SharedProducer, served: &ServedBucket) -> ProducerFigures {
     let mut figures = producer.figures(served.bucket.clock().now());
     for stream in &mut figures.streams {
@@ -61,7 +61,7 @@ fn figures(producer: &SharedProducer, served: &ServedBucket) -> ProducerFigures 
     figures
 }
 
-/// One of the groups.
+/// Writes one of the short groups.
 pub(super) fn collect(
     group: &str,
     arguments: &[&str],
@@ -77,18 +77,17 @@ pub(super) fn collect(
     Ok(())
 }
 
-/// Where the group `dcp` stands. The reference takes a JSON text that narrows the rows; here everything is
-/// shown.
+/// Position in the group `dcp`. The reference takes a JSON filter as argument; this node shows all rows.
 pub struct DcpWalk {
-    /// Producers that were not looked at.
+    /// Producers that are still to be written.
     left: std::vec::IntoIter<SharedProducer>,
-    /// The one that is being told, and how many of its streams were.
+    /// The producer that is being written, and the number of its streams written.
     current: Option<(ProducerFigures, usize)>,
     totals: DcpTotals,
 }
 
 impl DcpWalk {
-    /// From the beginning.
+    /// Starts at the beginning.
     pub(super) fn new(served: &ServedBucket) -> Self {
         Self {
             left: served.dcp.all().into_iter(),
@@ -100,7 +99,7 @@ impl DcpWalk {
         }
     }
 
-    /// The next part; where it goes on.
+    /// Writes the next part; returns the next position.
     pub(super) fn part(mut self, served: &ServedBucket, rows: &mut Rows<'_, '_>) -> Option<Self> {
         if let Some((producer, told)) = self.current.take() {
             let told = streams(&producer, told, rows);
@@ -138,7 +137,7 @@ impl DcpWalk {
     }
 }
 
-/// Rows of some streams behind those that were told; how many were then.
+/// Writes the rows of further streams; returns the number of streams written in all.
 fn streams(producer: &ProducerFigures, mut told: usize, rows: &mut Rows<'_, '_>) -> usize {
     let full = rows.bytes() + PART_BYTES;
     for stream in producer.streams.iter().skip(told) {
@@ -159,7 +158,7 @@ fn streams(producer: &ProducerFigures, mut told: usize, rows: &mut Rows<'_, '_>)
     told
 }
 
-/// Sums of the connections whose names begin with the same text before the separator, and of all.
+/// Sums over connections by the text of their names before the separator, and over all.
 pub(super) fn sums_by_prefix(
     separator: &str,
     served: &ServedBucket,
@@ -188,7 +187,7 @@ fn by_prefix(separator: &str, served: &ServedBucket, rows: &mut Rows<'_, '_>) {
     rows.prefix("");
 }
 
-/// What is left to be sent before a vBucket can be handed over.
+/// Writes the number of changes that must be sent before a vBucket can be handed over.
 fn takeover(
     vb: VbId,
     name: &str,

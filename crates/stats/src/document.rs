@@ -11,7 +11,7 @@ use super::rows::Rows;
 use super::scope::{Request, StatError, StatScope};
 use super::vbuckets::number;
 
-/// What the vBucket knows of a document.
+/// State of a document in its vBucket.
 struct DocumentFound {
     meta: Meta,
     dirty: bool,
@@ -19,7 +19,7 @@ struct DocumentFound {
     state: VbState,
 }
 
-/// The groups `key` and `vkey`, and those that name the collection by its id; `vkey` asks the store as well.
+/// Writes the groups `key` and `vkey`, and those that take the id of the collection. `vkey` also queries the store.
 pub(super) fn key(
     request: Request<'_>,
     scope: &StatScope<'_>,
@@ -58,7 +58,7 @@ pub(super) fn key(
     Ok(())
 }
 
-/// A collection as `scope.collection`, or by its id as `0x8`.
+/// Parses a collection: `scope.collection`, or an id such as `0x8`.
 fn collection_of(
     word: &str,
     scope: &StatScope<'_>,
@@ -114,7 +114,7 @@ fn find(key: &[u8], vb: VbId, figures: &BucketFigures<'_>) -> Result<DocumentFou
     })
 }
 
-/// Whether the store has the same revision.
+/// Compares the revision with the one in the store.
 fn validity(
     key: &[u8],
     vb: VbId,

@@ -1,4 +1,4 @@
-//! What statistics are computed from: one look at the node, at a bucket, at a vBucket.
+//! Figures behind the statistics: of the node, of a bucket, of a vBucket.
 
 use std::cell::OnceCell;
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use registry::{Registry, ServedBucket, Store};
 use storage::{DiskUsage, HistoryKept, KvStore as _, Upkeep};
 use wire::{CasRule, Family, OpcodeInfo, Status};
 
-/// Commands that look a document up.
+/// Commands that read a document.
 pub(super) const LOOKUPS: &[Family] = &[Family::Get, Family::Lock, Family::Meta];
 /// Commands that change a document.
 pub(super) const MUTATIONS: &[Family] = &[
@@ -24,7 +24,7 @@ pub(super) const MUTATIONS: &[Family] = &[
     Family::Touch,
 ];
 
-/// One look at the node.
+/// Figures of the node at one point in time.
 pub(super) struct NodeFigures<'a> {
     pub(super) node: &'a Registry,
     pub(super) now: Now,
@@ -38,23 +38,24 @@ impl<'a> NodeFigures<'a> {
         }
     }
 
-    /// The merged histogram of one opcode.
+    /// Returns the merged histogram of one opcode.
     pub(super) fn merged(&self, opcode: u8) -> Merged {
         Merged::of(workers(self.node), opcode)
     }
 
-    /// Commands of some families.
+    /// Returns the number of commands of some families.
     pub(super) fn commands(&self, families: &[Family]) -> u64 {
         let opcodes = opcodes(|info| families.contains(&info.family));
         opcodes.map(|opcode| self.merged(opcode).total()).sum()
     }
 
-    /// Commands of some families that got this answer.
+    /// Returns the number of commands of some families with one kind of answer.
     pub(super) fn answers(&self, families: &[Family], answer: Answer) -> u64 {
         self.answered(answer, |info| families.contains(&info.family))
     }
 
-    /// Changes that were refused because of their CAS: other commands get the answer for other reasons.
+    /// Returns the number of changes that were refused because of their CAS. Other commands get this answer for
+    /// other reasons.
     pub(super) fn cas_conflicts(&self) -> u64 {
         self.answered(Answer::Conflict, |info| {
             info.cas == CasRule::Any && matches!(info.family, Family::Set | Family::Delete)
@@ -66,13 +67,13 @@ impl<'a> NodeFigures<'a> {
         opcodes(of).flat_map(count).sum()
     }
 
-    /// Responses with this status.
+    /// Returns the number of responses with this status.
     pub(super) fn responses(&self, status: Status) -> u64 {
         let each = workers(self.node).map(|timings| timings.responses(status));
         each.sum()
     }
 
-    /// Commands of any opcode that were not done.
+    /// Returns the number of commands of any opcode that failed.
     pub(super) fn errors(&self) -> u64 {
         let all = [
             Answer::Missing,
@@ -89,19 +90,19 @@ impl<'a> NodeFigures<'a> {
     }
 }
 
-/// The opcodes for which a condition holds.
+/// Returns the opcodes for which a condition holds.
 fn opcodes(holds: impl Fn(&OpcodeInfo) -> bool) -> impl Iterator<Item = u8> {
     let rows = OpcodeInfo::all().iter();
     rows.filter(move |info| holds(info))
         .map(|info| info.opcode.0)
 }
 
-/// What every worker recorded.
+/// Returns the records of all workers.
 pub(super) fn workers(node: &Registry) -> impl Iterator<Item = &Timings> {
     node.timings.iter().map(|timings| -> &Timings { timings })
 }
 
-/// Sums over the vBuckets that are in one state.
+/// Sums over the vBuckets in one state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StateSums {
     pub(super) vbuckets: u64,
@@ -127,7 +128,7 @@ impl StateSums {
         sum.expelled += checkpoints.expelled;
     }
 
-    /// Share of the documents whose value is in memory, whole percent.
+    /// Returns the share of documents whose value is in memory, in whole percent.
     pub(super) fn percent_resident(&self) -> u64 {
         let resident = self.stats.items - self.stats.non_resident;
         (resident * 100)
@@ -135,13 +136,13 @@ impl StateSums {
             .unwrap_or(100)
     }
 
-    /// Changes that left the queue, by becoming durable.
+    /// Number of changes that left the disk queue because they became durable.
     pub(super) fn drained(&self) -> u64 {
         drained(&self.checkpoints)
     }
 }
 
-/// Changes that are neither waiting nor were replaced while they waited.
+/// Number of changes that are neither in the disk queue nor were replaced in it.
 pub(super) fn drained(checkpoints: &CheckpointStats) -> u64 {
     checkpoints
         .next_position
@@ -180,7 +181,7 @@ impl Sums {
         sums
     }
 
-    /// The sums of each state, with its name.
+    /// Returns the sums of each state, with its name.
     pub(super) fn states(&self) -> [(&'static str, &StateSums); 4] {
         [
             (VbState::Active.name(), &self.active),
@@ -191,7 +192,7 @@ impl Sums {
     }
 }
 
-/// One look at a bucket; what costs something is looked at when it is asked for.
+/// Figures of a bucket at one point in time. Expensive ones are computed at first use.
 pub(super) struct BucketFigures<'a> {
     pub(super) node: &'a Registry,
     pub(super) served: &'a ServedBucket,
@@ -232,19 +233,19 @@ impl<'a> BucketFigures<'a> {
         &self.sums().all.checkpoints
     }
 
-    /// Bytes of the store; zeros while it cannot tell.
+    /// Bytes that the store uses; zeros if it cannot count them.
     pub(super) fn disk(&self) -> DiskUsage {
         *self
             .disk
             .get_or_init(|| self.store().disk_usage().unwrap_or_default())
     }
 
-    /// What the store did in the background.
+    /// Figures of the store's background work.
     pub(super) fn upkeep(&self) -> Upkeep {
         self.store().upkeep()
     }
 
-    /// Whether data operations are let in.
+    /// Whether data operations are admitted.
     pub(super) fn admits(&self) -> bool {
         self.warmup().admits()
     }
@@ -255,18 +256,18 @@ impl<'a> BucketFigures<'a> {
     }
 }
 
-/// One look at a vBucket, taken under its lock.
+/// Figures of a vBucket, taken under its lock.
 pub(super) struct VbFigures {
     pub(super) id: VbId,
     pub(super) state: VbState,
     pub(super) stats: VbStats,
-    /// Its part of the store, for requests that ask for it.
+    /// Its part of the store's bytes; only if the request needs it.
     pub(super) disk: DiskUsage,
-    /// What it has of replaced versions, for requests that ask for it.
+    /// Figures of its replaced versions; only if the request needs them.
     pub(super) history: HistoryKept,
     pub(super) checkpoints: CheckpointStats,
     pub(super) hash: HashStats,
-    /// Buckets of the hash table by how many documents they have; only for requests that ask for it.
+    /// Number of hash table buckets, by how many documents they hold; only if the request needs it.
     pub(super) fill: [u64; 8],
     pub(super) high_seqno: u64,
     pub(super) visible_seqno: u64,
@@ -274,33 +275,33 @@ pub(super) struct VbFigures {
     pub(super) persisted_seqno: u64,
     pub(super) purge_seqno: u64,
     pub(super) max_cas: u64,
-    /// How far a CAS from elsewhere may be from the clock.
+    /// Largest difference between a foreign CAS and the clock.
     pub(super) drift: DriftLimits,
     pub(super) max_deleted_rev: u64,
     pub(super) uuid: VbUuid,
-    /// JSON text, empty when none was set.
+    /// JSON text; empty if none was set.
     pub(super) topology: String,
-    /// Newest first; only for requests that ask for it.
+    /// Failover log, newest first; only if the request needs it.
     pub(super) failovers: Vec<FailoverEntry>,
-    /// Of streams; only for requests that ask for it.
+    /// Cursors of streams; only if the request needs them.
     pub(super) cursors: Vec<CursorStats>,
 }
 
 impl VbFigures {
-    /// Rows in the store, but for changes that it does not have yet.
+    /// Number of rows in the store, not counting changes that are not flushed yet.
     pub(super) fn rows(&self) -> u64 {
         self.stats.items + self.stats.tombstones
     }
 
-    /// Buckets of the hash table, and documents in them.
+    /// Returns the number of hash table buckets, and of documents in them.
     pub(super) fn counted(&self) -> (u64, u64) {
         let filled = self.fill.iter().zip(0..);
         let documents = filled.map(|(buckets, documents)| buckets * documents).sum();
         (self.fill.iter().sum(), documents)
     }
 
-    /// O(1), but for the failover log (at most 25 entries), the cursors and the buckets of the
-    /// table where `group` is about them.
+    /// Cost: O(1), except the failover log (at most 25 entries), the cursors and the hash table buckets if
+    /// `group` needs them.
     pub(super) fn of(vb: &VBucket, group: &str) -> Self {
         let log = vb.failover_log();
         Self {
@@ -312,7 +313,7 @@ impl VbFigures {
             checkpoints: vb.checkpoint_stats(),
             hash: vb.hash_stats(),
             fill: match group {
-                // A table that takes no memory yet is told as one empty bucket: tools divide.
+                // A table without memory is shown as one empty bucket, since tools divide by the number.
                 "hash" if vb.hash_stats().slots == 0 => [1, 0, 0, 0, 0, 0, 0, 0],
                 "hash" => vb.bucket_fill(),
                 _ => [0; 8],

@@ -1,6 +1,6 @@
 //! Statistics: groups of rows for STAT, and the metrics page.
 //!
-//! What this crate may not do: know frames or HTTP, open sockets or files, start threads.
+//! This crate must not know frames or HTTP, open sockets or files, or start threads.
 //!
 //! ```text
 //!   STAT "vbucket-details 7"        GET /metrics
@@ -12,8 +12,9 @@
 //!             figures: one look at node, bucket, vBucket
 //! ```
 //!
-//! Figures are counters kept with each change, not computed by looking at documents. Long groups come in parts of some
-//! 8 KiB, and a thread goes on with one long answer in each round, so that others wait for one part at most.
+//! Figures are counters that each change updates; they are not computed from documents. Long groups are written
+//! in parts of some 8 KiB. A thread writes one part in each round, so that other connections wait for one part at
+//! most.
 
 mod catalogue;
 mod collect;

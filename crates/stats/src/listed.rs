@@ -1,4 +1,4 @@
-//! Rows of the catalogue, told.
+//! Writes the rows of the catalogue.
 
 use model::VbState;
 
@@ -6,7 +6,7 @@ use crate::catalogue::{BucketRow, NODE, NodeRow, STATES, bucket_rows as all_buck
 use crate::figures::{BucketFigures, NodeFigures};
 use crate::rows::Rows;
 
-/// Rows of a bucket that are part of a group.
+/// Writes the rows of a bucket in a group.
 pub(crate) fn bucket_rows(group: &str, figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
     let in_group = |row: &&BucketRow| row.about.groups.contains(&group);
     for row in all_bucket_rows().filter(in_group) {
@@ -14,7 +14,7 @@ pub(crate) fn bucket_rows(group: &str, figures: &BucketFigures<'_>, rows: &mut R
     }
 }
 
-/// Rows of the node that are part of a group.
+/// Writes the rows of the node in a group.
 pub(crate) fn node_rows(group: &str, figures: &NodeFigures<'_>, rows: &mut Rows<'_, '_>) {
     let in_group = |row: &&NodeRow| row.about.groups.contains(&group);
     for row in NODE.iter().filter(in_group) {
@@ -22,7 +22,7 @@ pub(crate) fn node_rows(group: &str, figures: &NodeFigures<'_>, rows: &mut Rows<
     }
 }
 
-/// Rows of all vBuckets by their state, but for dead ones.
+/// Writes the rows of all vBuckets by state, except dead ones.
 pub(crate) fn state_rows(figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
     let states = figures.sums().states().into_iter();
     for (state, sums) in states.filter(|(state, _)| *state != VbState::Dead.name()) {

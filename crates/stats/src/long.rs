@@ -1,4 +1,4 @@
-//! Long groups, told in parts: between two of them others have their turn.
+//! Long groups, written in parts. Other connections are served between two parts.
 
 use super::figures::BucketFigures;
 use super::rows::Rows;
@@ -7,23 +7,23 @@ use super::vbuckets::{self, Shares};
 use super::whole::whole;
 use super::{collections, dcp, node, replication};
 
-/// Where an answer stands that is given in parts.
+/// Position in an answer of several parts.
 pub enum Walk {
-    /// Nothing was told: others go first.
+    /// The beginning. Other connections are served first.
     Begin,
-    /// A group of collections.
+    /// In a group about collections.
     Collections(collections::CollectionsWalk),
     /// The next vBucket.
     VBuckets(u16),
-    /// The shares of vBuckets of the disk.
+    /// In the disk usage of vBuckets.
     Disk(Shares),
-    /// The connection that was told last.
+    /// The connection that was written last.
     Connections(u64),
-    /// Change streams.
+    /// In the group of change streams.
     Dcp(Box<dcp::DcpWalk>),
 }
 
-/// The next part of a group; where it goes on, `None` at the end. Groups that are short, and unknown ones, have
+/// Writes the next part of a group; returns the next position, `None` at the end. Short and unknown groups have
 /// one part.
 ///
 /// Cost: [`super::rows::PART_BYTES`] of rows, or figures of some vBuckets.

@@ -1,4 +1,4 @@
-//! The metrics page: the rows of the catalogue that have a metric's name, and commands.
+//! The metrics page: the rows of the catalogue with a metric name, and commands.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -17,12 +17,12 @@ use super::catalogue::{self, Metric, NODE, Row, STATES, Unit};
 use super::figures::{BucketFigures, NodeFigures};
 use super::rows::Value;
 
-/// Upper edges of the buckets of command durations, microseconds.
+/// Upper edges of the histogram of command durations, in microseconds.
 const EDGES_US: [u64; 10] = [10, 25, 50, 100, 250, 500, 1_000, 10_000, 100_000, 1_000_000];
 
 type Labels = Vec<(&'static str, String)>;
 
-/// The metrics page in the OpenMetrics text format.
+/// Returns the metrics page in the OpenMetrics text format.
 ///
 /// Cost: one pass over the vBuckets of every bucket, O(1) under the lock of each.
 pub fn metrics(node: &Registry) -> String {
@@ -131,7 +131,7 @@ fn commands(registry: &mut Metrics, figures: &NodeFigures<'_>) {
     registry.register("commands", "Commands that were run", family);
 }
 
-/// The histogram of how long commands took, by what they do.
+/// Histogram of command durations, by the kind of command.
 #[derive(Debug, Default)]
 struct Durations {
     kinds: [Duration; 3],
@@ -141,7 +141,7 @@ struct Durations {
 struct Duration {
     sum_ns: u64,
     count: u64,
-    /// Those up to each of [`EDGES_US`], and those above the one before.
+    /// Number of commands up to each edge of [`EDGES_US`] and above the previous one.
     counts: [u64; EDGES_US.len()],
 }
 

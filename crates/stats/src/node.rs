@@ -15,10 +15,10 @@ use super::rows::Rows;
 use super::scope::{Request, StatError, StatScope};
 
 const NO_CLUSTER: StatError = StatError::NothingToTell("the node is in no cluster");
-/// Looks at a clock that are timed together.
+/// Number of clock reads that are timed together.
 const LOOKS: u64 = 64;
 
-/// A group that needs no bucket.
+/// Writes a group that needs no bucket.
 pub(super) fn collect(
     request: Request<'_>,
     scope: &StatScope<'_>,
@@ -59,10 +59,10 @@ pub(super) fn collect(
     Ok(())
 }
 
-/// Connections whose rows one part has.
+/// Number of connections in one part.
 const PART_CONNECTIONS: usize = 8;
 
-/// Rows of some connections behind this one; the last of them, if there are more.
+/// Writes the rows of some connections after a given one; returns the last one written if there are more.
 pub(super) fn some_connections(
     after: u64,
     scope: &StatScope<'_>,
@@ -111,7 +111,7 @@ fn bucket_details(node: &Registry) -> Value {
     json!({ "buckets": buckets })
 }
 
-/// What connections are served with.
+/// Returns the settings for connections.
 fn settings(node: &Registry) -> Value {
     json!({
         "max_connections": node.connections.max(),
@@ -147,7 +147,7 @@ fn clocks(node: &Registry, rows: &mut Rows<'_, '_>) {
     );
 }
 
-/// Rows for every opcode that was seen; buckets whose edges are powers of two microseconds.
+/// Writes rows for every opcode that was used. The edges of the histogram are powers of two, in microseconds.
 pub(super) fn timings(node: &Registry, rows: &mut Rows<'_, '_>) {
     for opcode in Opcode::all() {
         let merged = Merged::of(workers(node), opcode.0);
@@ -165,7 +165,7 @@ pub(super) fn timings(node: &Registry, rows: &mut Rows<'_, '_>) {
     rows.prefix("");
 }
 
-/// The same of commits, with names that begin with `prefix`.
+/// Writes the histogram of commits, with names that begin with `prefix`.
 pub(super) fn commit_timings(served: &ServedBucket, prefix: &str, rows: &mut Rows<'_, '_>) {
     rows.prefix(format_args!("{prefix}commit_"));
     let counters = served.bucket.counters();
@@ -179,7 +179,7 @@ pub(super) fn commit_timings(served: &ServedBucket, prefix: &str, rows: &mut Row
     rows.prefix("");
 }
 
-/// What the store did. There is one for all vBuckets: the first shard that reads and writes.
+/// Writes the figures of the store. One store serves all vBuckets; it is shown as the first read-write shard.
 pub(super) fn store(figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
     let counters = figures.counters();
     rows.prefix("rw_0:");
@@ -202,7 +202,7 @@ pub(super) fn store(figures: &BucketFigures<'_>, rows: &mut Rows<'_, '_>) {
     rows.prefix("");
 }
 
-/// How often each status was answered.
+/// Writes the number of responses by status.
 fn responses(node: &Registry, all: bool, rows: &mut Rows<'_, '_>) {
     let mut counts = serde_json::Map::new();
     for status in Status::all() {
@@ -214,7 +214,7 @@ fn responses(node: &Registry, all: bool, rows: &mut Rows<'_, '_>) {
     rows.row("responses", Value::Object(counts));
 }
 
-/// Lower edge (included), upper edge (excluded), commands; those without commands are left out.
+/// Returns lower edge (included), upper edge (excluded) and number of commands; empty ones are left out.
 fn power_buckets(merged: &Merged) -> Vec<(u64, u64, u64)> {
     let mut buckets: Vec<(u64, u64, u64)> = Vec::new();
     for (upper_ns, count) in merged.rows() {
@@ -234,7 +234,7 @@ mod tests {
     use registry::timings::Timings;
 
     #[test]
-    fn buckets_are_powers_of_two_and_lose_nothing() {
+    fn timing_buckets_are_powers_of_two_and_complete() {
         let timings = Timings::default();
         for ns in [200, 1_100, 9_000, 12_000, 12_500, 70_000] {
             timings.record(0, ns);

@@ -7,10 +7,10 @@ use registry::{Progress, ServedBucket};
 
 use super::rows::{PART_BYTES, Rows};
 
-/// Picks one of the replica's counters.
+/// Selects one counter of the replica.
 type Counter = fn(&Progress) -> &AtomicU64;
 
-/// Rows of the bucket; what only a replica has is 0 elsewhere.
+/// Writes the rows of the bucket. Rows that only a replica has are 0 elsewhere.
 pub(super) fn totals(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
     let group = served.group();
     rows.row("role", group.role());
@@ -40,8 +40,7 @@ pub(super) fn totals(served: &ServedBucket, rows: &mut Rows<'_, '_>) {
     }
 }
 
-/// The next part of the rows of vBuckets, from `next` on; where it goes on. One vBucket is locked at a
-/// time.
+/// Writes the next part of the vBuckets' rows, from `next` on; returns the next position. Locks one vBucket at a time.
 pub(super) fn part(served: &ServedBucket, mut next: u16, rows: &mut Rows<'_, '_>) -> Option<u16> {
     let progress = served.follower().map(|follower| follower.progress());
     let full = rows.bytes() + PART_BYTES;

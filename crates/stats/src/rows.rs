@@ -1,4 +1,4 @@
-//! Writing rows: keys and values are put together in two buffers that are used again.
+//! Writes rows: keys and values are built in two buffers that are reused.
 
 use std::fmt::{Arguments, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,16 +7,15 @@ use model::{Seqno, VbId};
 
 use super::scope::Sink;
 
-/// Bytes of rows after which a part of a long answer ends. Other requests of the thread wait for
-/// a part, some 10 us: a thousand collections in every vBucket are a gigabyte.
+/// Number of bytes after which a part of a long answer ends. Other connections of the thread wait for a part,
+/// some 10 us. A thousand collections in every vBucket make a gigabyte of rows.
 pub(super) const PART_BYTES: usize = 8 << 10;
 
-/// What keys and values are made of. Texts and numbers, of which there may be millions, go without
-/// formatting.
+/// A part of a key or value. Texts and numbers, of which there may be millions, are written without `format!`.
 pub(super) trait Text {
     fn write(&self, out: &mut String);
 
-    /// The whole of it, in `buffer` unless it stands somewhere already.
+    /// Returns the whole text. It is built in `buffer`, unless it exists already.
     #[inline]
     fn shown<'a>(&'a self, buffer: &'a mut String) -> &'a str {
         buffer.clear();
@@ -61,7 +60,7 @@ impl Text for String {
     }
 }
 
-/// One after the other.
+/// Texts one after the other.
 impl<const N: usize> Text for [&dyn Text; N] {
     fn write(&self, out: &mut String) {
         for part in self {
@@ -70,7 +69,7 @@ impl<const N: usize> Text for [&dyn Text; N] {
     }
 }
 
-/// Most counters of a thousand collections are one of these.
+/// Digits as texts: most counters of a thousand collections have one digit.
 const DIGITS: &str = "0123456789";
 
 macro_rules! numbers {
@@ -120,7 +119,7 @@ impl Text for Seqno {
     }
 }
 
-/// An identifier, as `0x8`.
+/// An id in hexadecimal, such as `0x8`.
 pub(super) struct Hex(pub(super) u32);
 
 impl Text for Hex {
@@ -134,13 +133,13 @@ impl Text for Hex {
     }
 }
 
-/// What a statistic says.
+/// Value of a statistic.
 pub(crate) enum Value {
     Number(u64),
     Flag(bool),
     Text(&'static str),
     Owned(String),
-    /// A fraction, shown as short as it is exact.
+    /// A fraction, written with as few digits as are exact.
     Ratio(f64),
 }
 
@@ -189,7 +188,7 @@ impl From<String> for Value {
 /// Bytes of an answer beyond key and value.
 const ROW_OVERHEAD_BYTES: usize = 24;
 
-/// Rows on their way to the sink; allocates per group, not per row.
+/// A writer of rows to the sink. It allocates once per group, not per row.
 pub(super) struct Rows<'a, 's> {
     sink: &'a mut Sink<'s>,
     key: String,
@@ -209,19 +208,19 @@ impl<'a, 's> Rows<'a, 's> {
         }
     }
 
-    /// Bytes that the rows so far take as answers.
+    /// Bytes of the rows so far, as answers.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What the keys of the following rows begin with.
+    /// Sets the prefix of the following keys.
     pub(super) fn prefix(&mut self, prefix: impl Text) {
         self.key.clear();
         prefix.write(&mut self.key);
         self.prefix_len = self.key.len();
     }
 
-    /// One row.
+    /// Writes a row.
     #[inline]
     pub(super) fn row(&mut self, name: impl Text, value: impl Text) {
         let value = value.shown(&mut self.value);
@@ -231,7 +230,7 @@ impl<'a, 's> Rows<'a, 's> {
         (self.sink)(&self.key, value);
     }
 
-    /// One row of any value.
+    /// Writes a row with a value of any kind.
     pub(super) fn value(&mut self, name: impl Text, value: &Value) {
         match value {
             Value::Number(number) => self.row(name, number),

@@ -1,4 +1,4 @@
-//! What monitoring reads of a bucket, under the names of the management interface.
+//! Samples of a bucket for monitoring, under the names of the management interface.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::dcp::{self, DcpTotals};
 use crate::figures::NodeFigures;
 use crate::scope::StatScope;
 
-/// Statistics of the bucket and of the node that only rise, and are sampled as their rise in a second.
+/// Statistics of the bucket and of the node that only rise. A sample is their rise per second.
 const RATES: &[&str] = &[
     "bytes_read",
     "bytes_written",
@@ -50,7 +50,7 @@ const RATES: &[&str] = &[
     "incr_hits",
     "incr_misses",
 ];
-/// The same of vBuckets in one state, behind `vb_STATE_`.
+/// Statistics of vBuckets in one state that only rise; their names follow `vb_STATE_`.
 const STATE_RATES: &[&str] = &[
     "eject",
     "ops_create",
@@ -65,7 +65,7 @@ const STATE_RATES: &[&str] = &[
 ];
 const STATES: [&str; 3] = ["active", "replica", "pending"];
 
-/// Consumers of change streams by what their names begin with, as services call themselves, and what they are sampled as.
+/// Consumers of change streams: prefix of the names that a service uses, and its name in samples.
 const CONSUMERS: [(&str, &str); 7] = [
     ("cbas", "cbas"),
     ("eventing", "eventing"),
@@ -76,7 +76,7 @@ const CONSUMERS: [(&str, &str); 7] = [
     ("xdcr", "xdcr"),
 ];
 
-/// Commands that are sampled under names of their own, quiet forms among them.
+/// Commands with samples under their own names; quiet forms are included.
 const COMMANDS: [(&str, &[&str]); 3] = [
     ("ep_num_ops_get_meta", &["GET_META", "GETQ_META"]),
     (
@@ -91,7 +91,7 @@ const COMMANDS: [(&str, &[&str]); 3] = [
     ("ep_num_ops_del_meta", &["DEL_WITH_META", "DELQ_WITH_META"]),
 ];
 
-/// What there are no indexes of views for.
+/// Samples of view indexes, which do not exist here.
 const NO_VIEWS: [&str; 8] = [
     "couch_spatial_data_size",
     "couch_spatial_disk_size",
@@ -103,11 +103,11 @@ const NO_VIEWS: [&str; 8] = [
     "couch_views_ops",
 ];
 
-/// Samples by their names.
+/// Samples by name.
 pub type Samples = BTreeMap<String, f64>;
 
-/// The numbers among the general statistics of a bucket, and what monitoring derives from them. What only rises is told
-/// as its rise in a second, since the look before.
+/// Returns the numeric statistics of the general group of a bucket, and the figures that monitoring derives from
+/// them. Numbers that only rise are returned as rise per second since the previous call.
 ///
 /// Cost: that of the general group, and a look at each connection that streams changes.
 pub fn samples(node: &Registry, served: &ServedBucket) -> Samples {
@@ -134,16 +134,16 @@ pub fn samples(node: &Registry, served: &ServedBucket) -> Samples {
     samples
 }
 
-/// Reads of documents.
+/// Numbers of document reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reads {
-    /// All of them.
+    /// All reads.
     pub all: u64,
-    /// Those that found their document.
+    /// Reads that found the document.
     pub hits: u64,
 }
 
-/// Reads of documents of all buckets, since the start.
+/// Returns the document reads in all buckets since the start.
 pub fn reads(node: &Registry) -> Reads {
     let figures = NodeFigures::of(node);
     Reads {
@@ -174,7 +174,7 @@ fn commands(figures: &NodeFigures<'_>, samples: &mut Samples) {
     }
 }
 
-/// Connections that stream changes, by the service that they belong to.
+/// Adds samples of connections that stream changes, by the service of the consumer.
 fn consumers(served: &ServedBucket, samples: &mut Samples) {
     let (by_name, total) = dcp::sums_by_prefix(":", served);
     let mut other = total;
@@ -191,7 +191,7 @@ fn consumers(served: &ServedBucket, samples: &mut Samples) {
     }
 }
 
-/// Of connections that stream changes.
+/// Sampled figures of connections that stream changes.
 const FIGURES: [&str; 6] = [
     "backoff",
     "count",
@@ -216,7 +216,7 @@ fn consumer(kind: &str, sums: &DcpTotals, samples: &mut Samples) {
     }
 }
 
-/// What follows from others.
+/// Adds the samples that are derived from others.
 fn derive(samples: &mut Samples) {
     let of = |name: &str| samples.get(name).copied().unwrap_or(0.0);
     let sum = |name: &str| {
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_rises_is_known_by_its_name() {
+    fn rates_are_recognized_by_name() {
         for name in ["cmd_get", "vb_replica_ops_create", "ep_dcp_2i_items_sent"] {
             assert!(is_rate(name), "{name}");
         }
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_nothing_are_whole_or_none() {
+    fn derived_shares_without_documents_are_zero_or_full() {
         let mut samples = Samples::new();
         derive(&mut samples);
         let shown = [
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_that_is_sampled_is_one() {
+    fn sampled_commands_exist() {
         let known: Vec<&str> = Opcode::all().map(Opcode::name).collect();
         for (_, opcodes) in COMMANDS {
             for name in opcodes {

@@ -8,7 +8,7 @@ use super::rows::Rows;
 use super::scope::StatError;
 use super::vbuckets::number;
 
-/// Every range scan of one vBucket, or of all.
+/// Writes the range scans of one vBucket, or of all.
 pub(super) fn collect(
     arguments: &[&str],
     served: &ServedBucket,

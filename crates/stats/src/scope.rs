@@ -1,4 +1,4 @@
-//! What statistics are asked about, and why there are none.
+//! Requests for statistics, and their errors.
 
 use identity::{Privilege, PrivilegeSet};
 use model::CollectionId;
@@ -6,20 +6,20 @@ use registry::{Registry, ServedBucket};
 
 use super::catalogue::Group;
 
-/// What a request for statistics may look at.
+/// Scope of a request for statistics.
 pub struct StatScope<'a> {
     /// The node.
     pub node: &'a Registry,
     /// The selected bucket.
     pub bucket: Option<&'a ServedBucket>,
-    /// The connection that asks, if it is one.
+    /// The connection that asks, if any.
     pub connection: Option<u64>,
-    /// What may be told of single collections; `None` for all of them.
+    /// Check of access to single collections; `None` if all are visible.
     pub access: Option<&'a StatAccess<'a>>,
 }
 
 impl StatScope<'_> {
-    /// Whether the asker has a privilege in a collection that exists.
+    /// Checks whether the client has a privilege in a collection that exists.
     pub(super) fn check(
         &self,
         privilege: Privilege,
@@ -30,59 +30,59 @@ impl StatScope<'_> {
     }
 }
 
-/// Gives `UnknownCollection` or `MissingPrivileges` where the asker does not have a privilege.
+/// Returns `UnknownCollection` or `MissingPrivileges` if the client lacks a privilege.
 pub type StatAccess<'a> = dyn Fn(Privilege, CollectionId) -> Result<(), StatError> + 'a;
 
-/// What a group needs.
+/// Privileges that a group needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatNeeds {
-    /// All of them.
+    /// All of these privileges are needed.
     pub privileges: PrivilegeSet,
-    /// Where.
+    /// Scope in which they are needed.
     pub within: StatPlace,
 }
 
-/// Where privileges are needed for a group.
+/// Scope of the privileges that a group needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatPlace {
-    /// On the node: the group tells of all buckets.
+    /// The node: the group shows all buckets.
     Node,
-    /// On the node, or in the selected bucket.
+    /// The node or the selected bucket.
     NodeOrBucket,
-    /// In the whole of the selected bucket.
+    /// The whole selected bucket.
     Bucket,
-    /// In the collections that it tells of.
+    /// The collections that the group shows.
     Collections,
 }
 
-/// A group of statistics that is asked for.
+/// A requested group of statistics.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
     pub(super) group: &'static Group,
-    /// The words behind its name.
+    /// The words after the name.
     pub(super) arguments: &'a [&'a str],
 }
 
-/// Why there are no statistics.
+/// Reason why there are no statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatError {
     /// Privileges are missing in the collection.
     MissingPrivileges(PrivilegeSet),
-    /// No such group, or no such document.
+    /// The group or the document does not exist.
     UnknownGroup,
-    /// The reference has the group, and there is nothing to tell here, for this reason.
+    /// The reference has the group; here it has no content, for this reason.
     NothingToTell(&'static str),
-    /// The group is about a bucket, and none is selected.
+    /// The group needs a bucket, and none is selected.
     NoBucket,
-    /// No such vBucket.
+    /// The vBucket does not exist.
     NoVbucket,
-    /// No such collection.
+    /// The collection does not exist.
     UnknownCollection,
-    /// No such scope.
+    /// The scope does not exist.
     UnknownScope,
-    /// An argument makes no sense, for this reason.
+    /// An argument is not valid, for this reason.
     Argument(&'static str),
 }
 
-/// Where rows go: key and value.
+/// The receiver of rows: key and value.
 pub type Sink<'a> = dyn FnMut(&str, &str) + 'a;

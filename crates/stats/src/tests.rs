@@ -1,12 +1,12 @@
-//! The catalogue against what the reference answers, and against its page.
+//! Tests of the catalogue against the answers of the reference, and against the page.
 
 use std::collections::BTreeSet;
 
 use crate::catalogue::{GROUPS, GROUPS_LEFT_OUT, LEFT_OUT, rows_of};
 use crate::stats_page;
 
-/// Group and key of everything that a daemon of 2021 answered in groups that are served here, as the
-/// catalogue writes them.
+/// Returns group and key of all answers of a reference server of 2021 in groups of this node, in the form of the
+/// catalogue.
 fn reference() -> Vec<(&'static str, &'static str)> {
     let (mut group, mut found) = ("", Vec::new());
     for line in include_str!("reference.txt").lines() {
@@ -19,7 +19,7 @@ fn reference() -> Vec<(&'static str, &'static str)> {
     found
 }
 
-/// Whether a pattern of [`LEFT_OUT`] is about a key of a group.
+/// Whether a pattern of [`LEFT_OUT`] matches a key of a group.
 fn covers(pattern: &str, group: &str, key: &str) -> bool {
     let pattern = match pattern.split_once(' ') {
         Some((only, _)) if only != group => return false,
@@ -34,7 +34,7 @@ fn covers(pattern: &str, group: &str, key: &str) -> bool {
 }
 
 #[test]
-fn what_the_reference_answers_is_answered_or_left_out_with_a_reason() {
+fn reference_keys_are_served_or_left_out_with_reason() {
     let patterns = || LEFT_OUT.iter().flat_map(|reason| reason.keys);
     let mut used: BTreeSet<&str> = BTreeSet::new();
     let served: BTreeSet<(&str, String)> = GROUPS
@@ -66,7 +66,7 @@ fn what_the_reference_answers_is_answered_or_left_out_with_a_reason() {
 }
 
 #[test]
-fn the_page_is_up_to_date() {
+fn stats_page_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/stats.md");
     let written = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
@@ -76,8 +76,8 @@ fn the_page_is_up_to_date() {
 }
 
 #[test]
-fn a_group_is_served_or_left_out_with_a_reason() {
-    // Those that `cbstats` and other tools ask for.
+fn known_groups_are_served_or_left_out_with_reason() {
+    // Groups that `cbstats` and other tools request.
     let asked = "audit bucket_details connections client_connection_details clocks json_validate \
         snappy_decompress subdoc_execute responses tracing allocator scopes scopes-byid scopes-details \
         collections collections-byid collections-details manifest tasks-all external-auth-timings uuid dcpagg dcp \

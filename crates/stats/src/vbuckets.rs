@@ -10,10 +10,10 @@ use super::figures::VbFigures;
 use super::rows::{PART_BYTES, Rows};
 use super::scope::StatError;
 
-/// vBuckets that one part looks at.
+/// Number of vBuckets in one part.
 const PART_VBUCKETS: u16 = 64;
 
-/// Whether a group has rows for every vBucket, of their figures.
+/// Whether a group has rows for every vBucket.
 pub(super) fn is_group(name: &str) -> bool {
     matches!(
         name,
@@ -29,10 +29,10 @@ pub(super) fn is_group(name: &str) -> bool {
     )
 }
 
-/// The next part of a group of vBuckets, of one or of all that are here from `first` on; the vBucket at
-/// which it goes on.
+/// Writes the next part of a group of vBuckets: of one, or of all on this node from `first` on. Returns the next
+/// vBucket.
 ///
-/// Every vBucket is looked at under its own lock; rows are written without it.
+/// Each vBucket is read under its own lock; rows are written without it.
 pub(super) fn part(
     group: &str,
     arguments: &[&str],
@@ -76,22 +76,22 @@ fn rows_of(group: &str) -> Vec<&'static VbRow> {
     VBUCKETS.iter().filter(of_group).collect()
 }
 
-/// The group of what each vBucket takes of the store.
+/// The group of each vBucket's disk usage.
 const DISK: &str = "diskinfo";
 
-/// Where the figures of vBuckets on disk stand. All lie in the same files, which are not counted apart,
-/// so what each takes is told by its share of the rows.
+/// Position in the disk usage of vBuckets. All vBuckets share the same files, so each one's usage is estimated by
+/// its share of the rows.
 pub struct Shares {
     whole: DiskUsage,
-    /// Rows of all vBuckets, or so far.
+    /// Rows of the vBuckets counted so far.
     total: u64,
-    /// The next vBucket to be counted; after the last one all are told.
+    /// The next vBucket to count. After the last one, rows are written.
     counted: u16,
     told: u16,
 }
 
 impl Shares {
-    /// Of a store that takes so much.
+    /// Starts with the disk usage of the whole store.
     pub(super) fn new(whole: DiskUsage) -> Self {
         Self {
             whole,
@@ -102,7 +102,7 @@ impl Shares {
     }
 }
 
-/// The next part of what each vBucket takes of the store; where it goes on.
+/// Writes the next part of the disk usage of vBuckets; returns the next position.
 pub(super) fn disk(
     mut shares: Shares,
     served: &ServedBucket,
@@ -135,13 +135,13 @@ pub(super) fn disk(
     (next < all).then_some(shares)
 }
 
-/// `bytes * rows / total`, 0 without rows.
+/// Returns `bytes * rows / total`; 0 if `total` is 0.
 fn share(bytes: u64, rows: u64, total: u64) -> u64 {
     let part = (u128::from(bytes) * u128::from(rows)).checked_div(u128::from(total));
     part.and_then(|part| part.try_into().ok()).unwrap_or(0)
 }
 
-/// A vBucket as an argument.
+/// Parses the number of a vBucket.
 pub(super) fn number(word: &str) -> Result<VbId, StatError> {
     let number = word
         .parse()
@@ -149,7 +149,7 @@ pub(super) fn number(word: &str) -> Result<VbId, StatError> {
     Ok(VbId(number))
 }
 
-/// A vBucket that is not in memory, because something of it in the store is damaged.
+/// Writes the row of a vBucket that is not loaded because its data in the store is damaged.
 fn quarantined(group: &str, id: VbId, reason: &str, rows: &mut Rows<'_, '_>) {
     rows.prefix(id);
     match group {
@@ -210,7 +210,7 @@ fn failovers(figures: &VbFigures, rows: &mut Rows<'_, '_>) {
     }
 }
 
-/// One block for each stream that reads here. How far a cursor is, is in its name's rows.
+/// Writes one block of rows for each stream that reads this vBucket, under the name of its cursor.
 fn cursors(figures: &VbFigures, rows: &mut Rows<'_, '_>) {
     for cursor in &figures.cursors {
         rows.prefix(format_args!("{}:{}:", figures.id, cursor.name));

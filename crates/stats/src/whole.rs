@@ -1,4 +1,4 @@
-//! Groups that are told at once.
+//! Short groups, written at once.
 
 use registry::{Registry, ServedBucket};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::rows::Rows;
 use crate::scope::{Request, StatError, StatScope};
 use crate::{collections, dcp, document, node, scans};
 
-/// All rows of a short group.
+/// Writes all rows of a short group.
 pub(crate) fn whole(
     request: Request<'_>,
     scope: &StatScope<'_>,
@@ -55,7 +55,7 @@ fn bucket_group(
     Ok(())
 }
 
-/// The workers of the bucket, in the form of the reference's tasks.
+/// Writes the workers of the bucket, in the form of the reference's tasks.
 fn tasks(node: &Registry, served: &ServedBucket, rows: &mut Rows<'_, '_>) {
     let workers = served.workers.figures().into_iter().zip(1_u64..);
     let tasks: Vec<Value> = workers

@@ -21,7 +21,7 @@ const DISK: &[&str] = &["", "diskinfo"];
 const UUID: &[&str] = &["uuid"];
 const WORKLOAD: &[&str] = &["workload"];
 
-/// In the order in which they are shown.
+/// Rows in the order of the output.
 pub(crate) static BUCKET: &[BucketRow] = rows! {
     UUID "uuid" Text "Identity of the bucket, 32 hex digits", |f| f.served.uuid.clone();
     CONFIG "ep_uuid" Text "Identity of the bucket, 32 hex digits", |f| f.served.uuid.clone();

@@ -1,10 +1,10 @@
-//! Statistics of changes that come from other nodes: conflicts, and how far their clocks are from this one's.
+//! Statistics of changes from other nodes: conflicts, and the drift of other nodes' clocks.
 
 use super::row::{BucketRow, GENERAL, rows};
 
 const CONFIG: &[&str] = &["", "config"];
 
-/// In the order in which they are shown.
+/// Rows in the order of the output.
 pub(crate) static CONFLICTS: &[BucketRow] = rows! {
     CONFIG "ep_conflict_resolution_type" Text
         "How conflicts with versions of other nodes are resolved: seqno or lww",

@@ -1,4 +1,4 @@
-//! Statistics of the change streams.
+//! Statistics of change streams.
 
 use registry::dcp::{ProducerFigures, RegisteredConsumer, StreamFigures};
 
@@ -6,21 +6,21 @@ use super::row::{Row, rows};
 use crate::dcp::DcpTotals;
 use crate::rows::Value;
 
-/// A row of a connection; its name follows `eq_dcpq:NAME:`.
+/// A row of a connection that sends changes; its name follows `eq_dcpq:NAME:`.
 pub(crate) type ProducerRow = Row<fn(&ProducerFigures) -> Value>;
-/// A row of a connection that brings changes here; its name follows `eq_dcpq:NAME:`.
+/// A row of a connection that receives changes; its name follows `eq_dcpq:NAME:`.
 pub(crate) type ConsumerRow = Row<fn(&RegisteredConsumer) -> Value>;
 /// A row of a stream; its name follows `eq_dcpq:NAME:stream_N_`.
 pub(crate) type StreamRow = Row<fn(&StreamFigures) -> Value>;
 /// A row of a bucket.
 pub(crate) type TotalRow = Row<fn(&DcpTotals) -> Value>;
-/// A row of all connections whose names begin alike; its name follows `NAME:`.
+/// A row of all connections with the same name prefix; its name follows `NAME:`.
 pub(crate) type SumRow = Row<fn(&DcpTotals) -> Value>;
 
 const DCP: &[&str] = &["dcp"];
 const SUMS: &[&str] = &["dcpagg"];
 
-/// Connections.
+/// Rows of connections that send changes.
 pub(crate) static PRODUCERS: &[ProducerRow] = rows! {
     DCP "type" Text "producer; or consumer, of a connection that brings changes here", |_p| "producer";
     DCP "created" Unix "When it was opened", |p| p.created_s;
@@ -63,7 +63,7 @@ pub(crate) static PRODUCERS: &[ProducerRow] = rows! {
     DCP "num_streams" Count "Streams", |p| p.streams.len();
 };
 
-/// Connections that bring changes here.
+/// Rows of connections that receive changes.
 pub(crate) static CONSUMERS: &[ConsumerRow] = rows! {
     DCP "type" Text "Always consumer", |_c| "consumer";
     DCP "created" Unix "When it was opened", |c| c.created_s;
@@ -74,7 +74,7 @@ pub(crate) static CONSUMERS: &[ConsumerRow] = rows! {
     DCP "num_streams" Count "Streams", |c| &c.progress.streams;
 };
 
-/// Streams.
+/// Rows of streams.
 pub(crate) static STREAMS: &[StreamRow] = rows! {
     DCP "state" Text "backfilling, in-memory, takeover-send, takeover-wait or dead",
         |s| s.stream.state;
@@ -92,7 +92,7 @@ pub(crate) static STREAMS: &[StreamRow] = rows! {
     DCP "backfilling" Bool "Whether it reads from the store", |s| s.backfilling;
 };
 
-/// All connections of the bucket.
+/// Rows of all connections of a bucket.
 pub(crate) static TOTALS: &[TotalRow] = rows! {
     DCP "ep_dcp_count" Count "Connections that stream changes", |t| t.count + t.consumers;
     DCP "ep_dcp_producer_count" Count "Those of them that produce", |t| t.count;
@@ -103,7 +103,7 @@ pub(crate) static TOTALS: &[TotalRow] = rows! {
     DCP "ep_dcp_num_running_backfills" Count "Backfills that read", |t| t.running_backfills;
 };
 
-/// Connections by the beginnings of their names.
+/// Rows of connections by the prefix of their names.
 pub(crate) static PREFIX_SUMS: &[SumRow] = rows! {
     SUMS "count" Count "Connections", |t| t.count;
     SUMS "producer_count" Count "Those of them that produce", |t| t.count;

@@ -6,21 +6,21 @@ use crate::scope::StatPlace;
 
 /// A group of statistics.
 pub(crate) struct Group {
-    /// As it is asked for; empty for the general one.
+    /// Name of the group in requests; empty for the general one.
     pub(crate) name: &'static str,
-    /// What may follow the name.
+    /// Arguments that may follow the name.
     pub(crate) arguments: &'static str,
     /// Whether a bucket must be selected.
     pub(crate) of_bucket: bool,
     /// Whether clients of the memcached port may ask for it.
     pub(crate) memcached: bool,
-    /// Whether it tells of all buckets, or changes what others see.
+    /// Whether the group shows all buckets, or changes shared state.
     pub(crate) guarded: bool,
     pub(crate) help: &'static str,
 }
 
-/// `Bucket|Memcached|Node|Guarded "name" "arguments" "help";`: a group of a bucket, one that the role of the
-/// memcached port may ask for too, a group of the node, or one that needs more privileges.
+/// `Bucket|Memcached|Node|Guarded "name" "arguments" "help";`: a group of a bucket, a group of a bucket for
+/// clients of the memcached port too, a group of the node, or a group that needs more privileges.
 macro_rules! groups {
     ($($kind:ident $name:literal $arguments:literal $help:literal;)*) => {
         &[$(Group {
@@ -42,7 +42,7 @@ enum Kind {
 }
 
 impl Group {
-    /// What the group needs.
+    /// Privilege that the group needs.
     pub(crate) fn privilege(&self) -> Privilege {
         if self.guarded {
             Privilege::Stats
@@ -51,7 +51,7 @@ impl Group {
         }
     }
 
-    /// Where it needs that.
+    /// Scope in which the privilege is needed.
     pub(crate) fn place(&self) -> StatPlace {
         match self.name {
             "collections" | "collections-byid" | "scopes" | "scopes-byid" | "key" | "vkey"
@@ -63,7 +63,7 @@ impl Group {
     }
 }
 
-/// Groups of the reference for which there is nothing to tell, and why.
+/// Groups of the reference that have no content here, each with the reason.
 pub(crate) static GROUPS_LEFT_OUT: &[(&[&str], &str)] = &[
     (
         &[
@@ -114,7 +114,7 @@ pub(crate) static GROUPS_LEFT_OUT: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Every group, in the order of the page.
+/// All groups, in the order of the page.
 pub(crate) static GROUPS: &[Group] = groups! {
     Memcached "" "" "Totals of the bucket and of the node";
     Bucket "vbucket" "[VB]" "State of every vBucket";

@@ -1,12 +1,11 @@
-//! Statistics that the reference has in groups that are served here, and that are not, with the
-//! reason.
+//! Statistics that the reference has in a group of this node, but this node has not, with the reason.
 
-/// Keys that are left out for one reason.
+/// Keys that are missing for one reason.
 pub(crate) struct LeftOut {
-    /// A phrase.
+    /// The reason, as a phrase.
     pub(crate) why: &'static str,
-    /// Keys in the form of the catalogue; `*` at an end stands for anything, `GROUP KEY` for a key
-    /// that is left out of that group alone.
+    /// Keys in the form of the catalogue. `*` at the start or end matches any text; `GROUP KEY` is a key that is
+    /// missing in that group only.
     pub(crate) keys: &'static [&'static str],
 }
 
@@ -16,7 +15,7 @@ macro_rules! left_out {
     };
 }
 
-/// Every reason.
+/// All reasons.
 pub(crate) static LEFT_OUT: &[LeftOut] = left_out! {
     "the store is another one and has no settings of a bucket":
         "ep_magma_*" "ep_rocksdb_*" "ep_couchstore_*" "ep_couch_bucket" "ep_dbname"

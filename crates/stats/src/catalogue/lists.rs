@@ -1,4 +1,4 @@
-//! The rows that belong together.
+//! Lists of rows that belong together.
 
 use super::bucket::BUCKET;
 use super::conflicts::CONFLICTS;
@@ -6,7 +6,7 @@ use super::pressure::{LOCK_HOLDS, PRESSURE};
 use super::row::BucketRow;
 use super::settings::SETTINGS;
 
-/// Every row of a bucket.
+/// All rows of a bucket.
 pub(crate) fn bucket_rows() -> impl Iterator<Item = &'static BucketRow> {
     let buckets = BUCKET.iter().chain(PRESSURE).chain(LOCK_HOLDS);
     buckets.chain(SETTINGS).chain(CONFLICTS)

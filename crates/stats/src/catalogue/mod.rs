@@ -1,8 +1,8 @@
-//! Every statistic there is, one row each: the groups it is part of, its name, its unit, what it
-//! means, how it is had, and what it is called on the metrics page.
+//! The catalogue of statistics, with one row each: groups, name, unit, meaning, function that computes it, and
+//! name on the metrics page.
 //!
-//! In names `N` stands for a number, `STATE` for `active`, `replica` or `pending`, and `OP` for
-//! the name of an opcode in small letters.
+//! In names `N` stands for a number, `STATE` for `active`, `replica` or `pending`, and `OP` for the name of an
+//! opcode in small letters.
 
 mod bucket;
 mod conflicts;

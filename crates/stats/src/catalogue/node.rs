@@ -12,7 +12,7 @@ use crate::figures::{LOOKUPS, MUTATIONS};
 const BOTH: &[&str] = &["", "threads"];
 const AUDIT: &[&str] = &["audit"];
 
-/// In the order in which they are shown.
+/// Rows in the order of the output.
 pub(crate) static NODE: &[NodeRow] = rows! {
     GENERAL "uptime" Seconds "Time since the node started" Gauge "uptime", |f| f.node.uptime_s();
     GENERAL "ep_startup_time" Unix "When the node started", |f| f.node.started_unix_s;

@@ -1,4 +1,4 @@
-//! Statistics whose names depend on what there is.
+//! Statistics whose names depend on the state of the node.
 
 use super::row::{About, abouts};
 
@@ -39,7 +39,7 @@ const BUCKETS: &[&str] = &["bucket_details"];
 const THREADS: &[&str] = &["threads"];
 const CLOCKS: &[&str] = &["clocks"];
 
-/// Rows that are told about here and made in the group's own code.
+/// Descriptions of rows that the code of their groups writes.
 pub(crate) static OTHERS: &[About] = abouts! {
     STATE "vb_N" Text "active, replica, pending or dead";
     PREVIOUS "vb_N" Text "Always dead: states before the start are not kept";

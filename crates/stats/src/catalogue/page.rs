@@ -1,4 +1,4 @@
-//! The page `docs/stats.md`.
+//! The generator of the page `docs/stats.md`.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ macro_rules! add {
     };
 }
 
-/// The page `docs/stats.md`: every group of statistics, every row, every metric.
+/// Returns the page `docs/stats.md`: all groups of statistics, all rows, all metrics.
 pub fn stats_page() -> String {
     let mut page = String::from(include_str!("head.md"));
     groups(&mut page);
@@ -81,7 +81,7 @@ fn groups_left_out(page: &mut String) {
     }
 }
 
-/// Keys of a group as the page shows them.
+/// Returns the rows of a group, with their keys as on the page.
 pub(crate) fn rows_of(group: &str) -> Vec<(String, About)> {
     let others = OTHERS.iter().map(|about| (about.name.to_owned(), *about));
     others

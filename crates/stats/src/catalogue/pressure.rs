@@ -1,5 +1,4 @@
-//! Statistics of memory pressure: its limits, refusals at them, what gave way, and how
-//! long vBuckets were locked for it.
+//! Statistics of memory pressure: limits, refusals, freed memory, and hold times of vBucket locks.
 
 use bucket::{Eviction, HOLDS, Hold, Limits, Share};
 
@@ -14,7 +13,7 @@ const POLICY: &[&str] = &["", "config", "eviction"];
 const EVICTION: &[&str] = &["", "memory", "eviction"];
 const LOCKS: &[&str] = &["locks"];
 
-/// In the order in which they are shown.
+/// Rows in the order of the output.
 pub(crate) static PRESSURE: &[BucketRow] = rows! {
     POLICY "ep_item_eviction_policy" Text
         "What leaves memory when it is short: value_only, full_eviction, auto_delete or none",
@@ -92,7 +91,7 @@ pub(crate) static PRESSURE: &[BucketRow] = rows! {
         |f| HOLDS.map(|hold| f.holds().quantile_ns(hold, 999)).into_iter().max().unwrap_or(0);
 };
 
-/// `Hold "name" "help of the count";`: the rows of one reason to hold a vBucket's lock.
+/// `Hold "name" "help of the count";`: the rows for one reason to hold a vBucket's lock.
 macro_rules! hold_rows {
     ($($hold:ident $name:literal $help:literal;)*) => {
         &[$(
@@ -110,7 +109,7 @@ macro_rules! hold_rows {
     };
 }
 
-/// By the reason to hold a vBucket's lock; they follow [`PRESSURE`].
+/// Rows by the reason to hold a vBucket's lock; they follow [`PRESSURE`].
 pub(crate) static LOCK_HOLDS: &[BucketRow] = hold_rows! {
     Pull "pull" "Times that a stream held a vBucket's lock";
     Flush "flush" "Times that the flusher held a vBucket's lock";
@@ -145,7 +144,7 @@ fn share(figures: &BucketFigures<'_>, of: impl Fn(&Limits) -> Share) -> Value {
     Value::Ratio(of(&figures.memory().limits()).as_ratio())
 }
 
-/// Rounded down to whole percent.
+/// Returns the share in whole percent, rounded down.
 fn percent(share: Share) -> u64 {
     share.of(100)
 }

@@ -1,22 +1,22 @@
-//! What a row of the catalogue is.
+//! The rows of the catalogue.
 
 use crate::figures::{BucketFigures, NodeFigures, StateSums, VbFigures};
 use crate::rows::Value;
 
-/// What a number counts.
+/// Unit of a statistic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// Things.
+    /// A number without unit.
     Count,
     Bytes,
     Seconds,
     Millis,
     Micros,
     Nanos,
-    /// Seconds since 1970.
+    /// Seconds since 1970 (Unix time).
     Unix,
     Percent,
-    /// 0 to 1.
+    /// A fraction, 0 to 1.
     Ratio,
     Seqno,
     Bool,
@@ -44,26 +44,26 @@ impl Unit {
     }
 }
 
-/// What a statistic is called on the metrics page, without `settee_`, unit and `_total`.
+/// Name of a statistic on the metrics page, without `settee_`, unit and `_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Metric {
-    /// It only grows.
+    /// A number that only rises.
     Counter(&'static str),
-    /// It comes and goes.
+    /// A number that rises and falls.
     Gauge(&'static str),
 }
 
-/// What is known of a statistic.
+/// Description of a statistic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About {
     pub(crate) groups: &'static [&'static str],
     pub(crate) name: &'static str,
     pub(crate) unit: Unit,
-    /// One sentence without its full stop.
+    /// A sentence without its full stop.
     pub(crate) help: &'static str,
 }
 
-/// A statistic and how it is had.
+/// A statistic and the function that computes it.
 pub(crate) struct Row<F: 'static> {
     pub(crate) about: About,
     pub(crate) metric: Option<Metric>,
@@ -114,5 +114,5 @@ macro_rules! rows {
 }
 pub(crate) use rows;
 
-/// Where a row is told about: one group, or its metrics.
+/// The groups of a row that is only in the general group.
 pub(crate) const GENERAL: &[&str] = &[""];

@@ -1,11 +1,11 @@
-//! Statistics of the settings that SET_PARAM changes and that no other row tells.
+//! Statistics of the settings that SET_PARAM changes and that no other row shows.
 
 use super::row::{BucketRow, rows};
 use crate::rows::Value;
 
 const CONFIG: &[&str] = &["", "config"];
 
-/// In the order in which they are shown.
+/// Rows in the order of the output.
 pub(crate) static SETTINGS: &[BucketRow] = rows! {
     CONFIG "ep_checkpoint_memory_recovery_upper_mark" Ratio
         "Share of the memory for checkpoints at which they are relieved",

@@ -1,4 +1,4 @@
-//! Statistics of a vBucket: the names follow `vb_N:`.
+//! Statistics of a vBucket; their names follow `vb_N:`.
 
 use super::row::{VbRow, rows};
 use crate::figures::drained;
@@ -18,7 +18,7 @@ const TOPOLOGY: &[&str] = &["vbucket-details", DURABILITY];
 const SEQNOS: &[&str] = &["vbucket-details", "vbucket-seqno", DURABILITY];
 const PREPARED: &[&str] = &["vbucket-details", "vbucket-seqno", DURABILITY, MONITORED];
 
-/// In the order in which they are shown.
+/// Rows in the order of the output.
 pub(crate) static VBUCKETS: &[VbRow] = rows! {
     STATE "state" Text "active, replica, pending or dead", |f| f.state.name();
     DISK "data_size" Bytes
