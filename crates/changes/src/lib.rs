@@ -4,7 +4,7 @@
 //! thread reads bytes, writes lines, acknowledges them, then stores its position. A reader that does not read
 //! therefore slows its own stream down, and a position never covers changes that were not written.
 //!
-//! This crate must not know sockets, buckets or HTTP.
+//! This crate may not know sockets, buckets or HTTP.
 
 mod collections;
 mod message;

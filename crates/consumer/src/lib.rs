@@ -1,6 +1,6 @@
 //! The consumer of change streams: it applies the messages of a producer to replica vBuckets.
 //!
-//! This crate must not use sockets, threads, HTTP, files or a clock, nor the rest of a conversation.
+//! This crate may not use sockets, threads, HTTP, files or a clock, nor the rest of a conversation.
 //!
 //! ```text
 //!   producer: markers, changes, ends -> Intake -> Target: the vBuckets of a bucket

@@ -1,6 +1,6 @@
 //! Replication between nodes: a bucket, or some of its vBuckets, as replica of a bucket of another node.
 //!
-//! This crate must not serve clients, and must not hold state that other parts see (see [`registry`]).
+//! This crate may not serve clients, and may not hold state that other parts see (see [`registry`]).
 //!
 //! ```text
 //!   active node --- DCP ---> link (socket) -> Consumer -> Target -> bucket: replica vBuckets

@@ -1,6 +1,6 @@
 //! Statistics: groups of rows for STAT, and the metrics page.
 //!
-//! This crate must not know frames or HTTP, open sockets or files, or start threads.
+//! This crate may not know frames or HTTP, open sockets or files, or start threads.
 //!
 //! ```text
 //!   STAT "vbucket-details 7"        GET /metrics
