@@ -1,25 +1,25 @@
-//! The events that there are.
+//! The catalogue of audit events.
 
-/// What is said of an event.
+/// Description of an event.
 #[derive(Debug)]
 pub struct Descriptor {
     /// The event.
     pub event: Event,
-    /// Its number.
+    /// Number of the event.
     pub id: u32,
-    /// Its name.
+    /// Name of the event.
     pub name: &'static str,
-    /// What happened, a sentence.
+    /// A sentence about the event.
     pub description: &'static str,
-    /// Whether it can be left out, altogether or of some users. Then it is recorded only once it is enabled; others
-    /// are recorded whenever the audit is on.
+    /// Whether the event can be disabled, for all or some users. Such an event is recorded only once it is
+    /// enabled; other events are recorded whenever the audit is on.
     pub filterable: bool,
-    /// How its lines begin.
+    /// Beginning of the event's lines.
     pub(crate) head: &'static str,
 }
 
 impl Descriptor {
-    /// The part of the reference server that has the event.
+    /// Returns the part of the reference server that has the event.
     pub fn module(&self) -> &'static str {
         match self.id {
             4096..8192 => "auditd",
@@ -32,7 +32,7 @@ impl Descriptor {
 /// `Name id always|filterable "name" "description";`: the events, by number.
 macro_rules! events {
     ($($event:ident $id:literal $kind:ident $name:literal $description:literal;)*) => {
-        /// Something that is recorded.
+        /// An event that can be recorded.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[expect(missing_docs, reason = "its descriptor describes each")]
         pub enum Event { $($event),* }
@@ -93,29 +93,29 @@ events! {
 }
 
 impl Event {
-    /// All events, by number.
+    /// Returns all events, by number.
     pub fn all() -> &'static [Descriptor] {
         DESCRIPTORS
     }
 
-    /// What is said of it.
+    /// Returns the description of the event.
     pub fn descriptor(self) -> &'static Descriptor {
         &DESCRIPTORS[self as usize]
     }
 
-    /// The event of a number.
+    /// Returns the event with this number.
     pub fn of_id(id: u32) -> Option<Self> {
         let found = DESCRIPTORS.binary_search_by_key(&id, |one| one.id).ok()?;
         Some(DESCRIPTORS[found].event)
     }
 
-    /// Its bit in a set of events.
+    /// Returns the bit of the event in a set of events.
     pub(crate) fn bit(self) -> u64 {
         1 << (self as u32)
     }
 }
 
-/// There is one bit for each of them and one to spare.
+/// A set of events has one bit for each event, and one more.
 const _: () = assert!(DESCRIPTORS.len() < 63);
 
 #[cfg(test)]
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_about_documents_alone_is_recorded_before_it_is_enabled() {
+    fn document_events_are_off_by_default() {
         let ids = Event::all().iter().filter(|one| one.filterable);
         let ids: Vec<u32> = ids.map(|one| one.id).collect();
         let known = [20485, 20488, 20489, 20490, 20491, 20492, 20493, 20494];

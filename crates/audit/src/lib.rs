@@ -1,6 +1,6 @@
-//! The audit log: which events there are, lines of JSON that tell what a user did, and the files that keep them.
+//! The audit log: the events, the lines of JSON that record the actions of users, and the files of these lines.
 //!
-//! What this crate may not do: know sockets, HTTP, sessions or buckets, read a clock, start a thread.
+//! This crate may not know sockets, HTTP, sessions or buckets, read a clock, or start a thread.
 //!
 //! ```text
 //!   threads that serve -> Recorder (a bounded queue; full: dropped and counted) -> Writer::step(now) -> Log -> file

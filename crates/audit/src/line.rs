@@ -8,25 +8,25 @@ use serde_json::Value;
 use crate::event::Event;
 use crate::stamp::Stamp;
 
-/// Bytes of a packet that are shown.
+/// Longest part of a packet that is recorded, in bytes.
 const PACKET_BYTES_MAX: usize = 256;
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// A user as events name it.
+/// A user as named in events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User<'a> {
     /// `local`, `builtin`, `external`, or `unknown`.
     pub domain: &'a str,
-    /// The name.
+    /// Name of the user.
     pub name: &'a str,
 }
 
-/// Where an event came from, and on whose behalf: text that is made once for many events.
+/// The connection and the users of an event, as JSON text. It is built once for many events.
 #[derive(Clone, Debug, Default)]
 pub struct Origin(String);
 
 impl Origin {
-    /// A request of a user over a connection, maybe as another user.
+    /// Creates the origin of a request on a connection: by user `real`, possibly on behalf of user `effective`.
     pub fn new(
         (remote, local): (Option<SocketAddr>, Option<SocketAddr>),
         real: User<'_>,
@@ -58,11 +58,11 @@ fn write(text: &mut String, what: std::fmt::Arguments<'_>) {
     text.write_fmt(what).expect("a text takes what is written");
 }
 
-/// A line that is being written.
+/// A line under construction.
 pub struct Line<'a>(&'a mut Vec<u8>);
 
 impl<'a> Line<'a> {
-    /// Begins a line at the end of `out`.
+    /// Starts a line at the end of `out`.
     pub fn begin(
         out: &'a mut Vec<u8>,
         event: Event,
@@ -76,7 +76,7 @@ impl<'a> Line<'a> {
         Self(out)
     }
 
-    /// A field with a text. What is no UTF-8 is shown by replacement characters.
+    /// Adds a field with a text. Bytes that are not UTF-8 become replacement characters.
     #[must_use]
     pub fn text(mut self, name: &str, text: &[u8]) -> Self {
         self.name(name);
@@ -84,7 +84,7 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// A field with the number of a collection, hexadecimal.
+    /// Adds the id of a collection, in hexadecimal.
     #[must_use]
     pub fn collection(mut self, id: u32) -> Self {
         self.name("collection_id");
@@ -97,7 +97,7 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// A field with bytes, hexadecimal; of many bytes the first ones.
+    /// Adds bytes in hexadecimal. Only the first ones are recorded if there are many.
     #[must_use]
     pub fn packet(mut self, bytes: &[u8]) -> Self {
         self.name("packet");
@@ -116,7 +116,7 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// A field with any value.
+    /// Adds a field with any value.
     #[must_use]
     pub fn value(mut self, name: &str, value: &Value) -> Self {
         self.name(name);
@@ -124,12 +124,12 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// Ends it.
+    /// Ends the line.
     pub fn end(self) {
         self.0.extend_from_slice(b"}\n");
     }
 
-    /// Names are ours: nothing in them needs an escape.
+    /// Appends a name. Names are constants of this program and need no escapes.
     fn name(&mut self, name: &str) {
         self.0.extend_from_slice(b",\"");
         self.0.extend_from_slice(name.as_bytes());
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_one_object_with_what_all_events_have() {
+    fn line_is_one_object_with_common_fields() {
         let address = |text: &str| Some(text.parse().unwrap());
         let connection = (address("[::ffff:192.0.2.1]:5"), address("127.0.0.1:11210"));
         let origin = Origin::new(connection, ADA, None);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_on_whose_behalf_it_happened_is_named_too() {
+    fn line_names_effective_user() {
         let bob = User {
             domain: "local",
             name: "bob",
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_shown_up_to_a_limit_and_texts_that_are_none_still_make_a_line() {
+    fn line_limits_packets_and_replaces_invalid_utf8() {
         let of = line(&Origin::default(), |line| line.packet(&[0x80, 0x0f]));
         assert_eq!(of["packet"], "800f");
         let of = line(&Origin::default(), |line| {

@@ -1,4 +1,4 @@
-//! The files: the one that is written, and those that were closed.
+//! The files of the audit log: the current one and the closed ones.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -7,23 +7,23 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::stamp::seconds;
 
-/// How the names of all files end.
+/// Suffix of the names of all files.
 const ENDING: &str = "-audit.log";
-/// Leads to the file that is written.
+/// Name of the symbolic link to the current file.
 const CURRENT: &str = "current-audit.log";
-/// Files that may begin in the same second.
+/// Largest number of files that may start in the same second.
 const SAME_SECOND_MAX: u32 = 10_000;
 
-/// When a file ends.
+/// Limits at which a file is closed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rotation {
-    /// After so many seconds; 0 for never.
+    /// Age limit in seconds; 0 for none.
     pub(crate) interval_s: u64,
-    /// Once it has more bytes; 0 for never.
+    /// Size limit in bytes; 0 for none.
     pub(crate) size: u64,
 }
 
-/// A file that is written.
+/// An open file.
 #[derive(Debug)]
 struct OpenFile {
     file: File,
@@ -31,7 +31,7 @@ struct OpenFile {
     opened_ns: u64,
 }
 
-/// The files of a directory.
+/// The files in a directory.
 #[derive(Debug)]
 pub(crate) struct Log {
     directory: PathBuf,
@@ -40,11 +40,11 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Nothing is opened before there is something to write.
+    /// Creates the log. The first write opens a file.
     pub(crate) fn new(directory: PathBuf, host: &str) -> Self {
         Self {
             directory,
-            // It becomes part of a name.
+            // The host becomes part of a file name.
             host: host.replace(['/', '\0'], "_"),
             open: None,
         }
@@ -54,7 +54,7 @@ impl Log {
         &self.directory
     }
 
-    /// Appends whole lines in one write. A part of them that was written before it failed is taken back.
+    /// Appends whole lines in one write. If it fails, truncates the part that was written.
     pub(crate) fn write(&mut self, lines: &[u8], unix_ns: u64) -> io::Result<()> {
         if self.open.is_none() {
             self.open = Some(OpenFile {
@@ -72,7 +72,8 @@ impl Log {
                 Ok(())
             }
             Err(error) => {
-                // Where not even that is possible, what follows goes to another file: half a line stays a last one.
+                // If the truncation fails too, later lines go to another file, so that half a line can only be a
+                // last one.
                 if open.file.set_len(open.bytes).is_err() || open.bytes == 0 {
                     self.close();
                 }
@@ -81,7 +82,7 @@ impl Log {
         }
     }
 
-    /// Closes the file if it has its size or its age. Returns whether it did.
+    /// Closes the file if it has reached a limit. Returns whether it did.
     pub(crate) fn rotate(&mut self, by: Rotation, unix_ns: u64) -> bool {
         let due = self.open.as_ref().is_some_and(|open| {
             let full = by.size > 0 && open.bytes > by.size;
@@ -96,7 +97,7 @@ impl Log {
         due
     }
 
-    /// When the file has its age, if there is one that will.
+    /// Returns the time at which the file reaches its age limit, if there is one.
     pub(crate) fn rotates_at_ns(&self, by: Rotation) -> Option<u64> {
         let open = self.open.as_ref().filter(|_| by.interval_s > 0)?;
         Some(
@@ -105,7 +106,7 @@ impl Log {
         )
     }
 
-    /// Closes the file. One that nothing was written to is not kept.
+    /// Closes the file. Removes it if it is empty.
     pub(crate) fn close(&mut self) {
         let Some(open) = self.open.take() else {
             return;
@@ -119,7 +120,7 @@ impl Log {
         }
     }
 
-    /// Removes closed files that were written last so long ago. Returns how many.
+    /// Removes closed files last written at least `age_s` seconds ago. Returns their number.
     pub(crate) fn prune(&self, age_s: u64, unix_ns: u64) -> io::Result<usize> {
         let before = Duration::from_nanos(unix_ns).checked_sub(Duration::from_secs(age_s));
         let before: SystemTime = UNIX_EPOCH + before.unwrap_or_default();
@@ -143,7 +144,7 @@ impl Log {
         Ok(removed)
     }
 
-    /// Makes the next file, and the link to it.
+    /// Creates the next file, and the link to it.
     fn create(&self, unix_s: u64) -> io::Result<File> {
         let stem = format!("{}-{}", self.host, seconds(unix_s, '-'));
         for number in 0..SAME_SECOND_MAX {
@@ -163,7 +164,8 @@ impl Log {
         Err(ErrorKind::AlreadyExists.into())
     }
 
-    /// A convenience: a directory that has no links has its files all the same.
+    /// Replaces the link to the current file. The link is only a convenience: an error is logged and ignored,
+    /// since some file systems have no links.
     fn link(&self, name: &str) {
         let link = self.directory.join(CURRENT);
         let is_link = fs::symlink_metadata(&link).is_ok_and(|about| about.is_symlink());
@@ -182,7 +184,7 @@ impl Log {
     }
 }
 
-/// A file that only its owner may read.
+/// Creates a file that only its owner may read.
 fn create_new(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create_new(true);
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_named_by_host_and_time_and_a_link_leads_to_the_current_one() {
+    fn files_have_host_and_time_in_name_and_link_to_current_file() {
         let place = tempfile::tempdir().unwrap();
         let mut log = Log::new(place.path().into(), "h/ost");
         assert!(
@@ -291,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_an_error_each_time_until_it_can() {
+    fn log_fails_until_directory_is_writable() {
         let place = tempfile::tempdir().unwrap();
         let missing = place.path().join("missing");
         let mut log = Log::new(missing.clone(), "h");

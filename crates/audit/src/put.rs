@@ -1,4 +1,4 @@
-//! Events that clients bring.
+//! Events sent by clients.
 
 use serde_json::{Value, json};
 
@@ -6,19 +6,19 @@ use crate::event::Event;
 use crate::recorder::Recorder;
 use crate::settings::{DOMAINS, UserId};
 
-/// What every event has.
+/// Required fields of every event.
 const MANDATORY: [&str; 2] = ["real_userid", "timestamp"];
 
-/// Why an event is not taken. `Display` of it is for the client.
+/// Reason why an event is refused. Its `Display` text goes to the client.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PutError {
-    /// There is no such event.
+    /// The event does not exist.
     UnknownEvent,
-    /// It is no JSON object.
+    /// The value is not a JSON object.
     NotJson,
-    /// The user is no user.
+    /// The field of the user is not valid.
     User,
-    /// Fields are missing.
+    /// Required fields are missing.
     Missing(Vec<&'static str>),
 }
 
@@ -33,10 +33,10 @@ impl std::fmt::Display for PutError {
     }
 }
 
-/// Records an event that a client brought, if it is recorded at all.
+/// Records an event of a client, if the event is enabled.
 ///
 /// # Errors
-/// It is not an event; which is not looked at while the audit is off, or the event disabled.
+/// The event is not valid. This is not checked while the audit is off or the event disabled.
 pub fn put(recorder: &Recorder, id: u32, value: &[u8]) -> Result<(), PutError> {
     if !recorder.is_on() {
         return Ok(());

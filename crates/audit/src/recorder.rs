@@ -1,4 +1,4 @@
-//! Where threads that serve leave events: a bounded queue.
+//! The recorder: a bounded queue of events from the threads that serve clients.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::line::{Line, Origin, User};
 use crate::settings::{Settings, UserId};
 use crate::stamp::Stamp;
 
-/// Bytes that wait to be written at most; what does not fit is dropped and counted.
+/// Size of the queue in bytes. Events beyond it are dropped and counted.
 const QUEUE_BYTES_MAX: usize = 16 << 20;
-/// What waits is written at once when it has so many bytes.
+/// Number of queued bytes from which the writer does not wait for more.
 const GATHERED_BYTES: usize = 256 << 10;
-/// Set beside the events when users matter.
+/// Flag in the set of events: whether an event is recorded depends on its user.
 const BY_USER: u64 = 1 << 63;
 
-/// What waits for the writer.
+/// An item of the queue.
 #[derive(Debug)]
 pub(crate) enum Item {
-    /// Whole lines, and how many.
+    /// Whole lines, and their number.
     Lines(Vec<u8>, u64),
-    /// Another configuration holds from here on.
+    /// A new configuration for the following lines.
     Settings(Arc<Settings>),
 }
 
@@ -35,13 +35,13 @@ struct Queue {
     closed: bool,
 }
 
-/// Takes events without waiting for anything.
+/// Accepts events without waiting.
 #[derive(Debug)]
 pub struct Recorder {
-    /// A bit for each event that is recorded; none while the audit is off.
+    /// Set of recorded events, one bit each; empty while the audit is off.
     events: AtomicU64,
     settings: RwLock<Arc<Settings>>,
-    /// What the node is called.
+    /// Name of the host.
     host: String,
     queue: Mutex<Queue>,
     filled: Condvar,
@@ -49,7 +49,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder of a host, off.
+    /// Creates a recorder for a host. The audit is off.
     pub fn new(host: String, settings: Settings) -> Self {
         let off = Settings {
             enabled: false,
@@ -65,24 +65,24 @@ impl Recorder {
         }
     }
 
-    /// What the host is called.
+    /// Name of the host.
     pub(crate) fn host(&self) -> &str {
         &self.host
     }
 
-    /// Whether anything is recorded. Cost: one load.
+    /// Whether any event is recorded. Cost: one load.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.events.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether an event is recorded, of some users at least. Cost: one load.
+    /// Whether an event is recorded for at least some users. Cost: one load.
     #[inline]
     pub fn wants(&self, event: Event) -> bool {
         self.events.load(Ordering::Relaxed) & event.bit() != 0
     }
 
-    /// Whether an event of a user is recorded.
+    /// Whether an event is recorded for this user.
     pub fn wants_of(&self, event: Event, domain: &str, name: &str) -> bool {
         let events = self.events.load(Ordering::Relaxed);
         if events & event.bit() == 0 {
@@ -98,12 +98,12 @@ impl Recorder {
         !self.settings.read().leaves_out(&user)
     }
 
-    /// The configuration that holds.
+    /// The current configuration.
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.read())
     }
 
-    /// Events that were dropped: the queue was full, or they could not be written.
+    /// Number of dropped events: the queue was full, or they could not be written.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -112,7 +112,7 @@ impl Recorder {
         self.dropped.fetch_add(events, Ordering::Relaxed);
     }
 
-    /// Hands whole lines on to be written, or drops them.
+    /// Queues whole lines for the writer, or drops them if the queue is full.
     pub fn submit(&self, lines: Vec<u8>, events: u64) {
         if lines.is_empty() {
             return;
@@ -133,7 +133,7 @@ impl Recorder {
         }
     }
 
-    /// From now on another configuration holds. Events about it are recorded, if it is on, or was.
+    /// Replaces the configuration. Records events about the change if the audit is or was on.
     pub fn configure(&self, settings: Settings, unix_ns: u64) {
         let settings = Arc::new(settings);
         let mut held = self.settings.write();
@@ -149,7 +149,7 @@ impl Recorder {
         }
     }
 
-    /// Nothing is recorded any more, and the writer ends once all is written.
+    /// Stops the audit. The writer ends once it has written everything.
     pub fn close(&self, unix_ns: u64) {
         if self.is_on() {
             self.note(Event::AuditStopped, &self.settings(), unix_ns);
@@ -159,7 +159,7 @@ impl Recorder {
         self.filled.notify_one();
     }
 
-    /// Records an event of the audit itself.
+    /// Records an event about the audit itself.
     fn note(&self, event: Event, settings: &Settings, unix_ns: u64) {
         if !settings.records(event) {
             return;
@@ -186,8 +186,8 @@ impl Recorder {
         self.filled.notify_one();
     }
 
-    /// Waits until there is something to write, or for so long. Where events may be gathered it waits a moment
-    /// longer, unless they are many.
+    /// Waits until there is something to write, at most for `at_most`. If events may be gathered, then waits for
+    /// more of them for `gather`, unless there are many.
     pub fn wait(&self, at_most: Option<Duration>, gather: Duration) {
         let mut queue = self.queue.lock();
         let idle = |queue: &mut Queue| queue.items.is_empty() && !queue.closed;
@@ -202,7 +202,7 @@ impl Recorder {
         let _timed_out = self.filled.wait_while_for(&mut queue, few, gather);
     }
 
-    /// Takes what waits; `None` once it is closed and nothing waits.
+    /// Removes all items; `None` once the recorder is closed and empty.
     pub(crate) fn take(&self) -> Option<VecDeque<Item>> {
         let mut queue = self.queue.lock();
         if queue.closed && queue.items.is_empty() {
@@ -221,7 +221,7 @@ fn events_of(settings: &Settings) -> u64 {
         .iter()
         .filter(|one| settings.records(one.event));
     let events = recorded.fold(0, |bits, one| bits | one.event.bit());
-    // The bit of the audit's own start: the set of an audit that is on is never empty.
+    // The bit of the audit's own start keeps the set from being empty while the audit is on.
     let users = if settings.looks_at_users() {
         BY_USER
     } else {

@@ -1,4 +1,4 @@
-//! What is recorded, and where: the configuration and its file.
+//! The configuration of the audit, and its file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use crate::event::Event;
 
-/// The version of the file that is read and written.
+/// The supported version of the file.
 const VERSION: u32 = 2;
 const ROTATE_INTERVAL_S: u64 = 900;
 const ROTATE_SIZE_BYTES: u64 = 20 << 20;
 
-/// The domains that users may be of.
+/// Domains of users.
 pub const DOMAINS: [&str; 4] = ["local", "external", "builtin", "unknown"];
 
 /// A user in a list of users.
@@ -22,38 +22,38 @@ pub const DOMAINS: [&str; 4] = ["local", "external", "builtin", "unknown"];
 pub struct UserId {
     /// One of [`DOMAINS`].
     pub domain: String,
-    /// The name.
+    /// Name of the user.
     pub user: String,
 }
 
 /// The configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Identity of this configuration.
+    /// Id of this configuration.
     pub uuid: String,
-    /// Whether anything is recorded.
+    /// Whether the audit is on.
     pub enabled: bool,
-    /// The directory of the files.
+    /// Directory of the files.
     pub log_path: PathBuf,
-    /// A file is closed after so many seconds; 0 for never.
+    /// Age in seconds at which a file is closed; 0 for never.
     pub rotate_interval_s: u64,
-    /// A file is closed once it has more bytes; 0 for never.
+    /// Size in bytes at which a file is closed; 0 for never.
     pub rotate_size: u64,
-    /// Closed files that are so many seconds old are removed; 0 for never.
+    /// Age in seconds at which a closed file is removed; 0 for never.
     pub prune_age_s: u64,
-    /// Whether events may be gathered for a moment before they are written together.
+    /// Whether events may be gathered for a moment, to write them together.
     pub buffered: bool,
-    /// Whether the lists of users count.
+    /// Whether the lists of users apply.
     pub filtering: bool,
-    /// Users whose events are left out where that is allowed.
+    /// Users whose filterable events are not recorded.
     pub disabled_users: Option<BTreeSet<UserId>>,
-    /// The only users whose events are not left out where that is allowed.
+    /// If set, only the filterable events of these users are recorded.
     pub enabled_users: Option<BTreeSet<UserId>>,
-    /// Numbers of events that are recorded, or not, other than by default.
+    /// Events that are enabled or disabled against the default, by number.
     pub states: BTreeMap<u32, bool>,
 }
 
-/// The file. A key that it does not know is refused.
+/// The file. Unknown keys are refused.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -71,14 +71,14 @@ struct File {
     enabled_userids: Option<BTreeSet<UserId>>,
     event_states: Option<BTreeMap<String, String>>,
     disabled: Option<BTreeSet<u32>>,
-    /// Events to be written before their requests are answered: none can be.
+    /// Events that must be written before their requests are answered. This is not supported: the list must be empty.
     sync: Option<BTreeSet<u32>>,
     #[serde(rename = "descriptors_path")]
     _descriptors_path: Option<Value>,
 }
 
 impl Settings {
-    /// What holds where nothing was configured: nothing is recorded.
+    /// Returns the default configuration: the audit is off.
     pub fn new(log_path: PathBuf) -> Self {
         Self {
             uuid: String::new(),
@@ -95,10 +95,10 @@ impl Settings {
         }
     }
 
-    /// Reads the file.
+    /// Parses the file.
     ///
     /// # Errors
-    /// What is wrong with it, one line.
+    /// The file is not valid; the reason, in one line.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let file: File = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         if file.version != VERSION {
@@ -149,7 +149,7 @@ impl Settings {
         })
     }
 
-    /// The file.
+    /// Returns the text of the file.
     pub fn to_file(&self) -> String {
         let state = |on: &bool| if *on { "enabled" } else { "disabled" };
         let states: BTreeMap<String, &str> = self
@@ -170,7 +170,7 @@ impl Settings {
         format!("{value:#}\n")
     }
 
-    /// The fields that an event about the configuration has.
+    /// Returns the fields of an event about the configuration.
     pub(crate) fn about(&self) -> Value {
         json!({
             "version": VERSION,
@@ -185,17 +185,17 @@ impl Settings {
         })
     }
 
-    /// Whether an event is recorded while anything is.
+    /// Whether an event is recorded while the audit is on.
     pub fn records(&self, event: Event) -> bool {
         let about = event.descriptor();
         let told = self.states.get(&about.id).copied();
         told.unwrap_or(!about.filterable)
     }
 
-    /// Whether the events of a user that may be left out are.
+    /// Whether filterable events of a user are not recorded.
     pub fn leaves_out(&self, user: &UserId) -> bool {
         let listed = |users: &BTreeSet<UserId>| {
-            // The administrator is of another domain for management than for documents.
+            // The administrator has one domain in management and another one in data requests.
             let same = |domain: &str| if domain == "builtin" { "local" } else { domain }.to_owned();
             let is =
                 |one: &UserId| one.user == user.user && same(&one.domain) == same(&user.domain);
@@ -206,7 +206,7 @@ impl Settings {
         self.filtering && (left_out || others.is_some_and(|users| !listed(users)))
     }
 
-    /// Whether users matter to what is recorded.
+    /// Whether the user of an event must be checked.
     pub(crate) fn looks_at_users(&self) -> bool {
         let disabled = self.disabled_users.as_ref();
         let enabled = self.enabled_users.is_some();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_makes_no_sense_is_refused_and_why() {
+    fn settings_parser_refuses_invalid_files() {
         for (key, value, why) in [
             ("version", json!(1), "version 1"),
             ("version", json!(null), "invalid type"),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_recorded_by_their_state_or_because_they_cannot_be_left_out() {
+    fn events_are_recorded_by_state_or_by_default() {
         let settings = parsed(&file()).unwrap();
         assert!(settings.records(Event::DocumentRead));
         assert!(!settings.records(Event::DocumentModified), "by default");

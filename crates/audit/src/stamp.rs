@@ -1,6 +1,6 @@
-//! Time as text.
+//! Times as text.
 
-/// The text of the last second that was written, for those that write many in a second.
+/// Cache of the text of the last second, for many lines in one second.
 #[derive(Clone, Debug, Default)]
 pub struct Stamp {
     second: u64,
@@ -8,7 +8,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Appends a time of day as ISO 8601 with microseconds, in UTC.
+    /// Appends a time as ISO 8601 with microseconds, in UTC.
     pub fn append(&mut self, unix_ns: u64, out: &mut Vec<u8>) {
         let second = unix_ns / 1_000_000_000;
         if self.text.is_empty() || self.second != second {
@@ -27,7 +27,7 @@ impl Stamp {
     }
 }
 
-/// `YYYY-MM-DDTHH-MM-SS` with this between the parts of the time of day, in UTC.
+/// Returns `YYYY-MM-DDTHH-MM-SS` in UTC, with `between` as separator of the time of day.
 pub(crate) fn seconds(unix_s: u64, between: char) -> String {
     let mut text =
         model::utc(unix_s * 1_000_000_000).replace(':', between.encode_utf8(&mut [0; 4]));

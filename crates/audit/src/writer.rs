@@ -1,4 +1,4 @@
-//! What the thread of the audit does: takes what was recorded, and writes it.
+//! The writer: the audit thread takes recorded events and writes them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,31 +8,31 @@ use crate::log::{Log, Rotation};
 use crate::recorder::{Item, Recorder};
 use crate::settings::Settings;
 
-/// Lines that go into one write, unless one event alone has more.
+/// Largest size of a write in bytes, unless a single event is larger.
 const WRITE_BYTES: usize = 256 << 10;
-/// How long events may wait for others.
+/// Longest time that events wait for others.
 const GATHER: Duration = Duration::from_millis(20);
-/// After a write that failed, what comes within this time is dropped.
+/// Time after a failed write in which events are dropped, in nanoseconds.
 const RETRY_NS: u64 = 500_000_000;
-/// Old files are looked for so often at least, and no more often than each second.
+/// Longest interval between two searches for old files, in seconds; the shortest one is a second.
 const PRUNE_S: u64 = 600;
 
-/// What comes after a step.
+/// The next step of the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Wait for more, or at most so long; events may then be gathered for so long.
+    /// Waits for more events, at most for the first duration; then gathers events for the second one.
     Wait(Option<Duration>, Duration),
-    /// There is nothing left, and nothing will come.
+    /// Ends: the recorder is closed, and everything is written.
     End,
 }
 
-/// Writes what a [`Recorder`] takes.
+/// Writes the events of a [`Recorder`].
 #[derive(Debug)]
 pub struct Writer {
     recorder: Arc<Recorder>,
     settings: Arc<Settings>,
     log: Log,
-    /// Set while nothing can be written.
+    /// Set while writes fail.
     failing: Option<Failing>,
     prune_ns: u64,
 }
@@ -44,7 +44,7 @@ struct Failing {
 }
 
 impl Writer {
-    /// Of a recorder; nothing is written before the first step.
+    /// Creates the writer of a recorder. The first step writes.
     pub fn new(recorder: Arc<Recorder>) -> Self {
         let settings = recorder.settings();
         let log = Log::new(settings.log_path.clone(), recorder.host());
@@ -57,7 +57,7 @@ impl Writer {
         }
     }
 
-    /// Writes what waits, closes a file whose time has come, removes old ones.
+    /// Writes queued events, closes a file that has reached its age limit, removes old files.
     pub fn step(&mut self, unix_ns: u64) -> Step {
         let Some(mut items) = self.recorder.take() else {
             self.log.close();
@@ -105,7 +105,7 @@ impl Writer {
         self.settings = settings;
     }
 
-    /// Writes lines, together with those that follow them where that is allowed.
+    /// Writes lines, together with the following ones if the configuration allows it.
     fn write(
         &mut self,
         mut lines: Vec<u8>,
@@ -199,7 +199,7 @@ mod tests {
         (recorder, writer)
     }
 
-    /// The lines of all files, in the order of the files' names.
+    /// Returns the lines of all files, in the order of the file names.
     fn lines(place: &Path) -> Vec<Value> {
         let entries = fs::read_dir(place).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_the_audit_is_recorded_before_and_after() {
+    fn configuration_changes_are_recorded_before_and_after() {
         let place = tempfile::tempdir().unwrap();
         let (recorder, mut writer) = audit(place.path());
         recorder.configure(settings(place.path()), START);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_written_before_the_end() {
+    fn writer_writes_everything_before_it_ends() {
         let place = tempfile::tempdir().unwrap();
         let (recorder, mut writer) = audit(place.path());
         recorder.configure(settings(place.path()), START);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn files_end_in_time_without_events_and_old_ones_go() {
+    fn files_rotate_without_events_and_old_files_are_removed() {
         let place = tempfile::tempdir().unwrap();
         let (recorder, mut writer) = audit(place.path());
         let wanted = Settings {
@@ -295,13 +295,13 @@ mod tests {
             "it is closed"
         );
         assert_eq!(ids(place.path()), [4096]);
-        // Files have the time of the system: far in the future all of them are old.
+        // File times come from the system clock: far in the future all files are old.
         writer.step(u64::MAX / 2);
         assert!(ids(place.path()).is_empty());
     }
 
     #[test]
-    fn a_file_that_is_full_makes_room_for_the_next() {
+    fn full_file_is_rotated() {
         let place = tempfile::tempdir().unwrap();
         let (recorder, mut writer) = audit(place.path());
         let wanted = Settings {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_counted_and_the_next_is_written_once_it_can_be() {
+    fn failed_writes_are_counted_and_retried_with_later_events() {
         let place = tempfile::tempdir().unwrap();
         let missing = place.path().join("missing");
         let (recorder, mut writer) = audit(&missing);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_clients_bring_are_checked() {
+    fn client_events_are_checked() {
         let place = tempfile::tempdir().unwrap();
         let (recorder, mut writer) = audit(place.path());
         let user = |domain| crate::UserId {
