@@ -1,6 +1,6 @@
-//! Certificates of clients: which are accepted, and whether clients are asked for one.
+//! Certificates of clients: the accepted authorities, and whether a client needs a certificate.
 //!
-//! Both may change while the node runs; a handshake that is under way goes on with what holds then.
+//! Both may change while the node runs. A handshake under way keeps the settings at its start.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,29 +22,29 @@ use crate::validity;
 /// Whether clients are asked for a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ask {
-    /// They are not.
+    /// Clients are not asked for a certificate.
     #[default]
     Nothing,
-    /// They may show one.
+    /// Clients may send a certificate.
     Optional,
-    /// A handshake without one fails.
+    /// A handshake without a certificate fails.
     Mandatory,
 }
 
-/// Verifies certificates by the authorities that are known; `None` for none.
+/// Verifies certificates against the accepted authorities; `None` without authorities.
 pub(crate) type Verifier = Option<Arc<dyn ClientCertVerifier>>;
 
-/// What is asked of clients now, and what they are judged by.
+/// Current settings for client certificates.
 #[derive(Debug)]
 pub(crate) struct Clients {
     ask: RwLock<Ask>,
     verifier: RwLock<Verifier>,
-    /// Judges signatures, whatever is trusted.
+    /// Verifies signatures, independent of the authorities.
     provider: Arc<CryptoProvider>,
 }
 
 impl Clients {
-    /// Asks for nothing yet.
+    /// Creates the settings: clients are not asked for a certificate.
     pub(crate) fn new(verifier: Verifier, provider: Arc<CryptoProvider>) -> Self {
         Self {
             ask: RwLock::default(),
@@ -53,7 +53,7 @@ impl Clients {
         }
     }
 
-    /// Whether there are authorities to judge certificates by.
+    /// Whether there are authorities to verify certificates.
     pub(crate) fn can_ask(&self) -> bool {
         self.verifier.read().is_some()
     }
@@ -72,11 +72,11 @@ impl Clients {
     }
 }
 
-/// What judges certificates of clients by the authorities and the revocation lists in a file, PEM. Authorities whose
-/// time is over are left out; lists count whatever their time.
+/// Creates a verifier from the authorities and the revocation lists in a file (PEM). Expired authorities are left
+/// out; revocation lists apply even if they are outdated.
 ///
 /// # Errors
-/// The file cannot be read, holds no authority that is valid, or a damaged list; one line.
+/// The file cannot be read, holds no valid authority, or holds a damaged list; one line.
 pub(crate) fn of_file(path: &Path, provider: &Arc<CryptoProvider>) -> Result<Verifier, String> {
     let fail = |why: String| format!("{}: {why}", path.display());
     let mut valid = Vec::new();
@@ -97,7 +97,8 @@ pub(crate) fn of_file(path: &Path, provider: &Arc<CryptoProvider>) -> Result<Ver
     of_authorities(valid, lists, provider).map_err(fail)
 }
 
-/// The same for authorities and lists that are known. What an authority without a list vouches for is not revoked.
+/// Creates a verifier from authorities and revocation lists. A certificate of an authority without a list counts
+/// as not revoked.
 pub(crate) fn of_authorities(
     authorities: Vec<CertificateDer<'static>>,
     lists: Vec<CertificateRevocationListDer<'static>>,
@@ -124,7 +125,7 @@ impl ClientCertVerifier for Clients {
         *self.ask.read() == Ask::Mandatory
     }
 
-    /// None: clients show the certificate that they have.
+    /// Returns no subjects: clients send the certificate that they have.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

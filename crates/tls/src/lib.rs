@@ -1,7 +1,7 @@
-//! TLS: the certificate that a node serves with, given or made, those that it accepts of clients, and what links and
-//! tools trust.
+//! TLS: the certificate of the node (given or self-made), the accepted certificates of clients, and the trust
+//! anchors of links and tools.
 //!
-//! What this crate may not do: open sockets, know buckets or conversations.
+//! This crate may not open sockets, or know buckets or conversations.
 
 mod clients;
 mod made;

@@ -1,8 +1,8 @@
-//! A certificate that the node makes for itself.
+//! Certificates that the node makes itself.
 //!
-//! What stays is an authority: its certificate, which clients are told to trust, and its key. The
-//! certificate that is served is made anew at each start, for the names under which the node is
-//! reached then, so clients need not be told again when the node listens elsewhere.
+//! The node keeps an authority: its certificate, which clients must trust, and its key. At each start it makes a
+//! new server certificate for its current names. Clients therefore need no new configuration when the node
+//! listens on other addresses.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -20,17 +20,17 @@ use storage::names;
 const KEY_FILE: &str = "ca-key.pem";
 pub(crate) const CERTIFICATE_FILE: &str = "ca.pem";
 
-/// Where the authority is kept, and what the node listens on.
+/// Directory of the authority, and the addresses of the node.
 #[derive(Clone, Debug)]
 pub(crate) struct CertificateDir {
-    /// `None` keeps nothing.
+    /// Directory of the authority; `None` to keep it in memory only.
     pub(crate) directory: Option<PathBuf>,
     pub(crate) listen: IpAddr,
     /// Other names of the node.
     pub(crate) advertised: Vec<String>,
 }
 
-/// A chain, its key, and the certificate of the authority.
+/// A certificate chain, its key, and the certificate of the authority.
 pub(crate) type Made = (
     Vec<CertificateDer<'static>>,
     PrivateKeyDer<'static>,
@@ -43,7 +43,7 @@ struct Authority {
 }
 
 impl CertificateDir {
-    /// Makes a certificate; also an authority, where there is none yet.
+    /// Makes a certificate, and an authority if there is none.
     ///
     /// # Errors
     /// The authority cannot be read or written; one line.
@@ -70,7 +70,7 @@ impl CertificateDir {
         Ok((chain, key.into(), authority.certificate.clone()))
     }
 
-    /// The names under which the node may be reached.
+    /// Returns the names and addresses of the node.
     fn names(&self) -> Vec<String> {
         let mut names = ["localhost", "127.0.0.1", "::1"]
             .map(str::to_owned)
@@ -102,14 +102,15 @@ impl Authority {
         Ok(authority_params(key).self_signed(key)?.der().clone())
     }
 
-    /// The one in this directory, which is made if there is none.
+    /// Reads the authority from the directory, or makes one if there is none.
     fn kept(directory: &Path) -> Result<Self, String> {
         let (key_file, certificate_file) =
             (directory.join(KEY_FILE), directory.join(CERTIFICATE_FILE));
         let Some(text) = read(&key_file)? else {
             return Self::made_in(directory, &certificate_file);
         };
-        // The key is written first: trust in the authority covers every certificate that it signs.
+        // The key is written first, and suffices: clients that trust the authority trust every certificate that
+        // it signs.
         let Some(certificate) = read(&certificate_file)? else {
             let key = key_of(&key_file, &text)?;
             let certificate = Self::certify(&key).map_err(|error| error.to_string())?;
@@ -120,13 +121,13 @@ impl Authority {
         };
         let authority = Self::parse(directory, &text, &certificate)?;
         if !text.contains(SUM) {
-            // Of an earlier release, or of a start that was cut short.
+            // The file has no checksum: an earlier release wrote it, or a start was interrupted.
             authority.write_into(directory)?;
         }
         Ok(authority)
     }
 
-    /// The authority of the texts of both files.
+    /// Parses the authority from the texts of both files.
     fn parse(directory: &Path, text: &str, certificate: &str) -> Result<Self, String> {
         let (key_file, certificate_file) =
             (directory.join(KEY_FILE), directory.join(CERTIFICATE_FILE));
@@ -145,7 +146,7 @@ impl Authority {
         Ok(Self { key, certificate })
     }
 
-    /// A new one, where there is none.
+    /// Makes a new authority, if there is no certificate of an old one.
     fn made_in(directory: &Path, certificate_file: &Path) -> Result<Self, String> {
         if certificate_file.exists() {
             return Err(format!(
@@ -160,7 +161,7 @@ impl Authority {
         Ok(made)
     }
 
-    /// Keeps it in a directory: the key first, and once more with the checksum of both.
+    /// Writes the authority: first the key, then the certificate, then the key again with the checksum of both.
     fn write_into(&self, directory: &Path) -> Result<(), String> {
         let (key, certificate) = (
             self.key.serialize_pem(),
@@ -175,10 +176,10 @@ impl Authority {
     }
 }
 
-/// Copies the authority in one directory into another one, if there is one; changes nothing in the first.
+/// Copies an authority to another directory, if there is one. The source stays unchanged.
 ///
 /// # Errors
-/// It is damaged, or cannot be copied; one line.
+/// The authority is damaged, or cannot be copied; one line.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), String> {
     let (key, certificate) = (
         read(&from.join(KEY_FILE))?,
@@ -200,13 +201,13 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", to.display()))
 }
 
-/// The key in the text of its file.
+/// Parses the key from the text of its file.
 fn key_of(file: &Path, text: &str) -> Result<KeyPair, String> {
     let pem = text.split_once(SUM).map_or(text, |(pem, _)| pem);
     KeyPair::from_pem(pem).map_err(|error| format!("{}: damaged: {error}", file.display()))
 }
 
-/// The words before the checksum, behind the key.
+/// Text before the checksum, which follows the key.
 const SUM: &str = "# settee authority 1 ";
 
 fn sum_of(key: &str, certificate: &str) -> String {
@@ -216,7 +217,7 @@ fn sum_of(key: &str, certificate: &str) -> String {
     format!("{:08x}", sum.finalize())
 }
 
-/// The text of a file; `None` when there is none.
+/// Reads a text file; `None` if it does not exist.
 fn read(path: &Path) -> Result<Option<String>, String> {
     match fs::read(path) {
         Ok(bytes) => String::from_utf8(bytes)
@@ -227,8 +228,7 @@ fn read(path: &Path) -> Result<Option<String>, String> {
     }
 }
 
-/// All that is said of the authority follows from its key: nothing needs to be read out of its
-/// certificate to sign another one.
+/// Parameters of the authority. They depend only on its key, so its certificate is not parsed to sign another one.
 fn authority_params(key: &KeyPair) -> CertificateParams {
     let digest = Sha256::digest(key.public_key_raw());
     let number = u64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|place: usize| digest[place]));
@@ -245,14 +245,14 @@ fn name(common: &str) -> DistinguishedName {
     name
 }
 
-/// Clients were configured to trust it, and would need a new configuration.
+/// Sets a long validity: clients that trust the authority would need a new configuration when it expires.
 fn lasting(mut params: CertificateParams) -> CertificateParams {
     params.not_before = date_time_ymd(2020, 1, 1);
     params.not_after = date_time_ymd(2120, 1, 1);
     params
 }
 
-/// Puts a file in its place as a whole.
+/// Replaces a file as a whole.
 fn write(directory: &Path, name: &str, text: &str) -> io::Result<()> {
     names::make_directories(directory)?;
     names::replace(&directory.join(name), text.as_bytes())

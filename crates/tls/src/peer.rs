@@ -1,4 +1,4 @@
-//! TLS of connections to other nodes.
+//! TLS for connections to other nodes.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rustls::pki_types::{ServerName, UnixTime};
 use crate::served::Tls;
 use crate::trust::Trust;
 
-/// What connections to other nodes are made with. Its files are read at the start, and whenever they are to be read again.
+/// Settings for connections to other nodes. The files are read at the start and on request.
 #[derive(Debug)]
 pub struct PeerTls {
     trust: Trust,
@@ -24,37 +24,37 @@ impl PeerTls {
     /// Reads the files.
     ///
     /// # Errors
-    /// One of them is of no use; one line.
+    /// A file is not usable; one line.
     pub fn open(trust: Trust) -> Result<Self, String> {
         let config = trust.config().map_err(|error| error.to_string())?;
         let current = RwLock::new(Arc::new(config));
         Ok(Self { trust, current })
     }
 
-    /// For the next connection.
+    /// Settings for the next connection.
     pub fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.current.read())
     }
 
-    /// Whether there is a certificate to show if the other node asks.
+    /// Whether there is a certificate to send if the other node asks for one.
     pub fn shows_certificate(&self) -> bool {
         self.trust.own.is_some()
     }
 
-    /// Reads the files again, for connections that are made from now on.
+    /// Reads the files again, for later connections.
     ///
     /// # Errors
-    /// What is wrong with them, one line; what was read before stays.
+    /// A file is not valid; one line. The old settings stay.
     pub fn reload(&self) -> Result<(), String> {
         let read = Self::open(self.trust.clone())?;
         *self.current.write() = read.config();
         Ok(())
     }
 
-    /// Whether nodes that trust the same accept the certificate that this one serves, when they reach it under a host.
+    /// Checks whether nodes with the same trust anchors accept this node's certificate for a host.
     ///
     /// # Errors
-    /// They do not; why, one line.
+    /// They refuse it; the reason, in one line.
     pub fn check(&self, served: &Tls, host: &str) -> Result<(), String> {
         let chain = served.chain();
         let refused = |why: &dyn std::fmt::Display| {
@@ -77,7 +77,7 @@ impl PeerTls {
     }
 }
 
-/// What TLS has against the other side, or the other side against this one; `None` for what another error is.
+/// Returns the TLS error behind an I/O error, of this side or the other; `None` for any other error.
 pub fn tls_refusal(error: &io::Error) -> Option<String> {
     let refusal = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(refusal.to_string())

@@ -1,34 +1,34 @@
-//! Certificates as text.
+//! Certificates in PEM.
 
 use std::path::{Path, PathBuf};
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
-/// What is read of a file at most: a revocation list of some 400,000 certificates.
+/// Read limit for a file in bytes: a revocation list of some 400,000 certificates.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// A certificate and its key, both PEM.
+/// Files with a certificate chain and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificate itself, then those of its authorities.
+    /// The certificate, followed by those of its authorities.
     pub chain: PathBuf,
-    /// Its key, PKCS#8, PKCS#1 or SEC1, not encrypted.
+    /// The key, PKCS#8, PKCS#1 or SEC1, not encrypted.
     pub key: PathBuf,
 }
 
 impl CertificateFiles {
-    /// Why the two of them are of no use, one line with their names.
+    /// Returns an error text, one line with the names of both files.
     pub(crate) fn refused(&self, error: &rustls::Error) -> String {
         let (chain, key) = (self.chain.display(), self.key.display());
         format!("{chain} and {key}: {error}")
     }
 }
 
-/// A chain, and the key of its first certificate.
+/// A certificate chain, and the key of its first certificate.
 pub(crate) type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// A certificate as PEM.
+/// Returns a certificate in PEM.
 pub(crate) fn to_pem(certificate: &[u8]) -> String {
     use base64::Engine as _;
     let text = base64::engine::general_purpose::STANDARD.encode(certificate);
@@ -41,10 +41,10 @@ pub(crate) fn to_pem(certificate: &[u8]) -> String {
     pem
 }
 
-/// The certificates in a file.
+/// Reads the certificates in a file.
 ///
 /// # Errors
-/// It cannot be read, holds none, or a damaged one; one line with its name.
+/// The file cannot be read, holds no certificate or a damaged one; one line with its name.
 pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let text = read(path)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
@@ -55,10 +55,10 @@ pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'stati
     Ok(certificates)
 }
 
-/// The revocation lists in a file, among other things; there may be none.
+/// Reads the revocation lists in a file, which may hold other items too. There may be none.
 ///
 /// # Errors
-/// It cannot be read, or one is damaged; one line with its name.
+/// The file cannot be read, or a list is damaged; one line with its name.
 pub(crate) fn read_revocation_lists(
     path: &Path,
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
@@ -67,7 +67,7 @@ pub(crate) fn read_revocation_lists(
     lists.map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// A chain and its key. Whether they belong together is not looked at.
+/// Reads a chain and its key, without a check that they belong together.
 ///
 /// # Errors
 /// A file cannot be read, or holds something else; one line with its name.

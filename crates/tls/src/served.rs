@@ -1,6 +1,6 @@
-//! What connections over TLS are served with: the node's certificate, given or made, and its key.
+//! The server side of TLS: the node's certificate, given or self-made, and its key.
 //!
-//! A certificate is read again on request; connections that are open keep what they began with.
+//! The certificate is read again on request. Open connections keep the old one.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -20,55 +20,56 @@ use crate::made;
 use crate::pem::{CertificateFiles, read_pair, to_pem};
 use crate::validity;
 
-/// The part of a data directory in which an authority that was made is kept.
+/// Subdirectory of a data directory for a self-made authority.
 const DIRECTORY: &str = "tls";
 
-/// Where the certificate lies that clients of a node are to trust, if the node made it.
+/// Returns the path of the certificate that clients must trust if the node makes its own certificates.
 pub fn authority_file(data_dir: &Path) -> PathBuf {
     data_dir.join(DIRECTORY).join(made::CERTIFICATE_FILE)
 }
 
-/// Copies the authority that the node of one data directory made into another one, if it did.
+/// Copies the self-made authority from one data directory to another, if there is one.
 ///
 /// # Errors
-/// It is damaged, or cannot be copied; one line.
+/// The authority is damaged, or cannot be copied; one line.
 pub fn copy_authority(from: &Path, to: &Path) -> Result<(), String> {
     made::copy(&from.join(DIRECTORY), &to.join(DIRECTORY))
 }
 
-/// Where the certificate of a node comes from.
+/// Settings of the node's certificate.
 #[derive(Clone, Debug)]
 pub struct TlsOptions {
-    /// The files that were named; `None` to make a certificate.
+    /// Files of the certificate; `None` to make one.
     pub certificate: Option<CertificateFiles>,
-    /// Where the authority of a certificate that is made stays; `None` for memory.
+    /// Data directory for a self-made authority; `None` to keep it in memory only.
     pub data_dir: Option<PathBuf>,
-    /// The address that the node listens on.
+    /// Address that the node listens on.
     pub listen: IpAddr,
-    /// The hosts under which it is reached, as far as that was said.
+    /// Host names of the node, as configured.
     pub advertised: Vec<String>,
-    /// File with the authorities of client certificates and their revocation lists, PEM; `None` for the one that the node makes, if it does.
+    /// File with the authorities of client certificates and their revocation lists (PEM). `None` for the
+    /// self-made authority, if there is one.
     pub client_ca: Option<PathBuf>,
 }
 
-/// Where the certificate comes from.
+/// Source of the certificate.
 #[derive(Clone, Debug)]
 enum Source {
     Files(CertificateFiles),
     Made(made::CertificateDir),
 }
 
-/// A certificate that can be served.
+/// A loaded certificate.
 struct Loaded {
     key: Arc<CertifiedKey>,
-    /// What clients are to trust, as PEM.
+    /// The certificate that clients must trust, as PEM.
     authority: Arc<str>,
     fingerprint: String,
-    /// Why it is of no use at this time of day.
+    /// Reason why the certificate is not valid at present, if so.
     invalid: Option<String>,
 }
 
-/// The certificate that is served now.
+/// The certificate in use.
 struct Current(RwLock<Loaded>);
 
 impl std::fmt::Debug for Current {
@@ -83,9 +84,9 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// What connections over TLS are served with.
+/// Server side of TLS connections.
 pub struct Tls {
-    /// For connections that come.
+    /// Settings for incoming connections.
     pub config: Arc<ServerConfig>,
     current: Arc<Current>,
     source: Source,
@@ -94,11 +95,10 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// What a node that is told so serves TLS with. Where no files are named, a certificate is made, below an
-    /// authority that stays in the data directory.
+    /// Opens the certificate. Without files it makes one, signed by an authority that stays in the data directory.
     ///
     /// # Errors
-    /// A file cannot be read or written, or is no certificate, or no key of it; one line.
+    /// A file cannot be read or written, or certificate and key are not valid; one line.
     pub fn open(options: TlsOptions) -> Result<Self, String> {
         let source = match options.certificate {
             Some(files) => Source::Files(files),
@@ -121,7 +121,7 @@ impl Tls {
             .map_err(|error| error.to_string())?
             .with_client_cert_verifier(Arc::clone(&clients) as _)
             .with_cert_resolver(Arc::clone(&current) as _);
-        // A session that is resumed would bring a certificate along that is not looked at again.
+        // A resumed session would bring a certificate that is not verified again.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Self {
             config: Arc::new(config),
@@ -132,10 +132,10 @@ impl Tls {
         })
     }
 
-    /// Whether certificates of clients can be judged.
+    /// Checks whether client certificates can be verified.
     ///
     /// # Errors
-    /// No authority of theirs is known; what to do, one line.
+    /// No authority for them is configured; the remedy, in one line.
     pub fn can_ask(&self) -> Result<(), String> {
         if self.clients.can_ask() {
             return Ok(());
@@ -143,16 +143,16 @@ impl Tls {
         Err("client certificates need authorities: name them with --client-ca FILE".to_owned())
     }
 
-    /// Whether clients are asked for a certificate, for handshakes that begin from now on. Where [`Tls::can_ask`] says
-    /// no, each certificate is refused.
+    /// Sets whether clients are asked for a certificate in later handshakes. If [`Tls::can_ask`] fails, every
+    /// certificate is refused.
     pub fn ask_clients(&self, ask: Ask) {
         self.clients.set_ask(ask);
     }
 
-    /// Reads the certificate and the authorities of clients again, for connections that come from now on.
+    /// Reads the certificate and the authorities of clients again, for later connections.
     ///
     /// # Errors
-    /// What is wrong with them, one line; all those before stay.
+    /// A file is not valid; one line. All old settings stay.
     pub fn reload(&self) -> Result<(), String> {
         let client_ca = self.client_ca.as_deref();
         let (loaded, verifier) = load(&self.source, client_ca, self.config.crypto_provider())?;
@@ -165,13 +165,13 @@ impl Tls {
         Ok(())
     }
 
-    /// The certificate that is served, then those of its authorities.
+    /// The node's certificate, followed by those of its authorities.
     pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
         self.current.0.read().key.cert.clone()
     }
 
-    /// What clients are to trust, as PEM: the authority of a certificate that was made, the last
-    /// one of a chain that was given.
+    /// The certificate that clients must trust, as PEM: the self-made authority, or the last certificate of the
+    /// given chain.
     pub fn authority(&self) -> Arc<str> {
         Arc::clone(&self.current.0.read().authority)
     }
@@ -184,7 +184,7 @@ impl Loaded {
     }
 }
 
-/// The certificate, and what certificates of clients are judged by.
+/// Loads the certificate and the verifier of client certificates.
 fn load(
     source: &Source,
     client_ca: Option<&Path>,
@@ -199,7 +199,7 @@ fn load(
         }
         Source::Made(place) => place.make()?,
     };
-    // The authority of a certificate that was given may vouch for strangers.
+    // The authority of a given certificate may also sign certificates of unknown clients, so it is not used here.
     let clients = match (client_ca, source) {
         (Some(path), _) => clients::of_file(path, provider)?,
         (None, Source::Made(_)) => {
@@ -221,7 +221,7 @@ fn load(
     Ok((loaded, clients))
 }
 
-/// As other tools print it: `AB:CD:...`.
+/// Returns the fingerprint in the form of other tools: `AB:CD:...`.
 fn fingerprint(certificate: &[u8]) -> String {
     let mut text = String::new();
     for byte in Sha256::digest(certificate) {

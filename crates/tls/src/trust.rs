@@ -1,4 +1,4 @@
-//! Trust anchors for connections over TLS from this side.
+//! Trust anchors for outgoing TLS connections.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use rustls::{
 
 use crate::pem::{CertificateFiles, read_pair};
 
-/// Where systems keep what they trust.
+/// File with the trust anchors of the system.
 const SYSTEM_FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Certificates that a connection over TLS accepts, and the one that it shows.
+/// Trust anchors of a connection, and the certificate that it sends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
-    /// File with certificates, PEM; `None` for what the system trusts.
+    /// File with trust anchors (PEM); `None` for those of the system.
     pub ca: Option<PathBuf>,
-    /// Any certificate.
+    /// Whether any certificate is accepted.
     pub insecure: bool,
-    /// The certificate that this side shows if it is asked; `None` for none.
+    /// Certificate that this side sends if asked; `None` for none.
     pub own: Option<CertificateFiles>,
 }
 
 impl Trust {
-    /// What connections that trust so are made with.
+    /// Returns the settings for connections.
     ///
     /// # Errors
-    /// There is nothing to trust, or the certificate to show cannot be read.
+    /// There is no trust anchor, or the own certificate cannot be read.
     pub fn config(&self) -> io::Result<ClientConfig> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -71,7 +71,7 @@ impl Trust {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&text) {
             let certificate = certificate.map_err(|error| fail(&error))?;
-            // Systems trust some that are too old to be understood.
+            // Systems trust some certificates that are too old to be parsed.
             let added = roots.add(certificate);
             if self.ca.is_some() {
                 added.map_err(|error| fail(&error))?;
@@ -84,7 +84,7 @@ impl Trust {
     }
 }
 
-/// Accepts any certificate; an explicit option selects it.
+/// Accepts any certificate; only an explicit option selects it.
 #[derive(Debug)]
 struct AcceptAny(Arc<CryptoProvider>);
 

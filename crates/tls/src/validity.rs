@@ -1,12 +1,12 @@
-//! The time in which a certificate is valid.
+//! The validity period of certificates.
 
 use rustls::pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Whether a certificate is valid at this time of day.
+/// Checks whether a certificate is valid at present.
 ///
 /// # Errors
-/// It is not, or cannot be read; why.
+/// It is not valid, or cannot be parsed; the reason.
 pub(crate) fn check(certificate: &CertificateDer<'_>) -> Result<(), String> {
     let read = X509Certificate::from_der(certificate);
     let (_, read) = read.map_err(|error| format!("a certificate is damaged: {error}"))?;
