@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_writes_are_counted_and_retried_with_later_events() {
+    fn failed_writes_are_counted_and_later_events_written() {
         let place = tempfile::tempdir().unwrap();
         let missing = place.path().join("missing");
         let (recorder, mut writer) = audit(&missing);
