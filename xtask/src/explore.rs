@@ -1,8 +1,8 @@
-//! Draws new inputs for the random tests, round after round.
+//! Runs the property tests with new random inputs, round after round.
 //!
-//! A round runs every property test of the workspace with a seed of its own. What fails is made small by
-//! proptest, which prints the input and writes its seed below `proptest-regressions/` beside the
-//! sources; from then on every run of that test begins with it.
+//! A round runs every property test of the workspace with a new seed. Proptest shrinks a failing input, prints
+//! it, and writes its seed below `proptest-regressions/` beside the sources. Every later run of the test begins
+//! with that seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
@@ -15,16 +15,15 @@ use crate::workspace::Workspace;
 const USAGE: &str = "usage: cargo xtask explore [--minutes N] [--seed N] [FILTER]";
 
 struct Options {
-    /// How long to begin new rounds; without it until stopped.
+    /// Minutes in which new rounds start; without it rounds never end.
     minutes: Option<u64>,
-    /// Seed of the first round; the following ones count up from it.
+    /// Seed of the first round. Each following round adds one.
     seed: u64,
-    /// Only tests whose `package::name` holds this.
+    /// Text that `package::name` of the selected tests contains.
     filter: String,
 }
 
-/// Runs rounds until the time is over or no test is left that has not failed; `false` when one
-/// failed.
+/// Runs rounds until the time is over or all tests have failed; returns `false` if one failed.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<bool> {
     let options = parse(arguments)?;
     let mut tests = property_tests(workspace)?;
@@ -96,7 +95,7 @@ fn parse(arguments: &[String]) -> Result<Options> {
     Ok(options)
 }
 
-/// Runs `names` of `package` once; those that failed.
+/// Runs `names` of `package` once; returns the failed ones.
 fn round(
     workspace: &Workspace,
     package: &str,
@@ -106,7 +105,7 @@ fn round(
     let mut command = process::cargo(&workspace.root);
     command
         .env("PROPTEST_RNG_SEED", seed.to_string())
-        // Optimised a little, a minute has several times the cases, with every assertion.
+        // With a little optimization a minute has several times the cases, still with every assertion.
         .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
         .args(["test", "--quiet", "--no-fail-fast", "--lib", "--tests"])
         .args(["--package", package, "--"])
@@ -129,7 +128,7 @@ fn round(
     Ok(failed)
 }
 
-/// Names of the tests inside of `proptest!` blocks, by package.
+/// Returns the names of the tests in `proptest!` blocks, by package.
 fn property_tests(workspace: &Workspace) -> Result<BTreeMap<String, BTreeSet<String>>> {
     let mut tests = BTreeMap::new();
     for package in workspace.members() {
@@ -152,7 +151,7 @@ fn property_tests(workspace: &Workspace) -> Result<BTreeMap<String, BTreeSet<Str
 
 fn names_in(source: &str) -> Vec<String> {
     let mut names = Vec::new();
-    // The line that ends the block: a brace as far to the right as its beginning.
+    // Text of the line that ends the block: a brace with the indentation of its first line.
     let mut end: Option<String> = None;
     for line in source.lines() {
         if end.as_deref() == Some(line) {

@@ -1,7 +1,7 @@
-//! The project's automation: `cargo xtask tidy`, `bench`, `test`, `explore`, `sim`.
+//! The automation of the project: `cargo xtask tidy`, `bench`, `test`, `explore`, `sim`.
 //!
-//! May not hold logic of the product: it reads the workspace, runs cargo and the conformance suites,
-//! and reports. Nothing depends on it.
+//! It may not hold logic of the product: it reads the workspace, runs cargo and the conformance suites, and
+//! reports. No crate depends on it.
 #![expect(
     clippy::print_stdout,
     reason = "a command-line tool answers on standard output"
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one command; `false` when it ran and what it checks does not hold.
+/// Runs one command; returns `false` if a check or test failed.
 fn run(arguments: &[String]) -> Result<bool> {
     let Some((command, rest)) = arguments.split_first() else {
         bail!("no command\n{USAGE}");

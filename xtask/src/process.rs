@@ -1,4 +1,4 @@
-//! Child processes: shown, streamed, timed.
+//! Child processes: prints, streams and times them.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// What a streamed child left.
+/// Result of a streamed child.
 pub(crate) struct Streamed {
     pub(crate) success: bool,
-    /// Lines of its standard output.
+    /// All lines of its standard output.
     pub(crate) lines: Vec<String>,
 }
 
-/// Runs `command`, passes each line of its output to `show` as it comes, and keeps them all.
+/// Runs `command`, passes each line of its output to `show` at once, and keeps all lines.
 pub(crate) fn stream(command: &mut Command, mut show: impl FnMut(&str)) -> Result<Streamed> {
     let name = describe(command);
     let mut child = command
@@ -38,7 +38,7 @@ pub(crate) fn stream(command: &mut Command, mut show: impl FnMut(&str)) -> Resul
     })
 }
 
-/// Runs `command` with its output where ours goes; anything but success is an error.
+/// Runs `command` with inherited output; returns an error unless it succeeds.
 pub(crate) fn must(command: &mut Command) -> Result<()> {
     let name = describe(command);
     let status = command
@@ -51,14 +51,14 @@ pub(crate) fn must(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The cargo that runs us, in the workspace's root.
+/// Returns the cargo that runs this program, started in the root of the workspace.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
     command
 }
 
-/// Where `program` lies on the search path.
+/// Finds `program` on the search path.
 pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
@@ -66,7 +66,7 @@ pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The command as a person would type it.
+/// Formats the command as typed in a shell.
 fn describe(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let mut text = program

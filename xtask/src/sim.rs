@@ -7,7 +7,7 @@ use crate::workspace::Workspace;
 
 const USAGE: &str = "usage: cargo xtask sim cluster [--seed N] [--seeds COUNT]";
 
-/// Runs the seeds that are asked for, one after the other from `--seed`; one alone tells what happens in it.
+/// Runs the requested seeds one after the other, from `--seed` on. A single seed also prints the events.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<bool> {
     let Some(("cluster", options)) = arguments.split_first().map(|(what, rest)| (&**what, rest))
     else {

@@ -1,4 +1,4 @@
-//! The workspace as cargo and the file system see it.
+//! The workspace: cargo's metadata and the files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use cargo_metadata::{Metadata, MetadataCommand, Package, Target};
 
-/// Folders that hold no source of ours, wherever they lie.
+/// Folders without source of this project, at any depth.
 const SKIPPED: [&str; 5] = [
     ".git",
     "target",
@@ -15,17 +15,17 @@ const SKIPPED: [&str; 5] = [
     "settee-data",
 ];
 
-/// What `cargo metadata` says, and where the files are.
+/// The workspace: cargo's metadata and its folders.
 pub(crate) struct Workspace {
     /// Folder of the root `Cargo.toml`.
     pub(crate) root: PathBuf,
-    /// Where cargo puts what it builds; suites keep their installations below it.
+    /// Cargo's target folder. The suites install their clients below it.
     pub(crate) target: PathBuf,
     pub(crate) metadata: Metadata,
 }
 
 impl Workspace {
-    /// Reads the workspace this program was built in.
+    /// Reads the workspace in which this program was built.
     pub(crate) fn load() -> Result<Self> {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
         let metadata = MetadataCommand::new()
@@ -40,14 +40,14 @@ impl Workspace {
         })
     }
 
-    /// Packages of ours, sorted by name.
+    /// Packages of the workspace, sorted by name.
     pub(crate) fn members(&self) -> Vec<&Package> {
         let mut members = self.metadata.workspace_packages();
         members.sort_by(|a, b| a.name.cmp(&b.name));
         members
     }
 
-    /// Benchmarks of ours: the package and the target of each.
+    /// Benchmarks of the workspace, each with its package.
     pub(crate) fn benches(&self) -> impl Iterator<Item = (&Package, &Target)> {
         self.members().into_iter().flat_map(|package| {
             let benches = package.targets.iter().filter(|target| target.is_bench());
@@ -55,7 +55,7 @@ impl Workspace {
         })
     }
 
-    /// Files with one of `extensions` below the root, sorted, as paths relative to it.
+    /// Returns the files below the root with one of `extensions`, sorted, as relative paths.
     pub(crate) fn files(&self, extensions: &[&str]) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         collect(&self.root, extensions, &mut found)?;
@@ -67,13 +67,13 @@ impl Workspace {
         Ok(relative)
     }
 
-    /// Text of a file below the root.
+    /// Returns the text of a file below the root.
     pub(crate) fn read(&self, relative: impl AsRef<Path>) -> Result<String> {
         let path = self.root.join(relative);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
-    /// The debug build of the product, which the suites run.
+    /// Path of the product's debug build, which the suites run.
     pub(crate) fn debug_binary(&self) -> PathBuf {
         self.target.join("debug").join("settee")
     }

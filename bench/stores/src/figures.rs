@@ -1,4 +1,4 @@
-//! What the system tells of this process.
+//! Resource usage of this process, as the system counts it.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::peer::Failure;
 
-/// What a piece of work took.
+/// Time and resources that some work used.
 #[derive(Clone, Copy, Default)]
 pub struct Took {
     pub seconds: f64,
@@ -14,7 +14,7 @@ pub struct Took {
     pub written_bytes: u64,
 }
 
-/// Measures some work. Work in the background counts as far as it is done by then.
+/// Measures some work. Background work counts as far as it is done by then.
 pub fn measure<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<(T, Took), Failure> {
     let (began, cpu, written) = (Instant::now(), cpu_seconds()?, written_bytes()?);
     let done = work()?;
@@ -37,7 +37,7 @@ fn cpu_seconds() -> Result<f64, Failure> {
         / TICKS_A_SECOND)
 }
 
-/// A line of a file below /proc/self that begins with a name, its number.
+/// Returns the number in the line that begins with `name`, in a file below /proc/self.
 fn field(file: &str, name: &str) -> Result<u64, Failure> {
     let text = fs::read_to_string(Path::new("/proc/self").join(file))?;
     let line = text.lines().find(|line| line.starts_with(name));
@@ -45,17 +45,17 @@ fn field(file: &str, name: &str) -> Result<u64, Failure> {
     Ok(number.ok_or("no such line")?.parse()?)
 }
 
-/// Bytes given to `write` and its kin.
+/// Bytes passed to `write` and similar calls.
 fn written_bytes() -> Result<u64, Failure> {
     field("io", "wchar:")
 }
 
-/// Resident memory but for mapped files.
+/// Resident memory without mapped files.
 pub fn resident_bytes() -> Result<u64, Failure> {
     Ok(field("status", "RssAnon:")? * 1024)
 }
 
-/// Bytes that the files of a directory take.
+/// Size of all files in a directory, in bytes.
 pub fn disk_bytes(dir: &Path) -> Result<u64, Failure> {
     use std::os::unix::fs::MetadataExt as _;
     let mut all = 0;

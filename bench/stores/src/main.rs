@@ -1,7 +1,7 @@
-//! Key-value stores side by side: the same documents, the same batches, a sync a batch.
+//! Compares key-value stores: the same documents, the same batches, one sync per batch.
 //!
-//! `stores [--docs N] [--value BYTES] [--batch N]` runs each store in a process of its own, and prints a table;
-//! `stores run NAME` one of them.
+//! `stores [--docs N] [--value BYTES] [--batch N]` runs each store in its own process and prints a table.
+//! `stores run NAME` runs one store.
 
 mod figures;
 mod fjall;
@@ -21,7 +21,7 @@ const READS: u64 = 200_000;
 const RANGES: u64 = 200;
 const RANGE: usize = 1000;
 
-/// The sizes of a run.
+/// Sizes of a run.
 #[derive(Clone)]
 struct Load {
     documents: u64,
@@ -47,13 +47,13 @@ impl Load {
         })
     }
 
-    /// Bytes of keys and values.
+    /// Size of keys and values in bytes.
     fn bytes(&self, documents: u64) -> u64 {
         documents * (self.value_bytes + size_of::<Key>()) as u64
     }
 }
 
-/// Numbers that look like chance, the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -66,14 +66,14 @@ impl Dice {
     }
 }
 
-/// The key of a document: in another order than the numbers.
+/// Returns the key of a document. The order of keys differs from the order of numbers.
 fn key(number: u64) -> Key {
     let scattered = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let text = format!("{scattered:016x}");
     text.as_bytes().try_into().expect("16 digits")
 }
 
-/// A value that hardly compresses.
+/// Returns a value that hardly compresses.
 fn value(dice: &mut Dice, bytes: usize) -> Vec<u8> {
     let mut value = Vec::with_capacity(bytes + 8);
     while value.len() < bytes {

@@ -1,30 +1,30 @@
-//! What each store is asked to do.
+//! The interface of a store under test.
 
 use std::path::Path;
 
-/// Any error of a store: the run ends with it.
+/// Any error of a store; it ends the run.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A store of values by key.
 pub trait Peer {
-    /// Opens the directory, or makes one.
+    /// Opens the directory, or creates it.
     fn open(dir: &Path) -> Result<Self, Failure>
     where
         Self: Sized;
 
-    /// Writes documents, durably: with one sync, in one transaction where the store has such.
+    /// Writes documents durably: with one sync, and in one transaction if the store has transactions.
     fn commit(&mut self, documents: &[(Key, Vec<u8>)]) -> Result<(), Failure>;
 
-    /// The value of a key.
+    /// Returns the value of a key.
     fn get(&mut self, key: &Key) -> Result<Option<Vec<u8>>, Failure>;
 
-    /// Reads all there is in an order of the store's; tells how many documents.
+    /// Reads all documents in the store's order; returns their number.
     fn walk(&mut self) -> Result<u64, Failure>;
 
-    /// Reads up to `most` documents whose keys follow `from`, in the order of keys; `None` for a store without one.
+    /// Reads up to `most` documents from the key `from` on, in key order; `None` if the store has no key order.
     fn range(&mut self, from: &Key, most: usize) -> Result<Option<usize>, Failure>;
 
-    /// Ends it, so that opening it again finds a clean stop.
+    /// Closes the store, so that the next start finds a clean shutdown.
     fn close(self) -> Result<(), Failure>;
 }
 

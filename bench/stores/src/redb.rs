@@ -7,7 +7,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use crate::peer::{Failure, Key, Peer};
 
 const TABLE: TableDefinition<&[u8], &[u8]> = TableDefinition::new("documents");
-/// As the others have it.
+/// Size of the cache in bytes, the same for all stores.
 const CACHE_BYTES: usize = 64 << 20;
 
 pub struct Redb(Database);

@@ -1,4 +1,4 @@
-//! Settee's disk store, as a bucket uses it: 1,024 vBuckets, the seqno of each row that is replaced known.
+//! Settee's disk store, used as by a bucket: 1,024 vBuckets; the seqno of each replaced row is known.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -13,7 +13,7 @@ const VBUCKETS: u16 = 1024;
 
 pub struct Settee {
     store: DiskStore,
-    /// What a bucket has in its hash tables.
+    /// The seqnos that a bucket keeps in its hash tables.
     seqnos: HashMap<Key, u32>,
     high: Vec<u64>,
 }

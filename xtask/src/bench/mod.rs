@@ -1,8 +1,8 @@
-//! Runs every benchmark of the workspace and gathers the figures.
+//! Runs all benchmarks of the workspace and collects the figures.
 //!
-//! Two kinds are known. Criterion benchmarks leave `benchmark.json` and `estimates.json` below
-//! `target/criterion`; those written during this run are read. A benchmark with a main function of
-//! its own prints one JSON object a line with at least `name`; those lines are taken as they are.
+//! There are two kinds. Criterion benchmarks write `benchmark.json` and `estimates.json` below
+//! `target/criterion`; the files written during this run are read. A benchmark with its own main function prints
+//! JSON objects, one per line, each with at least `name`; these lines are used as they are.
 
 pub(crate) mod page;
 mod record;
@@ -19,16 +19,16 @@ use crate::process;
 use crate::workspace::Workspace;
 
 struct Options {
-    /// Only benchmarks whose name holds this.
+    /// Text that the names of the selected benchmarks contain.
     filter: Option<String>,
     json: bool,
-    /// Write the figures into `bench/results`.
+    /// Whether to write the figures to `bench/results`.
     record: bool,
-    /// Write `docs/performance.md`, and run nothing unless figures are recorded.
+    /// Whether to write `docs/performance.md`. Benchmarks then run only with `record`.
     page: bool,
 }
 
-/// Runs what the arguments ask for; `false` when a benchmark failed.
+/// Runs the selected benchmarks; returns `false` if one failed.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<bool> {
     let options = parse(arguments)?;
     let mut succeeded = true;
@@ -47,7 +47,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<bool> {
     Ok(succeeded)
 }
 
-/// Runs the benchmarks and prints their figures; `false` when one of them failed.
+/// Runs the benchmarks and prints their figures; returns `false` if one failed.
 fn measure(workspace: &Workspace, options: &Options) -> Result<(Vec<Value>, bool)> {
     let started = SystemTime::now();
     let mut figures = Vec::new();
@@ -77,7 +77,7 @@ fn measure(workspace: &Workspace, options: &Options) -> Result<(Vec<Value>, bool
     }
     gather_criterion(&workspace.target.join("criterion"), started, &mut figures)?;
     if let Some(filter) = &options.filter {
-        // A whole name is one row, though others begin with it.
+        // A filter that is a whole name selects one row, even if other names begin with it.
         let whole = figures.iter().any(|figure| name_of(figure) == filter);
         figures.retain(|figure| {
             let name = name_of(figure);
@@ -101,7 +101,7 @@ fn measure(workspace: &Workspace, options: &Options) -> Result<(Vec<Value>, bool
     Ok((figures, failed.is_empty()))
 }
 
-/// The text of a benchmark: its file, and where it has a folder of its own, all in that.
+/// Returns the source of a benchmark: its file, or all files of its folder if it has one.
 fn sources(main: &Path) -> Result<String> {
     let read = |path: &Path| {
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
@@ -120,9 +120,9 @@ fn sources(main: &Path) -> Result<String> {
     Ok(all)
 }
 
-/// Whether a benchmark may have rows whose names hold the filter. Names are put together of the
-/// texts in its source, so the first part of the filter that is no number is looked for in these, and
-/// what else is a name with a capital letter.
+/// Whether a benchmark may have rows that match the filter. Names are composed of string literals in the source.
+/// So the first part of the filter that is not a number must occur in one, and so must later parts with a capital
+/// letter.
 fn names_rows(source: &str, filter: &str) -> bool {
     let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     let texts: Vec<&str> = source.split('"').skip(1).step_by(2).collect();
@@ -156,7 +156,7 @@ fn parse(arguments: &[String]) -> Result<Options> {
     Ok(options)
 }
 
-/// A line that a benchmark printed for us.
+/// Parses a line that a benchmark printed for this program.
 fn passed_through(line: &str) -> Option<Value> {
     let value: Value = serde_json::from_str(line).ok()?;
     value
@@ -169,7 +169,7 @@ fn name_of(figure: &Value) -> &str {
     figure["name"].as_str().unwrap_or_default()
 }
 
-/// Reads what criterion wrote since `started`, at any depth below `folder`.
+/// Reads the criterion files written since `started`, at any depth below `folder`.
 fn gather_criterion(folder: &Path, started: SystemTime, figures: &mut Vec<Value>) -> Result<()> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Ok(());
@@ -197,7 +197,7 @@ fn read_json(path: &Path) -> Result<Value> {
     serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))
 }
 
-/// One line for a criterion benchmark: per item where it counts items, else per iteration.
+/// Returns the figure of a criterion benchmark: per item if it counts items, else per iteration.
 fn criterion_figure(benchmark: &Value, estimates: &Value) -> Result<Value> {
     let name = benchmark["full_id"]
         .as_str()
@@ -238,7 +238,7 @@ fn criterion_figure(benchmark: &Value, estimates: &Value) -> Result<Value> {
     Ok(Value::Object(figure))
 }
 
-/// `name  key value  key value`, numbers short.
+/// Formats a figure as `name  key value  key value`, with short numbers.
 fn for_people(figure: &Value) -> String {
     let fields = figure
         .as_object()
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_criterion_benchmark_is_told_per_item() {
+    fn criterion_figure_is_per_item() {
         let benchmark = json!({"full_id": "engine/get", "throughput": {"Elements": 100}});
         let estimates = json!({"median": {"point_estimate": 5000.0,
             "confidence_interval": {"lower_bound": 4000.0, "upper_bound": 6000.0}}});
@@ -288,9 +288,9 @@ mod tests {
         assert!(passed_through("running 3 tests").is_none());
     }
 
-    /// What is compiled and run for a filter; a full name finds its own benchmark.
+    /// Checks which benchmarks are compiled and run for a filter. A full name must select its own benchmark.
     #[test]
-    fn only_benchmarks_that_have_the_name_are_run() {
+    fn filter_selects_benchmarks_by_name() {
         let workspace = Workspace::load().expect("there is one");
         let chosen = |filter: &str| -> Vec<String> {
             let named = workspace.benches().filter(|(_, target)| {

@@ -1,4 +1,4 @@
-//! `docs/performance.md`, which is generated from the files of `bench/results`.
+//! The generator of `docs/performance.md` from the files in `bench/results`.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::results::{Area, numbers, read, text};
 use crate::workspace::Workspace;
 
-/// Where the page lies.
+/// Path of the page.
 pub(crate) const PATH: &str = "docs/performance.md";
 
 const HEAD: &str = "\
@@ -30,7 +30,7 @@ pub(crate) fn write(workspace: &Workspace) -> Result<()> {
     fs::write(&path, of(&read(workspace)?)).with_context(|| format!("cannot write {PATH}"))
 }
 
-/// Text of the page.
+/// Returns the text of the page.
 pub(crate) fn of(areas: &[Area]) -> String {
     let mut page = HEAD.to_owned();
     for area in areas {
@@ -69,13 +69,13 @@ fn line(row: &Value) -> String {
     )
 }
 
-/// `1,234 / 0.5`
+/// Formats numbers as `1,234 / 0.5`.
 fn joined(figures: &[f64]) -> String {
     let figures: Vec<String> = figures.iter().copied().map(grouped).collect();
     figures.join(" / ")
 }
 
-/// A number with commas between its thousands.
+/// Formats a number with commas between thousands.
 fn grouped(number: f64) -> String {
     let text = number.to_string();
     let whole = text.split('.').next().unwrap_or_default().len();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_shows_what_it_missed() {
+    fn row_shows_missed_goal() {
         let row = json!({"what": "Delete", "goal": 85, "now": [86, 90], "unit": "ns", "missed": true,
             "reference": "170 ns", "command": "cargo xtask bench X", "machine": "M", "date": "D"});
         let expected =

@@ -1,4 +1,4 @@
-//! `cargo xtask bench --record`: measured figures go into the files of `bench/results`.
+//! `cargo xtask bench --record`: writes measured figures to the files in `bench/results`.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::results::{self, text, texts};
 use crate::workspace::Workspace;
 
-/// Writes the figures of every row whose benchmarks were measured; returns the number of such rows.
+/// Writes the figures of all rows whose benchmarks were measured; returns the number of these rows.
 pub(crate) fn write(workspace: &Workspace, figures: &[Value]) -> Result<usize> {
     let (machine, date) = (machine()?, today()?);
     let mut recorded = 0;
@@ -35,7 +35,7 @@ pub(crate) fn write(workspace: &Workspace, figures: &[Value]) -> Result<usize> {
     Ok(recorded)
 }
 
-/// Figures of a row in its unit; `None` when not all of its benchmarks were measured.
+/// Returns the figures of a row in its unit; `None` if not all of its benchmarks were measured.
 fn measured(row: &Value, figures: &[Value]) -> Result<Option<Vec<f64>>> {
     let (benchmarks, keys) = (texts(row, "benchmark"), texts(row, "figure"));
     let count = benchmarks.len().max(keys.len());
@@ -63,7 +63,7 @@ fn measured(row: &Value, figures: &[Value]) -> Result<Option<Vec<f64>>> {
     Ok(Some(now))
 }
 
-/// A figure of the benchmark of that name, or else of each of its numbered rounds.
+/// Returns a figure of the benchmark with this name, or else of its numbered rounds.
 fn rounds(benchmark: &str, key: &str, figures: &[Value]) -> Vec<f64> {
     let of = |wanted: &dyn Fn(&str) -> bool| -> Vec<f64> {
         let named = figures.iter().filter(|figure| wanted(text(figure, "name")));
@@ -85,7 +85,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// What turns a figure of a benchmark into the unit of the row.
+/// Returns the factor from the unit of a benchmark's figure to the unit of the row.
 fn factor(key: &str, unit: &str) -> Result<f64> {
     let is_time = key.ends_with("_ns") || key == "ns_per_item";
     let is_rate = key.ends_with("per_second");
@@ -101,7 +101,7 @@ fn factor(key: &str, unit: &str) -> Result<f64> {
     })
 }
 
-/// A whole number from 100 on, below that three digits that count.
+/// Rounds to a whole number from 100 on, else to three significant digits.
 fn rounded(value: f64) -> f64 {
     if value >= 100.0 {
         return value.round();
@@ -110,7 +110,7 @@ fn rounded(value: f64) -> f64 {
     text.parse().unwrap_or(value)
 }
 
-/// Model and number of the processors.
+/// Returns model and number of the processors.
 fn machine() -> Result<String> {
     let cores = std::thread::available_parallelism()?;
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_told_in_the_unit_of_the_row() {
+    fn figures_have_unit_of_row() {
         let row = json!({"benchmark": "a/1", "figure": ["median_ns", "p99_ns"], "unit": "us"});
         assert_eq!(now(&row), [1.5, 3.0]);
         let row = json!({"benchmark": "c", "figure": "items_per_second", "unit": "k/s"});
@@ -156,7 +156,7 @@ mod tests {
         assert!(measured(&row, &figures()).is_err());
     }
 
-    /// As if each benchmark had been measured: all rows that name one can be recorded.
+    /// Pretends that each benchmark was measured: all rows with a benchmark must be recordable.
     #[test]
     fn figures_of_all_rows_have_units() {
         let workspace = Workspace::load().expect("there is one");

@@ -1,10 +1,9 @@
-//! The files of `bench/results`: one for each area, with the goal and the latest figures of each row.
+//! The files in `bench/results`: one per area, with the goal and the latest figures of each row.
 //!
-//! A row is a JSON object. `area`, `what`, `now` (a number, or a list of numbers), `unit`,
-//! `lower_is_better`, `command`, `machine`, `date` and `missed` are always there; `goal` (like `now`)
-//! and `reference` (text) where there is one. A row that `cargo xtask bench --record` measures names
-//! its `benchmark` and the `figure` of it (each a text, or a list as long as `now`), and for a ratio
-//! also the benchmark that the other is divided by, `over`.
+//! A row is a JSON object. It always has `area`, `what`, `now` (a number or a list of numbers), `unit`,
+//! `lower_is_better`, `command`, `machine`, `date` and `missed`. It may have `goal` (like `now`) and `reference`
+//! (a text). A row that `cargo xtask bench --record` measures names its `benchmark` and the `figure` (each a
+//! text, or a list as long as `now`); a ratio also names the benchmark of the divisor, `over`.
 
 use std::fs;
 
@@ -15,7 +14,7 @@ use crate::workspace::Workspace;
 
 const FOLDER: &str = "bench/results";
 
-/// Files in the order of the page, and their headings.
+/// Names and headings of the files, in the order of the page.
 const AREAS: [(&str, &str); 10] = [
     ("node", "Whole node against memcached"),
     (
@@ -45,7 +44,7 @@ const REQUIRED: [&str; 8] = [
 
 const KNOWN: [&str; 6] = ["goal", "reference", "benchmark", "figure", "over", "missed"];
 
-/// One file.
+/// The rows of one file.
 pub(crate) struct Area {
     pub(crate) name: &'static str,
     pub(crate) heading: &'static str,
@@ -67,7 +66,7 @@ pub(crate) fn read(workspace: &Workspace) -> Result<Vec<Area>> {
     areas.collect()
 }
 
-/// Writes an area back, its rows sorted by what they measure.
+/// Writes an area back, with rows sorted by `what`.
 pub(crate) fn write(workspace: &Workspace, area: &mut Area) -> Result<()> {
     area.rows
         .sort_by(|a, b| text(a, "what").cmp(text(b, "what")));
@@ -76,7 +75,7 @@ pub(crate) fn write(workspace: &Workspace, area: &mut Area) -> Result<()> {
     fs::write(workspace.root.join(&path), content).with_context(|| format!("cannot write {path}"))
 }
 
-/// What is wrong with an area's rows, one line each.
+/// Returns the faults of an area's rows, one line each.
 pub(crate) fn faults(area: &Area) -> Vec<String> {
     let mut faults = Vec::new();
     for row in &area.rows {
@@ -106,7 +105,7 @@ pub(crate) fn faults(area: &Area) -> Vec<String> {
     faults
 }
 
-/// Whether any figure of a row is on the wrong side of its goal; one goal may stand for all figures.
+/// Whether any figure of a row misses its goal. One goal may apply to all figures.
 pub(crate) fn is_missed(row: &Value) -> bool {
     let goals = numbers(row, "goal");
     let lower_is_better = row["lower_is_better"].as_bool().unwrap_or(true);
@@ -120,17 +119,17 @@ pub(crate) fn is_missed(row: &Value) -> bool {
     })
 }
 
-/// A field's text, empty without one.
+/// Returns the text of a field; empty if there is none.
 pub(crate) fn text<'a>(row: &'a Value, key: &str) -> &'a str {
     row[key].as_str().unwrap_or_default()
 }
 
-/// A field that is a number or a list of numbers.
+/// Returns the numbers of a field with a number or a list of numbers.
 pub(crate) fn numbers(row: &Value, key: &str) -> Vec<f64> {
     one_or_more(&row[key]).filter_map(Value::as_f64).collect()
 }
 
-/// A field that is a text or a list of texts.
+/// Returns the texts of a field with a text or a list of texts.
 pub(crate) fn texts<'a>(row: &'a Value, key: &str) -> Vec<&'a str> {
     one_or_more(&row[key]).filter_map(Value::as_str).collect()
 }

@@ -1,4 +1,4 @@
-//! Runs each fuzz target for a moment, where cargo-fuzz can be had.
+//! Runs each fuzz target for a short time, if cargo-fuzz is installed or can be installed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ use anyhow::{Context, Result};
 use crate::process;
 use crate::workspace::Workspace;
 
-/// How long each target runs.
+/// Run time of each target.
 const TARGET_SECONDS: u32 = 20;
 
-/// How many targets ran without and with a finding; `None` where there is no cargo-fuzz.
+/// Returns the numbers of targets without and with a finding; `None` without cargo-fuzz.
 ///
-/// In CI it is installed below `target/`. New inputs go there as well, so the corpus of the
-/// repository stays as it is; the seeds of a run are libFuzzer's own.
+/// In CI it is installed below `target/`. New inputs are written there too, so that the corpus of the repository
+/// stays unchanged. libFuzzer chooses the seeds.
 ///
 /// # Errors
 /// The folder of the targets cannot be read, or cargo cannot be started.
@@ -28,7 +28,7 @@ pub(super) fn run(workspace: &Workspace, install: bool) -> Result<Option<(usize,
         let found = workspace.target.join("fuzz/found").join(&target);
         fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
         let mut command = Command::new(&program);
-        // The stable compiler instruments, too; the sanitizers need another one.
+        // The stable compiler can instrument code; only the sanitizers need another compiler.
         command
             .current_dir(&workspace.root)
             .args(["fuzz", "run", "--sanitizer", "none", "--target-dir"])
@@ -50,7 +50,7 @@ pub(super) fn run(workspace: &Workspace, install: bool) -> Result<Option<(usize,
     Ok(Some((passed, failed)))
 }
 
-/// Where cargo-fuzz is; installed first if `install` says so.
+/// Returns the path of cargo-fuzz. Installs it first if `install` is set and it is missing.
 fn cargo_fuzz(workspace: &Workspace, install: bool) -> Option<PathBuf> {
     let tools = workspace.target.join("tools");
     let installed = tools.join("bin/cargo-fuzz");
@@ -70,7 +70,7 @@ fn cargo_fuzz(workspace: &Workspace, install: bool) -> Option<PathBuf> {
     there()
 }
 
-/// Names of the targets: one file each.
+/// Returns the names of the targets. Each has one file.
 fn targets(workspace: &Workspace) -> Result<Vec<String>> {
     let folder = workspace.root.join("fuzz/fuzz_targets");
     let mut names = Vec::new();

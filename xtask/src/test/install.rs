@@ -1,4 +1,4 @@
-//! Installs the real clients below `target/conformance`, once per change of their lock file.
+//! Installs real clients below `target/conformance`, once per change of their lock file.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::process;
 use crate::workspace::Workspace;
 
-/// A virtual environment with the Python clients; returns its interpreter.
+/// Creates a virtual environment with the Python clients; returns its interpreter.
 pub(super) fn python(workspace: &Workspace) -> Result<PathBuf> {
     let home = home(workspace, "python")?;
     let interpreter = home.join("bin/python3");
@@ -35,7 +35,7 @@ pub(super) fn python(workspace: &Workspace) -> Result<PathBuf> {
     Ok(interpreter)
 }
 
-/// A Go suite as a program; Go keeps its own caches, and knows itself what is stale.
+/// Builds a Go suite; returns the program. Go has its own caches and detects stale ones.
 pub(super) fn go(workspace: &Workspace, module: &str) -> Result<PathBuf> {
     let program = home(workspace, module)?.join("suite");
     let mut build = Command::new("go");
@@ -49,7 +49,7 @@ pub(super) fn go(workspace: &Workspace, module: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// A folder with the Node client; scripts of packages do not run, the client is prebuilt.
+/// Creates a folder with the Node client. Scripts of packages do not run, since the client is prebuilt.
 pub(super) fn node(workspace: &Workspace) -> Result<PathBuf> {
     let home = home(workspace, "node")?;
     let source = workspace.root.join("conformance/node");
@@ -61,7 +61,7 @@ pub(super) fn node(workspace: &Workspace) -> Result<PathBuf> {
                 home.join(file.file_name().context("a file has a name")?),
             )?;
         }
-        // Not `npm ci`: it insists on the binaries of platforms that the registry may not have.
+        // `npm ci` is not used: it requires the binaries of platforms that the registry may not have.
         let mut npm = Command::new("npm");
         npm.args([
             "install",
@@ -75,8 +75,8 @@ pub(super) fn node(workspace: &Workspace) -> Result<PathBuf> {
     Ok(home)
 }
 
-/// A Java suite's class path: what Maven brings for its project, and its sources, compiled with those
-/// that all share.
+/// Returns the class path of a Java suite: the libraries from Maven, and the compiled sources of the suite and of
+/// all Java suites.
 pub(super) fn java(workspace: &Workspace, module: &str) -> Result<OsString> {
     let home = home(workspace, module)?;
     let source = workspace.root.join("conformance").join(module);

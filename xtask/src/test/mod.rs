@@ -1,4 +1,4 @@
-//! The one test command: format, lints, Rust tests, tidy, then real clients against a real node.
+//! The test command: format, lints, Rust tests, tidy, then real clients against a real node.
 
 mod fuzz;
 mod install;
@@ -12,7 +12,7 @@ use self::suites::{SUITES, Suite};
 use crate::workspace::Workspace;
 use crate::{process, tidy};
 
-/// What one step or suite came to.
+/// Result of one step or suite.
 struct Tally {
     name: String,
     passed: usize,
@@ -21,7 +21,7 @@ struct Tally {
     note: String,
 }
 
-/// Runs everything, even after a failure; `true` when nothing failed.
+/// Runs all steps, even after a failure; returns `true` if none failed.
 pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
     let mut tallies = vec![
         cargo_step(workspace, "format", &["fmt", "--all", "--check"])?,
@@ -57,7 +57,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
     Ok(summarize(&tallies))
 }
 
-/// Runs one suite by name, with arguments of its own.
+/// Runs one suite by name, with its own arguments.
 pub(crate) fn run_suite(workspace: &Workspace, options: &[String]) -> Result<bool> {
     let known = || SUITES.map(|suite| suite.name).join(", ");
     let Some((name, arguments)) = options.split_first() else {
@@ -93,7 +93,7 @@ fn headline(name: &str) {
     println!("\n== {name}");
 }
 
-/// A cargo command that passes or fails as a whole.
+/// Runs a cargo command that passes or fails as a whole.
 fn cargo_step(workspace: &Workspace, name: &str, arguments: &[&str]) -> Result<Tally> {
     headline(name);
     let started = Instant::now();
@@ -106,7 +106,7 @@ fn cargo_step(workspace: &Workspace, name: &str, arguments: &[&str]) -> Result<T
     ))
 }
 
-/// In CI nothing is compiled twice, so incremental state would only cost time and disk.
+/// In CI nothing is compiled twice, so incremental compilation would only cost time and disk.
 fn cargo(workspace: &Workspace) -> std::process::Command {
     let mut command = process::cargo(&workspace.root);
     if in_ci() {
@@ -122,7 +122,7 @@ fn rust_tests(workspace: &Workspace) -> Result<Tally> {
     command.args(["test", "--quiet", "--workspace", "--no-fail-fast"]);
     let ran = process::stream(&mut command, |line| println!("{line}"))?;
     let (passed, mut failed) = count_rust_tests(&ran.lines);
-    // A binary that does not compile or aborts has no result line of its own.
+    // A binary that aborts or does not compile prints no result line.
     if !ran.success && failed == 0 {
         failed = 1;
     }
@@ -154,7 +154,7 @@ fn count_rust_tests(lines: &[String]) -> (usize, usize) {
     })
 }
 
-/// The number that stands before `word`: 3 for `3 passed`.
+/// Returns the number before `word`: 3 for `3 passed`.
 fn number_before(line: &str, word: &str) -> usize {
     let words: Vec<&str> = line
         .split([' ', ';', ','])
@@ -193,7 +193,7 @@ fn suite_step(workspace: &Workspace, suite: &Suite, arguments: &[String]) -> Tal
             let last = last.map_or("", String::as_str);
             let passed = number_before(last, "passed");
             let mut failed = number_before(last, "failed");
-            // A suite that broke off did not come to its closing line.
+            // A suite that broke off did not print its closing line.
             if !ran.success && failed == 0 || passed + failed == 0 {
                 failed = 1;
             }
@@ -212,7 +212,7 @@ fn in_ci() -> bool {
         .is_some_and(|value| !value.is_empty() && value != "false" && value != "0")
 }
 
-/// Prints one line a step and the closing line.
+/// Prints one line per step, and the closing line.
 fn summarize(tallies: &[Tally]) -> bool {
     headline("summary");
     for tally in tallies {

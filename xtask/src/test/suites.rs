@@ -1,7 +1,7 @@
-//! The conformance suites: what each needs and how it is started.
+//! The conformance suites: their requirements, and the commands that start them.
 //!
-//! A suite is a program that starts nodes of its own from the binary named by `SETTEE_BIN`, prints
-//! what passed and what failed, ends with the line `N passed, N failed`, and fails when one failed.
+//! A suite is a program that starts its own nodes from the binary named by `SETTEE_BIN`, and prints passed and
+//! failed tests. Its last line is `N passed, N failed`. It fails if a test failed.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -13,16 +13,16 @@ use serde_json::{Map, Value, json};
 use super::install;
 use crate::workspace::Workspace;
 
-/// What a suite is written in, and so how it is started.
+/// Language of a suite, which selects the command.
 #[derive(Clone, Copy)]
 enum Language {
-    /// Python with nothing installed.
+    /// Python without installed packages.
     PlainPython,
-    /// Python in a virtual environment that holds the clients.
+    /// Python in a virtual environment with the clients.
     Python,
     Go,
     Node,
-    /// Java, compiled by Maven, which also brings the client.
+    /// Java, compiled by Maven, which also installs the client.
     Java,
 }
 
@@ -33,11 +33,11 @@ pub(super) struct Suite {
     /// Programs that must be on the search path.
     pub(super) needs: &'static [&'static str],
     language: Language,
-    /// The clients connect with `couchbases://`.
+    /// Whether clients connect with `couchbases://`.
     tls: bool,
-    /// The bucket has 128 vBuckets.
+    /// Whether the bucket has 128 vBuckets.
     few_vbuckets: bool,
-    /// Below `conformance/`: the script, or the folder of a module.
+    /// Path below `conformance/`: the script, or the folder of a module.
     entry: &'static str,
 }
 
@@ -57,7 +57,7 @@ const fn suite(
     }
 }
 
-/// The same suite, over TLS.
+/// Returns the same suite over TLS.
 const fn over_tls(name: &'static str, suite: Suite) -> Suite {
     Suite {
         name,
@@ -66,7 +66,7 @@ const fn over_tls(name: &'static str, suite: Suite) -> Suite {
     }
 }
 
-/// The same suite, with a bucket of 128 vBuckets.
+/// Returns the same suite with a bucket of 128 vBuckets.
 const fn with_few_vbuckets(name: &'static str, suite: Suite) -> Suite {
     Suite {
         name,
@@ -111,10 +111,10 @@ const CLUSTER_SDK: Suite = suite(
     "python/cluster.py",
 );
 
-/// Suites whose programs also follow a cluster, for `CLUSTER_SDK`.
+/// Suites whose programs can also follow a cluster, for `CLUSTER_SDK`.
 const FOLLOWERS: [Suite; 5] = [GO, NODE, JAVA, DCP_GO, DCP_JAVA];
 
-/// All suites, in the order in which they run.
+/// All suites, in the order of their runs.
 pub(super) const SUITES: [Suite; 37] = [
     PYTHON,
     suite(
@@ -250,7 +250,7 @@ pub(super) const SUITES: [Suite; 37] = [
     ),
 ];
 
-/// Installs what the suite needs and prepares the command that runs it.
+/// Installs the requirements of a suite, and returns the command that runs it.
 pub(super) fn start(workspace: &Workspace, suite: &Suite, arguments: &[String]) -> Result<Command> {
     let conformance = workspace.root.join("conformance");
     let entry = conformance.join(suite.entry);
@@ -267,7 +267,7 @@ pub(super) fn start(workspace: &Workspace, suite: &Suite, arguments: &[String]) 
         Language::Java => {
             let class_path = install::java(workspace, suite.entry)?;
             let mut command = Command::new("java");
-            // Short-lived: half of what a long run would compile is never called again.
+            // The process is short-lived: half of the code that a long run would compile is never called again.
             command.args(["-XX:TieredStopAtLevel=1", "-Xmx512m"]);
             command.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp"]);
             command.arg(class_path).arg("Suite");
@@ -290,7 +290,7 @@ pub(super) fn start(workspace: &Workspace, suite: &Suite, arguments: &[String]) 
     Ok(command)
 }
 
-/// How the programs of other suites are started where they follow a cluster.
+/// Returns the commands of other suites' programs that follow a cluster.
 fn followers(workspace: &Workspace) -> Result<Value> {
     let mut all = Map::new();
     for suite in &FOLLOWERS {
@@ -306,7 +306,7 @@ fn followers(workspace: &Workspace) -> Result<Value> {
     Ok(Value::Object(all))
 }
 
-/// Unbuffered, so that a line is seen when it happens; without compiled files beside the source.
+/// Runs Python unbuffered, so that each line is shown at once, and without compiled files beside the source.
 fn python(interpreter: PathBuf, script: PathBuf) -> Command {
     let mut command = Command::new(interpreter);
     command.args(["-u", "-B"]).arg(script);

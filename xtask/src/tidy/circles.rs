@@ -1,5 +1,4 @@
-//! Dependencies between the modules of a crate: circles, and imports from a parent's own file.
-//! There are none of either.
+//! Checks the dependencies between modules of a crate: no cycles, and no imports from the file of a parent module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +10,7 @@ use super::findings::Findings;
 use super::sizes;
 use crate::workspace::Workspace;
 
-/// No modules of a crate need each other in a circle.
+/// Checks that no modules of a crate depend on each other in a cycle.
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     let members = workspace.members();
     for package in &members {
@@ -24,7 +23,7 @@ pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()
     Ok(())
 }
 
-/// No module imports an item that a parent's own file defines.
+/// Checks that no module imports an item that the file of a parent module defines.
 pub(super) fn check_upward(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     let members = workspace.members();
     for package in &members {
@@ -44,8 +43,7 @@ fn source_of(manifest: &Path) -> Result<Modules> {
     Modules::read(&package.join("src"))
 }
 
-/// Code of each module of a crate by its path (`lsm::log`; the crate's root is empty), without
-/// comments and tests.
+/// Code of each module of a crate, without comments and tests, by its path (`lsm::log`; empty for the root).
 struct Modules(BTreeMap<String, String>);
 
 impl Modules {
@@ -79,7 +77,7 @@ impl Modules {
         Ok(())
     }
 
-    /// The module that a path leads to or into, and the first segment behind it.
+    /// Returns the module that a path names or leads into, and the next segment of the path.
     fn resolve<'a>(&self, path: &'a [String]) -> (String, Option<&'a str>) {
         let known = |length: &usize| self.0.contains_key(&path[..*length].join("::"));
         let length = (0..=path.len()).rev().find(known).unwrap_or(0);
@@ -87,7 +85,7 @@ impl Modules {
         (path[..length].join("::"), behind)
     }
 
-    /// Modules that each module names; the crate's root does not count.
+    /// Returns the modules that each module names, without the root.
     fn graph(&self) -> BTreeMap<&str, BTreeSet<String>> {
         let edges = self.0.iter().map(|(module, code)| {
             let targets = uses(module, code)
@@ -99,7 +97,7 @@ impl Modules {
         edges.collect()
     }
 
-    /// Groups of more than one module each of which reaches all others.
+    /// Returns groups of two or more modules in which each module reaches all others.
     fn circles(&self) -> Vec<Vec<String>> {
         let graph = self.graph();
         let reached: BTreeMap<&str, BTreeSet<&str>> = graph
@@ -120,7 +118,7 @@ impl Modules {
         circles.into_iter().collect()
     }
 
-    /// Modules and the items they use that the file of a module above them defines itself.
+    /// Returns each module with the items that it imports from the file of a parent module.
     fn upward_imports(&self) -> BTreeSet<(String, String)> {
         let defined: BTreeMap<&str, BTreeSet<&str>> = self
             .0
@@ -144,7 +142,7 @@ impl Modules {
     }
 }
 
-/// Modules that can be reached from `start` by one step or more.
+/// Returns the modules that `start` reaches in one step or more.
 fn reachable<'a>(graph: &'a BTreeMap<&str, BTreeSet<String>>, start: &'a str) -> BTreeSet<&'a str> {
     let mut seen = BTreeSet::new();
     let mut open = vec![start];
@@ -158,14 +156,14 @@ fn reachable<'a>(graph: &'a BTreeMap<&str, BTreeSet<String>>, start: &'a str) ->
     seen
 }
 
-/// A file without comments and without the test module at its end.
+/// Returns a file without comments and without the test module at its end.
 fn code_of(text: &str) -> String {
     let lines = text.lines().take(sizes::lines_without_tests(text));
     let code = lines.filter_map(|line| line.split("//").next());
     code.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Paths within the crate that `code` names by `crate::` or `super::`, from the crate's root.
+/// Returns the paths that `code` names by `crate::` or `super::`, from the root of the crate.
 fn uses(module: &str, code: &str) -> Vec<Vec<String>> {
     let tokens = tokens(code);
     let here: Vec<String> = module.split("::").map(str::to_owned).collect();
@@ -185,7 +183,7 @@ fn uses(module: &str, code: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Words, `::` and single signs of a text, without space.
+/// Splits a text into words, `::` and single signs, without white space.
 fn tokens(code: &str) -> Vec<&str> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut tokens = Vec::new();
@@ -204,7 +202,7 @@ fn tokens(code: &str) -> Vec<&str> {
     tokens
 }
 
-/// Adds every path of the tree that begins at a token; returns the index of the token behind it.
+/// Adds every path of the use tree that begins at a token; returns the index of the token after the tree.
 fn use_tree(
     tokens: &[&str],
     start: usize,
@@ -241,7 +239,7 @@ fn use_tree(
     at
 }
 
-/// Names of the items that a file defines outside of any block.
+/// Returns the names of the items that a file defines outside of blocks.
 fn defined_items(code: &str) -> BTreeSet<&str> {
     const KINDS: [&str; 8] = [
         "fn",
@@ -271,7 +269,7 @@ fn defined_items(code: &str) -> BTreeSet<&str> {
 mod tests {
     use super::*;
 
-    /// A crate of these files in a folder of its own, which is removed again.
+    /// Creates a crate of these files in a temporary folder, and removes the folder.
     fn modules(files: &[(&str, &str)]) -> Modules {
         use std::sync::atomic::{AtomicUsize, Ordering};
         static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -337,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn definitions_are_told_by_their_words() {
+    fn item_definitions_are_recognized_by_keyword() {
         let code = "pub(crate) async fn one() {}\nconst TWO: u8 = 1;\nconst fn three() {}\nmacro_rules! four {\nimpl Five {}\npub type Six = fn();\n";
         let names: Vec<_> = defined_items(code).into_iter().collect();
         assert_eq!(names, ["Six", "TWO", "four", "one", "three"]);

@@ -1,4 +1,4 @@
-//! `docs/conformance.md` and `docs/bugs.md`: every test that they name exists.
+//! Checks that the tests named in `docs/conformance.md` and `docs/bugs.md` exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use crate::workspace::Workspace;
 
 const PAGES: [&str; 2] = ["docs/conformance.md", "docs/bugs.md"];
 
-/// Folder of the scripts, which are tests by their file names.
+/// Folder of the test scripts; the names of these tests are the file names.
 const SCRIPTS: &str = "crates/engine/tests/it/scripts";
 
-/// Every name in the second column of a table names a test.
+/// Checks that every name in the second column of a table is a test.
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     let tests = Tests::collect(workspace)?;
     let (mut lines, mut names) = (0, 0);
@@ -44,12 +44,12 @@ pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()
     Ok(())
 }
 
-/// What is between backquotes.
+/// Returns the texts between backquotes.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// Names of all tests, by what is in front of `::`.
+/// Names of all tests, by the prefix before `::`.
 #[derive(Default)]
 struct Tests(BTreeMap<String, BTreeSet<String>>);
 
@@ -84,7 +84,7 @@ impl Tests {
             .insert(name.to_owned());
     }
 
-    /// Whether there is such a test, or such a suite.
+    /// Whether the test, or the suite, exists.
     fn has(&self, name: &str) -> bool {
         match name.split_once("::") {
             Some((owner, test)) => self.0.get(owner).is_some_and(|tests| tests.contains(test)),
@@ -93,7 +93,7 @@ impl Tests {
     }
 }
 
-/// Names of functions with a `#[test]`.
+/// Returns the names of functions with `#[test]`.
 fn rust_tests(text: &str) -> impl Iterator<Item = &str> {
     let mut marked = false;
     text.lines().filter_map(move |line| {
@@ -107,8 +107,7 @@ fn rust_tests(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Names that suites give their tests: `def name(` in Python, `async name(` in JavaScript, `"name"`
-/// elsewhere.
+/// Returns the names of tests in suites: `def name(` in Python, `async name(` in JavaScript, `"name"` elsewhere.
 fn suite_tests(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| {
         let function = line

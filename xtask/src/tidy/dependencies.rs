@@ -1,6 +1,6 @@
-//! What `deny.toml` promises of dependencies: licences, bans and sources.
+//! Checks the rules of `deny.toml` for dependencies: licences, bans and sources.
 //!
-//! `cargo deny check` says the same and more; this needs no tool that takes minutes to build.
+//! `cargo deny check` checks the same and more; this check needs no tool that takes minutes to build.
 
 use anyhow::{Context, Result};
 use toml::Table;
@@ -55,7 +55,7 @@ pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()
     Ok(())
 }
 
-/// A list of texts in `deny.toml`.
+/// Returns a list of texts in `deny.toml`.
 fn texts<'a>(rules: &'a Table, section: &str, name: &str) -> Vec<&'a str> {
     let list = rules
         .get(section)
@@ -74,7 +74,7 @@ fn banned(rules: &Table) -> Vec<&str> {
     all.filter_map(|one| one.get("crate")?.as_str()).collect()
 }
 
-/// Whether an SPDX expression can be met with the licences that are allowed. `/` is an old `OR`.
+/// Whether the allowed licences satisfy an SPDX expression. `/` is an old form of `OR`.
 fn permits(expression: &str, allowed: &[&str]) -> bool {
     let spaced = expression
         .replace('(', " ( ")
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn licences_are_read_as_expressions() {
+    fn licence_expressions_are_parsed() {
         let allowed = [
             "MIT",
             "Apache-2.0",

@@ -1,4 +1,4 @@
-//! Documents that must keep a form or agree with the program.
+//! Checks documents that must keep a form or agree with the program.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::findings::Findings;
 use crate::bench::{page, results};
 use crate::workspace::Workspace;
 
-/// Headings of a decision record, in this order.
+/// Headings of a decision record, in order.
 const RECORD_HEADINGS: [&str; 5] = [
     "Context",
     "Decision",
@@ -18,16 +18,16 @@ const RECORD_HEADINGS: [&str; 5] = [
     "Revisit when",
 ];
 
-/// A decision record is one page.
+/// Largest number of lines of a decision record: one page.
 const RECORD_LINES_MAX: usize = 70;
 
-/// The page of figures is a few tables, not a diary.
+/// Largest number of lines of the page of figures: a few tables.
 const PERFORMANCE_LINES_MAX: usize = 200;
 
-/// The folder of the decision records; its `README.md` is their index.
+/// Folder of the decision records; its `README.md` is their index.
 const RECORDS: &str = "docs/adr";
 
-/// Every decision record has its number, a status and its headings, fits a page, and is in the index as it is.
+/// Checks that every decision record has its number, a status and its headings, fits a page, and is in the index.
 pub(super) fn check_records(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     let index = Path::new(RECORDS).join("README.md");
     let mut records = Vec::new();
@@ -65,7 +65,7 @@ fn file_name(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// The row of a record in the index, or what its form lacks. Numbers may have gaps: folded records leave them.
+/// Returns the row of a record in the index, or the fault of its form. Merged records leave gaps in the numbers.
 fn record_row(name: &str, text: &str, names: &BTreeSet<&str>) -> Result<String, String> {
     let (number, _) = name.split_once('-').unwrap_or_default();
     let number: u16 = number.parse().map_err(|_| "is not named `NNNN-title.md`")?;
@@ -135,7 +135,7 @@ pub(super) fn check_performance(workspace: &Workspace, findings: &mut Findings) 
     Ok(())
 }
 
-/// A link from one document to a file of the repository leads somewhere.
+/// Checks that the links from documents to files of the repository have targets.
 pub(super) fn check_links(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     let documents = workspace.files(&["md"])?;
     let mut links = 0;
@@ -166,7 +166,7 @@ pub(super) fn check_links(workspace: &Workspace, findings: &mut Findings) -> Res
     Ok(())
 }
 
-/// Targets of the inline links of a Markdown text.
+/// Returns the targets of the inline links in a Markdown text.
 fn link_targets(text: &str) -> Vec<String> {
     let mut targets = Vec::new();
     for part in text.split("](").skip(1) {

@@ -1,4 +1,4 @@
-//! Doors: what one module alone does, so that nothing that belongs to it is forgotten elsewhere.
+//! Checks doors: actions that only one module may do, so that no other module forgets a part of them.
 
 use std::path::Path;
 
@@ -8,22 +8,22 @@ use super::findings::Findings;
 use crate::workspace::Workspace;
 
 struct Door {
-    /// The module.
+    /// Path of the module.
     module: &'static str,
-    /// Where it is the only one.
+    /// Folder in which no other module may do the action.
     within: &'static str,
-    /// Files that may do it by themselves.
+    /// Files that may do it too.
     exceptions: &'static [&'static str],
-    /// Texts of the code that do it.
+    /// Code that does the action.
     acts: &'static [&'static str],
 }
 
 const DOORS: [Door; 2] = [
-    // Names on disk are created, renamed and removed by the module that syncs their directories.
+    // The module that creates, renames and removes files also syncs their directories.
     Door {
         module: "crates/storage/src/names.rs",
         within: "crates/",
-        // Nothing depends on what they make after a power cut.
+        // These files need not survive a power cut.
         exceptions: &[
             "crates/audit/src/log.rs",
             "crates/settee/src/serve/ports_file.rs",
@@ -41,7 +41,7 @@ const DOORS: [Door; 2] = [
             ".create_new(true)",
         ],
     },
-    // What advances the order of a vBucket is logged, counted and told in one place.
+    // One place changes the seqno of a vBucket, and logs, counts and announces the change.
     Door {
         module: "crates/engine/src/vbucket/change.rs",
         within: "crates/engine/src/vbucket/",
@@ -50,7 +50,7 @@ const DOORS: [Door; 2] = [
     },
 ];
 
-/// Outside of tests, nothing but a door's module does what it is for.
+/// Checks that only the door's module does its action, outside of tests.
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     let mut looked = 0;
     for path in workspace.files(&["rs"])? {
@@ -86,7 +86,7 @@ fn is_product(path: &Path) -> bool {
         && !name.contains("/testing")
 }
 
-/// Lines of the product that do one of `those`. A test module is the last thing in a file.
+/// Returns the lines outside of tests that contain one of `those`. A test module is at the end of its file.
 fn acts(text: &str, those: &[&'static str]) -> Vec<(usize, &'static str)> {
     let product = text.lines().take_while(|line| *line != "#[cfg(test)]");
     let found = product.enumerate().filter_map(|(at, line)| {

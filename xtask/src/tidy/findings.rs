@@ -1,11 +1,11 @@
-//! What a check found.
+//! The findings of a check.
 
 /// Findings of one check.
 #[derive(Default)]
 pub(crate) struct Findings {
-    /// One sentence on what was looked at.
+    /// A sentence about the checked items.
     pub(super) summary: String,
-    /// Breaches, one line each; none means the promise holds.
+    /// Breaches, one line each; empty if the check passes.
     pub(super) breaches: Vec<String>,
 }
 

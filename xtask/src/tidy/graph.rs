@@ -1,4 +1,4 @@
-//! The crate graph: dependencies point one way, and the inner crates stay without a runtime.
+//! Checks the crate graph: dependencies point in one direction, and inner crates have no async runtime.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +9,7 @@ use cargo_metadata::{DependencyKind, PackageId};
 use super::findings::Findings;
 use crate::workspace::Workspace;
 
-/// Crates of ours, each with the crates of ours that it may depend on. A new crate needs a decision record.
+/// Crates of the workspace, each with those that it may depend on. A new crate needs a decision record.
 const ALLOWED: &str = "\
 model:
 wire: model
@@ -43,10 +43,10 @@ benchkit:
 xtask:
 ";
 
-/// For benchmarks: a development dependency of any crate, and nothing else.
+/// The crate of benchmark tools: any crate may have it as a development dependency only.
 const BENCHKIT: &str = "benchkit";
 
-/// Crates that must run without a runtime and without sockets.
+/// Crates that may use neither an async runtime nor sockets.
 const WITHOUT_RUNTIME: &[&str] = &[
     "model",
     "wire",
@@ -66,7 +66,7 @@ const WITHOUT_RUNTIME: &[&str] = &[
     "cluster",
 ];
 
-/// Runtimes, HTTP stacks and socket crates.
+/// Async runtimes, HTTP stacks and socket crates.
 const RUNTIMES: &[&str] = &[
     "tokio",
     "mio",
@@ -84,10 +84,10 @@ const RUNTIMES: &[&str] = &[
     "futures-executor",
 ];
 
-/// Sources of random numbers: what crates without a runtime need of them is a parameter.
+/// Sources of random numbers. Crates without a runtime get random numbers as parameters.
 const RANDOM: &[&str] = &["getrandom", "rand", "fastrand"];
 
-/// Crates with their own list of banned clocks, threads and files.
+/// Crates with a list of banned clocks, threads and files in their `clippy.toml`.
 const WITH_BANS: &[&str] = &[
     "collections",
     "engine",
@@ -111,7 +111,7 @@ fn allowed() -> impl Iterator<Item = (&'static str, &'static str)> {
     ALLOWED.lines().filter_map(|line| line.split_once(':'))
 }
 
-/// Every edge between crates of ours is one of [`ALLOWED`]; no runtime below `server`.
+/// Checks that every edge between crates of the workspace is in [`ALLOWED`], and that no runtime is below `server`.
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     let members = workspace.members();
     let names: BTreeSet<&str> = members
@@ -154,7 +154,7 @@ pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()
     Ok(())
 }
 
-/// Runtimes among everything that `name` is built from, tests and build scripts apart.
+/// Returns the runtimes among all dependencies of `name`, without those of tests and build scripts.
 fn runtimes_below(workspace: &Workspace, name: &str) -> Result<BTreeSet<String>> {
     let Some(start) = workspace
         .members()
@@ -191,7 +191,7 @@ fn runtimes_below(workspace: &Workspace, name: &str) -> Result<BTreeSet<String>>
         .collect())
 }
 
-/// Every crate takes the workspace's lints; the pure ones ban clocks, threads and files.
+/// Checks that every crate inherits the workspace's lints, and that pure crates ban clocks, threads and files.
 pub(super) fn check_rules(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     let members = workspace.members();
     for package in &members {
@@ -236,7 +236,7 @@ pub(super) fn check_rules(workspace: &Workspace, findings: &mut Findings) -> Res
     Ok(())
 }
 
-/// Whether the documentation at the top of a crate says what it may not do.
+/// Whether the documentation of a crate states what the crate may not do.
 fn says_its_rule(workspace: &Workspace, name: &str) -> Result<bool> {
     let source = Path::new("crates").join(name).join("src");
     let library = source.join("lib.rs");

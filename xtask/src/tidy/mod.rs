@@ -1,7 +1,7 @@
-//! Style as a test: what the documents promise about the source, checked.
+//! Style as a test: checks the promises of the documents about the source.
 //!
-//! Each check looks at one promise, counts what it looked at and says every breach by itself, so
-//! that one run shows all of them.
+//! Each check verifies one promise, counts the checked items and prints every breach, so that one run shows all
+//! breaches.
 
 mod circles;
 mod conformance;
@@ -40,14 +40,14 @@ const CHECKS: [(&str, Check); 15] = [
     ("words", words::check),
 ];
 
-/// Runs all checks and prints them; `true` when every promise holds.
+/// Runs all checks and prints the results; returns `true` if all pass.
 pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
     let (passed, failed) = count(workspace)?;
     println!("tidy: {passed} passed, {failed} failed");
     Ok(failed == 0)
 }
 
-/// The same, for a caller that adds up: how many checks passed and failed.
+/// Runs all checks and prints the results; returns the numbers of passed and failed checks.
 pub(crate) fn count(workspace: &Workspace) -> Result<(usize, usize)> {
     let mut failed = 0;
     for (name, check) in CHECKS {

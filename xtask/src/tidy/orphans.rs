@@ -1,4 +1,4 @@
-//! No source file that nothing compiles.
+//! Checks that every source file is compiled.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::findings::Findings;
 use crate::workspace::Workspace;
 
-/// Every `.rs` file is a target's root or is declared as a module by one that is reached.
+/// Checks that every `.rs` file is the root of a target, or is declared as a module by a file that is compiled.
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     let mut reached = BTreeSet::new();
     for package in workspace.members() {
@@ -70,7 +70,7 @@ fn reach(file: &Path, is_root: bool, reached: &mut BTreeSet<PathBuf>) -> Result<
     Ok(())
 }
 
-/// The name in `mod NAME;`, whatever its visibility.
+/// Returns the name in `mod NAME;`, with any visibility.
 fn declared_module(line: &str) -> Option<&str> {
     let (before, after) = line.split_once("mod ")?;
     let visibility = before.trim();

@@ -1,16 +1,16 @@
-//! Size report and budgets. Small rooms are read; hubs are feared.
+//! Checks the sizes of files. Small files are easy to read.
 
 use anyhow::Result;
 
 use super::findings::Findings;
 use crate::workspace::Workspace;
 
-/// Above this a file is named in the report.
+/// Number of lines above which the report names a file.
 const LINES_SOFT: usize = 400;
-/// Above this a file fails.
+/// Number of lines above which a file fails.
 const LINES_HARD: usize = 600;
 
-/// Files of a crate by their lines without tests.
+/// Checks and reports the sizes of files, without tests.
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     let mut sizes = Vec::new();
     for path in workspace.files(&["rs"])? {
@@ -48,7 +48,7 @@ fn summarize(sizes: &[(usize, String)]) -> String {
     )
 }
 
-/// Whether a whole file is test or measurement, so that no budget holds for it.
+/// Whether a whole file is test or benchmark, which has no size limit.
 pub(super) fn is_test_file(name: &str) -> bool {
     ["/tests/", "/benches/"]
         .iter()
@@ -57,7 +57,7 @@ pub(super) fn is_test_file(name: &str) -> bool {
         || name.starts_with("fuzz/")
 }
 
-/// Lines before the test module at the end of a file.
+/// Returns the number of lines before the test module at the end of a file.
 pub(super) fn lines_without_tests(source: &str) -> usize {
     let lines: Vec<&str> = source.lines().collect();
     let opens_module = |line: &str| {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn test_files_are_told_by_their_path() {
+    fn test_files_are_recognized_by_path() {
         assert!(is_test_file("crates/engine/src/vbucket/tests.rs"));
         assert!(is_test_file("crates/engine/tests/it/main.rs"));
         assert!(!is_test_file("crates/engine/src/contests.rs"));

@@ -1,4 +1,4 @@
-//! Rules on the text itself: ASCII, no notes to self, no unsafe code.
+//! Checks the text of sources: ASCII, no notes to self, no unsafe code.
 
 use std::path::Path;
 
@@ -7,20 +7,20 @@ use anyhow::Result;
 use super::findings::Findings;
 use crate::workspace::Workspace;
 
-/// Files that are source, and so plain ASCII: a test spells other characters by their number.
+/// Extensions of source files, which must be ASCII. Tests write other characters as escapes.
 const SOURCE: [&str; 8] = ["rs", "py", "go", "java", "mjs", "js", "toml", "sh"];
 
-/// Notes that belong into an issue or a decision record. Written in halves: this file is checked too.
+/// Notes that belong in an issue or a decision record. Split in halves, since this file is checked too.
 const NOTES: [&str; 3] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
     concat!("XX", "X:"),
 ];
 
-/// No file holds unsafe code.
+/// Checks that no file has unsafe code.
 pub(super) fn check_unsafe(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     let mut files = workspace.files(&["rs"])?;
-    // What is measured beside the node is no part of it, and maps files.
+    // The benchmarks of other stores are not part of the node, and map files into memory.
     files.retain(|path| !path.starts_with("bench"));
     for path in &files {
         for (index, line) in workspace.read(path)?.lines().enumerate() {
@@ -48,7 +48,7 @@ fn holds_unsafe(line: &str) -> bool {
     })
 }
 
-/// Source is ASCII and holds no notes to self.
+/// Checks that sources are ASCII and have no notes to self.
 pub(super) fn check_text(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     let files = workspace.files(&SOURCE)?;
     for path in &files {
@@ -77,7 +77,7 @@ fn offence(line: &str) -> Option<String> {
     ))
 }
 
-/// A crate and a module open with what they are.
+/// Checks that a crate or module begins with a sentence of documentation.
 fn require_crate_docs(path: &Path, text: &str, findings: &mut Findings) {
     let name = path.to_string_lossy();
     let of_crate = name.starts_with("crates/") && name.contains("/src/");

@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::findings::Findings;
 use crate::workspace::Workspace;
 
-/// Words that name a person where the subject is an element of the code. Written in halves: this file is checked too.
+/// Words for persons. Split in halves, since this file is checked too.
 const WORDS: [&str; 7] = [
     concat!("wh", "o"),
     concat!("who", "ever"),
@@ -38,7 +38,7 @@ pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()
     Ok(())
 }
 
-/// The crate that a file is of, `docs`, or the document itself; `None` for a file that is not checked.
+/// Returns the crate of a file, `docs`, or the name of the document; `None` if the file is not checked.
 fn place_of(path: &Path) -> Option<String> {
     let name = path.to_string_lossy();
     let parts: Vec<&str> = name.split('/').collect();
@@ -56,7 +56,8 @@ fn is_code(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "rs")
 }
 
-/// The number of forbidden words: in comments of code, in all of a document. Names of files and tests are one word.
+/// Returns the number of forbidden words: in comments of code, in all of a document. A name with `_` or `-` is
+/// one word.
 fn count(text: &str, code: bool) -> usize {
     let prose = |line| if code { comment(line) } else { line };
     let words = |line| prose(line).split(|c: char| !c.is_alphanumeric() && !"_-".contains(c));
