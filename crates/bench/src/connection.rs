@@ -1,5 +1,5 @@
-//! One connection of the load: a non-blocking socket to each node of the bucket, with what is outstanding, what is half read
-//! and what is half written.
+//! One connection of the load: a non-blocking socket to each node of the bucket, with its outstanding requests,
+//! partly read input and partly written output.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -13,35 +13,35 @@ use crate::error::{Error, lost};
 use crate::verify::Memory;
 use crate::workload::{Operation, Request};
 
-/// Least and most bytes of a fresh receive buffer.
+/// Smallest and largest size of a new receive buffer.
 const INPUT_BYTES: std::ops::RangeInclusive<usize> = 16 * 1024..=256 * 1024;
 
-/// A request whose answer is awaited.
+/// A request that waits for its answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     /// The request.
     pub(crate) request: Request,
-    /// When it was to be sent, in nanoseconds since the start of the job.
+    /// Time at which it was due, in nanoseconds since the start of the job.
     pub(crate) intended_ns: u64,
 }
 
-/// An operation that is to be sent.
+/// An operation to send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
     /// The operation.
     pub(crate) operation: Operation,
     /// The vBucket of its key.
     pub(crate) vbucket: VbId,
-    /// When it was to be sent, in nanoseconds since the start of the job.
+    /// Time at which it is due, in nanoseconds since the start of the job.
     pub(crate) intended_ns: u64,
 }
 
 /// A socket to one node.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// The socket; registered for reading and writing, edge-triggered.
+    /// The stream, registered for reading and writing, edge-triggered.
     stream: Link<TcpStream>,
-    /// Requests whose answers are awaited, oldest first.
+    /// Requests that wait for their answers, oldest first.
     pub(crate) pending: VecDeque<Pending>,
     /// Bytes read and not yet consumed.
     pub(crate) input: Input,
@@ -49,29 +49,29 @@ pub(crate) struct Socket {
     sent: usize,
 }
 
-/// One connection. Answers to requests about a key come in the order in which they were carried out, also when the key moves
-/// to another node.
+/// One connection. Answers to requests for a key arrive in the order of execution, even if the key moves to
+/// another node.
 #[derive(Debug)]
 pub(crate) struct Connection {
     /// Number among all connections to this server, from 1.
     pub(crate) number: u32,
-    /// The newest revisions that the connection knows of.
+    /// The newest revisions that the connection has seen.
     pub(crate) memory: Memory,
-    /// Requests that were made in the current job.
+    /// Number of requests in the current job.
     pub(crate) issued: u64,
-    /// Sockets by the numbers of their nodes.
+    /// Sockets by node number.
     pub(crate) sockets: Vec<Option<Socket>>,
-    /// What no node has carried out yet, to be sent again.
+    /// Requests that no node has executed, to be sent again.
     pub(crate) again: Vec<Due>,
-    /// When they are to be sent.
+    /// Time at which they are sent again.
     pub(crate) again_ns: u64,
-    /// The map by which requests were sent that are awaited.
+    /// Number of the map by which outstanding requests were sent.
     map: u64,
     versions: u64,
 }
 
 impl Socket {
-    /// Takes over a socket on which nothing is outstanding.
+    /// Creates a socket for a stream without outstanding requests.
     ///
     /// `depth` requests will be outstanding; their answers take about `answer_bytes` each.
     pub(crate) fn new(stream: Link<TcpStream>, depth: usize, answer_bytes: usize) -> Self {
@@ -86,7 +86,7 @@ impl Socket {
         }
     }
 
-    /// Writes as much as the socket takes; the rest follows when it becomes writable.
+    /// Writes as much as the socket accepts. The rest follows when it becomes writable.
     fn flush(&mut self) -> io::Result<()> {
         while self.sent < self.output.len() {
             match self.stream.write(&self.output[self.sent..]) {
@@ -105,17 +105,17 @@ impl Socket {
         }
     }
 
-    /// Reads once; `true` if there may be more to read.
+    /// Reads once; returns `true` if there may be more to read.
     fn fill(&mut self) -> io::Result<bool> {
         let before = self.input.unread_bytes();
         let filled = self.input.fill_ready(&mut self.stream)?;
-        // TLS gives one record at a time; there may be others.
+        // TLS returns one record at a time; there may be more.
         Ok(filled || (self.stream.is_sealed() && self.input.unread_bytes() > before))
     }
 }
 
 impl Connection {
-    /// A connection without sockets.
+    /// Creates a connection without sockets.
     pub(crate) fn new(number: u32) -> Self {
         Self {
             number,
@@ -129,7 +129,7 @@ impl Connection {
         }
     }
 
-    /// Takes over a socket to a node.
+    /// Adds the socket to a node.
     pub(crate) fn add(&mut self, node: usize, socket: Socket) {
         if self.sockets.len() <= node {
             self.sockets.resize_with(node + 1, || None);
@@ -137,19 +137,19 @@ impl Connection {
         self.sockets[node] = Some(socket);
     }
 
-    /// The socket to a node, if there is one.
+    /// Returns the socket to a node, if there is one.
     pub(crate) fn socket(&mut self, node: usize) -> Option<&mut Socket> {
         self.sockets.get_mut(node)?.as_mut()
     }
 
-    /// Number of requests that are awaited or to be sent again.
+    /// Number of requests that wait for answers or are to be sent again.
     pub(crate) fn outstanding(&self) -> usize {
         let sockets = self.sockets.iter().flatten();
         self.again.len() + sockets.map(|socket| socket.pending.len()).sum::<usize>()
     }
 
-    /// Goes over to a map, once nothing is awaited by another one: until then two nodes may carry out requests about a
-    /// key. Returns whether requests may be sent.
+    /// Switches to another map once no request of the old one is outstanding: until then two nodes could execute
+    /// requests for the same key. Returns whether requests may be sent.
     pub(crate) fn follows(&mut self, map: u64) -> bool {
         if self.map != map && self.outstanding() == self.again.len() {
             self.map = map;
@@ -157,7 +157,7 @@ impl Connection {
         self.map == map
     }
 
-    /// Notes a request to a node, which has a socket, as outstanding; `encode` appends its frame to the output. It is sent
+    /// Adds an outstanding request to a node with a socket. `encode` appends its frame to the output. It is sent
     /// at `now_ns`.
     pub(crate) fn issue(
         &mut self,
@@ -184,15 +184,15 @@ impl Connection {
         }
     }
 
-    /// Writes as much as the sockets take; the rest follows when they become writable.
+    /// Writes as much as the sockets accept. The rest follows when they become writable.
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
         let mut sockets = self.sockets.iter_mut().flatten();
         let flushed = sockets.try_for_each(Socket::flush);
         flushed.map_err(|source| lost(self.number, &source))
     }
 
-    /// Reads once from a node; `true` if there may be more to read. A node that closes a connection on which nothing is
-    /// awaited has left, if it is one of several.
+    /// Reads once from a node; returns `true` if there may be more to read. If one of several nodes closes a
+    /// connection without outstanding requests, the node has left.
     pub(crate) fn fill(&mut self, node: usize) -> Result<bool, Error> {
         let is_one_of_several = self.sockets.len() > 1;
         let Some(socket) = self.socket(node) else {

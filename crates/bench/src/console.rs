@@ -1,26 +1,26 @@
-//! How a run shows its progress and its table.
+//! Output of progress and tables.
 
-/// Shows a line in place of the one before; tells whether the run is to go on.
+/// Shows a line in place of the previous one; returns whether the run goes on.
 pub type Progress = Box<dyn Fn(&str) -> bool>;
 
-/// How text may be emphasised.
+/// Emphasis of text.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     coloured: bool,
 }
 
 impl Style {
-    /// Plain text, or coloured text for a terminal.
+    /// Creates a style for plain text, or for coloured text on a terminal.
     pub fn new(coloured: bool) -> Self {
         Self { coloured }
     }
 
-    /// `text` in bold.
+    /// Returns `text` in bold.
     pub(crate) fn bold(self, text: &str) -> String {
         self.wrap("1", text)
     }
 
-    /// `text` in red: something is wrong.
+    /// Returns `text` in red: something is wrong.
     pub(crate) fn alarm(self, text: &str) -> String {
         self.wrap("31", text)
     }

@@ -1,14 +1,14 @@
-//! Which key an operation takes: every key alike, or few keys often.
+//! Distributions of keys over operations: uniform, or a few keys often.
 
 use std::str::FromStr;
 
 use crate::numbers::to_f64;
 use crate::random::Random;
 
-/// Exponent of `zipf` without a number: the one of the YCSB workloads.
+/// Exponent of `zipf` without a number: that of the YCSB workloads.
 const THETA_DEFAULT: f64 = 0.99;
 
-/// A distribution as the command line names it.
+/// A distribution, as named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Distribution {
     /// Every key is equally likely.
@@ -71,7 +71,7 @@ impl KeySampler {
         }
     }
 
-    /// The next key number; 0 is the most frequent one under Zipf's law.
+    /// Returns the next key number; 0 is the most frequent one under Zipf's law.
     pub(crate) fn draw(&self, random: &mut Random) -> u64 {
         match self {
             Self::Uniform { keys } => random.below(*keys),
@@ -134,7 +134,7 @@ impl Zipf {
         (log * area).exp()
     }
 
-    /// A rank in `1..=ranks`.
+    /// Returns a rank in `1..=ranks`.
     #[expect(
         clippy::cast_sign_loss,
         reason = "a rank lies between 1 and the number of keys"
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn distribution_names_are_parsed() {
         assert_eq!("uniform".parse(), Ok(Distribution::Uniform));
         assert_eq!("zipf".parse(), Ok(Distribution::Zipf { theta: 0.99 }));
         assert_eq!("zipf:1.2".parse(), Ok(Distribution::Zipf { theta: 1.2 }));

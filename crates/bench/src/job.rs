@@ -1,4 +1,4 @@
-//! One job of a worker, such as a slice: which requests are sent when, and what answers count.
+//! A job of a worker, such as a slice: sends requests on schedule and counts answers.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -16,37 +16,37 @@ use crate::routes::{AGAIN_NS, Connections, Routes};
 use crate::verify::Memory;
 use crate::workload::{Operation, Workload};
 
-/// Longest wait of a poll: how soon a stall is noticed.
+/// Longest wait of a poll, and so the longest time until a stall is noticed.
 const PATIENCE_MAX: Duration = Duration::from_millis(100);
-/// How long after its end an open loop goes on sending what was due before it.
+/// Time after the end in which an open loop still sends requests that were due before the end.
 const GRACE_NS: u64 = 2_000_000_000;
 
-/// How long a load goes on with nothing stored.
+/// Longest time of a load without a stored key.
 const LOAD_PATIENCE: Duration = Duration::from_secs(15);
 /// Pause after a refusal.
 const LOAD_PAUSE: Duration = Duration::from_micros(500);
 
-/// What a worker is to do.
+/// A task of a worker.
 #[derive(Clone, Debug)]
 pub(crate) enum Task {
-    /// Write these keys once each.
+    /// Writes each of these keys once.
     Load(Range<u64>),
-    /// The mixed load of the plan.
+    /// Runs the mixed load of the plan.
     Mixed {
-        /// For how long, or how many operations of this worker.
+        /// Duration, or number of operations of this worker.
         amount: Amount,
-        /// Operations a second of this worker; `None` for closed loop.
+        /// Operations per second of this worker; `None` for a closed loop.
         rate: Option<f64>,
     },
 }
 
-/// Where the next request comes from.
+/// Source of the next request.
 #[derive(Debug)]
 enum Source {
     Load {
         keys: Range<u64>,
         again: Vec<u64>,
-        /// When a key was last stored, or the load began.
+        /// Time at which the last key was stored, or the load began.
         stored_ns: u64,
     },
     Mixed {
@@ -61,18 +61,18 @@ pub(crate) struct Job {
     started: Instant,
     depth: usize,
     pace: Option<Pace>,
-    /// Operation of the worker that is due next in open loop.
+    /// Number of the next operation of the worker in an open loop.
     next_due: u64,
     end_ns: Option<u64>,
-    /// When the newest answer came.
+    /// Time of the newest answer.
     last_answer_ns: u64,
-    /// Requests without answer.
+    /// Number of requests without answer.
     outstanding: u64,
     counts: Counts,
 }
 
 impl Job {
-    /// Starts the clock.
+    /// Starts the job and its clock.
     pub(crate) fn start(task: Task, depth: usize, connections: usize) -> Self {
         let (source, end, rate) = match task {
             Task::Load(keys) => {
@@ -102,12 +102,12 @@ impl Job {
         }
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     pub(crate) fn now_ns(&self) -> u64 {
         nanoseconds(self.started.elapsed())
     }
 
-    /// Whether everything that was to be sent was sent and answered.
+    /// Whether all requests are sent and answered.
     pub(crate) fn is_done(&self, now_ns: u64) -> bool {
         self.outstanding == 0 && self.is_exhausted(now_ns)
     }
@@ -123,13 +123,13 @@ impl Job {
                 .is_some_and(|end_ns| now_ns >= end_ns && self.due_ns() >= end_ns)
     }
 
-    /// When the schedule of an open loop goes on; never in a closed loop.
+    /// Time of the next operation in the schedule; never in a closed loop.
     fn due_ns(&self) -> u64 {
         self.pace
             .map_or(u64::MAX, |pace| pace.due_ns(self.next_due))
     }
 
-    /// How long a poll may wait; in open loop an alarm has to make that precise.
+    /// Returns the longest wait of a poll. In an open loop an alarm makes it precise.
     pub(crate) fn patience(&self, now_ns: u64) -> Duration {
         let until = |wake_ns: u64| Duration::from_nanos(wake_ns.saturating_sub(now_ns));
         let end_ns = self.end_ns.unwrap_or(u64::MAX);
@@ -146,7 +146,7 @@ impl Job {
         self.pace.is_some()
     }
 
-    /// Fails when there has been no answer for too long.
+    /// Returns an error if there was no answer for too long.
     pub(crate) fn check_progress(&self, now_ns: u64, timeout: Duration) -> Result<(), Error> {
         let waited = Duration::from_nanos(now_ns.saturating_sub(self.last_answer_ns));
         if self.outstanding > 0 && waited > timeout {
@@ -171,7 +171,7 @@ impl Job {
         (0..count).try_for_each(|index| self.pump(connections, index, workload, 0))
     }
 
-    /// Sends what has become due in an open loop.
+    /// Sends the due requests of an open loop.
     pub(crate) fn release(
         &mut self,
         connections: &mut Connections,
@@ -187,7 +187,7 @@ impl Job {
             let index = pace.connection_of(self.next_due);
             self.next_due += 1;
             released += 1;
-            // Beyond one round the pump of each connection has taken all that is due.
+            // After one round, the pump of each connection has sent all due requests.
             if released <= connections.all.len() {
                 self.pump(connections, index, workload, now_ns)?;
             }
@@ -195,7 +195,7 @@ impl Job {
         Ok(())
     }
 
-    /// Sends again what no node carried out, where it is time for that.
+    /// Sends requests again that no node executed, if their time has come.
     pub(crate) fn try_again(
         &mut self,
         connections: &mut Connections,
@@ -212,7 +212,7 @@ impl Job {
         Ok(())
     }
 
-    /// Sends what one connection may send now, in one write to each node.
+    /// Sends all requests that one connection may send at this time, in one write per node.
     pub(crate) fn pump(
         &mut self,
         connections: &mut Connections,
@@ -255,7 +255,7 @@ impl Job {
         if any { connection.flush() } else { Ok(()) }
     }
 
-    /// When the next request of a connection was to be sent; `None` while it is not due.
+    /// Returns the due time of a connection's next request; `None` while it is not due.
     fn intended_ns(&self, index: usize, nth: u64, now_ns: u64) -> Option<u64> {
         let end_ns = self.end_ns.unwrap_or(u64::MAX);
         match &self.pace {
@@ -282,7 +282,7 @@ impl Job {
         }
     }
 
-    /// Reads all answers of a node that are there and sends what may follow them.
+    /// Reads all available answers of a node, and sends the requests that may follow them.
     pub(crate) fn receive(
         &mut self,
         connections: &mut Connections,
@@ -365,7 +365,7 @@ impl Job {
         now_ns: u64,
     ) -> Result<(), Error> {
         let number = connection.number;
-        // Servers that speak lines have no maps.
+        // Servers with the text protocols have no maps.
         let Some(socket) = connection.socket(0) else {
             return Ok(());
         };
@@ -432,8 +432,8 @@ impl Job {
         }
     }
 
-    /// While loading, a key that was refused for the moment is sent again, after a pause that
-    /// lets the server make room. A server that makes none for a while ends the load.
+    /// During a load, sends a temporarily refused key again after a pause, so that the server can make room. Ends
+    /// the load if nothing is stored for a while.
     fn load_again(&mut self, key: u64, status: Status, now_ns: u64) -> Result<(), Error> {
         let Source::Load {
             again, stored_ns, ..
@@ -459,10 +459,10 @@ impl Job {
         Ok(())
     }
 
-    /// What was counted, and over which time.
+    /// Returns the counts and their time span.
     ///
-    /// Requests of an open loop that were due and could not be sent in time count with the
-    /// latency that they have by now: leaving them out would flatter a slow server.
+    /// Requests of an open loop that were due but not sent count with their latency so far: without them a slow
+    /// server would look better than it is.
     pub(crate) fn finish(mut self, connections: &[Connection]) -> (Counts, Duration) {
         let now_ns = self.now_ns();
         if let (Some(pace), Some(end_ns)) = (self.pace, self.end_ns) {
@@ -481,7 +481,7 @@ impl Job {
     }
 }
 
-/// Sends a request to the node that has its vBucket by the newest map; without one it waits.
+/// Sends a request to the node of its vBucket in the newest map; without such a node the request waits.
 fn send(
     connections: &mut Connections,
     index: usize,
@@ -504,7 +504,7 @@ fn send(
     Ok(())
 }
 
-/// When a request that a node refused is to be sent again: at once where another map came with the refusal.
+/// Returns the time at which a refused request is sent again: without delay if the refusal brought a newer map.
 fn again_ns(routes: &mut Routes, refusal: &Frame<'_>, node: usize, now_ns: u64) -> u64 {
     if routes.learn(refusal.value, node) {
         now_ns
@@ -513,7 +513,7 @@ fn again_ns(routes: &mut Routes, refusal: &Frame<'_>, node: usize, now_ns: u64) 
     }
 }
 
-/// An answer with the request that it belongs to.
+/// An answer and its request.
 struct Checked<'a> {
     pending: Pending,
     status: Status,
@@ -521,7 +521,7 @@ struct Checked<'a> {
     value: &'a [u8],
 }
 
-/// The request that a frame answers: always the oldest one, since order was negotiated.
+/// Returns the request of an answer: always the oldest one, since ordered answers were negotiated.
 fn match_answer(
     pending: &mut std::collections::VecDeque<Pending>,
     frame: &Frame<'_>,

@@ -1,16 +1,16 @@
 //! The load generator behind `settee bench`, for Couchbase and memcached servers.
 //!
-//! What this crate may not do: be known by a node; print; know exit codes; look for passwords or
-//! certificates, since servers come as [`client::ConnectOptions`]. It owns its [`Options`] as a
-//! clap struct: a plain copy of thirty options would only be one more thing to keep in step.
+//! This crate may not be used by a node, print, use exit codes, or look for passwords or certificates: servers
+//! are given as [`client::ConnectOptions`]. It defines its [`Options`] as a clap struct, since a plain copy of
+//! thirty options would have to be kept in step.
 //!
 //! ```text
 //! run -- Side A -- worker threads -- event loop -- connections     slices: A B A B ...
 //!     `- Side B -- worker threads -- event loop -- connections     only one side works at a time
 //! ```
-//! A connection has a socket to each node of the bucket, and sends each request to the node that has its vBucket.
-//! A worker owns its connections from beginning to end; the coordinator gives it one job after
-//! the other (load, warm up, slice, slice, ...) and merges what the workers counted.
+//! A connection has a socket to each node of the bucket, and sends each request to the node of its vBucket. A
+//! worker owns its connections from beginning to end. The coordinator gives it one job after the other (load,
+//! warm up, slice, slice, ...) and merges the counts of the workers.
 
 mod connection;
 mod console;

@@ -1,4 +1,4 @@
-//! What was measured: latencies, counts, and how slices of a run are summed up.
+//! Measurements: latencies and counts, and sums over the slices of a run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use wire::Status;
 
 use crate::numbers::{median, to_f64};
 
-/// Upper bound of the histogram: longer latencies count as this one.
+/// Upper bound of the histogram, in nanoseconds. Longer latencies count as this one.
 const LATENCY_NS_MAX: u64 = 120_000_000_000;
 
 /// Latencies in nanoseconds with three significant digits.
@@ -27,7 +27,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Counts one latency; longer ones than two minutes count as two minutes.
+    /// Records a latency; one of more than two minutes counts as two minutes.
     pub(crate) fn record(&mut self, latency_ns: u64) {
         self.histogram.saturating_record(latency_ns.max(1));
     }
@@ -39,7 +39,7 @@ impl Latencies {
             .expect("both have the same bounds");
     }
 
-    /// What is left without the counts of `other`, a part of this.
+    /// Returns these counts minus those of `other`, which must be a part of them.
     pub(crate) fn without(&self, other: &Self) -> Self {
         let mut left = self.clone();
         left.histogram
@@ -48,46 +48,46 @@ impl Latencies {
         left
     }
 
-    /// The latency in microseconds that `quantile` (0 to 1) of the operations did not exceed.
+    /// Returns the latency in microseconds that `quantile` (0 to 1) of the operations did not exceed.
     pub(crate) fn quantile_us(&self, quantile: f64) -> f64 {
         to_f64(self.histogram.value_at_quantile(quantile)) / 1_000.0
     }
 
-    /// The longest latency in microseconds.
+    /// Returns the longest latency in microseconds.
     pub(crate) fn max_us(&self) -> f64 {
         to_f64(self.histogram.max()) / 1_000.0
     }
 
-    /// The mean latency in microseconds.
+    /// Returns the mean latency in microseconds.
     pub(crate) fn mean_us(&self) -> f64 {
         self.histogram.mean() / 1_000.0
     }
 
-    /// How many latencies were counted.
+    /// Returns the number of recorded latencies.
     pub(crate) fn count(&self) -> u64 {
         self.histogram.len()
     }
 }
 
-/// What a verifying client found wrong.
+/// Wrong values found by verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Violations {
-    /// The value of another key was returned.
+    /// Number of values that belong to another key.
     pub(crate) wrong_key: u64,
-    /// The value is not one that was written: its checksum does not match.
+    /// Number of values with a wrong checksum.
     pub(crate) corrupt: u64,
-    /// The value is older than one that this connection read or wrote before.
+    /// Number of values older than one that this connection read or wrote before.
     pub(crate) stale: u64,
 }
 
 impl Violations {
-    /// How many there are in all.
+    /// Returns the number of all wrong values.
     pub(crate) fn total(&self) -> u64 {
         self.wrong_key + self.corrupt + self.stale
     }
 }
 
-/// Everything that was counted, by one worker or by many.
+/// All counts of one worker or of many.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     /// Operations answered before the end of the slice.
@@ -98,13 +98,13 @@ pub(crate) struct Counts {
     pub(crate) sets: u64,
     /// Reads that found nothing.
     pub(crate) misses: u64,
-    /// Answers other than success and "not found", by status.
+    /// Answers by status, without success and "not found".
     pub(crate) errors: BTreeMap<u16, u64>,
-    /// Requests that a node refused since another one has their vBucket, and that were sent again.
+    /// Requests that a node refused since another node has their vBucket, and that were sent again.
     pub(crate) retries: u64,
-    /// Operations of an open loop that were due and could not be sent in time.
+    /// Operations of an open loop that were due but not sent in time.
     pub(crate) unsent: u64,
-    /// What verification found.
+    /// Wrong values found by verification.
     pub(crate) violations: Violations,
     /// Latency of every answer.
     pub(crate) latencies: Latencies,
@@ -118,12 +118,12 @@ impl Counts {
         *self.errors.entry(status.0).or_default() += 1;
     }
 
-    /// How many answers were errors.
+    /// Returns the number of errors.
     pub(crate) fn errors_total(&self) -> u64 {
         self.errors.values().sum()
     }
 
-    /// Adds what `other` counted.
+    /// Adds the counts of `other`.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.ops += other.ops;
         self.gets += other.gets;
@@ -147,35 +147,35 @@ impl Counts {
 pub(crate) struct Slice {
     /// Counts of all workers.
     pub(crate) counts: Counts,
-    /// From the start to the end of counting.
+    /// Time from the start to the end of counting.
     pub(crate) elapsed: Duration,
-    /// CPU time that the server's process took meanwhile, where it could be read.
+    /// CPU time of the server's process in the slice, if it could be read.
     pub(crate) server_cpu: Option<Duration>,
 }
 
 impl Slice {
-    /// Operations a second.
+    /// Returns the operations per second.
     pub(crate) fn ops_per_second(&self) -> f64 {
         to_f64(self.counts.ops) / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// CPU microseconds of the server for each answer.
+    /// Returns the CPU time of the server per answer, in microseconds.
     pub(crate) fn cpu_us_per_op(&self) -> Option<f64> {
         let answers = to_f64(self.counts.latencies.count().max(1));
         self.server_cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / answers)
     }
 }
 
-/// Slices of one server, summed up.
+/// Sums over the slices of one server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Summary {
     /// Counts of all slices.
     pub(crate) counts: Counts,
-    /// Operations a second of each slice.
+    /// Operations per second of each slice.
     pub(crate) rates: Vec<f64>,
-    /// 99th percentile of each slice.
+    /// 99th percentile of each slice, in microseconds.
     p99s_us: Vec<f64>,
-    /// CPU time of the server for each answer, of each slice, where it could be read.
+    /// CPU time of the server per answer in each slice, in microseconds, if it could be read.
     cpu_us: Vec<f64>,
 }
 
@@ -188,17 +188,17 @@ impl Summary {
         self.cpu_us.extend(slice.cpu_us_per_op());
     }
 
-    /// Median of the operations a second.
+    /// Returns the median of the operations per second.
     pub(crate) fn rate(&self) -> f64 {
         median(self.rates.iter().copied())
     }
 
-    /// Median of the 99th percentiles.
+    /// Returns the median of the 99th percentiles.
     pub(crate) fn p99_us(&self) -> f64 {
         median(self.p99s_us.iter().copied())
     }
 
-    /// Median of the server's CPU time for each answer.
+    /// Returns the median of the server's CPU time per answer.
     pub(crate) fn cpu_us(&self) -> Option<f64> {
         (!self.cpu_us.is_empty()).then(|| median(self.cpu_us.iter().copied()))
     }

@@ -1,4 +1,4 @@
-//! A memcached of our own to compare with, started for the run and ended after it.
+//! A memcached process to compare with, started for the run and ended after it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,16 +10,16 @@ use client::{Address, ConnectOptions};
 use crate::error::{Cause, Error};
 use crate::plan::Plan;
 
-/// Threads, as many as a node uses on the machine of the published figures.
+/// Number of threads, as many as a node uses on the machine of the published figures.
 const THREADS: &str = "2";
 /// Memory in MiB.
 const MEMORY_MIB: &str = "1024";
-/// Largest value that memcached stores by default, less its own overhead.
+/// Largest value that memcached stores by default, without its own overhead.
 const VALUE_BYTES_DEFAULT_MAX: usize = 1_000_000;
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 const START_POLL: Duration = Duration::from_millis(5);
 
-/// A running memcached; dropping it ends it.
+/// A running memcached. Dropping the value ends the process.
 #[derive(Debug)]
 pub(crate) struct Memcached {
     child: Child,
@@ -27,10 +27,10 @@ pub(crate) struct Memcached {
 }
 
 impl Memcached {
-    /// Starts `program` on a free loopback port and waits until it accepts.
+    /// Starts `program` on a free loopback port and waits until it accepts connections.
     ///
     /// # Errors
-    /// The program is not there (the message says how to install it) or does not come up.
+    /// The program is missing (the message tells how to install it) or does not start.
     pub(crate) fn start(program: &str, plan: &Plan) -> Result<Self, Error> {
         let port = free_port().map_err(|error| {
             Error::new(
@@ -43,7 +43,7 @@ impl Memcached {
             .args(["-l", "127.0.0.1", "-p", &port.to_string(), "-U", "0"])
             .args(["-t", THREADS, "-m", MEMORY_MIB])
             .args(["-c", &(plan.connections + 64).to_string()])
-            // Refused without a user when root runs it, ignored otherwise.
+            // Without a user, memcached refuses to run as root; otherwise it ignores the option.
             .args(["-u", "root"])
             .stdin(Stdio::null())
             .stdout(Stdio::null());
@@ -75,7 +75,7 @@ impl Memcached {
         }
     }
 
-    /// How to connect to it.
+    /// Returns the options to connect to it.
     pub(crate) fn server(&self, timeout: Duration) -> ConnectOptions {
         let address = Address {
             host: Ipv4Addr::LOCALHOST.to_string(),
@@ -91,7 +91,7 @@ impl Memcached {
         }
     }
 
-    /// Its process.
+    /// Id of the process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -99,7 +99,7 @@ impl Memcached {
 
 impl Drop for Memcached {
     fn drop(&mut self) {
-        // Its end cannot fail but for a process that has ended already.
+        // Fails only if the process has already ended.
         let _ended = self.child.kill().and_then(|()| self.child.wait());
     }
 }

@@ -1,11 +1,11 @@
-//! Small arithmetic: fractions, medians, even shares.
+//! Small arithmetic: conversions, medians, even shares.
 
 use std::ops::Range;
 
-/// Bytes of a MiB.
+/// Number of bytes in a MiB.
 pub(crate) const BYTES_PER_MIB: f64 = 1_048_576.0;
 
-/// A count as a fraction; exact below 2^53.
+/// Converts a count to a floating-point number; exact below 2^53.
 #[expect(
     clippy::cast_precision_loss,
     reason = "counts and nanoseconds stay far below 2^53"
@@ -14,7 +14,7 @@ pub(crate) fn to_f64(count: u64) -> f64 {
     count as f64
 }
 
-/// The middle value, the mean of the two middle ones when there is no single one; 0 of nothing.
+/// Returns the median: the middle value, or the mean of the two middle ones; 0 without values.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -26,12 +26,12 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// `total * part / parts`, without overflow.
+/// Returns `total * part / parts`, without overflow.
 pub(crate) fn portion(total: u64, part: u64, parts: u64) -> u64 {
     (u128::from(total) * u128::from(part) / u128::from(parts)) as u64
 }
 
-/// Part `index` of `0..total`, as even as possible.
+/// Returns part `index` of `0..total`, divided as evenly as possible.
 pub(crate) fn share(index: u32, parts: u32, total: u64) -> Range<u64> {
     let edge = |part: u32| portion(total, part.into(), parts.into());
     edge(index)..edge(index + 1)

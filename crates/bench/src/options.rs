@@ -1,4 +1,4 @@
-//! The options of a run, and the plan that they amount to.
+//! The options of a run, and the plan made from them.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::scenario::{ConsumerLoad, Measurement, Origin, Scenario};
 use crate::sizes::Sizes;
 use crate::verify;
 
-/// Most connections to one server.
+/// Largest number of connections to one server.
 const CONNECTIONS_MAX: u32 = 20_000;
-/// Connections unless the user says otherwise.
+/// Number of connections by default.
 const CONNECTIONS_DEFAULT: u32 = 50;
-/// Key numbers have nine digits.
+/// Largest number of keys: key numbers have nine digits.
 const KEYS_MAX: u64 = 1_000_000_000;
-/// Largest value that any known server stores.
+/// Largest value that any known server stores, in bytes.
 const VALUE_BYTES_MAX: u64 = 20 * 1024 * 1024;
 
-/// The options of a run but for the first server, as arguments of a command.
+/// The options of a run, without the first server, as arguments of a command.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a flag of its own on the command line"
@@ -47,7 +47,7 @@ pub struct Options {
     #[arg(short, long, env = "SETTEE_BENCH_KEYS", value_name = "N", default_value_t = 100_000,
           value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX))]
     keys: u64,
-    /// Which keys are used how often: uniform, zipf (theta 0.99) or zipf:THETA
+    /// Distribution of keys over operations: uniform, zipf (theta 0.99) or zipf:THETA
     #[arg(
         long,
         env = "SETTEE_BENCH_DISTRIBUTION",
@@ -55,7 +55,7 @@ pub struct Options {
         default_value = "uniform"
     )]
     distribution: Distribution,
-    /// Writes and reads, SET:GET
+    /// Ratio of writes to reads, SET:GET
     #[arg(
         short,
         long,
@@ -68,25 +68,24 @@ pub struct Options {
     #[arg(long, env = "SETTEE_BENCH_VALUE_SIZE", value_name = "BYTES", default_value_t = 256,
           value_parser = clap::value_parser!(u64).range(0..=VALUE_BYTES_MAX))]
     value_size: u64,
-    /// Values of different sizes, from --value-size up to this: every size class alike (their
-    /// logarithms are uniform)
+    /// Largest size of values, for values from --value-size up to this (the logarithms of the sizes are uniform)
     #[arg(long, env = "SETTEE_BENCH_VALUE_SIZE_MAX", value_name = "BYTES",
           value_parser = clap::value_parser!(u64).range(1..=VALUE_BYTES_MAX))]
     value_size_max: Option<u64>,
-    /// How many of 100 writes delete a document instead of writing it
+    /// Percentage of writes that delete a document instead
     #[arg(long, env = "SETTEE_BENCH_DELETES", value_name = "PERCENT", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=100))]
     deletes: u32,
-    /// Memory pressure: as many keys, instead of --keys, as need TIMES the server's memory
-    /// quota (key and value counted); implies --watch-memory
+    /// Memory pressure: as many keys, instead of --keys, as need TIMES the server's memory quota (keys and values
+    /// counted); implies --watch-memory
     #[arg(long, env = "SETTEE_BENCH_OVERCOMMIT", value_name = "TIMES", num_args = 0..=1,
           default_missing_value = "10", value_parser = times, conflicts_with = "dcp")]
     pub(crate) overcommit: Option<f64>,
-    /// Report the memory of the server's bucket and how many reads went to its store, and with
-    /// --server-pid the resident memory of the process
+    /// Report the memory of the server's bucket and the number of reads from its store, and with --server-pid the
+    /// resident memory of the process
     #[arg(long, env = "SETTEE_BENCH_WATCH_MEMORY")]
     pub(crate) watch_memory: bool,
-    /// How long to measure each server, in seconds
+    /// Duration of the measurement of each server, in seconds
     #[arg(long, env = "SETTEE_BENCH_DURATION", value_name = "SECONDS", default_value_t = 10.0,
           value_parser = seconds)]
     duration: f64,
@@ -94,28 +93,26 @@ pub struct Options {
     #[arg(long, env = "SETTEE_BENCH_OPS", value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..))]
     ops: Option<u64>,
-    /// How long to load each server before measuring, in seconds
+    /// Duration of the warmup of each server before the measurement, in seconds
     #[arg(long, env = "SETTEE_BENCH_WARMUP", value_name = "SECONDS", default_value_t = 1.0,
           value_parser = seconds)]
     warmup: f64,
-    /// Slices of the measurement; medians are taken over them, and two servers take turns
+    /// Slices of the measurement; figures are medians over slices, and two servers take turns
     #[arg(long, env = "SETTEE_BENCH_SLICES", value_name = "N", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     slices: u32,
-    /// Open loop: operations a second over all connections of a server
+    /// Open loop: operations per second over all connections of a server
     #[arg(long, env = "SETTEE_BENCH_RATE", value_name = "OPS", value_parser = rate)]
     rate: Option<f64>,
-    /// Check every value read: right key, intact, and never older than what the connection
-    /// wrote or saw before
+    /// Check every value read: right key, intact, and never older than a value that the connection wrote or read before
     #[arg(long, env = "SETTEE_BENCH_VERIFY")]
     verify: bool,
-    /// What memcached servers are spoken to in; of a Settee node that is its memcached port, with
-    /// --connect memcached://HOST:PORT
+    /// Protocol for memcached servers; for a Settee node that is its memcached port, with --connect
+    /// memcached://HOST:PORT
     #[arg(long, env = "SETTEE_BENCH_PROTOCOL", value_name = "NAME", value_enum,
           default_value = "binary", conflicts_with_all = ["dcp", "verify", "overcommit"])]
     protocol: Protocol,
-    /// How durable writes must be before they are answered: none, majority,
-    /// majorityAndPersistActive or persistToMajority
+    /// Durability of writes before they are answered: none, majority, majorityAndPersistActive or persistToMajority
     #[arg(long, env = "SETTEE_BENCH_DURABILITY", value_name = "LEVEL", default_value = "none",
           value_parser = level)]
     durability: Level,
@@ -124,13 +121,13 @@ pub struct Options {
           default_missing_value = "true", num_args = 0..=1, require_equals = true,
           action = clap::ArgAction::Set)]
     load_first: bool,
-    /// Measure change streams: how fast one drains, how soon it has a write, what idle ones
-    /// cost, what one costs readers and writers, or how fast a node takes changes
+    /// Measure change streams: speed of a drain, latency of a write, cost of idle streams, effect on readers and
+    /// writers, or speed of a node as consumer
     #[arg(long, env = "SETTEE_BENCH_DCP", value_name = "SCENARIO", value_enum,
           conflicts_with_all = ["vs", "vs_memcached", "verify"])]
     pub(crate) dcp: Option<Scenario>,
-    /// Where --dcp drain finds the documents: in memory (streams are open before they are
-    /// written, and are let go then) or on disk (streams are opened once all is persisted)
+    /// Where --dcp drain finds the documents: in memory (streams are opened before the documents are written, and
+    /// read afterwards) or on disk (streams are opened once all is persisted)
     #[arg(
         long,
         env = "SETTEE_BENCH_FROM",
@@ -140,12 +137,12 @@ pub struct Options {
         requires = "dcp"
     )]
     pub(crate) from: Origin,
-    /// Streams that --dcp consumer sends changes on, divided among the connections [default: one
-    /// for each vBucket]
+    /// Number of streams on which --dcp consumer sends changes, divided among the connections [default: one for
+    /// each vBucket]
     #[arg(long, env = "SETTEE_BENCH_STREAMS", value_name = "N", requires = "dcp",
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     streams: Option<u32>,
-    /// Changes in one snapshot that --dcp consumer sends
+    /// Number of changes per snapshot of --dcp consumer
     #[arg(long, env = "SETTEE_BENCH_SNAPSHOT_CHANGES", value_name = "N", default_value_t = 100,
           requires = "dcp", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     snapshot_changes: u64,
@@ -161,10 +158,10 @@ pub struct Options {
     #[arg(long, env = "SETTEE_BENCH_VS_MEMCACHED", value_name = "PATH", num_args = 0..=1,
           default_missing_value = "memcached", conflicts_with = "vs")]
     pub(crate) vs_memcached: Option<String>,
-    /// Process of the first server, whose CPU time is measured
+    /// Process id of the first server, to measure its CPU time
     #[arg(long, env = "SETTEE_BENCH_SERVER_PID", value_name = "PID")]
     pub(crate) server_pid: Option<u32>,
-    /// Process of the second server
+    /// Process id of the second server
     #[arg(long, env = "SETTEE_BENCH_VS_PID", value_name = "PID", requires = "vs")]
     pub(crate) vs_pid: Option<u32>,
     /// Seed of the random choices
@@ -176,10 +173,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// Checks what no single option can tell.
+    /// Checks the options against each other, and returns the plan.
     ///
     /// # Errors
-    /// A usage error that names option, value and what is allowed.
+    /// A usage error that names option, value and allowed values.
     pub(crate) fn plan(&self, server: &ConnectOptions) -> Result<Plan, Error> {
         if self.verify && self.value_size < verify::HEADER_BYTES as u64 {
             return Err(Error::usage(format!(
@@ -240,7 +237,7 @@ impl Options {
         })
     }
 
-    /// An option that measures one node, if there is one.
+    /// Returns an option that measures a single node, if one is set.
     pub(crate) fn of_one_node(&self) -> Option<&'static str> {
         let options = [
             ("--dcp", self.dcp.is_some()),
@@ -251,7 +248,7 @@ impl Options {
         given.map(|(name, _)| name)
     }
 
-    /// What `--dcp` asks for.
+    /// Returns the scenario of `--dcp`.
     pub(crate) fn measurement(&self) -> Option<Measurement> {
         self.dcp.map(|scenario| Measurement {
             scenario,
@@ -291,7 +288,7 @@ fn times(text: &str) -> Result<f64, String> {
     within(text, 0.01..=1_000.0, "a number of 0.01..1000")
 }
 
-/// A level of durability, or none.
+/// A durability level, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Level(Option<DurabilityLevel>);
 
@@ -363,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_for_memcached_alone() {
+    fn text_protocols_need_memcached_server() {
         let plan = |server: &str| {
             let parsed = parse(&["--protocol=meta"]).unwrap();
             parsed.plan(&options(server)).map(|plan| plan.protocol)
@@ -374,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_and_snapshots_of_a_consumer() {
+    fn consumer_options_set_streams_and_snapshots() {
         let load = |flags: &[&str]| parse(flags).unwrap().measurement().unwrap().load;
         let by_default = load(&["--dcp=consumer"]);
         assert_eq!((by_default.streams, by_default.snapshot), (None, 100));
@@ -384,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn memcached_is_found_on_the_path_unless_named() {
+    fn memcached_path_defaults_to_search_path() {
         let named = |flags: &[&str]| parse(flags).unwrap().vs_memcached;
         assert_eq!(named(&["--vs-memcached"]).as_deref(), Some("memcached"));
         assert_eq!(
@@ -397,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn options_refuse_invalid_values() {
         for flags in [
             ["--connections=0"],
             ["--connections=20001"],

@@ -1,11 +1,11 @@
-//! The schedule of an open loop, and an alarm that is more precise than a poll's timeout.
+//! The schedule of an open loop, and an alarm that is more precise than the timeout of a poll.
 
 use std::io;
 use std::time::Duration;
 
 use crate::numbers::to_f64;
 
-/// Operation `n` of a worker is due at `n / rate` and belongs to connection `n % connections`.
+/// A schedule: operation `n` of a worker is due at `n / rate` and belongs to connection `n % connections`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     interval_ns: f64,
@@ -13,7 +13,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// `rate` operations a second over `connections` connections.
+    /// Creates a schedule of `rate` operations per second over `connections` connections.
     pub(crate) fn new(rate: f64, connections: usize) -> Self {
         Self {
             interval_ns: 1e9 / rate,
@@ -21,27 +21,27 @@ impl Pace {
         }
     }
 
-    /// When operation `nth` of the worker is due, in nanoseconds since the start.
+    /// Returns the due time of the worker's operation `nth`, in nanoseconds since the start.
     #[expect(clippy::cast_sign_loss, reason = "both factors are positive")]
     pub(crate) fn due_ns(&self, nth: u64) -> u64 {
         (to_f64(nth) * self.interval_ns) as u64
     }
 
-    /// When operation `nth` of one connection is due.
+    /// Returns the due time of operation `nth` on one connection.
     pub(crate) fn due_on_connection_ns(&self, connection: usize, nth: u64) -> u64 {
         self.due_ns(nth * self.connections + connection as u64)
     }
 
-    /// The connection to which operation `nth` of the worker belongs.
+    /// Returns the connection of the worker's operation `nth`.
     pub(crate) fn connection_of(&self, nth: u64) -> usize {
         (nth % self.connections) as usize
     }
 }
 
-/// Wakes a poll at a moment between milliseconds.
+/// Wakes a poll with sub-millisecond precision.
 ///
-/// Polls count in milliseconds, which is coarser than most schedules; Linux has a timer that is
-/// an event source. Elsewhere the poll's timeout has to do.
+/// Poll timeouts have a resolution of milliseconds, which is coarser than most schedules. Linux has a timer that
+/// is an event source. Elsewhere the poll's timeout must suffice.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     #[cfg(target_os = "linux")]
@@ -50,7 +50,7 @@ pub(crate) struct Alarm {
 
 #[cfg(target_os = "linux")]
 impl Alarm {
-    /// An alarm that reports to `registry` with `token`.
+    /// Creates an alarm that reports to `registry` with `token`.
     pub(crate) fn new(registry: &mio::Registry, token: mio::Token) -> io::Result<Self> {
         use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
         use std::os::fd::AsRawFd;
@@ -62,7 +62,7 @@ impl Alarm {
         Ok(Self { timer })
     }
 
-    /// Rings after `delay`; what was set before is forgotten.
+    /// Sets the alarm to `delay`; replaces an earlier setting.
     pub(crate) fn set(&self, delay: Duration) -> io::Result<()> {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 
@@ -83,12 +83,12 @@ impl Alarm {
 
 #[cfg(not(target_os = "linux"))]
 impl Alarm {
-    /// An alarm that never rings.
+    /// Creates an alarm that never rings.
     pub(crate) fn new(_: &mio::Registry, _: mio::Token) -> io::Result<Self> {
         Ok(Self {})
     }
 
-    /// Does nothing: the poll's timeout has to do.
+    /// Does nothing: the poll's timeout must suffice.
     pub(crate) fn set(&self, _: Duration) -> io::Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The load as workers, scenarios and reports need it.
+//! The plan of a run, for workers, scenarios and reports.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -9,60 +9,60 @@ use crate::distribution::Distribution;
 use crate::protocol::Protocol;
 use crate::sizes::Sizes;
 
-/// How much one slice does.
+/// Size of a slice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Amount {
-    /// As much as fits this time.
+    /// The operations that fit into this time.
     Time(Duration),
-    /// This many operations over all connections.
+    /// This number of operations over all connections.
     Ops(u64),
 }
 
-/// What every connection and worker needs to know; the same for both servers.
+/// The plan of a run; the same for both servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// Connections to each server.
     pub(crate) connections: u32,
-    /// Threads for each server; never more than connections.
+    /// Threads per server; never more than connections.
     pub(crate) threads: u32,
-    /// Requests outstanding on a connection.
+    /// Outstanding requests per connection.
     pub(crate) depth: usize,
     /// Number of keys.
     pub(crate) keys: u64,
-    /// Which keys are used how often.
+    /// Distribution of keys over operations.
     pub(crate) distribution: Distribution,
-    /// Writes and reads.
+    /// Ratio of writes to reads.
     pub(crate) ratio: Ratio,
-    /// Bytes of values.
+    /// Sizes of values.
     pub(crate) sizes: Sizes,
-    /// How many of 100 writes delete.
+    /// Percentage of writes that delete a document instead.
     pub(crate) deletes_percent: u32,
-    /// What one slice does.
+    /// Size of one slice.
     pub(crate) slice: Amount,
     /// Number of slices.
     pub(crate) slices: u32,
-    /// Load before measuring.
+    /// Duration of the load before the measurement.
     pub(crate) warmup: Duration,
-    /// Operations a second in open loop; `None` for closed loop.
+    /// Operations per second in an open loop; `None` for a closed loop.
     pub(crate) rate: Option<f64>,
-    /// Whether values are checked.
+    /// Whether values are verified.
     pub(crate) verify: bool,
-    /// How requests are written.
+    /// Protocol of requests.
     pub(crate) protocol: Protocol,
-    /// How durable writes must be, if at all.
+    /// Durability level of writes, if any.
     pub(crate) durability: Option<DurabilityLevel>,
     /// Whether all keys are written first.
     pub(crate) load_first: bool,
     /// Seed of the random choices.
     pub(crate) seed: u64,
-    /// Longest time without any answer.
+    /// Longest time without an answer.
     pub(crate) timeout: Duration,
-    /// Values begin with the time since this moment at which they were sent, so that a stream
-    /// tells how old they are.
+    /// Start time of the stamps in values, if values have stamps: each begins with the time at which it was sent,
+    /// so that a reader of a stream can compute its age.
     pub(crate) stamped_since: Option<Instant>,
 }
 
-/// How many writes there are to how many reads.
+/// The ratio of writes to reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ratio {
     /// Writes.

@@ -1,17 +1,17 @@
-//! CPU time and memory of another process, where the kernel tells them.
+//! CPU time and memory of another process, if the kernel reports them.
 
 use std::time::Duration;
 
-/// Clock ticks a second in `/proc/PID/stat`: fixed by Linux's interface to programs.
+/// Clock ticks per second in `/proc/PID/stat`; fixed by the interface of Linux.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// User and system CPU time that a process has taken, to 10 ms; `None` where it cannot be read.
+/// Returns the user and system CPU time of a process, to 10 ms; `None` if it cannot be read.
 pub(crate) fn process_cpu(pid: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_stat(&stat)
 }
 
-/// The same of all its threads with this name that are running now.
+/// Returns the CPU time of the process's running threads with this name.
 pub(crate) fn threads_cpu(pid: u32, name: &str) -> Option<Duration> {
     let mut sum = Duration::ZERO;
     for thread in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {
@@ -25,12 +25,12 @@ pub(crate) fn threads_cpu(pid: u32, name: &str) -> Option<Duration> {
     Some(sum)
 }
 
-/// Field of a process's status file with its resident memory.
+/// Field with the resident memory in the status file of a process.
 pub(crate) const RESIDENT: &str = "VmRSS:";
-/// The same for the most that it ever was.
+/// Field with the peak of the resident memory.
 pub(crate) const RESIDENT_PEAK: &str = "VmHWM:";
 
-/// An amount of memory in a process's status file, in bytes; `None` where it cannot be read.
+/// Returns an amount of memory in the status file of a process, in bytes; `None` if it cannot be read.
 pub(crate) fn status_bytes(pid: u32, field: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     parse_status(&status, field)
@@ -42,7 +42,7 @@ fn parse_status(status: &str, field: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Fields 14 and 15 (`utime`, `stime`); the name in field 2 may hold spaces and parentheses.
+/// Parses fields 14 and 15 (`utime`, `stime`). The name in field 2 may contain spaces and parentheses.
 fn parse_stat(stat: &str) -> Option<Duration> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_ascii_whitespace().skip(11);
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_may_hold_anything() {
+    fn stat_parser_accepts_any_process_name() {
         let stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 100 0 0 0 150 25 7 8 20 0 4 0 99";
         assert_eq!(parse_stat(stat), Some(Duration::from_millis(1_750)));
         assert_eq!(parse_stat("42 (a) S 1"), None);

@@ -1,9 +1,9 @@
-//! The protocols of memcached that a load may speak: requests are made, answers are told apart.
+//! The memcached protocols of a load: encodes requests and parses answers.
 
 use client::Found;
 use wire::Status;
 
-/// What an operation does.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Reads a document.
@@ -14,10 +14,10 @@ pub(crate) enum Kind {
     Delete,
 }
 
-/// How requests are written.
+/// Protocol of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Protocol {
-    /// Frames.
+    /// Binary frames
     #[default]
     Binary,
     /// Lines with words: get, set, delete
@@ -26,16 +26,16 @@ pub(crate) enum Protocol {
     Meta,
 }
 
-/// An answer that is none. `Display` is what came.
+/// Bytes that are not an answer; `Display` shows them.
 #[derive(Debug, thiserror::Error)]
 #[error("no answer of the text protocol: {0:?}")]
 pub(crate) struct NoAnswer(String);
 
-/// Longest line of an answer that is waited for.
+/// Longest line of an answer, in bytes.
 const LINE_BYTES_MAX: usize = 2_048;
 
 impl Protocol {
-    /// Appends a request of a lined protocol; `value` is that of a write.
+    /// Appends a request of a text protocol; `value` is the value of a write.
     pub(crate) fn encode(self, kind: Kind, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
         let (verb, behind): (&[u8], &[u8]) = match (self, kind) {
             (Self::Meta, Kind::Get) => (b"mg ", b" v"),
@@ -56,7 +56,7 @@ impl Protocol {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// What the oldest request is answered with, and how many bytes that takes.
+    /// Parses the answer to the oldest request; returns its status and length.
     pub(crate) fn answer(self, bytes: &[u8]) -> Result<Found<Status>, NoAnswer> {
         let known = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
         let Some(end) = known.iter().position(|byte| *byte == b'\n') else {
@@ -81,7 +81,7 @@ impl Protocol {
         Ok(Found::Whole(status, end + 1))
     }
 
-    /// An answer whose line, of `head` bytes, says how many bytes follow it.
+    /// Parses an answer whose line of `head` bytes contains the length of the value after it.
     fn value(
         self,
         bytes: &[u8],
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_end_where_they_end_and_have_a_status() {
+    fn text_answers_have_length_and_status() {
         let text = |answer: &str| whole(Protocol::Text, answer.as_bytes());
         assert_eq!(text("VALUE k 0 5\r\n\r\nEND\r\nEND\r\n"), Status::SUCCESS);
         assert_eq!(text("END\r\n"), Status::KEY_ENOENT);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_an_error() {
+    fn invalid_text_answer_is_error() {
         let refused = |answer: &[u8]| Protocol::Text.answer(answer).unwrap_err().to_string();
         assert!(refused(b"ERROR\r\n").contains("ERROR"));
         assert!(refused(b"VALUE k 0 x\r\n").contains("VALUE k 0 x"));

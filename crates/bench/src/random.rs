@@ -1,17 +1,17 @@
-//! Random numbers: a small seeded generator, so that the same seed gives the same load.
+//! A small seeded random number generator: the same seed produces the same load.
 
 use client::ClientError;
 
 use crate::numbers::to_f64;
 
-/// SplitMix64: 64 bits of state, one addition and three mixing steps a number.
+/// SplitMix64: 64 bits of state; one addition and three mixing steps per number.
 #[derive(Clone, Debug)]
 pub(crate) struct Random {
     state: u64,
 }
 
 impl Random {
-    /// A generator whose sequence depends on `seed` and `stream`, one stream per connection.
+    /// Creates a generator whose sequence depends on `seed` and `stream`. Each connection has its own stream.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
         let mut random = Self { state: seed };
         random.state ^= random
@@ -20,7 +20,7 @@ impl Random {
         random
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub(crate) fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,18 +28,18 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is at least 1; the bias is below `bound / 2^64`.
+    /// Returns a number below `bound`, which must be at least 1; the bias is below `bound / 2^64`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A fraction in `[0, 1)` of 53 random bits.
+    /// Returns a fraction in `[0, 1)` with 53 random bits.
     pub(crate) fn fraction(&mut self) -> f64 {
         to_f64(self.next_u64() >> 11) / to_f64(1 << 53)
     }
 }
 
-/// A number that differs from run to run.
+/// Returns a number that differs from run to run.
 pub(crate) fn random_run() -> Result<u32, ClientError> {
     Ok(client::random_u64()? as u32)
 }

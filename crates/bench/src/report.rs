@@ -1,4 +1,4 @@
-//! What a run has shown: one column for each server, and the ratio of two.
+//! The report of a run: a column for each server, and the ratio of two.
 
 use model::DurabilityLevel;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::plan::{Amount, Plan};
 use crate::side::Side;
 use crate::table::{LABEL_WIDTH, grouped, line};
 
-/// Quantiles that are reported, with their names.
+/// Reported quantiles, with their names.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
 /// Figures of one server.
@@ -47,7 +47,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Sums up what the sides measured.
+    /// Sums up the measurements of the sides.
     pub(crate) fn new(plan: &Plan, sides: &[Side]) -> Self {
         let column = |side: &Side| {
             let address = side.target.server.address.to_string();
@@ -59,24 +59,24 @@ impl Report {
         }
     }
 
-    /// Everything that the first server was asked.
+    /// Counts of the first server.
     pub(crate) fn counts(&self) -> &Counts {
         &self.columns[0].summary.counts
     }
 
-    /// Wrong values that were read, from all servers.
+    /// Number of wrong values from all servers.
     pub(crate) fn violations(&self) -> u64 {
         let counts = self.columns.iter().map(|column| &column.summary.counts);
         counts.map(|counts| counts.violations.total()).sum()
     }
 
-    /// Operations that were refused, by all servers.
+    /// Number of refused operations of all servers.
     pub(crate) fn errors(&self) -> u64 {
         let counts = self.columns.iter().map(|column| &column.summary.counts);
         counts.map(Counts::errors_total).sum()
     }
 
-    /// The table for people.
+    /// Returns the table.
     pub(crate) fn to_text(&self, style: Style) -> String {
         let mut text = format!("{}\n", describe(&self.plan));
         for column in &self.columns {
@@ -97,7 +97,7 @@ impl Report {
         text
     }
 
-    /// A line for each figure that is known of a server; a ratio where it makes sense.
+    /// Returns a line for each known figure, with a ratio where it is meaningful.
     fn rows(&self) -> String {
         let mut text = String::new();
         let mut row = |label: &str, digits, compared, figure: &dyn Fn(&Summary) -> Option<f64>| {
@@ -151,7 +151,7 @@ impl Report {
         text
     }
 
-    /// The figures for programs.
+    /// Returns the JSON object.
     pub(crate) fn to_json(&self) -> Value {
         let plan = &self.plan;
         let (seconds, ops) = match plan.slice {
@@ -266,7 +266,7 @@ fn status_text(status: u16) -> String {
     format!("0x{status:02x} {}", Status(status).name())
 }
 
-/// What went wrong, one line for each kind.
+/// Returns the errors and wrong values, one line for each kind.
 fn complaints(column: &Column, style: Style) -> String {
     let mut text = String::new();
     let mut complain = |count: u64, what: String| {
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_names_what_went_wrong() {
+    fn table_names_errors_and_violations() {
         let report = report();
         let text = report.to_text(Style::new(false));
         let row = |label: &str| text.lines().find(|line| line.starts_with(label)).unwrap();

@@ -1,4 +1,4 @@
-//! The connections of a worker, and the node to which each request goes.
+//! The connections of a worker, and the choice of the node for each request.
 
 use std::io;
 use std::net::TcpStream;
@@ -11,11 +11,11 @@ use crate::connection::{Connection, Due, Socket};
 use crate::error::{Cause, Error};
 use crate::plan::Plan;
 
-/// Bytes of an answer to a read, besides the value: header and flags.
+/// Bytes of an answer to a read, without the value: header and flags.
 const ANSWER_OVERHEAD_BYTES: usize = wire::HEADER_BYTES + 4;
-/// A token has the number of the connection above, and that of the node below this.
+/// Limit of node numbers in a token: token = connection * limit + node.
 const NODES_MAX: usize = 1 << 16;
-/// Pause before a request is sent again that no node carried out, while the map is the same.
+/// Pause before a request that no node executed is sent again, while the map is unchanged.
 pub(crate) const AGAIN_NS: u64 = 5_000_000;
 
 /// All connections of a worker.
@@ -23,15 +23,15 @@ pub(crate) const AGAIN_NS: u64 = 5_000_000;
 pub(crate) struct Connections {
     pub(crate) all: Vec<Connection>,
     pub(crate) routes: Routes,
-    /// Connections with requests that are to be sent again.
+    /// Connections with requests to be sent again.
     pub(crate) waiting: Vec<usize>,
 }
 
-/// Where requests go.
+/// The nodes and the map by which requests are sent.
 #[derive(Debug)]
 pub(crate) struct Routes {
     nodes: Nodes,
-    /// Counts the maps.
+    /// Number of the map.
     map: u64,
     registry: Registry,
     depth: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Routes {
 }
 
 impl Connections {
-    /// Connections with the sockets that are there; `first` numbers the first of them.
+    /// Creates connections from open sockets; `first` is the number of the first connection.
     pub(crate) fn new(
         sockets: Vec<Vec<(usize, Link<TcpStream>)>>,
         first: u32,
@@ -69,7 +69,7 @@ impl Connections {
         })
     }
 
-    /// Notes what no node carried out; it is sent again at `again_ns`.
+    /// Notes a request that no node executed; it is sent again at `again_ns`.
     pub(crate) fn send_again(&mut self, index: usize, due: Due, again_ns: u64) {
         let connection = &mut self.all[index];
         if connection.again.is_empty() {
@@ -86,19 +86,19 @@ impl Routes {
         self.map
     }
 
-    /// The node that has a vBucket; `None` if there is none.
+    /// Returns the node of a vBucket; `None` if there is none.
     pub(crate) fn owner(&self, vbucket: VbId) -> Option<usize> {
         self.nodes.owner(vbucket)
     }
 
-    /// Takes the map that a node told with a refusal; returns whether it is a newer one.
+    /// Processes the map in a refusal; returns whether it is newer.
     pub(crate) fn learn(&mut self, map: &[u8], told_by: usize) -> bool {
         let is_newer = self.nodes.learn(map, told_by);
         self.map += u64::from(is_newer);
         is_newer
     }
 
-    /// Connects to a node on behalf of a connection.
+    /// Connects to a node for a connection.
     pub(crate) fn connect(&mut self, index: usize, node: usize) -> Result<Socket, Error> {
         let socket = self.nodes.open(node)?.into_stream();
         let taken = self.take_over(socket, index, node);
@@ -117,7 +117,7 @@ impl Routes {
     }
 }
 
-/// The connection and the node of a token.
+/// Returns connection and node of a token.
 pub(crate) fn connection_of(token: Token) -> (usize, usize) {
     (token.0 / NODES_MAX, token.0 % NODES_MAX)
 }

@@ -1,4 +1,4 @@
-//! A run from its options to its outcome.
+//! A run, from its options to its outcome.
 
 use client::{ConnectOptions, Nodes};
 use serde_json::Value;
@@ -14,21 +14,21 @@ use crate::random::random_run;
 use crate::report::Report;
 use crate::side::{Side, Target};
 
-/// What a run has shown.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// For people.
+    /// The table.
     pub text: String,
-    /// For programs.
+    /// The JSON object.
     pub json: Value,
-    /// Whether the server returned what it should.
+    /// Whether the server returned correct data.
     pub verdict: Result<(), Error>,
 }
 
-/// Puts load on `server`, and on a second one in turn if there is one.
+/// Puts load on `server`, and in turn on a second one if there is one.
 ///
 /// # Errors
-/// Options that do not fit; a server that cannot be reached, breaks or refuses.
+/// Options do not fit; a server cannot be reached, breaks the protocol or refuses requests.
 pub fn run(
     options: &Options,
     server: ConnectOptions,
@@ -91,7 +91,7 @@ pub fn run(
     })
 }
 
-/// Refuses what measures one node where the bucket is active on several.
+/// Refuses an option that measures one node if the bucket is active on several nodes.
 fn is_on_one_node(target: &Target, option: &str) -> Result<(), Error> {
     let (nodes, _) = Nodes::connect(&target.server)?;
     match nodes.active().len() {
@@ -103,8 +103,8 @@ fn is_on_one_node(target: &Target, option: &str) -> Result<(), Error> {
     }
 }
 
-/// Loads and warms up every side, then lets them take turns: A, B, A, B. A run that is to end does so after a turn.
-/// What the first server does with its memory is watched, if anything is.
+/// Loads and warms up every side, then lets the sides take turns: A, B, A, B. An interrupted run ends after a
+/// turn. `watch` watches the memory of the first server.
 pub(crate) fn measure(
     sides: &mut [Side],
     plan: &Plan,

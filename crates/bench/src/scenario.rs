@@ -1,29 +1,28 @@
-//! What `--dcp` measures.
+//! The scenarios of `--dcp`.
 
-/// What is measured of change streams.
+/// A measurement of change streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Scenario {
-    /// How fast all documents come over one connection
+    /// Speed of one connection that receives all documents
     Drain,
-    /// How long after a write its change arrives on another connection, at --rate writes a
-    /// second [default of --rate: 20000]
+    /// Time from a write to the arrival of its change on another connection, at --rate writes per second [default
+    /// of --rate: 20000]
     Latency,
-    /// What readers and writers notice of a connection that streams all changes: slices with
-    /// and without it take turns
+    /// Effect of a connection that streams all changes on readers and writers: slices with and without it take turns
     Front,
-    /// What streams cost that have nothing to say; --server-pid is needed
+    /// Memory of idle streams; --server-pid is needed
     Idle,
-    /// How fast the node takes changes as a consumer, of --keys documents in snapshots of
-    /// --snapshot-changes, and how soon it acknowledges snapshots of one change. The vBuckets
-    /// become replicas, then active again; use a bucket without documents of your own
+    /// Speed of a node as consumer of --keys documents in snapshots of --snapshot-changes, and latency of the
+    /// acknowledgement of snapshots with one change. The vBuckets become replicas, then active again; use a
+    /// bucket without documents of your own
     Consumer,
-    /// How soon a connection that did not read has everything, after memory pressure made the node
-    /// drop its cursors: --keys documents must not fit the bucket's memory
+    /// Catch-up time of a connection that did not read, after memory pressure made the node drop its cursors:
+    /// --keys documents must not fit the bucket's memory
     Dropped,
 }
 
 impl Scenario {
-    /// How many connections there are unless the user says otherwise.
+    /// Number of connections by default.
     pub(crate) fn connections(self) -> u32 {
         match self {
             Self::Idle => 100,
@@ -32,17 +31,17 @@ impl Scenario {
     }
 }
 
-/// Where documents are when they are drained.
+/// Source of the documents to drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Origin {
-    /// In the log of changes that the streams follow
+    /// The log of changes in memory, which streams follow
     Memory,
-    /// In the store
+    /// The store
     Disk,
 }
 
 impl Origin {
-    /// As the command line has it.
+    /// Name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -51,12 +50,12 @@ impl Origin {
     }
 }
 
-/// What `--dcp consumer` sends.
+/// The load of `--dcp consumer`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConsumerLoad {
-    /// Streams of all connections; `None` for one of each vBucket.
+    /// Number of streams over all connections; `None` for one per vBucket.
     pub(crate) streams: Option<u32>,
-    /// Changes of a snapshot.
+    /// Number of changes per snapshot.
     pub(crate) snapshot: u64,
 }
 
@@ -65,8 +64,8 @@ pub(crate) struct ConsumerLoad {
 pub(crate) struct Measurement {
     /// The scenario.
     pub(crate) scenario: Scenario,
-    /// Where `drain` finds the documents.
+    /// Source of the documents in scenario `drain`.
     pub(crate) from: Origin,
-    /// What `consumer` sends.
+    /// The load in scenario `consumer`.
     pub(crate) load: ConsumerLoad,
 }

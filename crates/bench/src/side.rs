@@ -1,4 +1,4 @@
-//! One server under load: its connections, its worker threads, and what they measured.
+//! A server under load: its connections, worker threads and measurements.
 
 use std::net::TcpStream;
 use std::ops::Range;
@@ -17,14 +17,14 @@ use crate::process::process_cpu;
 use crate::worker::{Done, Worker};
 use crate::workload::Workload;
 
-/// Where a server is and how it is called in the report.
+/// Address of a server, and its name in the report.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// Name in the report.
     pub(crate) name: String,
-    /// How to connect to it.
+    /// Options to connect to it.
     pub(crate) server: ConnectOptions,
-    /// Its process, when its CPU time is to be measured.
+    /// Process id, if its CPU time is measured.
     pub(crate) pid: Option<u32>,
 }
 
@@ -33,22 +33,22 @@ pub(crate) struct Target {
 pub(crate) struct Side {
     /// The server.
     pub(crate) target: Target,
-    /// Number of nodes with active vBuckets of its bucket when the connections were made.
+    /// Number of nodes with active vBuckets when the connections were made.
     pub(crate) nodes: usize,
-    /// What was measured so far.
+    /// Measured slices so far.
     pub(crate) slices: Vec<Slice>,
     workers: Vec<WorkerHandle>,
 }
 
-/// A worker as its coordinator sees it.
+/// The coordinator's handle of a worker.
 #[derive(Debug)]
 struct WorkerHandle {
     tasks: Option<Sender<Task>>,
     results: Receiver<Done>,
     thread: Option<JoinHandle<()>>,
-    /// Keys that the worker loads.
+    /// Numbers of the keys that the worker loads.
     keys: Range<u64>,
-    /// Connections of the worker, among all of the side.
+    /// Numbers of the worker's connections among all of the side.
     connections: Range<u64>,
 }
 
@@ -145,7 +145,7 @@ impl Side {
         Error::new(Cause::Machine, reason)
     }
 
-    /// An error of a worker, with the server.
+    /// Adds the server to an error of a worker.
     fn of_server(&self, error: Error) -> Error {
         match error {
             Error::Run { cause, reason } => {
@@ -176,7 +176,7 @@ impl WorkerHandle {
 }
 
 impl Drop for WorkerHandle {
-    /// Without tasks the worker ends; its connections are closed when this returns.
+    /// Ends the worker and closes its connections: it ends without tasks.
     fn drop(&mut self) {
         self.tasks = None;
         if let Some(thread) = self.thread.take() {
@@ -185,10 +185,10 @@ impl Drop for WorkerHandle {
     }
 }
 
-/// The sockets of a connection, with the numbers of their nodes.
+/// The sockets of a connection, with their node numbers.
 type Sockets = Vec<(usize, Link<TcpStream>)>;
 
-/// A socket to each node with active vBuckets, for each connection.
+/// Opens a socket to each node with active vBuckets, for each connection.
 fn connect_all(target: &Target, plan: &Plan) -> Result<(Nodes, KeyForm, Vec<Sockets>), Error> {
     let (mut nodes, first) = Nodes::connect(&target.server)?;
     let key_form = first.key_form();

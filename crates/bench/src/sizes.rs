@@ -1,21 +1,21 @@
-//! How large values are: all alike, or spread over size classes.
+//! Sizes of values: all equal, or spread over size classes.
 
 use std::fmt;
 
 use crate::numbers::to_f64;
 use crate::random::Random;
 
-/// Sizes from `least` to `most` bytes, their logarithms uniform.
+/// Sizes from `least` to `most` bytes, with uniform logarithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// The smallest value, in bytes.
+    /// Smallest size in bytes.
     pub(crate) least: usize,
-    /// The largest, never below the smallest.
+    /// Largest size in bytes, never below the smallest.
     pub(crate) most: usize,
 }
 
 impl Sizes {
-    /// Every value has `bytes`.
+    /// Creates sizes that are all equal to `bytes`.
     #[cfg(test)]
     pub(crate) fn of(bytes: usize) -> Self {
         Self {
@@ -24,7 +24,7 @@ impl Sizes {
         }
     }
 
-    /// The next size.
+    /// Returns the next size.
     #[expect(
         clippy::cast_sign_loss,
         reason = "a size lies between the two others, which have no sign"
@@ -38,7 +38,7 @@ impl Sizes {
         (size as usize).clamp(self.least, self.most)
     }
 
-    /// The mean of many.
+    /// Returns the expected mean size.
     pub(crate) fn mean(self) -> f64 {
         let (low, high) = self.edges();
         if self.least == self.most {

@@ -1,12 +1,12 @@
-//! Lines of the tables for people.
+//! Lines of tables.
 
 use std::fmt::Write as _;
 
-/// Characters of a label in the table of a run.
+/// Width of a label in the table of a run, in characters.
 pub(crate) const LABEL_WIDTH: usize = 26;
 const COLUMN_WIDTH: usize = 16;
 
-/// A label of `label_width` characters, and a cell for each column.
+/// Returns a line with a label of `label_width` characters and a cell per column.
 pub(crate) fn line(
     label_width: usize,
     label: &str,
@@ -19,7 +19,7 @@ pub(crate) fn line(
     line
 }
 
-/// `1234567.8` with one digit is `1,234,567.8`.
+/// Groups digits: `1234567.8` with one digit becomes `1,234,567.8`.
 pub(crate) fn grouped(figure: f64, digits: usize) -> String {
     let text = format!("{figure:.digits$}");
     let (whole, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));

@@ -1,4 +1,4 @@
-//! Whole runs against a server of a few lines.
+//! Tests of whole runs against a fake server.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::sizes::Sizes;
 
 const KEYS: u64 = 50;
 
-/// A plan of little load, for tests to change.
+/// Returns a plan with little load, as a base for tests.
 pub(crate) fn small_plan() -> Plan {
     Plan {
         connections: 1,
@@ -95,7 +95,7 @@ fn failure(fault: Fault) -> Cause {
 }
 
 #[test]
-fn a_run_that_is_to_end_keeps_the_slices_that_it_has() {
+fn stopped_run_keeps_its_slices() {
     let server = FakeServer::start(false, Fault::None);
     let goes_on: Progress = Box::new(|text: &str| !text.starts_with("slice 1"));
     let sides = run_while(&server, &plan(), &goes_on).unwrap();
@@ -104,7 +104,7 @@ fn a_run_that_is_to_end_keeps_the_slices_that_it_has() {
 }
 
 #[test]
-fn an_honest_server_is_found_honest() {
+fn correct_server_has_no_violations() {
     for login in [true, false] {
         let server = FakeServer::start(login, Fault::None);
         let plan = plan();
@@ -125,7 +125,7 @@ fn an_honest_server_is_found_honest() {
 }
 
 #[test]
-fn what_has_moved_is_sent_again_to_the_node_that_the_refusal_names() {
+fn refused_requests_are_sent_to_node_named_in_refusal() {
     let there = FakeServer::start(true, Fault::None);
     let here = FakeServer::start(true, Fault::Moved(there.port()));
     for rate in [None, Some(100_000.0)] {
@@ -143,7 +143,7 @@ fn what_has_moved_is_sent_again_to_the_node_that_the_refusal_names() {
 }
 
 #[test]
-fn requests_that_a_node_refused_are_counted_once() {
+fn refused_requests_are_counted_once() {
     let there = FakeServer::start(true, Fault::None);
     let here = FakeServer::start(true, Fault::Moved(there.port()));
     let plan = Plan {
@@ -155,12 +155,12 @@ fn requests_that_a_node_refused_are_counted_once() {
     let sides = run_against(&here, &plan).unwrap();
     let counts = &sides[0].slices[0].counts;
     assert_eq!((counts.sets, counts.errors_total()), (1_001, 0));
-    // At most what each connection had sent before it knew the newer map.
+    // At most the requests that each connection sent before it had the newer map.
     assert!((1..=5 * 4).contains(&counts.retries), "{}", counts.retries);
 }
 
 #[test]
-fn dishonest_servers_are_found_out() {
+fn faulty_servers_have_violations() {
     let plan = plan();
     assert!(counts(Fault::OldRevision, &plan).violations.stale > 0);
     assert!(counts(Fault::OldValue, &plan).violations.stale > 0);
@@ -217,7 +217,7 @@ fn a_broken_server_ends_the_run() {
 }
 
 #[test]
-fn an_open_loop_sends_what_the_schedule_says() {
+fn open_loop_follows_schedule() {
     let slice = Amount::Time(Duration::from_millis(100));
     let plan = Plan {
         rate: Some(5_000.0),
@@ -226,7 +226,7 @@ fn an_open_loop_sends_what_the_schedule_says() {
         ..plan()
     };
     let counts = counts(Fault::None, &plan);
-    // Two workers, each of which sends operation 0 at once: 200 and 300 operations.
+    // There are two workers, and each sends operation 0 at once: 200 and 300 operations.
     assert_eq!(counts.latencies.count(), 500);
     assert_eq!(counts.violations.total() + counts.errors_total(), 0);
 }

@@ -1,21 +1,21 @@
-//! When a value was sent, as it says of itself.
+//! Send times in values.
 
 use std::time::Instant;
 
-/// Bytes of a value that hold its times.
+/// Size of the times in a value, in bytes.
 pub(crate) const TIMES_BYTES: usize = 16;
 
 /// The times in a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times {
-    /// When it was sent, in nanoseconds since the start.
+    /// Time of sending, in nanoseconds since the start.
     pub(crate) sent_ns: u64,
-    /// How much later than it was to be.
+    /// Delay against the schedule, in nanoseconds.
     pub(crate) late_ns: u64,
 }
 
 impl Times {
-    /// Of a value that is sent now.
+    /// Creates the times of a value that is sent at this moment.
     pub(crate) fn now(since: Instant, late_ns: u64) -> Self {
         Self {
             sent_ns: u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX),
@@ -23,14 +23,14 @@ impl Times {
         }
     }
 
-    /// Appends a value that begins with them.
+    /// Appends a value that begins with the times.
     pub(crate) fn append_value(self, filler: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(&self.sent_ns.to_be_bytes());
         out.extend_from_slice(&self.late_ns.to_be_bytes());
         out.extend_from_slice(filler);
     }
 
-    /// Those that a value begins with; `None` if it is too short.
+    /// Parses the times at the start of a value; `None` if it is too short.
     pub(crate) fn of_value(value: &[u8]) -> Option<Self> {
         let (sent, rest) = value.split_first_chunk()?;
         Some(Self {
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_tells_its_times() {
+    fn value_holds_its_times() {
         let times = Times::now(Instant::now(), 7);
         let mut value = Vec::new();
         times.append_value(b"filler", &mut value);

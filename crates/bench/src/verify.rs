@@ -1,4 +1,4 @@
-//! Verification: values with a checksum, and the newest revision that a connection knows of.
+//! Verification: values with a checksum, and the newest revisions that a connection has seen.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,10 @@ use model::Cas;
 
 use crate::measure::Violations;
 
-/// Bytes before the filler of a checked value.
+/// Size of the header of a verified value, in bytes.
 ///
-/// Shape: `"STV1" | run u32 | key u64 | writer u32 | version u64 | crc32 u32`, big-endian; the
-/// checksum covers the 28 bytes before it and the filler behind it.
+/// Format: `"STV1" | run u32 | key u64 | writer u32 | version u64 | crc32 u32`, big-endian. The checksum covers
+/// the 28 bytes before it and the filler after it.
 pub(crate) const HEADER_BYTES: usize = 32;
 
 const MAGIC: &[u8; 4] = b"STV1";
@@ -24,7 +24,7 @@ pub(crate) struct Stamp {
     pub(crate) key: u64,
     /// Number of the writing connection.
     pub(crate) writer: u32,
-    /// Counts the writes of that connection.
+    /// Number of the write on that connection.
     pub(crate) version: u64,
 }
 
@@ -42,7 +42,7 @@ impl Stamp {
         out.extend_from_slice(filler);
     }
 
-    /// What a value says of itself; `None` if it is not one that [`Stamp::append_value`] wrote.
+    /// Parses the stamp of a value; `None` if [`Stamp::append_value`] did not write it.
     pub(crate) fn of_value(value: &[u8]) -> Option<Self> {
         let (header, filler) = value.split_first_chunk::<HEADER_BYTES>()?;
         let crc = u32::from_be_bytes(*header.last_chunk()?);
@@ -67,7 +67,7 @@ fn checksum(header: &[u8], filler: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The newest revision of a key that a connection knows of.
+/// The newest revision of a key that a connection has seen.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     cas: Cas,
@@ -75,17 +75,17 @@ struct Known {
     version: u64,
 }
 
-/// What one connection wrote and saw; answers arrive in the order of execution.
+/// Writes and reads of one connection. Answers must arrive in the order of execution.
 ///
-/// Two rules: the CAS of a key never goes back, and a value that the connection wrote itself is
-/// never older than its newest acknowledged one.
+/// Two rules: the CAS of a key never decreases, and a value that the connection wrote is never older than its
+/// newest acknowledged one.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     known: HashMap<u64, Known>,
 }
 
 impl Memory {
-    /// A write was acknowledged.
+    /// Records an acknowledged write.
     pub(crate) fn wrote(&mut self, stamp: Stamp, cas: Cas, violations: &mut Violations) {
         let known = self.known.entry(stamp.key).or_default();
         if cas < known.cas {
@@ -97,8 +97,7 @@ impl Memory {
         };
     }
 
-    /// A value was read; `wanted` tells the key that was asked for, and run and number of the
-    /// reading connection.
+    /// Checks a value that was read. `wanted` holds the requested key, and run and number of the reading connection.
     pub(crate) fn read(
         &mut self,
         wanted: Stamp,
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_tells_what_it_is() {
+    fn value_holds_its_stamp() {
         let value = value(STAMP);
         assert_eq!(value.len(), HEADER_BYTES + 6);
         assert_eq!(Stamp::of_value(&value), Some(STAMP));
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_counted_by_kind() {
+    fn violations_are_counted_by_kind() {
         let mut memory = Memory::default();
         let mut violations = Violations::default();
         memory.wrote(STAMP, Cas(100), &mut violations);

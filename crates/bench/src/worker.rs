@@ -1,4 +1,4 @@
-//! One thread of the load generator: an event loop over its connections.
+//! A thread of the load generator: an event loop over its connections.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
@@ -16,14 +16,14 @@ use crate::plan::Plan;
 use crate::routes::{AGAIN_NS, Connections, connection_of};
 use crate::workload::Workload;
 
-/// Events taken at once.
+/// Largest number of events per poll.
 const EVENTS_MAX: usize = 1_024;
 const ALARM: Token = Token(usize::MAX);
 
-/// What a worker did: the counts and the time that they cover.
+/// Result of a worker's task: the counts and their time span.
 pub(crate) type Done = Result<(Counts, Duration), Error>;
 
-/// The event loop; it owns its connections from job to job.
+/// The event loop. It keeps its connections from job to job.
 #[derive(Debug)]
 pub(crate) struct Worker {
     poll: Poll,
@@ -36,7 +36,8 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Takes over the sockets of each connection, on which nothing is outstanding; `first` numbers the first of them.
+    /// Creates a worker with the sockets of each connection, without outstanding requests. `first` is the number
+    /// of the first connection.
     pub(crate) fn new(
         sockets: Vec<Vec<(usize, Link<TcpStream>)>>,
         first: u32,
@@ -60,7 +61,7 @@ impl Worker {
         })
     }
 
-    /// Does jobs until there are no more or one of them fails.
+    /// Runs tasks until there are no more or one fails.
     pub(crate) fn work(mut self, tasks: &Receiver<Task>, results: &Sender<Done>) {
         for task in tasks {
             let done = self.run(task);

@@ -1,4 +1,4 @@
-//! The requests of a worker: drawn at random, copied from encoded templates.
+//! The requests of a worker: chosen at random, copied from encoded templates.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -15,14 +15,14 @@ use crate::sizes::Sizes;
 use crate::times::{TIMES_BYTES, Times};
 use crate::verify::{HEADER_BYTES, Stamp};
 
-/// Bytes of a user's key.
+/// Size of a key in bytes, without collection id.
 pub(crate) const KEY_BYTES: usize = 16;
 const KEY_PREFIX: &[u8; 7] = b"settee:";
 const DIGITS: usize = KEY_BYTES - KEY_PREFIX.len();
-/// Values are cut from this many more bytes than a value has, at a random place.
+/// Extra size of the payload, in bytes. Each value is cut from the payload at a random offset.
 const PAYLOAD_SLACK: usize = 4_096;
 
-/// Where the header holds what differs from request to request.
+/// Offsets of the header fields that differ between requests.
 const VBUCKET_AT: usize = 6;
 const BODY_LEN_AT: usize = 8;
 const OPAQUE_AT: usize = 12;
@@ -30,13 +30,13 @@ const OPAQUE_AT: usize = 12;
 /// An operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Operation {
-    /// What to do.
+    /// Kind of the operation.
     pub(crate) kind: Kind,
     /// Number of the key.
     pub(crate) key: u64,
 }
 
-/// The user's key with a number.
+/// Returns the key with this number.
 pub(crate) fn key_of(number: u64) -> [u8; KEY_BYTES] {
     let mut key = [b'0'; KEY_BYTES];
     key[..KEY_PREFIX.len()].copy_from_slice(KEY_PREFIX);
@@ -48,13 +48,13 @@ pub(crate) fn key_of(number: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-/// The number of a user's key that [`key_of`] made.
+/// Returns the number of a key that [`key_of`] made.
 pub(crate) fn number_of(key: &[u8]) -> Option<u64> {
     let digits = key.strip_prefix(KEY_PREFIX)?;
     str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Makes requests; one for each worker.
+/// Creates requests; each worker has one.
 #[derive(Debug)]
 pub(crate) struct Workload {
     random: Random,
@@ -68,15 +68,15 @@ pub(crate) struct Workload {
     payload: Vec<u8>,
     sizes: Sizes,
     deletes_percent: u32,
-    /// Random number of the run when values are to be checked.
+    /// Random number of the run if values are verified.
     run: Option<u32>,
-    /// Values tell when they were sent, counted from here.
+    /// Start time of the stamps in values, if values have stamps.
     stamped_since: Option<Instant>,
     protocol: Protocol,
 }
 
 impl Workload {
-    /// The workload of one worker; `stream` makes its choices differ from those of others.
+    /// Creates the workload of one worker. `stream` makes its choices differ from those of other workers.
     pub(crate) fn new(plan: &Plan, key_form: KeyForm, run: u32, stream: u64) -> Self {
         let mut random = Random::new(plan.seed, stream);
         let payload = printable(&mut random, plan.sizes.most + PAYLOAD_SLACK);
@@ -98,7 +98,7 @@ impl Workload {
         }
     }
 
-    /// The next operation.
+    /// Returns the next operation.
     pub(crate) fn draw(&mut self) -> Operation {
         let kind = match self.sets {
             0 => Kind::Get,
@@ -117,22 +117,22 @@ impl Workload {
         }
     }
 
-    /// The vBucket of a key.
+    /// Returns the vBucket of a key.
     pub(crate) fn vbucket(&self, key: u64) -> VbId {
         self.key_form.vbucket(&key_of(key))
     }
 
-    /// How requests are written.
+    /// Protocol of requests.
     pub(crate) fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// Random number of the run when values are to be checked.
+    /// Random number of the run if values are verified.
     pub(crate) fn checked_run(&self) -> Option<u32> {
         self.run
     }
 
-    /// Appends a request to `out`. `writer` and `version` go into a value that is to be checked.
+    /// Appends a request to `out`. `writer` and `version` become part of a verified value.
     pub(crate) fn encode(&mut self, request: &Request, out: &mut Vec<u8>) {
         if self.protocol != Protocol::Binary {
             let Operation { kind, key } = request.operation;
@@ -160,7 +160,7 @@ impl Workload {
         }
     }
 
-    /// Where in the payload a value lies.
+    /// Returns the range of a value in the payload.
     fn draw_payload(&mut self) -> Range<usize> {
         let at = self.random.below(PAYLOAD_SLACK as u64) as usize;
         at..at + self.sizes.draw(&mut self.random)
@@ -186,25 +186,25 @@ impl Workload {
     }
 }
 
-/// One request before it is encoded.
+/// A request before it is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// What to do.
+    /// The operation.
     pub(crate) operation: Operation,
     /// The vBucket of its key.
     pub(crate) vbucket: VbId,
-    /// To be echoed by the server.
+    /// Opaque, echoed by the server.
     pub(crate) opaque: Opaque,
     /// Number of the connection.
     pub(crate) writer: u32,
-    /// Counts the requests of the connection.
+    /// Number of the request on the connection.
     pub(crate) version: u64,
-    /// How long after its time it is sent.
+    /// Delay against the schedule, in nanoseconds.
     pub(crate) late_ns: u64,
 }
 
 impl Request {
-    /// What a checked value written by this request says of itself.
+    /// Returns the stamp of a verified value that this request writes.
     pub(crate) fn stamp(&self, run: u32) -> Stamp {
         Stamp {
             run,
@@ -236,7 +236,7 @@ fn template(
     out
 }
 
-/// Letters and signs: nothing that compresses well or could be JSON.
+/// Returns letters and signs, which compress badly and cannot be JSON.
 pub(crate) fn printable(random: &mut Random, len: usize) -> Vec<u8> {
     const SIGNS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ!#$%&*+<>?@^";
     (0..len)
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn durable_writes_say_their_level() {
+    fn durable_writes_contain_level() {
         let level = Some(DurabilityLevel::PersistToMajority);
         let plan = Plan {
             durability: level,

@@ -117,7 +117,7 @@ mod tests {
         {"name":"empty","uid":"b"}]}"#;
 
     #[test]
-    fn names_and_filters() {
+    fn collections_have_names_and_filters() {
         let all = Collections::of_manifest(MANIFEST).unwrap();
         let names = |scope, collection| Names { scope, collection };
         assert_eq!(all.names(CollectionId(0x1f)), names("inventory", "airline"));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_tells_of_new_collections() {
+    fn stream_adds_new_collections() {
         let mut all = Collections::only_default();
         let mut value = Vec::new();
         let told = CollectionEvent {

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_in_their_snapshot_only() {
+    fn changes_need_open_snapshot() {
         let mut streams = streams();
         let early = meaning(&mut streams, &mutation(1, b"\0k", b"v"), Datatype::RAW);
         assert!(early.is_err(), "no snapshot");

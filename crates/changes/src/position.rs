@@ -173,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_and_back(places in prop::collection::vec(place(), 0..40)) {
+        fn position_text_round_trips(places in prop::collection::vec(place(), 0..40)) {
             let position = Position { places };
             prop_assert_eq!(position.to_string().parse(), Ok(position));
         }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_at_rest_fits_a_header() {
+    fn full_position_fits_http_header() {
         let places = (0..1024)
             .map(|n| VbPosition::at(VbUuid(0xffff_ffff_0000 + n), Seqno(10_000_000 + n)))
             .collect();

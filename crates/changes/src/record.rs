@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mutation() {
+    fn mutation_is_written_as_json() {
         let expected = json!({
             "event": "mutation", "key": "sofa", "value": {"seats": 3}, "scope": "_default",
             "collection": "chairs", "vb": 12, "seqno": 345, "cas": "1600000000123000064",
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollback_is_told() {
+    fn rollback_is_written_as_json_and_cloud_event() {
         let mut out = Vec::new();
         void_after(VbId(5), Seqno(400), &mut out);
         let expected = json!({"event": "rollback", "vb": 5, "seqno": 400});

@@ -1,11 +1,11 @@
-//! CPU time of both sides of a measurement.
+//! CPU time of server and client during a measurement.
 
 use std::time::Duration;
 
 use super::sheet::Sheet;
 use crate::process::process_cpu;
 
-/// CPU time of the server, where it is known, and of this process.
+/// CPU time of the server, if known, and of this process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cpu {
     server: Option<Duration>,
@@ -13,7 +13,7 @@ pub(super) struct Cpu {
 }
 
 impl Cpu {
-    /// What was spent so far.
+    /// Returns the CPU time used so far.
     pub(super) fn now(server: Option<u32>) -> Self {
         Self {
             server: server.and_then(process_cpu),
@@ -21,7 +21,7 @@ impl Cpu {
         }
     }
 
-    /// What was spent since then.
+    /// Returns the CPU time used since `before`.
     pub(super) fn since(self, before: Self) -> Self {
         let spent =
             |now: Option<Duration>, before: Option<Duration>| Some(now?.saturating_sub(before?));
@@ -31,7 +31,7 @@ impl Cpu {
         }
     }
 
-    /// Adds a row for each that is known: microseconds for each of `count` things.
+    /// Adds a row for each known process: microseconds per item of `count`.
     pub(super) fn rows(self, sheet: &mut Sheet, count: f64, each: &str) {
         for (process, spent) in [("server", self.server), ("client", self.client)] {
             if let Some(spent) = spent {

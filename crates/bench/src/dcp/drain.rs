@@ -1,4 +1,4 @@
-//! How fast all documents come over one connection.
+//! Measures how fast one connection receives all documents.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! What a consumer sees of cursors that were dropped: it stops reading, memory pressure makes the
-//! node drop the cursors of its streams, it reads again, from disk first and then from memory.
+//! Measures a consumer whose cursors are dropped. It stops reading; memory pressure makes the node drop the
+//! cursors of its streams; it reads again, first from disk, then from memory.
 
 use std::time::Instant;
 
@@ -11,10 +11,10 @@ use crate::error::{Cause, Error};
 use crate::numbers::to_f64;
 use crate::workload::number_of;
 
-/// The time to catch up is reported for this many changes.
+/// Number of changes for which the catch-up time is reported.
 const CHANGES_UNIT: f64 = 100_000.0;
 
-/// Keys that came, by their numbers.
+/// Keys that arrived, by number.
 struct SeenKeys {
     keys: Vec<bool>,
 }
@@ -27,7 +27,7 @@ impl SeenKeys {
         }
     }
 
-    /// Notes a key as it is sent, with its collection.
+    /// Records a key, which has a collection prefix.
     fn note(&mut self, key: &[u8]) {
         let number = key.get(1..).and_then(number_of);
         let seen = number.and_then(|number| self.keys.get_mut(usize::try_from(number).ok()?));
@@ -94,8 +94,8 @@ fn change_rows(sheet: &mut Sheet, name: &str, label: &str, figures: StreamFigure
     sheet.count(&name, "of them in disk snapshots", figures.from_disk);
 }
 
-/// A connection that does not read while more is written than memory holds, and the number of
-/// cursors that were dropped meanwhile.
+/// Opens a connection that does not read, and writes more than memory holds. Returns the connection and the
+/// number of cursors dropped meanwhile.
 fn pinned_and_dropped(scene: &mut Scene) -> Result<(Follower, u64), Error> {
     let follower = scene.pinned()?;
     let dropped_before = cursors_dropped(scene)?;
@@ -112,7 +112,7 @@ fn pinned_and_dropped(scene: &mut Scene) -> Result<(Follower, u64), Error> {
     Ok((follower, dropped))
 }
 
-/// How many cursors the bucket has dropped since it was opened.
+/// Returns the number of cursors that the bucket has dropped since it was opened.
 fn cursors_dropped(scene: &mut Scene) -> Result<u64, Error> {
     let mut dropped = None;
     scene.client()?.stat_numbers("memory", |name, number| {
@@ -130,7 +130,7 @@ mod tests {
     use crate::workload::key_of;
 
     #[test]
-    fn keys_that_did_not_come_are_missing() {
+    fn seen_keys_counts_missing_keys() {
         let mut seen = SeenKeys::new(3);
         for number in [0, 2, 2, 3] {
             seen.note(&[&[0][..], &key_of(number)].concat());

@@ -1,4 +1,4 @@
-//! A connection with a stream of every vBucket, and how far each of them came.
+//! A connection with a stream of every vBucket, and the positions of these streams.
 
 use std::time::{Duration, Instant};
 
@@ -12,25 +12,25 @@ use wire::{Envelope, Frame, Message as _, Opaque, Opcode, Response, Status};
 
 use crate::error::{Cause, Error, broken_stream as broken, refused};
 
-/// Window of a connection whose server is to send next to nothing.
+/// Size of the flow-control window for a connection that should receive almost nothing.
 pub(super) const CLOSED_WINDOW: u32 = 1;
-/// Longest wait of one read.
+/// Longest wait of a read.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Bytes and messages that came.
+/// Numbers of received bytes and messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StreamFigures {
-    /// Changes of documents.
+    /// Number of document changes.
     pub(super) changes: u64,
-    /// Those of them that came in snapshots of the store.
+    /// Number of changes in snapshots from the store.
     pub(super) from_disk: u64,
-    /// Snapshots that were announced.
+    /// Number of announced snapshots.
     pub(super) snapshots: u64,
-    /// Bytes of all messages.
+    /// Size of all messages in bytes.
     pub(super) bytes: u64,
 }
 
-/// How far a stream has come.
+/// Position of a stream.
 #[derive(Clone, Copy, Debug, Default)]
 struct StreamPosition {
     reached: Seqno,
@@ -46,20 +46,20 @@ pub(super) struct Follower {
     timeout: Duration,
 }
 
-/// Where the streams are, and what came on them.
+/// Positions and figures of the streams.
 #[derive(Default)]
 struct Streams {
     positions: Vec<StreamPosition>,
-    /// Streams that have not reached what is wanted of them.
+    /// Number of streams that have not reached their wanted seqno.
     behind: usize,
-    /// Streams that were asked for and not granted yet.
+    /// Number of requested streams that are not granted yet.
     unanswered: usize,
     unacknowledged: usize,
     figures: StreamFigures,
 }
 
 impl Follower {
-    /// Makes a connection one for streams, and asks for all of them.
+    /// Opens change streams on a connection, and requests all of them.
     pub(super) fn open(mut client: Client, window: u32, timeout: Duration) -> Result<Self, Error> {
         let Some(vbuckets) = client.key_form().vbuckets else {
             let reason = "--dcp: memcached has no change streams; use couchbase://";
@@ -84,12 +84,12 @@ impl Follower {
         self.streams.positions.len()
     }
 
-    /// What came so far.
+    /// Figures of all streams so far.
     pub(super) fn figures(&self) -> StreamFigures {
         self.streams.figures
     }
 
-    /// Asks for all streams, from the beginning and without an end.
+    /// Requests all streams, from the beginning and without an end.
     fn request_all(&mut self) -> Result<(), Error> {
         for index in 0..self.streams() {
             let request = StreamRequest {
@@ -114,7 +114,7 @@ impl Follower {
         Ok(self.feed.flush()?)
     }
 
-    /// Lets the server send so many bytes without an acknowledgement from now on; 0 for any number.
+    /// Sets the size of the flow-control window in bytes; 0 for no limit.
     pub(super) fn set_window(&mut self, window: u32) -> Result<(), Error> {
         let bytes = window.to_string();
         let control = DcpControl {
@@ -131,12 +131,12 @@ impl Follower {
         self.read_until(|streams| streams.unanswered == 0, &mut |_, _| {})
     }
 
-    /// Reads until every stream has come as far as `wanted` says.
+    /// Reads until every stream has reached its seqno in `wanted`.
     pub(super) fn follow_to(&mut self, wanted: &[(VbId, Seqno)]) -> Result<(), Error> {
         self.follow_to_with(wanted, &mut |_, _| {})
     }
 
-    /// The same; `on_mutation` gets key and value of every mutation.
+    /// Does the same, and passes key and value of every mutation to `on_mutation`.
     pub(super) fn follow_to_with(
         &mut self,
         wanted: &[(VbId, Seqno)],
@@ -163,8 +163,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Reads once, waiting a little, and takes all messages; `on_mutation` gets key and
-    /// value of every mutation. Whether anything came.
+    /// Reads once with a short wait, and processes all messages. Passes key and value of every mutation to
+    /// `on_mutation`. Returns whether any message arrived.
     pub(super) fn read(
         &mut self,
         on_mutation: &mut impl FnMut(&[u8], &[u8]),
@@ -277,14 +277,14 @@ impl Streams {
     }
 }
 
-/// The number that such a message begins with.
+/// Returns the seqno at the start of the extras.
 fn seqno_of(frame: &Frame<'_>) -> Result<Seqno, Error> {
     let first = frame.extras.first_chunk();
     let first = first.ok_or_else(|| broken("a change without a seqno"))?;
     Ok(Seqno(u64::from_be_bytes(*first)))
 }
 
-/// Streams without an end have none, unless the server has a reason.
+/// Returns the error for a stream end: streams without an end should not end.
 fn ended(frame: &Frame<'_>) -> Error {
     match StreamEnd::read(frame) {
         Ok(end) => broken(&format!("a stream ended: {}", end.reason.name())),

@@ -1,4 +1,4 @@
-//! What readers and writers notice of a connection that streams all changes.
+//! Measures the effect of a connection that streams all changes on readers and writers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::measure::Summary;
 use crate::numbers::to_f64;
 
-/// Slices without and with the stream in turn.
+/// Measures slices without and with the stream in turn.
 pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     let mut side = scene.side()?;
     scene.load(&mut side)?;

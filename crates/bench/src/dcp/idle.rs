@@ -1,4 +1,4 @@
-//! What streams cost that have nothing to say.
+//! Measures the memory of idle streams.
 
 use std::thread;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::numbers::{BYTES_PER_MIB, to_f64};
 use crate::plan::Amount;
 use crate::process::{RESIDENT, status_bytes};
 
-/// Opens streams on many connections and looks at the server's memory.
+/// Opens streams on many connections and measures the server's memory.
 pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     let Some(pid) = scene.target.pid else {
         return Err(Error::usage("--dcp idle: --server-pid is needed"));
     };
-    // Whatever the first connection alone makes the server set up does not count.
+    // Memory that the server allocates once, for its first connection, does not count.
     drop(scene.caught_up()?);
     let high = scene.high_seqnos()?;
     let empty = resident(pid)?;

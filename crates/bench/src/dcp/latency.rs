@@ -1,8 +1,8 @@
-//! How long after a write its change arrives on another connection.
+//! Measures the time from a write to the arrival of its change on another connection.
 //!
-//! Values tell when they were sent and how late that was, so that what the load generator itself
-//! was late is shown, and counted where it has to be: a stall of the server delays writes that
-//! are due meanwhile.
+//! Each value holds the time at which it was sent, and its delay against the schedule. So delays of the load
+//! generator are visible, and counted where needed: a stall of the server delays the writes that are due
+//! meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -18,19 +18,19 @@ use crate::numbers::to_f64;
 use crate::plan::Ratio;
 use crate::times::{TIMES_BYTES, Times};
 
-/// Writes a second unless the user says otherwise.
+/// Writes per second by default.
 const RATE: f64 = 20_000.0;
-/// Writes that may be under way: a schedule is kept whatever the latency is.
+/// Smallest limit of outstanding writes: the schedule must be kept at any latency.
 const DEPTH_MIN: usize = 1_024;
 
-/// When changes were seen, counted from different moments.
+/// Latencies of changes, counted from two start times.
 #[derive(Default)]
 struct SeenLatencies {
     since_sent: Latencies,
     since_due: Latencies,
 }
 
-/// Writes at a rate and watches a stream meanwhile.
+/// Writes at a fixed rate and reads a stream meanwhile.
 pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     if scene.plan.sizes.least < TIMES_BYTES {
         let reason = format!("--value-size: with --dcp latency at least {TIMES_BYTES} bytes");
@@ -90,7 +90,7 @@ fn watch(
     while came || !over.load(Ordering::SeqCst) {
         let mut now_ns = None;
         came = follower.read(&mut |_, value| {
-            // Those of one read were seen at once.
+            // All values of one read have the same arrival time.
             let now = || u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let now_ns: u64 = *now_ns.get_or_insert_with(now);
             if let Some(times) = Times::of_value(value) {

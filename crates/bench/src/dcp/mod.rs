@@ -1,4 +1,4 @@
-//! `settee bench --dcp`: what change streams cost and how fast they are.
+//! `settee bench --dcp`: measures cost and speed of change streams.
 //!
 //! ```text
 //! Side -- connections that write and read      (as in every other run)
@@ -27,7 +27,7 @@ use scene::Scene;
 
 pub(crate) use sheet::Sheet;
 
-/// Measures one scenario.
+/// Runs one scenario.
 pub(crate) fn run(
     measurement: Measurement,
     target: Target,

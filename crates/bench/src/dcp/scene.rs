@@ -1,4 +1,4 @@
-//! One server, and the connections that scenarios make to it.
+//! A server, and the connections of a scenario to it.
 
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::plan::Plan;
 use crate::random::random_run;
 use crate::side::{Side, Target};
 
-/// What all scenarios need.
+/// State that all scenarios need.
 pub(super) struct Scene {
     pub(super) target: Target,
     pub(super) plan: Plan,
@@ -23,7 +23,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Of a server to which no connection was made yet.
+    /// Creates a scene without connections.
     pub(super) fn new(target: Target, plan: Plan, progress: Progress) -> Self {
         Self {
             target,
@@ -33,17 +33,17 @@ impl Scene {
         }
     }
 
-    /// Shows the user what is done now.
+    /// Shows the current step to the user.
     pub(super) fn show(&self, line: &str) {
         (self.progress)(line);
     }
 
-    /// Shows the number of the slice that is measured.
+    /// Shows the number of the current slice.
     pub(super) fn show_slice(&self, slice: u32) {
         self.show(&format!("slice {slice}/{}", self.plan.slices));
     }
 
-    /// Writes every key once, if that is wanted.
+    /// Writes every key once, if the plan says so.
     pub(super) fn load(&self, side: &mut Side) -> Result<(), Error> {
         if self.plan.load_first {
             self.show(&format!("loading {} keys", self.plan.keys));
@@ -52,33 +52,31 @@ impl Scene {
         Ok(())
     }
 
-    /// Connections that write and read.
+    /// Opens connections that write and read.
     pub(super) fn side(&self) -> Result<Side, Error> {
         Side::open(self.target.clone(), &self.plan, random_run()?)
     }
 
-    /// A connection for requests.
+    /// Opens a connection for requests.
     pub(super) fn client(&mut self) -> Result<Client, Error> {
         let connected = Client::connect(&self.target.server, &mut self.cache);
         Ok(connected?)
     }
 
-    /// A connection whose streams were asked for. `window`: bytes that the server may send
-    /// without an acknowledgement, 0 for any number.
+    /// Opens a connection and requests its streams. `window`: size of the flow-control window in bytes, 0 for no limit.
     pub(super) fn follower(&mut self, window: u32) -> Result<Follower, Error> {
         let client = self.client()?;
         Follower::open(client, window, self.plan.timeout)
     }
 
-    /// A connection whose streams have every change that there is now, and send next to nothing more: their cursors
-    /// pin the log.
+    /// Opens a connection that receives all present changes and then almost nothing: its cursors pin the log.
     pub(super) fn pinned(&mut self) -> Result<Follower, Error> {
         let mut follower = self.caught_up()?;
         follower.set_window(CLOSED_WINDOW)?;
         Ok(follower)
     }
 
-    /// A connection whose streams have every change that there is now.
+    /// Opens a connection that has received all present changes.
     pub(super) fn caught_up(&mut self) -> Result<Follower, Error> {
         let mut follower = self.follower(0)?;
         let high = self.high_seqnos()?;
@@ -86,7 +84,7 @@ impl Scene {
         Ok(follower)
     }
 
-    /// The highest seqno of every active vBucket.
+    /// Returns the highest seqno of every active vBucket.
     pub(super) fn high_seqnos(&mut self) -> Result<Vec<(VbId, Seqno)>, Error> {
         Ok(self.client()?.high_seqnos()?)
     }
@@ -111,7 +109,7 @@ impl Scene {
         }
     }
 
-    /// Writes one document of every vBucket.
+    /// Writes one document in every vBucket.
     pub(super) fn touch_every_vbucket(&mut self) -> Result<(), Error> {
         let mut client = self.client()?;
         let vbuckets = client.key_form().vbuckets.unwrap_or(0);
@@ -135,11 +133,11 @@ impl Scene {
     }
 }
 
-/// Longest time in which nothing is persisted, and the pause between two requests.
+/// Longest time without progress of persistence, and pause between two requests.
 const PERSIST_PATIENCE: Duration = Duration::from_secs(30);
 const PERSIST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Number of changes of all vBuckets that are not in the store.
+/// Returns the number of changes in all vBuckets that are not in the store.
 fn unpersisted(client: &mut Client) -> Result<u64, ClientError> {
     let (mut high, mut persisted) = (0, 0);
     client.stat_numbers("vbucket-seqno", |name, number| {
@@ -152,7 +150,7 @@ fn unpersisted(client: &mut Client) -> Result<u64, ClientError> {
     Ok(high.saturating_sub(persisted))
 }
 
-/// What a thread of a scenario returns.
+/// Returns the result of a scenario's thread.
 pub(super) fn join<T>(thread: ScopedJoinHandle<'_, Result<T, Error>>) -> Result<T, Error> {
     let ended = |_| Error::new(Cause::Machine, "a thread of the scenario has ended early");
     thread.join().map_err(ended)?

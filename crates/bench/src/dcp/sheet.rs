@@ -1,4 +1,4 @@
-//! What came out: named figures, in one column or several.
+//! The result of a scenario: named figures, in one column or several.
 
 use serde_json::{Map, Value, json};
 
@@ -9,14 +9,14 @@ use crate::table::line;
 
 const LABEL_WIDTH: usize = 36;
 
-/// Quantiles that are shown, with their names.
+/// Reported quantiles, with their names.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// A table for people, an object for programs.
+/// A result, printed as a table or as a JSON object.
 #[derive(Debug)]
 pub(crate) struct Sheet {
     title: String,
-    /// Names of the columns; a single one needs none.
+    /// Names of the columns; empty if there is only one.
     columns: Vec<&'static str>,
     rows: Vec<SheetRow>,
 }
@@ -30,7 +30,7 @@ struct SheetRow {
 }
 
 impl Sheet {
-    /// An empty sheet.
+    /// Creates an empty sheet.
     pub(super) fn new(title: impl Into<String>, columns: &[&'static str]) -> Self {
         Self {
             title: title.into(),
@@ -39,7 +39,7 @@ impl Sheet {
         }
     }
 
-    /// Adds a figure for each column: a name for programs, a label for people.
+    /// Adds a figure for each column. `name` is the JSON key, `label` the text in the table.
     pub(super) fn row(&mut self, name: &str, label: &str, digits: usize, figures: &[f64]) {
         self.rows.push(SheetRow {
             name: name.to_owned(),
@@ -49,17 +49,17 @@ impl Sheet {
         });
     }
 
-    /// Adds the figure of the only column.
+    /// Adds a figure to the only column.
     pub(super) fn figure(&mut self, name: &str, label: &str, digits: usize, figure: f64) {
         self.row(name, label, digits, &[figure]);
     }
 
-    /// Adds a number of things.
+    /// Adds a number of items.
     pub(super) fn count(&mut self, name: &str, label: &str, count: u64) {
         self.figure(name, label, 0, to_f64(count));
     }
 
-    /// Adds how long `changes` took, and their number in a second.
+    /// Adds the time for `changes`, and their number per second.
     pub(super) fn change_rate(&mut self, changes: f64, label: &str, seconds: f64) {
         self.figure("seconds", label, 3, seconds);
         self.figure("changes_per_second", "changes/s", 0, changes / seconds);
@@ -77,7 +77,7 @@ impl Sheet {
         }
     }
 
-    /// For people.
+    /// Returns the table.
     pub(crate) fn to_text(&self, style: Style) -> String {
         let mut text = format!("{}\n", self.title);
         if !self.columns.is_empty() {
@@ -87,7 +87,7 @@ impl Sheet {
         }
         for row in &self.rows {
             let cells = row.figures.iter().enumerate().map(|(index, figure)| {
-                // A third column is a ratio.
+                // The third column is a ratio.
                 let digits = if index == 2 { 2 } else { row.digits };
                 format!("{figure:.digits$}")
             });
@@ -97,7 +97,7 @@ impl Sheet {
         text
     }
 
-    /// For programs.
+    /// Returns the JSON object.
     pub(crate) fn to_json(&self) -> Value {
         let named = |row: &SheetRow| match self.columns.as_slice() {
             [] => json!(row.figures.first()),
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_column_and_three() {
+    fn sheet_shows_one_or_three_columns() {
         let mut one = Sheet::new("drain", &[]);
         one.figure("rate", "documents/s", 0, 12.4);
         assert!(one.to_text(Style::new(false)).contains("documents/s"));

@@ -1,8 +1,7 @@
-//! `settee bench --overcommit` and `--watch-memory`: what a server does with its memory while
-//! it is loaded.
+//! `settee bench --overcommit` and `--watch-memory`: measures the memory of a server under load.
 //!
-//! The server says what its bucket uses and how much it read back from its store, before and
-//! after each slice; the process's resident memory is looked at all the time.
+//! The server's statistics are read before and after each slice: memory of the bucket, and documents read back
+//! from the store. The resident memory of the process is sampled all the time.
 
 mod resident;
 
@@ -19,21 +18,20 @@ use crate::table::{LABEL_WIDTH, line};
 use crate::workload::KEY_BYTES;
 use resident::{MemorySampler, Spread};
 
-/// Quantiles that are reported, with their names.
+/// Reported quantiles, with their names.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
-/// Key numbers have nine digits.
+/// Largest number of keys: key numbers have nine digits.
 const KEYS_MAX: f64 = 1e9;
 
-/// What a bucket says of itself. Bytes and totals; 0 where a server does not tell.
+/// Statistics of a bucket: bytes and totals; 0 if the server does not report them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct BucketFigures {
     quota: u64,
     used: u64,
-    /// What is used but for what the process takes beyond the bucket's own count.
+    /// Bytes used, without the overhead of the process beyond the bucket's own count.
     booked: u64,
     fetched: u64,
-    /// Reads that waited for the store; `None` where a server tells only what it read back,
-    /// which may be for writes too.
+    /// Reads that waited for the store. `None` if the server reports only documents read back, some of them for writes.
     waited: Option<u64>,
     evicted: u64,
     refused: u64,
@@ -69,21 +67,21 @@ impl BucketFigures {
     }
 }
 
-/// What one slice, or the load before them, has shown.
+/// Figures of one slice, or of the load before the slices.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     figures: BucketFigures,
     resident: Option<Spread>,
-    /// Reads that a client saw answered.
+    /// Number of answered reads.
     gets: u64,
-    /// Documents read back meanwhile, for reads and writes.
+    /// Number of documents read back from the store, for reads and writes.
     fetched: u64,
-    /// Reads that waited for that, or `fetched`.
+    /// Number of reads that waited for the store; equals `fetched` if the server does not report it.
     waited: u64,
 }
 
 impl Moment {
-    /// Share of the reads that needed no store.
+    /// Returns the share of reads that did not need the store.
     fn hit_rate(&self) -> Option<f64> {
         (self.gets > 0).then(|| 1.0 - (to_f64(self.waited) / to_f64(self.gets)).min(1.0))
     }
@@ -94,7 +92,7 @@ impl Moment {
     }
 }
 
-/// Looks at one server while it is under load.
+/// Watches the memory of one server under load.
 #[derive(Debug)]
 pub(super) struct Watch {
     client: Client,
@@ -105,10 +103,10 @@ pub(super) struct Watch {
     last: BucketFigures,
 }
 
-/// Keys whose documents need `times` the memory quota of the server.
+/// Returns the number of keys whose documents need `times` the memory quota of the server.
 ///
 /// # Errors
-/// The server cannot be asked, or tells no quota.
+/// The server cannot be asked, or reports no quota.
 pub(super) fn keys(target: &Target, plan: &Plan, times: f64) -> Result<u64, Error> {
     let mut client = connect(target)?;
     let quota = BucketFigures::ask(&mut client)?.quota;
@@ -131,7 +129,7 @@ fn connect(target: &Target) -> Result<Client, Error> {
 }
 
 impl Watch {
-    /// Begins to look.
+    /// Starts to watch.
     pub(super) fn start(target: &Target) -> Result<Self, Error> {
         let mut client = connect(target)?;
         let os = |reason: String| Error::new(Cause::Machine, reason);
@@ -157,14 +155,14 @@ impl Watch {
         Spread::of(self.sampler.as_ref()?.take())
     }
 
-    /// The measurement begins.
+    /// Notes the end of the load.
     pub(super) fn loaded(&mut self) -> Result<(), Error> {
         self.loading = self.spread();
         self.last = BucketFigures::ask(&mut self.client)?;
         Ok(())
     }
 
-    /// A slice has ended.
+    /// Notes the end of a slice.
     pub(super) fn sliced(&mut self, slice: &Slice) -> Result<(), Error> {
         let resident = self.spread();
         let figures = BucketFigures::ask(&mut self.client)?;
@@ -179,7 +177,7 @@ impl Watch {
         Ok(())
     }
 
-    /// The whole measurement as one.
+    /// Returns the figures of the whole measurement.
     fn whole(&self) -> Moment {
         let seen: Vec<Spread> = self.slices.iter().filter_map(|one| one.resident).collect();
         let medians = Spread::of(seen.iter().map(|one| one.median).collect());
@@ -196,7 +194,7 @@ impl Watch {
         }
     }
 
-    /// Rows for people, below the table of the run.
+    /// Returns rows for the table, below those of the run.
     pub(super) fn to_text(&self, counts: &Counts) -> String {
         let whole = self.whole();
         let quota = to_f64(whole.figures.quota);
@@ -232,7 +230,7 @@ impl Watch {
         text
     }
 
-    /// The same for programs, with every slice.
+    /// Returns the figures as JSON, with every slice.
     pub(super) fn to_json(&self, counts: &Counts) -> Value {
         let mut json = moment_json(&self.whole());
         json["quota"] = self.last.quota.into();

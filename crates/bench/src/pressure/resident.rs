@@ -1,4 +1,4 @@
-//! Resident memory of another process, looked at all the time.
+//! A sampler of another process's resident memory.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use crate::process::{RESIDENT, status_bytes};
 
-/// Pause between two looks.
+/// Interval between two samples.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// What was seen over some time, in bytes.
+/// Median and maximum of samples, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spread {
-    /// The middle one.
+    /// The median.
     pub(super) median: u64,
-    /// The most.
+    /// The maximum.
     pub(super) most: u64,
 }
 
 impl Spread {
-    /// Of some figures; `None` of nothing.
+    /// Returns median and maximum of some samples; `None` without samples.
     pub(super) fn of(mut bytes: Vec<u64>) -> Option<Self> {
         bytes.sort_unstable();
         Some(Self {
@@ -30,7 +30,7 @@ impl Spread {
     }
 }
 
-/// A thread that looks at a process ten times a second until this is dropped.
+/// A thread that samples a process ten times per second until this value is dropped.
 #[derive(Debug)]
 pub(super) struct MemorySampler {
     seen: Arc<Mutex<Vec<u64>>>,
@@ -39,7 +39,7 @@ pub(super) struct MemorySampler {
 }
 
 impl MemorySampler {
-    /// Starts it.
+    /// Starts the thread.
     pub(super) fn start(pid: u32) -> std::io::Result<Self> {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let mine = Arc::clone(&seen);
@@ -65,7 +65,7 @@ impl MemorySampler {
         })
     }
 
-    /// What was seen since this was called last.
+    /// Returns the samples since the last call.
     pub(super) fn take(&self) -> Vec<u64> {
         std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_and_the_most() {
+    fn spread_has_median_and_maximum() {
         assert_eq!(Spread::of(Vec::new()), None);
         let spread = Spread { median: 5, most: 9 };
         assert_eq!(Spread::of(vec![9, 1, 5]), Some(spread));
@@ -93,7 +93,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_process_is_seen_at_once() {
+    fn sampler_sees_own_process() {
         let sampler = MemorySampler::start(std::process::id()).unwrap();
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
         let mut seen = Vec::new();

@@ -1,4 +1,4 @@
-//! Snapshots as they are sent: markers, and mutations copied from an encoded template. Pure.
+//! Encodes snapshots: markers, and mutations copied from a template. Pure.
 
 use model::{Cas, Seqno, SnapshotRange, VbId};
 use wire::dcp::{MarkerFlags, MarkerVersion, Mutation, SnapshotMarker};
@@ -7,17 +7,17 @@ use wire::{Envelope, HEADER_BYTES, Message as _, Opaque, TooLong};
 use crate::random::Random;
 use crate::workload::{key_of, printable};
 
-/// Where a mutation holds what differs from one to the next.
+/// Offsets of the fields that differ between mutations.
 const VBUCKET_AT: usize = 6;
 const OPAQUE_AT: usize = 12;
 const CAS_AT: usize = 16;
 const SEQNO_AT: usize = HEADER_BYTES;
-/// Bytes of a mutation's extras.
+/// Size of a mutation's extras in bytes.
 const EXTRAS_BYTES: usize = 31;
-/// The identifier of the default collection, in front of every key.
+/// Id of the default collection, the prefix of every key.
 const DEFAULT_COLLECTION: u8 = 0;
 
-/// A stream that was granted, and the last seqno that was sent on it.
+/// A granted stream, and the last seqno sent on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Granted {
     pub(super) vb: VbId,
@@ -25,12 +25,12 @@ pub(super) struct Granted {
     pub(super) last: Seqno,
 }
 
-/// One snapshot to encode.
+/// A snapshot to encode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Snapshot {
-    /// Number of mutations; at least 1.
+    /// Number of mutations, at least 1.
     pub(super) changes: u64,
-    /// Whether the consumer is to acknowledge its end.
+    /// Whether the consumer must acknowledge the end of the snapshot.
     pub(super) ack: bool,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// The first key's number, and a CAS below all that are sent.
+    /// Creates an encoder. `first_key` is the number of the first key; `cas` is below every CAS sent.
     pub(super) fn new(value_bytes: usize, first_key: u64, cas: Cas) -> Result<Self, TooLong> {
         let key = [&[DEFAULT_COLLECTION][..], &key_of(0)].concat();
         let value = printable(&mut Random::new(1, 0), value_bytes);

@@ -1,11 +1,11 @@
-//! How fast a node takes changes as a consumer: this process is the producer.
+//! Measures how fast a node applies changes as a consumer; this process is the producer.
 //!
 //! ```text
 //! run -- vBuckets become replicas -- Producer (a thread each) -- vBuckets become active again
 //! ```
-//! First every connection sends its part of the changes as fast as flow control lets it, in
-//! snapshots of some changes of each vBucket in turn. Then the first one sends snapshots of one
-//! change each, one after the other, and waits for the acknowledgement that their marker asks for.
+//! First every connection sends its part of the changes as fast as flow control allows, in snapshots of some
+//! changes for each vBucket in turn. Then the first connection sends snapshots of one change, one after the
+//! other, and waits for the acknowledgement of each.
 
 mod changes;
 mod producer;
@@ -29,13 +29,13 @@ use crate::scenario::ConsumerLoad;
 use changes::{Changes, Snapshot};
 use producer::{CHUNK_BYTES, Producer};
 
-/// One snapshot of one change for so many of --keys, and at most so many.
+/// Number of keys per snapshot of one change, and largest number of these snapshots.
 const SINGLE_SNAPSHOTS_SHARE: u64 = 5;
 const SINGLE_SNAPSHOTS_MAX: u64 = 20_000;
-/// Name of the node's threads that serve a connection as consumer.
+/// Name of the node's threads that serve consumer connections.
 const CONSUMER_THREAD: &str = "consumer";
 
-/// Makes replicas of vBuckets, fills them, and makes them active again.
+/// Turns vBuckets into replicas, fills them, and makes them active again.
 pub(super) fn run(scene: &mut Scene, load: ConsumerLoad) -> Result<Sheet, Error> {
     let mut client = scene.client()?;
     let Some(vbuckets) = client.key_form().vbuckets else {
@@ -53,7 +53,7 @@ pub(super) fn run(scene: &mut Scene, load: ConsumerLoad) -> Result<Sheet, Error>
     let vbuckets: Vec<VbId> = (0..streams).map(|index| VbId(index as u16)).collect();
     set_states(&mut client, &vbuckets, VbState::Replica)?;
     let filled = fill(scene, &vbuckets, load.snapshot);
-    // The bucket is one for documents again, whatever happened.
+    // The vBuckets become active again, even after an error.
     let restored = set_states(&mut client, &vbuckets, VbState::Active);
     let sheet = filled?;
     restored?;
@@ -120,7 +120,7 @@ fn open_all(scene: &mut Scene, vbuckets: &[VbId]) -> Result<Vec<Producer>, Error
     let (run, connections, timeout) = (random_run()?, scene.plan.connections, scene.plan.timeout);
     let mut producers = Vec::new();
     for number in 0..connections {
-        // One in so many vBuckets, so that parts differ by one at most.
+        // Each part takes every n-th vBucket, so that the sizes of parts differ by one at most.
         let of_it = vbuckets.iter().skip(number as usize);
         let part: Vec<VbId> = of_it.step_by(connections as usize).copied().collect();
         let client = scene.client()?;
@@ -129,7 +129,7 @@ fn open_all(scene: &mut Scene, vbuckets: &[VbId]) -> Result<Vec<Producer>, Error
     Ok(producers)
 }
 
-/// What the node's process has taken so far, as far as it is known.
+/// Resources that the node's process has used so far, where they can be read.
 #[derive(Clone, Copy, Debug)]
 struct Usage {
     cpu: Cpu,
@@ -149,7 +149,7 @@ impl Usage {
         }
     }
 
-    /// Adds what was taken since `before`, for each of `changes`.
+    /// Adds the resources used since `before`, per change.
     fn rows(self, before: Self, sheet: &mut Sheet, changes: f64) {
         self.cpu.since(before.cpu).rows(sheet, changes, "change");
         if let Some((after, before)) = self.consumer_threads.zip(before.consumer_threads) {
@@ -169,14 +169,14 @@ impl Usage {
     }
 }
 
-/// A CAS like those of a node, from its clock; higher ones are free for a while.
+/// Returns a CAS as a node would assign it, from the clock. Higher ones are unused for a while.
 fn newest_cas() -> Result<Cas, Error> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let since = since.map_err(|_| Error::new(Cause::Machine, "the clock is before 1970"))?;
     Ok(Cas(since.as_nanos() as u64))
 }
 
-/// Every producer sends its part on a thread of its own; returns the number of bytes.
+/// Lets every producer send its part on its own thread; returns the number of bytes.
 fn send_all(
     producers: &mut [Producer],
     snapshot: u64,
@@ -192,7 +192,7 @@ fn send_all(
     })
 }
 
-/// Sends `count` changes, `each` of a stream in turn, and waits until the node has the last one.
+/// Sends `count` changes, `each` per stream in turn, and waits until the node has the last one.
 fn send_part(
     producer: &mut Producer,
     mut changes: Changes,
@@ -218,7 +218,7 @@ fn send_part(
     Ok(bytes)
 }
 
-/// Times from the moment at which a snapshot is sent until its end is acknowledged.
+/// Returns the times from sending a snapshot to the acknowledgement of its end.
 fn single_snapshots(
     producer: &mut Producer,
     mut changes: Changes,

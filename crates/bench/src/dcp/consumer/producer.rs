@@ -1,4 +1,4 @@
-//! One connection on which this process is the producer and the node the consumer.
+//! A connection on which this process is the producer and the node is the consumer.
 //!
 //! ```text
 //!   this process                                the node
@@ -7,7 +7,7 @@
 //!   grants, markers, mutations            -->
 //!                <-- BUFFER_ACK; an answer to a marker that asks for one
 //! ```
-//! The socket blocks. It is read when the flow-control window is full, or an answer is awaited.
+//! The socket is blocking. It is read when the flow-control window is full or an answer is expected.
 
 use std::time::{Duration, Instant};
 
@@ -19,21 +19,21 @@ use wire::{Envelope, Frame, Malformed, Message as _, Opaque, Opcode, Response, S
 use super::changes::{Changes, Granted, Snapshot};
 use crate::error::{Cause, Error, broken_stream as broken, refused};
 
-/// Bytes that are collected before they are sent.
+/// Number of bytes that are collected for one write.
 pub(super) const CHUNK_BYTES: usize = 128 * 1024;
-/// Longest wait of one read.
+/// Longest wait of a read.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The window of a connection: bytes that may be sent, and bytes that were not acknowledged.
+/// The flow-control window of a connection: its size, and the bytes that are not acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Window {
-    /// 0 for no limit.
+    /// Size of the window in bytes; 0 for no limit.
     limit: u64,
     outstanding: u64,
 }
 
 impl Window {
-    /// How many of `wanted` bytes may be sent now.
+    /// Returns how many of `wanted` bytes may be sent.
     fn free(self, wanted: usize) -> usize {
         if self.limit == 0 {
             return wanted;
@@ -43,43 +43,43 @@ impl Window {
     }
 }
 
-/// What the node has answered so far.
+/// Answers of the node so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct ConsumerProgress {
     opened: bool,
-    /// Answers to ADD_STREAM.
+    /// Number of answers to ADD_STREAM.
     added: usize,
-    /// Answers to markers: snapshots whose end was acknowledged.
+    /// Number of answers to markers: snapshots with an acknowledged end.
     snapshots: u64,
     window: Window,
 }
 
-/// A connection as producer.
+/// A connection on which this process is the producer.
 pub(super) struct Producer {
-    /// What is posted here are answers to requests of the node.
+    /// The connection. Messages posted here are answers to requests of the node.
     feed: Feed,
-    /// The last message that was sent may lack its end: no answer may come in between.
+    /// Whether the last message may be sent only in part, so that no answer may follow yet.
     in_message: bool,
-    /// Messages of streams that were not sent yet.
+    /// Stream messages that are not sent yet.
     output: Vec<u8>,
-    /// The stream that gets the next snapshot.
+    /// Index of the stream for the next snapshot.
     next: usize,
     consumer: Consumer,
     timeout: Duration,
 }
 
-/// What is known of the node as consumer.
+/// State of the node as consumer.
 struct Consumer {
-    /// Streams in the order in which the node asked for them.
+    /// Streams in the order of the node's requests.
     streams: Vec<Granted>,
     progress: ConsumerProgress,
-    /// History of streams that begin.
+    /// UUID of the history for new streams.
     uuid: VbUuid,
 }
 
 impl Producer {
-    /// Makes the node the consumer of `vbuckets`, each a replica or pending. `run` tells the
-    /// connections and histories of one run from those of others.
+    /// Makes the node the consumer of `vbuckets`, which must be replica or pending. `run` distinguishes the
+    /// connections and histories of this run from those of others.
     pub(super) fn open(
         client: Client,
         vbuckets: &[VbId],
@@ -106,12 +106,12 @@ impl Producer {
         Ok(producer)
     }
 
-    /// Bytes that the node lets this connection send without an acknowledgement; 0 for any number.
+    /// Size of the flow-control window in bytes; 0 for no limit.
     pub(super) fn window_bytes(&self) -> u64 {
         self.consumer.progress.window.limit
     }
 
-    /// Snapshots whose end the node has acknowledged.
+    /// Number of snapshots whose end the node has acknowledged.
     pub(super) fn acknowledged(&self) -> u64 {
         self.consumer.progress.snapshots
     }
@@ -126,12 +126,12 @@ impl Producer {
         Ok(())
     }
 
-    /// Bytes that were collected and not sent yet.
+    /// Number of collected bytes that are not sent yet.
     pub(super) fn unsent(&self) -> usize {
         self.output.len()
     }
 
-    /// Sends what was collected, as far as the window allows at a time.
+    /// Sends the collected bytes, as far as the window allows.
     pub(super) fn send(&mut self) -> Result<(), Error> {
         let output = std::mem::take(&mut self.output);
         let mut sent = 0;
@@ -153,7 +153,7 @@ impl Producer {
         self.answer()
     }
 
-    /// Waits until so many snapshots are acknowledged since the connection was opened.
+    /// Waits until `snapshots` snapshots are acknowledged since the connection was opened.
     pub(super) fn await_acknowledged(&mut self, snapshots: u64) -> Result<(), Error> {
         self.receive_until(|progress| progress.snapshots >= snapshots)
     }
@@ -171,7 +171,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Reads once and takes all messages; whether anything came.
+    /// Reads once and processes all messages; returns whether any arrived.
     fn receive(&mut self) -> Result<bool, Error> {
         let consumer = &mut self.consumer;
         let came = self
@@ -189,7 +189,7 @@ impl Producer {
     }
 }
 
-/// The requests that make the node a consumer.
+/// Sends the requests that make the node a consumer.
 fn introduce(name: &[u8], vbuckets: &[VbId], out: &mut Outgoing) -> Result<(), ClientError> {
     let open = DcpOpen {
         flags: OpenFlags(0),
@@ -245,7 +245,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Every setting is agreed to; that of the window counts.
+    /// Accepts every setting; applies only the size of the window.
     fn take_control(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Error> {
         let control = DcpControl::parse(frame).map_err(malformed)?;
         if control.name == b"connection_buffer_size" {
@@ -257,7 +257,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// A stream goes on where the node's vBucket stands.
+    /// Grants a stream from the position of the node's vBucket.
     fn grant(&mut self, frame: &Frame<'_>, out: &mut Outgoing) -> Result<(), Error> {
         let request = StreamRequest::parse(frame).map_err(malformed)?;
         let uuid = if request.uuid == VbUuid(0) {
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_limits_what_is_sent() {
+    fn window_limits_sent_bytes() {
         let window = |limit, outstanding| Window { limit, outstanding };
         assert_eq!(window(0, 1 << 40).free(100), 100, "no flow control");
         assert_eq!(window(1000, 0).free(100), 100);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_consumer_asks_is_granted() {
+    fn producer_grants_settings_and_streams_of_consumer() {
         let mut consumer = Consumer {
             streams: Vec::new(),
             progress: ConsumerProgress::default(),
