@@ -9,13 +9,13 @@ use crate::tail::Interrupt;
 
 /// Put load on a Couchbase or memcached server, or on two of them in turn, and measure.
 ///
-/// Closed loop by default: every connection keeps DEPTH requests outstanding. With --rate,
-/// requests are sent on schedule and latency counts from the scheduled time, so a server that
-/// stalls is charged for every request that had to wait. In a cluster each request goes to the node that has its
-/// document, and is sent again where that has moved.
+/// Closed loop by default: every connection keeps DEPTH requests outstanding. With --rate, requests are sent on
+/// schedule and latency counts from the scheduled time, so the latency of a server that stalls includes the time
+/// that requests had to wait. In a cluster each request goes to the node that has its document, and is sent again
+/// if the document has moved.
 ///
-/// SIGINT or SIGTERM ends it after the slice that goes on, with what was measured; where that takes more than 2 s, or before
-/// the first slice, without.
+/// SIGINT or SIGTERM ends the run after the current slice, with the measurements so far. If that takes more than
+/// 2 s, or before the first slice, it ends without them.
 ///
 /// Exit code 65 when --verify finds a wrong value, 75 when the server refused operations.
 #[derive(Debug, clap::Args)]
@@ -29,7 +29,7 @@ pub(crate) struct BenchArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// A usage error; a server that cannot be reached or breaks; wrong values; refused operations.
+/// A usage error; a server that cannot be reached or breaks the protocol; wrong values; refused operations.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let BenchArgs { connect, options } = args;
     let server = connect.options()?;

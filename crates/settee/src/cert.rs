@@ -1,16 +1,15 @@
-//! `settee cert`: what clients of a node with TLS are to trust.
+//! `settee cert`: prints the certificate that clients of a node with TLS must trust.
 
 use std::path::PathBuf;
 
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 
-/// Print the certificate that clients of a node are to trust
+/// Print the certificate that clients of a node must trust
 ///
-/// It is the authority below which a node makes its own certificate when it is started with
-/// --kv-tls-port or --https-port and without --tls-cert; it stays the same. A node without a data
-/// directory, or with a certificate that was given to it, tells over HTTP what to trust:
-/// curl http://HOST:8091/pools/default/certificate
+/// It is the authority with which a node signs its own certificates if it is started with --kv-tls-port or
+/// --https-port and without --tls-cert; it stays the same. A node without a data directory, or with a given
+/// certificate, returns the certificate to trust over HTTP: curl http://HOST:8091/pools/default/certificate
 #[derive(Debug, clap::Args)]
 pub(crate) struct CertArgs {
     /// The node's data directory
@@ -26,7 +25,7 @@ pub(crate) struct CertArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// There is none, or it cannot be read.
+/// There is no certificate, or it cannot be read.
 pub(crate) fn run(args: &CertArgs) -> Result<(), Failure> {
     let path = server::authority_file(&args.data_dir);
     let pem = std::fs::read(&path).map_err(|error| {

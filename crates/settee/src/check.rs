@@ -1,4 +1,4 @@
-//! `settee check`: reads everything of a data directory, and tells what is damaged.
+//! `settee check`: reads a whole data directory and reports damage.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,12 @@ use crate::encryption::KeyArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output::{self, Progress};
 
-/// Read everything of a data directory and tell what is damaged.
+/// Read a whole data directory and report damage.
 ///
-/// DIR is the data directory of a node, or the directory of one of its buckets. Every block, row,
-/// value and list is read and compared with its checksum; each damage is a line with its file, and
-/// vBucket and keys where they are known. Nothing is changed; no node may be running on it.
-/// settee salvage copies what is left of a damaged directory.
+/// DIR is the data directory of a node, or the directory of one of its buckets. Every block, row, value and list
+/// is read and compared with its checksum. Each damage is a line with its file, and with vBucket and keys if they
+/// are known. Nothing is changed; no node may be running on the directory. settee salvage copies the rest of a
+/// damaged directory.
 ///
 /// Exit code 1 when something is damaged or missing.
 #[derive(Debug, clap::Args)]
@@ -64,14 +64,14 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     }
 }
 
-/// What a check found.
+/// The findings of a check.
 #[derive(Default)]
 struct Found {
     lines: Vec<String>,
     node: Vec<String>,
     buckets: Vec<Value>,
     damages: usize,
-    /// A bucket could not be checked.
+    /// Reason why a bucket could not be checked.
     failed: Option<String>,
 }
 
@@ -112,7 +112,7 @@ impl Found {
     }
 }
 
-/// What was read of a bucket, and what is damaged, a line each.
+/// Returns the lines about a bucket: a summary, then one line for each damage.
 fn describe(bucket: &str, checked: &Checked) -> Vec<String> {
     let Checked {
         files, bytes, rows, ..
@@ -136,7 +136,7 @@ fn describe(bucket: &str, checked: &Checked) -> Vec<String> {
     lines.map(|line| format!("{bucket}: {line}")).collect()
 }
 
-/// The same as an object of JSON.
+/// Returns the same findings as a JSON object.
 fn object(bucket: &str, checked: &Checked) -> Value {
     json!({
         "bucket": bucket,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn each_damage_is_a_line_and_an_object() {
+    fn damage_is_reported_as_line_and_object() {
         let lines = describe("shop", &checked());
         assert_eq!(
             lines,

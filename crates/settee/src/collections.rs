@@ -11,7 +11,7 @@ use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 
-/// How often a change is tried again after another client's came before it.
+/// Number of attempts to change the manifest when other clients change it meanwhile.
 const TRIES: usize = 10;
 
 /// List, create and drop scopes and collections.
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &CollectionsArgs) -> Result<(), Failure> {
     }
 }
 
-/// A manifest with what the path names; the scope too is created if it is missing.
+/// Returns a manifest with the named scope or collection added; a missing scope is created too.
 fn create(
     now: &Manifest,
     path: &str,

@@ -1,4 +1,4 @@
-//! `settee compact`: has a server look through vBuckets for what may go from its disk.
+//! `settee compact`: lets a server purge vBuckets on its disk.
 
 use client::{ClientError, Request};
 use model::VbId;
@@ -8,14 +8,14 @@ use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 
-/// vBuckets of a server that does not say how many it has.
+/// Number of vBuckets of a server that does not report it.
 const VBUCKETS: u16 = 1024;
 
 /// Drop old deletions from a bucket's disk, and let expired documents expire.
 ///
-/// A node does so by itself, in time; this does it now. Deletions that are younger than the purge
-/// age stay, unless the flags say otherwise. A consumer of changes that has not seen a dropped
-/// deletion has to begin again from the start.
+/// A node does so by itself, in time; this command does it at once. Deletions that are younger than the purge age
+/// stay, unless the flags say otherwise. A consumer of changes that has not received a dropped deletion must
+/// begin again from the start.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompactArgs {
     /// Only this vBucket; may be repeated
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &CompactArgs) -> Result<(), Failure> {
         };
         match client.expect_success(&message) {
             Ok(_) => done += 1,
-            // Another node has it.
+            // Another node has the vBucket.
             Err(ClientError::Refused { status, .. }) if status == Status::NOT_MY_VBUCKET => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! Flags that name a server, and the client's options that they amount to.
+//! Flags that name a server, and the client options made from them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use server::{CertificateFiles, Trust};
 
 use crate::exit::Failure;
 
-/// Variable of the environment that holds the password of an address without one.
+/// Environment variable with the password for an address without one.
 const PASSWORD_VARIABLE: &str = "SETTEE_CONNECT_PASSWORD";
 
 /// Flags that every client command takes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ConnectArgs {
-    /// Server: couchbase://USER:PASSWORD@HOST:PORT/BUCKET (parts percent-encoded), the same with
-    /// couchbases:// over TLS,
-    /// memcached://HOST:PORT, or HOST:PORT, which means memcached. Without :PASSWORD it is that of
-    /// --password-file or of the environment's SETTEE_CONNECT_PASSWORD; there process lists do not show it
+    /// Server: couchbase://USER:PASSWORD@HOST:PORT/BUCKET (parts percent-encoded), the same with couchbases://
+    /// over TLS, memcached://HOST:PORT, or HOST:PORT, which means memcached. Without :PASSWORD the password is
+    /// taken from --password-file or from the environment variable SETTEE_CONNECT_PASSWORD; process lists do not
+    /// show it there
     #[arg(
         long,
         env = "SETTEE_CONNECT",
@@ -34,17 +34,17 @@ pub(crate) struct ConnectArgs {
 /// Flags about passwords, certificates and time that every client command takes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LoginArgs {
-    /// File with the password of the user, in its first line; for an address without one
+    /// File with the password of the user in its first line; for an address without one
     #[arg(long, env = "SETTEE_CONNECT_PASSWORD_FILE", value_name = "FILE")]
     password_file: Option<PathBuf>,
-    /// With couchbases://: certificates to trust, a PEM file [default: what the system trusts]
+    /// With couchbases://: certificates to trust, a PEM file [default: those of the system]
     #[arg(long, env = "SETTEE_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
     /// With couchbases://: trust any certificate
     #[arg(long, env = "SETTEE_INSECURE", conflicts_with = "ca")]
     insecure: bool,
-    /// With couchbases://: certificate to log in with, a PEM file with those of its authorities behind it; where the
-    /// server takes it for that of a user, name and password are not sent
+    /// With couchbases://: certificate to log in with, a PEM file, followed by those of its authorities; if the
+    /// server maps it to a user, name and password are not sent
     #[arg(long, env = "SETTEE_CERT", value_name = "FILE", requires = "cert_key")]
     cert: Option<PathBuf>,
     /// Key of that certificate, PEM
@@ -55,14 +55,14 @@ pub(crate) struct LoginArgs {
         requires = "cert"
     )]
     cert_key: Option<PathBuf>,
-    /// How long to wait for a connection and for each answer, in seconds
+    /// Time limit for a connection and for each answer, in seconds
     #[arg(long, env = "SETTEE_TIMEOUT", value_name = "SECONDS", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
 }
 
 impl ConnectArgs {
-    /// Connects as the flags say.
+    /// Connects by the flags.
     ///
     /// # Errors
     /// As [`ConnectArgs::options`] and [`Client::connect`].
@@ -71,7 +71,7 @@ impl ConnectArgs {
         Ok(client?)
     }
 
-    /// The server, the login, the certificates to trust, and the timeout.
+    /// Returns server, login, trusted certificates and timeout.
     ///
     /// # Errors
     /// The password is missing or cannot be read; there is no certificate to trust.
@@ -79,7 +79,7 @@ impl ConnectArgs {
         self.login.options_of("--connect", &self.connect)
     }
 
-    /// The same for another address: with the same password, if it has none.
+    /// Returns the options for another address; if it has no password, the same password is used.
     ///
     /// # Errors
     /// As [`ConnectArgs::options`].
@@ -89,8 +89,7 @@ impl ConnectArgs {
 }
 
 impl LoginArgs {
-    /// The server at an address that the command line gives as `what`, the login, the certificates to trust, and the
-    /// timeout.
+    /// Returns server, login, trusted certificates and timeout for an address from the flag `what`.
     ///
     /// # Errors
     /// The password is missing or cannot be read; there is no certificate to trust.
@@ -140,7 +139,7 @@ impl LoginArgs {
     }
 }
 
-/// The password in the text of a password file: its first line.
+/// Returns the password in the text of a password file: the first line.
 pub(crate) fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }

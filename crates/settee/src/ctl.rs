@@ -10,7 +10,7 @@ use crate::output;
 
 /// Change settings of a running bucket.
 ///
-/// They hold until the node stops. What they are now is shown by: settee stat config
+/// They apply until the node stops. Current values are shown by: settee stat config
 #[derive(Debug, clap::Args)]
 pub(crate) struct CtlArgs {
     #[command(subcommand)]
@@ -19,24 +19,23 @@ pub(crate) struct CtlArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Set one
+    /// Set one setting
     ///
-    /// flush_param: max_size, mem_low_wat, mem_high_wat (bytes), mem_low_wat_percent,
-    /// mem_high_wat_percent, mutation_mem_ratio (0 to 1), backfill_mem_threshold (percent),
-    /// exp_pager_enabled (true or false), exp_pager_stime (seconds). checkpoint_param:
-    /// checkpoint_memory_ratio, checkpoint_memory_recovery_upper_mark,
-    /// checkpoint_memory_recovery_lower_mark (0 to 1). dcp_param: dcp_oso_backfill (auto,
-    /// enabled or disabled), dcp_backfill_byte_limit, dcp_flow_control_buffer_size (bytes),
-    /// dcp_backfill_in_progress_per_connection_limit, dcp_consumer_buffer_ratio (0 to 1),
-    /// dcp_idle_timeout (seconds), dcp_noop_mandatory_for_v5_features (true or false).
-    /// vbucket_param: max_cas (a number). Other servers know others.
+    /// flush_param: max_size, mem_low_wat, mem_high_wat (bytes), mem_low_wat_percent, mem_high_wat_percent,
+    /// mutation_mem_ratio (0 to 1), backfill_mem_threshold (percent), exp_pager_enabled (true or false),
+    /// exp_pager_stime (seconds). checkpoint_param: checkpoint_memory_ratio,
+    /// checkpoint_memory_recovery_upper_mark, checkpoint_memory_recovery_lower_mark (0 to 1). dcp_param:
+    /// dcp_oso_backfill (auto, enabled or disabled), dcp_backfill_byte_limit, dcp_flow_control_buffer_size
+    /// (bytes), dcp_backfill_in_progress_per_connection_limit, dcp_consumer_buffer_ratio (0 to 1),
+    /// dcp_idle_timeout (seconds), dcp_noop_mandatory_for_v5_features (true or false). vbucket_param: max_cas (a
+    /// number). Other servers have other settings.
     Set {
         /// Family of the setting
         #[arg(value_enum)]
         family: Family,
         /// Name of the setting
         name: String,
-        /// What it becomes
+        /// New value
         value: String,
         /// The vBucket of a vbucket_param
         #[arg(long, value_name = "VB", required_if_eq("family", "vbucket_param"))]
@@ -46,7 +45,7 @@ enum Action {
     },
 }
 
-/// Families as the protocol numbers them.
+/// Families of settings, numbered as in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Family {
     /// Memory, flush and expiry
@@ -61,7 +60,7 @@ enum Family {
     /// One vBucket, which --vbucket names
     #[value(name = "vbucket_param")]
     VBucket = 5,
-    /// Whatever is shown by: settee stat config
+    /// Any setting shown by: settee stat config
     #[value(name = "config_param")]
     Config = 6,
 }

@@ -1,4 +1,4 @@
-//! `settee encryption`, and the keys that other commands take.
+//! `settee encryption`, and the key flags of other commands.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,10 +12,10 @@ use server::{EncryptionKeys, FileEncryption};
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 
-/// The variable with keys themselves.
+/// Environment variable with the keys themselves.
 const VARIABLE: &str = "SETTEE_ENCRYPTION_KEYS";
 
-/// Make keys of encryption at rest, and tell which of them are in use
+/// Make keys for encryption at rest, and show which keys are in use
 #[derive(Debug, clap::Args)]
 pub(crate) struct EncryptionArgs {
     #[command(subcommand)]
@@ -26,17 +26,17 @@ pub(crate) struct EncryptionArgs {
 enum EncryptionCommand {
     /// Print the line of a new key
     ///
-    /// A file of such lines is what --encryption-key-file takes: the first key writes, all of them read.
-    /// For the first one: (umask 077; settee encryption new-key > keys)
+    /// --encryption-key-file takes a file of such lines: the first key encrypts, all of them decrypt. For the
+    /// first key: (umask 077; settee encryption new-key > keys)
     NewKey {
-        /// Its ID, 1 to 11 letters, digits, '-', '_' and '.' [default: one of its own]
+        /// ID of the key, 1 to 11 letters, digits, '-', '_' and '.' [default: a generated one]
         #[arg(value_name = "ID")]
         id: Option<String>,
     },
-    /// Tell with which keys the files of a data directory are encrypted
+    /// Show the keys with which the files of a data directory are encrypted
     ///
-    /// DIR is the data directory of a node, which may be running, or the directory of one of its
-    /// buckets. A key that is not listed any more can go. settee compact has the first key take over.
+    /// DIR is the data directory of a node, which may be running, or the directory of one of its buckets. A key
+    /// that is not listed can be removed. settee compact encrypts everything with the first key.
     Status {
         /// The data directory
         #[arg(env = "SETTEE_DATA_DIR", value_name = "DIR")]
@@ -47,7 +47,7 @@ enum EncryptionCommand {
     },
 }
 
-/// The keys of a directory that a command reads.
+/// The keys for a directory that a command reads.
 #[derive(Debug, clap::Args)]
 pub(crate) struct KeyArgs {
     /// File with the keys of encryption at rest, a line ID:KEY for each; without it, SETTEE_ENCRYPTION_KEYS may
@@ -57,10 +57,10 @@ pub(crate) struct KeyArgs {
 }
 
 impl KeyArgs {
-    /// The keys, if any are given.
+    /// Returns the keys, if any are given.
     ///
     /// # Errors
-    /// They cannot be read, or make no sense.
+    /// They cannot be read, or are not valid.
     pub(crate) fn keys(&self) -> Result<Option<Arc<EncryptionKeys>>, Failure> {
         let (text, from) = if let Some(path) = &self.encryption_key_file {
             let from = path.display().to_string();
@@ -79,10 +79,10 @@ impl KeyArgs {
     }
 }
 
-/// Reads a file of keys, which must be its owner's alone.
+/// Reads a file of keys, to which only its owner may have access.
 ///
 /// # Errors
-/// It is not, or cannot be read.
+/// Other users have access, or the file cannot be read.
 pub(crate) fn read_keys(path: &Path) -> io::Result<String> {
     let mode = fs::metadata(path)?.mode() & 0o7777;
     if mode & 0o077 != 0 {
@@ -132,7 +132,7 @@ fn status(data_dir: &Path, json: bool) -> Result<(), Failure> {
     }
 }
 
-/// Files and bytes of each key.
+/// Returns the number of files and bytes for each key.
 fn sum(files: &[FileEncryption]) -> BTreeMap<Option<&str>, (u64, u64)> {
     let mut by_key: BTreeMap<_, (u64, u64)> = BTreeMap::new();
     for file in files {

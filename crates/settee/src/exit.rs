@@ -1,4 +1,4 @@
-//! How a command ends: exit codes by `sysexits.h` and a one-line reason.
+//! The end of a command: exit codes of `sysexits.h` and a one-line reason.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -8,35 +8,35 @@ use client::ClientError;
 use identity::ScramError;
 use wire::Status;
 
-/// Exit codes of `sysexits.h` in use, and 1.
+/// The exit codes of `sysexits.h` that are used, and 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Sysexit {
-    /// A search found what should not be there.
+    /// A search found damage.
     Found = 1,
     /// The command line is wrong.
     Usage = 64,
-    /// Data is wrong: what was given, or what a server returned.
+    /// Input data, or data from a server, is wrong.
     Data = 65,
-    /// What was asked for is not there.
+    /// The requested item does not exist.
     NoInput = 66,
-    /// The server cannot be reached, or does not serve this.
+    /// The server cannot be reached, or does not offer the service.
     Unavailable = 69,
     /// A file or process of this machine failed.
     Os = 71,
     /// A file cannot be created.
     CantCreate = 73,
-    /// Trying again later may help.
+    /// A later attempt may succeed.
     TempFail = 75,
     /// The server broke the protocol.
     Protocol = 76,
-    /// The server does not let this user do it.
+    /// The server denies this to the user.
     NoPerm = 77,
     /// The configuration is wrong.
     Config = 78,
 }
 
-/// Why a command failed: one line for the user and the exit code.
+/// Reason of a failure: one line for the user, and the exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: Sysexit,
@@ -44,7 +44,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure with its reason.
+    /// Creates a failure with its reason.
     pub(crate) fn new(code: Sysexit, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -52,12 +52,12 @@ impl Failure {
         }
     }
 
-    /// The command line is wrong; the message names the flag, the value and what is allowed.
+    /// Creates a failure for a wrong command line; the message names the flag, the value and the allowed values.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Sysexit::Usage, message)
     }
 
-    /// Prints the reason to standard error and yields the exit code.
+    /// Prints the reason to standard error and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         eprintln!("settee: {}", self.message);
         ExitCode::from(self.code as u8)
@@ -114,7 +114,7 @@ impl From<bench::Error> for Failure {
     }
 }
 
-/// The exit code that tells a user what helps against a status.
+/// Returns the exit code for a status, chosen by its remedy.
 pub(crate) fn code_of_status(status: Status) -> Sysexit {
     match status {
         Status::KEY_ENOENT => Sysexit::NoInput,

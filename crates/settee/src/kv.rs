@@ -1,4 +1,4 @@
-//! `settee get`, `set` and `del`: single documents for hands.
+//! `settee get`, `set` and `del`: reads and writes single documents.
 
 use std::io::Read;
 
@@ -41,7 +41,7 @@ pub(crate) struct SetArgs {
         default_value_t = 0
     )]
     expiry: u32,
-    /// Flags that are kept with the document: decimal, or hexadecimal with 0x
+    /// Flags stored with the document: decimal, or hexadecimal with 0x
     #[arg(long, env = "SETTEE_FLAGS", value_name = "NUMBER", default_value = "0",
           value_parser = parse_flags)]
     flags: u32,
@@ -72,7 +72,7 @@ pub(crate) struct DelArgs {
     json: bool,
 }
 
-/// Where the document is.
+/// Address of a document.
 #[derive(Debug, clap::Args)]
 struct DocumentAddress {
     /// The collection of the document
@@ -83,7 +83,7 @@ struct DocumentAddress {
 }
 
 impl DocumentAddress {
-    /// Asks the node that has the document.
+    /// Sends a request to the node that has the document.
     fn ask(&self, message: &Request<'_>) -> Result<Answer, Failure> {
         let (mut nodes, mut client) = Nodes::connect(&self.connect.options()?)?;
         let vbucket = client.key_form().vbucket(message.key);
@@ -108,7 +108,7 @@ fn parse_flags(text: &str) -> Result<u32, String> {
 /// Runs `get`.
 ///
 /// # Errors
-/// The server cannot be asked, or has no such document.
+/// The server cannot be asked, or the document does not exist.
 pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     let message = Request::with(Opcode::GET, args.key.as_bytes(), b"");
     let answer = args.place.ask(&message)?;
@@ -122,7 +122,8 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     output::print(&value)
 }
 
-/// The value is embedded when it is JSON, text when it is UTF-8, base64 in `value_base64` else.
+/// Returns the document as JSON. A JSON value is embedded, UTF-8 is a string, other values are base64 in
+/// `value_base64`.
 fn document_json(key: &str, answer: &Answer) -> Result<Value, Failure> {
     let flags = <[u8; 4]>::try_from(answer.extras.as_slice())
         .map_err(|_| Failure::new(Sysexit::Protocol, "the server's answer to GET has no flags"))?;
@@ -172,7 +173,7 @@ pub(crate) fn set(args: &SetArgs) -> Result<(), Failure> {
 /// Runs `del`.
 ///
 /// # Errors
-/// The server cannot be asked, or has no such document.
+/// The server cannot be asked, or the document does not exist.
 pub(crate) fn del(args: &DelArgs) -> Result<(), Failure> {
     let message = Request {
         cas: Cas(args.cas),

@@ -1,8 +1,7 @@
 //! The `settee` binary: the node (`serve`) and the client commands.
 //!
-//! What this crate may not do: hide logic that a library crate should own. The node is `server`'s,
-//! the protocol is `wire`'s, connections are `client`'s, load is `bench`'s; flags, exit
-//! codes and output are here.
+//! This crate may not hide logic that a library crate should own. The node is in `server`, the protocol in
+//! `wire`, connections in `client`, load in `bench`; flags, exit codes and output are here.
 
 mod bench;
 mod cert;
@@ -116,7 +115,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version are answers; anything else that clap says is a usage error.
+/// Reports an error of clap. Help and version are answers; everything else is a usage error.
 fn explain(error: &clap::Error) -> ExitCode {
     let printed = error.print();
     match (error.use_stderr(), printed) {
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_says_what_it_is() {
+    fn every_flag_has_help() {
         let mut commands = vec![Cli::command()];
         while let Some(command) = commands.pop() {
             for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {

@@ -1,4 +1,4 @@
-//! Standard output and the terminal: what is printed, and whether it may be coloured.
+//! Standard output and the terminal.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use crate::exit::{Failure, Sysexit};
 
-/// Standard output itself, for long answers in large pieces.
+/// Returns standard output as a file, for long answers in large pieces.
 ///
 /// # Errors
 /// There is no standard output.
@@ -24,10 +24,10 @@ pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
     ended(stdout.write_all(bytes).and_then(|()| stdout.flush()))
 }
 
-/// What it means for the command how writing to standard output ended.
+/// Returns the result of the command after a write to standard output.
 ///
 /// # Errors
-/// Standard output cannot be written. A reader that went away (`settee stat | head`) is no error.
+/// Standard output cannot be written. A closed pipe (`settee stat | head`) is no error.
 pub(crate) fn ended(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(broken(&error)),
@@ -54,20 +54,20 @@ pub(crate) fn stdout_is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Whether standard output is a terminal, and `NO_COLOR` is not set to anything.
+/// Whether standard output is a terminal, and `NO_COLOR` is empty or not set.
 pub(crate) fn stdout_is_coloured() -> bool {
     let forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     stdout_is_terminal() && !forbidden
 }
 
-/// A line on standard error that is written over and over; silent where there is no terminal.
+/// A line on standard error that is overwritten by the next one; silent without a terminal.
 #[derive(Debug)]
 pub(crate) struct Progress {
     visible: bool,
 }
 
 impl Progress {
-    /// Visible when standard error is a terminal and the user does not want to be spared.
+    /// Creates the line: visible if standard error is a terminal, unless `quiet` is set.
     pub(crate) fn new(quiet: bool) -> Self {
         Self {
             visible: !quiet && io::stderr().is_terminal(),

@@ -1,4 +1,4 @@
-//! `settee promote`: makes the replica of a bucket the active one.
+//! `settee promote`: makes a replica bucket active.
 
 use client::Request;
 use wire::Opcode;
@@ -9,15 +9,15 @@ use crate::output;
 
 /// Make the bucket of a replica node active.
 ///
-/// For when the active node is gone for good: from then on this node takes writes. What other
-/// nodes of the group have and this one has not is fetched first, as far as they can be reached;
-/// whatever only the old active node had is lost. Should that one come back, let it follow this one
-/// (settee serve --replica-of ... --demote). Promoting twice changes nothing. With several replicas it is
-/// refused while so few nodes can be reached that writes which a majority acknowledged may be missing, and on a
-/// node that was a replica and is not told any more of which node. It is on disk once this command says so.
+/// For when the active node is gone for good: from then on this node accepts writes. First it fetches the changes
+/// that other reachable nodes of the group have and it has not. Changes that only the old active node had are
+/// lost. If that node comes back, let it follow this one (settee serve --replica-of ... --demote). A second
+/// promotion changes nothing. With several replicas the command is refused if too few nodes can be reached, so
+/// that writes which a majority acknowledged may be missing. It is also refused on a former replica that is
+/// started without the node to follow. The promotion is on disk when this command reports it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PromoteArgs {
-    /// Also if writes that a majority of the group acknowledged may be lost by it
+    /// Promote even if writes that a majority of the group acknowledged may be lost
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -27,7 +27,7 @@ pub(crate) struct PromoteArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// The server cannot be asked, or the bucket is no replica.
+/// The server cannot be asked, or the bucket is not a replica.
 pub(crate) fn run(args: &PromoteArgs) -> Result<(), Failure> {
     let mut client = args.connect.connect()?;
     let how: &[u8] = if args.force { b"force" } else { b"" };

@@ -1,4 +1,4 @@
-//! `settee salvage`: copies what can be read of a damaged data directory into a new one.
+//! `settee salvage`: copies the readable part of a damaged data directory to a new one.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,12 @@ use crate::encryption::KeyArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 
-/// Copy everything that can still be read of a damaged data directory into a new one.
+/// Copy everything that can still be read of a damaged data directory to a new one.
 ///
-/// For a node that refuses to start because a file is damaged. Every document that is copied
-/// passed its checksum. A node that starts on the copy has the identity and the buckets of the
-/// damaged one. The damaged directory stays as it is; no node may be running on it.
-/// With keys the copy is encrypted, with the first of them.
-/// Documents of which the newest version is lost may come back in an older one.
+/// For a node that refuses to start because a file is damaged. Every copied document passed its checksum. A node
+/// that starts on the copy has the identity and the buckets of the damaged one. The damaged directory stays
+/// unchanged; no node may be running on it. With keys the copy is encrypted, with the first of them. A document
+/// whose newest version is lost may come back in an older version.
 ///
 /// Exit code 65 when something is damaged or missing; it is listed.
 #[derive(Debug, clap::Args)]
@@ -32,7 +31,7 @@ pub(crate) struct SalvageArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// The one cannot be read or the other written, or something is lost.
+/// The damaged directory cannot be read, the new one cannot be written, or something is lost.
 pub(crate) fn run(args: &SalvageArgs) -> Result<(), Failure> {
     crate::serve::keep_files_private();
     let (mut lines, mut whole, mut failed) = (Vec::new(), true, None);
@@ -74,7 +73,7 @@ pub(crate) fn run(args: &SalvageArgs) -> Result<(), Failure> {
     }
 }
 
-/// Why a bucket was not copied, where that is no damage of it.
+/// Returns the reason why a bucket was not copied, unless the bucket is damaged.
 fn not_damage(error: &SalvageError) -> Option<String> {
     match error {
         SalvageError::Read(..) => None,
@@ -82,7 +81,7 @@ fn not_damage(error: &SalvageError) -> Option<String> {
     }
 }
 
-/// What was copied of a bucket, and what is damaged or missing, a line each.
+/// Returns the lines about a bucket: the number of copied rows, then one line for each damage or loss.
 fn describe(bucket: &str, salvaged: &Salvaged) -> Vec<String> {
     let Salvaged { vbuckets, rows, .. } = salvaged;
     let mut lines = vec![format!("{rows} rows of {vbuckets} vBuckets copied")];
@@ -121,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lost_is_listed() {
+    fn salvage_lists_losses() {
         let salvaged = Salvaged {
             vbuckets: 2,
             last: Some(model::VbId(1)),

@@ -1,4 +1,4 @@
-//! Files in which commands keep where they are.
+//! State files, in which commands store their position.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use server::names;
 
 use crate::exit::{Failure, Sysexit};
 
-/// The text of a file of at most so many bytes; `None` if there is no file yet.
+/// Reads a file of at most `bytes_max` bytes; `None` if it does not exist.
 ///
 /// # Errors
 /// The file cannot be read, or is too large to be a state of the command.
@@ -29,7 +29,7 @@ pub(crate) fn read(path: &Path, bytes_max: u64, command: &str) -> Result<Option<
         .map_err(|error| failure(Sysexit::Os, &error.to_string()))
 }
 
-/// Replaces the file: a reader sees the old text or the new one, also after a power cut.
+/// Replaces the file: a reader sees the old or the new text, even after a power cut.
 ///
 /// # Errors
 /// The file cannot be written.

@@ -7,10 +7,11 @@ use super::view::{MemberLink, Status};
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 
-/// Go on with the copies that nodes have, after etcd was restored from a backup
+/// Continue with the copies on the nodes, after etcd was restored from a backup
 ///
-/// All copies are sealed, and the best one of each vBucket becomes active. Every node must run but those that are given up
-/// with --lost. Exit code 75 when some do not answer, or it does not end in time: then order it again.
+/// All copies are sealed, and the best one of each vBucket becomes active. Every node must run, except those
+/// given up with --lost. Exit code 75 when some nodes do not answer, or when it does not end in time: then order
+/// it again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AdoptArgs {
     /// Name of a node that does not come back: durable writes that only its copies have are lost
@@ -72,7 +73,7 @@ pub(super) fn run(args: &AdoptArgs) -> Result<(), Failure> {
     tell(&mut link, args.json, "copies are adopted")
 }
 
-/// What an adoption that did not end waits for.
+/// Returns the error of an unfinished adoption: the nodes for which it waits, if known, else `failure`.
 fn waits(link: &mut MemberLink, failure: Failure) -> Failure {
     match link.status() {
         Ok((_, status)) if !status.adoption_waits.is_empty() => {
@@ -85,7 +86,7 @@ fn waits(link: &mut MemberLink, failure: Failure) -> Failure {
     }
 }
 
-/// Fails if nodes do not answer.
+/// Returns an error if nodes do not answer.
 fn all_answer(silent: &[String]) -> Result<(), Failure> {
     if silent.is_empty() {
         return Ok(());
@@ -97,7 +98,7 @@ fn all_answer(silent: &[String]) -> Result<(), Failure> {
     Err(Failure::new(Sysexit::TempFail, reason))
 }
 
-/// Nodes that do not answer and are not lost.
+/// Returns the nodes that do not answer and are not given up.
 fn silent(status: &Status, lost: &[u16]) -> Vec<String> {
     let others = status.nodes.iter().filter(|node| node.name != status.node);
     let silent = others.filter(|node| {

@@ -12,25 +12,25 @@ use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 
-/// Promoted vBuckets that are listed one by one; --json has all.
+/// Number of promoted vBuckets that are listed; --json lists all.
 const LISTED_MAX: usize = 64;
 
-/// Replace the active copies of a node by their replicas, where nothing is lost that was promised
+/// Replace the active copies of a node by their replicas, if no promise is broken by that
 ///
-/// For a node that is gone, where the cluster does not do it by itself (settee cluster status says why it does not), or for
-/// one that runs and is to serve no more. It stays failed over, whether it runs or starts again, until settee cluster
-/// recover. What it had not sent to its replicas is lost, durable writes apart; --graceful loses nothing. Exit code 75 when
-/// vBuckets have too few copies left.
+/// For a node that is gone, if the cluster does not fail it over by itself (settee cluster status shows the
+/// reason), or for a running node that should no longer serve. The node stays failed over, even if it runs or
+/// starts again, until settee cluster recover. Changes that it had not sent to its replicas are lost, except
+/// durable writes; --graceful loses nothing. Exit code 75 when vBuckets have too few copies left.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FailoverArgs {
     /// Name of the node
     node: String,
-    /// Promote the best copy that is left also where there are too few: durable writes may be lost. Tells which
-    /// vBuckets first, and from which seqno they go on afterwards
+    /// Promote the best remaining copy even of vBuckets with too few copies: durable writes may be lost. Lists
+    /// these vBuckets first, and afterwards the seqnos from which they continue
     #[arg(long = "unsafe")]
     unsafely: bool,
-    /// Of a node that runs: have its replicas take over first, so that nothing is lost, and wait for that. settee cluster
-    /// recover takes it back
+    /// For a running node: let its replicas take over first, so that nothing is lost, and wait for that. settee
+    /// cluster recover makes it a member again
     #[arg(long, conflicts_with = "unsafely")]
     graceful: bool,
     #[command(flatten)]
@@ -43,7 +43,8 @@ pub(crate) struct FailoverArgs {
 /// Runs `cluster failover`.
 ///
 /// # Errors
-/// The member cannot be asked, or no controller takes the order; there is no such node; vBuckets have too few copies left.
+/// The member cannot be asked, or no controller accepts the order; the node does not exist; vBuckets have too few
+/// copies left.
 pub(super) fn run(args: &FailoverArgs) -> Result<(), Failure> {
     let mut link = MemberLink::connect(&args.connect)?;
     let before = link.status_of_controller()?.1;
@@ -76,7 +77,7 @@ pub(super) fn run(args: &FailoverArgs) -> Result<(), Failure> {
     tell(&mut link, args.json, &format!("{name} is failed over"))
 }
 
-/// Has other copies take over, and waits until all of them did.
+/// Lets other copies take over, and waits until all have done so.
 fn fail_over_gracefully(
     link: &mut MemberLink,
     before: &Status,
@@ -104,7 +105,7 @@ fn fail_over_gracefully(
     }
 }
 
-/// Waits until a node that is failed over has no active copies, or is to keep some; returns what it has then.
+/// Waits until a failed-over node has no active copies, or must keep some; returns the node's last status.
 fn until_replaced(link: &mut MemberLink, name: &str) -> Result<Node, Failure> {
     let began = Instant::now();
     loop {
@@ -120,7 +121,7 @@ fn until_replaced(link: &mut MemberLink, name: &str) -> Result<Node, Failure> {
     }
 }
 
-/// Tells what is given up, orders it, and tells what it came to.
+/// Prints the expected losses, orders the failover, and prints the result.
 fn fail_over_unsafely(
     link: &mut MemberLink,
     before: &Status,
@@ -168,7 +169,7 @@ fn fail_over_unsafely(
     }
 }
 
-/// What an unsafe failover of a node may cost, by bucket.
+/// Returns the possible cost of an unsafe failover of a node, by bucket.
 fn cost(node: &Node) -> String {
     let of = |bucket: &super::view::UnsafeFailover| {
         format!(
@@ -193,7 +194,7 @@ fn silence(node: &Node) -> String {
     }
 }
 
-/// vBuckets that were promoted since `before`, and from which seqno they go on.
+/// Returns the vBuckets promoted since `before`, and the seqnos from which they continue.
 fn promoted(now: &Status, before: &Status) -> String {
     let known = |one: &&Promoted| {
         let mut known = before.promoted.iter().flatten();

@@ -1,4 +1,4 @@
-//! `settee cluster init`: makes a cluster in etcd.
+//! `settee cluster init`: creates a cluster in etcd.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::exit::{Failure, Sysexit};
 use crate::output;
 use crate::serve::{EtcdArgs, etcd_options};
 
-/// What all nodes of a new cluster must understand: the least with which it can be what it is.
+/// Feature level of a new cluster without TLS: the lowest that its nodes must support.
 const FEATURE_LEVEL_PLAIN: u32 = 1;
 
-/// How long etcd may take.
+/// Longest wait for etcd.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Make a cluster: its name and what its nodes know each other by, in etcd
+/// Create a cluster in etcd: its name, and the identity by which its nodes recognize each other
 ///
-/// Nodes join it by `settee serve --cluster`. Several clusters may share one etcd. Exit code 65 when there is a cluster
-/// of that name.
+/// Nodes join it by `settee serve --cluster`. Several clusters may share one etcd. Exit code 65 when a cluster of
+/// that name exists.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InitArgs {
     /// Name of the cluster
@@ -35,14 +35,14 @@ pub(crate) struct InitArgs {
     etcd: Endpoints,
     #[command(flatten)]
     login: EtcdArgs,
-    /// Seconds for which a node's lease lasts, 1 to 60: a failover takes some 3 seconds more
+    /// Duration of a node's lease in seconds, 1 to 60; a failover takes some 3 seconds more
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
     lease: Option<u64>,
-    /// Its nodes speak to each other over TLS: each is started with --kv-tls-port, a certificate for the host that it
-    /// advertises, and --peer-ca
+    /// Let its nodes connect to each other over TLS: each must be started with --kv-tls-port, a certificate for
+    /// its advertised host, and --peer-ca
     #[arg(long)]
     tls: bool,
-    /// Print what was made as JSON
+    /// Print the new cluster as JSON
     #[arg(long, env = "SETTEE_JSON")]
     json: bool,
 }
@@ -50,7 +50,7 @@ pub(crate) struct InitArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// etcd cannot be asked, or holds a cluster of that name.
+/// etcd cannot be asked, or has a cluster of that name.
 pub(super) fn run(args: &InitArgs) -> Result<(), Failure> {
     check_name(&args.name).map_err(Failure::usage)?;
     let options = etcd_options(&args.login, &args.etcd)?;
@@ -129,7 +129,7 @@ fn text(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("its fields are texts and numbers")
 }
 
-/// After an answer that did not come: looks whether the cluster was made all the same.
+/// Checks after a missing answer whether the cluster was created.
 fn was_made(etcd: &Etcd, name: &str, entry: &str) -> Result<(), Failure> {
     let problem = etcd.problem();
     let get = Request::Get(Range::Key(name_key(name)));

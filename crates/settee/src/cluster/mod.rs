@@ -11,9 +11,9 @@ mod watch;
 
 use crate::exit::Failure;
 
-/// Make a cluster, see how it is, and give it orders
+/// Create a cluster, show its status, and give it orders
 ///
-/// All but demo and init ask any member over KV, as --connect says; no bucket is selected.
+/// All commands except demo and init ask the member named by --connect over KV; no bucket is selected.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]

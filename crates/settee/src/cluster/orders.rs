@@ -11,25 +11,25 @@ use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 
-/// How often it is looked whether an order has come to something, and for how long.
+/// Interval of checks whether an order was carried out, and their longest duration.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// A node that was not heard for so long does not answer.
+/// Silence after which a node counts as not answering.
 pub(super) const SILENT_MS: u64 = 3_000;
 
-/// Make new nodes members, and move copies to where they are to be
+/// Make new nodes members, and move copies to their planned nodes
 ///
-/// The moves go on without this command. Exit code 75 when the cluster does not begin in time.
+/// The moves continue without this command. Exit code 75 when the cluster does not begin in time.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "they are flags of a command")]
 pub(crate) struct RebalanceArgs {
-    /// Show how it gets on, until it ends
+    /// Show the progress until it ends
     #[arg(long)]
     watch: bool,
-    /// Begin no more moves; those that began go on. Without --pause it goes on
+    /// Start no more moves; those under way go on. Without --pause the rebalance goes on
     #[arg(long, conflicts_with_all = ["watch", "cancel"])]
     pause: bool,
-    /// Begin no more moves, and take back those that can be
+    /// Start no more moves, and undo those that can be undone
     #[arg(long, conflicts_with = "watch")]
     cancel: bool,
     #[command(flatten)]
@@ -41,12 +41,12 @@ pub(crate) struct RebalanceArgs {
 
 /// Move all copies off a node
 ///
-/// It may be stopped once it has none. settee cluster recover makes it a member again.
+/// The node may be stopped once it has no copies. settee cluster recover makes it a member again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrainArgs {
     /// Name of the node
     node: String,
-    /// Show how it gets on, until it ends
+    /// Show the progress until it ends
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -56,9 +56,9 @@ pub(crate) struct DrainArgs {
     json: bool,
 }
 
-/// Make a node that came back, was failed over or drained a member again, and count failovers anew
+/// Make a node a member again after it came back, was failed over or drained, and reset the count of failovers
 ///
-/// It keeps the data that it has, and fetches what it lacks. settee cluster rebalance moves copies to it.
+/// The node keeps its data, and fetches the changes that it lacks. settee cluster rebalance moves copies to it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RecoverArgs {
     /// Name of the node
@@ -70,9 +70,9 @@ pub(crate) struct RecoverArgs {
     json: bool,
 }
 
-/// Take a node without copies off the cluster
+/// Remove a node without copies from the cluster
 ///
-/// Drain it first, and stop it: a node that runs comes back as a new one.
+/// Drain it first, and stop it: a running node comes back as a new one.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArgs {
     /// Name of the node
@@ -87,7 +87,7 @@ pub(crate) struct RemoveArgs {
 /// Runs `cluster rebalance`.
 ///
 /// # Errors
-/// The member cannot be asked, or no controller takes the order.
+/// The member cannot be asked, or no controller accepts the order.
 pub(super) fn rebalance(args: &RebalanceArgs) -> Result<(), Failure> {
     let mut link = MemberLink::connect(&args.connect)?;
     let (order, wanted, done) = match (args.pause, args.cancel) {
@@ -100,7 +100,7 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<(), Failure> {
         let reason = "there is no rebalance that could be paused";
         return Err(Failure::new(Sysexit::NoInput, reason));
     }
-    // One that has nothing to move ends as soon as it begins.
+    // A rebalance without moves ends as soon as it begins.
     let begun = |now: &Status| {
         now.rebalance == wanted || order == "rebalance" && now.revision > before.revision
     };
@@ -115,7 +115,7 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<(), Failure> {
 /// Runs `cluster drain`.
 ///
 /// # Errors
-/// As [`rebalance`]; there is no such node.
+/// As [`rebalance`]; the node does not exist.
 pub(super) fn drain(args: &DrainArgs) -> Result<(), Failure> {
     let mut link = MemberLink::connect(&args.connect)?;
     let status = link.status()?.1;
@@ -147,7 +147,7 @@ pub(super) fn drain(args: &DrainArgs) -> Result<(), Failure> {
 /// Runs `cluster recover`.
 ///
 /// # Errors
-/// As [`rebalance`]; there is no such node, or it has not come back.
+/// As [`rebalance`]; the node does not exist, or has not come back.
 pub(super) fn recover(args: &RecoverArgs) -> Result<(), Failure> {
     let mut link = MemberLink::connect(&args.connect)?;
     let status = link.status()?.1;
@@ -170,7 +170,7 @@ pub(super) fn recover(args: &RecoverArgs) -> Result<(), Failure> {
     tell(&mut link, args.json, done)
 }
 
-/// Waits for a node that was failed over to end its mark, which it does if it runs; returns whether it did.
+/// Waits until a failed-over node removes its mark, which a running node does. Returns whether it did.
 fn comes_back(link: &mut MemberLink, name: &str) -> Result<bool, Failure> {
     let began = Instant::now();
     loop {
@@ -189,7 +189,7 @@ fn comes_back(link: &mut MemberLink, name: &str) -> Result<bool, Failure> {
 /// Runs `cluster remove`.
 ///
 /// # Errors
-/// As [`rebalance`]; there is no such node, or it has copies.
+/// As [`rebalance`]; the node does not exist, or has copies.
 pub(super) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
     let mut link = MemberLink::connect(&args.connect)?;
     let status = link.status()?.1;
@@ -210,7 +210,7 @@ pub(super) fn state_of<'a>(status: &'a Status, name: &str) -> Option<&'a str> {
     node.map(|node| node.state.as_str())
 }
 
-/// Gives an order, again and again until it has come to something: it may be lost on its way to the controller.
+/// Sends an order repeatedly until it has an effect: it may be lost on its way to the controller.
 pub(super) fn give(
     link: &mut MemberLink,
     order: &Value,

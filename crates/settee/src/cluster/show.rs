@@ -7,15 +7,15 @@ use crate::connect::ConnectArgs;
 use crate::exit::Failure;
 use crate::output;
 
-/// Show nodes, buckets and what goes on, as the controller sees it
+/// Show nodes, buckets and current work, as the controller sees them
 ///
-/// Any member may be asked: it names the controller, which is then asked. Exit code 75 when vBuckets of a bucket have
-/// no active copy.
+/// Any member may be asked: it names the controller, which is then asked. Exit code 75 when vBuckets of a bucket
+/// have no active copy.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     connect: ConnectArgs,
-    /// Print what the member tells as JSON
+    /// Print the status as JSON
     #[arg(long, env = "SETTEE_JSON")]
     json: bool,
 }
@@ -123,7 +123,7 @@ fn text(status: &Status) -> String {
     text
 }
 
-/// Copies that are waited for, and damaged ones.
+/// Returns lines about missing and damaged copies.
 fn copy_lines(status: &Status) -> Vec<String> {
     let waiting = status.waiting.iter().flatten().map(|waiting| {
         let first: Vec<_> = waiting.first.iter().map(u16::to_string).collect();
@@ -181,7 +181,7 @@ fn node_rows(nodes: &[Node]) -> Vec<Vec<String>> {
     rows
 }
 
-/// Copies on each node are active ones and replicas.
+/// Returns a row for each bucket; the copies on each node are counted as active ones and replicas.
 fn bucket_rows(status: &Status) -> Vec<Vec<String>> {
     let names = ["bucket", "vBuckets", "served", "copies", "lacking"];
     let nodes = status.nodes.iter().map(|node| node.name.clone());
@@ -212,7 +212,7 @@ fn bucket_rows(status: &Status) -> Vec<Vec<String>> {
     rows
 }
 
-/// Rows in columns that are as wide as their longest word.
+/// Formats rows in columns as wide as their longest word.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |at: usize| {
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_member_tells_is_shown_in_columns() {
+    fn status_is_shown_in_columns() {
         let told = serde_json::json!({
             "cluster": "ours", "epoch": 1, "revision": 9, "node": "n1", "controller": "n2",
             "etcd_silent_ms": 120, "lease_left_ms": 4200, "rebalance": "running", "failovers": 1,

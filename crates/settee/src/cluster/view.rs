@@ -1,4 +1,4 @@
-//! What a member tells of its cluster, and orders to it.
+//! The status of a cluster, as a member reports it, and orders to the cluster.
 
 use std::collections::BTreeMap;
 
@@ -10,48 +10,48 @@ use wire::Opcode;
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 
-/// The group of statistics, and its only row.
+/// Name of the statistics group, and of its only row.
 const GROUP: &str = "cluster";
 const ROW: &[u8] = b"status";
-/// The setting that takes an order.
+/// Name of the setting that takes an order.
 const ORDER: &[u8] = b"cluster.order";
 
-/// The cluster as a member sees it.
+/// The status of a cluster, as a member sees it.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Status {
     pub(super) cluster: String,
     pub(super) epoch: u64,
     pub(super) revision: u64,
-    /// The member that tells.
+    /// Name of the reporting member.
     pub(super) node: String,
     pub(super) controller: Option<String>,
     pub(super) etcd_silent_ms: u64,
     pub(super) lease_left_ms: u64,
-    /// etcd was restored from a backup, and is not followed.
+    /// Whether etcd was restored from a backup; the members do not follow it then.
     #[serde(default)]
     pub(super) etcd_went_back: bool,
-    /// The newest epoch that the member that tells has seen, also before it started.
+    /// Newest epoch that the reporting member has seen, even before its start.
     #[serde(default)]
     pub(super) seen_epoch: u64,
-    /// Nodes whose copies an adoption, which was ordered at the member that tells, waits for.
+    /// Nodes for whose copies an adoption, ordered at the reporting member, waits.
     #[serde(default)]
     pub(super) adoption_waits: Vec<String>,
-    /// Buckets of which an adoption found copies alone.
+    /// Buckets of which an adoption found only copies.
     #[serde(default)]
     pub(super) unknown_buckets: Vec<String>,
     pub(super) rebalance: String,
     pub(super) failovers: u32,
     pub(super) elections: usize,
     pub(super) moves: usize,
-    /// Only the controller knows it.
+    /// Number of moves left; known only to the controller.
     pub(super) moves_left: Option<usize>,
-    /// Likewise.
+    /// Known only to the controller.
     #[serde(default)]
     pub(super) moves_without_space: Option<usize>,
-    /// Likewise.
+    /// Known only to the controller.
     #[serde(default)]
     pub(super) waiting: Option<Vec<Waiting>>,
-    /// Likewise.
+    /// Known only to the controller.
     #[serde(default)]
     pub(super) promoted: Option<Vec<Promoted>>,
     #[serde(default)]
@@ -94,18 +94,18 @@ pub(super) struct Node {
     pub(super) active: usize,
     pub(super) replicas: usize,
     pub(super) held: Option<String>,
-    /// For how long the member that tells has not heard it.
+    /// Time in milliseconds since the reporting member last heard the node.
     #[serde(default)]
     pub(super) silent_ms: Option<u64>,
-    /// Whether a graceful failover of it can begin.
+    /// Whether a graceful failover of the node can begin.
     #[serde(default)]
     pub(super) can_hand_over: bool,
-    /// What an unsafe failover of it would promote.
+    /// vBuckets that an unsafe failover of the node would promote.
     #[serde(default)]
     pub(super) unsafe_failover: Vec<UnsafeFailover>,
 }
 
-/// vBuckets of a bucket of which an unsafe failover promotes the best copy that is left.
+/// vBuckets of a bucket for which an unsafe failover promotes the best remaining copy.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct UnsafeFailover {
     pub(super) bucket: String,
@@ -115,7 +115,7 @@ pub(super) struct UnsafeFailover {
     pub(super) without: Vec<String>,
 }
 
-/// A vBucket that was promoted by an unsafe failover.
+/// A vBucket promoted by an unsafe failover.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Promoted {
     pub(super) bucket: String,
@@ -131,11 +131,11 @@ pub(super) struct Damaged {
     pub(super) bucket: String,
     pub(super) node: String,
     pub(super) ranges: String,
-    /// Of these, the ones that cannot be read at all.
+    /// The damaged copies that cannot be read at all.
     pub(super) unreadable: String,
 }
 
-/// Where clients of another network reach a node.
+/// Address of a node for clients of another network.
 #[derive(Clone, Debug, Deserialize)]
 struct Outside {
     host: String,
@@ -155,7 +155,7 @@ pub(super) struct Bucket {
     pub(super) nodes: BTreeMap<String, Copies>,
 }
 
-/// Copies on a node.
+/// Numbers of copies on a node.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct Copies {
     pub(super) active: usize,
@@ -163,7 +163,7 @@ pub(super) struct Copies {
 }
 
 impl Status {
-    /// Whether an address is that of a node for clients of another network.
+    /// Whether an address is one of a node's addresses for clients of another network.
     fn is_outside(&self, address: &Address) -> bool {
         let mut outside = self.nodes.iter().filter_map(|node| node.outside.as_ref());
         outside.any(|at| {
@@ -176,10 +176,10 @@ impl Status {
         })
     }
 
-    /// A node by its name.
+    /// Returns a node by its name.
     ///
     /// # Errors
-    /// There is none; the message names those that there are.
+    /// It does not exist; the message names the existing nodes.
     pub(super) fn node(&self, name: &str) -> Result<&Node, Failure> {
         let found = self.nodes.iter().find(|node| node.name == name);
         found.ok_or_else(|| {
@@ -198,7 +198,7 @@ pub(super) struct MemberLink {
 }
 
 impl MemberLink {
-    /// Connects as the flags say; no bucket is needed.
+    /// Connects by the flags; needs no bucket.
     ///
     /// # Errors
     /// The member cannot be reached, or refuses the login.
@@ -216,10 +216,10 @@ impl MemberLink {
         Ok(Self { options, client })
     }
 
-    /// What this member sees, as JSON and read.
+    /// Returns the status that this member sees, as JSON and parsed.
     ///
     /// # Errors
-    /// It is in no cluster, or cannot be asked.
+    /// The member is in no cluster, or cannot be asked.
     pub(super) fn status(&mut self) -> Result<(Value, Status), Failure> {
         let mut text = Vec::new();
         self.client.stat(GROUP, |name, value| {
@@ -233,8 +233,8 @@ impl MemberLink {
         Ok((value, status))
     }
 
-    /// What the controller sees, which knows more; what this member sees, with a line on standard error, where the
-    /// controller cannot be asked.
+    /// Returns the status that the controller sees, which is more complete. If the controller cannot be asked,
+    /// prints a line to standard error and returns the status that this member sees.
     ///
     /// # Errors
     /// As [`MemberLink::status`].
@@ -255,7 +255,8 @@ impl MemberLink {
         })
     }
 
-    /// The member that has seen most of those that know that etcd was restored, and what it sees; this one if none does.
+    /// Of the members that know that etcd was restored, returns the one that has seen most, and its status;
+    /// returns this member if there is none.
     ///
     /// # Errors
     /// As [`MemberLink::status`].
@@ -294,10 +295,10 @@ impl MemberLink {
         Self::open(options)
     }
 
-    /// Gives an order to the controller, through this member.
+    /// Sends an order to the controller, through this member.
     ///
     /// # Errors
-    /// There is no controller now, or the member refuses.
+    /// There is no controller at present, or the member refuses.
     pub(super) fn order(&mut self, order: &Value) -> Result<(), Failure> {
         let text = order.to_string();
         let request = Request::with(Opcode::IOCTL_SET, ORDER, text.as_bytes());

@@ -1,4 +1,4 @@
-//! How a rebalance gets on.
+//! The progress of a rebalance.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use crate::exit::{Failure, Sysexit};
 use crate::output;
 
 const LOOK: Duration = Duration::from_millis(250);
-/// Characters of the bar.
+/// Width of the progress bar in characters.
 const BAR: usize = 30;
 
-/// Shows the moves on standard error until there are none any more.
+/// Shows the progress of moves on standard error until none are left.
 ///
 /// # Errors
 /// No member can be asked, or the rebalance was paused.
@@ -39,7 +39,7 @@ fn is_settled(status: &Status) -> bool {
     status.rebalance == "idle" && status.moves + status.moves_left.unwrap_or(0) == 0
 }
 
-/// A bar, how many of all moves are done, how fast that is, and how long the others take at that rate.
+/// Returns a progress bar, the number of finished moves, their rate, and the estimated time left.
 #[expect(clippy::cast_precision_loss, reason = "the rate is told to one place")]
 fn progress(done: usize, all: usize, took: Duration) -> String {
     let filled = (done * BAR).checked_div(all).unwrap_or(0);
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bar_fills_with_the_moves_that_are_done() {
+    fn progress_bar_shows_finished_moves() {
         let bar = |filled: usize| "#".repeat(filled) + &".".repeat(BAR - filled);
         let second = Duration::from_secs(1);
         let begun = format!("[{}] 0 of 0 vBuckets moved, 0.0/s", bar(0));

@@ -9,7 +9,7 @@ use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 use super::config::LogFormat;
 
-/// The running log, to change its level.
+/// The running log, whose level can change.
 pub(super) struct Logging {
     level: reload::Handle<LevelFilter, Registry>,
 }

@@ -1,4 +1,4 @@
-//! `settee serve`: flags, environment and file to a configuration, and a process around the node.
+//! `settee serve`: converts flags, environment and file to a configuration, and runs the node.
 
 mod args;
 mod config;
@@ -29,8 +29,8 @@ use server::{Node, Ports, StartError};
 
 /// Runs a node until a signal ends it.
 ///
-/// Exit codes: 0 after a signal and a complete flush; by `sysexits` otherwise, with one line on
-/// standard error that names what to change.
+/// Exit codes: 0 after a signal and a complete flush; otherwise a code of `sysexits`, with one line on standard
+/// error that names the remedy.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "they are the caller's last word"
@@ -47,7 +47,7 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let logging = Logging::start(config.log_level, config.log_format);
     keep_files_private();
     raise_descriptors();
-    // Before anything that takes time: a signal during start-up must not be lost.
+    // Signals are watched before the slow steps, so that none is lost during start-up.
     let mut signals = signals::watch()?;
     let waiting = runtime::Builder::new_current_thread()
         .build()
@@ -63,14 +63,14 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
     served.and(stopped)
 }
 
-/// Whatever this process makes from now on is for its user alone: documents, certificates, keys.
+/// Makes all later files of this process private to its user: documents, certificates, keys.
 pub(crate) fn keep_files_private() {
     let others = Mode::RWXG | Mode::RWXO;
     umask(others);
 }
 
-/// Takes as many descriptors as the system lets this process have: the usual limit is for programs
-/// that may meet `select`.
+/// Raises the number of file descriptors to the hard limit of the process. The soft limit is for programs that
+/// may use `select`.
 fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -84,8 +84,8 @@ fn raise_descriptors() {
 
 /// Announces the node and waits for the signal that ends it.
 ///
-/// It is announced, in the ports file and by the line for humans, once data is served: a client that
-/// waits for either meets no warmup. Probes that want to watch warmup need a port given beforehand.
+/// The ports file and the ready line are written once data is served, so that a client that waits for them meets
+/// no warmup. Probes that watch the warmup need a fixed port.
 async fn attend(
     node: &Node,
     config: &ServeConfig,
@@ -132,10 +132,10 @@ fn gather(args: &ServeArgs) -> Result<settings::Settings, settings::ConfigError>
     settings::gather(args, &environment, &read, &read_keys)
 }
 
-/// Where etcd is, and how a command logs in that asks it itself: by the settings of `serve`.
+/// Returns the options for etcd, for a command that asks etcd; uses the settings of `serve`.
 ///
 /// # Errors
-/// A mistake in them.
+/// The settings are wrong.
 pub(crate) fn etcd_options(etcd: &EtcdArgs, at: &Endpoints) -> Result<etcd::Options, Failure> {
     let args = ServeArgs {
         etcd: etcd.clone(),
@@ -161,12 +161,11 @@ fn refusal(error: &StartError) -> Failure {
     Failure::new(code, error.to_string())
 }
 
-/// The words for which containers' modules wait in the output.
+/// Output for which Testcontainers modules wait.
 const AWAITED: &str = "settee stands in where tools wait for: Starting Couchbase Server -- Web UI available at \
                        http://<ip>:8091 and logs available in this output\n";
 
-/// The one line on standard output that says the node serves. Its reader may have gone: that is no
-/// reason to stop.
+/// Returns the line on standard output that reports readiness. A closed standard output does not stop the node.
 fn ready_line(config: &ServeConfig, ports: Ports) -> String {
     use std::fmt::Write;
     let at = |port| SocketAddr::new(config.node.listen, port);
@@ -209,8 +208,7 @@ fn ready_line(config: &ServeConfig, ports: Ports) -> String {
     line
 }
 
-/// Reads the configuration and the certificate again. The log level changes at once; all else that
-/// is configured needs a restart.
+/// Reloads configuration and certificates. Only the log level changes at once; other settings need a restart.
 fn reload(args: &ServeArgs, node: &Node, running: &ServeConfig, logging: &Logging) {
     if let Err(reason) = node.reload_certificate() {
         tracing::error!(reason, "certificate not reloaded");
@@ -268,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ready_line_names_what_is_unusual() {
+    fn ready_line_names_unusual_settings() {
         let mut config = config(&[("memory", "true"), ("bucket", "a"), ("bucket", "b")]);
         config.node.listen = IpAddr::V6(Ipv6Addr::LOCALHOST);
         let ports = Ports {

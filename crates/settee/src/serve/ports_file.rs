@@ -1,4 +1,4 @@
-//! The file that tells which ports a node took.
+//! The file with the ports of a node.
 
 use std::fs;
 use std::io;
@@ -8,8 +8,9 @@ use std::process;
 
 use server::Ports;
 
-/// Writes `{"kv":N,"http":N}`, and those of `"memcached"`, `"kv_tls"`, `"https"`, `"query"` and `"search"` that are served, so that a reader sees the whole
-/// text or no file: it is written next to its place and moved there.
+/// Writes `{"kv":N,"http":N}`, and the ports in use of `"memcached"`, `"kv_tls"`, `"https"`, `"query"` and
+/// `"search"`. The text is written to a temporary file, which is then renamed, so that a reader sees the whole
+/// text or no file.
 pub(super) fn write(path: &Path, ports: Ports) -> io::Result<()> {
     let name = path
         .file_name()
@@ -17,13 +18,13 @@ pub(super) fn write(path: &Path, ports: Ports) -> io::Result<()> {
     let mut beside = name.to_owned();
     beside.push(format!(".{}.tmp", process::id()));
     let beside = path.with_file_name(beside);
-    // It is for other users, too, however private the node's own files are.
+    // The file is for other users too, although the node's own files are private.
     let readable = || fs::set_permissions(&beside, fs::Permissions::from_mode(0o644));
     let done = fs::write(&beside, text(ports))
         .and_then(|()| readable())
         .and_then(|()| fs::rename(&beside, path));
     if done.is_err() {
-        // What counts is why it failed; that nothing is left behind is a courtesy.
+        // The reason of the failure matters; the removal is optional.
         drop(fs::remove_file(&beside));
     }
     done
@@ -60,7 +61,7 @@ mod tests {
     };
 
     #[test]
-    fn the_file_replaces_an_older_one_and_leaves_nothing_else() {
+    fn ports_file_replaces_older_file_and_leaves_no_other() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ports.json");
         fs::write(&path, "older and much longer than what is to come").unwrap();
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn other_ports_are_there_if_served() {
+    fn ports_file_has_other_ports_if_served() {
         let ports = Ports {
             memcached: Some(40003),
             https: Some(40005),
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_not_there_is_an_error_and_so_is_a_path_without_a_name() {
+    fn ports_file_needs_existing_directory_and_file_name() {
         let directory = tempfile::tempdir().unwrap();
         assert!(write(&directory.path().join("no/ports.json"), PORTS).is_err());
         assert!(write(Path::new("/"), PORTS).is_err());

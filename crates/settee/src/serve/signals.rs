@@ -1,4 +1,4 @@
-//! Signals as values. A second request to end needs no cooperation: it ends the process.
+//! Signals as values. A second request to end ends the process at once.
 
 use std::io;
 use std::process;
@@ -10,12 +10,12 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::exit::{Failure, Sysexit};
 
-/// What a signal asks for.
+/// The meaning of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// SIGTERM or SIGINT: drain, flush, exit.
     Terminate,
-    /// SIGHUP: read the configuration again.
+    /// SIGHUP: reload the configuration.
     Reload,
 }
 
@@ -25,16 +25,15 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Signal {
-        // The thread that sends them never ends; were it gone, no signal could end the node
-        // gracefully any more, so that is done now.
+        // The sending thread never ends. If it did, no signal could end the node gracefully, so the node ends at once.
         self.arrived.recv().await.unwrap_or(Signal::Terminate)
     }
 }
 
-/// Begins to receive signals, in a thread of its own: start-up and shutdown may block, and a
-/// second signal must end the process even then.
+/// Starts to receive signals in an own thread: start-up and shutdown may block, and a second signal must end the
+/// process even then.
 pub(crate) fn watch() -> Result<Signals, Failure> {
     let (sender, arrived) = mpsc::unbounded_channel();
     let failed = |error: io::Error| {

@@ -1,22 +1,22 @@
-//! Rows of an answer that are kept until all, or enough of them, are there.
+//! Rows of an answer that are held until all, or enough, have arrived.
 
 use std::thread;
 
 use super::natural;
 
-/// Rows from which on a second thread pays.
+/// Number of rows from which a second thread speeds up sorting.
 const MANY: usize = 100_000;
 
-/// Names and values in one buffer, in the order in which they came.
+/// Names and values in one buffer, in order of arrival.
 ///
-/// Cost: 16 bytes a row beside its text.
+/// Cost: 16 bytes per row, in addition to its text.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     text: Vec<u8>,
     rows: Vec<Span>,
 }
 
-/// Where a row lies in the buffer: its value follows its name.
+/// Position of a row in the buffer; its value follows its name.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     at: usize,
@@ -33,14 +33,14 @@ impl Held {
         let at = self.text.len();
         self.text.extend_from_slice(name);
         self.text.extend_from_slice(value);
-        // A frame is at most a part of 4 GiB.
+        // A frame has at most 4 GiB, and a name or value is a part of it.
         let [name, value] = [name, value].map(|part| u32::try_from(part.len()).unwrap_or(u32::MAX));
         self.rows.push(Span { at, name, value });
     }
 
-    /// Puts the rows into natural order of their names; equal names stay as they came.
+    /// Sorts the rows by name in natural order; rows with equal names keep their order.
     ///
-    /// Cost: O(n log n), by two threads when there are many.
+    /// Cost: O(n log n), with two threads if there are many.
     pub(super) fn sort(&mut self) {
         let text = &self.text;
         let sort = |rows: &mut [Span]| {
@@ -54,7 +54,7 @@ impl Held {
                 sort(second);
             });
         }
-        // Two halves that are sorted already are merged.
+        // The two sorted halves are merged.
         sort(&mut self.rows);
     }
 
@@ -68,7 +68,7 @@ impl Held {
         longest.unwrap_or(0) as usize
     }
 
-    /// Whether there are rows and none has a name.
+    /// Whether there are rows, and none has a name.
     pub(super) fn is_nameless(&self) -> bool {
         !self.rows.is_empty() && self.width() == 0
     }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_rows_are_sorted_and_equal_names_stay_as_they_came() {
+    fn many_rows_are_sorted_stably() {
         let mut held = Held::default();
         for row in 0..2 * MANY {
             let name = format!("row {}", (row * 7919) % MANY);

@@ -1,4 +1,4 @@
-//! `settee stat`: a server's statistics, for eyes and for programs.
+//! `settee stat`: shows the statistics of a server, as text or as JSON.
 
 mod held;
 mod natural;
@@ -16,11 +16,10 @@ use report::{Report, Shape};
 
 /// Show statistics of a server.
 ///
-/// Without a group the general ones are shown. Groups of a settee node: vbucket,
-/// vbucket-details [VB], vbucket-seqno [VB], failovers [VB], checkpoint [VB], memory, hash, timings,
-/// warmup, diskinfo, config, collections, scopes, dcp, replication, durability-monitor [VB],
-/// connections, threads, and those for less common needs in docs/stats.md. Other servers know
-/// others.
+/// Without a group the general ones are shown. Groups of a settee node: vbucket, vbucket-details [VB],
+/// vbucket-seqno [VB], failovers [VB], checkpoint [VB], memory, hash, timings, warmup, diskinfo, config,
+/// collections, scopes, dcp, replication, durability-monitor [VB], connections, threads, and those for less
+/// common needs in docs/stats.md. Other servers have other groups.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatArgs {
     /// Group of statistics
@@ -29,18 +28,18 @@ pub(crate) struct StatArgs {
     arg: Vec<String>,
     #[command(flatten)]
     connect: ConnectArgs,
-    /// Print one JSON object; numbers are numbers
+    /// Print one JSON object, with numbers as JSON numbers
     #[arg(long, env = "SETTEE_JSON")]
     json: bool,
-    /// Sort and align any number of rows; without it more than 10,000 are printed as they come
+    /// Sort and align any number of rows; without it more than 10,000 rows are printed in order of arrival
     #[arg(long)]
     sort: bool,
 }
 
-/// Rows up to which an answer is sorted and aligned without being asked to be.
+/// Largest number of rows that are sorted and aligned by default.
 const SORTED_ROWS: usize = 10_000;
 
-/// Why an answer was not printed to its end.
+/// Reason why an answer was not printed completely.
 #[derive(Debug)]
 enum Stop {
     Client(ClientError),
@@ -82,10 +81,10 @@ pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
     }
 }
 
-/// Prints rows: sorted and aligned while they are few, or as they come.
+/// Prints rows: sorted and aligned if they are few, else in order of arrival.
 struct Printer<W> {
     report: Report<W>,
-    /// Rows that wait for the others; `None` once rows are printed as they come.
+    /// Rows that wait for the others; `None` once rows are printed in order of arrival.
     held: Option<Held>,
     json: bool,
     sort: bool,
@@ -112,7 +111,7 @@ impl<W: Write> Printer<W> {
         Ok(())
     }
 
-    /// Ends the answer; gives back what it was printed to.
+    /// Ends the answer; returns the output.
     fn end(mut self) -> Result<W, Stop> {
         if let Some(held) = &mut self.held {
             held.sort();
@@ -122,7 +121,7 @@ impl<W: Write> Printer<W> {
         Ok(self.report.end()?)
     }
 
-    /// Prints what was held, with names of `width`.
+    /// Prints the held rows, with names of `width`.
     fn print_held(&mut self, width: usize) -> Result<(), Stop> {
         let held = self.held.take().unwrap_or_default();
         self.report.begin(match self.json {
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn many_rows_come_as_they_are_unless_asked_for_in_order() {
+    fn many_rows_are_sorted_only_on_request() {
         let names: Vec<String> = (0..=SORTED_ROWS)
             .rev()
             .map(|row| format!("r{row}"))
@@ -182,7 +181,7 @@ mod tests {
         }
     }
 
-    /// An output whose reader has gone after so many bytes.
+    /// An output whose reader goes away after this number of bytes.
     struct Gone(usize);
 
     impl Write for Gone {

@@ -1,8 +1,8 @@
-//! The order in which people count: `vb_9` before `vb_10`.
+//! Natural order: `vb_9` before `vb_10`.
 
 use std::cmp::Ordering;
 
-/// Compares runs of digits as numbers and everything else byte by byte.
+/// Compares runs of digits as numbers, and everything else byte by byte.
 pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
     let (mut rest_a, mut rest_b) = different(a, b);
     loop {
@@ -19,7 +19,7 @@ pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
             (Some((byte_a, tail_a)), Some((byte_b, tail_b))) if byte_a == byte_b => {
                 (rest_a, rest_b) = (tail_a, tail_b);
             }
-            // Numbers that differ in leading zeros only are told apart at the end.
+            // Names that differ only in leading zeros are ordered at the end.
             (None, None) => return a.cmp(b),
             (first_a, first_b) => {
                 return first_a
@@ -30,7 +30,7 @@ pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
     }
 }
 
-/// What follows the part in which both are the same, from the beginning of the number that it ends in.
+/// Returns the rests after the common part; a number that is split by the end of that part is kept whole.
 fn different<'a>(a: &'a [u8], b: &'a [u8]) -> (&'a [u8], &'a [u8]) {
     let words = a.chunks_exact(8).zip(b.chunks_exact(8));
     let words = 8 * words.take_while(|(a, b)| a == b).count();
@@ -46,7 +46,7 @@ fn digits(text: &[u8]) -> &[u8] {
     &text[..len]
 }
 
-/// Numbers of any length: without leading zeros, the longer one is larger.
+/// Compares numbers of any length: without leading zeros, the longer one is larger.
 fn compare_numbers(a: &[u8], b: &[u8]) -> Ordering {
     let significant = |number: &[u8]| number.iter().take_while(|&&byte| byte == b'0').count();
     let (a, b) = (&a[significant(a)..], &b[significant(b)..]);

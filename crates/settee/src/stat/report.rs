@@ -1,37 +1,37 @@
-//! Writing rows: as text, or as one JSON value.
+//! Writes rows as text or as one JSON value.
 
 use std::io::{self, Write};
 
 use serde_json::Value;
 
-/// Bytes that are written at once.
+/// Number of bytes per write.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// How rows are written.
+/// Format of the rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shape {
-    /// ` name:   value`, values aligned behind names of `width` bytes; a row without name is its value.
+    /// ` name:   value`, with values aligned after names of `width` bytes; only the value if there is no name.
     Text { width: usize },
-    /// An object by name. A name that comes more than once in a row holds an array.
+    /// An object by name. A name with several consecutive values has an array.
     Object,
-    /// An array of values, for rows that have no names.
+    /// An array of values, for rows without names.
     Array,
 }
 
-/// An answer on its way out.
+/// A writer of an answer.
 ///
-/// Cost: one buffer that is used again; nothing is allocated for a row but for values that are JSON themselves.
+/// Cost: one buffer, which is reused. Nothing is allocated per row, except for values that are JSON themselves.
 #[derive(Debug)]
 pub(super) struct Report<W> {
     to: W,
     shape: Shape,
     buffer: Vec<u8>,
     rows: u64,
-    /// Of an object, the member that was written last.
+    /// The last member written, if the format is an object.
     last: Member,
 }
 
-/// A name, and where its first value begins in the buffer.
+/// A name, and the position of its first value in the buffer.
 #[derive(Debug, Default)]
 struct Member {
     name: Vec<u8>,
@@ -40,7 +40,7 @@ struct Member {
 }
 
 impl<W: Write> Report<W> {
-    /// Writes text that is not aligned, until told otherwise.
+    /// Creates a writer of text that is not aligned.
     pub(super) fn new(to: W) -> Self {
         Self {
             to,
@@ -51,7 +51,7 @@ impl<W: Write> Report<W> {
         }
     }
 
-    /// Chooses the shape, before the first row.
+    /// Sets the format, before the first row.
     pub(super) fn begin(&mut self, shape: Shape) {
         self.shape = shape;
         self.buffer.extend_from_slice(match shape {
@@ -61,10 +61,10 @@ impl<W: Write> Report<W> {
         });
     }
 
-    /// One row.
+    /// Writes a row.
     ///
     /// # Errors
-    /// What the output says.
+    /// The output cannot be written.
     pub(super) fn row(&mut self, name: &[u8], value: &[u8]) -> io::Result<()> {
         let is_repeated =
             self.rows > 0 && matches!(self.shape, Shape::Object) && self.last.name == name;
@@ -84,10 +84,10 @@ impl<W: Write> Report<W> {
         Ok(())
     }
 
-    /// Ends the answer; gives back what it was written to.
+    /// Ends the answer; returns the output.
     ///
     /// # Errors
-    /// What the output says.
+    /// The output cannot be written.
     pub(super) fn end(mut self) -> io::Result<W> {
         self.end_member();
         let end: &[u8] = match (self.shape, self.rows) {
@@ -122,7 +122,7 @@ impl<W: Write> Report<W> {
         self.buffer.push(b'\n');
     }
 
-    /// What is no UTF-8 is shown as such.
+    /// Appends a text. Bytes that are not UTF-8 become replacement characters.
     fn lossy(&mut self, text: &[u8]) {
         if text.is_ascii() {
             self.buffer.extend_from_slice(text);
@@ -132,7 +132,7 @@ impl<W: Write> Report<W> {
         }
     }
 
-    /// What stands before an element.
+    /// Appends the separator before an element.
     fn element(&mut self) {
         let before: &[u8] = if self.rows > 0 { b",\n  " } else { b"\n  " };
         self.buffer.extend_from_slice(before);
@@ -149,7 +149,7 @@ impl<W: Write> Report<W> {
         self.json_value(value)
     }
 
-    /// A further value under the same name.
+    /// Appends a further value under the same name.
     fn another_value(&mut self, value: &[u8]) -> io::Result<()> {
         if !std::mem::replace(&mut self.last.has_many, true) {
             self.buffer.insert(self.last.value_at, b'[');
@@ -164,7 +164,7 @@ impl<W: Write> Report<W> {
         }
     }
 
-    /// Numbers, booleans, objects and arrays as such; anything else as text.
+    /// Appends a JSON value: numbers, booleans, objects and arrays as such, anything else as a string.
     fn json_value(&mut self, value: &[u8]) -> io::Result<()> {
         if is_plain_number(value) {
             self.buffer.extend_from_slice(value);
@@ -185,14 +185,14 @@ impl<W: Write> Report<W> {
     }
 }
 
-/// Whether a value is an integer that is written the same way in JSON, and fits 64 bits.
+/// Whether a value is an integer that fits 64 bits and is written the same way in JSON.
 fn is_plain_number(value: &[u8]) -> bool {
     (1..20).contains(&value.len())
         && value.iter().all(u8::is_ascii_digit)
         && (value[0] != b'0' || value.len() == 1)
 }
 
-/// Whether an integer survived: one beyond 64 bits would have become an inexact fraction.
+/// Whether a number is exact: an integer beyond 64 bits would become an inexact fraction.
 fn is_exact(number: &serde_json::Number, text: &str) -> bool {
     !number.is_f64() || text.contains(['.', 'e', 'E'])
 }
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(json(Shape::Object, &rows), expected);
     }
 
-    /// A name whose values fill more than a buffer, and names around the end of one.
+    /// One name has more values than a buffer holds, and other names lie at the end of a buffer.
     #[test]
     fn large_answers_are_valid() {
         let value = "v".repeat(1000);

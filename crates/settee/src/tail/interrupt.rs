@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: end in order.
+//! Handles SIGINT and SIGTERM: an orderly end.
 
 use std::io;
 use std::process;
@@ -13,20 +13,19 @@ use tokio::time;
 
 use crate::exit::{Failure, Sysexit};
 
-/// How long an orderly end may take. It is held up only by a reader of standard output that does
-/// not read, and what is not written is not in the state either.
+/// Time limit of an orderly end. Only a reader of standard output that does not read delays it; then the missing
+/// lines are not in the state either.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whether the user wants an end.
+/// Whether the user requested an end.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Begins to watch for signals. A second one, or a first one that shows no effect, ends the
-    /// process at once.
+    /// Starts to watch for signals. A second signal, or a first one without effect, ends the process at once.
     ///
     /// # Errors
-    /// The system has no signals left to give.
+    /// The system cannot provide signals.
     pub(crate) fn watch() -> Result<Self, Failure> {
         let asked = Arc::new(AtomicBool::new(false));
         let failed = |error: io::Error| Failure::new(Sysexit::Os, format!("signals: {error}"));
@@ -34,7 +33,7 @@ impl Interrupt {
         Ok(Self(asked))
     }
 
-    /// Whether an end was asked for.
+    /// Whether an end was requested.
     pub(crate) fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! When the position is written down.
+//! Decides when the position is stored.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use changes::Streams;
 use super::state::StateFile;
 use crate::exit::Failure;
 
-/// Longest age of the position after a kill or a power cut; later changes are written again.
+/// Largest age of the stored position after a kill or a power cut; later changes are written again.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Keeps the position of what was written, if the user wants it kept.
+/// Stores the position of written changes, if the user wants it.
 #[derive(Debug)]
 pub(super) struct Keeper {
     file: Option<StateFile>,
@@ -18,7 +18,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps the position in `file`.
+    /// Creates a keeper that stores the position in `file`.
     pub(super) fn new(file: Option<StateFile>) -> Self {
         Self {
             file,
@@ -26,8 +26,7 @@ impl Keeper {
         }
     }
 
-    /// Writes the position down unless that was done a moment ago. Everything up to it must have
-    /// left the process.
+    /// Stores the position, unless it was stored a moment ago. Everything up to it must be written already.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -41,7 +40,7 @@ impl Keeper {
         }
     }
 
-    /// Writes the position down for good.
+    /// Stores the last position.
     ///
     /// # Errors
     /// As [`Keeper::keep`].

@@ -1,4 +1,4 @@
-//! What goes to standard output: one line for each change.
+//! The lines on standard output: one for each change.
 
 use std::io::{self, Write as _};
 
@@ -7,39 +7,39 @@ use model::{Seqno, VbId, VbUuid};
 
 use crate::exit::{Failure, Sysexit};
 
-/// When this much is waiting it is written, so that a burst does not pile up.
+/// Number of waiting bytes that triggers a write, so that a burst does not pile up.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// How a change is written.
+/// Format of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
-    /// One CloudEvent (1.0, JSON) a line
+    /// One CloudEvent (1.0, JSON) per line
     Cloudevents,
 }
 
-/// Lines on their way to standard output.
+/// Lines for standard output.
 #[derive(Debug)]
 pub(super) struct Lines {
     format: Format,
-    /// What the source of a CloudEvent is called.
+    /// Source of CloudEvents.
     source: String,
     waiting: Vec<u8>,
     changes: u64,
 }
 
-/// Why nothing more is written.
+/// Reason why no more lines are written.
 #[derive(Debug)]
 pub(super) enum Unwritten {
-    /// Its reader went away (`settee tail | head`): no failure.
+    /// The reader of standard output went away (`settee tail | head`): not a failure.
     ReaderGone,
-    /// It cannot be written.
+    /// Standard output cannot be written.
     Failed(Failure),
 }
 
 impl Lines {
-    /// Nothing written yet.
+    /// Creates lines without content.
     pub(super) fn new(format: Format, bucket: &str) -> Self {
         Self {
             format,
@@ -54,12 +54,12 @@ impl Lines {
         self.changes
     }
 
-    /// Whether so much waits that it should be written before more is taken.
+    /// Whether the waiting lines should be written before more changes are taken.
     pub(super) fn is_full(&self) -> bool {
         self.waiting.len() >= PIECE_BYTES
     }
 
-    /// Appends a change; `uuid` is the history that it belongs to.
+    /// Appends a change; `uuid` is the UUID of its history.
     pub(super) fn change(&mut self, change: &Change<'_>, uuid: VbUuid) {
         match self.format {
             Format::Json => change.write_json(&mut self.waiting),
@@ -80,10 +80,10 @@ impl Lines {
         self.waiting.push(b'\n');
     }
 
-    /// Writes what waits; this blocks while its reader does not read.
+    /// Writes the waiting lines; blocks while their reader does not read.
     ///
     /// # Errors
-    /// As [`Unwritten`] says; what waits is lost.
+    /// As in [`Unwritten`]; the waiting lines are lost.
     pub(super) fn flush(&mut self) -> Result<(), Unwritten> {
         if self.waiting.is_empty() {
             return Ok(());

@@ -1,8 +1,8 @@
-//! `settee tail`: the changes of a bucket as they happen, or since some moment.
+//! `settee tail`: follows the changes of a bucket, from this moment or from an earlier position.
 //!
-//! One thread: changes are read, written to standard output, then acknowledged to the nodes, then the
-//! position is kept. So a reader of standard output that does not read slows the streams down, and a
-//! position never says more than what was written.
+//! One thread reads changes, writes them to standard output, acknowledges them to the nodes, then stores the
+//! position. So a reader of standard output that does not read slows the streams down, and a stored position
+//! never covers changes that were not written.
 
 mod interrupt;
 mod keeper;
@@ -32,45 +32,44 @@ use crate::stream::{Opening, Source, newest};
 
 /// Follow the changes of documents, one line of JSON each.
 ///
-/// A line has event (mutation, deletion, expiration), key, value, scope, collection, vb, seqno,
-/// cas, rev, flags and expiry. Within a vBucket (vb) seqnos ascend; a document stays in its
-/// vBucket. A line with event rollback takes back what was told of its vb after its seqno: the
-/// server lost it in a crash or failover.
+/// A line has event (mutation, deletion, expiration), key, value, scope, collection, vb, seqno, cas, rev, flags
+/// and expiry. Within a vBucket (vb) seqnos ascend; a document stays in its vBucket. A line with event rollback
+/// revokes the earlier lines of its vb after its seqno: the server lost these changes in a crash or failover.
 ///
-/// Of a bucket of a cluster all vBuckets are followed, whichever nodes have them: where one moves or a
-/// node dies, it goes on at the new node. --connect names any node.
+/// In a cluster all vBuckets of a bucket are followed, on any node: if a vBucket moves or a node dies, its stream
+/// goes on at the new node. --connect names any node.
 ///
-/// With --state FILE the position is kept in FILE: a later run goes on where this one stopped.
-/// After an orderly end (SIGINT, SIGTERM, --count, --until-now) nothing is told twice or left
-/// out; after a kill the last moment is told again.
+/// With --state FILE the position is stored in FILE: a later run continues where this one stopped. After an
+/// orderly end (SIGINT, SIGTERM, --count, --until-now) no change is repeated or left out; after a kill the last
+/// moment is repeated.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TailArgs {
     /// BUCKET, BUCKET.SCOPE or BUCKET.SCOPE.COLLECTION; the bucket of --connect when left out
     target: Option<Target>,
-    /// Where to begin: now, beginning, or a position. A state file that exists counts instead
+    /// Start: now, beginning, or a position. An existing state file has priority
     #[arg(long, env = "SETTEE_FROM", value_name = "WHERE", default_value = "now")]
     from: Start,
-    /// How a change is written
+    /// Format of a change
     #[arg(long, env = "SETTEE_FORMAT", value_enum, default_value_t = Format::Json)]
     format: Format,
-    /// Keep the position in this file, and go on from it
+    /// Store the position in this file, and continue from it
     #[arg(long, env = "SETTEE_STATE", value_name = "FILE")]
     state: Option<PathBuf>,
-    /// End once everything was told that there was when the command began
+    /// End once all changes were written that existed when the command began
     #[arg(long, env = "SETTEE_UNTIL_NOW")]
     until_now: bool,
-    /// End after so many changes
+    /// End after this number of changes
     #[arg(long, env = "SETTEE_COUNT", value_name = "CHANGES",
           value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Tell keys and metadata only; the server does not read values either
+    /// Write keys and metadata only; the server does not read values either
     #[arg(long, env = "SETTEE_KEYS_ONLY")]
     keys_only: bool,
-    /// How many bytes the server may send ahead
+    /// Size of the flow-control window in bytes: so much may the server send ahead
     #[arg(long, env = "SETTEE_WINDOW", value_name = "BYTES", default_value_t = 4 * 1024 * 1024,
           value_parser = clap::value_parser!(u32).range(4096..=256 * 1024 * 1024))]
     window: u32,
-    /// How long to try again when a connection is lost, or when no node serves a vBucket, in seconds
+    /// Seconds to retry when a connection is lost, or when no node serves a vBucket
     #[arg(long, env = "SETTEE_RETRY", value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(0..=86_400))]
     retry: u64,
@@ -78,7 +77,7 @@ pub(crate) struct TailArgs {
     connect: ConnectArgs,
 }
 
-/// Where a tail without state begins.
+/// Start of a tail without state.
 #[derive(Clone, Debug)]
 enum Start {
     Now,
@@ -106,8 +105,7 @@ impl FromStr for Start {
 /// Runs the command.
 ///
 /// # Errors
-/// The server cannot be reached or refuses, the state file cannot be used, or standard output
-/// cannot be written.
+/// The server cannot be reached or refuses, the state file cannot be used, or standard output cannot be written.
 pub(crate) fn run(args: &TailArgs) -> Result<(), Failure> {
     let mut server = args.connect.options()?;
     let Some(login) = &mut server.address.login else {
@@ -146,7 +144,7 @@ pub(crate) fn run(args: &TailArgs) -> Result<(), Failure> {
     ended.map(drop)
 }
 
-/// How connections are opened.
+/// Returns the parameters of connections.
 fn opening(args: &TailArgs, target: &Target) -> Opening {
     let mut flags = OpenFlags::INCLUDE_DELETE_TIMES;
     if args.keys_only {
@@ -162,7 +160,7 @@ fn opening(args: &TailArgs, target: &Target) -> Opening {
     }
 }
 
-/// The streams as they are to begin.
+/// Returns the streams at their start positions.
 fn begin(
     nodes: &mut Nodes,
     from: Start,

@@ -6,33 +6,33 @@ use super::lines::{Lines, Unwritten};
 use crate::exit::Failure;
 use crate::stream::{Source, TICK, Told};
 
-/// How a tail ended.
+/// Reason why a tail ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// The user wants an end.
+    /// The user requested an end.
     Interrupted,
-    /// Everything that was asked for was written.
+    /// All requested changes were written.
     Complete,
     /// The reader of standard output went away.
     ReaderGone,
 }
 
-/// Where changes go.
+/// Receives the changes of a tail.
 pub(super) struct Tail {
-    /// Output.
+    /// The output.
     pub(super) lines: Lines,
-    /// Where the position is kept.
+    /// Stores the position.
     pub(super) keeper: Keeper,
-    /// Whether the user wants an end.
+    /// The user's request to end.
     pub(super) interrupt: Interrupt,
-    /// Changes to tell before it ends.
+    /// Number of changes after which the tail ends.
     pub(super) changes_max: u64,
-    /// Lines have no values.
+    /// Whether lines have no values.
     pub(super) keys_only: bool,
 }
 
 impl Tail {
-    /// Tells changes until there is nothing more to tell.
+    /// Writes changes until the tail ends.
     ///
     /// # Errors
     /// As [`Source::turn`]; standard output or the state file cannot be written.

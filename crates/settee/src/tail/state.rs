@@ -1,4 +1,4 @@
-//! The file in which a tail keeps where it is.
+//! The state file, in which a tail stores its position.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::state_file;
 
 const VERSION: u32 = 1;
 
-/// Largest file that is read: well above any position.
+/// Largest accepted file in bytes: well above any position.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Deserialize, Serialize)]
@@ -21,7 +21,7 @@ struct Saved {
     position: String,
 }
 
-/// A state file, there already or not.
+/// A state file, which may not exist yet.
 #[derive(Debug)]
 pub(super) struct StateFile {
     path: PathBuf,
@@ -29,7 +29,7 @@ pub(super) struct StateFile {
 }
 
 impl StateFile {
-    /// The file at `path` for a target.
+    /// Creates the state file of a target at `path`.
     pub(super) fn new(path: &Path, target: &Target) -> Self {
         Self {
             path: path.to_owned(),
@@ -37,10 +37,10 @@ impl StateFile {
         }
     }
 
-    /// The position in it; `None` if there is no file yet.
+    /// Returns the stored position; `None` if the file does not exist.
     ///
     /// # Errors
-    /// The file cannot be read, is something else, or is about another target.
+    /// The file cannot be read, is not a state file, or belongs to another target.
     pub(super) fn load(&self) -> Result<Option<Position>, Failure> {
         let refuse = |code, reason: &str| {
             let path = self.path.display();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_comes_back() {
+    fn tail_state_keeps_position() {
         let folder = tempfile::tempdir().unwrap();
         let state = file(&folder, "travel");
         assert_eq!(state.load().unwrap(), None);

@@ -1,4 +1,4 @@
-//! What is to be followed.
+//! The target of a tail.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,13 +7,13 @@ use crate::stream::CollectionPart;
 
 /// A bucket, or a part of it.
 ///
-/// Shape: `BUCKET`, `BUCKET.SCOPE` or `BUCKET.SCOPE.COLLECTION`. Names of scopes and collections
-/// have no dots; a bucket whose name has some is given with `--connect`.
+/// Form: `BUCKET`, `BUCKET.SCOPE` or `BUCKET.SCOPE.COLLECTION`. Names of scopes and collections have no dots; a
+/// bucket with dots in its name is given with `--connect`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// Name of the bucket.
     pub(super) bucket: String,
-    /// The part of it; `None` for all.
+    /// A part of the bucket; `None` for the whole bucket.
     pub(super) part: Option<CollectionPart>,
 }
 
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_a_scope_a_collection() {
+    fn target_is_bucket_scope_or_collection() {
         for text in ["travel", "travel.inventory", "travel.inventory.airline"] {
             let target: Target = text.parse().unwrap();
             assert_eq!(

@@ -1,4 +1,4 @@
-//! `settee user group`: groups of users, over the node's HTTP management.
+//! `settee user group`: groups of users, over the HTTP management of a node.
 
 use hyper::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -17,7 +17,7 @@ pub(super) enum GroupAction {
     Add(AddArgs),
     /// Print every group with description and roles
     List {
-        /// Print what management answers, JSON
+        /// Print the answer of the HTTP management, JSON
         #[arg(long, env = "SETTEE_JSON")]
         json: bool,
         #[command(flatten)]
@@ -44,7 +44,7 @@ pub(super) struct AddArgs {
     /// A role, as `settee user list --roles` names them; may be repeated
     #[arg(long = "role", value_name = "ROLE")]
     roles: Vec<String>,
-    /// What the group is for
+    /// Description of the group
     #[arg(long, value_name = "TEXT", default_value = "")]
     description: String,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The HTTP management of a node, at the port that the node's cluster map names.
+//! The HTTP management of a node, at the port named in the node's cluster map.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use wire::Opcode;
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 
-/// Longest answer that is taken.
+/// Largest accepted answer in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// A node whose management is asked as the user of `--connect`.
+/// The HTTP management of a node, used as the user of `--connect`.
 pub(crate) struct Management {
     options: ConnectOptions,
     login: Login,
@@ -34,11 +34,11 @@ pub(crate) struct Management {
     runtime: Runtime,
 }
 
-/// Names and values that are sent as a form.
+/// Names and values of a form.
 pub(crate) type Form<'a> = [(&'a str, &'a str)];
 
 impl Management {
-    /// Logs in over KV and takes the port from the cluster map.
+    /// Logs in over KV and reads the port from the cluster map.
     ///
     /// # Errors
     /// The node cannot be asked, or has no management.
@@ -46,7 +46,7 @@ impl Management {
         Self::of(args.options()?)
     }
 
-    /// The same of a node that is known otherwise.
+    /// Does the same for a node given by other options.
     ///
     /// # Errors
     /// As [`Management::find`].
@@ -73,12 +73,12 @@ impl Management {
         })
     }
 
-    /// The user that asks.
+    /// Name of the user.
     pub(super) fn user(&self) -> &str {
         &self.login.user
     }
 
-    /// The body of the answer to a request with a form.
+    /// Sends a request with a form; returns the body of the answer.
     ///
     /// # Errors
     /// The node cannot be reached, or refuses.
@@ -149,7 +149,7 @@ impl Management {
     ) -> Result<(StatusCode, Bytes), Failure> {
         let connected = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = connected.map_err(|error| self.lost(&error))?;
-        // What ends the connection early ends the exchange as well.
+        // An early end of the connection ends the exchange too.
         let _ends_with_the_runtime = tokio::spawn(connection);
         let answer = sender.send_request(request).await;
         let (head, body) = answer.map_err(|error| self.lost(&error))?.into_parts();
@@ -171,16 +171,16 @@ impl Management {
     }
 }
 
-/// What an answer holds.
+/// Parses an answer.
 ///
 /// # Errors
-/// It is not what management answers.
+/// The answer does not have the expected form.
 pub(super) fn parse<T: DeserializeOwned>(answer: &[u8]) -> Result<T, Failure> {
     let parsed = serde_json::from_slice(answer);
     parsed.map_err(|error| Failure::new(Sysexit::Protocol, format!("management: {error}")))
 }
 
-/// The management port of the node that sent a cluster map.
+/// Returns the management port of the node that sent a cluster map.
 fn port(map: &[u8], over_tls: bool) -> Option<u16> {
     let map: Value = serde_json::from_slice(map).ok()?;
     let nodes = map["nodesExt"].as_array()?;
@@ -203,7 +203,7 @@ fn code_of(status: StatusCode) -> Sysexit {
     }
 }
 
-/// Why a request was refused, in one line.
+/// Returns the reason of a refusal, in one line.
 fn reason(status: StatusCode, body: &[u8]) -> String {
     let value = serde_json::from_slice(body);
     let value = value.unwrap_or_else(|_| Value::from(String::from_utf8_lossy(body).trim()));
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_port_is_that_of_the_node_that_answers() {
+    fn management_port_is_that_of_answering_node() {
         let map = br#"{"nodesExt":[{"services":{"kv":1,"mgmt":2,"mgmtSSL":3}},
             {"services":{"kv":4,"mgmt":5},"thisNode":true}]}"#;
         assert_eq!((port(map, false), port(map, true)), (Some(5), None));

@@ -1,4 +1,4 @@
-//! `settee user`: users and their roles, over the node's HTTP management.
+//! `settee user`: users and their roles, over the HTTP management of a node.
 
 mod groups;
 mod management;
@@ -19,14 +19,14 @@ use crate::connect::{ConnectArgs, first_line};
 use crate::exit::Failure;
 use crate::output;
 
-/// Variable of the environment that holds the password that a user gets.
+/// Environment variable with the new password of a user.
 const NEW_PASSWORD_VARIABLE: &str = "SETTEE_NEW_PASSWORD";
 const LOCAL_USERS: &str = "/settings/rbac/users/local";
 
 /// Add, list and delete users and groups of users, and change passwords.
 ///
-/// The node's management port is taken from what the node answers at the address of --connect.
-/// The administrator that `settee serve` is started with is not in the list.
+/// The management port is read from the cluster map of the node at the address of --connect. The administrator
+/// with which `settee serve` was started is not in the list.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   settee user add ana --role 'data_reader[shop]' --new-password-file ana.txt
@@ -47,10 +47,10 @@ enum UserAction {
     Add(AddArgs),
     /// Print every user with name, roles (those of groups too) and groups
     List {
-        /// Print the roles that there are instead
+        /// Print the existing roles instead
         #[arg(long)]
         roles: bool,
-        /// Print what management answers, JSON
+        /// Print the answer of the HTTP management, JSON
         #[arg(long, env = "SETTEE_JSON")]
         json: bool,
         #[command(flatten)]
@@ -83,7 +83,7 @@ enum UserAction {
 
 /// Add a user, or replace roles, groups and name of a user
 ///
-/// A new user needs a password; that of a user that is there already stays as it is unless a new one is given.
+/// A new user needs a password. An existing user keeps the password unless a new one is given.
 #[derive(Debug, clap::Args)]
 struct AddArgs {
     /// Name of the user
@@ -95,7 +95,7 @@ struct AddArgs {
     /// A group that the user belongs to, whose roles the user gets; may be repeated
     #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
-    /// The name that people read
+    /// Full name of the user
     #[arg(long, value_name = "TEXT", default_value = "")]
     name: String,
     #[command(flatten)]
@@ -104,11 +104,11 @@ struct AddArgs {
     connect: ConnectArgs,
 }
 
-/// The password that a user gets.
+/// The new password of a user.
 #[derive(Debug, clap::Args)]
 struct NewPasswordArgs {
-    /// File with the password that the user gets, in its first line; - reads standard input. Without it, it is that
-    /// of the environment's SETTEE_NEW_PASSWORD
+    /// File with the new password of the user in its first line; - reads standard input. Without it, the
+    /// environment variable SETTEE_NEW_PASSWORD may hold the password
     #[arg(long, env = "SETTEE_NEW_PASSWORD_FILE", value_name = "FILE")]
     new_password_file: Option<PathBuf>,
 }
@@ -199,7 +199,7 @@ fn list(management: &Management, roles: bool, json: bool) -> Result<(), Failure>
     output::print(table.as_bytes())
 }
 
-/// Management takes a user as a whole: everything but the password is sent as it was.
+/// Changes the password. The HTTP management replaces a user as a whole, so everything else is sent unchanged.
 fn change_password(
     management: &Management,
     user: Option<&str>,

@@ -1,4 +1,4 @@
-//! Users and roles as management tells about them, and tables of them.
+//! Users and roles in answers of the HTTP management, and tables of them.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ pub(super) struct Group {
     roles: Vec<Role>,
 }
 
-/// A role that a user has, or one that there is.
+/// A role of a user, or an existing role.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Role {
     #[serde(rename = "role")]
@@ -40,7 +40,7 @@ pub(super) struct Role {
     desc: String,
 }
 
-/// What a role of a user comes from: `user` or `group`.
+/// Origin of a user's role: `user` or `group`.
 #[derive(Clone, Debug, Deserialize)]
 struct Origin {
     #[serde(rename = "type")]
@@ -48,17 +48,17 @@ struct Origin {
 }
 
 impl User {
-    /// The name that people read.
+    /// Full name of the user.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The groups, as a form has them.
+    /// Names of the groups, in the form of a request.
     pub(super) fn groups(&self) -> String {
         self.groups.join(",")
     }
 
-    /// The user's own roles, without those of groups, as a form has them.
+    /// The user's own roles, without those of groups, in the form of a request.
     pub(super) fn own_roles(&self) -> String {
         let own = |role: &&Role| role.origins.iter().any(|origin| origin.kind == "user");
         let own = self.roles.iter().filter(own);
@@ -67,7 +67,7 @@ impl User {
 }
 
 impl Role {
-    /// The text that gives this role: `data_reader[bucket:scope:collection]`.
+    /// Text of this role: `data_reader[bucket:scope:collection]`.
     fn text(&self) -> String {
         let parts = [&self.bucket_name, &self.scope_name, &self.collection_name];
         let mut parts: Vec<&str> = parts.into_iter().flatten().map(|part| &**part).collect();
@@ -80,7 +80,7 @@ impl Role {
         format!("{}[{}]", self.id, parts.join(":"))
     }
 
-    /// The same with the names of what it may be narrowed to.
+    /// Text of this role with placeholders for the parts that can narrow it.
     fn pattern(&self) -> String {
         let named = |part: &Option<String>, name: &str| part.as_ref().map(|_| name.to_owned());
         let pattern = Self {
@@ -93,7 +93,7 @@ impl Role {
     }
 }
 
-/// A table of users.
+/// Returns a table of users.
 pub(super) fn table_of_users(users: &[User]) -> String {
     let row = |user: &User| {
         let roles: Vec<String> = user.roles.iter().map(Role::text).collect();
@@ -110,7 +110,7 @@ pub(super) fn table_of_users(users: &[User]) -> String {
     )
 }
 
-/// A table of groups.
+/// Returns a table of groups.
 pub(super) fn table_of_groups(groups: &[Group]) -> String {
     let row = |group: &Group| {
         let roles: Vec<String> = group.roles.iter().map(Role::text).collect();
@@ -120,13 +120,13 @@ pub(super) fn table_of_groups(groups: &[Group]) -> String {
     table(["GROUP", "DESCRIPTION", "ROLES"], rows)
 }
 
-/// A table of the roles that there are.
+/// Returns a table of the existing roles.
 pub(super) fn table_of_roles(roles: &[Role]) -> String {
     let row = |role: &Role| [role.pattern(), role.desc.clone()];
     table(["ROLE", "DESCRIPTION"], roles.iter().map(row).collect())
 }
 
-/// Aligned columns, two spaces apart; a value that is empty is a dash.
+/// Returns aligned columns, two spaces apart; an empty value is a dash.
 fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
     let mut rows = rows;
     for value in rows.iter_mut().flatten().filter(|value| value.is_empty()) {

@@ -1,4 +1,4 @@
-//! `settee cluster demo`: a cluster of three on this machine.
+//! `settee cluster demo`: a cluster of three nodes on this machine.
 
 mod process;
 mod running;
@@ -25,17 +25,17 @@ use crate::user::Management;
 const CLUSTER: &str = "demo";
 const BUCKET: &str = "default";
 const NODES: [&str; 3] = ["a", "b", "c"];
-/// Ports unless told otherwise: of KV and of HTTP of the first node, 100 more for the next one, and of etcd.
+/// Default ports: KV and HTTP of the first node (100 more for each further node), and etcd.
 const KV_PORT: u16 = 11210;
 const HTTP_PORT: u16 = 8091;
 const ETCD_PORT: u16 = 12379;
-/// How long the nodes may take to be counted on.
+/// Longest time until all nodes are members.
 const JOIN_LIMIT: Duration = Duration::from_mins(1);
 
 /// Run a cluster of three nodes on this machine, to try it: with an etcd of its own, and a bucket with one replica
 ///
-/// Ctrl-C ends all of it, and the same command goes on with what is in the directory. Users of this machine may log in to it as
-/// Administrator, password `password`.
+/// Ctrl-C ends all processes; the same command continues with the data in the directory. Users of this machine
+/// may log in as Administrator, password `password`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
     /// Directory for the data and the logs of all nodes, and of etcd
@@ -46,16 +46,16 @@ pub(crate) struct DemoArgs {
         default_value = "./settee-demo"
     )]
     data_dir: PathBuf,
-    /// The first of eight ports in a row, 0 for free ones [default: KV 11210, 11310, 11410, HTTP 8091, 8191, 8291, etcd
-    /// 12379, 12380]
+    /// First of eight consecutive ports, 0 for free ones [default: KV 11210, 11310, 11410, HTTP 8091, 8191, 8291,
+    /// etcd 12379, 12380]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=65_528))]
     port: Option<u16>,
-    /// An etcd that runs, and not one of the demo's own: http://HOST:PORT
+    /// A running etcd, instead of one started by the demo: http://HOST:PORT
     #[arg(long, value_name = "ADDRESSES")]
     etcd: Option<Endpoints>,
 }
 
-/// Ports of KV and HTTP of each node, and two of etcd.
+/// KV and HTTP ports of each node, and two ports of etcd.
 struct DemoPorts {
     nodes: [(u16, u16); 3],
     etcd: (u16, u16),
@@ -109,7 +109,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
         Failure::new(Sysexit::CantCreate, line)
     })?;
     let mut signals = watch_signals()?;
-    // All that was started ends with it.
+    // All started processes end with this value.
     let mut running = Running::new(&args.data_dir);
     let endpoints = match &args.etcd {
         Some(endpoints) => endpoints.clone(),
@@ -143,7 +143,7 @@ fn options(port: u16) -> Result<ConnectOptions, Failure> {
     })
 }
 
-/// Waits until all nodes are counted on. One that failed when the demo ran last gets its share again.
+/// Waits until all nodes are members. A node that failed in the last run of the demo gets its share again.
 fn await_members(options: &ConnectOptions) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut link = MemberLink::open(options.clone())?;
@@ -158,7 +158,7 @@ fn await_members(options: &ConnectOptions) -> Result<(), Failure> {
         if alive && others.is_empty() && status.elections == 0 {
             return Ok(());
         }
-        // A new cluster counts on its first nodes by itself.
+        // A new cluster accepts its first nodes without an order.
         if alive && !status.buckets.is_empty() && status.controller.is_some() {
             for node in others {
                 link.order(&json!({ "recover": node.id }))?;

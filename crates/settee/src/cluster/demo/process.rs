@@ -1,4 +1,4 @@
-//! A process that the demo started.
+//! A process started by the demo.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -9,19 +9,19 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use server::names;
 
-/// Between two looks at what is waited for.
+/// Interval between two checks of an awaited condition.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
-/// Begins the names of variables that are settings of ours.
+/// Prefix of the names of variables that are settings of this program.
 const OURS: &str = "SETTEE_";
 
-/// This program, without the settings of this process.
+/// Returns a command that runs this program without the settings of this process.
 pub(super) fn own_command() -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     forget(&mut command, OURS);
     Ok(command)
 }
 
-/// Lets a command know nothing of variables that begin so.
+/// Removes the variables with this prefix from a command's environment.
 pub(super) fn forget(command: &mut Command, prefix: &str) {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with(prefix) {
@@ -30,7 +30,7 @@ pub(super) fn forget(command: &mut Command, prefix: &str) {
     }
 }
 
-/// A process, which writes to a log of its own. A signal of the terminal does not reach it.
+/// A process that writes to its own log. Signals of the terminal do not reach it.
 pub(super) struct Process {
     pub(super) name: String,
     pub(super) command: String,
@@ -65,7 +65,7 @@ impl Process {
         self.child.id()
     }
 
-    /// How it ended, if it did since that was asked last.
+    /// Returns how the process ended, if it has ended since the last call.
     pub(super) fn news(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.ended.is_some() {
             return Ok(None);
@@ -74,7 +74,7 @@ impl Process {
         Ok(self.ended)
     }
 
-    /// The last line that it wrote.
+    /// Returns the last line of the log.
     pub(super) fn last_line(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -86,15 +86,15 @@ impl Process {
         self.log.display().to_string()
     }
 
-    /// Asks it to end.
+    /// Asks the process to end.
     pub(super) fn terminate(&self) {
         if self.ended.is_none() {
-            // It may have ended meanwhile.
+            // The process may have ended already.
             let _gone = kill_process(Pid::from_child(&self.child), Signal::TERM);
         }
     }
 
-    /// Waits until it ends.
+    /// Waits until the process ends.
     pub(super) fn wait(&mut self) {
         if let Err(error) = self.child.wait() {
             eprintln!("settee: {}: {error}", self.name);

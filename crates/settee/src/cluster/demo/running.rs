@@ -1,4 +1,4 @@
-//! What the demo started: an etcd and nodes.
+//! The processes started by the demo: an etcd and nodes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use crate::exit::{Failure, Sysexit};
 use crate::output;
 use crate::serve::{Signal, Signals};
 
-/// How long etcd, and a node, may take until they serve.
+/// Longest time until etcd, or a node, serves.
 const START_LIMIT: Duration = Duration::from_mins(1);
-/// Seconds of a lease: a node that was killed is replaced sooner than by default.
+/// Duration of a lease in seconds, shorter than the default: a killed node is replaced sooner.
 const LEASE: &str = "2";
 
-/// Processes, which end when this is dropped.
+/// Running processes. Dropping the value ends them.
 pub(super) struct Running {
     directory: PathBuf,
     etcd: Option<Process>,
@@ -30,7 +30,7 @@ fn system(error: &io::Error) -> Failure {
     Failure::new(Sysexit::Os, error.to_string())
 }
 
-/// Makes the cluster, if there is none of the name.
+/// Creates the cluster, unless one of this name exists.
 pub(super) fn init(etcd: &Endpoints, name: &str) -> Result<(), Failure> {
     let mut command = own_command().map_err(|error| system(&error))?;
     command.args(["cluster", "init", "--lease", LEASE, "--etcd"]);
@@ -54,7 +54,7 @@ impl Running {
         }
     }
 
-    /// Starts an etcd of one member, and waits until it answers.
+    /// Starts an etcd with one member, and waits until it answers.
     pub(super) fn start_etcd(&mut self, (client, peer): (u16, u16)) -> Result<Endpoints, Failure> {
         let [client, peer] = [client, peer].map(|port| format!("http://127.0.0.1:{port}"));
         let mut command = Command::new("etcd");
@@ -97,7 +97,7 @@ impl Running {
         (kv, http): (u16, u16),
     ) -> Result<(), Failure> {
         let told = self.directory.join(format!("{name}.json"));
-        // What an earlier start wrote there.
+        // Removes the file of an earlier start.
         names::remove(&told).map_err(|error| system(&error))?;
         let mut command = own_command().map_err(|error| system(&error))?;
         command.args([
@@ -122,12 +122,12 @@ impl Running {
         await_start(process, &|| told.exists())
     }
 
-    /// The processes of the nodes.
+    /// Process ids of the nodes.
     pub(super) fn ids(&self) -> Vec<u32> {
         self.nodes.iter().map(Process::id).collect()
     }
 
-    /// Tells of nodes that end, until a signal says that it is enough.
+    /// Reports nodes that end, until a signal ends the demo.
     pub(super) fn attend(&mut self, signals: &mut Signals) -> Result<(), Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()

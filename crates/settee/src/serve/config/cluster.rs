@@ -1,4 +1,4 @@
-//! The cluster that a node joins.
+//! The settings of a node in a cluster.
 
 use etcd::{ClusterAddress, Endpoints};
 use server::{ClusterConfig, NodeConfig, Trust};
@@ -8,7 +8,7 @@ use super::values::{
     advertised, certificate, mistake, number, parse, password, path, peer_trust, refuse, switch,
 };
 
-/// Settings about etcd that mean nothing without one.
+/// Settings for etcd, which need a cluster.
 const ETCD_KEYS: [&str; 5] = [
     "etcd-username",
     "etcd-ca",
@@ -17,7 +17,7 @@ const ETCD_KEYS: [&str; 5] = [
     "etcd-insecure",
 ];
 
-/// The cluster that the node joins; what is said of it without one is a mistake.
+/// Returns the cluster that the node joins. Settings for a cluster are an error without one.
 pub(super) fn cluster(settings: &Settings) -> Result<Option<ClusterConfig>, ConfigError> {
     let outside = advertised(settings, "advertise-outside")?;
     let allowed = "must be a number from 0 to 65535";
@@ -63,7 +63,7 @@ pub(super) fn cluster(settings: &Settings) -> Result<Option<ClusterConfig>, Conf
     }))
 }
 
-/// Others must be able to reach a node of a cluster, and a port with TLS that they are told of must be served.
+/// Checks that other nodes can reach a node of a cluster, and that it serves every TLS port that it advertises.
 pub(super) fn check_advertised(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
     let cluster = node.cluster.as_ref();
     if cluster.is_some() && node.advertise.is_none() && node.listen.is_unspecified() {
@@ -91,7 +91,7 @@ pub(super) fn check_advertised(node: &NodeConfig, settings: &Settings) -> Result
     Ok(())
 }
 
-/// Where etcd is, and how one logs in.
+/// Returns the addresses of etcd, and the login.
 pub(in crate::serve) fn etcd_options(
     settings: &Settings,
     endpoints: Endpoints,
@@ -123,7 +123,7 @@ pub(in crate::serve) fn etcd_options(
     })
 }
 
-/// User and password, or neither.
+/// Returns user and password, or neither.
 fn login_of_etcd(settings: &Settings) -> Result<Option<etcd::Login>, ConfigError> {
     let user = parse(settings, "etcd-username", "must not be empty", |user| {
         (!user.is_empty()).then(|| user.to_owned())

@@ -1,4 +1,4 @@
-//! Settings to a configuration: each value checked, what is missing filled in. Pure.
+//! Converts settings to a configuration: checks each value and fills in defaults. Pure.
 
 mod cluster;
 pub(super) use self::cluster::etcd_options;
@@ -27,35 +27,35 @@ use self::values::{
 };
 use super::settings::{ConfigError, Settings};
 
-/// MiB of the write-ahead log at which it becomes a run.
+/// Default size of the write-ahead log at which it becomes a run, in MiB.
 const JOURNAL_MIB_DEFAULT: u64 = 32;
 
-/// Age at which tombstones are purged, seconds: three days, and at most sixty.
+/// Age at which tombstones are purged, in seconds: by default three days, at most sixty.
 const PURGE_AGE_S_DEFAULT: u64 = 3 * 24 * 60 * 60;
 const PURGE_AGE_S_MAX: u64 = 60 * 24 * 60 * 60;
 
 const MIB: u64 = 1024 * 1024;
 const QUOTA_MIB_DEFAULT: u64 = 256;
 const QUOTA_MIB_MIN: u64 = 16;
-/// 16 TiB: above it a number is a mistake, and arithmetic in bytes stays far from overflow.
+/// 16 TiB: a higher number must be a mistake, and bytes cannot overflow below it.
 const QUOTA_MIB_MAX: u64 = 16 * 1024 * 1024;
 const BUCKETS_MAX: usize = 1000;
 const BUCKETS_MAX_DEFAULT: usize = 100;
 const THREADS_MAX: usize = 1024;
 const BUCKET_NAME: &str = "must be 1 to 100 of A-Z a-z 0-9 _ - . %, not starting with a dot";
 
-/// A configuration that was checked as a whole.
+/// A configuration that is checked as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServeConfig {
     pub(super) node: NodeConfig,
-    /// Where to write the ports in use, once the node serves.
+    /// File for the ports in use, written once the node serves.
     pub(super) ports_file: Option<PathBuf>,
-    /// The least important messages that are logged.
+    /// Lowest level of logged messages.
     pub(super) log_level: LevelFilter,
     pub(super) log_format: LogFormat,
 }
 
-/// The form of a log line.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogFormat {
     Human,
@@ -63,6 +63,8 @@ pub(super) enum LogFormat {
 }
 
 impl ServeConfig {
+    /// Checks the settings and returns the configuration.
+    ///
     /// # Errors
     /// The first mistake found.
     pub(super) fn from_settings(settings: &Settings) -> Result<Self, ConfigError> {
@@ -113,7 +115,7 @@ impl ServeConfig {
     }
 }
 
-/// The port for classic memcached clients; what is said of it without a port is a mistake.
+/// Returns the settings of the memcached port. They are an error without a port.
 fn memcached(settings: &Settings) -> Result<Option<MemcachedPort>, ConfigError> {
     let bucket = parse(settings, "memcached-bucket", BUCKET_NAME, |name| {
         is_bucket_name(name).then(|| name.to_owned())
@@ -142,7 +144,7 @@ fn memcached(settings: &Settings) -> Result<Option<MemcachedPort>, ConfigError> 
     }))
 }
 
-/// Clients of other machines log in, unless it was said that they need not.
+/// Checks that clients of other machines must log in, unless the settings exempt them.
 fn check_memcached(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
     let Some(memcached) = node.memcached.as_ref().filter(|memcached| !memcached.login) else {
         return Ok(());
@@ -160,7 +162,8 @@ fn check_memcached(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigE
     refuse(settings, "memcached-port", allowed)
 }
 
-/// What is said of stand-ins without the switch is a mistake, and so is an administrator that HTTP is to name.
+/// Returns the settings of stand-ins. They are an error without `provisionable`, and so is an administrator,
+/// which must be set over HTTP.
 fn provisionable(settings: &Settings) -> Result<Option<StandInsConfig>, ConfigError> {
     let query_port = port(settings, "query-port")?;
     let search_port = port(settings, "search-port")?;
@@ -183,7 +186,7 @@ fn provisionable(settings: &Settings) -> Result<Option<StandInsConfig>, ConfigEr
     }))
 }
 
-/// A certificate that no port would show is a mistake.
+/// Refuses settings for certificates if no TLS port is open.
 fn check_certificate(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
     let served = node.kv_tls_port.is_some() || node.https_port.is_some();
     if served {
@@ -194,7 +197,7 @@ fn check_certificate(node: &NodeConfig, settings: &Settings) -> Result<(), Confi
         .try_for_each(|key| refuse(settings, key, "needs --kv-tls-port or --https-port"))
 }
 
-/// Whether clients show a certificate.
+/// Returns whether clients send a certificate.
 fn client_cert(settings: &Settings) -> Result<Option<CertificateState>, ConfigError> {
     let allowed = "must be off, optional or mandatory";
     parse(settings, "client-cert", allowed, |value| match value {
@@ -205,7 +208,7 @@ fn client_cert(settings: &Settings) -> Result<Option<CertificateState>, ConfigEr
     })
 }
 
-/// The bucket that is followed; without a name of its own, it is the first one here.
+/// Returns the bucket to follow; it is `default` if the address has none.
 fn replica_of(settings: &Settings) -> Result<Option<ReplicaOf>, ConfigError> {
     let demote = switch(settings, "demote")?.unwrap_or(false);
     let Some(given) = settings.get("replica-of") else {
@@ -244,7 +247,7 @@ fn replica_of(settings: &Settings) -> Result<Option<ReplicaOf>, ConfigError> {
     }))
 }
 
-/// Without a data directory nothing is on a disk, so no bucket may ask for it.
+/// Refuses durability levels that need a disk if there is no data directory.
 fn check_levels(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
     let on_disk = |bucket: &&BucketConfig| {
         let level = bucket.durability_min;
@@ -259,7 +262,7 @@ fn check_levels(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigErro
     }
 }
 
-/// What follows must be here, and what is not followed cannot be given up.
+/// Checks that the bucket that follows exists; `demote` needs a bucket to follow.
 fn check_followed(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
     let Some(of) = &node.replica_of else {
         let demote = settings.get("demote");
@@ -284,8 +287,8 @@ fn check_followed(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigEr
     }
 }
 
-/// `memory` and `data-dir` given at the same place contradict each other; given at different
-/// ones, the place that wins decides.
+/// Returns the data directory. `memory` and `data-dir` contradict each other if they have the same origin;
+/// otherwise the origin with higher priority decides.
 fn data_dir(settings: &Settings) -> Result<Option<PathBuf>, ConfigError> {
     let on = switch(settings, "memory")?;
     let directory = parse(settings, "data-dir", "must be a path", path)?;
@@ -322,7 +325,7 @@ fn threads(settings: &Settings) -> Result<usize, ConfigError> {
     Ok(given.unwrap_or_else(per_processor))
 }
 
-/// The reference's limits, and its default.
+/// Returns the purge age; limits and default are those of the reference.
 fn purge_age(settings: &Settings) -> Result<u64, ConfigError> {
     let allowed = "must be a number of seconds from 0 to 5184000";
     let given = number(settings, "purge-age", allowed, 0..=PURGE_AGE_S_MAX)?;
@@ -410,7 +413,7 @@ fn is_bucket_name(name: &str) -> bool {
     (1..=100).contains(&name.len()) && !name.starts_with('.') && name.chars().all(named)
 }
 
-/// `NAME[:QUOTA_MIB[:KIND[:EVICTION[:LEVEL[:VBUCKETS]]]]]`; the error says what is allowed.
+/// Parses `NAME[:QUOTA_MIB[:KIND[:EVICTION[:LEVEL[:VBUCKETS]]]]]`; the error names the allowed values.
 fn bucket(text: &str) -> Result<BucketConfig, String> {
     let mut parts = text.split(':');
     let name = parts.next().unwrap_or_default();
@@ -461,7 +464,7 @@ fn bucket(text: &str) -> Result<BucketConfig, String> {
     })
 }
 
-/// A number of vBuckets that a bucket may have.
+/// Parses a number of vBuckets.
 fn vbuckets(text: &str) -> Result<u16, String> {
     let count = text.parse().ok();
     count
@@ -469,7 +472,7 @@ fn vbuckets(text: &str) -> Result<u16, String> {
         .ok_or_else(|| "vBuckets must be 128 or 1024".into())
 }
 
-/// The least level of a bucket's writes; one that needs a disk needs a bucket that has one.
+/// Parses the lowest durability level of a bucket's writes. A level that needs a disk needs a bucket on disk.
 fn durability_min(kind: BucketKind, name: &str) -> Result<Option<DurabilityLevel>, String> {
     let level = DurabilityLevel::from_name(name);
     match (kind, level) {
@@ -483,8 +486,8 @@ fn durability_min(kind: BucketKind, name: &str) -> Result<Option<DurabilityLevel
     }
 }
 
-/// The default password is public, so it is for this machine only. A node that waits for its administrator has none,
-/// and was asked for.
+/// Refuses the default password, which is public, on addresses that other machines reach. A provisionable node,
+/// which has no administrator yet, is allowed.
 fn check_exposure(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
     let named = settings.contains_key("password") || node.provisionable.is_some();
     if node.listen.is_loopback() || named {
@@ -495,7 +498,7 @@ fn check_exposure(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigEr
     refuse(settings, "listen", allowed)
 }
 
-/// Ports other than 0 must differ.
+/// Checks that ports other than 0 differ.
 fn check_ports(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError> {
     let memcached = node.memcached.as_ref().map(|memcached| memcached.port);
     let ports = [
@@ -520,7 +523,7 @@ fn check_ports(node: &NodeConfig, settings: &Settings) -> Result<(), ConfigError
         let Some((earlier, _)) = earlier else {
             continue;
         };
-        // One of the two was given, or the defaults would clash.
+        // Names a port that was given: two defaults do not clash.
         let (key, other) = if settings.contains_key(later) {
             (later, earlier)
         } else {

@@ -9,7 +9,7 @@ fn config(given: &[(&str, &str)]) -> ServeConfig {
     ServeConfig::from_settings(&from_flags(given)).unwrap()
 }
 
-/// The line a mistake among flags leads to.
+/// Returns the error line for these flags.
 fn line(given: &[(&str, &str)]) -> String {
     let error = ServeConfig::from_settings(&from_flags(given)).unwrap_err();
     assert_eq!(error.code, Sysexit::Usage);
@@ -48,7 +48,7 @@ fn defaults_are_the_documented_ones() {
 }
 
 #[test]
-fn every_setting_arrives() {
+fn every_setting_reaches_configuration() {
     let config = config(&[
         ("data-dir", "/srv/couch"),
         ("listen", "::1"),
@@ -118,7 +118,7 @@ fn every_setting_arrives() {
 }
 
 #[test]
-fn a_followed_bucket_has_its_password_and_trust_from_beside() {
+fn replica_takes_password_and_trust_from_own_settings() {
     let at = "couchbases://u@h:1/default";
     let given = [
         ("replica-of", at),
@@ -158,7 +158,7 @@ fn a_followed_bucket_has_its_password_and_trust_from_beside() {
 }
 
 #[test]
-fn where_a_node_is_reached_is_told_with_what_it_needs() {
+fn advertised_addresses_need_their_settings() {
     let member = [
         ("cluster", "etcd://e/shop"),
         ("node-name", "a"),
@@ -196,7 +196,7 @@ fn where_a_node_is_reached_is_told_with_what_it_needs() {
 }
 
 #[test]
-fn a_mistake_is_one_line_with_key_value_and_what_is_allowed() {
+fn mistake_is_one_line_with_key_value_and_allowed_values() {
     let port = "must be a port number from 0 to 65535, 0 for a free one";
     let age = "must be a number of seconds from 0 to 5184000";
     for (key, value, allowed) in [
@@ -236,7 +236,7 @@ fn a_mistake_is_one_line_with_key_value_and_what_is_allowed() {
 }
 
 #[test]
-fn values_cannot_break_the_line() {
+fn values_cannot_break_error_line() {
     let line = line(&[("threads", "1\n2")]);
     assert_eq!(line.lines().count(), 1, "{line}");
 }
@@ -252,7 +252,7 @@ fn a_password_is_never_shown() {
 }
 
 #[test]
-fn the_exit_code_tells_a_usage_error_from_a_wrong_configuration() {
+fn exit_code_distinguishes_usage_error_from_configuration_error() {
     for (origin, written) in [
         (Origin::Environment, "SETTEE_KV_PORT"),
         (Origin::File("settee.toml".into()), "settee.toml: kv-port"),
@@ -325,7 +325,7 @@ fn buckets_are_distinct_and_not_too_many() {
 }
 
 #[test]
-fn other_machines_need_a_password_of_ones_own() {
+fn other_machines_need_non_default_password() {
     for address in ["0.0.0.0", "::", "192.0.2.1"] {
         let line = line(&[("listen", address)]);
         assert!(
@@ -345,7 +345,7 @@ fn other_machines_need_a_password_of_ones_own() {
 }
 
 #[test]
-fn memory_and_data_dir_contradict_each_other_at_one_place_only() {
+fn memory_and_data_dir_conflict_only_at_same_origin() {
     assert_eq!(config(&[("memory", "true")]).node.data_dir, None);
     assert_eq!(
         config(&[("memory", "0")]).node.data_dir,
@@ -372,7 +372,7 @@ fn memory_and_data_dir_contradict_each_other_at_one_place_only() {
 fn ports_differ_unless_they_are_free_ones() {
     let same = line(&[("kv-port", "7"), ("http-port", "7")]);
     assert_eq!(same, "--http-port \"7\": must differ from kv-port");
-    // Against a default, the one that was given is named.
+    // In a conflict with a default, the given port is named.
     let default = line(&[("kv-port", "8091")]);
     assert_eq!(default, "--kv-port \"8091\": must differ from http-port");
     let memcached = line(&[("memcached-port", "11210")]);
@@ -395,7 +395,7 @@ fn a_bucket_may_have_128_vbuckets() {
 }
 
 #[test]
-fn the_least_level_of_a_bucket_needs_a_disk_where_it_says_so() {
+fn lowest_durability_level_may_need_disk() {
     let least = |bucket: &str| config(&[("bucket", bucket)]).node.buckets[0].durability_min;
     let level = Some(DurabilityLevel::PersistToMajority);
     assert_eq!(least("a:64:couchbase:value:persistToMajority"), level);
@@ -415,7 +415,7 @@ fn the_least_level_of_a_bucket_needs_a_disk_where_it_says_so() {
 }
 
 #[test]
-fn what_leaves_memory_depends_on_the_kind() {
+fn eviction_policy_depends_on_bucket_kind() {
     use EvictionPolicy::{Delete, Documents, None, Values};
     for (text, eviction) in [
         ("a:16:couchbase", Values),
@@ -449,7 +449,7 @@ fn what_leaves_memory_depends_on_the_kind() {
 }
 
 #[test]
-fn the_memcached_port_is_for_one_bucket_and_for_the_loopback() {
+fn memcached_port_serves_one_bucket_on_loopback() {
     let port = ("memcached-port", "0");
     let memcached = |more: &[(&str, &str)]| {
         let given = [&[port], more].concat();
@@ -479,7 +479,7 @@ fn the_memcached_port_is_for_one_bucket_and_for_the_loopback() {
 }
 
 #[test]
-fn a_provisionable_node_has_neither_administrator_nor_buckets_and_may_be_reached() {
+fn provisionable_node_has_no_administrator_and_no_buckets() {
     let on = ("provisionable", "true");
     let node = config(&[on, ("listen", "0.0.0.0")]).node;
     let ports = node.provisionable.unwrap();

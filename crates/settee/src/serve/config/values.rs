@@ -1,4 +1,4 @@
-//! The value of one setting, understood or refused in one line.
+//! Parses the value of one setting, or refuses it in one line.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -11,7 +11,7 @@ use crate::serve::settings::{ConfigError, GivenSetting, Settings, is_secret};
 
 const PASSWORD_BYTES_MAX: usize = 1024;
 
-/// A value that is not allowed; `allowed` says what is. Secrets are not shown.
+/// Returns the error for a wrong value; `allowed` describes the allowed ones. Secrets are not shown.
 pub(super) fn mistake(
     key: &str,
     given: &GivenSetting,
@@ -35,7 +35,7 @@ pub(super) fn refuse(
     }
 }
 
-/// The value of a key that has one; `understand` answers `None` for what is not allowed.
+/// Returns the value of a key, if given; `understand` returns `None` for a value that is not allowed.
 pub(super) fn parse<T>(
     settings: &Settings,
     key: &'static str,
@@ -52,13 +52,13 @@ pub(super) fn parse<T>(
     }
 }
 
-/// A port; 0 is a free one.
+/// Returns a port; 0 means a free one.
 pub(super) fn port(settings: &Settings, key: &'static str) -> Result<Option<u16>, ConfigError> {
     let allowed = "must be a port number from 0 to 65535, 0 for a free one";
     number(settings, key, allowed, 0..=u16::MAX)
 }
 
-/// A number in a range.
+/// Returns a number in a range.
 pub(super) fn number<T: FromStr + PartialOrd>(
     settings: &Settings,
     key: &'static str,
@@ -70,7 +70,7 @@ pub(super) fn number<T: FromStr + PartialOrd>(
     })
 }
 
-/// Where others are told to reach the node.
+/// Returns an address to advertise.
 pub(super) fn advertised(
     settings: &Settings,
     key: &'static str,
@@ -84,12 +84,12 @@ pub(super) fn advertised(
         .map_err(|allowed: &str| mistake(key, given, value, allowed))
 }
 
-/// A path.
+/// Returns a path.
 pub(super) fn path(value: &str) -> Option<PathBuf> {
     (!value.is_empty() && !value.contains('\0')).then(|| value.into())
 }
 
-/// What is true or false.
+/// Returns a switch: true or false.
 pub(super) fn switch(settings: &Settings, key: &'static str) -> Result<Option<bool>, ConfigError> {
     let allowed = "must be true or false";
     parse(settings, key, allowed, |value| match value {
@@ -99,7 +99,7 @@ pub(super) fn switch(settings: &Settings, key: &'static str) -> Result<Option<bo
     })
 }
 
-/// A password.
+/// Returns a password.
 pub(super) fn password(
     settings: &Settings,
     key: &'static str,
@@ -111,7 +111,7 @@ pub(super) fn password(
     })
 }
 
-/// Both files or none.
+/// Returns the files of a certificate and its key; both or neither must be given.
 pub(super) fn certificate(
     settings: &Settings,
     chain_key: &'static str,
@@ -128,7 +128,7 @@ pub(super) fn certificate(
     Ok(None)
 }
 
-/// The certificates of other nodes to trust, and the one to show them.
+/// Returns the trusted certificates of other nodes, and the own certificate for them.
 pub(super) fn peer_trust(settings: &Settings) -> Result<Trust, ConfigError> {
     let ca = parse(settings, "peer-ca", "must be a path", path)?;
     let insecure = switch(settings, "peer-insecure")?.unwrap_or(false);

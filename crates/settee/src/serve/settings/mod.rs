@@ -1,4 +1,4 @@
-//! Settings as they were given, from three places to one table: flag over environment over file.
+//! Collects settings from three origins: a flag has priority over the environment, and the environment over the file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use super::args::ServeArgs;
 use crate::connect::first_line;
 use crate::exit::Sysexit;
 
-/// Every setting, sorted. `config` itself names the file and so is no key of it.
+/// All settings, sorted. `config` names the file itself, so it is not a key of it.
 pub(super) const KEYS: [&str; 50] = [
     "advertise",
     "advertise-outside",
@@ -78,7 +78,7 @@ const SWITCHES: [&str; 7] = [
     "provisionable",
 ];
 
-/// Settings that are a text also where it looks like a number.
+/// Settings that are texts even if they look like numbers.
 const TEXTS: [&str; 10] = [
     "bucket",
     "encryption-keys",
@@ -92,7 +92,7 @@ const TEXTS: [&str; 10] = [
     "username",
 ];
 
-/// Settings that no message shows.
+/// Settings whose values no message shows.
 const SECRETS: [&str; 5] = [
     "encryption-keys",
     "etcd-password",
@@ -101,12 +101,12 @@ const SECRETS: [&str; 5] = [
     "replica-of",
 ];
 
-/// Whether no message may show the value of a setting.
+/// Whether the value of a setting must not be shown.
 pub(super) fn is_secret(key: &str) -> bool {
     SECRETS.contains(&key)
 }
 
-/// A mistake in the configuration: one line that names the key, the value and what is allowed.
+/// A mistake in the configuration: one line with the key, the value and the allowed values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConfigError {
     pub(super) code: Sysexit,
@@ -115,13 +115,13 @@ pub(super) struct ConfigError {
 
 impl ConfigError {
     pub(super) fn new(code: Sysexit, line: impl fmt::Display) -> Self {
-        // Values come from strangers' files; the reason must stay one line.
+        // Values come from files of unknown origin; the reason must stay one line.
         let line = line.to_string().replace(['\n', '\r'], " ");
         Self { code, line }
     }
 }
 
-/// Where a value was given; the greater one wins.
+/// Origin of a value; the greater one has priority.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Origin {
     File(PathBuf),
@@ -129,7 +129,7 @@ pub(super) enum Origin {
     Flag,
 }
 
-/// The values of one key, all from the place that wins. Never empty; only `bucket` has several.
+/// The values of one key, all from the origin with the highest priority. Never empty; only `bucket` has several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GivenSetting {
     pub(super) origin: Origin,
@@ -137,7 +137,7 @@ pub(super) struct GivenSetting {
 }
 
 impl GivenSetting {
-    /// The key as the user wrote it.
+    /// The key as written by the user.
     pub(super) fn written(&self, key: &str) -> String {
         match &self.origin {
             Origin::Flag => format!("--{key}"),
@@ -146,7 +146,7 @@ impl GivenSetting {
         }
     }
 
-    /// The exit code for a mistake at this place.
+    /// Returns the exit code for a mistake at this origin.
     pub(super) fn exit_code(&self) -> Sysexit {
         match self.origin {
             Origin::Flag => Sysexit::Usage,
@@ -155,16 +155,16 @@ impl GivenSetting {
     }
 }
 
-/// What was given, by key.
+/// Given settings, by key.
 pub(super) type Settings = BTreeMap<&'static str, GivenSetting>;
 
 type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 
-/// Collects the settings; the environment and the file system are parameters, `read_keys` for a file of keys.
+/// Collects the settings. Environment and file system are parameters; `read_keys` reads a file of keys.
 ///
 /// # Errors
-/// The file cannot be read, is no TOML or has a key that means nothing; a variable is not UTF-8.
+/// The file cannot be read, is not TOML or has an unknown key; a variable is not UTF-8.
 pub(super) fn gather(
     args: &ServeArgs,
     environment: Environment<'_>,
@@ -202,7 +202,7 @@ pub(super) fn gather(
     Ok(settings)
 }
 
-/// The flags that were given: they are called as the settings are.
+/// Returns the given flags; their names are those of the settings.
 fn from_flags(args: &ServeArgs) -> Settings {
     let flags = serde_json::to_value(args).expect("flags are texts, lists of texts and switches");
     let mut settings = Settings::new();
@@ -222,7 +222,7 @@ fn from_flags(args: &ServeArgs) -> Settings {
     settings
 }
 
-/// What a file holds, as if it had been given where the file was named.
+/// Replaces the name of a secret's file by its content, with the same origin.
 fn read_secret(
     settings: &mut Settings,
     (file, key): (&'static str, &'static str),
@@ -254,7 +254,7 @@ fn environment_name(key: &str) -> String {
     format!("SETTEE_{}", key.replace('-', "_").to_ascii_uppercase())
 }
 
-/// An empty variable counts as absent, as shells and service files leave them behind.
+/// Returns a variable. An empty one counts as not set, since shells and service files leave them behind.
 fn variable(name: &str, environment: Environment<'_>) -> Result<Option<String>, ConfigError> {
     let Some(value) = environment(name).filter(|value| !value.is_empty()) else {
         return Ok(None);
@@ -307,7 +307,7 @@ fn from_file(path: &Path, written: &str, read_file: ReadFile<'_>) -> Result<Sett
     Ok(settings)
 }
 
-/// The value as flags would carry it; `None` if its type is wrong for the key.
+/// Returns the value in the form of a flag; `None` if its type is wrong for the key.
 fn texts(key: &str, value: &TomlValue) -> Option<Vec<String>> {
     match (key, value) {
         ("bucket", TomlValue::Array(items)) if !items.is_empty() => items

@@ -1,7 +1,7 @@
 use super::*;
 use clap::Parser;
 
-/// Settings as if each pair was given as a flag.
+/// Returns settings as if each pair was given as a flag.
 pub(in crate::serve) fn from_flags(given: &[(&str, &str)]) -> Settings {
     let mut settings = Settings::new();
     for (name, value) in given {
@@ -16,7 +16,7 @@ pub(in crate::serve) fn from_flags(given: &[(&str, &str)]) -> Settings {
     settings
 }
 
-/// A file that is there.
+/// An existing file.
 const SECRET_FILE: &str = "true";
 
 #[derive(Parser)]
@@ -25,7 +25,7 @@ struct Line {
     args: ServeArgs,
 }
 
-/// The three places, written down: flags, environment, and what is in `settee.toml`.
+/// The three origins: flags, environment, and the text of `settee.toml`.
 #[derive(Default)]
 struct Places<'a> {
     flags: &'a [&'a str],
@@ -58,7 +58,7 @@ impl Places<'_> {
     }
 }
 
-/// The reason why a file is refused.
+/// Returns the reason why a file is refused.
 fn file_error(text: &str) -> String {
     let places = Places {
         flags: &["--config", "settee.toml"],
@@ -72,7 +72,7 @@ fn file_error(text: &str) -> String {
 }
 
 #[test]
-fn nothing_given_is_nothing() {
+fn no_settings_are_gathered_if_none_are_given() {
     assert_eq!(Places::default().gather().unwrap(), Settings::new());
 }
 
@@ -105,7 +105,7 @@ fn flag_over_environment_over_file() {
 }
 
 #[test]
-fn the_file_named_by_the_flag_is_the_one_read() {
+fn file_named_by_flag_is_read() {
     let environment = &[("SETTEE_CONFIG", "other.toml")];
     let flags = &["--config", "settee.toml"];
     let places = Places {
@@ -122,7 +122,7 @@ fn every_key_is_a_flag_a_variable_and_a_key_of_the_file() {
         let (flag, variable) = (format!("--{key}"), environment_name(key));
         let flags: &[&str] = match key {
             key if SWITCHES.contains(&key) => &[&flag],
-            // Process lists show flags.
+            // Flags are visible in process lists.
             "peer-password" | "etcd-password" | "encryption-keys" => &["--config", "settee.toml"],
             _ => &[&flag, "true"],
         };
@@ -216,7 +216,7 @@ fn buckets_are_repeated_listed_or_separated_by_commas() {
         flags: &[],
     };
     assert_eq!(places.values("bucket"), expected);
-    // A list replaces a list: buckets of two places do not mix.
+    // A list replaces a list: buckets of two origins are not mixed.
     let places = Places {
         flags: &["--bucket", "c"],
         environment,
@@ -241,7 +241,7 @@ fn an_empty_variable_counts_as_absent() {
 
 #[cfg(unix)]
 #[test]
-fn a_variable_that_is_no_text_is_named() {
+fn variable_without_utf8_is_named() {
     use std::os::unix::ffi::OsStringExt;
     let environment =
         |name: &str| (name == "SETTEE_LISTEN").then(|| OsString::from_vec(b"\xff".to_vec()));
@@ -276,7 +276,7 @@ fn a_file_that_cannot_be_read_is_named_with_its_flag() {
 }
 
 #[test]
-fn what_is_no_toml_is_told_with_its_line() {
+fn invalid_toml_is_reported_with_its_line() {
     let line = file_error("threads = 2\nkv-port = = 3\n");
     assert!(
         line.starts_with("settee.toml: line 2: is no TOML: "),
@@ -285,7 +285,7 @@ fn what_is_no_toml_is_told_with_its_line() {
 }
 
 #[test]
-fn an_unknown_key_gets_the_nearest_one() {
+fn unknown_key_suggests_nearest_key() {
     for (wrong, meant) in [
         ("kv_port", "kv-port"),
         ("kvport", "kv-port"),
