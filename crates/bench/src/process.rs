@@ -11,7 +11,7 @@ pub(crate) fn process_cpu(pid: u32) -> Option<Duration> {
     parse_stat(&stat)
 }
 
-/// Returns the CPU time of the process's running threads with this name.
+/// Returns the CPU time of the process's live threads with this name.
 pub(crate) fn threads_cpu(pid: u32, name: &str) -> Option<Duration> {
     let mut sum = Duration::ZERO;
     for thread in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {

@@ -15,7 +15,7 @@ use crate::output;
 /// Number of promoted vBuckets that are listed; --json lists all.
 const LISTED_MAX: usize = 64;
 
-/// Replace the active copies of a node by their replicas, if no promise is broken by that
+/// Replace the active copies of a node by their replicas, if no promised data is lost
 ///
 /// For a node that is gone, if the cluster does not fail it over by itself (settee cluster status shows the
 /// reason), or for a running node that should no longer serve. The node stays failed over, even if it runs or

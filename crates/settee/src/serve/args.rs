@@ -55,8 +55,8 @@ pub(crate) struct ServeArgs {
     pub(crate) listen: Option<String>,
     /// Address at which other nodes and clients reach this node, if it differs from the one it listens on: host
     /// (an IPv6 address in brackets) and ports of a proxy or container in front of it; omitted ports are the
-    /// node's own [default: the value of --listen, or the address that its connections come to] [env:
-    /// SETTEE_ADVERTISE]
+    /// node's own [default: the value of --listen, or the address that its connections come to]
+    /// [env: SETTEE_ADVERTISE]
     #[arg(long, value_name = "HOST[:KV[:HTTP[:KV_TLS[:HTTPS]]]]")]
     pub(crate) advertise: Option<String>,
     /// Port of the KV protocol, 0 for a free one [default: 11210] [env: SETTEE_KV_PORT]
@@ -110,12 +110,12 @@ pub(crate) struct ServeArgs {
     /// one [env: SETTEE_PROVISIONABLE=true]
     #[arg(long)]
     pub(crate) provisionable: bool,
-    /// With --provisionable: port of the stand-in for queries, 0 for a free one [default: 8093] [env:
-    /// SETTEE_QUERY_PORT]
+    /// With --provisionable: port of the stand-in for queries, 0 for a free one [default: 8093]
+    /// [env: SETTEE_QUERY_PORT]
     #[arg(long, value_name = "N")]
     pub(crate) query_port: Option<String>,
-    /// With --provisionable: port of the stand-in for search, 0 for a free one [default: 8094] [env:
-    /// SETTEE_SEARCH_PORT]
+    /// With --provisionable: port of the stand-in for search, 0 for a free one [default: 8094]
+    /// [env: SETTEE_SEARCH_PORT]
     #[arg(long, value_name = "N")]
     pub(crate) search_port: Option<String>,
     /// Name of the administrator [default: Administrator] [env: SETTEE_USERNAME]
@@ -147,8 +147,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<String>,
     /// With --cluster: address of this node for clients of another network, announced as its alternate address
-    /// `external`: SDKs choose it if their seed is such a host, or with network=external [env:
-    /// SETTEE_ADVERTISE_OUTSIDE]
+    /// `external`: SDKs choose it if their seed is such a host, or with network=external
+    /// [env: SETTEE_ADVERTISE_OUTSIDE]
     #[arg(long, value_name = "HOST[:KV[:HTTP[:KV_TLS[:HTTPS]]]]")]
     pub(crate) advertise_outside: Option<String>,
     /// With --cluster: number of the failure zone of this node; copies of a vBucket are kept in different zones
