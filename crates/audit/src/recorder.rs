@@ -12,7 +12,7 @@ use crate::line::{Line, Origin, User};
 use crate::settings::{Settings, UserId};
 use crate::stamp::Stamp;
 
-/// Size of the queue in bytes. Events beyond it are dropped and counted.
+/// Largest size of the queue in bytes. Events beyond it are dropped and counted.
 const QUEUE_BYTES_MAX: usize = 16 << 20;
 /// Number of queued bytes from which the writer does not wait for more.
 const GATHERED_BYTES: usize = 256 << 10;

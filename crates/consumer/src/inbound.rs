@@ -30,7 +30,7 @@ use crate::target::Target;
 const IDLE_LIMIT: Duration = Duration::from_mins(6);
 /// Interval between ticks while acknowledgements are held back.
 const PAUSED_LOOK_NS: u64 = 100_000_000;
-/// Interval between ticks otherwise: an acknowledgement is at most this late.
+/// Interval between ticks otherwise: a due acknowledgement is at most this late.
 const ACK_LOOK_NS: u64 = 1_000_000_000;
 
 /// Reason why a message was refused: the status of the answer and a text for the error context.
