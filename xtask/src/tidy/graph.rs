@@ -247,5 +247,5 @@ fn says_its_rule(workspace: &Workspace, name: &str) -> Result<bool> {
     };
     let text = workspace.read(&root)?;
     let mut docs = text.lines().take_while(|line| line.starts_with("//!"));
-    Ok(docs.any(|line| line.contains("may not")))
+    Ok(docs.any(|line| line.contains("must not") || line.contains("may not")))
 }
