@@ -3,7 +3,7 @@
 //! Both sides of the exchange are here: a node's ([`SaslSession`]) and that of links and tools ([`ScramClient`]). Bytes
 //! are passed in and out as values. Of a password that was set while the node runs, only the verifier is kept.
 //!
-//! This crate does not know sockets, buckets or HTTP. It reads no clock, starts no thread and draws no random numbers:
+//! This crate must not know sockets, buckets or HTTP. It reads no clock, starts no thread and draws no random numbers:
 //! randomness and time are parameters.
 
 mod access;

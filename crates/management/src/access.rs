@@ -71,7 +71,7 @@ pub(super) async fn require_user(
     Ok(next.run(request).await)
 }
 
-/// Returns the user for whom a request is made. Adds this user to the request, and the user that acts on its behalf.
+/// Returns the user in whose name a request is made. Adds this user to the request, and the user that acts on its behalf.
 async fn admit(
     state: &HttpState,
     peer: &Peer,

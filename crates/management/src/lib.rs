@@ -1,6 +1,6 @@
 //! HTTP management: requests of SDKs at bootstrap, probes of operators, and feeds of changes.
 //!
-//! This crate does not know KV sockets or KV sessions, and changes a bucket only through [`NodeView`].
+//! This crate must not know KV sockets or KV sessions, and changes a bucket only through [`NodeView`].
 //!
 //! A node without an administrator asks for no credentials. On any other node, every path needs credentials, except
 //! for the two probes, `/pools` in brief, and the certificate. The rights of a user are in one table that denies by
