@@ -45,11 +45,6 @@ impl Outgoing {
         Ok(message.encode(envelope, &mut self.0)?)
     }
 
-    /// Appends frames.
-    pub fn append(&mut self, frames: &[u8]) {
-        self.0.extend_from_slice(frames);
-    }
-
     /// Appends an answer.
     pub fn answer(&mut self, response: &Response<'_>) {
         response.encode(&mut self.0);
@@ -85,13 +80,28 @@ impl Feed {
     /// The connection broke.
     pub fn flush(&mut self) -> Result<(), ClientError> {
         if self.has_unsent() {
-            let socket = self.stream.socket();
-            socket.set_nonblocking(true).map_err(lost)?;
-            let written = self.write_ready();
-            let socket = self.stream.socket();
-            socket.set_nonblocking(false).map_err(lost)?;
-            written.map_err(lost)?;
+            let posted = std::mem::take(&mut self.output.0);
+            let sent = self.write_ready(&posted)?;
+            self.output.0 = posted;
+            self.output.0.drain(..sent);
         }
+        Ok(())
+    }
+
+    /// Sends frames after what was posted, as far as the connection takes them now; the rest is posted.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn offer(&mut self, frames: &[u8]) -> Result<(), ClientError> {
+        self.flush()?;
+        let sent = if self.has_unsent() {
+            0
+        } else {
+            self.write_ready(frames)?
+        };
+        self.output
+            .0
+            .extend_from_slice(frames.get(sent..).unwrap_or_default());
         Ok(())
     }
 
@@ -99,11 +109,12 @@ impl Feed {
         self.is_unflushed || !self.output.0.is_empty()
     }
 
-    fn write_ready(&mut self) -> io::Result<()> {
+    /// Returns how many of the bytes the connection took.
+    fn write_ready(&mut self, bytes: &[u8]) -> Result<usize, ClientError> {
+        self.stream.socket().set_nonblocking(true).map_err(lost)?;
         let mut sent = 0;
-        self.is_unflushed = true;
         let ended = loop {
-            let rest = self.output.0.get(sent..).unwrap_or_default();
+            let rest = bytes.get(sent..).unwrap_or_default();
             if rest.is_empty() {
                 break self.stream.flush();
             }
@@ -113,13 +124,12 @@ impl Feed {
                 Err(error) => break Err(error),
             }
         };
-        self.output.0.drain(..sent);
+        self.stream.socket().set_nonblocking(false).map_err(lost)?;
+        self.is_unflushed = ended.is_err();
         match ended {
-            Ok(()) => self.is_unflushed = false,
-            Err(error) if is_timeout(&error) => {}
-            Err(error) => return Err(error),
+            Err(error) if !is_timeout(&error) => Err(lost(error)),
+            _ => Ok(sent),
         }
-        Ok(())
     }
 
     /// Sends bytes at once, before what was posted.
@@ -238,7 +248,7 @@ mod tests {
             is_unflushed: false,
             patience: None,
         };
-        let posted = feed.output.0.clone();
+        let mut posted = feed.output.0.clone();
         feed.flush().unwrap();
         let rest = feed.output.bytes().len();
         assert!((1..BYTES).contains(&rest), "{rest} bytes are left");
@@ -246,6 +256,8 @@ mod tests {
             wait_for_any([&feed].into_iter(), Duration::ZERO).unwrap(),
             [false]
         );
+        feed.offer(b"behind").unwrap();
+        posted.extend_from_slice(b"behind");
         let reader = std::thread::spawn(move || {
             let mut came = Vec::new();
             other.read_to_end(&mut came).unwrap();
@@ -255,6 +267,9 @@ mod tests {
             wait_for_any([&feed].into_iter(), Duration::from_secs(10)).unwrap();
             feed.flush().unwrap();
         }
+        feed.offer(b"at once").unwrap();
+        posted.extend_from_slice(b"at once");
+        assert!(!feed.has_unsent());
         drop(feed);
         assert!(reader.join().unwrap() == posted, "all of it, in order");
     }

@@ -11,11 +11,11 @@ use wire::request::GetAllVbSeqnos;
 use wire::response::{FailoverEntries, ObserveSeqnoReply, VbSeqnos};
 use wire::{Envelope, Frame, Malformed, Opaque, Opcode, RawParts, Status, encode_raw};
 
-use super::batch::{Batch, Held};
+use super::batch::Batch;
 use crate::stream::TICK;
 
 /// Bytes after which a batch is closed.
-const BATCH_BYTES: usize = 256 * 1024;
+const BATCH_BYTES: usize = 512 * 1024;
 /// Bytes of writes that may be on their way.
 const WINDOW_BYTES: usize = 4 * 1024 * 1024;
 /// So long a batch waits for more while others are on their way.
@@ -54,20 +54,25 @@ impl Outbound {
         }
     }
 
-    /// Appends a write; returns whether it is the first one of its vBucket in its batch.
+    /// Appends a write that was made after a mark; returns whether it is the first one of its vBucket in its batch.
     ///
     /// # Errors
-    /// A question does not fit a frame.
-    pub(super) fn append(&mut self, vbucket: VbId, held: &Held) -> Result<bool, ClientError> {
+    /// It, or a question, does not fit a frame.
+    pub(super) fn append(
+        &mut self,
+        vbucket: VbId,
+        mark: u64,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), ClientError>,
+    ) -> Result<bool, ClientError> {
         let open = self.unsent.back();
         if open.is_none_or(|batch| batch.frames.len() >= BATCH_BYTES) {
-            self.unsent.push_back(Batch::new(held.mark));
+            self.unsent.push_back(Batch::new(mark));
         }
         let Some(batch) = self.unsent.back_mut() else {
             return Ok(false);
         };
-        batch.mark = batch.mark.min(held.mark);
-        batch.frames.extend_from_slice(&held.bytes);
+        batch.mark = batch.mark.min(mark);
+        write(&mut batch.frames)?;
         let is_first = batch.vbuckets.insert(vbucket);
         if is_first && let Entry::Vacant(unknown) = self.histories.entry(vbucket) {
             unknown.insert(None);
@@ -128,10 +133,9 @@ impl Outbound {
             if self.sent.is_empty() {
                 self.heard = Instant::now();
             }
-            let output = self.feed.output();
-            output.append(&batch.asks);
-            output.append(&batch.frames);
-            output.post(&question, &Envelope::default())?;
+            self.feed.offer(&batch.asks)?;
+            self.feed.offer(&batch.frames)?;
+            self.feed.output().post(&question, &Envelope::default())?;
             self.sent_bytes += batch.frames.len();
             self.sent_at = Instant::now();
             self.sent.push_back(batch);

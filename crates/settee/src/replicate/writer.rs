@@ -122,27 +122,35 @@ impl<'a> Writer<'a> {
             datatype,
             ..Envelope::default()
         };
+        Counts::add(&self.counts.sent);
+        let mark = self.mark;
+        let node = self.places.route(vbucket, self.nodes.owner(vbucket));
+        if let Some(node) = node.filter(|node| self.links.contains_key(node)) {
+            return self.append(vbucket, node, mark, |frames| {
+                Ok(change.encode(&envelope, frames)?)
+            });
+        }
         let mut bytes = Vec::new();
         change.encode(&envelope, &mut bytes)?;
         let held = Held {
-            mark: self.mark,
+            mark,
             opaque,
             bytes,
         };
-        Counts::add(&self.counts.sent);
-        match self.places.route(vbucket, self.nodes.owner(vbucket)) {
-            Some(node) if self.links.contains_key(&node) => self.append(vbucket, node, &held),
-            _ => {
-                self.places.hold(vbucket, held);
-                Ok(())
-            }
-        }
+        self.places.hold(vbucket, held);
+        Ok(())
     }
 
     /// Appends a write to those that go to a node.
-    fn append(&mut self, vbucket: VbId, node: usize, held: &Held) -> Result<(), ClientError> {
+    fn append(
+        &mut self,
+        vbucket: VbId,
+        node: usize,
+        mark: u64,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
         if let Some(link) = self.links.get_mut(&node)
-            && link.append(vbucket, held)?
+            && link.append(vbucket, mark, write)?
         {
             self.places.begin(vbucket, node);
         }
@@ -195,7 +203,10 @@ impl<'a> Writer<'a> {
             match self.nodes.owner(vbucket) {
                 Some(node) if self.reach(node)? => {
                     for held in self.places.take_waiting(vbucket).into_values() {
-                        self.append(vbucket, node, &held)?;
+                        self.append(vbucket, node, held.mark, |frames| {
+                            frames.extend_from_slice(&held.bytes);
+                            Ok(())
+                        })?;
                     }
                 }
                 _ => self.places.is_unserved(vbucket),
@@ -332,13 +343,15 @@ impl<'a> Writer<'a> {
     }
 
     fn on_batch(&mut self, active: Vec<(VbId, Seqno)>, node: usize) {
-        let active: BTreeMap<VbId, Seqno> = active.into_iter().collect();
         let Some(link) = self.links.get_mut(&node) else {
             return;
         };
         let Some(batch) = link.take_answered() else {
             return;
         };
+        let active = active.into_iter();
+        let its = active.filter(|(vbucket, _)| batch.vbuckets.contains(vbucket));
+        let active: BTreeMap<VbId, Seqno> = its.collect();
         let mut moved = BTreeSet::new();
         for vbucket in &batch.vbuckets {
             self.places.end(*vbucket);
