@@ -133,12 +133,15 @@ impl Outbound {
             if self.sent.is_empty() {
                 self.heard = Instant::now();
             }
-            self.feed.offer(&batch.asks)?;
-            self.feed.offer(&batch.frames)?;
-            self.feed.output().post(&question, &Envelope::default())?;
             self.sent_bytes += batch.frames.len();
             self.sent_at = Instant::now();
+            // It is among those that are sent again if the connection breaks here.
             self.sent.push_back(batch);
+            if let Some(batch) = self.sent.back() {
+                self.feed.offer(&batch.asks)?;
+                self.feed.offer(&batch.frames)?;
+            }
+            self.feed.output().post(&question, &Envelope::default())?;
         }
         self.feed.flush()
     }
@@ -247,4 +250,39 @@ pub(super) fn is_for_the_moment(status: Status) -> bool {
             | Status::SYNC_WRITE_IN_PROGRESS
             | Status::SYNC_WRITE_RE_COMMIT_IN_PROGRESS
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use client::Nodes;
+    use client::testing::{FakeServer, Fault};
+
+    use super::*;
+
+    #[test]
+    fn what_is_being_sent_when_the_connection_breaks_is_not_answered() {
+        let server = FakeServer::start(true, Fault::Close);
+        let (_, client) = Nodes::connect(&server.options()).unwrap();
+        let mut link = Outbound::new(client);
+        let mut appended = 0;
+        loop {
+            let append = |frames: &mut Vec<u8>| {
+                let before = frames.len();
+                // The server closes the connection at the first of them.
+                let parts = RawParts {
+                    key: b"\0key",
+                    ..RawParts::default()
+                };
+                encode_raw(Opcode::GET, &Envelope::default(), parts, frames)?;
+                appended += frames.len() - before;
+                Ok(())
+            };
+            link.append(VbId(1), 0, append).unwrap();
+            if link.send().is_err() {
+                break;
+            }
+        }
+        let unanswered = link.into_unanswered().map(|batch| batch.frames.len());
+        assert_eq!(unanswered.sum::<usize>(), appended);
+    }
 }
