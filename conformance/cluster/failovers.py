@@ -1,13 +1,15 @@
 """Nodes that an operator fails over while they run, and recovers."""
 
 import json
+import struct
 import time
 
 from cluster import MAJORITY
+from dcp import ACTIVE_ONLY, DCP_STREAM_REQ, NO_END, Consumer
 from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, of, state_of, three_nodes
 from harness import equal, eventually
 from manage import must
-from mcbp import GET, SET, SUCCESS, Closed, vbucket_of
+from mcbp import GET, NOT_MY_VBUCKET, SET, SUCCESS, Closed, vbucket_of
 from moves import Load, share
 from world import suite
 
@@ -49,6 +51,10 @@ def stays_failed_over(cluster, node, name, its):
     assert all(row[0] != node.kv for row in client.rows()), client.rows()
     equal((state_of(cluster, name), membership(cluster, name)), ("failed_over", "inactiveFailed"), "state")
     connection = client.connection(node.kv)
+    # gocbcore would wait for itself if the answer to a stream request had a map without its node.
+    stream = struct.pack(">II5Q", ACTIVE_ONLY, 0, 0, NO_END, 0, 0, 0)
+    refused = Consumer(node).call(DCP_STREAM_REQ, extras=stream, vbucket=vbucket_of(its[0], len(client.rows())))
+    equal((refused.status, refused.value), (NOT_MY_VBUCKET, b""), "a stream")
     for key in its:
         for opcode, rest in ((GET, ()), (SET, (bytes(8), b"zombie"))):
             answer = connection.call(opcode, b"\0" + key, *rest, vbucket=vbucket_of(key, len(client.rows())))

@@ -186,6 +186,19 @@ fn nodes_of(view: &View, id: BucketId) -> (BTreeSet<NodeId>, BTreeSet<NodeId>) {
     (active, others)
 }
 
+/// Whether the map of a bucket sends clients to this node; so it does on a node of no cluster.
+pub fn sends_clients_here(node: &Registry, served: &ServedBucket) -> bool {
+    let Some(member) = node.cluster.get() else {
+        return true;
+    };
+    let (view, me) = (member.view(), member.me());
+    let mut of_bucket = bucket_id(&view, served.name())
+        .map(|id| nodes_of(&view, id))
+        .into_iter();
+    members(&view).any(|node| node == me)
+        || of_bucket.any(|(active, others)| active.contains(&me) || others.contains(&me))
+}
+
 fn is_failed(view: &View, node: NodeId) -> bool {
     let node = view.nodes.get(&node);
     node.is_none_or(|node| node.value.state == NodeState::Failed)

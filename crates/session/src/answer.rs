@@ -119,14 +119,18 @@ impl Session {
         ))
     }
 
-    /// Answers NOT_MY_VBUCKET with the cluster map, unless the peer has that map already.
+    /// Answers NOT_MY_VBUCKET with the cluster map, unless the peer has that map already. A connection of change streams gets
+    /// no map that lists other nodes only: `gocbcore` closes it in the loop that reads the map, and waits for that loop.
     fn not_my_vbucket(
         &mut self,
         frame: &Frame<'_>,
         now: Now,
         output: &mut Vec<u8>,
     ) -> CommandOutcome {
-        let map = self.bucket.as_ref().map(|bucket| bucket.map());
+        let bucket = self.bucket.as_ref();
+        let bucket = bucket
+            .filter(|bucket| !self.is_dcp() || registry::sends_clients_here(&self.node, bucket));
+        let map = bucket.map(|bucket| bucket.map());
         let known = self.has(Feature::DEDUPE_NOT_MY_VBUCKET_CLUSTERMAP)
             && map
                 .as_ref()
