@@ -1,11 +1,11 @@
-//! Connect strings: which server, which user, which bucket.
+//! Connect strings: they name server, user and bucket.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// Port of a node's data service.
 const COUCHBASE_PORT: u16 = 11210;
-/// The same over TLS.
+/// Port of a node's data service over TLS.
 const COUCHBASES_PORT: u16 = 11207;
 /// Port of memcached.
 const MEMCACHED_PORT: u16 = 11211;
@@ -34,24 +34,24 @@ pub struct Login {
     pub user: String,
     /// Password of the user; never printed.
     pub password: String,
-    /// Where that password comes from.
+    /// Source of the password.
     pub source: PasswordSource,
     /// Bucket to select.
     pub bucket: String,
 }
 
-/// Where a password comes from.
+/// Source of a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PasswordSource {
-    /// It was given.
+    /// The user of the client gave it.
     Given,
-    /// Neither user nor password were given: it is the default one.
+    /// The default password: neither user nor password were given.
     Default,
-    /// A user was given without one.
+    /// A user was given without a password.
     Missing,
 }
 
-/// Why a connect string cannot be used; one line for the user.
+/// Reason why a connect string cannot be used; one line for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct AddressError(String);
@@ -197,14 +197,14 @@ impl Address {
         Ok(self)
     }
 
-    /// Host and port as a socket wants them.
+    /// Returns host and port in the form that sockets take.
     pub fn host_port(&self) -> (&str, u16) {
         (&self.host, self.port)
     }
 }
 
 impl fmt::Display for Address {
-    /// The connect string without user and password.
+    /// Writes the connect string without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match (&self.login, self.over_tls) {
             (None, _) => "memcached",
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_defaults() {
+    fn omitted_parts_have_defaults() {
         let address = parse("couchbase://10.0.0.1");
         assert_eq!(address.host_port(), ("10.0.0.1", 11210));
         let login = Login {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn invalid_connect_strings_are_refused() {
         for (text, reason) in [
             ("http://h", "unknown scheme http://"),
             ("couchbase://", "host is missing"),

@@ -20,36 +20,36 @@ use crate::message::{Answer, Request};
 /// Bytes of a fresh receive buffer.
 const INPUT_BYTES: usize = 256 * 1024;
 
-/// How to connect to a server.
+/// Options of a connection to a server.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// The server, user and bucket.
     pub address: Address,
-    /// The certificates to trust; `None` for a connection without TLS.
+    /// TLS configuration with the trusted certificates; `None` for a connection without TLS.
     pub tls: Option<Arc<ClientConfig>>,
-    /// How long to wait for a connection and for each answer.
+    /// Time limit of the connect, and of each read and write.
     pub timeout: Duration,
-    /// Whether to ask that values may go compressed (Snappy), both ways.
+    /// Whether to ask for compressed values (Snappy) in both directions.
     pub compressed: bool,
 }
 
-/// How keys are sent on a connection.
+/// Form of the keys on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyForm {
-    /// Keys carry the identifier of their collection.
+    /// Whether keys carry the identifier of their collection.
     pub collections: bool,
-    /// Number of vBuckets; `None` where the server has no such thing.
+    /// Number of vBuckets; `None` where the server has none.
     pub vbuckets: Option<u16>,
 }
 
 impl KeyForm {
-    /// The vBucket of a user's key.
+    /// Returns the vBucket of a user's key.
     pub fn vbucket(self, key: &[u8]) -> VbId {
         self.vbuckets
             .map_or(VbId(0), |count| VbId::of_key(key, count))
     }
 
-    /// What stands before a user's key on the wire: the default collection, or nothing.
+    /// Returns the prefix of a user's key on the wire: the default collection, or nothing.
     pub fn prefix(self) -> &'static [u8] {
         if self.collections { &[0] } else { &[] }
     }
@@ -65,11 +65,11 @@ pub struct Client {
     pub(crate) key_form: KeyForm,
     /// The map of the bucket when the client connected.
     pub(crate) map: Option<BucketMap>,
-    /// Whether values may go compressed.
+    /// Whether values may be sent compressed.
     pub(crate) compressed: bool,
-    /// Whether there is a certificate to show if the server asks.
+    /// Whether the client has a certificate to present if the server asks.
     pub(crate) certified: bool,
-    /// Of a collection that was chosen: what stands before a user's key.
+    /// Key prefix of the selected collection; `None` for the default collection.
     collection: Option<Vec<u8>>,
 }
 
@@ -96,27 +96,27 @@ impl Client {
         })
     }
 
-    /// How keys are sent on this connection.
+    /// Returns the form of the keys on this connection.
     pub fn key_form(&self) -> KeyForm {
         self.key_form
     }
 
-    /// Whether values may go compressed: it was asked for, and the server agreed.
+    /// Returns whether values may be sent compressed: the client asked, and the server agreed.
     pub fn is_compressed(&self) -> bool {
         self.compressed
     }
 
-    /// The socket of the client, on which no answer is outstanding.
+    /// Returns the socket. No answer is outstanding on it.
     pub fn into_stream(self) -> Link<TcpStream> {
         self.stream
     }
 
-    /// The same with what was read and not taken.
+    /// Returns the socket, and the buffer with bytes that were read and not taken.
     pub(crate) fn into_parts(self) -> (Link<TcpStream>, Input) {
         (self.stream, self.input)
     }
 
-    /// Asks and waits for the answer, whatever its status.
+    /// Sends a request and waits for the answer, whatever its status.
     ///
     /// # Errors
     /// The connection broke, or the server broke the protocol.
@@ -125,13 +125,13 @@ impl Client {
         self.receive(message.opcode, opaque)
     }
 
-    /// Asks and waits for the answer; any status but success is an error.
+    /// Sends a request and waits for the answer; any status but success is an error.
     ///
     /// # Errors
     /// As [`Client::request`], and [`ClientError::Refused`].
     pub fn expect_success(&mut self, message: &Request<'_>) -> Result<Answer, ClientError> {
         let answer = self.request(message)?;
-        // The mechanism of a login is its key, and tells nothing.
+        // The key of a login request is its mechanism, that of HELLO a name of the client: no use in an error.
         let about: &[u8] = match message.opcode {
             Opcode::SASL_AUTH | Opcode::SASL_STEP | Opcode::HELLO => &[],
             _ => message.key,
@@ -139,7 +139,7 @@ impl Client {
         accept(message.opcode, about, answer)
     }
 
-    /// Selects the collection, `SCOPE.COLLECTION`, of the documents of later requests.
+    /// Selects the collection (`SCOPE.COLLECTION`) of later document requests.
     ///
     /// # Errors
     /// As [`Client::expect_success`]: there is no such collection.
@@ -155,8 +155,7 @@ impl Client {
         Ok(())
     }
 
-    /// A request about a document of the default collection, or of the one that was chosen, by
-    /// the user's key.
+    /// Sends a request about a document of the selected collection, or of the default one, by the user's key.
     ///
     /// # Errors
     /// As [`Client::expect_success`].
@@ -173,7 +172,7 @@ impl Client {
         accept(message.opcode, message.key, answer)
     }
 
-    /// Asks everything at once and waits for the answers, in order and whatever their status.
+    /// Sends all requests at once and waits for the answers, in order and whatever their status.
     ///
     /// # Errors
     /// As [`Client::request`].
@@ -188,13 +187,13 @@ impl Client {
             .collect()
     }
 
-    /// Statistics of a group, one call of `row` for each name and value as they arrive. When `row` refuses one, the
-    /// connection is of no use any more.
+    /// Reads the statistics of a group and calls `row` for each name and value as they arrive. After an error of `row`,
+    /// the connection cannot be used.
     ///
     /// Cost: nothing is allocated or copied for a row.
     ///
     /// # Errors
-    /// As [`Client::expect_success`], and that of `row`; rows that came before an error were delivered.
+    /// As [`Client::expect_success`], and the error of `row`; rows in front of an error were delivered.
     pub fn stat<E: From<ClientError>>(
         &mut self,
         group: &str,
@@ -220,7 +219,7 @@ impl Client {
         }
     }
 
-    /// The same for rows whose values are whole numbers; others are left out.
+    /// Reads the statistics of a group as [`Client::stat`], but only rows whose values are whole numbers.
     ///
     /// # Errors
     /// As [`Client::expect_success`].
@@ -251,7 +250,7 @@ impl Client {
         Ok(opaque)
     }
 
-    /// Reads on until an answer is whole; what servers push unasked is skipped.
+    /// Reads until an answer is whole; skips requests that the server pushes.
     fn receive(&mut self, opcode: Opcode, opaque: Opaque) -> Result<Answer, ClientError> {
         loop {
             let broken = |error| ClientError::broken(opcode.name(), &error);
@@ -272,7 +271,7 @@ impl Client {
     }
 }
 
-/// Whether a frame is the answer to a request; `false` for what servers push unasked.
+/// Returns whether a frame is the answer to a request; `false` for a request that the server pushes.
 fn is_answer(frame: &Frame<'_>, opcode: Opcode, opaque: Opaque) -> Result<bool, ClientError> {
     let (header, during) = (&frame.header, opcode.name());
     if header.magic == Magic::ServerRequest {
@@ -312,7 +311,7 @@ fn shows_certificate(options: &ConnectOptions) -> bool {
     tls.is_some_and(|tls| tls.client_auth_cert_resolver.has_certs())
 }
 
-/// A connected socket without delay and with time limits; the host's addresses are tried in turn.
+/// Connects a socket without delay (`TCP_NODELAY`) and with time limits; tries the host's addresses in turn.
 fn open(options: &ConnectOptions) -> io::Result<Link<TcpStream>> {
     let (host, timeout) = (&options.address.host, options.timeout);
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");

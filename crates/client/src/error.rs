@@ -1,56 +1,56 @@
-//! What can go wrong between a client and its server.
+//! Errors between a client and its server.
 
 use std::io;
 
 use identity::ScramError;
 use wire::{Status, TooLong};
 
-/// Why a request has no useful answer.
+/// Reason why a request has no useful answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No connection could be made; another attempt may help.
+    /// The connect failed; another attempt may help.
     #[error("cannot connect to {address}: {source}")]
     Unreachable {
         /// Connect string without secrets.
         address: String,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The connection broke, or the server did not answer in time; a new one may help.
     #[error("connection lost during {during}: {source}")]
     Lost {
-        /// The request, or what else the connection did.
+        /// The request, or another activity of the connection.
         during: &'static str,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The server sent what the protocol does not allow.
+    /// The server violated the protocol.
     #[error("the server broke the protocol during {during}: {reason}")]
     Protocol {
-        /// The request, or what else the connection did.
+        /// The request, or another activity of the connection.
         during: &'static str,
-        /// What is wrong.
+        /// The violation.
         reason: String,
     },
     /// A key or value does not fit a frame; give a shorter one.
     #[error("cannot ask: {0}")]
     TooLong(#[from] TooLong),
-    /// The server answered with an error; the status tells what helps.
+    /// The server answered with an error status.
     #[error("{}", refusal(*status, during, about, context.as_deref()))]
     Refused {
         /// The request.
         during: &'static str,
-        /// What the request was about: a key, a bucket, a group; may be empty.
+        /// Subject of the request: a key, a bucket, a group; may be empty.
         about: String,
         /// The status.
         status: Status,
-        /// What the server said beyond the status.
+        /// Error text of the server beyond the status.
         context: Option<String>,
     },
-    /// The SCRAM exchange failed on our side.
+    /// The SCRAM exchange failed in the client.
     #[error("cannot log in: {0}")]
     Scram(#[from] ScramError),
-    /// No way of logging in is known to both sides.
+    /// Client and server have no common SASL mechanism.
     #[error("cannot log in: the server offers only {0:?}")]
     Mechanisms(String),
 }
@@ -66,7 +66,7 @@ fn refusal(status: Status, during: &str, about: &str, context: Option<&str>) -> 
 }
 
 impl ClientError {
-    /// The server sent what it must not.
+    /// Creates the error of a server that violates the protocol.
     pub fn broken(during: &'static str, reason: &impl ToString) -> Self {
         Self::Protocol {
             during,
@@ -74,7 +74,7 @@ impl ClientError {
         }
     }
 
-    /// Whether a new connection may help.
+    /// Returns whether a new connection may help.
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Lost { .. })
     }

@@ -1,4 +1,4 @@
-//! A connection on which a server sends without being asked each time: a change stream.
+//! A connection of change streams: the server sends frames without a request for each.
 
 use std::io::{self, Write as _};
 use std::net::TcpStream;
@@ -13,22 +13,22 @@ use crate::error::ClientError;
 use crate::input::Input;
 use crate::link::Link;
 
-/// Errors name this as what the connection did.
+/// Activity that errors name.
 const DURING: &str = "streaming";
 
-/// A connection whose frames are taken one after the other, answers and messages alike.
+/// A connection of change streams. It returns answers and messages in the order of their arrival.
 #[derive(Debug)]
 pub struct Feed {
     stream: Link<TcpStream>,
     input: Input,
     output: Outgoing,
-    /// The connection has yet to pass on what it took.
+    /// Whether the link (TLS) holds written bytes that it has not flushed to the socket.
     is_unflushed: bool,
-    /// Longest wait of a read, as the socket has it.
+    /// Read timeout that is set on the socket.
     patience: Option<Duration>,
 }
 
-/// What is to be sent; posting does not touch the socket.
+/// Buffer of frames to send; posting does not touch the socket.
 #[derive(Debug, Default)]
 pub struct Outgoing(Vec<u8>);
 
@@ -50,7 +50,7 @@ impl Outgoing {
         response.encode(&mut self.0);
     }
 
-    /// What was posted and not sent yet.
+    /// Returns the bytes that were posted and not sent yet.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -69,12 +69,12 @@ impl Feed {
         }
     }
 
-    /// Where messages are posted while no frame is being looked at.
+    /// Returns the send buffer, for posting outside of [`Feed::take`].
     pub fn output(&mut self) -> &mut Outgoing {
         &mut self.output
     }
 
-    /// Sends what was posted, as far as the connection takes it now; the rest goes with a later call.
+    /// Sends posted bytes until the socket would block; later calls send the rest.
     ///
     /// # Errors
     /// The connection broke.
@@ -132,7 +132,7 @@ impl Feed {
         }
     }
 
-    /// Sends bytes at once, before what was posted.
+    /// Sends bytes at once, before all posted bytes.
     ///
     /// # Errors
     /// The connection broke.
@@ -140,7 +140,7 @@ impl Feed {
         self.stream.write_all(bytes).map_err(lost)
     }
 
-    /// Waits for bytes, but not longer than `at_most`; whether any came.
+    /// Waits for bytes, but not longer than `at_most`; returns whether any came.
     ///
     /// # Errors
     /// The connection broke.
@@ -157,7 +157,7 @@ impl Feed {
         }
     }
 
-    /// Waits for bytes, but not longer than `at_most`, and takes all whole frames; whether any
+    /// Waits for bytes, but not longer than `at_most`, and takes all whole frames; returns whether any
     /// bytes came.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ impl Feed {
     /// Takes the next whole frame, if there is one; `on` may post messages.
     ///
     /// # Errors
-    /// The server sent no frame, or what `on` returns.
+    /// The bytes are no frame, or the error of `on`.
     pub fn take<T, E: From<ClientError>>(
         &mut self,
         on: impl FnOnce(&Frame<'_>, &mut Outgoing) -> Result<T, E>,
@@ -188,8 +188,8 @@ impl Feed {
     }
 }
 
-/// Waits until one of some connections has bytes to read, or takes more of what was posted, but not longer than `at_most`;
-/// returns which of them have bytes.
+/// Waits until a connection has bytes to read, or can send more posted bytes, but not longer than `at_most`.
+/// Returns for each connection whether it has bytes.
 ///
 /// # Errors
 /// The system cannot wait.
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_connection_does_not_take_is_kept_and_sent_later() {
+    fn unsent_bytes_stay_in_the_buffer_and_are_sent_later() {
         const BYTES: usize = 32 << 20;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -1,37 +1,37 @@
-//! Receive buffer of a connection: bytes in, frames out.
+//! Receive buffer of a connection: it takes bytes and returns frames.
 
 use std::io::{self, ErrorKind, Read};
 use std::ops::Range;
 
 use wire::{Decoded, Frame, FrameError, Limits};
 
-/// Longest answer that is read: well above the largest document.
+/// Limits of an answer: well above the largest document.
 pub const ANSWER_LIMITS: Limits = Limits {
     body_bytes_max: 128 * 1024 * 1024,
 };
 
-/// What lies at the beginning of unread bytes.
+/// Result of a search at the beginning of the unread bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<T> {
-    /// Something of so many bytes.
+    /// A whole item, with its length in bytes.
     Whole(T, usize),
-    /// The beginning of something that lacks at least so many bytes.
+    /// An incomplete item, with the least number of bytes that it lacks.
     Missing(usize),
 }
 
-/// Bytes that were read, of which a part was taken. It grows to the longest frame.
+/// Buffer of received bytes. It grows to the longest frame.
 ///
 /// Cost: unread bytes are moved to the front when less than half of the buffer is free behind them.
 #[derive(Debug)]
 pub struct Input {
     bytes: Vec<u8>,
     unread: Range<usize>,
-    /// Bytes that the first unread frame lacks, as far as is known.
+    /// Bytes that the first unread frame lacks; the least number if its length is unknown.
     missing: usize,
 }
 
 impl Input {
-    /// An empty buffer of `bytes`.
+    /// Creates an empty buffer of `bytes`.
     pub fn new(bytes: usize) -> Self {
         Self {
             bytes: vec![0; bytes],
@@ -40,7 +40,7 @@ impl Input {
         }
     }
 
-    /// Number of bytes that were read and not taken yet.
+    /// Returns the number of bytes that were read and not taken yet.
     pub fn unread_bytes(&self) -> usize {
         self.unread.len()
     }
@@ -66,10 +66,10 @@ impl Input {
         }
     }
 
-    /// Takes what `find` finds at the beginning; `None` if it is not whole.
+    /// Takes the item that `find` finds at the beginning; `None` if it is not whole.
     ///
     /// # Errors
-    /// That of `find`.
+    /// The error of `find`.
     pub fn next_by<T, E>(
         &mut self,
         find: impl FnOnce(&[u8]) -> Result<Found<T>, E>,
@@ -89,7 +89,7 @@ impl Input {
     /// Reads once. Returns whether the buffer was filled, so that there may be more to read.
     ///
     /// # Errors
-    /// What the read returns; `UnexpectedEof` if the peer closed the connection.
+    /// The error of the read; `UnexpectedEof` if the peer closed the connection.
     pub fn fill(&mut self, from: &mut impl Read) -> io::Result<bool> {
         self.make_room();
         let free = &mut self.bytes[self.unread.end..];
@@ -106,8 +106,8 @@ impl Input {
         }
     }
 
-    /// The same for a socket that does not block: `false` if it has nothing to read, `true` if the
-    /// read was interrupted.
+    /// Reads once from a non-blocking socket: as [`Input::fill`], but `false` if there is nothing to read, `true` if
+    /// the read was interrupted.
     ///
     /// # Errors
     /// As [`Input::fill`].
@@ -119,7 +119,7 @@ impl Input {
         }
     }
 
-    /// Makes room for what the first frame lacks, and for others behind it.
+    /// Makes room for the missing bytes of the first frame, and for frames behind it.
     fn make_room(&mut self) {
         if self.unread.is_empty() {
             self.unread = 0..0;

@@ -1,8 +1,8 @@
 //! A small blocking client of the KV protocol: one connection, one request at a time, or a stream.
 //!
-//! What this crate may not do: know a node, the command line or exit codes; print; read files or
-//! the environment. [`ConnectOptions`] has all that a connection needs; [`ClientError`] tells what
-//! happened. It talks to Couchbase servers and, without login and collections, to memcached.
+//! It talks to Couchbase servers and, without login and collections, to memcached. [`ConnectOptions`] has all that
+//! a connection needs; [`ClientError`] is the reason of a failure. This crate must not depend on a node, the command
+//! line or exit codes; it must not print, nor read files or the environment.
 
 mod address;
 mod connection;

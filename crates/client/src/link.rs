@@ -10,7 +10,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 /// A socket, with TLS or without.
 pub enum Link<S: Read + Write> {
-    /// As it is.
+    /// Without TLS.
     Plain(S),
     /// Over TLS.
     Sealed(Box<StreamOwned<ClientConnection, S>>),
@@ -27,7 +27,7 @@ impl<S: Read + Write> fmt::Debug for Link<S> {
 }
 
 impl<S: Read + Write> Link<S> {
-    /// The socket below.
+    /// Returns the socket.
     pub fn socket(&self) -> &S {
         match self {
             Self::Plain(socket) => socket,
@@ -35,7 +35,7 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    /// The socket below, to be watched.
+    /// Returns the socket, for an event loop.
     pub fn socket_mut(&mut self) -> &mut S {
         match self {
             Self::Plain(socket) => socket,
@@ -43,12 +43,12 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    /// Whether a read that gives less than was asked for may leave something behind.
+    /// Returns whether the link uses TLS: a short read may leave bytes in the TLS buffer.
     pub fn is_sealed(&self) -> bool {
         matches!(self, Self::Sealed(_))
     }
 
-    /// The same with another kind of socket.
+    /// Converts the socket and keeps the TLS session.
     pub fn map<T: Read + Write>(self, change: impl FnOnce(S) -> T) -> Link<T> {
         match self {
             Self::Plain(socket) => Link::Plain(change(socket)),
@@ -61,10 +61,10 @@ impl<S: Read + Write> Link<S> {
 }
 
 impl Link<TcpStream> {
-    /// Makes TLS of a connected socket; the handshake comes with the first bytes.
+    /// Starts TLS on a connected socket; the handshake runs with the first bytes.
     ///
     /// # Errors
-    /// The host's name is none.
+    /// `host` is not a valid server name.
     pub fn seal(socket: TcpStream, host: &str, config: Arc<ClientConfig>) -> io::Result<Self> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;

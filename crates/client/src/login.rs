@@ -1,4 +1,4 @@
-//! What a client says before its first operation: HELLO, SASL, bucket, cluster map.
+//! Requests of a client before its first operation: HELLO, SASL, bucket, cluster map.
 
 use identity::{Hash, SaltedCache, ScramClient};
 use wire::{Feature, Opcode, Status};
@@ -24,7 +24,7 @@ const FEATURES: [Feature; 10] = [
     Feature::SYNC_REPLICATION,
 ];
 
-/// Begins the names of users that nodes of a cluster have for each other: they log in whatever certificate was shown.
+/// First character of internal users, by which nodes log in to each other: they use SASL even with a certificate.
 const INTERNAL: char = '@';
 
 impl Client {
@@ -40,7 +40,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Connects and logs in, without a bucket: for what concerns the node as a whole.
+    /// Connects and logs in without a bucket, for requests about the node as a whole.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -82,7 +82,7 @@ fn bootstrap(
     })
 }
 
-/// Notes what the server agrees to.
+/// Sends HELLO, and keeps the features that the server granted.
 fn hello(client: &mut Client) -> Result<(), ClientError> {
     let snappy = client.compressed.then_some(Feature::SNAPPY);
     let asked: Vec<u8> = FEATURES
@@ -101,7 +101,7 @@ fn hello(client: &mut Client) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Uses the strongest mechanism that both know; PLAIN only where there is no other.
+/// Logs in by the strongest common mechanism; PLAIN only where there is no other.
 fn authenticate(
     client: &mut Client,
     login: &Login,
@@ -112,7 +112,7 @@ fn authenticate(
     }
     let asked = Request::new(Opcode::SASL_LIST_MECHS);
     if client.certified {
-        // Where it is that of a user, there is no other login.
+        // A user's certificate is the login: the server refuses SASL then.
         let answer = client.request(&asked)?;
         if answer.status == Status::NOT_SUPPORTED {
             return Ok(());

@@ -1,8 +1,8 @@
-//! What is read of a bucket's map.
+//! The cluster map of a bucket, as far as a client reads it.
 
 use serde::Deserialize;
 
-/// A bucket's map as a node told it.
+/// A bucket's map as a node sent it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BucketMap {
@@ -21,7 +21,7 @@ pub(crate) struct BucketMap {
 pub(crate) struct MapNode {
     hostname: Option<String>,
     services: MapPorts,
-    /// It is the one that told the map.
+    /// Whether this node sent the map.
     #[serde(default)]
     pub(crate) this_node: bool,
     #[serde(default)]
@@ -33,11 +33,11 @@ struct AlternateAddresses {
     external: Option<ExternalAddress>,
 }
 
-/// Where clients of another network reach a node.
+/// Address of a node for clients of another network.
 #[derive(Clone, Debug, Deserialize)]
 struct ExternalAddress {
     hostname: String,
-    /// Those of the node itself where they are left out.
+    /// External ports; `None` if they are those of the node itself.
     ports: Option<MapPorts>,
 }
 
@@ -62,12 +62,12 @@ impl BucketMap {
         (1..=usize::from(u16::MAX)).contains(&rows).then_some(map)
     }
 
-    /// Epoch and revision: maps that are newer have more.
+    /// Returns epoch and revision; they grow from map to map.
     pub(crate) fn revision(&self) -> (i64, i64) {
         (self.rev_epoch, self.rev)
     }
 
-    /// The nodes of each vBucket's copies, as the map counts them, the active one first; `None` for one that is missing.
+    /// Returns the nodes of each vBucket's copies by index in the map, the active one first; `None` for a missing copy.
     pub(crate) fn rows(
         &self,
     ) -> impl ExactSizeIterator<Item = impl Iterator<Item = Option<usize>>> {
@@ -77,8 +77,8 @@ impl BucketMap {
 }
 
 impl MapNode {
-    /// Host and KV port for clients of its own network, or of another one; a host that is left out is that of the
-    /// node which told the map. `None` if the node has no such port.
+    /// Returns host and KV port for clients of its own network, or of another one (`outside`). A map may leave out the
+    /// host of the node that sent it: `told_by`. `None` if the node has no such port.
     pub(crate) fn address(
         &self,
         outside: bool,
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_map_tells_where_copies_of_vbuckets_are() {
+    fn map_lists_the_nodes_of_vbucket_copies() {
         let rows = |text: &str| {
             let map = BucketMap::parse(text.as_bytes())?;
             Some(map.rows().map(Iterator::collect).collect::<Vec<Vec<_>>>())

@@ -1,16 +1,16 @@
-//! One request with its parts, and one answer that owns its parts.
+//! A request that borrows its parts, and an answer that owns its parts.
 
 use model::{Cas, Datatype, DurabilityLevel, VbId};
 use wire::{Durability, Envelope, Frame, Opaque, Opcode, RequestInfos, Status, TooLong};
 
-/// A request that is about to be sent.
+/// A request to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// What is asked.
+    /// The operation.
     pub opcode: Opcode,
     /// The vBucket of the key; 0 where there is none.
     pub vbucket: VbId,
-    /// Expected revision, or [`Cas::ANY`].
+    /// Expected CAS, or [`Cas::ANY`].
     pub cas: Cas,
     /// Fixed-size arguments.
     pub extras: &'a [u8],
@@ -18,12 +18,12 @@ pub struct Request<'a> {
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// How durable the write must be, if at all.
+    /// Durability level of the write, if any.
     pub durability: Option<DurabilityLevel>,
 }
 
 impl<'a> Request<'a> {
-    /// A request with nothing but its opcode.
+    /// Creates a request with nothing but its opcode.
     pub fn new(opcode: Opcode) -> Self {
         Self {
             opcode,
@@ -36,7 +36,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The same with a key and a value.
+    /// Creates a request with a key and a value.
     pub fn with(opcode: Opcode, key: &'a [u8], value: &'a [u8]) -> Self {
         Self {
             key,
@@ -48,7 +48,7 @@ impl<'a> Request<'a> {
     /// Appends the frame to `out`.
     ///
     /// # Errors
-    /// A part is longer than the header can say; `out` is as before.
+    /// A part is too long for its length field in the header; `out` is unchanged.
     pub fn encode(&self, opaque: Opaque, out: &mut Vec<u8>) -> Result<(), TooLong> {
         let envelope = Envelope {
             vbucket: self.vbucket,
@@ -79,15 +79,15 @@ impl<'a> Request<'a> {
 /// An answer of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// How it went.
+    /// Status of the operation.
     pub status: Status,
-    /// Revision of the document.
+    /// CAS of the document.
     pub cas: Cas,
-    /// How to read the value.
+    /// Encoding of the value: JSON, compressed, with extended attributes.
     pub datatype: Datatype,
     /// Fixed-size results.
     pub extras: Vec<u8>,
-    /// The key, where it is sent back.
+    /// The key, where the server sends it back.
     pub key: Vec<u8>,
     /// The value.
     pub value: Vec<u8>,
@@ -106,7 +106,7 @@ impl Answer {
         }
     }
 
-    /// What an unsuccessful answer says beyond its status.
+    /// Returns the text of an unsuccessful answer beyond its status.
     ///
     /// Shape: the text of a JSON error body, else short printable text, else nothing.
     pub fn context(&self) -> Option<String> {
@@ -127,7 +127,7 @@ mod tests {
 
     /// GET and SET of the protocol specification, Appendix A.
     #[test]
-    fn known_frames() {
+    fn request_encodes_as_in_the_protocol_specification() {
         let opaque = Opaque([0xde, 0xad, 0xbe, 0xef]);
         let get = Request {
             vbucket: VbId(0x73),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_the_header_cannot_tell_is_refused() {
+    fn key_longer_than_its_length_field_is_refused() {
         let key = vec![b'k'; 65_536];
         let mut out = Vec::new();
         assert!(
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts() {
+    fn context_is_json_text_or_short_printable_text() {
         let context = |value: &[u8]| {
             let answer = Answer {
                 status: Status(4),

@@ -1,4 +1,4 @@
-//! The nodes of a bucket, and where each vBucket is active by the newest map that any of them told.
+//! The nodes of a bucket, and the active node of each vBucket by the newest map that any of them sent.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::connection::{Client, ConnectOptions};
 use crate::error::ClientError;
 use crate::map::BucketMap;
 
-/// The nodes of a bucket. A node keeps its number, however maps count it; number 0 is the node that was connected to
-/// first, which has every vBucket where servers have no maps.
+/// The nodes of a bucket. A node keeps its number, whatever its index in maps. Number 0 is the first node that the
+/// client connected to; it has every vBucket where servers have no maps.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     options: ConnectOptions,
@@ -22,18 +22,18 @@ pub struct Nodes {
     revision: Option<(i64, i64)>,
     /// The nodes of each vBucket's copies, the active one first.
     rows: Vec<Vec<Option<usize>>>,
-    /// Maps are read for clients of another network than that of the nodes.
+    /// Whether the client reaches nodes by their external (alternate) addresses.
     outside: bool,
-    /// The node that was asked last for its map.
+    /// The last node that the client asked for its map.
     asked: usize,
 }
 
-/// A node that a map told of, or the first one.
+/// The first node, or a node that a map lists.
 #[derive(Clone, Debug)]
 struct Known {
-    /// Where it is connected to.
+    /// Host and port that the client connects to.
     at: (String, u16),
-    /// Where maps say that it is: another address behind a proxy.
+    /// Host and port in maps; they differ from `at` behind a proxy.
     told: Option<(String, u16)>,
 }
 
@@ -77,15 +77,15 @@ impl Nodes {
         Ok(client)
     }
 
-    /// Takes the map that a node told, if it is a newer one; returns whether it is.
+    /// Takes a map that a node sent, if it is newer; returns whether it is.
     pub fn learn(&mut self, json: &[u8], told_by: usize) -> bool {
         BucketMap::parse(json).is_some_and(|map| self.take(&map, told_by))
     }
 
-    /// Asks the nodes for their map, one after the other and each time another one first, until one answers.
+    /// Asks the nodes for their map, one after the other, until one answers. Each call begins with the next node.
     ///
     /// # Errors
-    /// That of the last node, if none of them answers.
+    /// The error of the last node, if no node answers.
     pub fn refresh(&mut self) -> Result<(), ClientError> {
         let count = self.known.len();
         let mut tries = 1;
@@ -99,7 +99,7 @@ impl Nodes {
         }
     }
 
-    /// The node on which a vBucket is active; `None` if there is none.
+    /// Returns the node on which a vBucket is active; `None` if there is none.
     pub fn owner(&self, vbucket: VbId) -> Option<usize> {
         if self.rows.is_empty() {
             return Some(0);
@@ -107,18 +107,18 @@ impl Nodes {
         *self.copies(vbucket).first()?
     }
 
-    /// The nodes of a vBucket's copies, the active one first; `None` for a copy that is missing.
+    /// Returns the nodes of a vBucket's copies, the active one first; `None` for a missing copy.
     pub fn copies(&self, vbucket: VbId) -> &[Option<usize>] {
         let row = self.rows.get(usize::from(vbucket.0));
         row.map_or(&[], Vec::as_slice)
     }
 
-    /// Number of vBuckets; 0 where servers have none.
+    /// Returns the number of vBuckets; 0 where servers have none.
     pub fn vbuckets(&self) -> u16 {
         u16::try_from(self.rows.len()).unwrap_or(u16::MAX)
     }
 
-    /// Nodes with active vBuckets.
+    /// Returns the nodes with active vBuckets.
     pub fn active(&self) -> BTreeSet<usize> {
         if self.rows.is_empty() {
             return BTreeSet::from([0]);
@@ -126,7 +126,7 @@ impl Nodes {
         self.rows.iter().filter_map(|row| *row.first()?).collect()
     }
 
-    /// Where a node is connected to.
+    /// Returns the address of a node that the client connects to.
     pub fn address(&self, node: usize) -> Address {
         let address = self.options.address.clone();
         match self.known.get(node) {
@@ -177,7 +177,7 @@ impl Nodes {
         true
     }
 
-    /// The number of the node at an address; a new one for a new address.
+    /// Returns the number of the node at an address; a new number for a new address.
     fn number_of(&mut self, told: (String, u16)) -> usize {
         let mut known = self.known.iter();
         let found = known.position(|node| node.told.as_ref().unwrap_or(&node.at) == &told);
@@ -191,7 +191,7 @@ impl Nodes {
     }
 }
 
-/// The map that a frame tells: a notice, or the refusal of a node that does not have the vBucket.
+/// Returns the map in a frame: in a map notification, or in a `NOT_MY_VBUCKET` answer.
 pub fn map_in<'f>(frame: &Frame<'f>) -> Option<&'f [u8]> {
     if frame.header.magic == Magic::ServerRequest {
         return ClusterMapNotification::parse(frame).ok()?.map;
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use crate::testing::{FakeServer, Fault, options};
 
-    /// The map of three nodes as the first of them tells it.
+    /// Returns a map of three nodes; `this` is the index of the node that sends it.
     fn map(rev: u32, this: usize, rows: &str) -> String {
         let node = |at: usize| {
             let port = 11210 + at;
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_behind_a_proxy_stays_where_it_was_connected_to() {
+    fn node_behind_a_proxy_keeps_its_connect_address() {
         let mut nodes = nodes("proxy:1");
         assert!(nodes.learn(map(1, 0, "[[0],[1]]").as_bytes(), 0));
         assert_eq!(owners(&nodes), at(&["proxy:1", "in:11211"]));
@@ -296,14 +296,14 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_another_network_are_led_to_addresses_of_theirs() {
+    fn clients_of_another_network_use_external_addresses() {
         let mut nodes = nodes("out:12211");
         assert!(nodes.learn(map(1, 1, "[[0],[1]]").as_bytes(), 0));
         assert_eq!(owners(&nodes), at(&["out:12210", "out:12211"]));
     }
 
     #[test]
-    fn a_server_without_maps_has_all() {
+    fn server_without_maps_has_every_vbucket() {
         let server = FakeServer::start(false, Fault::None);
         let (nodes, _) = Nodes::connect(&server.options()).unwrap();
         assert_eq!((nodes.vbuckets(), nodes.owner(VbId(0))), (0, Some(0)));

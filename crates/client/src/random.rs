@@ -4,10 +4,10 @@ use std::io;
 
 use crate::error::ClientError;
 
-/// 64 random bits.
+/// Returns 64 random bits.
 ///
 /// # Errors
-/// The system has none.
+/// The operating system returns an error.
 pub fn random_u64() -> Result<u64, ClientError> {
     getrandom::u64().map_err(|error| ClientError::Lost {
         during: "drawing random numbers",

@@ -11,8 +11,8 @@ use crate::message::Request;
 use crate::random::random_u64;
 
 impl Client {
-    /// Makes the connection one for change streams, with keep-alive messages. `name` gets random
-    /// digits; the server may send `window_bytes` without an acknowledgement, 0 for any number.
+    /// Opens the connection for change streams, with keep-alive messages. Appends random digits to `name`. The server
+    /// may send `window_bytes` without an acknowledgement; 0 means any number.
     ///
     /// # Errors
     /// As [`Client::expect_success`].
@@ -39,7 +39,7 @@ impl Client {
         Ok(())
     }
 
-    /// The highest seqno of every active vBucket.
+    /// Returns the highest seqno of every active vBucket.
     ///
     /// # Errors
     /// As [`Client::expect_success`].

@@ -1,4 +1,4 @@
-//! A server of a few lines for tests: it stores documents, and misbehaves on demand.
+//! A small fake server for tests: it stores documents, and misbehaves on demand.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -13,24 +13,24 @@ use wire::{Decoded, Frame, Limits, Opcode, Response, Status, decode};
 use crate::address::Address;
 use crate::connection::ConnectOptions;
 
-/// Password that the server takes.
+/// Password that the server accepts.
 pub const PASSWORD: &str = "pass:word";
 const VBUCKETS: usize = 64;
 
-/// What the server does wrong.
+/// Misbehaviour of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// No misbehaviour.
     None,
     /// Every read returns the first revision of the document, with its CAS.
     OldRevision,
     /// Every read returns the first value of the document, with the newest CAS.
     OldValue,
-    /// Every read returns one and the same document.
+    /// Every read returns the same document.
     OtherKey,
     /// Every read returns a value with one bit flipped.
     FlippedBit,
-    /// Every second write is refused for the moment.
+    /// Every second write gets a temporary failure.
     TemporaryFailure,
     /// Every write is refused as too large.
     TooBig,
@@ -38,7 +38,7 @@ pub enum Fault {
     WrongOpaque,
     /// The connection is closed instead of the first read's answer.
     Close,
-    /// vBuckets with odd numbers have moved to the server at this port of the loopback, as is told with each refusal.
+    /// vBuckets with odd numbers have moved to the server at this loopback port; each refusal carries the map.
     Moved(u16),
 }
 
@@ -66,7 +66,7 @@ struct State {
 }
 
 impl FakeServer {
-    /// Starts a server on a free port. With `login`, it wants one and keys carry a collection.
+    /// Starts a server on a free port. With `login`, it requires a login, and keys carry a collection.
     pub fn start(login: bool, fault: Fault) -> Self {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
@@ -88,7 +88,7 @@ impl FakeServer {
         Self { address, state }
     }
 
-    /// Connect string with a user that the server knows, if it knows any.
+    /// Returns the connect string, with user and password if the server requires a login.
     pub fn connect_string(&self) -> String {
         if self.state.login {
             format!("couchbase://user:pass%3Aword@{}/travel", self.address)
@@ -97,23 +97,23 @@ impl FakeServer {
         }
     }
 
-    /// The options of a client that connects with that.
+    /// Returns the options of a client of this server.
     pub fn options(&self) -> ConnectOptions {
         options(&self.connect_string())
     }
 
-    /// The port of the server.
+    /// Returns the port of the server.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Number of different keys that are stored.
+    /// Returns the number of stored documents.
     pub fn documents(&self) -> usize {
         self.state.documents().len()
     }
 }
 
-/// Options of a client without TLS.
+/// Returns the options of a client without TLS.
 pub fn options(connect_string: &str) -> ConnectOptions {
     let address: Address = connect_string.parse().expect("a test knows its server");
     ConnectOptions {
@@ -124,7 +124,7 @@ pub fn options(connect_string: &str) -> ConnectOptions {
     }
 }
 
-/// The map of a server that has all, or that gave vBuckets with odd numbers to the one at a port.
+/// Returns the map of a server that has all vBuckets, or whose odd vBuckets are on the server at a port.
 fn map(moved_to: Option<u16>) -> String {
     let (rows, rev, others) = match moved_to {
         None => (["[0]"; 2], 1, String::new()),
@@ -140,7 +140,7 @@ fn map(moved_to: Option<u16>) -> String {
     )
 }
 
-/// Three rows of every group but `bad`.
+/// Answers with three rows for every group but `bad`.
 fn statistics(frame: &Frame<'_>, response: &Response<'_>, out: &mut Vec<u8>) {
     if frame.key == b"bad" {
         let status = Status::KEY_ENOENT;
@@ -191,7 +191,7 @@ impl State {
         }
     }
 
-    /// The map that tells where the vBucket of a document is, if that has moved.
+    /// Returns the map to send if the vBucket of a document has moved.
     fn moved(&self, frame: &Frame<'_>) -> Option<String> {
         let Fault::Moved(port) = self.fault else {
             return None;
@@ -319,7 +319,7 @@ impl State {
             Fault::TooBig => return Err(Status::E2BIG),
             _ => {}
         }
-        // What a client must do right, checked here because a fake has no other purpose.
+        // Checks the request: the client must send the key and vBucket correctly.
         let user_key = if self.login {
             &frame.key[1..]
         } else {

@@ -1,4 +1,4 @@
-//! The client against a server of a few lines.
+//! Tests of the client against a small fake server.
 
 use wire::{Opcode, Status};
 
@@ -78,7 +78,7 @@ fn statistics_are_streamed() {
 }
 
 #[test]
-fn a_refused_login_says_why() {
+fn refused_login_returns_status_and_reason() {
     let server = FakeServer::start(true, Fault::None);
     let good = server.connect_string();
     assert_eq!(
@@ -101,7 +101,7 @@ fn a_refused_login_says_why() {
 }
 
 #[test]
-fn a_server_that_breaks_the_protocol_or_goes_away() {
+fn protocol_violation_and_closed_connection_are_errors() {
     let get = Request::with(Opcode::GET, b"key", b"");
     let liar = FakeServer::start(false, Fault::WrongOpaque);
     let mut client = connect(&liar.connect_string()).unwrap();
