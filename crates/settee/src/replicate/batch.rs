@@ -1,30 +1,30 @@
-//! Writes that were sent together.
+//! Batches: writes that are sent together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::VbId;
 use wire::{Decoded, Frame, Limits, Opaque};
 
-/// How writes are read that were made here.
+/// Limits for decoding the frames of a batch.
 pub(super) const LIMITS: Limits = Limits::AUTHENTICATED;
 
-/// Writes that one question after them asks about.
+/// Writes in front of one request for the seqnos of the node's active vBuckets.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// The mark before which the first of them was made.
+    /// Lowest mark of its writes.
     pub(super) mark: u64,
-    /// Questions about the histories of vBuckets, which go before the writes.
+    /// Requests for failover logs, sent before the writes.
     pub(super) asks: Vec<u8>,
-    /// The frames: some of them may have to be sent again.
+    /// Frames of the writes, kept until the answer: some may have to be sent again.
     pub(super) frames: Vec<u8>,
     /// The vBuckets of the writes.
     pub(super) vbuckets: BTreeSet<VbId>,
-    /// Opaques of writes that were refused and are to be sent again.
+    /// Opaques of refused writes to send again.
     pub(super) refused: BTreeSet<[u8; 4]>,
 }
 
 impl Batch {
-    /// One without writes.
+    /// Creates a batch without writes.
     pub(super) fn new(mark: u64) -> Self {
         Self {
             mark,
@@ -35,14 +35,14 @@ impl Batch {
         }
     }
 
-    /// The write with this opaque.
+    /// Returns the write with this opaque.
     pub(super) fn write(&self, opaque: Opaque) -> Option<Frame<'_>> {
         let mut writes = writes(&self.frames);
         let (frame, _) = writes.find(|(frame, _)| frame.header.opaque == opaque)?;
         Some(frame)
     }
 
-    /// The writes that are to be sent again: those that were refused, and all of some vBuckets.
+    /// Returns the writes to send again: the refused ones, and all of `vbuckets`.
     pub(super) fn again(&self, vbuckets: &BTreeSet<VbId>) -> impl Iterator<Item = (VbId, Held)> {
         let is_again = |frame: &Frame<'_>| {
             vbuckets.contains(&frame.vbucket()) || self.refused.contains(&frame.header.opaque.0)
@@ -59,20 +59,20 @@ impl Batch {
     }
 }
 
-/// A write that waits.
+/// A write that waits to be sent.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// The mark before which it was made.
+    /// Newest mark when the write was made.
     pub(super) mark: u64,
-    /// Later writes have greater ones.
+    /// Opaque of the write; it grows from write to write.
     pub(super) opaque: Opaque,
     pub(super) bytes: Vec<u8>,
 }
 
-/// Writes of a vBucket that wait until a node serves it, in their order, by opaque.
+/// Writes of a vBucket that wait until a node serves it, by opaque and so in their order.
 pub(super) type Waiting = BTreeMap<[u8; 4], Held>;
 
-/// Frames one after the other, each with its bytes.
+/// Iterates over frames, each with its bytes.
 fn writes(mut frames: &[u8]) -> impl Iterator<Item = (Frame<'_>, &[u8])> {
     std::iter::from_fn(move || {
         let Ok(Decoded::Frame { frame, consumed }) = wire::decode(frames, LIMITS) else {
@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// A batch of writes, each a vBucket; their opaques count from 0.
+    /// Creates a batch with one write for each vBucket; opaques count from 0.
     fn batch(vbuckets: &[u16]) -> Batch {
         let mut batch = Batch::new(3);
         for (opaque, vbucket) in (0_u32..).zip(vbuckets) {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_or_has_moved_is_sent_again_as_it_was() {
+    fn refused_and_moved_writes_are_sent_again_unchanged() {
         let mut batch = batch(&[7, 8, 7, 9]);
         batch.refused.insert(opaque(1).0);
         let again: Vec<_> = batch.again(&BTreeSet::from([VbId(7)])).collect();

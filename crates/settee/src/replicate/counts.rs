@@ -1,25 +1,25 @@
-//! What a direction has done, for people.
+//! Counters of a direction, for the report at the end.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Figures of a direction.
+/// Counters of a direction.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     /// Changes that were sent.
     pub(super) sent: AtomicU64,
-    /// Of these, what was not newer than what was there.
+    /// Sent changes that were not newer than the document of the target.
     pub(super) not_newer: AtomicU64,
-    /// Changes that came from the other side and were not offered back.
+    /// Changes that came from the target and were not sent back.
     pub(super) echoes: AtomicU64,
-    /// Writes that were tried again.
+    /// Retried writes.
     pub(super) retried: AtomicU64,
-    /// vBuckets that lost changes.
+    /// Rollbacks of vBuckets that lost changes.
     pub(super) rollbacks: AtomicU64,
 }
 
 impl Counts {
-    /// Adds one.
+    /// Adds one to a counter.
     pub(super) fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }

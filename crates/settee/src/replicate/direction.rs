@@ -1,4 +1,4 @@
-//! One direction: the changes of one bucket on their way to another one.
+//! One direction of a replication: it reads changes of the source and writes them to the target.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,21 +19,21 @@ use crate::exit::{Failure, Sysexit};
 use crate::stream::{Broken, CollectionPart, Opening, Source, TICK, Told, collections_of, newest};
 use crate::tail::Interrupt;
 
-/// How long one wait for bytes is while something is under way; [`TICK`] else.
+/// Longest wait for bytes while writes or a position are pending; [`TICK`] otherwise.
 const MOMENT: Duration = Duration::from_millis(1);
-/// Longest age of the position after a kill; later changes are offered again.
+/// Shortest interval between two saves of the position. After a kill, changes since the last save are sent again.
 const KEEP_INTERVAL: Duration = Duration::from_millis(200);
-/// Bytes that the stream may send ahead.
+/// Bytes that a node may send without an acknowledgement.
 const STREAM_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 
-/// What both directions, and all of their connections, know of each other.
+/// State that both directions share.
 pub(super) struct Shared {
     pub(super) state: StateFile,
     pub(super) interrupt: Interrupt,
-    /// A direction failed for good.
+    /// Whether a direction failed for good.
     pub(super) stops: AtomicBool,
     pub(super) counts: [Counts; 2],
-    /// What each direction has sent.
+    /// Changes that each direction has sent.
     pub(super) echoes: [Echo; 2],
     pub(super) filter: Option<CollectionPart>,
     pub(super) until_now: bool,
@@ -43,13 +43,13 @@ pub(super) struct Shared {
 /// One direction, from its first connection to its last.
 pub(super) struct Direction<'a> {
     pub(super) shared: &'a Shared,
-    /// Which of the two.
+    /// Index of the direction: 0 or 1.
     pub(super) index: usize,
     pub(super) from: ConnectOptions,
     pub(super) to: ConnectOptions,
-    /// Where it is: the other side keeps everything up to here.
+    /// Saved position: the target keeps all changes before it.
     pub(super) position: Option<Position>,
-    /// How long a stream that cannot be had is asked for again.
+    /// Time limit of retries of a stream that no node grants.
     pub(super) patience: Duration,
 }
 
@@ -57,10 +57,10 @@ impl Direction<'_> {
     /// Follows the changes over connections to each side, until there is an end.
     ///
     /// # Errors
-    /// What was written is lost, a vBucket is served nowhere for too long, or a server refuses.
+    /// Written changes are lost, no node serves a vBucket for too long, or a server refuses.
     pub(super) fn run(&mut self) -> Result<(), Broken> {
         let shared = self.shared;
-        // Values go as they are stored where both sides take compressed ones, else plain.
+        // Values are sent as stored if both sides accept compressed values, else uncompressed.
         let (there, mut target) = Nodes::connect(&compressed(&self.to, true))?;
         let from = compressed(&self.from, target.is_compressed());
         let (mut nodes, mut first) = Nodes::connect(&from)?;
@@ -103,7 +103,7 @@ impl Direction<'_> {
         session.run(source)
     }
 
-    /// The streams as they go on.
+    /// Returns the streams that continue from the position.
     fn streams(&mut self, nodes: &mut Nodes) -> Result<Streams, Failure> {
         let position = self
             .position
@@ -134,7 +134,7 @@ impl Direction<'_> {
     }
 }
 
-/// How to connect where compressed values may be asked for.
+/// Returns the options, with or without a request for compressed values.
 fn compressed(options: &ConnectOptions, compressed: bool) -> ConnectOptions {
     ConnectOptions {
         compressed,
@@ -142,16 +142,16 @@ fn compressed(options: &ConnectOptions, compressed: bool) -> ConnectOptions {
     }
 }
 
-/// How far a position is on its way into the state file.
+/// Progress of a position towards the state file.
 enum Keeping {
     Nothing,
-    /// The other side has yet to answer everything before this mark.
+    /// Waits until the target has answered all writes before this mark.
     Answered(u64, Position),
-    /// The other side has yet to keep it.
+    /// Waits until the target keeps all changes before the position.
     Kept(Position),
 }
 
-/// Changes on their way.
+/// A run of a direction over one set of connections.
 struct Session<'s, 'd> {
     outlet: Outlet<'d>,
     keeping: Keeping,
@@ -159,21 +159,21 @@ struct Session<'s, 'd> {
     position: &'s mut Option<Position>,
 }
 
-/// Where changes go.
+/// The write side of a direction.
 struct Outlet<'d> {
     shared: &'d Shared,
     index: usize,
     to: &'d ConnectOptions,
-    /// Keys that are read carry the identifier of their collection.
+    /// Whether keys of the source carry the identifier of their collection.
     keyed: bool,
-    /// Collections of the bucket that is written.
+    /// Collections of the target.
     there: Collections,
     form: KeyForm,
-    /// What stands before a user's key over there, by the collection here.
+    /// Key prefixes at the target, by collection of the source.
     prefixes: HashMap<CollectionId, Vec<u8>>,
     options: u32,
     writer: Writer<'d>,
-    /// Something came since the position was kept.
+    /// Whether the stream sent anything since the last position was taken.
     moved: bool,
 }
 
@@ -190,7 +190,7 @@ impl Session<'_, '_> {
                 let calm = outlet.writer.is_idle() && matches!(self.keeping, Keeping::Nothing);
                 let at_most = if calm { TICK } else { MOMENT };
                 source.turn(at_most, |told| outlet.take(&told).map(|()| true))?;
-                // What waits to be written is bounded by the writer, without which nothing is read.
+                // The writer bounds the pending writes: without room there is no reading.
                 source.acknowledge()?;
             } else {
                 source.rest();
@@ -208,7 +208,7 @@ impl Session<'_, '_> {
         }
     }
 
-    /// Keeps the position from time to time, once the other side keeps everything before it.
+    /// Saves the position periodically, after the target keeps all changes before it.
     fn keep(&mut self, streams: &Streams, at_once: bool) -> Result<(), Broken> {
         let Outlet { writer, moved, .. } = &mut self.outlet;
         self.keeping = match std::mem::replace(&mut self.keeping, Keeping::Nothing) {
@@ -250,7 +250,7 @@ impl Outlet<'_> {
                 frame,
             } => self.write(frame, change, names, history),
             Told::System => Ok(()),
-            // What it lost the other side may still have: that is offered back, if it may be.
+            // The target may still have the lost changes; the other direction, if any, sends them back.
             Told::Rollback(..) => {
                 Counts::add(&self.shared.counts[self.index].rollbacks);
                 Ok(())
@@ -291,7 +291,7 @@ impl Outlet<'_> {
         Ok(())
     }
 
-    /// What stands before a user's key in the collection of the same name.
+    /// Returns the key prefix of the target's collection of the same name.
     fn prefix_of(&mut self, collection: CollectionId, names: Names<'_>) -> Result<&[u8], Failure> {
         if !self.prefixes.contains_key(&collection) {
             let Some(id) = self.there.id_of(names) else {
@@ -311,7 +311,7 @@ impl Outlet<'_> {
     }
 }
 
-/// The change of a stream as a write; the key is as it came.
+/// Converts a change of a stream to a write; the key keeps the prefix of the source.
 fn change_of<'f>(frame: &Frame<'f>, options: u32) -> Result<WithMeta<'f>, Malformed> {
     let some = |options: u32| (options != 0).then_some(MetaOptions(options));
     let known = WithMeta {
@@ -363,7 +363,7 @@ fn change_of<'f>(frame: &Frame<'f>, options: u32) -> Result<WithMeta<'f>, Malfor
     })
 }
 
-/// Whether the last write wins in the bucket.
+/// Returns whether the bucket resolves conflicts by last write wins.
 fn last_write_wins(client: &mut Client) -> Result<bool, ClientError> {
     let mut by_time = false;
     client.stat("config", |name, value| {

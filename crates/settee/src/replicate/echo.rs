@@ -1,4 +1,4 @@
-//! Changes that this command itself has made, so that they are not offered back.
+//! Recent changes that the command has written, so that it does not send them back.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Mutex;
@@ -6,20 +6,20 @@ use std::sync::Mutex;
 use model::{Seqno, VbUuid};
 use wire::request::WithMeta;
 
-/// Changes that are remembered: 24 MiB.
+/// Number of remembered changes: 24 MiB.
 const SLOTS: usize = 1 << 20;
 
-/// The newest changes that were written to a bucket. A change that is forgotten is offered back, and refused
-/// there, since it is not newer.
+/// The newest changes that were written to a bucket. A forgotten change is sent back; the bucket refuses it there,
+/// since it is not newer.
 #[derive(Debug)]
 pub(super) struct Echo {
     slots: Mutex<Box<[Sent]>>,
 }
 
-/// A change that was sent.
+/// A sent change.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
-    /// Its name; 0 for none.
+    /// Hash of the document's version; 0 for an empty slot.
     name: u64,
     history: VbUuid,
     seqno: Seqno,
@@ -34,7 +34,7 @@ impl Sent {
 }
 
 impl Echo {
-    /// Remembers nothing; takes no memory where nothing is to be remembered.
+    /// Creates an empty table; it takes no memory and remembers nothing unless `remembers`.
     pub(super) fn new(remembers: bool) -> Self {
         let slots = if remembers { SLOTS } else { 0 };
         Self {
@@ -42,7 +42,7 @@ impl Echo {
         }
     }
 
-    /// A change was sent that has this seqno in this history where it was read.
+    /// Notes a sent change, with its history and seqno at the source.
     pub(super) fn note(&self, change: &WithMeta<'_>, user_key: &[u8], at: (VbUuid, Seqno)) {
         let name = name_of(change, user_key);
         let (history, seqno) = at;
@@ -55,7 +55,7 @@ impl Echo {
         });
     }
 
-    /// Where a change was read if it was sent; it is forgotten now.
+    /// Removes a sent change; returns its history and seqno at the source.
     pub(super) fn take(&self, change: &WithMeta<'_>, user_key: &[u8]) -> Option<(VbUuid, Seqno)> {
         let name = name_of(change, user_key);
         let sent = self.with_slot(name, |slot| {
@@ -72,7 +72,7 @@ impl Echo {
     }
 }
 
-/// 64 bits that stand for one version of a document; never 0.
+/// Returns the 64-bit hash of one version of a document; never 0.
 fn name_of(change: &WithMeta<'_>, user_key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     user_key.hash(&mut hasher);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_recognised_once() {
+    fn echo_recognises_a_change_once() {
         let echo = Echo::new(true);
         let at = (VbUuid(1), Seqno(5));
         echo.note(&change(7), b"k", at);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_remembered_where_nothing_comes_back() {
+    fn echo_remembers_nothing_in_one_direction() {
         let echo = Echo::new(false);
         echo.note(&change(7), b"k", (VbUuid(1), Seqno(5)));
         assert_eq!(echo.take(&change(7), b"k"), None);

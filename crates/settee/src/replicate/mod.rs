@@ -1,8 +1,8 @@
-//! `settee replicate`: the changes of one bucket applied to another one, or both ways at once.
+//! `settee replicate`: applies the changes of one bucket to another one, or in both directions at once.
 //!
-//! One thread for each direction. A change is written with its CAS and revision; conflicts are resolved where it
-//! is written. So a change may be sent twice, and order between documents does not matter. The position that is
-//! kept is one that the other side keeps: it is on disk where its vBuckets are active, and most of their copies have it.
+//! Each direction has one thread. It writes a change with its CAS and revision; the target resolves conflicts. So a
+//! change may be sent twice, and the order between documents does not matter. A position is saved only when the target
+//! keeps all changes before it: they are on disk at the active nodes, and most copies of the vBuckets have them.
 
 mod batch;
 mod counts;
@@ -151,7 +151,7 @@ fn report(names: &[String; 2], counts: &[Counts; 2], both: bool) {
     }
 }
 
-/// Replicates over one pair of connections after the other until there is an end.
+/// Runs a direction, and again after it broke off, until it ends or `patience` passes without progress.
 fn follow(mut direction: Direction<'_>, patience: Duration) -> Result<(), Failure> {
     let shared = direction.shared;
     let mut began = Instant::now();
@@ -162,7 +162,7 @@ fn follow(mut direction: Direction<'_>, patience: Duration) -> Result<(), Failur
             Ok(()) => return Ok(()),
             Err(broken) => broken,
         };
-        // What has come on has all the time again.
+        // Progress resets the time limit and the back-off.
         if direction.position != kept {
             kept.clone_from(&direction.position);
             (began, pause) = (Instant::now(), PAUSE_MIN);

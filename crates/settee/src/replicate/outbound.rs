@@ -1,5 +1,5 @@
-//! The connection to one node of the bucket that is written: batches of quiet writes, each closed by a question how far
-//! the node's active vBuckets are. A vBucket that the answer does not name has moved.
+//! The connection to one node of the target. It sends batches of quiet writes; each ends with a request for the seqnos
+//! of the node's active vBuckets. A vBucket that is missing in the answer has moved.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,29 +18,29 @@ use crate::stream::TICK;
 const BATCH_BYTES: usize = 512 * 1024;
 /// Bytes of writes that may be on their way.
 const WINDOW_BYTES: usize = 4 * 1024 * 1024;
-/// So long a batch waits for more while others are on their way.
+/// Longest wait of an open batch for more writes while other batches are unanswered.
 const GATHER: Duration = Duration::from_millis(5);
-/// Without an answer for so long the connection is dead.
+/// Longest wait for an answer; then the connection counts as lost.
 const SILENCE: Duration = Duration::from_mins(1);
 
 /// A connection to one node.
 #[derive(Debug)]
 pub(super) struct Outbound {
     pub(super) feed: Feed,
-    /// Batches that were not sent; the last one takes writes.
+    /// Batches to send; the last one takes new writes.
     unsent: VecDeque<Batch>,
     sent: VecDeque<Batch>,
     sent_bytes: usize,
     sent_at: Instant,
     heard: Instant,
-    /// The newest histories of vBuckets, as far as they were asked for and told.
+    /// Newest histories of vBuckets; `None` until the node answers.
     pub(super) histories: BTreeMap<VbId, Option<VbUuid>>,
-    /// Writes were answered on it.
+    /// Whether the node has answered a batch.
     pub(super) was_of_use: bool,
 }
 
 impl Outbound {
-    /// A connection on which nothing was written yet.
+    /// Creates a connection without writes.
     pub(super) fn new(client: Client) -> Self {
         Self {
             feed: Feed::new(client),
@@ -82,29 +82,29 @@ impl Outbound {
         Ok(is_first)
     }
 
-    /// Bytes of writes that were not answered.
+    /// Returns the bytes of unanswered writes.
     pub(super) fn bytes(&self) -> usize {
         let unsent = self.unsent.iter().map(|batch| batch.frames.len());
         self.sent_bytes + unsent.sum::<usize>()
     }
 
-    /// Whether there are no writes that were not answered.
+    /// Returns whether all writes are answered.
     pub(super) fn is_idle(&self) -> bool {
         self.sent.is_empty() && self.unsent.is_empty()
     }
 
-    /// Whether everything that was made before this mark is answered.
+    /// Returns whether all writes before this mark are answered.
     pub(super) fn is_done_before(&self, mark: u64) -> bool {
         let mut batches = self.sent.iter().chain(&self.unsent);
         batches.all(|batch| batch.mark >= mark)
     }
 
-    /// The batch that is answered next.
+    /// Returns the batch that the node answers next.
     pub(super) fn answered(&mut self) -> Option<&mut Batch> {
         self.sent.front_mut()
     }
 
-    /// A batch was answered.
+    /// Removes the batch that the node has answered.
     pub(super) fn take_answered(&mut self) -> Option<Batch> {
         let batch = self.sent.pop_front()?;
         self.sent_bytes -= batch.frames.len();
@@ -112,12 +112,12 @@ impl Outbound {
         Some(batch)
     }
 
-    /// All that was not answered.
+    /// Returns all unanswered batches.
     pub(super) fn into_unanswered(self) -> impl Iterator<Item = Batch> {
         self.sent.into_iter().chain(self.unsent)
     }
 
-    /// Sends what may be sent.
+    /// Sends due batches within the window.
     ///
     /// # Errors
     /// The connection broke.
@@ -155,7 +155,7 @@ impl Outbound {
         is_full || self.sent.is_empty() || self.sent_at.elapsed() >= GATHER
     }
 
-    /// Reads, if there is something to read.
+    /// Reads if the socket is ready; checks the silence of the node otherwise.
     ///
     /// # Errors
     /// The connection is lost.
@@ -171,7 +171,7 @@ impl Outbound {
     }
 }
 
-/// The envelope of a question about a vBucket; its opaque comes back with the answer.
+/// Returns the envelope of a request about a vBucket; the answer has the same opaque.
 pub(super) fn asking(vbucket: VbId) -> Envelope<'static> {
     Envelope {
         vbucket,
@@ -180,30 +180,30 @@ pub(super) fn asking(vbucket: VbId) -> Envelope<'static> {
     }
 }
 
-/// What a frame means.
+/// Meaning of a received frame.
 #[derive(Debug)]
 pub(super) enum Answered {
-    /// Nothing.
+    /// No meaning for the writer.
     Nothing,
-    /// A batch is answered: so far are the active vBuckets.
+    /// Answer to a batch: the seqnos of the node's active vBuckets.
     Batch(Vec<(VbId, Seqno)>),
-    /// The newest history of a vBucket.
+    /// Newest history of a vBucket.
     History(VbId, VbUuid),
-    /// How far a copy is.
+    /// Seqnos of a copy, in memory and on disk.
     Observed(ObserveSeqnoReply),
-    /// A copy does not know the history that was asked about.
+    /// A copy does not know the requested history.
     OtherHistory(VbId),
-    /// A copy cannot be asked.
+    /// A copy refused the request for its seqnos.
     NotObserved(VbId),
-    /// A write was refused.
+    /// The node refused a write.
     Refused { opaque: Opaque, status: Status },
 }
 
 impl Answered {
-    /// Takes a frame.
+    /// Classifies a frame.
     ///
     /// # Errors
-    /// It is not what the protocol allows.
+    /// The frame violates the protocol.
     pub(super) fn of(frame: &Frame<'_>) -> Result<Self, ClientError> {
         if !frame.header.magic.is_client_response() {
             return Ok(Self::Nothing);
@@ -238,7 +238,7 @@ impl Answered {
     }
 }
 
-/// Whether what was refused is to be tried again.
+/// Returns whether a refusal is temporary: the request is to be sent again.
 pub(super) fn is_for_the_moment(status: Status) -> bool {
     matches!(
         status,

@@ -1,4 +1,4 @@
-//! Where the writes of each vBucket are: on the connection to a node, or waiting for one. No I/O of its own.
+//! Location of each vBucket's writes: on the connection to a node, or in a queue. No I/O of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -10,44 +10,44 @@ use super::batch::{Held, Waiting};
 use crate::exit::{Failure, Sysexit};
 use crate::stream::MOVE_PATIENCE;
 
-/// Pauses before what was refused for the moment is tried again.
+/// Pauses before retries of temporarily refused writes: exponential back-off.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// After so long it is told that changes wait.
+/// Delay of the message that changes wait.
 const TELL_AFTER: Duration = Duration::from_secs(5);
 
-/// Where writes of a vBucket are.
+/// Location of a vBucket's writes.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// The node on whose connection they are on their way, and in how many batches.
+    /// Node of the unanswered writes, and number of their batches.
     node: usize,
     batches: usize,
-    /// When what waits is tried again, and after which pause from then on.
+    /// Time of the next retry, and the pause after it.
     again_at: Instant,
     pause: Duration,
 }
 
-/// Where writes are, by vBucket.
+/// Locations of all writes, by vBucket.
 #[derive(Debug)]
 pub(super) struct Places {
     by_vbucket: Vec<Place>,
-    /// Writes that wait.
+    /// Queued writes.
     waiting: BTreeMap<VbId, Waiting>,
     waiting_bytes: usize,
-    /// vBuckets with writes at a node that does not have them any more by the map, and since when.
+    /// vBuckets with unanswered writes at a node to which the map does not give them, and since when.
     moved: BTreeMap<VbId, Instant>,
-    /// vBuckets that no node serves which can be reached, and since when.
+    /// vBuckets that no reachable node serves, and since when.
     unserved: BTreeMap<VbId, Instant>,
-    /// It was told that changes wait.
+    /// Whether the message that changes wait was printed.
     was_told: bool,
-    /// Why the last connection was lost.
+    /// Reason why the last connection was lost.
     trouble: Option<Failure>,
-    /// What is written, for people.
+    /// Address of the target, for messages.
     address: Address,
 }
 
 impl Places {
-    /// Nothing is on its way.
+    /// Creates the locations without writes.
     pub(super) fn new(vbuckets: u16, address: Address) -> Self {
         let place = Place {
             node: 0,
@@ -67,30 +67,30 @@ impl Places {
         }
     }
 
-    /// Whether nothing waits.
+    /// Returns whether no write is queued.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Bytes of writes that wait.
+    /// Returns the bytes of queued writes.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
 
-    /// Whether nothing waits that was made before this mark.
+    /// Returns whether no write before this mark is queued.
     pub(super) fn is_done_before(&self, mark: u64) -> bool {
         let mut waiting = self.waiting.values().flat_map(BTreeMap::values);
         waiting.all(|held| held.mark >= mark)
     }
 
-    /// The node to which a new write goes, of the one that has its vBucket; `None` if it has to wait.
+    /// Returns the node for a new write: the owner of its vBucket; `None` if the write must be queued.
     pub(super) fn route(&self, vbucket: VbId, owner: Option<usize>) -> Option<usize> {
         let place = self.at(vbucket);
         let is_free = |owner: &usize| place.batches == 0 || place.node == *owner;
         owner.filter(|owner| is_free(owner) && !self.waiting.contains_key(&vbucket))
     }
 
-    /// vBuckets whose waiting writes are tried now: nothing of them is on its way any more.
+    /// Returns the vBuckets whose queued writes are due: none of their writes is unanswered.
     pub(super) fn due(&self) -> Vec<VbId> {
         let now = Instant::now();
         let is_due = |vbucket: &VbId| {
@@ -100,7 +100,7 @@ impl Places {
         self.waiting.keys().copied().filter(is_due).collect()
     }
 
-    /// Takes the writes of a vBucket that wait, in their order.
+    /// Takes the queued writes of a vBucket, in their order.
     pub(super) fn take_waiting(&mut self, vbucket: VbId) -> Waiting {
         let waited = self.waiting.remove(&vbucket).unwrap_or_default();
         let bytes = waited.values().map(|held| held.bytes.len());
@@ -108,15 +108,14 @@ impl Places {
         waited
     }
 
-    /// A write waits.
+    /// Queues a write.
     pub(super) fn hold(&mut self, vbucket: VbId, held: Held) {
         self.waiting_bytes += held.bytes.len();
         let waiting = self.waiting.entry(vbucket).or_default();
         waiting.insert(held.opaque.0, held);
     }
 
-    /// The node of a vBucket refused writes for the moment: they are tried again after a pause, unless the map knows another
-    /// node by now.
+    /// Delays the queued writes of a vBucket after a temporary refusal of its node, unless the map has another owner.
     pub(super) fn pause(&mut self, vbucket: VbId, owner: Option<usize>) {
         let now = Instant::now();
         let place = self.at_mut(vbucket);
@@ -126,19 +125,19 @@ impl Places {
         }
     }
 
-    /// Whether writes of a vBucket were refused for so long that pauses are at their longest.
+    /// Returns whether the back-off of a vBucket has reached its maximum.
     pub(super) fn is_refused_for_long(&self, vbucket: VbId) -> bool {
         self.at(vbucket).pause == PAUSE_MAX
     }
 
-    /// A batch for a node has the first write of a vBucket.
+    /// Counts a batch for a node that holds writes of a vBucket.
     pub(super) fn begin(&mut self, vbucket: VbId, node: usize) {
         let place = self.at_mut(vbucket);
         place.node = node;
         place.batches += 1;
     }
 
-    /// A batch with a vBucket is done.
+    /// Counts the end of a batch with writes of a vBucket.
     pub(super) fn end(&mut self, vbucket: VbId) {
         let place = self.at_mut(vbucket);
         place.batches -= 1;
@@ -147,7 +146,7 @@ impl Places {
         }
     }
 
-    /// The node of a vBucket carried out writes.
+    /// Notes that the node of a vBucket carried out writes.
     pub(super) fn is_served(&mut self, vbucket: VbId) {
         if !self.waiting.contains_key(&vbucket) {
             self.at_mut(vbucket).pause = PAUSE_MIN;
@@ -156,24 +155,25 @@ impl Places {
         self.was_told &= !self.unserved.is_empty();
     }
 
-    /// The node of a vBucket can be reached: it is served, unless that has yet to be shown by writes.
+    /// Notes that the node of a vBucket can be reached. The vBucket counts as served, unless writes are pending to show
+    /// it.
     pub(super) fn is_reached(&mut self, vbucket: VbId) {
         if self.at(vbucket).batches == 0 && !self.waiting.contains_key(&vbucket) {
             self.is_served(vbucket);
         }
     }
 
-    /// No node that can be reached serves a vBucket.
+    /// Notes that no reachable node serves a vBucket.
     pub(super) fn is_unserved(&mut self, vbucket: VbId) {
         self.unserved.entry(vbucket).or_insert_with(Instant::now);
     }
 
-    /// Notes why a connection was lost, or could not be made.
+    /// Notes the reason why a connection was lost, or could not be made.
     pub(super) fn note(&mut self, trouble: Failure) {
         self.trouble = Some(trouble);
     }
 
-    /// Goes by a newer map; returns whether it has as many vBuckets.
+    /// Applies a newer map; returns whether it has the same number of vBuckets.
     #[must_use]
     pub(super) fn follow(&mut self, nodes: &Nodes) -> bool {
         let now = Instant::now();
@@ -189,7 +189,8 @@ impl Places {
         usize::from(nodes.vbuckets()) == self.by_vbucket.len()
     }
 
-    /// Nodes that have not answered writes of vBuckets which the map gave to other nodes a while ago.
+    /// Returns the nodes that have not answered writes within [`MOVE_PATIENCE`] after the map gave their vBuckets to
+    /// other nodes.
     pub(super) fn cut_off(&self) -> BTreeSet<usize> {
         let overdue = self
             .moved
@@ -198,10 +199,10 @@ impl Places {
         overdue.map(|(vbucket, _)| self.at(*vbucket).node).collect()
     }
 
-    /// Tells of vBuckets that no node serves for a while.
+    /// Prints a message if no node serves some vBuckets for a while.
     ///
     /// # Errors
-    /// One of them is not served for so long as `patience`.
+    /// A vBucket was not served for `patience`.
     pub(super) fn look(&mut self, patience: Duration) -> Result<(), Failure> {
         let Some((vbucket, since)) = self.unserved.iter().min_by_key(|(_, since)| **since) else {
             return Ok(());
@@ -257,7 +258,7 @@ mod tests {
         Places::new(nodes.vbuckets(), nodes.address(0))
     }
 
-    /// A map that gives all vBuckets to another node.
+    /// Returns a map that gives all vBuckets to another node.
     fn moved() -> String {
         let rows = vec!["[1]"; 64].join(",");
         format!(
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_goes_in_its_order_before_what_is_new() {
+    fn queued_writes_go_in_order_before_new_writes() {
         let mut places = places(&nodes());
         assert_eq!(places.route(VB, Some(0)), Some(0));
         assert_eq!(places.route(VB, None), None);
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_answer_for_what_moved_is_cut_off() {
+    fn node_that_does_not_answer_for_moved_vbuckets_is_cut_off() {
         let mut nodes = nodes();
         let mut places = places(&nodes);
         places.begin(VB, 0);
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_tried_again_after_a_pause_that_grows_unless_it_has_moved() {
+    fn refused_writes_back_off_unless_their_vbucket_moves() {
         let mut nodes = nodes();
         let mut places = places(&nodes);
         for _ in 0..8 {
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vbucket_that_no_node_serves_ends_the_patience() {
+    fn vbucket_without_a_node_is_an_error_after_the_time_limit() {
         let mut places = places(&nodes());
         assert!(places.look(Duration::ZERO).is_ok());
         places.is_unserved(VB);

@@ -1,4 +1,4 @@
-//! The file in which a replication keeps where each direction is.
+//! The state file: the position of each direction of a replication.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use crate::state_file;
 
 const VERSION: u32 = 1;
 
-/// Largest file that is read: well above any two positions.
+/// Maximum size of the file: well above any two positions.
 const FILE_BYTES_MAX: u64 = 2 * 1024 * 1024;
 
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -20,7 +20,7 @@ struct Saved {
     from: String,
     to: String,
     filter: String,
-    /// Positions as texts: of FROM, and of TO where that is replicated as well.
+    /// Positions as text: in FROM, and in TO if both directions are replicated.
     positions: [Option<String>; 2],
 }
 
@@ -32,10 +32,10 @@ pub(super) struct StateFile {
 }
 
 impl StateFile {
-    /// The file at `path` for a pair of buckets, as it is or new.
+    /// Opens the file at `path` for a pair of buckets; the state is empty if there is no file.
     ///
     /// # Errors
-    /// The file cannot be read, is something else, or is about other buckets.
+    /// The file cannot be read, is no state file, or is about other buckets.
     pub(super) fn open(
         path: &Path,
         [from, to]: [String; 2],
@@ -77,7 +77,7 @@ impl StateFile {
         })
     }
 
-    /// The position of a direction; `None` if it has not begun.
+    /// Returns the position of a direction; `None` if it has not begun.
     ///
     /// # Errors
     /// The text in the file is no position.
@@ -90,7 +90,7 @@ impl StateFile {
         })
     }
 
-    /// Replaces the file.
+    /// Saves the position of a direction: replaces the file.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn invalid_state_files_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let state = open(&folder, "a").unwrap();
         state.save(0, &Position::beginning(4)).unwrap();

@@ -1,5 +1,4 @@
-//! Changes that were written and may still be lost, until they are on disk where their vBucket is active, and most of its
-//! copies have them.
+//! Written changes that may still be lost: they are not on the active node's disk, or most copies do not have them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -7,42 +6,42 @@ use std::time::{Duration, Instant};
 use model::{Seqno, VbId, VbUuid};
 use wire::response::ObserveSeqnoReply;
 
-/// Pause between two questions whether everything is kept.
+/// Pause between two requests for the seqnos of copies.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A vBucket and the history in which it was written.
+/// A vBucket and the history of its written changes.
 type Place = (VbId, VbUuid);
 
-/// What was written to a vBucket.
+/// Written changes of a vBucket that the copies are asked about.
 #[derive(Debug)]
 struct Observed {
-    /// Everything up to here.
+    /// Highest seqno of the changes.
     seqno: Seqno,
-    /// The active node that has it on disk.
+    /// Active node that has all changes on disk.
     on_disk: Option<usize>,
-    /// The nodes that have it.
+    /// Nodes that have all changes.
     holders: BTreeSet<usize>,
-    /// The nodes that have yet to answer.
+    /// Nodes with an unanswered request.
     asked: BTreeSet<usize>,
 }
 
 /// Changes that may still be lost.
 #[derive(Debug, Default)]
 pub(super) struct Unkept {
-    /// Written since the last questions.
+    /// Highest seqnos written since [`Unkept::begin`].
     touched: BTreeMap<Place, Seqno>,
     observed: BTreeMap<Place, Observed>,
     ask_at: Option<Instant>,
 }
 
 impl Unkept {
-    /// A vBucket was written, in this history up to this seqno.
+    /// Adds changes of a vBucket, in this history up to this seqno.
     pub(super) fn add(&mut self, vbucket: VbId, history: VbUuid, seqno: Seqno) {
         let known = self.touched.entry((vbucket, history)).or_insert(seqno);
         *known = seqno.max(*known);
     }
 
-    /// Begins to ask about everything that was written so far.
+    /// Begins to observe all changes that were added so far.
     pub(super) fn begin(&mut self) {
         let touched = std::mem::take(&mut self.touched);
         let observed = touched.into_iter().map(|(place, seqno)| {
@@ -58,12 +57,12 @@ impl Unkept {
         self.ask_at = Some(Instant::now());
     }
 
-    /// Whether everything is kept that was asked about.
+    /// Returns whether all observed changes are kept.
     pub(super) fn is_kept(&self) -> bool {
         self.observed.is_empty()
     }
 
-    /// Whether it is time for questions; the next time comes after a pause.
+    /// Returns whether requests are due; the next are due after a pause.
     pub(super) fn is_due(&mut self) -> bool {
         let now = Instant::now();
         let is_due = !self.is_kept() && self.ask_at.is_some_and(|at| at <= now);
@@ -73,12 +72,12 @@ impl Unkept {
         is_due
     }
 
-    /// The vBuckets that are asked about.
+    /// Returns the observed vBuckets.
     pub(super) fn vbuckets(&self) -> BTreeSet<VbId> {
         self.observed.keys().map(|(vbucket, _)| *vbucket).collect()
     }
 
-    /// The histories about which a node is asked now, of a vBucket of which it has a copy.
+    /// Returns the histories of a vBucket to ask a node about, and marks them as asked. The node has a copy.
     pub(super) fn ask(&mut self, vbucket: VbId, node: usize, is_active: bool) -> Vec<VbUuid> {
         let places = self
             .observed
@@ -94,7 +93,7 @@ impl Unkept {
         asked.collect()
     }
 
-    /// A node does not answer for a vBucket, or for any.
+    /// Forgets the requests that a node does not answer, for one vBucket or for all.
     pub(super) fn unanswered(&mut self, vbucket: Option<VbId>, node: usize) {
         let places = self.observed.iter_mut();
         for ((at, _), observed) in places {
@@ -104,7 +103,7 @@ impl Unkept {
         }
     }
 
-    /// Takes the answer of a node; returns whether changes are lost.
+    /// Applies the answer of a node; returns whether changes are lost.
     #[must_use]
     pub(super) fn answered(
         &mut self,
@@ -130,8 +129,8 @@ impl Unkept {
         false
     }
 
-    /// Forgets what is kept of a vBucket whose copies are at these nodes, the active one first. Copies that cannot be
-    /// reached do not count.
+    /// Removes the kept changes of a vBucket. `row` has the nodes of its copies, the active one first. Unreachable
+    /// copies do not count for the majority.
     pub(super) fn settle(
         &mut self,
         vbucket: VbId,
@@ -159,10 +158,10 @@ mod tests {
 
     const VB: VbId = VbId(3);
     const HISTORY: VbUuid = VbUuid(7);
-    /// The copies: active on node 0, replicas on the nodes 1 and 2.
+    /// Nodes of the copies: active on node 0, replicas on nodes 1 and 2.
     const ROW: [Option<usize>; 3] = [Some(0), Some(1), Some(2)];
 
-    /// A vBucket that was written up to seqno 10, and is asked about at all nodes.
+    /// Observes a vBucket that was written up to seqno 10, with requests to all nodes.
     fn asked() -> Unkept {
         let mut unkept = Unkept::default();
         unkept.add(VB, HISTORY, Seqno(10));
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_kept_on_the_disk_of_the_active_node_and_at_most_copies() {
+    fn changes_are_kept_on_the_active_disk_and_a_majority_of_copies() {
         let mut unkept = asked();
         assert!(!unkept.answered(&reply(9, 10), 0, true));
         assert!(!unkept.answered(&reply(0, 10), 1, false));
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_active_node_alone_is_enough_only_where_no_other_can_be_reached() {
+    fn active_node_alone_keeps_changes_if_no_replica_is_reachable() {
         let mut unkept = asked();
         assert!(!unkept.answered(&reply(10, 10), 0, true));
         assert!(!unkept.answered(&reply(0, 9), 1, false));
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn another_active_node_has_to_have_it_on_disk() {
+    fn new_active_node_must_have_the_changes_on_disk() {
         let mut unkept = asked();
         assert!(!unkept.answered(&reply(10, 10), 0, true));
         assert!(!unkept.answered(&reply(0, 10), 1, false));
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_that_ended_before_what_was_written_lost_it() {
+    fn history_that_ends_before_written_changes_lost_them() {
         let ended = |last_seqno| ObserveSeqnoReply {
             uuid: VbUuid(8),
             failover: Some(Failover {

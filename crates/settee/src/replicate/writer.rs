@@ -1,8 +1,8 @@
-//! The bucket that is written: each change goes to the node that has its vBucket by the newest map.
+//! Writer of the target: it sends each change to the active node of its vBucket by the newest map.
 //!
-//! A connection for each node. Writes of a vBucket are on one connection at a time; what was refused there since the vBucket
-//! moved, or was not answered when the connection was lost, waits and goes to its new node, in the order of the vBucket.
-//! Meanwhile other vBuckets go on.
+//! Each node has one connection. Writes of a vBucket are on one connection at a time. Writes that a node refused since
+//! the vBucket moved, or did not answer when the connection was lost, are queued and sent to the new node in their
+//! order. Other vBuckets do not wait for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,20 +21,20 @@ use super::unkept::Unkept;
 use crate::exit::{Failure, Sysexit, code_of_status};
 use crate::stream::{Attempts, Broken};
 
-/// Bytes of writes that may be on their way or wait.
+/// Limit of unanswered and queued writes, in bytes.
 const ROOM_BYTES: usize = 16 * 1024 * 1024;
 
-/// How to write.
+/// Options of the writer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writing {
-    /// Values go as they are stored, also where that is compressed.
+    /// Whether compressed values are sent compressed.
     pub(super) compressed: bool,
     pub(super) tells_conflicts: bool,
-    /// How long a vBucket may be active on no node that can be reached.
+    /// Longest time in which no reachable node serves a vBucket.
     pub(super) patience: Duration,
 }
 
-/// The side that is written.
+/// The writer of the target.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
     nodes: Nodes,
@@ -44,13 +44,13 @@ pub(super) struct Writer<'a> {
     unkept: Unkept,
     counts: &'a Counts,
     writing: Writing,
-    /// The mark that was set last.
+    /// Newest mark.
     mark: u64,
     next_opaque: u32,
 }
 
 impl<'a> Writer<'a> {
-    /// A bucket to which nothing was written yet.
+    /// Creates a writer without connections.
     pub(super) fn new(nodes: Nodes, counts: &'a Counts, writing: Writing) -> Self {
         Self {
             places: Places::new(nodes.vbuckets(), nodes.address(0)),
@@ -65,49 +65,49 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Whether more may be taken from the stream.
+    /// Returns whether there is room for more changes.
     pub(super) fn has_room(&self) -> bool {
         let under_way: usize = self.links.values().map(Outbound::bytes).sum();
         under_way + self.places.waiting_bytes() < ROOM_BYTES
     }
 
-    /// Whether nothing is on its way.
+    /// Returns whether no write is unanswered or queued, and all observed changes are kept.
     pub(super) fn is_idle(&self) -> bool {
         let mut links = self.links.values();
         links.all(Outbound::is_idle) && self.places.is_idle() && self.unkept.is_kept()
     }
 
-    /// Sets a mark: what is written from now on is not before it.
+    /// Sets a mark that separates earlier writes from later ones.
     pub(super) fn set_mark(&mut self) -> u64 {
         self.mark += 1;
         self.mark
     }
 
-    /// Whether everything before this mark is done.
+    /// Returns whether all writes before this mark are answered.
     pub(super) fn is_done_before(&self, mark: u64) -> bool {
         let mut links = self.links.values();
         links.all(|link| link.is_done_before(mark)) && self.places.is_done_before(mark)
     }
 
-    /// A change is there already, in this history up to this seqno; it counts once it is kept there.
+    /// Skips a change that the target has already at this seqno of this history; it is observed until it is kept.
     pub(super) fn skip(&mut self, vbucket: VbId, history: VbUuid, seqno: Seqno) {
         self.unkept.add(vbucket, history, seqno);
     }
 
-    /// Begins to ask whether everything that was written so far is kept.
+    /// Begins to observe whether all changes written so far are kept.
     pub(super) fn begin_observing(&mut self) {
         self.unkept.begin();
     }
 
-    /// Whether everything that was asked about is on disk, and as many copies have it as are needed to elect another one.
+    /// Returns whether all observed changes are on the active node's disk, and at most of the copies.
     pub(super) fn is_kept(&self) -> bool {
         self.unkept.is_kept()
     }
 
-    /// Takes a write.
+    /// Sends or queues a write.
     ///
     /// # Errors
-    /// It does not fit a frame.
+    /// The write does not fit a frame.
     pub(super) fn write(
         &mut self,
         change: &WithMeta<'_>,
@@ -157,10 +157,10 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Sends what is to be sent, and waits for answers, but not longer than `at_most`.
+    /// Sends due writes and requests, and waits for answers, but not longer than `at_most`.
     ///
     /// # Errors
-    /// A write was refused for good, what was written is lost, or a vBucket is served nowhere for too long.
+    /// A node refused a write for good, written changes are lost, or no node serves a vBucket for too long.
     pub(super) fn turn(&mut self, at_most: Duration) -> Result<(), Broken> {
         for node in self.places.cut_off() {
             let address = self.nodes.address(node);
@@ -178,7 +178,7 @@ impl<'a> Writer<'a> {
         nodes.into_iter().try_for_each(|node| self.take(node))
     }
 
-    /// Does something with each connection; leaves those that turn out to be lost.
+    /// Calls `act` for each connection, and drops lost connections.
     fn each(
         &mut self,
         mut act: impl FnMut(&mut Outbound) -> Result<(), ClientError>,
@@ -197,7 +197,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Sends what waited and has a node now.
+    /// Sends due queued writes whose node can be reached.
     fn send_waiting(&mut self) -> Result<(), Broken> {
         for vbucket in self.places.due() {
             match self.nodes.owner(vbucket) {
@@ -215,7 +215,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Asks the copies of what was written whether they have it.
+    /// Asks all copies of observed vBuckets for their seqnos.
     fn observe(&mut self) -> Result<(), Broken> {
         if !self.unkept.is_due() {
             return Ok(());
@@ -251,7 +251,7 @@ impl<'a> Writer<'a> {
             .settle(vbucket, &row, |node| links.contains_key(&node));
     }
 
-    /// Connects to a node, unless there is a connection or an attempt failed a moment ago; returns whether there is one now.
+    /// Connects to a node, unless it is connected or its back-off runs; returns whether it is connected.
     fn reach(&mut self, node: usize) -> Result<bool, Broken> {
         if self.links.contains_key(&node) {
             return Ok(true);
@@ -274,7 +274,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A node takes writes as the others do.
+    /// Checks that a node accepts values in the same form as the other nodes: compressed or not.
     fn check(&self, client: &Client) -> Result<(), Broken> {
         if client.is_compressed() == self.writing.compressed {
             return Ok(());
@@ -283,7 +283,7 @@ impl<'a> Writer<'a> {
         Err(again(reason))
     }
 
-    /// Takes all that a node has answered.
+    /// Handles all received frames of a node.
     fn take(&mut self, node: usize) -> Result<(), Broken> {
         while let Some(link) = self.links.get_mut(&node) {
             let nodes = &mut self.nodes;
@@ -302,7 +302,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Goes by a newer map.
+    /// Applies a newer map.
     fn follow(&mut self) -> Result<(), Broken> {
         for (node, link) in &mut self.links {
             let nodes = &self.nodes;
@@ -402,7 +402,7 @@ impl<'a> Writer<'a> {
         }
         let write = batch.write(opaque);
         let is_retried = |write: &Frame<'_>| !self.places.is_refused_for_long(write.vbucket());
-        // A node may have yet to follow a collection that another one knows.
+        // The node may learn of a new collection later than other nodes.
         let is_new = status == Status::UNKNOWN_COLLECTION && write.as_ref().is_some_and(is_retried);
         if is_new || is_for_the_moment(status) {
             batch.refused.insert(opaque.0);
@@ -414,7 +414,7 @@ impl<'a> Writer<'a> {
         Err(Failure::new(code_of_status(status), reason).into())
     }
 
-    /// The connection to a node is lost: what it did not answer is sent again, to where its vBuckets are by then.
+    /// Drops a lost connection and queues its unanswered writes for the current owners of their vBuckets.
     fn lose(&mut self, node: usize, failure: Failure) {
         let Some(link) = self.links.remove(&node) else {
             return;
@@ -438,7 +438,7 @@ impl<'a> Writer<'a> {
 const NEW_HISTORY: &str =
     "the bucket that is written began anew, and lost changes that are sent again";
 
-/// Other connections, from the position that was kept, may go better.
+/// Returns an error after which the direction connects again and continues from the saved position.
 fn again(reason: &str) -> Broken {
     Broken {
         failure: Failure::new(Sysexit::Unavailable, reason),
@@ -446,7 +446,7 @@ fn again(reason: &str) -> Broken {
     }
 }
 
-/// A write, for people.
+/// Describes a write for a message.
 fn described(write: &Frame<'_>) -> String {
     let Ok(change) = WithMeta::parse(write) else {
         return String::new();

@@ -1,4 +1,4 @@
-//! Attempts to connect to the nodes of a bucket.
+//! Back-off of connects to the nodes of a bucket.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,28 +9,28 @@ use client::{ClientError, Nodes};
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// When a node is connected to again.
+/// Time of the next connect to a node, and the pause after it.
 #[derive(Clone, Copy, Debug)]
 struct Retry {
     at: Instant,
     pause: Duration,
 }
 
-/// The nodes to which a connection broke or could not be made.
+/// Nodes whose connection broke or failed, with their back-off.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(BTreeMap<usize, Retry>);
 
 impl Attempts {
-    /// Whether a node may be connected to: not so soon after an attempt that failed.
+    /// Returns whether a connect to a node is due: its back-off is over.
     pub(crate) fn is_due(&self, node: usize) -> bool {
         let retry = self.0.get(&node);
         retry.is_none_or(|retry| retry.at <= Instant::now())
     }
 
-    /// A node cannot be connected to. Another one may know where its vBuckets are by now: it is asked.
+    /// Notes a failed connect, and asks the nodes for a newer map: the vBuckets may have moved.
     ///
     /// # Errors
-    /// The other nodes refuse.
+    /// A node refuses.
     pub(crate) fn failed(&mut self, nodes: &mut Nodes, node: usize) -> Result<(), ClientError> {
         self.pause(node);
         match nodes.refresh() {
@@ -39,7 +39,7 @@ impl Attempts {
         }
     }
 
-    /// The next attempt comes later than the last one did.
+    /// Starts the pause before the next connect, and doubles the pause after it.
     fn pause(&mut self, node: usize) {
         let first = Retry {
             at: Instant::now(),
@@ -50,7 +50,7 @@ impl Attempts {
         retry.pause = (retry.pause * 2).min(PAUSE_MAX);
     }
 
-    /// A connection is lost; one that was of use may be made anew at once.
+    /// Notes a lost connection. After a useful connection, the next connect is due at once.
     pub(crate) fn lost(&mut self, node: usize, was_of_use: bool) {
         if was_of_use {
             self.0.remove(&node);

@@ -1,4 +1,4 @@
-//! Why streams break off.
+//! Errors that end a command or a connection with streams.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use wire::{Malformed, Status};
 
 use crate::exit::{Failure, Sysexit, code_of_status};
 
-/// Why a command broke off.
+/// Failure of a command.
 #[derive(Debug)]
 pub(crate) struct Broken {
     /// The reason.
     pub(crate) failure: Failure,
-    /// Whether other connections may go better.
+    /// Whether another attempt with new connections may succeed.
     pub(crate) again: bool,
 }
 
@@ -42,12 +42,12 @@ impl From<Failure> for Broken {
     }
 }
 
-/// Why a connection is not read any further.
+/// Reason why a connection is not read further.
 #[derive(Debug)]
 pub(super) enum Unread {
-    /// It is lost; its streams are to be asked for again.
+    /// The connection is lost; its streams must be requested again.
     Lost(Failure),
-    /// The command breaks off.
+    /// The command fails.
     Broken(Broken),
 }
 
@@ -73,31 +73,31 @@ impl From<Failure> for Unread {
     }
 }
 
-/// The server says what the protocol does not allow.
+/// Returns the failure of a server that violates the protocol.
 pub(super) fn violation(reason: impl AsRef<str>) -> Failure {
     ClientError::broken("streaming", &reason.as_ref()).into()
 }
 
-/// A message cannot be read.
+/// Returns the failure of a message that cannot be decoded.
 pub(super) fn malformed(error: Malformed) -> Failure {
     violation(error.to_string())
 }
 
-/// Nothing came for so long, not even a noop.
+/// Returns the failure of a connection without any message, even a noop, for `silence`.
 pub(super) fn silent(silence: Duration) -> Failure {
     let source = std::io::Error::other(format!("silent for {silence:?}"));
     let during = "streaming";
     ClientError::Lost { during, source }.into()
 }
 
-/// A stream was not granted.
+/// Returns the failure of a refused stream request.
 pub(super) fn refused(vbucket: VbId, status: Status) -> Failure {
     let (vbucket, reason, number) = (vbucket.0, status.description(), status.0);
     let reason = format!("stream of vBucket {vbucket}: {reason}, status 0x{number:02x}");
     Failure::new(code_of_status(status), reason)
 }
 
-/// A map names no node that serves a vBucket.
+/// Returns the failure of a vBucket without an active node in the map.
 pub(super) fn unserved(vbucket: VbId) -> Failure {
     let reason = format!("vBucket {} is active on no node", vbucket.0);
     Failure::new(Sysexit::Unavailable, reason)

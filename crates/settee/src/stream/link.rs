@@ -12,40 +12,40 @@ use super::part::CollectionPart;
 use super::reading::{Reading, Told};
 use super::window::Window;
 
-/// How long one wait for bytes is; an interrupt is noticed that late.
+/// Longest wait for bytes, and so the longest delay of an interrupt.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
-/// Without a byte for so long the connection is dead: noops come three times as often.
+/// Longest time without a byte; then the connection counts as lost. The interval of noops is a third of it.
 const SILENCE: Duration = Duration::from_mins(1);
 
-/// How connections with streams are opened.
+/// Options of connections with streams.
 pub(crate) struct Opening {
-    /// Begins the names of the connections.
+    /// Prefix of the connections' names.
     pub(crate) name: &'static str,
     pub(crate) flags: OpenFlags,
-    /// Switches that are set; a server that does not know one of them tells the same with fewer words.
+    /// DCP controls to set to `true`. A server that does not know one sends the same changes in less detail.
     pub(crate) switches: &'static [&'static str],
-    /// Bytes that a node may send ahead.
+    /// Bytes that a node may send without an acknowledgement.
     pub(crate) window_bytes: u32,
-    /// What is streamed; `None` for the whole bucket.
+    /// Streamed scope or collection; `None` for the whole bucket.
     pub(crate) part: Option<CollectionPart>,
-    /// How long a stream that cannot be had is asked for again.
+    /// Time limit of retries of a stream that no node grants.
     pub(crate) patience: Duration,
 }
 
-/// A connection that was opened for streams.
+/// A connection with streams to one node.
 pub(super) struct NodeLink {
     pub(super) node: usize,
     pub(super) feed: Feed,
     window: Window,
     heard: Instant,
-    /// Bytes came in the last turn.
+    /// Whether bytes came in the last turn.
     is_busy: bool,
-    /// Streams have told something on it.
+    /// Whether the node has sent any message: of a stream, or a noop.
     pub(super) has_told: bool,
 }
 
 impl NodeLink {
-    /// Makes a connection one for streams.
+    /// Opens a connection for streams.
     ///
     /// # Errors
     /// The server refuses, or the connection broke.
@@ -69,10 +69,10 @@ impl NodeLink {
         })
     }
 
-    /// Takes what has come, if anything has; returns whether the command wants more.
+    /// Reads received bytes, if any, and handles the frames; returns whether the command wants more.
     ///
     /// # Errors
-    /// The connection is lost, or what [`Reading::take`] returns.
+    /// The connection is lost, or the error of [`Reading::take`].
     pub(super) fn read(
         &mut self,
         is_ready: bool,
@@ -102,18 +102,18 @@ impl NodeLink {
         }
     }
 
-    /// Is done with all that was taken.
+    /// Acknowledges all handled messages.
     pub(super) fn acknowledge(&mut self) -> Result<(), ClientError> {
         self.window.acknowledge(self.feed.output(), !self.is_busy)
     }
 
-    /// Nothing was read, though there may be something.
+    /// Restarts the time limit for silence: the command has not read on purpose.
     pub(super) fn rest(&mut self) {
         self.heard = Instant::now();
     }
 }
 
-/// The collections of the selected bucket, as far as the connection knows of any but the default one.
+/// Reads the collections of the selected bucket; only the default one if the connection has no collections.
 ///
 /// # Errors
 /// The server refuses, or the connection broke.

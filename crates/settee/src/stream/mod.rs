@@ -1,4 +1,4 @@
-//! What commands that follow streams of changes have in common.
+//! Change streams: the common part of the commands that follow them.
 
 mod attempts;
 mod broken;

@@ -1,4 +1,4 @@
-//! Where the vBuckets of a bucket are now.
+//! Current position of a bucket: history and high seqno of each vBucket.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -14,11 +14,10 @@ use super::broken::unserved;
 use super::link::TICK;
 use crate::exit::Failure;
 
-/// Asks the nodes where every vBucket is now; those that move meanwhile are asked for again, for as long as `patience`
-/// says.
+/// Reads history and high seqno of every vBucket. Retries vBuckets that move meanwhile, for at most `patience`.
 ///
 /// # Errors
-/// A node refuses, or a vBucket is active nowhere.
+/// A node refuses, or no node serves a vBucket.
 pub(crate) fn newest(nodes: &mut Nodes, patience: Duration) -> Result<Position, Failure> {
     let mut position = Position::beginning(nodes.vbuckets());
     let mut missing: BTreeSet<u16> = (0..nodes.vbuckets()).collect();
@@ -47,7 +46,7 @@ pub(crate) fn newest(nodes: &mut Nodes, patience: Duration) -> Result<Position, 
     }
 }
 
-/// Asks one node about its active vBuckets.
+/// Reads the positions of a node's active vBuckets, and removes them from `missing`.
 fn ask(
     client: &mut Client,
     position: &mut Position,

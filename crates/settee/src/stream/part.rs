@@ -1,4 +1,4 @@
-//! A part of a bucket.
+//! A part of a bucket: a scope or a collection.
 
 use std::fmt;
 use std::str::FromStr;
@@ -46,10 +46,10 @@ impl fmt::Display for CollectionPart {
 }
 
 impl CollectionPart {
-    /// What a stream of it is asked for with.
+    /// Returns the value of a stream request for this part.
     ///
     /// # Errors
-    /// There is no such part.
+    /// The bucket has no such scope or collection.
     pub(super) fn filter(&self, collections: &Collections) -> Result<String, Failure> {
         let filter = collections.filter(&self.scope, self.collection.as_deref());
         filter.ok_or_else(|| {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scope_or_a_collection() {
+    fn part_is_a_scope_or_a_collection() {
         for text in ["inventory", "inventory.airline"] {
             let part: CollectionPart = text.parse().unwrap();
             assert_eq!(part.to_string(), text);

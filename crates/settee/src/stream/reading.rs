@@ -1,4 +1,4 @@
-//! What the streams of a bucket have told, and what is to be asked for next at which node. No I/O of its own.
+//! State of a bucket's streams: it handles received frames and selects the next stream requests. No I/O of its own.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,58 +13,58 @@ use wire::{Envelope, Frame, Opaque, Opcode, Response, Status};
 use super::broken::{Unread, malformed, refused, unserved, violation};
 use crate::exit::{Failure, Sysexit};
 
-/// The delay before a stream is asked for again.
+/// Delay before a stream is requested again.
 const AGAIN: Duration = Duration::from_millis(100);
-/// For so long a node may go on with a stream after a map gave its vBucket to another node: it ends the stream itself,
-/// unless it is cut off from the others.
+/// Longest time in which a node may continue a stream after a map gave its vBucket to another node. The node ends the
+/// stream itself, unless it is cut off from the others.
 pub(crate) const MOVE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is told to a command.
+/// An event for the command.
 pub(crate) enum Told<'a> {
     /// A document changed.
     Change {
         change: DocumentChange<'a>,
         names: Names<'a>,
-        /// The history of its vBucket.
+        /// History of its vBucket.
         history: VbUuid,
         /// The message.
         frame: &'a Frame<'a>,
     },
     /// A collection or a scope changed.
     System,
-    /// What was told of a vBucket after this seqno is void.
+    /// Changes of a vBucket after this seqno are void.
     Rollback(VbId, Seqno),
 }
 
-/// The stream of a vBucket among the connections.
+/// Location of a vBucket's stream.
 #[derive(Clone, Copy, Debug, Default)]
 struct StreamPlace {
-    /// The node on whose connection it is open, or asked for.
+    /// Node at which the stream is open or requested.
     node: Option<usize>,
-    /// Since when no node grants it.
+    /// Time since which no node grants the stream.
     lost_at: Option<Instant>,
-    /// Since when the map gives its vBucket to another node than that one.
+    /// Time since which the map gives the vBucket to another node than `node`.
     moved_at: Option<Instant>,
 }
 
-/// The streams of a bucket and the nodes that they come from.
+/// Streams of a bucket, and the nodes that send them.
 pub(super) struct Reading {
     pub(super) nodes: Nodes,
     pub(super) streams: Streams,
     pub(super) collections: Collections,
-    /// Keys carry the identifier of their collection.
+    /// Whether keys carry the identifier of their collection.
     pub(super) keyed: bool,
     places: Vec<StreamPlace>,
-    /// When streams that are wanted are asked for.
+    /// Time of the next requests for wanted streams.
     ask_at: Option<Instant>,
-    /// When to look for nodes that do not end streams of vBuckets which moved.
+    /// Time of the next check for nodes that do not end streams of moved vBuckets.
     look_at: Option<Instant>,
-    /// Why a stream cannot be had.
+    /// Last reason why a stream is missing.
     trouble: Option<Failure>,
 }
 
 impl Reading {
-    /// Nothing was asked for yet.
+    /// Creates the state; all wanted streams are to be requested.
     pub(super) fn new(nodes: Nodes, streams: Streams) -> Self {
         Self {
             nodes,
@@ -78,15 +78,15 @@ impl Reading {
         }
     }
 
-    /// Whether streams that are wanted are to be asked for now.
+    /// Returns whether requests for wanted streams are due.
     pub(super) fn is_due(&self) -> bool {
         self.ask_at.is_some_and(|at| at <= Instant::now())
     }
 
-    /// Nodes that have the vBuckets whose streams are wanted.
+    /// Returns the nodes that have the vBuckets of wanted streams.
     ///
     /// # Errors
-    /// A stream could not be had for as long as `patience`.
+    /// No node granted a stream for `patience`.
     pub(super) fn wanted_nodes(&mut self, patience: Duration) -> Result<BTreeSet<usize>, Failure> {
         self.ask_at = None;
         for vbucket in self.streams.wanted() {
@@ -99,8 +99,7 @@ impl Reading {
         Ok(owners.collect())
     }
 
-    /// Requests of the streams that are wanted, where the node of the vBucket is connected, with that node. Others are
-    /// asked for later.
+    /// Returns the requests for wanted streams at connected nodes, each with its node. Other streams remain wanted.
     pub(super) fn requests(
         &mut self,
         is_connected: impl Fn(usize) -> bool,
@@ -128,12 +127,12 @@ impl Reading {
         placed
     }
 
-    /// Whether a stream is open on a node's connection, or asked for.
+    /// Returns whether a stream is open or requested at a node.
     pub(super) fn has_streams(&self, node: usize) -> bool {
         self.places.iter().any(|place| place.node == Some(node))
     }
 
-    /// The connection to a node is lost: its streams are wanted again.
+    /// Marks the streams of a lost connection as wanted again.
     pub(super) fn leave(&mut self, node: usize, failure: Failure) {
         for (vbucket, place) in (0..).zip(&mut self.places) {
             if place.node == Some(node) {
@@ -146,12 +145,12 @@ impl Reading {
         self.ask_after(Duration::ZERO);
     }
 
-    /// Notes why streams cannot be had.
+    /// Notes the reason why streams are missing.
     pub(super) fn note(&mut self, trouble: Failure) {
         self.trouble = Some(trouble);
     }
 
-    /// Nodes that go on with streams of vBuckets which the map gave to other nodes a while ago.
+    /// Returns the nodes that continue streams for [`MOVE_PATIENCE`] after the map gave their vBuckets to other nodes.
     pub(super) fn cut_off(&mut self) -> BTreeSet<usize> {
         let now = Instant::now();
         if self.look_at.is_none_or(|at| at > now) {
@@ -168,10 +167,10 @@ impl Reading {
         overdue.map(|(node, _)| node).collect()
     }
 
-    /// Takes what a node sent; returns whether the command wants more of it.
+    /// Handles a frame of a node; returns whether the command wants more.
     ///
     /// # Errors
-    /// The server refuses or breaks the protocol, or that of `on`.
+    /// The server refuses or violates the protocol, or the error of `on`.
     pub(super) fn take(
         &mut self,
         frame: &Frame<'_>,
@@ -205,7 +204,7 @@ impl Reading {
         self.ask_after(Duration::ZERO);
     }
 
-    /// Takes the answer to a request.
+    /// Handles the answer to a stream request.
     fn on_answer(
         &mut self,
         frame: &Frame<'_>,
@@ -246,7 +245,7 @@ impl Reading {
         Ok(true)
     }
 
-    /// Takes a message of a stream.
+    /// Handles a message of a stream.
     fn on_message(
         &mut self,
         frame: &Frame<'_>,
@@ -289,20 +288,20 @@ impl Reading {
         let place = self.places.get_mut(usize::from(vbucket.0));
         let node = place.and_then(|place| place.node.take());
         if again {
-            // Where the map knows another node by now, the vBucket has moved there.
+            // If the map has another owner, the vBucket has moved there.
             let has_moved = self.nodes.owner(vbucket) != node;
             self.ask_after(if has_moved { Duration::ZERO } else { AGAIN });
         }
     }
 
-    /// Asks after this time, if not before.
+    /// Makes the next requests due after `delay`, unless they are due earlier.
     fn ask_after(&mut self, delay: Duration) {
         let at = Instant::now() + delay;
         self.ask_at = Some(self.ask_at.map_or(at, |before| before.min(at)));
     }
 }
 
-/// The envelope of a stream request; its opaque comes back with the answer.
+/// Returns the envelope of a stream request; the answer has the same opaque.
 pub(super) fn stream_envelope(vbucket: VbId) -> Envelope<'static> {
     let [high, low] = vbucket.0.to_be_bytes();
     Envelope {
@@ -312,7 +311,7 @@ pub(super) fn stream_envelope(vbucket: VbId) -> Envelope<'static> {
     }
 }
 
-/// The vBucket of a stream request, by its opaque.
+/// Returns the vBucket of a stream request by its opaque.
 fn vbucket_of(Opaque([_, _, high, low]): Opaque) -> VbId {
     VbId(u16::from_be_bytes([high, low]))
 }
@@ -328,7 +327,7 @@ mod tests {
     const VBUCKETS: u16 = 64;
     const VB: VbId = VbId(1);
 
-    /// Streams of a server that has all vBuckets, all asked for.
+    /// Requests all streams of a server that has all vBuckets.
     fn asked() -> Reading {
         let server = FakeServer::start(true, Fault::None);
         let (nodes, _) = Nodes::connect(&server.options()).unwrap();
@@ -341,7 +340,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_mins(1);
 
-    /// A map that gives all vBuckets to another node but for one, which none has.
+    /// Returns a map in which another node has all vBuckets except `unserved`, which no node has.
     fn moved(unserved: VbId) -> String {
         let row = |vbucket| if vbucket == unserved.0 { "[-1]" } else { "[1]" };
         let rows: Vec<_> = (0..VBUCKETS).map(row).collect();
@@ -368,7 +367,7 @@ mod tests {
         rollbacks
     }
 
-    /// The answer to the request of a stream.
+    /// Returns the answer to a stream request.
     fn answer(vbucket: VbId, status: Status, value: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         let opaque = stream_envelope(vbucket).opaque;
@@ -377,12 +376,12 @@ mod tests {
         out
     }
 
-    /// A failover log of one history.
+    /// Returns a failover log of one history.
     fn log() -> Vec<u8> {
         [7_u64.to_be_bytes(), 0_u64.to_be_bytes()].concat()
     }
 
-    /// The map, pushed.
+    /// Returns a map notification.
     fn push(map: &str) -> Vec<u8> {
         let mut out = Vec::new();
         let notice = ClusterMapNotification {
@@ -396,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vbucket_that_is_refused_is_asked_for_where_the_refusal_says() {
+    fn refused_stream_is_requested_at_the_node_of_the_sent_map() {
         let mut reading = asked();
         take(
             &mut reading,
@@ -417,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_takes_its_streams_along_and_a_stream_without_a_node_ends_the_patience() {
+    fn streams_of_a_lost_connection_are_wanted_until_the_time_limit() {
         let mut reading = asked();
         take(&mut reading, &answer(VB, Status::SUCCESS, &log()));
         take(&mut reading, &push(&moved(VB)));
@@ -432,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_end_streams_which_moved_is_cut_off() {
+    fn node_that_does_not_end_streams_of_moved_vbuckets_is_cut_off() {
         let mut reading = asked();
         take(&mut reading, &push(&moved(VB)));
         assert!(reading.cut_off().is_empty(), "it may be about to end them");
@@ -449,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollback_is_told_and_asked_for_again() {
+    fn stream_is_requested_again_after_a_rollback() {
         let mut position = Position::beginning(VBUCKETS);
         position.places[1] = VbPosition::at(VbUuid(9), Seqno(600));
         let mut reading = asked();
@@ -464,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_known_by_its_opaque() {
+    fn opaque_of_a_stream_request_is_its_vbucket() {
         for vbucket in [0, 1, 255, 256, 1023, 65535].map(VbId) {
             assert_eq!(vbucket_of(stream_envelope(vbucket).opaque), vbucket);
         }

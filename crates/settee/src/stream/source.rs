@@ -1,8 +1,8 @@
-//! The changes of a bucket, from all of its nodes.
+//! Reader of the changes of a bucket, from all of its nodes.
 //!
-//! One thread, and a connection for each node that has vBuckets active. A stream is asked for at the node that has its
-//! vBucket by the newest map, from where it was: also after it ended, after its connection was lost, and after the node
-//! refused it. While a connection is made the others wait.
+//! It has one thread, and a connection to each node with active vBuckets. It requests a stream from its last position
+//! at the node that has the vBucket by the newest map: also after the stream ended, after its connection was lost, and
+//! after the node refused it. During a connect, the other connections wait.
 
 use std::time::Duration;
 
@@ -16,21 +16,21 @@ use super::link::{NodeLink, Opening, collections_of};
 use super::reading::{Reading, Told, stream_envelope};
 use crate::exit::{Failure, Sysexit};
 
-/// The streams of a bucket.
+/// Reader of a bucket's streams.
 pub(crate) struct Source {
     reading: Reading,
     opening: Opening,
-    /// The value of every stream request.
+    /// Value of every stream request: the filter of scope or collection.
     filter: String,
     links: Vec<NodeLink>,
     attempts: Attempts,
 }
 
 impl Source {
-    /// Streams that nothing was asked for yet.
+    /// Creates a reader without connections.
     ///
     /// # Errors
-    /// They are of a bucket with another number of vBuckets.
+    /// `streams` are of a bucket with another number of vBuckets.
     pub(crate) fn new(nodes: Nodes, streams: Streams, opening: Opening) -> Result<Self, Failure> {
         let source = Self {
             reading: Reading::new(nodes, streams),
@@ -43,16 +43,16 @@ impl Source {
         Ok(source)
     }
 
-    /// Where the streams are.
+    /// Returns the streams with their positions.
     pub(crate) fn streams(&self) -> &Streams {
         &self.reading.streams
     }
 
-    /// Asks for what is wanted, waits for changes, but not longer than `at_most`, and tells them until `on` returns
-    /// that it wants no more.
+    /// Requests wanted streams, waits for changes, but not longer than `at_most`, and calls `on` for each until it
+    /// returns `false`.
     ///
     /// # Errors
-    /// A server refuses, a stream cannot be had, or that of `on`.
+    /// A server refuses, no node grants a stream within the time limit, or the error of `on`.
     pub(crate) fn turn(
         &mut self,
         at_most: Duration,
@@ -76,7 +76,7 @@ impl Source {
         })
     }
 
-    /// Everything that was told is done with: the nodes may send more.
+    /// Acknowledges all handled messages, so that the nodes send more.
     ///
     /// # Errors
     /// The acknowledgement cannot be made.
@@ -84,12 +84,12 @@ impl Source {
         self.each(|link, _| Ok(link.acknowledge()?))
     }
 
-    /// Nothing was read for a while, on purpose.
+    /// Restarts the time limit for silence: the command has not read on purpose.
     pub(crate) fn rest(&mut self) {
         self.links.iter_mut().for_each(NodeLink::rest);
     }
 
-    /// Does something with each connection; leaves those that turn out to be lost.
+    /// Calls `act` for each connection, and drops lost connections.
     fn each(
         &mut self,
         mut act: impl FnMut(&mut NodeLink, &mut Reading) -> Result<(), Unread>,
@@ -108,7 +108,7 @@ impl Source {
         Ok(())
     }
 
-    /// Asks for the streams that are wanted.
+    /// Requests the wanted streams, and connects to their nodes.
     fn ask(&mut self) -> Result<(), Failure> {
         self.is_of_bucket()?;
         let wanted = self.reading.wanted_nodes(self.opening.patience)?;
@@ -138,7 +138,7 @@ impl Source {
         Ok(())
     }
 
-    /// Connects to a node, unless that failed a moment ago.
+    /// Connects to a node, unless its back-off runs.
     fn connect(&mut self, node: usize) -> Result<(), Failure> {
         if !self.attempts.is_due(node) {
             return Ok(());
@@ -156,8 +156,8 @@ impl Source {
         Ok(self.attempts.failed(&mut self.reading.nodes, node)?)
     }
 
-    /// Makes a connection one of those with streams. Collections that were made meanwhile are told by the streams, unless
-    /// there was no connection.
+    /// Opens a connection for streams. The first one also reads the collections; after that, the streams report new
+    /// collections.
     fn link(&mut self, node: usize, mut client: Client) -> Result<(), Unread> {
         let reading = &mut self.reading;
         if self.links.is_empty() {
@@ -174,7 +174,7 @@ impl Source {
 
     fn lose(&mut self, node: usize, failure: Failure) {
         eprintln!("settee: {failure}; trying again");
-        // A connection that has told something was a good one.
+        // A connection that has sent any message was useful.
         let was_good = self
             .links
             .iter()

@@ -1,18 +1,18 @@
-//! Flow control of a connection with streams.
+//! Flow control of a connection with streams: it acknowledges handled bytes.
 
 use client::{ClientError, Outgoing};
 use wire::Envelope;
 use wire::dcp::BufferAck;
 
-/// Bytes that are done with and not acknowledged.
+/// Counter of handled bytes that are not acknowledged.
 pub(super) struct Window {
     unacknowledged: usize,
-    /// So many are acknowledged at once.
+    /// Number of bytes from which an acknowledgement is sent.
     part: usize,
 }
 
 impl Window {
-    /// Of a connection whose server may send so many bytes ahead.
+    /// Creates the window of a connection; `window_bytes` is the limit of unacknowledged bytes.
     pub(super) fn new(window_bytes: u32) -> Self {
         Self {
             unacknowledged: 0,
@@ -20,12 +20,12 @@ impl Window {
         }
     }
 
-    /// Is done with so many more.
+    /// Adds handled bytes.
     pub(super) fn add(&mut self, bytes: usize) {
         self.unacknowledged += bytes;
     }
 
-    /// Acknowledges them, so that the producer sends more; few of them only when idle.
+    /// Acknowledges the bytes, so that the producer sends more; a small number only when idle.
     pub(super) fn acknowledge(
         &mut self,
         out: &mut Outgoing,
