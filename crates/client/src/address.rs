@@ -43,7 +43,7 @@ pub struct Login {
 /// Source of a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PasswordSource {
-    /// The user of the client gave it.
+    /// An explicit password.
     Given,
     /// The default password: neither user nor password were given.
     Default,

@@ -22,7 +22,7 @@ pub struct Feed {
     stream: Link<TcpStream>,
     input: Input,
     output: Outgoing,
-    /// Whether the link (TLS) holds written bytes that it has not flushed to the socket.
+    /// Whether the link (TLS) may hold written bytes that it has not flushed to the socket.
     is_unflushed: bool,
     /// Read timeout that is set on the socket.
     patience: Option<Duration>,

@@ -144,7 +144,7 @@ mod tests {
     const BYTES: usize = 16_384;
 
     #[test]
-    fn input_grows_and_keeps_what_is_unread() {
+    fn input_grows_and_keeps_unread_bytes() {
         let mut source: &[u8] = &(0..=255).cycle().take(50_000).collect::<Vec<u8>>();
         let expected = source.to_vec();
         let mut input = Input::new(BYTES);

@@ -55,7 +55,7 @@ struct VBucketServerMap {
 }
 
 impl BucketMap {
-    /// Reads a map; `None` if it names no vBuckets.
+    /// Parses a map; `None` if it is invalid or has no vBuckets.
     pub(crate) fn parse(json: &[u8]) -> Option<Self> {
         let map: Self = serde_json::from_slice(json).ok()?;
         let rows = map.v_bucket_server_map.v_bucket_map.len();

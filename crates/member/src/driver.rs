@@ -37,18 +37,18 @@ pub(crate) struct Driver {
     pub(crate) published: u64,
     /// State of etcd that was last stored, at a step or at a new mark: it is on disk before the step is made.
     pub(crate) kept: Seen,
-    /// What clients have been told.
+    /// State of etcd from which the newest maps were made.
     pub(crate) told: Told,
-    /// When something of etcd came last.
+    /// Time of the last answer from etcd, in milliseconds.
     pub(crate) heard_ms: u64,
 }
 
-/// What maps were made of.
+/// State of etcd from which maps were made.
 #[derive(Default)]
 pub(crate) struct Told {
-    /// The newest revision of each bucket's chunks.
+    /// Newest revision of each bucket's chunks.
     chunks: BTreeMap<BucketId, u64>,
-    /// That of the nodes, and how many there were.
+    /// Newest revision of the nodes, and their number.
     nodes: (u64, usize),
 }
 
@@ -274,7 +274,7 @@ impl Driver {
 
     /// Notifies clients of changed maps.
     fn tell_maps(&mut self, view: &View) {
-        // One that was removed leaves the newest revision as it was.
+        // The removal of a node does not change the newest revision: the number of nodes shows it.
         let newest = view.nodes.values().map(|entry| entry.mod_revision).max();
         let nodes = (newest.unwrap_or_default(), view.nodes.len());
         let changed = std::mem::replace(&mut self.told.nodes, nodes) != nodes;

@@ -66,7 +66,7 @@ pub(crate) struct Shared {
     pub(crate) etcd: Etcd,
     pub(crate) cluster: ClusterId,
     pub(crate) me: NodeId,
-    /// What the node told of itself when it joined.
+    /// Description with which this node joined the cluster.
     pub(crate) described: Node,
     pub(crate) boot: u64,
     /// Secret with which nodes log in to each other.

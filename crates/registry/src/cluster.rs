@@ -80,10 +80,10 @@ pub trait ClusterMember: Send + Sync {
     /// Returns the id of this node.
     fn me(&self) -> NodeId;
 
-    /// What it told the cluster of itself when it joined.
+    /// Returns the description with which this node joined the cluster.
     fn described(&self) -> &Node;
 
-    /// What etcd holds, as this node has seen it last.
+    /// Returns the newest state of etcd that this node has read.
     fn view(&self) -> Arc<View>;
 
     /// Returns the status of this node.

@@ -18,7 +18,7 @@ pub type Apply = Box<dyn Fn(&AgreedChange) + Send>;
 pub struct FakeMember {
     me: NodeId,
     described: Node,
-    /// What etcd holds.
+    /// State of etcd.
     pub view: Mutex<Arc<View>>,
     /// Status of the node.
     pub status: Mutex<MemberStatus>,

@@ -171,7 +171,7 @@ fn a_rollback_keeps_counting_the_prepares_on_disk() {
 }
 
 #[test]
-fn what_the_store_never_had_is_given_up() {
+fn rollback_drops_changes_that_the_store_never_had() {
     let bucket = replica(MemStore::new());
     bucket.replica_marker(VB, &marker(1, 2)).unwrap();
     take(&bucket, &[("a", 1), ("b", 2)]);

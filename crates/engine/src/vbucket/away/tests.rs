@@ -107,7 +107,7 @@ fn write_over_an_evicted_key_fetches_its_row_first() {
 }
 
 #[test]
-fn what_needs_no_value_leaves_it_in_the_store() {
+fn operation_that_needs_no_value_leaves_it_in_the_store() {
     let mut vbucket = vbucket();
     let old = gone(&mut vbucket, &[7; 1000]);
     let asked = wanted(set(&mut vbucket, KEY, b"new"));
@@ -124,7 +124,7 @@ fn what_needs_no_value_leaves_it_in_the_store() {
         vbucket.get_meta(KEY, NOW),
         Ok(Outcome::Done(there)) if there.cas == old.cas()
     ));
-    // What needs the value asks for it then.
+    // An operation that needs the value fetches it then.
     assert_eq!(
         vbucket.restore(&reader, Some(old.clone())),
         Restored::Ignored

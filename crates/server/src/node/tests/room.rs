@@ -219,7 +219,7 @@ fn a_large_document_that_left_memory_is_replaced_without_its_old_value() {
 }
 
 #[test]
-fn who_writes_faster_than_the_store_takes_rests_and_goes_on() {
+fn writer_faster_than_the_store_backs_off_and_continues() {
     let dir = tempfile::tempdir().unwrap();
     let node = with_little_room(dir.path(), LONG);
     let served = node.state.bucket("default").unwrap();
