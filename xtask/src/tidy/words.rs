@@ -1,4 +1,4 @@
-//! Plain words: comments and documents name the code's elements, not persons.
+//! Plain words: comments and documents name the code's elements, not persons, and comments name their subject first.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,13 +19,27 @@ const WORDS: [&str; 7] = [
     concat!("any", "body"),
 ];
 
-/// No place holds any of them.
+/// First words of comments that hide their subject: "What it holds." instead of "Bytes held.".
+const OPENINGS: [&str; 8] = [
+    "What", "How", "Whose", "That", "Gives", "Says", "Tells", "Told",
+];
+
+/// Checks that no place contains any of the words, and that no comment begins with one of the openings.
 pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for path in workspace.files(&["rs", "md"])? {
-        if let Some(place) = place_of(&path) {
-            let text = workspace.read(&path)?;
-            *counts.entry(place).or_default() += count(&text, is_code(&path));
+        let Some(place) = place_of(&path) else {
+            continue;
+        };
+        let text = workspace.read(&path)?;
+        *counts.entry(place).or_default() += count(&text, is_code(&path));
+        if is_code(&path) {
+            for line in openings(&text) {
+                let place = format!("{}:{line}", path.display());
+                findings.breach(format!(
+                    "{place}: the comment does not begin with its subject"
+                ));
+            }
         }
     }
     for (place, found) in counts.iter().filter(|(_, found)| **found > 0) {
@@ -67,7 +81,31 @@ fn count(text: &str, code: bool) -> usize {
         .count()
 }
 
-/// The comment of a line of code, without the scheme of an address in a string.
+/// Returns the numbers of the lines on which a comment begins with one of [`OPENINGS`].
+fn openings(text: &str) -> Vec<usize> {
+    let words = |line: &'_ str| {
+        let comment = line.trim_start().strip_prefix("//")?;
+        Some(comment.trim_start_matches(['/', '!']).trim().to_owned())
+    };
+    let comments: Vec<Option<String>> = text.lines().map(words).collect();
+    let first = |index: usize| {
+        let before = index.checked_sub(1).and_then(|at| comments[at].as_ref());
+        before.is_none_or(String::is_empty)
+    };
+    let begins = |comment: &Option<String>| {
+        let word = comment
+            .as_ref()?
+            .split(|c: char| !c.is_alphanumeric())
+            .next()?;
+        OPENINGS.contains(&word).then_some(())
+    };
+    (0..comments.len())
+        .filter(|index| begins(&comments[*index]).is_some() && first(*index))
+        .map(|index| index + 1)
+        .collect()
+}
+
+/// Returns the comment of a line of code. The `//` of an address in a string does not begin one.
 fn comment(line: &str) -> &str {
     let start = line
         .match_indices("//")
@@ -90,6 +128,12 @@ mod tests {
             count(&format!("/// N{}.\n/// fine", &WORDS[3][1..]), true),
             1
         );
+    }
+
+    #[test]
+    fn comments_begin_with_their_subject() {
+        let text = "//! What it is.\n\n/// Bytes of\n/// What it holds.\n///\n/// How it works.\nfn what() {}\n    // Whatever.\n";
+        assert_eq!(openings(text), [1, 6]);
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub(crate) struct ReplicateArgs {
     /// Tell of each change that was not newer than what was there, on standard error
     #[arg(long, env = "SETTEE_LOG_CONFLICTS")]
     log_conflicts: bool,
-    /// How long to try again when a connection is lost or a vBucket is not served, in seconds
+    /// Time to keep trying when a connection is lost or a vBucket is not served, in seconds
     #[arg(long, env = "SETTEE_RETRY", value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(0..=86_400))]
     retry: u64,
