@@ -1,4 +1,4 @@
-//! Checks that the tests named in `docs/conformance.md` and `docs/bugs.md` exist.
+//! Checks that the tests exist that the pages on conformance and `docs/bugs.md` name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,12 @@ use anyhow::Result;
 use super::findings::Findings;
 use crate::workspace::Workspace;
 
-const PAGES: [&str; 2] = ["docs/conformance.md", "docs/bugs.md"];
+const PAGES: [&str; 4] = [
+    "docs/conformance.md",
+    "docs/conformance-faults.md",
+    "docs/conformance-clusters.md",
+    "docs/bugs.md",
+];
 
 /// Folder of the test scripts; the names of these tests are the file names.
 const SCRIPTS: &str = "crates/engine/tests/it/scripts";
