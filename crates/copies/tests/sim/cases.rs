@@ -141,6 +141,10 @@ fn settle(world: &mut World) -> Result<u64, String> {
         if let Some(failure) = &world.checks.failure {
             return Err(failure.clone());
         }
+        if world.now_ms > settled_ms + 10_000 {
+            // Where no copy is whole, all stay, and replicas do not follow.
+            world.restart_damaged();
+        }
         let served = |vb| world.checks.acknowledged.get(vb) > before.get(vb);
         match world.vbs.iter().find(|vb| !served(vb)) {
             None => return same(world),
