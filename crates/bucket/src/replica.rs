@@ -320,7 +320,9 @@ impl<S: KvStore> Bucket<S> {
         self.persistence_waits.wake(id, Seqno(u64::MAX));
         self.notify_subscribers(id);
         self.erase_soon();
-        result.map(|()| high)
+        result
+            .map(|()| high)
+            .inspect_err(|error| self.report_damage(id, Seqno::ZERO, error))
     }
 
     /// Whether [`Bucket::roll_back`] to `to` would lose durable writes before `to` that this node
@@ -330,8 +332,11 @@ impl<S: KvStore> Bucket<S> {
     /// The store's.
     pub fn rollback_loses(&self, id: VbId, to: Seqno) -> Result<bool, StoreError> {
         let prepared = self.with_vbucket(id, |vbucket| vbucket.high_prepared_seqno());
-        let point = self.store.rollback_point(id, to)?;
-        let stored = self.store.rollback_point(id, Seqno(u64::MAX))?;
+        let point_before = |to| {
+            let point = self.store.rollback_point(id, to);
+            point.inspect_err(|error| self.report_damage(id, Seqno::ZERO, error))
+        };
+        let (point, stored) = (point_before(to)?, point_before(Seqno(u64::MAX))?);
         let durable = prepared.unwrap_or_default().min(to).min(stored);
         let all = point == Seqno::ZERO && stored.min(to) > Seqno::ZERO;
         Ok(durable > point || all)

@@ -151,7 +151,7 @@ impl<S: KvStore> FaultyStore<S> {
         self.unreadable.store(unreadable, Ordering::SeqCst);
     }
 
-    /// Makes fetches, snapshots and scans of a vBucket return `Corrupt`.
+    /// Makes fetches, snapshots, scans and rollback points of a vBucket return `Corrupt`.
     pub fn damage(&self, vb: VbId) {
         self.damaged.lock().push(vb);
     }
@@ -238,6 +238,7 @@ impl<S: KvStore> KvStore for FaultyStore<S> {
     }
 
     fn rollback_point(&self, vb: VbId, to: Seqno) -> Result<Seqno, StoreError> {
+        self.check_damage(vb, "looking for the way back")?;
         self.inner.rollback_point(vb, to)
     }
 

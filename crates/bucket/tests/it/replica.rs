@@ -6,7 +6,7 @@ use model::{
     Cas, Document, DurabilityLevel, FailoverEntry, FailoverLog, Kind, Meta, Seqno, SnapshotRange,
     VbId, VbState, VbUuid,
 };
-use storage::{KvStore, MemStore};
+use storage::{FaultyStore, KvStore, MemStore};
 
 use crate::world::{Ops, ROOMY, cold, disk, options, rows, uuids, warm};
 
@@ -148,6 +148,19 @@ fn replica_rolls_back_on_disk() {
 #[test]
 fn replica_rolls_back_in_memory() {
     goes_back(MemStore::new());
+}
+
+#[test]
+fn damage_that_a_rollback_meets_is_reported() {
+    let bucket = replica(FaultyStore::new(MemStore::new()));
+    bucket.replica_marker(VB, &marker(1, 1)).unwrap();
+    take(&bucket, &[("a", 1)]);
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert!(!bucket.rollback_loses(VB, Seqno(1)).unwrap());
+    bucket.store().damage(VB);
+    assert!(!bucket.is_damaged(VB));
+    assert!(bucket.rollback_loses(VB, Seqno(1)).is_err());
+    assert!(bucket.is_damaged(VB), "it is to be made anew");
 }
 
 #[test]
