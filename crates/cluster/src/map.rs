@@ -112,6 +112,9 @@ pub struct Row {
     pub without: Option<Chain>,
     /// Nodes whose damaged copies are renewed: a move takes them out of the chain, another move puts them back.
     pub renew: Option<Chain>,
+    /// Term of an adoption in which copies of the chain had an older history than the active one; 0 for none. A copy
+    /// that has not reached the history of that term may lack acknowledged writes.
+    pub adopted: u64,
 }
 
 impl Row {
@@ -125,6 +128,7 @@ impl Row {
             change,
             without,
             renew,
+            adopted: 0,
         }
     }
 
@@ -135,6 +139,7 @@ impl Row {
         let renew = self.renew.filter(|of| of.nodes().iter().any(is_out));
         Self {
             renew,
+            adopted: self.adopted,
             ..Self::new(chain, term)
         }
     }

@@ -242,7 +242,7 @@ fn node_without_a_view_adopts_copies_of_all_nodes_in_etcd() {
 }
 
 #[test]
-fn adoption_puts_no_partly_built_copy_into_a_chain() {
+fn adoption_keeps_partly_built_copies_out_of_elections() {
     let bucket = BucketId(1);
     let vb = Vb { bucket, number: 0 };
     let mut known = View {
@@ -264,8 +264,12 @@ fn adoption_puts_no_partly_built_copy_into_a_chain() {
         ..Entry::default()
     };
     known.specs.insert(bucket, spec);
-    let copies = NODES.map(|node| (node, Position::default()));
-    let written = |known: &View| {
+    let written = |known: &View, branches: [u64; 2]| {
+        let at = |branch| Position {
+            branch,
+            ..Position::default()
+        };
+        let copies: Vec<_> = NODES.into_iter().zip(branches.map(at)).collect();
         let sealed = Sealed {
             epoch: EPOCH + 1,
             term: 1_000,
@@ -275,7 +279,7 @@ fn adoption_puts_no_partly_built_copy_into_a_chain() {
                 boot: 1,
                 issued: 1,
             },
-            copies: [(vb, copies.to_vec())].into(),
+            copies: [(vb, copies)].into(),
             nodes: NODES.to_vec(),
             lost: Vec::new(),
         };
@@ -289,6 +293,11 @@ fn adoption_puts_no_partly_built_copy_into_a_chain() {
     };
     for chain in [&NODES[1..], &NODES[..]] {
         known.maps.insert((bucket, 0), entry(vec![row(chain, 3)]));
-        assert_eq!(written(&known).rows, [row(chain, 1_000)]);
+        assert_eq!(written(&known, [5, 5]).rows, [row(chain, 1_000)]);
     }
+    let older = Row {
+        adopted: 1_000,
+        ..row(&[NODES[1], NODES[0]], 1_000)
+    };
+    assert_eq!(written(&known, [4, 5]).rows, [older]);
 }

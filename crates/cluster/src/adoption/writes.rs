@@ -30,9 +30,11 @@ pub(super) struct Sealed {
 }
 
 impl Sealed {
-    /// Makes the row of a vBucket: the copy that has most is the active one. A vBucket without a copy begins
-    /// empty. The chain is not longer than the known one: in a longer one, fewer than a majority may have the
-    /// acknowledged writes.
+    /// Makes the row of a vBucket: the copy that has most is the active one. A vBucket without a copy begins empty.
+    ///
+    /// The chain is not longer than the known one: in a longer one, fewer than a majority may have the acknowledged
+    /// writes. The newest one may have been shorter than the known one, too. So copies of an older history, which
+    /// were perhaps being built, are elected only after they have reached the history of the adoption.
     fn row(&self, vb: Vb, copies: usize, known: &View) -> Row {
         let Some(found) = self.copies.get(&vb) else {
             let nodes = self.nodes.iter().cycle().skip(usize::from(vb.number));
@@ -53,8 +55,14 @@ impl Sealed {
         };
         let mut found = found.clone();
         found.sort_by_key(|(node, position)| (Reverse(*position), place(*node)));
-        let nodes: Vec<NodeId> = found.iter().map(|(node, _)| *node).take(copies).collect();
-        Row::new(chain(&nodes), self.term)
+        found.truncate(copies);
+        let nodes: Vec<NodeId> = found.iter().map(|(node, _)| *node).collect();
+        let newest = found[0].1.branch;
+        let is_older = found.iter().any(|(_, position)| position.branch < newest);
+        Row {
+            adopted: if is_older { self.term } else { 0 },
+            ..Row::new(chain(&nodes), self.term)
+        }
     }
 
     /// Returns the chunks of a bucket that have copies; the controller makes all others.

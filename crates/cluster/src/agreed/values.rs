@@ -204,6 +204,16 @@ struct RowValue {
     without: Option<Chain>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     renew: Option<Chain>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    adopted: u64,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Rows of a map: [`CHUNK_VBUCKETS`](super::CHUNK_VBUCKETS) of them, fewer in the last chunk.
@@ -223,6 +233,7 @@ impl From<Vec<RowValue>> for Chunk {
             change: row.change.map(|change| (change.to, change.phase)),
             without: row.without,
             renew: row.renew,
+            adopted: row.adopted,
         };
         Self {
             rows: rows.into_iter().map(row).collect(),
@@ -239,6 +250,7 @@ impl From<Chunk> for Vec<RowValue> {
             change: row.change.map(|(to, phase)| MoveValue { to, phase }),
             without: row.without,
             renew: row.renew,
+            adopted: row.adopted,
         };
         chunk.rows.into_iter().map(row).collect()
     }
@@ -271,10 +283,14 @@ mod tests {
                     renew: Some(chain(&[3])),
                     ..Row::new(chain(&[1, 2]), 3)
                 },
+                Row {
+                    adopted: 1003,
+                    ..Row::new(chain(&[1, 2]), 1004)
+                },
             ],
         };
         let text = serde_json::to_string(&chunk).unwrap();
-        let rows = r#"[{"chain":[1,2],"term":3},{"chain":[2],"term":1,"intent":2,"move":{"to":[3],"phase":"take_over"}},{"chain":[2,3,1],"term":3,"intent":4,"without":[2,3]},{"chain":[1,2],"term":3,"renew":[3]}]"#;
+        let rows = r#"[{"chain":[1,2],"term":3},{"chain":[2],"term":1,"intent":2,"move":{"to":[3],"phase":"take_over"}},{"chain":[2,3,1],"term":3,"intent":4,"without":[2,3]},{"chain":[1,2],"term":3,"renew":[3]},{"chain":[1,2],"term":1004,"adopted":1003}]"#;
         assert_eq!(text, rows);
         assert_eq!(serde_json::from_str::<Chunk>(&text).unwrap(), chunk);
         assert!(serde_json::from_str::<Chunk>(r#"[{"chain":[1,1],"term":1}]"#).is_err());

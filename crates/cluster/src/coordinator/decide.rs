@@ -89,13 +89,21 @@ impl Facts<'_> {
     /// Returns the number of copies that a running election lacks.
     fn election_lacks(&self, vb: Vb, row: &Row, seals: &Seals) -> usize {
         let Some(without) = row.without else {
-            return self.seals_missing(vb, &row.chain);
+            let missing = self.seals_missing(vb, &row.chain);
+            return missing.max(usize::from(self.lacks_adopted(row, seals)));
         };
         let gone = |node: &&NodeId| {
             let there = seals.answer(**node).is_some() || self.view.is_well(**node);
             !there && !without.holds(**node)
         };
         row.chain.nodes().iter().filter(gone).count()
+    }
+
+    /// Whether no copy that answered has everything that was adopted, and the others are away.
+    fn lacks_adopted(&self, row: &Row, seals: &Seals) -> bool {
+        let open = |node: &NodeId| seals.answer(*node).is_none();
+        let mut open = row.chain.nodes().iter().filter(|node| open(node));
+        !seals.has_adopted(row) && open.all(|node| !self.view.is_well(*node))
     }
 
     /// Decides to write the intent to seal.

@@ -75,7 +75,8 @@ impl Seals {
     /// Returns the chain after the election of `row`, if enough copies are sealed.
     ///
     /// An only copy is elected again, with its data. So is the first copy of a vBucket without data
-    /// (`is_new`). Nodes for which `avoid` holds are chosen only if no other node has as much.
+    /// (`is_new`). Nodes for which `avoid` holds are chosen only if no other node has as much. None is chosen
+    /// among copies that may lack what an adopted one has.
     pub(super) fn elected(&self, row: &Row, avoid: impl Fn(NodeId) -> bool) -> Option<Chain> {
         let (chain, is_new) = (row.chain, row.term == 0);
         if let Some(without) = &row.without {
@@ -87,6 +88,9 @@ impl Seals {
         let first = self.answer(chain.active()?);
         if chain.nodes().len() == 1 {
             return first.map(|_| chain);
+        }
+        if first.is_none() && !self.has_adopted(row) {
+            return None;
         }
         let mut promotion = self.promotion(chain, |_| true);
         promotion.avoid(avoid);
@@ -101,8 +105,16 @@ impl Seals {
         let promotion = self.promotion(row.chain, |node| node != old);
         match &row.without {
             Some(without) => promotion.chosen_without(without),
-            None => promotion.chosen().ok(),
+            None if self.has_adopted(row) => promotion.chosen().ok(),
+            None => None,
         }
+    }
+
+    /// Whether one of the sealed copies, besides the old active one, has everything that was adopted.
+    pub(super) fn has_adopted(&self, row: &Row) -> bool {
+        let others = row.chain.nodes().iter().skip(1);
+        let mut answers = others.filter_map(|node| self.answer(*node));
+        row.adopted == 0 || answers.any(|position| position.branch >= row.adopted)
     }
 
     fn promotion(&self, chain: Chain, counts: impl Fn(NodeId) -> bool) -> Promotion {

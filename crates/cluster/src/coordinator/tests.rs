@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::policy::Held;
+use super::seals::Seals;
 use super::{Action, Coordinator, Tick};
 use crate::agreed::{
     Alive, BucketSpec, Chunk, ClusterId, Controller, Health, Key, Node, NodeState, Orders, View,
@@ -502,6 +503,32 @@ fn moves_waiting_for_space_do_not_block_other_moves() {
     settle(&mut store, &mut coordinator);
     assert_eq!(moving_from(&mut store, NODE), moves_per_node);
     assert_eq!(moving_from(&mut store, other), moves_per_node);
+}
+
+#[test]
+fn adopted_copy_of_an_older_history_is_elected_only_after_it_caught_up() {
+    let row = Row {
+        adopted: 1_000,
+        intent: Some(1_001),
+        ..Row::new(Chain::new(&[NODE, NodeId(2)]).unwrap(), 1_000)
+    };
+    let elected = |branches: &[(NodeId, u64)]| {
+        let mut seals = Seals::new(1_001, 0);
+        for (node, branch) in branches {
+            let position = Position {
+                branch: *branch,
+                ..Position::default()
+            };
+            seals.sealed(*node, 1_001, position, 0);
+        }
+        let chain = seals.elected(&row, |_| false);
+        let without = seals.elected_without(&row, NODE);
+        [chain, without].map(|chain| chain.and_then(|chain| chain.active()))
+    };
+    let (adopted, other) = ((NODE, 4), NodeId(2));
+    assert_eq!(elected(&[(other, 3)]), [None, None]);
+    assert_eq!(elected(&[(other, 3), adopted]), [Some(NODE), None]);
+    assert_eq!(elected(&[(other, 1_000)]), [Some(other); 2]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cluster::agreed::{Key, Node as Agreed, NodeState};
 use cluster::coord::{Op, Request};
-use cluster::{Condition, NodeId, Order, seals_needed};
+use cluster::{Condition, Copies, NodeId, Order, seals_needed};
 
 use crate::failures::{active, all_are_served, controller, ready, serves, settle, until, victim};
 use crate::node::CLUSTER;
@@ -51,11 +51,17 @@ impl World {
         let mut rows = view.rows();
         let found = rows.find(|(vb, _, row)| {
             let nodes = row.chain.nodes();
-            let others = nodes.iter().skip(1).filter(|node| {
+            let is_whole = |node: &&NodeId| {
                 view.is_well(**node) && view.condition(**node, *vb) == Condition::Whole
-            });
-            let needed = seals_needed(nodes.len());
-            row.chain.active().is_some_and(failed_over) && others.count() >= needed
+            };
+            let others = nodes.iter().skip(1).filter(is_whole);
+            let has_adopted = |node: &NodeId| {
+                let copy = self.nodes[usize::from(node.0)].vbs.copy(*vb);
+                copy.is_some_and(|copy| copy.position.branch >= row.adopted)
+            };
+            let is_enough = others.clone().count() >= seals_needed(nodes.len());
+            let one_suffices = row.adopted == 0 || others.clone().any(has_adopted);
+            row.chain.active().is_some_and(failed_over) && is_enough && one_suffices
         });
         found.map(|(vb, _, row)| format!("{vb:?} is not replaced: {row:?}"))
     }
