@@ -110,11 +110,14 @@ impl Seals {
         }
     }
 
-    /// Whether one of the sealed copies, besides the old active one, has everything that was adopted.
+    /// Whether one of the sealed copies, besides the old active one, has everything that was adopted, or the old
+    /// active one cannot be read: then it has nothing more.
     pub(super) fn has_adopted(&self, row: &Row) -> bool {
-        let others = row.chain.nodes().iter().skip(1);
+        let (active, others) = (row.chain.active(), row.chain.nodes().iter().skip(1));
         let mut answers = others.filter_map(|node| self.answer(*node));
-        row.adopted == 0 || answers.any(|position| position.branch >= row.adopted)
+        row.adopted == 0
+            || active.is_some_and(|node| self.is_stopped(node))
+            || answers.any(|position| position.branch >= row.adopted)
     }
 
     fn promotion(&self, chain: Chain, counts: impl Fn(NodeId) -> bool) -> Promotion {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bucket::Bucket;
 use consumer::{FilledBucket, NotTaken, Position, Resolved, Target};
-use engine::VBucket;
 use model::{Document, FailoverLog, Seqno, VbId, VbState};
 use wire::dcp::SnapshotMarker;
 
@@ -51,10 +50,6 @@ impl Target for Planted {
                 .0
                 .with_vbucket(vb, |vbucket| vbucket.high_seqno());
             return high.unwrap_or_default();
-        }
-        if self.bug == Some(Bug::FailoverEntryNotAwaited) {
-            let counted = |vbucket: &mut VBucket| vbucket.high_prepared_seqno();
-            return self.filled.0.with_vbucket(vb, counted).unwrap_or_default();
         }
         self.filled.high_prepared(vb)
     }

@@ -1,7 +1,7 @@
 //! Steps of copies, with their waits for the disk.
 
-use cluster::Copies as _;
 use cluster::agent::{Copy, Step};
+use cluster::{Copies as _, Vb};
 use copies::vb_of;
 
 use crate::world::{Event, World};
@@ -94,6 +94,16 @@ impl World {
             self.checks.history(&self.nodes[index], vb);
         }
         self.stepped(vb, index, step);
+        if matches!(step, Step::Create { .. }) && copy.is_none() {
+            // It is repeated, and may fail for as long as the disk does.
+            let boot = self.nodes[index].boot;
+            return self.at(self.now_ms + 5, Event::Failed(index, boot, vb));
+        }
+        self.told(index, vb);
+    }
+
+    /// Reports to the participant of a node that a step of a copy is over.
+    pub(crate) fn told(&mut self, index: usize, vb: Vb) {
         let node = &mut self.nodes[index];
         let outputs = node.participant.stepped(vb, &node.vbs);
         self.carry(index, outputs);

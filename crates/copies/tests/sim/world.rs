@@ -45,6 +45,8 @@ pub(crate) enum Event {
     Tick(usize, u64),
     /// Waiting steps of a node are continued.
     Steps(usize, u64),
+    /// A step that failed at once is told.
+    Failed(usize, u64, Vb),
     Packet(usize, usize, Packet),
     /// A request to etcd; the last field is etcd's number of restores.
     Request(usize, u64, RequestId, Request, u64),
@@ -312,6 +314,11 @@ impl World {
         match event {
             Event::Tick(index, boot) => self.tick(index, boot),
             Event::Steps(index, boot) => self.go_on(index, boot),
+            Event::Failed(index, boot, vb) => {
+                if self.nodes[index].boot == boot {
+                    self.told(index, vb);
+                }
+            }
             Event::Packet(from, to, packet) => {
                 self.note((from * 16 + to) as u64);
                 if self.nodes[to].paused_until_ms > self.now_ms && self.nodes[to].up {
