@@ -174,11 +174,10 @@ class Load:
         return status in (200, 202)
 
     def toggle(self, name, make, drop):
-        """Makes or drops what comes and goes; tells whether it is there."""
-        comings = self.truth.comings.get(name, [])
-        there = bool(comings) and comings[-1][2]
+        """Makes what is not there, or drops it; tells whether that is there now, or None if it was refused."""
+        there = name in listed(self.node)
         request, form = drop if there else make
-        return self._change(name, not there, request, form) and not there
+        return not there if self._change(name, not there, request, form) else None
 
     def toggle_scope(self):
         name = f"s{self.chance.randrange(3)}"
@@ -186,7 +185,7 @@ class Load:
         self.toggle(("scope", name), (("POST", path), {"name": name}), (("DELETE", f"{path}/{name}"), {}))
 
     def toggle_bucket(self):
-        """Makes another bucket and writes to it, or drops it."""
+        """Makes another bucket and writes to it, or drops it. One whose drop is refused may go at a start."""
         path = "/pools/default/buckets"
         there = self.toggle(("bucket", EXTRA), (("POST", path), {"name": EXTRA, "ramQuota": 100}),
                             (("DELETE", f"{path}/{EXTRA}"), {}))  # fmt: skip
@@ -194,8 +193,9 @@ class Load:
             connection = connect(self.node, EXTRA)
             self.round(connection, EXTRA)
             connection.close()
-        else:
-            for where, version in self.truth.gone([(EXTRA, key) for key in KEYS], self.moment()):
+            return
+        for where, version in self.truth.gone([(EXTRA, key) for key in KEYS], self.moment()):
+            if there is False:
                 self.truth.hold(where, version, self.moment())
 
     def read_all(self):
@@ -220,20 +220,25 @@ def found(connection, truth, bucket):
         yield (bucket, keys[reply.opaque]), reply.value if reply.status == SUCCESS else None
 
 
+def listed(node):
+    """The buckets, and the scopes of the first one, that a node says it has."""
+    _, _, body = call(node, "GET", "/pools/default/buckets/default/scopes")
+    scopes = {("scope", scope["name"]) for scope in json.loads(body)["scopes"]}
+    _, _, body = call(node, "GET", "/pools/default/buckets")
+    return scopes | {("bucket", one["name"]) for one in json.loads(body)}
+
+
 def check_image(node, truth, record):
     """Looks whether a node that was started on an image has what it must have."""
     connection = connect(node)
     for where, value in found(connection, truth, "default"):
         truth.check(where, value, record)
     connection.close()
-    _, _, body = call(node, "GET", "/pools/default/buckets/default/scopes")
-    scopes = {("scope", scope["name"]) for scope in json.loads(body)["scopes"]}
-    _, _, body = call(node, "GET", "/pools/default/buckets")
-    buckets = {("bucket", one["name"]) for one in json.loads(body)}
+    there = listed(node)
     for name in truth.comings:
         must = truth.must_be(name, record)
-        assert must in (None, name in scopes | buckets), f"{name}: must be there: {must}"
-    if ("bucket", EXTRA) in buckets:
+        assert must in (None, name in there), f"{name}: must be there: {must}"
+    if ("bucket", EXTRA) in there:
         connection = connect(node, EXTRA)
         for where, value in found(connection, truth, EXTRA):
             truth.check(where, value, record)
