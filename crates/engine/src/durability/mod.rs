@@ -166,8 +166,12 @@ impl Durability {
 
     /// Returns the oldest prepare if its level is satisfied: a majority has acknowledged it, or
     /// this node alone where that is enough. `MajorityAndPersistOnActive` always needs this node.
+    ///
+    /// A prepare that was taken over needs no node that is missing: it cannot be aborted, and a
+    /// failover that leaves no majority has made the copies that exist the truth.
     pub(crate) fn first_satisfied(&self) -> Option<Seqno> {
-        let first = &self.prepares.first()?.document;
+        let tracked = self.prepares.first()?;
+        let first = &tracked.document;
         let seqno = first.seqno();
         let other = |name: &str| {
             let mut acks = self.acks.iter();
@@ -179,6 +183,8 @@ impl Durability {
         }
         let satisfied = if self.falls_back && !self.topology.is_possible() {
             own
+        } else if tracked.maybe_visible {
+            self.topology.is_satisfied_by_existing(own, &other)
         } else {
             self.topology.is_satisfied(own, &other)
         };

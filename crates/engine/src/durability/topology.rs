@@ -18,8 +18,19 @@ impl Chain {
         self.nodes.len() / 2 + 1
     }
 
+    /// Number of nodes that exist.
+    fn existing(&self) -> usize {
+        self.nodes.iter().flatten().count()
+    }
+
     fn is_possible(&self) -> bool {
-        self.nodes.iter().flatten().count() >= self.majority()
+        self.existing() >= self.majority()
+    }
+
+    /// Number of nodes that agree.
+    fn agreed(&self, own: bool, other: &dyn Fn(&str) -> bool) -> usize {
+        let others = self.nodes.iter().skip(1).flatten();
+        usize::from(own) + others.filter(|name| other(name)).count()
     }
 }
 
@@ -70,14 +81,23 @@ impl Topology {
     /// Whether a majority of each chain agrees. The active node is the first of each chain: `own`
     /// is its answer. `other` answers for the others.
     pub(crate) fn is_satisfied(&self, own: bool, other: &dyn Fn(&str) -> bool) -> bool {
-        if self.chains.is_empty() {
+        let agrees = |chain: &Chain| chain.agreed(own, other) >= chain.majority();
+        self.each(own, agrees)
+    }
+
+    /// Whether each chain agrees as well as it can: a majority, or all nodes that exist if they are
+    /// fewer.
+    pub(crate) fn is_satisfied_by_existing(&self, own: bool, other: &dyn Fn(&str) -> bool) -> bool {
+        let needed = |chain: &Chain| chain.majority().min(chain.existing());
+        self.each(own, |chain| chain.agreed(own, other) >= needed(chain))
+    }
+
+    /// Whether each chain agrees; without a chain, whether this node does.
+    fn each(&self, own: bool, agrees: impl Fn(&Chain) -> bool) -> bool {
+        if self.is_alone() {
             return own;
         }
-        self.chains.iter().all(|chain| {
-            let others = chain.nodes.iter().skip(1).flatten();
-            let agreed = usize::from(own) + others.filter(|name| other(name)).count();
-            agreed >= chain.majority()
-        })
+        self.chains.iter().all(agrees)
     }
 
     /// The chains with their names in order, for statistics.
@@ -187,6 +207,21 @@ mod tests {
         assert!(satisfied(r#"[["a","b","c","d"]]"#, &["a", "b", "d"]));
         assert!(!satisfied(r#"[["a","b"],["a","c"]]"#, &["a", "b"]));
         assert!(satisfied(r#"[["a","b"],["a","c"]]"#, &["a", "b", "c"]));
+    }
+
+    #[test]
+    fn missing_nodes_do_not_count_for_what_was_taken_over() {
+        let satisfied = |text: &str, agreed: &[&str]| {
+            let topology = Topology::parse(text).expect("a topology");
+            topology.is_satisfied_by_existing(agreed.contains(&"a"), &|name| agreed.contains(&name))
+        };
+        assert!(satisfied(r#"[["a",null]]"#, &["a"]));
+        assert!(!satisfied(r#"[["a",null]]"#, &[]));
+        assert!(!satisfied(r#"[["a","b",null]]"#, &["a"]));
+        assert!(satisfied(r#"[["a","b",null]]"#, &["a", "b"]));
+        assert!(!satisfied(r#"[["a","b",null,null]]"#, &["a"]));
+        assert!(satisfied(r#"[["a","b",null,null]]"#, &["a", "b"]));
+        assert!(!satisfied(r#"[["a","b"],["a",null]]"#, &["a"]));
     }
 
     #[test]
