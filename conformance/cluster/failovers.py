@@ -8,8 +8,9 @@ from cluster import MAJORITY
 from dcp import ACTIVE_ONLY, DCP_STREAM_REQ, NO_END, Consumer
 from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, of, state_of, three_nodes
 from harness import equal, eventually
+from links import LinkedCluster
 from manage import must
-from mcbp import GET, NOT_MY_VBUCKET, SET, SUCCESS, Closed, vbucket_of
+from mcbp import GET, NOT_MY_VBUCKET, SET, SUCCESS, Closed, Connection, frame, vbucket_of
 from moves import Load, share
 from world import suite
 
@@ -90,6 +91,40 @@ def a_node_that_runs_is_failed_over_and_takes_its_share_once_it_is_recovered(wor
         client = cluster.client()
         values = [b"elsewhere" if key in its else key for key in KEYS]
         equal([client.get(key) for key in KEYS], values, "values at the end")
+
+
+@suite.test
+def a_write_that_was_under_way_is_decided_by_the_only_copy_that_is_left(world):
+    with LinkedCluster(world.etcd, world.name()) as cluster:
+        cluster.make_bucket()
+        node, port, client = cluster.nodes[1], cluster.ports[1], cluster.client()
+        for key in KEYS:
+            client.set(key, b"before", durable=True)
+        its = [key for key in KEYS if client.row(key)[0] == port][:4]
+        assert its, client.rows()
+        for other in "ac":
+            # Acknowledgements do not come.
+            cluster.links.cut(other, "b")
+        writers = [cluster.client().connection(port) for _ in its]
+        for key, writer in zip(its, writers):
+            vbucket = vbucket_of(key, len(client.rows()))
+            writer.send(frame(SET, b"\0" + key, bytes(8), b"under way", vbucket=vbucket, framing=MAJORITY))
+        copies = [cluster.nodes[0], cluster.nodes[2]]
+        eventually("the other copies have them", lambda: sum(map(undecided, copies)) == len(its), seconds=10)
+        node.kill()
+        cluster.links.heal()
+        client = cluster.client()
+        equal({client.get(key, seconds=FAILOVER_SECONDS) for key in its}, {b"under way"}, "values")
+        for key in its:
+            client.set(key, b"afterwards", seconds=FAILOVER_SECONDS)
+
+
+def undecided(node):
+    """Durable writes that wait in all vBuckets of a node."""
+    connection = Connection(node.kv).login(bucket="default")
+    rows = connection.stats("durability-monitor")
+    connection.close()
+    return sum(int(value) for key, value in rows.items() if key.endswith(":num_tracked"))
 
 
 @suite.test
