@@ -1,8 +1,7 @@
 //! Random durable writes among plain ones, with acknowledgements, timeouts, changes of topology and
 //! state, failed flushes, and restarts. Expected: each change has the next seqno, each prepare is
-//! decided once and in order, a commit needs its majority (of a prepare that was taken over: all nodes
-//! that exist, if they are fewer), and after a restart only the changes in
-//! the store count.
+//! decided once and in order, a commit needs its majority (of a prepare that was taken over: all
+//! nodes that exist, if they are fewer), and after a restart only the changes in the store count.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -187,7 +186,7 @@ impl World {
             && chains.iter().all(|nodes| {
                 let acked = |node: &&&str| self.acks.get(**node).is_some_and(|at| *at >= seqno);
                 let agreed = usize::from(own) + nodes.iter().skip(1).filter(acked).count();
-                // What was taken over waits for no node that is missing.
+                // A prepare that was taken over waits for no node that is missing.
                 let there = nodes.iter().filter(|node| !node.is_empty()).count();
                 agreed > nodes.len() / 2 || waits.hidden && agreed == there
             })
