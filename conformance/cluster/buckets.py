@@ -67,6 +67,42 @@ def a_flushed_bucket_is_empty_at_all_nodes_and_goes_on(world):
 
 
 @suite.test
+def each_map_of_a_bucket_that_is_made_or_flushed_names_nodes_for_all_vbuckets(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
+        # Some clients give a vBucket up that has no node.
+        looks = [Look(node) for node in cluster.nodes]
+        for _ in range(3):
+            cluster.make_bucket(flushEnabled="1")
+            must(cluster.nodes[0], "POST", FLUSH)
+            must(cluster.nodes[0], "DELETE", "/pools/default/buckets/default")
+        for look in looks:
+            look.stops()
+            equal(look.missing, 0, f"vBuckets without a node in one of {look.maps} maps")
+        assert all(look.maps for look in looks), "maps are told"
+
+
+class Look(threading.Thread):
+    """Looks at the maps of a node all the time."""
+
+    def __init__(self, node):
+        super().__init__(daemon=True)
+        self.node, self.maps, self.missing, self.ends = node, 0, 0, False
+        self.start()
+
+    def run(self):
+        while not self.ends:
+            status, _, told = call(self.node, "GET", "/pools/default/b/default")
+            if status == 200:
+                rows = json.loads(told)["vBucketServerMap"]["vBucketMap"]
+                self.maps += 1
+                self.missing = max(self.missing, sum(row[0] < 0 for row in rows))
+
+    def stops(self):
+        self.ends = True
+        self.join(10)
+
+
+@suite.test
 def a_request_for_a_bucket_that_cannot_be_made_now_outlives_neither_it_nor_the_node(world):
     # Its lease is long: nothing is elected without a node that stands still.
     with Cluster(world.etcd, world.name(), lease=30) as cluster:

@@ -11,6 +11,7 @@ use cluster::{BucketId, Message, NodeId, Output, Participant, Settings, Vb};
 use copies::vb_of;
 
 use crate::events::{Event, Work};
+use crate::hosted::Hosted;
 use crate::packet::{Confirmed, Envelope, Packet, Sent};
 use crate::peers::Peers;
 use crate::shared::Shared;
@@ -281,7 +282,9 @@ impl Driver {
         if changed {
             registry::publish_cluster_nodes(&self.shared.node);
         }
-        for hosted in self.shared.table.all() {
+        let all = self.shared.table.all();
+        let kept = |hosted: &&Arc<Hosted>| view.specs.contains_key(&hosted.id);
+        for hosted in all.iter().filter(kept) {
             let chunks = view.maps.range((hosted.id, 0)..=(hosted.id, u16::MAX));
             let newest = chunks.map(|(_, entry)| entry.mod_revision).max();
             let newest = newest.unwrap_or_default();

@@ -196,16 +196,12 @@ impl Worker {
             self.taken.clear();
         }
         let mut done = true;
-        let wanted: BTreeSet<BucketId> = view.specs.keys().copied().collect();
-        for hosted in self.shared.table.all() {
-            let unknown = view.history.value.unknown.contains(&hosted.id);
-            if !wanted.contains(&hosted.id) && !unknown {
-                self.drop_bucket(&hosted);
-            }
-        }
+        self.drop_buckets(view);
         for (id, entry) in &view.specs {
             let hosted = match self.shared.table.get(*id) {
                 Some(hosted) => hosted,
+                // Clients of a bucket without a map would wait for nodes, and some for ever.
+                None if !view.has_map(*id) => continue,
                 None => match self.make_bucket(*id, &entry.value) {
                     Ok(hosted) => hosted,
                     Err(reason) => {
@@ -240,6 +236,19 @@ impl Worker {
             }
         }
         done
+    }
+
+    /// Drops buckets that the cluster dropped. One that another one replaces stays until that one has a map.
+    fn drop_buckets(&mut self, view: &View) {
+        let unmapped = view.specs.iter().filter(|(id, _)| !view.has_map(**id));
+        let awaited: BTreeSet<&str> = unmapped.map(|(_, spec)| &*spec.value.name).collect();
+        for hosted in self.shared.table.all() {
+            let unknown = view.history.value.unknown.contains(&hosted.id);
+            let stays = awaited.contains(hosted.served.name());
+            if !view.specs.contains_key(&hosted.id) && !unknown && !stays {
+                self.drop_bucket(&hosted);
+            }
+        }
     }
 
     fn make_bucket(&self, id: BucketId, spec: &BucketSpec) -> Result<Arc<Hosted>, String> {

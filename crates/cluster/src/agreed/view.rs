@@ -192,6 +192,14 @@ impl View {
         })
     }
 
+    /// Whether the whole map of a bucket is known: a new bucket has none before the controller makes it.
+    pub fn has_map(&self, bucket: BucketId) -> bool {
+        let known = |chunk| self.maps.contains_key(&(bucket, chunk));
+        let spec = self.specs.get(&bucket);
+        let chunks = spec.map(|spec| spec.value.vbuckets.div_ceil(CHUNK_VBUCKETS));
+        chunks.is_some_and(|chunks| (0..chunks).all(known))
+    }
+
     /// Returns the row of a vBucket.
     pub fn row(&self, vb: Vb) -> Option<&Row> {
         let chunk = self.maps.get(&(vb.bucket, vb.number / CHUNK_VBUCKETS))?;
