@@ -9,10 +9,10 @@ from dcp import ACTIVE_ONLY, DCP_STREAM_REQ, NO_END, Consumer
 from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, of, state_of, three_nodes
 from harness import equal, eventually
 from links import LinkedCluster
-from manage import must
+from manage import call, must
 from mcbp import GET, NOT_MY_VBUCKET, SET, SUCCESS, Closed, Connection, frame, vbucket_of
 from moves import Load, share
-from world import suite
+from world import holds, suite
 
 
 class Acknowledged(Load):
@@ -165,6 +165,31 @@ def a_graceful_failover_loses_nothing_under_load(world):
             cluster.order("rebalance", "--watch")
             share(cluster, node, lambda part: part >= 0.2)
         load.check(cluster)
+
+
+@suite.test
+def a_removed_node_that_runs_on_changes_nothing(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
+        cluster.make_bucket()
+        removed = cluster.nodes[2]
+        cluster.order("drain", "c", "--watch")
+        cluster.order("remove", "c")
+        eventually("it knows that it is removed", lambda: holds(changes(removed), "removed from the cluster") or True)
+        for path, form in (
+            ("/pools/default/buckets", {"name": "another", "ramQuotaMB": "100"}),
+            ("/pools/default/buckets/default/scopes", {"name": "shop"}),
+        ):
+            began = time.monotonic()
+            status, _, why = call(removed, "POST", path, **form)
+            equal(status, 503, path)
+            holds(why, "removed from the cluster: ask another one")
+            assert time.monotonic() - began < 2, "it is told at once"
+        must(cluster.nodes[0], "POST", "/pools/default/buckets/default/scopes", name="shop")
+
+
+def changes(node):
+    """What a node answers to a change of users."""
+    return call(node, "PUT", "/settings/rbac/users/local/ana", password="secret1", roles="admin")[2]
 
 
 @suite.test

@@ -1,6 +1,7 @@
 """What a cluster does when nodes and members of etcd die: failure cases by their numbers."""
 
 import json
+import signal
 import subprocess
 import time
 
@@ -156,11 +157,46 @@ def f4_etcd_has_no_space_and_data_goes_on(_):
         status, _, why = call(
             cluster.nodes[0], "POST", "/pools/default/buckets", name="another", ramQuotaMB="100", replicaNumber="1"
         )
-        assert status == 503, f"{status} {why}"
+        equal(status, 503, "a change without space")
+        holds(why, "database space exceeded")
+        holds(cluster.order("status"), "etcd does not carry out requests of a", "database space exceeded")
         give_back(etcd)
         go_on(client, LEASE_SECONDS)
         nothing_moved(cluster, before)
         cluster.make_bucket("another")
+
+
+@suite.test
+def the_login_of_etcd_changes_while_nodes_run(_):
+    with Etcd() as etcd:
+        etcd.call("/v3/auth/user/add", {"name": "root", "password": "first"})
+        etcd.call("/v3/auth/user/grant", {"user": "root", "role": "root"})
+        etcd.call("/v3/auth/enable", {})
+        file = etcd.home / "password"
+        file.write_text("first\n")
+        log_in(etcd, "first")
+        login = ("--etcd-username", "root", "--etcd-password-file", str(file))
+        with Cluster(etcd, "guarded", lease=LEASE_SECONDS, flags=[login] * 3, init=login) as cluster:
+            cluster.make_bucket()
+            client = cluster.client()
+            etcd.call("/v3/auth/user/changepw", {"name": "root", "password": "second"})
+            scopes = "/pools/default/buckets/default/scopes"
+            status, _, why = call(cluster.nodes[0], "POST", scopes, name="early")
+            equal(status, 503, "a change with the old password")
+            holds(why, "authentication failed")
+            file.write_text("second\n")
+            for node in cluster.nodes:
+                node.process.send_signal(signal.SIGHUP)
+            log_in(etcd, "second")
+            eventually("nodes log in again", lambda: must(cluster.nodes[0], "POST", scopes, name="shop"))
+            go_on(client, 2 * LEASE_SECONDS)
+            assert "need a restart" not in cluster.nodes[0].log.read_text(), "the password needs no restart"
+
+
+def log_in(etcd, password):
+    """The stories' own calls of etcd are those of root."""
+    etcd.token = None
+    etcd.token = etcd.call("/v3/auth/authenticate", {"name": "root", "password": password})["token"]
 
 
 def fill(etcd):

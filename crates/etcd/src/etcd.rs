@@ -89,6 +89,20 @@ impl Etcd {
         self.members.problem()
     }
 
+    /// Uses the login of these options from now on, and their certificates, which are read again, for later connections.
+    ///
+    /// # Errors
+    /// There are no trusted certificates, or a certificate cannot be read; login and certificates stay.
+    pub fn renew(&self, options: &Options) -> io::Result<()> {
+        self.members.renew(options)
+    }
+
+    /// Returns the last failure of etcd in a sentence.
+    pub fn why(&self) -> String {
+        let problem = self.problem().map(|problem| problem.to_string());
+        problem.unwrap_or_else(|| "etcd does not answer".to_owned())
+    }
+
     fn send(&self, to: To, request: Request) {
         let command = Command { to, request };
         let commands = self.commands.as_ref().expect("it ends by being dropped");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Response};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::Notify;
@@ -25,10 +25,25 @@ const IDLE_MAX: usize = 4;
 
 pub(crate) struct Members {
     all: Vec<Member>,
-    login: Option<Login>,
-    tls: Option<Arc<ClientConfig>>,
+    access: RwLock<Access>,
     pub(crate) timeout: Duration,
     state: Mutex<State>,
+}
+
+/// Login and certificates.
+struct Access {
+    login: Option<Login>,
+    tls: Option<Arc<ClientConfig>>,
+}
+
+impl Access {
+    fn new(options: &Options) -> io::Result<Self> {
+        let over_tls = options.endpoints.0.iter().any(|endpoint| endpoint.tls);
+        let trust = options.trust.clone().unwrap_or_default();
+        let tls = over_tls.then(|| trust.config().map(Arc::new)).transpose()?;
+        let login = options.login.clone();
+        Ok(Self { login, tls })
+    }
 }
 
 struct Member {
@@ -50,13 +65,11 @@ impl Members {
     /// # Errors
     /// There are no trusted certificates, or the client certificate cannot be read.
     pub(crate) fn new(options: Options) -> io::Result<Self> {
+        let access = RwLock::new(Access::new(&options)?);
         let endpoints = options.endpoints.0;
         if endpoints.is_empty() {
             return Err(io::Error::other("no member of etcd is named"));
         }
-        let over_tls = endpoints.iter().any(|endpoint| endpoint.tls);
-        let trust = options.trust.unwrap_or_default();
-        let tls = over_tls.then(|| trust.config().map(Arc::new)).transpose()?;
         let member = |endpoint| Member {
             endpoint,
             idle: Mutex::default(),
@@ -64,11 +77,20 @@ impl Members {
         };
         Ok(Self {
             all: endpoints.into_iter().map(member).collect(),
-            login: options.login,
-            tls,
+            access,
             timeout: options.timeout,
             state: Mutex::default(),
         })
+    }
+
+    /// Uses another login from now on, and other certificates for later connections.
+    ///
+    /// # Errors
+    /// As [`Members::new`].
+    pub(crate) fn renew(&self, options: &Options) -> io::Result<()> {
+        *self.access.write() = Access::new(options)?;
+        self.state.lock().token = None;
+        Ok(())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -215,7 +237,7 @@ impl Members {
 
     fn no_login(&self) -> Problem {
         self.state.lock().token = None;
-        let sentence = match &self.login {
+        let sentence = match &self.access.read().login {
             None => "etcd asks for a user and a password".to_owned(),
             Some(login) => format!("the login of {} is not valid any more", login.user),
         };
@@ -267,7 +289,7 @@ impl Members {
         struct Authenticated {
             token: String,
         }
-        let Some(Login { user, password }) = &self.login else {
+        let Some(Login { user, password }) = self.access.read().login.clone() else {
             return Ok(None);
         };
         if let Some(token) = self.state.lock().token.clone() {
@@ -312,10 +334,8 @@ impl Members {
                 sent => return sent.map(|answer| (connection, answer)),
             }
         }
-        let connected = timeout(
-            self.timeout / 2,
-            connect(&member.endpoint, self.tls.as_ref()),
-        );
+        let tls = self.access.read().tls.clone();
+        let connected = timeout(self.timeout / 2, connect(&member.endpoint, tls.as_ref()));
         let mut connection = connected.await.unwrap_or_else(|_| {
             let sentence = "no connection in time";
             Err(Problem::new(ProblemKind::Unreachable, sentence).not_done())

@@ -14,8 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub fn find(etcd: &Etcd, name: &str) -> Result<ClusterId, String> {
     let range = Range::Prefix(name_key(""));
     let Answer::Got { found, .. } = etcd.ask(Request::Get(range), PATIENCE) else {
-        let problem = etcd.problem().map(|problem| problem.to_string());
-        return Err(problem.unwrap_or_else(|| "etcd does not answer".to_owned()));
+        return Err(etcd.why());
     };
     let (directory, key) = (name_key(""), name_key(name));
     let Some(entry) = found.iter().find(|kv| kv.key == key) else {

@@ -17,6 +17,8 @@ const FOLLOW_LIMIT: Duration = Duration::from_mins(1);
 /// Longest wait until the other nodes have applied the change.
 const OTHERS_LIMIT: Duration = Duration::from_secs(5);
 const FOLLOW_LOOK: Duration = Duration::from_millis(10);
+/// Refusal by a node that was removed.
+const REMOVED: &str = "this node was removed from the cluster: ask another one (if it starts again, it joins as a new node)";
 
 /// A draft of a transaction.
 #[derive(Default)]
@@ -54,6 +56,9 @@ fn spec_of(settings: &BucketSettings) -> BucketSpec {
 impl Shared {
     /// Makes a change, and waits until this node has applied it.
     pub(crate) fn change(&self, change: AgreedChange) -> Result<(), ChangeError> {
+        if self.status.lock().removed {
+            return Err(ChangeError::Unavailable(REMOVED.to_owned()));
+        }
         let view = self.view.read().clone();
         let mut draft = Draft::default();
         match change {
@@ -127,7 +132,7 @@ impl Shared {
         let begun = Instant::now();
         while !follows()? {
             if self.is_stopped() {
-                return Err(ChangeError::Unavailable);
+                return Err(ChangeError::Unavailable("the node stops".to_owned()));
             }
             if begun.elapsed() > FOLLOW_LIMIT {
                 return Err(ChangeError::Refused(late.to_owned()));
@@ -246,7 +251,13 @@ impl Shared {
             Answer::Refused => Err(ChangeError::Conflict(
                 "another change came first: look again".into(),
             )),
-            _ => Err(ChangeError::Unavailable),
+            _ => {
+                self.note_problem();
+                let why = self.etcd.why();
+                Err(ChangeError::Unavailable(format!(
+                    "etcd did not carry out the change: {why}"
+                )))
+            }
         }
     }
 }

@@ -114,7 +114,9 @@ impl Driver {
         let now_ms = self.shared.now_ms();
         let outputs = match event {
             Event::Answer(id, answer) => {
-                if answer != Answer::Unavailable {
+                if answer == Answer::Unavailable {
+                    self.shared.note_problem();
+                } else {
                     self.heard_ms = now_ms;
                 }
                 let table = &self.shared.table;
@@ -240,6 +242,8 @@ impl Driver {
         let coordinator = self.participant.coordinator();
         let mut status = self.shared.status.lock();
         let controller = self.participant.view().controller.as_ref();
+        status.etcd_problem = self.shared.trouble.lock().reason(now_ms);
+        status.removed = self.participant.is_removed();
         status.controller = controller.map(|entry| entry.value.node);
         status.etcd_silent_ms = now_ms.saturating_sub(self.heard_ms);
         status.lease_left_ms = self.participant.lease_until_ms().saturating_sub(now_ms);

@@ -205,11 +205,7 @@ fn peer_tls(meta: &Meta, options: &MemberOptions) -> Result<Option<Arc<PeerTls>>
 
 fn ask(etcd: &Etcd, request: Request) -> Result<Answer, JoinError> {
     match etcd.ask(request, PATIENCE) {
-        Answer::Unavailable => {
-            let why = etcd.problem().map(|problem| problem.to_string());
-            let why = why.unwrap_or_else(|| "etcd does not answer".into());
-            Err(JoinError::Etcd(why))
-        }
+        Answer::Unavailable => Err(JoinError::Etcd(etcd.why())),
         answer => Ok(answer),
     }
 }

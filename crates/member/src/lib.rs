@@ -22,6 +22,7 @@ mod member;
 mod packet;
 mod peers;
 mod shared;
+mod trouble;
 mod worker;
 
 pub use join::{JoinError, MemberOptions};

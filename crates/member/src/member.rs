@@ -41,10 +41,7 @@ impl Member {
         options: &MemberOptions,
     ) -> Result<Arc<Self>, JoinError> {
         let (events, received) = channel();
-        let answers = events.clone();
-        let told = move |id, answer| drop(answers.send(Event::Answer(id, answer)));
-        let etcd = Etcd::start(options.etcd.clone(), Box::new(told));
-        let etcd = etcd.map_err(|error| JoinError::System(error.to_string()))?;
+        let etcd = start_etcd(options, events.clone())?;
         let joined = Joined::join(&etcd, node, &*host, options)?;
         let uuid = format!("{:032x}", joined.cluster.0);
         let noted = host.note_cluster(&options.cluster, &uuid);
@@ -65,6 +62,7 @@ impl Member {
             view: RwLock::default(),
             status: Mutex::default(),
             taken: Mutex::default(),
+            trouble: Mutex::default(),
             stopped: AtomicBool::default(),
         });
         host_buckets(&shared);
@@ -134,10 +132,26 @@ impl Member {
         self.shared.tls.as_ref().map_or(Ok(()), |tls| tls.reload())
     }
 
+    /// Uses another login of etcd and, for later connections, its certificates, whose files are read again.
+    ///
+    /// # Errors
+    /// One line about the invalid file; the former settings stay.
+    pub fn renew_etcd(&self, options: &etcd::Options) -> Result<(), String> {
+        let renewed = self.shared.etcd.renew(options);
+        renewed.map_err(|error| error.to_string())
+    }
+
     fn send(&self, event: Event) {
         // The receiving thread has ended once the node stops.
         drop(self.events.send(event));
     }
+}
+
+/// Starts the client of etcd, whose answers are events.
+fn start_etcd(options: &MemberOptions, events: Sender<Event>) -> Result<Etcd, JoinError> {
+    let told = move |id, answer| drop(events.send(Event::Answer(id, answer)));
+    let etcd = Etcd::start(options.etcd.clone(), Box::new(told));
+    etcd.map_err(|error| JoinError::System(error.to_string()))
 }
 
 /// Adds the buckets from an earlier start.

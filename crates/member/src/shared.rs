@@ -15,6 +15,7 @@ use tls::PeerTls;
 
 use crate::copies::Table;
 use crate::hosted::Hosted;
+use crate::trouble::Trouble;
 
 /// Services that a member needs from its node. Calls may block for the disk.
 pub trait Host: Send + Sync {
@@ -78,6 +79,8 @@ pub(crate) struct Shared {
     pub(crate) status: Mutex<MemberStatus>,
     /// Revisions up to which nodes have applied the agreed state, as they reported.
     pub(crate) taken: Mutex<BTreeMap<NodeId, u64>>,
+    /// Requests that etcd did not carry out.
+    pub(crate) trouble: Mutex<Trouble>,
     /// Whether the member is told to stop: nothing is followed any more.
     pub(crate) stopped: AtomicBool,
 }
@@ -98,6 +101,15 @@ impl Shared {
     /// Whether the member is told to stop.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Records that etcd did not carry out a request.
+    pub(crate) fn note_problem(&self) {
+        // Without a problem another request was carried out since.
+        if let Some(problem) = self.etcd.problem() {
+            let now_ms = self.now_ms();
+            self.trouble.lock().note(problem.to_string(), now_ms);
+        }
     }
 
     /// A node has taken over everything up to a revision.

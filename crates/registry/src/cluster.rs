@@ -22,6 +22,8 @@ pub struct MemberStatus {
     pub controller: Option<NodeId>,
     /// Time since etcd last answered, ms.
     pub etcd_silent_ms: u64,
+    /// Why etcd did not carry out a request of this node in the last seconds.
+    pub etcd_problem: Option<String>,
     /// Time that is left of the node's lease, ms: so long the node may serve without etcd.
     pub lease_left_ms: u64,
     /// True if etcd holds an older state than the node has seen. etcd was restored from a backup, and the node does not
@@ -33,6 +35,8 @@ pub struct MemberStatus {
     pub adoption_waits: Vec<NodeId>,
     /// Time since other nodes were last heard, ms. Nodes that were never heard are not listed.
     pub silent_ms: BTreeMap<NodeId, u64>,
+    /// Whether an operator removed this node from the cluster.
+    pub removed: bool,
     /// Elections and moves, if this node runs the controller.
     pub progress: Option<Progress>,
 }
@@ -70,9 +74,9 @@ pub enum ChangeError {
     /// The change is not possible.
     #[error("{0}")]
     Refused(String),
-    /// etcd does not answer.
-    #[error("etcd does not answer: changes of the cluster wait for it")]
-    Unavailable,
+    /// The cluster cannot be changed by this node now.
+    #[error("{0}")]
+    Unavailable(String),
 }
 
 /// This node as a member of a cluster.

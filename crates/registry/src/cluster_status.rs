@@ -28,6 +28,8 @@ pub struct ClusterStatus {
     pub controller: Option<String>,
     /// Time since etcd last answered, ms.
     pub etcd_silent_ms: u64,
+    /// Why etcd did not carry out a request of the reporting node in the last seconds.
+    pub etcd_problem: Option<String>,
     /// Time that is left of the reporting node's lease, ms: so long the node may serve without etcd.
     pub lease_left_ms: u64,
     /// True if etcd holds an older state than the reporting node has seen. etcd was restored from a backup, and the
@@ -236,6 +238,7 @@ impl ClusterStatus {
             node: name(member.me()),
             controller: status.controller.map(name),
             etcd_silent_ms: status.etcd_silent_ms,
+            etcd_problem: status.etcd_problem,
             lease_left_ms: status.lease_left_ms,
             etcd_went_back: status.etcd_went_back,
             seen_epoch: status.seen_epoch,

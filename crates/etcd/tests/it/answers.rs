@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cluster::coord::{Answer, Compare, KeyValue, LeaseId, Op, Range, Request, RequestId, Txn};
-use etcd::Options;
+use etcd::{Login, Options};
 
 use crate::fake::{Asked, Fake, PATIENCE, Reply, granted};
 use crate::{Client, login, options};
@@ -174,6 +174,33 @@ fn client_logs_in_again_when_etcd_forgot_the_token() {
     let paths: Vec<String> = fake.asked().into_iter().map(|asked| asked.path).collect();
     let (login, txn) = ("/v3/auth/authenticate", "/v3/kv/txn");
     assert_eq!(paths, [login, txn, login, txn, txn]);
+}
+
+#[test]
+fn renewed_login_is_used_from_the_next_request_on() {
+    let fake = Fake::start(|asked| match &*asked.path {
+        "/v3/auth/authenticate" if asked.body.contains(r#""password":"changed""#) => {
+            granted(&format!(r#"{{{HEADER},"token":"t"}}"#))
+        }
+        "/v3/auth/authenticate" => {
+            let refusal = r#"{"error":"etcdserver: authentication failed","code":3}"#;
+            Reply::Whole(400, refusal.into())
+        }
+        _ => recorded(asked),
+    });
+    let mut options = Options {
+        login: Some(login()),
+        ..options(&[fake.url()])
+    };
+    let client = Client::with(options.clone());
+    assert_eq!(client.etcd.ask(put("/c"), PATIENCE), Answer::Unavailable);
+    assert!(client.etcd.why().contains("authentication failed"));
+    options.login = Some(Login {
+        password: "changed".to_owned(),
+        ..login()
+    });
+    client.etcd.renew(&options).unwrap();
+    assert_eq!(client.etcd.ask(put("/c"), PATIENCE), Answer::Committed(2));
 }
 
 #[test]

@@ -145,7 +145,7 @@ pub(super) fn agree_on_manifest(
 fn agreed(made: Result<(), ChangeError>) -> Result<(), BucketsError> {
     made.map_err(|error| match error {
         ChangeError::Refused(reason) => BucketsError::Refused(reason),
-        ChangeError::Conflict(_) | ChangeError::Unavailable => {
+        ChangeError::Conflict(_) | ChangeError::Unavailable(_) => {
             BucketsError::Unavailable(error.to_string())
         }
     })

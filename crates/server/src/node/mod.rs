@@ -182,6 +182,17 @@ impl Node {
         member.as_ref().map_or(Ok(()), |member| member.reload_tls())
     }
 
+    /// Uses another login of etcd and, for later connections, its certificates, if the node is in a cluster.
+    ///
+    /// # Errors
+    /// One line about the invalid file; the former settings stay.
+    pub fn renew_etcd(&self, options: &etcd::Options) -> Result<(), String> {
+        let member = self.member.lock();
+        member
+            .as_ref()
+            .map_or(Ok(()), |member| member.renew_etcd(options))
+    }
+
     /// Waits until warmup of every bucket has ended.
     ///
     /// # Errors

@@ -85,6 +85,11 @@ fn text(status: &Status) -> String {
         tenths(status.etcd_silent_ms),
         tenths(status.lease_left_ms)
     ));
+    if let Some(problem) = &status.etcd_problem {
+        line(format_args!(
+            "etcd does not carry out requests of {node}: {problem}"
+        ));
+    }
     if status.etcd_went_back {
         line(format_args!(
             "etcd has less than {node} had seen: it was restored from a backup, and is not followed: settee cluster adopt goes on with the copies that there are"
@@ -243,7 +248,7 @@ mod tests {
     fn status_is_shown_in_columns() {
         let told = serde_json::json!({
             "cluster": "ours", "epoch": 1, "revision": 9, "node": "n1", "controller": "n2",
-            "etcd_silent_ms": 120, "lease_left_ms": 4200, "rebalance": "running", "failovers": 1,
+            "etcd_silent_ms": 120, "etcd_problem": "no space", "lease_left_ms": 4200, "rebalance": "running", "failovers": 1,
             "elections": 0, "moves": 4, "moves_left": 300,
             "damaged": [
                 { "bucket": "a", "node": "n1", "vbuckets": 3, "ranges": "1-2, 5", "unreadable": "5" },
@@ -263,6 +268,7 @@ mod tests {
         let expected = "\
 cluster ours, epoch 1, revision 9, as n1 sees it
 controller: n2; etcd silent for 0.1 s; lease of n1 for 4.2 s
+etcd does not carry out requests of n1: no space
 rebalance: running; moves: 4, 300 to begin; elections: 0; failovers: 1
 bucket a: 3 vBuckets wait for 1 more copies: 7, 9, ...
 bucket a: damaged copies on n1: 1-2, 5; not readable at all: 5

@@ -26,6 +26,9 @@ pub(super) struct Status {
     pub(super) node: String,
     pub(super) controller: Option<String>,
     pub(super) etcd_silent_ms: u64,
+    /// Why etcd did not carry out a request of the reporting member.
+    #[serde(default)]
+    pub(super) etcd_problem: Option<String>,
     pub(super) lease_left_ms: u64,
     /// Whether etcd was restored from a backup; the members do not follow it then.
     #[serde(default)]

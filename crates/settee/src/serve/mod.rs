@@ -208,7 +208,8 @@ fn ready_line(config: &ServeConfig, ports: Ports) -> String {
     line
 }
 
-/// Reloads configuration and certificates. Only the log level changes at once; other settings need a restart.
+/// Reloads configuration, certificates and the login of etcd. The log level changes at once too; other settings need a
+/// restart.
 fn reload(args: &ServeArgs, node: &Node, running: &ServeConfig, logging: &Logging) {
     if let Err(reason) = node.reload_certificate() {
         tracing::error!(reason, "certificate not reloaded");
@@ -221,10 +222,15 @@ fn reload(args: &ServeArgs, node: &Node, running: &ServeConfig, logging: &Loggin
         }
     };
     logging.set_level(fresh.log_level);
-    let same = ServeConfig {
-        log_level: running.log_level,
-        ..fresh.clone()
-    } == *running;
+    let mut same = running.clone();
+    same.log_level = fresh.log_level;
+    if let (Some(cluster), Some(fresh)) = (&mut same.node.cluster, &fresh.node.cluster) {
+        if let Err(reason) = node.renew_etcd(&fresh.etcd) {
+            tracing::error!(reason, "certificates of etcd not reloaded");
+        }
+        cluster.etcd.login.clone_from(&fresh.etcd.login);
+    }
+    let same = same == fresh;
     if same {
         tracing::info!(
             level = fresh.log_level.to_string(),

@@ -35,9 +35,12 @@ fn buckets_collections_and_users_are_agreed_on_before_they_change() {
     assert!(
         matches!(asked, Some(AgreedChange::MakeBucket(settings)) if settings.bucket.name == "new")
     );
-    *member.refuse.lock() = Some(ChangeError::Unavailable);
+    *member.refuse.lock() = Some(ChangeError::Unavailable("etcd is away".into()));
     let refused = state.change_buckets(made("new")).unwrap_err();
-    assert!(matches!(refused, BucketsError::Unavailable(_)), "{refused}");
+    assert!(
+        matches!(&refused, BucketsError::Unavailable(why) if why == "etcd is away"),
+        "{refused}"
+    );
 
     // An agreed change is applied when the call returns, and a conflict is retried.
     let registry = Arc::clone(&state.registry);
