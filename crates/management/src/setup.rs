@@ -99,14 +99,24 @@ async fn change_cluster(state: &HttpState, change: ClusterChange, wrong: &mut Fi
     wrong.insert(about.into(), text.into());
 }
 
-/// Accepts any name: clients name the node by the host that they used.
-async fn rename(body: Bytes) -> Response {
-    match field(&body, "hostname") {
-        Some(_) => StatusCode::OK.into_response(),
-        None => answers::json(
+/// Accepts any name for a node alone: clients name it by the host that they used. A node of a cluster has the host that
+/// it advertises.
+async fn rename(State(state): State<HttpState>, body: Bytes) -> Response {
+    let Some(name) = field(&body, "hostname") else {
+        return answers::json(
             StatusCode::BAD_REQUEST,
             &json!(["The hostname is missing."]),
-        ),
+        );
+    };
+    let member = state.view.cluster();
+    match member.map(|member| member.described().inside.host.clone()) {
+        Some(host) if host != name => {
+            let why = format!(
+                "A node of a cluster has the host that it advertises, {host}. Start it with --advertise {name} for another one."
+            );
+            answers::json(StatusCode::BAD_REQUEST, &json!([why]))
+        }
+        _ => StatusCode::OK.into_response(),
     }
 }
 

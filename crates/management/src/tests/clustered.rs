@@ -34,6 +34,21 @@ async fn post(fixture: &Fixture, path: &str, form: &str) -> (u16, String) {
 }
 
 #[tokio::test]
+async fn a_node_of_a_cluster_keeps_the_host_that_it_advertises() {
+    let (fixture, member) = clustered();
+    let host = member.described().inside.host.clone();
+    let path = "/node/controller/rename";
+    let same = post(&fixture, path, &format!("hostname={host}")).await;
+    assert_eq!(same, (200, String::new()));
+    let (status, why) = post(&fixture, path, "hostname=couch.example").await;
+    assert_eq!(status, 400);
+    assert!(
+        why.contains(&host) && why.contains("--advertise couch.example"),
+        "{why}"
+    );
+}
+
+#[tokio::test]
 async fn all_nodes_of_a_cluster_are_listed() {
     let (fixture, member) = clustered();
     let pool = fixture.get_json("/pools/default").await;

@@ -70,9 +70,11 @@ pub(crate) struct RecoverArgs {
     json: bool,
 }
 
-/// Remove a node without copies from the cluster
+/// Take a node without copies out of the cluster
 ///
-/// Drain it first, and stop it: a running node comes back as a new one.
+/// Move its copies away first: settee cluster drain for a node that runs, or settee cluster rebalance for one that has
+/// failed. Then stop it: it serves nothing any more. If it is started again with the same --cluster, it joins as a new
+/// node, and gets copies with the next rebalance. Ask another node than the one that is removed (--connect).
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArgs {
     /// Name of the node
