@@ -421,10 +421,21 @@ impl<S: KvStore> Bucket<S> {
         self.flushes.dirty.signal.ring();
     }
 
-    /// Sets this bucket's share of the process's memory that no bucket accounts for; see
+    /// Sets this bucket's share of the process's memory for other things than documents; see
     /// [`Memory::set_overhead`].
     pub fn set_memory_overhead(&self, bytes: u64) {
         self.memory.set_overhead(bytes);
+        self.relieve_if_pressed();
+    }
+
+    /// Sets this bucket's share of what the process takes beyond the quotas; see
+    /// [`Memory::set_excess`].
+    pub fn set_memory_excess(&self, bytes: u64) {
+        self.memory.set_excess(bytes);
+        self.relieve_if_pressed();
+    }
+
+    fn relieve_if_pressed(&self) {
         if self.memory.is_pressed() {
             self.relieve();
         }

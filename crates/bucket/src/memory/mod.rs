@@ -87,6 +87,8 @@ pub struct Memory {
     checkpoints: AtomicI64,
     /// This bucket's share of the process's memory that no bucket books.
     overhead: AtomicU64,
+    /// This bucket's share of what the process takes beyond all quotas.
+    excess: AtomicU64,
     /// Requests and answers that connections hold.
     transit: AtomicU64,
     /// The largest size for which a large request waits.
@@ -109,6 +111,7 @@ impl Memory {
             booked: AtomicI64::new(0),
             checkpoints: AtomicI64::new(0),
             overhead: AtomicU64::new(0),
+            excess: AtomicU64::new(0),
             transit: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             lent: AtomicU64::new(0),
@@ -145,7 +148,7 @@ impl Memory {
     /// Books a change. Returns whether the reliever has to work.
     pub(crate) fn add(&self, delta: MemoryDelta) -> bool {
         let booked = self.booked.fetch_add(delta.bytes, Ordering::Relaxed) + delta.bytes;
-        let others = self.overhead() + self.backfills() + self.transit();
+        let others = self.overhead() + self.excess() + self.backfills() + self.transit();
         let over = u64::try_from(booked).unwrap_or(0) + others > self.high_mark();
         if delta.checkpoint_bytes == 0 {
             return over;
@@ -207,9 +210,20 @@ impl Memory {
         self.asked.store(0, Ordering::Relaxed);
     }
 
-    /// Sets the process's memory beyond the booked bytes: allocator fragments, buffers. It counts as used.
+    /// Sets the process's memory for other things than documents. It counts as used.
     pub fn set_overhead(&self, bytes: u64) {
         self.overhead.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Sets the memory that the process takes beyond the quotas: memory that the allocator keeps. Documents
+    /// leave for it, but it refuses nothing, since the next documents use it.
+    pub fn set_excess(&self, bytes: u64) {
+        self.excess.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the value set by [`Memory::set_excess`].
+    pub fn excess(&self) -> u64 {
+        self.excess.load(Ordering::Relaxed)
     }
 
     /// Returns the value set by [`Memory::set_overhead`].
@@ -247,6 +261,11 @@ impl Memory {
     /// Returns the bytes in use: booked bytes, bytes of connections, and the overhead.
     pub fn used(&self) -> u64 {
         self.booked() + self.transit() + self.overhead()
+    }
+
+    /// Returns the bytes in use as eviction counts them: with the excess of the process.
+    pub(crate) fn pressing(&self) -> u64 {
+        self.used() + self.excess()
     }
 
     /// Returns the bytes of documents, tables, checkpoints and locks, and of backfills.
@@ -331,7 +350,7 @@ impl Memory {
     /// power of memory in use, up to [`WRITE_BACKOFF_MAX`] at the limit for writes.
     pub(crate) fn write_backoff(&self) -> Duration {
         let (high, limit) = (self.high_mark(), self.mutation_limit());
-        let above = self.used().saturating_sub(high);
+        let above = self.pressing().saturating_sub(high);
         let part = (above * 1000)
             .checked_div(limit.saturating_sub(high))
             .map_or(0, |part| part.min(1000));
@@ -340,7 +359,7 @@ impl Memory {
 
     /// Whether the reliever has to work.
     pub fn is_pressed(&self) -> bool {
-        self.used() > self.high_mark() || self.checkpoints() > self.checkpoint_upper_mark()
+        self.pressing() > self.high_mark() || self.checkpoints() > self.checkpoint_upper_mark()
     }
 }
 

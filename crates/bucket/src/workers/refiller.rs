@@ -77,7 +77,7 @@ impl<S: KvStore> Bucket<S> {
     /// Loads documents of one vBucket. Returns whether there is more to do.
     fn continue_refill(&self, pass: &mut Pass, pause: &dyn Fn()) -> bool {
         let warmup = self.warmup();
-        let free = self.memory.refill_mark().saturating_sub(self.memory.used());
+        let free = self.memory.refill_mark().saturating_sub(self.memory.pressing());
         let ends = pass.vb >= self.vbuckets() || free == 0 || self.is_stopping();
         if ends || !self.eviction().keeps_a_copy() {
             warmup.set_refill(RefillState::Done);
@@ -115,7 +115,7 @@ impl<S: KvStore> Bucket<S> {
         let now_s = self.clock.now().unix_s();
         let (mut rows, mut taken) = (0_u64, 0);
         snapshot.look_from(lowest, &KeyRange::default(), &mut |row| {
-            let is_full = taken >= part || self.memory.used() >= self.memory.refill_mark();
+            let is_full = taken >= part || self.memory.pressing() >= self.memory.refill_mark();
             if is_full || self.is_stopping() {
                 return Ok(ControlFlow::Break(()));
             }

@@ -300,7 +300,7 @@ impl<S: KvStore> Bucket<S> {
         let clock_rests = tried.evict || self.relieving.flooded.load(Ordering::Relaxed);
         let checkpoints = memory.checkpoints();
         Pressure {
-            excess: memory.used().saturating_sub(memory.relief_mark()),
+            excess: memory.pressing().saturating_sub(memory.relief_mark()),
             checkpoint_excess: checkpoints.saturating_sub(checkpoint_goal),
             expellable: if tried.expel { 0 } else { checkpoints },
             pinned: survey
@@ -449,7 +449,7 @@ impl<S: KvStore> Bucket<S> {
             Eviction::Delete => self.memory.checkpoints(),
             _ => 0,
         };
-        let staying = self.memory.used().saturating_sub(leaving);
+        let staying = self.memory.pressing().saturating_sub(leaving);
         staying.saturating_sub(self.memory.relief_mark())
     }
 
@@ -587,7 +587,7 @@ impl<S: KvStore> Worker for Reliever<S> {
         let evicted = Counters::read(&bucket.counters().evicted);
         let helped = evicted > self.evicted_before;
         let helps = helped && !bucket.relieving.flooded.load(Ordering::Relaxed);
-        if bucket.memory.used() > bucket.memory.low_mark() && !helps {
+        if bucket.memory.pressing() > bucket.memory.low_mark() && !helps {
             // Everything possible was done: another pass at once would find the same.
             self.pausing = Some(relieved);
             return Next::At(now_ns + PAUSE_NS);

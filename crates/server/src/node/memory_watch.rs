@@ -1,10 +1,9 @@
 //! A watch that keeps the resident memory of the process near the quotas of its buckets.
 //!
-//! A bucket counts its documents to the byte. Memory that the allocator holds beyond that, and memory of stores and
-//! connections, shows only in the resident memory of the process. The watch sets this memory as the overhead of the
-//! buckets. Buckets count the overhead as used, and so keep fewer documents. The part that is always there counts from
-//! the start, since memory that documents have once taken hardly comes back. The rest counts when the process exceeds
-//! the quotas.
+//! A bucket counts its documents to the byte. What the process takes for other things, for stores and connections, is
+//! the overhead of the buckets, which counts as used. Memory that the allocator keeps beyond that shows only in the
+//! resident memory of the process. What exceeds the quotas is the excess of the buckets: documents leave for it. It
+//! refuses no write, since the next documents use the memory that the allocator keeps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,21 +15,20 @@ const PERIOD: Duration = Duration::from_millis(250);
 const PERIOD_NEAR: Duration = Duration::from_millis(50);
 /// Resident memory that counts as near, percent of the quotas.
 const NEAR_PERCENT: u64 = 85;
-/// Resident memory above which there is an overhead, percent of the quotas.
+/// Resident memory above which there is an excess, percent of the quotas.
 const UPPER_PERCENT: u64 = 95;
-/// Overhead as a percentage of the memory above that. It is more than 100 %, since documents that leave free only a
+/// Excess as a percentage of the memory above that. It is more than 100 %, since documents that leave free only a
 /// part of their memory.
 const GAIN_PERCENT: u64 = 200;
-/// Limits of the overhead and of its rise at each look, percent of the quotas. A flood fills an empty bucket within a
-/// second; without these limits, memory that is freed late would empty the buckets.
+/// Limits of overhead and excess together, and of the excess's rise at each look, percent of the quotas. A flood fills
+/// an empty bucket within a second; without these limits, memory that is freed late would empty the buckets.
 const MOST_PERCENT: u64 = 50;
 const STEP_UP_PERCENT: u64 = 3;
-/// Limit of the overhead's fall in a [`PERIOD`], percent of the quotas. It is less than the rise: the allocator returns
+/// Limit of the excess's fall in a [`PERIOD`], percent of the quotas. It is less than the rise: the allocator returns
 /// free pages once a second, and this memory must not fill again before the next second has shown the resident memory.
 const STEP_DOWN_PERCENT: u64 = 1;
-/// Limit of the overhead that is always there, percent of the quotas: buckets with the smallest quotas need room for
-/// documents, too.
-const FIXED_PERCENT: u64 = 25;
+/// Limit of the overhead, percent of the quotas: buckets with the smallest quotas need room for documents, too.
+const OVERHEAD_PERCENT: u64 = 25;
 
 /// Watches the memory for as long as the node serves. In unit tests it does nothing: a hundred nodes share a process,
 /// so its memory shows nothing about any of them.
@@ -38,7 +36,7 @@ pub(super) async fn watch(node: Arc<Registry>) {
     if cfg!(test) {
         return;
     }
-    let (mut overhead, mut least_unbooked) = (0, u64::MAX);
+    let (mut excess, mut least_unbooked) = (0, u64::MAX);
     loop {
         let Some(resident) = resident_bytes() else {
             return tracing::debug!("this system does not tell what the process takes");
@@ -47,19 +45,22 @@ pub(super) async fn watch(node: Arc<Registry>) {
         let quota: u64 = buckets.iter().map(|b| b.bucket.memory().quota()).sum();
         let booked: u64 = buckets.iter().map(|b| b.bucket.memory().booked()).sum();
         least_unbooked = least_unbooked.min(resident.saturating_sub(booked));
-        let mut fixed = least_unbooked;
+        let mut overhead = least_unbooked;
         for served in &buckets {
             if let Store::Disk(store) = served.bucket.store() {
-                fixed += store.memory_bytes();
+                overhead += store.memory_bytes();
             }
         }
-        overhead = next_overhead(overhead, fixed, resident, quota);
+        overhead = overhead.min(quota / 100 * OVERHEAD_PERCENT);
+        excess = next_excess(excess, overhead, resident, quota);
         for served in &buckets {
-            let own = u128::from(served.bucket.memory().quota()) * u128::from(overhead);
-            let share = own.checked_div(u128::from(quota)).unwrap_or(0);
-            served
-                .bucket
-                .set_memory_overhead(u64::try_from(share).unwrap_or(0));
+            let own = u128::from(served.bucket.memory().quota());
+            let share = |bytes: u64| {
+                let share = (own * u128::from(bytes)).checked_div(u128::from(quota));
+                u64::try_from(share.unwrap_or(0)).unwrap_or(0)
+            };
+            served.bucket.set_memory_overhead(share(overhead));
+            served.bucket.set_memory_excess(share(excess));
         }
         tokio::time::sleep(period(resident, quota)).await;
     }
@@ -74,23 +75,20 @@ fn period(resident: u64, quota: u64) -> Duration {
     }
 }
 
-/// Returns the next overhead, bytes. `overhead` is the current one, and `resident` is the memory that the process takes
-/// with it. `fixed` is the memory for other things than documents.
+/// Returns the next excess, bytes. `excess` is the current one, and `resident` is the memory that the process takes
+/// with it. `overhead` is the memory for other things than documents.
 ///
-/// The overhead beyond `fixed` follows from the excess over the quotas, and does not add up over time: the next
-/// documents use the memory that the allocator keeps, so it need not come back.
-fn next_overhead(overhead: u64, fixed: u64, resident: u64, quota: u64) -> u64 {
+/// It follows from the memory above the quotas, and does not add up over time: the next documents use the memory that
+/// the allocator keeps, so it need not come back.
+fn next_excess(excess: u64, overhead: u64, resident: u64, quota: u64) -> u64 {
     let share = |percent: u64| quota / 100 * percent;
-    let fixed = fixed.min(share(FIXED_PERCENT));
     let above = resident.saturating_sub(share(UPPER_PERCENT));
-    let wanted = (fixed + above / 100 * GAIN_PERCENT).min(share(MOST_PERCENT));
+    let most = share(MOST_PERCENT).saturating_sub(overhead);
+    let wanted = (above / 100 * GAIN_PERCENT).min(most);
     let periods = PERIOD.as_millis() / period(resident, quota).as_millis();
     let step_down = share(STEP_DOWN_PERCENT) / periods as u64;
-    let told = wanted.clamp(
-        overhead.saturating_sub(step_down),
-        overhead + share(STEP_UP_PERCENT),
-    );
-    told.max(fixed)
+    let least = excess.saturating_sub(step_down);
+    wanted.clamp(least, excess + share(STEP_UP_PERCENT))
 }
 
 /// Returns the resident memory of this process, bytes; `None` if the system does not report it.
@@ -108,48 +106,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overhead_follows_resident_memory_within_limits() {
-        let (mut overhead, quota) = (0, 10_000);
-        overhead = next_overhead(overhead, 0, 9_500, quota);
-        assert_eq!(overhead, 0, "about at the quota");
+    fn excess_follows_resident_memory_within_limits() {
+        let (mut excess, quota) = (0, 10_000);
+        excess = next_excess(excess, 0, 9_500, quota);
+        assert_eq!(excess, 0, "about at the quota");
         for expected in [300, 600, 900, 1200, 1200] {
-            overhead = next_overhead(overhead, 0, 10_100, quota);
-            assert_eq!(overhead, expected);
+            excess = next_excess(excess, 0, 10_100, quota);
+            assert_eq!(excess, expected);
         }
         for expected in [1180, 1160, 1140] {
-            overhead = next_overhead(overhead, 0, 9_000, quota);
-            assert_eq!(overhead, expected, "a fifth of a percent each 50 ms");
+            excess = next_excess(excess, 0, 9_000, quota);
+            assert_eq!(excess, expected, "a fifth of a percent each 50 ms");
         }
-        overhead = next_overhead(overhead, 0, 8_000, quota);
-        assert_eq!(overhead, 1040, "a percent each 250 ms");
+        excess = next_excess(excess, 0, 8_000, quota);
+        assert_eq!(excess, 1040, "a percent each 250 ms");
         for _ in 0..100 {
-            overhead = next_overhead(overhead, 0, 50_000, quota);
+            excess = next_excess(excess, 1_500, 50_000, quota);
         }
-        assert_eq!(overhead, 5_000, "never more");
+        assert_eq!(excess, 3_500, "with the overhead never more than half");
         for _ in 0..100 {
-            overhead = next_overhead(overhead, 0, 5_000, quota);
+            excess = next_excess(excess, 1_500, 5_000, quota);
         }
-        assert_eq!(overhead, 0);
-    }
-
-    #[test]
-    fn fixed_memory_counts_from_the_start_within_limits() {
-        let quota = 10_000;
-        assert_eq!(next_overhead(0, 1_500, 2_000, quota), 1_500);
-        assert_eq!(
-            next_overhead(0, 9_000, 9_400, quota),
-            2_500,
-            "a quarter at most"
-        );
-        let mut overhead = 1_500;
-        for expected in [1_800, 1_900, 1_900] {
-            overhead = next_overhead(overhead, 1_500, 9_700, quota);
-            assert_eq!(overhead, expected, "and twice what is above");
-        }
-        for expected in [1_800, 1_700, 1_600, 1_500, 1_500] {
-            overhead = next_overhead(overhead, 1_500, 8_000, quota);
-            assert_eq!(overhead, expected);
-        }
+        assert_eq!(excess, 0);
     }
 
     #[test]
