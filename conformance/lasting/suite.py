@@ -8,8 +8,10 @@ import resource
 import shutil
 import signal
 import socket
+import struct
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
@@ -18,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "faults"))
 
 from harness import Node, Suite, binary, equal, eventually
 from mcbp import (
+    FEATURE_JSON,
     GET,
     NOT_FOUND,
     OUT_OF_MEMORY,
@@ -33,6 +36,10 @@ from mcbp import (
 from suite import ON_ACTIVE, TIMEOUT_MS, Faulty, Flood, World, stats
 
 GET_RANDOM_KEY = 0xB6
+MULTI_MUTATION, DICT_UPSERT, FEATURE_XATTR = 0xD1, 0xC8, 0x06
+# Flags of a path: an attribute, which is made if it is missing.
+ATTRIBUTE_AND_PARENTS = 0x05
+ROUNDS = 8
 
 suite = Suite("lasting")
 QUOTA_MIB = 32
@@ -278,6 +285,32 @@ def documents_of_any_size_take_little_more_than_the_quota(_):
             assert most < 1.15 * (quota >> 20), f"{most} MiB more than empty with documents of {size} bytes"
         finally:
             node.close()
+
+
+@suite.test
+def a_bucket_that_holds_few_large_documents_replaces_them_for_ever(_):
+    """Two clients, each with a document and an attribute; few of their writes have to be sent again."""
+    value = b'{"a":"' + b"x" * 15_000_000 + b'"}'
+    attribute = struct.pack(">BBHI", DICT_UPSERT, ATTRIBUTE_AND_PARENTS, 4, 1) + b"meta" + b"1"
+    for eviction in ("value", "full"):
+        node = Node("--bucket", f"default:100:couchbase:{eviction}").start()
+        with node.ready().watched(eviction):
+            refused = [0, 0]
+
+            def replace(client, node=node, refused=refused):
+                connection = Connection(node.kv, seconds=60)
+                connection.login()
+                connection.hello(FEATURE_JSON, FEATURE_XATTR)
+                key = b"large-%d" % client
+                writes = [(SET, bytes(8), value), (MULTI_MUTATION, b"", attribute)]
+                for opcode, extras, body in writes * ROUNDS:
+                    while key_call(connection, opcode, key, extras, body).status != SUCCESS:
+                        refused[client] += 1
+                connection.close()
+
+            with ThreadPoolExecutor() as clients:
+                list(clients.map(replace, range(2)))
+            assert sum(refused) <= ROUNDS, f"{refused} of {4 * ROUNDS} writes were refused"
 
 
 @suite.test

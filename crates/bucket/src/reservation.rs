@@ -7,7 +7,7 @@ use engine::OpError;
 use storage::KvStore;
 
 use crate::Bucket;
-use crate::admission::{Accounts, Limit, Purpose, Reservation};
+use crate::admission::{Accounts, LARGE_WRITE_BYTES, Limit, Purpose, Reservation};
 use crate::memory::Eviction;
 use crate::stats::{Counters, FlusherState};
 
@@ -20,10 +20,15 @@ impl<S: KvStore> Bucket<S> {
     /// `waited`. Only this function lets requests wait or refuses them for lack of memory.
     #[inline]
     pub fn reserve(&self, purpose: Purpose, bytes: usize, waited: Duration) -> Reservation {
+        let evicts = self.eviction() != Eviction::None;
+        let purpose = match purpose {
+            Purpose::Write if evicts && bytes >= LARGE_WRITE_BYTES => Purpose::LargeWrite,
+            purpose => purpose,
+        };
         let accounts = Accounts {
             buffers: &self.options.buffers,
             memory: Some(&self.memory),
-            evicts: self.eviction() != Eviction::None,
+            evicts,
             evictable: self.relieving.evictable.load(Ordering::Relaxed),
             is_storing: &|| self.is_storing(),
         };
@@ -51,7 +56,7 @@ impl<S: KvStore> Bucket<S> {
         if !limit.is_of_bucket() {
             return;
         }
-        if limit == Limit::Space {
+        if matches!(limit, Limit::Space | Limit::Mutation) {
             self.memory.ask(bytes);
         }
         if let Reservation::Refused { shortage, .. } = reservation {

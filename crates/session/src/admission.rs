@@ -44,6 +44,7 @@ impl Session {
         let writes = matches!(purpose, Purpose::Write | Purpose::Removal);
         let pauses = now.mono_ns < self.no_wait_until_ns;
         let waited = match self.park {
+            Some(park) if park.fetches && writes => return Ok(()),
             _ if pauses && writes => Duration::MAX,
             Some(park) => Duration::from_nanos(now.mono_ns.saturating_sub(park.since_ns)),
             None => Duration::ZERO,
@@ -57,8 +58,7 @@ impl Session {
                 Ok(())
             }
             Reservation::Wait { retry, .. } => {
-                let since_ns = now.mono_ns;
-                self.park.get_or_insert(Park { since_ns, runs: 0 });
+                self.park.get_or_insert(Park::since(now.mono_ns));
                 Err(Refusal::NoMemoryYet(retry))
             }
             Reservation::Refused { shortage, pause } => {

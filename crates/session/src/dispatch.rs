@@ -120,7 +120,7 @@ impl Session {
         output: &mut Vec<u8>,
     ) -> CommandOutcome {
         let limit = self.node.waits.pending;
-        let park = self.note_park(now);
+        let park = *self.note_park(now);
         let waited = Duration::from_nanos(now.mono_ns.saturating_sub(park.since_ns));
         if waited < limit {
             return CommandOutcome::Parked(limit.saturating_sub(waited));

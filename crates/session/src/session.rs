@@ -171,11 +171,10 @@ impl Session {
     }
 
     /// Records that the request waits; returns since when, and how often it was run.
-    pub(crate) fn note_park(&mut self, now: Now) -> Park {
-        let since_ns = now.mono_ns;
-        let park = self.park.get_or_insert(Park { since_ns, runs: 0 });
+    pub(crate) fn note_park(&mut self, now: Now) -> &mut Park {
+        let park = self.park.get_or_insert(Park::since(now.mono_ns));
         park.runs += 1;
-        *park
+        park
     }
 
     /// Returns the selected bucket.

@@ -17,6 +17,8 @@ use crate::memory::{Memory, Usage};
 pub enum Purpose {
     /// A client's write; the bytes are its additional memory.
     Write,
+    /// A client's write of at least [`LARGE_WRITE_BYTES`], for which documents can leave memory.
+    LargeWrite,
     /// A client's deletion: it frees memory, but queues a change.
     Removal,
     /// A deletion by the expirer or the compactor. Their next pass finds the remaining documents.
@@ -63,7 +65,7 @@ impl Purpose {
         Duration::from_millis(match self {
             Self::Write | Self::Removal | Self::Fetch => 1,
             // The reliever takes a few milliseconds to free memory.
-            Self::Request { .. } | Self::Frame { .. } => 5,
+            Self::LargeWrite | Self::Request { .. } | Self::Frame { .. } => 5,
             Self::LargeAnswer | Self::Answer | Self::Stream | Self::Body | Self::Reader => 50,
             Self::Expiry | Self::Restore | Self::Replication => 0,
         })
@@ -122,17 +124,19 @@ enum Patience {
     None,
     /// [`MemoryWaits::write`] or [`MemoryWaits::write_storing`].
     Write,
-    /// [`MemoryWaits::fetch`].
-    Fetch,
     /// [`MemoryWaits::relief`].
     Relief,
-    /// [`MemoryWaits::request`].
-    Request,
+    /// [`MemoryWaits::large`].
+    Large,
     /// [`MemoryWaits::congestion`].
     Congestion,
     /// Until there is memory.
     Unbounded,
 }
+
+/// Bytes of a large write. It waits as long as a large request: few clients make such writes, and one of them may
+/// need several documents to leave memory.
+pub(crate) const LARGE_WRITE_BYTES: usize = 256 << 10;
 
 /// Time after a refused write within which the connection's next ones do not wait.
 const WRITE_PAUSE: Duration = Duration::from_millis(50);
@@ -154,7 +158,7 @@ struct Cell(Limit, Patience, Then);
 const fn cells(purpose: Purpose) -> &'static [Cell] {
     use Limit::{Backfill, Bodies, Checkpoints, Mutation, OneMutation, Overflow, Queue, Quota};
     use Limit::{Congestion, Readers, Space};
-    use Patience::{Fetch, None, Relief, Request, Unbounded, Write};
+    use Patience::{Large, None, Relief, Unbounded, Write};
     use Then::{Grant, Refuse};
     match purpose {
         Purpose::Write => &[
@@ -162,9 +166,14 @@ const fn cells(purpose: Purpose) -> &'static [Cell] {
             Cell(OneMutation, None, Refuse),
             Cell(Mutation, Write, Refuse),
         ],
+        Purpose::LargeWrite => &[
+            Cell(Checkpoints, Large, Refuse),
+            Cell(OneMutation, None, Refuse),
+            Cell(Mutation, Large, Refuse),
+        ],
         Purpose::Removal => &[Cell(Checkpoints, Write, Refuse)],
         Purpose::Expiry => &[Cell(Checkpoints, Unbounded, Refuse)],
-        Purpose::Fetch => &[Cell(Backfill, Fetch, Refuse), Cell(Quota, Relief, Grant)],
+        Purpose::Fetch => &[Cell(Backfill, Large, Refuse), Cell(Quota, Relief, Grant)],
         Purpose::Restore => &[Cell(Backfill, Unbounded, Refuse)],
         Purpose::Replication => &[
             Cell(Checkpoints, Unbounded, Refuse),
@@ -172,13 +181,13 @@ const fn cells(purpose: Purpose) -> &'static [Cell] {
         ],
         Purpose::Request { .. } => &[
             Cell(Congestion, Patience::Congestion, Refuse),
-            Cell(Queue, Request, Refuse),
-            Cell(Space, Request, Refuse),
+            Cell(Queue, Large, Refuse),
+            Cell(Space, Large, Refuse),
         ],
         Purpose::Frame { .. } => &[
             Cell(Congestion, Unbounded, Refuse),
-            Cell(Queue, Request, Grant),
-            Cell(Space, Request, Grant),
+            Cell(Queue, Large, Grant),
+            Cell(Space, Large, Grant),
         ],
         Purpose::LargeAnswer => &[Cell(Congestion, Patience::Congestion, Refuse)],
         Purpose::Answer => &[Cell(Overflow, Unbounded, Refuse)],
@@ -337,9 +346,8 @@ impl Accounts<'_> {
             Patience::None => Duration::ZERO,
             Patience::Write if is_storing => waits.write_storing,
             Patience::Write => waits.write,
-            Patience::Fetch => waits.fetch,
             Patience::Relief => waits.relief,
-            Patience::Request => waits.request,
+            Patience::Large => waits.large,
             Patience::Congestion => waits.congestion,
             Patience::Unbounded => Duration::MAX,
         }

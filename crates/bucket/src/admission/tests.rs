@@ -9,8 +9,9 @@ const BUFFERS: usize = 64 << 20;
 const FIRST: Purpose = Purpose::Request { first: true };
 const BEHIND: Purpose = Purpose::Request { first: false };
 
-const PURPOSES: [Purpose; 14] = [
+const PURPOSES: [Purpose; 15] = [
     Purpose::Write,
+    Purpose::LargeWrite,
     Purpose::Removal,
     Purpose::Expiry,
     Purpose::Fetch,
@@ -98,7 +99,7 @@ fn accounts<'a>(memory: &'a Memory, buffers: &'a Buffers) -> Accounts<'a> {
 
 /// Returns a cell as one word: the longest wait in milliseconds, and the decision after it.
 fn cell(pressed: Pressed, purpose: Purpose) -> String {
-    const WAITS: [u64; 5] = [10, 50, 500, 1_500, 5_000];
+    const WAITS: [u64; 4] = [10, 50, 1_500, 5_000];
     if answer(pressed, purpose, Duration::ZERO).is_granted() {
         return ".".into();
     }
@@ -125,9 +126,10 @@ fn table_of_purposes_and_pressures() {
     #[rustfmt::skip]
     let expected = [
         "Write:        . 10:Mutation 10:Mutation 10:Quota 10:Mutation 10:Checkpoints 10:Mutation . . . .",
+        "LargeWrite:   . 1500:Mutation 1500:Mutation 1500:Quota 1500:Mutation 1500:Checkpoints 1500:Mutation . . . .",
         "Removal:      . . . . . 10:Checkpoints . . . . .",
         "Expiry:       . . . . . waits . . . . .",
-        "Fetch:        . . 500:Backfill 500:Quota 50:granted . 50:granted . . . .",
+        "Fetch:        . . 1500:Backfill 1500:Quota 50:granted . 50:granted . . . .",
         "Restore:      . . waits waits . . . . . . .",
         "Replication:  . waits waits waits waits waits waits . . . .",
         "Request(1st): . 1500:Mutation 1500:Mutation 1500:Quota 1500:Mutation 1500:Checkpoints 5000:Congestion 5000:Congestion 5000:Congestion . .",

@@ -106,12 +106,11 @@ pub struct MemoryWaits {
     /// For a write while the store commits changes: each commit frees memory, and refused clients
     /// would retry and take processor time from the flusher.
     pub write_storing: Duration,
-    /// For a read from the store.
-    pub fetch: Duration,
     /// For eviction before a read from the store, while there is still memory for the read.
     pub relief: Duration,
-    /// For a large request that waits for memory of its bucket. Less than the timeout of most clients.
-    pub request: Duration,
+    /// For a large request, a large write and a read from the store that wait for memory of their bucket. Less
+    /// than the timeout of most clients.
+    pub large: Duration,
     /// For large requests and responses, until other connections hold less.
     pub congestion: Duration,
 }
@@ -121,9 +120,8 @@ impl Default for MemoryWaits {
         Self {
             write: Duration::from_millis(10),
             write_storing: Duration::from_millis(250),
-            fetch: Duration::from_millis(500),
             relief: Duration::from_millis(50),
-            request: Duration::from_millis(1500),
+            large: Duration::from_millis(1500),
             congestion: Duration::from_secs(5),
         }
     }

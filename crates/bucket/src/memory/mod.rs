@@ -309,11 +309,12 @@ impl Memory {
         REFILL.of(self.low_mark())
     }
 
-    /// Returns the mark at which this relief stops: the low mark, or less for requested space.
-    pub(crate) fn relief_mark(&self) -> u64 {
+    /// Returns the bytes that a relief still has to free: down to the low mark, and for requested space.
+    pub(crate) fn to_free(&self) -> u64 {
         let asked = self.asked.load(Ordering::Relaxed);
         let headroom = self.mutation_limit().saturating_sub(asked);
-        self.low_mark().min(headroom)
+        let space = self.used().saturating_sub(headroom);
+        self.pressing().saturating_sub(self.low_mark()).max(space)
     }
 
     /// Returns the mark at which eviction starts.

@@ -77,7 +77,10 @@ impl<S: KvStore> Bucket<S> {
     /// Loads documents of one vBucket. Returns whether there is more to do.
     fn continue_refill(&self, pass: &mut Pass, pause: &dyn Fn()) -> bool {
         let warmup = self.warmup();
-        let free = self.memory.refill_mark().saturating_sub(self.memory.pressing());
+        let free = self
+            .memory
+            .refill_mark()
+            .saturating_sub(self.memory.pressing());
         let ends = pass.vb >= self.vbuckets() || free == 0 || self.is_stopping();
         if ends || !self.eviction().keeps_a_copy() {
             warmup.set_refill(RefillState::Done);

@@ -300,7 +300,7 @@ impl<S: KvStore> Bucket<S> {
         let clock_rests = tried.evict || self.relieving.flooded.load(Ordering::Relaxed);
         let checkpoints = memory.checkpoints();
         Pressure {
-            excess: memory.pressing().saturating_sub(memory.relief_mark()),
+            excess: memory.to_free(),
             checkpoint_excess: checkpoints.saturating_sub(checkpoint_goal),
             expellable: if tried.expel { 0 } else { checkpoints },
             pinned: survey
@@ -449,8 +449,7 @@ impl<S: KvStore> Bucket<S> {
             Eviction::Delete => self.memory.checkpoints(),
             _ => 0,
         };
-        let staying = self.memory.pressing().saturating_sub(leaving);
-        staying.saturating_sub(self.memory.relief_mark())
+        self.memory.to_free().saturating_sub(leaving)
     }
 
     /// Runs one pass over one vBucket, a bounded hold at a time.

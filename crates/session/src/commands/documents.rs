@@ -60,7 +60,9 @@ impl Context<'_> {
             Outcome::Done(value) | Outcome::Prepared(value) => Ok(value),
             Outcome::NeedsFetch(key) => {
                 self.admit(Purpose::Fetch, 0)?;
-                if self.park().runs > FETCH_RUNS_MAX {
+                let park = self.session.note_park(self.now);
+                park.fetches = true;
+                if park.runs > FETCH_RUNS_MAX {
                     return Err(Refusal::not_now(
                         "the value could not be read from the store",
                     ));

@@ -2,7 +2,7 @@
 
 use bucket::Purpose;
 use engine::{OpError, Outcome, StoreMode, Write};
-use model::{Datatype, Draft, Meta, Now, VbId};
+use model::{Datatype, Document, Draft, Meta, Now, VbId};
 use registry::ServedBucket;
 use value::{Stored, VALUE_BYTES_MAX, Values, inflate, inflated_bytes, to_store};
 use wire::request::{Arithmetic, Concat, ConcatMode, Delete, Direction, Store, StoreMode as Mode};
@@ -123,12 +123,15 @@ fn stored_bytes(bucket: &ServedBucket, vb: VbId, key: &StoredKey<'_>, now: Now) 
     }
     let found = bucket.read(vb, |vbucket| vbucket.get_or_tombstone(key.bytes(), now));
     match found {
-        Ok(Outcome::Done(got)) => {
-            let value = got.document.value();
-            value.len() + plain_bytes(value, got.document.datatype())
-        }
+        Ok(Outcome::Done(got)) => held_bytes(&got.document),
         _ => 0,
     }
+}
+
+/// Bytes of a document's value, and of its plain form if it is compressed.
+pub(super) fn held_bytes(document: &Document) -> usize {
+    let value = document.value();
+    value.len() + plain_bytes(value, document.datatype())
 }
 
 /// Bytes of the plain form of a compressed value, which is in memory next to it while the value is checked or

@@ -19,7 +19,7 @@ const FLUSH: u32 = 1;
 fn waiting(room: Duration) -> Waits {
     let memory = MemoryWaits {
         write: room,
-        fetch: room,
+        large: room,
         ..MemoryWaits::default()
     };
     Waits {
@@ -170,7 +170,7 @@ fn with_little_room_for(eviction: EvictionPolicy, path: &Path, large_room: Durat
     large.kind = BucketKind::Couchbase;
     large.eviction = eviction;
     let memory = MemoryWaits {
-        request: large_room,
+        large: large_room,
         ..MemoryWaits::default()
     };
     let waits = Waits {
@@ -215,6 +215,32 @@ fn a_large_document_that_left_memory_is_replaced_without_its_old_value() {
     client.set("large", vec![b'n'; bytes]).ok();
     served.bucket.set_memory_overhead(0);
     assert_eq!(client.get("large").ok().value, vec![b'n'; bytes]);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_write_for_which_a_document_was_fetched_does_not_wait_for_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = with_little_room_for(EvictionPolicy::Values, dir.path(), SOON);
+    let served = node.state.bucket("default").unwrap();
+    let memory = served.bucket.memory();
+    let mut client = Client::ready(node.ports().kv);
+    client.set("a", vec![b'a'; PAD_BYTES]).ok();
+    let append = || Request::of(Opcode::APPEND, "a").value(vec![b'b'; PAD_BYTES / 2]);
+    let evict = Request::of(Opcode::EVICT_KEY, "a");
+    until("it has left memory", || {
+        client.call(&evict).status == Status::SUCCESS
+    });
+    until("the request is gone", || memory.transit() == 0);
+    // Room for the request and what is appended, but not for the document with them.
+    let room = (PAD_BYTES + PAD_BYTES / 4) as u64;
+    served
+        .bucket
+        .set_memory_overhead(memory.mutation_limit() - memory.used() - room);
+    client.call(&append()).ok();
+    client.call(&append()).is(Status::ETMPFAIL);
+    served.bucket.set_memory_overhead(0);
+    client.call(&append()).ok();
     node.shutdown().unwrap();
 }
 

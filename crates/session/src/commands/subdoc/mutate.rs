@@ -17,6 +17,7 @@ use wire::{Frame, Message, Status};
 
 use super::super::documents::absolute_expiry;
 use super::super::durable::Written;
+use super::super::write::held_bytes;
 use super::changed::{Changed, Failed, Wanted, changed, root_of, split};
 use super::lookup::{of_deleted, parts_of, plain, vb_uuid};
 use super::spec::{
@@ -210,6 +211,9 @@ fn run(context: &mut Context<'_>, frame: &Frame<'_>, request: MutateRequest<'_>)
             return Err(Status::SUBDOC_DELETED_DOCUMENT_CANT_HAVE_VALUE.into());
         }
         let vb_uuid = vb_uuid(&place.bucket, place.vb);
+        // The new value is made of the present one and the request.
+        let bytes = frame.value.len() + target.map_or(0, |got| held_bytes(&got.document));
+        let _transient = context.admit_with_transient(&place.bucket, ROOM_BYTES, bytes)?;
         let changed = match make(target, &asked, tombstone, vb_uuid)? {
             Ok(changed) => changed,
             Err(failed) if request.multi => return refuse(context, frame, target, failed),
@@ -358,7 +362,6 @@ fn store(
     raced: &mut bool,
 ) -> CommandResult {
     let changed = change.changed;
-    let _transient = context.admit_with_transient(bucket, ROOM_BYTES, changed.value.len())?;
     let now = context.now;
     let mut exchange = Exchange {
         draft: Some(Draft::new(key.bytes(), &changed.value, &change.meta)),
