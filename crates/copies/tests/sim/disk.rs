@@ -47,6 +47,11 @@ impl Disk {
         }
     }
 
+    /// Makes all rows readable.
+    pub(crate) fn mend(&self) {
+        self.faults.unreadable.lock().clear();
+    }
+
     pub(crate) fn is_unreadable(&self, vb: VbId) -> bool {
         self.faults.unreadable.lock().contains(&vb)
     }

@@ -247,6 +247,10 @@ impl World {
         self.etcd.delete(&keys.map(|key| key.text(CLUSTER)));
         self.vbs.retain(|vb| vb.bucket != bucket);
         self.checks.forget(bucket);
+        // A restored etcd may bring it back with one of its copies alone, which must not be a damaged one.
+        for disk in self.nodes.iter().filter_map(|node| node.disks.get(&bucket)) {
+            disk.mend();
+        }
     }
 
     /// Returns the number of buckets.
