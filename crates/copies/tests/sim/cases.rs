@@ -146,9 +146,10 @@ fn settle(world: &mut World) -> Result<u64, String> {
             world.restart_damaged();
         }
         let served = |vb| world.checks.acknowledged.get(vb) > before.get(vb);
-        match world.vbs.iter().find(|vb| !served(vb)) {
+        match world.vbs.iter().find(|vb| !served(vb)).copied() {
             None => return same(world),
             Some(vb) if world.now_ms > settled_ms + 20_000 => {
+                world.tell_all();
                 return Err(format!("no write of {vb:?} is acknowledged"));
             }
             Some(_) => {}

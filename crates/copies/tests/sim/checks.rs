@@ -120,6 +120,8 @@ impl Checks {
             .retain(|_, promise| promise.vb.bucket != bucket);
         self.lost_since.retain(|_, (vb, _)| vb.bucket != bucket);
         self.acknowledged.retain(|vb, _| vb.bucket != bucket);
+        // A restored etcd may bring it back: its terms begin anew.
+        self.forced.retain(|vb, _| vb.bucket != bucket);
     }
 
     /// Records an acknowledgement; `alone` if the vBucket has, or will have, only one copy.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use cluster::agreed::Rebalance;
 use cluster::coordinator::{forced, unsafe_order};
 use cluster::{BucketId, Copies as _, NodeId, Order, Vb};
+use model::VbId;
 
 use crate::moments::{Theme, nodes_of};
 use crate::node::Node;
@@ -281,6 +282,15 @@ impl World {
                     node.id
                 )
             });
+            for (vb, bucket) in node.vbs.vbuckets().iter().filter_map(|vb| {
+                let bucket = node.vbs.buckets.get(&vb.bucket)?;
+                Some((vb, &bucket.copies.bucket))
+            }) {
+                let state = bucket.with_vbucket(VbId(vb.number), |vbucket| {
+                    (vbucket.durability_stats(), vbucket.acknowledges())
+                });
+                self.tell(|| format!("{:?} {vb:?} {:?} {state:?}", node.id, node.vbs.copy(*vb)));
+            }
         }
     }
 
