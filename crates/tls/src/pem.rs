@@ -8,6 +8,9 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 /// Read limit for a file in bytes: a revocation list of some 400,000 certificates.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
+/// The word that marks a key as encrypted.
+const ENCRYPTED: &[u8] = b"ENCRYPTED";
+
 /// Files with a certificate chain and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
@@ -73,7 +76,15 @@ pub(crate) fn read_revocation_lists(
 /// A file cannot be read, or holds something else; one line with its name.
 pub(crate) fn read_pair(files: &CertificateFiles) -> Result<Pair, String> {
     let chain = read_certificates(&files.chain)?;
-    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?);
+    let text = read(&files.key)?;
+    // In the line before a key in PKCS#8, in a header of one in PKCS#1 or SEC1.
+    if text.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED) {
+        let file = files.key.display();
+        return Err(format!(
+            "{file} holds an encrypted key, which is not supported: `openssl pkey -in KEY` writes it without a passphrase"
+        ));
+    }
+    let key = PrivateKeyDer::from_pem_slice(&text);
     let key = key.map_err(|error| format!("{} holds no key: {error}", files.key.display()))?;
     Ok((chain, key))
 }

@@ -409,11 +409,23 @@ fn given_files_are_served_and_checked() {
     sealed(&node, &TLS13).expect_silence();
     before.expect_silence();
 
+    let pkcs8 = b"-----BEGIN ENCRYPTED PRIVATE KEY-----\n";
+    let pkcs1 = b"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n";
     let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let chain = std::fs::read(&files.chain).unwrap();
     for (path, content, wrong) in [
         (&files.key, other.as_bytes(), "key.pem"),
         (&files.key, &b"no key"[..], "key.pem holds no key"),
+        (
+            &files.key,
+            &pkcs8[..],
+            "key.pem holds an encrypted key, which is not",
+        ),
+        (
+            &files.key,
+            &pkcs1[..],
+            "key.pem holds an encrypted key, which is not",
+        ),
         (&files.chain, &b""[..], "chain.pem holds no certificate"),
     ] {
         std::fs::write(&files.chain, &chain).unwrap();
