@@ -113,7 +113,8 @@ pub struct Waits {
     pub pending: Duration,
     /// Waits for memory.
     pub memory: MemoryWaits,
-    /// Idle time of a peer whose data is held in memory while others wait for that memory.
+    /// Idle time of a peer whose data is held in memory while others wait for that memory. A peer that reads slowly
+    /// moves some 100 KiB at a time.
     pub stillness: Duration,
     /// Wait for the end of a TLS handshake.
     pub handshake: Duration,
@@ -127,7 +128,7 @@ impl Default for Waits {
             persistence: Duration::from_secs(30),
             pending: Duration::from_secs(30),
             memory: MemoryWaits::default(),
-            stillness: Duration::from_secs(2),
+            stillness: Duration::from_secs(10),
             handshake: HANDSHAKE_TIMEOUT,
             silence: SILENCE_MAX,
         }

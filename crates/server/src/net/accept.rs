@@ -145,6 +145,11 @@ fn welcome(node: &NetState, pool: &WorkerPool<Arrival>, stream: TcpStream, door:
     }
 }
 
+/// Bytes that the system takes before the peer has room for them. By default it takes some MiB, and more only after
+/// the peer has read a third of them: a connection whose peer reads slowly would seem to stand still.
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES_MAX: u32 = 128 << 10;
+
 fn prepare(stream: TcpStream) -> io::Result<TcpStream> {
     stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
@@ -152,6 +157,9 @@ fn prepare(stream: TcpStream) -> io::Result<TcpStream> {
         .with_time(KEEPALIVE_IDLE)
         .with_interval(KEEPALIVE_INTERVAL)
         .with_retries(KEEPALIVE_PROBES);
-    socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+    let socket = socket2::SockRef::from(&stream);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
     Ok(stream)
 }

@@ -1,5 +1,6 @@
 //! Tests of the memory that all connections hold: half-received requests and answers that are not read.
 
+use std::io::Read as _;
 use std::time::{Duration, Instant};
 
 use bucket::MemoryWaits;
@@ -23,9 +24,13 @@ fn congested_for(congestion: Duration) -> MemoryWaits {
 }
 
 fn node() -> Node {
+    node_that_grants(LONG)
+}
+
+fn node_that_grants(stillness: Duration) -> Node {
     let waits = Waits {
         memory: congested_for(LONG),
-        stillness: LONG,
+        stillness,
         ..Waits::default()
     };
     let mut bucket = bucket("default");
@@ -179,16 +184,28 @@ fn large_answers_and_requests_wait_while_a_full_bucket_is_held_by_others() {
 
 #[test]
 fn idle_holders_of_too_much_memory_are_closed_and_counted() {
-    let node = node();
+    let node = node_that_grants(super::SOON);
     let mut late = Client::ready(node.ports().kv);
     let deaf = crowded(&node);
-    // Far above the limit no connection gets idle time.
-    node.state.buffers.set_least(1);
     late.pipeline(&[get_large()]);
     assert_eq!(late.answer().ok().value.len(), LARGE_BYTES);
     assert_eq!(node.state.buffers.closed(), 1);
     until("nothing is held", || node.state.buffers.held() == 0);
     drop(deaf);
+    node.shutdown().unwrap();
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_system_takes_little_of_an_answer_that_is_not_read() {
+    let node = node();
+    let (mut deaf, _) = crowded(&node).into_parts();
+    let all = node.state.connections.all();
+    let holder = all.iter().find(|info| info.held() > 0).unwrap();
+    holder.mailbox.shut_down();
+    let mut taken = Vec::new();
+    deaf.read_to_end(&mut taken).unwrap();
+    assert!(taken.len() < 1 << 20, "{} bytes", taken.len());
     node.shutdown().unwrap();
 }
 
