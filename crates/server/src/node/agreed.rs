@@ -30,6 +30,7 @@ impl NodeState {
         member: &dyn ClusterMember,
         change: BucketChange,
     ) -> Result<(), BucketsError> {
+        agreed(await_state(member))?;
         let is_known = |name: &str| bucket_id(&member.view(), name).is_some();
         let check_known = |name: &str| is_known(name).then_some(()).ok_or(BucketsError::Unknown);
         match change {
@@ -76,6 +77,7 @@ impl NodeState {
         member: &dyn ClusterMember,
         edit: &mut dyn FnMut(&mut Directory) -> bool,
     ) -> Result<(), String> {
+        await_state(member).map_err(|error| error.to_string())?;
         let now_ns = self.clock.now().unix_ns;
         for _ in 0..ATTEMPTS {
             // Change the newest users that were agreed on.
@@ -113,6 +115,7 @@ pub(super) fn agree_on_manifest(
     served: &ServedBucket,
     edit: &dyn Fn(&Manifest) -> Result<Manifest, ManifestError>,
 ) -> Result<Arc<Manifest>, CollectionsError> {
+    await_state(member).map_err(|error| CollectionsError::NotNow(error.to_string()))?;
     for _ in 0..ATTEMPTS {
         let now = served.bucket.manifest();
         let next = edit(&now).map_err(CollectionsError::Refused)?;
@@ -160,6 +163,16 @@ fn edition_of(member: &dyn ClusterMember) -> Option<u64> {
     let view = member.view();
     let users: Edition = serde_json::from_str(&view.users.as_ref()?.value).ok()?;
     Some(users.edition)
+}
+
+/// Waits until this node has read the state of the cluster: a node that just started knows of no bucket.
+fn await_state(member: &dyn ClusterMember) -> Result<(), ChangeError> {
+    let has_read = || member.view().revision > 0;
+    wait_until(has_read);
+    let unread = "this node has not read the state of the cluster yet";
+    has_read()
+        .then_some(())
+        .ok_or_else(|| ChangeError::Unavailable(unread.to_owned()))
 }
 
 /// Waits until this node follows a change. After the time limit it still follows, later.

@@ -1,16 +1,41 @@
 //! Tests of changes that a cluster has to agree on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use cluster::agreed::View;
 use collections::{CollectionSettings, Manifest};
 use identity::UserRecord;
 use management::{BucketChange, BucketsError, NodeView as _};
 use registry::BucketSettings;
-use registry::cluster::{AgreedChange, ChangeError};
+use registry::cluster::{AgreedChange, ChangeError, ClusterMember as _};
 use registry::collections::{CollectionsError, change, of_json, to_bytes};
 
 use super::bucket;
 use super::cluster::clustered;
+
+#[test]
+fn node_that_just_started_reads_the_state_of_the_cluster_before_it_answers() {
+    let (node, member) = clustered();
+    let known = member.view();
+    member.edit(|view, _| *view = View::default());
+    let reads = Arc::clone(&member);
+    let late = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        reads.edit(|view, _| view.clone_from(&known));
+    });
+    let dropped = BucketChange::Drop("default".to_owned());
+    let state = Arc::clone(&node.state);
+    *member.apply.lock() = Some(Box::new(move |_| state.drop_bucket("default").unwrap()));
+    assert_eq!(node.state.change_buckets(dropped), Ok(()));
+    assert!(matches!(
+        member.changes.lock().pop(),
+        Some(AgreedChange::DropBucket(name)) if name == "default"
+    ));
+    late.join().unwrap();
+    *member.apply.lock() = None;
+    node.shutdown().unwrap();
+}
 
 #[test]
 fn buckets_collections_and_users_are_agreed_on_before_they_change() {
