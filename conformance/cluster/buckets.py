@@ -4,6 +4,7 @@ import json
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from cluster import Cluster
 from failures import three_nodes
@@ -79,6 +80,26 @@ def each_map_of_a_bucket_that_is_made_or_flushed_names_nodes_for_all_vbuckets(wo
             look.stops()
             equal(look.missing, 0, f"vBuckets without a node in one of {look.maps} maps")
         assert all(look.maps for look in looks), "maps are told"
+
+
+@suite.test
+def changes_at_all_nodes_at_once_are_all_kept(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
+        cluster.make_bucket()
+
+        def change(number):
+            node = cluster.nodes[number % 3]
+            eventually("a scope is made", lambda: must(node, "POST", SCOPES, name=f"scope-{number}"), seconds=60)
+            user = f"/settings/rbac/users/local/user-{number}"
+            eventually("a user is made", lambda: call(node, "PUT", user, password="secret1", roles="admin")[0] == 200, seconds=60)
+
+        with ThreadPoolExecutor(9) as together:
+            list(together.map(change, range(45)))
+        scopes = json.loads(must(cluster.nodes[0], "GET", SCOPES))["scopes"]
+        users = json.loads(must(cluster.nodes[0], "GET", "/settings/rbac/users/local"))
+        for kind, names in (("scope", {one["name"] for one in scopes}), ("user", {one["id"] for one in users})):
+            lost = [number for number in range(45) if f"{kind}-{number}" not in names]
+            equal(lost, [], f"what was acknowledged of each {kind} and is not there")
 
 
 class Look(threading.Thread):

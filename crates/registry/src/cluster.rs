@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cluster::agreed::{Node, View};
 use cluster::coordinator::Progress;
 use cluster::{NodeId, Order};
+use serde::Deserialize;
 
 use crate::settings::BucketSettings;
 
@@ -61,8 +62,13 @@ pub enum AgreedChange {
         /// UID of the manifest on which the new one is based.
         previous_uid: u64,
     },
-    /// Replaces the users; in the form in which nodes keep them.
-    Users(String),
+    /// Replaces the users.
+    Users {
+        /// The new users, in the form in which nodes keep them.
+        text: String,
+        /// Edition of the users on which the new ones are based.
+        previous_edition: u64,
+    },
 }
 
 /// Reason why a change was not agreed on. `Display` is one line for people.
@@ -107,6 +113,16 @@ pub trait ClusterMember: Send + Sync {
 
     /// Takes a message of another node.
     fn message(&self, bytes: &[u8]);
+}
+
+/// Returns the edition of the users that the cluster agreed on, if it did.
+pub fn users_edition(view: &View) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Edition {
+        edition: u64,
+    }
+    let users: Edition = serde_json::from_str(&view.users.as_ref()?.value).ok()?;
+    Some(users.edition)
 }
 
 /// Path of the setting that takes an operator's order.

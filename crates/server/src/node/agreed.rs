@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use collections::{Manifest, ManifestError};
 use identity::{Directory, Roster};
 use management::{BucketChange, BucketsError};
-use registry::cluster::{AgreedChange, ChangeError, ClusterMember};
+use registry::cluster::{AgreedChange, ChangeError, ClusterMember, users_edition};
 use registry::collections::{CollectionsError, to_bytes};
 use registry::{ServedBucket, bucket_id};
-use serde::Deserialize;
 
 use super::state::NodeState;
 
@@ -82,21 +81,26 @@ impl NodeState {
         for _ in 0..ATTEMPTS {
             // Change the newest users that were agreed on.
             wait_until(|| {
-                edition_of(member).is_none_or(|newest| newest <= self.identity.edition())
+                users_edition(&member.view()).is_none_or(|newest| newest <= self.identity.edition())
             });
             let before = self.identity.roster();
             let mut directory = Directory::clone(&before.directory);
             if !edit(&mut directory) || directory == *before.directory {
                 return Ok(());
             }
-            let edition = now_ns.max(before.edition + 1);
+            let previous_edition = before.edition;
+            let edition = now_ns.max(previous_edition + 1);
             let roster = Roster {
                 edition,
                 directory: directory.into(),
                 ..before
             };
             let text = serde_json::to_string(&roster).map_err(|error| error.to_string())?;
-            match member.change(AgreedChange::Users(text)) {
+            let change = AgreedChange::Users {
+                text,
+                previous_edition,
+            };
+            match member.change(change) {
                 Ok(()) => {
                     wait_until(|| self.identity.edition() >= edition);
                     return Ok(());
@@ -152,17 +156,6 @@ fn agreed(made: Result<(), ChangeError>) -> Result<(), BucketsError> {
             BucketsError::Unavailable(error.to_string())
         }
     })
-}
-
-/// Returns the edition of the users that the cluster agreed on, if it did.
-fn edition_of(member: &dyn ClusterMember) -> Option<u64> {
-    #[derive(Deserialize)]
-    struct Edition {
-        edition: u64,
-    }
-    let view = member.view();
-    let users: Edition = serde_json::from_str(&view.users.as_ref()?.value).ok()?;
-    Some(users.edition)
 }
 
 /// Waits until this node has read the state of the cluster: a node that just started knows of no bucket.

@@ -77,7 +77,9 @@ fn buckets_collections_and_users_are_agreed_on_before_they_change() {
             let changed = served.bucket.change_manifest(set, to_bytes);
             assert!(changed.is_ok());
         }
-        AgreedChange::Users(text) => registry::take_users(&registry, text.as_bytes()).unwrap(),
+        AgreedChange::Users { text, .. } => {
+            registry::take_users(&registry, text.as_bytes()).unwrap()
+        }
         other => panic!("{other:?}"),
     }));
     let before = state.manifest("default").unwrap().uid().0;
