@@ -81,6 +81,9 @@ pub enum Limit {
     Mutation,
     /// The share of the quota for writes, applied to a single write: it would not fit into an empty bucket.
     OneMutation,
+    /// The share of the quota for writes, with the excess of the process. Large writes have no such limit: most of
+    /// the excess is memory that the allocator keeps of large documents, and the next ones use it.
+    Excess,
     /// The share of the quota up to which values are read from the store.
     Backfill,
     /// The share of the quota for checkpoints.
@@ -156,8 +159,8 @@ struct Cell(Limit, Patience, Then);
 
 /// Returns the cells of a purpose, in the order in which they are checked.
 const fn cells(purpose: Purpose) -> &'static [Cell] {
-    use Limit::{Backfill, Bodies, Checkpoints, Mutation, OneMutation, Overflow, Queue, Quota};
-    use Limit::{Congestion, Readers, Space};
+    use Limit::{Backfill, Bodies, Checkpoints, Congestion, Excess, Mutation, OneMutation};
+    use Limit::{Overflow, Queue, Quota, Readers, Space};
     use Patience::{Large, None, Relief, Unbounded, Write};
     use Then::{Grant, Refuse};
     match purpose {
@@ -165,6 +168,7 @@ const fn cells(purpose: Purpose) -> &'static [Cell] {
             Cell(Checkpoints, Write, Refuse),
             Cell(OneMutation, None, Refuse),
             Cell(Mutation, Write, Refuse),
+            Cell(Excess, Write, Refuse),
         ],
         Purpose::LargeWrite => &[
             Cell(Checkpoints, Large, Refuse),
@@ -178,6 +182,7 @@ const fn cells(purpose: Purpose) -> &'static [Cell] {
         Purpose::Replication => &[
             Cell(Checkpoints, Unbounded, Refuse),
             Cell(Mutation, Unbounded, Refuse),
+            Cell(Excess, Unbounded, Refuse),
         ],
         Purpose::Request { .. } => &[
             Cell(Congestion, Patience::Congestion, Refuse),
@@ -256,7 +261,7 @@ impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, setting) = match self.limit {
             Limit::Quota => ("the memory quota is used up", "ep_max_size"),
-            Limit::Mutation | Limit::Space => (
+            Limit::Mutation | Limit::Excess | Limit::Space => (
                 "memory is above the limit for writes",
                 "ep_mutation_mem_ratio",
             ),
@@ -377,6 +382,7 @@ impl Accounts<'_> {
             Limit::Checkpoints => self.memory?.checkpoints_exceeded()?,
             Limit::OneMutation => self.memory?.one_mutation_exceeded(bytes)?,
             Limit::Mutation => self.memory?.mutation_exceeded(bytes)?,
+            Limit::Excess => self.memory?.excess_exceeded(bytes)?,
             Limit::Backfill => self.memory?.backfill_exceeded()?,
         };
         let mut shortage = Shortage {
@@ -398,9 +404,9 @@ impl Accounts<'_> {
         Some(shortage)
     }
 
-    /// Returns the first limit that a write of so many bytes exceeds.
+    /// Returns the first limit that a large write of so many bytes exceeds.
     fn write_shortage(&self, purpose: Purpose, bytes: u64) -> Option<Shortage> {
-        let mut cells = cells(Purpose::Write).iter();
+        let mut cells = cells(Purpose::LargeWrite).iter();
         cells.find_map(|&Cell(limit, ..)| self.shortage(limit, purpose, bytes))
     }
 }

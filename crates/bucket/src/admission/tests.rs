@@ -35,18 +35,20 @@ struct Pressed {
     checkpoints: i64,
     /// Counted, but not booked.
     overhead: u64,
+    excess: u64,
     lent: usize,
     transit: usize,
     buffers: usize,
     bodies: usize,
 }
 
-const PRESSURES: [Pressed; 11] = {
+const PRESSURES: [Pressed; 12] = {
     const NONE: Pressed = Pressed {
         name: "none",
         used: 0,
         checkpoints: 0,
         overhead: 0,
+        excess: 0,
         lent: 0,
         transit: 0,
         buffers: 0,
@@ -69,6 +71,7 @@ const PRESSURES: [Pressed; 11] = {
         pressed!("twice", buffers: 2 * BUFFERS),
         pressed!("bodies", bodies: BUFFERS / 4),
         pressed!("readers", lent: 12_500),
+        pressed!("excess", excess: 100_000),
     ]
 };
 
@@ -80,6 +83,7 @@ fn answer(pressed: Pressed, purpose: Purpose, waited: Duration) -> Reservation {
         checkpoint_bytes: pressed.checkpoints,
     });
     memory.set_overhead(pressed.overhead);
+    memory.set_excess(pressed.excess);
     memory.change_lent(0, pressed.lent);
     memory.change_transit(0, pressed.transit);
     buffers.change(0, pressed.buffers);
@@ -125,21 +129,21 @@ fn cell(pressed: Pressed, purpose: Purpose) -> String {
 fn table_of_purposes_and_pressures() {
     #[rustfmt::skip]
     let expected = [
-        "Write:        . 10:Mutation 10:Mutation 10:Quota 10:Mutation 10:Checkpoints 10:Mutation . . . .",
-        "LargeWrite:   . 1500:Mutation 1500:Mutation 1500:Quota 1500:Mutation 1500:Checkpoints 1500:Mutation . . . .",
-        "Removal:      . . . . . 10:Checkpoints . . . . .",
-        "Expiry:       . . . . . waits . . . . .",
-        "Fetch:        . . 1500:Backfill 1500:Quota 50:granted . 50:granted . . . .",
-        "Restore:      . . waits waits . . . . . . .",
-        "Replication:  . waits waits waits waits waits waits . . . .",
-        "Request(1st): . 1500:Mutation 1500:Mutation 1500:Quota 1500:Mutation 1500:Checkpoints 5000:Congestion 5000:Congestion 5000:Congestion . .",
-        "Request(2nd): 1500:Queue 1500:Mutation 1500:Mutation 1500:Quota 1500:Mutation 1500:Checkpoints 5000:Congestion 5000:Congestion 5000:Congestion 1500:Queue 1500:Queue",
-        "Frame(1st):   . 1500:granted 1500:granted 1500:granted 1500:granted 1500:granted waits waits waits . .",
-        "LargeAnswer:  . . . . . . 5000:Congestion 5000:Congestion 5000:Congestion . .",
-        "Answer:       . . . . . . . . waits . .",
-        "Stream:       . . . . . . waits waits waits . .",
-        "Body:         . . . . . . waits waits waits waits .",
-        "Reader:       . . . . . . . . . . waits",
+        "Write:        . 10:Mutation 10:Mutation 10:Quota 10:Mutation 10:Checkpoints 10:Mutation . . . . 10:Excess",
+        "LargeWrite:   . 1500:Mutation 1500:Mutation 1500:Quota 1500:Mutation 1500:Checkpoints 1500:Mutation . . . . .",
+        "Removal:      . . . . . 10:Checkpoints . . . . . .",
+        "Expiry:       . . . . . waits . . . . . .",
+        "Fetch:        . . 1500:Backfill 1500:Quota 50:granted . 50:granted . . . . 50:granted",
+        "Restore:      . . waits waits . . . . . . . .",
+        "Replication:  . waits waits waits waits waits waits . . . . waits",
+        "Request(1st): . 1500:Mutation 1500:Mutation 1500:Quota 1500:Mutation 1500:Checkpoints 5000:Congestion 5000:Congestion 5000:Congestion . . .",
+        "Request(2nd): 1500:Queue 1500:Mutation 1500:Mutation 1500:Quota 1500:Mutation 1500:Checkpoints 5000:Congestion 5000:Congestion 5000:Congestion 1500:Queue 1500:Queue 1500:Queue",
+        "Frame(1st):   . 1500:granted 1500:granted 1500:granted 1500:granted 1500:granted waits waits waits . . .",
+        "LargeAnswer:  . . . . . . 5000:Congestion 5000:Congestion 5000:Congestion . . .",
+        "Answer:       . . . . . . . . waits . . .",
+        "Stream:       . . . . . . waits waits waits . . .",
+        "Body:         . . . . . . waits waits waits waits . .",
+        "Reader:       . . . . . . . . . . waits .",
     ];
     for (purpose, row) in PURPOSES.into_iter().zip(expected) {
         let (name, cells) = row.split_once(':').unwrap();

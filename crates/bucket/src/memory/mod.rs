@@ -164,6 +164,12 @@ impl Memory {
         (used.saturating_add(bytes) > allowed).then_some(Usage { used, allowed })
     }
 
+    /// Like [`Memory::mutation_exceeded`], with the excess of the process.
+    pub(crate) fn excess_exceeded(&self, bytes: u64) -> Option<Usage> {
+        let (used, allowed) = (self.pressing(), self.mutation_limit());
+        (used.saturating_add(bytes) > allowed).then_some(Usage { used, allowed })
+    }
+
     /// Returns the bytes of a write and the limit for writes, if it alone exceeds the limit.
     pub(crate) fn one_mutation_exceeded(&self, bytes: u64) -> Option<Usage> {
         let (used, allowed) = (bytes, self.mutation_limit());
@@ -188,7 +194,7 @@ impl Memory {
     /// Returns the memory in use and the quota, if that is used up while documents are `evictable`:
     /// reads bring documents into memory faster than the reliever evicts others.
     pub(crate) fn quota_exceeded(&self, evictable: bool) -> Option<Usage> {
-        let (used, allowed) = (self.used(), self.quota());
+        let (used, allowed) = (self.pressing(), self.quota());
         (used >= allowed && evictable).then_some(Usage { used, allowed })
     }
 
@@ -215,8 +221,8 @@ impl Memory {
         self.overhead.store(bytes, Ordering::Relaxed);
     }
 
-    /// Sets the memory that the process takes beyond the quotas: memory that the allocator keeps. Documents
-    /// leave for it, but it refuses nothing, since the next documents use it.
+    /// Sets the memory that the process takes beyond the quotas: mostly memory that the allocator keeps. Documents
+    /// leave for it, and writes wait for it, but not large ones: they use what the allocator keeps of others.
     pub fn set_excess(&self, bytes: u64) {
         self.excess.store(bytes, Ordering::Relaxed);
     }

@@ -69,7 +69,7 @@ pub(crate) static PRESSURE: &[BucketRow] = rows! {
         "What the process takes for other things than documents, as far as it is this bucket's"
         Gauge "bucket_memory_overhead", |f| f.memory().overhead();
     MEMORY "ep_mem_excess" Bytes
-        "What the process takes beyond the quotas: documents leave for it; not in use",
+        "What the process takes beyond the quotas: documents leave for it",
         |f| f.memory().excess();
     MEMORY "ep_oom_errors" Count "Operations refused because the quota is used up"
         Counter "bucket_refused_at_quota", |f| &f.counters().refused_at_quota;
