@@ -56,7 +56,7 @@ impl<S: KvStore> Bucket<S> {
         if !limit.is_of_bucket() {
             return;
         }
-        if matches!(limit, Limit::Space | Limit::Mutation) {
+        if matches!(limit, Limit::Space | Limit::LargeMutation) {
             self.memory.ask(bytes);
         }
         if let Reservation::Refused { shortage, .. } = reservation {

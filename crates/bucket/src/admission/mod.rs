@@ -79,11 +79,11 @@ pub enum Limit {
     Quota,
     /// The share of the quota for writes.
     Mutation,
+    /// The same without the excess of the process, for large writes: most of the excess is memory that the allocator
+    /// keeps of large documents, and the next ones use it.
+    LargeMutation,
     /// The share of the quota for writes, applied to a single write: it would not fit into an empty bucket.
     OneMutation,
-    /// The share of the quota for writes, with the excess of the process. Large writes have no such limit: most of
-    /// the excess is memory that the allocator keeps of large documents, and the next ones use it.
-    Excess,
     /// The share of the quota up to which values are read from the store.
     Backfill,
     /// The share of the quota for checkpoints.
@@ -159,8 +159,8 @@ struct Cell(Limit, Patience, Then);
 
 /// Returns the cells of a purpose, in the order in which they are checked.
 const fn cells(purpose: Purpose) -> &'static [Cell] {
-    use Limit::{Backfill, Bodies, Checkpoints, Congestion, Excess, Mutation, OneMutation};
-    use Limit::{Overflow, Queue, Quota, Readers, Space};
+    use Limit::{Backfill, Bodies, Checkpoints, Congestion, LargeMutation, Mutation};
+    use Limit::{OneMutation, Overflow, Queue, Quota, Readers, Space};
     use Patience::{Large, None, Relief, Unbounded, Write};
     use Then::{Grant, Refuse};
     match purpose {
@@ -168,12 +168,11 @@ const fn cells(purpose: Purpose) -> &'static [Cell] {
             Cell(Checkpoints, Write, Refuse),
             Cell(OneMutation, None, Refuse),
             Cell(Mutation, Write, Refuse),
-            Cell(Excess, Write, Refuse),
         ],
         Purpose::LargeWrite => &[
             Cell(Checkpoints, Large, Refuse),
             Cell(OneMutation, None, Refuse),
-            Cell(Mutation, Large, Refuse),
+            Cell(LargeMutation, Large, Refuse),
         ],
         Purpose::Removal => &[Cell(Checkpoints, Write, Refuse)],
         Purpose::Expiry => &[Cell(Checkpoints, Unbounded, Refuse)],
@@ -182,7 +181,6 @@ const fn cells(purpose: Purpose) -> &'static [Cell] {
         Purpose::Replication => &[
             Cell(Checkpoints, Unbounded, Refuse),
             Cell(Mutation, Unbounded, Refuse),
-            Cell(Excess, Unbounded, Refuse),
         ],
         Purpose::Request { .. } => &[
             Cell(Congestion, Patience::Congestion, Refuse),
@@ -261,7 +259,7 @@ impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, setting) = match self.limit {
             Limit::Quota => ("the memory quota is used up", "ep_max_size"),
-            Limit::Mutation | Limit::Excess | Limit::Space => (
+            Limit::Mutation | Limit::LargeMutation | Limit::Space => (
                 "memory is above the limit for writes",
                 "ep_mutation_mem_ratio",
             ),
@@ -382,7 +380,7 @@ impl Accounts<'_> {
             Limit::Checkpoints => self.memory?.checkpoints_exceeded()?,
             Limit::OneMutation => self.memory?.one_mutation_exceeded(bytes)?,
             Limit::Mutation => self.memory?.mutation_exceeded(bytes)?,
-            Limit::Excess => self.memory?.excess_exceeded(bytes)?,
+            Limit::LargeMutation => self.memory?.large_mutation_exceeded(bytes)?,
             Limit::Backfill => self.memory?.backfill_exceeded()?,
         };
         let mut shortage = Shortage {
@@ -393,7 +391,10 @@ impl Accounts<'_> {
         // Names the quota instead of its share if documents and connections use up the quota. The
         // overhead of the process is not counted here: it is an estimate that varies, also while
         // the store is slow.
-        if matches!(limit, Limit::Mutation | Limit::Backfill) {
+        if matches!(
+            limit,
+            Limit::Mutation | Limit::LargeMutation | Limit::Backfill
+        ) {
             let memory = self.memory?;
             let (used, allowed) = (memory.booked() + memory.transit(), memory.quota());
             if used >= allowed {

@@ -129,15 +129,15 @@ fn cell(pressed: Pressed, purpose: Purpose) -> String {
 fn table_of_purposes_and_pressures() {
     #[rustfmt::skip]
     let expected = [
-        "Write:        . 10:Mutation 10:Mutation 10:Quota 10:Mutation 10:Checkpoints 10:Mutation . . . . 10:Excess",
-        "LargeWrite:   . 1500:Mutation 1500:Mutation 1500:Quota 1500:Mutation 1500:Checkpoints 1500:Mutation . . . . .",
+        "Write:        . 10:Mutation 10:Mutation 10:Quota 10:Mutation 10:Checkpoints 10:Mutation . . . . 10:Mutation",
+        "LargeWrite:   . 1500:LargeMutation 1500:LargeMutation 1500:Quota 1500:LargeMutation 1500:Checkpoints 1500:LargeMutation . . . . .",
         "Removal:      . . . . . 10:Checkpoints . . . . . .",
         "Expiry:       . . . . . waits . . . . . .",
         "Fetch:        . . 1500:Backfill 1500:Quota 50:granted . 50:granted . . . . 50:granted",
         "Restore:      . . waits waits . . . . . . . .",
         "Replication:  . waits waits waits waits waits waits . . . . waits",
-        "Request(1st): . 1500:Mutation 1500:Mutation 1500:Quota 1500:Mutation 1500:Checkpoints 5000:Congestion 5000:Congestion 5000:Congestion . . .",
-        "Request(2nd): 1500:Queue 1500:Mutation 1500:Mutation 1500:Quota 1500:Mutation 1500:Checkpoints 5000:Congestion 5000:Congestion 5000:Congestion 1500:Queue 1500:Queue 1500:Queue",
+        "Request(1st): . 1500:LargeMutation 1500:LargeMutation 1500:Quota 1500:LargeMutation 1500:Checkpoints 5000:Congestion 5000:Congestion 5000:Congestion . . .",
+        "Request(2nd): 1500:Queue 1500:LargeMutation 1500:LargeMutation 1500:Quota 1500:LargeMutation 1500:Checkpoints 5000:Congestion 5000:Congestion 5000:Congestion 1500:Queue 1500:Queue 1500:Queue",
         "Frame(1st):   . 1500:granted 1500:granted 1500:granted 1500:granted 1500:granted waits waits waits . . .",
         "LargeAnswer:  . . . . . . 5000:Congestion 5000:Congestion 5000:Congestion . . .",
         "Answer:       . . . . . . . . waits . . .",

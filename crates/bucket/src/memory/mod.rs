@@ -160,13 +160,13 @@ impl Memory {
 
     /// Returns the memory in use and the limit for writes, if a write of `bytes` more exceeds it.
     pub(crate) fn mutation_exceeded(&self, bytes: u64) -> Option<Usage> {
-        let (used, allowed) = (self.used(), self.mutation_limit());
+        let (used, allowed) = (self.pressing(), self.mutation_limit());
         (used.saturating_add(bytes) > allowed).then_some(Usage { used, allowed })
     }
 
-    /// Like [`Memory::mutation_exceeded`], with the excess of the process.
-    pub(crate) fn excess_exceeded(&self, bytes: u64) -> Option<Usage> {
-        let (used, allowed) = (self.pressing(), self.mutation_limit());
+    /// Like [`Memory::mutation_exceeded`], without the excess of the process.
+    pub(crate) fn large_mutation_exceeded(&self, bytes: u64) -> Option<Usage> {
+        let (used, allowed) = (self.used(), self.mutation_limit());
         (used.saturating_add(bytes) > allowed).then_some(Usage { used, allowed })
     }
 

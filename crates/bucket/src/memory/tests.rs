@@ -103,15 +103,17 @@ fn overhead_counts_as_used() {
 }
 
 #[test]
-fn documents_leave_for_the_excess_and_writes_are_not_refused_for_it() {
+fn documents_leave_for_the_excess_and_large_writes_are_not_refused_for_it() {
     let memory = Memory::new(100_000);
     memory.add(bytes(60_000));
     memory.set_excess(25_000);
     assert!(!memory.is_pressed());
     assert!(memory.add(bytes(1)) && memory.is_pressed());
     assert_eq!((memory.used(), memory.pressing()), (60_001, 85_001));
-    assert_eq!(memory.mutation_exceeded(32_999), None);
-    assert!(memory.mutation_exceeded(33_000).is_some());
+    assert_eq!(memory.large_mutation_exceeded(32_999), None);
+    assert!(memory.large_mutation_exceeded(33_000).is_some());
+    assert_eq!(memory.mutation_exceeded(7_999), None);
+    assert!(memory.mutation_exceeded(8_000).is_some());
 }
 
 #[test]

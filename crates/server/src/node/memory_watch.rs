@@ -2,8 +2,8 @@
 //!
 //! A bucket counts its documents to the byte. What the process takes for other things, for stores and connections, is
 //! the overhead of the buckets, which counts as used. Memory that the allocator keeps beyond that shows only in the
-//! resident memory of the process. What exceeds the quotas is the excess of the buckets: documents leave for it. It
-//! refuses no write, since the next documents use the memory that the allocator keeps.
+//! resident memory of the process. What exceeds the quotas is the excess of the buckets: documents leave for it, and small
+//! writes wait for it. Large writes do not, since they use the memory that the allocator keeps of large documents.
 
 use std::sync::Arc;
 use std::time::Duration;
