@@ -1,6 +1,7 @@
 //! A fake cluster member for tests.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cluster::agreed::{
     Address, Alive, BucketSpec, CHUNK_VBUCKETS, Chunk, Entry, Meta, Node, NodeState, View,
@@ -20,6 +21,8 @@ pub struct FakeMember {
     described: Node,
     /// State of etcd.
     pub view: Mutex<Arc<View>>,
+    /// Number of reads of this state.
+    pub reads: AtomicU64,
     /// Status of the node.
     pub status: Mutex<MemberStatus>,
     /// Received orders.
@@ -84,6 +87,7 @@ impl FakeMember {
             me: NodeId(me),
             described: node(me, NodeState::New),
             view: Mutex::new(view.into()),
+            reads: AtomicU64::new(0),
             status: Mutex::default(),
             orders: Mutex::default(),
             changes: Mutex::default(),
@@ -148,6 +152,7 @@ impl ClusterMember for FakeMember {
     }
 
     fn view(&self) -> Arc<View> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         Arc::clone(&self.view.lock())
     }
 

@@ -1,7 +1,7 @@
 //! Tests of changes that a cluster has to agree on.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use cluster::agreed::View;
 use collections::{CollectionSettings, Manifest};
@@ -19,10 +19,14 @@ fn node_that_just_started_reads_the_state_of_the_cluster_before_it_answers() {
     let (node, member) = clustered();
     let known = member.view();
     member.edit(|view, _| *view = View::default());
-    let reads = Arc::clone(&member);
+    let before = member.reads.load(Ordering::Relaxed);
+    let reader = Arc::clone(&member);
     let late = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(200));
-        reads.edit(|view, _| *view = View::clone(&known));
+        // Until the change is asked for.
+        while reader.reads.load(Ordering::Relaxed) == before {
+            std::thread::yield_now();
+        }
+        reader.edit(|view, _| *view = View::clone(&known));
     });
     let dropped = BucketChange::Drop("default".to_owned());
     let state = Arc::clone(&node.state);
