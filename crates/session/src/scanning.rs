@@ -58,8 +58,8 @@ pub(crate) struct ContinuingScan {
 /// A change that the view must contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// History of the seqno; `None` for the vBucket's current one.
-    pub(super) uuid: Option<VbUuid>,
+    /// History of the seqno.
+    pub(super) uuid: VbUuid,
     pub(super) seqno: Seqno,
     pub(super) wait: Duration,
 }

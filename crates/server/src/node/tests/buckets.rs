@@ -12,6 +12,7 @@ use registry::{
 use wire::{Opcode, Status};
 
 use super::super::CheckStep;
+use super::changes::until;
 use super::client::{Client, Request, SDK};
 use super::{Node, Waits, bucket, config, started};
 
@@ -236,6 +237,31 @@ fn a_flush_removes_documents_and_keeps_collections() {
 
     let node = on(place.path());
     assert_eq!(shopper(&node).get("a").ok().value, b"2");
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_scan_that_waits_for_changes_ends_when_the_bucket_is_emptied() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on(place.path());
+    make(&node, shop(true)).unwrap();
+    let mut client = shopper(&node);
+    let vb = VbId::of_key(b"a", 1024).0;
+    let mut admin = shopper(&node);
+    admin.call(&Request::new(Opcode::STOP_PERSISTENCE)).ok();
+    client.set("a", "2").ok();
+    let range = r#"{"range":{"start":"","end":"/w=="}}"#;
+    let scan = Request::new(Opcode::RANGE_SCAN_CREATE).vbucket(vb);
+    client.send(&scan.datatype(1).value(range).bytes());
+    let served = node.state.registry.bucket("shop").unwrap();
+    until("the scan waits", || {
+        served.bucket.persistence_waiters() == 1
+    });
+    flush_shop(&node).unwrap();
+    admin.call(&Request::new(Opcode::START_PERSISTENCE)).ok();
+    client.answer().is(Status::KEY_ENOENT);
+    assert_eq!(served.bucket.persistence_waiters(), 0);
+    drop((client, admin, served));
     node.shutdown().unwrap();
 }
 

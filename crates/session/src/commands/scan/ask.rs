@@ -112,7 +112,7 @@ pub(super) fn read(vb: VbId, text: &[u8]) -> Result<(ScanRequest, Option<Needs>)
 fn needs(json: &SnapshotJson) -> Result<Needs, InvalidScan> {
     let uuid = json.vb_uuid.parse();
     Ok(Needs {
-        uuid: Some(VbUuid(uuid.map_err(|_| "vb_uuid is not a decimal number")?)),
+        uuid: VbUuid(uuid.map_err(|_| "vb_uuid is not a decimal number")?),
         seqno: Seqno(json.seqno),
         wait: json
             .timeout_ms
@@ -164,10 +164,7 @@ mod tests {
         assert!(ask.keys_only && ask.attributes && ask.sampling.is_none());
         assert_eq!((ask.exists, ask.name.as_str()), (Some(Seqno(7)), "mine"));
         let needs = needs.unwrap();
-        assert_eq!(
-            (needs.uuid, needs.seqno),
-            (Some(VbUuid(u64::MAX)), Seqno(7))
-        );
+        assert_eq!((needs.uuid, needs.seqno), (VbUuid(u64::MAX), Seqno(7)));
         assert_eq!(needs.wait, Duration::from_millis(u64::MAX));
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bucket::{ScanError, ScanId, ScanNext, ScanRequest, ScanRun};
 use engine::OpError;
-use model::{Datatype, VbId, VbState};
+use model::{Datatype, Seqno, VbId, VbState, VbUuid};
 use registry::{BucketKind, ServedBucket};
 use wire::request::{RangeScanCancel, RangeScanContinue, RangeScanCreate};
 use wire::{Feature, Frame, Header, Message, Status};
@@ -29,16 +29,16 @@ const OUTPUT_BYTES: usize = 256 << 10;
 /// RANGE_SCAN_CREATE: answered with the UUID of the scan once its view is open, see `settle.rs`.
 pub(super) fn create(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let bucket = context.bucket()?;
-    let mut awaited = None;
-    if let Some(Scanning::Awaiting(needs)) = context.session.scan.take().map(|scan| *scan) {
-        awaited = Some(needs);
-    }
+    let registered = match context.session.scan.take().map(|scan| *scan) {
+        Some(Scanning::Awaiting(needs)) => Some(needs),
+        _ => None,
+    };
     let request = RangeScanCreate::read(frame)?;
     let wrong = |reason: &'static str| Refusal::invalid(reason);
     if !frame.header.datatype.contains(Datatype::JSON) {
         return Err(wrong("the datatype must be JSON"));
     }
-    let (ask, needs) = ask::read(frame.vbucket(), request.json).map_err(wrong)?;
+    let (ask, asked) = ask::read(frame.vbucket(), request.json).map_err(wrong)?;
     if ask.attributes && !context.session.has(Feature::XATTR) {
         return Err(wrong("extended attributes were not negotiated"));
     }
@@ -53,50 +53,77 @@ pub(super) fn create(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandRes
     }
     let session = &context.session;
     session.check_collection(ask.collection, context.privileges)?;
-    let needs = match awaited.or(needs) {
-        Some(needs) => needs,
-        None => everything(&bucket, ask.vb)?,
-    };
-    if let Some(done) = await_needs(context, &bucket, ask.vb, needs)? {
-        context.session.scan = Some(Box::new(Scanning::Awaiting(needs)));
-        return Ok(done);
+    if let Some(parked) = await_view(context, &bucket, ask.vb, (asked, registered))? {
+        return Ok(parked);
     }
     begin(context, (&bucket, ask), frame.header)
 }
 
-/// Default requirement of a scan: its view contains every change that was acknowledged before the request.
-fn everything(bucket: &ServedBucket, vb: VbId) -> Result<Needs, Refusal> {
-    let seqno = bucket.bucket.run(vb, |vbucket| Ok(vbucket.high_seqno()))?;
-    Ok(Needs {
-        uuid: None,
-        seqno,
-        wait: OPEN_WAIT,
-    })
-}
-
-/// Waits until the view can contain the required change; `None` once it can.
-fn await_needs(
+/// Waits until the view can contain what was asked for: by default every change that was acknowledged before the
+/// request. `None` once it can. A vBucket that is emptied meanwhile has another history, and the default begins anew.
+fn await_view(
     context: &mut Context<'_>,
     bucket: &ServedBucket,
     vb: VbId,
-    needs: Needs,
+    (asked, mut registered): (Option<Needs>, Option<Needs>),
 ) -> Result<Option<CommandOutcome>, Refusal> {
-    let (uuid, persisted) = bucket.bucket.run(vb, |vbucket| match vbucket.state() {
-        VbState::Active => Ok((
-            vbucket.failover_log().newest().uuid,
-            vbucket.persisted_seqno(),
-        )),
+    let waker = context.session.waker();
+    loop {
+        let point = point(bucket, vb)?;
+        if registered.is_some_and(|needs| needs.uuid != point.uuid) {
+            bucket.bucket.forget_waiter(&waker);
+            registered = None;
+        }
+        let needs = asked.or(registered).unwrap_or(Needs {
+            uuid: point.uuid,
+            seqno: point.high,
+            wait: OPEN_WAIT,
+        });
+        if needs.uuid != point.uuid {
+            return Err(Refusal::because(
+                Status::VB_UUID_NOT_EQUAL,
+                "the vBucket has another history",
+            ));
+        }
+        if point.persisted >= needs.seqno {
+            return Ok(None);
+        }
+        if registered == Some(needs) {
+            return park(context, bucket, needs).map(Some);
+        }
+        // The next round finds what happened before the wait was added.
+        bucket
+            .bucket
+            .await_persisted(vb, needs.seqno, Arc::clone(&waker));
+        registered = Some(needs);
+    }
+}
+
+/// History of an active vBucket, and its ends in memory and on disk.
+struct Point {
+    uuid: VbUuid,
+    high: Seqno,
+    persisted: Seqno,
+}
+
+fn point(bucket: &ServedBucket, vb: VbId) -> Result<Point, Refusal> {
+    let point = bucket.bucket.run(vb, |vbucket| match vbucket.state() {
+        VbState::Active => Ok(Point {
+            uuid: vbucket.failover_log().newest().uuid,
+            high: vbucket.high_seqno(),
+            persisted: vbucket.persisted_seqno(),
+        }),
         _ => Err(OpError::NotMyVbucket),
     })?;
-    if needs.uuid.is_some_and(|needed| needed != uuid) {
-        return Err(Refusal::because(
-            Status::VB_UUID_NOT_EQUAL,
-            "the vBucket has another history",
-        ));
-    }
-    if persisted >= needs.seqno {
-        return Ok(None);
-    }
+    Ok(point)
+}
+
+/// Parks a request whose wait is registered, within its limit.
+fn park(
+    context: &mut Context<'_>,
+    bucket: &ServedBucket,
+    needs: Needs,
+) -> Result<CommandOutcome, Refusal> {
     let park = context.park();
     let waited = Duration::from_nanos(context.now.mono_ns.saturating_sub(park.since_ns));
     let limit = needs.wait.min(context.session.node.waits.persistence);
@@ -104,11 +131,8 @@ fn await_needs(
         bucket.bucket.forget_waiter(&context.session.waker());
         return Err(Refusal::not_now("the seqno is not durable yet"));
     }
-    if park.runs == 1 {
-        let waker = context.session.waker();
-        bucket.bucket.await_persisted(vb, needs.seqno, waker);
-    }
-    Ok(Some(CommandOutcome::Parked(limit.saturating_sub(waited))))
+    context.session.scan = Some(Box::new(Scanning::Awaiting(needs)));
+    Ok(CommandOutcome::Parked(limit.saturating_sub(waited)))
 }
 
 /// Begins a scan. Its answer is owed until its view is open, so that the scans of a pipeline are opened together.
