@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from cluster import Client, Cluster, member_of  # noqa: E402
 from etcd import Etcd  # noqa: E402
-from harness import Node, binary, clean_environment, equal, eventually  # noqa: E402
+from harness import Node, address, binary, equal, eventually, finished  # noqa: E402
 from manage import must  # noqa: E402
 from mcbp import HEADER, SERVER_REQUEST, SET, Closed, Connection  # noqa: E402
 
@@ -102,11 +102,11 @@ def kills(count, lease):
 def rate(node):
     """Operations a second of a load generator at a node, and what one takes of the node's processor time, in nanoseconds."""
     command = [
-        binary(), "bench", "--connect", f"couchbase://Administrator:password@127.0.0.1:{node.kv}/{BUCKET}",
+        binary(), "bench", "--connect", address(node.kv, BUCKET),
         "-c", "16", "-d", "16", "--duration", str(SECONDS), "--warmup", "1",
     ]  # fmt: skip
     before = node.processor_ns()
-    ran = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=120)
+    ran = finished(command, seconds=120)
     equal(ran.returncode, 0, ran.stderr)
     took = node.processor_ns() - before
     rate = float(re.search(r"([\d.,]+)\s*(?:ops/s|operations a second)", ran.stdout).group(1).replace(",", ""))
@@ -172,10 +172,10 @@ class Pace:
 def load(node, documents):
     """Writes documents of 1 KiB."""
     command = [
-        binary(), "bench", "--connect", f"couchbase://Administrator:password@127.0.0.1:{node.kv}/{BUCKET}",
+        binary(), "bench", "--connect", address(node.kv, BUCKET),
         "-k", str(documents), "--value-size", "1024", "-c", "16", "-d", "16", "--duration", "1", "--warmup", "0",
     ]  # fmt: skip
-    ran = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=600)
+    ran = finished(command, seconds=600)
     equal(ran.returncode, 0, ran.stderr)
 
 

@@ -81,7 +81,7 @@ def read_beside(node, seconds):
     """`settee bench`, started: reads of a thousand documents that are used all the time."""
     return subprocess.Popen(
         [
-            binary(), "bench", "--json", "--connect", f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default",
+            binary(), "bench", "--json", "--connect", node.address,
             "-c", "4", "-k", "1000", "--ratio", "0:1", "--rate", str(READS_A_SECOND), "--duration", str(seconds),
         ],
         stdout=subprocess.PIPE, text=True, env=clean_environment(),

@@ -100,8 +100,7 @@ def main():
     alone = [(0, 5000, 1), (1, 5000, 1), (0, 60_000, 32), (1, 60_000, 32), (2, 3000, 32)]
     large = [(2, 40_000, 32, 1024), (3, 40_000, 32, 4096)]
     measure("alone", active.kv, [*alone, (3, 3000, 32), *large])
-    follow = f"couchbase://Administrator:password@127.0.0.1:{active.kv}/default"
-    replica = Node("--bucket", "default:2048", "--replica-of", follow)
+    replica = Node("--bucket", "default:2048", "--replica-of", active.address)
     try:
         replica.start()
         time.sleep(4)  # It catches up: nothing else runs meanwhile.

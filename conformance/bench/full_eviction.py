@@ -21,8 +21,7 @@ MIB = 1 << 20
 
 def bench(node, count, *flags):
     """What `settee bench` prints."""
-    address = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
-    command = [binary(), "bench", "--connect", address, "-k", str(count), "--value-size", "256"]
+    command = [binary(), "bench", "--connect", node.address, "-k", str(count), "--value-size", "256"]
     command += ["-c", "8", "-d", "32", "--warmup", "0", "--json", *flags]
     return json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
 

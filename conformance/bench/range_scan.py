@@ -25,8 +25,7 @@ DIGITS, AT_ONCE, SCANS, FOUND = 9, 64, 20, 1000
 
 
 def load(node, count):
-    address = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
-    command = [binary(), "bench", "--connect", address, "-k", str(count), "--value-size", "64", "--ratio", "1:0"]
+    command = [binary(), "bench", "--connect", node.address, "-k", str(count), "--value-size", "64", "--ratio", "1:0"]
     command += ["-c", "4", "-d", "64", "--ops", "1", "--slices", "1", "--warmup", "0", "--json"]
     subprocess.run(command, capture_output=True, check=True)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
-from harness import Node, binary, clean_environment, end_with_parent, equal, eventually  # noqa: E402
+from harness import Node, address, begun, binary, equal, eventually  # noqa: E402
 from mcbp import GET, SET, SUCCESS, Connection, key_call, vbucket_of  # noqa: E402
 
 VALUE_BYTES = 1024
@@ -23,15 +23,8 @@ LAG_SECONDS = 30
 LAG_RATE = 50_000
 
 
-def address(node):
-    return f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
-
-
 def started(*words):
-    return subprocess.Popen(
-        [binary(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        env=clean_environment(), preexec_fn=end_with_parent,
-    )  # fmt: skip
+    return begun([binary(), *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
 def ended(process):
@@ -43,7 +36,7 @@ def ended(process):
 def load(node, documents, *more):
     """A load generator that writes."""
     return started(
-        "bench", "--connect", address(node), "--keys", str(documents), "--ratio", "1:0",
+        "bench", "--connect", node.address, "--keys", str(documents), "--ratio", "1:0",
         "--value-size", str(VALUE_BYTES), "--warmup", "0", *more,
     )  # fmt: skip
 

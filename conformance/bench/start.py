@@ -20,8 +20,7 @@ STARTS = 3
 
 
 def load(node, count):
-    address = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
-    command = [binary(), "bench", "--connect", address, "-k", str(count), "--value-size", "256", "-c", "8", "-d", "32"]
+    command = [binary(), "bench", "--connect", node.address, "-k", str(count), "--value-size", "256", "-c", "8", "-d", "32"]
     command += ["--warmup", "0", "--ratio", "1:0", "--ops", "1", "--slices", "1"]
     subprocess.run(command, capture_output=True, check=True)
     stored = Connection(node.kv).login()

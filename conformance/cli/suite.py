@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from certificates import client_certificate
-from harness import Node, Suite, binary, clean_environment, equal, eventually
+from harness import Node, Suite, address, binary, clean_environment, equal, eventually
 from manage import BUCKET, call, must
 from mcbp import DELETE, GET, NOT_FOUND, SEQNO_PERSISTENCE, SET, SUCCESS, Connection, key_call
 
@@ -47,7 +47,7 @@ class World:
 
     @property
     def connect(self):
-        return f"couchbase://Administrator:password@127.0.0.1:{self.node.kv}/default"
+        return self.node.address
 
     def close(self):
         self.node.close()
@@ -314,8 +314,7 @@ def encrypts_at_rest(world):
         node.start().ready()
         connection = Connection(node.kv).login()
         equal(key_call(connection, SET, b"hushed", bytes(8), b"a secret value").status, SUCCESS)
-        address = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
-        equal(run("compact", "--vbucket", "0", "--connect", address)[0], 0, "settee compact")
+        equal(run("compact", "--vbucket", "0", "--connect", node.address)[0], 0, "settee compact")
         eventually("all is encrypted", lambda: set(status()) == {"one"})
         connection.close()
         node.stop()
@@ -335,8 +334,7 @@ def encrypts_at_rest(world):
         refused(again, (CONFIG,), "one", "not the one")
         keys.write_text(second + first)
         node.start().ready()
-        address = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
-        equal(run("compact", "--vbucket", "0", "--connect", address)[0], 0, "settee compact")
+        equal(run("compact", "--vbucket", "0", "--connect", node.address)[0], 0, "settee compact")
         eventually("the new key took over", lambda: set(status()) == {"two"})
         node.stop()
         keys.write_text(second)
@@ -626,7 +624,7 @@ def tells_why_a_client_command_failed(world):
     closed = socket.create_server(("127.0.0.1", 0))
     port = closed.getsockname()[1]
     closed.close()
-    refused(at(f"couchbase://Administrator:password@127.0.0.1:{port}/default"), (UNAVAILABLE,), str(port))
+    refused(at(address(port)), (UNAVAILABLE,), str(port))
     wrong = world.connect.replace(":password@", ":wrong@")
     refused(at(wrong), (NO_ACCESS,), "uthentication")
     refused(at(world.connect.replace("/default", "/no-such")), (NO_ACCESS, UNAVAILABLE, 66), "bucket")
@@ -713,7 +711,7 @@ def bench_tells_what_is_read_from_memory(world):
     """With whole documents evicted, reads and writes over them fetch them from the store."""
     node = Node("--bucket", "default:16:couchbase:full").start().ready()
     code, out, err = run(
-        "bench", "--connect", node_address(node), "--connections", "2", "--depth", "8",
+        "bench", "--connect", node.address, "--connections", "2", "--depth", "8",
         "--overcommit", "3", "--value-size", "1024", "--ratio", "1:1", "--warmup", "0",
         "--duration", "0.5", "--slices", "1", "--json",
     )  # fmt: skip
@@ -725,10 +723,6 @@ def bench_tells_what_is_read_from_memory(world):
     assert memory["waited"] > 0 and 0 < memory["fetched"] < 3 * memory["waited"], memory
     equal(memory["hit_rate"], 1 - memory["waited"] / memory["gets"], "hit rate")
     assert 0 < memory["hit_rate"] < 1, memory
-
-
-def node_address(node):
-    return f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
 
 
 class Deletions:
@@ -768,7 +762,7 @@ class Deletions:
     def purge_seqno(self, vbucket):
         told = []
         for group in "vbucket-seqno", "vbucket-details":
-            code, out, err = run("stat", group, str(vbucket), "--json", "--connect", node_address(self.node))
+            code, out, err = run("stat", group, str(vbucket), "--json", "--connect", self.node.address)
             equal(code, 0, f"stat {group} ({err})")
             told.append(int(json.loads(out)[f"vb_{vbucket}:purge_seqno"]))
         equal(told[0], told[1], "purge_seqno of both groups")
@@ -780,7 +774,7 @@ class Deletions:
 
 
 def compact(node, *flags):
-    code, out, err = run("compact", *flags, "--connect", node_address(node))
+    code, out, err = run("compact", *flags, "--connect", node.address)
     equal(code, 0, f"compact {flags} ({out}{err})")
 
 
@@ -854,9 +848,8 @@ def compacts_by_hand(world):
 def measured(world, scenario, *flags, keys=500, serve=()):
     """Figures of one `bench --dcp` on a node of its own, started with the flags `serve`."""
     node = Node(*serve).start().ready()
-    at = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
     code, out, err = run(
-        "bench", "--connect", at, "--keys", str(keys), "--value-size", "66", "--warmup", "0", "--json",
+        "bench", "--connect", node.address, "--keys", str(keys), "--value-size", "66", "--warmup", "0", "--json",
         "--server-pid", str(node.process.pid), "--dcp", scenario, *flags,
     )  # fmt: skip
     node.close()

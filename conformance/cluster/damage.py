@@ -3,7 +3,7 @@
 import random
 
 from cluster import Cluster
-from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, go_on, of, told
+from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, fill, go_on
 from harness import equal, eventually
 from mcbp import GET, GET_REPLICA, SUCCESS, vbucket_of
 from world import holds, suite
@@ -27,8 +27,7 @@ class Damaged:
         self.cluster.__enter__()
         self.cluster.make_bucket(replicas=self.replicas, quota=256, **self.more)
         self.client = self.cluster.client()
-        for key in KEYS:
-            self.client.set(key, key, durable=True)
+        fill(self.client)
         self.client.set(LARGE, VALUE, durable=True)
         self.fill_logs()
         eventually("all copies are there", lambda: self.nodes_of_large() and self.lacks_nothing(), RENEWAL_SECONDS)
@@ -48,7 +47,7 @@ class Damaged:
                 eventually("a run", lambda node=node: list((node.data / "buckets").glob("*/run-*")), RENEWAL_SECONDS)
 
     def lacks_nothing(self):
-        return all(bucket["lacking"] == 0 for bucket in told(self.cluster)["buckets"])
+        return all(bucket["lacking"] == 0 for bucket in self.cluster.status()["buckets"])
 
     def nodes_of_large(self):
         """KV ports of the nodes with a copy of the vBucket, the active one's first."""
@@ -86,7 +85,7 @@ class Damaged:
         return self.client.connection(node.kv).call(opcode, b"\0" + LARGE, vbucket=vbucket)
 
     def is_renewed(self, node):
-        status = told(self.cluster)
+        status = self.cluster.status()
         quarantined = self.client.connection(node.kv).stats()["ep_vb_quarantined"]
         equal((status["damaged"], status["moves"], quarantined), ([], 0, "0"), "damaged copies")
         equal(len(self.nodes_of_large()), self.replicas + 1, "copies")
@@ -168,13 +167,13 @@ def a_damaged_only_copy_stays_and_is_told(world):
         expected = {"bucket": "default", "vbuckets": 1, "ranges": str(vbucket), "unreadable": str(vbucket)}
 
         def is_told():
-            equal([{**one, "node": ""} for one in told(damaged.cluster)["damaged"]], [{**expected, "node": ""}], "damaged")
+            equal([{**one, "node": ""} for one in damaged.cluster.status()["damaged"]], [{**expected, "node": ""}], "damaged")
             return True
 
         eventually("it is told", is_told, FAILOVER_SECONDS)
-        code, text, error = of(damaged.cluster, "status")
+        code, text, error = damaged.cluster.tried("status")
         equal(code, 75, "exit code of status")
-        holds(text, f"damaged copies on {told(damaged.cluster)['damaged'][0]['node']}: {vbucket}; not readable at all")
+        holds(text, f"damaged copies on {damaged.cluster.status()['damaged'][0]['node']}: {vbucket}; not readable at all")
         holds(error, "1 vBuckets of bucket default are not served")
         others = [key for key in KEYS if vbucket_of(key, vbuckets) != vbucket]
         equal([damaged.client.get(key) for key in others], others, "other values")

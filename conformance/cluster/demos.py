@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cluster import Client
-from harness import binary, clean_environment, end_with_parent, equal, eventually
+from harness import begun, binary, clean_environment, equal, eventually
 from world import UNAVAILABLE, holds, suite
 
 
@@ -26,11 +26,8 @@ class Demo:
     """A demo that runs, on free ports."""
 
     def __init__(self, directory):
-        self.process = subprocess.Popen(
-            [binary(), "cluster", "demo", "--data-dir", str(directory), "--port", "0"], env=clean_environment(),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            preexec_fn=end_with_parent,
-        )  # fmt: skip
+        command = [binary(), "cluster", "demo", "--data-dir", str(directory), "--port", "0"]
+        self.process = begun(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.told = ""
         while "Ctrl-C" not in self.told:
             line = self.process.stdout.readline()

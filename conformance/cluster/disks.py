@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from cluster import Client, member_of
-from failures import FAILOVER_SECONDS, go_on, of, settled, told
+from failures import FAILOVER_SECONDS, fill, go_on, has_all, settled
 from harness import equal, eventually
 from mcbp import SET
 from moves import share
@@ -18,7 +18,7 @@ SHIM = Path(__file__).resolve().parent.parent / "faults" / "shim.c"
 SWITCH = 3 * 8
 # For so long at least it is looked whether writes go on beside a full disk.
 LITTLE_SECONDS = 3
-KEYS = [f"safe-{number}".encode() for number in range(200)]
+SAFE_KEYS = [f"safe-{number}".encode() for number in range(200)]
 PERSIST_TO_MAJORITY = bytes([0x11, 0x03])
 
 
@@ -50,14 +50,13 @@ def a_node_whose_disk_is_full_goes_on_in_memory_and_catches_up(world):
     full = Faulty(world, "d", OPS="write", KIND="full")
     safe = full.cluster.client("safe")
     full.fail()
-    for key in KEYS:
-        safe.set(key, b"full", durable=True, seconds=5)
+    fill(safe, b"full", keys=SAFE_KEYS, seconds=5)
     go_on(safe, 2)
     equal(full.cluster.states()[3], "active", "state")
     full.fail(False)
-    for key in KEYS:
+    for key in SAFE_KEYS:
         safe.until(0, SET, key, bytes(8), key, framing=PERSIST_TO_MAJORITY)
-    equal([safe.get(key) for key in KEYS], KEYS, "values")
+    has_all(safe, keys=SAFE_KEYS)
 
 
 def leave(full):
@@ -65,7 +64,7 @@ def leave(full):
     cluster, node = full.cluster, full.node
     share(cluster, node, lambda part: part == 0)
     name = f"node {node.kv}"
-    names = {one["kv"]: one["name"] for one in told(cluster)["nodes"]}
+    names = {one["kv"]: one["name"] for one in cluster.status()["nodes"]}
     cluster.order("remove", names[node.kv])
     eventually(f"{name} is forgotten", lambda: len(cluster.states()) == len(cluster.nodes) - 1, seconds=30)
     cluster.nodes.remove(node)
@@ -89,7 +88,7 @@ def copies_leave_a_full_disk_when_it_has_space_and_no_client_waits(world):
 
     def tells(**what):
         go_on(safe, 0.2)
-        status = told(cluster)
+        status = cluster.status()
         node = next(node for node in status["nodes"] if node["kv"] == full.node.kv)
         for word, value in what.items():
             equal({**status, **node}[word], value, f"{word} of {node}")
@@ -97,10 +96,10 @@ def copies_leave_a_full_disk_when_it_has_space_and_no_client_waits(world):
 
     eventually("it tells that its disk is full", lambda: tells(disk_full=True), seconds=30)
     cluster.order("drain", "f")
-    eventually("moves wait", lambda: tells(disk_full=True) and told(cluster)["moves_without_space"], seconds=30)
-    holds(of(cluster, "status")[1], "moves wait for space on the disk of f", "disk full")
+    eventually("moves wait", lambda: tells(disk_full=True) and cluster.status()["moves_without_space"], seconds=30)
+    holds(cluster.tried("status")[1], "moves wait for space on the disk of f", "disk full")
     waiting = rows_that_wait(cluster, "f")
-    assert waiting, told(cluster)
+    assert waiting, cluster.status()
     go_on(safe, 5)
     equal(rows_that_wait(cluster, "f"), waiting, "rows of the full disk")
     full.fail(False)
@@ -113,8 +112,7 @@ def a_disk_gets_full_while_copies_leave_it(world):
     full = Faulty(world, "g", OPS="write", KIND="full")
     cluster = full.cluster
     safe = cluster.client("safe")
-    for key in KEYS:
-        safe.set(key, key, durable=True)
+    fill(safe, keys=SAFE_KEYS)
     cluster.order("drain", "g")
 
     def taken_over():
@@ -125,14 +123,14 @@ def a_disk_gets_full_while_copies_leave_it(world):
     begun, longest = time.monotonic(), 0
     while (took := time.monotonic() - begun) < LITTLE_SECONDS or taken_over():
         assert took < FAILOVER_SECONDS, rows_that_wait(cluster, "g")
-        for key in KEYS[::10]:
+        for key in SAFE_KEYS[::10]:
             tried = time.monotonic()
             safe.set(key, key, durable=True, seconds=FAILOVER_SECONDS)
             longest = max(longest, time.monotonic() - tried)
     print(f"     longest wait of a durable write: {longest:.1f} s")
     full.fail(False)
     eventually("it is a member", lambda: cluster.states()[-1] != "failed", seconds=30)
-    equal([safe.get(key) for key in KEYS], KEYS, "values")
+    has_all(safe, keys=SAFE_KEYS)
     cluster.order("recover", "g")
     cluster.order("drain", "g")
     leave(full)
@@ -143,8 +141,7 @@ def f13_a_node_whose_syncs_fail_is_replaced_and_loses_nothing(world):
     dying = Faulty(world, "e", OPS="sync", KIND="error")
     cluster, node = dying.cluster, dying.node
     safe = cluster.client("safe")
-    for key in KEYS:
-        safe.set(key, key, durable=True)
+    fill(safe, keys=SAFE_KEYS)
     dying.fail()
     cluster.nodes.remove(node)
     with node.watched():
@@ -157,4 +154,4 @@ def f13_a_node_whose_syncs_fail_is_replaced_and_loses_nothing(world):
 
         eventually("it is replaced", replaced, seconds=FAILOVER_SECONDS)
         assert node.alive(), "it ended"
-        equal([others.get(key) for key in KEYS], KEYS, "values")
+        has_all(others, keys=SAFE_KEYS)

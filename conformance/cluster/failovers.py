@@ -6,7 +6,7 @@ import time
 
 from cluster import MAJORITY
 from dcp import ACTIVE_ONLY, DCP_STREAM_REQ, NO_END, Consumer
-from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, of, state_of, three_nodes
+from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, fill, has_all, is_served, state_of, three_nodes
 from harness import equal, eventually
 from links import LinkedCluster
 from manage import call, must
@@ -67,16 +67,15 @@ def a_node_that_runs_is_failed_over_and_takes_its_share_once_it_is_recovered(wor
     with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         node, client = cluster.nodes[1], cluster.client()
-        for key in KEYS:
-            client.set(key, key, durable=True)
+        fill(client)
         its = [key for key in KEYS if client.row(key)[0] == node.kv]
         assert its, client.rows()
         with Acknowledged(cluster) as load:
             eventually("writes are acknowledged", lambda: len(load.written) == len(load.keys), seconds=30)
-            equal(of(cluster, "failover", "b"), (0, "b is failed over\n", ""), "failover")
-            eventually("all vBuckets are served", cluster.client().everywhere, seconds=FAILOVER_SECONDS)
+            equal(cluster.tried("failover", "b"), (0, "b is failed over\n", ""), "failover")
+            is_served(cluster.client())
             client = cluster.client()
-            equal([client.get(key) for key in KEYS], KEYS, "values")
+            has_all(client)
             stays_failed_over(cluster, node, "b", its)
         load.check(cluster)
         node.kill()
@@ -98,8 +97,7 @@ def a_write_that_was_under_way_is_decided_by_the_only_copy_that_is_left(world):
     with LinkedCluster(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         node, port, client = cluster.nodes[1], cluster.ports[1], cluster.client()
-        for key in KEYS:
-            client.set(key, b"before", durable=True)
+        fill(client, b"before")
         its = [key for key in KEYS if client.row(key)[0] == port][:4]
         assert its, client.rows()
         for other in "ac":
@@ -135,7 +133,7 @@ def tools_fail_a_node_over_and_add_it_again_over_http(world):
         must(first, "POST", "/controller/failOver", otpNode="c@127.0.0.1")
         equal(membership(cluster, "c"), "inactiveFailed", "membership")
         client = cluster.client()
-        eventually("all vBuckets are served", client.everywhere, seconds=FAILOVER_SECONDS)
+        is_served(client)
         assert all(row[0] != node.kv for row in client.rows()), client.rows()
         must(first, "POST", "/controller/setRecoveryType", otpNode="c@127.0.0.1", recoveryType="delta")
         must(first, "POST", "/controller/reAddNode", otpNode="c@127.0.0.1")
@@ -152,14 +150,13 @@ def a_graceful_failover_loses_nothing_under_load(world):
         node, client = cluster.nodes[1], cluster.client("plain")
         with Acknowledged(cluster) as load:
             # Plain writes: nothing but a takeover keeps the newest of them.
-            for key in KEYS:
-                client.set(key, key)
-            equal(of(cluster, "failover", "b", "--graceful"), (0, "b is failed over\n", ""), "failover")
+            fill(client, durable=False)
+            equal(cluster.tried("failover", "b", "--graceful"), (0, "b is failed over\n", ""), "failover")
             client.refresh()
             assert all(row[0] != node.kv for row in client.rows()), client.rows()
-            equal([client.get(key) for key in KEYS], KEYS, "values")
+            has_all(client)
             equal((state_of(cluster, "b"), membership(cluster, "b")), ("failed_over", "inactiveFailed"), "state")
-            code, _, error = of(cluster, "failover", "b", "--graceful")
+            code, _, error = cluster.tried("failover", "b", "--graceful")
             equal((code, "no member that runs" in error), (65, True), f"once more ({error})")
             cluster.order("recover", "b")
             cluster.order("rebalance", "--watch")
@@ -197,21 +194,19 @@ def a_node_that_was_removed_with_its_copies_comes_back_as_a_new_one(world):
     with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         node, client = cluster.nodes[2], cluster.client()
-        for key in KEYS:
-            client.set(key, b"old", durable=True)
+        fill(client, b"old")
         node.kill()
         cluster.order("failover", "c")
         cluster.order("rebalance", "--watch")
         cluster.order("remove", "c")
         client = cluster.client()
-        for key in KEYS:
-            client.set(key, b"new", durable=True)
+        fill(client, b"new")
         node.start()
         eventually("it is known again", lambda: state_of(cluster, "c") == "new", seconds=FAILOVER_SECONDS)
         cluster.order("rebalance", "--watch")
         share(cluster, node, lambda part: part >= 0.2)
         client = cluster.client()
-        equal({client.get(key) for key in KEYS}, {b"new"}, "values")
+        has_all(client, b"new")
         cluster.nodes[1].kill()
         client = cluster.client()
-        equal({client.get(key, seconds=FAILOVER_SECONDS) for key in KEYS}, {b"new"}, "values of its copies")
+        has_all(client, b"new", seconds=FAILOVER_SECONDS)

@@ -2,12 +2,11 @@
 
 import json
 import signal
-import subprocess
 import time
 
 from cluster import MAJORITY, Client, Cluster, member_of
 from etcd import Etcd, Refused, encode
-from harness import binary, clean_environment, equal, eventually
+from harness import binary, equal, eventually, finished
 from manage import call, must
 from mcbp import SET
 from world import holds, suite
@@ -21,6 +20,22 @@ KEYS = [f"key-{number}".encode() for number in range(200)]
 
 def three_nodes(etcd, name="three"):
     return Cluster(etcd, name, lease=LEASE_SECONDS)
+
+
+def fill(client, value=None, keys=KEYS, durable=True, **how):
+    """Writes keys: each its own name, unless there is a value for all."""
+    for key in keys:
+        client.set(key, value or key, durable=durable, **how)
+
+
+def has_all(client, value=None, keys=KEYS, **how):
+    """The keys have what `fill` wrote."""
+    equal([client.get(key, **how) for key in keys], [value or key for key in keys], "values")
+
+
+def is_served(client):
+    """Waits until all vBuckets are served after a failover."""
+    eventually("all vBuckets are served", client.everywhere, seconds=FAILOVER_SECONDS)
 
 
 def go_on(client, seconds):
@@ -45,34 +60,26 @@ def a_bucket_is_that_of_all_nodes(world):
     with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         client = cluster.client()
-        for key in KEYS:
-            client.set(key, key, durable=True)
+        fill(client)
         for node in cluster.nodes:
             one = type(client)([node], "default")
             one.refresh()
             equal(one.rows(), client.rows(), "map")
             equal({port for row in one.rows() for port in row}, {node.kv for node in cluster.nodes}, "nodes")
-        equal([client.get(key) for key in KEYS], KEYS, "values")
+        has_all(client)
         # All changes are told, whichever node is asked.
         for node in cluster.nodes:
-            at = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
             for flags in (["--from", "beginning", "--until-now"], ["--until-now"]):
-                told = subprocess.run(
-                    [binary(), "tail", "--connect", at, *flags], env=clean_environment(), capture_output=True, timeout=60
-                )
-                equal((told.returncode, told.stderr), (0, b""), "settee tail")
+                told = finished([binary(), "tail", "--connect", node.address, *flags])
+                equal((told.returncode, told.stderr), (0, ""), "settee tail")
                 keys = [json.loads(line)["key"].encode() for line in told.stdout.splitlines()]
                 keys = [key for key in keys if key in KEYS]
                 equal(sorted(keys), sorted(KEYS if len(flags) > 1 else []), "keys")
         # A command finds the node of a document, whichever it asks.
         for node in cluster.nodes:
-            connect = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
-            for key in KEYS[:4]:
-                told = subprocess.run(
-                    [binary(), "get", key.decode(), "--connect", connect], env=clean_environment(), capture_output=True,
-                    timeout=60,
-                )  # fmt: skip
-                equal((told.returncode, told.stdout, told.stderr), (0, key, b""), "settee get")
+            for key in map(bytes.decode, KEYS[:4]):
+                told = finished([binary(), "get", key, "--connect", node.address])
+                equal((told.returncode, told.stdout, told.stderr), (0, key, ""), "settee get")
 
 
 @suite.test
@@ -151,7 +158,7 @@ def f4_etcd_has_no_space_and_data_goes_on(_):
         client = cluster.client()
         go_on(client, 1)
         before = client.rows()
-        fill(etcd)
+        take_all_space(etcd)
         go_on(client, 3 * LEASE_SECONDS)
         nothing_moved(cluster, before)
         status, _, why = call(
@@ -199,7 +206,7 @@ def log_in(etcd, password):
     etcd.token = etcd.call("/v3/auth/authenticate", {"name": "root", "password": password})["token"]
 
 
-def fill(etcd):
+def take_all_space(etcd):
     """Takes all the space of an etcd."""
     for number in range(16):
         try:
@@ -222,15 +229,14 @@ def give_back(etcd):
 def f1_the_active_dies_and_its_vbuckets_are_served_elsewhere(world):
     cluster = settled(world)
     client, safe = cluster.client(), cluster.client("safe")
-    for key in KEYS:
-        safe.set(key, key, durable=True)
+    fill(safe)
     killed = cluster.nodes[1]
     killed.kill()
     client, safe = cluster.client(), cluster.client("safe")
     for one in (client, safe):
-        eventually("all vBuckets are served", one.everywhere, seconds=FAILOVER_SECONDS)
+        is_served(one)
         assert all(row[0] != killed.kv for row in one.rows()), one.rows()
-    equal([safe.get(key) for key in KEYS], KEYS, "values")
+    has_all(safe)
     equal(sorted(cluster.states()), ["active", "active", "failed"], "states")
     go_on(safe, 1)
     killed.start()
@@ -251,7 +257,7 @@ def f1_a_node_with_replicas_only_dies_and_durable_writes_wait_for_nothing(world)
     node.kill()
     client, safe = cluster.client(), cluster.client("safe")
     for one in (client, safe):
-        eventually("all vBuckets are served", one.everywhere, seconds=FAILOVER_SECONDS)
+        is_served(one)
     node.start()
     eventually("it came back", lambda: cluster.states()[2] == "new", seconds=30)
     cluster.order("recover", "c")
@@ -266,8 +272,7 @@ def f1_a_node_with_replicas_only_dies_and_durable_writes_wait_for_nothing(world)
     for key in its:
         client.until(IMPOSSIBLE, SET, key, bytes(8), key, seconds=AT_ONCE_SECONDS, **DURABLE)
         client.set(key, key, seconds=AT_ONCE_SECONDS)
-    for key in KEYS:
-        safe.set(key, key, durable=True, seconds=AT_ONCE_SECONDS)
+    fill(safe, seconds=AT_ONCE_SECONDS)
     equal(json.loads(cluster.order("status", "--json"))["failovers"], failovers, "failovers")
     node.start()
     eventually("it came back", lambda: cluster.states()[2] == "new", seconds=30)
@@ -316,8 +321,7 @@ def f5_etcd_lost_its_quorum_and_a_node_dies(_):
     with Etcd(3) as etcd, three_nodes(etcd) as cluster:
         cluster.make_bucket()
         client = cluster.client()
-        for key in KEYS:
-            client.set(key, key, durable=True)
+        fill(client)
         leader = etcd.leader()
         lost = [member for member in range(3) if member != leader]
         for member in lost:
@@ -340,21 +344,8 @@ def f5_etcd_lost_its_quorum_and_a_node_dies(_):
         for member in lost:
             etcd.spawn(member)
         etcd.ready()
-        eventually("all vBuckets are served", client.everywhere, seconds=FAILOVER_SECONDS)
-        equal([client.get(key) for key in KEYS], KEYS, "values")
-
-
-def of(cluster, *words):
-    """Exit code, standard output and standard error of an order."""
-    connect = f"couchbase://Administrator:password@127.0.0.1:{cluster.nodes[0].kv}"
-    command = [binary(), "cluster", *words, "--connect", connect]
-    ran = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60)
-    return ran.returncode, ran.stdout, ran.stderr
-
-
-def told(cluster):
-    """What `settee cluster status` tells."""
-    return json.loads(of(cluster, "status", "--json")[1])
+        is_served(client)
+        has_all(client)
 
 
 def is_away(cluster, name):
@@ -367,7 +358,7 @@ def state_of(cluster, name):
 
 def seen(cluster, name):
     """What the first node tells of a node."""
-    nodes = json.loads(of(cluster, "nodes", "--json")[1])
+    nodes = json.loads(cluster.tried("nodes", "--json")[1])
     return next(node for node in nodes if node["name"] == name)
 
 
@@ -376,8 +367,7 @@ def f16_the_active_and_a_replica_die_and_an_operator_gives_them_up(world):
     with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket(replicas=2)
         client = cluster.client()
-        for key in KEYS:
-            client.set(key, key, durable=True)
+        fill(client)
         epoch = client.refresh()["revEpoch"]
         # All that is left is on the first node, and the last writes of it are not there.
         killed = cluster.nodes[1:]
@@ -385,18 +375,18 @@ def f16_the_active_and_a_replica_die_and_an_operator_gives_them_up(world):
             node.kill()
         for name in ("b", "c"):
             eventually(f"{name} is away", lambda at=name: is_away(cluster, at), seconds=30)
-        controlled = lambda: json.loads(of(cluster, "status", "--json")[1])["controller"] == "a"  # noqa: E731
+        controlled = lambda: cluster.status()["controller"] == "a"  # noqa: E731
         eventually("there is a controller", controlled, seconds=30)
         waits = [vbucket for vbucket, row in enumerate(client.rows()) if row[0] != cluster.nodes[0].kv]
-        code, told, error = of(cluster, "failover", "b")
+        code, told, error = cluster.tried("failover", "b")
         equal((code, told), (75, ""), "failover")
         holds(error, "failover b --unsafe", "lose durable writes", "bucket default", "lack 1 copies", "b, c")
-        code, told, error = of(cluster, "failover", "a", "--unsafe")
+        code, told, error = cluster.tried("failover", "a", "--unsafe")
         equal((code, told), (65, ""), "failover of a node that runs")
         holds(error, "renews its lease")
         promoted = {}
         for name in ("b", "c"):
-            code, told, error = of(cluster, "failover", name, "--unsafe", "--json")
+            code, told, error = cluster.tried("failover", name, "--unsafe", "--json")
             equal(code, 0, f"failover --unsafe ({error})")
             holds(error, "lose durable writes", "b is given up: not heard for", "c is given up")
             told = json.loads(told)
@@ -404,13 +394,12 @@ def f16_the_active_and_a_replica_die_and_an_operator_gives_them_up(world):
         equal(sorted(promoted), waits, "promoted")
         equal({one["node"] for one in promoted.values()}, {"a"}, "by")
         client = cluster.client()
-        eventually("all vBuckets are served", client.everywhere, seconds=FAILOVER_SECONDS)
-        equal([client.get(key) for key in KEYS], KEYS, "values")
+        is_served(client)
+        has_all(client)
         equal(client.refresh()["revEpoch"], epoch + 2, "epoch")
-        for key in KEYS:
-            client.set(key, b"newer")
+        fill(client, b"newer", durable=False)
         # An order is obeyed once.
-        code, told, error = of(cluster, "failover", "b", "--unsafe")
+        code, told, error = cluster.tried("failover", "b", "--unsafe")
         equal((code, told), (65, ""), "once more")
         for node in killed:
             node.start()

@@ -39,7 +39,7 @@ def a_name_is_made_once_and_clusters_share_an_etcd(world):
 
 
 @suite.test
-def what_is_no_etcd_is_told(world):
+def an_address_that_is_no_etcd_is_told(world):
     with Node().watched() as node:
         node.start()
         refused(f"http://127.0.0.1:{node.ports['http']}", "x", PROTOCOL, str(node.ports["http"]))

@@ -1,12 +1,11 @@
 """Nodes that come to a cluster, and nodes that it does not take."""
 
 import json
-import subprocess
 from contextlib import contextmanager
 
-from cluster import OUTSIDE, Cluster, member_of
+from cluster import OUTSIDE, Cluster, member_of, status
 from etcd import Etcd, free_ports
-from harness import Node, binary, clean_environment, equal, eventually
+from harness import Node, equal, eventually, finished
 from manage import must
 from world import CONFIG, UNAVAILABLE, USAGE, holds, must_init, suite
 
@@ -26,9 +25,7 @@ def refused(node, code, *words, etcd_is_told=()):
 
 def ends(node, code, *words):
     """The same of a node that is needed afterwards."""
-    ran = subprocess.run(
-        node.command(), env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
-    )
+    ran = finished(node.command())
     why = ran.stderr.strip().splitlines()[-1]
     equal(ran.returncode, code, f"exit code ({why})")
     holds(why, "settee: ", *words)
@@ -48,9 +45,7 @@ def the_name_of_a_node_is_its_own(world):
         # The one that has it comes back under it, and under no other.
         first.kill()
         first.flags[-1] = "b"
-        other = subprocess.run(first.command(), env=clean_environment(), capture_output=True, text=True, timeout=60)
-        equal(other.returncode, CONFIG, other.stderr)
-        holds(other.stderr, "--node-name a")
+        ends(first, CONFIG, "--node-name a")
         first.flags[-1] = "a"
         first.start()
 
@@ -141,12 +136,4 @@ def nodes_and_clients_reach_each_other_through_proxies(world):
         # An operator of another network is led to the controller through its proxies.
         for wire in cluster.outside:
             at = f"couchbase://Administrator:password@{OUTSIDE}:{wire.port}"
-            assert "moves_left" in status_at(at), at
-
-
-def status_at(address):
-    """What the controller tells one who asks it through a node at this address."""
-    command = [binary(), "cluster", "status", "--json", "--connect", address]
-    ran = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60)
-    equal((ran.returncode, ran.stderr), (0, ""), "cluster status")
-    return {name for name, value in json.loads(ran.stdout).items() if value is not None}
+            assert status(at).get("moves_left") is not None, at

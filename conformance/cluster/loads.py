@@ -5,19 +5,15 @@ import signal
 import subprocess
 
 from failures import three_nodes
-from harness import binary, clean_environment, end_with_parent, equal, eventually
+from harness import begun, binary, equal, eventually
 from moves import share
 from world import USAGE, holds, suite
 
 
 def bench(node, *flags):
     """`settee bench` of the bucket, given one node, in the background."""
-    connect = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default"
-    return subprocess.Popen(
-        [binary(), "bench", "--connect", connect, "--keys", "2000", "--connections", "4", "--depth", "4", "--ratio", "1:1", *flags],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=clean_environment(), preexec_fn=end_with_parent,
-    )  # fmt: skip
+    command = [binary(), "bench", "--connect", node.address, "--keys", "2000", "--connections", "4", "--depth", "4"]
+    return begun([*command, "--ratio", "1:1", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @suite.test
@@ -47,7 +43,7 @@ def a_load_has_no_error_while_a_node_is_drained_and_leaves(world):
 
 
 @suite.test
-def what_measures_one_node_is_refused_at_a_cluster(world):
+def measures_of_one_node_are_refused_at_a_cluster(world):
     with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         for flag in ("--dcp=drain", "--watch-memory"):

@@ -5,7 +5,7 @@ import signal
 import threading
 
 from cluster import Client, member_of
-from failures import FAILOVER_SECONDS, KEYS, go_on, recovered, settled, three_nodes
+from failures import KEYS, fill, go_on, has_all, is_served, recovered, settled, three_nodes
 from harness import equal, eventually
 from mcbp import GET, SET, SUCCESS, frame, vbucket_of
 from world import suite
@@ -33,7 +33,7 @@ def f2_a_node_that_was_stopped_serves_nothing_old(world):
     os.kill(stopped.process.pid, signal.SIGSTOP)
     try:
         other = Client(others, "default")
-        eventually("all vBuckets are served", other.everywhere, seconds=FAILOVER_SECONDS)
+        is_served(other)
         for key in its:
             other.set(key, b"new")
         asked = 0
@@ -91,8 +91,7 @@ def a_node_takes_its_share_and_leaves_again_under_load(world):
     with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         client = cluster.client()
-        for key in KEYS:
-            client.set(key, key, durable=True)
+        fill(client)
         with Load(cluster) as load:
             fourth = member_of(world.etcd, cluster.name, "d")
             cluster.nodes.append(fourth)
@@ -110,7 +109,7 @@ def a_node_takes_its_share_and_leaves_again_under_load(world):
         fourth.close()
         load.check(cluster)
         client = cluster.client()
-        equal([client.get(key) for key in KEYS], KEYS, "values")
+        has_all(client)
 
 
 def share(cluster, node, enough, bucket="default"):
@@ -140,6 +139,6 @@ def all_nodes_die_at_once_and_come_back_with_what_is_on_disk(world):
         for node in cluster.nodes:
             node.start()
         client = cluster.client()
-        eventually("all vBuckets are served", client.everywhere, seconds=FAILOVER_SECONDS)
-        equal([client.get(key) for key in KEYS], KEYS, "values")
+        is_served(client)
+        has_all(client)
         go_on(client, 1)

@@ -57,7 +57,7 @@ def nodes_speak_to_each_other_over_tls(world):
 
 
 @suite.test
-def what_nodes_say_cannot_be_read_by_others(world):
+def messages_of_nodes_cannot_be_read_by_others(world):
     with place() as path:
         ours = authority_in(path / "ours")
         flags = [flags_of(ours, name) for name in "ab"]

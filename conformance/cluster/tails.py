@@ -5,14 +5,13 @@ import http.client
 import json
 import os
 import signal
-import subprocess
 import tempfile
 import threading
 from pathlib import Path
 
 from cluster import Client, member_of
-from failures import FAILOVER_SECONDS, KEYS, recovered, settled, three_nodes
-from harness import Node, binary, clean_environment, end_with_parent, equal, eventually
+from failures import FAILOVER_SECONDS, KEYS, fill, recovered, settled, three_nodes
+from harness import Node, address, begun, binary, equal, eventually
 from mcbp import GET, Connection, key_call
 from moves import share
 from world import suite
@@ -57,10 +56,7 @@ class Command:
 
     def __init__(self, *words):
         self.out, self.err = (tempfile.NamedTemporaryFile(prefix=f"settee-{words[0]}-") for _ in range(2))
-        self.process = subprocess.Popen(
-            [binary(), *words], stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err,
-            env=clean_environment(), preexec_fn=end_with_parent,
-        )  # fmt: skip
+        self.process = begun([binary(), *words], stdout=self.out, stderr=self.err)
 
     def __enter__(self):
         return self
@@ -81,8 +77,7 @@ class Tail(Command):
     """`settee tail` of a bucket."""
 
     def __init__(self, node):
-        connect = f"couchbase://Administrator:password@127.0.0.1:{node.kv}/safe"
-        super().__init__("tail", "--connect", connect, "--from", "beginning")
+        super().__init__("tail", "--connect", address(node.kv, "safe"), "--from", "beginning")
 
     def changes(self):
         """What was told and not taken back, of each vBucket in order; nothing is told twice."""
@@ -119,7 +114,7 @@ class Replication(Command):
     """`settee replicate` of a bucket to another one; each is a node and a name."""
 
     def __init__(self, source, target, state, *flags):
-        buckets = [f"couchbase://Administrator:password@127.0.0.1:{node.kv}/{name}" for node, name in (source, target)]
+        buckets = [address(node.kv, name) for node, name in (source, target)]
         super().__init__("replicate", "--state", str(state), *flags, *buckets)
 
 
@@ -152,8 +147,7 @@ def readers_have_each_durable_write_while_copies_move(world):
         cluster.make_bucket("safe", replicas=2)
         first = cluster.nodes[0]
         client = cluster.client("safe")
-        for key in KEYS:
-            client.set(key, key)
+        fill(client, durable=False)
         with Tail(first) as tail, Copy(first, apart.start()) as copied:
             eventually("it tells what there is", lambda: len(tail.values(b"key-")) == len(KEYS), seconds=30)
             with Writer(cluster.nodes, b"tail") as writer:
@@ -233,8 +227,7 @@ def changes_over_http_are_those_of_the_node_and_what_moves_there(world):
     with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
         client = cluster.client()
-        for key in KEYS:
-            client.set(key, key)
+        fill(client, durable=False)
         events = [Events(node) for node in cluster.nodes]
         for node, told in zip(cluster.nodes, events, strict=True):
             its = {key for key in KEYS if client.row(key)[0] == node.kv}

@@ -458,7 +458,7 @@ def only_one_becomes_the_administrator(_):
 
 
 @suite.test
-def what_stands_in_says_what_it_is(_):
+def a_stand_in_says_that_it_is_one(_):
     with container() as made:
         provision(made, ",".join(SERVICES))
         external = {"hostname": "127.0.0.1", **made.mapping("mgmt", "kv", "n1ql", "fts")}

@@ -28,7 +28,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -39,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import stories
 from harm import clone, files_of, harm
-from harness import binary, clean_environment
+from harness import binary, finished
 from world import BUCKETS, LIVES, At, World, copy_sparse
 
 DEFAULT_SEED = 18
@@ -219,10 +218,7 @@ def mend(case):
 def salvage(case):
     """Copies what can be read, and looks whether what is missing then is told."""
     to = case.place / "salvaged"
-    done = subprocess.run(
-        [binary(), "salvage", "--data-dir", case.data, "--to", to],
-        capture_output=True, text=True, env=clean_environment(), timeout=300,
-    )  # fmt: skip
+    done = finished([binary(), "salvage", "--data-dir", case.data, "--to", to], seconds=300)
     told = done.stdout + done.stderr
     if done.returncode not in (0, DATA):
         return case.verdict.add("broken", f"salvage ended with {done.returncode}: {told}")

@@ -1,9 +1,8 @@
 """A cluster of nodes on loopback, with an etcd beside it."""
 
 import json
-import subprocess
 
-from harness import Node, binary, clean_environment, equal, eventually
+from harness import Node, binary, equal, eventually, finished
 from manage import must
 from mcbp import (
     FEATURE_ALT_REQUEST, FEATURE_COLLECTIONS, FEATURE_MUTATION_SEQNO, FEATURE_SELECT_BUCKET, FEATURE_SYNC_REPLICATION,
@@ -27,7 +26,7 @@ class Cluster:
     def __init__(self, etcd, name, nodes=3, lease=2, wires=False, flags=(), init=()):
         self.etcd, self.name = etcd, name
         command = [binary(), "cluster", "init", "--etcd", etcd.addresses, "--lease", str(lease), *init, "--json", name]
-        made = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60)
+        made = finished(command)
         equal((made.returncode, made.stderr), (0, ""), "cluster init")
         self.uuid = json.loads(made.stdout)["uuid"]
         self.inside = [Wire(0) for _ in range(nodes if wires else 0)]
@@ -86,11 +85,16 @@ class Cluster:
 
     def order(self, *words):
         """An order of an operator, given at the first node."""
-        connect = f"couchbase://Administrator:password@127.0.0.1:{self.nodes[0].kv}"
-        command = [binary(), "cluster", *words, "--connect", connect]
-        ran = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60)
-        equal(ran.returncode, 0, f"{' '.join(words)} ({ran.stderr.strip()})")
-        return ran.stdout
+        code, told, error = self.tried(*words)
+        equal(code, 0, f"{' '.join(words)} ({error.strip()})")
+        return told
+
+    def tried(self, *words):
+        """Exit code, standard output and standard error of an order."""
+        return tried(self.nodes[0].address, *words)
+
+    def status(self):
+        return status(self.nodes[0].address)
 
     def client(self, bucket="default"):
         """A client that knows the nodes that run."""
@@ -100,6 +104,17 @@ class Cluster:
 def member_of(etcd, cluster, name, *flags):
     """A node that is to be in a cluster, not started."""
     return Node("--cluster", etcd.cluster(cluster), "--node-name", name, *flags)
+
+
+def tried(at, *words):
+    """Exit code, standard output and standard error of `settee cluster` at a node."""
+    ran = finished([binary(), "cluster", *words, "--connect", at])
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def status(at):
+    """The state of the cluster, as a node tells it."""
+    return json.loads(tried(at, "status", "--json")[1])
 
 
 class Client:

@@ -137,6 +137,24 @@ def end_with_parent():
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
+def finished(command, seconds=60, **environment):
+    """A command that was run to its end: its exit code, and what it wrote as text."""
+    return subprocess.run(
+        command, env={**clean_environment(), **environment}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=seconds,
+    )  # fmt: skip
+
+
+def begun(command, **pipes):
+    """A command in the background."""
+    return subprocess.Popen(command, env=clean_environment(), stdin=subprocess.DEVNULL, preexec_fn=end_with_parent, **pipes)
+
+
+def address(port, bucket="default"):
+    """A bucket, as `--connect` takes it, at a port of loopback."""
+    return f"couchbase://Administrator:password@127.0.0.1:{port}/{bucket}"
+
+
 class Node:
     """One `settee serve` with a data directory of its own, on free ports."""
 
@@ -204,6 +222,11 @@ class Node:
     def kv(self):
         """Port of the binary protocol."""
         return self.ports["kv"]
+
+    @property
+    def address(self):
+        """The default bucket, as `--connect` takes it."""
+        return address(self.kv)
 
     @property
     def connection_string(self):

@@ -1,9 +1,8 @@
 """Two nodes of which one follows the other, and how far it is."""
 
 import signal
-import subprocess
 
-from harness import Node, binary, clean_environment, equal, eventually
+from harness import Node, address, binary, equal, eventually, finished
 from mcbp import FEATURE_MUTATION_SEQNO, FEATURE_SELECT_BUCKET, FEATURE_XERROR, VBUCKETS, Connection
 from wire import Wire
 
@@ -16,14 +15,9 @@ def log_in(node):
     return connection.login()
 
 
-def address(node, port=None):
-    """Where a node is followed: at its own port, or at one that leads there."""
-    return f"couchbase://Administrator:password@127.0.0.1:{port or node.kv}/default"
-
-
 def follower_of(node, *more, port=None):
-    """A node that follows `node`, started."""
-    return Node("--replica-of", address(node, port), *more).start()
+    """A node that follows `node`, at its own port or at one that leads there, started."""
+    return Node("--replica-of", address(port or node.kv), *more).start()
 
 
 def stats(node, group):
@@ -52,8 +46,7 @@ def caught_up(active, replica):
 
 
 def promote(node):
-    command = [binary(), "promote", "--connect", address(node)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
+    done = finished([binary(), "promote", "--connect", node.address])
     equal((done.returncode, done.stdout), (0, "promoted\n"), f"settee promote: {done.stderr}")
 
 

@@ -13,7 +13,6 @@ import random
 import shutil
 import signal
 import struct
-import subprocess
 import sys
 import threading
 import zlib
@@ -22,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from certificates import client_certificate
-from harness import Node, Suite, binary, clean_environment, equal, eventually
+from harness import Node, Suite, address, binary, equal, eventually, finished
 from manage import asked, manage, must
 from mcbp import (
     FEATURE_ALT_REQUEST,
@@ -48,7 +47,7 @@ from mcbp import (
     vbucket_of,
 )
 from wire import Wire
-from pair import CATCH_UP_SECONDS, Apart, Pair, address, caught_up, follower_of, high_seqnos, log_in, promote, stats
+from pair import CATCH_UP_SECONDS, Apart, Pair, caught_up, follower_of, high_seqnos, log_in, promote, stats
 
 WRITERS = 3
 
@@ -224,7 +223,7 @@ def end(writers):
 
 
 @suite.test
-def what_the_replica_had_is_there_after_kill_and_promotion():
+def changes_of_the_replica_are_there_after_kill_and_promotion():
     with Pair() as pair:
         keys = names(b"doc", 300)
         for round_number in range(3):
@@ -260,7 +259,7 @@ def what_the_replica_had_is_there_after_kill_and_promotion():
             equal(lost, {}, "writes that the replica had and lost")
             # The old active node comes back, follows, and gives up what only it had.
             pair.nodes.reverse()
-            pair.replica.flags = ["--replica-of", address(pair.active), "--demote"]
+            pair.replica.flags = ["--replica-of", pair.active.address, "--demote"]
             pair.replica.start()
             fill(pair.active, keys, version=1000 * (round_number + 1) + 999)
             caught_up(pair.active, pair.replica)
@@ -268,7 +267,7 @@ def what_the_replica_had_is_there_after_kill_and_promotion():
 
 
 @suite.test
-def what_only_the_old_active_node_had_is_rolled_back():
+def changes_of_the_old_active_node_alone_are_rolled_back():
     with Pair() as pair:
         common, lost, new = names(b"common", 300), names(b"lost", 300), names(b"new", 300)
         fill(pair.active, common)
@@ -283,10 +282,10 @@ def what_only_the_old_active_node_had_is_rolled_back():
         had = versions(pair.replica, lost + common)
         fill(pair.replica, new)
         pair.nodes.reverse()
-        pair.replica.flags = ["--replica-of", address(pair.active)]
+        pair.replica.flags = ["--replica-of", pair.active.address]
         code = pair.replica.process.returncode
         equal(code, 0, "exit code of the old active node")
-        refused = subprocess.run(pair.replica.command(), capture_output=True, text=True, timeout=60, env=clean_environment())
+        refused = finished(pair.replica.command())
         equal(refused.returncode, 78, f"a node with changes of its own follows only when told: {refused.stderr}")
         pair.replica.flags.append("--demote")
         pair.replica.start()
@@ -482,7 +481,7 @@ def rounds_of_kills(count):
             lost = {key: (owed[key], found[key]) for key in keys if (found[key] or 0) < owed[key]}
             equal(lost, {}, f"round {round_number}: durable writes that were answered and lost")
             pair.nodes.reverse()
-            pair.replica.flags = ["--replica-of", address(pair.active), "--demote"]
+            pair.replica.flags = ["--replica-of", pair.active.address, "--demote"]
             pair.active.flags = []
             pair.replica.start()
         caught_up(pair.active, pair.replica)
@@ -599,7 +598,7 @@ def collections_that_come_and_go_outlive_kills_and_promotions():
             if number in given | numbers | set(found.values()):
                 raise AssertionError(f"{number} was given again")
             given |= numbers | set(found.values()) | {number}
-            pair.replica.flags = ["--replica-of", address(pair.active), "--demote"]
+            pair.replica.flags = ["--replica-of", pair.active.address, "--demote"]
             pair.active.flags = []
             pair.replica.start()
             caught_up(pair.active, pair.replica)
@@ -645,12 +644,11 @@ def a_replica_tells_its_collections_and_hands_changes_on():
 def users_are_managed_at_a_follower():
     """`settee user` asks the node that it is told of, which hands it on."""
     with Pair() as pair:
-        at = ["--connect", address(pair.replica)]
+        at = ["--connect", pair.replica.address]
 
         def run(*arguments):
             command = [binary(), "user", *arguments, *at]
-            secret = {**clean_environment(), "SETTEE_NEW_PASSWORD": "sesame"}
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=secret)
+            done = finished(command, SETTEE_NEW_PASSWORD="sesame")
             equal(done.returncode, 0, f"user {arguments}: {done.stderr}")
             return done.stdout
 
@@ -732,7 +730,7 @@ def servers_in(config):
 
 def ended_with(node):
     """Exit code and last words of a node that does not start."""
-    done = subprocess.run(node.command(), capture_output=True, text=True, timeout=60, env=clean_environment())
+    done = finished(node.command())
     return done.returncode, done.stderr
 
 
@@ -768,7 +766,7 @@ def the_old_active_node_gives_way_once_it_hears_of_a_promotion():
             map_in_refusal(old)
         equal(versions(old, lost, GET_REPLICA), dict.fromkeys(lost, 1), "what only the old active node has")
         old.stop()
-        old.flags = ["--replica-of", address(new)]
+        old.flags = ["--replica-of", new.address]
         code, words = ended_with(old)
         if code != 78 or "--demote" not in words:
             raise AssertionError(f"it follows only when told to give up what it has: {code} {words}")
@@ -836,11 +834,11 @@ def a_promoted_node_starts_as_the_active_one_whatever_its_settings_say():
         old.start()
         gives_way(old)
         # Even without a document, and by force the old one is active again.
-        command = [binary(), "promote", "--connect", address(old)]
-        refused = subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
+        command = [binary(), "promote", "--connect", old.address]
+        refused = finished(command)
         if refused.returncode == 0 or "another node was promoted" not in refused.stderr:
             raise AssertionError(f"{refused}")
-        subprocess.run([*command, "--force"], check=True, capture_output=True, timeout=60, env=clean_environment())
+        finished([*command, "--force"]).check_returncode()
         equal(role_of(old), "alone", "role of the one that was promoted by force")
         fill(old, names(b"again", 10))
 
@@ -880,8 +878,8 @@ def a_replica_is_listed_where_it_listens_or_as_it_advertises():
             node.close()
 
 
-def over_tls(node, port):
-    return address(node, port).replace("couchbase://", "couchbases://")
+def over_tls(port):
+    return address(port).replace("couchbase://", "couchbases://")
 
 
 @suite.test
@@ -891,7 +889,7 @@ def the_link_between_nodes_may_be_over_tls():
     try:
         fill(old, names(b"visible-key", 200))
         trusted = ["--peer-ca", str(old.data / "tls" / "ca.pem")]
-        stranger = Node("--kv-tls-port", "0", "--replica-of", over_tls(old, wire.port), "--peer-ca", "/dev/null")
+        stranger = Node("--kv-tls-port", "0", "--replica-of", over_tls(wire.port), "--peer-ca", "/dev/null")
         nodes.append(stranger.start())
         why = lambda: "no certificate" in stats(stranger, "replication")["last_error"]
         eventually("a node that is not trusted is not followed", why, CATCH_UP_SECONDS)
@@ -961,8 +959,7 @@ def passwords_are_in_no_process_list_statistic_or_log():
         command = [binary(), "stat", "replication", "--connect", at]
 
         def shown(*more, **environment):
-            environment = {**clean_environment(), **environment}
-            done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=60, env=environment)
+            done = finished([*command, *more], **environment)
             equal(done.returncode, 0, f"settee stat: {done.stderr}")
             return done.stdout
 
@@ -970,7 +967,7 @@ def passwords_are_in_no_process_list_statistic_or_log():
             SETTEE_CONNECT_PASSWORD=secret
         )
         eventually("both follow", both, CATCH_UP_SECONDS)
-        refused = subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
+        refused = finished(command)
         if refused.returncode != 64 or "no password" not in refused.stderr:
             raise AssertionError(f"{refused}")
         for node in nodes:
@@ -1003,8 +1000,8 @@ def a_body_that_never_comes_costs_the_connection():
 def promotion_of_what_follows_nothing_is_refused():
     node = Node().start().ready()
     try:
-        command = [binary(), "promote", "--connect", address(node)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
+        command = [binary(), "promote", "--connect", node.address]
+        done = finished(command)
         if done.returncode == 0 or "follows no other node" not in done.stderr:
             raise AssertionError(f"{done}")
     finally:

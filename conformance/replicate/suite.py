@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from certificates import client_certificate
-from harness import Node, Suite, binary, clean_environment, end_with_parent, equal, eventually
+from harness import Node, Suite, address, begun, binary, equal, eventually, finished
 from manage import must
 from mcbp import (
     DELETE, FEATURE_COLLECTIONS, FEATURE_SNAPPY, FEATURE_XERROR, GET, HELLO, NOT_FOUND, SET, SUCCESS, Connection,
@@ -85,7 +85,7 @@ class World:
 
     @property
     def addresses(self):
-        return [f"couchbase://Administrator:password@127.0.0.1:{node.kv}/default" for node in self.nodes]
+        return [node.address for node in self.nodes]
 
     def close(self):
         for node in self.nodes:
@@ -95,10 +95,7 @@ class World:
 
 def run(arguments):
     """Runs a replication to its end; returns exit code and standard error."""
-    ran = subprocess.run(
-        [binary(), "replicate", *arguments],
-        env=clean_environment(), capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    ran = finished([binary(), "replicate", *arguments])
     return ran.returncode, ran.stderr
 
 
@@ -110,10 +107,7 @@ class Replication:
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen(
-            self.command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env=clean_environment(), preexec_fn=end_with_parent,
-        )  # fmt: skip
+        self.process = begun(self.command, stderr=subprocess.PIPE, text=True)
 
     def kill(self):
         self.process.kill()
@@ -295,7 +289,7 @@ def values_go_compressed_where_both_sides_take_them_so(world):
         sides, wire = list(addresses), None
         if plain_side is not None:
             wire = WithoutSnappy(world.nodes[plain_side].kv)
-            sides[plain_side] = f"couchbase://Administrator:password@127.0.0.1:{wire.port}/default"
+            sides[plain_side] = address(wire.port)
         code, error = run([*sides, "--state", world.state(), "--until-now"])
         equal(code, 0, error)
         if wire is not None:
@@ -321,7 +315,7 @@ def values_go_compressed_where_both_sides_take_them_so(world):
 
 
 @suite.test
-def what_is_refused(world):
+def wrong_uses_are_refused(world):
     one, two = world.addresses
     state = world.state()
     for arguments, code, word in (

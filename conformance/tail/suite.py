@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
-from harness import Node, Suite, binary, clean_environment, end_with_parent, equal, eventually
+from harness import Node, Suite, begun, binary, equal, eventually, finished
 from mcbp import DELETE, GET, NOT_FOUND, SET, SUCCESS, Closed, Connection, key_call, vbucket_of
 from pair import stats
 
@@ -44,7 +44,7 @@ class World:
 
     @property
     def at(self):
-        return ["--connect", f"couchbase://Administrator:password@127.0.0.1:{self.node.kv}/default"]
+        return ["--connect", self.node.address]
 
     def file(self):
         self.files += 1
@@ -57,10 +57,7 @@ class World:
 
 def run(world, *arguments):
     """Runs a tail to its end; returns exit code, lines and standard error."""
-    ran = subprocess.run(
-        [binary(), "tail", *([] if "--connect" in arguments else world.at), *arguments],
-        env=clean_environment(), capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    ran = finished([binary(), "tail", *([] if "--connect" in arguments else world.at), *arguments])
     return ran.returncode, ran.stdout.splitlines(), ran.stderr
 
 
@@ -70,11 +67,7 @@ class Tail:
     def __init__(self, world, *arguments, out=None):
         self.out = out or world.file()
         with self.out.open("ab") as lines:
-            self.process = subprocess.Popen(
-                [binary(), "tail", *world.at, *arguments],
-                stdin=subprocess.DEVNULL, stdout=lines, stderr=subprocess.PIPE,
-                env=clean_environment(), preexec_fn=end_with_parent,
-            )  # fmt: skip
+            self.process = begun([binary(), "tail", *world.at, *arguments], stdout=lines, stderr=subprocess.PIPE)
 
     def lines(self):
         """Whole lines so far; a kill may have cut the last one."""
@@ -354,10 +347,8 @@ def difference(told, there):
 @suite.test
 def waits_for_whoever_reads_it(world):
     load = Load(world, b"slow", keys=20_000)
-    process = subprocess.Popen(
-        [binary(), "tail", *world.at, "--from", "beginning", "--window", "16384"],
-        stdout=subprocess.PIPE, env=clean_environment(), preexec_fn=end_with_parent,
-    )  # fmt: skip
+    command = [binary(), "tail", *world.at, "--from", "beginning", "--window", "16384"]
+    process = begun(command, stdout=subprocess.PIPE)
     first = process.stdout.readline()
     assert json.loads(first), first
     # The pipe is full now or soon; the node's clients do not feel it.
@@ -391,10 +382,8 @@ def told_as(line, value):
 
 @suite.test
 def ends_when_its_reader_is_gone(world):
-    process = subprocess.Popen(
-        [binary(), "tail", *world.at, "--from", "beginning"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment(), preexec_fn=end_with_parent,
-    )  # fmt: skip
+    command = [binary(), "tail", *world.at, "--from", "beginning"]
+    process = begun(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.readline()
     process.stdout.close()
     Load(world, b"gone").reach(200).stop()

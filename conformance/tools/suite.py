@@ -38,7 +38,6 @@ from mcbp import (
     Connection,
     frame,
     key_call,
-    vbucket_of,
 )
 
 suite = Suite("tools")

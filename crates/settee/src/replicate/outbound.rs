@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_being_sent_when_the_connection_breaks_is_not_answered() {
+    fn changes_under_way_when_the_connection_breaks_are_not_answered() {
         let server = FakeServer::start(true, Fault::Close);
         let (_, client) = Nodes::connect(&server.options()).unwrap();
         let mut link = Outbound::new(client);
