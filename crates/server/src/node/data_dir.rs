@@ -41,7 +41,7 @@ impl DataDir {
     /// It cannot be created or read, another process has it, or it holds something else than a node's data.
     pub(super) fn open(path: &Path) -> Result<(Self, Identities), StartError> {
         let access = |error: &std::io::Error| access(path, error);
-        super::private::make_directory(path).map_err(|error| access(&error))?;
+        names::make_directories(path).map_err(|error| access(&error))?;
         let dir = Self {
             path: path.to_owned(),
             lock: lock(path)?,
@@ -55,6 +55,7 @@ impl DataDir {
             Err(error) => return Err(access(&error)),
         };
         dir.check_knows_stores(&identities)?;
+        super::private::close_to_others(path).map_err(|error| access(&error))?;
         Ok((dir, identities))
     }
 
@@ -404,5 +405,20 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         drop(DataDir::open(&path).unwrap());
         assert_eq!(mode(&path), 0o700);
+    }
+
+    #[test]
+    fn a_refused_directory_keeps_its_permissions() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("letter"), "of another program").unwrap();
+        let shared = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(place.path(), shared).unwrap();
+        assert!(matches!(
+            DataDir::open(place.path()),
+            Err(StartError::DataFormat(_))
+        ));
+        let mode = fs::metadata(place.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o777);
     }
 }

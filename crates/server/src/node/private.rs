@@ -10,9 +10,15 @@ use storage::names;
 /// Permissions of other users.
 const OTHERS: u32 = 0o077;
 
-/// Creates a directory with its missing parents. If it exists and is open to other users, removes their permissions.
+/// Creates a directory with its missing parents, and keeps it to its user.
 pub(super) fn make_directory(path: &Path) -> io::Result<()> {
     names::make_directories(path)?;
+    close_to_others(path)
+}
+
+/// Removes the permissions of other users from a directory. Only for one that is known to hold data of a node: others
+/// may need the permissions of any other directory.
+pub(super) fn close_to_others(path: &Path) -> io::Result<()> {
     let mode = fs::metadata(path)?.permissions().mode();
     if mode & OTHERS == 0 {
         return Ok(());

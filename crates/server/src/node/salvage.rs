@@ -53,10 +53,11 @@ pub fn salvage(
     let read = |error: io::Error| SalvageError::Read(buckets.clone(), error);
     let mut names = bucket_names(from).map_err(read)?;
     let write = |error: io::Error| SalvageError::Read(to.to_owned(), error);
-    private::make_directory(to).map_err(write)?;
+    storage::names::make_directories(to).map_err(write)?;
     if let Some(name) = stores(to).map_err(write)?.first() {
         return Err(SalvageError::Occupied(to.join(BUCKETS).join(name)));
     }
+    private::close_to_others(to).map_err(write)?;
     let mut identities = identities_of(from).unwrap_or_else(|why| {
         each(SalvageStep::NodeLost(why));
         Identities::new()
