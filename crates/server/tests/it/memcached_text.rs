@@ -296,6 +296,15 @@ fn unreadable_input_ends_the_connection() {
 }
 
 #[test]
+fn a_page_in_a_browser_cannot_send_commands() {
+    let post = "POST / HTTP/1.1\nOrigin: http://other\n\nset t:page 0 0 1\n1\nget t:page\n";
+    let refused = ["CLIENT_ERROR an HTTP request on a text connection"];
+    assert_eq!(talk(post), refused);
+    assert_eq!(talk("GET /set%20t:page HTTP/1.0\nmn\n"), refused);
+    assert_eq!(talk("get t:page HTTP/1.1\n"), ["END"]);
+}
+
+#[test]
 fn a_line_of_keys_may_be_longer_than_any_other() {
     let keys: Vec<String> = (0..5000).map(|number| format!("t:many-{number}")).collect();
     talk("set t:many-4999 0 0 1\nz\n");

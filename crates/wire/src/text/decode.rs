@@ -58,6 +58,8 @@ pub enum TextError {
     TooLong,
     /// A request begins like one of the binary protocol.
     Binary,
+    /// A line begins a request of HTTP. A page in a browser can send one to any port, with commands in its body.
+    Http,
 }
 
 impl TextError {
@@ -66,6 +68,7 @@ impl TextError {
         match self {
             Self::TooLong => "CLIENT_ERROR line too long",
             Self::Binary => "CLIENT_ERROR a binary request on a text connection",
+            Self::Http => "CLIENT_ERROR an HTTP request on a text connection",
         }
     }
 }
@@ -77,6 +80,8 @@ enum Line<'a> {
     Value(TextRequest<'a>, usize),
     /// A retrieval; its keys begin after so many bytes of the line.
     Keys(Retrieval, usize),
+    /// The first line of a request of HTTP.
+    Http,
 }
 
 impl Line<'_> {
@@ -129,6 +134,7 @@ pub fn decode_text(
             place: TextPlace::Line,
         }),
         Line::Keys(retrieval, at) => decode_key(input, retrieval, at),
+        Line::Http => Err(TextError::Http),
         Line::Value(request, bytes) => Ok(with_value(input, head, request, bytes, value_bytes_max)),
     }
 }
@@ -247,6 +253,7 @@ fn read_line(line: &[u8]) -> Line<'_> {
         b"version" => Ok(TextRequest::Version),
         b"verbosity" if words.next().is_some() => Ok(TextRequest::Verbosity { noreply }),
         b"quit" => Ok(TextRequest::Quit),
+        _ if words.last().is_some_and(|word| word.starts_with(b"HTTP/")) => return Line::Http,
         _ => Err(UNKNOWN),
     };
     match read {
