@@ -1,5 +1,8 @@
 //! Times and limits of a cluster.
 
+/// Shortest and longest lease of a cluster, milliseconds.
+const LEASES_MS: std::ops::RangeInclusive<u64> = 1_000..=60_000;
+
 /// Times and limits of a cluster; the same on all of its nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -32,6 +35,21 @@ pub struct Settings {
     pub takeovers_per_node: usize,
     /// Longest time that a takeover waits for others.
     pub together_ms: u64,
+}
+
+impl Settings {
+    /// Returns the settings of a cluster with this length of a lease; `None` for the default length.
+    pub fn of_lease(lease_ms: Option<u64>) -> Self {
+        let default = Self::default();
+        let lease_ms = lease_ms.unwrap_or(default.lease_ms);
+        let lease_ms = lease_ms.clamp(*LEASES_MS.start(), *LEASES_MS.end());
+        Self {
+            lease_ms,
+            margin_ms: lease_ms / 10,
+            unheard_ms: default.unheard_ms.min(lease_ms / 2),
+            ..default
+        }
+    }
 }
 
 impl Default for Settings {

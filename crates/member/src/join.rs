@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::NodeId;
 use cluster::agreed::{Address, ClusterId, FEATURE_LEVEL, Key, Meta, Node, Seen, View};
 use cluster::coord::{Answer, Compare, LeaseId, Op, Range, Request, Txn};
-use cluster::{NodeId, Settings};
 use etcd::Etcd;
 use registry::Registry;
 use tls::PeerTls;
@@ -17,8 +17,6 @@ use crate::shared::Host;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Attempts to get a node number: nodes that join at the same time compete for it.
 const TRIES: usize = 20;
-/// Shortest and longest lease of a cluster, milliseconds.
-const LEASES_MS: std::ops::RangeInclusive<u64> = 1_000..=60_000;
 
 /// Options with which a node joins a cluster.
 #[derive(Clone, Debug)]
@@ -131,19 +129,6 @@ impl Joined {
         Err(JoinError::Refused(
             "other nodes joined at the same time, each time: try again".into(),
         ))
-    }
-
-    /// Returns the times and limits of the cluster.
-    pub(crate) fn settings(&self) -> Settings {
-        let default = Settings::default();
-        let lease_ms = self.meta.lease_ms.unwrap_or(default.lease_ms);
-        let lease_ms = lease_ms.clamp(*LEASES_MS.start(), *LEASES_MS.end());
-        Settings {
-            lease_ms,
-            margin_ms: lease_ms / 10,
-            unheard_ms: default.unheard_ms.min(lease_ms / 2),
-            ..default
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use cluster::agreed::{Node, View};
-use cluster::{Identity, NodeId, Order, Participant};
+use cluster::{Identity, NodeId, Order, Participant, Settings};
 use etcd::Etcd;
 use parking_lot::{Mutex, RwLock};
 use registry::Registry;
@@ -66,7 +66,7 @@ impl Member {
             stopped: AtomicBool::default(),
         });
         host_buckets(&shared);
-        let settings = joined.settings();
+        let settings = Settings::of_lease(joined.meta.lease_ms);
         let identity = Identity {
             cluster: joined.cluster,
             node: joined.me,

@@ -11,6 +11,7 @@ use super::values::{Alive, BucketSpec, Chunk, Controller, Meta, Node, Orders};
 use crate::condition::Condition;
 use crate::coord::{Change, KeyValue, LeaseId};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb, Version};
+use crate::settings::Settings;
 
 /// A value with etcd's metadata of its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,6 +141,12 @@ impl View {
     /// Whether copies were adopted since that state, so that it proves nothing.
     pub fn has_adopted_since(&self, seen: &Seen) -> bool {
         self.history.value.adopted > seen.version.epoch
+    }
+
+    /// Returns the times and limits of the cluster.
+    pub fn settings(&self) -> Settings {
+        let meta = self.meta.as_ref();
+        Settings::of_lease(meta.and_then(|meta| meta.value.lease_ms))
     }
 
     /// Whether a node renews its lease, and its disk works.

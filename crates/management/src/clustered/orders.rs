@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use cluster::coordinator::unsafe_order;
-use cluster::{NodeId, Order, Settings};
+use cluster::{NodeId, Order};
 use registry::{ClusterStatus, NodeStatus};
 use serde_json::{Value, json};
 use tokio::{task, time};
@@ -199,7 +199,7 @@ impl Asked {
     /// Returns the settings of automatic failover in force: the timeout in seconds, and the number of failovers until
     /// an operator resets the count.
     pub(super) fn auto_failover(&self) -> Value {
-        let settings = Settings::default();
+        let settings = self.member.view().settings();
         json!({
             "enabled": true,
             "timeout": settings.lease_ms / 1000,

@@ -138,6 +138,11 @@ async fn a_rebalance_is_shown_as_a_task() {
     );
     let path = "/settings/autoFailover";
     assert_eq!(post(&fixture, path, "enabled=true&timeout=5").await.0, 200);
+    member.edit(|view, _| {
+        let meta = view.meta.as_mut().expect("a cluster has properties");
+        meta.value.lease_ms = Some(2000);
+    });
+    assert_eq!(fixture.get_json(path).await["timeout"], 2, "the lease");
     let (status, said) = post(&fixture, path, "enabled=false").await;
     assert_eq!(status, 400);
     assert!(said.contains("fixed"), "{said}");
