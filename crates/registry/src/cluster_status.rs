@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::agreed::{Address, NodeState, Rebalance, View};
 use cluster::coordinator::{Held, Promoted, can_hand_over, forced};
-use cluster::{BucketId, Condition, NodeId};
+use cluster::{BucketId, Condition, NodeId, Row, Vb, majority};
 use serde::Serialize;
 
-use crate::cluster::ClusterMember;
+use crate::cluster::{ClusterMember, MemberStatus};
 use crate::clustered::server_group;
 
 /// Largest number of waiting vBuckets that are listed of each bucket.
@@ -173,7 +173,7 @@ pub struct BucketStatus {
     pub vbuckets: u16,
     /// Configured number of copies of each vBucket.
     pub copies: usize,
-    /// Number of vBuckets with a readable active copy on a healthy node.
+    /// Number of vBuckets with an active copy that serves, as far as the reporting node knows.
     pub served: usize,
     /// Number of vBuckets in an election.
     pub elections: usize,
@@ -213,7 +213,7 @@ impl ClusterStatus {
         let (view, status) = (member.view(), member.status());
         let name = |id: NodeId| name_of(&view, id);
         let progress = status.progress.as_ref();
-        let buckets = buckets(&view);
+        let buckets = buckets(&Sight::of(member.me(), &view, &status));
         let mut nodes = nodes(&view);
         for node in &mut nodes {
             let copies = buckets.iter().filter_map(|one| one.nodes.get(&node.name));
@@ -319,7 +319,53 @@ fn nodes(view: &View) -> Vec<NodeStatus> {
     status.collect()
 }
 
-fn buckets(view: &View) -> Vec<BucketStatus> {
+/// The nodes of a cluster, as one of them sees them.
+struct Sight<'a> {
+    view: &'a View,
+    /// Nodes that run: the node itself, and those that it heard lately.
+    running: BTreeSet<NodeId>,
+    /// Whether etcd answered lately, so that the view has the leases of now.
+    sees_leases: bool,
+}
+
+impl<'a> Sight<'a> {
+    fn of(me: NodeId, view: &'a View, status: &MemberStatus) -> Self {
+        let unheard_ms = view.settings().unheard_ms;
+        let is_lately = |silent_ms: u64| silent_ms < unheard_ms;
+        let others = status.silent_ms.iter();
+        let heard = others.filter(|(_, silent_ms)| is_lately(**silent_ms));
+        Self {
+            view,
+            running: heard.map(|(node, _)| *node).chain([me]).collect(),
+            sees_leases: is_lately(status.etcd_silent_ms),
+        }
+    }
+
+    /// Whether the active copy of a vBucket serves: its node has a lease, or runs beside as many replicas as must confirm
+    /// the term of the copy.
+    fn serves(&self, vb: Vb, row: &Row) -> bool {
+        let (view, nodes) = (self.view, row.chain.nodes());
+        let Some((active, replicas)) = nodes.split_first() else {
+            return false;
+        };
+        let node = view.nodes.get(active);
+        let failed = node.is_none_or(|node| node.value.state == NodeState::Failed);
+        let health = |node: &NodeId| view.alive.get(node).map(|alive| &alive.value.health);
+        let works = health(active).is_none_or(|health| !health.disk_dead);
+        let is_readable = view.condition(*active, vb) != Condition::Unreadable;
+        let has_lease = self.sees_leases && health(active).is_some();
+        let confirms = |replica: &&NodeId| {
+            let hears = health(replica).is_none_or(|health| !health.unheard.contains(active));
+            hears && self.running.contains(replica)
+        };
+        let confirmed = 1 + replicas.iter().filter(confirms).count();
+        let runs = self.running.contains(active) && confirmed >= majority(nodes.len());
+        !failed && works && is_readable && row.term > 0 && (has_lease || runs)
+    }
+}
+
+fn buckets(sight: &Sight<'_>) -> Vec<BucketStatus> {
+    let view = sight.view;
     let mut by_id: BTreeMap<BucketId, BucketStatus> = BTreeMap::new();
     for (id, spec) in &view.specs {
         let spec = &spec.value;
@@ -346,9 +392,7 @@ fn buckets(view: &View) -> Vec<BucketStatus> {
             let failed = failed.is_none_or(|node| node.value.state == NodeState::Failed);
             if at == 0 {
                 copies.active += 1;
-                let is_readable = view.condition(*node, vb) != Condition::Unreadable;
-                let serves = view.is_well(*node) && !failed && row.term > 0 && is_readable;
-                bucket.served += usize::from(serves);
+                bucket.served += usize::from(sight.serves(vb, row));
             } else {
                 copies.replicas += 1;
             }
@@ -466,7 +510,44 @@ fn why_held(held: Held) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::ranges;
+    use super::*;
+    use crate::fake_member::{FakeMember, row};
+
+    fn served(member: &FakeMember) -> usize {
+        ClusterStatus::of(member).buckets[0].served
+    }
+
+    #[test]
+    fn copies_serve_by_a_lease_or_by_confirmations() {
+        let member = FakeMember::new(1);
+        for id in 1..=3 {
+            member.put_node(id, NodeState::Active);
+        }
+        member.put_bucket(7, "default", 3, &[row(&[1, 2]), row(&[2, 3]), row(&[3])]);
+        member.put_alive(&[1, 2, 3]);
+        assert_eq!(served(&member), 3, "all have a lease");
+
+        // Node 1 heard node 2 lately, and node 3 long ago.
+        let silent_ms = [(NodeId(2), 300), (NodeId(3), 60_000)];
+        member.status.lock().silent_ms = silent_ms.into();
+        assert_eq!(served(&member), 3, "etcd knows better");
+        member.status.lock().etcd_silent_ms = 60_000;
+        assert_eq!(served(&member), 1, "etcd is away, and node 3 is gone");
+        member.status.lock().silent_ms.insert(NodeId(3), 300);
+        assert_eq!(served(&member), 3, "etcd is away, and all nodes run");
+
+        // etcd answers again, and node 2 has no lease yet.
+        member.status.lock().etcd_silent_ms = 0;
+        member.edit(|view, _| drop(view.alive.remove(&NodeId(2))));
+        assert_eq!(served(&member), 3, "node 3 confirms what node 2 has");
+        member.edit(|view, _| {
+            let third = view.alive.get_mut(&NodeId(3)).expect("a node");
+            third.value.health.unheard = vec![NodeId(2)];
+        });
+        assert_eq!(served(&member), 2, "node 3 does not hear node 2");
+        member.put_node(1, NodeState::Failed);
+        assert_eq!(served(&member), 1, "node 1 is failed over");
+    }
 
     #[test]
     fn numbers_are_formatted_as_ranges() {
