@@ -10,7 +10,7 @@ from cluster import Cluster
 from failures import three_nodes
 from harness import equal, eventually
 from manage import call, must
-from mcbp import GET, NOT_FOUND
+from mcbp import GET, NOT_FOUND, Connection
 from world import holds, suite
 
 KEYS = [f"key-{number}".encode() for number in range(100)]
@@ -89,9 +89,10 @@ def changes_at_all_nodes_at_once_are_all_kept(world):
 
         def change(number):
             node = cluster.nodes[number % 3]
-            eventually("a scope is made", lambda: must(node, "POST", SCOPES, name=f"scope-{number}"), seconds=60)
+            # The first users of the cluster are made at all nodes at once.
             user = f"/settings/rbac/users/local/user-{number}"
             eventually("a user is made", lambda: call(node, "PUT", user, password="secret1", roles="admin")[0] == 200, seconds=60)
+            eventually("a scope is made", lambda: must(node, "POST", SCOPES, name=f"scope-{number}"), seconds=60)
 
         with ThreadPoolExecutor(9) as together:
             list(together.map(change, range(45)))
@@ -100,6 +101,49 @@ def changes_at_all_nodes_at_once_are_all_kept(world):
         for kind, names in (("scope", {one["name"] for one in scopes}), ("user", {one["id"] for one in users})):
             lost = [number for number in range(45) if f"{kind}-{number}" not in names]
             equal(lost, [], f"what was acknowledged of each {kind} and is not there")
+        refused = [number for number in range(45) if not logs_in(cluster.nodes[number % 3], f"user-{number}", "secret1")]
+        equal(refused, [], "users whose password is not taken")
+
+
+def logs_in(node, user, password):
+    connection = Connection(node.kv)
+    try:
+        connection.login(user, password, bucket=None)
+    except AssertionError:
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+@suite.test
+def settings_changed_at_all_nodes_at_once_are_all_kept(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
+        cluster.make_bucket()
+        bucket = "/pools/default/buckets/default"
+
+        def change(number, **form):
+            eventually(f"{form} is taken", lambda: call(cluster.nodes[number % 3], "POST", bucket, **form)[0] == 200, seconds=60)
+
+        for turn in range(4):
+            forms = [
+                {"maxTTL": str(100 + turn)},
+                {"flushEnabled": str((turn + 1) % 2)},
+                {"ramQuotaMB": str(120 + turn)},
+                {"compressionMode": ["off", "active"][turn % 2]},
+                {"durabilityMinLevel": ["majority", "none"][turn % 2]},
+            ]
+            with ThreadPoolExecutor(len(forms)) as together:
+                list(together.map(lambda number: change(number, **forms[number]), range(len(forms))))
+            told = json.loads(must(cluster.nodes[turn % 3], "GET", bucket))
+            is_now = {
+                "maxTTL": str(told["maxTTL"]),
+                "flushEnabled": str(int("flush" in told["controllers"])),
+                "ramQuotaMB": str(told["quota"]["rawRAM"] >> 20),
+                "compressionMode": told["compressionMode"],
+                "durabilityMinLevel": told["durabilityMinLevel"],
+            }
+            equal(is_now, {name: value for form in forms for name, value in form.items()}, f"settings after turn {turn}")
 
 
 class Look(threading.Thread):

@@ -5,19 +5,21 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use serde_json::json;
 
 use super::answers::{self, Handled};
 use super::bucket_form::{read_new, read_update};
-use super::form::FieldErrors;
 use crate::state::HttpState;
-use crate::view::{BucketChange, BucketsError};
+use crate::view::{BucketChange, BucketsError, NodeView};
 
 /// `POST /pools/default/buckets`
 pub(super) async fn create(State(state): State<HttpState>, body: Bytes) -> Handled {
-    let settings = read_new(&body).map_err(|wrong| refused(&wrong))?;
-    change(state, BucketChange::Make(settings)).await?;
+    let make = move |view: &dyn NodeView| {
+        let settings = read_new(&body).map_err(BucketsError::Invalid)?;
+        view.change_buckets(BucketChange::Make(settings))
+    };
+    run(state, make).await?;
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
@@ -27,10 +29,12 @@ pub(super) async fn update(
     Path(name): Path<String>,
     body: Bytes,
 ) -> Handled {
-    let now = state.view.bucket_settings(&name);
-    let now = now.ok_or_else(answers::not_found)?;
-    let settings = read_update(&body, now).map_err(|wrong| refused(&wrong))?;
-    change(state, BucketChange::Adjust(settings)).await
+    run(state, move |view| {
+        view.change_settings(&name, &|now| {
+            read_update(&body, now).map_err(BucketsError::Invalid)
+        })
+    })
+    .await
 }
 
 /// `DELETE /pools/default/buckets/B`
@@ -43,10 +47,17 @@ pub(super) async fn flush(State(state): State<HttpState>, Path(name): Path<Strin
     change(state, BucketChange::Flush(name)).await
 }
 
-/// Makes a change outside of the thread that serves connections, because it waits for the disk.
 pub(super) async fn change(state: HttpState, change: BucketChange) -> Handled {
+    run(state, move |view| view.change_buckets(change)).await
+}
+
+/// Makes a change outside of the thread that serves connections, because it waits for the disk.
+async fn run(
+    state: HttpState,
+    change: impl FnOnce(&dyn NodeView) -> Result<(), BucketsError> + Send + 'static,
+) -> Handled {
     let view = Arc::clone(&state.view);
-    let done = state.bucket_turn.run(move || view.change_buckets(change));
+    let done = state.bucket_turn.run(move || change(&*view));
     let Err(error) = done.await.unwrap_or(Err(BucketsError::Stopping)) else {
         return Ok(StatusCode::OK.into_response());
     };
@@ -54,6 +65,7 @@ pub(super) async fn change(state: HttpState, change: BucketChange) -> Handled {
     let bad = StatusCode::BAD_REQUEST;
     let (status, value) = match error {
         BucketsError::Unknown => return Err(answers::not_found()),
+        BucketsError::Invalid(wrong) => (bad, json!({ "errors": wrong, "summaries": {} })),
         BucketsError::Exists | BucketsError::Occupied(_) => {
             (bad, json!({ "errors": { "name": text } }))
         }
@@ -74,9 +86,4 @@ pub(super) async fn change(state: HttpState, change: BucketChange) -> Handled {
         BucketsError::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, json!({ "_": text })),
     };
     Err(answers::json(status, &value))
-}
-
-fn refused(wrong: &FieldErrors) -> Response {
-    let value = json!({ "errors": wrong, "summaries": {} });
-    answers::json(StatusCode::BAD_REQUEST, &value)
 }

@@ -53,6 +53,6 @@ pub use feed::{Feed, FeedReader, FeedTurn, News, NoFeed, Start, Wanted};
 pub use listener::{CONNECTIONS_MAX, HttpDoor, HttpDoors, serve};
 pub use routes::router;
 pub use view::{
-    ActiveNode, BucketChange, BucketSummary, BucketsError, ClusterChange, Machine, MachineCpu,
-    MachineFiles, MachineMemory, NodeSummary, NodeView,
+    ActiveNode, BucketChange, BucketSummary, BucketsError, ClusterChange, EditSettings, Machine,
+    MachineCpu, MachineFiles, MachineMemory, NodeSummary, NodeView,
 };

@@ -9,7 +9,7 @@ use audit::{Recorder, Settings};
 use bucket::Reservation;
 use collections::{Manifest, ManifestError};
 use identity::{AuthenticatedUser, CertificateSettings, Directory, Identity, LoginTurn, Password};
-use registry::cluster::ClusterMember;
+use registry::cluster::{ChangeError, ClusterMember};
 use registry::cluster_map::{AlternateAddress, bracketed};
 use registry::collections::CollectionsError;
 use registry::{AutoCompaction, BucketSettings, ClusterSettings, Ports, StandIn};
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio_rustls::rustls::ClientConfig;
 
 use crate::feed::{Feed, NoFeed, Wanted};
+use crate::form::FieldErrors;
 
 /// The services of the node for HTTP management. Threads that serve connections call it: methods answer from memory and
 /// do not block, unless they state it.
@@ -27,8 +28,8 @@ pub trait NodeView: Send + Sync + 'static {
     /// Checks whether the node waits for its administrator, and accepts every request without credentials.
     fn is_open(&self) -> bool;
 
-    /// Changes users and groups if `edit` returns true. When this returns, the change is in force everywhere. Blocks
-    /// for the disk.
+    /// Changes users and groups if `edit` returns true. In a cluster it runs again if another change came first, and
+    /// salts of the node may change before it runs. When this returns, the change is in force everywhere. Blocks for the disk.
     ///
     /// # Errors
     /// The change could not be written, and is not made; one line.
@@ -79,7 +80,14 @@ pub trait NodeView: Send + Sync + 'static {
     /// Returns the settings of one bucket; `None` if there is no such bucket.
     fn bucket_settings(&self, name: &str) -> Option<BucketSettings>;
 
-    /// Creates, changes, flushes, compacts or drops a bucket. Blocks for the disk.
+    /// Changes the settings of a bucket: `edit` makes the next ones out of the newest ones. In a cluster it runs again
+    /// if another change came first. Blocks for the disk.
+    ///
+    /// # Errors
+    /// The reason why it was not done.
+    fn change_settings(&self, bucket: &str, edit: &EditSettings<'_>) -> Result<(), BucketsError>;
+
+    /// Creates, flushes, compacts or drops a bucket. Blocks for the disk.
     ///
     /// # Errors
     /// The reason why it was not done.
@@ -299,13 +307,14 @@ pub struct BucketSummary {
     pub ready: bool,
 }
 
+/// Function that makes the next settings of a bucket out of its current ones, or refuses.
+pub type EditSettings<'a> = dyn Fn(BucketSettings) -> Result<BucketSettings, BucketsError> + 'a;
+
 /// A change of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BucketChange {
     /// Creates a bucket.
     Make(BucketSettings),
-    /// Changes the settings of a bucket.
-    Adjust(BucketSettings),
     /// Drops the bucket with all its data.
     Drop(String),
     /// Removes all documents of the bucket.
@@ -358,6 +367,9 @@ pub enum BucketsError {
     /// The bucket is a copy of another node's bucket.
     #[error("The bucket follows another node's")]
     Follows,
+    /// Fields of the settings are not valid; with the reasons.
+    #[error("The settings are not valid")]
+    Invalid(FieldErrors),
     /// The change is not possible in this cluster; with the reason.
     #[error("{0}")]
     Refused(String),
@@ -381,4 +393,15 @@ pub enum BucketsError {
     /// The disk or the system failed.
     #[error("{0}")]
     Failed(String),
+}
+
+impl From<ChangeError> for BucketsError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Refused(reason) => Self::Refused(reason),
+            ChangeError::Conflict(reason) | ChangeError::Unavailable(reason) => {
+                Self::Unavailable(reason)
+            }
+        }
+    }
 }

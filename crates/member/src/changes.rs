@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use cluster::BucketId;
 use cluster::agreed::{BucketSpec, CHUNK_VBUCKETS, Entry, Key, View};
 use cluster::coord::{Answer, Compare, LeaseId, Op, Request, Txn};
-use registry::cluster::{AgreedChange, ChangeError, users_edition};
-use registry::{BucketSettings, collections};
+use registry::BucketSettings;
+use registry::cluster::{AgreedChange, ChangeError};
 
 use crate::shared::Shared;
 
@@ -67,11 +67,11 @@ impl Shared {
                 let revision = self.commit(draft)?;
                 return self.await_bucket(id, revision);
             }
-            AgreedChange::AdjustBucket(settings) => {
-                let (id, entry) = known(&view, &settings.bucket.name)?;
+            AgreedChange::AdjustBucket { settings, based_on } => {
+                let (id, _) = known(&view, &settings.bucket.name)?;
                 let spec = spec_of(&settings);
                 let value = serde_json::to_string(&spec).expect("a specification is JSON");
-                draft.put(self.key(Key::Spec(id)), entry.mod_revision, value);
+                draft.put(self.key(Key::Spec(id)), based_on, value);
             }
             AgreedChange::DropBucket(name) => {
                 self.draft_drop(&view, &name, &mut draft)?;
@@ -85,18 +85,13 @@ impl Shared {
             AgreedChange::Manifest {
                 bucket,
                 text,
-                previous_uid,
+                based_on,
             } => {
                 let (id, _) = known(&view, &bucket)?;
-                let seen = manifest_revision(&view, id, previous_uid)?;
-                draft.put(self.key(Key::Manifest(id)), seen, text);
+                draft.put(self.key(Key::Manifest(id)), based_on, text);
             }
-            AgreedChange::Users {
-                text,
-                previous_edition,
-            } => {
-                let seen = users_revision(&view, previous_edition)?;
-                draft.put(self.key(Key::Users), seen, text);
+            AgreedChange::Users { text, based_on } => {
+                draft.put(self.key(Key::Users), based_on, text);
             }
         }
         let revision = self.commit(draft)?;
@@ -253,66 +248,6 @@ impl Shared {
     }
 }
 
-/// Returns the revision of the agreed collections of a bucket, 0 if there are none, for a change that is based on the
-/// manifest `previous_uid`. What this node has applied may be older than what it has seen.
-fn manifest_revision(view: &View, id: BucketId, previous_uid: u64) -> Result<u64, ChangeError> {
-    let Some(entry) = view.manifests.get(&id) else {
-        return Ok(0);
-    };
-    let newest = collections::of_json(entry.value.as_bytes()).ok();
-    if newest.is_none_or(|newest| newest.uid().0 != previous_uid) {
-        let reason = "the collections changed meanwhile";
-        return Err(ChangeError::Conflict(reason.into()));
-    }
-    Ok(entry.mod_revision)
-}
-
-/// Returns the revision of the agreed users, 0 if there are none, for a change that is based on `previous_edition`.
-fn users_revision(view: &View, previous_edition: u64) -> Result<u64, ChangeError> {
-    let newest = users_edition(view);
-    if newest.is_some_and(|newest| newest > previous_edition) {
-        let reason = "the users changed meanwhile";
-        return Err(ChangeError::Conflict(reason.into()));
-    }
-    Ok(view.users.as_ref().map_or(0, |entry| entry.mod_revision))
-}
-
 fn known<'v>(view: &'v View, name: &str) -> Result<(BucketId, &'v Entry<BucketSpec>), ChangeError> {
     find(view, name).ok_or_else(|| ChangeError::Refused("Requested resource not found.".into()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn written(text: String) -> Entry<std::sync::Arc<str>> {
-        Entry {
-            value: text.into(),
-            mod_revision: 7,
-            ..Entry::default()
-        }
-    }
-
-    #[test]
-    fn change_that_is_not_based_on_the_newest_seen_collections_is_a_conflict() {
-        let (id, mut view) = (BucketId(1), View::default());
-        assert_eq!(manifest_revision(&view, id, 4), Ok(0));
-        let scope =
-            r#"{"name":"_default","uid":"0","collections":[{"name":"_default","uid":"0"}]}"#;
-        let text = format!(r#"{{"uid":"4","scopes":[{scope}]}}"#);
-        view.manifests.insert(id, written(text));
-        assert_eq!(manifest_revision(&view, id, 4), Ok(7));
-        let stale = manifest_revision(&view, id, 3);
-        assert!(matches!(stale, Err(ChangeError::Conflict(_))), "{stale:?}");
-    }
-
-    #[test]
-    fn change_that_is_based_on_older_users_than_seen_is_a_conflict() {
-        let mut view = View::default();
-        assert_eq!(users_revision(&view, 4), Ok(0));
-        view.users = Some(written(r#"{"edition":5}"#.to_owned()));
-        assert_eq!(users_revision(&view, 5), Ok(7));
-        let stale = users_revision(&view, 4);
-        assert!(matches!(stale, Err(ChangeError::Conflict(_))), "{stale:?}");
-    }
 }

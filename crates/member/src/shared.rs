@@ -122,12 +122,12 @@ impl Shared {
         self.taken.lock().get(&self.me).copied().unwrap_or(0)
     }
 
-    /// Whether every node that runs has applied everything up to a revision.
+    /// Whether this node and every other one that runs have applied everything up to a revision.
     pub(crate) fn all_have(&self, revision: u64) -> bool {
         let view = self.view.read().clone();
         let taken = self.taken.lock();
         let has = |node| taken.get(node).is_some_and(|taken| *taken >= revision);
-        view.revision >= revision && view.alive.keys().all(has)
+        view.revision >= revision && view.alive.keys().chain([&self.me]).all(has)
     }
 
     /// Whether a commit of any bucket fails for lack of space.

@@ -11,9 +11,8 @@ use cluster::{BucketId, NodeId};
 use copies::{Steps, Unfinished, node_name, vb_of};
 use identity::Password;
 use registry::cluster::CLUSTER_USER;
-use registry::{BucketSettings, Store, collections};
+use registry::{Store, agreed_settings, collections};
 use replication::PeerOptions;
-use serde::Deserialize as _;
 
 use crate::around::NodeAround;
 use crate::events::{Event, Work};
@@ -252,7 +251,7 @@ impl Worker {
     }
 
     fn make_bucket(&self, id: BucketId, spec: &BucketSpec) -> Result<Arc<Hosted>, String> {
-        let settings = settings_of(spec)?;
+        let settings = agreed_settings(spec)?;
         self.shared.host.make_bucket(&id.to_string(), settings)?;
         let served = self.shared.node.bucket(&spec.name);
         let served = served.filter(|served| served.uuid == id.to_string());
@@ -288,7 +287,7 @@ impl Worker {
             && spec.mod_revision > taken.0
         {
             taken.0 = spec.mod_revision;
-            match settings_of(&spec.value) {
+            match agreed_settings(&spec.value) {
                 Ok(settings) if hosted.served.settings() == settings => {}
                 Ok(settings) => {
                     if let Err(reason) = self.shared.host.adjust_bucket(settings) {
@@ -323,15 +322,6 @@ impl Worker {
         }
         true
     }
-}
-
-/// Returns the settings of a bucket, with its name and number of vBuckets from their own fields.
-fn settings_of(spec: &BucketSpec) -> Result<BucketSettings, String> {
-    let read = BucketSettings::deserialize(&spec.settings);
-    let mut settings = read.map_err(|error| error.to_string())?;
-    settings.bucket.name.clone_from(&spec.name);
-    settings.bucket.vbuckets = Some(spec.vbuckets);
-    Ok(settings)
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use cluster::agreed::{Node, View};
 use cluster::coordinator::Progress;
 use cluster::{NodeId, Order};
-use serde::Deserialize;
 
 use crate::settings::BucketSettings;
 
@@ -43,12 +42,20 @@ pub struct MemberStatus {
 }
 
 /// A change of the state that the nodes of a cluster agree on.
+///
+/// `based_on` is the revision of etcd at which the record was written that the change replaces, 0 if there is none. If
+/// the record was written since, the change is a [conflict](ChangeError::Conflict).
 #[derive(Clone, Debug)]
 pub enum AgreedChange {
     /// Creates a bucket.
     MakeBucket(BucketSettings),
     /// Replaces the settings of the bucket of this name.
-    AdjustBucket(BucketSettings),
+    AdjustBucket {
+        /// The new settings.
+        settings: BucketSettings,
+        /// See [`AgreedChange`].
+        based_on: u64,
+    },
     /// Removes the bucket of this name.
     DropBucket(String),
     /// Removes all documents of the bucket of this name.
@@ -59,15 +66,15 @@ pub enum AgreedChange {
         bucket: String,
         /// The new manifest, in the form in which nodes keep it.
         text: String,
-        /// UID of the manifest on which the new one is based.
-        previous_uid: u64,
+        /// See [`AgreedChange`].
+        based_on: u64,
     },
     /// Replaces the users.
     Users {
         /// The new users, in the form in which nodes keep them.
         text: String,
-        /// Edition of the users on which the new ones are based.
-        previous_edition: u64,
+        /// See [`AgreedChange`].
+        based_on: u64,
     },
 }
 
@@ -105,7 +112,7 @@ pub trait ClusterMember: Send + Sync {
     /// No controller is known.
     fn order(&self, order: Order) -> Result<(), String>;
 
-    /// Makes a change and waits until it is agreed on.
+    /// Makes a change and waits, not for long, until the nodes that run have applied it.
     ///
     /// # Errors
     /// The change was not made. After [`ChangeError::Unavailable`] it may have been made.
@@ -113,16 +120,6 @@ pub trait ClusterMember: Send + Sync {
 
     /// Takes a message of another node.
     fn message(&self, bytes: &[u8]);
-}
-
-/// Returns the edition of the users that the cluster agreed on, if it did.
-pub fn users_edition(view: &View) -> Option<u64> {
-    #[derive(Deserialize)]
-    struct Edition {
-        edition: u64,
-    }
-    let users: Edition = serde_json::from_str(&view.users.as_ref()?.value).ok()?;
-    Some(users.edition)
 }
 
 /// Path of the setting that takes an operator's order.

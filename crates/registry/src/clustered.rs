@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use cluster::agreed::{Address, Node, NodeState, View};
+use cluster::agreed::{Address, BucketSpec, Node, NodeState, View};
 use cluster::{BucketId, NodeId, Vb};
 use model::VbId;
+use serde::Deserialize as _;
 
 use crate::cluster::ClusterMember;
 use crate::cluster_map::{
@@ -14,12 +15,25 @@ use crate::cluster_map::{
 use crate::maps::MapVersion;
 use crate::registry::Registry;
 use crate::served::ServedBucket;
+use crate::settings::BucketSettings;
 
 /// Finds a bucket of a cluster by its name.
 pub fn bucket_id(view: &View, name: &str) -> Option<BucketId> {
     let mut specs = view.specs.iter();
     let found = specs.find(|(_, spec)| spec.value.name == name);
     found.map(|(id, _)| *id)
+}
+
+/// Returns the agreed settings of a bucket, with its name and number of vBuckets from their own fields.
+///
+/// # Errors
+/// The settings cannot be read; one line.
+pub fn agreed_settings(spec: &BucketSpec) -> Result<BucketSettings, String> {
+    let read = BucketSettings::deserialize(&spec.settings);
+    let mut settings = read.map_err(|error| error.to_string())?;
+    settings.bucket.name.clone_from(&spec.name);
+    settings.bucket.vbuckets = Some(spec.vbuckets);
+    Ok(settings)
 }
 
 /// Checks whether this node has the only known copy of a vBucket. It is always true for a node of no cluster.

@@ -16,6 +16,7 @@ use model::{CollectionId, ManifestUid, ScopeId};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use crate::cluster::ChangeError;
 use crate::publish::manifest_changed;
 use crate::registry::Registry;
 use crate::served::ServedBucket;
@@ -49,6 +50,12 @@ impl fmt::Display for CollectionsError {
 }
 
 impl std::error::Error for CollectionsError {}
+
+impl From<ChangeError> for CollectionsError {
+    fn from(error: ChangeError) -> Self {
+        Self::NotNow(error.to_string())
+    }
+}
 
 /// Changes the collections of a bucket durably. Returns when every vBucket has them.
 ///

@@ -42,8 +42,8 @@ pub use auto_compaction::{AutoCompaction, CompactionHours, FragmentationLimit};
 pub use claims::Claims;
 pub use cluster_status::{BucketStatus, ClusterStatus, Copies, NodeStatus, WaitingStatus};
 pub use clustered::{
-    alternate_address, bucket_id, is_only_copy, publish_cluster, publish_cluster_nodes,
-    sends_clients_here, server_group,
+    agreed_settings, alternate_address, bucket_id, is_only_copy, publish_cluster,
+    publish_cluster_nodes, sends_clients_here, server_group,
 };
 pub use connections::{About, Addresses, CONNECTIONS_MAX, ConnectionInfo, Connections};
 pub use group::{Following, Group, Standing, StartAs};

@@ -50,7 +50,7 @@ pub fn take_users(node: &Registry, told: &[u8]) -> Result<(), String> {
         return Ok(());
     }
     node.env.follow_users(roster)?;
-    tracing::info!(users, edition, "the users are those of the active node");
+    tracing::info!(users, edition, "the users are taken over from another node");
     node.users_changed();
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use identity::{AuthenticatedUser, Directory, Grant, Privilege, UserRecord};
+use identity::{AuthenticatedUser, Directory, Grant, Identity, Privilege, UserRecord};
 use serde_json::json;
 
 use crate::answers::{self, Handled};
@@ -37,20 +37,17 @@ impl From<Refused> for Response {
     }
 }
 
-/// Changes the users after the earlier changes are done. `derive` runs before, when no other change waits for it.
-///
-/// `derive` hashes passwords, which takes some 30 ms.
-pub(super) async fn change<T: Send + 'static>(
+/// Changes the users after the earlier changes are done. `edit` derives verifiers of passwords, some 30 ms each, since
+/// they depend on the salts in force when it runs.
+pub(super) async fn change(
     state: &HttpState,
-    derive: impl FnOnce(&identity::Identity) -> T + Send + 'static,
-    edit: impl Fn(&mut Directory, &T) -> Result<(), Refused> + Send + 'static,
+    edit: impl Fn(&mut Directory, &Identity) -> Result<(), Refused> + Send + 'static,
 ) -> Handled {
     let view = Arc::clone(&state.view);
     let done = state.users_turn.run(move || {
-        let derived = derive(view.identity());
         let mut refused = None;
         let written = view.change_users(&mut |directory| {
-            refused = edit(directory, &derived).err();
+            refused = edit(directory, view.identity()).err();
             refused.is_none()
         });
         (written, refused)

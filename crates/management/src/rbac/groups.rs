@@ -3,7 +3,7 @@
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use identity::{AuthenticatedUser, Directory, GroupRecord};
+use identity::{AuthenticatedUser, Directory, GroupRecord, Identity};
 use serde_json::{Value, json};
 
 use super::change::{Refused, change, check_power};
@@ -60,12 +60,12 @@ pub(super) async fn put(
     if let Some(refused) = answers::wrong_fields(&wrong) {
         return Err(refused);
     }
-    let edit = move |directory: &mut Directory, (): &()| {
+    let edit = move |directory: &mut Directory, _: &Identity| {
         let before = directory.groups.insert(name.clone(), group.clone());
         let before = before.unwrap_or_default();
         check_power(&asks, before.roles.iter().chain(&group.roles))
     };
-    change(&state, |_| (), edit).await
+    change(&state, edit).await
 }
 
 /// `DELETE /settings/rbac/groups/G`
@@ -74,7 +74,7 @@ pub(super) async fn remove(
     Extension(asks): Extension<AuthenticatedUser>,
     Path(name): Path<String>,
 ) -> Handled {
-    let edit = move |directory: &mut Directory, (): &()| {
+    let edit = move |directory: &mut Directory, _: &Identity| {
         let group = directory.groups.remove(&name);
         let group = group.ok_or(Refused::Unknown(UNKNOWN))?;
         for user in directory.users.clone().all() {
@@ -87,5 +87,5 @@ pub(super) async fn remove(
         }
         check_power(&asks, &group.roles)
     };
-    change(&state, |_| (), edit).await
+    change(&state, edit).await
 }

@@ -135,19 +135,16 @@ pub(super) async fn put(
     if let Some(refused) = answers::wrong_fields(&wrong) {
         return Err(refused);
     }
-    let id = name.clone();
-    let verifier = move |identity: &Identity| {
-        password.map(|password| identity.verifier(&id, password.as_bytes()))
-    };
-    let edit = move |directory: &mut Directory, verifier: &Option<_>| {
+    let edit = move |directory: &mut Directory, identity: &Identity| {
         check_groups(directory, &wanted.groups)?;
         let before = directory.users.get(&name).map(User::record);
         let known = before.iter();
         let known = known.flat_map(|user| all_grants(directory, user));
         check_power(&asks, known.chain(all_grants(directory, &wanted)))?;
         let mut user = wanted.clone();
-        user.password.clone_from(verifier);
-        if verifier.is_none() {
+        let password = password.as_ref();
+        user.password = password.map(|text| identity.verifier(&name, text.as_bytes()));
+        if password.is_none() {
             let before = before.filter(|user| user.password.is_some());
             let required = "Password is required for new user.";
             let before = before.ok_or_else(|| Refused::Field("password", required.into()))?;
@@ -157,7 +154,7 @@ pub(super) async fn put(
         directory.users.insert(&name, &user);
         Ok(())
     };
-    change(&state, verifier, edit).await
+    change(&state, edit).await
 }
 
 fn check_groups(directory: &Directory, groups: &[String]) -> Result<(), Refused> {
@@ -182,12 +179,12 @@ pub(super) async fn remove(
     if state.view.identity().is_built_in(&name) {
         return Err(answers::refusal(StatusCode::BAD_REQUEST, BUILT_IN));
     }
-    let edit = move |directory: &mut Directory, (): &()| {
+    let edit = move |directory: &mut Directory, _: &Identity| {
         let user = directory.users.remove(&name);
         let user = user.ok_or(Refused::Unknown(UNKNOWN))?;
         check_power(&asks, all_grants(directory, &user.record()))
     };
-    change(&state, |_| (), edit).await
+    change(&state, edit).await
 }
 
 /// `GET /whoami`
@@ -220,17 +217,15 @@ pub(super) async fn change_password(
         return Err(refused);
     }
     let (name, now_s) = (user.name, now_s(&state));
-    let id = name.clone();
-    let verifier = move |identity: &Identity| identity.verifier(&id, password.as_bytes());
-    let edit = move |directory: &mut Directory, verifier: &_| {
+    let edit = move |directory: &mut Directory, identity: &Identity| {
         let user = directory.users.get(&name);
         let mut user = user.ok_or(Refused::Unknown(UNKNOWN))?.record();
-        user.password = Some(Clone::clone(verifier));
+        user.password = Some(identity.verifier(&name, password.as_bytes()));
         user.password_set_unix_s = now_s;
         directory.users.insert(&name, &user);
         Ok(())
     };
-    change(&state, verifier, edit).await
+    change(&state, edit).await
 }
 
 fn now_s(state: &HttpState) -> u32 {

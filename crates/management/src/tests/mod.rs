@@ -292,6 +292,10 @@ impl NodeView for FakeNode {
         None
     }
 
+    fn change_settings(&self, _: &str, _: &EditSettings<'_>) -> Result<(), BucketsError> {
+        Err(BucketsError::Unknown)
+    }
+
     fn change_buckets(&self, change: BucketChange) -> Result<(), BucketsError> {
         self.begun.send_modify(|begun| begun.push(change));
         let (shut, opened) = &self.shut;

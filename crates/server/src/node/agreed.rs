@@ -5,69 +5,81 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cluster::agreed::View;
 use collections::{Manifest, ManifestError};
 use identity::{Directory, Roster};
-use management::{BucketChange, BucketsError};
-use registry::cluster::{AgreedChange, ChangeError, ClusterMember, users_edition};
-use registry::collections::{CollectionsError, to_bytes};
-use registry::{ServedBucket, bucket_id};
+use management::{BucketChange, BucketsError, EditSettings};
+use registry::cluster::{AgreedChange, ChangeError, ClusterMember};
+use registry::collections::{CollectionsError, of_json, to_bytes};
+use registry::{ServedBucket, agreed_settings, bucket_id};
 
 use super::state::NodeState;
 
-/// Time limit for this node to follow a change, and interval between two looks.
+/// Time limit for this node to read the state of the cluster, and for a change while changes of others come first.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Interval between two looks.
 const LOOK: Duration = Duration::from_millis(2);
 /// Time limit for a change that came first to reach this node.
 const CONFLICT_PATIENCE: Duration = Duration::from_millis(300);
-/// Number of attempts, since changes of others may come first.
-const ATTEMPTS: usize = 10;
 
 impl NodeState {
-    /// Creates, changes or drops a bucket of the cluster. Blocks for etcd.
+    /// Creates, flushes, compacts or drops a bucket of the cluster. Blocks for etcd.
     pub(super) fn agree_on_bucket(
         &self,
         member: &dyn ClusterMember,
         change: BucketChange,
     ) -> Result<(), BucketsError> {
-        agreed(await_state(member))?;
-        let is_known = |name: &str| bucket_id(&member.view(), name).is_some();
-        let check_known = |name: &str| is_known(name).then_some(()).ok_or(BucketsError::Unknown);
-        match change {
-            BucketChange::Make(settings) => {
-                if is_known(&settings.bucket.name) {
-                    return Err(BucketsError::Exists);
-                }
-                if member.view().specs.len() >= self.buckets_max {
-                    return Err(BucketsError::TooMany(self.buckets_max));
-                }
-                self.check_quota(settings.bucket.quota_bytes, None)?;
-                agreed(member.change(AgreedChange::MakeBucket(settings)))
-            }
-            BucketChange::Adjust(settings) => {
-                let name = settings.bucket.name.clone();
-                check_known(&name)?;
-                self.check_quota(settings.bucket.quota_bytes, Some(&name))?;
-                agreed(member.change(AgreedChange::AdjustBucket(settings.clone())))?;
-                let obeys = |served: Arc<ServedBucket>| served.settings() == settings;
-                wait_until(|| self.bucket(&name).is_none_or(obeys));
-                Ok(())
-            }
-            BucketChange::Drop(name) => {
-                check_known(&name)?;
-                agreed(member.change(AgreedChange::DropBucket(name.clone())))?;
-                wait_until(|| self.bucket(&name).is_none());
-                Ok(())
-            }
-            BucketChange::Flush(name) => {
-                check_known(&name)?;
-                let served = self.bucket(&name).ok_or(BucketsError::Unknown)?;
-                if !served.settings().flush_enabled {
-                    return Err(BucketsError::FlushDisabled);
-                }
-                agreed(member.change(AgreedChange::FlushBucket(name)))
-            }
-            BucketChange::Compact(name) => self.compact_bucket(&name),
+        if let BucketChange::Compact(name) = change {
+            return self.compact_bucket(&name);
         }
+        agree(member, &mut |view| {
+            let is_known = |name: &str| bucket_id(view, name).is_some();
+            match &change {
+                BucketChange::Make(settings) => {
+                    if is_known(&settings.bucket.name) {
+                        return Err(BucketsError::Exists);
+                    }
+                    if view.specs.len() >= self.buckets_max {
+                        return Err(BucketsError::TooMany(self.buckets_max));
+                    }
+                    self.check_quota(settings.bucket.quota_bytes, None)?;
+                    Ok(AgreedChange::MakeBucket(settings.clone()))
+                }
+                BucketChange::Drop(name) if is_known(name) => {
+                    Ok(AgreedChange::DropBucket(name.clone()))
+                }
+                BucketChange::Flush(name) if is_known(name) => {
+                    let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
+                    if !served.settings().flush_enabled {
+                        return Err(BucketsError::FlushDisabled);
+                    }
+                    Ok(AgreedChange::FlushBucket(name.clone()))
+                }
+                BucketChange::Drop(_) | BucketChange::Flush(_) | BucketChange::Compact(_) => {
+                    Err(BucketsError::Unknown)
+                }
+            }
+            .map(Some)
+        })
+    }
+
+    /// Changes the settings of a bucket of the cluster. Blocks for etcd.
+    pub(super) fn agree_on_settings(
+        &self,
+        member: &dyn ClusterMember,
+        name: &str,
+        edit: &EditSettings<'_>,
+    ) -> Result<(), BucketsError> {
+        agree(member, &mut |view| {
+            let spec = bucket_id(view, name).and_then(|id| view.specs.get(&id));
+            let spec = spec.ok_or(BucketsError::Unknown)?;
+            let settings = edit(agreed_settings(&spec.value).map_err(BucketsError::Failed)?)?;
+            self.check_quota(settings.bucket.quota_bytes, Some(name))?;
+            Ok(Some(AgreedChange::AdjustBucket {
+                settings,
+                based_on: spec.mod_revision,
+            }))
+        })
     }
 
     /// Changes users and groups of the cluster if `edit` returns true. Blocks for etcd.
@@ -76,40 +88,40 @@ impl NodeState {
         member: &dyn ClusterMember,
         edit: &mut dyn FnMut(&mut Directory) -> bool,
     ) -> Result<(), String> {
-        await_state(member).map_err(|error| error.to_string())?;
         let now_ns = self.clock.now().unix_ns;
-        for _ in 0..ATTEMPTS {
-            // Change the newest users that were agreed on.
-            wait_until(|| {
-                users_edition(&member.view()).is_none_or(|newest| newest <= self.identity.edition())
-            });
-            let before = self.identity.roster();
+        let made = agree::<ChangeError>(member, &mut |view| {
+            let before = self.agreed_users(view).map_err(ChangeError::Unavailable)?;
             let mut directory = Directory::clone(&before.directory);
             if !edit(&mut directory) || directory == *before.directory {
-                return Ok(());
+                return Ok(None);
             }
-            let previous_edition = before.edition;
-            let edition = now_ns.max(previous_edition + 1);
             let roster = Roster {
-                edition,
+                edition: now_ns.max(before.edition + 1),
                 directory: directory.into(),
                 ..before
             };
-            let text = serde_json::to_string(&roster).map_err(|error| error.to_string())?;
-            let change = AgreedChange::Users {
-                text,
-                previous_edition,
-            };
-            match member.change(change) {
-                Ok(()) => {
-                    wait_until(|| self.identity.edition() >= edition);
-                    return Ok(());
-                }
-                Err(ChangeError::Conflict(_)) => {}
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-        Err("other nodes change the users all the time".into())
+            Ok(Some(AgreedChange::Users {
+                text: serde_json::to_string(&roster).expect("users are JSON"),
+                based_on: view.users.as_ref().map_or(0, |users| users.mod_revision),
+            }))
+        });
+        made.map_err(|error| error.to_string())
+    }
+
+    /// Returns the agreed users, or those of this node if there are none, once their salts are in force here: verifiers
+    /// of passwords depend on them.
+    fn agreed_users(&self, view: &View) -> Result<Roster, String> {
+        let Some(users) = &view.users else {
+            return Ok(self.identity.roster());
+        };
+        let read = serde_json::from_str(&users.value);
+        let agreed: Roster = read.map_err(|error| error.to_string())?;
+        let follows = || self.identity.roster().salts == agreed.salts;
+        wait_until(PATIENCE, follows);
+        let untaken = "this node has not taken the users of the cluster yet";
+        follows()
+            .then_some(agreed)
+            .ok_or_else(|| untaken.to_owned())
     }
 }
 
@@ -119,64 +131,52 @@ pub(super) fn agree_on_manifest(
     served: &ServedBucket,
     edit: &dyn Fn(&Manifest) -> Result<Manifest, ManifestError>,
 ) -> Result<Arc<Manifest>, CollectionsError> {
-    await_state(member).map_err(|error| CollectionsError::NotNow(error.to_string()))?;
-    for _ in 0..ATTEMPTS {
-        let now = served.bucket.manifest();
-        let next = edit(&now).map_err(CollectionsError::Refused)?;
-        if next == *now {
-            return Ok(now);
-        }
-        let change = AgreedChange::Manifest {
+    let mut manifest = served.bucket.manifest();
+    agree::<CollectionsError>(member, &mut |view| {
+        let agreed = bucket_id(view, served.name()).and_then(|id| view.manifests.get(&id));
+        let now = match agreed {
+            Some(agreed) => of_json(agreed.value.as_bytes())
+                .map_err(|error| CollectionsError::NotNow(error.to_string()))?,
+            None => Manifest::clone(&served.bucket.manifest()),
+        };
+        manifest = Arc::new(edit(&now).map_err(CollectionsError::Refused)?);
+        Ok((*manifest != now).then(|| AgreedChange::Manifest {
             bucket: served.name().to_owned(),
-            text: String::from_utf8_lossy(&to_bytes(&next)).into_owned(),
-            previous_uid: now.uid().0,
+            text: String::from_utf8_lossy(&to_bytes(&manifest)).into_owned(),
+            based_on: agreed.map_or(0, |agreed| agreed.mod_revision),
+        }))
+    })?;
+    Ok(manifest)
+}
+
+/// Makes the change that `draft` derives from the newest state that this node has read, if it derives one: again if another
+/// change came first.
+fn agree<E: From<ChangeError>>(
+    member: &dyn ClusterMember,
+    draft: &mut dyn FnMut(&View) -> Result<Option<AgreedChange>, E>,
+) -> Result<(), E> {
+    // A node that just started knows of no bucket.
+    wait_until(PATIENCE, || member.view().revision > 0);
+    let begun = Instant::now();
+    let mut refused = "this node has not read the state of the cluster yet".to_owned();
+    while member.view().revision > 0 && begun.elapsed() < PATIENCE {
+        let view = member.view();
+        let Some(change) = draft(&view)? else {
+            return Ok(());
         };
         match member.change(change) {
-            Ok(()) => {
-                wait_until(|| served.bucket.manifest().uid() >= next.uid());
-                return Ok(served.bucket.manifest());
-            }
-            // The next attempt may see the other change.
-            Err(ChangeError::Conflict(_)) => {
-                wait_until_for(CONFLICT_PATIENCE, || {
-                    served.bucket.manifest().uid() != now.uid()
-                });
-            }
-            Err(error) => return Err(CollectionsError::NotNow(error.to_string())),
+            Err(ChangeError::Conflict(reason)) => refused = reason,
+            made => return made.map_err(E::from),
         }
+        wait_until(CONFLICT_PATIENCE, || member.view().revision > view.revision);
     }
-    let reason = "other nodes change the collections all the time";
-    Err(CollectionsError::NotNow(reason.into()))
-}
-
-fn agreed(made: Result<(), ChangeError>) -> Result<(), BucketsError> {
-    made.map_err(|error| match error {
-        ChangeError::Refused(reason) => BucketsError::Refused(reason),
-        ChangeError::Conflict(_) | ChangeError::Unavailable(_) => {
-            BucketsError::Unavailable(error.to_string())
-        }
-    })
-}
-
-/// Waits until this node has read the state of the cluster: a node that just started knows of no bucket.
-fn await_state(member: &dyn ClusterMember) -> Result<(), ChangeError> {
-    let has_read = || member.view().revision > 0;
-    wait_until(has_read);
-    let unread = "this node has not read the state of the cluster yet";
-    has_read()
-        .then_some(())
-        .ok_or_else(|| ChangeError::Unavailable(unread.to_owned()))
-}
-
-/// Waits until this node follows a change. After the time limit it still follows, later.
-fn wait_until(follows: impl Fn() -> bool) {
-    wait_until_for(PATIENCE, follows);
+    Err(ChangeError::Unavailable(refused).into())
 }
 
 /// Waits until `is_so` returns true, or until the time limit.
-fn wait_until_for(patience: Duration, is_so: impl Fn() -> bool) {
+fn wait_until(limit: Duration, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
-    while !is_so() && begun.elapsed() < patience {
+    while !is_so() && begun.elapsed() < limit {
         thread::sleep(LOOK);
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use collections::{Manifest, ManifestError};
-use management::{BucketsError, ClusterChange};
+use management::{BucketsError, ClusterChange, EditSettings};
 use model::{VbId, VbState};
 use registry::cluster_map::{AlternateAddress, MapRevision};
 use registry::collections::{CollectionsError, to_bytes};
@@ -225,11 +225,17 @@ impl NodeState {
     }
 
     /// Changes the settings of a bucket, and keeps them over a restart. Blocks for the disk.
-    pub(super) fn adjust_bucket(&self, mut settings: BucketSettings) -> Result<(), BucketsError> {
+    pub(super) fn adjust_bucket(
+        &self,
+        name: &str,
+        edit: &EditSettings<'_>,
+    ) -> Result<(), BucketsError> {
         let _turn = self.world.changing();
-        let name = &settings.bucket.name;
         let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
-        note_max_cas(&mut settings.versioning, &served);
+        let now = settings_in_force(&served);
+        let noted = now.versioning.max_cas.clone();
+        let mut settings = edit(now)?;
+        note_max_cas(&mut settings.versioning, noted, &served);
         let quota_bytes = settings.bucket.quota_bytes;
         if quota_bytes > served.bucket.memory().quota() {
             self.check_quota(quota_bytes, Some(name))?;
@@ -304,8 +310,18 @@ impl NodeState {
     }
 }
 
-/// Records the highest CAS of each vBucket at the time when versioning is enabled.
-fn note_max_cas(versioning: &mut Versioning, served: &ServedBucket) {
+/// Returns the settings of a bucket, with the quota that it has.
+pub(super) fn settings_in_force(served: &ServedBucket) -> BucketSettings {
+    let mut settings = served.settings();
+    settings.bucket.quota_bytes = served.bucket.memory().quota();
+    settings
+}
+
+/// Records the highest CAS of each vBucket at the time when versioning is enabled, if it is not `noted` yet.
+fn note_max_cas(versioning: &mut Versioning, noted: Vec<u64>, served: &ServedBucket) {
+    if versioning.max_cas.is_empty() {
+        versioning.max_cas = noted;
+    }
     if !versioning.enabled || !versioning.max_cas.is_empty() {
         return;
     }

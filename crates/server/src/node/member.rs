@@ -74,7 +74,9 @@ impl Host for NodeState {
     }
 
     fn adjust_bucket(&self, settings: BucketSettings) -> Result<(), String> {
-        NodeState::adjust_bucket(self, settings).map_err(|error| told(&error))
+        let name = settings.bucket.name.clone();
+        let adjusted = NodeState::adjust_bucket(self, &name, &|_| Ok(settings.clone()));
+        adjusted.map_err(|error| told(&error))
     }
 
     fn drop_bucket(&self, name: &str) -> Result<(), String> {

@@ -10,8 +10,8 @@ use collections::{Manifest, ManifestError};
 use engine::VbStats;
 use identity::{AuthenticatedUser, Directory, Identity, LoginTurn};
 use management::{
-    ActiveNode, BucketChange, BucketSummary, BucketsError, ClusterChange, Feed, FeedReader, NoFeed,
-    NodeSummary, NodeView, Wanted,
+    ActiveNode, BucketChange, BucketSummary, BucketsError, ClusterChange, EditSettings, Feed,
+    FeedReader, NoFeed, NodeSummary, NodeView, Wanted,
 };
 use model::{VbId, VbState};
 use registry::cluster::ClusterMember;
@@ -24,6 +24,7 @@ use tls::{Tls, Trust};
 use tokio::sync::watch;
 
 use super::agreed::agree_on_manifest;
+use super::buckets::settings_in_force;
 use super::state::NodeState;
 
 impl NodeView for NodeState {
@@ -175,10 +176,14 @@ impl NodeView for NodeState {
     }
 
     fn bucket_settings(&self, name: &str) -> Option<BucketSettings> {
-        let served = self.registry.bucket(name)?;
-        let mut settings = served.settings();
-        settings.bucket.quota_bytes = served.bucket.memory().quota();
-        Some(settings)
+        Some(settings_in_force(&*self.registry.bucket(name)?))
+    }
+
+    fn change_settings(&self, bucket: &str, edit: &EditSettings<'_>) -> Result<(), BucketsError> {
+        match self.registry.cluster.get() {
+            Some(member) => self.agree_on_settings(&**member, bucket, edit),
+            None => self.adjust_bucket(bucket, edit),
+        }
     }
 
     fn change_buckets(&self, change: BucketChange) -> Result<(), BucketsError> {
@@ -187,7 +192,6 @@ impl NodeView for NodeState {
         }
         match change {
             BucketChange::Make(settings) => self.make_bucket(settings),
-            BucketChange::Adjust(settings) => self.adjust_bucket(settings),
             BucketChange::Drop(name) => self.drop_bucket(&name),
             BucketChange::Flush(name) => self.flush_bucket(&name),
             BucketChange::Compact(name) => self.compact_bucket(&name),

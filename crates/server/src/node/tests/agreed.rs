@@ -1,15 +1,17 @@
 //! Tests of changes that a cluster has to agree on.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cluster::agreed::View;
 use collections::{CollectionSettings, Manifest};
-use identity::UserRecord;
+use identity::{Directory, Roster, UserRecord};
 use management::{BucketChange, BucketsError, NodeView as _};
-use registry::BucketSettings;
 use registry::cluster::{AgreedChange, ChangeError, ClusterMember as _};
 use registry::collections::{CollectionsError, change, of_json, to_bytes};
+use registry::fake_member::written;
+use registry::{BucketSettings, bucket_id};
 
 use super::bucket;
 use super::cluster::clustered;
@@ -115,5 +117,80 @@ fn buckets_collections_and_users_are_agreed_on_before_they_change() {
     assert_eq!(same.unwrap().uid().0, before + 3);
     *member.apply.lock() = None;
     drop(served);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn settings_are_changed_in_the_newest_record_again_if_another_change_came_first() {
+    let (node, member) = clustered();
+    let id = bucket_id(&member.view(), "default").unwrap();
+    let write = |settings: &BucketSettings| {
+        let settings = serde_json::to_value(settings).unwrap();
+        member.edit(|view, revision| {
+            let mut spec = view.specs[&id].value.clone();
+            spec.settings = settings;
+            view.specs.insert(id, written(revision, spec));
+        });
+        member.view().revision
+    };
+    let mut other = BucketSettings::from(bucket("default"));
+    write(&other);
+    other.max_ttl_s = 60;
+    *member.refuse.lock() = Some(ChangeError::Conflict("later".into()));
+    let newest = Cell::new(0);
+    let enable = |mut now: BucketSettings| {
+        // The other change comes between this attempt and its transaction.
+        if newest.get() == 0 {
+            newest.set(write(&other));
+        }
+        now.flush_enabled = true;
+        Ok(now)
+    };
+    node.state.change_settings("default", &enable).unwrap();
+    let Some(AgreedChange::AdjustBucket { settings, based_on }) = member.changes.lock().pop()
+    else {
+        panic!("no settings were changed");
+    };
+    assert_eq!(based_on, newest.get());
+    assert_eq!((settings.max_ttl_s, settings.flush_enabled), (60, true));
+    let unknown = node.state.change_settings("other", &enable);
+    assert_eq!(unknown, Err(BucketsError::Unknown));
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn verifiers_of_passwords_are_derived_with_the_agreed_salts() {
+    let (node, member) = clustered();
+    let identity = Arc::clone(&node.state.identity);
+    // Another node was the first one to make a user.
+    let agreed = Roster {
+        edition: 7,
+        salts: [9; 32],
+        ..Roster::default()
+    };
+    let text = serde_json::to_string(&agreed).unwrap();
+    let mut other = Some(text);
+    let put = |directory: &mut Directory| {
+        let password = Some(identity.verifier("ada", b"secret"));
+        let ada = UserRecord {
+            password,
+            ..UserRecord::default()
+        };
+        directory.users.insert("ada", &ada);
+        if let Some(text) = other.take() {
+            registry::take_users(&node.state.registry, text.as_bytes()).unwrap();
+            member.edit(|view, revision| view.users = Some(written(revision, text.into())));
+        }
+        true
+    };
+    *member.refuse.lock() = Some(ChangeError::Conflict("later".into()));
+    node.state.change_users(&mut { put }).unwrap();
+    let Some(AgreedChange::Users { text, .. }) = member.changes.lock().pop() else {
+        panic!("no users were changed");
+    };
+    let made: Roster = serde_json::from_str(&text).unwrap();
+    let record = made.directory.users.get("ada").unwrap().record();
+    assert_eq!(made.salts, agreed.salts);
+    assert_eq!(record.password, Some(identity.verifier("ada", b"secret")));
     node.shutdown().unwrap();
 }

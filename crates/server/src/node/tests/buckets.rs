@@ -47,6 +47,12 @@ fn make(node: &Node, settings: BucketSettings) -> Result<(), BucketsError> {
     node.state.change_buckets(BucketChange::Make(settings))
 }
 
+fn adjust(node: &Node, settings: &BucketSettings) -> Result<(), BucketsError> {
+    let name = &settings.bucket.name;
+    let edit = |_| Ok(settings.clone());
+    node.state.change_settings(name, &edit)
+}
+
 fn drop_shop(node: &Node) -> Result<(), BucketsError> {
     node.state.change_buckets(BucketChange::Drop("shop".into()))
 }
@@ -144,8 +150,7 @@ fn a_bucket_that_was_made_survives_a_restart() {
     assert_eq!(served.bucket.vb_config().max_ttl_s, 1000);
     let mut more = shop(true);
     more.bucket.quota_bytes = 80 << 20;
-    let adjust = BucketChange::Adjust(more.clone());
-    node.state.change_buckets(adjust).unwrap();
+    adjust(&node, &more).unwrap();
     assert_eq!(served.bucket.memory().quota(), 80 << 20);
     assert_eq!(shopper(&node).get("a").ok().value, b"1");
     drop(served);
@@ -204,8 +209,7 @@ fn a_flush_removes_documents_and_keeps_collections() {
     let node = on(place.path());
     make(&node, shop(false)).unwrap();
     assert_eq!(flush_shop(&node), Err(BucketsError::FlushDisabled));
-    let enable = BucketChange::Adjust(shop(true));
-    node.state.change_buckets(enable).unwrap();
+    adjust(&node, &shop(true)).unwrap();
     let changed = node
         .state
         .change_manifest("shop", &|now| now.with_scope("goods"));
@@ -418,9 +422,7 @@ fn tombstones_are_purged_at_the_age_that_was_set() {
     assert_eq!(ages(&node), (60, 86_400));
     let mut own = node.state.bucket_settings("shop").unwrap();
     own.auto_compaction = Some(purging_at(3600));
-    node.state
-        .change_buckets(BucketChange::Adjust(own))
-        .unwrap();
+    adjust(&node, &own).unwrap();
     assert_eq!(ages(&node), (60, 3600));
     node.shutdown().unwrap();
 
@@ -428,9 +430,7 @@ fn tombstones_are_purged_at_the_age_that_was_set() {
     assert_eq!(ages(&node), (60, 3600));
     let mut plain = node.state.bucket_settings("shop").unwrap();
     plain.auto_compaction = None;
-    node.state
-        .change_buckets(BucketChange::Adjust(plain))
-        .unwrap();
+    adjust(&node, &plain).unwrap();
     assert_eq!(ages(&node), (60, 86_400));
     node.shutdown().unwrap();
 }
@@ -462,11 +462,10 @@ fn buckets_fit_into_the_quota_of_the_node() {
     assert_eq!(node.state.node().cluster.name, "my couch");
     let mut more = shop(false);
     more.bucket.quota_bytes += 1 << 20;
-    let adjust = |settings| node.state.change_buckets(BucketChange::Adjust(settings));
     let too_large = Err(BucketsError::QuotaTooLarge(taken_mib + 64));
-    assert_eq!(adjust(more.clone()), too_large);
+    assert_eq!(adjust(&node, &more), too_large);
     limit(&node, taken_mib + 65).unwrap();
-    adjust(more).unwrap();
+    adjust(&node, &more).unwrap();
     node.shutdown().unwrap();
 }
 
@@ -627,8 +626,7 @@ fn changed_settings_of_a_running_bucket_apply_and_survive() {
     other.durability_falls_back = true;
     other.flush_enabled = true;
     other.replicas = 2;
-    let adjust = BucketChange::Adjust(other.clone());
-    node.state.change_buckets(adjust).unwrap();
+    adjust(&node, &other).unwrap();
     let expires = |client: &mut Client| {
         client.set("a", "1").ok();
         let vb = VbId::of_key(b"a", 1024);
@@ -678,8 +676,7 @@ fn a_durable_write_falls_back_to_one_node_if_configured() {
     let falls_back = |falls_back| {
         let mut settings = node.state.bucket_settings("default").unwrap();
         settings.durability_falls_back = falls_back;
-        let adjust = BucketChange::Adjust(settings);
-        node.state.change_buckets(adjust).unwrap();
+        adjust(&node, &settings).unwrap();
     };
     client.call(&durable).is(Status::DURABILITY_IMPOSSIBLE);
     falls_back(true);
@@ -702,15 +699,15 @@ fn versioning_records_its_begin_once() {
     let mut settings = node.state.bucket_settings("shop").unwrap();
     settings.versioning.enabled = true;
     settings.versioning.pruning_hours = 48;
-    let adjust = |settings| node.state.change_buckets(BucketChange::Adjust(settings));
-    adjust(settings).unwrap();
+    adjust(&node, &settings).unwrap();
     let noted = node.state.bucket_settings("shop").unwrap();
     assert_eq!(noted.versioning.max_cas.len(), 1024);
     assert_eq!(noted.versioning.max_cas[usize::from(vb.0)], before);
 
-    // Later writes, settings and a restart do not change it.
+    // Later writes, settings with and without it, and a restart do not change it.
     assert!(client.set("a", "2").ok().cas > before);
-    adjust(noted.clone()).unwrap();
+    adjust(&node, &noted).unwrap();
+    adjust(&node, &settings).unwrap();
     drop(client);
     node.shutdown().unwrap();
     let node = on(place.path());
@@ -732,9 +729,7 @@ fn compression_off_stores_and_sends_values_plain() {
     let mode = |mode| {
         let mut settings = served.settings();
         settings.compression = mode;
-        node.state
-            .change_buckets(BucketChange::Adjust(settings))
-            .unwrap();
+        adjust(&node, &settings).unwrap();
     };
     mode(model::CompressionMode::Off);
     client.call(&set("plain")).ok();
