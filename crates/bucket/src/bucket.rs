@@ -17,7 +17,7 @@ use crate::durable::{Alarms, DurableWaits};
 use crate::history::{Histories, HistoryRetention};
 use crate::holds::{Hold, Holds};
 use crate::leases::Leases;
-use crate::memory::{Eviction, Memory};
+use crate::memory::{Eviction, Memory, TransitBytes};
 use crate::persistence_waits::PersistenceWaits;
 use crate::pool::Signal;
 use crate::quarantine::Quarantine;
@@ -439,6 +439,13 @@ impl<S: KvStore> Bucket<S> {
         if self.memory.is_pressed() {
             self.relieve();
         }
+    }
+
+    /// Counts bytes that a request needs while it runs as memory of connections, until the returned value is dropped.
+    pub fn hold_transit(&self, bytes: usize) -> TransitBytes {
+        let held = self.memory.hold_transit(bytes);
+        self.relieve_if_pressed();
+        held
     }
 
     /// Counts that a connection holds `after` bytes of requests and responses instead of `before`.

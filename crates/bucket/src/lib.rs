@@ -55,7 +55,8 @@ pub use history::HistoryRetention;
 pub use holds::{HOLDS, Hold, Holds};
 pub use leases::Leases;
 pub use memory::{
-    Eviction, Limits, Memory, MemoryWaits, Pressure, Relief, Share, Usage, next_relief,
+    Eviction, Limits, Memory, MemoryWaits, Pressure, Relief, Share, TransitBytes, Usage,
+    next_relief,
 };
 pub use pool::Pool;
 pub use quarantine::Quarantined;
@@ -68,4 +69,4 @@ pub use scans::{
 pub use signals::{Bell, Clock, Wake};
 pub use stats::{CompactionStats, Counters, FlusherState, RefillState, WarmupStage, WarmupStats};
 pub use subscribers::ReadySet;
-pub use workers::{Backfilled, Flushed, WorkerFigures, Workers};
+pub use workers::{Backfilled, Fetch, Flushed, WorkerFigures, Workers};

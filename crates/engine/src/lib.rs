@@ -42,8 +42,8 @@ pub use error::OpError;
 pub use mutated::{Counted, Mutated};
 pub use types::{
     Arithmetic, Concat, ConcatPlace, Exchange, FetchKey, Got, GotMeta, KeyFilter, MemoryDelta,
-    ObserveSeqno, ObserveState, Observed, Outbox, Outcome, ScanProgress, StoreMode, StoredKeys,
-    VbConfig, Wanted, WithMeta, Write,
+    ObserveSeqno, ObserveState, Observed, Outbox, Outcome, Position, ScanProgress, StoreMode,
+    StoredKeys, VbConfig, Wanted, WithMeta, Write,
 };
 pub use vbucket::{
     Applied, DurabilityChain, DurabilityStats, HashStats, Restored, VBucket, VbStats,

@@ -212,13 +212,24 @@ pub struct WithMeta {
     pub regenerates_cas: bool,
 }
 
+/// The newest history of a vBucket, and its high seqno.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The history.
+    pub vb_uuid: VbUuid,
+    /// The high seqno.
+    pub seqno: Seqno,
+}
+
 /// A document or tombstone that was derived from a read version and is to replace it.
 #[derive(Debug)]
 pub struct Exchange {
     /// New version with its attributes and the *absolute* expiry. Taken when the exchange is done.
     pub draft: Option<Draft>,
-    /// Seqno of the document or tombstone that was read; `None` if there was neither.
-    pub seen: Option<Seqno>,
+    /// The document or tombstone that was read; `None` if there was neither.
+    pub seen: Option<Document>,
+    /// Position of the vBucket when it was read.
+    pub as_of: Position,
     /// CAS that a live document must have; [`Cas::ANY`] for any. The caller checks the CAS of a
     /// tombstone.
     pub cas: Cas,

@@ -1,9 +1,8 @@
 //! Memory for requests: it is reserved in the bucket's admission control, or the request is parked.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use bucket::{Purpose, Reservation, SMALL_BYTES};
+use bucket::{Purpose, Reservation, SMALL_BYTES, TransitBytes};
 use model::Now;
 use registry::ServedBucket;
 
@@ -11,18 +10,6 @@ use crate::context::Context;
 use crate::outcome::Refusal;
 use crate::park::Park;
 use crate::session::Session;
-
-/// Bytes that a request needs only while it runs. Examples: the old value next to the new one, the plain form
-/// of a compressed one. They count as memory of connections until this value is dropped.
-pub(crate) struct TransientBytes(Option<(Arc<ServedBucket>, usize)>);
-
-impl Drop for TransientBytes {
-    fn drop(&mut self) {
-        if let Some((served, bytes)) = self.0.take() {
-            served.bucket.change_transit(bytes, 0);
-        }
-    }
-}
 
 impl Session {
     /// Reserves memory in the selected bucket, or of the node if no bucket is selected.
@@ -43,8 +30,8 @@ impl Session {
     ) -> Result<(), Refusal> {
         let writes = matches!(purpose, Purpose::Write | Purpose::Removal);
         let pauses = now.mono_ns < self.no_wait_until_ns;
-        let waited = match self.park {
-            Some(park) if park.fetches && writes => return Ok(()),
+        let waited = match &self.park {
+            Some(park) if !park.fetches.is_empty() && writes => return Ok(()),
             _ if pauses && writes => Duration::MAX,
             Some(park) => Duration::from_nanos(now.mono_ns.saturating_sub(park.since_ns)),
             None => Duration::ZERO,
@@ -78,19 +65,16 @@ impl Context<'_> {
         self.session.admit(purpose, bytes, self.now)
     }
 
-    /// Reserves memory for a write of `stored` bytes that needs `bytes` more while it runs. Many such bytes
-    /// count at once, so that concurrent requests do not get the same quota.
+    /// Reserves memory for a write of `stored` bytes that needs `bytes` more while it runs. Examples: the old value
+    /// next to the new one, the plain form of a compressed one. Many such bytes count at once, so that concurrent
+    /// requests do not get the same quota.
     pub(crate) fn admit_with_transient(
         &mut self,
-        served: &Arc<ServedBucket>,
+        served: &ServedBucket,
         stored: usize,
         bytes: usize,
-    ) -> Result<TransientBytes, Refusal> {
+    ) -> Result<Option<TransitBytes>, Refusal> {
         self.admit(Purpose::Write, stored + bytes)?;
-        if bytes <= SMALL_BYTES {
-            return Ok(TransientBytes(None));
-        }
-        served.bucket.change_transit(0, bytes);
-        Ok(TransientBytes(Some((Arc::clone(served), bytes))))
+        Ok((bytes > SMALL_BYTES).then(|| served.bucket.hold_transit(bytes)))
     }
 }

@@ -98,6 +98,6 @@ impl Context<'_> {
 
     /// Records that the request waits; returns since when, and how often it was run.
     pub(crate) fn park(&mut self) -> Park {
-        *self.session.note_park(self.now)
+        self.session.note_park(self.now).clone()
     }
 }

@@ -120,8 +120,8 @@ impl Session {
         output: &mut Vec<u8>,
     ) -> CommandOutcome {
         let limit = self.node.waits.pending;
-        let park = *self.note_park(now);
-        let waited = Duration::from_nanos(now.mono_ns.saturating_sub(park.since_ns));
+        let since_ns = self.note_park(now).since_ns;
+        let waited = Duration::from_nanos(now.mono_ns.saturating_sub(since_ns));
         if waited < limit {
             return CommandOutcome::Parked(limit.saturating_sub(waited));
         }

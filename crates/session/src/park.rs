@@ -1,15 +1,19 @@
 //! Parking: a request that waits stays unconsumed in the input, and runs again after a wake.
 
+use std::sync::Arc;
+
+use bucket::Fetch;
+
 /// State of a parked request between its runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct Park {
     /// Time of the first run, monotonic nanoseconds.
     pub(crate) since_ns: u64,
     /// Number of runs.
     pub(crate) runs: u32,
-    /// Whether memory was granted to fetch a document for the request. A write needs no other grant then: while it
-    /// waited for one, the document would leave memory again.
-    pub(crate) fetches: bool,
+    /// Documents that are fetched for the request. A write needs no other grant of memory then: while it waited for
+    /// one, they would leave memory again.
+    pub(crate) fetches: Vec<Arc<Fetch>>,
 }
 
 impl Park {
@@ -18,7 +22,7 @@ impl Park {
         Self {
             since_ns,
             runs: 0,
-            fetches: false,
+            fetches: Vec::new(),
         }
     }
 }

@@ -90,7 +90,7 @@ pub struct Memory {
     /// This bucket's share of what the process takes beyond all quotas.
     excess: AtomicU64,
     /// Requests and answers that connections hold.
-    transit: AtomicU64,
+    transit: Arc<AtomicU64>,
     /// The largest size for which a large request waits.
     asked: AtomicU64,
     /// Bytes that HTTP readers of changes hold.
@@ -112,7 +112,7 @@ impl Memory {
             checkpoints: AtomicI64::new(0),
             overhead: AtomicU64::new(0),
             excess: AtomicU64::new(0),
-            transit: AtomicU64::new(0),
+            transit: Arc::default(),
             asked: AtomicU64::new(0),
             lent: AtomicU64::new(0),
             backfills: Arc::new(BackfillAccount::new(BACKFILLS.of(quota_bytes))),
@@ -242,6 +242,13 @@ impl Memory {
         change(&self.transit, before, after);
     }
 
+    /// Counts `bytes` as memory of connections until the returned value is dropped.
+    pub(crate) fn hold_transit(&self, bytes: usize) -> TransitBytes {
+        let transit = Arc::clone(&self.transit);
+        change(&transit, 0, bytes);
+        TransitBytes { transit, bytes }
+    }
+
     /// Counts that a reader of changes holds `after` bytes instead of `before`.
     pub(crate) fn change_lent(&self, before: usize, after: usize) {
         change(&self.lent, before, after);
@@ -367,6 +374,19 @@ impl Memory {
     /// Whether the reliever has to work.
     pub fn is_pressed(&self) -> bool {
         self.pressing() > self.high_mark() || self.checkpoints() > self.checkpoint_upper_mark()
+    }
+}
+
+/// Bytes that count as memory of connections until this value is dropped.
+#[derive(Debug)]
+pub struct TransitBytes {
+    transit: Arc<AtomicU64>,
+    bytes: usize,
+}
+
+impl Drop for TransitBytes {
+    fn drop(&mut self) {
+        change(&self.transit, self.bytes, 0);
     }
 }
 

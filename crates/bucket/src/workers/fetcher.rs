@@ -1,17 +1,18 @@
-//! The fetcher: reads evicted documents from the store.
+//! The fetcher: reads evicted documents from the store, for requests that restore them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use engine::{FetchKey, Restored, Wanted};
-use model::{Seqno, VbId};
+use engine::{FetchKey, Restored, VBucket};
+use model::{Document, Seqno, VbId};
 use parking_lot::Mutex;
 use storage::{KvStore, Next, Want, Worker};
 
 use crate::Bucket;
 use crate::admission::Purpose;
 use crate::holds::Hold;
+use crate::memory::TransitBytes;
 use crate::pool::Signal;
 use crate::signals::Wake;
 use crate::stats::Counters;
@@ -26,14 +27,38 @@ const SLOW_READS_MAX: u32 = 4;
 /// Number of fetchers: one, and its helpers while the disk is slow. Then as many reads run as a disk can serve at once.
 const FETCHERS: usize = 4;
 
-/// A fetch that a request waits for.
-struct FetchRequest {
+/// A document that a request waits for.
+pub struct Fetch {
     vb: VbId,
     key: FetchKey,
     wake: Arc<dyn Wake>,
+    progress: Mutex<Progress>,
 }
 
-impl FetchRequest {
+/// Progress of a fetch.
+#[derive(Clone)]
+enum Progress {
+    /// The row is not read yet.
+    Waiting,
+    /// The row was read. Requests for the same document share it.
+    Read(Arc<Row>),
+    /// The row was restored, or could not be read.
+    Over,
+}
+
+/// A row that was read from the store and is not in a vBucket yet; `None` if the store has none.
+struct Row {
+    document: Option<Document>,
+    _held: TransitBytes,
+}
+
+impl Fetch {
+    /// Whether this document was not read yet.
+    pub fn awaits(&self, vb: VbId, key: &FetchKey) -> bool {
+        let waits = matches!(*self.progress.lock(), Progress::Waiting);
+        waits && self.vb == vb && self.key == *key
+    }
+
     /// Whether both requests want the same document.
     fn is_for(&self, other: &Self) -> bool {
         self.vb == other.vb && self.key == other.key
@@ -43,7 +68,7 @@ impl FetchRequest {
 /// Requests that wait for the fetcher and its helpers.
 #[derive(Default)]
 pub(crate) struct Fetches {
-    waiting: Mutex<Vec<FetchRequest>>,
+    waiting: Mutex<Vec<Arc<Fetch>>>,
     /// Signals of the fetcher and of its helpers.
     signals: [Signal; FETCHERS],
     /// Whether reads of the store wait for the disk, so that helpers are needed.
@@ -65,17 +90,35 @@ impl Fetches {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Requests a document that is only in the store; `wake` is woken when the caller should retry.
-    /// The caller has reserved memory for [`Purpose::Fetch`].
-    pub fn fetch(&self, vb: VbId, key: FetchKey, wake: Arc<dyn Wake>) {
-        self.fetches
-            .waiting
-            .lock()
-            .push(FetchRequest { vb, key, wake });
+    /// Requests a document that is only in the store; `wake` is woken when the caller should [restore](Bucket::restore)
+    /// it and retry. The caller has reserved memory for [`Purpose::Fetch`].
+    #[must_use]
+    pub fn fetch(&self, vb: VbId, key: FetchKey, wake: Arc<dyn Wake>) -> Arc<Fetch> {
+        let fetch = Arc::new(Fetch {
+            vb,
+            key,
+            wake,
+            progress: Mutex::new(Progress::Waiting),
+        });
+        self.fetches.waiting.lock().push(Arc::clone(&fetch));
         self.fetches.signals[0].ring();
         if self.fetches.disk_is_slow.load(Ordering::Relaxed) {
             self.fetches.call_help();
         }
+        fetch
+    }
+
+    /// Restores the document of a fetch if it was read, and is of this vBucket. The caller's operation runs in the same
+    /// hold: so the document is there, whatever the pressure on memory.
+    pub fn restore(&self, fetch: &Fetch, vbucket: &mut VBucket) {
+        let mut progress = fetch.progress.lock();
+        let row = match &*progress {
+            Progress::Read(row) if fetch.vb == vbucket.id() => Arc::clone(row),
+            _ => return,
+        };
+        *progress = Progress::Over;
+        drop(progress);
+        self.restore_row(vbucket, &fetch.key, &row);
     }
 
     /// Serves all waiting fetches; a document with many requests is read once. A request for which
@@ -94,7 +137,7 @@ impl<S: KvStore> Bucket<S> {
         }
         let mut at = 0;
         while let Some(first) = requests.get(at) {
-            let same = |request: &&FetchRequest| request.is_for(first);
+            let same = |request: &&Arc<Fetch>| request.is_for(first);
             let end = at + requests[at..].iter().take_while(same).count();
             let began_ns = self.clock.mono_ns();
             self.fetch_group(&requests[at..end]);
@@ -116,7 +159,7 @@ impl<S: KvStore> Bucket<S> {
 
     /// Returns the waiting fetches in the order of the store; while the disk is slow, those of one
     /// document, and whether there are more.
-    fn take_fetches(&self) -> (Vec<FetchRequest>, bool) {
+    fn take_fetches(&self) -> (Vec<Arc<Fetch>>, bool) {
         let mut waiting = self.fetches.waiting.lock();
         let mut taken = std::mem::take(&mut *waiting);
         if self.fetches.disk_is_slow.load(Ordering::Relaxed) && !taken.is_empty() {
@@ -135,32 +178,40 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Serves the fetches of one document.
-    fn fetch_group(&self, group: &[FetchRequest]) {
+    fn fetch_group(&self, group: &[Arc<Fetch>]) {
         let turn = self
             .store
             .may_have_large()
             .then(|| self.fetches.turn.lock());
         let reservation = self.reserve(Purpose::Restore, 0, Duration::ZERO);
-        if reservation.is_granted() {
-            self.fetch_key(group[0].vb, &group[0].key);
-        }
+        let first = &group[0];
+        let row = reservation
+            .is_granted()
+            .then(|| self.read_row(first.vb, &first.key));
         drop(turn);
+        let row = row.flatten().map(Arc::new);
+        let progress = row.map_or(Progress::Over, Progress::Read);
         for request in group {
+            *request.progress.lock() = progress.clone();
             request.wake.wake();
         }
     }
 
-    /// Reads one document at once, without the fetcher, for callers that may block. Returns `false` if that failed.
+    /// Reads and restores one document at once, without the fetcher, for callers that may block. Returns `false` if
+    /// that failed.
     pub fn fetch_now(&self, vb: VbId, key: &FetchKey) -> bool {
-        self.fetch_key(vb, key)
+        let Some(row) = self.read_row(vb, key) else {
+            return false;
+        };
+        let restored = self.with_vbucket_for(Hold::Restore, vb, |vbucket| {
+            self.restore_row(vbucket, key, &row)
+        });
+        restored.unwrap_or(true)
     }
 
-    /// Reads and restores one document; one at a time, because sizes are not known. Returns whether that succeeded.
-    fn fetch_key(&self, vb: VbId, wanted: &FetchKey) -> bool {
-        let seqno = match wanted.wanted {
-            Wanted::Value(seqno) => Some(seqno),
-            Wanted::Row(_) | Wanted::Metadata(_) => None,
-        };
+    /// Reads one document; one at a time, because sizes are not known. Returns `None` if that failed.
+    fn read_row(&self, vb: VbId, wanted: &FetchKey) -> Option<Row> {
+        let seqno = wanted.seqno();
         let want = Want {
             key: &wanted.key,
             seqno,
@@ -172,20 +223,26 @@ impl<S: KvStore> Bucket<S> {
                 tracing::error!(bucket = self.name(), %error, "a document could not be read");
                 let before = Seqno(seqno.map_or(0, |seqno| seqno.0.saturating_sub(1)));
                 self.report_damage(vb, before, &error);
-                return false;
+                return None;
             }
         };
         Counters::add(&self.counters().fetched, u64::from(document.is_some()));
-        let restored = self.with_vbucket_for(Hold::Restore, vb, |vbucket| {
-            vbucket.restore(wanted, document)
-        });
-        if restored == Some(Restored::Missing) {
+        let bytes = document.as_ref().map_or(0, Document::memory_bytes);
+        Some(Row {
+            document,
+            _held: self.memory.hold_transit(bytes),
+        })
+    }
+
+    /// Restores a row. Returns `false` if the store lacks it.
+    fn restore_row(&self, vbucket: &mut VBucket, wanted: &FetchKey, row: &Row) -> bool {
+        let missing = vbucket.restore(wanted, row.document.clone()) == Restored::Missing;
+        if missing {
             Counters::add(&self.counters().fetch_failed, 1);
-            let (vb, seqno) = (vb.0, seqno.map(|seqno| seqno.0));
+            let (vb, seqno) = (vbucket.id().0, wanted.seqno().map(|seqno| seqno.0));
             tracing::error!(bucket = self.name(), vb, seqno, "the store lost a document");
-            return false;
         }
-        true
+        !missing
     }
 }
 

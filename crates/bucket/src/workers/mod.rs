@@ -14,6 +14,7 @@ mod warmup;
 
 pub use backfiller::Backfilled;
 pub(crate) use expirer::Expiry;
+pub use fetcher::Fetch;
 pub(crate) use fetcher::Fetches;
 pub use flusher::Flushed;
 pub(crate) use flusher::Flushes;

@@ -8,7 +8,7 @@ use engine::OpError;
 use model::{Seqno, VbId};
 use storage::{ErrorKind, Fault, FaultyStore};
 
-use crate::world::{Ear, Kept, Ops, ROOMY, options, rows, running, warm};
+use crate::world::{Ear, Kept, Ops, ROOMY, options, restore, rows, running, warm};
 
 #[test]
 fn full_disk_loses_nothing_duplicates_nothing_and_acknowledges_nothing() {
@@ -197,13 +197,16 @@ fn unreadable_document_wakes_its_reader_and_is_counted() {
     };
     let ear = Ear::new();
     bucket.store().set_unreadable(true);
-    bucket.fetch(VbId(0), wanted(&bucket), ear.clone());
+    let failed = bucket.fetch(VbId(0), wanted(&bucket), ear.clone());
+    assert!(failed.awaits(VbId(0), &wanted(&bucket)));
     bucket.fetch_step();
+    assert!(!failed.awaits(VbId(0), &wanted(&bucket)));
     assert_eq!(ear.rings(), 1);
     assert_eq!(Counters::read(&bucket.counters().fetch_failed), 1);
     bucket.store().set_unreadable(false);
-    bucket.fetch(VbId(0), wanted(&bucket), ear.clone());
+    let fetch = bucket.fetch(VbId(0), wanted(&bucket), ear.clone());
     bucket.fetch_step();
+    restore(&bucket, 0, &fetch);
     assert_eq!(
         (ear.rings(), bucket.get(0, "a").unwrap()),
         (2, b"1".to_vec())

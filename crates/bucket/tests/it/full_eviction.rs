@@ -9,7 +9,7 @@ use engine::{OpError, Outcome, StoreMode, VbConfig, Write};
 use model::{Cas, CollectionId, Draft, Meta, Seqno, VbId, VbState, VbUuid};
 use storage::{KvStore, MemStore};
 
-use crate::world::{Ops, ROOMY, disk, options, read_through, rows, running, warm};
+use crate::world::{Ear, Ops, ROOMY, disk, options, read_through, rows, running, warm};
 
 const VB: VbId = VbId(0);
 
@@ -153,6 +153,31 @@ fn absent_key_does_not_read_the_store() {
         assert_eq!(get(&bucket, &format!("absent{index}")), None);
     }
     assert_eq!(fetches(), 0);
+}
+
+/// The request that waited for a document finds it, though every document leaves memory again and again.
+#[test]
+fn fetched_document_is_there_for_its_request_under_any_pressure() {
+    let bucket = warm(whole(1, ROOMY), MemStore::new(), 1);
+    bucket.set(0, "a", b"1");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    bucket.set_memory_excess(ROOMY);
+    let relieve = || (0..8).for_each(|_| assert!(!bucket.relieve_step()));
+    relieve();
+    let Ok(Outcome::NeedsFetch(wanted)) = bucket.try_get(0, "a") else {
+        panic!("it was evicted");
+    };
+    let fetch = bucket.fetch(VB, wanted, Ear::new());
+    bucket.fetch_step();
+    relieve();
+    let now = bucket.clock().now();
+    let found = bucket.with_vbucket(VB, |vbucket| {
+        bucket.restore(&fetch, vbucket);
+        vbucket.get(b"\0a", now)
+    });
+    assert!(matches!(found, Some(Ok(Outcome::Done(_)))));
+    relieve();
+    assert!(matches!(bucket.try_get(0, "a"), Ok(Outcome::NeedsFetch(_))));
 }
 
 #[test]

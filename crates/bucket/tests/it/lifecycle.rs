@@ -10,8 +10,8 @@ use model::{Seqno, VbId, VbState, VbUuid};
 use storage::{ErrorKind, Fault, FaultyStore};
 
 use crate::world::{
-    Ear, Gated, HandClock, Kept, Ops, ROOMY, Slow, disk, options, rows, running, stored, uuids,
-    warm,
+    Ear, Gated, HandClock, Kept, Ops, ROOMY, Slow, disk, options, restore, rows, running, stored,
+    uuids, warm,
 };
 
 #[test]
@@ -226,12 +226,17 @@ fn document_with_many_waiters_is_read_once() {
         panic!("it was evicted");
     };
     let ear = Ear::new();
-    for _ in 0..50 {
-        bucket.fetch(VbId(0), wanted.clone(), ear.clone());
-    }
+    let fetch = || bucket.fetch(VbId(0), wanted.clone(), ear.clone());
+    let fetches: Vec<_> = std::iter::repeat_with(fetch).take(50).collect();
     bucket.fetch_step();
     assert_eq!(ear.rings(), 50);
     assert_eq!(bucket.counters().fetched.load(Ordering::Relaxed), 1);
+    let once = bucket.memory().transit();
+    assert!((1..200).contains(&once), "one row is held: {once} bytes");
+    for fetch in &fetches {
+        restore(&bucket, 0, fetch);
+    }
+    assert_eq!(bucket.memory().transit(), 0);
     assert_eq!(bucket.get(0, "a").unwrap(), b"1");
 }
 
@@ -259,6 +264,7 @@ fn helpers_assist_the_fetcher_while_the_disk_is_slow() {
         bucket.await_persisted(VbId(0), Seqno(20), ear.clone());
         ear.listen();
         let read = Ear::new();
+        let mut fetches = Vec::new();
         for key in &keys {
             let evict =
                 |vbucket: &mut engine::VBucket| vbucket.evict(&stored(key), model::Now::default());
@@ -266,11 +272,14 @@ fn helpers_assist_the_fetcher_while_the_disk_is_slow() {
             let Ok(Outcome::NeedsFetch(wanted)) = bucket.try_get(0, key) else {
                 panic!("it was evicted");
             };
-            bucket.fetch(VbId(0), wanted, read.clone());
+            fetches.push(bucket.fetch(VbId(0), wanted, read.clone()));
         }
         bucket.store().all_asked_for();
         while read.rings() < keys.len() {
             read.listen();
+        }
+        for fetch in &fetches {
+            restore(&bucket, 0, fetch);
         }
         for key in &keys {
             assert_eq!(bucket.get(0, key).unwrap(), b"1");
@@ -294,23 +303,26 @@ fn fetch_for_a_deleted_or_new_vbucket_wakes_its_waiter() {
         panic!("it was evicted");
     };
     let ear = Ear::new();
-    bucket.fetch(VbId(0), wanted.clone(), ear.clone());
+    let fetch = bucket.fetch(VbId(0), wanted.clone(), ear.clone());
     assert!(bucket.delete_vbucket(VbId(0)).unwrap());
     bucket.fetch_step();
+    restore(&bucket, 0, &fetch);
     assert_eq!(ear.rings(), 1);
     assert_eq!(bucket.try_get(0, "a").unwrap_err(), OpError::NotMyVbucket);
-    bucket.fetch(VbId(0), wanted.clone(), ear.clone());
+    let fetch = bucket.fetch(VbId(0), wanted.clone(), ear.clone());
     let made = bucket.set_vbucket(VbId(0), VbState::Active, None, VbUuid(77));
     assert_eq!(made, Ok(()));
     bucket.set(0, "a", b"2");
     bucket.fetch_step();
+    restore(&bucket, 0, &fetch);
     assert_eq!(
         (ear.rings(), bucket.get(0, "a").unwrap()),
         (2, b"2".to_vec())
     );
     assert_eq!(bucket.memory().used(), bucket.recount());
     // A wait that begins after that is woken as well.
-    bucket.fetch(VbId(5), wanted, ear.clone());
+    let fetch = bucket.fetch(VbId(5), wanted, ear.clone());
     bucket.fetch_step();
+    restore(&bucket, 0, &fetch);
     assert_eq!(ear.rings(), 3);
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bucket::{
-    Bell, Bucket, BucketOptions, Clock, Eviction, Pool, Purpose, Reservation, Shortage, Wake,
-    Workers,
+    Bell, Bucket, BucketOptions, Clock, Eviction, Fetch, Pool, Purpose, Reservation, Shortage,
+    Wake, Workers,
 };
 use engine::{OpError, Outcome, StoreMode, VbConfig, Write};
 use model::{Cas, Document, Draft, Meta, Now, Seqno, VbId, VbUuid};
@@ -231,6 +231,11 @@ impl<S: KvStore> Ops for Bucket<S> {
     }
 }
 
+/// Restores a fetched document like a session, in a hold of its vBucket.
+pub(crate) fn restore<S: KvStore>(bucket: &Bucket<S>, vb: u16, fetch: &Fetch) {
+    bucket.with_vbucket(VbId(vb), |vbucket| bucket.restore(fetch, vbucket));
+}
+
 /// Reads a value like a session: fetches it if it is not in memory, and runs again.
 pub(crate) fn read_through<S: KvStore>(bucket: &Bucket<S>, vb: u16, key: &str) -> Option<Vec<u8>> {
     let ear = Ear::new();
@@ -242,8 +247,9 @@ pub(crate) fn read_through<S: KvStore>(bucket: &Bucket<S>, vb: u16, key: &str) -
             Ok(Outcome::NeedsFetch(wanted)) => {
                 let reservation = bucket.reserve(Purpose::Fetch, 0, Duration::MAX);
                 if reservation.is_granted() {
-                    bucket.fetch(VbId(vb), wanted, ear.clone());
+                    let fetch = bucket.fetch(VbId(vb), wanted, ear.clone());
                     ear.listen();
+                    restore(bucket, vb, &fetch);
                 } else {
                     // There is no memory for it at the moment.
                     ear.listen_for(Duration::from_millis(5));

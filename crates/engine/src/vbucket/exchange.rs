@@ -5,7 +5,7 @@ use model::{Cas, Document, Now, Seqno};
 use super::VBucket;
 use crate::error::OpError;
 use crate::mutated::Mutated;
-use crate::types::{Exchange, Got, Outcome};
+use crate::types::{Exchange, Got, Outcome, Position};
 
 impl VBucket {
     /// Reads a document or, if there is none, its tombstone.
@@ -30,9 +30,18 @@ impl VBucket {
         Ok(self.read(place, document, now))
     }
 
+    /// Returns the newest history and the high seqno.
+    pub fn position(&self) -> Position {
+        Position {
+            vb_uuid: self.failover_log.newest().uuid,
+            seqno: self.high_seqno,
+        }
+    }
+
     /// Replaces the version that was read by a document or a tombstone, if it is still the newest.
     /// The draft is taken only on success. `stamp` may write the change's own CAS and seqno into
-    /// the value; it runs under the lock, so it must be short.
+    /// the value; it runs under the lock, so it must be short. A version that has left memory since
+    /// then is brought back, unless anything in the vBucket has changed.
     ///
     /// # Errors
     /// `KeyExists`, with [`Exchange::raced`] if another version is there; `Locked`; `TooBig`;
@@ -53,11 +62,21 @@ impl VBucket {
         if asked.value().len() > value_bytes_max {
             return Err(OpError::TooBig);
         }
+        if self.position().vb_uuid != exchange.as_of.vb_uuid {
+            exchange.raced = true;
+            return Err(OpError::KeyExists);
+        }
+        let seen = exchange.seen.as_ref();
+        // Without a change since then it is still the newest version.
+        let unchanged = self.position() == exchange.as_of;
+        if let Some(seen) = seen.filter(|seen| unchanged && !seen.kind().is_tombstone()) {
+            self.bring_back(seen.clone(), Seqno(u64::MAX));
+        }
         let place = seek!(self, asked.key(), metadata);
         self.check_undecided(place, asked.key())?;
         let there = self.table.at(place);
         let expired = there.is_some_and(|there| there.is_expired(now.unix_s()));
-        if expired || there.map(Document::seqno) != exchange.seen {
+        if expired || there.map(Document::seqno) != seen.map(Document::seqno) {
             exchange.raced = true;
             return Err(OpError::KeyExists);
         }

@@ -367,6 +367,7 @@ fn evicted_with_attributes(expiry: u32) -> (VBucket, Document) {
     let mut exchange = crate::Exchange {
         draft: Some(Draft::new(b"\0k", &value, &meta)),
         seen: None,
+        as_of: vbucket.position(),
         cas: Cas::ANY,
         preserve_expiry: false,
         durability: None,
@@ -462,11 +463,15 @@ fn attributes_are_fetched_before_the_document_expires() {
 #[test]
 fn exchange_detects_concurrent_changes() {
     let mut vbucket = active();
-    let mutated = set(&mut vbucket, "k", b"1");
+    set(&mut vbucket, "k", b"1");
+    let Ok(Outcome::Done(seen)) = vbucket.get(b"\0k", NOW) else {
+        panic!("it is there");
+    };
     set(&mut vbucket, "k", b"2");
     let mut exchange = crate::Exchange {
         draft: Some(Draft::new(b"\0k", b"3", &Meta::default())),
-        seen: Some(mutated.seqno),
+        seen: Some(seen.document),
+        as_of: vbucket.position(),
         cas: Cas::ANY,
         preserve_expiry: false,
         durability: None,

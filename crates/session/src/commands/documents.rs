@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bucket::{Counters, Purpose};
-use engine::{Got, Outcome};
+use engine::{Got, OpError, Outcome, VBucket};
 use model::{Datatype, Document, Now, VbId, body_at, is_stale};
 use registry::ServedBucket;
 use wire::response::ItemFlags;
@@ -34,6 +34,36 @@ pub(crate) fn absolute_expiry(expiry: u32, now: Now) -> Result<u32, Refusal> {
 }
 
 impl Context<'_> {
+    /// Runs an operation on a vBucket, after the documents that were fetched for the request are restored in the same hold.
+    pub(super) fn run<T>(
+        &self,
+        bucket: &ServedBucket,
+        vb: VbId,
+        f: impl FnOnce(&mut VBucket) -> Result<T, OpError>,
+    ) -> Result<T, OpError> {
+        let park = self.session.park.as_ref();
+        let fetches = park.map_or(&[][..], |park| &park.fetches);
+        bucket.bucket.run(vb, |vbucket| {
+            for fetch in fetches {
+                bucket.bucket.restore(fetch, vbucket);
+            }
+            f(vbucket)
+        })
+    }
+
+    /// Like [`Context::run`], for reading a document; cheaper if it is in memory.
+    pub(super) fn read<T>(
+        &self,
+        bucket: &ServedBucket,
+        vb: VbId,
+        f: impl FnOnce(&mut VBucket) -> Result<Outcome<T>, OpError>,
+    ) -> Result<Outcome<T>, OpError> {
+        match &self.session.park {
+            None => bucket.bucket.read(vb, f),
+            Some(_) => self.run(bucket, vb, f),
+        }
+    }
+
     /// Parks the read if its value must be fetched first.
     pub(super) fn settle<T>(
         &mut self,
@@ -60,14 +90,16 @@ impl Context<'_> {
             Outcome::Done(value) | Outcome::Prepared(value) => Ok(value),
             Outcome::NeedsFetch(key) => {
                 self.admit(Purpose::Fetch, 0)?;
+                let waker = self.session.waker();
                 let park = self.session.note_park(self.now);
-                park.fetches = true;
                 if park.runs > FETCH_RUNS_MAX {
                     return Err(Refusal::not_now(
                         "the value could not be read from the store",
                     ));
                 }
-                bucket.bucket.fetch(vb, key, self.session.waker());
+                if !park.fetches.iter().any(|fetch| fetch.awaits(vb, &key)) {
+                    park.fetches.push(bucket.bucket.fetch(vb, key, waker));
+                }
                 Err(Refusal::Parked(FETCH_WAIT))
             }
         }

@@ -85,7 +85,7 @@ fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let park = context.park();
     let follows = bucket.group().active().is_some();
     if !follows && forget_replicas(&context.session.node, &bucket) {
-        return promoted(context, frame, &bucket, park);
+        return promoted(context, frame, &bucket, &park);
     }
     let force = match frame.value {
         b"" => false,
@@ -114,10 +114,10 @@ fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
             let reason = "the bucket follows no other node";
             return Err(Refusal::invalid(reason));
         }
-        return promoted(context, frame, &bucket, park);
+        return promoted(context, frame, &bucket, &park);
     };
     match follower.progress().stage() {
-        Stage::Promoted => return promoted(context, frame, &bucket, park),
+        Stage::Promoted => return promoted(context, frame, &bucket, &park),
         Stage::Stopped => return Err(Refusal::not_now("the node stops")),
         Stage::Waiting | Stage::Connecting | Stage::Introducing | Stage::Streaming => {}
     }
@@ -128,7 +128,7 @@ fn promote(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     }
     wait(
         context,
-        park,
+        &park,
         PROMOTION_LIMIT,
         "the promotion is still under way",
     )
@@ -139,7 +139,7 @@ fn promoted(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
     bucket: &ServedBucket,
-    park: Park,
+    park: &Park,
 ) -> CommandResult {
     if bucket.bucket.are_states_durable() {
         return Ok(context.reply(frame, &Reply::EMPTY));
@@ -150,7 +150,12 @@ fn promoted(
 }
 
 /// Parks for `pause`, or refuses if the request has reached the limit.
-fn wait(context: &Context<'_>, park: Park, pause: Duration, reason: &'static str) -> CommandResult {
+fn wait(
+    context: &Context<'_>,
+    park: &Park,
+    pause: Duration,
+    reason: &'static str,
+) -> CommandResult {
     let now_ns = context.now.mono_ns;
     let waited = Duration::from_nanos(now_ns.saturating_sub(park.since_ns));
     if waited >= PROMOTION_LIMIT {

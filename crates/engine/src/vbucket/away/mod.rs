@@ -157,6 +157,14 @@ impl VBucket {
 }
 
 impl FetchKey {
+    /// Returns the seqno of the row, if only its value is wanted.
+    pub fn seqno(&self) -> Option<Seqno> {
+        match self.wanted {
+            Wanted::Value(seqno) => Some(seqno),
+            Wanted::Row(_) | Wanted::Metadata(_) => None,
+        }
+    }
+
     /// The same of a row, without its value.
     pub(super) fn of_metadata(self) -> Self {
         let wanted = match self.wanted {

@@ -6,7 +6,10 @@ use super::Restored;
 use crate::checkpoint::FlushBudget;
 use crate::error::OpError;
 use crate::mutated::Mutated;
-use crate::types::{FetchKey, KeyFilter, Outcome, StoreMode, StoredKeys, VbConfig, Wanted, Write};
+use crate::types::{
+    Exchange, FetchKey, KeyFilter, Outcome, Position, StoreMode, StoredKeys, VbConfig, Wanted,
+    Write,
+};
 use crate::vbucket::VBucket;
 
 const NOW: Now = Now {
@@ -104,6 +107,48 @@ fn write_over_an_evicted_key_fetches_its_row_first() {
         (vbucket.stats().items, vbucket.stats().non_resident),
         (1, 0)
     );
+}
+
+#[test]
+fn exchange_brings_back_the_version_that_left_memory_since_it_was_read() {
+    let mut vbucket = vbucket();
+    let seen = gone(&mut vbucket, b"old");
+    let as_of = vbucket.position();
+    let mut exchange = |as_of| {
+        let mut exchange = Exchange {
+            draft: Some(Draft::new(KEY, b"new", &Meta::default())),
+            seen: Some(seen.clone()),
+            as_of,
+            cas: Cas::ANY,
+            preserve_expiry: false,
+            durability: None,
+            raced: false,
+        };
+        let done = vbucket.exchange(&mut exchange, &|_, _, _| {}, NOW);
+        let new = flush(&mut vbucket).pop();
+        vbucket.evict(KEY, NOW);
+        (done, exchange.raced, new)
+    };
+    let other = Position {
+        vb_uuid: VbUuid(2),
+        ..as_of
+    };
+    assert!(matches!(
+        exchange(other),
+        (Err(OpError::KeyExists), true, None)
+    ));
+    let (done, raced, new) = exchange(as_of);
+    assert!(
+        matches!(done, Ok(Outcome::Done(_))) && !raced,
+        "{done:?} {raced}"
+    );
+    let (new, supersedes) = new.unwrap();
+    assert_eq!((new.rev(), supersedes), (2, seen.seqno()));
+    // The change since then may be of this key.
+    assert!(matches!(
+        exchange(as_of),
+        (Ok(Outcome::NeedsFetch(_)), false, None)
+    ));
 }
 
 #[test]

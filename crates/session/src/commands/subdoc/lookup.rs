@@ -112,9 +112,9 @@ fn read(
 ) -> Result<Looked, Refusal> {
     let Location { bucket, key, vb } = context.locate(frame, key)?;
     let now = context.now;
-    let outcome = bucket
-        .bucket
-        .run(vb, |vbucket| read_as(vbucket, key.bytes(), flags, now))?;
+    let outcome = context.run(&bucket, vb, |vbucket| {
+        read_as(vbucket, key.bytes(), flags, now)
+    })?;
     let got = context.settle(&bucket, vb, outcome)?;
     let plain = plain(&got)?;
     let value = plain.as_deref().unwrap_or(got.document.value());
@@ -166,7 +166,7 @@ pub(super) fn parts_of(got: &Got, body: &[u8]) -> Result<(), Status> {
 }
 
 /// Returns the UUID of the vBucket's current history, in which its seqnos count.
-pub(super) fn vb_uuid(bucket: &ServedBucket, vb: VbId) -> VbUuid {
+fn vb_uuid(bucket: &ServedBucket, vb: VbId) -> VbUuid {
     let newest = bucket
         .bucket
         .with_vbucket(vb, |vbucket| vbucket.failover_log().newest().uuid);

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bucket::Purpose;
-use engine::{Exchange, Got, Mutated, OpError, Outcome};
+use engine::{Exchange, Got, Mutated, OpError, Outcome, Position};
 use identity::Privilege;
 use model::{Attributes, Cas, Datatype, Draft, Kind, Meta, Now};
 use registry::Env;
@@ -19,7 +19,7 @@ use super::super::documents::absolute_expiry;
 use super::super::durable::Written;
 use super::super::write::held_bytes;
 use super::changed::{Changed, Failed, Wanted, changed, root_of, split};
-use super::lookup::{of_deleted, parts_of, plain, vb_uuid};
+use super::lookup::{of_deleted, parts_of, plain};
 use super::spec::{
     A, AD, CD, MD, RV, Spec, What, check, check_all, check_attributes, check_doc_flags,
     check_writes, rules,
@@ -201,7 +201,7 @@ fn run(context: &mut Context<'_>, frame: &Frame<'_>, request: MutateRequest<'_>)
     let asked = judge(frame, request, context.now, &*env)?;
     let place = &context.locate(frame, request.key)?;
     for _ in 0..TRIES {
-        let there = read(context, place)?;
+        let (there, as_of) = read(context, place)?;
         let target = asked.target(there.as_ref())?;
         if asked.only_deletes() && target.is_some_and(is_live) {
             return delete(context, frame, place);
@@ -210,17 +210,17 @@ fn run(context: &mut Context<'_>, frame: &Frame<'_>, request: MutateRequest<'_>)
         if tombstone && request.specs.iter().any(Spec::writes_body) {
             return Err(Status::SUBDOC_DELETED_DOCUMENT_CANT_HAVE_VALUE.into());
         }
-        let vb_uuid = vb_uuid(&place.bucket, place.vb);
         // The new value is made of the present one and the request.
         let bytes = frame.value.len() + target.map_or(0, |got| held_bytes(&got.document));
         let _transient = context.admit_with_transient(&place.bucket, ROOM_BYTES, bytes)?;
-        let changed = match make(target, &asked, tombstone, vb_uuid)? {
+        let changed = match make(target, &asked, tombstone, as_of.vb_uuid)? {
             Ok(changed) => changed,
             Err(failed) if request.multi => return refuse(context, frame, target, failed),
             Err(failed) => return Err(failed.status.into()),
         };
         let change = DocumentEdit {
             there: there.as_ref(),
+            as_of,
             changed: &changed,
             meta: meta(target, &asked, &changed, tombstone),
         };
@@ -246,20 +246,21 @@ fn delete(
     })
 }
 
-/// Reads a document or its tombstone.
+/// Reads a document or its tombstone, and the position of its vBucket.
 fn read(
     context: &mut Context<'_>,
     Location { bucket, vb, key }: &Location<'_>,
-) -> Result<Option<Got>, Refusal> {
+) -> Result<(Option<Got>, Position), Refusal> {
     let now = context.now;
-    let outcome = bucket
-        .bucket
-        .run(*vb, |vbucket| vbucket.get_or_tombstone(key.bytes(), now));
-    let outcome = match outcome {
-        Err(OpError::KeyNotFound) => return Ok(None),
-        outcome => outcome?,
-    };
-    context.settle_write(bucket, *vb, outcome).map(Some)
+    let outcome = context.run(bucket, *vb, |vbucket| {
+        let found = match vbucket.get_or_tombstone(key.bytes(), now) {
+            Err(OpError::KeyNotFound) => Outcome::Done(None),
+            found => found?.map(Some),
+        };
+        let as_of = vbucket.position();
+        Ok(found.map(|found| (found, as_of)))
+    })?;
+    context.settle_write(bucket, *vb, outcome)
 }
 
 /// Makes the changes on a document, or on an empty one.
@@ -349,6 +350,8 @@ fn meta(target: Option<&Got>, asked: &WantedEdit<'_>, changed: &Changed, tombsto
 struct DocumentEdit<'a> {
     /// Document or tombstone that was read.
     there: Option<&'a Got>,
+    /// Position of the vBucket at that time.
+    as_of: Position,
     changed: &'a Changed,
     meta: Meta,
 }
@@ -365,7 +368,8 @@ fn store(
     let now = context.now;
     let mut exchange = Exchange {
         draft: Some(Draft::new(key.bytes(), &changed.value, &change.meta)),
-        seen: change.there.map(|got| got.document.seqno()),
+        seen: change.there.map(|got| got.document.clone()),
+        as_of: change.as_of,
         cas: frame.header.cas,
         preserve_expiry: context.infos.preserve_ttl,
         durability: context.requirement(bucket),
