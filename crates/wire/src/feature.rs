@@ -123,11 +123,6 @@ impl<'a> FeatureList<'a> {
         }
     }
 
-    /// The encoded list.
-    pub fn as_bytes(self) -> &'a [u8] {
-        self.bytes
-    }
-
     /// Features in the order of the list.
     pub fn iter(self) -> impl Iterator<Item = Feature> + 'a {
         let (pairs, _) = self.bytes.as_chunks::<2>();

@@ -20,10 +20,7 @@ pub use durable::{Abort, Commit, Prepare, SeqnoAcknowledged};
 pub use event::{CollectionEvent, CollectionModified, EventId, FLAT_VERSION, SystemEvent};
 pub use flat::FlatEvent;
 pub use snapshot::{MarkerFlags, MarkerVersion, OsoSnapshot, SeqnoAdvanced, SnapshotMarker};
-pub use stream::{
-    AddStream, EndReason, StreamEnd, StreamFlags, StreamRequest, parse_rollback,
-    parse_stream_opaque,
-};
+pub use stream::{AddStream, EndReason, StreamEnd, StreamFlags, StreamRequest, parse_rollback};
 
 use crate::{Frame, Opcode};
 

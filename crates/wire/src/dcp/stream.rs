@@ -5,9 +5,9 @@ use std::fmt;
 use model::{Seqno, SnapshotRange, VbUuid};
 
 use super::bits::bits;
-use crate::bytes::{EXTRAS, Field, Reader, wrappers};
+use crate::bytes::{Field, Reader, wrappers};
 use crate::message::{OTHER_COMMAND, message};
-use crate::{Frame, Malformed, Message, Opaque, Opcode};
+use crate::{Frame, Malformed, Message, Opcode};
 
 bits! {
     /// Options of a stream.
@@ -96,7 +96,7 @@ pub fn parse_rollback(value: &[u8]) -> Result<Seqno, Malformed> {
 }
 
 /// `DCP_ADD_STREAM`: the manager of a consumer tells it to request a stream. The answer has the
-/// opaque of that stream as extras ([`parse_stream_opaque`]).
+/// opaque of that stream as extras.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddStream {
     /// Flags of the stream request to send.
@@ -104,14 +104,6 @@ pub struct AddStream {
 }
 
 message! { AddStream = DCP_ADD_STREAM; extras: flags; }
-
-/// Parses the opaque in the extras of the answer to `DCP_ADD_STREAM`.
-///
-/// # Errors
-/// The extras do not have 4 bytes.
-pub fn parse_stream_opaque(extras: &[u8]) -> Result<Opaque, Malformed> {
-    extras.try_into().map(Opaque).map_err(|_| EXTRAS)
-}
 
 /// Reason for which a stream ended; any number, known or not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

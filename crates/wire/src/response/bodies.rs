@@ -2,7 +2,7 @@
 
 use model::{CollectionId, Datatype, ManifestUid, Seqno, VbUuid};
 
-use crate::bytes::{EXTRAS, Field, Reader, layout};
+use crate::bytes::{EXTRAS, Field, layout};
 use crate::{Malformed, Response, Status};
 
 /// Position of a write in the history of its vBucket; the extras of the answer to the write.
@@ -14,21 +14,11 @@ pub struct MutationToken {
     pub seqno: Seqno,
 }
 
-layout! { MutationToken { uuid, seqno } }
-
 impl MutationToken {
     /// Encodes the 16 bytes: UUID, seqno.
     #[inline]
     pub fn to_bytes(self) -> [u8; 16] {
         (u128::from(self.uuid.0) << 64 | u128::from(self.seqno.0)).to_be_bytes()
-    }
-
-    /// Parses the token in the extras of an answer; `None` if they are empty.
-    ///
-    /// # Errors
-    /// The extras do not have 0 or 16 bytes.
-    pub fn parse(extras: &[u8]) -> Result<Option<Self>, Malformed> {
-        Field::whole(extras, EXTRAS)
     }
 }
 
@@ -42,27 +32,11 @@ impl ItemFlags {
     pub fn to_bytes(self) -> [u8; 4] {
         self.0.to_be_bytes()
     }
-
-    /// Parses the flags in the extras of an answer.
-    ///
-    /// # Errors
-    /// The extras do not have 4 bytes.
-    pub fn parse(extras: &[u8]) -> Result<Self, Malformed> {
-        Field::whole(extras, EXTRAS).map(Self)
-    }
 }
 
 /// Encodes the value of an answer to a counter operation: 8 bytes.
 pub fn counter_value(number: u64) -> [u8; 8] {
     number.to_be_bytes()
-}
-
-/// Parses the number in the value of an answer to a counter operation.
-///
-/// # Errors
-/// The value does not have 8 bytes.
-pub fn parse_counter(value: &[u8]) -> Result<u64, Malformed> {
-    Field::whole(value, Malformed::new("counter is not 8 bytes"))
 }
 
 /// Metadata of a document or a tombstone; the extras of an answer to `GET_META`.
@@ -80,38 +54,14 @@ pub struct ItemMeta {
     pub datatype: Option<Datatype>,
 }
 
-impl Field<'_> for ItemMeta {
-    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self {
-            deleted: reader.field::<u32>()? != 0,
-            flags: reader.field()?,
-            expiry: reader.field()?,
-            rev: reader.field()?,
-            datatype: reader.field()?,
-        })
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
+impl ItemMeta {
+    /// Appends 20 bytes; 21 with a datatype.
+    pub fn encode(&self, out: &mut Vec<u8>) {
         u32::from(self.deleted).write(out);
         self.flags.write(out);
         self.expiry.write(out);
         self.rev.write(out);
         self.datatype.write(out);
-    }
-}
-
-impl ItemMeta {
-    /// Appends 20 bytes; 21 with a datatype.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        self.write(out);
-    }
-
-    /// Parses the metadata in the extras of an answer.
-    ///
-    /// # Errors
-    /// The extras do not have 20 or 21 bytes.
-    pub fn parse(extras: &[u8]) -> Result<Self, Malformed> {
-        Self::whole(extras, EXTRAS)
     }
 }
 
@@ -145,7 +95,7 @@ impl CollectionIdReply {
 
 /// One statistic; sent as a separate frame with this key.
 ///
-/// The last frame of the answer has neither key nor value ([`StatRow::END`]).
+/// The last frame of the answer has neither key nor value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatRow<'a> {
     /// Name of the statistic; may be empty if the value is sufficient.
@@ -155,12 +105,6 @@ pub struct StatRow<'a> {
 }
 
 impl<'a> StatRow<'a> {
-    /// The row after the last one.
-    pub const END: StatRow<'static> = StatRow {
-        key: &[],
-        value: &[],
-    };
-
     /// Returns the frame of this row; `answer` provides opcode, opaque and duration.
     pub fn in_response(self, answer: Response<'a>) -> Response<'a> {
         Response {
@@ -168,21 +112,6 @@ impl<'a> StatRow<'a> {
             key: self.key,
             value: self.value,
             ..answer
-        }
-    }
-
-    /// Parses the row in a frame of an answer to STAT.
-    ///
-    /// # Errors
-    /// The frame has extras.
-    pub fn parse(answer: &Response<'a>) -> Result<Self, Malformed> {
-        if answer.extras.is_empty() {
-            Ok(Self {
-                key: answer.key,
-                value: answer.value,
-            })
-        } else {
-            Err(EXTRAS)
         }
     }
 }

@@ -6,17 +6,14 @@ mod observe;
 mod scan;
 mod vbuckets;
 
-pub use bodies::{
-    CollectionIdReply, ItemFlags, ItemMeta, MutationToken, StatRow, counter_value, parse_counter,
-};
+pub use bodies::{CollectionIdReply, ItemFlags, ItemMeta, MutationToken, StatRow, counter_value};
 pub use error_body::ErrorBody;
-pub use observe::{Failover, KeyState, ObserveEntries, ObserveEntry, ObserveSeqnoReply};
+pub use observe::{Failover, KeyState, ObserveEntry, ObserveSeqnoReply};
 pub use scan::{
     ScanContent, ScanDocument, push_scan_document, push_scan_key, scan_documents, scan_keys,
 };
 pub use vbuckets::{
     FailoverEntries, VbSeqnos, encode_failover_entries, encode_vb_seqnos, encode_vb_state,
-    parse_vb_state,
 };
 
 use model::{Cas, Datatype};

@@ -19,18 +19,6 @@ pub enum KeyState {
     LogicallyDeleted = 0x81,
 }
 
-impl KeyState {
-    fn from_number(number: u8) -> Option<Self> {
-        match number {
-            0x00 => Some(Self::FoundNotPersisted),
-            0x01 => Some(Self::Persisted),
-            0x80 => Some(Self::NotFound),
-            0x81 => Some(Self::LogicallyDeleted),
-            _ => None,
-        }
-    }
-}
-
 /// One key in the answer to OBSERVE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObserveEntry<'a> {
@@ -44,7 +32,7 @@ pub struct ObserveEntry<'a> {
     pub cas: Cas,
 }
 
-impl<'a> ObserveEntry<'a> {
+impl ObserveEntry<'_> {
     /// Appends the entry. Panics if the key has more than 65,535 bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let key_len = u16::try_from(self.key.len()).expect("a key has at most 65535 bytes");
@@ -53,43 +41,6 @@ impl<'a> ObserveEntry<'a> {
         self.key.write(out);
         out.push(self.state as u8);
         self.cas.write(out);
-    }
-
-    fn read(reader: &mut Reader<'a>) -> Option<Self> {
-        let vbucket = reader.field().ok()?;
-        let key_len: u16 = reader.field().ok()?;
-        Some(Self {
-            vbucket,
-            key: reader.bytes(key_len.into()).ok()?,
-            state: KeyState::from_number(reader.field().ok()?)?,
-            cas: reader.field().ok()?,
-        })
-    }
-}
-
-/// The entries of an answer to OBSERVE, checked to be complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ObserveEntries<'a> {
-    bytes: &'a [u8],
-}
-
-impl<'a> ObserveEntries<'a> {
-    /// Parses the entries in a value.
-    ///
-    /// # Errors
-    /// The value ends within an entry, or a state is unknown.
-    pub fn parse(value: &'a [u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(value);
-        while !reader.is_empty() {
-            ObserveEntry::read(&mut reader).ok_or(Malformed::new("observed key is cut off"))?;
-        }
-        Ok(Self { bytes: value })
-    }
-
-    /// The entries in order.
-    pub fn iter(self) -> impl Iterator<Item = ObserveEntry<'a>> {
-        let mut reader = Reader::new(self.bytes);
-        std::iter::from_fn(move || ObserveEntry::read(&mut reader))
     }
 }
 

@@ -3,7 +3,7 @@
 use model::{FailoverEntry, Seqno, VbId, VbState};
 
 use crate::Malformed;
-use crate::bytes::{EXTRAS, Field, Reader, vb_state};
+use crate::bytes::{Field, Reader};
 
 /// Appends the failover log of a vBucket, newest entry first: 16 bytes each, UUID and seqno.
 pub fn encode_failover_entries<'a>(
@@ -77,12 +77,4 @@ impl<'a> VbSeqnos<'a> {
 /// Encodes the value of an answer to `GET_VBUCKET`: 4 bytes.
 pub fn encode_vb_state(state: VbState) -> [u8; 4] {
     u32::from(state as u8).to_be_bytes()
-}
-
-/// Parses the state in an answer to `GET_VBUCKET`.
-///
-/// # Errors
-/// The value does not have 4 bytes, or the state is unknown.
-pub fn parse_vb_state(value: &[u8]) -> Result<VbState, Malformed> {
-    vb_state(Field::whole(value, EXTRAS)?)
 }

@@ -8,7 +8,7 @@ use wire::dcp::{
     BufferAck, CollectionEvent, CollectionModified, Commit, DcpControl, DcpOpen, Deletion,
     EndReason, EventId, Expiration, MarkerFlags, MarkerVersion, Mutation, OpenFlags, Prepare,
     SeqnoAcknowledged, SeqnoAdvanced, SnapshotMarker, StreamEnd, StreamFlags, StreamRequest,
-    SystemEvent, flow_bytes, flow_bytes_of, parse_rollback, parse_stream_opaque,
+    SystemEvent, flow_bytes, flow_bytes_of, parse_rollback,
 };
 use wire::response::FailoverEntries;
 use wire::{
@@ -121,8 +121,6 @@ fn stream_request_and_its_answers() {
     assert_eq!(parse_rollback(response.value), Ok(Seqno(150)));
     assert!(parse_rollback(&[0; 7]).is_err());
     assert!(parse_rollback(&[0; 9]).is_err());
-    assert_eq!(parse_stream_opaque(&[1, 2, 3, 4]), Ok(Opaque([1, 2, 3, 4])));
-    assert!(parse_stream_opaque(&[1, 2, 3]).is_err());
 }
 
 #[test]
