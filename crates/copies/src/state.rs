@@ -53,8 +53,9 @@ impl CopyState {
         }
     }
 
-    /// Returns the time until which an active copy may serve, in milliseconds of the node's clock: the end of
-    /// the period in which [`cluster::agent::may_serve`] is true.
+    /// Returns the time until which an active copy may serve, in milliseconds of the node's clock, which does not
+    /// jump, and runs while the machine sleeps: as long as the lease of its node lasts, or W - 1 replicas have
+    /// confirmed its term.
     pub(crate) fn serves_until_ms(&self, settings: &Settings, lease_until_ms: u64) -> u64 {
         let Some(topology) = self.topology.filter(|_| self.role == Role::Active) else {
             return 0;
@@ -71,5 +72,34 @@ impl CopyState {
         let confirmed_ms = confirmed.get(needed - 1);
         let until_ms = confirmed_ms.map_or(0, |sent_ms| sent_ms + settings.confirmed_ms);
         until_ms.max(lease_until_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::Chain;
+
+    use super::*;
+
+    #[test]
+    fn f3_replicas_keep_an_active_copy_serving_without_a_lease() {
+        let chain = Chain::new(&[NodeId(1), NodeId(2), NodeId(3), NodeId(4)]).unwrap();
+        let mut copy = CopyState::new();
+        copy.role = Role::Active;
+        copy.topology = Some(Topology {
+            chain,
+            change: None,
+        });
+        let mut serves = |now_ms, lease_until_ms, confirmed: &[(u16, u64)]| {
+            copy.confirmed = confirmed
+                .iter()
+                .map(|(node, at_ms)| (NodeId(*node), *at_ms))
+                .collect();
+            now_ms < copy.serves_until_ms(&Settings::default(), lease_until_ms)
+        };
+        assert!(serves(1_000, 1_001, &[]));
+        assert!(!serves(1_000, 1_000, &[(3, 1_000)]));
+        assert!(serves(1_000, 0, &[(2, 1), (3, 900)]));
+        assert!(!serves(1_000, 0, &[(2, 0), (3, 900)]));
     }
 }

@@ -2,15 +2,12 @@
 //!
 //! Its input is the rows of the map and the state of a copy, its output is steps. Each step may be repeated:
 //! call [`Agent::step`] until it returns none. A step must be made, and be on disk where it says so, before
-//! the call for the next one. [`may_serve`] decides whether an active copy may serve at this moment, without
-//! the controller.
+//! the call for the next one.
 
-mod liveness;
 mod rows;
 mod steps;
 mod topology;
 
-pub use liveness::may_serve;
 pub use rows::Agent;
 pub use steps::{Copy, Role, SealReply, Step, seal};
 pub use topology::{MoveProgress, Topology};
