@@ -64,10 +64,6 @@ impl Changes for WatchedChanges<'_> {
         });
         self.1.look();
     }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
 }
 
 type Answer<T> = Result<T, StoreError>;

@@ -227,14 +227,20 @@ pub trait KvStore: Send + Sync + 'static {
 ///
 /// A walk is resumed by calling [`Snapshot::by_seqno`] again with the seqno after the last one.
 pub trait Snapshot: Send + Sync {
-    /// Returns the highest seqno of the view.
-    fn high_seqno(&self) -> Seqno;
-
-    /// Returns the highest seqno of a purged tombstone in the view.
-    fn purge_seqno(&self) -> Seqno;
-
     /// Returns the record in the view; `None` if the vBucket had none.
     fn record(&self) -> Option<&VbRecord>;
+
+    /// Returns the highest seqno of the view.
+    fn high_seqno(&self) -> Seqno {
+        self.record()
+            .map_or(Seqno::ZERO, |record| record.high_seqno)
+    }
+
+    /// Returns the highest seqno of a purged tombstone in the view.
+    fn purge_seqno(&self) -> Seqno {
+        self.record()
+            .map_or(Seqno::ZERO, |record| record.purge_seqno)
+    }
 
     /// Iterates over the rows from seqno `from` (inclusive) on, seqnos ascending. Ends after the first error.
     fn by_seqno(
@@ -317,21 +323,6 @@ pub struct LookedAt<'r> {
 pub trait Changes {
     /// Calls `f` with each change. Each key occurs at most once, except in `Change::Keep`; the order is free.
     fn for_each(&self, f: &mut dyn FnMut(Change<'_>));
-
-    /// Returns the number of changes.
-    fn len(&self) -> usize;
-
-    /// Whether rows of the history may be among the changes.
-    fn has_history(&self) -> bool {
-        let mut found = false;
-        self.for_each(&mut |change| found |= matches!(change, Change::Keep { .. }));
-        found
-    }
-
-    /// Whether there is no change, so that only the record is written.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
 /// A slice is the simplest batch: documents, each with the seqno of the stored row that it replaces.
@@ -343,10 +334,6 @@ impl Changes for &[(Document, Seqno)] {
                 supersedes: *supersedes,
             });
         }
-    }
-
-    fn len(&self) -> usize {
-        <[_]>::len(self)
     }
 }
 

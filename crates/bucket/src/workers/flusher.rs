@@ -63,14 +63,6 @@ impl Changes for Rows<'_> {
             }),
         });
     }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn has_history(&self) -> bool {
-        self.0.has_history()
-    }
 }
 
 /// State that the flusher shares with writes and with waiting requests.

@@ -77,10 +77,6 @@ impl Changes for Gone {
             seqno: Seqno(1),
         });
     }
-
-    fn len(&self) -> usize {
-        1
-    }
 }
 
 /// Like a compaction that saw the row before it was replaced.

@@ -298,16 +298,6 @@ struct MemSnapshot {
 }
 
 impl Snapshot for MemSnapshot {
-    fn high_seqno(&self) -> Seqno {
-        self.record()
-            .map_or(Seqno::ZERO, |record| record.high_seqno)
-    }
-
-    fn purge_seqno(&self) -> Seqno {
-        self.record()
-            .map_or(Seqno::ZERO, |record| record.purge_seqno)
-    }
-
     fn record(&self) -> Option<&VbRecord> {
         self.contents.as_ref().map(|contents| &contents.record)
     }

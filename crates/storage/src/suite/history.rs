@@ -33,10 +33,6 @@ impl Changes for Versions<'_> {
             }
         }
     }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
 }
 
 fn keep(store: &dyn KvStore, vb: model::VbId, versions: &[(Document, Seqno, u32)]) {

@@ -125,10 +125,6 @@ impl Changes for Removals<'_> {
             });
         });
     }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
 }
 
 const A: VbId = VbId(0);

@@ -102,10 +102,6 @@ impl Changes for Version {
             supersedes,
         });
     }
-
-    fn len(&self) -> usize {
-        1
-    }
 }
 
 fn put(store: &DiskStore, vb: VbId, high: u64, changes: &dyn Changes) {

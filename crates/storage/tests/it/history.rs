@@ -50,10 +50,6 @@ impl Changes for Versions {
             });
         }
     }
-
-    fn len(&self) -> usize {
-        VERSIONS as usize
-    }
 }
 
 fn commit(store: &DiskStore, number: u64) {

@@ -202,10 +202,6 @@ impl Changes for Batch {
             });
         }
     }
-
-    fn len(&self) -> usize {
-        self.changes.len()
-    }
 }
 
 /// A call that changes a store.

@@ -73,16 +73,6 @@ fn until_error<T>(
 }
 
 impl Snapshot for DiskSnapshot {
-    fn high_seqno(&self) -> Seqno {
-        self.record()
-            .map_or(Seqno::ZERO, |record| record.high_seqno)
-    }
-
-    fn purge_seqno(&self) -> Seqno {
-        self.record()
-            .map_or(Seqno::ZERO, |record| record.purge_seqno)
-    }
-
     fn record(&self) -> Option<&VbRecord> {
         self.view.as_ref().map(|(_, record)| record)
     }
