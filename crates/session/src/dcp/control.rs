@@ -40,56 +40,45 @@ fn text<'a>(control: &DcpControl<'a>) -> Result<&'a str, Refusal> {
     std::str::from_utf8(control.value).map_err(|_| Refusal::invalid("the value is no text"))
 }
 
-/// A target for the controls of a consumer.
-pub(crate) trait Controlled {
-    /// Applies one control.
-    ///
-    /// Source: engine specification section 6. Test: `dcp_control` of the integration tests.
-    fn apply(
-        &mut self,
-        control: &DcpControl<'_>,
-        features: FeatureSet,
-    ) -> Result<ControlChange, Refusal>;
-}
-
-impl Controlled for Agreed {
-    fn apply(
-        &mut self,
-        control: &DcpControl<'_>,
-        features: FeatureSet,
-    ) -> Result<ControlChange, Refusal> {
-        match control.name {
-            b"enable_noop" => return Ok(ControlChange::Noop(flag(control)?)),
-            b"set_noop_interval" => return noop_interval(control),
-            b"connection_buffer_size" => {
-                let bytes = control.number();
-                return Ok(ControlChange::Window(bytes.ok_or_else(|| {
-                    Refusal::invalid("the size is no 32-bit number")
-                })?));
-            }
-            b"set_priority" => self.priority = priority(control)?,
-            b"force_value_compression" => {
-                let on = flag(control)?;
-                let snappy = features.contains(Feature::SNAPPY)
-                    || features.contains(Feature::SNAPPY_EVERYWHERE);
-                if on && !snappy {
-                    return Err(Refusal::invalid("Snappy was not negotiated"));
-                }
-                self.compress = on;
-            }
-            b"supports_cursor_dropping" | b"supports_cursor_dropping_vulcan" => {
-                self.cursor_dropping = flag(control)?;
-            }
-            b"supports_hifi_MFU" => self.hifi_mfu = flag(control)?,
-            b"send_stream_end_on_client_close_stream" => self.end_on_close = only_true(control)?,
-            b"enable_expiry_opcode" => {
-                self.expiry_opcode = flag(control)?;
-                self.delete_times |= self.expiry_opcode;
-            }
-            _ => return apply_newer(self, control),
+/// Applies one control to the settings of a consumer.
+///
+/// Source: engine specification section 6. Test: `dcp_control` of the integration tests.
+pub(crate) fn apply(
+    agreed: &mut Agreed,
+    control: &DcpControl<'_>,
+    features: FeatureSet,
+) -> Result<ControlChange, Refusal> {
+    match control.name {
+        b"enable_noop" => return Ok(ControlChange::Noop(flag(control)?)),
+        b"set_noop_interval" => return noop_interval(control),
+        b"connection_buffer_size" => {
+            let bytes = control.number();
+            return Ok(ControlChange::Window(bytes.ok_or_else(|| {
+                Refusal::invalid("the size is no 32-bit number")
+            })?));
         }
-        Ok(ControlChange::None)
+        b"set_priority" => agreed.priority = priority(control)?,
+        b"force_value_compression" => {
+            let on = flag(control)?;
+            let snappy =
+                features.contains(Feature::SNAPPY) || features.contains(Feature::SNAPPY_EVERYWHERE);
+            if on && !snappy {
+                return Err(Refusal::invalid("Snappy was not negotiated"));
+            }
+            agreed.compress = on;
+        }
+        b"supports_cursor_dropping" | b"supports_cursor_dropping_vulcan" => {
+            agreed.cursor_dropping = flag(control)?;
+        }
+        b"supports_hifi_MFU" => agreed.hifi_mfu = flag(control)?,
+        b"send_stream_end_on_client_close_stream" => agreed.end_on_close = only_true(control)?,
+        b"enable_expiry_opcode" => {
+            agreed.expiry_opcode = flag(control)?;
+            agreed.delete_times |= agreed.expiry_opcode;
+        }
+        _ => return apply_newer(agreed, control),
     }
+    Ok(ControlChange::None)
 }
 
 fn apply_newer(agreed: &mut Agreed, control: &DcpControl<'_>) -> Result<ControlChange, Refusal> {

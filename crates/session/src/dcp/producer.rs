@@ -15,7 +15,7 @@ use registry::{Env, ServedBucket, Store};
 use wire::dcp::{DcpControl, OpenFlags, StreamFlags, StreamRequest};
 use wire::{Feature, FeatureSet, Opaque, Opcode, Status};
 
-use super::control::{ControlChange, Controlled as _};
+use super::control::{self, ControlChange};
 use super::filter::{Filter, Limit};
 use super::sink::EventSink;
 use super::streams::{Entry, Turn, Visited};
@@ -148,7 +148,7 @@ impl Producer {
             }
             return Err(Refusal::invalid("this is another bucket of its name"));
         }
-        match self.settings.apply(control, features)? {
+        match control::apply(&mut self.settings, control, features)? {
             ControlChange::None => {}
             ControlChange::Noop(on) => self.keepalive.enable(on),
             ControlChange::NoopIntervalNs(interval) => self.keepalive.set_interval(interval),
