@@ -77,13 +77,16 @@ fn ask(seqno: u64, end: u64, options: StreamOptions) -> StreamAsk {
 
 const FOR_EVER: u64 = u64::MAX;
 
+fn opened(vbucket: &mut VBucket, ask: StreamAsk) -> Stream {
+    let opened = Stream::open(vbucket, NAME, ask);
+    opened.expect("it may go on").stream
+}
+
 impl World {
     fn open(vbucket: VBucket, ask: StreamAsk) -> Self {
         let mut vbucket = vbucket;
-        let stream = Stream::open(&mut vbucket, NAME, ask)
-            .expect("it may go on")
-            .stream;
         Self {
+            stream: opened(&mut vbucket, ask),
             vbucket,
             rows: Vec::new(),
             stored: StoreView {
@@ -96,8 +99,17 @@ impl World {
                 by_key: false,
                 history_from: None,
             },
-            stream,
         }
+    }
+
+    /// Drops the cursor, so that a stream that begins again reads the store.
+    fn drop_cursor(&mut self) {
+        let cursor = self.stream.take_cursor().expect("it has one");
+        drop(self.vbucket.remove_cursor(cursor));
+    }
+
+    fn reopen(&mut self, ask: StreamAsk) {
+        self.stream = opened(&mut self.vbucket, ask);
     }
 
     fn set(&mut self, keys: &str) {
@@ -205,18 +217,11 @@ fn stream_reads_from_memory_only() {
 #[test]
 fn stream_continues_from_store_to_memory_without_gap() {
     let mut world = World::open(vbucket(), plain(0));
-    drop(
-        world
-            .vbucket
-            .remove_cursor(world.stream.take_cursor().expect("it has one")),
-    );
+    world.drop_cursor();
     world.set("a b a");
     world.flush(usize::MAX);
     world.set("c");
-    let stream = Stream::open(&mut world.vbucket, NAME, plain(0))
-        .expect("from 0")
-        .stream;
-    world.stream = stream;
+    world.reopen(plain(0));
     assert_eq!(
         world.read(),
         "store1 [0..3 disk+] b@2 a@3 [4..4 memory+] c@4"
@@ -228,18 +233,11 @@ fn stream_continues_from_store_to_memory_without_gap() {
 #[test]
 fn backfill_completes_a_snapshot_from_memory() {
     let mut world = World::open(vbucket(), plain(0));
-    drop(
-        world
-            .vbucket
-            .remove_cursor(world.stream.take_cursor().expect("it has one")),
-    );
+    world.drop_cursor();
     world.set("a b c d a");
     world.flush(2);
     world.set("e");
-    let stream = Stream::open(&mut world.vbucket, NAME, plain(0))
-        .expect("from 0")
-        .stream;
-    world.stream = stream;
+    world.reopen(plain(0));
     let said = world.read();
     let told = said.split(' ').filter(|word| word.contains('@'));
     assert_eq!(
@@ -276,17 +274,10 @@ fn stream_with_dropped_cursor_reads_the_store_again() {
 #[test]
 fn cursor_dropped_during_backfill_causes_another_backfill() {
     let mut world = World::open(vbucket(), plain(0));
-    drop(
-        world
-            .vbucket
-            .remove_cursor(world.stream.take_cursor().expect("it has one")),
-    );
+    world.drop_cursor();
     world.set("a b");
     world.flush(usize::MAX);
-    let stream = Stream::open(&mut world.vbucket, NAME, plain(0))
-        .expect("from 0")
-        .stream;
-    world.stream = stream;
+    world.reopen(plain(0));
     let (filled, _garbage) = world.stream.fill(&mut world.vbucket, NAME);
     assert_eq!(filled, Filled::Backfill(range(1, FOR_EVER)));
     let view = world.stored;
@@ -400,10 +391,7 @@ fn initial_backfill_skips_deletions_on_request() {
         let cursor = world.stream.take_cursor().expect("it has one");
         drop(world.vbucket.remove_cursor(cursor));
         let asked = ask(seqno, FOR_EVER, without);
-        let stream = Stream::open(&mut world.vbucket, NAME, asked)
-            .expect("it may")
-            .stream;
-        world.stream = stream;
+        world.reopen(asked);
         assert_eq!(world.read(), expected);
         // Later deletions are sent, also when they come from the store.
         let deleted = world.vbucket.delete(b"\0a", Cas::ANY, None, NOW);
@@ -426,10 +414,7 @@ fn peer_that_knows_the_purge_seqno_keeps_its_backfill() {
         drop(world.vbucket.remove_cursor(cursor));
         let mut knows = plain(2);
         knows.position.purge_seqno = Seqno(4);
-        let stream = Stream::open(&mut world.vbucket, NAME, knows)
-            .expect("it may")
-            .stream;
-        world.stream = stream;
+        world.reopen(knows);
         world.stored.purge_seqno = Seqno(purged);
         let expected = if ended {
             "store3 Rollback"
