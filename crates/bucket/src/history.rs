@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use collections::Living;
-use model::{Meta, Seqno, VbId};
+use model::{Meta, VbId};
 use parking_lot::Mutex;
 use storage::{HistoryKept, HistoryLimits, KvStore, StoreError};
 
@@ -161,16 +161,6 @@ impl<S: KvStore> Bucket<S> {
             bytes: known.kept.bytes + known.grown,
             ..known.kept
         }
-    }
-
-    /// Returns the seqno from which on the store has every version of a vBucket's documents; `None` without a history.
-    ///
-    /// # Errors
-    /// The store's.
-    ///
-    /// Cost: a read.
-    pub fn history_from(&self, id: VbId) -> Result<Option<Seqno>, StoreError> {
-        self.store.snapshot(id)?.history_from()
     }
 
     /// Drops versions of a vBucket's history that are too old, too many, or of dropped collections.

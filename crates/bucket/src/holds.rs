@@ -38,22 +38,6 @@ pub const HOLDS: [Hold; 8] = [
     Hold::Collections,
 ];
 
-impl Hold {
-    /// Returns the name that statistics show.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Pull => "pull",
-            Self::Flush => "flush",
-            Self::Expel => "expel",
-            Self::Evict => "evict",
-            Self::Expire => "expire",
-            Self::Restore => "restore",
-            Self::Stat => "stat",
-            Self::Collections => "collections",
-        }
-    }
-}
-
 /// Sampling: one hold of so many is also measured in processor time, which costs two system calls.
 const CPU_SAMPLED: u64 = 64;
 

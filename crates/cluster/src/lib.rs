@@ -28,7 +28,7 @@ pub use condition::Condition;
 pub use map::{BucketId, COPIES_MAX, Chain, Member, NodeId, Phase, Row, Vb, Version};
 pub use message::{CopyReport, Message, Need, Order};
 pub use participant::{Copies, Identity, Lease, Output, Participant};
-pub use planner::{BucketMap, Work, plan};
+pub use planner::{BucketMap, plan};
 pub use promotion::{Position, Promotion, SealsMissing};
 pub use quorum::{majority, seals_needed};
 pub use settings::Settings;

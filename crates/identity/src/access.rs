@@ -70,11 +70,6 @@ impl Access {
         self.node
     }
 
-    /// Returns the grants.
-    pub fn grants(&self) -> &[Grant] {
-        &self.grants
-    }
-
     /// Checks whether the user is a full administrator.
     pub fn is_admin(&self) -> bool {
         self.node.contains(PrivilegeSet::ALL)

@@ -50,7 +50,6 @@ pub struct PeerOptions {
 pub struct PeerLink {
     at: (String, u16),
     news: Arc<News>,
-    progress: Arc<Progress>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -89,7 +88,6 @@ impl PeerLink {
         Ok(Self {
             at,
             news,
-            progress,
             stop,
             thread: Some(thread),
         })
@@ -103,11 +101,6 @@ impl PeerLink {
     /// Restarts the stream of a vBucket whose role or producer changed.
     pub fn turn(&self, vb: VbId) {
         self.news.turn(vb);
-    }
-
-    /// Progress figures of the connection.
-    pub fn progress(&self) -> &Progress {
-        &self.progress
     }
 }
 

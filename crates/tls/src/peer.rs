@@ -36,11 +36,6 @@ impl PeerTls {
         Arc::clone(&self.current.read())
     }
 
-    /// Whether there is a certificate to send if the other node asks for one.
-    pub fn shows_certificate(&self) -> bool {
-        self.trust.own.is_some()
-    }
-
     /// Reads the files again, for later connections.
     ///
     /// # Errors

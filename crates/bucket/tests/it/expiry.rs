@@ -94,7 +94,7 @@ fn holds_are_recorded_by_reason() {
     let after = HOLDS.map(|hold| bucket.holds().count(hold));
     for (index, hold) in HOLDS.into_iter().enumerate() {
         let expected = matches!(hold, Hold::Flush | Hold::Expire);
-        assert_eq!(after[index] > before[index], expected, "{}", hold.name());
+        assert_eq!(after[index] > before[index], expected, "{hold:?}");
     }
     assert!(bucket.holds().quantile_ns(Hold::Flush, 1000) > 0);
 }

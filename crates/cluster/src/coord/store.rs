@@ -1,12 +1,10 @@
-//! A store that answers like etcd: a node without etcd uses it, and tests do.
+//! A store that answers like etcd, for tests.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde::{Deserialize, Serialize};
-
 use super::port::{Answer, Change, Compare, KeyValue, LeaseId, OPS_MAX, Op, Range, Request, Txn};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 struct Lease {
     ttl_ms: u64,
     ends_at_ms: u64,
@@ -14,8 +12,8 @@ struct Lease {
 
 /// Keys with revisions, leases, and the changes since the last compaction.
 ///
-/// The caller stores it (serialized), passes the time to it, and delivers its answers.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// The caller passes the time to it, and delivers its answers.
+#[derive(Clone, Debug)]
 pub struct Store {
     revision: u64,
     keys: BTreeMap<String, KeyValue>,
@@ -284,14 +282,5 @@ mod tests {
             store.changes_since("/a", 4),
             Answer::Changes { .. }
         ));
-    }
-
-    #[test]
-    fn store_is_unchanged_by_serialization() {
-        let mut store = Store::default();
-        store.answer(&txn(vec![], vec![put("/a", LeaseId(0))]));
-        let kept: Store = serde_json::from_str(&serde_json::to_string(&store).unwrap()).unwrap();
-        assert_eq!(kept.get("/a"), store.get("/a"));
-        assert_eq!(kept.changes_since("/", 1), store.changes_since("/", 1));
     }
 }

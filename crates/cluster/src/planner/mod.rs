@@ -26,28 +26,6 @@ pub struct BucketMap {
     pub copies: usize,
 }
 
-/// Amount of work from one map of a bucket to another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
-    /// Copies to be built on nodes that have none of the vBucket.
-    pub builds: usize,
-    /// vBuckets whose active copy changes.
-    pub takeovers: usize,
-}
-
-impl Work {
-    /// Counts the work from `present` to `wanted`, two maps of the same bucket.
-    pub fn between(present: &[Chain], wanted: &[Chain]) -> Self {
-        let mut work = Self::default();
-        for (present, wanted) in present.iter().zip(wanted) {
-            let built = wanted.nodes().iter().filter(|node| !present.holds(**node));
-            work.builds += built.count();
-            work.takeovers += usize::from(present.active() != wanted.active());
-        }
-        work
-    }
-}
-
 /// Returns the wanted map of each bucket. Without members the maps stay as they are.
 pub fn plan(members: &[Member], buckets: &[BucketMap]) -> Vec<Vec<Chain>> {
     let mut members = members.to_vec();

@@ -54,15 +54,28 @@ fn imbalance(counts: &[usize]) -> usize {
     (off.max().unwrap() * 1000).div_ceil(sum)
 }
 
+/// Work from one map to another.
+#[derive(Debug, Default, PartialEq)]
+struct Work {
+    /// Copies to be built on nodes that have none of the vBucket.
+    builds: usize,
+    /// vBuckets whose active copy changes.
+    takeovers: usize,
+}
+
 fn work(present: &[BucketMap], wanted: &[BucketMap]) -> Work {
-    let each = present.iter().zip(wanted);
-    each.fold(Work::default(), |sum, (present, wanted)| {
-        let work = Work::between(&present.chains, &wanted.chains);
-        Work {
-            builds: sum.builds + work.builds,
-            takeovers: sum.takeovers + work.takeovers,
-        }
-    })
+    let mut work = Work::default();
+    let chains = |maps: &[BucketMap]| {
+        maps.iter()
+            .flat_map(|map| map.chains.clone())
+            .collect::<Vec<_>>()
+    };
+    for (present, wanted) in chains(present).iter().zip(chains(wanted)) {
+        let built = wanted.nodes().iter().filter(|node| !present.holds(**node));
+        work.builds += built.count();
+        work.takeovers += usize::from(present.active() != wanted.active());
+    }
+    work
 }
 
 /// Returns a lower bound of any plan: copies that vBuckets lack, or copies that members lack for an equal share.
