@@ -178,6 +178,20 @@ def says_when_it_is_ready(world):
 
 
 @suite.test
+def serves_where_its_output_cannot_be_written(world):
+    ports = world.folder() / "ports.json"
+    with open("/dev/full", "w") as full:
+        arguments = [binary(), *serve(world, "--ports-file", str(ports))]
+        process = subprocess.Popen(arguments, stdout=full, stderr=full, env=clean_environment())
+    try:
+        eventually("the node serves", ports.exists)
+    finally:
+        process.terminate()
+        code = process.wait(30)
+    equal(code, 0, "exit code")
+
+
+@suite.test
 def answers_probes_over_http(world):
     def status(path, password=None):
         request = urllib.request.Request(f"http://127.0.0.1:{world.node.ports['http']}{path}")

@@ -8,6 +8,8 @@ use client::ClientError;
 use identity::ScramError;
 use wire::Status;
 
+use crate::stderr::note;
+
 /// The exit codes of `sysexits.h` that are used, and 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -59,7 +61,7 @@ impl Failure {
 
     /// Prints the reason to standard error and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("settee: {}", self.message);
+        note(&self.message);
         ExitCode::from(self.code as u8)
     }
 

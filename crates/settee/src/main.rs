@@ -21,6 +21,7 @@ mod salvage;
 mod serve;
 mod stat;
 mod state_file;
+mod stderr;
 mod stream;
 mod tail;
 mod user;

@@ -6,6 +6,7 @@ use super::orders::{SILENT_MS, give, tell};
 use super::view::{MemberLink, Status};
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
+use crate::stderr::note;
 
 /// Continue with the copies on the nodes, after etcd was restored from a backup
 ///
@@ -39,18 +40,18 @@ pub(super) fn run(args: &AdoptArgs) -> Result<(), Failure> {
     all_answer(&silent(&status, &lost))?;
     let node = &status.node;
     if status.revision > 0 {
-        eprintln!(
-            "settee: buckets, collections, users and nodes are those that {node} knows, of revision {}",
+        note(format_args!(
+            "buckets, collections, users and nodes are those that {node} knows, of revision {}",
             status.revision
-        );
+        ));
     } else {
-        eprintln!(
-            "settee: no node has run since before the restore: buckets, collections, users and nodes are those of the \
+        note(format_args!(
+            "no node has run since before the restore: buckets, collections, users and nodes are those of the \
              backup"
-        );
+        ));
     }
     for name in &args.lost {
-        eprintln!("settee: {name} is given up");
+        note(format_args!("{name} is given up"));
     }
     let order = json!({ "adopt": { "epoch": status.seen_epoch, "lost": lost } });
     let mut missing = Vec::new();
@@ -66,9 +67,9 @@ pub(super) fn run(args: &AdoptArgs) -> Result<(), Failure> {
     give(&mut link, &order, ends).map_err(|failure| waits(&mut link, failure))?;
     all_answer(&missing)?;
     for bucket in link.status()?.1.unknown_buckets {
-        eprintln!(
-            "settee: of bucket {bucket} nothing is known but copies, which stay on the disks of nodes"
-        );
+        note(format_args!(
+            "of bucket {bucket} nothing is known but copies, which stay on the disks of nodes"
+        ));
     }
     tell(&mut link, args.json, "copies are adopted")
 }

@@ -11,6 +11,7 @@ use super::view::{MemberLink, Node, Promoted, Status};
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
+use crate::stderr::note;
 
 /// Number of promoted vBuckets that are listed; --json lists all.
 const LISTED_MAX: usize = 64;
@@ -141,11 +142,11 @@ fn fail_over_unsafely(
         );
         return Err(Failure::new(Sysexit::Data, reason));
     }
-    eprintln!("settee: an unsafe failover of {name}, {}", cost(node));
+    note(format_args!("an unsafe failover of {name}, {}", cost(node)));
     let well = |node: &&Node| node.alive && !node.disk_dead;
     let lost = before.nodes.iter().filter(|node| !well(node));
     for gone in lost.clone() {
-        eprintln!("settee: {} is given up: {}", gone.name, silence(gone));
+        note(format_args!("{} is given up: {}", gone.name, silence(gone)));
     }
     let lost: Vec<u16> = lost.map(|node| node.id).collect();
     let (epoch, revision) = (before.epoch, before.revision);

@@ -9,6 +9,7 @@ use wire::Opcode;
 
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
+use crate::stderr::note;
 
 /// Name of the statistics group, and of its only row.
 const GROUP: &str = "cluster";
@@ -253,7 +254,9 @@ impl MemberLink {
             Ok(found)
         });
         asked.or_else(|failure| {
-            eprintln!("settee: the controller, {controller}, cannot be asked: {failure}");
+            note(format_args!(
+                "the controller, {controller}, cannot be asked: {failure}"
+            ));
             Ok(seen)
         })
     }

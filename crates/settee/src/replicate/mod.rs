@@ -27,6 +27,7 @@ use self::echo::Echo;
 use self::state::StateFile;
 use crate::connect::LoginArgs;
 use crate::exit::Failure;
+use crate::stderr::note;
 use crate::stream::CollectionPart;
 use crate::tail::Interrupt;
 
@@ -145,9 +146,9 @@ pub(crate) fn run(args: &ReplicateArgs) -> Result<(), Failure> {
 
 fn report(names: &[String; 2], counts: &[Counts; 2], both: bool) {
     let [from, to] = names;
-    eprintln!("settee: {from} to {to}: {}", counts[0]);
+    note(format_args!("{from} to {to}: {}", counts[0]));
     if both {
-        eprintln!("settee: {to} to {from}: {}", counts[1]);
+        note(format_args!("{to} to {from}: {}", counts[1]));
     }
 }
 
@@ -173,7 +174,7 @@ fn follow(mut direction: Direction<'_>, patience: Duration) -> Result<(), Failur
         if shared.interrupt.is_asked() || shared.stops.load(Ordering::Relaxed) {
             return Ok(());
         }
-        eprintln!("settee: {}; trying again", broken.failure);
+        note(format_args!("{}; trying again", broken.failure));
         thread::sleep(pause);
         pause = (pause * 2).min(PAUSE_MAX);
     }

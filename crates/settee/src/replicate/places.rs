@@ -8,6 +8,7 @@ use model::VbId;
 
 use super::batch::{Held, Waiting};
 use crate::exit::{Failure, Sysexit};
+use crate::stderr::note;
 use crate::stream::MOVE_PATIENCE;
 
 /// Pauses before retries of temporarily refused writes: exponential back-off.
@@ -223,10 +224,10 @@ impl Places {
         }
         if waited >= TELL_AFTER && !self.was_told {
             self.was_told = true;
-            eprintln!(
-                "settee: {reason} for {} s; changes of {count} vBuckets wait",
+            note(format_args!(
+                "{reason} for {} s; changes of {count} vBuckets wait",
                 waited.as_secs()
-            );
+            ));
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ use super::outbound::{Answered, Outbound, asking, is_for_the_moment};
 use super::places::Places;
 use super::unkept::Unkept;
 use crate::exit::{Failure, Sysexit, code_of_status};
+use crate::stderr::note;
 use crate::stream::{Attempts, Broken};
 
 /// Limit of unanswered and queued writes, in bytes.
@@ -396,7 +397,7 @@ impl<'a> Writer<'a> {
             if self.writing.tells_conflicts {
                 let what = batch.write(opaque).as_ref().map(described);
                 let what = what.unwrap_or_default();
-                eprintln!("settee: not newer than what is there: {what}");
+                note(format_args!("not newer than what is there: {what}"));
             }
             return Ok(());
         }
@@ -419,7 +420,7 @@ impl<'a> Writer<'a> {
         let Some(link) = self.links.remove(&node) else {
             return;
         };
-        eprintln!("settee: {failure}; trying again");
+        note(format_args!("{failure}; trying again"));
         self.attempts.lost(node, link.was_of_use);
         self.unkept.unanswered(None, node);
         for batch in link.into_unanswered() {

@@ -103,7 +103,10 @@ async fn attend(
                 if let Some(path) = &config.ports_file {
                     write_ports_file(path, ports)?;
                 }
-                output::print(ready_line(config, ports).as_bytes())?;
+                // A standard output that is closed, or on a full disk, does not stop the node.
+                if let Err(error) = output::print(ready_line(config, ports).as_bytes()) {
+                    tracing::warn!(%error, "the ready line cannot be written");
+                }
                 warm = true;
             }
             signal = signals.next() => match signal {
@@ -165,7 +168,7 @@ fn refusal(error: &StartError) -> Failure {
 const AWAITED: &str = "settee stands in where tools wait for: Starting Couchbase Server -- Web UI available at \
                        http://<ip>:8091 and logs available in this output\n";
 
-/// Returns the line on standard output that reports readiness. A closed standard output does not stop the node.
+/// Returns the line on standard output that reports readiness.
 fn ready_line(config: &ServeConfig, ports: Ports) -> String {
     use std::fmt::Write;
     let at = |port| SocketAddr::new(config.node.listen, port);

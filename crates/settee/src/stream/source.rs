@@ -15,6 +15,7 @@ use super::broken::{Broken, Unread};
 use super::link::{NodeLink, Opening, collections_of};
 use super::reading::{Reading, Told, stream_envelope};
 use crate::exit::{Failure, Sysexit};
+use crate::stderr::note;
 
 /// Reader of a bucket's streams.
 pub(crate) struct Source {
@@ -173,7 +174,7 @@ impl Source {
     }
 
     fn lose(&mut self, node: usize, failure: Failure) {
-        eprintln!("settee: {failure}; trying again");
+        note(format_args!("{failure}; trying again"));
         // A connection that has sent any message was useful.
         let was_good = self
             .links

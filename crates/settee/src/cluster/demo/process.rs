@@ -9,6 +9,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use server::names;
 
+use crate::stderr::note;
+
 /// Interval between two checks of an awaited condition.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// Prefix of the names of variables that are settings of this program.
@@ -97,7 +99,7 @@ impl Process {
     /// Waits until the process ends.
     pub(super) fn wait(&mut self) {
         if let Err(error) = self.child.wait() {
-            eprintln!("settee: {}: {error}", self.name);
+            note(format_args!("{}: {error}", self.name));
         }
     }
 }
