@@ -358,7 +358,9 @@ impl<T: Deref<Target: Target>> Intake<T> {
     }
 
     /// Handles a rollback. A newest failover log entry without any change here (it starts where this vBucket
-    /// ends) must not cost all data: the request is first repeated with the entry before it.
+    /// ends) must not cost all data: the request is first repeated with the entry before it. A snapshot that goes
+    /// beyond the start of that entry, and is incomplete, may lack changes of older entries, as newer ones of the same
+    /// keys replaced them: the vBucket goes back to the snapshot's start.
     fn roll_back(
         &mut self,
         vb: VbId,
@@ -367,15 +369,18 @@ impl<T: Deref<Target: Target>> Intake<T> {
         out: &mut Vec<u8>,
     ) -> Result<(), IntakeError> {
         let flags = self.flags(vb);
-        let log = self.target.position(vb).map(|position| position.log);
-        let entries = log.as_ref().map_or(&[][..], FailoverLog::entries);
+        let Some(position) = self.target.position(vb) else {
+            return Err(IntakeError::NotFollowing(vb));
+        };
+        let (entries, snapshot) = (position.log.entries(), position.asked_snapshot());
         // If the producer does not know this entry, it may still know older ones.
         let newest = entries.get(dropped);
         let unknown = newest.filter(|_| to == Seqno::ZERO && entries.len() > dropped + 1);
-        let dropped = if unknown.is_some_and(|entry| entry.seqno >= start) {
+        let shared = unknown.map_or(to, |entry| entry.seqno);
+        let dropped = if unknown.is_some() && shared >= snapshot.end {
             dropped + 1
         } else {
-            let to = unknown.map_or(to, |entry| entry.seqno);
+            let to = shared.min(snapshot.start);
             tracing::info!(vb = vb.0, from = start.0, to = to.0, "rolling back");
             self.go_back(vb, to)?;
             0

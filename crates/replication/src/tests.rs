@@ -492,7 +492,7 @@ fn rollback_retries_without_newest_unused_history() {
 fn rollback_keeps_changes_before_unknown_history() {
     // The vBucket has no change of history 3. Its changes from 6 on belong to history 2, which the producer lacks.
     let (fake, about) = (
-        Fake::at(8, (5, 12), &[(3, 10), (2, 6), (1, 0)]),
+        Fake::at(8, (5, 8), &[(3, 10), (2, 6), (1, 0)]),
         introduction(),
     );
     let mut set = Set::up(&fake, &about, None).expect("a connection");
@@ -501,6 +501,17 @@ fn rollback_keeps_changes_before_unknown_history() {
     assert_eq!(set.rolled_to_zero(&fake), (2, vec![]));
     assert_eq!(set.rolled_to_zero(&fake), (3, vec!["roll back 6".into()]));
     assert_eq!(set.asked.0, 6);
+}
+
+/// Changes of history 1 up to 8 may be missing: the snapshot's changes of history 2 have replaced them.
+#[test]
+fn incomplete_snapshot_beyond_unknown_history_is_dropped() {
+    let (fake, about) = (Fake::at(8, (5, 12), &[(2, 10), (1, 0)]), introduction());
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    let _registered = fake.taken();
+    let (_, rolled) = set.rolled_to_zero(&fake);
+    assert_eq!(rolled, ["roll back 5"]);
+    assert_eq!(set.asked.0, 5);
 }
 
 #[test]
