@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use collections::{Manifest, ManifestPlanner};
 use model::{
     Cas, Document, Draft, FailoverEntry, Meta, Now, Seqno, SnapshotRange, VbId, VbState, VbUuid,
 };
@@ -268,6 +269,28 @@ fn stream_with_dropped_cursor_reads_the_store_again() {
         world.read(),
         "store2 [2..3 disk+] b@2 c@3 [4..4 memory+] d@4"
     );
+}
+
+/// The event that created the collection may have been de-duplicated by the one that ends it. Only replicas follow then.
+#[test]
+fn stream_from_memory_leaves_out_documents_of_dropped_collections() {
+    let all = StreamOptions {
+        told_of_advances: true,
+        ..StreamOptions::default()
+    };
+    let mut world = World::open(vbucket(), ask(0, FOR_EVER, all));
+    world.set("a b");
+    let manifest = Manifest::default().without_collection("_default", "_default");
+    let manifest = manifest.expect("it is there");
+    let mut planner = ManifestPlanner::new(&manifest, 100);
+    assert!(world.vbucket.apply_manifest(&mut planner, NOW));
+    assert_eq!(world.read(), "[0..3 memory+] \0\0_collection@3");
+    let replica = StreamOptions {
+        sync_writes: true,
+        ..all
+    };
+    world.reopen(ask(0, FOR_EVER, replica));
+    assert_eq!(world.read(), "[0..3 memory+] a@1 b@2 \0\0_collection@3");
 }
 
 /// The cursor is dropped during the backfill, and the changes after the view have left memory.

@@ -72,9 +72,7 @@ impl Stream {
             return Garbage::default();
         }
         self.view_end = view.high;
-        // A replica gets all rows, and finds out itself which belong to dropped collections.
-        let replica = self.options.sync_writes && self.filter == StreamFilter::All;
-        self.living = vbucket.living_rows().filter(|_| !replica).map(Box::new);
+        self.find_living(vbucket);
         let mut end = self.end_for_peer(view.high, view.visible_end);
         if !self.options.told_of_advances && vbucket.has_collections() {
             let last = vbucket.collection_high_seqno(CollectionId::DEFAULT);

@@ -183,9 +183,8 @@ impl Stream {
             if seqno > end {
                 return None;
             }
-            let dead = from_store
-                && (living.is_some_and(|living| living.is_dead_row(document))
-                    || skips && document.kind().is_tombstone());
+            let dead = living.is_some_and(|living| living.is_dead_row(document))
+                || from_store && skips && document.kind().is_tombstone();
             if seqno > read
                 && (sync_writes || !document.kind().is_prepared())
                 && self.filter.wants(document)
@@ -248,12 +247,20 @@ impl Stream {
             CursorRead::Nothing => (self.caught_up(), Garbage::default()),
             CursorRead::Dropped => (Filled::Ready, self.reseat(vbucket, name)),
             CursorRead::Changes(mut batch) => {
+                self.find_living(vbucket);
                 self.look_for_end(&mut batch, vbucket);
                 let filled = Filled::taken(batch.more || self.options.takeover);
                 self.hold_batch(batch, vbucket.purge_seqno());
                 (filled, Garbage::default())
             }
         }
+    }
+
+    /// Notes which collections live, if there are changes of dropped ones. A replica gets all changes, and finds out
+    /// itself which belong to dropped collections.
+    pub(super) fn find_living(&mut self, vbucket: &VBucket) {
+        let replica = self.options.sync_writes && self.filter == StreamFilter::All;
+        self.living = vbucket.living_rows().filter(|_| !replica).map(Box::new);
     }
 
     /// Registers a new cursor after the last read change, as the old one was dropped. Ends the
@@ -310,9 +317,11 @@ impl Stream {
             return;
         }
         let (mut place, mut last) = (BatchPlace::default(), Seqno::ZERO);
+        let living = self.living.as_deref();
         while let Some(document) = batch.next(&mut place) {
             // A filter of such a peer wants all events of a group or none.
-            if self.filter.wants(document) && !document.kind().is_prepared() {
+            let dead = living.is_some_and(|living| living.is_dead_row(document));
+            if self.filter.wants(document) && !document.kind().is_prepared() && !dead {
                 last = document.seqno();
             }
         }

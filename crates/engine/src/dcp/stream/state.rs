@@ -70,7 +70,7 @@ pub struct Stream {
     pub(super) filter: StreamFilter,
     /// End of the stream once the current change is sent, because the filter matches nothing more.
     pub(super) ends: Option<StreamEnd>,
-    /// Living collections, if the store's rows may belong to dropped ones.
+    /// Living collections, if held changes may belong to dropped ones.
     pub(super) living: Option<Box<Living>>,
     pub(super) end: Seqno,
     /// Start of the snapshot that contains the peer's position: the start of the first marker.

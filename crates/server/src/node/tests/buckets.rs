@@ -252,12 +252,14 @@ fn a_scan_that_waits_for_changes_ends_when_the_bucket_is_emptied() {
     let mut client = shopper(&node);
     let vb = VbId::of_key(b"a", 1024).0;
     let mut admin = shopper(&node);
+    let served = node.state.registry.bucket("shop").unwrap();
+    // A flush under way would take the document, too.
+    until("no flush is due", || served.bucket.are_states_durable());
     admin.call(&Request::new(Opcode::STOP_PERSISTENCE)).ok();
     client.set("a", "2").ok();
     let range = r#"{"range":{"start":"","end":"/w=="}}"#;
     let scan = Request::new(Opcode::RANGE_SCAN_CREATE).vbucket(vb);
     client.send(&scan.datatype(1).value(range).bytes());
-    let served = node.state.registry.bucket("shop").unwrap();
     until("the scan waits", || {
         served.bucket.persistence_waiters() == 1
     });
