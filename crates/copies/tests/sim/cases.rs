@@ -121,14 +121,15 @@ fn settle(world: &mut World) -> Result<u64, String> {
         if let Some(failure) = &world.checks.failure {
             return Err(failure.clone());
         }
+        // Then an operator restarts them, and moves need as long again as without damage.
         if world.now_ms > healed_ms + 30_000 {
             world.restart_damaged();
         }
         match world.lacks() {
             None => break,
-            Some(lacks) if world.now_ms > healed_ms + 60_000 => {
+            Some(lacks) if world.now_ms > healed_ms + 90_000 => {
                 world.tell_all();
-                return Err(format!("60 s after healing: {lacks}"));
+                return Err(format!("90 s after healing: {lacks}"));
             }
             Some(_) => {}
         }

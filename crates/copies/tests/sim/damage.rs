@@ -39,7 +39,8 @@ impl World {
     }
 
     /// Whether the other copies suffice without this one: they are all whole, and no chain has, or will have,
-    /// only this one.
+    /// only this one. All have changes: an empty one may be under construction from this one, unknown to a restored
+    /// etcd, and damage of it would be met only with later changes.
     fn may_lose(&self, index: usize, vb: Vb, row: &Row) -> bool {
         let to = row.change.map(|(to, _)| to);
         let mut chains = to.into_iter().chain([row.chain]);
@@ -54,7 +55,11 @@ impl World {
             && all.all(|copy| copy.condition == Condition::Whole)
             // An empty copy is whole until rows are written.
             && disks.all(|disk| !disk.is_unreadable(VbId(vb.number)))
-            && row.chain.nodes().iter().all(|node| copies(node).is_some())
+            && row
+                .chain
+                .nodes()
+                .iter()
+                .all(|node| copies(node).is_some_and(|copy| copy.position.seqno > 0))
     }
 
     /// At a start of a node, unreadable copies may become readable.
