@@ -9,6 +9,7 @@ use crate::dcp::consumer::{Ask, Consumer, Message, PRODUCER};
 use crate::place::{on_disk, own, replica_of, set_vbucket};
 
 const SYSTEM_EVENT: u8 = 0x5f;
+const DISK_ONLY: u32 = 2;
 
 /// Returns a manifest of the default scope: names with ids.
 pub(crate) fn manifest(uid: &str, collections: &[(&str, &str)]) -> Value {
@@ -309,7 +310,8 @@ fn streams_are_filtered_by_collection() {
     assert_eq!(told(&mut consumer, 2), ["event1 @7", "end 7"]);
     // A later stream gets the end of the collection, and nothing before it.
     await_persisted(&mut client, 7);
-    let mut late = open("late", "");
+    let mut late = Consumer::open(kv, "late", PRODUCER);
+    late.stream(&Ask::all(0).flags(DISK_ONLY));
     let expected = ["event0 c@1", "\\x08k@4", "\\x00k@6", "event1 @7"];
     assert_eq!(told(&mut late, 4), expected);
 }
