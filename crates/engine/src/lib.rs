@@ -41,8 +41,8 @@ pub use durability::{Decided, Decision, Requirement};
 pub use error::OpError;
 pub use mutated::{Counted, Mutated};
 pub use types::{
-    Arithmetic, Concat, ConcatPlace, Exchange, FetchKey, Got, GotMeta, KeyFilter, MemoryDelta,
-    ObserveSeqno, ObserveState, Observed, Outbox, Outcome, Position, ScanProgress, StoreMode,
+    Arithmetic, Concat, ConcatPlace, Exchange, FetchKey, Got, GotMeta, HistoryPoint, KeyFilter,
+    MemoryDelta, ObserveSeqno, ObserveState, Observed, Outbox, Outcome, ScanProgress, StoreMode,
     StoredKeys, VbConfig, Wanted, WithMeta, Write,
 };
 pub use vbucket::{

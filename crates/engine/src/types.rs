@@ -214,7 +214,7 @@ pub struct WithMeta {
 
 /// The newest history of a vBucket, and its high seqno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct HistoryPoint {
     /// The history.
     pub vb_uuid: VbUuid,
     /// The high seqno.
@@ -228,8 +228,8 @@ pub struct Exchange {
     pub draft: Option<Draft>,
     /// The document or tombstone that was read; `None` if there was neither.
     pub seen: Option<Document>,
-    /// Position of the vBucket when it was read.
-    pub as_of: Position,
+    /// History and high seqno of the vBucket when it was read.
+    pub as_of: HistoryPoint,
     /// CAS that a live document must have; [`Cas::ANY`] for any. The caller checks the CAS of a
     /// tombstone.
     pub cas: Cas,

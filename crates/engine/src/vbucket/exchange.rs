@@ -5,7 +5,7 @@ use model::{Cas, Document, Now, Seqno};
 use super::VBucket;
 use crate::error::OpError;
 use crate::mutated::Mutated;
-use crate::types::{Exchange, Got, Outcome, Position};
+use crate::types::{Exchange, Got, HistoryPoint, Outcome};
 
 impl VBucket {
     /// Reads a document or, if there is none, its tombstone.
@@ -31,8 +31,8 @@ impl VBucket {
     }
 
     /// Returns the newest history and the high seqno.
-    pub fn position(&self) -> Position {
-        Position {
+    pub fn position(&self) -> HistoryPoint {
+        HistoryPoint {
             vb_uuid: self.failover_log.newest().uuid,
             seqno: self.high_seqno,
         }

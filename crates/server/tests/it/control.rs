@@ -105,6 +105,25 @@ fn the_store_answers_for_keys_that_left_memory() {
 }
 
 #[test]
+fn a_random_key_is_fetched_if_all_have_left_memory() {
+    let place = tempfile::tempdir().unwrap();
+    let node = with_full_eviction(place.path());
+    let mut client = Client::ready(node.ports().kv);
+    let keys: Vec<String> = (0..50).map(|number| format!("key-{number}")).collect();
+    for key in &keys {
+        client.set(key, "value").ok();
+    }
+    for key in &keys {
+        let evict = Request::of(Opcode::EVICT_KEY, key);
+        until("it left memory", || {
+            client.call(&evict).status == Status::SUCCESS
+        });
+    }
+    let drawn = client.call(&Request::new(Opcode::GET_RANDOM_KEY)).ok();
+    assert_eq!(drawn.value, b"value");
+}
+
+#[test]
 fn unsupported_orders_are_refused_with_a_reason() {
     let node = own();
     let mut client = Client::ready(node.ports().kv);

@@ -222,7 +222,7 @@ pub(super) fn get_random_key(context: &mut Context<'_>, frame: &Frame<'_>) -> Co
     let count = bucket.bucket.vbuckets();
     for step in 0..count {
         let vb = VbId(((seed % u64::from(count)) as u16 + step) % count);
-        let found = bucket.bucket.run(vb, |vbucket| {
+        let found = context.run(&bucket, vb, |vbucket| {
             vbucket.random_document(collection, seed >> 16, now)
         });
         match found {

@@ -7,7 +7,7 @@ use crate::checkpoint::FlushBudget;
 use crate::error::OpError;
 use crate::mutated::Mutated;
 use crate::types::{
-    Exchange, FetchKey, KeyFilter, Outcome, Position, StoreMode, StoredKeys, VbConfig, Wanted,
+    Exchange, FetchKey, HistoryPoint, KeyFilter, Outcome, StoreMode, StoredKeys, VbConfig, Wanted,
     Write,
 };
 use crate::vbucket::VBucket;
@@ -129,7 +129,7 @@ fn exchange_brings_back_the_version_that_left_memory_since_it_was_read() {
         vbucket.evict(KEY, NOW);
         (done, exchange.raced, new)
     };
-    let other = Position {
+    let other = HistoryPoint {
         vb_uuid: VbUuid(2),
         ..as_of
     };

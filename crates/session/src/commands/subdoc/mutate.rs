@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bucket::Purpose;
-use engine::{Exchange, Got, Mutated, OpError, Outcome, Position};
+use engine::{Exchange, Got, HistoryPoint, Mutated, OpError, Outcome};
 use identity::Privilege;
 use model::{Attributes, Cas, Datatype, Draft, Kind, Meta, Now};
 use registry::Env;
@@ -250,7 +250,7 @@ fn delete(
 fn read(
     context: &mut Context<'_>,
     Location { bucket, vb, key }: &Location<'_>,
-) -> Result<(Option<Got>, Position), Refusal> {
+) -> Result<(Option<Got>, HistoryPoint), Refusal> {
     let now = context.now;
     let outcome = context.run(bucket, *vb, |vbucket| {
         let found = match vbucket.get_or_tombstone(key.bytes(), now) {
@@ -350,8 +350,8 @@ fn meta(target: Option<&Got>, asked: &WantedEdit<'_>, changed: &Changed, tombsto
 struct DocumentEdit<'a> {
     /// Document or tombstone that was read.
     there: Option<&'a Got>,
-    /// Position of the vBucket at that time.
-    as_of: Position,
+    /// History and high seqno of the vBucket at that time.
+    as_of: HistoryPoint,
     changed: &'a Changed,
     meta: Meta,
 }
