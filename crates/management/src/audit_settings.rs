@@ -14,7 +14,7 @@ use axum::routing::get;
 use serde_json::{Value, json};
 
 use super::answers::{self, Handled};
-use super::form::{FieldErrors, fields};
+use super::form::{FieldErrors, fields, flag};
 use super::state::HttpState;
 
 const ROTATE_INTERVAL_S: std::ops::RangeInclusive<u64> = 900..=604_800;
@@ -133,10 +133,7 @@ fn set(settings: &mut Settings, field: &str, value: &str) -> Result<(), String> 
         })
     };
     match field {
-        "auditdEnabled" => {
-            let wrong = |_| "The value must be one of the following: [true, false]".to_owned();
-            settings.enabled = value.parse().map_err(wrong)?;
-        }
+        "auditdEnabled" => settings.enabled = flag(value)?,
         "logPath" => {
             let path = PathBuf::from(value);
             if !path.is_absolute() {

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::answers::{self, Handled, field_refusal};
-use super::form::field;
+use super::form::{field, flag};
 use crate::state::HttpState;
 
 /// Returns the routes below `/pools/default/buckets/B`.
@@ -221,8 +221,7 @@ fn read_settings(body: &[u8], settings: &mut CollectionSettings) -> Result<(), W
         settings.max_ttl_s = ttl.map_err(|what| ("maxTTL", what))?;
     }
     if let Some(text) = field(body, "history") {
-        let what = "The value must be one of the following: [true, false]";
-        settings.history = text.parse().map_err(|_| ("history", what))?;
+        settings.history = flag(&text).map_err(|what| ("history", what))?;
     }
     Ok(())
 }
@@ -252,7 +251,7 @@ mod tests {
             &b"maxTTL=x"[..],
             b"maxTTL=-2",
             b"maxTTL=2147483648",
-            b"history=1",
+            b"history=yes",
         ] {
             assert!(read(body).is_err(), "{body:?}");
         }

@@ -21,6 +21,15 @@ pub(super) fn fields(body: &[u8]) -> impl Iterator<Item = (String, String)> {
     })
 }
 
+/// Reads the value of a field that is true or false, also as a digit.
+pub(super) fn flag(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "1" | "true" => Ok(true),
+        "0" | "false" => Ok(false),
+        _ => Err("The value must be one of the following: [true, false]"),
+    }
+}
+
 /// Adds an error for each field that the call does not read.
 pub(super) fn refuse_unknown(body: &[u8], known: &[&str], wrong: &mut FieldErrors) {
     for (name, _) in fields(body) {
@@ -82,10 +91,11 @@ impl<'a> Form<'a> {
 
     /// Reads a field that is true or false.
     pub(super) fn flag(&mut self, name: &str, otherwise: bool) -> bool {
-        self.or(name, otherwise, |text| match text {
-            "1" | "true" => Some(true),
-            "0" | "false" => Some(false),
-            _ => None,
+        let text = self.text(name);
+        let read = text.map_or(Ok(otherwise), |text| flag(&text));
+        read.unwrap_or_else(|what| {
+            self.complain(name, what);
+            otherwise
         })
     }
 }

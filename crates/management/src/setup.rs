@@ -18,7 +18,7 @@ use registry::{StandIn, is_host};
 use serde_json::json;
 
 use super::bucket_form::QUOTA_MIB_MAX;
-use super::form::{FieldErrors, field, fields, refuse_unknown};
+use super::form::{FieldErrors, field, fields, flag, refuse_unknown};
 use super::{answers, provision};
 use crate::state::HttpState;
 use crate::view::{BucketsError, ClusterChange, NodeView};
@@ -301,8 +301,10 @@ fn check_administrator(body: &[u8], view: &dyn NodeView, wrong: &mut FieldErrors
 }
 
 fn check_reports(body: &[u8], wrong: &mut FieldErrors) {
-    if field(body, "sendStats").is_some_and(|send| send == "true") {
-        let text = "Settee reports nothing to anybody.";
-        wrong.insert("sendStats".into(), text.into());
-    }
+    let text = match field(body, "sendStats").map(|text| flag(&text)) {
+        Some(Ok(true)) => "Settee reports nothing to anybody.",
+        Some(Err(text)) => text,
+        Some(Ok(false)) | None => return,
+    };
+    wrong.insert("sendStats".into(), text.into());
 }

@@ -13,7 +13,7 @@ use tokio::{task, time};
 use super::asked::Asked;
 use super::forms;
 use crate::answers::{self, Handled};
-use crate::form::field;
+use crate::form::{Form, field};
 use crate::tools::only;
 
 /// Time limit for the controller to follow an order, and interval between two looks.
@@ -57,7 +57,10 @@ impl Asked {
                     .await
             }
             "/controller/failOver" => {
-                if field(body, "allowUnsafe").as_deref() == Some("true") {
+                let mut form = Form::new(body);
+                let unsafely = form.flag("allowUnsafe", false);
+                answers::wrong_fields(&form.wrong).map_or(Ok(()), Err)?;
+                if unsafely {
                     return self.fail_over_unsafely(body).await;
                 }
                 let failed_over: Followed = |now, node| state_of(now, node) == Some("failed_over");

@@ -271,6 +271,7 @@ async fn orders_go_to_the_controller() {
     for (path, form, part) in [
         ("failOver", "otpNode=n9", "n9 is no node"),
         ("failOver", "", "otpNode must be supplied"),
+        ("failOver", "otpNode=n2&allowUnsafe=maybe", "true, false"),
         ("ejectNode", "otpNode=n2", "has copies"),
         ("addNode", "hostname=x", "settee serve --cluster"),
         ("setRecoveryType", "otpNode=n2&recoveryType=full", "delta"),

@@ -82,6 +82,7 @@ async fn setup_of_the_current_state_succeeds_and_the_rest_is_refused() {
         ),
         ("/settings/stats", "sendStats=false", 200, ""),
         ("/settings/stats", "sendStats=true", 400, "nothing"),
+        ("/settings/stats", "sendStats=maybe", 400, "true, false"),
         (
             "/clusterInit",
             "services=kv&memoryQuota=256&username=Administrator&password=pass%3Aword&port=SAME",
