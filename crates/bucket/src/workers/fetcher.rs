@@ -11,6 +11,7 @@ use storage::{KvStore, Next, Want, Worker};
 
 use crate::Bucket;
 use crate::admission::Purpose;
+use crate::buffers::SMALL_BYTES;
 use crate::holds::Hold;
 use crate::memory::TransitBytes;
 use crate::pool::Signal;
@@ -31,25 +32,32 @@ const FETCHERS: usize = 4;
 pub struct Fetch {
     vb: VbId,
     key: FetchKey,
-    wake: Arc<dyn Wake>,
     progress: Mutex<Progress>,
 }
 
 /// Progress of a fetch.
-#[derive(Clone)]
 enum Progress {
     /// The row is not read yet.
     Waiting,
-    /// The row was read. Requests for the same document share it.
-    Read(Arc<Row>),
+    /// The row was read.
+    Read(Row),
     /// The row was restored, or could not be read.
     Over,
 }
 
-/// A row that was read from the store and is not in a vBucket yet; `None` if the store has none.
+/// A row that was read from the store and is not in a vBucket yet. Requests for the same document share it.
+#[derive(Clone)]
 struct Row {
+    /// `None` if the store has none.
     document: Option<Document>,
-    _held: TransitBytes,
+    /// The memory of a large document counts as that of connections.
+    _held: Option<Arc<TransitBytes>>,
+}
+
+/// A request for a document, as the fetcher has it.
+struct Request {
+    fetch: Arc<Fetch>,
+    wake: Arc<dyn Wake>,
 }
 
 impl Fetch {
@@ -58,17 +66,27 @@ impl Fetch {
         let waits = matches!(*self.progress.lock(), Progress::Waiting);
         waits && self.vb == vb && self.key == *key
     }
+}
 
+impl Request {
     /// Whether both requests want the same document.
     fn is_for(&self, other: &Self) -> bool {
-        self.vb == other.vb && self.key == other.key
+        self.fetch.vb == other.fetch.vb && self.fetch.key == other.fetch.key
+    }
+
+    /// Hands over the row, or `None` if it could not be read.
+    fn answer(self, row: Option<Row>) {
+        *self.fetch.progress.lock() = row.map_or(Progress::Over, Progress::Read);
+        // The request's thread then frees what it has allocated.
+        drop(self.fetch);
+        self.wake.wake();
     }
 }
 
 /// Requests that wait for the fetcher and its helpers.
 #[derive(Default)]
 pub(crate) struct Fetches {
-    waiting: Mutex<Vec<Arc<Fetch>>>,
+    waiting: Mutex<Vec<Request>>,
     /// Signals of the fetcher and of its helpers.
     signals: [Signal; FETCHERS],
     /// Whether reads of the store wait for the disk, so that helpers are needed.
@@ -97,10 +115,12 @@ impl<S: KvStore> Bucket<S> {
         let fetch = Arc::new(Fetch {
             vb,
             key,
-            wake,
             progress: Mutex::new(Progress::Waiting),
         });
-        self.fetches.waiting.lock().push(Arc::clone(&fetch));
+        self.fetches.waiting.lock().push(Request {
+            fetch: Arc::clone(&fetch),
+            wake,
+        });
         self.fetches.signals[0].ring();
         if self.fetches.disk_is_slow.load(Ordering::Relaxed) {
             self.fetches.call_help();
@@ -111,14 +131,14 @@ impl<S: KvStore> Bucket<S> {
     /// Restores the document of a fetch if it was read, and is of this vBucket. The caller's operation runs in the same
     /// hold: so the document is there, whatever the pressure on memory.
     pub fn restore(&self, fetch: &Fetch, vbucket: &mut VBucket) {
+        if fetch.vb != vbucket.id() {
+            return;
+        }
         let mut progress = fetch.progress.lock();
-        let row = match &*progress {
-            Progress::Read(row) if fetch.vb == vbucket.id() => Arc::clone(row),
-            _ => return,
-        };
-        *progress = Progress::Over;
-        drop(progress);
-        self.restore_row(vbucket, &fetch.key, &row);
+        if let Progress::Read(row) = &mut *progress {
+            self.restore_row(vbucket, &fetch.key, row.document.take());
+            *progress = Progress::Over;
+        }
     }
 
     /// Serves all waiting fetches; a document with many requests is read once. A request for which
@@ -135,12 +155,10 @@ impl<S: KvStore> Bucket<S> {
         if more {
             self.fetches.call_help();
         }
-        let mut at = 0;
-        while let Some(first) = requests.get(at) {
-            let same = |request: &&Arc<Fetch>| request.is_for(first);
-            let end = at + requests[at..].iter().take_while(same).count();
+        let any = !requests.is_empty();
+        while let Some(first) = requests.pop() {
             let began_ns = self.clock.mono_ns();
-            self.fetch_group(&requests[at..end]);
+            self.fetch_group(first, &mut requests);
             let took_ns = self.clock.mono_ns().saturating_sub(began_ns);
             *slow = if took_ns > SLOW_NS {
                 SLOW_READS_MAX.min(*slow + 1)
@@ -150,16 +168,15 @@ impl<S: KvStore> Bucket<S> {
             let is_slow = *slow >= SLOW_READS;
             self.fetches.disk_is_slow.store(is_slow, Ordering::Relaxed);
             if is_slow {
-                self.fetches.waiting.lock().extend(requests.drain(end..));
+                self.fetches.waiting.lock().append(&mut requests);
             }
-            at = end;
         }
-        at > 0
+        any
     }
 
-    /// Returns the waiting fetches in the order of the store; while the disk is slow, those of one
-    /// document, and whether there are more.
-    fn take_fetches(&self) -> (Vec<Arc<Fetch>>, bool) {
+    /// Returns the waiting fetches in the order of the store, the last one first; while the disk is
+    /// slow, those of one document, and whether there are more.
+    fn take_fetches(&self) -> (Vec<Request>, bool) {
         let mut waiting = self.fetches.waiting.lock();
         let mut taken = std::mem::take(&mut *waiting);
         if self.fetches.disk_is_slow.load(Ordering::Relaxed) && !taken.is_empty() {
@@ -173,28 +190,29 @@ impl<S: KvStore> Bucket<S> {
             return (same, more);
         }
         drop(waiting);
-        taken.sort_by(|one, other| (one.vb, &one.key.key).cmp(&(other.vb, &other.key.key)));
+        taken.sort_by(|one, other| {
+            let (one, other) = (&one.fetch, &other.fetch);
+            (other.vb, &other.key.key).cmp(&(one.vb, &one.key.key))
+        });
         (taken, false)
     }
 
-    /// Serves the fetches of one document.
-    fn fetch_group(&self, group: &[Arc<Fetch>]) {
+    /// Serves the fetches of one document: `first`, and the last ones of `others`.
+    fn fetch_group(&self, first: Request, others: &mut Vec<Request>) {
         let turn = self
             .store
             .may_have_large()
             .then(|| self.fetches.turn.lock());
         let reservation = self.reserve(Purpose::Restore, 0, Duration::ZERO);
-        let first = &group[0];
         let row = reservation
             .is_granted()
-            .then(|| self.read_row(first.vb, &first.key));
+            .then(|| self.read_row(first.fetch.vb, &first.fetch.key))
+            .flatten();
         drop(turn);
-        let row = row.flatten().map(Arc::new);
-        let progress = row.map_or(Progress::Over, Progress::Read);
-        for request in group {
-            *request.progress.lock() = progress.clone();
-            request.wake.wake();
+        while let Some(same) = others.pop_if(|other| other.is_for(&first)) {
+            same.answer(row.clone());
         }
+        first.answer(row);
     }
 
     /// Reads and restores one document at once, without the fetcher, for callers that may block. Returns `false` if
@@ -204,7 +222,7 @@ impl<S: KvStore> Bucket<S> {
             return false;
         };
         let restored = self.with_vbucket_for(Hold::Restore, vb, |vbucket| {
-            self.restore_row(vbucket, key, &row)
+            self.restore_row(vbucket, key, row.document)
         });
         restored.unwrap_or(true)
     }
@@ -230,13 +248,13 @@ impl<S: KvStore> Bucket<S> {
         let bytes = document.as_ref().map_or(0, Document::memory_bytes);
         Some(Row {
             document,
-            _held: self.memory.hold_transit(bytes),
+            _held: (bytes > SMALL_BYTES).then(|| Arc::new(self.memory.hold_transit(bytes))),
         })
     }
 
     /// Restores a row. Returns `false` if the store lacks it.
-    fn restore_row(&self, vbucket: &mut VBucket, wanted: &FetchKey, row: &Row) -> bool {
-        let missing = vbucket.restore(wanted, row.document.clone()) == Restored::Missing;
+    fn restore_row(&self, vbucket: &mut VBucket, wanted: &FetchKey, row: Option<Document>) -> bool {
+        let missing = vbucket.restore(wanted, row) == Restored::Missing;
         if missing {
             Counters::add(&self.counters().fetch_failed, 1);
             let (vb, seqno) = (vbucket.id().0, wanted.seqno().map(|seqno| seqno.0));
