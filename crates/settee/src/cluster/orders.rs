@@ -19,7 +19,8 @@ pub(super) const SILENT_MS: u64 = 3_000;
 
 /// Make new nodes members, and move copies to their planned nodes
 ///
-/// The moves continue without this command. Exit code 75 when the cluster does not begin in time.
+/// The moves continue without this command. Exit code 75 when the cluster does not begin in time; 66 when nothing runs
+/// that could be paused or cancelled.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "they are flags of a command")]
 pub(crate) struct RebalanceArgs {
@@ -89,22 +90,24 @@ pub(crate) struct RemoveArgs {
 /// Runs `cluster rebalance`.
 ///
 /// # Errors
-/// The member cannot be asked, or no controller accepts the order.
+/// The member cannot be asked, or no controller accepts the order; nothing runs that could be paused or cancelled.
 pub(super) fn rebalance(args: &RebalanceArgs) -> Result<(), Failure> {
     let mut link = MemberLink::connect(&args.connect)?;
+    let before = link.status()?.1;
     let (order, wanted, done) = match (args.pause, args.cancel) {
         (true, _) => ("pause", "paused", "no more moves begin"),
+        (_, true) if before.rebalance == "idle" => {
+            ("cancel", "idle", "no node hands over any more")
+        }
         (_, true) => ("cancel", "idle", "the rebalance is cancelled"),
         _ => ("rebalance", "running", "the rebalance has begun"),
     };
-    let before = link.status()?.1;
-    if args.pause && before.rebalance == "idle" {
-        let reason = "there is no rebalance that could be paused";
-        return Err(Failure::new(Sysexit::NoInput, reason));
-    }
+    check_runs(order, &before)?;
     // A rebalance without moves ends as soon as it begins.
-    let begun = |now: &Status| {
-        now.rebalance == wanted || order == "rebalance" && now.revision > before.revision
+    let begun = |now: &Status| match order {
+        "rebalance" => now.rebalance == wanted || now.revision > before.revision,
+        "cancel" => now.rebalance == wanted && !hands_over(now),
+        _ => now.rebalance == wanted,
     };
     give(&mut link, &json!(order), begun)?;
     if args.watch {
@@ -112,6 +115,24 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<(), Failure> {
         return tell(&mut link, args.json, "the rebalance is done");
     }
     tell(&mut link, args.json, done)
+}
+
+/// Refuses to pause or cancel what does not run. A cancel ends graceful failovers as well.
+fn check_runs(order: &str, now: &Status) -> Result<(), Failure> {
+    let word = match order {
+        "pause" => "paused",
+        "cancel" if !hands_over(now) => "cancelled",
+        _ => return Ok(()),
+    };
+    if now.rebalance != "idle" {
+        return Ok(());
+    }
+    let reason = format!("there is no rebalance that could be {word}");
+    Err(Failure::new(Sysexit::NoInput, reason))
+}
+
+fn hands_over(now: &Status) -> bool {
+    now.nodes.iter().any(|node| node.state == "handing_over")
 }
 
 /// Runs `cluster drain`.
@@ -240,4 +261,42 @@ pub(super) fn tell(link: &mut MemberLink, json: bool, done: &str) -> Result<(), 
         return output::print_json(&link.status()?.0);
     }
     output::print(format!("{done}\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the status of a cluster with one node.
+    fn status(rebalance: &str, state: &str) -> Status {
+        let told = json!({
+            "cluster": "ours", "epoch": 1, "revision": 9, "node": "n1", "controller": "n1",
+            "etcd_silent_ms": 0, "lease_left_ms": 4200, "rebalance": rebalance, "failovers": 0,
+            "elections": 0, "moves": 0, "moves_left": 0,
+            "nodes": [{ "name": "n1", "id": 1, "state": state, "alive": true, "disk_dead": false, "zone": 0,
+                "host": "h", "kv": 11210, "version": "0.1.0", "active": 5, "replicas": 6, "held": null }],
+            "buckets": [],
+        });
+        serde_json::from_value(told).unwrap()
+    }
+
+    #[test]
+    fn only_what_runs_is_paused_or_cancelled() {
+        let refused = |order, rebalance, state| {
+            let checked = check_runs(order, &status(rebalance, state));
+            checked.err().map(|why| (why.code(), why.to_string()))
+        };
+        for (order, word) in [("pause", "paused"), ("cancel", "cancelled")] {
+            assert_eq!(refused(order, "running", "active"), None);
+            assert_eq!(refused(order, "paused", "active"), None);
+            let reason = format!("there is no rebalance that could be {word}");
+            assert_eq!(
+                refused(order, "idle", "active"),
+                Some((Sysexit::NoInput, reason))
+            );
+        }
+        assert!(refused("pause", "idle", "handing_over").is_some());
+        assert_eq!(refused("cancel", "idle", "handing_over"), None);
+        assert_eq!(refused("rebalance", "idle", "active"), None);
+    }
 }
