@@ -125,6 +125,11 @@ def undecided(node):
     return sum(int(value) for key, value in rows.items() if key.endswith(":num_tracked"))
 
 
+def logged(node, *words):
+    """Lines of a node's log that have all of these words."""
+    return [line for line in node.log.read_text().splitlines() if all(word in line for word in words)]
+
+
 @suite.test
 def tools_fail_a_node_over_and_add_it_again_over_http(world):
     with three_nodes(world.etcd, world.name()) as cluster:
@@ -140,6 +145,11 @@ def tools_fail_a_node_over_and_add_it_again_over_http(world):
         known = ",".join(f"{name}@127.0.0.1" for name in "abc")
         must(first, "POST", "/controller/rebalance", knownNodes=known, ejectedNodes="")
         share(cluster, node, lambda part: part >= 0.2)
+        controllers = [other for other in cluster.nodes if logged(other, "INFO", "runs the controller of the cluster")]
+        equal(len(controllers), 1, "nodes that log that they run the controller")
+        for words in (("WARN", 'node="c"', 'to="failed_over"'), ("INFO", 'node="c"', 'from="failed_over"')):
+            counts = [len(logged(other, *words)) for other in cluster.nodes]
+            equal(counts, [int(other in (*controllers, node)) for other in cluster.nodes], f"lines with {words}")
 
 
 @suite.test

@@ -12,6 +12,7 @@ use copies::vb_of;
 
 use crate::events::{Event, Work};
 use crate::hosted::Hosted;
+use crate::news::News;
 use crate::packet::{Confirmed, Envelope, Packet, Sent};
 use crate::peers::Peers;
 use crate::shared::Shared;
@@ -272,7 +273,10 @@ impl Driver {
         if self.participant.newest().mark != self.kept.mark {
             self.keep();
         }
-        *self.shared.view.write() = Arc::clone(&view);
+        let before = std::mem::replace(&mut *self.shared.view.write(), Arc::clone(&view));
+        for news in News::between(&before, &view, (self.shared.me, self.shared.boot)) {
+            news.log();
+        }
         self.work(Work::Buckets(Arc::clone(&view)));
         self.tell_maps(&view);
     }

@@ -19,6 +19,7 @@ mod greet;
 mod hosted;
 mod join;
 mod member;
+mod news;
 mod packet;
 mod peers;
 mod shared;

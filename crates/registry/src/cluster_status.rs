@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cluster::agreed::{Address, NodeState, Rebalance, View};
+use cluster::agreed::{Address, Node, NodeState, Rebalance, View};
 use cluster::coordinator::{Held, Promoted, can_hand_over, forced};
 use cluster::{BucketId, Condition, NodeId, Row, Vb, majority};
 use serde::Serialize;
@@ -281,6 +281,18 @@ fn name_of(view: &View, id: NodeId) -> String {
     named.unwrap_or_else(|| id.0.to_string())
 }
 
+/// Returns the word for the state of a node.
+pub fn node_state(node: &Node) -> &'static str {
+    match node.state {
+        NodeState::New => "new",
+        NodeState::Active if node.hands_over => "handing_over",
+        NodeState::Active => "active",
+        NodeState::Draining => "draining",
+        NodeState::Failed if node.failed_over => "failed_over",
+        NodeState::Failed => "failed",
+    }
+}
+
 fn nodes(view: &View) -> Vec<NodeStatus> {
     let nodes = view.nodes.iter();
     let status = nodes.map(|(id, entry)| {
@@ -288,14 +300,7 @@ fn nodes(view: &View) -> Vec<NodeStatus> {
         NodeStatus {
             name: name_of(view, *id),
             id: id.0,
-            state: match node.state {
-                NodeState::New => "new",
-                NodeState::Active if node.hands_over => "handing_over",
-                NodeState::Active => "active",
-                NodeState::Draining => "draining",
-                NodeState::Failed if node.failed_over => "failed_over",
-                NodeState::Failed => "failed",
-            },
+            state: node_state(node),
             alive: alive.is_some(),
             disk_dead: alive.is_some_and(|alive| alive.value.health.disk_dead),
             disk_full: view.is_full(*id),

@@ -40,7 +40,9 @@ pub use admission_queue::{AdmissionQueue, QUEUED_BYTES_MIN};
 pub use advertised::Advertised;
 pub use auto_compaction::{AutoCompaction, CompactionHours, FragmentationLimit};
 pub use claims::Claims;
-pub use cluster_status::{BucketStatus, ClusterStatus, Copies, NodeStatus, WaitingStatus};
+pub use cluster_status::{
+    BucketStatus, ClusterStatus, Copies, NodeStatus, WaitingStatus, node_state,
+};
 pub use clustered::{
     agreed_settings, alternate_address, bucket_id, is_only_copy, publish_cluster,
     publish_cluster_nodes, sends_clients_here, server_group,
