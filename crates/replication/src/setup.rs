@@ -253,6 +253,10 @@ impl Setup {
             SetupStep::Login | SetupStep::Prove => return refused("the login"),
             SetupStep::Select if ok && self.registers => SetupStep::Register,
             SetupStep::Select if ok => SetupStep::Open,
+            SetupStep::Select if status == Status::EACCESS => {
+                let why = "the other node does not have the bucket yet, or denies it to the user; it is asked again";
+                return Err(why.into());
+            }
             SetupStep::Select => return refused("the bucket"),
             SetupStep::Register if !ok && self.must_register => return refused("the registration"),
             SetupStep::Register if self.tells => {

@@ -425,6 +425,20 @@ fn a_login_may_be_left_out_where_a_certificate_was_shown() {
 }
 
 #[test]
+fn a_bucket_that_the_other_node_lacks_is_named_as_the_reason() {
+    let about = Introduction {
+        certified: true,
+        ..introduction()
+    };
+    let mut setup = Setup::new(&about);
+    let granted = [0, 0x12, 0, 0x0b];
+    setup.answered(Status::SUCCESS, &granted).unwrap();
+    setup.answered(Status::NOT_SUPPORTED, b"").unwrap();
+    let why = setup.answered(Status::EACCESS, b"").unwrap_err();
+    assert!(why.contains("does not have the bucket yet"), "{why}");
+}
+
+#[test]
 fn setup_ends_connection_unless_refused_step_is_optional() {
     let about = introduction();
     for step in [
