@@ -220,8 +220,8 @@ impl Table {
         self.documents.slots()
     }
 
-    /// Removes the document of `place`, and counts it as being only in the store.
-    pub(crate) fn evict(&mut self, place: Place) -> Option<Document> {
+    /// Removes the document of `place`, and counts it as being only in the store. `high_seqno` is the vBucket's.
+    pub(crate) fn evict(&mut self, place: Place, high_seqno: Seqno) -> Option<Document> {
         let document = self.at(place)?.clone();
         let is_it = |other: &Document| other.same_as(&document);
         let rehash = ByKey(&self.hasher);
@@ -230,8 +230,8 @@ impl Table {
         let (gone, live) = (u64::from(tombstone), u64::from(!tombstone));
         let away = self.away.get_or_insert_with(|| {
             let mut away = Box::<Away>::default();
-            // Documents that left earlier were not recorded.
-            away.note_left(Seqno(u64::MAX));
+            // Documents that left earlier were not recorded; none is newer.
+            away.note_left(high_seqno);
             away
         });
         away.leave(live, gone);

@@ -41,7 +41,7 @@ impl VBucket {
     /// Replaces the version that was read by a document or a tombstone, if it is still the newest.
     /// The draft is taken only on success. `stamp` may write the change's own CAS and seqno into
     /// the value; it runs under the lock, so it must be short. A version that has left memory since
-    /// then is brought back, unless anything in the vBucket has changed.
+    /// then is brought back, unless a newer change has left memory, too, and may be of the same key.
     ///
     /// # Errors
     /// `KeyExists`, with [`Exchange::raced`] if another version is there; `Locked`; `TooBig`;
@@ -67,10 +67,8 @@ impl VBucket {
             return Err(OpError::KeyExists);
         }
         let seen = exchange.seen.as_ref();
-        // Without a change since then it is still the newest version.
-        let unchanged = self.position() == exchange.as_of;
-        if let Some(seen) = seen.filter(|seen| unchanged && !seen.kind().is_tombstone()) {
-            self.bring_back(seen.clone(), Seqno(u64::MAX));
+        if let Some(seen) = seen.filter(|seen| !seen.kind().is_tombstone()) {
+            self.bring_back(seen.clone(), exchange.as_of.seqno);
         }
         let place = seek!(self, asked.key(), metadata);
         self.check_undecided(place, asked.key())?;

@@ -31,7 +31,7 @@ impl VBucket {
             // Locks refer to the document's key, and a durable write will replace the document.
             let stays = self.locks.cas_of(place.hash, document.key(), now).is_some()
                 || self.check_undecided(place, document.key()).is_err();
-            if stays || self.table.evict(place).is_none() {
+            if stays || self.table.evict(place, self.high_seqno).is_none() {
                 return false;
             }
             let bytes = document.memory_bytes();

@@ -114,6 +114,9 @@ fn exchange_brings_back_the_version_that_left_memory_since_it_was_read() {
     let mut vbucket = vbucket();
     let seen = gone(&mut vbucket, b"old");
     let as_of = vbucket.position();
+    // A change that is still in memory is not of this key.
+    let other = set(&mut vbucket, b"\0x", b"1");
+    assert!(matches!(other, Ok(Outcome::Done(_))));
     let mut exchange = |as_of| {
         let mut exchange = Exchange {
             draft: Some(Draft::new(KEY, b"new", &Meta::default())),
@@ -125,7 +128,9 @@ fn exchange_brings_back_the_version_that_left_memory_since_it_was_read() {
             raced: false,
         };
         let done = vbucket.exchange(&mut exchange, &|_, _, _| {}, NOW);
-        let new = flush(&mut vbucket).pop();
+        let new = flush(&mut vbucket)
+            .into_iter()
+            .find(|(new, _)| new.key() == KEY);
         vbucket.evict(KEY, NOW);
         (done, exchange.raced, new)
     };
@@ -144,7 +149,7 @@ fn exchange_brings_back_the_version_that_left_memory_since_it_was_read() {
     );
     let (new, supersedes) = new.unwrap();
     assert_eq!((new.rev(), supersedes), (2, seen.seqno()));
-    // The change since then may be of this key.
+    // The change that has left since then may be of this key.
     assert!(matches!(
         exchange(as_of),
         (Ok(Outcome::NeedsFetch(_)), false, None)
