@@ -53,7 +53,8 @@ impl PersistenceWaits {
 }
 
 impl<S: KvStore> Bucket<S> {
-    /// Wakes `wake` once everything up to `seqno` is durable, or the vBucket is gone. Asks the flusher to hurry.
+    /// Wakes `wake` once everything up to `seqno` is durable, or the vBucket is gone, emptied or rolled back. Asks the
+    /// flusher to hurry.
     pub fn await_persisted(&self, vb: VbId, seqno: Seqno, wake: Arc<dyn Wake>) {
         let wait = PersistenceWait { vb, seqno, wake };
         self.persistence_waits.push(wait);
@@ -62,6 +63,12 @@ impl<S: KvStore> Bucket<S> {
         let persisted = self.with_vbucket(vb, |vbucket| vbucket.persisted_seqno());
         self.persistence_waits
             .wake(vb, persisted.unwrap_or(Seqno(u64::MAX)));
+    }
+
+    /// Whether `wake` has a wait that has not ended.
+    pub fn awaits_persistence(&self, wake: &Arc<dyn Wake>) -> bool {
+        let waits = self.persistence_waits.list.lock();
+        waits.iter().any(|wait| Arc::ptr_eq(&wait.wake, wake))
     }
 
     /// Removes every wait of `wake`.

@@ -1,5 +1,6 @@
 //! Commands that ask for the progress of changes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::ObserveState;
@@ -87,7 +88,8 @@ pub(super) fn observe_seqno(context: &mut Context<'_>, frame: &Frame<'_>) -> Com
     Ok(context.reply(frame, &Reply::value(&value)))
 }
 
-/// SEQNO_PERSISTENCE: answered once everything up to the seqno is durable.
+/// SEQNO_PERSISTENCE: answered once everything up to the seqno is durable. If the vBucket is emptied or rolled back
+/// meanwhile, the request is refused: in the new history, the seqno belongs to another change.
 pub(super) fn seqno_persistence(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = SeqnoPersistence::read(frame)?;
     let bucket = context.bucket()?;
@@ -99,17 +101,20 @@ pub(super) fn seqno_persistence(context: &mut Context<'_>, frame: &Frame<'_>) ->
         return Ok(context.reply(frame, &Reply::EMPTY));
     }
     let park = context.park();
+    let waker = context.session.waker();
+    if park.runs == 1 {
+        bucket
+            .bucket
+            .await_persisted(vb, request.seqno, Arc::clone(&waker));
+    } else if !bucket.bucket.awaits_persistence(&waker) {
+        return Err(Refusal::not_now("the vBucket has another history"));
+    }
     let waited = Duration::from_nanos(context.now.mono_ns.saturating_sub(park.since_ns));
     let of_node = context.session.node.waits.persistence;
     let limit = bucket.persistence_wait.read().unwrap_or(of_node);
     if waited >= limit {
-        bucket.bucket.forget_waiter(&context.session.waker());
+        bucket.bucket.forget_waiter(&waker);
         return Err(Refusal::not_now("the seqno is not durable yet"));
-    }
-    if park.runs == 1 {
-        bucket
-            .bucket
-            .await_persisted(vb, request.seqno, context.session.waker());
     }
     Ok(CommandOutcome::Parked(limit.saturating_sub(waited)))
 }

@@ -1,6 +1,7 @@
 //! Tests of buckets that are created, changed and dropped while the node runs.
 
 use std::path::Path;
+use std::time::Duration;
 
 use management::{BucketChange, BucketsError, ClusterChange, NodeView as _};
 use model::{ConflictResolution, DurabilityLevel, VbId};
@@ -273,6 +274,33 @@ fn a_scan_that_waits_for_changes_ends_when_the_bucket_is_emptied() {
     assert!(ends.contains(&status), "{status}");
     assert_eq!(served.bucket.persistence_waiters(), 0);
     drop((client, admin, served));
+    node.shutdown().unwrap();
+}
+
+/// The awaited seqno may be of a change that is lost, and the new history gives it to another one.
+#[test]
+fn a_wait_for_persistence_is_refused_when_the_bucket_is_emptied() {
+    let place = tempfile::tempdir().unwrap();
+    let waits = Waits {
+        persistence: Duration::from_hours(1),
+        ..Waits::default()
+    };
+    let buckets = vec![bucket("default")];
+    let node = started(&config(Some(place.path()), buckets), waits);
+    make(&node, shop(true)).unwrap();
+    let served = node.state.registry.bucket("shop").unwrap();
+    let mut client = shopper(&node);
+    client.set("a", "1").ok();
+    let wait = Request::new(Opcode::SEQNO_PERSISTENCE).extras(&99_u64.to_be_bytes());
+    let vb = VbId::of_key(b"a", 1024).0;
+    client.send(&wait.vbucket(vb).bytes());
+    until("the request waits", || {
+        served.bucket.persistence_waiters() == 1
+    });
+    flush_shop(&node).unwrap();
+    client.answer().is(Status::ETMPFAIL);
+    assert_eq!(served.bucket.persistence_waiters(), 0);
+    drop((client, served));
     node.shutdown().unwrap();
 }
 
