@@ -6,6 +6,7 @@
 mod change;
 mod fields;
 mod groups;
+mod new_password;
 mod roles;
 mod users;
 
