@@ -21,7 +21,7 @@ pub(crate) struct SalvageArgs {
     /// The damaged data directory
     #[arg(long, env = "SETTEE_DATA_DIR", value_name = "DIR")]
     data_dir: PathBuf,
-    /// The new data directory; it must not hold any of the buckets
+    /// The new data directory; it must be empty or missing
     #[arg(long, env = "SETTEE_SALVAGE_TO", value_name = "DIR")]
     to: PathBuf,
     #[command(flatten)]

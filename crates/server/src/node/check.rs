@@ -7,7 +7,7 @@ use std::sync::Arc;
 use storage::{CheckProgress, Checked, EncryptionKeys, OpenError};
 
 use super::data_dir::BUCKETS;
-use super::salvage::{bucket_names, identities_of};
+use super::salvage::{bucket_names, identities_of, is_of_node};
 use super::users::KeptUsers;
 
 /// Progress of a check.
@@ -35,7 +35,7 @@ pub fn check(
     keys: Option<&Arc<EncryptionKeys>>,
     each: &mut dyn FnMut(CheckStep<'_>),
 ) -> io::Result<()> {
-    if !path.join(BUCKETS).is_dir() {
+    if !is_of_node(path) {
         let name = path.canonicalize()?;
         let name = name.file_name().unwrap_or_default().to_string_lossy();
         check_bucket(&name, path, keys, each);

@@ -26,6 +26,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Number of attempts to remove a store.
 const REMOVALS_MAX: u32 = 100;
 pub(super) const BUCKETS: &str = "buckets";
+/// A file system's own directory in an otherwise empty mount; it holds no data of ours.
+pub(super) const LOST_AND_FOUND: &str = "lost+found";
 
 /// The data directory of a node.
 pub(super) struct DataDir {
@@ -77,8 +79,7 @@ impl DataDir {
             let name = entry.map_err(|error| self.access(&error))?.file_name();
             let ours =
                 name == BUCKETS || name.to_string_lossy().starts_with(sealed_file::NODE.name);
-            // A file system's own directory in an otherwise empty mount holds no data.
-            if !ours && name != "lost+found" {
+            if !ours && name != LOST_AND_FOUND {
                 return Err(StartError::DataFormat(format!(
                     "{}: not a data directory of Settee: it holds {}",
                     self.path.display(),

@@ -8,7 +8,7 @@ use storage::{EncryptionKeys, FileEncryption, KeysError, OpenError, encryption};
 
 use super::data_dir::BUCKETS;
 use super::random::{fill_random, random_u64};
-use super::salvage::bucket_names;
+use super::salvage::{bucket_names, is_of_node};
 
 /// Parses the text of a key file.
 ///
@@ -37,7 +37,7 @@ pub type BucketEncryption = (String, Result<Vec<FileEncryption>, OpenError>);
 /// # Errors
 /// The directory cannot be read.
 pub fn encryption_of(path: &Path) -> io::Result<Vec<BucketEncryption>> {
-    if !path.join(BUCKETS).is_dir() {
+    if !is_of_node(path) {
         let name = path.canonicalize()?;
         let name = name.file_name().unwrap_or_default().to_string_lossy();
         return Ok(vec![(name.into_owned(), encryption(path))]);

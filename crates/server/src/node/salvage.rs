@@ -1,13 +1,13 @@
 //! Salvage of a node's data directory: first the identities of the node and its buckets, then each bucket.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
 use registry::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy, VBUCKET_COUNTS};
 use storage::{EncryptionKeys, SalvageError, Salvaged};
 
-use super::data_dir::{BUCKETS, stores};
+use super::data_dir::{BUCKETS, LOST_AND_FOUND};
 use super::identities::Identities;
 use super::users::copy_users;
 use super::{private, sealed_file};
@@ -35,8 +35,8 @@ pub enum SalvageStep<'a> {
     BucketFailed(&'a str, &'a SalvageError),
 }
 
-/// Copies the readable data of every bucket in the data directory `from` into `to`, which must hold none of them;
-/// changes nothing in `from`. `keys` decrypt encrypted data; with them, the copy is encrypted. A node that starts on
+/// Copies the readable data of every bucket in the data directory `from` into `to`, which must be empty or
+/// missing; changes nothing in `from`. `keys` decrypt encrypted data; with them, the copy is encrypted. A node that starts on
 /// `to` serves every copied bucket with its settings. Reports progress to `each`.
 ///
 /// # Errors
@@ -54,8 +54,8 @@ pub fn salvage(
     let mut names = bucket_names(from).map_err(read)?;
     let write = |error: io::Error| SalvageError::Read(to.to_owned(), error);
     storage::names::make_directories(to).map_err(write)?;
-    if let Some(name) = stores(to).map_err(write)?.first() {
-        return Err(SalvageError::Occupied(to.join(BUCKETS).join(name)));
+    if let Some(there) = content(to).map_err(write)? {
+        return Err(SalvageError::Occupied(there));
     }
     private::close_to_others(to).map_err(write)?;
     let mut identities = identities_of(from).unwrap_or_else(|why| {
@@ -92,12 +92,32 @@ pub fn salvage(
     Ok(())
 }
 
-/// Returns the names of the directories that may be stores, sorted.
+/// Returns something that a directory holds, if it is not empty.
+fn content(path: &Path) -> io::Result<Option<PathBuf>> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_name() != LOST_AND_FOUND {
+            return Ok(Some(entry.path()));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether this is the directory of a node, not that of one bucket.
+pub(super) fn is_of_node(path: &Path) -> bool {
+    path.join(BUCKETS).is_dir() || path.join(sealed_file::NODE.name).exists()
+}
+
+/// Returns the names of the directories that may be stores, sorted. A node without buckets may lack the directory of
+/// them.
 pub(super) fn bucket_names(data_dir: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
+    if is_of_node(data_dir) && !data_dir.join(BUCKETS).exists() {
+        return Ok(names);
+    }
     for entry in fs::read_dir(data_dir.join(BUCKETS))? {
         let entry = entry?;
-        if entry.path().is_dir() && entry.file_name() != "lost+found" {
+        if entry.path().is_dir() && entry.file_name() != LOST_AND_FOUND {
             names.push(entry.file_name().to_string_lossy().into_owned());
         }
     }

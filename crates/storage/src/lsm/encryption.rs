@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::bytes::{FileKind, HEADER_BYTES, check_header, named};
-use super::directory::{OpenError, open_error};
+use super::directory::{OpenError, check_content, open_error};
 use super::files::Files;
 use super::manifest;
 use super::reading::ReadOnly;
@@ -23,8 +23,9 @@ pub struct FileEncryption {
 /// Reads the headers of the files of the store in directory `path`, which may be open.
 ///
 /// # Errors
-/// Those of reading the directory; `Damaged` for a damaged header.
+/// Those of reading the directory; `Foreign` if it is not a store; `Damaged` for a damaged header.
 pub fn encryption(path: &Path) -> Result<Vec<FileEncryption>, OpenError> {
+    check_content(path)?;
     files_of(&ReadOnly::unlocked(path)).map_err(|error| open_error(path, &error))
 }
 

@@ -184,6 +184,14 @@ fn no_plain_text_is_on_disk() {
 }
 
 #[test]
+fn a_directory_of_others_has_no_encryption() {
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("notes.txt"), "none of ours").unwrap();
+    let error = storage::encryption(place.path()).unwrap_err();
+    assert_eq!(error.kind, OpenErrorKind::Foreign);
+}
+
+#[test]
 fn nothing_opens_or_changes_without_the_key() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("store");

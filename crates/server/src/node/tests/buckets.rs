@@ -375,6 +375,23 @@ fn a_salvaged_directory_is_the_same_node() {
     node.shutdown().unwrap();
 }
 
+#[test]
+fn a_salvage_needs_an_empty_directory() {
+    let place = tempfile::tempdir().unwrap();
+    on(place.path()).shutdown().unwrap();
+    let to = tempfile::tempdir().unwrap();
+    let copy = || super::super::salvage(place.path(), to.path(), None, &mut |_| {});
+    // A file system's own directory does not count.
+    std::fs::create_dir(to.path().join("lost+found")).unwrap();
+    std::fs::write(to.path().join("notes.txt"), "").unwrap();
+    let refused = copy().unwrap_err().to_string();
+    assert!(refused.contains("notes.txt exists"), "{refused}");
+    assert_eq!(std::fs::read_dir(to.path()).unwrap().count(), 2);
+    std::fs::remove_file(to.path().join("notes.txt")).unwrap();
+    copy().unwrap();
+    on(to.path()).shutdown().unwrap();
+}
+
 /// Returns the results of a check: number of damages, the last one as a line, names of checked items.
 fn checked(path: &Path) -> (usize, String, Vec<String>) {
     let (mut damages, mut line, mut names) = (0, String::new(), Vec::new());

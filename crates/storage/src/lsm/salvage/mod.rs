@@ -81,8 +81,8 @@ pub enum SalvageError {
     /// The new store cannot be created.
     #[error(transparent)]
     Target(#[from] OpenError),
-    /// The place of the new store is not empty.
-    #[error("{0}: there is a store already")]
+    /// The place of the copy is not empty; with what it holds.
+    #[error("{0} exists: the copy needs a new or an empty directory")]
     Occupied(PathBuf),
     /// The new store cannot be written.
     #[error(transparent)]
