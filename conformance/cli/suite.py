@@ -178,6 +178,22 @@ def says_when_it_is_ready(world):
 
 
 @suite.test
+def connections_above_the_limit_are_closed_and_logged(world):
+    node = Node()
+    command = node.command
+    node.command = lambda: ["prlimit", "--nofile=200:200", *command()]
+    crowd = []
+    try:
+        node.start().ready()
+        crowd = [socket.create_connection(("127.0.0.1", node.kv)) for _ in range(201)]
+        eventually("the refusal is logged", lambda: "too many connections (ulimit -n)" in node.log.read_text())
+    finally:
+        for one in crowd:
+            one.close()
+        node.close()
+
+
+@suite.test
 def serves_where_its_output_cannot_be_written(world):
     ports = world.folder() / "ports.json"
     with open("/dev/full", "w") as full:

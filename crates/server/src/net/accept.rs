@@ -1,5 +1,6 @@
 //! Listening sockets and the threads that accept connections.
 
+use std::fmt::Display;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -75,7 +76,10 @@ impl Listener {
                         return;
                     }
                     match arrived.and_then(prepare) {
-                        Ok(stream) => welcome(&node, &pool, stream, door),
+                        Ok(stream) if node.connections.admit() => {
+                            hand_over(&node, &pool, stream, door);
+                        }
+                        Ok(_) => refusals.note(&"too many connections (ulimit -n)"),
                         Err(error) => {
                             refusals.note(&error);
                             std::thread::sleep(REFUSED_PAUSE);
@@ -110,7 +114,7 @@ impl Listener {
     }
 }
 
-/// Log of connections that the system refused. It limits the rate of log lines: there may be many refusals.
+/// Log of connections that the system or the node refused. It limits the rate of log lines: there may be many refusals.
 #[derive(Default)]
 struct Refusals {
     untold: u64,
@@ -118,7 +122,7 @@ struct Refusals {
 }
 
 impl Refusals {
-    fn note(&mut self, error: &io::Error) {
+    fn note(&mut self, error: &dyn Display) {
         self.untold += 1;
         if self.told.is_none_or(|told| told.elapsed() >= TOLD_PAUSE) {
             tracing::warn!(%error, times = self.untold, "a connection could not be accepted");
@@ -130,10 +134,8 @@ impl Refusals {
     }
 }
 
-fn welcome(node: &NetState, pool: &WorkerPool<Arrival>, stream: TcpStream, door: Door) {
-    if !node.connections.admit() {
-        return;
-    }
+/// Passes an admitted connection to a worker.
+fn hand_over(node: &NetState, pool: &WorkerPool<Arrival>, stream: TcpStream, door: Door) {
     // Another connection may take this number first; then this one moves to another worker.
     let worker = pool.worker_for(node.connections.opened() + 1, false);
     if pool
