@@ -191,11 +191,13 @@ def descriptors_run_out(_):
         used = len(list(Path(f"/proc/{node.process.pid}/fd").iterdir()))
         limits = resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE, (used, limits[1]))
-        crowd = [socket.create_connection(("127.0.0.1", node.kv)) for _ in range(20)]
+        ports = (node.kv, node.ports["http"])
+        crowd = [socket.create_connection(("127.0.0.1", port)) for port in ports for _ in range(20)]
         before = processor_seconds(node)
         time.sleep(1)
         busy = processor_seconds(node) - before
         assert busy < 0.5, f"{busy} s of processor time for connections that cannot be accepted"
+        equal(node.log.read_text().count("could not be accepted"), len(ports), "lines of the log about them")
         # The next log cannot be made: nothing more is durable, and nothing is lost.
         for _ in range(2):
             large.round(connection)

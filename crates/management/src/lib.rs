@@ -36,6 +36,7 @@ mod permission;
 mod permits;
 mod provision;
 mod rbac;
+mod refusals;
 mod routes;
 mod setup;
 mod stand_in;
@@ -51,6 +52,7 @@ mod tests;
 
 pub use feed::{Feed, FeedReader, FeedTurn, News, NoFeed, Start, Wanted};
 pub use listener::{CONNECTIONS_MAX, HttpDoor, HttpDoors, serve};
+pub use refusals::Refusals;
 pub use routes::router;
 pub use view::{
     ActiveNode, BucketChange, BucketSummary, BucketsError, ClusterChange, EditSettings, Machine,

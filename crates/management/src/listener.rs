@@ -28,6 +28,7 @@ use super::closing::stopped;
 use super::peer::Peer;
 use super::routes::router;
 use super::stand_in;
+use crate::refusals::Refusals;
 use crate::view::NodeView;
 
 /// Largest number of connections at a time, however many descriptors there are.
@@ -127,11 +128,12 @@ async fn serve_door(door: HttpDoor, served: Served, shutdown: watch::Receiver<bo
     let slots = Arc::new(Semaphore::new(connections_max));
     let mut connections = JoinSet::new();
     let mut stopping = shutdown.clone();
+    let mut refusals = Refusals::default();
     loop {
         let accepted = tokio::select! {
             biased;
             () = stopped(&mut stopping) => break,
-            accepted = accept(&listener, &slots) => accepted,
+            accepted = accept(&listener, &slots, &mut refusals) => accepted,
         };
         if let Some(accepted) = accepted {
             let peer = Peer::new(accepted.address.ip(), on_loopback).over(accepted.ends());
@@ -169,7 +171,11 @@ impl Accepted {
 }
 
 /// Accepts the next connection once there is a slot for it; `None` if the system refused it.
-async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> Option<Accepted> {
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+    refusals: &mut Refusals,
+) -> Option<Accepted> {
     let slot = Arc::clone(slots).acquire_owned().await.ok()?;
     match listener.accept().await {
         Ok((stream, peer)) => Some(Accepted {
@@ -178,7 +184,7 @@ async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> Option<Accept
             slot,
         }),
         Err(error) => {
-            tracing::warn!(%error, "cannot accept an HTTP connection");
+            refusals.note(&error);
             time::sleep(ACCEPT_PAUSE).await;
             None
         }

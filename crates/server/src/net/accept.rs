@@ -1,13 +1,13 @@
 //! Listening sockets and the threads that accept connections.
 
-use std::fmt::Display;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use management::Refusals;
 use session::Door;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
@@ -18,8 +18,6 @@ use crate::config::StartError;
 
 /// Pause after the system refused a connection, most likely for lack of descriptors.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
-/// Shortest interval between two log lines about refused connections.
-const TOLD_PAUSE: Duration = Duration::from_secs(10);
 /// TCP keepalive with the values of the reference server.
 const KEEPALIVE_IDLE: Duration = Duration::from_mins(6);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
@@ -110,26 +108,6 @@ impl Listener {
             && thread.join().is_err()
         {
             tracing::error!("the accepting thread ended by a panic");
-        }
-    }
-}
-
-/// Log of connections that the system or the node refused. It limits the rate of log lines: there may be many refusals.
-#[derive(Default)]
-struct Refusals {
-    untold: u64,
-    told: Option<Instant>,
-}
-
-impl Refusals {
-    fn note(&mut self, error: &dyn Display) {
-        self.untold += 1;
-        if self.told.is_none_or(|told| told.elapsed() >= TOLD_PAUSE) {
-            tracing::warn!(%error, times = self.untold, "a connection could not be accepted");
-            *self = Self {
-                untold: 0,
-                told: Some(Instant::now()),
-            };
         }
     }
 }
