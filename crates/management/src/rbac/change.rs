@@ -37,11 +37,11 @@ impl From<Refused> for Response {
     }
 }
 
-/// Changes the users after the earlier changes are done. `edit` runs again where a change of another node came first. It
-/// derives verifiers of passwords, since they depend on the salts in force when it runs.
+/// Changes the users after the earlier changes are done. `edit` derives verifiers of passwords, some 30 ms each, since
+/// they depend on the salts in force when it runs.
 pub(super) async fn change(
     state: &HttpState,
-    mut edit: impl FnMut(&mut Directory, &Identity) -> Result<(), Refused> + Send + 'static,
+    edit: impl Fn(&mut Directory, &Identity) -> Result<(), Refused> + Send + 'static,
 ) -> Handled {
     let view = Arc::clone(&state.view);
     let done = state.users_turn.run(move || {

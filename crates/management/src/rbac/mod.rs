@@ -6,7 +6,6 @@
 mod change;
 mod fields;
 mod groups;
-mod new_password;
 mod roles;
 mod users;
 

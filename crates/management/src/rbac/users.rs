@@ -11,7 +11,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::change::{Refused, all_grants, change, check_power};
-use super::new_password::NewPassword;
 use super::{fields, roles};
 use crate::answers::{self, Handled};
 use crate::form::{FieldErrors, field, refuse_unknown};
@@ -136,7 +135,6 @@ pub(super) async fn put(
     if let Some(refused) = answers::wrong_fields(&wrong) {
         return Err(refused);
     }
-    let mut password = password.map(|text| NewPassword::new(&name, text));
     let edit = move |directory: &mut Directory, identity: &Identity| {
         check_groups(directory, &wanted.groups)?;
         let before = directory.users.get(&name).map(User::record);
@@ -144,9 +142,9 @@ pub(super) async fn put(
         let known = known.flat_map(|user| all_grants(directory, user));
         check_power(&asks, known.chain(all_grants(directory, &wanted)))?;
         let mut user = wanted.clone();
-        let password = password.as_mut();
-        user.password = password.map(|password| password.verifier(identity));
-        if user.password.is_none() {
+        let password = password.as_ref();
+        user.password = password.map(|text| identity.verifier(&name, text.as_bytes()));
+        if password.is_none() {
             let before = before.filter(|user| user.password.is_some());
             let required = "Password is required for new user.";
             let before = before.ok_or_else(|| Refused::Field("password", required.into()))?;
@@ -219,11 +217,10 @@ pub(super) async fn change_password(
         return Err(refused);
     }
     let (name, now_s) = (user.name, now_s(&state));
-    let mut password = NewPassword::new(&name, password);
     let edit = move |directory: &mut Directory, identity: &Identity| {
         let user = directory.users.get(&name);
         let mut user = user.ok_or(Refused::Unknown(UNKNOWN))?.record();
-        user.password = Some(password.verifier(identity));
+        user.password = Some(identity.verifier(&name, password.as_bytes()));
         user.password_set_unix_s = now_s;
         directory.users.insert(&name, &user);
         Ok(())
