@@ -7,6 +7,7 @@ which they are written, each under a deadline, and the last line is `N passed, N
 import ctypes
 import faulthandler
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -43,11 +44,47 @@ class Suite:
 
     def main(self, *context):
         """Runs the tests whose name holds the first argument, and ends the process."""
-        wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        self._end(self._run(self._wanted(), *context))
+
+    def main_in_lanes(self, lanes, make):
+        """Like `main`, in as many processes, each with the context that `make` returns.
+
+        Each takes the next test that none has begun: tests may wait, or need no more than a part of the processors.
+        """
+        wanted = self._wanted()
+        begun = multiprocessing.Value("i", 0)
+        counts = multiprocessing.Array("i", [0, 0])
+
+        def lane():
+            end_with_parent()
+            result = self._run(taken_from(wanted, begun), make())
+            with counts.get_lock():
+                counts[:] = [sum(pair) for pair in zip(counts, result, strict=True)]
+            sys.stdout.flush()
+            os._exit(0)
+
+        # A test with threads of its own could not be forked; nothing has run yet here.
+        processes = [multiprocessing.get_context("fork").Process(target=lane) for _ in range(lanes)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        passed, failed = counts
+        # A lane that broke off says why itself.
+        self._end((passed, failed + sum(process.exitcode != 0 for process in processes)))
+
+    def _wanted(self):
+        word = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        wanted = [function for function in self.tests if word in function.__name__]
+        if not wanted:
+            print(f"FAIL {self.name}: no test matches `{word}`")
+            self._end((0, 1))
+        return wanted
+
+    def _run(self, tests, *context):
+        """Runs tests one after the other; returns how many passed and failed."""
         passed = failed = 0
-        for function in self.tests:
-            if wanted not in function.__name__:
-                continue
+        for function in tests:
             started = time.monotonic()
             # A test that hangs ends the suite with the stack of every thread.
             faulthandler.dump_traceback_later(TEST_SECONDS, exit=True)
@@ -55,14 +92,14 @@ class Suite:
                 function(*context)
             except Exception as error:  # noqa: BLE001 - one failing test does not stop the others
                 failed += 1
-                print(f"FAIL {self.name}: {function.__name__}: {type(error).__name__}: {error}")
-                print("".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip())
+                trace = "".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip()
+                print(f"FAIL {self.name}: {function.__name__}: {type(error).__name__}: {error}\n{trace}", flush=True)
                 for value in context:
                     getattr(value, "start_anew", lambda: None)()
             else:
                 passed += 1
                 took = (time.monotonic() - started) * 1000
-                print(f"ok   {self.name}: {function.__name__} ({took:.0f} ms)")
+                print(f"ok   {self.name}: {function.__name__} ({took:.0f} ms)", flush=True)
             finally:
                 faulthandler.cancel_dump_traceback_later()
         for value in context:
@@ -72,12 +109,25 @@ class Suite:
             except Exception as error:  # noqa: BLE001 - the closing line must come
                 failed += 1
                 print(f"FAIL {self.name}: at the end: {type(error).__name__}: {error}")
-        if passed + failed == 0:
-            failed = 1
-            print(f"FAIL {self.name}: no test matches `{wanted}`")
+        return passed, failed
+
+    @staticmethod
+    def _end(counts):
+        passed, failed = counts
         print(f"{passed} passed, {failed} failed", flush=True)
         # Clients keep threads of their own; the verdict stands, so do not wait for them.
         os._exit(1 if failed else 0)
+
+
+def taken_from(tests, begun):
+    """Tests that no other process has taken: `begun` of them, shared by all, are."""
+    while True:
+        with begun.get_lock():
+            at = begun.value
+            begun.value += 1
+        if at >= len(tests):
+            return
+        yield tests[at]
 
 
 def eventually(what, probe, seconds=15.0, pause=0.02):

@@ -56,10 +56,10 @@ fn spec_of(settings: &BucketSettings) -> BucketSpec {
 impl Shared {
     /// Makes a change, and waits until this node has applied it.
     pub(crate) fn change(&self, change: AgreedChange) -> Result<(), ChangeError> {
-        if self.status.lock().removed {
+        if self.status.read().removed {
             return Err(ChangeError::Unavailable(REMOVED.to_owned()));
         }
-        let view = self.view.read().clone();
+        let view = self.view();
         let mut draft = Draft::default();
         match change {
             AgreedChange::MakeBucket(settings) => {
@@ -96,7 +96,7 @@ impl Shared {
         }
         let revision = self.commit(draft)?;
         let late = "the change is agreed on, and this node has not seen it yet";
-        self.follow(late, &|| Ok(self.view.read().revision >= revision))?;
+        self.follow(late, &|| Ok(self.view().revision >= revision))?;
         self.await_others(revision);
         Ok(())
     }
@@ -210,7 +210,7 @@ impl Shared {
     fn await_bucket(&self, id: BucketId, made: u64) -> Result<(), ChangeError> {
         let late = "the bucket is agreed on, and not made everywhere yet";
         self.follow(late, &|| {
-            let view = self.view.read().clone();
+            let view = self.view();
             let Some(spec) = view.specs.get(&id) else {
                 return if view.revision < made {
                     Ok(false)
@@ -226,7 +226,7 @@ impl Shared {
             };
             Ok(self.table.get(id).is_some() && (0..spec.value.vbuckets).all(elected))
         })?;
-        let revision = self.view.read().revision;
+        let revision = self.view().revision;
         self.await_others(revision);
         Ok(())
     }

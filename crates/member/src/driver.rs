@@ -9,6 +9,7 @@ use cluster::agreed::{Seen, View};
 use cluster::coord::Answer;
 use cluster::{BucketId, Message, NodeId, Output, Participant, Settings, Vb};
 use copies::vb_of;
+use registry::cluster::MemberStatus;
 
 use crate::events::{Event, Work};
 use crate::hosted::Hosted;
@@ -74,13 +75,14 @@ impl Driver {
                 next = (left > 0).then(|| self.events.try_recv().ok()).flatten();
             }
             self.decide();
-            if self.shared.now_ms() >= tick_ms {
+            let ticks = self.shared.now_ms() >= tick_ms;
+            if ticks {
                 self.tick();
                 self.decide();
                 let busy = self.participant.is_busy();
                 tick_ms = self.shared.now_ms() + if busy { BUSY_TICK_MS } else { TICK_MS };
             }
-            self.publish();
+            self.publish(ticks);
         }
     }
 
@@ -108,7 +110,6 @@ impl Driver {
         let outputs = self.participant.tick(now_ms, &self.shared.table);
         self.carry(outputs);
         self.renew();
-        self.tell_status();
     }
 
     fn take(&mut self, event: Event) {
@@ -238,42 +239,51 @@ impl Driver {
         }
     }
 
-    fn tell_status(&self) {
+    /// Returns the node's status as of `view`.
+    fn status(&self, view: Arc<View>) -> MemberStatus {
         let now_ms = self.shared.now_ms();
         let coordinator = self.participant.coordinator();
-        let mut status = self.shared.status.lock();
-        let controller = self.participant.view().controller.as_ref();
-        status.etcd_problem = self.shared.trouble.lock().reason(now_ms);
-        status.removed = self.participant.is_removed();
-        status.controller = controller.map(|entry| entry.value.node);
-        status.etcd_silent_ms = now_ms.saturating_sub(self.heard_ms);
-        status.lease_left_ms = self.participant.lease_until_ms().saturating_sub(now_ms);
         let heard = self.participant.heard().iter();
         let silent = heard.map(|(node, at_ms)| (*node, now_ms.saturating_sub(*at_ms)));
-        status.silent_ms = silent.collect();
-        status.etcd_went_back = self.participant.etcd_went_back();
-        status.seen_epoch = self.participant.newest().version.epoch;
-        status.adoption_waits = self.participant.adoption_waits();
         let here = coordinator.term().is_some();
-        status.progress = here.then(|| coordinator.progress().clone());
+        MemberStatus {
+            etcd_problem: self.shared.trouble.lock().reason(now_ms),
+            removed: self.participant.is_removed(),
+            controller: view.controller.as_ref().map(|entry| entry.value.node),
+            etcd_silent_ms: now_ms.saturating_sub(self.heard_ms),
+            lease_left_ms: self.participant.lease_until_ms().saturating_sub(now_ms),
+            silent_ms: silent.collect(),
+            etcd_went_back: self.participant.etcd_went_back(),
+            seen_epoch: self.participant.newest().version.epoch,
+            adoption_waits: self.participant.adoption_waits(),
+            progress: here.then(|| coordinator.progress().clone()),
+            view,
+        }
     }
 
-    /// Publishes the new view, and makes buckets and maps follow it.
-    fn publish(&mut self) {
+    /// Publishes the status at each tick and with each new view, and makes buckets and maps follow the view.
+    fn publish(&mut self, ticks: bool) {
+        let before = self.shared.view();
         let seen = self.participant.view();
-        if seen.revision == self.published {
-            // Addresses of other nodes may be known before any revision is followed.
-            if seen.revision == 0 && self.shared.view.read().nodes.len() != seen.nodes.len() {
-                *self.shared.view.write() = Arc::new(seen.clone());
-            }
+        let is_new = seen.revision != self.published;
+        // Addresses of other nodes may be known before any revision is followed.
+        let early = seen.revision == 0 && before.nodes.len() != seen.nodes.len();
+        if !(ticks || is_new || early) {
             return;
         }
-        let view = Arc::new(self.participant.view().clone());
+        let view = if is_new || early {
+            Arc::new(seen.clone())
+        } else {
+            Arc::clone(&before)
+        };
+        *self.shared.status.write() = self.status(Arc::clone(&view));
+        if !is_new {
+            return;
+        }
         self.published = view.revision;
         if self.participant.newest().mark != self.kept.mark {
             self.keep();
         }
-        let before = std::mem::replace(&mut *self.shared.view.write(), Arc::clone(&view));
         for news in News::between(&before, &view, (self.shared.me, self.shared.boot)) {
             news.log();
         }

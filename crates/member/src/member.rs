@@ -59,8 +59,7 @@ impl Member {
             secret: joined.meta.secret.clone(),
             tls: joined.tls.clone(),
             table: Table::new(joined.me),
-            view: RwLock::default(),
-            status: Mutex::default(),
+            status: RwLock::default(),
             taken: Mutex::default(),
             trouble: Mutex::default(),
             stopped: AtomicBool::default(),
@@ -179,11 +178,11 @@ impl ClusterMember for Member {
     }
 
     fn view(&self) -> Arc<View> {
-        self.shared.view.read().clone()
+        self.shared.view()
     }
 
     fn status(&self) -> MemberStatus {
-        self.shared.status.lock().clone()
+        self.shared.status.read().clone()
     }
 
     fn order(&self, order: Order) -> Result<(), String> {

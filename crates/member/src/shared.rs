@@ -75,8 +75,8 @@ pub(crate) struct Shared {
     /// TLS between the nodes.
     pub(crate) tls: Option<Arc<PeerTls>>,
     pub(crate) table: Table,
-    pub(crate) view: RwLock<Arc<View>>,
-    pub(crate) status: Mutex<MemberStatus>,
+    /// The status that the driver published last.
+    pub(crate) status: RwLock<MemberStatus>,
     /// Revisions up to which nodes have applied the agreed state, as they reported.
     pub(crate) taken: Mutex<BTreeMap<NodeId, u64>>,
     /// Requests that etcd did not carry out.
@@ -122,9 +122,14 @@ impl Shared {
         self.taken.lock().get(&self.me).copied().unwrap_or(0)
     }
 
+    /// Returns the newest state of etcd that this node has read.
+    pub(crate) fn view(&self) -> Arc<View> {
+        Arc::clone(&self.status.read().view)
+    }
+
     /// Whether this node and every other one that runs have applied everything up to a revision.
     pub(crate) fn all_have(&self, revision: u64) -> bool {
-        let view = self.view.read().clone();
+        let view = self.view();
         let taken = self.taken.lock();
         let has = |node| taken.get(node).is_some_and(|taken| *taken >= revision);
         view.revision >= revision && view.alive.keys().chain([&self.me]).all(has)

@@ -173,7 +173,7 @@ impl Worker {
     }
 
     fn peer_options(&self, node: NodeId) -> Option<PeerOptions> {
-        let view = self.shared.view.read().clone();
+        let view = self.shared.view();
         let other = &view.nodes.get(&node)?.value;
         let tls = self.shared.tls.clone();
         Some(PeerOptions {

@@ -18,6 +18,8 @@ pub const MESSAGE: &[u8] = b"cluster.message";
 /// Status of this node in its cluster.
 #[derive(Clone, Debug, Default)]
 pub struct MemberStatus {
+    /// The newest state of etcd that the node has read; the rest is no older.
+    pub view: Arc<View>,
     /// The node that runs the controller, as far as this node knows.
     pub controller: Option<NodeId>,
     /// Time since etcd last answered, ms.

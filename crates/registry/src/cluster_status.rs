@@ -210,11 +210,12 @@ pub struct WaitingStatus {
 impl ClusterStatus {
     /// Returns the status as the node `member` sees it.
     pub fn of(member: &dyn ClusterMember) -> Self {
-        let (view, status) = (member.view(), member.status());
-        let name = |id: NodeId| name_of(&view, id);
+        let status = member.status();
+        let view = &status.view;
+        let name = |id: NodeId| name_of(view, id);
         let progress = status.progress.as_ref();
-        let buckets = buckets(&Sight::of(member.me(), &view, &status));
-        let mut nodes = nodes(&view);
+        let buckets = buckets(&Sight::of(member.me(), view, &status));
+        let mut nodes = nodes(view);
         for node in &mut nodes {
             let copies = buckets.iter().filter_map(|one| one.nodes.get(&node.name));
             for of in copies {
@@ -254,9 +255,9 @@ impl ClusterStatus {
             moves: buckets.iter().map(|bucket| bucket.moves).sum(),
             moves_left: progress.map(|progress| progress.moves_left),
             moves_without_space: progress.map(|progress| progress.moves_without_space),
-            waiting: progress.map(|progress| waiting(&view, &progress.waiting)),
-            promoted: progress.map(|progress| promoted(&view, &progress.promoted)),
-            damaged: damaged(&view),
+            waiting: progress.map(|progress| waiting(view, &progress.waiting)),
+            promoted: progress.map(|progress| promoted(view, &progress.promoted)),
+            damaged: damaged(view),
             nodes,
             buckets,
         }

@@ -157,7 +157,10 @@ impl ClusterMember for FakeMember {
     }
 
     fn status(&self) -> MemberStatus {
-        self.status.lock().clone()
+        MemberStatus {
+            view: self.view(),
+            ..self.status.lock().clone()
+        }
     }
 
     fn order(&self, order: Order) -> Result<(), String> {
