@@ -1,12 +1,14 @@
 """Nodes that come to a cluster, and nodes that it does not take."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from cluster import OUTSIDE, Cluster, member_of, status
 from etcd import Etcd, free_ports
 from harness import Node, equal, eventually, finished
-from manage import must
+from manage import call, must
+from wire import Wire
 from world import CONFIG, UNAVAILABLE, USAGE, holds, must_init, suite
 
 
@@ -90,6 +92,32 @@ def a_node_needs_etcd_to_join(world):
         refused(Node("--cluster", address, "--node-name", "a"), UNAVAILABLE, address[7:-2], "etcd")
     for flags in (["etcd://a/b/c"], ["http://a/b"], ["etcd://a"], [world.etcd.cluster("x")]):
         refused(Node("--cluster", *flags), USAGE, "cluster")
+
+
+@suite.test
+def what_a_node_is_asked_before_it_has_joined_is_done_by_the_cluster(world):
+    wire = Wire(world.etcd.clients[0])
+    with Cluster(world.etcd, world.name(), nodes=1) as cluster:
+        first = cluster.nodes[0]
+        cluster.make_bucket("memory", replicas=0, bucketType="ephemeral")
+        at = f"etcd://127.0.0.1:{wire.port}/{cluster.name}"
+        with Node("--cluster", at, "--node-name", "late").watched() as late:
+            late.start()
+            eventually("it has the bucket", lambda: must(late, "GET", "/pools/default/b/memory"), seconds=30)
+            late.kill()
+            wire.slow(0.2)
+            with ThreadPoolExecutor(1) as beside:
+                user = ("PUT", "/settings/rbac/users/local/ana")
+                made = lambda: call(late, *user, password="secret1", roles="admin")[0] == 200  # noqa: E731
+                # The port is there long before etcd has answered all that a join asks for.
+                asked = beside.submit(eventually, "it does what it is asked", made, seconds=30)
+                late.start()
+                asked.result()
+            known = [json.loads(must(node, "GET", "/settings/rbac/users")) for node in (first, late)]
+            equal([[one["id"] for one in users] for users in known], [["ana"]] * 2, "users")
+            problems = ("could not be made", "authentication failed")
+            equal([line for line in late.log.read_text().splitlines() if any(one in line for one in problems)], [], "log")
+    wire.close()
 
 
 @suite.test

@@ -8,10 +8,11 @@ use tls::PeerTls;
 
 use crate::peers::{login, options_of, refusal};
 
-/// Longest wait for a node.
+/// Longest wait for the nodes.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Connects to other nodes until one connection succeeds. Nodes that cannot be reached do not count.
+/// Connects to the other nodes, to all at once: those that start at the same time do not answer yet. Nodes that cannot
+/// be reached do not count.
 ///
 /// # Errors
 /// No connection succeeded, and a certificate was refused, by this node or by the other one; one line that
@@ -21,27 +22,34 @@ pub(crate) fn greet<'n>(
     tls: &PeerTls,
     secret: &str,
 ) -> Result<(), String> {
-    let mut refused = Ok(());
-    for node in nodes {
-        let Some(port) = node.inside.kv_tls else {
-            continue;
-        };
-        let options = ConnectOptions {
-            timeout: PATIENCE,
-            ..options_of((node.inside.host.clone(), port), Some(tls))
-        };
-        match Client::connect_to_node(&options, &login(secret), &mut SaltedCache::default()) {
-            Ok(_) => return Ok(()),
-            Err(error) => {
-                if let Some(why) = refusal(&error) {
-                    let (name, host) = (&node.name, &node.inside.host);
-                    refused = Err(format!(
-                        "node {name} at {host}:{port} is no peer over TLS: {why}; --peer-ca names the authorities of all \
-                         nodes"
-                    ));
-                }
-            }
-        }
+    let answers: Vec<_> = std::thread::scope(|threads| {
+        let greeted: Vec<_> = nodes
+            .map(|node| threads.spawn(|| greet_one(node, tls, secret)))
+            .collect();
+        let answers = greeted.into_iter().filter_map(|thread| thread.join().ok());
+        answers.flatten().collect()
+    });
+    if answers.iter().any(Result::is_ok) {
+        return Ok(());
     }
-    refused
+    answers.into_iter().collect()
+}
+
+/// Connects to a node. Returns `None` if it cannot be reached.
+fn greet_one(node: &Node, tls: &PeerTls, secret: &str) -> Option<Result<(), String>> {
+    let port = node.inside.kv_tls?;
+    let options = ConnectOptions {
+        timeout: PATIENCE,
+        ..options_of((node.inside.host.clone(), port), Some(tls))
+    };
+    let connected = Client::connect_to_node(&options, &login(secret), &mut SaltedCache::default());
+    let Err(error) = connected else {
+        return Some(Ok(()));
+    };
+    refusal(&error).map(|why| {
+        let (name, host) = (&node.name, &node.inside.host);
+        Err(format!(
+            "node {name} at {host}:{port} is no peer over TLS: {why}; --peer-ca names the authorities of all nodes"
+        ))
+    })
 }

@@ -179,9 +179,12 @@ impl NodeState {
         }
     }
 
-    /// Adds the system scope to each bucket that is active here, if an older version created it without. Blocks for the
-    /// disk.
+    /// Adds the system scope to each bucket that is active here, if an older version created it without. A cluster
+    /// agrees on the collections of its buckets. Blocks for the disk.
     pub(super) fn complete_collections(&self) {
+        if self.registry.cluster.get().is_some() {
+            return;
+        }
         for served in self.all_buckets() {
             let edit = |now: &Manifest| complete(now, false);
             match registry::collections::change(&self.registry, &served, &edit) {

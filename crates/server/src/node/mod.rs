@@ -1,7 +1,7 @@
 //! The node: its start and its stop.
 //!
-//! Start: bind the ports, lock the directory, check its format, open the stores, serve. The ports file and the ready
-//! line come once warmup is over. Until then data operations answer TemporaryFailure, and `/readyz` contains the
+//! Start: bind the ports, lock the directory, check its format, open the stores, join the cluster, serve. The ports file
+//! and the ready line come once warmup is over. Until then data operations answer TemporaryFailure, and `/readyz` contains the
 //! reason. After an *unclean* stop each active vBucket begins a new branch in its failover log, so that consumers that
 //! saw lost seqnos notice. CAS values continue above the highest one on disk, whatever the clock shows.
 //!
@@ -133,33 +133,39 @@ impl Node {
         state.tell_of_missing_administrator();
         let audit = state.world.audit.start(&state.clock).map_err(system)?;
         let (workers, threads) = Workers::start(&state.net, &pool, inboxes).map_err(system)?;
-        let listeners = sockets.accept(&state.net, &pool).map_err(system)?;
         let (stop_http, stopping) = watch::channel(false);
-        let shared = Arc::clone(&state);
-        let http = start_http(sockets, descriptors.http, shared, threads, stopping);
-        let http = http.map_err(system)?;
         let node = Self {
             state,
-            listeners: Mutex::new(listeners),
+            listeners: Mutex::default(),
             workers: Mutex::new(workers),
-            http: Mutex::new(Some(http)),
+            http: Mutex::default(),
             audit: Mutex::new(Some(audit)),
-            member: Mutex::new(None),
+            member: Mutex::default(),
             stop_http,
             warm,
         };
-        // Start links last, so that other nodes can reach the addresses that they get.
-        let started = start_follower(&node.state, config).map_err(system);
-        let started = started.and_then(|()| start_member(&node.state, config));
-        match started {
-            Ok(member) => *node.member.lock() = member,
-            Err(error) => {
-                let stopped = node.shutdown();
-                tracing::debug!(?stopped, "stopped again");
-                return Err(error);
-            }
+        let started = node.take_part(config).and_then(|()| {
+            *node.listeners.lock() = sockets.accept(&node.state.net, &pool).map_err(system)?;
+            let shared = Arc::clone(&node.state);
+            let http = start_http(sockets, descriptors.http, shared, threads, stopping);
+            *node.http.lock() = Some(http.map_err(system)?);
+            Ok(())
+        });
+        if let Err(error) = started {
+            let stopped = node.shutdown();
+            tracing::debug!(?stopped, "stopped again");
+            return Err(error);
         }
         Ok(node)
+    }
+
+    /// Starts to follow another node, or joins a cluster, as configured. The sockets listen, so that other nodes can
+    /// connect, but nothing is served: before it has joined, a node would change only its own buckets and users.
+    fn take_part(&self, config: &NodeConfig) -> Result<(), StartError> {
+        let followed = start_follower(&self.state, config);
+        followed.map_err(|error| StartError::System(error.to_string()))?;
+        *self.member.lock() = start_member(&self.state, config)?;
+        Ok(())
     }
 
     /// Returns the ports on which the node listens.
