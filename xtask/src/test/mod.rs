@@ -4,6 +4,10 @@ mod fuzz;
 mod install;
 mod suites;
 
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
@@ -11,6 +15,9 @@ use anyhow::{Result, bail};
 use self::suites::{SUITES, Suite};
 use crate::workspace::Workspace;
 use crate::{process, tidy};
+
+/// Number of suites that run at the same time: they wait for much of their time.
+const LANES: usize = 2;
 
 /// Result of one step or suite.
 struct Tally {
@@ -51,8 +58,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
     let (passed, failed) = tidy::count(workspace)?;
     tallies.push(tally("tidy", (passed, failed), started));
     tallies.push(fuzz_step(workspace)?);
-    for suite in SUITES.iter().filter(|_| runnable) {
-        tallies.push(suite_step(workspace, suite, &[]));
+    if runnable {
+        tallies.extend(all_suites(workspace));
     }
     Ok(summarize(&tallies))
 }
@@ -75,7 +82,12 @@ pub(crate) fn run_suite(workspace: &Workspace, options: &[String]) -> Result<boo
             "settee",
         ]))?;
     }
-    Ok(summarize(&[suite_step(workspace, suite, arguments)]))
+    headline(&format!("suite {name}"));
+    let tally = match prepare(workspace, suite, arguments) {
+        Ok(command) => suite_step(suite, command, |line| println!("{line}")),
+        Err(unprepared) => unprepared,
+    };
+    Ok(summarize(&[tally]))
 }
 
 fn tally(name: &str, (passed, failed): (usize, usize), started: Instant) -> Tally {
@@ -107,7 +119,7 @@ fn cargo_step(workspace: &Workspace, name: &str, arguments: &[&str]) -> Result<T
 }
 
 /// In CI nothing is compiled twice, so incremental compilation would only cost time and disk.
-fn cargo(workspace: &Workspace) -> std::process::Command {
+fn cargo(workspace: &Workspace) -> Command {
     let mut command = process::cargo(&workspace.root);
     if in_ci() {
         command.env("CARGO_INCREMENTAL", "0");
@@ -164,47 +176,80 @@ fn number_before(line: &str, word: &str) -> usize {
     pair.and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
 }
 
-fn suite_step(workspace: &Workspace, suite: &Suite, arguments: &[String]) -> Tally {
-    headline(&format!("suite {}", suite.name));
+/// Runs all suites, [`LANES`] at a time, and prints the output of each when it has ended.
+fn all_suites(workspace: &Workspace) -> Vec<Tally> {
+    // Suites share clients and programs: all are installed before the first suite runs.
+    let prepared = SUITES.iter().map(|suite| prepare(workspace, suite, &[]));
+    let waiting = Mutex::new(SUITES.iter().zip(prepared.collect::<Vec<_>>()).enumerate());
+    let ended = Mutex::new(BTreeMap::new());
+    let lane = || {
+        loop {
+            let next = waiting.lock().expect("no lane panics").next();
+            let Some((at, (suite, command))) = next else {
+                return;
+            };
+            let mut output = String::new();
+            let mut show = |line: &str| {
+                output.push_str(line);
+                output.push('\n');
+            };
+            let tally = match command {
+                Ok(command) => suite_step(suite, command, &mut show),
+                Err(unprepared) => unprepared,
+            };
+            let mut ended = ended.lock().expect("no lane panics");
+            headline(&format!("suite {}", suite.name));
+            print!("{output}");
+            ended.insert(at, tally);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(lane);
+        }
+    });
+    let ended = ended.into_inner().expect("no lane panics");
+    ended.into_values().collect()
+}
+
+/// Installs what a suite needs; returns its command, or the result of a suite that cannot run.
+fn prepare(workspace: &Workspace, suite: &Suite, arguments: &[String]) -> Result<Command, Tally> {
     let started = Instant::now();
-    if let Some(missing) = suite
-        .needs
-        .iter()
-        .find(|program| process::find_program(program).is_none())
-    {
+    let mut needs = suite.needs.iter();
+    if let Some(missing) = needs.find(|program| process::find_program(program).is_none()) {
         let mut note = format!("left out: {missing} is not installed");
         if *missing == "etcd" {
             note.push_str(" (Debian has it in the package etcd-server)");
         }
         println!("suite {} {note}", suite.name);
-        let mut left_out = tally(suite.name, (0, usize::from(in_ci())), started);
-        left_out.note = note;
-        return left_out;
+        let left_out = tally(suite.name, (0, usize::from(in_ci())), started);
+        return Err(Tally { note, ..left_out });
     }
-    let ran = suites::start(workspace, suite, arguments)
-        .and_then(|mut command| process::stream(&mut command, |line| println!("{line}")));
-    match ran {
-        Ok(ran) => {
-            let last = ran
-                .lines
-                .iter()
-                .rev()
-                .find(|line| line.ends_with(" failed"));
-            let last = last.map_or("", String::as_str);
-            let passed = number_before(last, "passed");
-            let mut failed = number_before(last, "failed");
-            // A suite that broke off did not print its closing line.
-            if !ran.success && failed == 0 || passed + failed == 0 {
-                failed = 1;
-            }
-            tally(suite.name, (passed, failed), started)
-        }
-        Err(error) => {
-            let mut broken = tally(suite.name, (0, 1), started);
-            broken.note = format!("{error:#}");
-            broken
-        }
+    suites::start(workspace, suite, arguments).map_err(|error| broken(suite, started, &error))
+}
+
+fn broken(suite: &Suite, started: Instant, error: &anyhow::Error) -> Tally {
+    let tally = tally(suite.name, (0, 1), started);
+    let note = format!("{error:#}");
+    Tally { note, ..tally }
+}
+
+fn suite_step(suite: &Suite, mut command: Command, show: impl FnMut(&str)) -> Tally {
+    let started = Instant::now();
+    let ran = match process::stream(&mut command, show) {
+        Ok(ran) => ran,
+        Err(error) => return broken(suite, started, &error),
+    };
+    let mut lines = ran.lines.iter().rev();
+    let last = lines.find(|line| line.ends_with(" failed"));
+    let last = last.map_or("", String::as_str);
+    let passed = number_before(last, "passed");
+    let mut failed = number_before(last, "failed");
+    // A suite that broke off did not print its closing line.
+    if !ran.success && failed == 0 || passed + failed == 0 {
+        failed = 1;
     }
+    tally(suite.name, (passed, failed), started)
 }
 
 fn in_ci() -> bool {
