@@ -8,7 +8,7 @@ use super::bytes::{FileKind, HEADER_BYTES, damaged, named};
 use super::current::{Current, LogPart, Note, ValueFile, Version, WalkBytes};
 use super::files::Files;
 use super::flush::value_file_name;
-use super::log::{Entry, Existing, Groups, Log, LogIndex, LogOrder, LogRow, What};
+use super::log::{Entry, Existing, Groups, Log, LogIndex, LogOrder, LogRow, What, lacks_groups};
 use super::manifest::{self, Contents, Manifest, Parts};
 use super::options::DiskOptions;
 use super::row::{self, HISTORY, Row, ValuePlace, value_file};
@@ -277,7 +277,7 @@ impl Replay {
         files: &dyn Files,
         contents: &Contents,
     ) -> io::Result<Vec<(Existing, Groups)>> {
-        let mut logs = Vec::new();
+        let mut logs: Vec<(Existing, Groups)> = Vec::new();
         for number in contents.first_log.. {
             let name = FileKind::Log.name(number);
             let log = match Existing::open(files, number) {
@@ -291,6 +291,13 @@ impl Replay {
                 }
                 log => log.map_err(|error| named(&name, error))?,
             };
+            if let Some((before, groups)) = logs.last()
+                && log
+                    .first_group()?
+                    .is_some_and(|first| first > self.last_group + 1)
+            {
+                return Err(lacks_groups(before.number, *groups));
+            }
             let groups = self.log(&log)?;
             if number > contents.first_log && groups.end == HEADER_BYTES as u64 {
                 // An empty log that was created in advance.

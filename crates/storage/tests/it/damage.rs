@@ -306,41 +306,68 @@ fn new_store_without_its_manifest_is_not_created_again() {
     assert!(picture(dir.path()) == before);
 }
 
+/// Returns options with which each commit has a log of its own.
+fn short_logs() -> DiskOptions {
+    DiskOptions {
+        log_bytes: 100,
+        ..options()
+    }
+}
+
+fn commit(store: &DiskStore, seqnos: std::ops::RangeInclusive<u64>) {
+    let changes: Vec<_> = seqnos
+        .map(|seqno| {
+            (
+                document(seqno, &format!("key{seqno}"), &vec![1; 60_000]),
+                Seqno::ZERO,
+            )
+        })
+        .collect();
+    let record = record(changes.len() as u64);
+    let batch = VbBatch {
+        vb: VBS[0],
+        record: &record,
+        changes: &changes.as_slice(),
+    };
+    store.commit(&[batch]).unwrap();
+}
+
+/// The commits that follow are in the next log, and that one is whole.
+#[test]
+fn damaged_last_commit_of_a_log_is_reported_of_this_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let (origin, path) = (dir.path().join("origin"), dir.path().join("copy"));
+    let store = DiskStore::open(&origin, short_logs()).unwrap().0;
+    commit(&store, 1..=1);
+    copy(&origin, &path);
+    commit(&store, 2..=2);
+    fs::copy(origin.join("log-00000002"), path.join("log-00000002")).unwrap();
+    let log = path.join("log-00000001");
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[30_000] ^= 1;
+    fs::write(&log, bytes).unwrap();
+    let error = DiskStore::open(&path, short_logs()).err().unwrap();
+    let reason = "log-00000001 is damaged at byte 64, and commits follow it";
+    assert!(error.to_string().contains(reason), "{error}");
+    let damaged = check(&path).damaged;
+    let names: Vec<_> = damaged.iter().map(|one| one.file.file_name()).collect();
+    assert_eq!(names, [log.file_name()], "{damaged:?}");
+}
+
 /// A power failure may leave some chunks of a group that was not durable, also in a new log.
 #[test]
 fn part_of_the_first_group_of_a_log_is_no_damage() {
     let dir = tempfile::tempdir().unwrap();
     let (origin, path) = (dir.path().join("origin"), dir.path().join("copy"));
-    let options = DiskOptions {
-        log_bytes: 100,
-        ..options()
-    };
-    let store = DiskStore::open(&origin, options).unwrap().0;
-    let commit = |seqnos: std::ops::RangeInclusive<u64>| {
-        let changes: Vec<_> = seqnos
-            .map(|seqno| {
-                (
-                    document(seqno, &format!("key{seqno}"), &vec![1; 60_000]),
-                    Seqno::ZERO,
-                )
-            })
-            .collect();
-        let record = record(changes.len() as u64);
-        let batch = VbBatch {
-            vb: VBS[0],
-            record: &record,
-            changes: &changes.as_slice(),
-        };
-        store.commit(&[batch]).unwrap();
-    };
-    commit(1..=1);
+    let store = DiskStore::open(&origin, short_logs()).unwrap().0;
+    commit(&store, 1..=1);
     copy(&origin, &path);
-    commit(2..=4);
+    commit(&store, 2..=4);
     drop(store);
     let next = fs::read(origin.join("log-00000002")).unwrap();
     for part in [100_000, 150_000, 185_000] {
         fs::write(path.join("log-00000002"), &next[..part.min(next.len() - 1)]).unwrap();
-        let store = DiskStore::open(&path, options).unwrap().0;
+        let store = DiskStore::open(&path, short_logs()).unwrap().0;
         assert_eq!(read(&store, VBS[0]).unwrap().rows.len(), 1, "{part} bytes");
     }
 }

@@ -204,7 +204,7 @@ impl Check<'_> {
         let acknowledged = inventory.tail.map_or(0, |tail| tail.group);
         let mut name = String::new();
         for number in &inventory.logs {
-            name = FileKind::Log.name(*number);
+            let before = std::mem::replace(&mut name, FileKind::Log.name(*number));
             let is_first = inventory.logs.first() == Some(number);
             let log = match Existing::open_any(self.files, *number) {
                 Ok(log) => log,
@@ -214,7 +214,9 @@ impl Check<'_> {
                 }
             };
             let header = Existing::open(self.files, *number).map(drop);
-            let Some(found) = self.log(&name, &log, last.filter(|_| inventory.trusted))? else {
+            let Some(found) =
+                self.log((&before, &name), &log, last.filter(|_| inventory.trusted))?
+            else {
                 continue;
             };
             let has_groups = found.groups.end > HEADER_BYTES as u64;
@@ -238,10 +240,10 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Reads all groups of a log; `None` if that failed.
+    /// Reads all groups of a log after the log `before`; `None` if that failed.
     fn log(
         &mut self,
-        name: &str,
+        (before, name): (&str, &str),
         log: &Existing,
         last: Option<u64>,
     ) -> io::Result<Option<Searched>> {
@@ -262,6 +264,11 @@ impl Check<'_> {
             Ok(found) => {
                 for missing in &found.missing {
                     let (from, to, groups) = (missing.from, missing.to, missing.groups);
+                    if from == to && !before.is_empty() {
+                        let reason = format!("its last commits are damaged: {groups} of them");
+                        self.damage(before, reason);
+                        continue;
+                    }
                     let reason = format!("bytes {from} to {to} are damaged: {groups} commits");
                     self.damage(name, reason);
                 }

@@ -27,7 +27,7 @@ pub(crate) use chunk::{Entry, What};
 pub(crate) use index::{LogIndex, LogRow, RecordAt};
 pub(crate) use order::{LogOrder, Ordered, read_rows};
 pub(crate) use place::Place;
-pub(crate) use replay::{Existing, Groups};
+pub(crate) use replay::{Existing, Groups, lacks_groups};
 pub(crate) use search::Searched;
 
 /// Bytes of a chunk at which it is written; only a large value makes a larger one.

@@ -25,6 +25,14 @@ pub(crate) struct Existing {
     pub(super) length: u64,
 }
 
+/// Returns the error of log `number`, which lacks durable groups after these.
+pub(crate) fn lacks_groups(number: u64, Groups { end, .. }: Groups) -> io::Error {
+    let name = FileKind::Log.name(number);
+    damaged(format!(
+        "{name} is damaged at byte {end}, and commits follow it"
+    ))
+}
+
 /// The chunks of a group with their offsets, and the end of the group.
 pub(super) type GroupChunks = (Vec<(u64, Vec<u8>)>, u64);
 
@@ -76,13 +84,18 @@ impl Existing {
             };
         }
         if self.is_damaged(groups)? {
-            let (end, number) = (groups.end, self.number);
-            let name = FileKind::Log.name(number);
-            return Err(damaged(format!(
-                "{name} is damaged at byte {end}, and commits follow it"
-            )));
+            return Err(lacks_groups(self.number, groups));
         }
         Ok(groups)
+    }
+
+    /// Returns the number of the first group; `None` if its first chunk is missing or incomplete.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn first_group(&self) -> io::Result<Option<u64>> {
+        let first = self.chunk(HEADER_BYTES as u64)?;
+        Ok(first.map(|(first, _)| first.group))
     }
 
     /// Whether the log has a whole group.
@@ -90,12 +103,14 @@ impl Existing {
     /// # Errors
     /// Those of the system.
     pub(crate) fn has_groups(&self) -> io::Result<bool> {
-        let end = HEADER_BYTES as u64;
-        let Some((first, _)) = self.chunk(end)? else {
+        let Some(first) = self.first_group()? else {
             return Ok(false);
         };
-        let last_group = first.group.saturating_sub(1);
-        Ok(self.group(Groups { end, last_group })?.is_some())
+        let groups = Groups {
+            end: HEADER_BYTES as u64,
+            last_group: first.saturating_sub(1),
+        };
+        Ok(self.group(groups)?.is_some())
     }
 
     /// Returns the chunks of the next group with their offsets, and its end; `None` if the group is incomplete.
