@@ -14,8 +14,8 @@ use crate::session::Session;
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// The same limit during congestion.
 const OUTPUT_BYTES_CONGESTED: usize = 64 << 10;
-/// Commands that run in one turn before other connections get theirs.
-const COMMANDS_PER_TURN: u64 = 2048;
+/// Time after which a turn ends, so that other connections get theirs, ns.
+const TURN_NS: u64 = 2_000_000;
 
 /// Result of a piece of input.
 pub struct Received {
@@ -45,6 +45,8 @@ pub(crate) struct Turn {
     /// Number of requests that were run.
     pub(crate) commands: u64,
     pub(crate) now: Now,
+    /// Monotonic time after which no further request runs.
+    until_ns: u64,
     /// Whether there was congestion at the start of the turn.
     congested: bool,
 }
@@ -81,10 +83,12 @@ impl Session {
     }
 
     fn run_requests(&mut self, input: &[u8], output: &mut Vec<u8>) -> Received {
+        let now = self.node.clock.now();
         let mut turn = Turn {
             consumed: 0,
             commands: 0,
-            now: self.node.clock.now(),
+            now,
+            until_ns: now.mono_ns + TURN_NS,
             congested: self.is_congested(),
         };
         if let Some(verdict) = self.obstacle(turn.congested, turn.now, output) {
@@ -101,7 +105,7 @@ impl Session {
             if turn.consumed >= prefetched {
                 prefetched = turn.consumed + self.prefetch_documents(&input[turn.consumed..]);
             }
-            if output.len() >= output_max || turn.commands >= COMMANDS_PER_TURN {
+            if output.len() >= output_max || turn.now.mono_ns >= turn.until_ns {
                 self.info.count_yield();
                 break Verdict::OutputFull;
             }

@@ -7,7 +7,8 @@ use std::thread;
 use wire::{Opcode, Status};
 
 use crate::client::{Client, Request, SDK, hello, set};
-use crate::place::{own, shared};
+use crate::place::{own, shared, with_one_worker};
+use crate::subdoc;
 
 /// Returns the bytes that the node has made for the connection of `agent`, sent or not.
 fn bytes_made_for(client: &mut Client, agent: &str) -> u64 {
@@ -91,6 +92,28 @@ fn a_peer_that_does_not_read_costs_little_and_delays_no_other() {
     }
     // A node with unread answers can stop.
     node.shutdown().unwrap();
+}
+
+#[test]
+fn requests_that_take_long_delay_no_other_connection_for_all_of_them() {
+    const ASKED: usize = 100;
+    let node = with_one_worker();
+    let mut client = Client::ready(node.ports().kv);
+    let mut busy = Client::ready(node.ports().kv);
+    busy.call(&hello(&SDK).key("busy")).ok();
+    let list = format!("{{\"list\":[{}1],\"last\":1}}", "1,".repeat(1 << 19));
+    busy.set("parsed", list).ok();
+    let before = bytes_made_for(&mut client, "busy");
+    let request = subdoc::one(subdoc::GET, "parsed", "last", "", &[]);
+    busy.pipeline(&vec![request; ASKED]);
+    let mut made = before;
+    while made == before {
+        made = bytes_made_for(&mut client, "busy");
+    }
+    let first = made - before;
+    busy.answers(ASKED);
+    let all = bytes_made_for(&mut client, "busy") - before;
+    assert!(first < all / 2, "{first} of {all} bytes in one turn");
 }
 
 #[test]

@@ -93,6 +93,13 @@ pub(crate) fn own() -> Node {
     start(None)
 }
 
+/// Starts a node in memory for one test, all of whose connections share a thread.
+pub(crate) fn with_one_worker() -> Node {
+    let mut config = config(None);
+    config.threads = 1;
+    started(config)
+}
+
 /// Starts a node in memory whose port for classic clients requires a login.
 pub(crate) fn asking_for_logins() -> Node {
     let mut config = config(None);

@@ -82,7 +82,14 @@ fn a_waiting_request_beside_streams_does_not_delay_others() {
     let mut scratch = Scratch::default();
     let began = Instant::now();
     // The first changes of the stream come from the store, which posts mail.
-    while connection.advance(&context, &mut scratch).unwrap() != TurnResult::Again {
+    loop {
+        let result = connection.advance(&context, &mut scratch).unwrap();
+        if matches!(connection.next, NextAction::Again) {
+            continue; // the requests took longer than a turn
+        }
+        if result == TurnResult::Again {
+            break;
+        }
         assert!(
             connection.unsent.is_empty(),
             "it sent until nothing more could be sent"
