@@ -56,5 +56,5 @@ pub use refusals::Refusals;
 pub use routes::router;
 pub use view::{
     ActiveNode, BucketChange, BucketSummary, BucketsError, ClusterChange, EditSettings, Machine,
-    MachineCpu, MachineFiles, MachineMemory, NodeSummary, NodeView,
+    MachineCpu, MachineFiles, MachineMemory, NodeSummary, NodeView, UsersError,
 };

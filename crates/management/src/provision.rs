@@ -156,7 +156,6 @@ pub(super) async fn close(state: &HttpState, body: &[u8]) -> Handled {
         if !view.is_open() {
             return Err((StatusCode::BAD_REQUEST, CLOSED.to_owned()));
         }
-        let failed = |text: String| (StatusCode::INTERNAL_SERVER_ERROR, text);
         let user = UserRecord {
             roles: Grant::parse("admin").into_iter().collect(),
             password: Some(view.identity().verifier(&name, password.as_bytes())),
@@ -167,14 +166,15 @@ pub(super) async fn close(state: &HttpState, body: &[u8]) -> Handled {
             directory.users.insert(&name, &user);
             true
         };
-        view.change_users(edit).map_err(failed)?;
+        let changed = view.change_users(edit);
+        changed.map_err(|error| (error.status(), error.to_string()))?;
         // After a crash before this line there is a user, and the node is open: the call was not answered.
         let change = ClusterChange {
             provisioned: true,
             ..ClusterChange::default()
         };
         let changed = view.change_cluster(change);
-        changed.map_err(|error| failed(error.to_string()))?;
+        changed.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
         tracing::info!(
             user = name,
             "the node has its administrator, and asks for credentials"

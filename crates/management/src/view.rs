@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use audit::{Recorder, Settings};
+use axum::http::StatusCode;
 use bucket::Reservation;
 use collections::{Manifest, ManifestError};
 use identity::{AuthenticatedUser, CertificateSettings, Directory, Identity, LoginTurn, Password};
@@ -32,8 +33,8 @@ pub trait NodeView: Send + Sync + 'static {
     /// salts of the node may change before it runs. When this returns, the change is in force everywhere. Blocks for the disk.
     ///
     /// # Errors
-    /// The change could not be written, and is not made; one line.
-    fn change_users(&self, edit: &mut dyn FnMut(&mut Directory) -> bool) -> Result<(), String>;
+    /// See [`UsersError`].
+    fn change_users(&self, edit: &mut dyn FnMut(&mut Directory) -> bool) -> Result<(), UsersError>;
 
     /// Returns the recorder of audit events.
     fn audit(&self) -> &Recorder;
@@ -393,6 +394,41 @@ pub enum BucketsError {
     /// The disk or the system failed.
     #[error("{0}")]
     Failed(String),
+}
+
+/// Reason why users and groups were not changed; one line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UsersError {
+    /// The change is not possible in this cluster.
+    #[error("{0}")]
+    Refused(String),
+    /// The cluster cannot agree on the change at the moment.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The change could not be written.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl UsersError {
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            Self::Refused(_) => StatusCode::BAD_REQUEST,
+            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl From<ChangeError> for UsersError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Refused(reason) => Self::Refused(reason),
+            ChangeError::Conflict(reason) | ChangeError::Unavailable(reason) => {
+                Self::Unavailable(reason)
+            }
+        }
+    }
 }
 
 impl From<ChangeError> for BucketsError {

@@ -59,8 +59,7 @@ pub(super) async fn change(
     if let Some(why) = refused {
         return Err(why.into());
     }
-    let failed = |text: String| answers::refusal(StatusCode::INTERNAL_SERVER_ERROR, &text);
-    written.map_err(failed)?;
+    written.map_err(|error| answers::refusal(error.status(), &error.to_string()))?;
     Ok(answers::ok(&json!("")))
 }
 

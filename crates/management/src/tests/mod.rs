@@ -49,6 +49,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::feed::{Feed, NoFeed, Wanted};
+use crate::view::UsersError;
 
 fn settings_of_the_bucket(name: &str) -> BucketSettings {
     BucketSettings {
@@ -164,9 +165,9 @@ impl NodeView for FakeNode {
         *self.stands_in.lock() && !self.cluster.lock().provisioned
     }
 
-    fn change_users(&self, edit: &mut dyn FnMut(&mut Directory) -> bool) -> Result<(), String> {
+    fn change_users(&self, edit: &mut dyn FnMut(&mut Directory) -> bool) -> Result<(), UsersError> {
         if let Some(why) = &*self.disk_error.lock() {
-            return Err(why.clone());
+            return Err(UsersError::Failed(why.clone()));
         }
         let mut directory = Directory::clone(&self.identity.directory());
         if edit(&mut directory) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cluster::agreed::View;
 use collections::{Manifest, ManifestError};
 use identity::{Directory, Roster};
-use management::{BucketChange, BucketsError, EditSettings};
+use management::{BucketChange, BucketsError, EditSettings, UsersError};
 use registry::cluster::{AgreedChange, ChangeError, ClusterMember};
 use registry::collections::{CollectionsError, of_json, to_bytes};
 use registry::{ServedBucket, agreed_settings, bucket_id};
@@ -87,10 +87,10 @@ impl NodeState {
         &self,
         member: &dyn ClusterMember,
         edit: &mut dyn FnMut(&mut Directory) -> bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), UsersError> {
         let now_ns = self.clock.now().unix_ns;
-        let made = agree::<ChangeError>(member, &mut |view| {
-            let before = self.agreed_users(view).map_err(ChangeError::Unavailable)?;
+        agree(member, &mut |view| {
+            let before = self.agreed_users(view).map_err(UsersError::Unavailable)?;
             let mut directory = Directory::clone(&before.directory);
             if !edit(&mut directory) || directory == *before.directory {
                 return Ok(None);
@@ -104,8 +104,7 @@ impl NodeState {
                 text: serde_json::to_string(&roster).expect("users are JSON"),
                 based_on: view.users.as_ref().map_or(0, |users| users.mod_revision),
             }))
-        });
-        made.map_err(|error| error.to_string())
+        })
     }
 
     /// Returns the agreed users, or those of this node if there are none, once their salts are in force here: verifiers

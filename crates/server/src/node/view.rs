@@ -11,7 +11,7 @@ use engine::VbStats;
 use identity::{AuthenticatedUser, Directory, Identity, LoginTurn};
 use management::{
     ActiveNode, BucketChange, BucketSummary, BucketsError, ClusterChange, EditSettings, Feed,
-    FeedReader, NoFeed, NodeSummary, NodeView, Wanted,
+    FeedReader, NoFeed, NodeSummary, NodeView, UsersError, Wanted,
 };
 use model::{VbId, VbState};
 use registry::cluster::ClusterMember;
@@ -36,12 +36,13 @@ impl NodeView for NodeState {
         NodeState::is_open(self)
     }
 
-    fn change_users(&self, edit: &mut dyn FnMut(&mut Directory) -> bool) -> Result<(), String> {
+    fn change_users(&self, edit: &mut dyn FnMut(&mut Directory) -> bool) -> Result<(), UsersError> {
         let now_ns = self.clock.now().unix_ns;
         if let Some(member) = self.registry.cluster.get() {
             return self.agree_on_users(&**member, edit);
         }
-        self.world.users().edit(now_ns, edit)?;
+        let edited = self.world.users().edit(now_ns, edit);
+        edited.map_err(UsersError::Failed)?;
         self.users_changed();
         Ok(())
     }

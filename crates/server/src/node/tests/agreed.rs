@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use cluster::agreed::View;
 use collections::{CollectionSettings, Manifest};
 use identity::{Directory, Roster, UserRecord};
-use management::{BucketChange, BucketsError, NodeView as _};
+use management::{BucketChange, BucketsError, NodeView as _, UsersError};
 use registry::cluster::{AgreedChange, ChangeError, ClusterMember as _};
 use registry::collections::{CollectionsError, change, of_json, to_bytes};
 use registry::fake_member::written;
@@ -117,6 +117,20 @@ fn buckets_collections_and_users_are_agreed_on_before_they_change() {
     assert_eq!(same.unwrap().uid().0, before + 3);
     *member.apply.lock() = None;
     drop(served);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn users_stay_while_the_cluster_cannot_agree_on_a_change() {
+    let (node, member) = clustered();
+    *member.refuse.lock() = Some(ChangeError::Unavailable("etcd is away".into()));
+    let refused = node.state.change_users(&mut |directory| {
+        directory.users.insert("bob", &UserRecord::default());
+        true
+    });
+    let unavailable = UsersError::Unavailable("etcd is away".into());
+    assert_eq!(refused, Err(unavailable));
+    assert!(node.state.identity.directory().users.all().is_empty());
     node.shutdown().unwrap();
 }
 
