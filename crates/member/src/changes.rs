@@ -121,7 +121,7 @@ impl Shared {
                 return Err(ChangeError::Unavailable("the node stops".to_owned()));
             }
             if begun.elapsed() > FOLLOW_LIMIT {
-                return Err(ChangeError::Refused(late.to_owned()));
+                return Err(ChangeError::Unavailable(late.to_owned()));
             }
             std::thread::sleep(FOLLOW_LOOK);
         }
