@@ -68,10 +68,10 @@ impl Facts<'_> {
             .map_or(Decision::Keep, |change| self.advance(vb, row, change))
     }
 
-    /// Returns the number of copies that an election in `chain` lacks. The active copy's node counts if it is
-    /// the only one, or as [`quorum::seals_missing`] describes.
-    pub(super) fn seals_missing(&self, vb: Vb, chain: &Chain) -> usize {
-        let nodes = chain.nodes();
+    /// Returns the number of copies that an election of `row` lacks. The active copy's node counts if it is the only
+    /// one, or as [`quorum::seals_missing`] describes. In the first election it is enough.
+    pub(super) fn seals_missing(&self, vb: Vb, row: &Row) -> usize {
+        let nodes = row.chain.nodes();
         let others = &nodes[usize::from(nodes.len() > 1)..];
         let stopped = |node: NodeId| self.view.condition(node, vb) == Condition::Unreadable;
         let there = |node: NodeId| {
@@ -82,14 +82,17 @@ impl Facts<'_> {
         let sealed = others.iter().filter(|node| there(**node)).count();
         let open = others.iter().filter(|node| !there(**node));
         let lost = open.filter(|node| stopped(**node)).count();
-        let active = chain.active().is_some_and(there);
+        let active = row.chain.active().is_some_and(there);
+        if row.term == 0 && active {
+            return 0;
+        }
         quorum::seals_missing(nodes.len(), sealed, lost, active)
     }
 
     /// Returns the number of copies that a running election lacks.
     fn election_lacks(&self, vb: Vb, row: &Row, seals: &Seals) -> usize {
         let Some(without) = row.without else {
-            let missing = self.seals_missing(vb, &row.chain);
+            let missing = self.seals_missing(vb, row);
             return missing.max(usize::from(self.lacks_adopted(row, seals)));
         };
         let gone = |node: &&NodeId| {
@@ -108,7 +111,7 @@ impl Facts<'_> {
 
     /// Decides to write the intent to seal.
     fn begin_election(&self, vb: Vb, row: &Row, term: u64) -> Decision {
-        let missing = self.seals_missing(vb, &row.chain);
+        let missing = self.seals_missing(vb, row);
         let nodes = row.chain.nodes();
         let sole_is_failed = nodes.len() == 1 && self.is_failed(nodes[0]);
         if missing > 0 || sole_is_failed {

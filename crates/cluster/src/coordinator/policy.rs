@@ -81,7 +81,7 @@ impl Situation<'_> {
         }
         let gains = |vb: Vb, row: &Row| {
             if row.chain.active() == Some(node) {
-                row.chain.nodes().len() > 1 && self.facts.seals_missing(vb, &row.chain) == 0
+                row.chain.nodes().len() > 1 && self.facts.seals_missing(vb, row) == 0
             } else {
                 row.has_copy(node)
             }
@@ -115,7 +115,7 @@ impl Situation<'_> {
                 entry.is_some_and(|entry| entry.value.state == NodeState::Failed)
             });
             failed.is_some_and(|other| {
-                let begun = row.intent.is_some() || self.facts.seals_missing(vb, &row.chain) == 0;
+                let begun = row.intent.is_some() || self.facts.seals_missing(vb, row) == 0;
                 begun && row.chain.nodes().len() > 1 && !together(other)
             })
         })

@@ -74,11 +74,11 @@ impl Seals {
 
     /// Returns the chain after the election of `row`, if enough copies are sealed.
     ///
-    /// An only copy is elected again, with its data. So is the first copy of a vBucket without data
-    /// (`is_new`). Nodes for which `avoid` holds are chosen only if no other node has as much. None is chosen
-    /// among copies that may lack what an adopted one has.
+    /// An only copy is elected again, with its data. Before the first election of a vBucket no copy was active, so that
+    /// its first copy is elected without the others. Nodes for which `avoid` holds are chosen only if no other node has
+    /// as much. None is chosen among copies that may lack what an adopted one has.
     pub(super) fn elected(&self, row: &Row, avoid: impl Fn(NodeId) -> bool) -> Option<Chain> {
-        let (chain, is_new) = (row.chain, row.term == 0);
+        let chain = row.chain;
         if let Some(without) = &row.without {
             let promotion = self.promotion(chain, |_| true);
             let chosen = promotion.chosen_without(without);
@@ -86,18 +86,17 @@ impl Seals {
             return chosen.or_else(|| promotion.chosen().ok());
         }
         let first = self.answer(chain.active()?);
-        if chain.nodes().len() == 1 {
-            return first.map(|_| chain);
+        let empty = self.answers.values().all(|at| *at == Position::default());
+        let sole = chain.nodes().len() == 1;
+        if first.is_some() && (sole || row.term == 0 && empty) {
+            return Some(chain);
         }
-        if first.is_none() && !self.has_adopted(row) {
+        if sole || first.is_none() && !self.has_adopted(row) {
             return None;
         }
         let mut promotion = self.promotion(chain, |_| true);
         promotion.avoid(avoid);
-        let chosen = promotion.chosen().ok()?;
-        let empty = self.answers.values().all(|at| *at == Position::default());
-        let keeps = is_new && empty && first.is_some();
-        Some(if keeps { chain } else { chosen })
+        promotion.chosen().ok()
     }
 
     /// Returns the chain after the election without the data of the old active copy `old`.

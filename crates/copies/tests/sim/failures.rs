@@ -498,6 +498,19 @@ fn a_new_bucket_has_no_copies_on_a_full_disk() {
 }
 
 #[test]
+fn new_bucket_is_served_although_a_node_dies_before_its_first_election() {
+    for node in 0..3 {
+        let mut world = ready(3, [2, 2]);
+        world.crash(node);
+        world.make_bucket(2);
+        world.make_bucket(3);
+        until(&mut world, 20_000, |world| all_are_served(world));
+        world.start(node);
+        settle(&mut world);
+    }
+}
+
+#[test]
 fn f13_a_node_whose_disk_died_serves_nothing_and_is_replaced() {
     let mut world = ready(3, [2, 3]);
     let node = victim(&mut world);
