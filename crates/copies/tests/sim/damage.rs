@@ -50,7 +50,9 @@ impl World {
             .nodes
             .iter()
             .filter_map(|node| node.disks.get(&vb.bucket));
-        row.chain.holds(self.nodes[index].id)
+        let disk = self.nodes[index].disks.get(&vb.bucket);
+        disk.is_some_and(|disk| disk.has_changes(VbId(vb.number)))
+            && row.chain.holds(self.nodes[index].id)
             && chains.all(|chain| chain.nodes().len() > 1)
             && all.all(|copy| copy.condition == Condition::Whole)
             // An empty copy is whole until rows are written.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use model::{Document, VbId};
+use model::{Document, Seqno, VbId};
 use parking_lot::Mutex;
 use storage::{
     CommitInfo, ErrorKind, HistoryKept, HistoryLimits, Keep, KvStore, LoadedVb, MemStore, Snapshot,
@@ -56,6 +56,12 @@ impl Disk {
         self.faults.unreadable.lock().contains(&vb)
     }
 
+    /// Whether changes of a vBucket were committed: a crash loses all others.
+    pub(crate) fn has_changes(&self, vb: VbId) -> bool {
+        let snapshot = self.inner.snapshot(vb);
+        snapshot.is_ok_and(|snapshot| snapshot.high_seqno() > Seqno::ZERO)
+    }
+
     fn check(&self, vb: VbId, during: &'static str) -> Result<(), StoreError> {
         if self.faults.unreadable.lock().contains(&vb) {
             return Err(StoreError::new(ErrorKind::Corrupt, during).of(vb));
@@ -101,12 +107,12 @@ impl KvStore for Disk {
         self.inner.snapshot(vb)
     }
 
-    fn rollback(&self, vb: VbId, to: model::Seqno) -> Result<model::VbRecord, StoreError> {
+    fn rollback(&self, vb: VbId, to: Seqno) -> Result<model::VbRecord, StoreError> {
         self.check(vb, "rolling back")?;
         self.inner.rollback(vb, to)
     }
 
-    fn rollback_point(&self, vb: VbId, to: model::Seqno) -> Result<model::Seqno, StoreError> {
+    fn rollback_point(&self, vb: VbId, to: Seqno) -> Result<Seqno, StoreError> {
         self.check(vb, "looking for the way back")?;
         self.inner.rollback_point(vb, to)
     }
