@@ -63,7 +63,7 @@ class Suite:
             sys.stdout.flush()
             os._exit(0)
 
-        # A test with threads of its own could not be forked; nothing has run yet here.
+        # No thread runs yet, so the process can be forked.
         processes = [multiprocessing.get_context("fork").Process(target=lane) for _ in range(lanes)]
         for process in processes:
             process.start()

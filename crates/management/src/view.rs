@@ -399,12 +399,9 @@ pub enum BucketsError {
 /// Reason why users and groups were not changed; one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UsersError {
-    /// The change is not possible in this cluster.
-    #[error("{0}")]
-    Refused(String),
-    /// The cluster cannot agree on the change at the moment.
-    #[error("{0}")]
-    Unavailable(String),
+    /// The cluster did not agree on the change.
+    #[error(transparent)]
+    NotAgreed(#[from] ChangeError),
     /// The change could not be written.
     #[error("{0}")]
     Failed(String),
@@ -413,20 +410,9 @@ pub enum UsersError {
 impl UsersError {
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Self::Refused(_) => StatusCode::BAD_REQUEST,
-            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NotAgreed(ChangeError::Refused(_)) => StatusCode::BAD_REQUEST,
+            Self::NotAgreed(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
-}
-
-impl From<ChangeError> for UsersError {
-    fn from(error: ChangeError) -> Self {
-        match error {
-            ChangeError::Refused(reason) => Self::Refused(reason),
-            ChangeError::Conflict(reason) | ChangeError::Unavailable(reason) => {
-                Self::Unavailable(reason)
-            }
         }
     }
 }

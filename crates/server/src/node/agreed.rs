@@ -90,7 +90,7 @@ impl NodeState {
     ) -> Result<(), UsersError> {
         let now_ns = self.clock.now().unix_ns;
         agree(member, &mut |view| {
-            let before = self.agreed_users(view).map_err(UsersError::Unavailable)?;
+            let before = self.agreed_users(view).map_err(ChangeError::Unavailable)?;
             let mut directory = Directory::clone(&before.directory);
             if !edit(&mut directory) || directory == *before.directory {
                 return Ok(None);

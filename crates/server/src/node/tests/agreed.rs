@@ -123,13 +123,13 @@ fn buckets_collections_and_users_are_agreed_on_before_they_change() {
 #[test]
 fn users_stay_while_the_cluster_cannot_agree_on_a_change() {
     let (node, member) = clustered();
-    *member.refuse.lock() = Some(ChangeError::Unavailable("etcd is away".into()));
+    let unavailable = ChangeError::Unavailable("etcd is away".into());
+    *member.refuse.lock() = Some(unavailable.clone());
     let refused = node.state.change_users(&mut |directory| {
         directory.users.insert("bob", &UserRecord::default());
         true
     });
-    let unavailable = UsersError::Unavailable("etcd is away".into());
-    assert_eq!(refused, Err(unavailable));
+    assert_eq!(refused, Err(UsersError::NotAgreed(unavailable)));
     assert!(node.state.identity.directory().users.all().is_empty());
     node.shutdown().unwrap();
 }
