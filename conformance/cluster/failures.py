@@ -3,10 +3,12 @@
 import json
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from cluster import MAJORITY, Client, Cluster, member_of
 from etcd import Etcd, Refused, encode
 from harness import binary, equal, eventually, finished
+from links import LinkedCluster
 from manage import call, must
 from mcbp import SET
 from world import holds, suite
@@ -198,6 +200,28 @@ def the_login_of_etcd_changes_while_nodes_run(_):
             eventually("nodes log in again", lambda: must(cluster.nodes[0], "POST", scopes, name="shop"))
             go_on(client, 2 * LEASE_SECONDS)
             assert "need a restart" not in cluster.nodes[0].log.read_text(), "the password needs no restart"
+
+
+@suite.test
+def a_change_is_made_once_although_the_answer_of_etcd_is_lost(world):
+    with LinkedCluster(world.etcd, world.name()) as cluster, ThreadPoolExecutor() as pool:
+        cluster.make_bucket()
+        buckets, scopes = "/pools/default/buckets", "/pools/default/buckets/default/scopes"
+
+        def agreed(name):
+            return any(name in value for value in world.etcd.get("/settee/").values())
+
+        for method, path, name, form in (
+            ("POST", scopes, "once-made", {"name": "once-made"}),
+            ("DELETE", f"{scopes}/once-made", "once-made", {}),
+            ("POST", buckets, "made-once", {"name": "made-once", "ramQuotaMB": "100", "replicaNumber": "1"}),
+            ("DELETE", f"{buckets}/made-once", "made-once", {}),
+        ):
+            cluster.links.cut("etcd", "a")
+            change = pool.submit(must, cluster.nodes[0], method, path, **form)
+            eventually("etcd has the change", lambda: agreed(name) == (method == "POST"))
+            cluster.links.lose("etcd", "a")
+            change.result(30)
 
 
 def log_in(etcd, password):

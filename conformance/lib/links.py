@@ -3,6 +3,7 @@
 import os
 import socket
 import threading
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +22,7 @@ class Links:
     def __init__(self):
         self.turn = threading.Condition()
         self.cut_ways = set()
+        self.losses = Counter()
         self.nodes = {}
         self.listeners = []
 
@@ -47,6 +49,13 @@ class Links:
             self.cut_ways.clear()
             self.turn.notify_all()
 
+    def lose(self, source, target):
+        """What waits on a way that is cut is lost, with its connections; the way is whole again."""
+        with self.turn:
+            self.losses[source, target] += 1
+            self.cut_ways.discard((source, target))
+            self.turn.notify_all()
+
     def close(self):
         self.heal()
         for listener in self.listeners:
@@ -63,8 +72,8 @@ class Links:
             threading.Thread(target=self._open, args=(near, port_of, came_from, target), daemon=True).start()
 
     def _open(self, near, port_of, source, target):
-        self._passes(source, target)
         try:
+            self._passes(source, target)
             far = socket.create_connection(("127.0.0.1", port_of()), timeout=5)
         except OSError:
             near.close()
@@ -88,7 +97,10 @@ class Links:
 
     def _passes(self, source, target):
         with self.turn:
+            losses = self.losses[source, target]
             self.turn.wait_for(lambda: (source, target) not in self.cut_ways)
+            if self.losses[source, target] != losses:
+                raise ConnectionResetError("what waited is lost")
 
     def _source(self, port, to):
         """Whose socket is connected from a port of this machine to another one."""

@@ -4,14 +4,17 @@ use std::time::{Duration, Instant};
 
 use cluster::BucketId;
 use cluster::agreed::{BucketSpec, CHUNK_VBUCKETS, Entry, Key, View};
-use cluster::coord::{Answer, Compare, LeaseId, Op, Request, Txn};
+use cluster::coord::{Answer, Compare, LeaseId, Op, Range, Request, Txn};
+use etcd::ProblemKind;
 use registry::BucketSettings;
 use registry::cluster::{AgreedChange, ChangeError};
 
 use crate::shared::Shared;
 
-/// Longest wait for an answer of etcd.
+/// Longest wait for an answer of etcd, and longest time in which a transaction is sent again.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Pause before a transaction is sent again.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// Longest wait until this node has applied the change.
 const FOLLOW_LIMIT: Duration = Duration::from_mins(1);
 /// Longest wait until the other nodes have applied the change.
@@ -64,7 +67,7 @@ impl Shared {
         match change {
             AgreedChange::MakeBucket(settings) => {
                 let id = self.draft_bucket(&view, &settings, &mut draft)?;
-                let revision = self.commit(draft)?;
+                let revision = self.commit(&draft)?;
                 return self.await_bucket(id, revision);
             }
             AgreedChange::AdjustBucket { settings, based_on } => {
@@ -79,7 +82,7 @@ impl Shared {
             }
             AgreedChange::FlushBucket(name) => {
                 let id = self.draft_flush(&view, &name, &mut draft)?;
-                let revision = self.commit(draft)?;
+                let revision = self.commit(&draft)?;
                 return self.await_bucket(id, revision);
             }
             AgreedChange::Manifest {
@@ -94,7 +97,7 @@ impl Shared {
                 draft.put(self.key(Key::Users), based_on, text);
             }
         }
-        let revision = self.commit(draft)?;
+        let revision = self.commit(&draft)?;
         let late = "the change is agreed on, and this node has not seen it yet";
         self.follow(late, &|| Ok(self.view().revision >= revision))?;
         self.await_others(revision);
@@ -231,20 +234,47 @@ impl Shared {
         Ok(())
     }
 
-    fn commit(&self, draft: Draft) -> Result<u64, ChangeError> {
-        match self.etcd.ask(Request::Txn(draft.0), PATIENCE) {
-            Answer::Committed(revision) => Ok(revision),
-            Answer::Refused => Err(ChangeError::Conflict(
-                "another change came first: look again".into(),
-            )),
-            _ => {
-                self.note_problem();
-                let why = self.etcd.why();
-                Err(ChangeError::Unavailable(format!(
-                    "etcd did not carry out the change: {why}"
-                )))
+    /// Commits a transaction. While etcd does not tell the result, it is sent again: its conditions allow one commit.
+    fn commit(&self, draft: &Draft) -> Result<u64, ChangeError> {
+        let begun = Instant::now();
+        let mut repeated = false;
+        loop {
+            match self.etcd.ask(Request::Txn(draft.0.clone()), PATIENCE) {
+                Answer::Committed(revision) => return Ok(revision),
+                Answer::Refused => {
+                    let made = repeated.then(|| self.made_before(&draft.0)).flatten();
+                    let other = "another change came first: look again";
+                    return made.ok_or_else(|| ChangeError::Conflict(other.into()));
+                }
+                _ => self.note_problem(),
             }
+            let problem = self.etcd.problem().map(|problem| problem.kind());
+            let silent = problem.is_none_or(|kind| {
+                matches!(kind, ProblemKind::Unreachable | ProblemKind::NoQuorum)
+            });
+            if !silent || begun.elapsed() > PATIENCE || self.is_stopped() {
+                let why = self.etcd.why();
+                return Err(ChangeError::Unavailable(format!(
+                    "etcd did not confirm the change: {why}"
+                )));
+            }
+            repeated = true;
+            std::thread::sleep(ASK_AGAIN);
         }
+    }
+
+    /// Returns the revision of etcd if its newest state has what a transaction writes first.
+    fn made_before(&self, txn: &Txn) -> Option<u64> {
+        let (key, written) = match txn.then.first()? {
+            Op::Put { key, value, .. } => (key, Some(value)),
+            Op::Delete { key } => (key, None),
+        };
+        let newest = Request::Get(Range::Key(key.clone()));
+        let Answer::Got { revision, found } = self.etcd.ask(newest, PATIENCE) else {
+            return None;
+        };
+        let made = found.first().map(|now| &now.value) == written;
+        made.then_some(revision)
     }
 }
 
