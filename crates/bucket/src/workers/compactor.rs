@@ -24,7 +24,7 @@ const FORGOTTEN_PER_HOLD: usize = 128;
 struct PurgeInput {
     /// Live documents.
     items: u64,
-    /// Tombstones.
+    /// Tombstones, and end events of collections and scopes.
     tombstones: u64,
     /// Seconds since the last pass, or since the start.
     since_s: u64,
@@ -58,10 +58,12 @@ impl<S: KvStore> Bucket<S> {
     fn purge_if_due(&self, vb: VbId, last_s: &mut u64) -> Result<bool, StoreError> {
         let purge_age_s = self.purge_age_s();
         let now_s = u64::from(self.clock.now().unix_s());
-        let stats = self.with_vbucket_for(Hold::Stat, vb, |vbucket| vbucket.stats());
-        let input = stats.map(|stats| PurgeInput {
+        let counts = self.with_vbucket_for(Hold::Stat, vb, |vbucket| {
+            (vbucket.stats(), vbucket.purgeable_ends())
+        });
+        let input = counts.map(|(stats, ends)| PurgeInput {
             items: stats.items,
-            tombstones: stats.tombstones,
+            tombstones: stats.tombstones + u64::from(ends),
             since_s: now_s.saturating_sub(*last_s),
             purge_age_s,
         });

@@ -107,12 +107,15 @@ fn dropped_collection_of_a_group_stays_dropped_after_a_purge() {
         flush(&bucket);
         assert!(bucket.erase_step());
         assert_eq!(rows(bucket.store(), 0).len(), 4);
+        let ends = || bucket.with_vbucket(VbId(0), |vbucket| vbucket.purgeable_ends());
+        assert_eq!(ends(), Some(1));
         let done = bucket.purge(VbId(0), LATER_S).unwrap();
         assert_eq!(
             (done.dropped, done.kept),
             (1, 3),
             "that of the single one goes"
         );
+        assert_eq!(ends(), Some(0));
         bucket.store().close().unwrap();
     }
     let bucket = warm(options(2, ROOMY), disk(dir.path()).0, 50);

@@ -1,14 +1,16 @@
 //! Purging: old tombstones leave store and memory, and nothing else does.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use bucket::{Bucket, CompactionRules, CompactionTicket, Counters, Flushed, Wake};
+use bucket::{Bucket, BucketOptions, CompactionRules, CompactionTicket, Counters, Flushed, Wake};
+use collections::{CollectionSettings, Manifest};
 use model::{Kind, Seqno, VbId};
 use storage::{Fault, FaultyStore, KvStore, MemStore};
 
 use crate::expiry::set_until;
 use crate::full_eviction::{evict_all, whole};
-use crate::world::{Ear, Ops, ROOMY, disk, options, rows, running, warm};
+use crate::world::{Ear, Ops, PATIENCE, ROOMY, disk, options, rows, running, warm};
 
 /// Far in the future of the tests' clock.
 const LATER_S: u64 = 1_700_000_000 + 3600;
@@ -75,6 +77,32 @@ fn newest_row_is_never_purged() {
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     assert_eq!(bucket.purge(VbId(0), LATER_S).unwrap().dropped, 0);
     assert_eq!(tombstones(&bucket), (1, 1));
+}
+
+/// Nothing else in the vBucket makes a pass due.
+#[test]
+fn end_events_of_dropped_collections_are_purged_in_time() {
+    let aged = BucketOptions {
+        purge_age_s: 0,
+        ..options(1, ROOMY)
+    };
+    let (bucket, workers) = running(aged, MemStore::new(), 1);
+    let with = |now: &Manifest| now.with_collection("_default", "c", CollectionSettings::default());
+    bucket.change_manifest(with, |_| Vec::new()).unwrap();
+    let without = |now: &Manifest| now.without_collection("_default", "c");
+    bucket.change_manifest(without, |_| Vec::new()).unwrap();
+    bucket.set(0, "last", b"v");
+    let ended_ns = bucket.clock().mono_ns();
+    while bucket.clock().mono_ns() < ended_ns + 2_000_000_000 {}
+    let (pause, mut pauses) = (Duration::from_millis(1), 0);
+    while bucket.any_dirty() || rows(bucket.store(), 0).len() > 1 {
+        assert!(pause * pauses < PATIENCE, "{:?}", rows(bucket.store(), 0));
+        Ear::new().listen_for(pause);
+        pauses += 1;
+    }
+    let left = bucket.with_vbucket(VbId(0), |vbucket| vbucket.purgeable_ends());
+    assert_eq!(left, Some(0));
+    workers.stop().unwrap();
 }
 
 /// A deleted key is written again, and not flushed yet, when its tombstone is purged.

@@ -140,7 +140,14 @@ impl VBucket {
             // One checkpoint keeps all changes of a collection or none.
             self.checkpoints.close_checkpoint();
         }
+        self.count_end(&document);
         self.change(document, Change::Event(superseded));
+    }
+
+    fn count_end(&mut self, event: &Document) {
+        let purgeable =
+            event.kind().is_tombstone() && !SystemEvent::is_kept(event.key(), &event.meta());
+        self.purgeable_ends += u32::from(purgeable);
     }
 
     fn follow_event(&mut self, event: &SystemEvent<'_>, seqno: Seqno) {
@@ -203,6 +210,7 @@ impl VBucket {
         }
         match SystemEvent::parse(document.key(), document.kind(), document.value()) {
             Some(event) => {
+                self.count_end(document);
                 self.follow_event(&event, document.seqno());
                 true
             }
@@ -211,6 +219,11 @@ impl VBucket {
     }
 
     // --- Dropped collections ---
+
+    /// Number of end events of collections and scopes that can be purged.
+    pub fn purgeable_ends(&self) -> u32 {
+        self.purgeable_ends
+    }
 
     /// Whether documents of dropped collections may still be in memory or in the store.
     pub fn has_dead(&self) -> bool {

@@ -103,6 +103,8 @@ pub struct VBucket {
     pub(super) record_flushed: u32,
     /// The first version that has the newest history.
     pub(super) history_version: u32,
+    /// Number of end events of collections and scopes that can be purged.
+    pub(super) purgeable_ends: u32,
     /// Whether the bucket keeps replaced versions for a while.
     pub(super) keeps_history: bool,
     pub(super) flight: Option<Box<FlightInfo>>,
@@ -180,6 +182,7 @@ impl VBucket {
             record_version: 0,
             record_flushed: 0,
             history_version: 0,
+            purgeable_ends: 0,
             flight: None,
             flights: 0,
             outbox: Outbox::default(),

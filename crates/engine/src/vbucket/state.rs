@@ -176,8 +176,11 @@ impl VBucket {
     }
 
     /// Removes a tombstone whose row the store purged, unless the key changed meanwhile, and raises
-    /// the purge seqno.
+    /// the purge seqno. The end event of a collection or scope is no longer counted.
     pub fn forget_tombstone(&mut self, key: &[u8], seqno: Seqno) {
+        if SystemEvent::is_key(key) {
+            self.purgeable_ends = self.purgeable_ends.saturating_sub(1);
+        }
         let same = |there: &Document| there.seqno() == seqno && there.kind().is_tombstone();
         let place = self.table.place(key);
         // The answer to an outstanding request may be this tombstone.
