@@ -60,8 +60,10 @@ impl Recaching {
             return None;
         }
         let mut all = self.taken.lock();
-        if let Some(taken) = all.get(key) {
-            if taken.cas == read.cas || taken.stub && read.empty {
+        if let Some(taken) = all.get_mut(key) {
+            let same = taken.cas == read.cas || taken.stub && read.empty;
+            if same && taken.until_s > now_s {
+                taken.until_s = until_s(read.expiry);
                 return Some(RecacheTurn::Taken);
             }
             all.remove(key);
@@ -171,6 +173,22 @@ mod tests {
             ..due(9)
         };
         assert_eq!(recaching.read(b"k", stored, 0), None);
+    }
+
+    #[test]
+    fn an_empty_document_after_a_stub_that_expired_is_none() {
+        let empty = |expiry| RecacheRead {
+            expiry,
+            empty: true,
+            due: false,
+            ..due(8)
+        };
+        let recaching = Recaching::default();
+        recaching.made_stub(b"k", Cas(7), 10, 0);
+        assert_eq!(recaching.read(b"k", empty(20), 9), Some(RecacheTurn::Taken));
+        let touched = recaching.read(b"k", empty(20), 19);
+        assert_eq!(touched, Some(RecacheTurn::Taken), "it was touched");
+        assert_eq!(recaching.read(b"k", empty(0), 20), None);
     }
 
     #[test]

@@ -180,6 +180,21 @@ fn one_client_wins_the_rebuild_of_a_document() {
     assert_eq!(talk("mg t:due N30\nmg t:due\n"), ["HD W", "HD Z"]);
 }
 
+/// A client that got no answer would take the next one for it.
+#[test]
+fn an_append_that_may_create_is_refused_for_another_revision() {
+    let lines = talk("ms t:av 1\nx\nms t:av 1 MA N0 C5 c\ny\nmg t:av v\n");
+    assert_eq!(lines, ["HD", "EX c0", "VA 1", "x"]);
+}
+
+#[test]
+fn an_empty_value_ends_the_rebuild_of_a_document() {
+    let stored = talk("mg t:em N30\nset t:em 0 0 0\n\nmg t:em v\n");
+    assert_eq!(stored, ["HD W", "STORED", "VA 0", ""]);
+    let deleted = "mg t:em2 N30\ndelete t:em2\nadd t:em2 0 0 0 noreply\n\nmg t:em2 v\n";
+    assert_eq!(talk(deleted), ["HD W", "DELETED", "VA 0", ""]);
+}
+
 /// Returns the first line of the answer to `mg KEY v`, behind the size of the value.
 fn flags_at(port: u16, key: &str) -> String {
     let answer = talk_to(port, format!("mg {key} v\r\n").as_bytes());

@@ -52,6 +52,9 @@ impl TextConversation {
         out: &mut Vec<u8>,
     ) {
         self.refused.set(None);
+        if self.gives_or_takes_a_value() && reply.status == Status::SUCCESS {
+            recaching.inspect(|all| all.stored(self.document_key()));
+        }
         if self.noreply {
             return;
         }
@@ -124,8 +127,18 @@ impl TextConversation {
         out.extend_from_slice(END_OF_LINE);
     }
 
-    /// Returns whether the client that reads a document must recompute it. A document that the client stores
-    /// is fresh.
+    /// Whether a success of the command ends the rebuild of its document.
+    fn gives_or_takes_a_value(&self) -> bool {
+        match self.form {
+            Form::Store { .. } | Form::Delete => true,
+            Form::Meta(form) => {
+                !form.asks_cas && matches!(form.verb, MetaVerb::Set | MetaVerb::Delete)
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns whether the client that reads a document must recompute it.
     fn recache_turn(
         &self,
         form: MetaForm,
@@ -150,11 +163,7 @@ impl TextConversation {
                 };
                 recaching.read(key, read, now_s)
             }
-            MetaVerb::Set | MetaVerb::Delete => {
-                recaching.stored(key);
-                None
-            }
-            MetaVerb::Arithmetic | MetaVerb::Debug => None,
+            _ => None,
         }
     }
 
@@ -282,7 +291,7 @@ impl TextConversation {
         reason = "each row is an answer of the protocol"
     )]
     fn meta_miss(&self, form: MetaForm, status: Status, out: &mut Vec<u8>) {
-        if form.holds_miss {
+        if form.holds.contains(&status) {
             return;
         }
         let (code, usual) = match (form.verb, status) {
@@ -299,7 +308,10 @@ impl TextConversation {
         }
         out.extend_from_slice(code.as_bytes());
         for (letter, token) in MetaFlags::of(&self.flags).iter() {
-            self.repeat(letter, token, out);
+            match letter {
+                b'c' if form.verb == MetaVerb::Set => flag(out, letter, 0),
+                _ => self.repeat(letter, token, out),
+            }
         }
         out.extend_from_slice(END_OF_LINE);
     }

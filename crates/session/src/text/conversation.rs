@@ -36,6 +36,11 @@ pub(super) enum Form {
     Meta(MetaForm),
 }
 
+/// Refusals of a document that is missing.
+pub(super) const MISSING: &[Status] = &[Status::NOT_STORED, Status::KEY_ENOENT];
+/// Refusals of a document that is missing, or was changed or created by another client.
+pub(super) const MISSING_OR_CHANGED: &[Status] = &[Status::KEY_ENOENT, Status::KEY_EEXISTS];
+
 /// Form of the answer to a meta command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
@@ -52,8 +57,8 @@ pub(super) struct MetaForm {
     pub(super) with_cas: bool,
     /// Bytes of the value in the request.
     pub(super) brings: usize,
-    /// Whether a document that is missing, or present already, stays without an answer: another command follows.
-    pub(super) holds_miss: bool,
+    /// Refusals that stay without an answer: another command follows.
+    pub(super) holds: &'static [Status],
     /// Remaining seconds of a document below which one client must recompute it.
     pub(super) recache: Option<u32>,
     /// Expiry, in Unix seconds, of the stub that is created for a missing document.
@@ -144,11 +149,9 @@ impl TextConversation {
         }
     }
 
-    /// Whether the last command failed because the document is missing, or present already.
+    /// Whether the last command failed because the document is missing.
     pub(super) fn missed(&self) -> bool {
-        matches!(
-            self.refused.get(),
-            Some(Status::NOT_STORED | Status::KEY_ENOENT)
-        )
+        let refused = self.refused.get();
+        refused.is_some_and(|status| MISSING.contains(&status))
     }
 }

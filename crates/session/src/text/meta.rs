@@ -6,7 +6,7 @@ use wire::text::{MetaMode, MetaRequest, MetaVerb};
 use wire::{Frame, Opcode, RawParts, Status};
 
 use super::TextConversation;
-use super::conversation::{Counting, Form, MetaForm};
+use super::conversation::{Counting, Form, MISSING, MISSING_OR_CHANGED, MetaForm};
 use super::run::{Ran, about, cas_of, count_extras, say, store_extras, with_extras};
 use crate::commands::absolute_expiry;
 use crate::outcome::CommandOutcome;
@@ -33,7 +33,12 @@ fn stale_spec(out: &mut Vec<u8>) {
 
 impl TextConversation {
     /// Sets the form of the answer to a meta command.
-    pub(super) fn expect_meta(&mut self, meta: &MetaRequest<'_>, key: &[u8], holds_miss: bool) {
+    pub(super) fn expect_meta(
+        &mut self,
+        meta: &MetaRequest<'_>,
+        key: &[u8],
+        holds: &'static [Status],
+    ) {
         self.keep_key(meta.key);
         if meta.options.base64 {
             self.decoded_key.extend_from_slice(key);
@@ -46,7 +51,7 @@ impl TextConversation {
             value: meta.options.value,
             with_cas: meta.options.cas.is_some() && meta.options.mode != MetaMode::Add,
             brings: meta.value.len(),
-            holds_miss,
+            holds,
             recache: meta.options.recache,
             stub: None,
             asks_cas: false,
@@ -79,17 +84,17 @@ impl Session {
         } else {
             meta.key
         };
-        let vivifies = match meta.verb {
-            MetaVerb::Get => self.may_win(turn),
-            MetaVerb::Set => meta.options.mode == MetaMode::Append,
-            _ => false,
+        let holds = match meta.verb {
+            _ if meta.options.vivify.is_none() => &[],
+            MetaVerb::Get if self.may_win(turn) => MISSING_OR_CHANGED,
+            MetaVerb::Set if meta.options.mode == MetaMode::Append => MISSING,
+            _ => &[],
         };
-        let vivifies = vivifies && meta.options.vivify.is_some();
         if let Some(text) = &mut self.text {
-            text.expect_meta(meta, key, vivifies);
+            text.expect_meta(meta, key, holds);
         }
         match meta.verb {
-            MetaVerb::Get if vivifies => self.meta_get_or_make(meta, key, turn, out),
+            MetaVerb::Get if !holds.is_empty() => self.meta_get_or_make(meta, key, turn, out),
             MetaVerb::Get | MetaVerb::Debug => self.meta_get(meta, key, turn, out),
             MetaVerb::Set => self.meta_set(meta, key, turn, out),
             MetaVerb::Delete if meta.options.invalidate => {
@@ -160,7 +165,7 @@ impl Session {
         match &mut self.text {
             // Another client created it meanwhile.
             Some(text) if text.refused.get() == Some(Status::KEY_EEXISTS) => {
-                text.expect_meta(meta, key, false);
+                text.expect_meta(meta, key, &[]);
                 self.meta_get(meta, key, turn, out)
             }
             _ => Ok(outcome),
@@ -181,7 +186,7 @@ impl Session {
                 return Ok(outcome);
             }
             if let Some(text) = &mut self.text {
-                text.expect_meta(meta, key, false);
+                text.expect_meta(meta, key, &[]);
             }
         }
         let extras = store_extras(options.flags, options.expiry.unwrap_or(0));
@@ -203,7 +208,7 @@ impl Session {
             return Ok(outcome);
         };
         if let Some(text) = &mut self.text {
-            text.expect_meta(meta, key, false);
+            text.expect_meta(meta, key, &[]);
         }
         let extras = store_extras(options.flags, expiry);
         let parts = RawParts {
@@ -262,7 +267,7 @@ impl Session {
         for _ in 0..TRIES {
             let before = out.len();
             if let Some(text) = &mut self.text {
-                text.expect_meta(meta, key, true);
+                text.expect_meta(meta, key, MISSING_OR_CHANGED);
                 text.expect_cas();
             }
             let outcome = self.run_frame(&about(Opcode::GET, key), turn, out)?;
@@ -272,7 +277,7 @@ impl Session {
                 return Ok((out.len() > before).then_some(outcome));
             };
             if let Some(text) = &mut self.text {
-                text.expect_meta(meta, key, true);
+                text.expect_meta(meta, key, MISSING_OR_CHANGED);
             }
             let parts = RawParts {
                 extras: &extras,

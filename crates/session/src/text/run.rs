@@ -60,6 +60,7 @@ impl TextConversation {
     fn expect_store(&mut self, store: &TextStore<'_>) {
         let with_cas = matches!(store.mode, TextStoreMode::Cas(_));
         self.expect(Form::Store { with_cas }, store.noreply);
+        self.keep_key(store.key);
     }
 }
 
@@ -113,7 +114,7 @@ impl Session {
                 if let Some(text) = &mut self.text {
                     match &request {
                         TextRequest::Store(store) => text.expect_store(store),
-                        TextRequest::Meta(meta) => text.expect_meta(meta, meta.key, false),
+                        TextRequest::Meta(meta) => text.expect_meta(meta, meta.key, &[]),
                         _ => {}
                     }
                 }
@@ -158,6 +159,9 @@ impl Session {
             TextRequest::Store(store) => self.run_store(store, turn, out),
             TextRequest::Delete { key, noreply } => {
                 self.expect(Form::Delete, *noreply);
+                if let Some(text) = &mut self.text {
+                    text.keep_key(key);
+                }
                 self.run_frame(&about(Opcode::DELETE, key), turn, out)
             }
             TextRequest::Count {
