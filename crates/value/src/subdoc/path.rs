@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use wire::Status;
 
 use super::span::DEPTH_MAX;
+use crate::bytes::is_json;
 
 /// Maximum bytes of a path.
 const PATH_BYTES_MAX: usize = 1024;
@@ -108,15 +109,13 @@ fn quoted(text: &[u8]) -> Step<'_> {
 
 /// Returns a name as it is between quotes; it must be escaped already, or need no escapes.
 fn as_in_json(name: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
-    let mut bytes = name.iter();
-    while let Some(byte) = bytes.next() {
-        let wrong = match byte {
-            b'\\' => bytes.next().is_none(),
-            byte => *byte == b'"' || *byte < 0x20,
-        };
-        if wrong {
-            return Err(Status::SUBDOC_PATH_EINVAL);
-        }
+    let valid = if name.contains(&b'\\') {
+        is_json(&[b"\"", name, b"\""].concat())
+    } else {
+        !name.iter().any(|byte| *byte == b'"' || *byte < 0x20)
+    };
+    if !valid {
+        return Err(Status::SUBDOC_PATH_EINVAL);
     }
     Ok(Cow::Borrowed(name))
 }

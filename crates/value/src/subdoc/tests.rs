@@ -31,6 +31,7 @@ fn paths_are_parsed() {
         ("`a.b[0]`.c", vec![key("a.b[0]"), key("c")]),
         ("`a``b`", vec![key("a`b")]),
         ("a\\\"b", vec![key("a\\\"b")]),
+        ("a\\u00e9", vec![key("a\\u00e9")]),
         ("\u{e9}t\u{e9}", vec![key("\u{e9}t\u{e9}")]),
     ] {
         assert_eq!(path(text).components, expected, "{text}");
@@ -53,6 +54,10 @@ fn paths_are_parsed() {
         "a`b",
         "\"",
         "a\\",
+        "a\\x",
+        "a\\u12",
+        "`a\\q`",
+        "a\\\"\"b",
         "[4294967296]",
         "[+1]",
     ] {
