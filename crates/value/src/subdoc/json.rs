@@ -30,10 +30,8 @@ pub(super) fn walk(text: &[u8], path: &[Component<'_>]) -> Result<Located, Statu
 /// Returns the span of the whole document, without surrounding white space.
 pub(super) fn root(text: &[u8]) -> Span {
     let start = skip_space(text, 0);
-    Span {
-        start,
-        end: skip_value(text, start),
-    }
+    let end = text.trim_ascii_end().len().max(start);
+    Span { start, end }
 }
 
 /// Returns a part of a value.
