@@ -340,12 +340,15 @@ fn note_max_cas(versioning: &mut Versioning, noted: Vec<u64>, served: &ServedBuc
         .collect();
 }
 
-/// Adds the initial collections to a new bucket.
-fn with_collections(opened: OpenedBucket) -> Result<OpenedBucket, StartError> {
+/// Adds the initial collections to a new bucket. Stops the bucket if it cannot have them: its workers share it.
+pub(super) fn with_collections(opened: OpenedBucket) -> Result<OpenedBucket, StartError> {
     let history = opened.settings.history.of_new_collections();
     let edit = |now: &Manifest| complete(now, history);
-    let changed = opened.bucket.change_manifest(edit, to_bytes);
-    changed.map_err(|error| StartError::DataAccess(error.to_string()))?;
+    if let Err(error) = opened.bucket.change_manifest(edit, to_bytes) {
+        let stopped = opened.workers.stop();
+        tracing::debug!(?stopped, "a new bucket without collections ends");
+        return Err(StartError::DataAccess(error.to_string()));
+    }
     Ok(opened)
 }
 

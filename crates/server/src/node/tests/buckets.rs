@@ -1,6 +1,7 @@
 //! Tests of buckets that are created, changed and dropped while the node runs.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use management::{BucketChange, BucketsError, ClusterChange, NodeView as _};
@@ -10,9 +11,11 @@ use registry::{
     AutoCompaction, BucketConfig, BucketKind, BucketSettings, ClusterSettings, EvictionPolicy,
     HistorySettings,
 };
+use storage::KvStore as _;
 use wire::{Opcode, Status};
 
 use super::super::CheckStep;
+use super::super::buckets::with_collections;
 use super::changes::until;
 use super::client::{Client, Request, SDK};
 use super::{Node, Waits, bucket, config, started};
@@ -52,6 +55,23 @@ fn adjust(node: &Node, settings: &BucketSettings) -> Result<(), BucketsError> {
     let name = &settings.bucket.name;
     let edit = |_| Ok(settings.clone());
     node.state.change_settings(name, &edit)
+}
+
+/// Workers that went on would hold its memory and its files.
+#[test]
+fn bucket_that_cannot_have_collections_ends() {
+    let node = started(&config(None, Vec::new()), Waits::default());
+    let opened = {
+        let kept = node.state.world.kept();
+        node.state
+            .launcher
+            .open_new(shop(false), &kept, "0".repeat(32))
+    };
+    let opened = opened.unwrap();
+    let bucket = Arc::downgrade(&opened.bucket);
+    opened.bucket.store().close().unwrap();
+    assert!(with_collections(opened).is_err());
+    assert!(bucket.upgrade().is_none());
 }
 
 fn drop_shop(node: &Node) -> Result<(), BucketsError> {
