@@ -141,13 +141,9 @@ impl VBucket {
 
     fn begin_history(&mut self, uuid: VbUuid) {
         let seqno = self.checkpoints.last_complete();
-        // Drops histories that began above this seqno: they have no changes here.
-        let kept = self
-            .failover_log
-            .entries()
-            .iter()
-            .copied()
-            .filter(|entry| entry.seqno <= seqno);
+        // Drops histories without changes here: those that began above this seqno, and all of an empty vBucket.
+        let older = self.failover_log.entries().iter().copied();
+        let kept = older.filter(|entry| entry.seqno <= seqno && seqno != Seqno::ZERO);
         let mut entries = vec![FailoverEntry { uuid, seqno }];
         entries.extend(kept);
         if let Some(log) = FailoverLog::from_entries(entries) {

@@ -257,6 +257,14 @@ fn new_history_begins_at_the_last_complete_snapshot() {
 }
 
 #[test]
+fn an_empty_vbucket_has_one_history() {
+    let record = flush(&mut active());
+    let mut vbucket = VBucket::from_record(VbId(7), record, Arc::default());
+    vbucket.finish_warmup(Some(VbUuid(12)));
+    assert_eq!(vbucket.failover_log().entries(), [history(12, 0)]);
+}
+
+#[test]
 fn a_clean_restart_goes_on_with_its_history() {
     let mut before = active();
     let last = set(&mut before, "a", b"1");
