@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use model::{Seqno, VbId};
+use model::{Seqno, VbId, VbUuid};
 use parking_lot::Mutex;
 use storage::KvStore;
 
@@ -54,15 +54,21 @@ impl PersistenceWaits {
 
 impl<S: KvStore> Bucket<S> {
     /// Wakes `wake` once everything up to `seqno` is durable, or the vBucket is gone, emptied or rolled back. Asks the
-    /// flusher to hurry.
-    pub fn await_persisted(&self, vb: VbId, seqno: Seqno, wake: Arc<dyn Wake>) {
+    /// flusher to hurry. Returns the vBucket's history once the wait was added: the end of any other one does not end
+    /// the wait.
+    pub fn await_persisted(&self, vb: VbId, seqno: Seqno, wake: Arc<dyn Wake>) -> Option<VbUuid> {
         let wait = PersistenceWait { vb, seqno, wake };
         self.persistence_waits.push(wait);
         self.hurry();
         // The change may have become durable, or the vBucket gone, before the wait was added.
-        let persisted = self.with_vbucket(vb, |vbucket| vbucket.persisted_seqno());
+        let seen = self.with_vbucket(vb, |vbucket| {
+            let history = vbucket.failover_log().newest().uuid;
+            (history, vbucket.persisted_seqno())
+        });
+        let (history, persisted) = seen.unzip();
         self.persistence_waits
             .wake(vb, persisted.unwrap_or(Seqno(u64::MAX)));
+        history
     }
 
     /// Whether `wake` has a wait that has not ended.

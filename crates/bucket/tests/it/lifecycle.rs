@@ -97,6 +97,22 @@ fn many_vbuckets_are_emptied_with_two_commits() {
     assert_eq!(bucket.get(5, "b").unwrap(), b"2");
 }
 
+/// A wait that was added after the vBucket was emptied is not ended by that.
+#[test]
+fn a_wait_returns_the_history_whose_end_ends_it() {
+    let bucket = warm(options(2, ROOMY), Kept::default(), 1);
+    let old = bucket.with_vbucket(VbId(0), |vbucket| vbucket.failover_log().newest().uuid);
+    let ear = Ear::new();
+    let awaited = bucket.await_persisted(VbId(0), Seqno(9), ear.clone());
+    assert_eq!(awaited, old);
+    bucket.empty_vbuckets(&[VbId(0)], &mut uuids(500)).unwrap();
+    assert_eq!((ear.rings(), bucket.persistence_waiters()), (1, 0));
+    let awaited = bucket.await_persisted(VbId(0), Seqno(9), ear.clone());
+    assert_eq!(awaited, Some(VbUuid(500)));
+    assert_eq!((ear.rings(), bucket.persistence_waiters()), (1, 1));
+    assert_eq!(bucket.await_persisted(VbId(7), Seqno(9), ear.clone()), None);
+}
+
 /// For each failing step of the store: later documents stay, and earlier ones are deleted.
 #[test]
 fn refused_emptying_is_done_later() {

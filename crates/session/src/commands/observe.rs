@@ -94,19 +94,24 @@ pub(super) fn seqno_persistence(context: &mut Context<'_>, frame: &Frame<'_>) ->
     let request = SeqnoPersistence::read(frame)?;
     let bucket = context.bucket()?;
     let vb = frame.vbucket();
-    let persisted = bucket
-        .bucket
-        .run(vb, |vbucket| Ok(vbucket.persisted_seqno()))?;
+    let (history, persisted) = bucket.bucket.run(vb, |vbucket| {
+        let history = vbucket.failover_log().newest().uuid;
+        Ok((history, vbucket.persisted_seqno()))
+    })?;
     if persisted >= request.seqno {
         return Ok(context.reply(frame, &Reply::EMPTY));
     }
     let park = context.park();
     let waker = context.session.waker();
-    if park.runs == 1 {
-        bucket
-            .bucket
-            .await_persisted(vb, request.seqno, Arc::clone(&waker));
-    } else if !bucket.bucket.awaits_persistence(&waker) {
+    let ended = if park.runs == 1 {
+        let waker = Arc::clone(&waker);
+        let awaited = bucket.bucket.await_persisted(vb, request.seqno, waker);
+        awaited.is_some_and(|awaited| awaited != history)
+    } else {
+        !bucket.bucket.awaits_persistence(&waker)
+    };
+    if ended {
+        bucket.bucket.forget_waiter(&waker);
         return Err(Refusal::not_now("the vBucket has another history"));
     }
     let waited = Duration::from_nanos(context.now.mono_ns.saturating_sub(park.since_ns));
