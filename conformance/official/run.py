@@ -1,4 +1,5 @@
-"""Runs the official test suite of a client, unmodified, from its package against a node and its replica.
+"""Runs the official test suite of a client, unmodified, from its package against a node, with a replica for some suites;
+`SUITE-cluster` runs against a cluster of three nodes.
 
     SETTEE_BIN=target/debug/settee python3 conformance/official/run.py SUITE [PATTERN]
 
@@ -16,11 +17,15 @@ import sys
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
 
+from cluster import Cluster  # noqa: E402
+from etcd import Etcd  # noqa: E402
 from harness import Node, binary, clean_environment  # noqa: E402
+from manage import must  # noqa: E402
 from pair import Pair  # noqa: E402
 
 HOME = Path(os.environ.get("SETTEE_OFFICIAL_DIR", HERE.parents[1] / "target" / "official")).resolve()
@@ -74,7 +79,7 @@ def gocbcore_flags(node, *more):
 
 
 def gocb_flags(node):
-    """As `gocbcore_flags`, for the SDK above it."""
+    """As `gocbcore_flags`, for the SDK above it. Loads of transactions empty the bucket: with a cluster only."""
     absent = (
         "view,query,clusterQuery,search,searchindex,analytics,analyticsindex,adjoin,searchanalyze,pinganalytics,"
         "queryindex,collectionsquery,collectionsanalytics,eventingmanagement,ratelimits,transactionsquery,"
@@ -84,6 +89,7 @@ def gocb_flags(node):
     return [
         f"-server={node.connection_string}", "-user=Administrator", "-pass=password", "-bucket=default",
         f"-version={VERSION}", f"-features={features}",
+        f"-enable-txn-load-tests={getattr(node, 'can_be_flushed', False)}",
     ]  # fmt: skip
 
 
@@ -128,6 +134,7 @@ SUITES = {
     "rust": crate("rust", "couchbase", "1.1.0"),
     "rust-core": crate("rust-core", "couchbase-core", "1.1.0"),
 }
+CLUSTER = "-cluster"
 
 # `gocbcore` looks for keys of each node, and a replica has none that are active.
 WITH_REPLICA = {"gocbcore-replica": "TestStandardSuite/.*(Replica|Observe)", "gocb": ""}
@@ -147,7 +154,14 @@ NOT_OURS = {
 
 @contextmanager
 def nodes(name):
-    """A node, with the ports of TLS too; with a replica that follows for suites that want one."""
+    """A node, with the ports of TLS too; with a replica that follows for suites that want one; or three nodes."""
+    if name.endswith(CLUSTER):
+        with Etcd() as etcd, Cluster(etcd, "official", nodes=3) as cluster:
+            bucket = {"name": "default", "ramQuotaMB": "200", "replicaNumber": "1", "flushEnabled": "1"}
+            must(cluster.nodes[0], "POST", "/pools/default/buckets", **bucket)
+            seeds = ",".join(f"127.0.0.1:{node.kv}" for node in cluster.nodes)
+            yield SimpleNamespace(connection_string=f"couchbase://{seeds}", can_be_flushed=True)
+        return
     tls = ["--kv-tls-port", "0", "--https-port", "0"]
     if name in WITH_REPLICA:
         with Pair(*tls) as pair:
@@ -160,12 +174,13 @@ def nodes(name):
 
 def main():
     """Runs one suite and says what became of it."""
-    name, pattern = sys.argv[1], next(iter(sys.argv[2:]), WITH_REPLICA.get(sys.argv[1], ""))
+    asked, name = sys.argv[1], sys.argv[1].removesuffix(CLUSTER)
+    pattern = next(iter(sys.argv[2:]), WITH_REPLICA.get(name, ""))
     if name not in SUITES:
-        raise SystemExit(f"no suite {name}; there are {', '.join(SUITES)}")
+        raise SystemExit(f"no suite {name}; there are {', '.join(SUITES)}, each also with {CLUSTER}")
     binary()
     HOME.mkdir(parents=True, exist_ok=True)
-    with nodes(name) as node:
+    with nodes(asked) as node:
         results = SUITES[name](node, pattern)
     count = Counter()
     for outcome, test in results:
