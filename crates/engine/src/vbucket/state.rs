@@ -141,7 +141,7 @@ impl VBucket {
 
     fn begin_history(&mut self, uuid: VbUuid) {
         let seqno = self.checkpoints.last_complete();
-        // Drops histories without changes here: those that began above this seqno, and all of an empty vBucket.
+        // Drops histories without changes here: those that began above this seqno, and all that end at 0.
         let older = self.failover_log.entries().iter().copied();
         let kept = older.filter(|entry| entry.seqno <= seqno && seqno != Seqno::ZERO);
         let mut entries = vec![FailoverEntry { uuid, seqno }];
