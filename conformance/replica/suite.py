@@ -16,6 +16,7 @@ import struct
 import sys
 import threading
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
@@ -113,6 +114,16 @@ def a_replica_has_what_the_active_node_has():
         equal(stats(pair.active, "replication")["role"], "active", "role of the other one")
 
 
+def files_with(value, node):
+    """Files of the bucket on disk in which `value` stands."""
+    found = []
+    for path in (node.data / "buckets" / "default").glob("*-*"):
+        with suppress(FileNotFoundError):
+            if value in path.read_bytes():
+                found.append(path)
+    return found
+
+
 @suite.test
 def a_damaged_replica_comes_anew_from_the_active_node():
     with Pair() as pair:
@@ -123,12 +134,12 @@ def a_damaged_replica_comes_anew_from_the_active_node():
         writer = log_in(pair.active)
         for number in range(80):
             equal(key_call(writer, SET, b"fill-%d" % number, bytes(8), bytes(1 << 20)).status, SUCCESS, "status of SET")
-        eventually("a run", lambda: list((pair.replica.data / "buckets" / "default").glob("run-*")), CATCH_UP_SECONDS)
         caught_up(pair.active, pair.replica)
+        # A log stays until its run is complete.
+        at = lambda: {path.name.split("-")[0] for path in files_with(value, pair.replica)}  # noqa: E731
+        eventually("the value is in runs alone", lambda: at() == {"run"}, CATCH_UP_SECONDS)
         pair.replica.stop()
-        files = [path for path in (pair.replica.data / "buckets" / "default").glob("*-*") if value in path.read_bytes()]
-        assert files, "the value is on disk"
-        for path in files:
+        for path in files_with(value, pair.replica):
             content = path.read_bytes()
             path.write_bytes(content.replace(value[:50_000], bytes(50_000)))
         pair.replica.start()
