@@ -320,6 +320,13 @@ fn impossible_attributes_are_refused() {
             .call(&one(DICT_UPSERT, "at-bad", path, "1", &[XATTR]))
             .is(status);
     }
+    // An invalid name is refused whatever the document is.
+    for key in ["at-bad", "at-bad-missing"] {
+        let several = [(GET, XATTR, "a"), (GET, XATTR, long.as_str())];
+        for request in [one(GET, key, &long, "", &[XATTR]), lookups(key, &several)] {
+            client.call(&request).is(Status::XATTR_EINVAL);
+        }
+    }
     for flags in [
         CREATE_AS_DELETED | MKDOC | REVIVE | ACCESS_DELETED,
         CREATE_AS_DELETED,

@@ -167,24 +167,21 @@ pub(super) fn check<'a>(spec: &SubdocSpec<'a>, rules: &Rules) -> Result<Spec<'a>
     Err(Refusal::invalid(wrong))
 }
 
-/// Refuses attribute paths if the peer did not negotiate attributes, and paths of system attributes if it
-/// lacks `system`.
+/// Refuses attribute paths if the peer did not negotiate attributes or if a name is invalid, and paths of system
+/// attributes if the peer lacks `system`.
 pub(super) fn check_attributes(
     context: &mut Context<'_>,
     specs: &[Spec<'_>],
     system: Privilege,
 ) -> Result<(), Refusal> {
-    let mut attributes = specs.iter().filter(|spec| spec.is_of_attribute());
-    let Some(first) = attributes.next() else {
-        return Ok(());
-    };
-    if !context.session.has(Feature::XATTR) {
-        let context = "extended attributes were not negotiated";
-        return Err(Refusal::because(Status::NOT_SUPPORTED, context));
-    }
-    let of_system = |spec: &Spec<'_>| spec.path.first() == Some(&b'_');
-    if of_system(first) || attributes.any(of_system) {
-        context.privileges = context.privileges.with(PrivilegeSet::of(&[system]));
+    for spec in specs.iter().filter(|spec| spec.is_of_attribute()) {
+        if !context.session.has(Feature::XATTR) {
+            let context = "extended attributes were not negotiated";
+            return Err(Refusal::because(Status::NOT_SUPPORTED, context));
+        }
+        if name_of(spec.path)?.starts_with(b"_") {
+            context.privileges = context.privileges.with(PrivilegeSet::of(&[system]));
+        }
     }
     Ok(())
 }
