@@ -293,6 +293,29 @@ fn stream_from_memory_leaves_out_documents_of_dropped_collections() {
     assert_eq!(world.read(), "[0..3 memory+] a@1 b@2 \0\0_collection@3");
 }
 
+/// The collection is erased after a stream's view of the store was opened, and before the stream looks at it.
+#[test]
+fn stream_from_an_old_view_leaves_out_documents_of_erased_collections() {
+    let all = StreamOptions {
+        told_of_advances: true,
+        ..StreamOptions::default()
+    };
+    let mut world = World::open(vbucket(), plain(0));
+    world.drop_cursor();
+    world.set("a b");
+    let manifest = Manifest::default().without_collection("_default", "_default");
+    let manifest = manifest.expect("it is there");
+    let mut planner = ManifestPlanner::new(&manifest, 100);
+    assert!(world.vbucket.apply_manifest(&mut planner, NOW));
+    world.flush(usize::MAX);
+    while !world.vbucket.erase_dead(8, &mut Vec::new()).finished {}
+    let living = world.vbucket.dead_in_store().expect("all is durable");
+    world.vbucket.finish_erasing(living.up_to());
+    assert!(!world.vbucket.has_dead());
+    world.reopen(ask(0, FOR_EVER, all));
+    assert_eq!(world.read(), "store1 [0..3 disk+] \0\0_collection@3");
+}
+
 /// The cursor is dropped during the backfill, and the changes after the view have left memory.
 #[test]
 fn cursor_dropped_during_backfill_causes_another_backfill() {

@@ -298,10 +298,12 @@ impl VBucket {
         ready.then(|| self.collections.living(end))
     }
 
-    /// Returns the filter of living rows, if dead rows may be there.
-    pub(crate) fn living_rows(&self) -> Option<Living> {
+    /// Returns the filter of living rows, if a reader of the changes after `read` may meet dead ones. A view of the
+    /// store that was opened before they were erased still has them.
+    pub(crate) fn living_rows(&self, read: Seqno) -> Option<Living> {
         let high = self.high_seqno;
-        self.has_dead().then(|| self.collections.living(high))
+        let may_have_dead = self.has_dead() || read < self.erasing.done;
+        may_have_dead.then(|| self.collections.living(high))
     }
 
     /// Records that the store has removed all rows that were dead at `end`.

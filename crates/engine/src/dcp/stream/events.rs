@@ -260,7 +260,8 @@ impl Stream {
     /// itself which belong to dropped collections.
     pub(super) fn find_living(&mut self, vbucket: &VBucket) {
         let replica = self.options.sync_writes && self.filter == StreamFilter::All;
-        self.living = vbucket.living_rows().filter(|_| !replica).map(Box::new);
+        let living = vbucket.living_rows(self.read);
+        self.living = living.filter(|_| !replica).map(Box::new);
     }
 
     /// Registers a new cursor after the last read change, as the old one was dropped. Ends the
