@@ -112,6 +112,7 @@ impl<S: KvStore> Bucket<S> {
         let stats = self.compaction();
         let _running = stats.begin();
         let now_s = self.clock.now().unix_s();
+        let history_from = self.history_from(vb)?;
         let mut total = Compacted::default();
         let mut first = true;
         loop {
@@ -127,7 +128,8 @@ impl<S: KvStore> Bucket<S> {
                     expired.push(key.into());
                 }
                 // Without their end events, some collections would exist again.
-                let kept = SystemEvent::is_kept(key, meta);
+                let kept = SystemEvent::is_kept(key, meta)
+                    || history_from.is_some_and(|from| meta.seqno >= from);
                 if kept || !goes(meta, rules) || purged.len() >= PURGED_PER_WALK {
                     tombstones += u64::from(meta.kind.is_tombstone() && !meta.kind.is_prepared());
                     return Keep::Keep;
@@ -152,6 +154,15 @@ impl<S: KvStore> Bucket<S> {
                 return Ok(total);
             }
         }
+    }
+
+    /// Returns the seqno at which the history of a vBucket begins. From there on tombstones stay: the history may
+    /// have an older version of the document, and no deletion if its collection has no history any more.
+    fn history_from(&self, vb: VbId) -> Result<Option<Seqno>, StoreError> {
+        if !self.store.may_have_history()? {
+            return Ok(None);
+        }
+        self.store.snapshot(vb)?.history_from()
     }
 
     /// Expires documents whose rows are expired; the vBucket itself checks each one. Ends early

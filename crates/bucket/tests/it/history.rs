@@ -117,6 +117,29 @@ fn history_switched_off_and_on_has_no_gap() {
     assert_eq!(versions(&bucket), (vec![6, 7], Some(6)));
 }
 
+/// The history has a version of the document, and not its deletion, so the tombstone must stay.
+#[test]
+fn a_tombstone_stays_as_long_as_the_history_may_need_it() {
+    let bucket = warm(keeping(), MemStore::new(), 1);
+    set_history(&bucket, true); // at seqno 1
+    bucket.set(0, "key", b"2");
+    flush(&bucket);
+    set_history(&bucket, false); // at seqno 3
+    bucket.try_delete(0, "key").unwrap(); // at seqno 4
+    bucket.set(0, "last", b"5");
+    flush(&bucket);
+    let far = 1_700_000_000 + 3600;
+    assert_eq!(bucket.purge(VB, far).unwrap().dropped, 0);
+    assert_eq!(versions(&bucket), (vec![2, 4, 5], Some(2)));
+    // Nothing keeps it once the history is gone.
+    bucket
+        .set_history_retention(HistoryRetention::default())
+        .unwrap();
+    bucket.trim_history(VB, None).unwrap();
+    assert_eq!(bucket.purge(VB, far).unwrap().dropped, 1);
+    assert_eq!(versions(&bucket), (vec![5], None));
+}
+
 #[test]
 fn history_of_a_dropped_collection_is_dropped() {
     let bucket = warm(keeping(), MemStore::new(), 1);
