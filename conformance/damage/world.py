@@ -26,6 +26,7 @@ from mcbp import (
     NOT_FOUND,
     SET,
     SUCCESS,
+    TEMPORARY_FAILURE,
     Connection,
     collection_key,
     frame,
@@ -95,11 +96,14 @@ class Bucket:
                     value = value_of(self.name, key, self.version, size)
                     data.append(frame(SET, name, struct.pack(">II", self.version & 0xFFFF, 0), value, **where))
                     self.now[collection, key] = self.version
-            for request in data:
-                connection.send(request)
-            for _ in part:
-                reply = connection.receive()
-                assert reply.status == SUCCESS, f"{self.name}: {reply!r}"
+            while data:
+                for request in data:
+                    connection.send(request)
+                replies = [connection.receive() for _ in data]
+                wrong = [reply for reply in replies if reply.status not in (SUCCESS, TEMPORARY_FAILURE)]
+                assert not wrong, f"{self.name}: {wrong[0]!r}"
+                # The disk may be slower than the writes.
+                data = [request for request, reply in zip(data, replies) if reply.status == TEMPORARY_FAILURE]
 
     def look(self, node):
         """What a node has: of each key status, version and CAS; then figures of the bucket and its vBuckets."""
