@@ -6,9 +6,10 @@ import subprocess
 import time
 from pathlib import Path
 
-from cluster import Client, member_of
+from cluster import Client, Cluster, member_of
 from failures import FAILOVER_SECONDS, fill, go_on, has_all, settled
 from harness import equal, eventually
+from manage import must
 from mcbp import SET
 from moves import share
 from world import holds, suite
@@ -22,17 +23,29 @@ SAFE_KEYS = [f"safe-{number}".encode() for number in range(200)]
 PERSIST_TO_MAJORITY = bytes([0x11, 0x03])
 
 
+def between(node, **plan):
+    """Puts a library between a node and its files, which do not fail yet."""
+    library, tally = node.home / "shim.so", node.home / "tally"
+    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", library, SHIM, "-ldl", "-lpthread"], check=True)
+    tally.touch()
+    plan = {"PATH": node.data, "TALLY": tally, "EVERY": 1, **plan}
+    node.environment = {f"FAULT_{word}": str(value) for word, value in plan.items()}
+    node.environment["LD_PRELOAD"] = str(library)
+
+
+def fail(node, fails=True):
+    """Has every operation of the plan fail, or no more."""
+    with (node.home / "tally").open("r+b") as file:
+        os.pwrite(file.fileno(), struct.pack("=q", fails), SWITCH)
+
+
 class Faulty:
     """Another node of a cluster, between which and its files a library is put; it is active for its share."""
 
     def __init__(self, world, name, **plan):
         self.cluster = settled(world)
         self.node = member_of(world.etcd, self.cluster.name, name)
-        library, self.tally = self.node.home / "shim.so", self.node.home / "tally"
-        subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", library, SHIM, "-ldl", "-lpthread"], check=True)
-        plan = {"PATH": self.node.data, "TALLY": self.tally, "EVERY": 1, **plan}
-        self.node.environment = {f"FAULT_{word}": str(value) for word, value in plan.items()}
-        self.node.environment["LD_PRELOAD"] = str(library)
+        between(self.node, **plan)
         self.node.start()
         self.cluster.nodes.append(self.node)
         count = len(self.cluster.nodes)
@@ -42,8 +55,8 @@ class Faulty:
 
     def fail(self, fails=True):
         """Has every operation of the plan fail, or no more."""
-        with self.tally.open("r+b") as file:
-            os.pwrite(file.fileno(), struct.pack("=q", fails), SWITCH)
+        fail(self.node, fails)
+
 
 @suite.test
 def a_node_whose_disk_is_full_goes_on_in_memory_and_catches_up(world):
@@ -105,6 +118,29 @@ def copies_leave_a_full_disk_when_it_has_space_and_no_client_waits(world):
     full.fail(False)
     eventually("it tells that it has space", lambda: tells(disk_full=False), seconds=30)
     leave(full)
+
+
+@suite.test
+def a_node_without_space_for_a_bucket_says_so_until_it_has_made_it(world):
+    with Cluster(world.etcd, world.name(), nodes=2) as cluster:
+        cluster.make_bucket()
+        must(cluster.nodes[0], "POST", "/pools/default/buckets/default/scopes", name="shop")
+        node = member_of(world.etcd, cluster.name, "c")
+        cluster.nodes.append(node)
+        between(node, PATH=node.data / "buckets", OPS="write", KIND="full")
+        fail(node)
+        node.start()
+
+        def tells(full):
+            equal([one["disk_full"] for one in cluster.status()["nodes"]], [False, False, full], "full disks")
+            return True
+
+        eventually("it tells that its disk is full", lambda: tells(True), seconds=30)
+        holds(cluster.tried("status")[1], "disk full")
+        fail(node, False)
+        eventually("it tells that it has space", lambda: tells(False), seconds=30)
+        cluster.order("rebalance")
+        share(cluster, node, lambda part: part > 0.2)
 
 
 @suite.test

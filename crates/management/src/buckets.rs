@@ -83,7 +83,9 @@ async fn run(
         BucketsError::Stopping | BucketsError::Unavailable(_) => {
             (StatusCode::SERVICE_UNAVAILABLE, json!({ "_": text }))
         }
-        BucketsError::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, json!({ "_": text })),
+        BucketsError::NoSpace(_) | BucketsError::Failed(_) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, json!({ "_": text }))
+        }
     };
     Err(answers::json(status, &value))
 }

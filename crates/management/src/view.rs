@@ -391,6 +391,9 @@ pub enum BucketsError {
     /// No authority of client certificates is known.
     #[error("{0}")]
     NoClientAuthority(String),
+    /// The disk has no space; with the reason.
+    #[error("{0}")]
+    NoSpace(String),
     /// The disk or the system failed.
     #[error("{0}")]
     Failed(String),

@@ -28,4 +28,4 @@ mod worker;
 
 pub use join::{JoinError, MemberOptions};
 pub use member::Member;
-pub use shared::Host;
+pub use shared::{Host, NotMade};

@@ -62,6 +62,7 @@ impl Member {
             status: RwLock::default(),
             taken: Mutex::default(),
             trouble: Mutex::default(),
+            no_space: AtomicBool::default(),
             stopped: AtomicBool::default(),
         });
         host_buckets(&shared);

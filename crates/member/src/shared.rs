@@ -17,13 +17,35 @@ use crate::copies::Table;
 use crate::hosted::Hosted;
 use crate::trouble::Trouble;
 
+/// Reason why a bucket was not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotMade {
+    /// The reason, one line.
+    pub reason: String,
+    /// Whether the disk has no space.
+    pub no_space: bool,
+}
+
+impl From<String> for NotMade {
+    fn from(reason: String) -> Self {
+        let no_space = false;
+        Self { reason, no_space }
+    }
+}
+
 /// Services that a member needs from its node. Calls may block for the disk.
 pub trait Host: Send + Sync {
-    /// Makes a bucket without copies, with this UUID (32 hex digits); does nothing if it exists.
+    /// Makes a bucket without copies, with this UUID (32 hex digits) and the collections of a manifest, in the form in
+    /// which nodes keep it; does nothing if it exists.
     ///
     /// # Errors
-    /// The reason why the bucket was not made.
-    fn make_bucket(&self, uuid: &str, settings: BucketSettings) -> Result<(), String>;
+    /// See [`NotMade`].
+    fn make_bucket(
+        &self,
+        uuid: &str,
+        settings: BucketSettings,
+        manifest: Option<&str>,
+    ) -> Result<(), NotMade>;
 
     /// Changes the settings of a bucket.
     ///
@@ -81,6 +103,8 @@ pub(crate) struct Shared {
     pub(crate) taken: Mutex<BTreeMap<NodeId, u64>>,
     /// Requests that etcd did not carry out.
     pub(crate) trouble: Mutex<Trouble>,
+    /// Whether a bucket of the cluster cannot be made here for lack of space.
+    pub(crate) no_space: AtomicBool,
     /// Whether the member is told to stop: nothing is followed any more.
     pub(crate) stopped: AtomicBool,
 }
@@ -135,10 +159,10 @@ impl Shared {
         view.revision >= revision && view.alive.keys().chain([&self.me]).all(has)
     }
 
-    /// Whether a commit of any bucket fails for lack of space.
+    /// Whether a commit of any bucket fails for lack of space, or a bucket cannot be made.
     pub(crate) fn has_full_disk(&self) -> bool {
         let full = |hosted: &Arc<Hosted>| hosted.served.bucket.is_disk_full();
-        self.table.all().iter().any(full)
+        self.no_space.load(Ordering::Relaxed) || self.table.all().iter().any(full)
     }
 
     /// Whether a sync of any bucket failed.

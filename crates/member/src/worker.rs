@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use replication::PeerOptions;
 use crate::around::NodeAround;
 use crate::events::{Event, Work};
 use crate::hosted::Hosted;
-use crate::shared::{Shared, reach};
+use crate::shared::{NotMade, Shared, reach};
 
 /// Interval between attempts to apply the agreed state.
 const RETRY: Duration = Duration::from_secs(1);
@@ -194,25 +195,29 @@ impl Worker {
             (self.epoch, self.users) = (view.epoch(), 0);
             self.taken.clear();
         }
-        let mut done = true;
+        let (mut done, mut no_space) = (true, false);
         self.drop_buckets(view);
         for (id, entry) in &view.specs {
             let hosted = match self.shared.table.get(*id) {
                 Some(hosted) => hosted,
                 // Clients of a bucket without a map would wait for nodes, and some for ever.
                 None if !view.has_map(*id) => continue,
-                None => match self.make_bucket(*id, &entry.value) {
+                None => match self.make_bucket(*id, &entry.value, view) {
                     Ok(hosted) => hosted,
-                    Err(reason) => {
+                    Err(NotMade {
+                        reason,
+                        no_space: full,
+                    }) => {
                         let bucket = &entry.value.name;
                         tracing::error!(bucket, reason, "a bucket of the cluster cannot be made");
-                        done = false;
+                        (done, no_space) = (false, no_space | full);
                         continue;
                     }
                 },
             };
             done &= self.adjust(&hosted, view);
         }
+        self.shared.no_space.store(no_space, Ordering::Relaxed);
         let failed = view.nodes.iter();
         let failed = failed.filter(|(_, entry)| entry.value.state == NodeState::Failed);
         let failed = failed.map(|(node, _)| *node).collect();
@@ -250,12 +255,19 @@ impl Worker {
         }
     }
 
-    fn make_bucket(&self, id: BucketId, spec: &BucketSpec) -> Result<Arc<Hosted>, String> {
+    fn make_bucket(
+        &self,
+        id: BucketId,
+        spec: &BucketSpec,
+        view: &View,
+    ) -> Result<Arc<Hosted>, NotMade> {
         let settings = agreed_settings(spec)?;
-        self.shared.host.make_bucket(&id.to_string(), settings)?;
+        let manifest = view.manifests.get(&id).map(|manifest| &*manifest.value);
+        let host = &self.shared.host;
+        host.make_bucket(&id.to_string(), settings, manifest)?;
         let served = self.shared.node.bucket(&spec.name);
         let served = served.filter(|served| served.uuid == id.to_string());
-        let served = served.ok_or("another bucket has its name")?;
+        let served = served.ok_or_else(|| "another bucket has its name".to_owned())?;
         let hosted = Arc::new(Hosted::new(id, served));
         self.shared.table.insert(Arc::clone(&hosted));
         registry::publish_cluster(&self.shared.node, &hosted.served);

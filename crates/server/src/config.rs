@@ -117,6 +117,9 @@ pub enum StartError {
     /// The data directory cannot be created, read or written.
     #[error("{0}")]
     DataAccess(String),
+    /// The file system of the data directory has no space.
+    #[error("{0}")]
+    NoSpace(String),
     /// The content of the data directory is damaged, foreign, or from a newer version.
     #[error("{0}")]
     DataFormat(String),

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bucket::SetManifestError;
 use collections::{Manifest, ManifestError};
 use management::{BucketsError, ClusterChange, EditSettings};
 use model::{VbId, VbState};
@@ -17,6 +18,7 @@ use registry::{
     BucketSettings, ClusterSettings, FlushError, Group, OpenedBucket, ServedBucket, Versioning,
     global_map, publish, publish_cluster_nodes,
 };
+use storage::ErrorKind;
 
 use super::address_space;
 use super::random::random_vb_uuid;
@@ -28,14 +30,15 @@ const MIB: u64 = 1 << 20;
 impl NodeState {
     /// Creates a bucket, and serves it before this returns. Blocks for the disk.
     pub(super) fn make_bucket(&self, settings: BucketSettings) -> Result<(), BucketsError> {
-        self.make_bucket_as(settings, None)
+        self.make_bucket_as(settings, None, None)
     }
 
-    /// Creates a bucket, with a UUID that the nodes of a cluster agreed on.
+    /// Creates a bucket, with a UUID and collections that the nodes of a cluster agreed on.
     pub(super) fn make_bucket_as(
         &self,
         settings: BucketSettings,
         uuid: Option<&str>,
+        manifest: Option<Manifest>,
     ) -> Result<(), BucketsError> {
         let _turn = self.world.changing();
         let name = settings.bucket.name.clone();
@@ -58,10 +61,11 @@ impl NodeState {
             let noted = kept.update(|identities| identities.add_made(&settings, uuid));
             let uuid = noted.map_err(|error| failed(&error))?;
             let opened = self.launcher.open_new(settings, &kept, uuid);
-            match opened.and_then(with_collections) {
+            match opened.and_then(|opened| with_collections(opened, manifest)) {
                 Ok(opened) => self.serve(opened),
                 Err(error) => {
-                    let undone = kept.update(|identities| identities.add_dropped(&name));
+                    // The next attempt removes its store, even if the disk is too full to record that.
+                    let undone = kept.change_and_save(|kept| kept.add_dropped(&name));
                     tracing::debug!(?undone, "the bucket was not made");
                     return Err(failed(&error));
                 }
@@ -340,14 +344,23 @@ fn note_max_cas(versioning: &mut Versioning, noted: Vec<u64>, served: &ServedBuc
         .collect();
 }
 
-/// Adds the initial collections to a new bucket. Stops the bucket if it cannot have them: its workers share it.
-pub(super) fn with_collections(opened: OpenedBucket) -> Result<OpenedBucket, StartError> {
+/// Adds the collections to a new bucket: those of `manifest`, or the initial ones. Stops the bucket if it cannot have them: its workers share it.
+pub(super) fn with_collections(
+    opened: OpenedBucket,
+    manifest: Option<Manifest>,
+) -> Result<OpenedBucket, StartError> {
     let history = opened.settings.history.of_new_collections();
-    let edit = |now: &Manifest| complete(now, history);
+    let edit = |now: &Manifest| manifest.map_or_else(|| complete(now, history), Ok);
     if let Err(error) = opened.bucket.change_manifest(edit, to_bytes) {
         let stopped = opened.workers.stop();
         tracing::debug!(?stopped, "a new bucket without collections ends");
-        return Err(StartError::DataAccess(error.to_string()));
+        let text = error.to_string();
+        return Err(match error {
+            SetManifestError::Store(error) if error.kind == ErrorKind::NoSpace => {
+                StartError::NoSpace(text)
+            }
+            _ => StartError::DataAccess(text),
+        });
     }
     Ok(opened)
 }
@@ -362,7 +375,10 @@ fn complete(now: &Manifest, history: bool) -> Result<Manifest, ManifestError> {
     Ok(next)
 }
 
-fn failed(error: &StartError) -> BucketsError {
+pub(super) fn failed(error: &StartError) -> BucketsError {
     tracing::error!(%error, "a bucket could not be changed");
-    BucketsError::Failed(error.to_string())
+    match error {
+        StartError::NoSpace(reason) => BucketsError::NoSpace(reason.clone()),
+        _ => BucketsError::Failed(error.to_string()),
+    }
 }

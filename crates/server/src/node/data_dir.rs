@@ -211,8 +211,12 @@ fn lock(path: &Path) -> Result<Option<File>, StartError> {
     Ok(Some(directory))
 }
 
-fn access(path: &Path, error: &std::io::Error) -> StartError {
-    StartError::DataAccess(format!("{}: {error}", path.display()))
+pub(super) fn access(path: &Path, error: &std::io::Error) -> StartError {
+    let text = format!("{}: {error}", path.display());
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StartError::NoSpace(text),
+        _ => StartError::DataAccess(text),
+    }
 }
 
 #[cfg(test)]

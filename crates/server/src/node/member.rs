@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::member::{Host, JoinError, Member, MemberOptions};
+use ::member::{Host, JoinError, Member, MemberOptions, NotMade};
 use cluster::Version;
 use cluster::agreed::{Address, Mark, Seen};
 use identity::Administrator;
 use management::BucketsError;
 use registry::cluster::CLUSTER_USER;
+use registry::collections::of_json;
 use registry::{BucketSettings, Ports};
 use serde::{Deserialize, Serialize};
 use tls::{PeerTls, Trust};
@@ -61,15 +62,22 @@ impl Host for NodeState {
         });
     }
 
-    fn make_bucket(&self, uuid: &str, settings: BucketSettings) -> Result<(), String> {
+    fn make_bucket(
+        &self,
+        uuid: &str,
+        settings: BucketSettings,
+        manifest: Option<&str>,
+    ) -> Result<(), NotMade> {
         let name = settings.bucket.name.clone();
         if self.bucket(&name).is_some_and(|served| served.uuid != uuid) {
             // The bucket was dropped and created again while this node was away.
-            self.drop_bucket(&name).map_err(|error| told(&error))?;
+            self.drop_bucket(&name).map_err(|error| not_made(&error))?;
         }
-        match self.make_bucket_as(settings, Some(uuid)) {
+        let manifest = manifest.map(|text| of_json(text.as_bytes())).transpose();
+        let manifest = manifest.map_err(|error| NotMade::from(error.to_string()))?;
+        match self.make_bucket_as(settings, Some(uuid), manifest) {
             Ok(()) | Err(BucketsError::Exists) => Ok(()),
-            Err(error) => Err(told(&error)),
+            Err(error) => Err(not_made(&error)),
         }
     }
 
@@ -116,6 +124,13 @@ impl NodeState {
     fn seen_path(&self) -> Option<PathBuf> {
         let kept = self.world.kept();
         kept.dir.as_ref().map(|dir| dir.path().join(SEEN.name))
+    }
+}
+
+fn not_made(error: &BucketsError) -> NotMade {
+    NotMade {
+        reason: error.to_string(),
+        no_space: matches!(error, BucketsError::NoSpace(_)),
     }
 }
 
@@ -185,6 +200,8 @@ pub(super) fn start_member(
 
 #[cfg(test)]
 mod tests {
+    use super::super::buckets::failed;
+    use super::super::data_dir::access;
     use super::*;
     use cluster::NodeId;
     use cluster::agreed::History;
@@ -206,5 +223,14 @@ mod tests {
         assert_eq!(read_seen(&path, "c2"), Ok(Seen::default()));
         std::fs::write(&path, "{}").unwrap();
         assert!(read_seen(&path, "c1").unwrap_err().contains("cluster.json"));
+    }
+
+    #[test]
+    fn a_bucket_without_space_on_the_disk_is_told_apart() {
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let refused = |error: &std::io::Error| not_made(&failed(&access(Path::new("data"), error)));
+        assert!(refused(&full).no_space);
+        let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        assert!(!refused(&denied).no_space);
     }
 }

@@ -105,7 +105,7 @@ impl NodeRecord {
 
     /// Changes the identities, and writes them if the content of the file changes. The change stays even if they are
     /// not written.
-    fn change_and_save<T>(
+    pub(super) fn change_and_save<T>(
         &mut self,
         change: impl FnOnce(&mut Identities) -> T,
     ) -> Result<T, StartError> {

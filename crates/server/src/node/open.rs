@@ -360,9 +360,8 @@ fn start_error(error: &OpenError) -> StartError {
         | OpenErrorKind::OlderFormat
         | OpenErrorKind::Foreign
         | OpenErrorKind::Damaged => StartError::DataFormat(text),
-        OpenErrorKind::Unreadable | OpenErrorKind::NoSpace | OpenErrorKind::Io => {
-            StartError::DataAccess(text)
-        }
+        OpenErrorKind::Unreadable | OpenErrorKind::Io => StartError::DataAccess(text),
+        OpenErrorKind::NoSpace => StartError::NoSpace(text),
         OpenErrorKind::Key => {
             StartError::DataKey(format!("{text}; give it with --encryption-key-file"))
         }

@@ -157,7 +157,7 @@ fn refusal(error: &StartError) -> Failure {
         | StartError::Cluster(_)
         | StartError::Certificate(_)
         | StartError::DataKey(_) => Sysexit::Config,
-        StartError::DataAccess(_) => Sysexit::CantCreate,
+        StartError::DataAccess(_) | StartError::NoSpace(_) => Sysexit::CantCreate,
         StartError::DataFormat(_) => Sysexit::Data,
         StartError::System(_) => Sysexit::Os,
     };

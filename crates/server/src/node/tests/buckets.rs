@@ -70,7 +70,7 @@ fn bucket_that_cannot_have_collections_ends() {
     let opened = opened.unwrap();
     let bucket = Arc::downgrade(&opened.bucket);
     opened.bucket.store().close().unwrap();
-    assert!(with_collections(opened).is_err());
+    assert!(with_collections(opened, None).is_err());
     assert!(bucket.upgrade().is_none());
 }
 
