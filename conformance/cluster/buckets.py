@@ -10,12 +10,32 @@ from cluster import Cluster
 from failures import three_nodes
 from harness import equal, eventually
 from manage import call, must
-from mcbp import GET, NOT_FOUND, Connection
+from mcbp import (
+    FEATURE_COLLECTIONS, FEATURE_SELECT_BUCKET, GET, GET_COLLECTION_ID, NOT_FOUND, SELECT_BUCKET, SUCCESS, Closed, Connection,
+)  # fmt: skip
 from world import holds, suite
 
+GET_CLUSTER_CONFIG = 0xB5
 KEYS = [f"key-{number}".encode() for number in range(100)]
 FLUSH = "/pools/default/buckets/default/controller/doFlush"
 SCOPES = "/pools/default/buckets/default/scopes"
+
+
+class Looping(threading.Thread):
+    """Looks all the time, until it is stopped."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.ends = False
+        self.start()
+
+    def run(self):
+        while not self.ends:
+            self.look()
+
+    def stops(self):
+        self.ends = True
+        self.join(10)
 
 
 def collections(node):
@@ -83,6 +103,53 @@ def each_map_of_a_bucket_that_is_made_or_flushed_names_nodes_for_all_vbuckets(wo
 
 
 @suite.test
+def a_client_that_connects_during_flushes_always_finds_its_bucket(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
+        cluster.make_bucket(flushEnabled="1")
+        must(cluster.nodes[0], "POST", SCOPES, name="shop")
+        must(cluster.nodes[0], "POST", f"{SCOPES}/shop/collections", name="chairs")
+        # More than one for each node: flushes are to meet connections in each of their steps.
+        comers = [Comer(node) for node in cluster.nodes * 3]
+        for _ in range(10):
+            must(cluster.nodes[0], "POST", FLUSH)
+        for comer in comers:
+            comer.stops()
+        equal([comer.refused for comer in comers], [[]] * len(comers), "refusals")
+        assert all(comer.came for comer in comers), "all of them connected"
+
+
+class Comer(Looping):
+    """Connects to a node all the time, as an SDK does: by KV, then over HTTP."""
+
+    def __init__(self, node):
+        self.node, self.came, self.refused = node, 0, []
+        super().__init__()
+
+    def look(self):
+        try:
+            connection = Connection(self.node.kv)
+            connection.hello(FEATURE_SELECT_BUCKET, FEATURE_COLLECTIONS)
+            connection.login(bucket=None)
+            self.must(connection.call(SELECT_BUCKET, b"default"))
+            self.must(connection.call(GET_COLLECTION_ID, b"", b"", b"shop.chairs"))
+            servers = json.loads(self.must(connection.call(GET_CLUSTER_CONFIG)).value)["nodesExt"]
+            equal(len(servers), 3, "nodes of the map")
+            connection.close()
+            for path in ("b", "buckets"):
+                equal(call(self.node, "GET", f"/pools/default/{path}/default")[0], 200, path)
+            self.came += 1
+        except Closed:
+            # A flush ended it: it comes back at once.
+            return
+        except (AssertionError, OSError) as error:
+            self.refused.append(repr(error))
+
+    def must(self, answer):
+        equal(answer.status, SUCCESS, f"status of {answer!r}")
+        return answer
+
+
+@suite.test
 def changes_at_all_nodes_at_once_are_all_kept(world):
     with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
@@ -146,25 +213,19 @@ def settings_changed_at_all_nodes_at_once_are_all_kept(world):
             equal(is_now, {name: value for form in forms for name, value in form.items()}, f"settings after turn {turn}")
 
 
-class Look(threading.Thread):
+class Look(Looping):
     """Looks at the maps of a node all the time."""
 
     def __init__(self, node):
-        super().__init__(daemon=True)
-        self.node, self.maps, self.missing, self.ends = node, 0, 0, False
-        self.start()
+        self.node, self.maps, self.missing = node, 0, 0
+        super().__init__()
 
-    def run(self):
-        while not self.ends:
-            status, _, told = call(self.node, "GET", "/pools/default/b/default")
-            if status == 200:
-                rows = json.loads(told)["vBucketServerMap"]["vBucketMap"]
-                self.maps += 1
-                self.missing = max(self.missing, sum(row[0] < 0 for row in rows))
-
-    def stops(self):
-        self.ends = True
-        self.join(10)
+    def look(self):
+        status, _, told = call(self.node, "GET", "/pools/default/b/default")
+        if status == 200:
+            rows = json.loads(told)["vBucketServerMap"]["vBucketMap"]
+            self.maps += 1
+            self.missing = max(self.missing, sum(row[0] < 0 for row in rows))
 
 
 @suite.test

@@ -51,6 +51,10 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         ))
         .layer(middleware::from_fn_with_state(
             state.clone(),
+            clustered::await_bucket,
+        ))
+        .layer(middleware::from_fn_with_state(
+            state.clone(),
             audited::record,
         ))
         .layer(middleware::from_fn_with_state(

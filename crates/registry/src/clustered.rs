@@ -1,6 +1,7 @@
 //! Maps for clients of a cluster, built from the state that its nodes agreed on.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use cluster::agreed::{Address, BucketSpec, Node, NodeState, View};
 use cluster::{BucketId, NodeId, Vb};
@@ -22,6 +23,12 @@ pub fn bucket_id(view: &View, name: &str) -> Option<BucketId> {
     let mut specs = view.specs.iter();
     let found = specs.find(|(_, spec)| spec.value.name == name);
     found.map(|(id, _)| *id)
+}
+
+/// Whether the cluster has a bucket of this name that this node does not serve: the node is about to make it.
+pub fn awaits_bucket(node: &Registry, name: &str) -> bool {
+    let agreed = |member: &Arc<dyn ClusterMember>| bucket_id(&member.view(), name).is_some();
+    node.bucket(name).is_none() && node.cluster.get().is_some_and(agreed)
 }
 
 /// Returns the agreed settings of a bucket, with its name and number of vBuckets from their own fields.

@@ -44,7 +44,7 @@ pub use cluster_status::{
     BucketStatus, ClusterStatus, Copies, NodeStatus, WaitingStatus, node_state,
 };
 pub use clustered::{
-    agreed_settings, alternate_address, bucket_id, is_only_copy, publish_cluster,
+    agreed_settings, alternate_address, awaits_bucket, bucket_id, is_only_copy, publish_cluster,
     publish_cluster_nodes, sends_clients_here, server_group,
 };
 pub use connections::{About, Addresses, CONNECTIONS_MAX, ConnectionInfo, Connections};
@@ -63,8 +63,8 @@ pub use publish::{about_bucket, manifest_changed, publish};
 pub use rate::{Rate, Rates};
 pub use recaching::{RecacheRead, RecacheTurn, Recaching};
 pub use registry::{
-    COMPATIBLE_VERSION, Env, FlushError, HANDSHAKE_TIMEOUT, NodeCounters, Registry, SILENCE_MAX,
-    Serving, Waits,
+    BUCKET_WAIT, COMPATIBLE_VERSION, Env, FlushError, HANDSHAKE_TIMEOUT, NodeCounters, Registry,
+    SILENCE_MAX, Serving, Waits,
 };
 pub use roster::{USERS, take_users, tell_users, users_question};
 pub use served::{Follows, OpenedBucket, ServedBucket};

@@ -28,6 +28,9 @@ pub const COMPATIBLE_VERSION: &str = "7.6.2-1000";
 /// Time limit of a TLS handshake.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Time limit of a wait for a bucket of the cluster that this node is about to make.
+pub const BUCKET_WAIT: Duration = Duration::from_secs(5);
+
 /// Longest silence of a change consumer that gets noops.
 pub const SILENCE_MAX: Duration = Duration::from_mins(6);
 
@@ -111,6 +114,8 @@ pub struct Waits {
     pub persistence: Duration,
     /// Wait for a pending vBucket to become active.
     pub pending: Duration,
+    /// Wait for a bucket of the cluster that this node is about to make.
+    pub bucket: Duration,
     /// Waits for memory.
     pub memory: MemoryWaits,
     /// Idle time of a peer whose data is held in memory while others wait for that memory. A peer that reads slowly
@@ -127,6 +132,7 @@ impl Default for Waits {
         Self {
             persistence: Duration::from_secs(30),
             pending: Duration::from_secs(30),
+            bucket: BUCKET_WAIT,
             memory: MemoryWaits::default(),
             stillness: Duration::from_secs(10),
             handshake: HANDSHAKE_TIMEOUT,

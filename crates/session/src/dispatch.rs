@@ -38,7 +38,7 @@ impl Session {
         }
         let before = output.len();
         self.refresh_access();
-        let done = match self.judge(frame) {
+        let done = match self.judge(frame, now) {
             Ok((command, infos)) => {
                 let quiet = frame
                     .header
@@ -133,6 +133,7 @@ impl Session {
     fn judge<'f>(
         &mut self,
         frame: &Frame<'f>,
+        now: Now,
     ) -> Result<(&'static Command, RequestInfos<'f>), Refusal> {
         let opcode = frame.header.opcode;
         let command = commands::find(opcode);
@@ -155,7 +156,7 @@ impl Session {
             Refusal::because(Status::NOT_SUPPORTED, reason)
         })?;
         if command.scope != Scope::Node && self.bucket.is_none() {
-            return Err(Status::NO_BUCKET.into());
+            self.select_late(now)?;
         }
         info.check(frame)?;
         self.check_negotiated(frame.header.datatype)?;
@@ -172,6 +173,21 @@ impl Session {
         }
         self.check_access(command)?;
         Ok((command, infos))
+    }
+
+    /// Selects the bucket of a memcached port that a node of a cluster did not have when the connection began.
+    fn select_late(&mut self, now: Now) -> Result<(), Refusal> {
+        let in_cluster = self.node.cluster.get().is_some() && self.port != Port::Couchbase;
+        let node = std::sync::Arc::clone(&self.node);
+        let port = node.memcached.as_ref().filter(|_| in_cluster);
+        let port = port.ok_or(Status::NO_BUCKET)?;
+        if let Some(wait) = self.bucket_wait(&port.bucket, now) {
+            return Err(Refusal::Parked(wait));
+        }
+        self.park = None;
+        let bucket = node.bucket(&port.bucket).ok_or(Status::NO_BUCKET)?;
+        self.select(Some(bucket));
+        Ok(())
     }
 
     fn check_negotiated(&self, datatype: Datatype) -> Result<(), Refusal> {

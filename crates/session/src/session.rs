@@ -10,7 +10,7 @@ use identity::{AuthenticatedUser, SaslSession};
 use model::{Datatype, Now, VbId};
 use registry::cluster_map::{MapRevision, localize};
 use registry::timings::Timings;
-use registry::{ConnectionInfo, Registry, ServedBucket};
+use registry::{ConnectionInfo, Registry, ServedBucket, awaits_bucket};
 use stats::Walk;
 use wire::push::{ClusterMapNotification, ConfigRev};
 use wire::{Feature, FeatureSet, Frame, Limits};
@@ -175,6 +175,21 @@ impl Session {
         let park = self.park.get_or_insert(Park::since(now.mono_ns));
         park.runs += 1;
         park
+    }
+
+    /// Returns the time for which the request waits for a bucket of the cluster that this node is about to make; `None`
+    /// if there is no such bucket, or after the time limit. Wakes when the bucket is made.
+    pub(crate) fn bucket_wait(&mut self, name: &str, now: Now) -> Option<Duration> {
+        if !awaits_bucket(&self.node, name) {
+            return None;
+        }
+        let waited_ns = now.mono_ns.saturating_sub(self.note_park(now).since_ns);
+        let left = self
+            .node
+            .waits
+            .bucket
+            .checked_sub(Duration::from_nanos(waited_ns));
+        left.filter(|left| !left.is_zero())
     }
 
     /// Returns the selected bucket.

@@ -8,16 +8,19 @@ mod forms;
 mod nodes;
 mod orders;
 
-use axum::body::to_bytes;
-use axum::extract::{MatchedPath, Request, State};
+use axum::body::{Body, to_bytes};
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use identity::AuthenticatedUser;
-use registry::ClusterStatus;
+use registry::{BUCKET_WAIT, ClusterStatus, bucket_id};
 use serde_json::{Value, json};
+use tokio::time;
 
 use crate::answers::{self, Handled};
+use crate::closing::stopped;
 use crate::documents;
 use crate::state::HttpState;
 use crate::visible::visible;
@@ -52,6 +55,39 @@ pub(super) async fn answer(
     let body =
         body.map_err(|_| answers::refusal(StatusCode::BAD_REQUEST, "The form is too long"))?;
     asked.order(path, &body).await
+}
+
+/// Answers a GET for a bucket that the cluster has and this node does not once the node has made it, as SELECT_BUCKET
+/// does.
+pub(super) async fn await_bucket(
+    State(state): State<HttpState>,
+    params: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut params = params.iter().flatten();
+    let bucket = params.find(|(name, _)| *name == "bucket");
+    let bucket = bucket.filter(|_| request.method() == Method::GET);
+    let changes = state.view.config_changes(None);
+    let (Some(member), Some((_, bucket)), Some(mut changes)) =
+        (state.view.cluster(), bucket, changes)
+    else {
+        return next.run(request).await;
+    };
+    let (parts, body) = request.into_parts();
+    let again = Request::from_parts(parts.clone(), Body::empty());
+    let answer = next.clone().run(Request::from_parts(parts, body)).await;
+    if answer.status() != StatusCode::NOT_FOUND || bucket_id(&member.view(), bucket).is_none() {
+        return answer;
+    }
+    let is_made = || state.view.bucket_config(bucket).is_some();
+    let made = async { while !is_made() && changes.changed().await.is_ok() {} };
+    let mut closing = state.closing.clone();
+    tokio::select! {
+        () = stopped(&mut closing) => {}
+        _ = time::timeout(BUCKET_WAIT, made) => {}
+    }
+    next.run(again).await
 }
 
 impl Asked {

@@ -1,5 +1,7 @@
 //! Tests of a node of a cluster, over HTTP.
 
+use std::sync::atomic::Ordering;
+
 use cluster::agreed::{NodeState, Orders, Rebalance};
 use cluster::{NodeId, Order};
 use registry::cluster::MemberStatus;
@@ -291,4 +293,28 @@ async fn orders_go_to_the_controller() {
     let (status, said) = post(&fixture, "/controller/stopRebalance", "").await;
     assert_eq!(status, 503, "{said}");
     assert!(said.contains("no controller"), "{said}");
+}
+
+#[tokio::test]
+async fn a_bucket_that_this_node_is_about_to_make_is_waited_for() {
+    let (fixture, member) = clustered();
+    for path in ["/pools/default/b/travel", "/pools/default/buckets/travel"] {
+        *fixture.node.bucket_is_gone.lock() = true;
+        let before = member.reads.load(Ordering::Relaxed);
+        let made = async {
+            while member.reads.load(Ordering::Relaxed) == before {
+                tokio::task::yield_now().await;
+            }
+            *fixture.node.bucket_is_gone.lock() = false;
+            fixture.node.rev.send_modify(|rev| *rev += 1);
+        };
+        let (answer, ()) = tokio::join!(fixture.get(path), made);
+        assert_eq!(answer.status(), StatusCode::OK, "{path}");
+    }
+    let none = fixture.get("/pools/default/b/other").await;
+    assert_eq!(none.status(), StatusCode::NOT_FOUND, "no node has it");
+    *fixture.node.bucket_is_gone.lock() = true;
+    time::pause();
+    let late = fixture.get("/pools/default/b/travel").await;
+    assert_eq!(late.status(), StatusCode::NOT_FOUND, "not made in time");
 }

@@ -16,7 +16,7 @@ use registry::cluster_map::{AlternateAddress, MapRevision};
 use registry::collections::{CollectionsError, to_bytes};
 use registry::{
     BucketSettings, ClusterSettings, FlushError, Group, OpenedBucket, ServedBucket, Versioning,
-    global_map, publish, publish_cluster_nodes,
+    global_map, publish, publish_cluster, publish_cluster_nodes,
 };
 use storage::ErrorKind;
 
@@ -71,7 +71,11 @@ impl NodeState {
                 }
             }
         };
+        // In a cluster, clients shall never get a map of this node alone.
+        publish_cluster(&self.registry, &served);
         self.buckets.write().insert(name, served);
+        self.wake_all();
+        self.env.maps_changed();
         address_space::tell(self.quota_bytes());
         Ok(())
     }

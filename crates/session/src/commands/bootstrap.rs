@@ -189,7 +189,8 @@ fn log_in(session: &mut Session, user: AuthenticatedUser) {
     session.work_out_access();
 }
 
-/// SELECT_BUCKET.
+/// SELECT_BUCKET. It waits for a bucket of the cluster that this node is about to make: when a bucket is flushed, clients
+/// come back before each node has replaced it, and take a refusal for a lasting one.
 pub(super) fn select_bucket(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = SelectBucket::read(frame)?;
     let session = &mut *context.session;
@@ -206,6 +207,9 @@ pub(super) fn select_bucket(context: &mut Context<'_>, frame: &Frame<'_>) -> Com
     let name = std::str::from_utf8(request.name).unwrap_or_default();
     let user = session.user.as_ref();
     let visible = user.is_some_and(|user| !user.access.within_bucket(name).is_empty());
+    if visible && let Some(wait) = session.bucket_wait(name, context.now) {
+        return Ok(CommandOutcome::Parked(wait));
+    }
     let Some(bucket) = session.node.bucket(name).filter(|_| visible) else {
         return Err(Refusal::because(
             Status::EACCESS,

@@ -1,6 +1,8 @@
 //! Tests of a node in a fake cluster.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use cluster::agreed::{Address, NodeState};
 use cluster::coordinator::{Held, Progress};
@@ -10,18 +12,24 @@ use registry::cluster::MemberStatus;
 use registry::cluster_map::MapRevision;
 use registry::collections::to_bytes;
 use registry::fake_member::{FakeMember, row, written};
-use registry::{manifest_changed, publish_cluster};
+use registry::{BucketSettings, MemcachedPort, Waits, manifest_changed, publish_cluster};
 use serde_json::{Value, json};
 use wire::{Feature, Opcode, Status};
 
-use super::client::{Client, Request};
-use super::{Node, extras, listening, start};
+use super::changes::until;
+use super::client::{Client, Request, SDK};
+use super::{Node, SOON, bucket, config, extras, listening, start, started};
+use crate::config::NodeConfig;
 
 const BUCKET: u128 = 0xb0;
 
 /// Starts node 2 of three, with the bucket `default` on all of them.
 pub(super) fn clustered() -> (Node, Arc<FakeMember>) {
-    let (node, member) = (start(), FakeMember::new(2));
+    in_cluster(start())
+}
+
+fn in_cluster(node: Node) -> (Node, Arc<FakeMember>) {
+    let member = FakeMember::new(2);
     for id in 1..=3 {
         member.put_node(id, NodeState::Active);
     }
@@ -322,5 +330,88 @@ fn cluster_changes_are_pushed_and_sent_with_not_my_vbucket() {
     assert_eq!(silent.call(&wrong).value, b"", "it has the map");
     publish(&node);
     listening.expect_silence();
+    node.shutdown().unwrap();
+}
+
+const SHOP: u128 = 0xb1;
+
+/// Makes the bucket `shop` that the cluster has.
+fn make_shop(node: &Node) {
+    let settings = BucketSettings::from(bucket("shop"));
+    let id = format!("{SHOP:032x}");
+    node.state
+        .make_bucket_as(settings, Some(&id), None)
+        .unwrap();
+}
+
+/// Sends bytes, and waits until the node has looked for the bucket of the request.
+fn send(client: &mut Client, bytes: &[u8], member: &FakeMember) {
+    let before = member.reads.load(Ordering::Relaxed);
+    client.send(bytes);
+    until("the request waits", || {
+        member.reads.load(Ordering::Relaxed) > before
+    });
+}
+
+#[test]
+fn a_client_waits_for_a_bucket_that_this_node_is_about_to_make() {
+    let waits = Waits {
+        bucket: Duration::from_hours(1),
+        ..Waits::default()
+    };
+    let buckets = vec![bucket("default")];
+    let (node, member) = in_cluster(started(&config(None, buckets), waits));
+    let select = Request::new(Opcode::SELECT_BUCKET).key("shop");
+    let mut client = Client::logged_in(node.ports().kv, &SDK);
+    client.call(&select).is(Status::EACCESS);
+    member.put_bucket(SHOP, "shop", 1024, &[row(&[2, 1]), row(&[3, 2])]);
+    send(&mut client, &select.bytes(), &member);
+    make_shop(&node);
+    client.answer().ok();
+    let map = client.call(&Request::new(Opcode::GET_CLUSTER_CONFIG));
+    let all = ["10.0.0.1:11210", "10.0.0.2:11210", "10.0.0.3:11210"];
+    assert_eq!(servers(&map.json()), all, "the map of the cluster");
+    drop(client);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn the_wait_for_a_bucket_of_the_cluster_ends() {
+    let waits = Waits {
+        bucket: SOON,
+        ..Waits::default()
+    };
+    let buckets = vec![bucket("default")];
+    let (node, member) = in_cluster(started(&config(None, buckets), waits));
+    member.put_bucket(SHOP, "shop", 1024, &[row(&[2, 1])]);
+    let mut client = Client::logged_in(node.ports().kv, &SDK);
+    client.select("shop").is(Status::EACCESS);
+    client.select("default").ok();
+    drop(client);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_connection_of_the_memcached_port_gets_a_bucket_that_is_made_after_it() {
+    let waits = Waits {
+        bucket: Duration::from_hours(1),
+        ..Waits::default()
+    };
+    let config = NodeConfig {
+        memcached: Some(MemcachedPort {
+            port: 0,
+            bucket: "shop".into(),
+            login: false,
+        }),
+        ..config(None, vec![bucket("default")])
+    };
+    let (node, member) = in_cluster(started(&config, waits));
+    let mut client = Client::open(node.ports().memcached.unwrap());
+    let get = Request::new(Opcode::GET).key("a");
+    member.put_bucket(SHOP, "shop", 1024, &[row(&[2, 1])]);
+    send(&mut client, &get.bytes(), &member);
+    make_shop(&node);
+    client.answer().is(Status::KEY_ENOENT);
+    drop(client);
     node.shutdown().unwrap();
 }
