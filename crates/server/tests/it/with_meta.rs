@@ -329,7 +329,7 @@ fn values_are_checked_as_in_other_writes() {
         &[0xff; 12],
         b"\0\0\0\x05\0\0\0\x01x",
     ] {
-        assert_eq!(stored(broken, XATTR).0, Status::EINVAL, "{broken:?}");
+        assert_eq!(stored(broken, XATTR).0, Status::XATTR_EINVAL, "{broken:?}");
     }
     assert_eq!(stored(&[0, 0, 0, 0, b'5'], XATTR), (Status::SUCCESS, JSON));
     assert_eq!(stored(b"x", 8).0, Status::EINVAL);

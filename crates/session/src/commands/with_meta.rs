@@ -9,7 +9,7 @@ use value::{
     SYSTEM_BYTES_MAX, Stored, VALUE_BYTES_MAX, inflate_stored, inflated_bytes, is_json, to_store,
 };
 use wire::request::{MetaAction, MetaOptions, MutateWithMeta, WithMeta};
-use wire::{Frame, Message};
+use wire::{Frame, Message, Status};
 
 use super::subdoc::Stamps;
 use crate::context::{Context, Location};
@@ -259,8 +259,12 @@ fn attributed(key: &[u8], value: &[u8], mut meta: Meta) -> Result<Draft, Refusal
         None
     };
     let plain = inflated.as_deref().unwrap_or(value);
-    let (attributes, body) = Attributes::split(plain)
-        .ok_or_else(|| Refusal::invalid("the extended attributes are not valid"))?;
+    let (attributes, body) = Attributes::split(plain).ok_or_else(|| {
+        Refusal::because(
+            Status::XATTR_EINVAL,
+            "the extended attributes are not valid",
+        )
+    })?;
     let section = &plain[..plain.len() - body.len()];
     let body = if meta.kind.is_tombstone() { &[] } else { body };
     let bytes = attributes.bytes();
