@@ -484,7 +484,6 @@ pub(crate) fn rolled_back(record: &mut VbRecord, point: Seqno) {
     record.high_prepared = record.high_prepared.min(point);
     record.high_completed = record.high_completed.min(point);
     record.counts = None;
-    if point == Seqno::ZERO {
-        record.purge_seqno = Seqno::ZERO;
-    }
+    // A replica learns its active node's, which may be above the point.
+    record.purge_seqno = record.purge_seqno.min(point);
 }

@@ -2,6 +2,7 @@
 
 mod by_key;
 mod history;
+mod rollback;
 
 use std::ops::ControlFlow;
 
@@ -143,8 +144,7 @@ pub(crate) fn run<S: KvStore>(open: &mut dyn FnMut(&str) -> S) {
     by_key::rows_are_found_by_key(&open("by-key"));
     by_key::events_are_beside_documents(&open("beside"));
     removing_one_vbucket_leaves_the_others(&open("remove"));
-    a_rollback_goes_to_the_last_exact_state(&open("rollback"));
-    a_rollback_over_an_overwrite_goes_to_zero(&open("rollback-zero"));
+    rollback::run(open);
     compaction_drops_tombstones(&open("compact"));
     many_are_removed_at_once(&open("removed"));
     large_batches_are_whole(&open("large"));
@@ -425,71 +425,6 @@ fn removing_one_vbucket_leaves_the_others(store: &dyn KvStore) {
     let again = document(1, "again", "1");
     put(store, VbId(1), &[(again.clone(), Seqno(0))]);
     expect_rows(store, VbId(1), &[again]);
-}
-
-fn a_rollback_goes_to_the_last_exact_state(store: &dyn KvStore) {
-    let (a, b) = (document(1, "a", "1"), document(2, "b", "1"));
-    put(store, A, &[(a.clone(), Seqno(0)), (b.clone(), Seqno(0))]);
-    put(
-        store,
-        A,
-        &[
-            (document(3, "c", "1"), Seqno(0)),
-            (document(4, "d", "1"), Seqno(0)),
-        ],
-    );
-    put(store, A, &[(document(5, "d", "2"), Seqno(4))]);
-    assert_eq!(
-        store.rollback(A, Seqno(9)).unwrap(),
-        record(5),
-        "nothing to do"
-    );
-    let point = |to| store.rollback_point(A, Seqno(to)).unwrap();
-    assert_eq!([9, 4, 1].map(point), [5, 2, 0].map(Seqno));
-    let back = store.rollback(A, Seqno(4)).unwrap();
-    let range = SnapshotRange {
-        start: Seqno(2),
-        end: Seqno(2),
-    };
-    let expected = VbRecord {
-        high_seqno: Seqno(2),
-        high_prepared: Seqno(2),
-        snapshot: range,
-        counts: None,
-        ..record(5)
-    };
-    assert_eq!(
-        back, expected,
-        "at 4 the first version of d is gone, at 2 nothing is"
-    );
-    assert_eq!(store.load().unwrap()[0].record, expected);
-    expect_rows(store, A, &[a.clone(), b.clone()]);
-    let other = document(3, "other", "1");
-    put(store, A, &[(other.clone(), Seqno(0))]);
-    expect_rows(store, A, &[a, b, other]);
-}
-
-fn a_rollback_over_an_overwrite_goes_to_zero(store: &dyn KvStore) {
-    put(store, A, &[(document(1, "a", "1"), Seqno(0))]);
-    put(store, B, &[(document(1, "a", "1"), Seqno(0))]);
-    put(
-        store,
-        A,
-        &[
-            (document(2, "a", "2"), Seqno(1)),
-            (document(3, "b", "2"), Seqno(0)),
-        ],
-    );
-    assert_eq!(store.rollback_point(A, Seqno(2)).unwrap(), Seqno::ZERO);
-    let back = store.rollback(A, Seqno(2)).unwrap();
-    assert_eq!(back.high_seqno, Seqno::ZERO);
-    assert_eq!(scan(store, A, 0).0, []);
-    assert_eq!(scan(store, B, 0).0.len(), 1);
-    assert_eq!(
-        store.load().unwrap().len(),
-        2,
-        "the empty vBucket is still there"
-    );
 }
 
 fn compaction_drops_tombstones(store: &dyn KvStore) {
