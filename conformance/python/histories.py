@@ -74,7 +74,9 @@ class World:
         def has_share():
             if self.share(self.cluster.ports[at]) > 0.2:
                 return True
-            raise AssertionError(self.cluster.order("status"))
+            chunks = [chunk for chunk in self.cluster.look("buckets/").values() if isinstance(chunk, list)]
+            moving = [row for chunk in chunks for row in chunk if row.keys() - {"chain", "term"}]
+            raise AssertionError(f"{moving}; {self.cluster.order('status')}")
 
         eventually("it has its share", has_share, seconds=30, pause=0.2)
 
