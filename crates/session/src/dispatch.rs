@@ -1,5 +1,6 @@
 //! Dispatch of a frame to its command, with the checks that all commands share, in the protocol's order.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::OpError;
@@ -178,7 +179,7 @@ impl Session {
     /// Selects the bucket of a memcached port that a node of a cluster did not have when the connection began.
     fn select_late(&mut self, now: Now) -> Result<(), Refusal> {
         let in_cluster = self.node.cluster.get().is_some() && self.port != Port::Couchbase;
-        let node = std::sync::Arc::clone(&self.node);
+        let node = Arc::clone(&self.node);
         let port = node.memcached.as_ref().filter(|_| in_cluster);
         let port = port.ok_or(Status::NO_BUCKET)?;
         if let Some(wait) = self.bucket_wait(&port.bucket, now) {

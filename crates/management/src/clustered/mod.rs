@@ -68,10 +68,7 @@ pub(super) async fn await_bucket(
     let mut params = params.iter().flatten();
     let bucket = params.find(|(name, _)| *name == "bucket");
     let bucket = bucket.filter(|_| request.method() == Method::GET);
-    let changes = state.view.config_changes(None);
-    let (Some(member), Some((_, bucket)), Some(mut changes)) =
-        (state.view.cluster(), bucket, changes)
-    else {
+    let (Some(member), Some((_, bucket))) = (state.view.cluster(), bucket) else {
         return next.run(request).await;
     };
     let (parts, body) = request.into_parts();
@@ -80,6 +77,9 @@ pub(super) async fn await_bucket(
     if answer.status() != StatusCode::NOT_FOUND || bucket_id(&member.view(), bucket).is_none() {
         return answer;
     }
+    let Some(mut changes) = state.view.config_changes(None) else {
+        return answer;
+    };
     let is_made = || state.view.bucket_config(bucket).is_some();
     let made = async { while !is_made() && changes.changed().await.is_ok() {} };
     let mut closing = state.closing.clone();
