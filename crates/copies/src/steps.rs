@@ -168,6 +168,8 @@ impl<S: KvStore> Steps<'_, S> {
     fn forbid(&self, step: &Step) -> Forbidden {
         let vb = VbId(vb_of(step).number);
         match *step {
+            // While a copy is rolled back, its vBucket is not found.
+            Step::Create { .. } if self.copies.state(vb).is_some() => Forbidden::Failed,
             Step::Create { term, .. } => {
                 let uuid = history_uuid(0, self.around.random_u64());
                 let bucket = &self.copies.bucket;
@@ -300,6 +302,10 @@ impl<S: KvStore> Steps<'_, S> {
             return true;
         };
         if !self.around.connect(from) {
+            // The old stream has ended: the step is requested again.
+            let follows = None;
+            self.copies
+                .set_state(vb, Some(CopyState { follows, ..state }));
             return false;
         }
         self.be_replica(vb);

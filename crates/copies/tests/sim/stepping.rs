@@ -109,3 +109,96 @@ impl World {
         self.carry(index, outputs);
     }
 }
+
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use cluster::{BucketId, NodeId};
+    use copies::{Around, Steps};
+    use model::VbId;
+
+    use super::*;
+    use crate::buckets::SimBucket;
+    use crate::disk::Disk;
+    use crate::node::SimClock;
+    use crate::rng::Rng;
+
+    /// A node that may have no connection for streams.
+    #[derive(Default)]
+    struct Connections {
+        possible: Cell<bool>,
+    }
+
+    impl Around for Connections {
+        fn random_u64(&self) -> u64 {
+            1
+        }
+
+        fn changed(&self) {}
+
+        fn connect(&self, _node: NodeId) -> bool {
+            self.possible.get()
+        }
+
+        fn turn(&self, _node: NodeId, _vb: VbId) {}
+    }
+
+    const ME: NodeId = NodeId(1);
+    const VB: Vb = Vb {
+        bucket: BucketId(1),
+        number: 0,
+    };
+
+    fn bucket() -> SimBucket {
+        let clock = Arc::new(SimClock::new(Arc::default(), (0, 0)));
+        let random = RefCell::new(Rng::new(1));
+        SimBucket::open(VB.bucket, Disk::new(), clock, (&random, None))
+    }
+
+    /// Makes a step, if it is possible.
+    fn make(bucket: &SimBucket, around: &Connections, step: Step) {
+        let steps = Steps {
+            copies: &bucket.copies,
+            me: ME,
+            failed: &BTreeSet::new(),
+            around,
+        };
+        let mut open = steps.begin(step).expect("a step with a term");
+        steps.go_on(&mut open);
+        bucket.flush();
+        steps.go_on(&mut open);
+    }
+
+    #[test]
+    fn a_copy_without_a_connection_follows_no_node() {
+        let (bucket, from) = (bucket(), NodeId(2));
+        let possible = Cell::new(true);
+        let around = Connections { possible };
+        let made = |step| {
+            make(&bucket, &around, step);
+            let copy = bucket.copies.copy(ME, VbId(VB.number)).expect("a copy");
+            (copy.term, copy.follows)
+        };
+        let follow = |term| Step::Follow { vb: VB, term, from };
+        assert_eq!(made(Step::Create { vb: VB, term: 1 }), (1, None));
+        assert_eq!(made(follow(1)), (1, Some(from)));
+        around.possible.set(false);
+        assert_eq!(made(follow(2)), (2, None));
+        around.possible.set(true);
+        assert_eq!(made(follow(2)), (2, Some(from)));
+    }
+
+    #[test]
+    fn a_copy_is_not_made_again_while_it_is_rolled_back() {
+        let (bucket, around) = (bucket(), Connections::default());
+        let create = Step::Create { vb: VB, term: 1 };
+        make(&bucket, &around, create);
+        let vb = VbId(VB.number);
+        // It is not found any more, as during a rollback.
+        assert!(bucket.copies.bucket.delete_vbucket(vb).unwrap());
+        make(&bucket, &around, create);
+        assert_eq!(bucket.copies.bucket.with_vbucket(vb, |_| ()), None);
+    }
+}
