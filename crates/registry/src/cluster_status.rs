@@ -111,6 +111,8 @@ pub struct NodeStatus {
     pub held: Option<&'static str>,
     /// Time since the reporting node last heard this node, ms; `None` if it never did.
     pub silent_ms: Option<u64>,
+    /// Names of running nodes whose messages do not reach this node.
+    pub unheard: Vec<String>,
     /// Whether a graceful failover of the node can begin.
     pub can_hand_over: bool,
     /// The copies that an unsafe failover of the node would promote, by bucket.
@@ -298,6 +300,8 @@ fn nodes(view: &View) -> Vec<NodeStatus> {
     let nodes = view.nodes.iter();
     let status = nodes.map(|(id, entry)| {
         let (node, alive) = (&entry.value, view.alive.get(id));
+        let unheard = alive.map_or(&[][..], |alive| &alive.value.health.unheard);
+        let unheard = unheard.iter().filter(|node| view.alive.contains_key(*node));
         NodeStatus {
             name: name_of(view, *id),
             id: id.0,
@@ -318,6 +322,7 @@ fn nodes(view: &View) -> Vec<NodeStatus> {
             replicas: 0,
             held: None,
             silent_ms: None,
+            unheard: unheard.map(|node| name_of(view, *node)).collect(),
             can_hand_over: can_hand_over(view, *id),
             unsafe_failover: unsafe_failover(view, *id),
         }
@@ -553,6 +558,22 @@ mod tests {
         assert_eq!(served(&member), 2, "node 3 does not hear node 2");
         member.put_node(1, NodeState::Failed);
         assert_eq!(served(&member), 1, "node 1 is failed over");
+    }
+
+    #[test]
+    fn a_node_lists_the_running_nodes_that_do_not_reach_it() {
+        let member = FakeMember::new(1);
+        for id in 1..=3 {
+            member.put_node(id, NodeState::Active);
+        }
+        member.put_alive(&[1, 3]);
+        member.edit(|view, _| {
+            let third = view.alive.get_mut(&NodeId(3)).expect("a node");
+            third.value.health.unheard = vec![NodeId(1), NodeId(2)];
+        });
+        let nodes = ClusterStatus::of(&*member).nodes;
+        assert_eq!(nodes[2].unheard, [nodes[0].name.as_str()]);
+        assert!(nodes[0].unheard.is_empty());
     }
 
     #[test]

@@ -119,6 +119,10 @@ fn text(status: &Status) -> String {
         let why = node.held.as_deref().unwrap_or_default();
         line(format_args!("{} is not failed over: {why}", node.name));
     }
+    for node in status.nodes.iter().filter(|node| !node.unheard.is_empty()) {
+        let others = node.unheard.join(", ");
+        line(format_args!("{} is not reached by {others}", node.name));
+    }
     text.push('\n');
     text += &table(&node_rows(&status.nodes));
     if !status.buckets.is_empty() {
@@ -257,7 +261,8 @@ mod tests {
             "waiting": [{ "bucket": "a", "vbuckets": 3, "missing": 1, "first": [7, 9] }],
             "nodes": [
                 { "name": "n1", "id": 1, "state": "active", "alive": true, "disk_dead": false, "zone": 0,
-                  "host": "h", "kv": 11210, "version": "0.1.0", "active": 5, "replicas": 6, "held": null },
+                  "host": "h", "kv": 11210, "version": "0.1.0", "active": 5, "replicas": 6, "held": null,
+                  "unheard": ["n3", "n4"] },
                 { "name": "node-2", "id": 2, "state": "active", "alive": false, "disk_dead": false, "zone": 1,
                   "host": "h", "kv": 2, "version": "0.1.0", "active": 6, "replicas": 5, "held": "why" },
             ],
@@ -274,6 +279,7 @@ bucket a: 3 vBuckets wait for 1 more copies: 7, 9, ...
 bucket a: damaged copies on n1: 1-2, 5; not readable at all: 5
 bucket a: damaged copies on node-2: 7
 node-2 is not failed over: why
+n1 is not reached by n3, n4
 
 node    state   alive  zone  address  version  active  replicas
 n1      active  yes    0     h:11210  0.1.0    5       6

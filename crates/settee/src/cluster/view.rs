@@ -101,6 +101,9 @@ pub(super) struct Node {
     /// Time in milliseconds since the reporting member last heard the node.
     #[serde(default)]
     pub(super) silent_ms: Option<u64>,
+    /// Running nodes whose messages do not reach the node.
+    #[serde(default)]
+    pub(super) unheard: Vec<String>,
     /// Whether a graceful failover of the node can begin.
     #[serde(default)]
     pub(super) can_hand_over: bool,
