@@ -78,7 +78,11 @@ class World:
             moving = [row for chunk in chunks for row in chunk if row.keys() - {"chain", "term"}]
             raise AssertionError(f"{moving}; {self.cluster.order('status')}")
 
-        eventually("it has its share", has_share, seconds=30, pause=0.2)
+        try:
+            eventually("it has its share", has_share, seconds=30, pause=0.2)
+        except AssertionError as error:
+            logs = "\n".join(f"{name_of(at)} wrote:\n{node.tail()}" for at, node in enumerate(self.cluster.nodes))
+            raise AssertionError(f"{error}\n{logs}") from None
 
     def share(self, port):
         """The share of vBuckets for which a node is active; each has all of its copies."""
