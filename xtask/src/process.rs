@@ -1,10 +1,16 @@
-//! Child processes: prints, streams and times them.
+//! Child processes: prints, streams and times them, two at a time.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
 
 use anyhow::{Context, Result, bail};
+
+/// Number of suites that run at the same time, and of fuzz targets, which take one core each.
+const LANES: usize = 2;
 
 /// Result of a streamed child.
 pub(crate) struct Streamed {
@@ -49,6 +55,27 @@ pub(crate) fn must(command: &mut Command) -> Result<()> {
         bail!("`{name}` failed: {status}");
     }
     Ok(())
+}
+
+/// Runs `work` on all `jobs`, [`LANES`] at a time; returns the results in the order of the jobs.
+pub(crate) fn in_lanes<J: Send, R: Send>(jobs: Vec<J>, work: impl Fn(J) -> R + Sync) -> Vec<R> {
+    let waiting = Mutex::new(jobs.into_iter().enumerate());
+    let ended = Mutex::new(BTreeMap::new());
+    let lane = || loop {
+        let next = waiting.lock().expect("no lane panics").next();
+        let Some((at, job)) = next else {
+            return;
+        };
+        let result = work(job);
+        ended.lock().expect("no lane panics").insert(at, result);
+    };
+    thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(lane);
+        }
+    });
+    let ended = ended.into_inner().expect("no lane panics");
+    ended.into_values().collect()
 }
 
 /// Returns the cargo that runs this program, started in the root of the workspace.

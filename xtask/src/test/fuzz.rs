@@ -1,10 +1,9 @@
-//! Runs each fuzz target for a short time, if cargo-fuzz is installed or can be installed.
+//! Runs each fuzz target for a short time.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::process;
 use crate::workspace::Workspace;
@@ -12,62 +11,60 @@ use crate::workspace::Workspace;
 /// Run time of each target.
 const TARGET_SECONDS: u32 = 20;
 
-/// Returns the numbers of targets without and with a finding; `None` without cargo-fuzz.
-///
-/// In CI it is installed below `target/`. New inputs are written there too, so that the corpus of the repository
-/// stays unchanged. libFuzzer chooses the seeds.
+/// Flags of `cargo fuzz run --sanitizer none`: the stable compiler can instrument code; only the sanitizers need
+/// another compiler.
+const INSTRUMENTED: &str = "--cfg fuzzing -Cdebug-assertions -Ccodegen-units=1 -Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
+    -Cllvm-args=-simplifycfg-branch-fold-threshold=0";
+
+/// Builds all targets and runs them; returns the numbers of targets without and with a finding.
 ///
 /// # Errors
-/// The folder of the targets cannot be read, or cargo cannot be started.
-pub(super) fn run(workspace: &Workspace, install: bool) -> Result<Option<(usize, usize)>> {
-    let Some(program) = cargo_fuzz(workspace, install) else {
-        return Ok(None);
-    };
-    let (mut passed, mut failed) = (0, 0);
-    for target in targets(workspace)? {
-        let found = workspace.target.join("fuzz/found").join(&target);
-        fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
-        let mut command = Command::new(&program);
-        // The stable compiler can instrument code; only the sanitizers need another compiler.
-        command
-            .current_dir(&workspace.root)
-            .args(["fuzz", "run", "--sanitizer", "none", "--target-dir"])
-            .arg(workspace.target.join("fuzz"))
-            .arg(&target)
-            .arg(&found)
-            .arg(workspace.root.join("fuzz/corpus").join(&target))
-            .arg("--")
-            .arg(format!("-max_total_time={TARGET_SECONDS}"))
-            .args(["-print_final_stats=1", "-verbosity=0"]);
-        match process::must(&mut command) {
-            Ok(()) => passed += 1,
-            Err(error) => {
-                println!("{target}: {error:#}");
-                failed += 1;
-            }
-        }
-    }
-    Ok(Some((passed, failed)))
+/// The targets cannot be built, or their folder cannot be read.
+pub(super) fn run(workspace: &Workspace) -> Result<(usize, usize)> {
+    process::must(cargo(workspace, "build").arg("--bins"))?;
+    let ran = process::in_lanes(targets(workspace)?, |target| {
+        let ran = run_target(workspace, &target);
+        ran.inspect_err(|error| println!("{target}: {error:#}"))
+    });
+    let passed = ran.iter().filter(|ran| ran.is_ok()).count();
+    Ok((passed, ran.len() - passed))
 }
 
-/// Returns the path of cargo-fuzz. Installs it first if `install` is set and it is missing.
-fn cargo_fuzz(workspace: &Workspace, install: bool) -> Option<PathBuf> {
-    let tools = workspace.target.join("tools");
-    let installed = tools.join("bin/cargo-fuzz");
-    let there = || {
-        process::find_program("cargo-fuzz")
-            .or_else(|| installed.is_file().then(|| installed.clone()))
-    };
-    if install && there().is_none() {
-        let mut command = process::cargo(&workspace.root);
-        command
-            .args(["install", "--quiet", "--locked", "cargo-fuzz", "--root"])
-            .arg(&tools);
-        if let Err(error) = process::must(&mut command) {
-            println!("cargo-fuzz cannot be had: {error:#}");
-        }
+/// Runs one target, and prints its output when it has ended.
+///
+/// New inputs are written below `target/`, so that the corpus of the repository stays unchanged. libFuzzer chooses
+/// the seeds.
+fn run_target(workspace: &Workspace, target: &str) -> Result<()> {
+    let found = workspace.target.join("fuzz/found").join(target);
+    fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
+    let mut command = cargo(workspace, "run");
+    command
+        .args(["--bin", target, "--"])
+        .arg(&found)
+        .arg(workspace.root.join("fuzz/corpus").join(target))
+        .arg(format!("-artifact_prefix={}-", found.display()))
+        .arg(format!("-max_total_time={TARGET_SECONDS}"))
+        .args(["-print_final_stats=1", "-verbosity=0"]);
+    let output = command.output().context("cannot start cargo")?;
+    print!("{target}\n{}", String::from_utf8_lossy(&output.stderr));
+    if !output.status.success() {
+        bail!("{}", output.status);
     }
-    there()
+    Ok(())
+}
+
+/// Returns a cargo command on the targets.
+fn cargo(workspace: &Workspace, subcommand: &str) -> Command {
+    let mut command = process::cargo(&workspace.root.join("fuzz"));
+    // With a named target, the flags are not for build scripts.
+    command.args([subcommand, "--quiet", "--release", "--target", "host-tuple"]);
+    command
+        .arg("--target-dir")
+        .arg(workspace.target.join("fuzz"))
+        .env("RUSTFLAGS", INSTRUMENTED);
+    command
 }
 
 /// Returns the names of the targets. Each has one file.

@@ -4,10 +4,7 @@ mod fuzz;
 mod install;
 mod suites;
 
-use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::Mutex;
-use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
@@ -15,9 +12,6 @@ use anyhow::{Result, bail};
 use self::suites::{SUITES, Suite};
 use crate::workspace::Workspace;
 use crate::{process, tidy};
-
-/// Number of suites that run at the same time: they wait for much of their time.
-const LANES: usize = 2;
 
 /// Result of one step or suite.
 struct Tally {
@@ -57,7 +51,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
     let started = Instant::now();
     let (passed, failed) = tidy::count(workspace)?;
     tallies.push(tally("tidy", (passed, failed), started));
-    tallies.push(fuzz_step(workspace)?);
+    tallies.push(fuzz_step(workspace));
     if runnable {
         tallies.extend(all_suites(workspace));
     }
@@ -141,16 +135,14 @@ fn rust_tests(workspace: &Workspace) -> Result<Tally> {
     Ok(tally("Rust tests", (passed, failed), started))
 }
 
-fn fuzz_step(workspace: &Workspace) -> Result<Tally> {
+fn fuzz_step(workspace: &Workspace) -> Tally {
     headline("fuzz targets");
     let started = Instant::now();
-    let ran = fuzz::run(workspace, in_ci())?;
-    let mut step = tally("fuzz targets", ran.unwrap_or_default(), started);
-    if ran.is_none() {
-        "left out: cargo-fuzz is not installed; their bodies ran with the Rust tests"
-            .clone_into(&mut step.note);
-    }
-    Ok(step)
+    let ran = fuzz::run(workspace).unwrap_or_else(|error| {
+        println!("{error:#}");
+        (0, 1)
+    });
+    tally("fuzz targets", ran, started)
 }
 
 /// Adds up the result lines of all test binaries.
@@ -176,40 +168,24 @@ fn number_before(line: &str, word: &str) -> usize {
     pair.and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
 }
 
-/// Runs all suites, [`LANES`] at a time, and prints the output of each when it has ended.
+/// Runs all suites, and prints the output of each when it has ended.
 fn all_suites(workspace: &Workspace) -> Vec<Tally> {
     // Suites share clients and programs: all are installed before the first suite runs.
     let prepared = SUITES.iter().map(|suite| prepare(workspace, suite, &[]));
-    let waiting = Mutex::new(SUITES.iter().zip(prepared.collect::<Vec<_>>()).enumerate());
-    let ended = Mutex::new(BTreeMap::new());
-    let lane = || {
-        loop {
-            let next = waiting.lock().expect("no lane panics").next();
-            let Some((at, (suite, command))) = next else {
-                return;
-            };
-            let mut output = String::new();
-            let mut show = |line: &str| {
-                output.push_str(line);
-                output.push('\n');
-            };
-            let tally = match command {
-                Ok(command) => suite_step(suite, command, &mut show),
-                Err(unprepared) => unprepared,
-            };
-            let mut ended = ended.lock().expect("no lane panics");
-            headline(&format!("suite {}", suite.name));
-            print!("{output}");
-            ended.insert(at, tally);
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..LANES {
-            scope.spawn(lane);
-        }
-    });
-    let ended = ended.into_inner().expect("no lane panics");
-    ended.into_values().collect()
+    let prepared = SUITES.iter().zip(prepared.collect::<Vec<_>>()).collect();
+    process::in_lanes(prepared, |(suite, command)| {
+        let mut output = format!("\n== suite {}\n", suite.name);
+        let show = |line: &str| {
+            output.push_str(line);
+            output.push('\n');
+        };
+        let tally = match command {
+            Ok(command) => suite_step(suite, command, show),
+            Err(unprepared) => unprepared,
+        };
+        print!("{output}");
+        tally
+    })
 }
 
 /// Installs what a suite needs; returns its command, or the result of a suite that cannot run.
