@@ -32,7 +32,7 @@ fn holds(name: &str, checker: &impl Checker<Cluster>) {
 #[test]
 fn the_rules_hold() {
     for (name, case) in CASES {
-        holds(name, &case.checker().threads(1).spawn_bfs().join());
+        holds(name, &case.checker().threads(2).spawn_bfs().join());
     }
 }
 
