@@ -82,7 +82,17 @@ enum Command {
     StatsCatalogue,
 }
 
+/// Ends the process at a panic of any thread, in debug builds as in release builds: none goes on without a part.
+fn end_at_panics() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::abort();
+    }));
+}
+
 fn main() -> ExitCode {
+    end_at_panics();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return explain(&error),
