@@ -3,7 +3,6 @@
     SETTEE_BIN=target/release/settee python3 conformance/bench/buckets.py [COUNT]
 """
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -17,18 +16,12 @@ MIB = 1 << 20
 IDLE_SECONDS = 10
 
 
-def processor_seconds(node):
-    """User and system time of the process."""
-    stat = Path(f"/proc/{node.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def state(node, what, took):
     """Memory, and the processor time of a node that nobody uses."""
     resident, most = node.resident_bytes() / MIB, node.most_resident_bytes() / MIB
-    before = processor_seconds(node)
+    before = node.processor_ns()
     time.sleep(IDLE_SECONDS)
-    idle = (processor_seconds(node) - before) / IDLE_SECONDS * 100
+    idle = (node.processor_ns() - before) / 1e9 / IDLE_SECONDS * 100
     print(f"{what} in {took:.2f} s: resident {resident:.0f} MiB, most {most:.0f}; idle {idle:.1f} %")
 
 

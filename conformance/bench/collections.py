@@ -7,7 +7,6 @@
 """
 
 import json
-import os
 import sys
 import time
 from base64 import b64encode
@@ -26,18 +25,12 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 ONE_SCOPE = f"{BUCKET}/_default/collections"
 
 
-def processor_seconds(node):
-    """User and system time of the process."""
-    stat = Path(f"/proc/{node.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def state(node):
     """Memory, processor time and disk, in words."""
     files = [file for file in node.data.rglob("*") if file.is_file()]
     disk = sum(file.stat().st_blocks * 512 for file in files) / MIB
     resident, most = node.resident_bytes() / MIB, node.most_resident_bytes() / MIB
-    cpu = processor_seconds(node)
+    cpu = node.processor_ns() / 1e9
     return f"resident {resident:.1f} MiB, most {most:.1f}; CPU {cpu:.2f} s; disk {disk:.1f} MiB"
 
 
@@ -82,12 +75,12 @@ def main():
     try:
         restarts(node, "without collections")
         connection = HTTPConnection("127.0.0.1", node.ports["http"])
-        before = processor_seconds(node)
+        before = node.processor_ns()
         if way == "once":
             print(f"at once: {at_once(connection, count):.1f} ms; {state(node)}")
         else:
             took = one_by_one(connection, count)
-            cpu = (processor_seconds(node) - before) * 1000 / count
+            cpu = (node.processor_ns() - before) / 1e6 / count
             middle, slow = took[count // 2], took[count * 99 // 100]
             print(f"each: {middle:.1f} ms, p99 {slow:.1f}, CPU {cpu:.2f}; {state(node)}")
         eventually("all is in the store", lambda: stats(node, "")["ep_queue_size"] == "0", 60)
