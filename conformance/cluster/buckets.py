@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cluster import Cluster
 from failures import three_nodes
-from harness import equal, eventually
+from harness import Node, equal, eventually
 from manage import call, must
 from mcbp import (
     FEATURE_COLLECTIONS, FEATURE_SELECT_BUCKET, GET, GET_COLLECTION_ID, NOT_FOUND, SELECT_BUCKET, SUCCESS, Closed, Connection,
 )  # fmt: skip
+from wire import Wire
 from world import holds, suite
 
 GET_CLUSTER_CONFIG = 0xB5
@@ -181,6 +182,29 @@ def logs_in(node, user, password):
     finally:
         connection.close()
     return True
+
+
+@suite.test
+def a_node_that_starts_again_lets_in_who_may_log_in_now(world):
+    wire = Wire(world.etcd.clients[0])
+    with Cluster(world.etcd, world.name(), nodes=1) as cluster:
+        first, users = cluster.nodes[0], "/settings/rbac/users/local"
+        for name in ("removed", "changed"):
+            must(first, "PUT", f"{users}/{name}", password="secret1", roles="admin")
+        at = f"etcd://127.0.0.1:{wire.port}/{cluster.name}"
+        with Node("--cluster", at, "--node-name", "late").watched() as late:
+            late.start()
+            eventually("it has the users", lambda: logs_in(late, "removed", "secret1"))
+            late.kill()
+            must(first, "DELETE", f"{users}/removed")
+            must(first, "PUT", f"{users}/changed", password="secret2", roles="admin")
+            must(first, "PUT", f"{users}/made", password="secret3", roles="admin")
+            # It serves long before etcd has told it all.
+            wire.slow(0.2)
+            late.start()
+            logins = (("removed", "secret1"), ("changed", "secret1"), ("changed", "secret2"), ("made", "secret3"))
+            equal([logs_in(late, *login) for login in logins], [False, False, True, True], "logins")
+    wire.close()
 
 
 @suite.test

@@ -142,13 +142,7 @@ fn check_buckets(etcd: &Etcd, cluster: ClusterId, host: &dyn Host) -> Result<(),
                 .into(),
         ));
     }
-    let Answer::Got { revision, found } = ask(etcd, Request::Get(Range::Prefix(cluster.prefix())))?
-    else {
-        return Err(no_answer());
-    };
-    let mut view = View::default();
-    view.load(cluster, revision, &found);
-    if !view.has(&seen) {
+    if !read_view(etcd, cluster)?.has(&seen) {
         return Err(JoinError::Refused(
             "etcd was restored from a backup that lacks this node: it starts again once settee cluster adopt has \
              written it"
@@ -156,6 +150,33 @@ fn check_buckets(etcd: &Etcd, cluster: ClusterId, host: &dyn Host) -> Result<(),
         ));
     }
     Ok(())
+}
+
+/// Puts the agreed users in force, before clients connect: users may have been removed while this node was away. Those of
+/// an etcd that was restored from a backup are not taken.
+pub(crate) fn take_users(
+    etcd: &Etcd,
+    cluster: ClusterId,
+    seen: &Seen,
+    node: &Registry,
+) -> Result<(), JoinError> {
+    let view = read_view(etcd, cluster)?;
+    if let Some(users) = view.users.as_ref().filter(|_| view.has(seen))
+        && let Err(reason) = registry::take_users(node, users.value.as_bytes())
+    {
+        tracing::error!(reason, "the users of the cluster are not taken");
+    }
+    Ok(())
+}
+
+fn read_view(etcd: &Etcd, cluster: ClusterId) -> Result<View, JoinError> {
+    let Answer::Got { revision, found } = ask(etcd, Request::Get(Range::Prefix(cluster.prefix())))?
+    else {
+        return Err(no_answer());
+    };
+    let mut view = View::default();
+    view.load(cluster, revision, &found);
+    Ok(view)
 }
 
 /// The node as the cluster is to know it.

@@ -17,7 +17,7 @@ use crate::copies::Table;
 use crate::driver::{Driver, Told};
 use crate::events::Event;
 use crate::hosted::Hosted;
-use crate::join::{JoinError, Joined, MemberOptions};
+use crate::join::{JoinError, Joined, MemberOptions, take_users};
 use crate::packet::Envelope;
 use crate::peers::Peers;
 use crate::shared::{Host, Shared};
@@ -48,6 +48,7 @@ impl Member {
         noted.map_err(JoinError::System)?;
         host.admit_peers(&joined.meta.secret);
         let kept = host.kept_seen(&uuid).map_err(JoinError::System)?;
+        take_users(&etcd, joined.cluster, &kept, node)?;
         let shared = Arc::new(Shared {
             node: Arc::clone(node),
             host,
