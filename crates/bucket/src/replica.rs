@@ -177,7 +177,8 @@ impl<S: KvStore> Bucket<S> {
                     return Err(wanted);
                 }
                 let applied = vbucket.apply(document);
-                if applied.is_ok() {
+                // Events of collections arrive without a CAS.
+                if applied.is_ok() && !SystemEvent::is_key(document.key()) {
                     vbucket.note_drift(document.cas(), now);
                 }
                 Ok(applied)

@@ -1,10 +1,11 @@
 //! Replica vBuckets: changes, rollback, promotion.
 
 use bucket::{Bucket, Counters, Flushed};
+use collections::{CollectionChange, SystemEvent};
 use engine::{OpError, ReplicaError, SnapshotMarker};
 use model::{
-    Cas, Document, DurabilityLevel, FailoverEntry, FailoverLog, Kind, Meta, Seqno, SnapshotRange,
-    VbId, VbState, VbUuid,
+    Cas, Document, DurabilityLevel, FailoverEntry, FailoverLog, Kind, ManifestUid, Meta, ScopeId,
+    Seqno, SnapshotRange, VbId, VbState, VbUuid,
 };
 use storage::{FaultyStore, KvStore, MemStore};
 
@@ -148,6 +149,30 @@ fn replica_rolls_back_on_disk() {
 #[test]
 fn replica_rolls_back_in_memory() {
     goes_back(MemStore::new());
+}
+
+#[test]
+fn events_of_collections_do_not_count_as_drift() {
+    let bucket = replica(MemStore::new());
+    let counted = || bucket.with_vbucket(VB, |vbucket| vbucket.stats().drift_count);
+    let event = SystemEvent {
+        manifest: ManifestUid(1),
+        change: CollectionChange::ScopeBegun {
+            scope: ScopeId(8),
+            name: "s",
+        },
+    };
+    let meta = Meta {
+        seqno: Seqno(1),
+        kind: event.kind(),
+        ..Meta::default()
+    };
+    let document = Document::from_parts(&event.key(), &event.value(), &meta);
+    bucket.replica_marker(VB, &marker(1, 2)).unwrap();
+    bucket.replica_change(VB, &document).unwrap();
+    assert_eq!(counted(), Some(0));
+    take(&bucket, &[("a", 2)]);
+    assert_eq!(counted(), Some(1));
 }
 
 #[test]

@@ -13,7 +13,8 @@ macro_rules! summed {
 
         impl AddAssign for $name {
             fn add_assign(&mut self, other: Self) {
-                $(self.$field += other.$field;)*
+                // Foreign CAS values decide how large a drift is.
+                $(self.$field = self.$field.saturating_add(other.$field);)*
             }
         }
     };
@@ -144,5 +145,21 @@ impl VBucket {
             entries: self.table.len(),
             resizes: self.table.resizes(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::VbStats;
+
+    #[test]
+    fn sums_of_huge_drifts_stay_at_the_maximum() {
+        let huge = VbStats {
+            drift_us: u64::MAX,
+            ..VbStats::default()
+        };
+        let mut sum = huge;
+        sum += huge;
+        assert_eq!(sum, huge);
     }
 }
