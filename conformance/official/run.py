@@ -156,7 +156,8 @@ NOT_OURS = {
 def nodes(name):
     """A node, with the ports of TLS too; with a replica that follows for suites that want one; or three nodes."""
     if name.endswith(CLUSTER):
-        with Etcd() as etcd, Cluster(etcd, "official", nodes=3) as cluster:
+        # No node dies here: one that waits for a busy machine shall not be taken for dead.
+        with Etcd() as etcd, Cluster(etcd, "official", nodes=3, lease=30) as cluster:
             bucket = {"name": "default", "ramQuotaMB": "200", "replicaNumber": "1", "flushEnabled": "1"}
             must(cluster.nodes[0], "POST", "/pools/default/buckets", **bucket)
             seeds = ",".join(f"127.0.0.1:{node.kv}" for node in cluster.nodes)
