@@ -144,6 +144,28 @@ def a_node_without_space_for_a_bucket_says_so_until_it_has_made_it(world):
 
 
 @suite.test
+def a_member_without_space_for_a_bucket_waits_without_work(world):
+    with Cluster(world.etcd, world.name(), nodes=2) as cluster:
+        cluster.make_bucket()
+        node = member_of(world.etcd, cluster.name, "c")
+        cluster.nodes.append(node)
+        between(node, PATH=node.data / "buckets", OPS="write", KIND="full")
+        node.start()
+        eventually("it is known", lambda: len(cluster.states()) == 3, seconds=30)
+        cluster.order("rebalance")
+        share(cluster, node, lambda part: part > 0.2)
+        fail(node)
+        must(cluster.nodes[0], "POST", "/pools/default/buckets", name="other", ramQuotaMB="100", numVBuckets="128")
+        eventually("it cannot make it", lambda: "a bucket of the cluster cannot be made" in node.tail(), seconds=30)
+        used = node.processor_ns()
+        time.sleep(LITTLE_SECONDS)
+        used = (node.processor_ns() - used) / 1e9
+        assert used < LITTLE_SECONDS / 4, f"{used:.1f} s of processor time in {LITTLE_SECONDS} s"
+        fail(node, False)
+        eventually("all is served", cluster.client("other").everywhere, seconds=30)
+
+
+@suite.test
 def a_disk_gets_full_while_copies_leave_it(world):
     full = Faulty(world, "g", OPS="write", KIND="full")
     cluster = full.cluster

@@ -133,9 +133,23 @@ impl Driver {
                 let mut outputs = Vec::new();
                 for vb in vbs {
                     self.busy.remove(&vb);
-                    outputs.extend(self.participant.stepped(vb, &self.shared.table));
+                    // A step of a bucket that is not there would be requested again at once.
+                    if self.shared.table.get(vb.bucket).is_some() {
+                        outputs.extend(self.participant.stepped(vb, &self.shared.table));
+                    }
                 }
                 outputs
+            }
+            Event::Made(bucket) => {
+                let of_bucket = |vb: &Vb| vb.bucket == bucket;
+                let vbs: Vec<Vb> = self
+                    .participant
+                    .agent()
+                    .vbuckets()
+                    .filter(of_bucket)
+                    .collect();
+                let stepped = |vb| self.participant.stepped(vb, &self.shared.table);
+                vbs.into_iter().flat_map(stepped).collect()
             }
             Event::Stop => return,
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cluster::agent::Step;
 use cluster::agreed::{Seen, View};
 use cluster::coord::{Answer, RequestId};
-use cluster::{Order, Vb};
+use cluster::{BucketId, Order, Vb};
 
 use crate::packet::Envelope;
 
@@ -16,6 +16,8 @@ pub(crate) enum Event {
     Order(Order),
     /// Steps of these copies were made or attempted.
     Stepped(Vec<Vb>),
+    /// A bucket was made: its copies can be.
+    Made(BucketId),
     Stop,
 }
 

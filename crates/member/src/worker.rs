@@ -196,6 +196,18 @@ impl Worker {
             self.taken.clear();
         }
         let (mut done, mut no_space) = (true, false);
+        // Before buckets, which may wait for the disk: a removed user must not be let in meanwhile.
+        if let Some(users) = &view.users
+            && users.mod_revision > self.users
+        {
+            match registry::take_users(&self.shared.node, users.value.as_bytes()) {
+                Ok(()) => self.users = users.mod_revision,
+                Err(reason) => {
+                    tracing::error!(reason, "the users of the cluster are not taken");
+                    done = false;
+                }
+            }
+        }
         self.drop_buckets(view);
         for (id, entry) in &view.specs {
             let hosted = match self.shared.table.get(*id) {
@@ -226,17 +238,6 @@ impl Worker {
             for hosted in self.shared.table.all() {
                 let refresh = |steps: &Steps<'_, Store>| steps.refresh_chains();
                 self.with_steps(&hosted, refresh);
-            }
-        }
-        if let Some(users) = &view.users
-            && users.mod_revision > self.users
-        {
-            match registry::take_users(&self.shared.node, users.value.as_bytes()) {
-                Ok(()) => self.users = users.mod_revision,
-                Err(reason) => {
-                    tracing::error!(reason, "the users of the cluster are not taken");
-                    done = false;
-                }
             }
         }
         done
@@ -271,6 +272,8 @@ impl Worker {
         let hosted = Arc::new(Hosted::new(id, served));
         self.shared.table.insert(Arc::clone(&hosted));
         registry::publish_cluster(&self.shared.node, &hosted.served);
+        // The driver may have ended.
+        drop(self.done.send(Event::Made(id)));
         Ok(hosted)
     }
 
