@@ -72,11 +72,12 @@ class Links:
                 near, peer = listener.accept()
             except OSError:
                 return
-            came_from = source or self._source(peer[1], listener.getsockname()[1])
-            threading.Thread(target=self._open, args=(near, port_of, came_from, target), daemon=True).start()
+            threading.Thread(target=self._open, args=(near, peer[1], port_of, source, target), daemon=True).start()
 
-    def _open(self, near, port_of, source, target):
+    def _open(self, near, from_port, port_of, source, target):
         try:
+            # Not where connections are accepted: one that takes long delays no other.
+            source = source or self._source(from_port, near.getsockname()[1])
             self._passes(source, target)
             far = socket.create_connection(("127.0.0.1", port_of()), timeout=5)
         except OSError:

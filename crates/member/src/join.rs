@@ -161,12 +161,18 @@ pub(crate) fn take_users(
     node: &Registry,
 ) -> Result<(), JoinError> {
     let view = read_view(etcd, cluster)?;
-    if let Some(users) = view.users.as_ref().filter(|_| view.has(seen))
-        && let Err(reason) = registry::take_users(node, users.value.as_bytes())
-    {
-        tracing::error!(reason, "the users of the cluster are not taken");
+    if let Some(users) = view.users.as_ref().filter(|_| view.has(seen)) {
+        put_users(node, &users.value);
     }
     Ok(())
+}
+
+/// Puts agreed users in force; false if they cannot be.
+pub(crate) fn put_users(node: &Registry, users: &str) -> bool {
+    let taken = registry::take_users(node, users.as_bytes());
+    let report =
+        |reason: &String| tracing::error!(reason, "the users of the cluster are not taken");
+    taken.inspect_err(report).is_ok()
 }
 
 fn read_view(etcd: &Etcd, cluster: ClusterId) -> Result<View, JoinError> {

@@ -18,6 +18,7 @@ use replication::PeerOptions;
 use crate::around::NodeAround;
 use crate::events::{Event, Work};
 use crate::hosted::Hosted;
+use crate::join::put_users;
 use crate::shared::{NotMade, Shared, reach};
 
 /// Interval between attempts to apply the agreed state.
@@ -200,12 +201,10 @@ impl Worker {
         if let Some(users) = &view.users
             && users.mod_revision > self.users
         {
-            match registry::take_users(&self.shared.node, users.value.as_bytes()) {
-                Ok(()) => self.users = users.mod_revision,
-                Err(reason) => {
-                    tracing::error!(reason, "the users of the cluster are not taken");
-                    done = false;
-                }
+            if put_users(&self.shared.node, &users.value) {
+                self.users = users.mod_revision;
+            } else {
+                done = false;
             }
         }
         self.drop_buckets(view);
