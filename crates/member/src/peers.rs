@@ -21,8 +21,10 @@ use crate::shared::reach;
 const QUEUE: usize = 4096;
 /// Number of messages that are sent together.
 const BATCH: usize = 64;
-/// Longest wait for a connection or an answer.
+/// Longest wait for a connection or an answer. It doubles with each attempt to connect that fails, up to `MAX_PATIENCE`:
+/// a node on a slow network is reached in the end, and one that stands still does not gather many connections.
 const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_PATIENCE: Duration = Duration::from_secs(4);
 /// Minimum interval between two attempts to connect.
 const BACKOFF: Duration = Duration::from_millis(100);
 
@@ -82,6 +84,7 @@ impl Peers {
             tls: self.tls.clone(),
             login: login(&self.secret),
             cache: SaltedCache::default(),
+            patience: PATIENCE,
             problem: None,
         };
         let thread = std::thread::Builder::new()
@@ -136,6 +139,8 @@ struct Sender {
     tls: Option<Arc<PeerTls>>,
     login: Login,
     cache: SaltedCache,
+    /// Longest wait of the next attempt to connect.
+    patience: Duration,
     /// Last TLS problem of the connection; it is logged once.
     problem: Option<String>,
 }
@@ -168,9 +173,13 @@ impl Sender {
     }
 
     fn connect(&mut self) -> Option<Client> {
-        let options = options_of(self.at.clone(), self.tls.as_deref());
+        let options = ConnectOptions {
+            timeout: self.patience,
+            ..options_of(self.at.clone(), self.tls.as_deref())
+        };
         match Client::connect_to_node(&options, &self.login, &mut self.cache) {
             Ok(client) => {
+                self.patience = PATIENCE;
                 self.problem = None;
                 Some(client)
             }
@@ -188,6 +197,7 @@ impl Sender {
                     );
                 }
                 self.problem = problem;
+                self.patience = (2 * self.patience).min(MAX_PATIENCE);
                 None
             }
         }
@@ -198,4 +208,72 @@ fn send(client: &mut Client, batch: &[Vec<u8>]) -> Result<(), ClientError> {
     let request = |bytes| Request::with(Opcode::IOCTL_SET, MESSAGE, bytes);
     let requests: Vec<_> = batch.iter().map(|bytes| request(bytes)).collect();
     client.request_all(&requests).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use client::testing::{FakeServer, Fault, PASSWORD};
+
+    use super::*;
+
+    /// Starts a relay to a server, whose answers are late by `delay`. It ends with the test process.
+    fn slow_way_to(server: &FakeServer, delay: Duration) -> u16 {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let (near, far) = (listener.local_addr().expect("bound"), server.port());
+        std::thread::spawn(move || {
+            for from in listener.incoming().flatten() {
+                let to = TcpStream::connect((Ipv4Addr::LOCALHOST, far)).expect("a server");
+                let back = (to.try_clone(), from.try_clone());
+                let (mut answers, mut asked) = (back.0.expect("a socket"), from);
+                let (mut to, mut near) = (to, back.1.expect("a socket"));
+                std::thread::spawn(move || std::io::copy(&mut asked, &mut to));
+                std::thread::spawn(move || {
+                    std::thread::sleep(delay);
+                    std::io::copy(&mut answers, &mut near)
+                });
+            }
+        });
+        near.port()
+    }
+
+    fn sender(port: u16) -> Sender {
+        Sender {
+            name: "slow".to_owned(),
+            at: (Ipv4Addr::LOCALHOST.to_string(), port),
+            tls: None,
+            login: Login {
+                user: "user".to_owned(),
+                ..login(PASSWORD)
+            },
+            cache: SaltedCache::default(),
+            patience: PATIENCE,
+            problem: None,
+        }
+    }
+
+    #[test]
+    fn a_node_that_answers_late_is_reached_with_a_longer_patience() {
+        let server = FakeServer::start(true, Fault::None);
+        let mut sender = sender(slow_way_to(&server, Duration::from_millis(50)));
+        sender.patience = Duration::from_millis(1);
+        let mut attempts = (0..12).map(|_| sender.connect());
+        assert!(attempts.next().expect("an attempt").is_none(), "too early");
+        assert!(attempts.any(|client| client.is_some()), "never reached");
+        assert_eq!(sender.patience, PATIENCE);
+    }
+
+    #[test]
+    fn the_patience_with_a_node_that_is_away_has_a_bound() {
+        let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let port = closed.local_addr().expect("bound").port();
+        std::thread::spawn(move || closed.incoming().for_each(drop));
+        let mut sender = sender(port);
+        let patience = [2, 4, 4].map(|_| {
+            assert!(sender.connect().is_none());
+            sender.patience.as_secs()
+        });
+        assert_eq!(patience, [2, 4, 4]);
+    }
 }
