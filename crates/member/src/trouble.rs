@@ -3,27 +3,38 @@
 /// Time after the last failed request until etcd counts as well again, ms.
 const WELL_AFTER_MS: u64 = 10_000;
 
-/// The last failed request, with its time and the reason.
+/// Maximum number of reasons that are logged until etcd is well again. Each member may have its own ones.
+const LOGGED: usize = 8;
+
+/// Failed requests, until etcd counts as well again.
 #[derive(Default)]
-pub(crate) struct Trouble(Option<(u64, String)>);
+pub(crate) struct Trouble {
+    /// The last one, with its time and the reason.
+    last: Option<(u64, String)>,
+    /// Reasons that are logged.
+    logged: Vec<String>,
+}
 
 impl Trouble {
-    /// Records a failed request, and logs the first one.
-    pub(crate) fn note(&mut self, why: String, now_ms: u64) {
-        if self.0.is_none() {
+    /// Records a failed request, and logs its reason if it is another one than those before. Returns whether it does.
+    pub(crate) fn note(&mut self, why: String, now_ms: u64) -> bool {
+        let is_news = self.logged.len() < LOGGED && !self.logged.contains(&why);
+        if is_news {
             tracing::warn!(reason = why, "etcd does not carry out requests");
+            self.logged.push(why.clone());
         }
-        self.0 = Some((now_ms, why));
+        self.last = Some((now_ms, why));
+        is_news
     }
 
     /// Returns the reason of the last failed request, until etcd counts as well again.
     pub(crate) fn reason(&mut self, now_ms: u64) -> Option<String> {
-        let (at_ms, why) = self.0.as_ref()?;
+        let (at_ms, why) = self.last.as_ref()?;
         if now_ms.saturating_sub(*at_ms) < WELL_AFTER_MS {
             return Some(why.clone());
         }
         tracing::info!("etcd carries out requests again");
-        self.0 = None;
+        *self = Self::default();
         None
     }
 }
@@ -42,5 +53,19 @@ mod tests {
         assert_eq!(trouble.reason(last_ms).as_deref(), Some("no space"));
         assert_eq!(trouble.reason(last_ms + 1), None);
         assert_eq!(trouble.reason(30), None, "it is forgotten");
+    }
+
+    #[test]
+    fn each_reason_is_logged_once_until_etcd_is_well_again() {
+        let mut trouble = Trouble::default();
+        let mut logs = |why: &str, now_ms| trouble.note(why.to_owned(), now_ms);
+        assert!(logs("a watch broke off", 10));
+        assert!(logs("invalid peer certificate", 20));
+        assert!(!logs("a watch broke off", 30));
+        assert!(!logs("invalid peer certificate", 40));
+        let logged = (0..100).filter(|port| logs(&format!("port {port}"), 50));
+        assert_eq!(logged.count(), LOGGED - 2);
+        assert_eq!(trouble.reason(50 + WELL_AFTER_MS), None);
+        assert!(trouble.note("a watch broke off".to_owned(), 20_000));
     }
 }
