@@ -2,9 +2,12 @@
 
 import json
 import signal
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+from certificates import Authority
 from cluster import MAJORITY, Client, Cluster, member_of
 from etcd import Etcd, Refused, encode
 from harness import binary, equal, eventually, finished
@@ -18,6 +21,7 @@ LEASE_SECONDS = 2
 # From a kill to writes at every vBucket, on a machine that does much else.
 FAILOVER_SECONDS = 20
 KEYS = [f"key-{number}".encode() for number in range(200)]
+SCOPES = "/pools/default/buckets/default/scopes"
 
 
 def three_nodes(etcd, name="three"):
@@ -189,31 +193,61 @@ def the_login_of_etcd_changes_while_nodes_run(_):
             cluster.make_bucket()
             client = cluster.client()
             etcd.call("/v3/auth/user/changepw", {"name": "root", "password": "second"})
-            scopes = "/pools/default/buckets/default/scopes"
-            status, _, why = call(cluster.nodes[0], "POST", scopes, name="early")
+            status, _, why = call(cluster.nodes[0], "POST", SCOPES, name="early")
             equal(status, 503, "a change with the old password")
             holds(why, "authentication failed")
             file.write_text("second\n")
             for node in cluster.nodes:
                 node.process.send_signal(signal.SIGHUP)
             log_in(etcd, "second")
-            eventually("nodes log in again", lambda: must(cluster.nodes[0], "POST", scopes, name="shop"))
+            eventually("nodes log in again", lambda: must(cluster.nodes[0], "POST", SCOPES, name="shop"))
             go_on(client, 2 * LEASE_SECONDS)
             assert "need a restart" not in cluster.nodes[0].log.read_text(), "the password needs no restart"
+
+
+@suite.test
+def a_certificate_of_etcd_that_expired_is_told_once_and_data_goes_on(_):
+    with tempfile.TemporaryDirectory(prefix="settee-certificates-") as path:
+        authority, host = Authority.made(Path(path)), "subjectAltName=IP:127.0.0.1"
+        trusts = ("--etcd-ca", str(authority.certificate))
+        etcd = Etcd(certificate=authority.sign("etcd", extension=host))
+        etcd.trusted = str(authority.certificate)
+        with etcd, Cluster(etcd, "expired", nodes=2, lease=LEASE_SECONDS, flags=[trusts] * 2, init=trusts) as cluster:
+            cluster.make_bucket()
+            client = cluster.client()
+            etcd.kill(0)
+            authority.sign("etcd", serial=2, extension=host, days=0)
+            etcd.spawn(0)
+            told = "invalid peer certificate: it has expired"
+
+            def lasts():
+                status = cluster.status()
+                return told in (status["etcd_problem"] or "") and status["etcd_silent_ms"] > 4000 * LEASE_SECONDS
+
+            eventually("it is told", lasts, seconds=60)
+            go_on(client, LEASE_SECONDS)
+            for node in cluster.nodes:
+                lines = [line for line in node.log.read_text().splitlines() if told in line]
+                equal(len(lines), 1, f"lines of the log: {lines}")
+            etcd.kill(0)
+            authority.sign("etcd", serial=3, extension=host)
+            etcd.spawn(0)
+            etcd.ready()
+            eventually("changes are made", lambda: must(cluster.nodes[0], "POST", SCOPES, name="shop"))
 
 
 @suite.test
 def a_change_is_made_once_although_the_answer_of_etcd_is_lost(world):
     with LinkedCluster(world.etcd, world.name()) as cluster, ThreadPoolExecutor() as pool:
         cluster.make_bucket()
-        buckets, scopes = "/pools/default/buckets", "/pools/default/buckets/default/scopes"
+        buckets = "/pools/default/buckets"
 
         def agreed(name):
             return any(name in value for value in world.etcd.get("/settee/").values())
 
         for method, path, name, form in (
-            ("POST", scopes, "once-made", {"name": "once-made"}),
-            ("DELETE", f"{scopes}/once-made", "once-made", {}),
+            ("POST", SCOPES, "once-made", {"name": "once-made"}),
+            ("DELETE", f"{SCOPES}/once-made", "once-made", {}),
             ("POST", buckets, "made-once", {"name": "made-once", "ramQuotaMB": "100", "replicaNumber": "1"}),
             ("DELETE", f"{buckets}/made-once", "made-once", {}),
         ):

@@ -22,14 +22,14 @@ class Authority:
         openssl("req", "-x509", *new_key(key), "-out", certificate, "-days", "2", "-subj", "/CN=an authority")
         return cls(home, certificate, key)
 
-    def sign(self, user, serial=1, extension="extendedKeyUsage=clientAuth"):
-        """Files of a certificate of a user, or of what the extension says, and of its key."""
+    def sign(self, user, serial=1, extension="extendedKeyUsage=clientAuth", days=2):
+        """Files of a certificate of a user, or of what the extension says, and of its key. With 0 days it expires at once."""
         key, request, certificate, about = (self.home / f"{user}.{end}" for end in ("key", "csr", "pem", "ext"))
         about.write_text(f"{extension}\n")
         openssl("req", "-new", *new_key(key), "-out", request, "-subj", f"/CN={user}")
         openssl(
             "x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.key,
-            "-set_serial", serial, "-days", "2", "-extfile", about, "-out", certificate,
+            "-set_serial", serial, "-days", days, "-extfile", about, "-out", certificate,
         )  # fmt: skip
         return str(certificate), str(key)
 

@@ -10,6 +10,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use socket2::{SockRef, TcpKeepalive};
+use tls::tls_refusal;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -61,7 +62,11 @@ pub(crate) async fn connect(
     let sealed = TlsConnector::from(Arc::clone(config))
         .connect(name, socket)
         .await;
-    shake_hands(sealed.map_err(|error| fail(&format!("TLS: {error}")))?).await
+    let refused = |error: std::io::Error| {
+        let why = tls_refusal(&error).unwrap_or_else(|| error.to_string());
+        fail(&format!("TLS: {why}"))
+    };
+    shake_hands(sealed.map_err(refused)?).await
 }
 
 async fn shake_hands(

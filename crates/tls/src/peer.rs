@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use rustls::ClientConfig;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::ring;
 use rustls::pki_types::{ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig};
 
 use crate::served::Tls;
 use crate::trust::Trust;
@@ -72,8 +72,41 @@ impl PeerTls {
     }
 }
 
-/// Returns the TLS error behind an I/O error, of this side or the other; `None` for any other error.
+/// Returns the TLS error behind an I/O error, of this side or the other; `None` for any other error. The text is the
+/// same at each attempt, so that callers log it once.
 pub fn tls_refusal(error: &io::Error) -> Option<String> {
     let refusal = error.get_ref()?.downcast_ref::<rustls::Error>()?;
-    Some(refusal.to_string())
+    let rustls::Error::InvalidCertificate(about) = refusal else {
+        return Some(refusal.to_string());
+    };
+    let why = match about {
+        // Texts of rustls have the time of the attempt.
+        CertificateError::ExpiredContext { .. } => "it has expired",
+        CertificateError::NotValidYetContext { .. } => "it is not valid yet",
+        CertificateError::UnknownIssuer => "no trusted authority has signed it",
+        _ => return Some(refusal.to_string()),
+    };
+    Some(format!("invalid peer certificate: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn expired_certificate_is_told_in_the_same_words_at_each_attempt() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let told = |about| tls_refusal(&io::Error::other(rustls::Error::InvalidCertificate(about)));
+        let (expired, early) = ("it has expired", "it is not valid yet");
+        for time in [at(50), at(51)] {
+            let (not_after, not_before) = (at(40), at(60));
+            let late = told(CertificateError::ExpiredContext { time, not_after });
+            assert_eq!(late, Some(format!("invalid peer certificate: {expired}")));
+            let soon = told(CertificateError::NotValidYetContext { time, not_before });
+            assert_eq!(soon, Some(format!("invalid peer certificate: {early}")));
+        }
+        assert_eq!(tls_refusal(&io::Error::other("reset")), None);
+    }
 }
