@@ -1,6 +1,5 @@
 //! Replica vBuckets: their position, the changes they receive, rollback and promotion.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -359,14 +358,14 @@ impl<S: KvStore> Bucket<S> {
         fresh: &mut VBucket,
         events: &mut Vec<Document>,
     ) -> Result<(), StoreError> {
-        let mut rows = 0;
         let mut keep_values = true;
-        self.store.scan(id, Seqno(1), &mut |document: Document| {
-            if rows % ROWS_PER_LOOK == 0 {
+        let snapshot = self.store.snapshot(id)?;
+        for (number, document) in snapshot.by_seqno(Seqno(1)).enumerate() {
+            let document = document?;
+            if number % ROWS_PER_LOOK == 0 {
                 let bytes = fresh.memory_bytes() as u64;
                 keep_values = self.memory.used() + bytes < self.memory.low_mark();
             }
-            rows += 1;
             let is_event = SystemEvent::is_key(document.key());
             if is_event {
                 events.push(document.clone());
@@ -380,8 +379,7 @@ impl<S: KvStore> Bucket<S> {
             if let Some(seqno) = fresh.load(row) {
                 self.report_odd_row(id, seqno);
             }
-            ControlFlow::Continue(())
-        })?;
+        }
         fresh.finish_warmup(None);
         Ok(())
     }

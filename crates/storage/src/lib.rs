@@ -46,6 +46,6 @@ pub use lsm::{
 pub use mem::MemStore;
 pub use port::{
     Change, Changes, CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, LoadedVb,
-    LookedAt, RowLooker, ScanEnd, Snapshot, Upkeep, VbBatch, Want,
+    LookedAt, RowLooker, Snapshot, Upkeep, VbBatch, Want,
 };
 pub use work::{Duty, Next, Running, Threads, Worker};

@@ -78,31 +78,6 @@ pub trait KvStore: Send + Sync + 'static {
         self.snapshot(vb)
     }
 
-    /// Walks the rows from seqno `from` (inclusive) upwards until the end or until `f` breaks.
-    ///
-    /// Seqnos ascend strictly; the view is that of one snapshot. `ScanEnd` has the end of that view, also if `f` broke.
-    ///
-    /// # Errors
-    /// As [`KvStore::snapshot`]; also `Corrupt` at a row that cannot be read.
-    fn scan(
-        &self,
-        vb: VbId,
-        from: Seqno,
-        f: &mut dyn FnMut(Document) -> ControlFlow<()>,
-    ) -> Result<ScanEnd, StoreError> {
-        let snapshot = self.snapshot(vb)?;
-        for document in snapshot.by_seqno(from) {
-            if f(document?).is_break() {
-                break;
-            }
-        }
-        let (high_seqno, purge_seqno) = (snapshot.high_seqno(), snapshot.purge_seqno());
-        Ok(ScanEnd {
-            high_seqno,
-            purge_seqno,
-        })
-    }
-
     /// Rolls a vBucket back durably to a state that it had at or before seqno `to`. Returns its
     /// record there; the `high_seqno` of that record is the actual position.
     ///
@@ -130,7 +105,7 @@ pub trait KvStore: Send + Sync + 'static {
     /// back or removed meanwhile.
     ///
     /// # Errors
-    /// As [`KvStore::commit`] and [`KvStore::scan`].
+    /// As [`KvStore::commit`] and [`Snapshot::by_seqno`].
     fn compact(
         &self,
         vb: VbId,
@@ -242,7 +217,8 @@ pub trait Snapshot: Send + Sync {
             .map_or(Seqno::ZERO, |record| record.purge_seqno)
     }
 
-    /// Iterates over the rows from seqno `from` (inclusive) on, seqnos ascending. Ends after the first error.
+    /// Iterates over the rows from seqno `from` (inclusive) on, seqnos ascending. Ends after the first error:
+    /// `Io`, or `Corrupt` at a row that cannot be read.
     fn by_seqno(
         &self,
         from: Seqno,
@@ -251,7 +227,7 @@ pub trait Snapshot: Send + Sync {
     /// Returns the rows that are no documents of clients, seqnos ascending: events of collections, prepares and aborts.
     ///
     /// # Errors
-    /// As [`KvStore::scan`].
+    /// As [`Snapshot::by_seqno`].
     fn beside_documents(&self) -> Result<Vec<Document>, StoreError> {
         let rows = self.by_seqno(Seqno::ZERO);
         rows.filter(|row| row.as_ref().map_or(true, is_beside))
@@ -261,7 +237,7 @@ pub trait Snapshot: Send + Sync {
     /// Returns the seqno from which on the history has every version that was to be kept. `None` for an empty history.
     ///
     /// # Errors
-    /// As [`KvStore::scan`].
+    /// As [`Snapshot::by_seqno`].
     fn history_from(&self) -> Result<Option<Seqno>, StoreError>;
 
     /// Iterates over the rows and the other versions of the history from seqno `from` on, seqnos
@@ -414,15 +390,6 @@ pub struct DamagedRow {
     pub seqno: Option<Seqno>,
     /// The files.
     pub files: Vec<PathBuf>,
-}
-
-/// End of a scan's view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScanEnd {
-    /// Highest seqno of the view.
-    pub high_seqno: Seqno,
-    /// Highest seqno of a purged tombstone as of the view.
-    pub purge_seqno: Seqno,
 }
 
 /// Decision about a row in a compaction.

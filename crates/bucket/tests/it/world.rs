@@ -264,13 +264,8 @@ pub(crate) fn read_through<S: KvStore>(bucket: &Bucket<S>, vb: u16, key: &str) -
 
 /// Returns all rows of a vBucket in the store, ascending by seqno.
 pub(crate) fn rows(store: &impl KvStore, vb: u16) -> Vec<Document> {
-    let mut rows = Vec::new();
-    let scanned = store.scan(VbId(vb), Seqno(1), &mut |document| {
-        rows.push(document);
-        std::ops::ControlFlow::Continue(())
-    });
-    scanned.unwrap();
-    rows
+    let snapshot = store.snapshot(VbId(vb)).unwrap();
+    snapshot.by_seqno(Seqno(1)).map(Result::unwrap).collect()
 }
 
 pub(crate) use crate::stores::{Gated, Kept, Slow};

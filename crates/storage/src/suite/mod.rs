@@ -4,7 +4,6 @@ mod by_key;
 mod history;
 mod rollback;
 
-use std::ops::ControlFlow;
 
 use model::{
     Cas, Datatype, Document, FailoverEntry, FailoverLog, Kind, Meta, Seqno, SnapshotRange,
@@ -12,7 +11,7 @@ use model::{
 };
 
 use crate::{
-    Change, Changes, CommitInfo, ErrorKind, Keep, KvStore, ScanEnd, StoreError, VbBatch, Want,
+    Change, Changes, CommitInfo, ErrorKind, Keep, KvStore, Snapshot, StoreError, VbBatch, Want,
 };
 
 /// Returns a live document.
@@ -97,21 +96,21 @@ pub(crate) fn parts(document: &Document) -> Parts {
     )
 }
 
-/// Returns the rows of a scan.
-pub(crate) fn scan(store: &dyn KvStore, vb: VbId, from: u64) -> (Vec<Parts>, ScanEnd) {
-    let mut found = Vec::new();
-    let end = store
-        .scan(vb, Seqno(from), &mut |document| {
-            found.push(parts(&document));
-            ControlFlow::Continue(())
-        })
-        .expect("the scan succeeds");
-    (found, end)
+/// Returns the rows of a vBucket from a seqno on.
+pub(crate) fn scan(store: &dyn KvStore, vb: VbId, from: u64) -> Vec<Parts> {
+    let snapshot = view(store, vb);
+    let rows = snapshot.by_seqno(Seqno(from));
+    rows.map(|row| parts(&row.expect("it can be read")))
+        .collect()
+}
+
+pub(crate) fn view(store: &dyn KvStore, vb: VbId) -> Box<dyn Snapshot> {
+    store.snapshot(vb).expect("it can be read")
 }
 
 fn expect_rows(store: &dyn KvStore, vb: VbId, expected: &[Document]) {
     let expected: Vec<_> = expected.iter().map(parts).collect();
-    assert_eq!(scan(store, vb, 0).0, expected);
+    assert_eq!(scan(store, vb, 0), expected);
 }
 
 struct Removals<'a>(&'a [(&'a [u8], u64)]);
@@ -155,7 +154,7 @@ pub(crate) fn run<S: KvStore>(open: &mut dyn FnMut(&str) -> S) {
 
 fn a_new_store_is_empty(store: &dyn KvStore) {
     assert_eq!(store.load().unwrap(), []);
-    assert_eq!(scan(store, A, 0).0, []);
+    assert_eq!(scan(store, A, 0), []);
     assert!(store.snapshot(A).unwrap().record().is_none());
     let wants = [
         Want {
@@ -186,25 +185,12 @@ fn rows_come_back_in_seqno_order(store: &dyn KvStore) {
     assert_eq!(info.rows, 4);
     assert!(info.bytes > 0);
     expect_rows(store, A, &documents);
-    assert_eq!(scan(store, A, 2).0.len(), 3);
-    assert_eq!(scan(store, A, 3).0.len(), 2);
-    let end = scan(store, A, 70_001);
-    assert_eq!(end.0, []);
-    assert_eq!(
-        end.1,
-        ScanEnd {
-            high_seqno: Seqno(70_000),
-            purge_seqno: Seqno::ZERO
-        }
-    );
-    let mut seen = 0;
-    store
-        .scan(A, Seqno(0), &mut |_| {
-            seen += 1;
-            ControlFlow::Break(())
-        })
-        .unwrap();
-    assert_eq!(seen, 1);
+    assert_eq!(scan(store, A, 2).len(), 3);
+    assert_eq!(scan(store, A, 3).len(), 2);
+    assert_eq!(scan(store, A, 70_001), []);
+    let view = view(store, A);
+    let ends = (view.high_seqno(), view.purge_seqno());
+    assert_eq!(ends, (Seqno(70_000), Seqno::ZERO));
 }
 
 fn an_overwrite_replaces_the_row(store: &dyn KvStore) {
@@ -419,9 +405,9 @@ fn removing_one_vbucket_leaves_the_others(store: &dyn KvStore) {
             .collect::<Vec<_>>(),
         [A, B]
     );
-    assert_eq!(scan(store, VbId(1), 0).0, []);
-    assert_eq!(scan(store, A, 0).0.len(), 2);
-    assert_eq!(scan(store, B, 0).0.len(), 2);
+    assert_eq!(scan(store, VbId(1), 0), []);
+    assert_eq!(scan(store, A, 0).len(), 2);
+    assert_eq!(scan(store, B, 0).len(), 2);
     let again = document(1, "again", "1");
     put(store, VbId(1), &[(again.clone(), Seqno(0))]);
     expect_rows(store, VbId(1), &[again]);
@@ -450,12 +436,12 @@ fn compaction_drops_tombstones(store: &dyn KvStore) {
         (3, 2, Seqno(3))
     );
     expect_rows(store, A, &[live, young, last]);
-    assert_eq!(scan(store, A, 0).1.purge_seqno, Seqno(3));
+    assert_eq!(view(store, A).purge_seqno(), Seqno(3));
     changes.clear();
     changes.push((document(6, "f", "1"), Seqno::ZERO));
     put(store, A, &changes);
     assert_eq!(
-        scan(store, A, 0).1.purge_seqno,
+        view(store, A).purge_seqno(),
         Seqno(3),
         "a commit does not undo it"
     );
@@ -470,7 +456,7 @@ fn many_are_removed_at_once(store: &dyn KvStore) {
     let left = store.load().unwrap();
     let left: Vec<_> = left.iter().map(|found| found.vb).collect();
     assert_eq!(left, [1, 3].map(VbId));
-    assert_eq!(scan(store, VbId(2), 0).0, []);
+    assert_eq!(scan(store, VbId(2), 0), []);
     expect_rows(store, VbId(3), &[document(1, "a", "1")]);
 }
 
@@ -490,7 +476,7 @@ fn large_batches_are_whole(store: &dyn KvStore) {
         .collect();
     expect_rows(store, A, &all);
     store.remove(&[A]).unwrap();
-    assert_eq!(scan(store, A, 0).0, []);
+    assert_eq!(scan(store, A, 0), []);
 }
 
 fn the_later_of_two_batches_wins(store: &dyn KvStore) {

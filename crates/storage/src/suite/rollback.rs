@@ -2,7 +2,7 @@
 
 use model::{Document, Seqno, SnapshotRange, VbRecord};
 
-use super::{A, B, document, expect_rows, put, record, scan};
+use super::{A, B, document, expect_rows, put, record, scan, view};
 use crate::{KvStore, VbBatch};
 
 fn goes_to_the_last_exact_state(store: &dyn KvStore) {
@@ -64,7 +64,7 @@ fn takes_the_purge_seqno_back(store: &dyn KvStore) {
     let back = store.rollback(A, Seqno(3)).unwrap();
     assert_eq!((back.high_seqno, back.purge_seqno), (Seqno(2), Seqno(2)));
     assert_eq!(store.load().unwrap()[0].record.purge_seqno, Seqno(2));
-    assert_eq!(scan(store, A, 0).1.purge_seqno, Seqno(2));
+    assert_eq!(view(store, A).purge_seqno(), Seqno(2));
 }
 
 fn over_an_overwrite_goes_to_zero(store: &dyn KvStore) {
@@ -81,8 +81,8 @@ fn over_an_overwrite_goes_to_zero(store: &dyn KvStore) {
     assert_eq!(store.rollback_point(A, Seqno(2)).unwrap(), Seqno::ZERO);
     let back = store.rollback(A, Seqno(2)).unwrap();
     assert_eq!(back.high_seqno, Seqno::ZERO);
-    assert_eq!(scan(store, A, 0).0, []);
-    assert_eq!(scan(store, B, 0).0.len(), 1);
+    assert_eq!(scan(store, A, 0), []);
+    assert_eq!(scan(store, B, 0).len(), 1);
     assert_eq!(
         store.load().unwrap().len(),
         2,

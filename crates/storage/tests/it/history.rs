@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -149,12 +148,11 @@ fn check(store: &DiskStore, committed: u64, trimmed: u64) -> u64 {
     assert!(high.is_multiple_of(VERSIONS) && (committed..=committed + 1).contains(&last));
 
     let mut newest = BTreeMap::new();
-    let scanned = store.scan(VB, Seqno::ZERO, &mut |row| {
+    for row in snapshot.by_seqno(Seqno::ZERO) {
+        let row = row.unwrap();
         let twice = newest.insert(row.key().to_vec(), row.seqno().0);
         assert_eq!(twice, None, "a key has two rows");
-        ControlFlow::Continue(())
-    });
-    scanned.unwrap();
+    }
     let rows: Vec<u64> = newest.into_values().collect();
     let wanted = high.saturating_sub(KEYS) + 1..=high;
     assert!(rows.len() == wanted.clone().count() && rows.iter().all(|row| wanted.contains(row)));

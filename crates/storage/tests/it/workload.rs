@@ -1,7 +1,6 @@
 //! A reproducible workload, and the expected content of the store after each commit.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use model::{
@@ -135,16 +134,17 @@ impl World {
 /// Reads the content of a vBucket from the store.
 pub(crate) fn read(store: &dyn KvStore, vb: VbId) -> Result<Contents, StoreError> {
     let mut contents = Contents::default();
-    let end = store.scan(vb, Seqno::ZERO, &mut |document| {
+    let snapshot = store.snapshot(vb)?;
+    for document in snapshot.by_seqno(Seqno::ZERO) {
+        let document = document?;
         let key = String::from_utf8_lossy(document.key()).into_owned();
         let twice = contents.keys.insert(key.clone(), document.seqno().0);
         assert_eq!(twice, None, "{key} has two rows");
         contents
             .rows
             .insert(document.seqno().0, (key, document.value().to_vec()));
-        ControlFlow::Continue(())
-    })?;
-    contents.high = end.high_seqno.0;
+    }
+    contents.high = snapshot.high_seqno().0;
     Ok(contents)
 }
 
