@@ -18,7 +18,7 @@ use super::row::{Row, ValuePlace, value_file};
 use super::run::{Run, RunWriter};
 use super::writer::{Core, lower};
 use crate::ErrorKind;
-use crate::work::{Next, Worker};
+use crate::work::{Next, Running, Worker};
 
 /// Bytes of rows that are sorted at once. A vBucket with more bytes in the log is split into several runs.
 const PIECE_BYTES: usize = 512 << 10;
@@ -286,17 +286,17 @@ fn parts(before: &Manifest, log: Option<&LogPart>) -> io::Result<Parts> {
 /// The worker that writes full logs to runs.
 pub(crate) struct FlushWorker {
     core: Arc<Core>,
-    /// Called after new runs were made.
-    flushed: Box<dyn Fn() + Send>,
+    /// Rung after new runs were made.
+    merging: Arc<dyn Running>,
     failures: u32,
     retry_ns: u64,
 }
 
 impl FlushWorker {
-    pub(crate) fn new(core: Arc<Core>, flushed: Box<dyn Fn() + Send>) -> Self {
+    pub(crate) fn new(core: Arc<Core>, merging: Arc<dyn Running>) -> Self {
         Self {
             core,
-            flushed,
+            merging,
             failures: 0,
             retry_ns: 0,
         }
@@ -358,7 +358,7 @@ impl Worker for FlushWorker {
         (state.waiting, state.failed) = (false, None);
         self.core.flushing.changed.notify_all();
         drop(state);
-        (self.flushed)();
+        self.merging.ring();
         Next::OnSignal
     }
 }

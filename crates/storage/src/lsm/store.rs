@@ -47,7 +47,7 @@ pub struct Opened {
 /// A [`KvStore`] on disk.
 pub struct DiskStore {
     core: Arc<Core>,
-    workers: Mutex<Vec<Box<dyn Running>>>,
+    merging: Arc<dyn Running>,
     /// The locked file, until the store is closed or dropped.
     pub(super) lock: Mutex<Option<File>>,
 }
@@ -94,12 +94,11 @@ impl DiskStore {
         });
         let compaction = CompactionWorker::new(Arc::clone(&core));
         let compaction = threads.start(Duty::Merge, Box::new(compaction))?;
-        let compaction: Arc<dyn Running> = Arc::from(compaction);
-        let ring = Arc::clone(&compaction);
-        let flusher = FlushWorker::new(Arc::clone(&core), Box::new(move || ring.ring()));
+        let merging: Arc<dyn Running> = Arc::from(compaction);
+        let flusher = FlushWorker::new(Arc::clone(&core), Arc::clone(&merging));
         let store = Self {
             core,
-            workers: Mutex::new(vec![Box::new(Shared(compaction))]),
+            merging,
             lock: Mutex::new(None),
         };
         let flusher = threads.start(Duty::Drain, Box::new(flusher))?;
@@ -138,24 +137,13 @@ impl DiskStore {
         self.core.stopping.store(true, Ordering::SeqCst);
         self.core.flushing.changed.notify_all();
         let flusher = self.core.flushing.worker.lock().take();
-        let others = std::mem::take(&mut *self.workers.lock());
-        for worker in others.into_iter().chain(flusher) {
+        for worker in [Some(&*self.merging), flusher.as_deref()]
+            .into_iter()
+            .flatten()
+        {
             worker.ring();
             worker.join();
         }
-    }
-}
-
-/// A worker with a shared handle.
-struct Shared(Arc<dyn Running>);
-
-impl Running for Shared {
-    fn ring(&self) {
-        self.0.ring();
-    }
-
-    fn join(&self) {
-        self.0.join();
     }
 }
 
@@ -228,7 +216,7 @@ impl KvStore for DiskStore {
         let compacted = maintain::compact(&self.core, (vb, &[KeyRange::default()]), keep)?;
         if !self.core.renewing.load(Ordering::Relaxed) && self.core.has_stale() {
             self.core.renewing.store(true, Ordering::Relaxed);
-            self.workers.lock().iter().for_each(|worker| worker.ring());
+            self.merging.ring();
         }
         Ok(compacted)
     }

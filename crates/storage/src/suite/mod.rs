@@ -4,7 +4,6 @@ mod by_key;
 mod history;
 mod rollback;
 
-
 use model::{
     Cas, Datatype, Document, FailoverEntry, FailoverLog, Kind, Meta, Seqno, SnapshotRange,
     VbCounts, VbId, VbRecord, VbState, VbUuid,
