@@ -29,12 +29,29 @@ pub(crate) struct LogPart {
 }
 
 impl LogPart {
+    /// Creates a log without rows, after this group.
+    pub(crate) fn empty(file: Arc<dyn StoreFile>, number: u64, last_group: u64) -> Self {
+        Self {
+            file,
+            number,
+            index: LogIndex::default(),
+            order: LogOrder::default(),
+            bytes: 0,
+            last_group,
+        }
+    }
+
     /// Iterates over the valid rows of a vBucket, the last one first.
     pub(crate) fn rows_of(&self, vb: VbId, lineage: &Lineage) -> impl Iterator<Item = &LogRow> {
-        let epoch = self.index.vb(vb).map_or(0, |rows| rows.epoch);
-        let limit = lineage.limit(epoch).unwrap_or(Seqno::ZERO);
+        let limit = lineage.limit(self.index.epoch(vb)).unwrap_or(Seqno::ZERO);
         let rows = self.index.rows_of(vb);
         rows.filter(move |row| row.seqno <= limit)
+    }
+
+    fn read(&self, place: Place, what: What, vb: VbId) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        place.read(&*self.file, what, vb, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// Makes the rows from number `from` on valid, and applies the other entries of a group.
@@ -53,14 +70,52 @@ impl LogPart {
                     states.remove(vb);
                 }
                 Note::State(vb, place, state) => {
-                    let before = self.index.vb(vb).map_or(0, |rows| rows.epoch);
-                    let limit = state.lineage.limit(before);
+                    let limit = state.lineage.limit(self.index.epoch(vb));
                     self.index.set_record(vb, place, state.lineage.epoch, limit);
                     states.insert(vb, state);
                 }
             }
         }
     }
+}
+
+/// Returns the encoded state of a vBucket from logs, the youngest first, and the manifest before them.
+///
+/// # Errors
+/// Those of reading it.
+pub(crate) fn state_bytes<'l>(
+    logs: impl IntoIterator<Item = &'l LogPart>,
+    before: &Manifest,
+    vb: VbId,
+) -> io::Result<Option<Vec<u8>>> {
+    for log in logs {
+        match log
+            .index
+            .vb(vb)
+            .map_or(RecordAt::Before, |rows| rows.record)
+        {
+            RecordAt::Before => {}
+            RecordAt::Nowhere => return Ok(None),
+            RecordAt::Log(place) => return log.read(place, What::Record, vb).map(Some),
+        }
+    }
+    before.state(vb)
+}
+
+/// Returns the text of the bucket, as [`state_bytes`].
+///
+/// # Errors
+/// Those of reading it.
+pub(crate) fn text_bytes<'l>(
+    logs: impl IntoIterator<Item = &'l LogPart>,
+    before: &Manifest,
+) -> io::Result<Option<Vec<u8>>> {
+    for log in logs {
+        if let Some(place) = log.index.text {
+            return log.read(place, What::Text, VbId(0)).map(Some);
+        }
+    }
+    before.text()
 }
 
 /// An entry of a group beside its rows.
@@ -157,29 +212,10 @@ impl Current {
         if self.states.get(vb).is_none() {
             return Ok(None);
         }
-        let bytes = self.state_bytes(vb)?;
+        let bytes = state_bytes(self.logs(), &self.version.manifest, vb)?;
         let bytes = bytes.ok_or_else(|| state::no_record(vb))?;
         let stored = state::decode(&bytes).ok_or_else(|| state::no_record(vb))?;
         Ok(Some(stored))
-    }
-
-    fn state_bytes(&self, vb: VbId) -> io::Result<Option<Vec<u8>>> {
-        for log in self.logs() {
-            match log
-                .index
-                .vb(vb)
-                .map_or(RecordAt::Before, |rows| rows.record)
-            {
-                RecordAt::Before => {}
-                RecordAt::Nowhere => return Ok(None),
-                RecordAt::Log(place) => {
-                    let mut bytes = Vec::new();
-                    place.read(&*log.file, What::Record, vb, &mut bytes)?;
-                    return Ok(Some(bytes));
-                }
-            }
-        }
-        self.version.manifest.state(vb)
     }
 
     /// Returns the text of the bucket.
@@ -187,14 +223,7 @@ impl Current {
     /// # Errors
     /// Those of reading it.
     pub(crate) fn text(&self) -> io::Result<Option<Vec<u8>>> {
-        for log in self.logs() {
-            if let Some(place) = log.index.text {
-                let mut bytes = Vec::new();
-                place.read(&*log.file, What::Text, VbId(0), &mut bytes)?;
-                return Ok(Some(bytes));
-            }
-        }
-        self.version.manifest.text()
+        text_bytes(self.logs(), &self.version.manifest)
     }
 
     /// Returns the files of values.
@@ -228,8 +257,7 @@ impl Current {
         let mut newest = None;
         let mut found_bytes = Vec::new();
         for log in self.logs() {
-            let epoch = log.index.vb(vb).map_or(0, |rows| rows.epoch);
-            let Some(limit) = lineage.limit(epoch) else {
+            let Some(limit) = lineage.limit(log.index.epoch(vb)) else {
                 continue;
             };
             let found = log

@@ -9,9 +9,9 @@ use std::time::Duration;
 use model::VbId;
 
 use super::bytes::damaged;
-use super::current::{LogPart, ValueFile, Version};
+use super::current::{LogPart, ValueFile, Version, state_bytes, text_bytes};
 use super::fault::shortage;
-use super::log::{Log, LogRow, RecordAt, What, read_rows};
+use super::log::{Log, LogRow, read_rows};
 use super::made::Made;
 use super::manifest::{Contents, Manifest, Parts, RunEntry};
 use super::row::{Row, ValuePlace, value_file};
@@ -80,8 +80,7 @@ impl Piece {
         });
         for of_one in places.chunk_by(|a, b| a.0 == b.0) {
             let vb = of_one[0].0;
-            let epoch = sealed.index.vb(vb).map_or(0, |rows| rows.epoch);
-            let writer = runs.writer(vb, epoch)?;
+            let writer = runs.writer(vb, sealed.index.epoch(vb))?;
             for place in of_one {
                 writer.add(row(place)?)?;
             }
@@ -260,26 +259,10 @@ fn parts(before: &Manifest, log: Option<&LogPart>) -> io::Result<Parts> {
     }
     let mut parts = Parts::default();
     for vb in vbs {
-        let at = log.and_then(|log| Some((log, log.index.vb(vb)?.record)));
-        let bytes = match at {
-            Some((_, RecordAt::Nowhere)) => None,
-            Some((log, RecordAt::Log(place))) => {
-                let mut bytes = Vec::new();
-                place.read(&*log.file, What::Record, vb, &mut bytes)?;
-                Some(bytes)
-            }
-            None | Some((_, RecordAt::Before)) => before.state(vb)?,
-        };
+        let bytes = state_bytes(log, before, vb)?;
         parts.states.extend(bytes.map(|bytes| (vb, bytes)));
     }
-    parts.text = match log.and_then(|log| Some((log, log.index.text?))) {
-        Some((log, place)) => {
-            let mut bytes = Vec::new();
-            place.read(&*log.file, What::Text, VbId(0), &mut bytes)?;
-            Some(bytes)
-        }
-        None => before.text()?,
-    };
+    parts.text = text_bytes(log, before)?;
     Ok(parts)
 }
 

@@ -109,17 +109,8 @@ impl Manifest {
         let file = sealed::open_any(files, FileKind::Manifest, 0)?;
         let mut bytes = vec![0; usize::try_from(file.length()?).unwrap_or(usize::MAX)];
         file.read_at(&mut bytes, 0)?;
-        let body = bytes.len().checked_sub(file.seal_bytes() + CRC_BYTES);
-        let found = body
-            .filter(|body| *body >= HEADER_BYTES)
-            .and_then(|body| decode(&bytes[..body]));
-        let (contents, states, text) = found.ok_or_else(|| damaged("it makes no sense"))?;
-        Ok(Self {
-            contents,
-            file,
-            states,
-            text,
-        })
+        bytes.truncate(bytes.len().saturating_sub(file.seal_bytes() + CRC_BYTES));
+        Self::decoded(file, &bytes)
     }
 
     fn of(file: Arc<dyn StoreFile>) -> io::Result<Self> {
@@ -140,7 +131,12 @@ impl Manifest {
             let about = digest(&bytes[..body]);
             file.unseal(&mut bytes, body, (body as u64, about.as_ref()))?;
         }
-        let found = decode(&bytes).ok_or_else(|| damaged("it makes no sense"))?;
+        Self::decoded(file, &bytes)
+    }
+
+    /// Returns the manifest in `file`, of which `bytes` lie before the seal and the checksum.
+    fn decoded(file: Arc<dyn StoreFile>, bytes: &[u8]) -> io::Result<Self> {
+        let found = decode(bytes).ok_or_else(|| damaged("it makes no sense"))?;
         let (contents, states, text) = found;
         Ok(Self {
             contents,
@@ -269,7 +265,7 @@ fn encode(
 }
 
 fn decode(bytes: &[u8]) -> Option<Decoded> {
-    let reader = &mut Reader::new(&bytes[HEADER_BYTES..]);
+    let reader = &mut Reader::new(bytes.get(HEADER_BYTES..)?);
     let mut contents = Contents {
         number: reader.u64()?,
         next_file: reader.u64()?,

@@ -8,7 +8,7 @@ use super::bytes::{FileKind, HEADER_BYTES, damaged, named};
 use super::current::{Current, LogPart, Note, ValueFile, Version, WalkBytes};
 use super::files::Files;
 use super::flush::value_file_name;
-use super::log::{Entry, Existing, Groups, Log, LogIndex, LogOrder, LogRow, What, lacks_groups};
+use super::log::{Entry, Existing, Groups, Log, LogRow, What, lacks_groups};
 use super::manifest::{self, Contents, Manifest, Parts};
 use super::options::DiskOptions;
 use super::row::{self, HISTORY, Row, ValuePlace, value_file};
@@ -98,17 +98,9 @@ fn create(files: &dyn Files, options: &DiskOptions) -> io::Result<Found> {
         ..Contents::default()
     };
     let manifest = Manifest::write(files, contents, &Parts::default(), || {})?;
-    let active = LogPart {
-        file: Arc::clone(&log.file),
-        number: 1,
-        index: LogIndex::default(),
-        order: LogOrder::default(),
-        bytes: 0,
-        last_group: 0,
-    };
     Ok(Found {
         current: Current {
-            active,
+            active: LogPart::empty(Arc::clone(&log.file), 1, 0),
             sealed: None,
             version: Arc::new(Version {
                 manifest,
@@ -333,14 +325,8 @@ impl Replay {
     }
 
     fn log(&mut self, log: &Existing) -> io::Result<Groups> {
-        self.parts.push(LogPart {
-            file: Arc::clone(&log.file),
-            number: log.number,
-            index: LogIndex::default(),
-            order: LogOrder::default(),
-            bytes: 0,
-            last_group: self.last_group,
-        });
+        let part = LogPart::empty(Arc::clone(&log.file), log.number, self.last_group);
+        self.parts.push(part);
         let mut linked = 0;
         let groups = log.replay(self.last_group, &mut |entry| self.entry(entry, &mut linked))?;
         self.last_group = groups.last_group;

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use super::current::{Current, LogPart, Note};
 use super::fault::shortage;
 use super::files::Files;
-use super::log::{Group, Log, LogIndex, LogOrder, LogRow, Place, What};
+use super::log::{Group, Log, LogRow, Place, What};
 use super::options::DiskOptions;
 use super::state::State;
 use super::tail::{Left, TailFile};
@@ -281,14 +281,7 @@ impl Core {
             None => Log::create(&*self.files, number, last_group, self.options.log_bytes)?,
         };
         let mut current = self.current.write();
-        let part = LogPart {
-            file: Arc::clone(&next.file),
-            number,
-            index: LogIndex::default(),
-            order: LogOrder::default(),
-            bytes: 0,
-            last_group,
-        };
+        let part = LogPart::empty(Arc::clone(&next.file), number, last_group);
         let mut full = std::mem::replace(&mut current.active, part);
         (full.bytes, full.last_group) = (writer.log.end, last_group);
         current.sealed = Some(Arc::new(full));

@@ -77,16 +77,8 @@ impl Inventory {
     /// # Errors
     /// Those of the system.
     pub(crate) fn widen(&mut self, files: &dyn Files) -> io::Result<()> {
-        let runs = self.runs.iter();
-        let runs = runs.map(|(number, _)| FileKind::Run.name(*number));
-        let logs = self.logs.iter().map(|log| FileKind::Log.name(*log));
-        let values = self.values.iter().map(|(file, _)| value_file_name(*file));
         let there = files.list()?;
-        if runs
-            .chain(logs)
-            .chain(values)
-            .all(|name| there.contains(&name))
-        {
+        if self.names().all(|name| there.contains(&name)) {
             return Ok(());
         }
         self.trusted = false;
@@ -95,6 +87,15 @@ impl Inventory {
         self.values.clear();
         self.unnamed.clear();
         self.sort_names(files)
+    }
+
+    /// Iterates over the names of runs, logs and files of values; a log with values occurs twice.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        let runs = self.runs.iter();
+        let runs = runs.map(|(number, _)| FileKind::Run.name(*number));
+        let logs = self.logs.iter().map(|log| FileKind::Log.name(*log));
+        let values = self.values.iter().map(|(file, _)| value_file_name(*file));
+        runs.chain(logs).chain(values)
     }
 
     fn sort_names(&mut self, files: &dyn Files) -> io::Result<()> {
@@ -126,21 +127,13 @@ impl Inventory {
                 Some((FileKind::Values, number)) if !self.trusted => {
                     self.values.push((ValuePlace::of_values(number), None));
                 }
-                _ if self.names(&name) => {}
+                _ if name == manifest::NAME || name == tail::NAME => {}
+                _ if self.names().any(|known| known == name) => {}
                 _ => self.unnamed.push(name),
             }
         }
         self.logs.sort_unstable();
         Ok(())
-    }
-
-    fn names(&self, name: &str) -> bool {
-        let mut values = self.values.iter();
-        name == manifest::NAME
-            || name == tail::NAME
-            || values.any(|(file, _)| value_file_name(*file) == name)
-            || matches!(FileKind::of_name(name), Some((FileKind::Run, number))
-                if self.runs.iter().any(|(run, _)| *run == number))
     }
 }
 

@@ -151,12 +151,7 @@ impl Check<'_> {
 
     /// Counts the files and their bytes.
     fn measure(&mut self, inventory: &Inventory) -> io::Result<()> {
-        let runs = inventory.runs.iter();
-        let runs = runs.map(|(number, _)| FileKind::Run.name(*number));
-        let logs = inventory.logs.iter().map(|log| FileKind::Log.name(*log));
-        let values = inventory.values.iter();
-        let mut names: Vec<String> = values.map(|(file, _)| value_file_name(*file)).collect();
-        names.extend(runs.chain(logs));
+        let mut names: Vec<String> = inventory.names().collect();
         names.push(super::manifest::NAME.into());
         names.push(super::tail::NAME.into());
         names.sort();

@@ -268,6 +268,11 @@ impl LogIndex {
         self.vbs.get(vb)
     }
 
+    /// Returns the epoch of a vBucket's rows; zero if there are none.
+    pub(crate) fn epoch(&self, vb: VbId) -> u64 {
+        self.vb(vb).map_or(0, |rows| rows.epoch)
+    }
+
     /// Iterates over all vBuckets in the log, ascending.
     pub(crate) fn vbs(&self) -> impl Iterator<Item = (VbId, &VbRows)> {
         self.vbs.iter()
