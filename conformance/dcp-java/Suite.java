@@ -10,7 +10,6 @@ import com.couchbase.client.java.kv.UpsertOptions;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
@@ -27,11 +26,6 @@ public final class Suite {
   private static final long DEADLINE_SECONDS = 90;
   private static final long CATCH_UP_SECONDS = 40;
   private static final long SYSTEM_EVENTS = 3;
-
-  /** Something that must hold. */
-  interface Test {
-    void run() throws Exception;
-  }
 
   /** The last that the node confirmed about a key; no value for a deletion. */
   record Written(long seqno, long cas, String value) {}
@@ -58,62 +52,30 @@ public final class Suite {
   }
 
   public static void main(String[] arguments) {
-    int failed = 1;
-    try {
+    Tests.main("dcp-java", arguments, () -> {
       if (arguments.length > 3 && arguments[0].equals("follow")) {
         Follower.follow(arguments[1], List.of(arguments).subList(3, arguments.length));
         Runtime.getRuntime().halt(0);
       }
-      failed = new Suite().runAll(arguments.length > 0 ? arguments[0] : "");
-    } catch (Throwable error) {
-      System.out.println("FAIL dcp-java: " + error);
-      System.out.println("0 passed, 1 failed");
-    }
-    // Clients keep threads of their own; the verdict stands, so do not wait for them.
-    Runtime.getRuntime().halt(failed == 0 ? 0 : 1);
+      return new Suite().tests();
+    });
   }
 
-  private int runAll(String filter) {
-    Map<String, Test> tests = new LinkedHashMap<>();
-    tests.put("streams_from_the_beginning_under_load", this::streamsUnderLoad);
-    tests.put("resumes_after_cuts_at_random_frames", this::resumesAfterCuts);
-    tests.put("resumes_from_a_saved_state_after_a_restart", this::resumesFromState);
-    tests.put("waits_for_a_listener_that_does_not_return", this::waitsForTheListener);
-    tests.put("rolls_back_an_unknown_branch", this::rollsBack);
-    int passed = 0;
-    int failed = 0;
-    for (Map.Entry<String, Test> test : tests.entrySet()) {
-      if (!test.getKey().contains(filter)) {
-        continue;
-      }
-      long started = System.nanoTime();
-      try {
-        within(test.getValue());
-        passed++;
-        long took = (System.nanoTime() - started) / 1_000_000;
-        System.out.println("ok   dcp-java: " + test.getKey() + " (" + took + " ms)");
-      } catch (Throwable error) {
-        failed++;
-        System.out.println("FAIL dcp-java: " + test.getKey() + ": " + error);
-      }
-    }
-    try {
+  private Tests tests() {
+    Tests tests = new Tests(() -> {
       cluster.disconnect();
       node.close();
-    } catch (Throwable error) {
-      failed++;
-      System.out.println("FAIL dcp-java: at the end: " + error);
-    }
-    if (passed + failed == 0) {
-      failed = 1;
-      System.out.println("FAIL dcp-java: no test matches `" + filter + "`");
-    }
-    System.out.println(passed + " passed, " + failed + " failed");
-    return failed;
+    });
+    tests.put("streams_from_the_beginning_under_load", () -> within(this::streamsUnderLoad));
+    tests.put("resumes_after_cuts_at_random_frames", () -> within(this::resumesAfterCuts));
+    tests.put("resumes_from_a_saved_state_after_a_restart", () -> within(this::resumesFromState));
+    tests.put("waits_for_a_listener_that_does_not_return", () -> within(this::waitsForTheListener));
+    tests.put("rolls_back_an_unknown_branch", () -> within(this::rollsBack));
+    return tests;
   }
 
   /** A test that hangs ends the suite. */
-  private static void within(Test test) throws Exception {
+  private static void within(Tests.Test test) throws Exception {
     Thread watch = new Thread(() -> {
       try {
         Thread.sleep(DEADLINE_SECONDS * 1000);

@@ -31,7 +31,6 @@ import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Arrays;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -47,11 +46,6 @@ public final class Suite {
   private static final Duration LONG = Duration.ofSeconds(30);
   private static final int MANY = 5_000;
   private static final int MIB = 1 << 20;
-
-  /** Something that must hold. */
-  interface Test {
-    void run() throws Exception;
-  }
 
   private final Node node;
   private final Cluster cluster;
@@ -73,23 +67,20 @@ public final class Suite {
   }
 
   public static void main(String[] arguments) {
-    int failed = 1;
-    try {
+    Tests.main("java", arguments, () -> {
       if (arguments.length > 3 && arguments[0].equals("follow")) {
         Follower.follow(List.of(arguments).subList(1, arguments.length));
         Runtime.getRuntime().halt(0);
       }
-      failed = new Suite().runAll(arguments.length > 0 ? arguments[0] : "");
-    } catch (Throwable error) {
-      System.out.println("FAIL java: " + error);
-      System.out.println("0 passed, 1 failed");
-    }
-    // Clients keep threads of their own; the verdict stands, so do not wait for them.
-    Runtime.getRuntime().halt(failed == 0 ? 0 : 1);
+      return new Suite().tests();
+    });
   }
 
-  private int runAll(String filter) throws Exception {
-    Map<String, Test> tests = new LinkedHashMap<>();
+  private Tests tests() {
+    Tests tests = new Tests(() -> {
+      cluster.disconnect();
+      node.close();
+    });
     tests.put("writes_and_reads", this::writesAndReads);
     tests.put("refuses_what_cannot_be", this::refuses);
     tests.put("touches_and_expires", this::expires);
@@ -110,31 +101,7 @@ public final class Suite {
     tests.put("writes_many_at_once", this::many);
     tests.put("finds_all_after_a_restart", this::restart);
     tests.put("serves_spymemcached", this::spymemcached);
-    int passed = 0;
-    int failed = 0;
-    for (Map.Entry<String, Test> test : tests.entrySet()) {
-      if (!test.getKey().contains(filter)) {
-        continue;
-      }
-      long started = System.nanoTime();
-      try {
-        test.getValue().run();
-        passed++;
-        System.out.printf("ok   java: %s (%d ms)%n", test.getKey(), (System.nanoTime() - started) / 1_000_000);
-      } catch (Throwable error) {
-        failed++;
-        System.out.println("FAIL java: " + test.getKey() + ": " + error);
-      }
-    }
-    try {
-      cluster.disconnect();
-      node.close();
-    } catch (Throwable error) {
-      failed++;
-      System.out.println("FAIL java: at the end: " + error);
-    }
-    System.out.println(passed + " passed, " + (passed + failed == 0 ? 1 : failed) + " failed");
-    return passed + failed == 0 ? 1 : failed;
+    return tests;
   }
 
   static void equal(Object got, Object expected, String what) {
@@ -143,7 +110,7 @@ public final class Suite {
     }
   }
 
-  static Throwable throwing(Class<? extends Throwable> kind, Test test) {
+  static Throwable throwing(Class<? extends Throwable> kind, Tests.Test test) {
     try {
       test.run();
     } catch (Throwable error) {

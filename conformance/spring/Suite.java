@@ -1,7 +1,6 @@
 import com.couchbase.client.java.Cluster;
 import com.couchbase.client.java.Collection;
 import java.time.Duration;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -21,11 +20,6 @@ import shop.Shop;
 public final class Suite {
   private static final Duration LONG = Duration.ofSeconds(30);
   private static final Duration SHORT = Duration.ofSeconds(2);
-
-  /** Something that must hold. */
-  interface Test {
-    void run() throws Exception;
-  }
 
   private final Node node = new Node();
   private final ConfigurableApplicationContext context;
@@ -48,19 +42,11 @@ public final class Suite {
   }
 
   public static void main(String[] arguments) {
-    int failed = 1;
-    try {
-      failed = new Suite().runAll(arguments.length > 0 ? arguments[0] : "");
-    } catch (Throwable error) {
-      System.out.println("FAIL spring: " + error);
-      System.out.println("0 passed, 1 failed");
-    }
-    // Clients keep threads of their own; the verdict stands, so do not wait for them.
-    Runtime.getRuntime().halt(failed == 0 ? 0 : 1);
+    Tests.main("spring", arguments, () -> new Suite().tests());
   }
 
-  private int runAll(String filter) throws Exception {
-    Map<String, Test> tests = new LinkedHashMap<>();
+  private Tests tests() {
+    Tests tests = new Tests(node::close);
     tests.put("keeps_documents_in_repositories", this::repositories);
     tests.put("locks_by_version", this::versions);
     tests.put("computes_once_and_caches", this::caches);
@@ -68,25 +54,7 @@ public final class Suite {
     tests.put("keeps_nulls_and_absent_apart", this::absent);
     tests.put("clears_nothing_without_a_query_service", this::clears);
     tests.put("is_healthy_while_the_node_is_there", this::health);
-    int passed = 0;
-    int failed = 0;
-    for (Map.Entry<String, Test> test : tests.entrySet()) {
-      if (!test.getKey().contains(filter)) {
-        continue;
-      }
-      long started = System.nanoTime();
-      try {
-        test.getValue().run();
-        passed++;
-        System.out.printf("ok   spring: %s (%d ms)%n", test.getKey(), (System.nanoTime() - started) / 1_000_000);
-      } catch (Throwable error) {
-        failed++;
-        System.out.println("FAIL spring: " + test.getKey() + ": " + error);
-      }
-    }
-    node.close();
-    System.out.printf("%d passed, %d failed%n", passed, failed);
-    return passed == 0 ? 1 : failed;
+    return tests;
   }
 
   private void repositories() {
