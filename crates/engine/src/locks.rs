@@ -73,11 +73,6 @@ impl Locks {
         }
     }
 
-    /// Unlocks everything.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     /// Number of locks, including expired ones that were not dropped yet.
     pub(crate) fn len(&self) -> usize {
         self.locks.len()

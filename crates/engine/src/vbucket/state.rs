@@ -75,7 +75,8 @@ impl VBucket {
     }
 
     /// Changes the state. `topology` is the new JSON text; `None` keeps the old one. Becoming
-    /// active begins the history `new_uuid`; ceasing to be active ends all document locks.
+    /// active begins the history `new_uuid`. Document locks stay: each newer version of a document
+    /// ends its lock, also on a replica.
     pub fn set_state(&mut self, state: VbState, topology: Option<String>, new_uuid: VbUuid) {
         let before = std::mem::replace(&mut self.state, state);
         if before == VbState::Active && state != VbState::Active {
@@ -90,9 +91,6 @@ impl VBucket {
             self.become_decider();
         }
         self.decide_anew();
-        if state != VbState::Active {
-            self.locks.clear();
-        }
         self.touch_record();
     }
 

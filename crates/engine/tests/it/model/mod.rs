@@ -511,7 +511,6 @@ impl World {
                 }
                 let newest = self.vbucket.failover_log().newest();
                 assert_eq!(newest.uuid, VbUuid(self.uuids));
-                self.expected.locks.clear();
             }
             _ => unreachable!("{op:?}"),
         }
