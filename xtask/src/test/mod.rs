@@ -39,17 +39,15 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
                 "warnings",
             ],
         )?,
+        rust_tests(workspace)?,
     ];
-    // Tests and the binary in one build: by itself, the binary would be compiled without the features of tests.
-    let targets = ["--workspace", "--lib", "--bin", "settee", "--tests"];
     let built = cargo_step(
         workspace,
-        "build",
-        &[&["build", "--quiet"], &targets[..]].concat(),
+        "binary",
+        &["build", "--quiet", "--package", "settee"],
     )?;
     let runnable = built.failed == 0;
     tallies.push(built);
-    tallies.push(rust_tests(workspace)?);
     let started = Instant::now();
     let (passed, failed) = tidy::count(workspace)?;
     tallies.push(tally("tidy", (passed, failed), started));
