@@ -2,12 +2,14 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
 
 use model::{Document, Seqno, VbId};
 
 use super::*;
 use crate::suite::{document, parts, put, record, view};
-use crate::work::{Duty, Running, Threads, Worker};
+use crate::work::{Duty, Next, Running, Threads, Worker};
 use crate::{Change, Changes, Keep, KvStore as _, VbBatch, Want};
 
 fn small() -> DiskOptions {
@@ -126,4 +128,51 @@ fn compaction_during_a_rollback_reports_no_dropped_rows() {
     assert_eq!(view(&store, vb).high_seqno(), Seqno(2));
     let erased = store.compact(vb, &mut |_, _| Keep::Erase);
     assert_eq!(erased.expect("it ends").dropped, 1);
+}
+
+/// Workers that make a step when the test says so.
+#[derive(Default)]
+struct Stepped(Mutex<Vec<Box<dyn Worker>>>);
+
+impl Threads for Stepped {
+    fn start(&self, _: Duty, worker: Box<dyn Worker>) -> io::Result<Box<dyn Running>> {
+        self.0.lock().expect("no panic").push(worker);
+        Ok(Box::new(Idle))
+    }
+}
+
+impl Stepped {
+    /// Makes a step of each worker, up to one that is to make another at once; returns whether there is one.
+    fn step(&self, now: Duration) -> bool {
+        let mut workers = self.0.lock().expect("no panic");
+        let mut workers = workers.iter_mut();
+        workers.any(|worker| worker.step(now.as_nanos() as u64) == Next::Again)
+    }
+}
+
+#[test]
+fn values_leave_mostly_dead_files_in_several_merges_when_quiet() {
+    let place = tempfile::tempdir().expect("a directory");
+    let threads = Stepped::default();
+    let (store, _) = DiskStore::open_with(&threads, place.path(), small(), None).expect("it opens");
+    let (vb, value) = (VbId(3), "v".repeat(2_000));
+    let mut seqno = 0;
+    for round in 0..2 {
+        for key in (0..96).filter(|key| round == 0 || key % 3 == 0) {
+            seqno += 1;
+            let replaced = Seqno(if round == 0 { 0 } else { key + 1 });
+            put(
+                &store,
+                vb,
+                &[(document(seqno, &format!("k{key}"), &value), replaced)],
+            );
+            while threads.step(Duration::from_secs(1)) {}
+        }
+    }
+    let before = store.upkeep().merges;
+    while threads.step(Duration::from_mins(1)) {}
+    let merges = store.upkeep().merges - before;
+    assert!((2..=8).contains(&merges), "{merges} merges");
+    let bytes = store.disk_usage().expect("it can be read").file_bytes;
+    assert!(bytes < 96 * 2_000 * 13 / 10, "{bytes} bytes on disk");
 }

@@ -11,6 +11,9 @@ const DEAD_PART_QUIET: u64 = 5;
 const LIVE_PERCENT: u64 = 35;
 const LIVE_PERCENT_QUIET: u64 = 80;
 
+/// Maximum share of values that one merge moves, as one of so many: the disk has the old and the new ones until it ends.
+const MOVED_PART: u64 = 4;
+
 /// Size of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RunSize {
@@ -48,24 +51,35 @@ pub(super) struct Plan {
     pub(super) runs: Range<usize>,
     /// Files from which values move.
     pub(super) emptied: BTreeSet<u64>,
+    /// Whether other files are left for a later merge.
+    pub(super) leaves_files: bool,
 }
 
 impl Sizes {
-    /// Returns the next merge; `quiet` is true while no commits arrive.
-    pub(super) fn plan(&self, limits: Limits, quiet: bool) -> Option<Plan> {
-        let runs = self
-            .full_class(limits)
-            .or_else(|| self.dead(limits, quiet))?;
+    /// Returns the next merge; `quiet` is true while no commits arrive, `goes_on` if the last merge of all runs left
+    /// files that are to be emptied.
+    pub(super) fn plan(&self, limits: Limits, quiet: bool, goes_on: bool) -> Option<Plan> {
+        let files = self.mostly_dead(quiet);
+        let all = || {
+            let worth = (goes_on && !files.is_empty()) || self.is_dead(limits, quiet);
+            Some(self.usable()).filter(|runs| worth && !runs.is_empty())
+        };
+        let runs = self.full_class(limits).or_else(all)?;
+        let emptied = self.deadest(&files);
         Some(Plan {
             runs,
-            emptied: self.emptied(quiet),
+            leaves_files: emptied.len() < files.len(),
+            emptied,
         })
     }
 
     /// Returns a merge of all mergeable runs that empties these files of values.
     pub(super) fn all(&self, emptied: BTreeSet<u64>) -> Plan {
-        let runs = self.usable();
-        Plan { runs, emptied }
+        Plan {
+            runs: self.usable(),
+            emptied,
+            leaves_files: false,
+        }
     }
 
     /// Returns the runs of the lowest full class, and all younger ones.
@@ -86,10 +100,10 @@ impl Sizes {
         }
     }
 
-    /// Returns all runs if too much of them is dead.
-    fn dead(&self, limits: Limits, quiet: bool) -> Option<Range<usize>> {
-        let usable = self.usable();
-        let run_bytes: u64 = self.runs[usable.clone()].iter().map(|run| run.bytes).sum();
+    /// Returns whether too much of the store is dead.
+    fn is_dead(&self, limits: Limits, quiet: bool) -> bool {
+        let runs = &self.runs[self.usable()];
+        let run_bytes: u64 = runs.iter().map(|run| run.bytes).sum();
         let value_bytes: u64 = self.values.values().map(|(bytes, _)| bytes).sum();
         let live_values: u64 = self.values.values().map(|(_, live)| live).sum();
         let dead_bytes = |rows: u64, of: u64| {
@@ -103,12 +117,12 @@ impl Sizes {
         let all = run_bytes + value_bytes;
         let worth = dead >= limits.dead_bytes_min && dead > all / part;
         // Nothing would be freed if only values died, in a file that is not emptied.
-        let goes = dead_rows > self.rows / (2 * part) || !self.emptied(quiet).is_empty();
-        (worth && goes && !usable.is_empty()).then_some(usable)
+        let goes = dead_rows > self.rows / (2 * part) || !self.mostly_dead(quiet).is_empty();
+        worth && goes
     }
 
     /// Returns the files of values that are mostly dead.
-    fn emptied(&self, quiet: bool) -> BTreeSet<u64> {
+    fn mostly_dead(&self, quiet: bool) -> Vec<u64> {
         let percent = if quiet {
             LIVE_PERCENT_QUIET
         } else {
@@ -122,6 +136,25 @@ impl Sizes {
             lives(*live) * 100 < u128::from(*bytes) * u128::from(percent)
         });
         files.map(|(file, _)| *file).collect()
+    }
+
+    /// Returns those of the files with the lowest shares of live bytes that one merge may empty, at least one.
+    fn deadest(&self, files: &[u64]) -> BTreeSet<u64> {
+        let size = |file: &u64| self.values.get(file).copied().unwrap_or_default();
+        let live_ppm = |file: &u64| {
+            let (bytes, live) = size(file);
+            u128::from(live) * 1_000_000 / u128::from(bytes.max(1))
+        };
+        let mut sorted = files.to_vec();
+        sorted.sort_by_key(live_ppm);
+        let most = self.values.values().map(|(bytes, _)| bytes).sum::<u64>() / MOVED_PART;
+        let mut moved = 0;
+        let fits = sorted.into_iter().take_while(|file| {
+            let is_first = moved == 0;
+            moved += size(file).1;
+            is_first || moved <= most
+        });
+        fits.collect()
     }
 
     /// Returns the longest sequence of runs without damage.
@@ -163,7 +196,7 @@ mod tests {
     }
 
     fn planned(sizes: &Sizes, quiet: bool) -> Option<Range<usize>> {
-        sizes.plan(LIMITS, quiet).map(|plan| plan.runs)
+        sizes.plan(LIMITS, quiet, false).map(|plan| plan.runs)
     }
 
     #[test]
@@ -202,9 +235,33 @@ mod tests {
     fn files_of_values_are_emptied_when_mostly_dead() {
         let mut values = sizes(&[10]);
         values.values = [(1, (100, 10)), (3, (100, 40)), (5, (100, 90))].into();
-        let plan = values.plan(LIMITS, false).expect("half is dead");
+        let plan = values.plan(LIMITS, false, false).expect("half is dead");
         assert_eq!(plan.emptied, [1].into());
-        let plan = values.plan(LIMITS, true).expect("a fifth is dead");
+        assert!(!plan.leaves_files);
+        let plan = values.plan(LIMITS, true, false).expect("a fifth is dead");
         assert_eq!(plan.emptied, [1, 3].into());
+        assert!(!plan.leaves_files);
+    }
+
+    #[test]
+    fn one_merge_moves_a_part_of_the_values() {
+        let mut values = sizes(&[10]);
+        let file = |number: u64| (number, (100, 70 - number));
+        values.values = (0..10).map(file).collect();
+        let plan = values.plan(LIMITS, true, false).expect("a third is dead");
+        assert_eq!(
+            plan.emptied,
+            [6, 7, 8, 9].into(),
+            "they have 250 of 1,000 bytes"
+        );
+        assert!(plan.leaves_files);
+        values.values = [(1, (100, 100)), (2, (100, 70))].into();
+        assert_eq!(values.plan(LIMITS, true, false), None, "little is dead");
+        let plan = values.plan(LIMITS, true, true).expect("it goes on");
+        assert_eq!(plan.emptied, [2].into());
+        values.values = [(1, (1000, 500))].into();
+        let plan = values.plan(LIMITS, true, false).expect("half is dead");
+        assert_eq!(plan.emptied, [1].into(), "one file is always emptied");
+        assert!(!plan.leaves_files);
     }
 }

@@ -18,8 +18,11 @@ pub(crate) struct CompactionWorker {
     retry_ns: u64,
     /// The last group at the last check, and the time of its change.
     seen: (u64, u64),
-    /// The run that a merge of all runs left. It is not merged alone, whatever the estimate of its dead rows.
-    settled: Option<u64>,
+    /// The run that a merge of all runs left, and whether no commits arrived then. It is not merged alone by the same
+    /// limits, whatever the estimate of its dead rows.
+    settled: Option<(u64, bool)>,
+    /// Whether the last merge of all runs left files that are to be emptied.
+    goes_on: bool,
 }
 
 impl CompactionWorker {
@@ -30,6 +33,7 @@ impl CompactionWorker {
             retry_ns: 0,
             seen: (0, 0),
             settled: None,
+            goes_on: false,
         }
     }
 
@@ -49,7 +53,9 @@ impl CompactionWorker {
         let version = Arc::clone(&core.current.read().version);
         if !renews
             && let [only] = version.runs.as_slice()
-            && self.settled == Some(only.number)
+            && let Some((settled, was_quiet)) = self.settled
+            && settled == only.number
+            && (was_quiet || !quiet)
         {
             return Ok(false);
         }
@@ -62,9 +68,12 @@ impl CompactionWorker {
         };
         let plan = match outdated {
             Some(values) => Some(sizes.all(values)),
-            None => sizes.plan(limits, quiet),
+            None => sizes.plan(limits, quiet, self.goes_on),
         };
-        let Some(plan) = plan else { return Ok(false) };
+        let Some(plan) = plan else {
+            self.goes_on = false;
+            return Ok(false);
+        };
         let oldest = plan.runs.end == version.runs.len();
         merge(
             core,
@@ -78,8 +87,12 @@ impl CompactionWorker {
             core.renewing.store(false, Ordering::Relaxed);
         }
         if oldest && plan.runs.start == 0 {
-            let left = &core.current.read().version.runs;
-            self.settled = left.last().map(|run| run.number);
+            let left = Arc::clone(&core.current.read().version);
+            // A file with a damaged value is never empty.
+            let stays = |file| left.values.contains_key(file);
+            self.goes_on = plan.leaves_files && !plan.emptied.iter().any(stays);
+            let settled = left.runs.last().filter(|_| !self.goes_on);
+            self.settled = settled.map(|run| (run.number, quiet));
         }
         Ok(true)
     }
