@@ -1,5 +1,6 @@
 //! The files that belong to a store.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use crate::lsm::bytes::FileKind;
@@ -109,6 +110,7 @@ impl Inventory {
             self.values = values.map(|(file, bytes)| (*file, Some(*bytes))).collect();
             self.logs.push(first_log);
         }
+        let known: BTreeSet<String> = self.names().collect();
         let mut names = files.list()?;
         names.retain(|name| is_ours(name));
         names.sort();
@@ -128,7 +130,7 @@ impl Inventory {
                     self.values.push((ValuePlace::of_values(number), None));
                 }
                 _ if name == manifest::NAME || name == tail::NAME => {}
-                _ if self.names().any(|known| known == name) => {}
+                _ if known.contains(&name) => {}
                 _ => self.unnamed.push(name),
             }
         }

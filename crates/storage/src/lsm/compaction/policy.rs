@@ -61,7 +61,8 @@ impl Sizes {
     pub(super) fn plan(&self, limits: Limits, quiet: bool, goes_on: bool) -> Option<Plan> {
         let files = self.mostly_dead(quiet);
         let all = || {
-            let worth = (goes_on && !files.is_empty()) || self.is_dead(limits, quiet);
+            let goes_on = goes_on && !files.is_empty();
+            let worth = goes_on || self.is_dead(&files, limits, quiet);
             Some(self.usable()).filter(|runs| worth && !runs.is_empty())
         };
         let runs = self.full_class(limits).or_else(all)?;
@@ -100,8 +101,8 @@ impl Sizes {
         }
     }
 
-    /// Returns whether too much of the store is dead.
-    fn is_dead(&self, limits: Limits, quiet: bool) -> bool {
+    /// Returns whether too much of the store is dead, of which these files would be emptied.
+    fn is_dead(&self, mostly_dead: &[u64], limits: Limits, quiet: bool) -> bool {
         let runs = &self.runs[self.usable()];
         let run_bytes: u64 = runs.iter().map(|run| run.bytes).sum();
         let value_bytes: u64 = self.values.values().map(|(bytes, _)| bytes).sum();
@@ -117,7 +118,7 @@ impl Sizes {
         let all = run_bytes + value_bytes;
         let worth = dead >= limits.dead_bytes_min && dead > all / part;
         // Nothing would be freed if only values died, in a file that is not emptied.
-        let goes = dead_rows > self.rows / (2 * part) || !self.mostly_dead(quiet).is_empty();
+        let goes = dead_rows > self.rows / (2 * part) || !mostly_dead.is_empty();
         worth && goes
     }
 
