@@ -80,7 +80,8 @@ class Links:
             source = source or self._source(from_port, near.getsockname()[1])
             self._passes(source, target)
             far = socket.create_connection(("127.0.0.1", port_of()), timeout=5)
-        except OSError:
+        except (OSError, KeyError):
+            # Nothing listens: the node has not said its ports, or has ended.
             near.close()
             return
         far.settimeout(None)

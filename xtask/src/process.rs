@@ -85,6 +85,21 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
+/// Like [`cargo`]. In CI nothing is compiled twice, so incremental compilation would only cost time and disk.
+pub(crate) fn ci_cargo(root: &Path) -> Command {
+    let mut command = cargo(root);
+    if in_ci() {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
+    command
+}
+
+/// Returns `true` if the environment says that this is CI.
+pub(crate) fn in_ci() -> bool {
+    std::env::var_os("CI")
+        .is_some_and(|value| !value.is_empty() && value != "false" && value != "0")
+}
+
 /// Finds `program` on the search path.
 pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;

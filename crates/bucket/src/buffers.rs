@@ -128,7 +128,6 @@ impl Buffers {
     }
 
     /// Sets another minimum; it applies from the next `follow_quota` on.
-    #[cfg(feature = "testing")]
     pub fn set_least(&self, bytes: usize) {
         self.least.store(bytes, Ordering::Relaxed);
     }

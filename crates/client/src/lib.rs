@@ -16,7 +16,6 @@ mod message;
 mod nodes;
 mod random;
 mod streams;
-#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;

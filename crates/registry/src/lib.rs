@@ -14,7 +14,6 @@ mod clustered;
 pub mod collections;
 mod connections;
 pub mod dcp;
-#[cfg(feature = "testing")]
 pub mod fake_member;
 mod followed_settings;
 mod group;

@@ -44,7 +44,6 @@ impl Loans {
     }
 
     /// Sets the allowed idle time to zero: any value may be taken back at once.
-    #[cfg(feature = "testing")]
     pub fn grant_nothing(&self) {
         self.stillness_ns.store(0, Ordering::Relaxed);
     }

@@ -6,37 +6,12 @@ use storage::{
     KeyRange, KvStore, LoadedVb, MemStore, Snapshot, StoreError, Upkeep, VbBatch, Want,
 };
 
-/// A store in memory; tests can make it fail.
-#[cfg(feature = "testing")]
-type InMemory = storage::FaultyStore<MemStore>;
-#[cfg(not(feature = "testing"))]
-type InMemory = MemStore;
-
 /// The store of a bucket's documents.
 pub enum Store {
     /// On disk, in a directory.
     Disk(Box<DiskStore>),
     /// In memory, gone with the process.
-    Memory(InMemory),
-}
-
-impl Store {
-    /// Creates an empty store in memory.
-    pub fn in_memory() -> Self {
-        #[cfg(feature = "testing")]
-        return Self::Memory(storage::FaultyStore::new(MemStore::new()));
-        #[cfg(not(feature = "testing"))]
-        Self::Memory(MemStore::new())
-    }
-
-    /// Makes reads fail, or work again.
-    #[cfg(feature = "testing")]
-    pub fn set_unreadable(&self, unreadable: bool) {
-        match self {
-            Self::Memory(store) => store.set_unreadable(unreadable),
-            Self::Disk(_) => unreachable!("tests plant faults in memory"),
-        }
-    }
+    Memory(MemStore),
 }
 
 /// Implements methods that call the same method of the store in use: `name(argument: Type, ...) -> Result;`.

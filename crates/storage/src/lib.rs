@@ -9,7 +9,6 @@
 
 mod by_key;
 mod error;
-#[cfg(any(test, feature = "testing"))]
 mod faulty;
 mod history;
 mod key_range;
@@ -35,7 +34,6 @@ pub use cipher::{EncryptionKeys, KeysError};
 
 pub use by_key::{KeyLook, KeyRow, KeyRows};
 pub use error::{ErrorKind, StoreError};
-#[cfg(any(test, feature = "testing"))]
 pub use faulty::{Fault, FaultyStore};
 pub use history::{HistoryKept, HistoryLimits};
 pub use key_range::KeyRange;

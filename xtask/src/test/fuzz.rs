@@ -9,7 +9,7 @@ use crate::process;
 use crate::workspace::Workspace;
 
 /// Run time of each target.
-const TARGET_SECONDS: u32 = 20;
+const TARGET_SECONDS: u32 = 10;
 
 /// Flags of `cargo fuzz run --sanitizer none`: the stable compiler can instrument code; only the sanitizers need
 /// another compiler.

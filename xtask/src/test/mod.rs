@@ -2,6 +2,8 @@
 
 mod fuzz;
 mod install;
+mod report;
+mod rust;
 mod suites;
 
 use std::process::Command;
@@ -9,18 +11,10 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 
+use self::report::{Tally, headline, number_before, summarize, tally};
 use self::suites::{SUITES, Suite};
 use crate::workspace::Workspace;
 use crate::{process, tidy};
-
-/// Result of one step or suite.
-struct Tally {
-    name: String,
-    passed: usize,
-    failed: usize,
-    seconds: f64,
-    note: String,
-}
 
 /// Runs all steps, even after a failure; returns `true` if none failed.
 pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
@@ -39,15 +33,16 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
                 "warnings",
             ],
         )?,
-        rust_tests(workspace)?,
     ];
-    let built = cargo_step(
-        workspace,
-        "binary",
-        &["build", "--quiet", "--package", "settee"],
-    )?;
+    let (built, tests) = rust::build(workspace)?;
     let runnable = built.failed == 0;
     tallies.push(built);
+    tallies.push(rust::run(&tests));
+    tallies.push(cargo_step(
+        workspace,
+        "doc tests",
+        &["test", "--quiet", "--workspace", "--doc"],
+    )?);
     let started = Instant::now();
     let (passed, failed) = tidy::count(workspace)?;
     tallies.push(tally("tidy", (passed, failed), started));
@@ -84,55 +79,17 @@ pub(crate) fn run_suite(workspace: &Workspace, options: &[String]) -> Result<boo
     Ok(summarize(&[tally]))
 }
 
-fn tally(name: &str, (passed, failed): (usize, usize), started: Instant) -> Tally {
-    let seconds = started.elapsed().as_secs_f64();
-    Tally {
-        name: name.to_owned(),
-        passed,
-        failed,
-        seconds,
-        note: String::new(),
-    }
-}
-
-fn headline(name: &str) {
-    println!("\n== {name}");
-}
-
 /// Runs a cargo command that passes or fails as a whole.
 fn cargo_step(workspace: &Workspace, name: &str, arguments: &[&str]) -> Result<Tally> {
     headline(name);
     let started = Instant::now();
-    let mut command = cargo(workspace);
+    let mut command = process::ci_cargo(&workspace.root);
     let ran = process::stream(command.args(arguments), |line| println!("{line}"))?;
     Ok(tally(
         name,
         (usize::from(ran.success), usize::from(!ran.success)),
         started,
     ))
-}
-
-/// In CI nothing is compiled twice, so incremental compilation would only cost time and disk.
-fn cargo(workspace: &Workspace) -> Command {
-    let mut command = process::cargo(&workspace.root);
-    if in_ci() {
-        command.env("CARGO_INCREMENTAL", "0");
-    }
-    command
-}
-
-fn rust_tests(workspace: &Workspace) -> Result<Tally> {
-    headline("Rust tests");
-    let started = Instant::now();
-    let mut command = cargo(workspace);
-    command.args(["test", "--quiet", "--workspace", "--no-fail-fast"]);
-    let ran = process::stream(&mut command, |line| println!("{line}"))?;
-    let (passed, mut failed) = count_rust_tests(&ran.lines);
-    // A binary that aborts or does not compile prints no result line.
-    if !ran.success && failed == 0 {
-        failed = 1;
-    }
-    Ok(tally("Rust tests", (passed, failed), started))
 }
 
 fn fuzz_step(workspace: &Workspace) -> Tally {
@@ -143,29 +100,6 @@ fn fuzz_step(workspace: &Workspace) -> Tally {
         (0, 1)
     });
     tally("fuzz targets", ran, started)
-}
-
-/// Adds up the result lines of all test binaries.
-fn count_rust_tests(lines: &[String]) -> (usize, usize) {
-    let results = lines
-        .iter()
-        .filter_map(|line| line.trim().strip_prefix("test result: "));
-    results.fold((0, 0), |(passed, failed), line| {
-        (
-            passed + number_before(line, "passed"),
-            failed + number_before(line, "failed"),
-        )
-    })
-}
-
-/// Returns the number before `word`: 3 for `3 passed`.
-fn number_before(line: &str, word: &str) -> usize {
-    let words: Vec<&str> = line
-        .split([' ', ';', ','])
-        .filter(|part| !part.is_empty())
-        .collect();
-    let pair = words.windows(2).find(|pair| pair[1] == word);
-    pair.and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
 }
 
 /// Runs all suites, and prints the output of each when it has ended.
@@ -198,7 +132,7 @@ fn prepare(workspace: &Workspace, suite: &Suite, arguments: &[String]) -> Result
             note.push_str(" (Debian has it in the package etcd-server)");
         }
         println!("suite {} {note}", suite.name);
-        let left_out = tally(suite.name, (0, usize::from(in_ci())), started);
+        let left_out = tally(suite.name, (0, usize::from(process::in_ci())), started);
         return Err(Tally { note, ..left_out });
     }
     suites::start(workspace, suite, arguments).map_err(|error| broken(suite, started, &error))
@@ -225,49 +159,11 @@ fn suite_step(suite: &Suite, mut command: Command, show: impl FnMut(&str)) -> Ta
     if !ran.success && failed == 0 || passed + failed == 0 {
         failed = 1;
     }
-    tally(suite.name, (passed, failed), started)
-}
-
-fn in_ci() -> bool {
-    std::env::var_os("CI")
-        .is_some_and(|value| !value.is_empty() && value != "false" && value != "0")
-}
-
-/// Prints one line per step, and the closing line.
-fn summarize(tallies: &[Tally]) -> bool {
-    headline("summary");
-    for tally in tallies {
-        let outcome = if tally.failed == 0 { "ok  " } else { "FAIL" };
-        println!(
-            "{outcome} {:<12} {:>5} passed {:>3} failed {:>6.1} s  {}",
-            tally.name, tally.passed, tally.failed, tally.seconds, tally.note
-        );
-    }
-    let passed: usize = tallies.iter().map(|tally| tally.passed).sum();
-    let failed: usize = tallies.iter().map(|tally| tally.failed).sum();
-    println!("{passed} passed, {failed} failed");
-    failed == 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_of_all_binaries_add_up() {
-        let lines = [
-            "running 2 tests",
-            "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
-            "test result: FAILED. 5 passed; 1 failed; 0 ignored",
-        ]
-        .map(str::to_owned);
-        assert_eq!(count_rust_tests(&lines), (7, 1));
-    }
-
-    #[test]
-    fn a_closing_line_is_read() {
-        assert_eq!(number_before("12 passed, 3 failed", "passed"), 12);
-        assert_eq!(number_before("12 passed, 3 failed", "failed"), 3);
-        assert_eq!(number_before("", "failed"), 0);
-    }
+    let failures = ran
+        .lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("FAIL "));
+    let note = failures.collect::<Vec<_>>().join("; ");
+    let tally = tally(suite.name, (passed, failed), started);
+    Tally { note, ..tally }
 }

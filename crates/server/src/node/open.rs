@@ -12,8 +12,8 @@ use registry::{
 };
 use replication::ReplicaOf;
 use storage::{
-    DiskOptions, DiskStore, EncryptionKeys, ErrorKind, KvStore as _, OpenError, OpenErrorKind,
-    StoreError, Threads,
+    DiskOptions, DiskStore, EncryptionKeys, ErrorKind, KvStore as _, MemStore, OpenError,
+    OpenErrorKind, StoreError, Threads,
 };
 use tls::{Tls, TlsOptions};
 use tokio::sync::watch;
@@ -290,7 +290,7 @@ impl Launcher {
                 })
             }
             _ => Ok(OpenedStore {
-                store: Store::in_memory(),
+                store: Store::Memory(MemStore::new()),
                 clean: true,
             }),
         }

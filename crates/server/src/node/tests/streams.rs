@@ -1,11 +1,16 @@
 //! Tests of streams whose store fails, and of silent consumers.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use registry::{BucketConfig, BucketKind, EvictionPolicy};
 use wire::{Opcode, Status};
 
 use super::client::{Answer, Client, Request, set};
-use super::{SOON, Waits, bucket, config, start, started};
+use super::{SOON, Waits, bucket, config, started};
 
 fn producer_of(port: u16, name: &str) -> Client {
     let mut consumer = Client::with(port, &[]);
@@ -24,9 +29,31 @@ fn next_of(client: &mut Client, opcode: Opcode) -> Answer {
     }
 }
 
+/// Flips all bits that the files of a directory have now, headers too, or flips them back.
+fn flip(dir: &Path, lengths: &mut BTreeMap<PathBuf, usize>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            flip(&path, lengths);
+            continue;
+        }
+        let bytes = fs::read(&path).unwrap();
+        let length = *lengths.entry(path.clone()).or_insert(bytes.len());
+        let flipped: Vec<u8> = bytes[..length].iter().map(|byte| !byte).collect();
+        let mut file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all(&flipped).unwrap();
+    }
+}
+
 #[test]
 fn a_store_that_cannot_be_read_ends_the_stream_that_needs_it_and_no_other() {
-    let node = start();
+    let place = tempfile::tempdir().unwrap();
+    let kept = BucketConfig {
+        kind: BucketKind::Couchbase,
+        eviction: EvictionPolicy::Values,
+        ..bucket("default")
+    };
+    let node = started(&config(Some(place.path()), vec![kept]), Waits::default());
     let served = node.state.bucket("default").unwrap();
     let mut client = Client::ready(node.ports().kv);
     for vb in [1, 2] {
@@ -50,13 +77,15 @@ fn a_store_that_cannot_be_read_ends_the_stream_that_needs_it_and_no_other() {
     };
     // Nothing of this stream is in the store, and it reads nothing later.
     consumer.call(&ask(3)).ok();
-    served.bucket.store().set_unreadable(true);
+    let files = place.path().join("buckets");
+    let mut lengths = BTreeMap::new();
+    flip(&files, &mut lengths);
     consumer.call(&ask(1)).ok();
     let end = next_of(&mut consumer, Opcode::DCP_STREAM_END);
     assert_eq!((end.status, &*end.extras), (Status(1), &[0, 0, 0, 5][..]));
     client.call(&set("k", "lives").vbucket(3)).ok();
     assert_eq!(next_of(&mut consumer, Opcode::DCP_MUTATION).value, b"lives");
-    served.bucket.store().set_unreadable(false);
+    flip(&files, &mut lengths);
     for vb in [1, 2] {
         consumer.pipeline(&[ask(vb)]);
         let change = next_of(&mut consumer, Opcode::DCP_MUTATION);
