@@ -85,11 +85,13 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
-/// Like [`cargo`]. In CI nothing is compiled twice, so incremental compilation would only cost time and disk.
+/// Like [`cargo`]. In CI nothing is compiled twice and no debugger runs, so incremental compilation and line tables
+/// would only cost time and disk. A panic names its line without them.
 pub(crate) fn ci_cargo(root: &Path) -> Command {
     let mut command = cargo(root);
     if in_ci() {
         command.env("CARGO_INCREMENTAL", "0");
+        command.env("CARGO_PROFILE_DEV_DEBUG", "none");
     }
     command
 }
