@@ -178,6 +178,18 @@ def says_when_it_is_ready(world):
 
 
 @suite.test
+def quotas_above_the_memory_of_the_machine_are_logged(world):
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for mib, is_logged in ((pages >> 20, True), (200, False)):
+        node = Node("--bucket", f"default:{mib}")
+        try:
+            node.start().ready()
+            equal("may need more memory than" in node.log.read_text(), is_logged, f"logged with {mib} MiB")
+        finally:
+            node.close()
+
+
+@suite.test
 def connections_above_the_limit_are_closed_and_logged(world):
     node = Node()
     command = node.command

@@ -20,7 +20,7 @@ use registry::{
 };
 use storage::ErrorKind;
 
-use super::address_space;
+use super::memory_limits;
 use super::random::random_vb_uuid;
 use super::state::NodeState;
 use crate::config::StartError;
@@ -76,7 +76,7 @@ impl NodeState {
         self.buckets.write().insert(name, served);
         self.wake_all();
         self.env.maps_changed();
-        address_space::tell(self.quota_bytes());
+        memory_limits::tell(self.quota_bytes());
         Ok(())
     }
 

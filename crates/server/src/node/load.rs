@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use management::{Machine, MachineCpu, MachineFiles, MachineMemory};
+use management::{Machine, MachineCpu, MachineFiles};
 use registry::{Rates, Registry};
+
+use super::machine_memory::machine_memory;
 
 /// Fields of the first line of `/proc/stat`: ticks that only rise.
 const TICKS: [&str; 8] = [
@@ -41,7 +43,7 @@ impl Load {
             gets: of(GETS),
             hits: of(HITS),
             machine: Machine {
-                memory: memory(),
+                memory: machine_memory(),
                 cpu: MachineCpu {
                     cores: cores.map_or(0, usize::from),
                     user: percent(of("user") + of("nice")),
@@ -75,24 +77,6 @@ fn files(data: &Path) -> MachineFiles {
     )
 }
 
-/// Returns the memory of the machine, as Linux reports it.
-fn memory() -> MachineMemory {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let bytes = |name: &str| {
-        let mut lines = text.lines();
-        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        let kib = value.and_then(|value| value.split_whitespace().next()?.parse::<u64>().ok());
-        kib.unwrap_or(0) << 10
-    };
-    let swap_total = bytes("SwapTotal");
-    MachineMemory {
-        total: bytes("MemTotal"),
-        available: bytes("MemAvailable"),
-        swap_total,
-        swap_used: swap_total.saturating_sub(bytes("SwapFree")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,10 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_has_memory_and_a_file_system() {
-        let memory = memory();
-        assert!(0 < memory.available && memory.available <= memory.total);
-        assert!(memory.swap_used <= memory.swap_total);
+    fn the_machine_has_a_file_system() {
         let files = files(Path::new("/"));
         assert!(files.available <= files.total && 0 < files.total);
     }

@@ -8,7 +8,6 @@
 //! Stop (SIGTERM): accept no connections, close connections, flush dirty documents, close the stores (each records a
 //! clean stop).
 
-mod address_space;
 mod agreed;
 mod audit_log;
 mod buckets;
@@ -21,7 +20,9 @@ mod encryption;
 mod identities;
 mod load;
 mod logins;
+mod machine_memory;
 mod member;
+mod memory_limits;
 mod memory_watch;
 mod node_record;
 mod open;
@@ -111,7 +112,7 @@ impl Node {
 
     fn start_with(config: &NodeConfig, waits: Waits) -> Result<Self, StartError> {
         let system = |error: std::io::Error| match error.kind() {
-            std::io::ErrorKind::WouldBlock => StartError::System(address_space::no_thread(&error)),
+            std::io::ErrorKind::WouldBlock => StartError::System(memory_limits::no_thread(&error)),
             _ => StartError::System(error.to_string()),
         };
         let mut sockets = Sockets::bind(config)?;

@@ -19,12 +19,12 @@ use tls::{Tls, TlsOptions};
 use tokio::sync::watch;
 use value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX};
 
-use super::address_space;
 use super::audit_log::AuditLog;
 use super::client_certificates;
 use super::configured::Configured;
 use super::data_dir::{DataDir, check_cluster};
 use super::identities::Identities;
+use super::memory_limits;
 use super::node_record::NodeRecord;
 use super::random::{random_u64, random_vb_uuid};
 use super::users::KeptUsers;
@@ -95,7 +95,7 @@ pub(super) fn open_buckets(
     let wanted = wanted(config, &kept)?;
     kept.note_new(&wanted)?;
     // Warn before the buckets' threads start: a thread that finds no memory for its stack ends the process.
-    address_space::tell(wanted.iter().map(|of| of.bucket.quota_bytes).sum());
+    memory_limits::tell(wanted.iter().map(|of| of.bucket.quota_bytes).sum());
     // Open all stores first: nothing runs if one of them is refused.
     let mut stores = Stores::default();
     for settings in &wanted {
@@ -340,7 +340,7 @@ impl Launcher {
             .map_err(|error| StartError::DataFormat(format!("bucket {}: {error}", config.name)))?;
         let group = take_part(&bucket, &known.standing, known.follows)?;
         let workers = Workers::start(&self.pool, &bucket, random_vb_uuid, done)
-            .map_err(|error| StartError::System(address_space::no_thread(&error)))?;
+            .map_err(|error| StartError::System(memory_limits::no_thread(&error)))?;
         Ok(OpenedBucket {
             bucket,
             workers,

@@ -5,12 +5,19 @@
 
 use rustix::process::{Resource, getrlimit};
 
+use super::machine_memory::machine_memory;
+
 /// Memory of the process beside its buckets, bytes: code, stacks, reserve of the allocator.
 const OWN_BYTES: u64 = 1 << 30;
 /// Addresses per byte of documents: the allocator's blocks of different sizes lie in different places.
 const ADDRESSES_PER_BYTE: u64 = 2;
 
-/// Warns if buckets with these quotas together may meet a limit of this process.
+/// Part of the quotas that the allocator holds beside the documents: an eighth.
+const ALLOCATOR_SHARE: u64 = 8;
+/// Memory of the process beside its buckets that is in use, bytes.
+const RESIDENT_BYTES: u64 = 64 << 20;
+
+/// Warns if buckets with these quotas together may meet a limit of this process, or need more memory than there is.
 pub(super) fn tell(quota_bytes: u64) {
     for (resource, option) in [(Resource::As, "ulimit -v"), (Resource::Data, "ulimit -d")] {
         let Some(limit) = getrlimit(resource).current else {
@@ -27,6 +34,25 @@ pub(super) fn tell(quota_bytes: u64) {
             );
         }
     }
+    let memory = machine_memory().total;
+    let enough = resident_at(quota_bytes);
+    if 0 < memory && memory < enough {
+        tracing::warn!(
+            memory_mib = memory >> 20,
+            quotas_mib = quota_bytes >> 20,
+            enough_mib = enough >> 20,
+            "the buckets may need more memory than this machine or container has: when it is used up, the system \
+             ends the process; lower the quotas (--bucket NAME:MIB) or allow it more memory"
+        );
+    }
+}
+
+/// Returns the resident memory of a process whose buckets have used up their quotas.
+fn resident_at(quota_bytes: u64) -> u64 {
+    let allocator = quota_bytes / ALLOCATOR_SHARE;
+    quota_bytes
+        .saturating_add(allocator)
+        .saturating_add(RESIDENT_BYTES)
 }
 
 fn enough_for(quota_bytes: u64) -> u64 {
@@ -52,5 +78,7 @@ mod tests {
         assert_eq!(enough_for(0), OWN_BYTES);
         assert_eq!(enough_for(256 << 20), (1 << 30) + (512 << 20));
         assert_eq!(enough_for(u64::MAX), u64::MAX);
+        assert_eq!(resident_at(256 << 20), (256 + 32 + 64) << 20);
+        assert_eq!(resident_at(u64::MAX), u64::MAX);
     }
 }
