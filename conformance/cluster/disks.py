@@ -161,6 +161,11 @@ def a_member_without_space_for_a_bucket_waits_without_work(world):
         time.sleep(LITTLE_SECONDS)
         used = (node.processor_ns() - used) / 1e9
         assert used < LITTLE_SECONDS / 4, f"{used:.1f} s of processor time in {LITTLE_SECONDS} s"
+        eventually("the others serve it", cluster.client("other").everywhere, seconds=30)
+        equal(cluster.states(), ["active"] * 3, "states")
+        before = cluster.client()
+        before.everywhere()
+        assert any(row[0] == node.kv for row in before.rows()), "it keeps its part of the bucket before"
         fail(node, False)
         eventually("all is served", cluster.client("other").everywhere, seconds=30)
 

@@ -93,7 +93,11 @@ impl Facts<'_> {
     fn election_lacks(&self, vb: Vb, row: &Row, seals: &Seals) -> usize {
         let Some(without) = row.without else {
             let missing = self.seals_missing(vb, row);
-            return missing.max(usize::from(self.lacks_adopted(row, seals)));
+            // The first election is that of the first copy, whatever the others answer.
+            let first = row.chain.active().filter(|_| row.term == 0);
+            let waits =
+                first.is_some_and(|node| self.view.is_full(node) && seals.answer(node).is_none());
+            return missing.max(usize::from(waits || self.lacks_adopted(row, seals)));
         };
         let gone = |node: &&NodeId| {
             let there = seals.answer(**node).is_some() || self.view.is_well(**node);
@@ -227,8 +231,12 @@ impl Facts<'_> {
             return false;
         };
         let over = self.now_ms >= seals.since_ms + self.settings.takeover_ms;
-        let late = over || self.view.is_full(active) && self.has_waited(seals);
-        late && self.elected(row, seals).is_some()
+        let full = self.view.is_full(active);
+        let late = over || full && self.has_waited(seals);
+        // A new row gets another active copy without a mark, which would concern all buckets of the node.
+        let is_planned_again = row.term == 0 && full;
+        late && !is_planned_again
+            && self.elected(row, seals).is_some()
             && seals.answer(active).is_none()
             && !seals.is_stopped(active)
             && !self.is_failed(active)

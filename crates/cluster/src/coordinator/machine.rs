@@ -448,15 +448,14 @@ impl Coordinator {
             let vbuckets = spec.value.vbuckets;
             for chunk in 0..vbuckets.div_ceil(CHUNK_VBUCKETS) {
                 if left > 0 && lacks(*bucket, chunk) {
-                    let mut members = members(view);
-                    members.retain(|member| !view.is_full(member.node));
-                    self.wanted.refresh(view, members);
+                    self.wanted.refresh_with_space(view);
                     let rows = self.wanted.new_rows(*bucket, chunk, vbuckets)?;
                     draft.new_chunk(*bucket, chunk, rows);
                     left -= 1;
                 }
             }
         }
+        self.wanted.leave_full_disks(view, &mut draft);
         draft.finish()
     }
 

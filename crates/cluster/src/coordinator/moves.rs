@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::draft::Draft;
 use crate::agreed::{CHUNK_VBUCKETS, NodeState, View};
 use crate::map::{BucketId, Chain, Member, NodeId, Phase, Row, Vb};
 use crate::planner::{BucketMap, plan};
@@ -59,6 +60,34 @@ impl Wanted {
         let chains = plan(&members, &maps);
         self.chains = view.specs.keys().copied().zip(chains).collect();
         (self.members, self.buckets) = (members, buckets);
+    }
+
+    /// Computes the plan without the nodes whose disks are full.
+    pub(super) fn refresh_with_space(&mut self, view: &View) {
+        let mut members = members(view);
+        members.retain(|member| !view.is_full(member.node));
+        self.refresh(view, members);
+    }
+
+    /// Plans rows again whose disk proves to be full before their first election: no copy of them was active.
+    pub(super) fn leave_full_disks(&mut self, view: &View, draft: &mut Draft<'_>) {
+        let lacks_disk = |chain: &Chain| chain.active().is_some_and(|node| view.is_full(node));
+        let is_new = |row: &Row| row.term == 0 && row.intent.is_some() && row.without.is_none();
+        let waiting = view.rows();
+        for (vb, _, row) in waiting.filter(|(_, _, row)| is_new(row) && lacks_disk(&row.chain)) {
+            self.refresh_with_space(view);
+            // If all disks are full, the plan is the present chain.
+            let chain = self.chain(vb).filter(|chain| !lacks_disk(chain));
+            if let (Some(chain), true) = (chain, draft.takes(vb)) {
+                let intent = Some(row.highest_term() + 1);
+                let new = Row {
+                    chain,
+                    intent,
+                    ..*row
+                };
+                draft.row(vb, new);
+            }
+        }
     }
 
     /// Returns the planned chain of a vBucket.

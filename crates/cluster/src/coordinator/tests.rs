@@ -505,6 +505,77 @@ fn moves_waiting_for_space_do_not_block_other_moves() {
     assert_eq!(moving_from(&mut store, other), moves_per_node);
 }
 
+/// Three members, and a new row that its replica is sealed for, before some of their disks prove to be full.
+fn new_row_at_full_disks(vb: Vb, full: &[NodeId]) -> (Store, Coordinator) {
+    let (mut store, mut coordinator) = store();
+    let nodes = [NODE, NodeId(2), NodeId(3)];
+    let state = NodeState::Active;
+    let node = Node {
+        state,
+        ..Node::default()
+    };
+    for one in nodes {
+        put(&mut store, Key::Node(one), &node);
+        put(&mut store, Key::Alive(one), &Alive::default());
+    }
+    let spec = BucketSpec {
+        copies: 2,
+        ..spec(1)
+    };
+    put(&mut store, Key::Spec(vb.bucket), &spec);
+    let row = Row {
+        intent: Some(1),
+        ..Row::new(Chain::new(&[NodeId(3), NODE]).unwrap(), 0)
+    };
+    put(
+        &mut store,
+        Key::Map(vb.bucket, 0),
+        &Chunk { rows: vec![row] },
+    );
+    let begun = coordinator.tick(&Tick {
+        view: &view(&mut store),
+        now_ms: 0,
+        watching_since_ms: 0,
+        heard: &BTreeMap::new(),
+    });
+    assert!(!begun.iter().any(|one| matches!(one, Action::Txn(_))));
+    let sealed = Message::Sealed {
+        vb,
+        term: 1,
+        position: Position::default(),
+        complete: false,
+    };
+    coordinator.message(NODE, &sealed, 0);
+    let mut alive = Alive::default();
+    alive.health.disk_full = true;
+    for one in full {
+        put(&mut store, Key::Alive(*one), &alive);
+    }
+    (store, coordinator)
+}
+
+#[test]
+fn new_row_leaves_a_full_disk_without_a_mark_of_its_node() {
+    let vb = Vb {
+        bucket: BucketId(1),
+        number: 0,
+    };
+    let all = [NODE, NodeId(2), NodeId(3)];
+    for full in [&all[2..], &all] {
+        let (mut store, mut coordinator) = new_row_at_full_disks(vb, full);
+        settle(&mut store, &mut coordinator);
+        let view = view(&mut store);
+        let states: Vec<_> = view.nodes.values().map(|node| node.value.state).collect();
+        assert_eq!(states, [NodeState::Active; 3], "full: {full:?}");
+        let row = view.row(vb).unwrap();
+        let waits = full.len() == all.len();
+        assert_eq!(row.chain.holds(NodeId(3)), waits, "{row:?}");
+        assert_eq!((row.term, row.intent), (0, Some(if waits { 1 } else { 2 })));
+        assert_eq!(row.chain.nodes().len(), 2);
+        assert_eq!(coordinator.progress().waiting.len(), usize::from(waits));
+    }
+}
+
 #[test]
 fn adopted_copy_of_an_older_history_is_elected_only_after_it_caught_up() {
     let row = Row {

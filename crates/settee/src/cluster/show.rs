@@ -141,8 +141,19 @@ fn copy_lines(status: &Status) -> Vec<String> {
         } else {
             ""
         };
+        let has = |bucket: &&Bucket| bucket.name == waiting.bucket;
+        let of = status.buckets.iter().find(has).map(|of| &of.nodes);
+        let is_full =
+            |node: &&Node| node.disk_full && of.is_some_and(|of| of.contains_key(&node.name));
+        let full = status.nodes.iter().filter(is_full);
+        let full: Vec<_> = full.map(|node| node.name.as_str()).collect();
+        let why = if full.is_empty() {
+            String::new()
+        } else {
+            format!("; the disk is full: {}", full.join(", "))
+        };
         format!(
-            "bucket {}: {} vBuckets wait for {} more copies: {}{more}",
+            "bucket {}: {} vBuckets wait for {} more copies: {}{more}{why}",
             waiting.bucket,
             waiting.vbuckets,
             waiting.missing,
@@ -260,7 +271,7 @@ mod tests {
             ],
             "waiting": [{ "bucket": "a", "vbuckets": 3, "missing": 1, "first": [7, 9] }],
             "nodes": [
-                { "name": "n1", "id": 1, "state": "active", "alive": true, "disk_dead": false, "zone": 0,
+                { "name": "n1", "id": 1, "state": "active", "alive": true, "disk_dead": false, "disk_full": true, "zone": 0,
                   "host": "h", "kv": 11210, "version": "0.1.0", "active": 5, "replicas": 6, "held": null,
                   "unheard": ["n3", "n4"] },
                 { "name": "node-2", "id": 2, "state": "active", "alive": false, "disk_dead": false, "zone": 1,
@@ -275,15 +286,15 @@ cluster ours, epoch 1, revision 9, as n1 sees it
 controller: n2; etcd silent for 0.1 s; lease of n1 for 4.2 s
 etcd does not carry out requests of n1: no space
 rebalance: running; moves: 4, 300 to begin; elections: 0; failovers: 1
-bucket a: 3 vBuckets wait for 1 more copies: 7, 9, ...
+bucket a: 3 vBuckets wait for 1 more copies: 7, 9, ...; the disk is full: n1
 bucket a: damaged copies on n1: 1-2, 5; not readable at all: 5
 bucket a: damaged copies on node-2: 7
 node-2 is not failed over: why
 n1 is not reached by n3, n4
 
-node    state   alive  zone  address  version  active  replicas
-n1      active  yes    0     h:11210  0.1.0    5       6
-node-2  active  no     1     h:2      0.1.0    6       5
+node    state   alive      zone  address  version  active  replicas
+n1      active  disk full  0     h:11210  0.1.0    5       6
+node-2  active  no         1     h:2      0.1.0    6       5
 
 bucket  vBuckets  served  copies  lacking  n1   node-2
 a       16        13      2       3        5+6  0+0
