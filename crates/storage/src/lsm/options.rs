@@ -16,7 +16,7 @@ pub struct DiskOptions {
     pub runs_max: usize,
     /// Time without commits after which dead data is merged away ...
     pub quiet: Duration,
-    /// ... if it has at least so many bytes, and is more than a fifth of all.
+    /// ... if it has at least so many bytes, and is more than a fifth of all, or dead rows are more than a twelfth.
     pub dead_bytes_min: u64,
 }
 

@@ -1,7 +1,8 @@
 //! The disk store with the suite of all stores.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -175,4 +176,58 @@ fn values_leave_mostly_dead_files_in_several_merges_when_quiet() {
     assert!((2..=8).contains(&merges), "{merges} merges");
     let bytes = store.disk_usage().expect("it can be read").file_bytes;
     assert!(bytes < 96 * 2_000 * 13 / 10, "{bytes} bytes on disk");
+}
+
+/// Returns the sizes of the runs by their names.
+fn run_bytes(place: &Path) -> BTreeMap<String, u64> {
+    let files = std::fs::read_dir(place).expect("it can be read");
+    let files = files.map(|file| file.expect("it can be read"));
+    let named = files.map(|file| {
+        let bytes = file.metadata().expect("it can be read").len();
+        (file.file_name().into_string().expect("a plain name"), bytes)
+    });
+    named.filter(|(name, _)| name.starts_with("run-")).collect()
+}
+
+#[test]
+fn dead_rows_of_a_large_store_go_in_merges_of_a_part_when_quiet() {
+    let place = tempfile::tempdir().expect("a directory");
+    let threads = Stepped::default();
+    let options = DiskOptions {
+        runs_max: 8,
+        ..small()
+    };
+    let (store, _) = DiskStore::open_with(&threads, place.path(), options, None).expect("it opens");
+    let value = "v".repeat(90);
+    for round in 0..2 {
+        for keys in [1..=8, 9..=16, 17..=24, 25..=32_u64] {
+            let keys = keys.filter(|key| round == 0 || key % 4 == 0);
+            let row = |key| {
+                let row = document(round * 32 + key, &format!("k{key}"), &value);
+                (row, Seqno(round * key))
+            };
+            let rows: Vec<_> = keys.map(row).collect();
+            for vb in (0..64).map(VbId) {
+                put(&store, vb, &rows);
+                while threads.step(Duration::from_secs(1)) {}
+            }
+        }
+    }
+    let mut before = run_bytes(place.path());
+    let loaded: u64 = before.values().sum();
+    while threads.step(Duration::from_mins(1)) {
+        let after = run_bytes(place.path());
+        let new = after.iter().filter(|(name, _)| !before.contains_key(*name));
+        let new: u64 = new.map(|(_, bytes)| bytes).sum();
+        assert!(new < loaded / 4, "{new} of {loaded} bytes in one merge");
+        before = after;
+    }
+    let rested: u64 = before.values().sum();
+    assert!(
+        rested < loaded * 10 / 11,
+        "{rested} of {loaded} bytes are left"
+    );
+    for vb in (0..64).map(VbId) {
+        assert_eq!(crate::suite::scan(&store, vb, 1).len(), 32);
+    }
 }

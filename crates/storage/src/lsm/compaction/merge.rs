@@ -7,12 +7,13 @@ use std::sync::atomic::Ordering;
 
 use model::{Seqno, VbId};
 
+use super::policy::Plan;
 use crate::lsm::bytes::FileKind;
 use crate::lsm::current::{ValueFile, Values};
 use crate::lsm::flush::Switch;
 use crate::lsm::made::Made;
 use crate::lsm::row::{Row, ValuePlace};
-use crate::lsm::run::{Cursor, Run, RunWriter};
+use crate::lsm::run::{Cursor, PARTS, Run, RunWriter, part_of};
 use crate::lsm::state::{Lineage, State};
 use crate::lsm::writer::{Core, lower};
 use crate::per_vb::PerVb;
@@ -188,17 +189,20 @@ impl Mover<'_> {
     }
 }
 
-/// Merges adjacent runs into one, the youngest first. `oldest` is true if no run is older. The
-/// filters of the new run must be loaded later, after those of the inputs are freed.
+/// Runs to merge.
+struct Inputs<'v> {
+    /// The runs, the youngest first.
+    runs: Vec<Arc<Run>>,
+    /// Runs that are older than all of them.
+    older: &'v [Arc<Run>],
+}
+
+/// Merges the runs of a plan into one, or into one of each part. Returns the number of new runs. Their filters must be
+/// loaded later, after those of the inputs are freed.
 ///
 /// # Errors
 /// Those of the system, and `Interrupted` if the store is closing: then nothing is changed.
-pub(crate) fn merge(
-    core: &Core,
-    inputs: &[Arc<Run>],
-    oldest: bool,
-    emptied: &BTreeSet<u64>,
-) -> io::Result<()> {
+pub(super) fn merge(core: &Core, runs: &[Arc<Run>], plan: &Plan) -> io::Result<usize> {
     let dead_before = core.dead_rows.load(Ordering::Relaxed);
     let (values, lineages) = {
         let current = core.current.read();
@@ -206,62 +210,89 @@ pub(crate) fn merge(
         let lineages: PerVb<Lineage> = current.states.iter().map(of).collect();
         (current.values(), lineages)
     };
-    let number = core.next_file.fetch_add(1, Ordering::Relaxed);
-    let mut writer = RunWriter::create_large(&core.files, number)?;
+    let inputs = Inputs {
+        runs: plan.runs.iter().map(|at| Arc::clone(&runs[*at])).collect(),
+        older: &runs[plan.runs.last().map_or(0, |last| last + 1)..],
+    };
     let mut mover = Mover {
         core,
         values,
-        emptied,
+        emptied: &plan.emptied,
         file: None,
         at: 0,
         buffer: Vec::new(),
         row: Vec::new(),
     };
-    for (vb, lineage) in lineages.iter() {
-        merge_vb(
-            core,
-            (inputs, oldest),
-            (vb, lineage),
-            &mut mover,
-            &mut writer,
-        )?;
-    }
+    let mut merged = Vec::new();
     let mut switch = Switch::default();
+    let parts = if plan.splits { PARTS } else { 1 };
+    for part in 0..parts {
+        let of_part = |vb: VbId| !plan.splits || part_of(vb) == part;
+        if let Some((run, made)) = merge_part(core, &inputs, &lineages, of_part, &mut mover)? {
+            merged.push(Arc::new(run));
+            switch.files.push(made);
+        }
+    }
     if let Some((file, values, made)) = mover.finish()? {
         switch.new_values.insert(file, values);
         switch.files.push(made);
     }
-    let before: u64 = inputs.iter().map(|run| run.rows()).sum();
-    let dropped = before.saturating_sub(writer.rows());
-    let mut merged = None;
-    if writer.rows() > 0 {
-        let (run, made) = writer.finish()?;
-        merged = Some(Arc::new(run));
-        switch.files.push(made);
-    }
-    let is_input = |run: &Arc<Run>| inputs.iter().any(|input| input.number == run.number);
-    let mut all = false;
+    let rows = |runs: &[Arc<Run>]| runs.iter().map(|run| run.rows()).sum::<u64>();
+    let dropped = rows(&inputs.runs).saturating_sub(rows(&merged));
+    let is_input = |run: &Arc<Run>| inputs.runs.iter().any(|input| input.number == run.number);
+    let made = merged.len();
+    let mut is_exact = false;
     core.switch(switch, |runs| {
-        all = oldest && runs.iter().all(is_input);
         let at = runs.iter().position(is_input).unwrap_or(runs.len());
         runs.retain(|run| !is_input(run));
         runs.splice(at..at, merged);
+        let mut vbs = BTreeSet::new();
+        let mut sections = runs.iter().flat_map(|run| run.sections());
+        is_exact = sections.all(|section| vbs.insert(section.vb));
     })?;
-    // The number of dead rows is an estimate, which becomes exact when all runs were merged.
-    let dropped = if all { dead_before } else { dropped };
+    // The number of dead rows is an estimate, which becomes exact when no vBucket has rows in two runs.
+    let dropped = if is_exact { dead_before } else { dropped };
     lower(&core.dead_rows, dropped);
-    Ok(())
+    Ok(made)
+}
+
+/// Merges the rows of some vBuckets into a run; `None` if no row is left.
+fn merge_part(
+    core: &Core,
+    inputs: &Inputs<'_>,
+    lineages: &PerVb<Lineage>,
+    of_part: impl Fn(VbId) -> bool,
+    mover: &mut Mover<'_>,
+) -> io::Result<Option<(Run, Made)>> {
+    let has_rows = |vb| inputs.runs.iter().any(|run| run.section(vb).is_some());
+    let vbs = lineages.iter();
+    let mut vbs = vbs
+        .filter(|(vb, _)| of_part(*vb) && has_rows(*vb))
+        .peekable();
+    if vbs.peek().is_none() {
+        return Ok(None);
+    }
+    let number = core.next_file.fetch_add(1, Ordering::Relaxed);
+    let mut writer = RunWriter::create_large(&core.files, number)?;
+    for (vb, lineage) in vbs {
+        merge_vb(core, inputs, (vb, lineage), mover, &mut writer)?;
+    }
+    if writer.rows() == 0 {
+        return Ok(None);
+    }
+    writer.finish().map(Some)
 }
 
 fn merge_vb(
     core: &Core,
-    (inputs, oldest): (&[Arc<Run>], bool),
+    inputs: &Inputs<'_>,
     (vb, lineage): (VbId, &Lineage),
     mover: &mut Mover<'_>,
     writer: &mut RunWriter,
 ) -> io::Result<()> {
+    let oldest = inputs.older.iter().all(|run| run.section(vb).is_none());
     let mut cursors = Vec::new();
-    for run in inputs {
+    for run in &inputs.runs {
         let Some(section) = run.section(vb) else {
             continue;
         };

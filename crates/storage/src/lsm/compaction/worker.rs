@@ -18,9 +18,9 @@ pub(crate) struct CompactionWorker {
     retry_ns: u64,
     /// The last group at the last check, and the time of its change.
     seen: (u64, u64),
-    /// The run that a merge of all runs left, and whether no commits arrived then. It is not merged alone by the same
-    /// limits, whatever the estimate of its dead rows.
-    settled: Option<(u64, bool)>,
+    /// The runs that a merge of all runs left, and whether no commits arrived then. They are not merged alone by the
+    /// same limits, whatever the estimate of their dead rows.
+    settled: Option<(Vec<u64>, bool)>,
     /// Whether the last merge of all runs left files that are to be emptied.
     goes_on: bool,
 }
@@ -52,10 +52,9 @@ impl CompactionWorker {
         let renews = outdated.is_some();
         let version = Arc::clone(&core.current.read().version);
         if !renews
-            && let [only] = version.runs.as_slice()
-            && let Some((settled, was_quiet)) = self.settled
-            && settled == only.number
-            && (was_quiet || !quiet)
+            && let Some((settled, was_quiet)) = &self.settled
+            && *settled == numbers(&version)
+            && (*was_quiet || !quiet)
         {
             return Ok(false);
         }
@@ -67,35 +66,34 @@ impl CompactionWorker {
             dead_bytes_min: options.dead_bytes_min,
         };
         let plan = match outdated {
-            Some(values) => Some(sizes.all(values)),
+            Some(values) => Some(sizes.all(values, limits)),
             None => sizes.plan(limits, quiet, self.goes_on),
         };
         let Some(plan) = plan else {
             self.goes_on = false;
             return Ok(false);
         };
-        let oldest = plan.runs.end == version.runs.len();
-        merge(
-            core,
-            &version.runs[plan.runs.clone()],
-            oldest,
-            &plan.emptied,
-        )?;
+        let made = merge(core, &version.runs, &plan)?;
         core.counters.merges.fetch_add(1, Ordering::Relaxed);
         if renews {
             // Damaged runs stay as they are.
             core.renewing.store(false, Ordering::Relaxed);
         }
-        if oldest && plan.runs.start == 0 {
+        if plan.runs.len() == version.runs.len() {
             let left = Arc::clone(&core.current.read().version);
             // A file with a damaged value is never empty.
             let stays = |file| left.values.contains_key(file);
             self.goes_on = plan.leaves_files && !plan.emptied.iter().any(stays);
-            let settled = left.runs.last().filter(|_| !self.goes_on);
-            self.settled = settled.map(|run| (run.number, quiet));
+            let is_settled = !self.goes_on && left.runs.len() == made;
+            self.settled = is_settled.then(|| (numbers(&left), quiet));
         }
         Ok(true)
     }
+}
+
+/// Returns the numbers of the runs.
+fn numbers(version: &Version) -> Vec<u64> {
+    version.runs.iter().map(|run| run.number).collect()
 }
 
 /// Loads the filters of a merged run, after those of its inputs are freed.
@@ -117,6 +115,7 @@ fn sizes_of(version: &Version, dead_rows: u64) -> Sizes {
         sizes.runs.push(RunSize {
             bytes: run.bytes,
             damaged: run.is_damaged(),
+            part: run.part,
         });
         for (file, bytes) in run.values() {
             if let Some(of_file) = sizes.values.get_mut(file) {

@@ -18,6 +18,6 @@ mod writer;
 pub(crate) use check::{Told, check};
 pub(crate) use cursor::Cursor;
 pub(crate) use format::Section;
-pub(crate) use open::Run;
+pub(crate) use open::{PARTS, Run, part_of};
 pub(crate) use scan::{FoundBlock, scan};
 pub(crate) use writer::RunWriter;

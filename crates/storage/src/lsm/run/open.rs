@@ -15,6 +15,14 @@ use crate::lsm::files::{Files, StoreFile};
 use crate::lsm::row::Row;
 use crate::lsm::sealed::{self, is_current};
 
+/// Number of parts of the vBuckets: a large merge writes a run for each, and later ones take those of one part.
+pub(crate) const PARTS: u16 = 8;
+
+/// Returns the part of a vBucket.
+pub(crate) fn part_of(vb: VbId) -> u16 {
+    vb.0 % PARTS
+}
+
 /// A run. Memory: some 1.14 bytes a row for the filters, and a quarter of a byte for the index.
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -23,6 +31,8 @@ pub(crate) struct Run {
     /// Bytes of the file.
     pub(crate) bytes: u64,
     index: Index,
+    /// The part of all its vBuckets, if they are of one.
+    pub(crate) part: Option<u16>,
     /// Offset of the index, after the filters.
     index_at: u64,
     /// Filters in memory. A new run gets them only after those of the runs that it replaces are freed.
@@ -42,11 +52,15 @@ impl Run {
         index.separators.shrink_to_fit();
         index.separator_ends.shrink_to_fit();
         index.block_ends.shrink_to_fit();
+        let mut parts = index.sections.iter().map(|section| part_of(section.vb));
+        let first = parts.next();
+        let part = first.filter(|first| parts.all(|part| part == *first));
         Self {
             file,
             number,
             bytes,
             index,
+            part,
             index_at,
             filters: OnceLock::new(),
             damaged: AtomicBool::new(false),
@@ -153,6 +167,10 @@ impl Run {
 
     /// Returns the section of a vBucket.
     pub(crate) fn section(&self, vb: VbId) -> Option<&Section> {
+        // Most runs of a large store are of other parts.
+        if self.part.is_some_and(|part| part != part_of(vb)) {
+            return None;
+        }
         let at = self.index.sections.binary_search_by_key(&vb, |one| one.vb);
         self.index.sections.get(at.ok()?)
     }
