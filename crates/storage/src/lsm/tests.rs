@@ -231,3 +231,45 @@ fn dead_rows_of_a_large_store_go_in_merges_of_a_part_when_quiet() {
         assert_eq!(crate::suite::scan(&store, vb, 1).len(), 32);
     }
 }
+
+#[test]
+fn merges_end_above_a_damaged_run_whose_rows_are_dead() {
+    let place = tempfile::tempdir().expect("a directory");
+    let threads = Stepped::default();
+    let (store, _) = DiskStore::open_with(&threads, place.path(), small(), None).expect("it opens");
+    let (vbs, value) = ([VbId(3), VbId(4)], "v".repeat(90));
+    for round in 0..3 {
+        for key in 1..=70_u64 {
+            let row = document(round * 70 + key, &format!("k{key}"), &value);
+            let replaced = Seqno((round * 70 + key).saturating_sub(70));
+            for vb in vbs {
+                put(&store, vb, &[(row.clone(), replaced)]);
+            }
+            while threads.step(Duration::from_secs(1)) {}
+        }
+        if round == 0 {
+            while threads.step(Duration::from_mins(1)) {}
+            for run in run_bytes(place.path()).keys() {
+                let path = place.path().join(run);
+                let mut bytes = std::fs::read(&path).expect("it can be read");
+                bytes
+                    .iter_mut()
+                    .skip(100)
+                    .take(1000)
+                    .for_each(|byte| *byte ^= 1);
+                std::fs::write(&path, bytes).expect("it can be written");
+            }
+            let is_damaged = |key: u64| {
+                let name = format!("\0k{key}");
+                let want = Want {
+                    key: name.as_bytes(),
+                    seqno: None,
+                };
+                store.fetch(vbs[0], &[want]).is_err()
+            };
+            assert!((1..=70).filter(|key| is_damaged(*key)).count() > 0);
+        }
+    }
+    let steps = (0..100).take_while(|_| threads.step(Duration::from_mins(2)));
+    assert!(steps.count() < 100, "they go on");
+}

@@ -247,10 +247,12 @@ pub(super) fn merge(core: &Core, runs: &[Arc<Run>], plan: &Plan) -> io::Result<u
         runs.retain(|run| !is_input(run));
         runs.splice(at..at, merged);
         let mut vbs = BTreeSet::new();
-        let mut sections = runs.iter().flat_map(|run| run.sections());
+        let mergeable = runs.iter().filter(|run| !run.is_damaged());
+        let mut sections = mergeable.flat_map(|run| run.sections());
         is_exact = sections.all(|section| vbs.insert(section.vb));
     })?;
-    // The number of dead rows is an estimate, which becomes exact when no vBucket has rows in two runs.
+    // The number of dead rows is an estimate, which becomes exact when no vBucket has rows in two runs
+    // that can be merged.
     let dropped = if is_exact { dead_before } else { dropped };
     lower(&core.dead_rows, dropped);
     Ok(made)

@@ -258,7 +258,7 @@ impl Sizes {
     }
 
     /// Returns the longest sequence of runs without damage.
-    fn usable(&self) -> Range<usize> {
+    pub(super) fn usable(&self) -> Range<usize> {
         let mut best = 0..0;
         let mut from = 0;
         for at in 0..=self.runs.len() {

@@ -18,10 +18,10 @@ pub(crate) struct CompactionWorker {
     retry_ns: u64,
     /// The last group at the last check, and the time of its change.
     seen: (u64, u64),
-    /// The runs that a merge of all runs left, and whether no commits arrived then. They are not merged alone by the
-    /// same limits, whatever the estimate of their dead rows.
+    /// The runs that a merge of all mergeable runs left, and whether no commits arrived then. They are not merged alone
+    /// by the same limits, whatever the estimate of their dead rows.
     settled: Option<(Vec<u64>, bool)>,
-    /// Whether the last merge of all runs left files that are to be emptied.
+    /// Whether the last merge of all mergeable runs left files that are to be emptied.
     goes_on: bool,
 }
 
@@ -79,12 +79,13 @@ impl CompactionWorker {
             // Damaged runs stay as they are.
             core.renewing.store(false, Ordering::Relaxed);
         }
-        if plan.runs.len() == version.runs.len() {
+        if plan.runs.len() == sizes.usable().len() {
             let left = Arc::clone(&core.current.read().version);
             // A file with a damaged value is never empty.
             let stays = |file| left.values.contains_key(file);
             self.goes_on = plan.leaves_files && !plan.emptied.iter().any(stays);
-            let is_settled = !self.goes_on && left.runs.len() == made;
+            let others = version.runs.len() - plan.runs.len();
+            let is_settled = !self.goes_on && left.runs.len() == made + others;
             self.settled = is_settled.then(|| (numbers(&left), quiet));
         }
         Ok(true)
