@@ -91,7 +91,9 @@ class Worker:
             version = world.sent[number]
             if answer.status == SUCCESS:
                 self.add("written")
-                self.acknowledged[number] = version
+                # Answers that came before the connection was lost are of a life that ended.
+                if self.connection:
+                    self.acknowledged[number] = version
                 if durable:
                     world.kept[number] = version
             else:
