@@ -70,7 +70,8 @@ pub(super) fn run(programs: &[TestProgram]) -> Tally {
         let ran = run_program(program);
         ran.inspect_err(|error| println!("{}: {error:#}", program.name))
     });
-    let mut sum = (0, 0);
+    // Without a program the build failed, or its messages were not understood.
+    let mut sum = (0, usize::from(programs.is_empty()));
     let mut failures = Vec::new();
     for (program, ran) in programs.iter().zip(ran) {
         // A program that aborts prints no result line.

@@ -90,20 +90,25 @@ fn settle(store: &mut Store, coordinator: &mut Coordinator) -> Vec<usize> {
     std::iter::from_fn(|| write_next(store, coordinator)).collect()
 }
 
+/// Adds nodes 2 and 3, all of them active and alive.
+fn put_three_members(store: &mut Store) -> [NodeId; 3] {
+    let node = Node {
+        state: NodeState::Active,
+        ..Node::default()
+    };
+    let nodes = [NODE, NodeId(2), NodeId(3)];
+    for one in nodes {
+        put(store, Key::Node(one), &node);
+        put(store, Key::Alive(one), &Alive::default());
+    }
+    nodes
+}
+
 #[test]
 fn unreadable_active_copy_is_replaced_without_a_mark_of_its_node() {
     let (mut store, mut coordinator) = store();
     let bucket = BucketId(1);
-    let nodes = [NODE, NodeId(2), NodeId(3)];
-    let state = NodeState::Active;
-    let node = Node {
-        state,
-        ..Node::default()
-    };
-    for one in nodes {
-        put(&mut store, Key::Node(one), &node);
-        put(&mut store, Key::Alive(one), &Alive::default());
-    }
+    let nodes = put_three_members(&mut store);
     let spec = BucketSpec {
         copies: 3,
         ..spec(1)
@@ -142,7 +147,8 @@ fn unreadable_active_copy_is_replaced_without_a_mark_of_its_node() {
     let view = view(&mut store);
     let elected = Row::new(Chain::new(&[NodeId(2), NodeId(3), NODE]).unwrap(), 4);
     assert_eq!(view.row(vb), Some(&elected));
-    assert!(view.nodes.values().all(|node| node.value.state == state));
+    let is_active = |node: &Node| node.state == NodeState::Active;
+    assert!(view.nodes.values().all(|node| is_active(&node.value)));
 }
 
 /// Half of the vBuckets are to move from the controller's node to node 2; as many moves as allowed run.
@@ -508,16 +514,7 @@ fn moves_waiting_for_space_do_not_block_other_moves() {
 /// Three members, and a new row that its replica is sealed for, before some of their disks prove to be full.
 fn new_row_at_full_disks(vb: Vb, full: &[NodeId]) -> (Store, Coordinator) {
     let (mut store, mut coordinator) = store();
-    let nodes = [NODE, NodeId(2), NodeId(3)];
-    let state = NodeState::Active;
-    let node = Node {
-        state,
-        ..Node::default()
-    };
-    for one in nodes {
-        put(&mut store, Key::Node(one), &node);
-        put(&mut store, Key::Alive(one), &Alive::default());
-    }
+    put_three_members(&mut store);
     let spec = BucketSpec {
         copies: 2,
         ..spec(1)

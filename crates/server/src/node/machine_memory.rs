@@ -73,7 +73,7 @@ fn controller_of(line: &str) -> Option<(Controller, &str)> {
 }
 
 /// Returns the number after `name` at the start of a line.
-fn number_of(text: &str, name: &str) -> Option<u64> {
+pub(super) fn number_of(text: &str, name: &str) -> Option<u64> {
     let words = text.lines().map(|line| line.split_whitespace());
     let mut found =
         words.filter_map(|mut words| (words.next() == Some(name)).then(|| words.next()));

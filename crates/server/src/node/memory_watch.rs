@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use registry::{Registry, Store};
 
+use super::machine_memory::number_of;
+
 /// Interval between two looks at resident memory, while it is below the quotas, and near them.
 const PERIOD: Duration = Duration::from_millis(250);
 const PERIOD_NEAR: Duration = Duration::from_millis(50);
@@ -94,11 +96,7 @@ fn next_excess(excess: u64, overhead: u64, resident: u64, quota: u64) -> u64 {
 /// Returns the resident memory of this process, bytes; `None` if the system does not report it.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
+    Some(number_of(&status, "VmRSS:")? << 10)
 }
 
 #[cfg(test)]
