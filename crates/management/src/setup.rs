@@ -17,9 +17,10 @@ use registry::cluster_map::AlternateAddress;
 use registry::{StandIn, is_host};
 use serde_json::json;
 
+use super::answers::{self, Handled};
 use super::bucket_form::QUOTA_MIB_MAX;
 use super::form::{FieldErrors, field, fields, flag, refuse_unknown};
-use super::{answers, provision};
+use super::provision;
 use crate::state::HttpState;
 use crate::view::{BucketsError, ClusterChange, NodeView};
 
@@ -184,27 +185,14 @@ async fn web(State(state): State<HttpState>) -> Response {
     answers::ok(&json!({ "port": port }))
 }
 
-async fn credentials(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> Response {
+async fn credentials(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> Handled {
     let mut wrong = FieldErrors::new();
-    check_administrator(&body, &*state.view, &mut wrong);
+    let was_open = check_administrator(&body, &*state.view, &mut wrong);
     refuse_unknown(&body, &WEB_FIELDS, &mut wrong);
-    name_administrator(&state, &head, &body, &wrong).await
-}
-
-/// Closes an open node, if there are no errors.
-async fn name_administrator(
-    state: &HttpState,
-    head: &HeaderMap,
-    body: &[u8],
-    wrong: &FieldErrors,
-) -> Response {
-    if wrong.is_empty()
-        && state.view.is_open()
-        && let Err(refused) = provision::close(state, body).await
-    {
-        return refused;
+    if was_open && wrong.is_empty() {
+        provision::close(&state, &body).await?;
     }
-    done(wrong, base_uri(state, head))
+    Ok(done(&wrong, base_uri(&state, &head)))
 }
 
 /// Settee sends no reports.
@@ -219,9 +207,9 @@ async fn set_reports(body: Bytes) -> Response {
 }
 
 /// `POST /clusterInit`: does the whole setup in one call.
-async fn init(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> Response {
+async fn init(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> Handled {
     let mut wrong = FieldErrors::new();
-    check_administrator(&body, &*state.view, &mut wrong);
+    let was_open = check_administrator(&body, &*state.view, &mut wrong);
     let mut asked = state.view.node().cluster.stands_in_for;
     if field(&body, "services").is_some() {
         let may = provision::may_stand_in(&*state.view);
@@ -234,7 +222,10 @@ async fn init(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> R
     if wrong.is_empty() {
         provision::choose(&state, asked, &mut wrong).await;
     }
-    name_administrator(&state, &head, &body, &wrong).await
+    if was_open && wrong.is_empty() {
+        provision::close(&state, &body).await?;
+    }
+    Ok(done(&wrong, base_uri(&state, &head)))
 }
 
 /// Returns no running task: no long work is started over HTTP.
@@ -286,8 +277,11 @@ fn read_cluster(body: &[u8], asked: &BTreeSet<StandIn>, wrong: &mut FieldErrors)
     change
 }
 
-fn check_administrator(body: &[u8], view: &dyn NodeView, wrong: &mut FieldErrors) {
-    if view.is_open() {
+/// Adds errors for credentials that are not those of an administrator, or cannot be the first one's. Returns whether
+/// the node was open: only then the credentials are those of a user to create.
+fn check_administrator(body: &[u8], view: &dyn NodeView, wrong: &mut FieldErrors) -> bool {
+    let is_open = view.is_open();
+    if is_open {
         provision::check_new(body, wrong);
     } else {
         provision::check_known(body, view, wrong);
@@ -298,6 +292,7 @@ fn check_administrator(body: &[u8], view: &dyn NodeView, wrong: &mut FieldErrors
         let text = "The port is named by --http-port when the node is started.";
         wrong.insert("port".into(), text.into());
     }
+    is_open
 }
 
 fn check_reports(body: &[u8], wrong: &mut FieldErrors) {

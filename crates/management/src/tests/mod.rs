@@ -110,6 +110,8 @@ struct FakeNode {
     cluster: Mutex<ClusterSettings>,
     /// Whether the node was started to be set up over HTTP.
     stands_in: Mutex<bool>,
+    /// The number of times that an open node says so before another request makes its administrator.
+    closes_after: Mutex<Option<usize>>,
     identity: Identity,
     /// Error of every write of users.
     disk_error: Mutex<Option<String>>,
@@ -130,6 +132,7 @@ impl FakeNode {
             begun: watch::channel(Vec::new()).0,
             cluster: Mutex::default(),
             stands_in: Mutex::default(),
+            closes_after: Mutex::default(),
             identity: Identity::with_iterations(
                 Administrator {
                     name: "Administrator".into(),
@@ -162,6 +165,11 @@ impl NodeView for FakeNode {
     }
 
     fn is_open(&self) -> bool {
+        match &mut *self.closes_after.lock() {
+            Some(0) => self.cluster.lock().provisioned = true,
+            Some(left) => *left -= 1,
+            None => {}
+        }
         *self.stands_in.lock() && !self.cluster.lock().provisioned
     }
 

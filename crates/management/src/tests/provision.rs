@@ -59,6 +59,23 @@ async fn an_open_node_asks_for_no_credentials_until_it_has_its_administrator() {
 }
 
 #[tokio::test]
+async fn no_administrator_is_accepted_that_is_not_created() {
+    let form = "username=ada&password=secret1&port=SAME";
+    for path in [WEB, "/clusterInit"] {
+        let mut closed_during_the_request = 0;
+        for times in 0..6 {
+            let fixture = open_node();
+            *fixture.node.closes_after.lock() = Some(times);
+            let (status, said) = post(&fixture, NO_NODE, path, form).await;
+            let created = fixture.node.identity.look_up("ada").is_some();
+            assert_eq!(status == 200, created, "{path}, {times} times: {said}");
+            closed_during_the_request += usize::from(status == 400);
+        }
+        assert!(closed_during_the_request > 0, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn services_get_stand_ins_if_requested_in_time() {
     let services = "/node/controller/setupServices";
     let fixture = open_node();
