@@ -3,6 +3,7 @@
 //! This crate must not know of nodes, buckets or maps of vBuckets. It uses the JSON gateway that etcd 3.4 and
 //! newer serve at their client port, over HTTP/1.1, on one thread of its own.
 
+mod access;
 mod check;
 mod connection;
 mod etcd;

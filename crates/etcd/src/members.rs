@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::timeout;
-use tokio_rustls::rustls::ClientConfig;
 
+use crate::access::Access;
 use crate::connection::{Asked, Connection, body, connect, send};
 use crate::messages::{Call, read};
 use crate::options::{Endpoint, Login, Options};
@@ -25,30 +25,16 @@ const IDLE_MAX: usize = 4;
 
 pub(crate) struct Members {
     all: Vec<Member>,
-    access: RwLock<Access>,
+    access: RwLock<Arc<Access>>,
     pub(crate) timeout: Duration,
     state: Mutex<State>,
-}
-
-/// Login and certificates.
-struct Access {
-    login: Option<Login>,
-    tls: Option<Arc<ClientConfig>>,
-}
-
-impl Access {
-    fn new(options: &Options) -> io::Result<Self> {
-        let over_tls = options.endpoints.0.iter().any(|endpoint| endpoint.tls);
-        let trust = options.trust.clone().unwrap_or_default();
-        let tls = over_tls.then(|| trust.config().map(Arc::new)).transpose()?;
-        let login = options.login.clone();
-        Ok(Self { login, tls })
-    }
 }
 
 struct Member {
     endpoint: Endpoint,
     idle: Mutex<Vec<Connection>>,
+    /// Held during a login, so that the requests of one moment need one.
+    login: tokio::sync::Mutex<()>,
     /// Notifies watches of the member's failure.
     left: Notify,
 }
@@ -57,7 +43,6 @@ struct Member {
 struct State {
     /// Member to which requests go.
     current: usize,
-    token: Option<String>,
     problem: Option<Problem>,
 }
 
@@ -65,7 +50,7 @@ impl Members {
     /// # Errors
     /// There are no trusted certificates, or the client certificate cannot be read.
     pub(crate) fn new(options: Options) -> io::Result<Self> {
-        let access = RwLock::new(Access::new(&options)?);
+        let access = RwLock::new(Arc::new(Access::new(&options)?));
         let endpoints = options.endpoints.0;
         if endpoints.is_empty() {
             return Err(io::Error::other("no member of etcd is named"));
@@ -73,6 +58,7 @@ impl Members {
         let member = |endpoint| Member {
             endpoint,
             idle: Mutex::default(),
+            login: tokio::sync::Mutex::default(),
             left: Notify::new(),
         };
         Ok(Self {
@@ -88,8 +74,7 @@ impl Members {
     /// # Errors
     /// As [`Members::new`].
     pub(crate) fn renew(&self, options: &Options) -> io::Result<()> {
-        *self.access.write() = Access::new(options)?;
-        self.state.lock().token = None;
+        *self.access.write() = Arc::new(Access::new(options)?);
         Ok(())
     }
 
@@ -236,8 +221,9 @@ impl Members {
     }
 
     fn no_login(&self) -> Problem {
-        self.state.lock().token = None;
-        let sentence = match &self.access.read().login {
+        let access = self.access();
+        access.forget(None);
+        let sentence = match &access.login {
             None => "etcd asks for a user and a password".to_owned(),
             Some(login) => format!("the login of {} is not valid any more", login.user),
         };
@@ -272,7 +258,7 @@ impl Members {
             match body(answer).await {
                 Err(Refusal::Token) if token.is_some() && !renewed => {
                     renewed = true;
-                    self.state.lock().token = None;
+                    self.access().forget(token.as_deref());
                 }
                 Err(refusal) => {
                     self.keep(at, connection);
@@ -283,19 +269,50 @@ impl Members {
         }
     }
 
+    fn access(&self) -> Arc<Access> {
+        Arc::clone(&self.access.read())
+    }
+
     /// Returns a token for the login; `None` without a login, or if etcd does not require one.
     async fn token(&self, at: usize) -> Result<Option<String>, Refusal> {
+        let access = self.access();
+        let Some(login) = &access.login else {
+            return Ok(None);
+        };
+        if let Some(token) = access.token() {
+            return token.map(Some);
+        }
+        let _turn = self.all[at].login.lock().await;
+        if let Some(token) = access.token() {
+            return token.map(Some);
+        }
+        match self.log_in(at, login).await {
+            Err(Refusal::Problem(problem)) if problem.to_string().contains("is not enabled") => {
+                Ok(None)
+            }
+            // The request itself comes after the login.
+            Err(Refusal::Problem(problem)) => {
+                let problem = problem.not_done();
+                if problem.kind() == ProblemKind::Login {
+                    access.refused(problem.clone());
+                }
+                Err(problem.into())
+            }
+            Err(refusal) => Err(refusal),
+            Ok(token) => {
+                access.granted(token.clone());
+                Ok(Some(token))
+            }
+        }
+    }
+
+    /// Asks a member for a token.
+    async fn log_in(&self, at: usize, login: &Login) -> Result<String, Refusal> {
         #[derive(Deserialize)]
         struct Authenticated {
             token: String,
         }
-        let Some(Login { user, password }) = self.access.read().login.clone() else {
-            return Ok(None);
-        };
-        if let Some(token) = self.state.lock().token.clone() {
-            return Ok(Some(token));
-        }
-        let credentials = json!({ "name": user, "password": password }).to_string();
+        let credentials = json!({ "name": login.user, "password": login.password }).to_string();
         let asked = Asked {
             method: Method::POST,
             path: "/v3/auth/authenticate",
@@ -305,16 +322,7 @@ impl Members {
         let (connection, answer) = self.exchange(at, &asked).await?;
         let answer = body(answer).await;
         self.keep(at, connection);
-        let token = match answer {
-            Err(Refusal::Problem(problem)) if problem.to_string().contains("is not enabled") => {
-                return Ok(None);
-            }
-            // The request itself comes after the login.
-            Err(Refusal::Problem(problem)) => return Err(problem.not_done().into()),
-            answer => read::<Authenticated>(&answer?)?.token,
-        };
-        self.state.lock().token = Some(token.clone());
-        Ok(Some(token))
+        Ok(read::<Authenticated>(&answer?)?.token)
     }
 
     /// Returns the head of an answer, over an idle connection or a new one.
@@ -334,7 +342,7 @@ impl Members {
                 sent => return sent.map(|answer| (connection, answer)),
             }
         }
-        let tls = self.access.read().tls.clone();
+        let tls = self.access().tls.clone();
         let connected = timeout(self.timeout / 2, connect(&member.endpoint, tls.as_ref()));
         let mut connection = connected.await.unwrap_or_else(|_| {
             let sentence = "no connection in time";

@@ -203,6 +203,38 @@ fn renewed_login_is_used_from_the_next_request_on() {
     assert_eq!(client.etcd.ask(put("/c"), PATIENCE), Answer::Committed(2));
 }
 
+/// etcd needs a tenth of a second of a processor for each login.
+#[test]
+fn requests_of_one_moment_need_one_login() {
+    for granted_at_all in [true, false] {
+        let fake = Fake::start(move |asked| match &*asked.path {
+            "/v3/auth/authenticate" if granted_at_all => {
+                granted(&format!(r#"{{{HEADER},"token":"t"}}"#))
+            }
+            "/v3/auth/authenticate" => {
+                let refusal = r#"{"error":"etcdserver: authentication failed","code":3}"#;
+                Reply::Whole(400, refusal.into())
+            }
+            _ => recorded(asked),
+        });
+        let client = Client::with(Options {
+            login: Some(login()),
+            ..options(&[fake.url()])
+        });
+        for id in 0..8 {
+            client.etcd.request(RequestId(id), put("/c"));
+        }
+        let done = |(_, answer)| answer == Answer::Committed(2);
+        assert_eq!(
+            (0..8).filter(|_| done(client.next())).count(),
+            if granted_at_all { 8 } else { 0 }
+        );
+        let asked = fake.asked().into_iter();
+        let logins = asked.filter(|asked| asked.path == "/v3/auth/authenticate");
+        assert_eq!(logins.count(), 1);
+    }
+}
+
 #[test]
 fn wrong_or_missing_login_is_reported_as_problem() {
     for (login, path, why) in [
