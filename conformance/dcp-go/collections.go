@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"net/http"
 	"net/url"
 	"strings"
@@ -103,6 +104,11 @@ func (w *world) write(collection, key string) uint16 {
 	})).MutationToken.VbID
 }
 
+// vbucketOf is the vBucket that a key decides.
+func vbucketOf(key string) uint16 {
+	return uint16(crc32.ChecksumIEEE([]byte(key)) >> 16 & 0x7fff % uint32(vbuckets))
+}
+
 // followsCollections streams a collection and a scope that come, change and go.
 func followsCollections(w *world) {
 	c := newConsumer(w.node.sdkPort(), defaultBytes)
@@ -149,14 +155,15 @@ func takesAnyOrder(w *world) {
 	w.manage("POST", "/dcp/collections", url.Values{"name": {"many"}})
 	few := w.collectionID("few")
 	// A key of a vBucket, beside many that nobody asks for.
-	const most = 900_000
 	var keys []string
 	vbucket := w.write("many", "key")
-	for number, others := most, 0; others < 30; number-- {
+	equal(vbucketOf("key"), vbucket, "vBucket of a key")
+	for number, others := 0, 0; others < 30; number++ {
 		key := fmt.Sprintf("key-%d", number)
-		if w.write("many", key) != vbucket {
+		if vbucketOf(key) != vbucket {
 			continue
 		}
+		w.write("many", key)
 		others++
 		if len(keys) < 1 {
 			w.write("few", key)

@@ -95,10 +95,12 @@ func newWorld() (*world, error) {
 // connect makes an agent for documents and waits until it is usable.
 func connect(n *node) (*gocbcore.Agent, error) {
 	agent, err := gocbcore.CreateAgent(&gocbcore.AgentConfig{
-		BucketName:           "default",
-		SeedConfig:           gocbcore.SeedConfig{MemdAddrs: []string{fmt.Sprintf("127.0.0.1:%d", n.sdkPort())}},
-		SecurityConfig:       security(n.sdkPort()),
-		IoConfig:             gocbcore.IoConfig{UseMutationTokens: true, UseCollections: true},
+		BucketName:     "default",
+		SeedConfig:     gocbcore.SeedConfig{MemdAddrs: []string{fmt.Sprintf("127.0.0.1:%d", n.sdkPort())}},
+		SecurityConfig: security(n.sdkPort()),
+		IoConfig:       gocbcore.IoConfig{UseMutationTokens: true, UseCollections: true},
+		// By default a node that starts again is looked for each 5 s.
+		KVConfig:             gocbcore.KVConfig{ServerWaitBackoff: 200 * time.Millisecond},
 		DefaultRetryStrategy: gocbcore.NewBestEffortRetryStrategy(nil),
 	})
 	if err != nil {

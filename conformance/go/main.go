@@ -75,7 +75,8 @@ func connect(n *node, user, password string) (*gocb.Cluster, error) {
 	if overTLS {
 		scheme = "couchbases"
 	}
-	return gocb.Connect(fmt.Sprintf("%s://127.0.0.1:%d", scheme, n.sdkPort()), gocb.ClusterOptions{
+	// By default a node that starts again is looked for each 5 s.
+	return gocb.Connect(fmt.Sprintf("%s://127.0.0.1:%d?server_wait_backoff=200", scheme, n.sdkPort()), gocb.ClusterOptions{
 		SecurityConfig: gocb.SecurityConfig{TLSRootCAs: n.authority()},
 		Authenticator:  gocb.PasswordAuthenticator{Username: user, Password: password},
 		TimeoutsConfig: gocb.TimeoutsConfig{KVTimeout: 10 * time.Second},
