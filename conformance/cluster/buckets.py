@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from cluster import Cluster
 from failures import three_nodes
 from harness import Node, equal, eventually
+from links import LinkedCluster
 from manage import call, must
 from mcbp import (
     FEATURE_COLLECTIONS, FEATURE_SELECT_BUCKET, GET, GET_COLLECTION_ID, NOT_FOUND, SELECT_BUCKET, SUCCESS, Closed, Connection,
@@ -86,6 +87,19 @@ def a_flushed_bucket_is_empty_at_all_nodes_and_goes_on(world):
                 client.until(NOT_FOUND, GET, key, seconds=60)
             else:
                 equal(client.get(key, seconds=60), b"new", "what was written since")
+
+
+@suite.test
+def a_scope_outlives_a_flush_by_a_node_that_has_not_seen_it(world):
+    with LinkedCluster(world.etcd, world.name()) as cluster:
+        cluster.make_bucket(flushEnabled="1")
+        cluster.links.cut("etcd", "a")
+        must(cluster.nodes[1], "POST", SCOPES, name="shop")
+        status, _, why = call(cluster.nodes[0], "POST", FLUSH)
+        equal(status, 503, f"a flush whose answer is cut off ({why})")
+        cluster.links.heal()
+        for node in cluster.nodes:
+            eventually("the scope is there", lambda at=node: '"shop"' in must(at, "GET", SCOPES))
 
 
 @suite.test

@@ -31,8 +31,13 @@ impl Draft {
     /// Sets a key whose last write was at revision `seen`, 0 for a key that does not exist.
     fn put(&mut self, key: String, seen: u64, value: String) {
         let lease = LeaseId(0);
-        self.0.compare.push(Compare::ModRevision(key.clone(), seen));
+        self.expect(key.clone(), seen);
         self.0.then.push(Op::Put { key, value, lease });
+    }
+
+    /// Requires that the last write of a key was at revision `seen`, 0 for a key that does not exist.
+    fn expect(&mut self, key: String, seen: u64) {
+        self.0.compare.push(Compare::ModRevision(key, seen));
     }
 
     fn delete(&mut self, key: String) {
@@ -90,7 +95,8 @@ impl Shared {
                 text,
                 based_on,
             } => {
-                let (id, _) = known(&view, &bucket)?;
+                let (id, spec) = known(&view, &bucket)?;
+                draft.expect(self.key(Key::Spec(id)), spec.mod_revision);
                 draft.put(self.key(Key::Manifest(id)), based_on, text);
             }
             AgreedChange::Users { text, based_on } => {
@@ -173,8 +179,7 @@ impl Shared {
     ) -> Result<(BucketId, &'v BucketSpec), ChangeError> {
         let (id, entry) = known(view, name)?;
         let key = self.key(Key::Spec(id));
-        let seen = Compare::ModRevision(key.clone(), entry.mod_revision);
-        draft.0.compare.push(seen);
+        draft.expect(key.clone(), entry.mod_revision);
         draft.delete(key);
         draft.delete(self.key(Key::Manifest(id)));
         for chunk in 0..entry.value.vbuckets.div_ceil(CHUNK_VBUCKETS) {
@@ -194,9 +199,10 @@ impl Shared {
         let id = self.new_id();
         let value = serde_json::to_string(spec).expect("a specification is JSON");
         draft.put(self.key(Key::Spec(id)), 0, value);
-        if let Some(manifest) = view.manifests.get(&before) {
-            let seen = Compare::ModRevision(self.key(Key::Manifest(before)), manifest.mod_revision);
-            draft.0.compare.push(seen);
+        let manifest = view.manifests.get(&before);
+        let seen = manifest.map_or(0, |manifest| manifest.mod_revision);
+        draft.expect(self.key(Key::Manifest(before)), seen);
+        if let Some(manifest) = manifest {
             draft.put(self.key(Key::Manifest(id)), 0, manifest.value.to_string());
         }
         let named = Op::Put {
@@ -279,5 +285,5 @@ impl Shared {
 }
 
 fn known<'v>(view: &'v View, name: &str) -> Result<(BucketId, &'v Entry<BucketSpec>), ChangeError> {
-    find(view, name).ok_or_else(|| ChangeError::Refused("Requested resource not found.".into()))
+    find(view, name).ok_or_else(|| ChangeError::Conflict("the bucket is gone".into()))
 }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cluster::agreed::View;
+use cluster::agreed::{BucketSpec, View};
 use collections::{Manifest, ManifestError};
 use identity::{Directory, Roster};
 use management::{BucketChange, BucketsError, EditSettings, UsersError};
 use registry::cluster::{AgreedChange, ChangeError, ClusterMember};
 use registry::collections::{CollectionsError, of_json, to_bytes};
-use registry::{ServedBucket, agreed_settings, bucket_id};
+use registry::{agreed_settings, bucket_id};
 
+use super::buckets::complete;
 use super::state::NodeState;
 
 /// Time limit for this node to read the state of the cluster, and for a change while changes of others come first.
@@ -124,28 +125,44 @@ impl NodeState {
     }
 }
 
-/// Changes the collections of a bucket of the cluster. Blocks for etcd.
+/// Changes the collections of a bucket of the cluster; `None` if it has no such bucket. Blocks for etcd.
 pub(super) fn agree_on_manifest(
     member: &dyn ClusterMember,
-    served: &ServedBucket,
+    name: &str,
     edit: &dyn Fn(&Manifest) -> Result<Manifest, ManifestError>,
-) -> Result<Arc<Manifest>, CollectionsError> {
-    let mut manifest = served.bucket.manifest();
-    agree::<CollectionsError>(member, &mut |view| {
-        let agreed = bucket_id(view, served.name()).and_then(|id| view.manifests.get(&id));
+) -> Option<Result<Arc<Manifest>, CollectionsError>> {
+    let mut manifest = None;
+    let agreed = agree::<CollectionsError>(member, &mut |view| {
+        manifest = None;
+        let Some(id) = bucket_id(view, name) else {
+            return Ok(None);
+        };
+        let agreed = view.manifests.get(&id);
         let now = match agreed {
             Some(agreed) => of_json(agreed.value.as_bytes())
                 .map_err(|error| CollectionsError::NotNow(error.to_string()))?,
-            None => Manifest::clone(&served.bucket.manifest()),
+            None => first_manifest(&view.specs[&id].value)?,
         };
-        manifest = Arc::new(edit(&now).map_err(CollectionsError::Refused)?);
-        Ok((*manifest != now).then(|| AgreedChange::Manifest {
-            bucket: served.name().to_owned(),
-            text: String::from_utf8_lossy(&to_bytes(&manifest)).into_owned(),
+        let edited = edit(&now).map_err(CollectionsError::Refused)?;
+        let change = (edited != now).then(|| AgreedChange::Manifest {
+            bucket: name.to_owned(),
+            text: String::from_utf8_lossy(&to_bytes(&edited)).into_owned(),
             based_on: agreed.map_or(0, |agreed| agreed.mod_revision),
-        }))
-    })?;
-    Ok(manifest)
+        });
+        manifest = Some(Arc::new(edited));
+        Ok(change)
+    });
+    match agreed {
+        Ok(()) => manifest.map(Ok),
+        Err(error) => Some(Err(error)),
+    }
+}
+
+/// Returns the collections with which each node makes a bucket of the cluster.
+fn first_manifest(spec: &BucketSpec) -> Result<Manifest, CollectionsError> {
+    let settings = agreed_settings(spec).map_err(CollectionsError::NotNow)?;
+    let history = settings.history.of_new_collections();
+    complete(&Manifest::default(), history).map_err(CollectionsError::Refused)
 }
 
 /// Makes the change that `draft` derives from the newest state that this node has read, if it derives one: again if another

@@ -371,7 +371,7 @@ pub(super) fn with_collections(
 
 /// Adds the system scope if it is missing. If new collections have `history` by default, the default collection of a
 /// new bucket gets it, too.
-fn complete(now: &Manifest, history: bool) -> Result<Manifest, ManifestError> {
+pub(super) fn complete(now: &Manifest, history: bool) -> Result<Manifest, ManifestError> {
     let next = now.with_system_scope()?.unwrap_or_else(|| now.clone());
     if history {
         return next.with_settings("_default", "_default", |settings| settings.history = true);

@@ -279,11 +279,10 @@ impl NodeView for NodeState {
         edit: &dyn Fn(&Manifest) -> Result<Manifest, ManifestError>,
     ) -> Option<Result<Arc<Manifest>, CollectionsError>> {
         let served = self.registry.bucket(bucket)?;
-        let changed = match self.registry.cluster.get() {
-            Some(member) => agree_on_manifest(&**member, &served, edit),
-            None => registry::collections::change(&self.registry, &served, edit),
-        };
-        Some(changed)
+        match self.registry.cluster.get() {
+            Some(member) => agree_on_manifest(&**member, bucket, edit),
+            None => Some(registry::collections::change(&self.registry, &served, edit)),
+        }
     }
 
     fn authority(&self) -> Option<Arc<str>> {

@@ -4,13 +4,14 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use cluster::BucketId;
 use cluster::agreed::View;
 use collections::{CollectionSettings, Manifest};
 use identity::{Directory, Roster, UserRecord};
 use management::{BucketChange, BucketsError, NodeView as _, UsersError};
 use registry::cluster::{AgreedChange, ChangeError, ClusterMember as _};
 use registry::collections::{CollectionsError, change, of_json, to_bytes};
-use registry::fake_member::written;
+use registry::fake_member::{FakeMember, written};
 use registry::{BucketSettings, bucket_id};
 
 use super::bucket;
@@ -70,8 +71,9 @@ fn buckets_collections_and_users_are_agreed_on_before_they_change() {
     let refused = state.change_buckets(made("new")).unwrap_err();
     assert_eq!(refused, BucketsError::Unavailable("etcd is away".into()));
 
+    put_settings(&member, &BucketSettings::from(bucket("default")));
     // An agreed change is applied when the call returns, and a conflict is retried.
-    let registry = Arc::clone(&state.registry);
+    let (registry, etcd) = (Arc::clone(&state.registry), Arc::clone(&member));
     *member.apply.lock() = Some(Box::new(move |change| match change {
         AgreedChange::Manifest { bucket, text, .. } => {
             let manifest = of_json(text.as_bytes()).unwrap();
@@ -79,30 +81,28 @@ fn buckets_collections_and_users_are_agreed_on_before_they_change() {
             let set = |_: &Manifest| Ok(manifest.clone());
             let changed = served.bucket.change_manifest(set, to_bytes);
             assert!(changed.is_ok());
+            agree_on(&etcd, text);
         }
         AgreedChange::Users { text, .. } => {
             registry::take_users(&registry, text.as_bytes()).unwrap();
         }
         other => panic!("{other:?}"),
     }));
-    let before = state.manifest("default").unwrap().uid().0;
     *member.refuse.lock() = Some(ChangeError::Conflict("later".into()));
     let edit = |now: &Manifest| now.with_scope("shop");
     let manifest = state.change_manifest("default", &edit).unwrap().unwrap();
-    assert_eq!(manifest.uid().0, before + 1);
+    let uid = manifest.uid().0;
     assert!(manifest.scopes().iter().any(|scope| *scope.name == *"shop"));
     let again = state.change_manifest("default", &edit).unwrap();
     assert!(matches!(again, Err(CollectionsError::Refused(_))));
     *member.refuse.lock() = Some(ChangeError::Conflict("later".into()));
-    // The change that another member accepted is applied here.
-    let served = state.registry.bucket("default").unwrap();
-    let late = |now: &Manifest| now.with_scope("late");
-    let changed = served.bucket.change_manifest(late, to_bytes);
-    assert!(changed.is_ok());
+    // Another member's change came first.
+    let late = manifest.with_scope("late").unwrap();
+    agree_on(&member, &String::from_utf8(to_bytes(&late)).unwrap());
     let below =
         |now: &Manifest| now.with_collection("late", "hotel", CollectionSettings::default());
     let made = state.change_manifest("default", &below).unwrap();
-    assert_eq!(made.unwrap().uid().0, before + 3);
+    assert_eq!(made.unwrap().uid().0, uid + 2);
     let changed = state.change_users(&mut |directory| {
         directory.users.insert("ada", &UserRecord::default());
         true
@@ -111,11 +111,59 @@ fn buckets_collections_and_users_are_agreed_on_before_they_change() {
     assert_eq!(state.identity.directory().users.all().len(), 1);
 
     // Over KV a connection cannot wait for etcd.
+    let served = state.registry.bucket("default").unwrap();
     let refused = change(&state.registry, &served, &|now| now.with_scope("more"));
     assert!(matches!(refused, Err(CollectionsError::NotNow(_))));
     let same = change(&state.registry, &served, &|now| Ok(now.clone()));
-    assert_eq!(same.unwrap().uid().0, before + 3);
+    assert_eq!(same.unwrap().uid().0, uid + 2);
     *member.apply.lock() = None;
+    drop(served);
+    node.shutdown().unwrap();
+}
+
+/// Writes the settings of the bucket `default` to etcd; returns the revision.
+fn put_settings(member: &FakeMember, settings: &BucketSettings) -> u64 {
+    let id = bucket_id(&member.view(), "default").unwrap();
+    let settings = serde_json::to_value(settings).unwrap();
+    member.edit(|view, revision| {
+        let mut spec = view.specs[&id].value.clone();
+        spec.settings = settings;
+        view.specs.insert(id, written(revision, spec));
+    });
+    member.view().revision
+}
+
+/// Writes the manifest of the bucket `default` to etcd.
+fn agree_on(member: &FakeMember, text: &str) {
+    let id = bucket_id(&member.view(), "default").unwrap();
+    member.edit(|view, revision| {
+        view.manifests.insert(id, written(revision, text.into()));
+    });
+}
+
+#[test]
+fn a_bucket_that_is_made_anew_gets_no_collections_of_the_one_before() {
+    let (node, member) = clustered();
+    put_settings(&member, &BucketSettings::from(bucket("default")));
+    let state = &node.state;
+    let served = state.registry.bucket("default").unwrap();
+    let old = |now: &Manifest| now.with_scope("old");
+    assert!(served.bucket.change_manifest(old, to_bytes).is_ok());
+    // This node has not followed yet.
+    let before = bucket_id(&member.view(), "default").unwrap();
+    member.edit(|view, revision| {
+        let spec = view.specs.remove(&before).unwrap().value;
+        let id = BucketId(before.0 + 1);
+        view.specs.insert(id, written(revision, spec));
+    });
+    let edit = |now: &Manifest| now.with_scope("new");
+    state.change_manifest("default", &edit).unwrap().unwrap();
+    let Some(AgreedChange::Manifest { text, .. }) = member.changes.lock().pop() else {
+        panic!("no collections were changed");
+    };
+    assert!(text.contains("new") && !text.contains("old"), "{text}");
+    member.edit(|view, _| view.specs.clear());
+    assert!(state.change_manifest("default", &edit).is_none());
     drop(served);
     node.shutdown().unwrap();
 }
@@ -137,25 +185,15 @@ fn users_stay_while_the_cluster_cannot_agree_on_a_change() {
 #[test]
 fn settings_are_changed_in_the_newest_record_again_if_another_change_came_first() {
     let (node, member) = clustered();
-    let id = bucket_id(&member.view(), "default").unwrap();
-    let write = |settings: &BucketSettings| {
-        let settings = serde_json::to_value(settings).unwrap();
-        member.edit(|view, revision| {
-            let mut spec = view.specs[&id].value.clone();
-            spec.settings = settings;
-            view.specs.insert(id, written(revision, spec));
-        });
-        member.view().revision
-    };
     let mut other = BucketSettings::from(bucket("default"));
-    write(&other);
+    put_settings(&member, &other);
     other.max_ttl_s = 60;
     *member.refuse.lock() = Some(ChangeError::Conflict("later".into()));
     let newest = Cell::new(0);
     let enable = |mut now: BucketSettings| {
         // The other change comes between this attempt and its transaction.
         if newest.get() == 0 {
-            newest.set(write(&other));
+            newest.set(put_settings(&member, &other));
         }
         now.flush_enabled = true;
         Ok(now)
