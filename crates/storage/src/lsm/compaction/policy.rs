@@ -102,7 +102,8 @@ impl Sizes {
     /// Returns the merge of these runs. Values move unless the runs are of one part, which cannot empty a file.
     fn plan_of(&self, runs: Vec<usize>, files: &[u64], limits: Limits) -> Plan {
         let bytes: u64 = runs.iter().map(|at| self.runs[*at].bytes).sum();
-        let is_large = bytes >= limits.log_bytes * limits.runs_max as u64 / 2;
+        // A smaller result stays in the lowest class: the next merge of that class takes it too.
+        let is_large = bytes > 2 * limits.log_bytes;
         let from = runs.last().map_or(0, |last| last + 1);
         let older = &self.runs[from..self.usable().end.max(from)];
         // No run of one part lies above an older one of all parts.
@@ -386,6 +387,24 @@ mod tests {
         let older = sizes(&[10, 10, 10, 10, 70]);
         assert_eq!(splits(&older), Some(false), "the older run is of all parts");
         assert_eq!(splits(&split(&[1, 1, 1, 1], &[5])), Some(true));
+    }
+
+    /// A run of all parts beyond the lowest class would keep all later merges from writing parts.
+    #[test]
+    fn every_merge_beyond_the_lowest_class_writes_parts() {
+        let limits = Limits {
+            runs_max: 8,
+            ..LIMITS
+        };
+        let splits = |runs: &[u64]| {
+            sizes(runs)
+                .plan(limits, false, false)
+                .map(|plan| plan.splits)
+        };
+        // A flush may write a small second run beside its large one.
+        assert_eq!(splits(&[1, 9, 1, 9, 1, 9, 1, 9]), Some(true));
+        assert_eq!(splits(&[2, 2, 2, 2, 2, 2, 2, 2]), Some(false));
+        assert_eq!(splits(&[2, 2, 2, 2, 2, 2, 2, 16]), Some(true));
     }
 
     #[test]
