@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bucket::{Scan, ScanError, ScanRun};
-use model::{Seqno, VbUuid};
+use engine::OpError;
+use model::{Seqno, VbId, VbState, VbUuid};
 use registry::{ServedBucket, Store};
 use wire::{Header, Status};
 
@@ -35,6 +36,26 @@ impl OpeningScan {
     pub(crate) fn until_ns(&self) -> u64 {
         self.since_ns.saturating_add(OPEN_WAIT.as_nanos() as u64)
     }
+
+    /// Whether the view is open; `None` if this is not decided yet. A vBucket that is not active any more comes before
+    /// other reasons: clients then ask another node.
+    pub(crate) fn opened(&self) -> Option<Result<(), Refusal>> {
+        let opened = self.scan.opened()?;
+        Some(opened.map_err(|error| {
+            let left = active(&self.bucket, self.scan.ask().vb).err();
+            left.unwrap_or_else(|| error.into())
+        }))
+    }
+}
+
+/// # Errors
+/// The vBucket is not active.
+pub(crate) fn active(bucket: &ServedBucket, vb: VbId) -> Result<(), Refusal> {
+    bucket.bucket.run(vb, |vbucket| match vbucket.state() {
+        VbState::Active => Ok(()),
+        _ => Err(OpError::NotMyVbucket),
+    })?;
+    Ok(())
 }
 
 impl Drop for OpeningScan {

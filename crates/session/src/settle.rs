@@ -112,8 +112,8 @@ impl Session {
     fn answer_opened(&mut self, now: Now, output: &mut Vec<u8>) -> bool {
         while let Some(first) = self.opening.front() {
             let late = now.mono_ns >= first.until_ns();
-            let opened = match first.scan.opened() {
-                Some(opened) => opened.map_err(Refusal::from),
+            let opened = match first.opened() {
+                Some(opened) => opened,
                 None if late => Err(Refusal::not_now("the view is not open yet")),
                 None => break,
             };

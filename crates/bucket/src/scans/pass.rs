@@ -62,7 +62,8 @@ impl<S: KvStore> Bucket<S> {
 
     /// Reads rows for one scan. Returns the waiter to be woken.
     fn read_for(&self, scan: &Arc<Scan>) -> Result<Option<Arc<dyn Wake>>, StoreError> {
-        if self.epoch(scan.ask.vb) != scan.epoch {
+        let is_over = || self.epoch(scan.ask.vb) != scan.epoch;
+        if is_over() {
             return Ok(self.end_scan(scan, ScanError::Cancelled));
         }
         let (opening, position) = {
@@ -89,6 +90,10 @@ impl<S: KvStore> Bucket<S> {
         let budget = self.scan_budget();
         while position.rows.is_empty() && position.rest.is_some() {
             self.look(scan, &mut position, budget)?;
+        }
+        // The rows may be those of the vBucket's next life, or none.
+        if is_over() {
+            return Ok(self.end_scan(scan, ScanError::Cancelled));
         }
         if opening && position.rows.is_empty() {
             return Ok(self.end_scan(scan, ScanError::Empty));

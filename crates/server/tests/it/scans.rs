@@ -1,6 +1,8 @@
 //! Tests of range scans: results, order, limits, refusals, and the end of scans.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -422,6 +424,39 @@ fn invalid_scans_are_refused() {
         .pop()
         .unwrap()
         .is(Status::KEY_ENOENT);
+}
+
+#[test]
+fn a_vbucket_that_leaves_before_its_scan_is_open_is_elsewhere() {
+    let node = own();
+    let port = node.ports().kv;
+    let mut client = Client::ready(port);
+    put(&mut client, VB, "leaves", "1");
+    let ask =
+        json!({ "range": { "start": STANDARD.encode("leaves"), "end": STANDARD.encode("m") } });
+    let over = Arc::new(AtomicBool::new(false));
+    let toggles = std::thread::spawn({
+        let over = Arc::clone(&over);
+        move || {
+            let mut other = Client::ready(port);
+            for _ in 0..500 {
+                set_vbucket(&mut other, VB, 2);
+                set_vbucket(&mut other, VB, 1);
+            }
+            over.store(true, Ordering::Relaxed);
+        }
+    });
+    // Both must have been seen.
+    let (mut opened, mut elsewhere) = (0, 0);
+    while !over.load(Ordering::Relaxed) {
+        match create(&mut client, VB, &ask).status {
+            Status::SUCCESS => opened += 1,
+            Status::NOT_MY_VBUCKET => elsewhere += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    toggles.join().unwrap();
+    assert!(opened > 0 && elsewhere > 0, "{opened} {elsewhere}");
 }
 
 #[test]

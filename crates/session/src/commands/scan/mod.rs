@@ -16,7 +16,7 @@ use wire::{Feature, Frame, Header, Message, Status};
 use crate::context::Context;
 use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::reply::Reply;
-use crate::scanning::{ContinuingScan, Needs, OPEN_WAIT, OpeningScan, Scanning};
+use crate::scanning::{ContinuingScan, Needs, OPEN_WAIT, OpeningScan, Scanning, active};
 use answers::Answers;
 
 /// Interval at which a wait for rows checks that the scan still exists.
@@ -214,14 +214,6 @@ fn start(
         bytes: 0,
         since_ns: context.now.mono_ns,
     })
-}
-
-fn active(bucket: &ServedBucket, vb: VbId) -> Result<(), Refusal> {
-    bucket.bucket.run(vb, |vbucket| match vbucket.state() {
-        VbState::Active => Ok(()),
-        _ => Err(OpError::NotMyVbucket),
-    })?;
-    Ok(())
 }
 
 /// Answers with as many rows as are ready and fit.
