@@ -1,4 +1,4 @@
-//! Child processes: prints, streams and times them, two at a time.
+//! Child processes: prints, streams and times them, some at a time.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -9,8 +9,11 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 
-/// Number of suites that run at the same time, and of fuzz targets, which take one core each.
-const LANES: usize = 2;
+/// Number of programs at a time that compute all the time, on the two cores of CI.
+pub(crate) const BUSY: usize = 2;
+/// Number of programs at a time that wait for others a sixth of their time, as suites do for nodes that start, leases
+/// and timeouts.
+pub(crate) const WAITING: usize = 3;
 
 /// Result of a streamed child.
 pub(crate) struct Streamed {
@@ -57,8 +60,12 @@ pub(crate) fn must(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs `work` on all `jobs`, [`LANES`] at a time; returns the results in the order of the jobs.
-pub(crate) fn in_lanes<J: Send, R: Send>(jobs: Vec<J>, work: impl Fn(J) -> R + Sync) -> Vec<R> {
+/// Runs `work` on all `jobs`, `lanes` of them at a time; returns the results in the order of the jobs.
+pub(crate) fn in_lanes<J: Send, R: Send>(
+    lanes: usize,
+    jobs: Vec<J>,
+    work: impl Fn(J) -> R + Sync,
+) -> Vec<R> {
     let waiting = Mutex::new(jobs.into_iter().enumerate());
     let ended = Mutex::new(BTreeMap::new());
     let lane = || loop {
@@ -70,7 +77,7 @@ pub(crate) fn in_lanes<J: Send, R: Send>(jobs: Vec<J>, work: impl Fn(J) -> R + S
         ended.lock().expect("no lane panics").insert(at, result);
     };
     thread::scope(|scope| {
-        for _ in 0..LANES {
+        for _ in 0..lanes {
             scope.spawn(lane);
         }
     });

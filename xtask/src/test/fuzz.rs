@@ -24,7 +24,7 @@ const INSTRUMENTED: &str = "--cfg fuzzing -Cdebug-assertions -Ccodegen-units=1 -
 /// The targets cannot be built, or their folder cannot be read.
 pub(super) fn run(workspace: &Workspace) -> Result<(usize, usize)> {
     process::must(cargo(workspace, "build").arg("--bins"))?;
-    let ran = process::in_lanes(targets(workspace)?, |target| {
+    let ran = process::in_lanes(process::BUSY, targets(workspace)?, |target| {
         let ran = run_target(workspace, &target);
         ran.inspect_err(|error| println!("{target}: {error:#}"))
     });

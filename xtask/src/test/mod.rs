@@ -107,7 +107,7 @@ fn all_suites(workspace: &Workspace) -> Vec<Tally> {
     // Suites share clients and programs: all are installed before the first suite runs.
     let prepared = SUITES.iter().map(|suite| prepare(workspace, suite, &[]));
     let prepared = SUITES.iter().zip(prepared.collect::<Vec<_>>()).collect();
-    process::in_lanes(prepared, |(suite, command)| {
+    process::in_lanes(process::WAITING, prepared, |(suite, command)| {
         let mut output = format!("\n== suite {}\n", suite.name);
         let show = |line: &str| {
             output.push_str(line);

@@ -66,7 +66,7 @@ fn programs(messages: &str) -> Vec<TestProgram> {
 pub(super) fn run(programs: &[TestProgram]) -> Tally {
     headline("Rust tests");
     let started = Instant::now();
-    let ran = process::in_lanes(programs.iter().collect(), |program| {
+    let ran = process::in_lanes(process::BUSY, programs.iter().collect(), |program| {
         let ran = run_program(program);
         ran.inspect_err(|error| println!("{}: {error:#}", program.name))
     });
