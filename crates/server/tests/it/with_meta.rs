@@ -331,6 +331,15 @@ fn values_are_checked_as_in_other_writes() {
     ] {
         assert_eq!(stored(broken, XATTR).0, Status::XATTR_EINVAL, "{broken:?}");
     }
+    for wrong in [
+        &[("twice", "1"), ("twice", "2")][..],
+        &[("longer_than_names", "1")],
+        &[("a.b", "1")],
+        &[("no_json", "{")],
+    ] {
+        let value = [section(wrong), b"[2]".to_vec()].concat();
+        assert_eq!(stored(&value, XATTR).0, Status::XATTR_EINVAL, "{wrong:?}");
+    }
     assert_eq!(stored(&[0, 0, 0, 0, b'5'], XATTR), (Status::SUCCESS, JSON));
     assert_eq!(stored(b"x", 8).0, Status::EINVAL);
     let big = vec![b'x'; (20 << 20) + 1];

@@ -5,6 +5,7 @@ use engine::OpError;
 use model::{Attributes, Cas, ConflictResolution, Datatype, Draft, Kind, Meta, Now, body_at};
 use registry::ServedBucket;
 use serde::Deserialize;
+use value::subdoc::are_valid;
 use value::{
     SYSTEM_BYTES_MAX, Stored, VALUE_BYTES_MAX, inflate_stored, inflated_bytes, is_json, to_store,
 };
@@ -259,7 +260,8 @@ fn attributed(key: &[u8], value: &[u8], mut meta: Meta) -> Result<Draft, Refusal
         None
     };
     let plain = inflated.as_deref().unwrap_or(value);
-    let (attributes, body) = Attributes::split(plain).ok_or_else(|| {
+    let split = Attributes::split(plain).filter(|(attributes, _)| are_valid(*attributes));
+    let (attributes, body) = split.ok_or_else(|| {
         Refusal::because(
             Status::XATTR_EINVAL,
             "the extended attributes are not valid",

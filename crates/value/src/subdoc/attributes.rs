@@ -1,6 +1,7 @@
 //! Extended attributes of a document during changes; each is one JSON text.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,6 +12,7 @@ use super::edit::{Edit, apply};
 use super::json::find;
 use super::path::Path;
 use super::span::Span;
+use crate::is_json;
 
 /// Maximum bytes of an attribute's name.
 const NAME_BYTES_MAX: usize = 15;
@@ -35,6 +37,15 @@ pub fn name_of(path: &[u8]) -> Result<&[u8], Status> {
     } else {
         Err(Status::XATTR_EINVAL)
     }
+}
+
+/// Whether attributes that were made elsewhere are as changes of sub-documents make them: each name is valid and stands
+/// once, each text is JSON.
+pub fn are_valid(attributes: Attributes<'_>) -> bool {
+    let mut names = HashSet::new();
+    attributes
+        .iter()
+        .all(|(name, text)| name_of(name) == Ok(name) && names.insert(name) && is_json(text))
 }
 
 /// Returns the JSON string in which bytes are stored.

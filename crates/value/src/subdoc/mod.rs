@@ -19,7 +19,9 @@ mod span;
 #[cfg(test)]
 mod tests;
 
-pub use attributes::{AttributeSet, decode_binary, encode_binary, find_in, name_of, section_bytes};
+pub use attributes::{
+    AttributeSet, are_valid, decode_binary, encode_binary, find_in, name_of, section_bytes,
+};
 pub use edit::{Edit, EditKind, apply};
 pub use json::{count, find, is_within_depth};
 pub use path::{Component, Path};
