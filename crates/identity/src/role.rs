@@ -84,7 +84,7 @@ pub static ROLES: &[Role] = &[
     Role {
         name: "admin",
         title: "Full Admin",
-        description: "Can do everything.",
+        description: "Can manage all cluster features, those of a web console too, and read and write all data.",
         reach: Reach::Node,
         node: PrivilegeSet::ALL,
         data: PrivilegeSet::ALL,

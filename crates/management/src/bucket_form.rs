@@ -119,6 +119,22 @@ impl Form<'_> {
         })
     }
 
+    /// Reads the conflict resolution of a new bucket. SDKs know the refusal of `custom` by its text.
+    fn conflicts(&mut self) -> ConflictResolution {
+        let what = match self.text("conflictResolutionType").as_deref() {
+            Some("custom") => {
+                "Conflict resolution type 'custom' is supported only with developer preview enabled"
+            }
+            _ => "Conflict resolution type must be either 'seqno' or 'lww'",
+        };
+        self.choice(
+            "conflictResolutionType",
+            ConflictResolution::Revision,
+            what,
+            ConflictResolution::from_name,
+        )
+    }
+
     fn compression(&mut self, otherwise: CompressionMode) -> CompressionMode {
         let what = "Compression mode must be one of 'off', 'passive', 'active'";
         self.choice(
@@ -307,11 +323,7 @@ pub(super) fn read_new(body: &[u8]) -> Result<BucketSettings, FieldErrors> {
     let replicas = form.replicas(REPLICAS_DEFAULT);
     let flush_enabled = form.flag("flushEnabled", false);
     let history = form.history(durable);
-    let conflicts = form.or(
-        "conflictResolutionType",
-        ConflictResolution::Revision,
-        ConflictResolution::from_name,
-    );
+    let conflicts = form.conflicts();
     let compression = form.compression(CompressionMode::default());
     let durability_falls_back = form.durability_falls_back(false);
     let what = "Number of vBuckets must be 128 or 1024";
@@ -537,6 +549,9 @@ mod tests {
         ] {
             assert_eq!(field_of(&format!("name=a&{name}={value}")), name);
         }
+        let custom = read_new(b"name=a&conflictResolutionType=custom").unwrap_err();
+        let told = custom["conflictResolutionType"].as_str().unwrap();
+        assert!(told.contains("is supported only with developer preview enabled"));
         // Unsupported values and unknown fields are never ignored silently.
         for (name, value) in [
             ("compressionMode", "most"),

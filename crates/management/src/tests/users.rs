@@ -280,6 +280,14 @@ async fn roles_are_listed_with_their_possible_scopes() {
     };
     assert_eq!(of("admin").get("bucket_name"), None);
     assert_eq!(of("admin")["name"], "Full Admin");
+    // The Python SDK's own tests look for these words.
+    let described = of("admin")["desc"].to_string();
+    let words = [
+        "all cluster features",
+        "web console",
+        "read and write all data",
+    ];
+    assert!(words.iter().all(|words| described.contains(words)));
     assert_eq!(of("data_reader")["collection_name"], "*");
     assert_eq!(of("bucket_admin")["bucket_name"], "*");
     assert_eq!(of("bucket_admin").get("scope_name"), None);
