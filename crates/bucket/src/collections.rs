@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use collections::{
     Collection, CollectionChange, CollectionCounts, CollectionSettings, Manifest, ManifestError,
-    ManifestPlanner, OpenCollection, Scope, SharedCollections, SystemEvent, events_of,
+    ManifestPlanner, OpenCollection, Scope, SharedCollections, SummaryWriter, SystemEvent,
+    events_of,
 };
 use model::{CollectionId, Document, ManifestUid, ScopeId, VbId, VbState};
 use parking_lot::{Mutex, RwLock};
@@ -32,6 +33,8 @@ pub(crate) struct Collections {
     default_dropped: AtomicBool,
     /// Whether dropped collections may have documents to erase.
     pub(crate) erase: AtomicBool,
+    /// Whether the store's summary of events lacks a change.
+    pub(crate) unsummarized: AtomicBool,
     /// Numbers of dropped scopes and collections, as far as the store or this run knows. They
     /// cannot be used again: their documents and end events may exist for a long time.
     dropped: Mutex<Dropped>,
@@ -146,6 +149,20 @@ impl From<ManifestError> for SetManifestError {
 }
 
 impl Collections {
+    /// Adds numbers of dropped scopes and collections.
+    pub(crate) fn learn_dropped(&self, collections: &[CollectionId], scopes: &[ScopeId]) {
+        let mut dropped = self.dropped.lock();
+        dropped.collections.extend(collections);
+        dropped.scopes.extend(scopes);
+    }
+
+    /// Completes a summary with the dropped numbers.
+    pub(crate) fn finish_summary(&self, summary: SummaryWriter) -> Vec<u8> {
+        let dropped = self.dropped.lock();
+        let (collections, scopes) = (dropped.collections.iter(), dropped.scopes.iter());
+        summary.finish(collections.copied(), scopes.copied())
+    }
+
     /// Whether `id` is known as the number of a dropped collection.
     pub(crate) fn was_dropped(&self, id: CollectionId) -> bool {
         self.dropped.lock().collections.contains(&id)
@@ -226,9 +243,13 @@ impl<S: KvStore> Bucket<S> {
     fn apply_manifest(&self, id: VbId, planner: &mut ManifestPlanner<'_>) {
         loop {
             let now = self.clock.now();
+            let before = self.newest(id);
             let finished = self.with_vbucket_for(Hold::Collections, id, |vbucket| {
                 vbucket.apply_manifest(planner, now)
             });
+            if self.newest(id) != before {
+                self.summarize_soon();
+            }
             if finished != Some(false) {
                 return;
             }
@@ -345,6 +366,16 @@ impl<S: KvStore> Bucket<S> {
     pub(crate) fn learn_event(&self, document: &Document) {
         for event in events_of(document) {
             self.learn(&event);
+        }
+        if self.warmup().stage() == crate::WarmupStage::Done {
+            self.summarize_soon();
+        }
+    }
+
+    /// Lets the compactor write a summary of events later.
+    pub(crate) fn summarize_soon(&self) {
+        if !self.collections.unsummarized.swap(true, Ordering::SeqCst) {
+            self.compactions.signal.ring();
         }
     }
 

@@ -38,6 +38,7 @@ mod slot;
 mod stats;
 mod stored_key;
 mod subscribers;
+mod summary;
 mod workers;
 
 pub use self::collections::SetManifestError;

@@ -320,6 +320,7 @@ impl<S: KvStore> Bucket<S> {
         self.persistence_waits.wake(id, Seqno(u64::MAX));
         self.notify_subscribers(id);
         self.erase_soon();
+        self.summarize_soon();
         result
             .map(|()| high)
             .inspect_err(|error| self.report_damage(id, Seqno::ZERO, error))

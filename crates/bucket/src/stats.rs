@@ -166,6 +166,8 @@ pub struct WarmupStats {
     pub vbuckets: u64,
     /// vBuckets loaded.
     pub vbuckets_done: AtomicU64,
+    /// vBuckets with collections from the summary of events.
+    pub summarized: AtomicU64,
     /// Keys loaded, tombstones included.
     pub keys: AtomicU64,
     /// Values loaded, by warmup and by the refill.

@@ -16,12 +16,14 @@
 
 mod event;
 mod group;
+mod input;
 mod learn;
 mod living;
 mod manifest;
 mod plan;
 mod seqnos;
 mod state;
+mod summary;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -35,3 +37,4 @@ pub use manifest::{
 };
 pub use plan::{ManifestPlanner, Plan, Steps};
 pub use state::{CollectionCounts, OpenCollection, SharedCollections, Superseded, VbCollections};
+pub use summary::{EventsSummary, SummaryPoint, SummaryWriter, VbSummary};

@@ -2,6 +2,8 @@
 
 use model::Seqno;
 
+use crate::input::Input;
+
 /// Number of a step of a collection table; equal in all vBuckets. 0 is none.
 pub(crate) type StepNumber = u32;
 
@@ -105,6 +107,28 @@ impl StepSeqnos {
         }
         let mut used = used.into_iter();
         self.runs.retain(|_| used.next().unwrap_or(true));
+    }
+
+    /// Appends the runs to a summary.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend((self.runs.len() as u32).to_be_bytes());
+        for run in &self.runs {
+            out.extend(run.first.to_be_bytes());
+            out.extend(run.grouped.to_be_bytes());
+            out.extend(run.seqno.0.to_be_bytes());
+        }
+    }
+
+    /// Reads the runs of a summary.
+    pub(crate) fn decode(input: &mut Input<'_>) -> Option<Self> {
+        let runs = input.list(|input| {
+            Some(StepRun {
+                first: input.u32()?,
+                grouped: input.u32()?,
+                seqno: Seqno(input.u64()?),
+            })
+        })?;
+        Some(Self { runs })
     }
 
     /// Bytes allocated.

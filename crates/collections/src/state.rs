@@ -357,6 +357,11 @@ impl VbCollections {
         default.chain(others).collect()
     }
 
+    /// Seqno of the last event; zero without one.
+    pub fn last_event(&self) -> Seqno {
+        self.seqnos.seqno(self.table.steps)
+    }
+
     /// Whether there was never a collection besides the default one.
     pub fn is_plain(&self) -> bool {
         self.uid == ManifestUid(0) && self.table.open.is_empty() && self.table.default_open
@@ -482,6 +487,27 @@ impl VbCollections {
         self.push(step, first, count);
         self.table = table;
         true
+    }
+
+    // --- Summary ---
+
+    /// Returns what a summary has of the collections.
+    pub(crate) fn for_summary(&self) -> (ManifestUid, &Arc<CollectionTable>, &StepSeqnos) {
+        (self.uid, &self.table, &self.seqnos)
+    }
+
+    /// Creates collections from a summary, without statistics.
+    pub(crate) fn of_summary(
+        uid: ManifestUid,
+        table: &Arc<CollectionTable>,
+        seqnos: StepSeqnos,
+    ) -> Self {
+        Self {
+            uid,
+            table: Arc::clone(table),
+            seqnos,
+            ..Self::default()
+        }
     }
 
     // --- Plans ---

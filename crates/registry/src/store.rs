@@ -52,6 +52,9 @@ impl KvStore for Store {
         remove(vbs: &[VbId]) -> Result<(), StoreError>;
         manifest() -> Result<Option<Vec<u8>>, StoreError>;
         set_manifest(text: &[u8]) -> Result<(), StoreError>;
+        epoch(vb: VbId) -> u64;
+        summary() -> Option<Vec<u8>>;
+        set_summary(text: &[u8]) -> Result<(), StoreError>;
         locate(vb: VbId, after: Seqno) -> DamagedRow;
         disk_usage() -> Result<DiskUsage, StoreError>;
         upkeep() -> Upkeep;

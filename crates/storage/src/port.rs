@@ -171,6 +171,28 @@ pub trait KvStore: Send + Sync + 'static {
     /// `NoSpace`, `Io`: the old one is still there. `Closed`.
     fn set_manifest(&self, text: &[u8]) -> Result<(), StoreError>;
 
+    /// Returns the vBucket's epoch: another one after each [rollback](KvStore::rollback) and when it
+    /// is made anew. Those of a store differ between vBuckets. Cost: no read.
+    fn epoch(&self, vb: VbId) -> u64 {
+        let _ = vb;
+        0
+    }
+
+    /// Returns the text of the last [`KvStore::set_summary`]; `None` if it was lost, which may happen at any time.
+    fn summary(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Replaces the summary: a text about rows that are in the store, kept so that a start need not read them.
+    /// The calls must not be concurrent.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`: the old one may be there. `Closed`.
+    fn set_summary(&self, text: &[u8]) -> Result<(), StoreError> {
+        let _ = text;
+        Ok(())
+    }
+
     /// Searches the first damaged row of a vBucket after seqno `after`, and the files of the damage, for messages.
     ///
     /// Cost: up to a read of all runs.
@@ -229,8 +251,18 @@ pub trait Snapshot: Send + Sync {
     /// # Errors
     /// As [`Snapshot::by_seqno`].
     fn beside_documents(&self) -> Result<Vec<Document>, StoreError> {
+        self.beside_documents_after(Seqno::ZERO)
+    }
+
+    /// As [`Snapshot::beside_documents`], without events up to seqno `events`: files that have only such rows are not read for them.
+    ///
+    /// # Errors
+    /// As [`Snapshot::by_seqno`].
+    fn beside_documents_after(&self, events: Seqno) -> Result<Vec<Document>, StoreError> {
         let rows = self.by_seqno(Seqno::ZERO);
-        rows.filter(|row| row.as_ref().map_or(true, is_beside))
+        let wanted =
+            |row: &Document| is_beside(row) && (row.kind().is_prepared() || row.seqno() > events);
+        rows.filter(|row| row.as_ref().map_or(true, wanted))
             .collect()
     }
 

@@ -16,6 +16,8 @@ use crate::stats::{CompactionStats, Counters, WarmupStage};
 
 /// Maximum number of tombstones that one pass over a vBucket purges; it bounds the memory of the pass.
 const PURGED_PER_WALK: usize = 50_000;
+/// Time from a change of collections to the next summary of events: changes often come together.
+const SUMMARY_AFTER_NS: u64 = 5_000_000_000;
 /// Tombstones removed from memory under one lock hold.
 const FORGOTTEN_PER_HOLD: usize = 128;
 
@@ -257,6 +259,10 @@ pub(super) struct Compactor<S> {
     last_s: Vec<u64>,
     /// Time of the next attempt to erase what had to wait.
     erase_at_ns: Option<u64>,
+    /// Time of the next summary of events.
+    summarize_at_ns: Option<u64>,
+    /// Merges of the store at the end of the last walk.
+    merges: u64,
     walk: Option<Walk>,
 }
 
@@ -267,8 +273,33 @@ impl<S: KvStore> Compactor<S> {
             last_s: vec![started_s; usize::from(bucket.vbuckets())],
             bucket,
             erase_at_ns: None,
+            summarize_at_ns: None,
+            merges: 0,
             walk: None,
         }
+    }
+
+    /// Writes the summary of events if it is due. Returns whether it was.
+    fn summarize(&mut self, now_ns: u64) -> bool {
+        let later = now_ns + SUMMARY_AFTER_NS;
+        let bucket = &self.bucket;
+        if bucket
+            .collections
+            .unsummarized
+            .swap(false, Ordering::SeqCst)
+        {
+            self.summarize_at_ns.get_or_insert(later);
+        }
+        let due = self.summarize_at_ns.is_some_and(|at_ns| at_ns <= now_ns);
+        if due {
+            self.summarize_at_ns = (!bucket.write_summary()).then_some(later);
+        }
+        due
+    }
+
+    /// Returns this time, or that of the next summary if it is earlier.
+    fn at(&self, at_ns: u64) -> Next {
+        Next::At(at_ns.min(self.summarize_at_ns.unwrap_or(u64::MAX)))
     }
 
     /// Continues until a vBucket was processed; `false` at the end of the walk. An error of the
@@ -316,6 +347,10 @@ impl<S: KvStore> Worker for Compactor<S> {
         if bucket.serve_compaction() {
             return Next::Again;
         }
+        if self.summarize(now_ns) {
+            return Next::Again;
+        }
+        let bucket = &self.bucket;
         let due = self.erase_at_ns.is_some_and(|at_ns| at_ns <= now_ns);
         if bucket.collections.erase.swap(false, Ordering::SeqCst) || due {
             let again_ns = now_ns + ERASE_AGAIN.as_nanos() as u64;
@@ -323,14 +358,20 @@ impl<S: KvStore> Worker for Compactor<S> {
             return Next::Again;
         }
         if let Some(at_ns) = self.erase_at_ns {
-            return Next::At(at_ns);
+            return self.at(at_ns);
         }
         if self.go_on() {
             return Next::Again;
         }
         let pause_s = pause_s(self.bucket.purge_age_s());
         let history_pause_s = self.bucket.history_pause_s().unwrap_or(pause_s);
-        Next::At(now_ns + pause_s.min(history_pause_s) * 1_000_000_000)
+        let merges = self.bucket.store.upkeep().merges;
+        if merges != std::mem::replace(&mut self.merges, merges) {
+            // Events may lie beside later rows now, and would be read with these.
+            self.summarize_at_ns
+                .get_or_insert(now_ns + SUMMARY_AFTER_NS);
+        }
+        self.at(now_ns + pause_s.min(history_pause_s) * 1_000_000_000)
     }
 }
 

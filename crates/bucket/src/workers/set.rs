@@ -203,6 +203,9 @@ impl<S: KvStore> Bucket<S> {
         if stage != WarmupStage::Done && (0..self.vbuckets()).any(begins_anew) {
             return Ok(());
         }
+        if stage == WarmupStage::Done {
+            self.write_summary();
+        }
         self.store.close()
     }
 

@@ -2,8 +2,8 @@
 //! number of keys. The refill loads values that stay in the store.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
 use collections::{SharedCollections, SystemEvent};
@@ -14,6 +14,7 @@ use storage::{ErrorKind, KeyRange, KvStore, Next, Snapshot, StoreError, Worker};
 use crate::Bucket;
 use crate::memory::Eviction;
 use crate::stats::{Counters, FlusherState, WarmupStage};
+use crate::summary::StoredSummary;
 
 /// Rows put into the table under one lock hold, and their approximate bytes.
 const ROWS_PER_HOLD: usize = 256;
@@ -47,6 +48,8 @@ struct Load<U> {
     uuids: Mutex<U>,
     /// Whether the values of all documents fit into memory, approximately.
     all_fit: bool,
+    /// Read by the first worker.
+    summary: OnceLock<StoredSummary>,
     began_ns: u64,
 }
 
@@ -61,6 +64,7 @@ impl<U: FnMut() -> VbUuid> Load<U> {
             any_read: AtomicBool::new(false),
             uuids: Mutex::new(uuids),
             all_fit,
+            summary: OnceLock::new(),
             began_ns: bucket.clock.mono_ns(),
         }
     }
@@ -175,7 +179,16 @@ impl<S: KvStore> Bucket<S> {
             return Ok(false);
         }
         let snapshot = self.store.snapshot(vb)?;
-        let mut rows = snapshot.beside_documents()?;
+        let stored = load.summary.get_or_init(|| self.stored_summary());
+        let summary = self.summary_of(vb, &*snapshot, stored)?;
+        let summarized = summary.map_or(Seqno::ZERO, |summary| summary.at.seqno);
+        let mut rows = snapshot.beside_documents_after(summarized)?;
+        if let Some(summary) = summary {
+            self.with_vbucket(vb, |vbucket| vbucket.load_summary(summary));
+            Counters::add(&self.warmup().summarized, 1);
+        } else if rows.iter().any(|row| SystemEvent::is_key(row.key())) {
+            self.summarize_soon();
+        }
         self.load_rows(vb, &mut rows, told);
         let stays = self.eviction() == Eviction::Documents && self.leave_in_store(vb, &*snapshot);
         if !stays {

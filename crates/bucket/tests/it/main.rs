@@ -26,4 +26,5 @@ mod replica;
 mod restart;
 mod settings;
 mod stores;
+mod summary;
 mod world;

@@ -16,7 +16,7 @@ use crate::table::Spot;
 use crate::types::ScanProgress;
 use collections::{
     CollectionChange, CollectionCounts, EventGroup, Living, ManifestPlanner, OpenCollection,
-    SharedCollections, Steps, Superseded, SystemEvent,
+    SharedCollections, Steps, SummaryPoint, SummaryWriter, Superseded, SystemEvent, VbSummary,
 };
 
 /// Number of passes without a find after which nothing is assumed to be left.
@@ -216,6 +216,33 @@ impl VBucket {
             }
             None => false,
         }
+    }
+
+    // --- Summary ---
+
+    /// Adds the collections to a summary, unless there was never one. `epoch` is that of the
+    /// vBucket in the store. Returns `false`, without a change, while the store lacks an event.
+    pub fn summarize(&self, epoch: u64, summary: &mut SummaryWriter) -> bool {
+        if !self.has_collections() {
+            return true;
+        }
+        let at = SummaryPoint {
+            vb: self.id,
+            epoch,
+            seqno: self.durable.flushed,
+            purgeable_ends: self.purgeable_ends,
+        };
+        let complete = self.collections.last_event() <= at.seqno;
+        if complete {
+            summary.add(at, &self.collections);
+        }
+        complete
+    }
+
+    /// Loads the collections from a summary instead of the events up to its point.
+    pub fn load_summary(&mut self, summary: &VbSummary) {
+        self.collections = summary.collections.clone();
+        self.purgeable_ends = summary.at.purgeable_ends;
     }
 
     // --- Dropped collections ---

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use collections::SystemEvent;
+use collections::{EventsSummary, SummaryWriter, SystemEvent};
 use engine::{Codec, FlushBatch, FlushItem, VBucket, VbConfig};
 use model::{Datatype, Document, FailoverEntry, Kind, Seqno, VbId, VbRecord, VbState, VbUuid};
 
-/// Rows by seqno, rows of the history, and the record of the last commit.
+/// Rows by seqno, rows of the history, the record of the last commit, and a summary of events.
 #[derive(Default)]
 pub(crate) struct ModelStore {
     pub(crate) rows: BTreeMap<Seqno, Document>,
     pub(crate) history: BTreeMap<Seqno, Document>,
     pub(crate) record: Option<VbRecord>,
+    summary: EventsSummary,
 }
 
 impl ModelStore {
@@ -89,6 +90,18 @@ impl ModelStore {
             self.commit(&batch);
         }
         drop(vbucket.finish_flush(batch.done(ok)));
+        if vbucket.high_seqno().0.is_multiple_of(3) {
+            self.summarize(vbucket);
+        }
+    }
+
+    fn summarize(&mut self, vbucket: &VBucket) {
+        let mut writer = SummaryWriter::default();
+        vbucket.summarize(0, &mut writer);
+        if !writer.is_empty() {
+            let text = writer.finish([].into_iter(), [].into_iter());
+            self.summary = EventsSummary::parse(&text).expect("a summary");
+        }
     }
 
     /// Restarts a vBucket from the store. Returns it with the seqno from which others may continue.
@@ -116,11 +129,19 @@ impl ModelStore {
         new_history: Option<VbUuid>,
     ) -> Option<(VBucket, usize)> {
         let record = self.record.clone()?;
+        let (high, purged) = (record.high_seqno, record.purge_seqno);
         let mut vbucket = VBucket::from_record(VbId(0), record, config);
+        let summary = self.summary.of(VbId(0));
+        let summary = summary.filter(|it| (purged..=high).contains(&it.at.seqno));
+        if let Some(summary) = summary {
+            vbucket.load_summary(summary);
+        }
+        let summarized = summary.map_or(Seqno::ZERO, |summary| summary.at.seqno);
         // In the order of a bucket: events and prepares by seqno, then documents by key.
         let (beside, mut documents): (Vec<_>, Vec<_>) = self
             .rows
             .values()
+            .filter(|row| !SystemEvent::is_key(row.key()) || row.seqno() > summarized)
             .partition(|row| SystemEvent::is_key(row.key()) || row.kind().is_prepared());
         documents.sort_by(|a, b| a.key().cmp(b.key()));
         let stale = beside

@@ -29,6 +29,7 @@ pub(crate) enum FileKind {
     Run,
     Values,
     Manifest,
+    Events,
 }
 
 impl FileKind {
@@ -38,6 +39,7 @@ impl FileKind {
             Self::Run => b"SETTEERN",
             Self::Values => b"SETTEEVL",
             Self::Manifest => b"SETTEEMF",
+            Self::Events => b"SETTEEEV",
         }
     }
 
@@ -48,6 +50,7 @@ impl FileKind {
             Self::Run => format!("run-{number:08}"),
             Self::Values => format!("values-{number:08}"),
             Self::Manifest => "MANIFEST".to_owned(),
+            Self::Events => "EVENTS".to_owned(),
         }
     }
 

@@ -109,7 +109,7 @@ fn put(
     let file = ValuePlace::of_log(changes.log_number());
     let seal_bytes = changes.writer.log.file.seal_bytes();
     let behind = if is_apart { value } else { &[] };
-    let mut hash = 0;
+    let mut of = (0, row::DOCUMENT);
     let place = changes.put(What::Row, vb, behind, |out, at| {
         let from = out.len();
         let apart = is_apart.then(|| ValuePlace {
@@ -120,10 +120,12 @@ fn put(
         });
         row::encode(document, written, apart, out);
         let row = row::Row::first_of(&out[from..]);
-        hash = row.map_or(0, |row| row::hash(vb, row.name()));
+        if let Some(row) = row {
+            of = (row::hash(vb, row.name()), row::class(row.name()));
+        }
     });
     let Some(place) = place else { return 0 };
-    changes.row(LogRow::new(vb, document.seqno(), hash, place, false).after(supersedes));
+    changes.row(LogRow::new((vb, document.seqno()), of, place, false).after(supersedes));
     (place.length() + behind.len()) as u64
 }
 
@@ -133,7 +135,8 @@ pub(crate) fn put_gone(changes: &mut Changes<'_>, vb: VbId, name: &[u8], seqno: 
         row::encode_gone(name, seqno, out);
     });
     if let Some(place) = place {
-        changes.row(LogRow::new(vb, seqno, row::hash(vb, name), place, true).after(seqno));
+        let of = (row::hash(vb, name), row::class(name));
+        changes.row(LogRow::new((vb, seqno), of, place, true).after(seqno));
     }
 }
 

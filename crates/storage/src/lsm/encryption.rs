@@ -8,6 +8,7 @@ use super::directory::{OpenError, check_content, open_error};
 use super::files::Files;
 use super::manifest;
 use super::reading::ReadOnly;
+use super::summary;
 
 /// A file that holds documents, names of collections or states.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,10 +35,10 @@ fn files_of(files: &dyn Files) -> io::Result<Vec<FileEncryption>> {
     let mut names = files.list()?;
     names.sort();
     for name in names {
-        let kind = if name == manifest::NAME {
-            Some((FileKind::Manifest, 0))
-        } else {
-            FileKind::of_name(&name)
+        let kind = match &*name {
+            manifest::NAME => Some((FileKind::Manifest, 0)),
+            summary::NAME => Some((FileKind::Events, 0)),
+            name => FileKind::of_name(name),
         };
         let Some((kind, number)) = kind else { continue };
         let file = match files.open(&name) {

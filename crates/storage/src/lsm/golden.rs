@@ -19,6 +19,7 @@ use super::row::{self, Row, ValuePlace, Written};
 use super::run::RunWriter;
 use super::sealed::{self, KeyedFiles};
 use super::state::{self, Lineage, State};
+use super::summary;
 use super::tail::{Left, TailFile};
 use crate::points::RestorePoints;
 
@@ -353,6 +354,18 @@ fn manifest() {
     .concat();
     let bytes = fs::read(place.path().join("MANIFEST")).expect("it is there");
     assert_eq!(bytes, [&body[..], &crc(&[&body])].concat());
+}
+
+#[test]
+fn events() {
+    let (place, files) = directory();
+    summary::write(&*files, 7, b"a text").expect("a summary");
+    let body = [&header(*b"EV", 0)[..], &[0, 0, 0, 0, 0, 0, 0, 7], b"a text"].concat();
+    let bytes = fs::read(place.path().join("EVENTS")).expect("it is there");
+    assert_eq!(bytes, [&body[..], &crc(&[&body])].concat());
+    assert_eq!(summary::read(&*files, 7).expect("it is whole"), b"a text");
+    let later = summary::read(&*files, 6).map_err(|error| error.kind());
+    assert_eq!(later, Err(InvalidData));
 }
 
 #[test]

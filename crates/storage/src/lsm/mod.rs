@@ -36,6 +36,7 @@ mod salvage;
 mod sealed;
 mod state;
 mod store;
+mod summary;
 mod tail;
 mod threads;
 mod view;

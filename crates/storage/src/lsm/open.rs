@@ -15,6 +15,7 @@ use super::row::{self, HISTORY, Row, ValuePlace, value_file};
 use super::run::Run;
 use super::sealed;
 use super::state;
+use super::summary;
 use super::tail::{self, Left, TailFile};
 use crate::per_vb::PerVb;
 
@@ -345,8 +346,8 @@ impl Replay {
             What::Row => {
                 let row = Row::of(entry.body)?;
                 self.has_history |= row.tag() == HISTORY;
-                let hash = row::hash(vb, row.name());
-                let row = LogRow::new(vb, row.seqno(), hash, entry.place, row.is_gone());
+                let of = (row::hash(vb, row.name()), row::class(row.name()));
+                let row = LogRow::new((vb, row.seqno()), of, entry.place, row.is_gone());
                 part.index.stage(row);
                 return Ok(());
             }
@@ -410,8 +411,8 @@ fn remove_unnamed(
                 version.values.contains_key(&ValuePlace::of_log(number))
                     || logs.iter().any(|(log, _)| log.number == number)
             }
-            Some((FileKind::Manifest, _)) => true,
-            None => name != manifest::DRAFT,
+            Some((FileKind::Manifest | FileKind::Events, _)) => true,
+            None => name != manifest::DRAFT && name != summary::DRAFT,
         };
         if !named {
             files.remove(&name)?;

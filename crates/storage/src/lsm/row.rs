@@ -6,7 +6,7 @@
 
 use std::io;
 
-use model::{Cas, Datatype, Document, DurabilityLevel, Kind, Meta, Seqno, VbId};
+use model::{Cas, CollectionId, Datatype, Document, DurabilityLevel, Kind, Meta, Seqno, VbId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::bytes::{FileKind, Reader, damaged};
@@ -102,6 +102,20 @@ pub(crate) fn history_from(seqno: Seqno) -> [u8; 9] {
     let mut name = [HISTORY; 9];
     name[1..].copy_from_slice(&seqno.0.to_be_bytes());
     name
+}
+
+/// Class of the names of events of collections.
+pub(crate) const EVENT: u8 = 3;
+/// Number of classes.
+pub(crate) const CLASSES: u8 = 4;
+
+/// Returns the class of a name: its tag, or that of events.
+pub(crate) fn class(name: &[u8]) -> u8 {
+    match name {
+        [DOCUMENT, event, ..] if u32::from(*event) == CollectionId::SYSTEM.0 => EVENT,
+        [tag, ..] => *tag,
+        [] => DOCUMENT,
+    }
 }
 
 /// Returns the hash of a row's name in its vBucket. Filters on disk contain it: it may never change.

@@ -20,7 +20,7 @@ use super::options::DiskOptions;
 use super::tail::Left;
 use super::view::{self, DiskSnapshot};
 use super::writer::{Core, Counters, Flushing, Writer};
-use super::{commit, locate};
+use super::{commit, locate, summary};
 use crate::history::{HistoryKept, HistoryLimits};
 use crate::key_range::KeyRange;
 use crate::port::{
@@ -264,6 +264,37 @@ impl KvStore for DiskStore {
             changes.note(Note::Text(place));
         }
         changes.finish()
+    }
+
+    fn epoch(&self, vb: VbId) -> u64 {
+        let current = self.core.current.read();
+        let state = current.states.get(vb);
+        state.map_or(0, |state| state.lineage.epoch)
+    }
+
+    fn summary(&self) -> Option<Vec<u8>> {
+        let files = &*self.core.files;
+        match summary::read(files, self.core.committed.load(Ordering::Acquire)) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                // One of a later state could look valid once the store has as many groups again.
+                let removed = files
+                    .remove(summary::NAME)
+                    .and_then(|()| files.sync_names());
+                let removed = removed.is_ok();
+                tracing::warn!(%error, removed, "{} is not used", summary::NAME);
+                None
+            }
+        }
+    }
+
+    fn set_summary(&self, text: &[u8]) -> Result<(), StoreError> {
+        let during = "writing the summary of events";
+        self.check_open(during)?;
+        let committed = self.core.committed.load(Ordering::Acquire);
+        let written = summary::write(&*self.core.files, committed, text);
+        written.map_err(|error| read_error(error, during))
     }
 
     fn locate(&self, vb: VbId, after: Seqno) -> DamagedRow {

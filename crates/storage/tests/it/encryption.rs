@@ -405,3 +405,24 @@ fn damaged_checksum_is_reported_by_a_check_and_harms_no_read() {
     assert!(!damaged.is_empty() && damaged.iter().all(|one| one.vb == Some(RUN_VB)));
     assert_eq!(fetch_run(&path, &lines), (1_999, Vec::new()));
 }
+
+#[test]
+fn summary_is_encrypted_and_goes_with_its_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = [line("k1", 1)];
+    let both = [line("k2", 2), first[0].clone()];
+    let file = dir.path().join("EVENTS");
+    let store = open(dir.path(), &first);
+    assert_eq!(store.summary(), None);
+    store.set_summary(b"ThisIsText").unwrap();
+    assert!(status(dir.path()).into_keys().eq(["k1".to_owned()]));
+    let bytes = fs::read(&file).unwrap();
+    assert!(!bytes.windows(10).any(|some| some == b"ThisIsText"));
+    drop(store);
+    let store = open(dir.path(), &first);
+    assert_eq!(store.summary().as_deref(), Some(&b"ThisIsText"[..]));
+    drop(store);
+    let store = open(dir.path(), &both);
+    assert_eq!(store.summary(), None);
+    assert!(!file.exists());
+}

@@ -24,12 +24,20 @@ pub(crate) struct LogRow {
     pub(crate) vb: VbId,
     /// Whether it is the removal of a row.
     pub(crate) gone: bool,
-    /// Whether a later row has its name.
-    superseded: bool,
+    /// Number of the [class](crate::lsm::row::class) of its name; `SUPERSEDED`.
+    marks: u8,
 }
 
+/// Mark: a later row has the name.
+const SUPERSEDED: u8 = 0x80;
+
 impl LogRow {
-    pub(crate) fn new(vb: VbId, seqno: Seqno, hash: u64, place: Place, gone: bool) -> Self {
+    pub(crate) fn new(
+        (vb, seqno): (VbId, Seqno),
+        (hash, class): (u64, u8),
+        place: Place,
+        gone: bool,
+    ) -> Self {
         Self {
             seqno,
             place,
@@ -37,8 +45,17 @@ impl LogRow {
             before: 0,
             vb,
             gone,
-            superseded: false,
+            marks: class,
         }
+    }
+
+    /// Returns the number of its name's [class](crate::lsm::row::class).
+    pub(crate) fn class(&self) -> u8 {
+        self.marks & !SUPERSEDED
+    }
+
+    fn is_superseded(&self) -> bool {
+        self.marks & SUPERSEDED != 0
     }
 
     /// Sets the seqno of the row that it replaces, which has the same name.
@@ -189,7 +206,7 @@ impl LogIndex {
                 // The removal of an old row, written after a newer row.
                 return;
             }
-            found.superseded = true;
+            found.marks |= SUPERSEDED;
             if let Ok(entry) = self.by_name.find_entry(row.hash, |known| *known == older) {
                 entry.remove();
             }
@@ -256,7 +273,7 @@ impl LogIndex {
             loop {
                 let row = self.row(next.checked_sub(1)?);
                 next = row.before;
-                if !row.superseded {
+                if !row.is_superseded() {
                     return Some(row);
                 }
             }
@@ -305,7 +322,7 @@ impl LogIndex {
             next = row.before;
             if limit.is_some_and(|limit| row.seqno <= limit) {
                 stay.push(number);
-            } else if !row.superseded
+            } else if !row.is_superseded()
                 && let Ok(entry) = self.by_name.find_entry(row.hash, |known| *known == number)
             {
                 entry.remove();

@@ -42,6 +42,22 @@ impl Names {
     fn contains(&self, name: &[u8]) -> bool {
         name >= &*self.from && name < &*self.to
     }
+
+    /// Whether names of a class may be in it.
+    fn may_have(&self, class: u8) -> bool {
+        let tag = [class, class + 1];
+        let events = [
+            CollectionId::SYSTEM.0 as u8,
+            CollectionId::SYSTEM.0 as u8 + 1,
+        ];
+        let events = events.map(|first| [row::DOCUMENT, first]);
+        let [from, to] = if class == row::EVENT {
+            events.each_ref().map(|name| &name[..])
+        } else {
+            [&tag[..1], &tag[1..]]
+        };
+        &*self.from < to && from < &*self.to
+    }
 }
 
 /// A view of a vBucket's rows at one moment.
@@ -187,7 +203,7 @@ impl RowView {
         let Some(first) = ranges.first() else {
             return Ok(());
         };
-        let logged = self.logged_by_name(ranges).map_err(&io)?;
+        let logged = self.logged_by_name(lowest, ranges).map_err(&io)?;
         let mut logged = logged.iter().peekable();
         let mut runs = self.in_runs(&first.from, lowest).map_err(&io)?;
         for range in ranges {
@@ -228,30 +244,40 @@ impl RowView {
         Ok(())
     }
 
-    /// See `Snapshot::beside_documents`.
+    /// See `Snapshot::beside_documents_after`; events from seqno `events` on, or none.
     ///
     /// # Errors
     /// Those of reading.
-    pub(crate) fn beside_documents(&self) -> Result<Vec<Document>, StoreError> {
+    pub(crate) fn beside_documents(
+        &self,
+        events: Option<Seqno>,
+    ) -> Result<Vec<Document>, StoreError> {
         let during = "reading events and durable writes";
         let io = read_error_of(self.vb, during);
-        let events = KeyRange::of_collection(CollectionId::SYSTEM);
-        let names = [
-            Names::of_keys(row::DOCUMENT, &events),
+        let keys = KeyRange::of_collection(CollectionId::SYSTEM);
+        let (keys, prepared) = (
+            Names::of_keys(row::DOCUMENT, &keys),
             Names::of_tag(row::PREPARED),
-        ];
+        );
         let mut found = Vec::new();
         let take = &mut |row: Row<'_>| {
             found.push(self.values.document(row).map_err(&io)?);
             Ok(ControlFlow::Continue(()))
         };
-        self.by_name(&names, take, during)?;
+        match events {
+            Some(Seqno(0 | 1)) => self.by_name(&[keys, prepared], take, during)?,
+            Some(lowest) => {
+                self.by_name_from(lowest, &[keys], take, during)?;
+                self.by_name(&[prepared], take, during)?;
+            }
+            None => self.by_name(&[prepared], take, during)?,
+        }
         found.sort_by_key(Document::seqno);
         Ok(found)
     }
 
-    /// Returns the rows of the logs with names in some ranges, by name, the newest of each.
-    fn logged_by_name(&self, ranges: &[Names]) -> io::Result<Vec<Vec<u8>>> {
+    /// Returns the rows of the logs from seqno `lowest` on with names in some ranges, by name, the newest of each.
+    fn logged_by_name(&self, lowest: Seqno, ranges: &[Names]) -> io::Result<Vec<Vec<u8>>> {
         let mut rows = Vec::new();
         let known = self.orders.iter();
         let known = known.flat_map(|known| ranges.iter().map(move |range| (known, range)));
@@ -264,7 +290,8 @@ impl RowView {
                     row.place == place && Arc::ptr_eq(of, file)
                 };
                 // Rows outside of the view are invalid.
-                if let Some(logged) = of_it.iter().find(is_it)
+                if row.seqno() >= lowest
+                    && let Some(logged) = of_it.iter().find(is_it)
                     && !self.is_hidden(row, Some(logged))?
                 {
                     rows.push(bytes);
@@ -272,7 +299,12 @@ impl RowView {
                 Ok(())
             })?;
         }
-        for logged in &self.logged {
+        let classes: u8 = (0..row::CLASSES)
+            .filter(|class| ranges.iter().any(|range| range.may_have(*class)))
+            .map(|class| 1 << class)
+            .sum();
+        let wanted = |row: &LogRow| row.seqno >= lowest && classes & 1 << row.class() != 0;
+        for logged in self.logged.iter().filter(|(row, _)| wanted(row)) {
             let (row, file) = logged;
             let is_known = |(order, of): &(Arc<Ordered>, Arc<dyn StoreFile>)| {
                 order.has(row) && Arc::ptr_eq(of, file)

@@ -85,9 +85,10 @@ impl Snapshot for DiskSnapshot {
         Box::new(until_error(rows).map(|row| row.map(|(_, document)| document)))
     }
 
-    fn beside_documents(&self) -> Result<Vec<Document>, StoreError> {
-        self.rows()
-            .map_or(Ok(Vec::new()), RowView::beside_documents)
+    fn beside_documents_after(&self, events: Seqno) -> Result<Vec<Document>, StoreError> {
+        let lowest = (events < self.high_seqno()).then(|| events.next());
+        let beside = self.rows().map(|view| view.beside_documents(lowest));
+        beside.unwrap_or(Ok(Vec::new()))
     }
 
     fn history_from(&self) -> Result<Option<Seqno>, StoreError> {

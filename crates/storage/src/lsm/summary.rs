@@ -1,0 +1,67 @@
+//! The summary: a text of the bucket that may be lost. Drawn in `docs/format/events.md`.
+
+use std::io;
+
+use super::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, damaged};
+use super::files::Files;
+use super::sealed;
+
+pub(crate) const NAME: &str = "EVENTS";
+pub(crate) const DRAFT: &str = "EVENTS.new";
+
+/// Bytes of the number of the group behind the header.
+const GROUP_BYTES: usize = 8;
+const TEXT_AT: usize = HEADER_BYTES + GROUP_BYTES;
+
+/// Replaces the summary; it is about the rows up to `group`.
+///
+/// # Errors
+/// Those of the system.
+///
+/// Cost: two syncs.
+pub(crate) fn write(files: &dyn Files, group: u64, text: &[u8]) -> io::Result<()> {
+    let written = try_write(files, group, text);
+    if written.is_err() {
+        // It takes no space where there may be none.
+        files.remove(DRAFT)?;
+    }
+    written
+}
+
+fn try_write(files: &dyn Files, group: u64, text: &[u8]) -> io::Result<()> {
+    let (file, header) = sealed::create(files, DRAFT, (FileKind::Events, 0))?;
+    let mut bytes = Vec::with_capacity(TEXT_AT + text.len() + file.seal_bytes() + CRC_BYTES);
+    bytes.extend_from_slice(&header);
+    bytes.extend_from_slice(&group.to_be_bytes());
+    bytes.extend_from_slice(text);
+    file.seal(&mut bytes, TEXT_AT, (TEXT_AT as u64, &group.to_be_bytes()))?;
+    bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
+    file.write_at(&bytes, 0)?;
+    file.sync()?;
+    files.rename(DRAFT, NAME)?;
+    files.sync_names()
+}
+
+/// Reads the summary of a store whose last group is `group`.
+///
+/// # Errors
+/// `NotFound`; those of the system; `InvalidData` if it is damaged, of a later state of the store,
+/// or not encrypted as a new file is.
+pub(crate) fn read(files: &dyn Files, group: u64) -> io::Result<Vec<u8>> {
+    let file = sealed::open(files, FileKind::Events, 0)?;
+    if !sealed::is_current(files, &*file) {
+        return Err(damaged("its key is not the first one"));
+    }
+    let mut bytes = vec![0; usize::try_from(file.length()?).unwrap_or(usize::MAX)];
+    file.read_at(&mut bytes, 0)?;
+    let crc = bytes.split_off(bytes.len().saturating_sub(CRC_BYTES));
+    if bytes.len() < TEXT_AT || crc != crc32fast::hash(&bytes).to_be_bytes() {
+        return Err(damaged("checksum mismatch"));
+    }
+    let of: [u8; GROUP_BYTES] = std::array::from_fn(|at| bytes[HEADER_BYTES + at]);
+    if u64::from_be_bytes(of) > group {
+        return Err(damaged("it is of a later state of the store"));
+    }
+    file.unseal(&mut bytes, TEXT_AT, (TEXT_AT as u64, &of))?;
+    Ok(bytes.split_off(TEXT_AT))
+}
