@@ -8,16 +8,20 @@ By hand, not part of `cargo xtask test`. What was fetched stays below `target/of
 `N passed, N failed, N skipped`; failures with a reason in `NOT_OURS` do not count as failed.
 """
 
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import urljoin
+from urllib.request import urlopen
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
@@ -125,6 +129,67 @@ def crate(name, crate_name, version):
     return start
 
 
+# What a test run of the Python SDK gives its tests, which its package does not bring.
+PYTHON_FIXTURES = """
+import pytest
+from tests.couchbase_config import CouchbaseConfig
+from tests.data_provider import DataProvider
+from tests.environments.test_environment import TestEnvironment
+
+def environment(config):
+    documents = DataProvider(100)
+    documents.build_docs()
+    return TestEnvironment.get_environment(couchbase_config=config, data_provider=documents)
+
+couchbase_config = pytest.fixture(CouchbaseConfig.load_config, scope="session")
+cb_base_env = pytest.fixture(lambda couchbase_config: environment(couchbase_config), scope="session", name="cb_base_env")
+cb_base_txn_env = pytest.fixture(lambda couchbase_config: environment(couchbase_config), scope="session", name="cb_base_txn_env")
+"""
+PYTHON_NEEDS = ["pytest<8", "pytest-asyncio~=0.17", "pytest-rerunfailures", "pytest-timeout", "requests", "Faker~=16.6", "faker-vehicle~=0.2"]
+
+
+def sources_of_python(version):
+    """The sources of the Python SDK, from the index that pip uses; pip itself would build them."""
+    told = subprocess.run([sys.executable, "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True)
+    index = f"{told.stdout.strip() or 'https://pypi.org/simple'}/couchbase/"
+    page = urlopen(index).read().decode()
+    link = re.search(rf'href="([^"#]*couchbase-{version}\.tar\.gz)', page)[1]
+    with tarfile.open(fileobj=io.BytesIO(urlopen(urljoin(index, link)).read())) as packed:
+        packed.extractall(HOME, filter="data")
+    return HOME / f"couchbase-{version}"
+
+
+def python(name, version, client):
+    """The suite of the Python SDK: the tests of one version, the last one with their fixtures, with a later client."""
+
+    def start(node, pattern):
+        folder, home = HOME / f"{name}-{version}", HOME / f"{name}-client-{client}"
+        if not (folder / "conftest.py").exists():
+            sources = sources_of_python(version)
+            shutil.copytree(sources / "tests", folder / "tests", dirs_exist_ok=True)
+            shutil.copytree(sources / "couchbase" / "tests", folder / "suite", dirs_exist_ok=True)
+            shutil.copy(sources / "pyproject.toml", folder)
+            (folder / "conftest.py").write_text(PYTHON_FIXTURES)
+        if not (home / "bin" / "pytest").exists():
+            subprocess.run([sys.executable, "-m", "venv", home], check=True)
+            subprocess.run([home / "bin" / "pip", "install", "-q", f"couchbase=={client}", *PYTHON_NEEDS], check=True)
+        host = node.connection_string.removeprefix("couchbase://")
+        (folder / "tests" / "test_config.ini").write_text(
+            f"[realserver]\nenabled=True\nhost={host}\nport=0\nadmin_username=Administrator\n"
+            "admin_password=password\nbucket_name=default\nbucket_password=\n[gocaves]\nenabled=False\n"
+        )
+        absent = "analytics|query|search|view|eventing|rate_limit|tracing|metrics"
+        files = [path for path in sorted(folder.glob("suite/*_t.py")) if not re.match(absent, path.name)]
+        command = [home / "bin" / "python", "-m", "pytest", "-rA", "--timeout=120", *(["-k", pattern] if pattern else [])]
+        output = run([*command, *files], folder, HOME / f"{name}.log")
+        words = {"PASSED": "PASS", "FAILED": "FAIL", "ERROR": "FAIL", "SKIPPED": "SKIP"}
+        told = re.findall(r"^(PASSED|FAILED|ERROR) suite/(\S+)", output, re.MULTILINE)
+        skipped = re.search(r"(\d+) skipped", output)
+        return [(words[word], test) for word, test in told] + [("SKIP", "")] * int(skipped[1] if skipped else 0)
+
+    return start
+
+
 GOCBCORE = "github.com/couchbase/gocbcore/v10"
 SUITES = {
     "gocbcore": go("gocbcore", GOCBCORE, "v10.8.1", gocbcore_flags),
@@ -133,6 +198,7 @@ SUITES = {
     "gocb": go("gocb", "github.com/couchbase/gocb/v2", "v2.11.1", gocb_flags),
     "rust": crate("rust", "couchbase", "1.1.0"),
     "rust-core": crate("rust-core", "couchbase-core", "1.1.0"),
+    "python": python("python", "4.1.8", "4.1.12"),
 }
 CLUSTER = "-cluster"
 
@@ -146,6 +212,14 @@ NOT_OURS = {
     "rust::test_(bucket|cluster)_ping": "wants a query service",
     "rust-core::test_(ping|get_cluster_agent)": "wants a query service",
     "rust-core::test_(json_block_read|row_streamer)": "has 127.0.0.1:8091 and :8093 written in",
+    "python::.*_query.*|python::.*::test_(query|bad_query).*": "wants a query service",
+    "python::.*::test_get_after_lock.*|python::.*::test_get_and_lock_replace.*|python::.*::test_unlock_wrong_cas.*":
+        "was written before servers tell that a document is not locked",
+    "python::.*::test_project_too_many.*|python::transactions_t.py.*(expiration_time|kv_timeout).*": "of another version of the client",
+    "python::.*::test_get_all_scopes.*": "was written before the scope _system",
+    "python::.*::test_external_.*": "makes users of another directory, which are refused",
+    "python::.*::test_bucket_create_replica_index_true.*": "wants replicas of views' indexes",
+    "python::connection_t.py.*": "none of the node: a connection string of the client",
     "gocb::.*/TestClusterPingAll": "wants services for queries and search",
     "gocb::.*/TestBucketMgrMemcached": "makes a `memcached` bucket, which is refused",
     "gocb::.*/TestRangeScanRangeCancellation": "a cancelled scan returns what has arrived, or the cancellation: Go chooses at random",
