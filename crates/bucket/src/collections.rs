@@ -248,7 +248,7 @@ impl<S: KvStore> Bucket<S> {
                 vbucket.apply_manifest(planner, now)
             });
             if self.newest(id) != before {
-                self.summarize_soon();
+                self.summarize_later();
             }
             if finished != Some(false) {
                 return;
@@ -364,19 +364,17 @@ impl<S: KvStore> Bucket<S> {
     /// newer. In a cluster the nodes agree on the manifest instead, because active vBuckets may not
     /// have these events yet.
     pub(crate) fn learn_event(&self, document: &Document) {
+        if self.warmup().stage() == crate::WarmupStage::Done {
+            self.summarize_later();
+        }
         for event in events_of(document) {
             self.learn(&event);
         }
-        if self.warmup().stage() == crate::WarmupStage::Done {
-            self.summarize_soon();
-        }
     }
 
-    /// Lets the compactor write a summary of events later.
-    pub(crate) fn summarize_soon(&self) {
-        if !self.collections.unsummarized.swap(true, Ordering::SeqCst) {
-            self.compactions.signal.ring();
-        }
+    /// Lets the compactor write a summary of events some time after it is woken.
+    pub(crate) fn summarize_later(&self) {
+        self.collections.unsummarized.store(true, Ordering::SeqCst);
     }
 
     fn learn(&self, event: &SystemEvent<'_>) {

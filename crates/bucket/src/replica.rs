@@ -319,8 +319,8 @@ impl<S: KvStore> Bucket<S> {
         self.deliver(id, left);
         self.persistence_waits.wake(id, Seqno(u64::MAX));
         self.notify_subscribers(id);
+        self.summarize_later();
         self.erase_soon();
-        self.summarize_soon();
         result
             .map(|()| high)
             .inspect_err(|error| self.report_damage(id, Seqno::ZERO, error))

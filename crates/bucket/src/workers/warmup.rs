@@ -187,7 +187,7 @@ impl<S: KvStore> Bucket<S> {
             self.with_vbucket(vb, |vbucket| vbucket.load_summary(summary));
             Counters::add(&self.warmup().summarized, 1);
         } else if rows.iter().any(|row| SystemEvent::is_key(row.key())) {
-            self.summarize_soon();
+            self.summarize_later();
         }
         self.load_rows(vb, &mut rows, told);
         let stays = self.eviction() == Eviction::Documents && self.leave_in_store(vb, &*snapshot);
