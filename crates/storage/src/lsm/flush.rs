@@ -103,10 +103,23 @@ pub(crate) fn flush(core: &Core, sealed: &Arc<LogPart>) -> io::Result<()> {
     };
     let mut piece = Piece::default();
     for (vb, _) in sealed.index.vbs() {
+        // Where the rows of the vBucket begin in the piece, and their bytes.
+        let (mut own_from, mut own_bytes) = (piece.rows.len(), 0);
         for row in sealed.index.rows_of(vb) {
             if piece.bytes + row.place.length() > PIECE_BYTES {
+                // Two pieces with rows of one vBucket would be two runs.
+                let split = if own_from > 0 {
+                    own_from
+                } else {
+                    piece.rows.len()
+                };
+                let own = piece.rows.split_off(split);
+                own_bytes = if own.is_empty() { 0 } else { own_bytes };
+                piece.bytes -= own_bytes;
                 piece.write(sealed, &mut runs)?;
+                (piece.rows, piece.bytes, own_from) = (own, own_bytes, 0);
             }
+            own_bytes += row.place.length();
             piece.bytes += row.place.length();
             piece.rows.push(*row);
         }

@@ -190,6 +190,29 @@ fn run_bytes(place: &Path) -> BTreeMap<String, u64> {
 }
 
 #[test]
+fn log_of_several_pieces_becomes_one_run() {
+    let place = tempfile::tempdir().expect("a directory");
+    let threads = Stepped::default();
+    let options = DiskOptions {
+        log_bytes: 2 << 20,
+        apart_bytes_min: 1000,
+        ..small()
+    };
+    let (store, _) = DiskStore::open_with(&threads, place.path(), options, None).expect("it opens");
+    let value = "v".repeat(900);
+    let rows = (1..=110).map(|seqno| (document(seqno, &format!("k{seqno}"), &value), Seqno(0)));
+    let rows: Vec<_> = rows.collect();
+    for vb in (0..24).map(VbId) {
+        put(&store, vb, &rows);
+    }
+    while threads.step(Duration::from_secs(1)) {}
+    assert_eq!(run_bytes(place.path()).len(), 1);
+    for vb in (0..24).map(VbId) {
+        assert_eq!(crate::suite::scan(&store, vb, 1).len(), 110);
+    }
+}
+
+#[test]
 fn dead_rows_of_a_large_store_go_in_merges_of_a_part_when_quiet() {
     let place = tempfile::tempdir().expect("a directory");
     let threads = Stepped::default();
