@@ -170,6 +170,54 @@ def a_member_without_space_for_a_bucket_waits_without_work(world):
         eventually("all is served", cluster.client("other").everywhere, seconds=30)
 
 
+def lacks_a_bucket(world, kind):
+    with Cluster(world.etcd, world.name(), nodes=2) as cluster:
+        cluster.make_bucket()
+        node = member_of(world.etcd, cluster.name, "c")
+        cluster.nodes.append(node)
+        between(node, PATH=node.data / "buckets", FILES="other", OPS="write", KIND=kind)
+        node.start()
+        eventually("it is known", lambda: len(cluster.states()) == 3, seconds=30)
+        cluster.order("rebalance")
+        share(cluster, node, lambda part: part > 0.2)
+        fail(node)
+        must(cluster.nodes[0], "POST", "/pools/default/buckets", name="other", ramQuotaMB="100", numVBuckets="128")
+        other, before = Client(cluster.nodes[:2], "other"), cluster.client()
+
+        def tells(unmade):
+            equal(cluster.status()["nodes"][-1]["unmade"], unmade, "unmade buckets")
+            return True
+
+        eventually("it tells of it", lambda: tells(["other"]), seconds=30)
+        holds(cluster.tried("status")[1], "c cannot make other")
+
+        def is_left():
+            other.refresh()
+            return not other.copies(node.kv)
+
+        eventually("the others have all copies", is_left, seconds=60)
+        for key in SAFE_KEYS:
+            other.set(key, key, durable=True)
+        equal(cluster.states(), ["active"] * 3, "states")
+        before.everywhere()
+        assert any(row[0] == node.kv for row in before.rows()), "it keeps its part of the bucket before"
+        fail(node, False)
+        eventually("it makes it", lambda: tells([]), seconds=30)
+        cluster.order("rebalance")
+        share(cluster, node, lambda part: part > 0.2, bucket="other")
+        has_all(cluster.client("other"), keys=SAFE_KEYS)
+
+
+@suite.test
+def replicas_of_a_bucket_that_a_member_has_no_space_for_are_made_elsewhere(world):
+    lacks_a_bucket(world, "full")
+
+
+@suite.test
+def a_member_that_may_not_write_one_bucket_keeps_the_others(world):
+    lacks_a_bucket(world, "readonly")
+
+
 @suite.test
 def a_disk_gets_full_while_copies_leave_it(world):
     full = Faulty(world, "g", OPS="write", KIND="full")

@@ -106,6 +106,8 @@ impl Driver {
         }
         let full = self.shared.has_full_disk();
         self.participant.set_disk_full(full);
+        let unmade = self.shared.unmade.lock().clone();
+        self.participant.set_unmade(unmade);
         let now_ms = self.shared.now_ms();
         let outputs = self.participant.tick(now_ms, &self.shared.table);
         self.carry(outputs);

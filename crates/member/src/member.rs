@@ -64,6 +64,7 @@ impl Member {
             taken: Mutex::default(),
             trouble: Mutex::default(),
             no_space: AtomicBool::default(),
+            unmade: Mutex::default(),
             stopped: AtomicBool::default(),
         });
         host_buckets(&shared);

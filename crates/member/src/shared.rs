@@ -1,12 +1,12 @@
 //! State that the threads of a member share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bucket::FlusherState;
-use cluster::NodeId;
 use cluster::agreed::{ClusterId, Node, Seen, View};
+use cluster::{BucketId, NodeId};
 use etcd::Etcd;
 use parking_lot::{Mutex, RwLock};
 use registry::cluster::MemberStatus;
@@ -105,6 +105,8 @@ pub(crate) struct Shared {
     pub(crate) trouble: Mutex<Trouble>,
     /// Whether a bucket of the cluster cannot be made here for lack of space.
     pub(crate) no_space: AtomicBool,
+    /// Buckets of the cluster that cannot be made here, for whatever reason.
+    pub(crate) unmade: Mutex<BTreeSet<BucketId>>,
     /// Whether the member is told to stop: nothing is followed any more.
     pub(crate) stopped: AtomicBool,
 }

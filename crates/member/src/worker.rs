@@ -196,7 +196,7 @@ impl Worker {
             (self.epoch, self.users) = (view.epoch(), 0);
             self.taken.clear();
         }
-        let (mut done, mut no_space) = (true, false);
+        let (mut done, mut no_space, mut unmade) = (true, false, BTreeSet::new());
         // Before buckets, which may wait for the disk: a removed user must not be let in meanwhile.
         if let Some(users) = &view.users
             && users.mod_revision > self.users
@@ -222,6 +222,7 @@ impl Worker {
                         let bucket = &entry.value.name;
                         tracing::error!(bucket, reason, "a bucket of the cluster cannot be made");
                         (done, no_space) = (false, no_space | full);
+                        unmade.insert(*id);
                         continue;
                     }
                 },
@@ -229,6 +230,7 @@ impl Worker {
             done &= self.adjust(&hosted, view);
         }
         self.shared.no_space.store(no_space, Ordering::Relaxed);
+        *self.shared.unmade.lock() = unmade;
         let failed = view.nodes.iter();
         let failed = failed.filter(|(_, entry)| entry.value.state == NodeState::Failed);
         let failed = failed.map(|(node, _)| *node).collect();

@@ -85,6 +85,8 @@ pub struct NodeStatus {
     pub disk_dead: bool,
     /// True if the disk of the node is full: it works in memory.
     pub disk_full: bool,
+    /// Names of the buckets that the node cannot make: its copies of them are missing.
+    pub unmade: Vec<String>,
     /// Number of the zone.
     pub zone: u16,
     /// Name of the zone's group, as maps for clients show it.
@@ -302,6 +304,9 @@ fn nodes(view: &View) -> Vec<NodeStatus> {
         let (node, alive) = (&entry.value, view.alive.get(id));
         let unheard = alive.map_or(&[][..], |alive| &alive.value.health.unheard);
         let unheard = unheard.iter().filter(|node| view.alive.contains_key(*node));
+        let unmade = alive
+            .into_iter()
+            .flat_map(|alive| &alive.value.health.unmade);
         NodeStatus {
             name: name_of(view, *id),
             id: id.0,
@@ -309,6 +314,7 @@ fn nodes(view: &View) -> Vec<NodeStatus> {
             alive: alive.is_some(),
             disk_dead: alive.is_some_and(|alive| alive.value.health.disk_dead),
             disk_full: view.is_full(*id),
+            unmade: unmade.map(|bucket| bucket_name(view, *bucket)).collect(),
             zone: node.zone,
             group: server_group(view, node),
             host: node.inside.host.clone(),
@@ -407,7 +413,8 @@ fn buckets(sight: &Sight<'_>) -> Vec<BucketStatus> {
             } else {
                 copies.replicas += 1;
             }
-            bucket.lacking = bucket.lacking.saturating_sub(usize::from(!failed));
+            let there = !failed && !view.lacks(*node, vb.bucket);
+            bucket.lacking = bucket.lacking.saturating_sub(usize::from(there));
         }
     }
     for ((bucket, node), copies) in counts {

@@ -1,6 +1,6 @@
 //! Values, as JSON. Unknown fields are ignored, missing fields have their defaults.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -116,6 +116,9 @@ pub struct Health {
     /// Its copies that are not whole: vBucket numbers by bucket.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub damaged: BTreeMap<BucketId, BTreeMap<u16, Condition>>,
+    /// Buckets that it cannot make: it has no copies of them, and answers no seals for them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub unmade: BTreeSet<BucketId>,
 }
 
 /// A node that runs.

@@ -155,10 +155,21 @@ impl View {
         alive.is_some_and(|alive| !alive.value.health.disk_dead)
     }
 
-    /// Whether a node reports a full disk: no seal and no new copy gets on disk there.
+    /// Whether a node reports a full disk: no seal and no new copy of any bucket gets on disk there.
     pub fn is_full(&self, node: NodeId) -> bool {
         let alive = self.alive.get(&node);
         alive.is_some_and(|alive| alive.value.health.disk_full)
+    }
+
+    /// Whether a node reports that it cannot make a bucket.
+    pub fn lacks(&self, node: NodeId, bucket: BucketId) -> bool {
+        let alive = self.alive.get(&node);
+        alive.is_some_and(|alive| alive.value.health.unmade.contains(&bucket))
+    }
+
+    /// Whether no seal and no new copy of a bucket gets on disk at a node.
+    pub fn has_no_disk(&self, node: NodeId, bucket: BucketId) -> bool {
+        self.is_full(node) || self.lacks(node, bucket)
     }
 
     /// Returns the condition of a node's copy, as the node reports it.
@@ -171,13 +182,13 @@ impl View {
 
     /// Whether a move of a row to another chain would wait for a term on a full disk: the move seals the old
     /// active copy, and all copies of the new chain follow at a new term.
-    pub fn lacks_space(&self, row: &Row, to: &Chain) -> bool {
+    pub fn lacks_space(&self, bucket: BucketId, row: &Row, to: &Chain) -> bool {
         let mut nodes = row
             .chain
             .active()
             .into_iter()
             .chain(to.nodes().iter().copied());
-        nodes.any(|node| self.is_full(node))
+        nodes.any(|node| self.has_no_disk(node, bucket))
     }
 
     /// Returns all rows, each with the version of its chunk.

@@ -28,7 +28,7 @@ impl Coordinator {
             return;
         };
         let facts = self.facts(tick, Some((vb, 0, row)));
-        for (node, at_least) in facts.unsealed(row) {
+        for (node, at_least) in facts.unsealed(vb, row) {
             actions.push(Action::Send(node, Message::Seal { vb, term, at_least }));
         }
     }

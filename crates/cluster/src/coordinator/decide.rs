@@ -76,7 +76,7 @@ impl Facts<'_> {
         let stopped = |node: NodeId| self.view.condition(node, vb) == Condition::Unreadable;
         let there = |node: NodeId| {
             let sealed = self.seals.is_some_and(|seals| seals.answer(node).is_some());
-            let can = self.view.is_well(node) && !self.view.is_full(node);
+            let can = self.view.is_well(node) && !self.view.has_no_disk(node, vb.bucket);
             sealed || can && !stopped(node)
         };
         let sealed = others.iter().filter(|node| there(**node)).count();
@@ -95,8 +95,9 @@ impl Facts<'_> {
             let missing = self.seals_missing(vb, row);
             // The first election is that of the first copy, whatever the others answer.
             let first = row.chain.active().filter(|_| row.term == 0);
-            let waits =
-                first.is_some_and(|node| self.view.is_full(node) && seals.answer(node).is_none());
+            let waits = first.is_some_and(|node| {
+                self.view.has_no_disk(node, vb.bucket) && seals.answer(node).is_none()
+            });
             return missing.max(usize::from(waits || self.lacks_adopted(row, seals)));
         };
         let gone = |node: &&NodeId| {
@@ -134,12 +135,12 @@ impl Facts<'_> {
         if let Some(chain) = drained(row, seals) {
             return Decision::Write(new(chain));
         }
-        let elects = !self.takes_over(row, seals);
+        let elects = !self.takes_over(vb, row, seals);
         if elects && seals.is_complete(active) && !self.is_failed(active) {
             // The copy acknowledged nothing since it was sealed, and no other copy can have more.
             return Decision::Write(new(row.chain));
         }
-        if elects && let Some(chain) = self.elected(row, seals) {
+        if elects && let Some(chain) = self.elected(vb, row, seals) {
             let cannot_begin = chain.active() == Some(active) && self.is_away(active);
             match seals.answer(active) {
                 Some(_) if cannot_begin => {
@@ -168,8 +169,10 @@ impl Facts<'_> {
         }
     }
 
-    fn elected(&self, row: &Row, seals: &Seals) -> Option<Chain> {
-        seals.elected(row, |node| self.view.is_full(node) || self.is_failed(node))
+    fn elected(&self, vb: Vb, row: &Row, seals: &Seals) -> Option<Chain> {
+        seals.elected(row, |node| {
+            self.view.has_no_disk(node, vb.bucket) || self.is_failed(node)
+        })
     }
 
     /// Whether messages had time to be repeated, and a marked node had time to come back.
@@ -184,7 +187,7 @@ impl Facts<'_> {
 
     /// Whether a takeover still has time, and has an old active copy with everything that it acknowledged.
     /// Otherwise the old chain elects, which takes the move back.
-    fn takes_over(&self, row: &Row, seals: &Seals) -> bool {
+    fn takes_over(&self, vb: Vb, row: &Row, seals: &Seals) -> bool {
         let Some((to, Phase::TakeOver)) = row.change else {
             return false;
         };
@@ -194,8 +197,9 @@ impl Facts<'_> {
             .chain
             .active()
             .is_some_and(|active| seals.answer(active).is_some() && !seals.is_complete(active));
-        let seals_not =
-            |node| self.is_failed(node) || self.view.is_full(node) || seals.is_stopped(node);
+        let seals_not = |node| {
+            self.is_failed(node) || self.view.has_no_disk(node, vb.bucket) || seals.is_stopped(node)
+        };
         !over && !restarted && !both.any(seals_not)
     }
 
@@ -226,31 +230,33 @@ impl Facts<'_> {
 
     /// Whether an election has waited for too long, and only for the old active copy's node, which does not
     /// answer. A node with a full disk cannot answer.
-    pub(super) fn is_stuck(&self, row: &Row) -> bool {
+    pub(super) fn is_stuck(&self, vb: Vb, row: &Row) -> bool {
         let (Some(seals), Some(active)) = (self.seals, row.chain.active()) else {
             return false;
         };
         let over = self.now_ms >= seals.since_ms + self.settings.takeover_ms;
-        let full = self.view.is_full(active);
+        let full = self.view.has_no_disk(active, vb.bucket);
         let late = over || full && self.has_waited(seals);
         // A new row gets another active copy without a mark, which would concern all buckets of the node.
         let is_planned_again = row.term == 0 && full;
         late && !is_planned_again
-            && self.elected(row, seals).is_some()
+            && self.elected(vb, row, seals).is_some()
             && seals.answer(active).is_none()
             && !seals.is_stopped(active)
             && !self.is_failed(active)
     }
 
     /// Returns the copies that must be sealed, each with the position that it must have first.
-    pub(super) fn unsealed(&self, row: &Row) -> Vec<(NodeId, Option<crate::Position>)> {
+    pub(super) fn unsealed(&self, vb: Vb, row: &Row) -> Vec<(NodeId, Option<crate::Position>)> {
         let Some(seals) = self.seals else {
             return Vec::new();
         };
         let open = |node: &NodeId| seals.answer(*node).is_none();
-        if let (true, Some((to, _)), Some(active)) =
-            (self.takes_over(row, seals), row.change, row.chain.active())
-        {
+        if let (true, Some((to, _)), Some(active)) = (
+            self.takes_over(vb, row, seals),
+            row.change,
+            row.chain.active(),
+        ) {
             return match seals.answer(active) {
                 None => vec![(active, None)],
                 has => to
@@ -268,13 +274,15 @@ impl Facts<'_> {
     /// Decides on the next phase of a move, or on its end before it had an effect.
     fn advance(&self, vb: Vb, row: &Row, (to, phase): (Chain, Phase)) -> Decision {
         let gone = |node: &NodeId| self.state(*node).is_none() || self.is_failed(*node);
-        // Copies are renewed, and active ones handed over, with or without a rebalance.
+        // Copies are renewed, active ones handed over, and unmade ones replaced, with or without a rebalance.
         let active = row
             .chain
             .active()
             .and_then(|node| self.view.nodes.get(&node));
         let hands_over = active.is_some_and(|entry| entry.value.hands_over);
-        let ended = self.idle && row.renew.is_none() && !hands_over;
+        let leaves = row.chain.nodes().iter().filter(|node| !to.holds(**node));
+        let mut replaced = leaves.filter(|node| self.view.lacks(**node, vb.bucket));
+        let ended = self.idle && row.renew.is_none() && !hands_over && replaced.next().is_none();
         let hindered = || renewal::hinders(self.view, vb, row, &to);
         if ended || to.nodes().iter().any(gone) || hindered() {
             return Decision::Write(Row {
@@ -282,9 +290,10 @@ impl Facts<'_> {
                 ..*row
             });
         }
-        if self.view.lacks_space(row, &to) {
+        if self.view.lacks_space(vb.bucket, row, &to) {
             // From the phase of two chains on, durable writes wait for the disks of new copies.
-            let built = |node: &NodeId| !row.chain.holds(*node) && self.view.is_full(*node);
+            let built =
+                |node: &NodeId| !row.chain.holds(*node) && self.view.has_no_disk(*node, vb.bucket);
             return if phase == Phase::TwoChains && to.nodes().iter().any(built) {
                 Decision::Write(Row {
                     change: None,

@@ -55,7 +55,7 @@ fn next(view: &View, vb: Vb, row: &Row) -> Option<Chain> {
         let counts = |state| matches!(state, NodeState::Active | NodeState::New);
         let stays = of.is_some_and(|of| counts(of.state) && !of.hands_over);
         let whole = view.condition(**node, vb) == Condition::Whole;
-        stays && whole && view.is_well(**node) && !view.is_full(**node)
+        stays && whole && view.is_well(**node) && !view.has_no_disk(**node, vb.bucket)
     };
     let first = others.iter().find(can)?;
     let rest = others.iter().filter(|node| *node != first);

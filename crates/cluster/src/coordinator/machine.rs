@@ -111,6 +111,8 @@ pub struct Coordinator {
     /// Rows of moves, each with the revision of the view in which it was first seen.
     moving: BTreeMap<Vb, (Row, u64)>,
     wanted: Wanted,
+    /// The plan for copies that have no disk where they should be.
+    spare: Wanted,
     takeovers: Takeovers,
     promoted: BTreeMap<Vb, Promoted>,
     progress: Progress,
@@ -137,6 +139,7 @@ impl Coordinator {
             due: BTreeSet::new(),
             moving: BTreeMap::new(),
             wanted: Wanted::default(),
+            spare: Wanted::default(),
             takeovers: Takeovers::default(),
             promoted: BTreeMap::new(),
             progress: Progress::default(),
@@ -406,7 +409,7 @@ impl Coordinator {
         let returning = self.returning(tick);
         let stuck = view.rows().filter(|(vb, version, row)| {
             let facts = self.facts(tick, Some((*vb, version.revision, row)));
-            row.intent.is_some() && facts.is_stuck(row)
+            row.intent.is_some() && facts.is_stuck(*vb, row)
         });
         let situation = Situation {
             facts: self.facts(tick, None),
@@ -415,10 +418,8 @@ impl Coordinator {
             stuck: stuck.filter_map(|(_, _, row)| row.chain.active()).collect(),
             returning,
         };
-        let judged = view
-            .nodes
-            .keys()
-            .filter_map(|node| Some((*node, situation.judge(*node)?)));
+        let nodes = view.nodes.keys();
+        let judged = nodes.filter_map(|node| Some((*node, situation.judge(*node)?)));
         let judged: Vec<_> = judged.collect();
         let failed = judged.iter().find(|(_, verdict)| verdict.is_ok());
         if let Some((node, _)) = failed {
@@ -455,7 +456,7 @@ impl Coordinator {
                 }
             }
         }
-        self.wanted.leave_full_disks(view, &mut draft);
+        self.spare.leave_full_disks(view, &mut draft);
         draft.finish()
     }
 
@@ -467,8 +468,7 @@ impl Coordinator {
             self.wanted.refresh(view, members(view));
         }
         self.follow_moves(view);
-        let mut draft = Draft::new(self.cluster, view, term);
-        let mut load = Load::of(view);
+        let (mut draft, mut load) = (Draft::new(self.cluster, view, term), Load::of(view));
         let mut progress = Progress {
             held: std::mem::take(&mut self.progress.held),
             ..Progress::default()
@@ -477,8 +477,8 @@ impl Coordinator {
         for (vb, version, row) in view.rows() {
             progress.elections += usize::from(row.intent.is_some());
             progress.moves += usize::from(row.change.is_some());
-            let waits = row.change.is_some_and(|(to, _)| view.lacks_space(row, &to));
-            progress.moves_without_space += usize::from(waits);
+            let lacks = |(to, _)| view.lacks_space(vb.bucket, row, &to);
+            progress.moves_without_space += usize::from(row.change.is_some_and(lacks));
             let facts = self.facts(tick, Some((vb, version.revision, row)));
             let mut decision = facts.decide(vb, row);
             if decision == Decision::Keep && row.change.is_none() {
@@ -558,9 +558,9 @@ impl Coordinator {
     }
 
     /// Decides on a move of a row without one. First come damaged copies, then the hand-over of active
-    /// copies, then the plan.
+    /// copies, then copies that were never made, then the plan.
     fn begin_move(
-        &self,
+        &mut self,
         (vb, row): (Vb, &Row),
         view: &View,
         load: &mut Load,
@@ -568,7 +568,9 @@ impl Coordinator {
     ) -> Decision {
         let runs = orders::current(view).rebalance == Rebalance::Running;
         let planned = || self.wanted.chain(vb).filter(|to| runs && *to != row.chain);
-        let wanted = hand_over::taken_over(view, vb, row).or_else(planned);
+        let replaced = self.spare.replacement(view, vb, row);
+        let wanted = hand_over::taken_over(view, vb, row);
+        let wanted = wanted.or(replaced).or_else(planned);
         let renewal = Renewal::of(view, vb, row);
         let new = match (renewal, wanted) {
             (Renewal::Row(new), _) => new,
@@ -583,7 +585,7 @@ impl Coordinator {
             return Decision::Write(new);
         };
         progress.moves_left += 1;
-        if view.lacks_space(row, &to) {
+        if view.lacks_space(vb.bucket, row, &to) {
             progress.moves_without_space += 1;
             return Decision::Keep;
         }

@@ -69,13 +69,29 @@ impl Wanted {
         self.refresh(view, members);
     }
 
+    /// Computes the plan without the nodes that have no disk for any of the buckets.
+    fn refresh_elsewhere(&mut self, view: &View) {
+        let lacks = |node| {
+            let mut buckets = view.specs.keys();
+            view.is_full(node) || buckets.any(|bucket| view.lacks(node, *bucket))
+        };
+        let mut members = members(view);
+        members.retain(|member| !lacks(member.node));
+        self.refresh(view, members);
+    }
+
     /// Plans rows again whose disk proves to be full before their first election: no copy of them was active.
     pub(super) fn leave_full_disks(&mut self, view: &View, draft: &mut Draft<'_>) {
-        let lacks_disk = |chain: &Chain| chain.active().is_some_and(|node| view.is_full(node));
         let is_new = |row: &Row| row.term == 0 && row.intent.is_some() && row.without.is_none();
-        let waiting = view.rows();
-        for (vb, _, row) in waiting.filter(|(_, _, row)| is_new(row) && lacks_disk(&row.chain)) {
-            self.refresh_with_space(view);
+        for (vb, _, row) in view.rows().filter(|(_, _, row)| is_new(row)) {
+            let lacks_disk = |chain: &Chain| {
+                let active = chain.active();
+                active.is_some_and(|node| view.has_no_disk(node, vb.bucket))
+            };
+            if !lacks_disk(&row.chain) {
+                continue;
+            }
+            self.refresh_elsewhere(view);
             // If all disks are full, the plan is the present chain.
             let chain = self.chain(vb).filter(|chain| !lacks_disk(chain));
             if let (Some(chain), true) = (chain, draft.takes(vb)) {
@@ -88,6 +104,20 @@ impl Wanted {
                 draft.row(vb, new);
             }
         }
+    }
+
+    /// Returns a chain of the same length without nodes that cannot make the bucket; `None` if none is needed, or possible.
+    pub(super) fn replacement(&mut self, view: &View, vb: Vb, row: &Row) -> Option<Chain> {
+        let lacks = |chain: &Chain| {
+            let mut nodes = chain.nodes().iter();
+            nodes.any(|node| view.lacks(*node, vb.bucket))
+        };
+        if !lacks(&row.chain) {
+            return None;
+        }
+        self.refresh_elsewhere(view);
+        let is_as_long = |to: &Chain| to.nodes().len() == row.chain.nodes().len();
+        self.chain(vb).filter(|to| is_as_long(to) && !lacks(to))
     }
 
     /// Returns the planned chain of a vBucket.
@@ -131,9 +161,9 @@ impl Load {
     /// Counts the moves in all rows. A move that waits for space on a disk does not take the place of another one.
     pub(super) fn of(view: &View) -> Self {
         let mut load = Self::default();
-        for (_, _, row) in view.rows() {
+        for (vb, _, row) in view.rows() {
             match (row.change, row.chain.active()) {
-                (Some((to, _)), _) if view.lacks_space(row, &to) => {}
+                (Some((to, _)), _) if view.lacks_space(vb.bucket, row, &to) => {}
                 (Some((to, phase)), _) if phase < Phase::TwoChains => load.add(row, &to),
                 (Some(_), Some(active)) => *load.filled.entry(active).or_default() += 1,
                 _ => {}

@@ -511,8 +511,8 @@ fn moves_waiting_for_space_do_not_block_other_moves() {
     assert_eq!(moving_from(&mut store, other), moves_per_node);
 }
 
-/// Three members, and a new row that its replica is sealed for, before some of their disks prove to be full.
-fn new_row_at_full_disks(vb: Vb, full: &[NodeId]) -> (Store, Coordinator) {
+/// Three members, and a new row that its replica is sealed for, before some of them prove to have no disk for it.
+fn new_row_without_disks(vb: Vb, full: &[NodeId], health: &Health) -> (Store, Coordinator) {
     let (mut store, mut coordinator) = store();
     put_three_members(&mut store);
     let spec = BucketSpec {
@@ -543,8 +543,8 @@ fn new_row_at_full_disks(vb: Vb, full: &[NodeId]) -> (Store, Coordinator) {
         complete: false,
     };
     coordinator.message(NODE, &sealed, 0);
-    let mut alive = Alive::default();
-    alive.health.disk_full = true;
+    let health = health.clone();
+    let alive = Alive { boot: 1, health };
     for one in full {
         put(&mut store, Key::Alive(*one), &alive);
     }
@@ -558,8 +558,14 @@ fn new_row_leaves_a_full_disk_without_a_mark_of_its_node() {
         number: 0,
     };
     let all = [NODE, NodeId(2), NodeId(3)];
-    for full in [&all[2..], &all] {
-        let (mut store, mut coordinator) = new_row_at_full_disks(vb, full);
+    let is_full = Health {
+        disk_full: true,
+        ..Health::default()
+    };
+    let healths = [is_full, lacking(vb.bucket)];
+    let cases = [&all[2..], &all].map(|full| healths.clone().map(|health| (full, health)));
+    for (full, health) in cases.into_iter().flatten() {
+        let (mut store, mut coordinator) = new_row_without_disks(vb, full, &health);
         settle(&mut store, &mut coordinator);
         let view = view(&mut store);
         let states: Vec<_> = view.nodes.values().map(|node| node.value.state).collect();
@@ -571,6 +577,138 @@ fn new_row_leaves_a_full_disk_without_a_mark_of_its_node() {
         assert_eq!(row.chain.nodes().len(), 2);
         assert_eq!(coordinator.progress().waiting.len(), usize::from(waits));
     }
+}
+
+/// Health of a node that cannot make a bucket.
+fn lacking(bucket: BucketId) -> Health {
+    Health {
+        unmade: [bucket].into(),
+        ..Health::default()
+    }
+}
+
+/// Three members, the last of which cannot make its replicas of a bucket; a vBucket has `copies`.
+fn unmade_replica(vb: Vb, copies: usize) -> (Store, Coordinator) {
+    let (mut store, mut coordinator) = store();
+    let nodes = put_three_members(&mut store);
+    let spec = BucketSpec { copies, ..spec(1) };
+    put(&mut store, Key::Spec(vb.bucket), &spec);
+    let mut chain = vec![NODE];
+    chain.extend(&nodes[4 - copies..]);
+    let rows = vec![Row::new(Chain::new(&chain).unwrap(), 1)];
+    put(&mut store, Key::Map(vb.bucket, 0), &Chunk { rows });
+    let health = lacking(vb.bucket);
+    put(&mut store, Key::Alive(nodes[2]), &Alive { boot: 1, health });
+    settle(&mut store, &mut coordinator);
+    (store, coordinator)
+}
+
+#[test]
+fn replica_that_its_node_cannot_make_is_made_elsewhere_without_a_rebalance() {
+    let vb = Vb {
+        bucket: BucketId(1),
+        number: 0,
+    };
+    let (mut store, mut coordinator) = unmade_replica(vb, 2);
+    let to = Chain::new(&[NODE, NodeId(2)]).unwrap();
+    let row = |store: &mut Store| *view(store).row(vb).unwrap();
+    assert_eq!(row(&mut store).change, Some((to, Phase::Build)));
+    fill(&mut store, &mut coordinator);
+    let sealed = |complete| Message::Sealed {
+        vb,
+        term: 2,
+        position: Position::default(),
+        complete,
+    };
+    assert_eq!(row(&mut store).intent, Some(2));
+    coordinator.message(NODE, &sealed(true), 0);
+    settle(&mut store, &mut coordinator);
+    assert_eq!(row(&mut store), Row::new(to, 2));
+    let states = view(&mut store).nodes.into_values();
+    assert!(
+        states
+            .map(|node| node.value.state)
+            .eq([NodeState::Active; 3])
+    );
+    // A chain does not get shorter for it.
+    let (mut store, _) = unmade_replica(vb, 3);
+    assert_eq!(row(&mut store).change, None);
+}
+
+#[test]
+fn unmade_bucket_hinders_no_new_one_and_stays_where_no_node_can_make_it() {
+    let [vb, other] = [1, 2].map(|bucket| Vb {
+        bucket: BucketId(bucket),
+        number: 0,
+    });
+    let (mut store, mut coordinator) = unmade_replica(vb, 3);
+    let health = lacking(vb.bucket);
+    let alive = Alive { boot: 1, health };
+    for node in [NODE, NodeId(2), NodeId(3)] {
+        put(&mut store, Key::Alive(node), &alive);
+    }
+    let before = *view(&mut store).row(vb).unwrap();
+    put(&mut store, Key::Spec(other.bucket), &spec(1));
+    settle(&mut store, &mut coordinator);
+    let view = view(&mut store);
+    assert_eq!(view.row(vb), Some(&before));
+    assert!(view.row(other).unwrap().chain.active().is_some());
+}
+
+#[test]
+fn move_away_from_an_unmade_replica_ends_once_it_is_made() {
+    let vb = Vb {
+        bucket: BucketId(1),
+        number: 0,
+    };
+    let (mut store, mut coordinator) = unmade_replica(vb, 2);
+    put(&mut store, Key::Alive(NodeId(3)), &Alive::default());
+    settle(&mut store, &mut coordinator);
+    let chain = Chain::new(&[NODE, NodeId(3)]).unwrap();
+    assert_eq!(view(&mut store).row(vb), Some(&Row::new(chain, 1)));
+}
+
+#[test]
+fn node_that_cannot_make_one_bucket_counts_in_elections_of_another() {
+    let [one, other] = [1, 2].map(|bucket| Vb {
+        bucket: BucketId(bucket),
+        number: 0,
+    });
+    let (mut store, mut coordinator) = store();
+    let nodes = put_three_members(&mut store);
+    let health = lacking(other.bucket);
+    put(&mut store, Key::Alive(nodes[2]), &Alive { boot: 1, health });
+    write(
+        &mut store,
+        vec![Op::Delete {
+            key: Key::Alive(nodes[1]).text(CLUSTER),
+        }],
+    );
+    let failed = Node {
+        state: NodeState::Failed,
+        ..Node::default()
+    };
+    put(&mut store, Key::Node(nodes[1]), &failed);
+    for vb in [one, other] {
+        let spec = BucketSpec {
+            copies: 2,
+            ..spec(1)
+        };
+        put(&mut store, Key::Spec(vb.bucket), &spec);
+        let rows = vec![Row::new(Chain::new(&nodes[1..]).unwrap(), 1)];
+        put(&mut store, Key::Map(vb.bucket, 0), &Chunk { rows });
+    }
+    settle(&mut store, &mut coordinator);
+    let view = view(&mut store);
+    let intents = [one, other].map(|vb| view.row(vb).unwrap().intent);
+    assert_eq!(intents, [Some(2), None]);
+    let waiting: Vec<_> = coordinator
+        .progress()
+        .waiting
+        .iter()
+        .map(|of| of.vb)
+        .collect();
+    assert_eq!(waiting, [other]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::agent::{Agent, Copy, SealReply, Step, seal};
 use crate::agreed::{ClusterId, Controller, Entry, Health, Key, Node, Seen, View};
 use crate::coord::{Answer, Compare, LeaseId, Op, Request, RequestId, Txn};
 use crate::coordinator::{Action, Coordinator, Tick};
-use crate::map::{NodeId, Vb};
+use crate::map::{BucketId, NodeId, Vb};
 use crate::message::{CopyReport, Message, Order};
 use crate::promotion::Position;
 use crate::settings::Settings;
@@ -212,6 +212,11 @@ impl Participant {
     /// Sets whether commits of this node fail for lack of space. The node reports this, and continues in memory.
     pub fn set_disk_full(&mut self, full: bool) {
         self.health.disk_full = full;
+    }
+
+    /// Sets the buckets that this node cannot make.
+    pub fn set_unmade(&mut self, buckets: BTreeSet<BucketId>) {
+        self.health.unmade = buckets;
     }
 
     /// Whether a sync of this node failed.

@@ -105,23 +105,16 @@ fn text(status: &Status) -> String {
         status.failovers
     ));
     if let Some(moves) = status.moves_without_space.filter(|moves| *moves > 0) {
-        let full = status.nodes.iter().filter(|node| node.disk_full);
+        let has_no_disk = |node: &&Node| node.disk_full || !node.unmade.is_empty();
+        let full = status.nodes.iter().filter(has_no_disk);
         let names: Vec<_> = full.map(|node| node.name.as_str()).collect();
         let names = names.join(", ");
         line(format_args!(
             "{moves} moves wait for space on the disk of {names}"
         ));
     }
-    for of in copy_lines(status) {
+    for of in copy_lines(status).iter().chain(&node_lines(status)) {
         line(format_args!("{of}"));
-    }
-    for node in status.nodes.iter().filter(|node| node.held.is_some()) {
-        let why = node.held.as_deref().unwrap_or_default();
-        line(format_args!("{} is not failed over: {why}", node.name));
-    }
-    for node in status.nodes.iter().filter(|node| !node.unheard.is_empty()) {
-        let others = node.unheard.join(", ");
-        line(format_args!("{} is not reached by {others}", node.name));
     }
     text.push('\n');
     text += &table(&node_rows(&status.nodes));
@@ -130,6 +123,29 @@ fn text(status: &Status) -> String {
         text += &table(&bucket_rows(status));
     }
     text
+}
+
+/// Returns lines about nodes: those that are not failed over, cannot make a bucket, or are not reached.
+fn node_lines(status: &Status) -> Vec<String> {
+    let nodes = || status.nodes.iter();
+    let held = nodes().filter_map(|node| {
+        let why = node.held.as_deref()?;
+        Some(format!("{} is not failed over: {why}", node.name))
+    });
+    let unmade = nodes().filter(|node| !node.unmade.is_empty());
+    let unmade = unmade.map(|node| {
+        let buckets = node.unmade.join(", ");
+        format!("{} cannot make {buckets}; its log says why", node.name)
+    });
+    let unheard = nodes().filter(|node| !node.unheard.is_empty());
+    let unheard = unheard.map(|node| {
+        format!(
+            "{} is not reached by {}",
+            node.name,
+            node.unheard.join(", ")
+        )
+    });
+    held.chain(unmade).chain(unheard).collect()
 }
 
 /// Returns lines about missing and damaged copies.
@@ -273,7 +289,7 @@ mod tests {
             "nodes": [
                 { "name": "n1", "id": 1, "state": "active", "alive": true, "disk_dead": false, "disk_full": true, "zone": 0,
                   "host": "h", "kv": 11210, "version": "0.1.0", "active": 5, "replicas": 6, "held": null,
-                  "unheard": ["n3", "n4"] },
+                  "unheard": ["n3", "n4"], "unmade": ["a"] },
                 { "name": "node-2", "id": 2, "state": "active", "alive": false, "disk_dead": false, "zone": 1,
                   "host": "h", "kv": 2, "version": "0.1.0", "active": 6, "replicas": 5, "held": "why" },
             ],
@@ -290,6 +306,7 @@ bucket a: 3 vBuckets wait for 1 more copies: 7, 9, ...; the disk is full: n1
 bucket a: damaged copies on n1: 1-2, 5; not readable at all: 5
 bucket a: damaged copies on node-2: 7
 node-2 is not failed over: why
+n1 cannot make a; its log says why
 n1 is not reached by n3, n4
 
 node    state   alive      zone  address  version  active  replicas

@@ -87,6 +87,8 @@ pub(super) struct Node {
     pub(super) disk_dead: bool,
     #[serde(default)]
     pub(super) disk_full: bool,
+    #[serde(default)]
+    pub(super) unmade: Vec<String>,
     pub(super) zone: u16,
     pub(super) host: String,
     pub(super) kv: u16,
