@@ -16,7 +16,6 @@
 
 mod event;
 mod group;
-mod input;
 mod learn;
 mod living;
 mod manifest;

@@ -1,8 +1,6 @@
 //! Seqnos of the collection changes in one vBucket.
 
-use model::Seqno;
-
-use crate::input::Input;
+use model::{Reader, Seqno};
 
 /// Number of a step of a collection table; equal in all vBuckets. 0 is none.
 pub(crate) type StepNumber = u32;
@@ -120,7 +118,7 @@ impl StepSeqnos {
     }
 
     /// Reads the runs of a summary.
-    pub(crate) fn decode(input: &mut Input<'_>) -> Option<Self> {
+    pub(crate) fn decode(input: &mut Reader<'_>) -> Option<Self> {
         let runs = input.list(|input| {
             Some(StepRun {
                 first: input.u32()?,

@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{CollectionId, ManifestUid, ScopeId, Seqno, VbId};
+use model::{CollectionId, ManifestUid, Reader, ScopeId, Seqno, VbId};
 
 use crate::VbCollections;
-use crate::input::Input;
 use crate::seqnos::StepSeqnos;
 use crate::table::{CollectionTable, Open};
 
@@ -117,7 +116,7 @@ impl EventsSummary {
         let (VERSION, rest) = text.split_first().map(|(version, rest)| (*version, rest))? else {
             return None;
         };
-        let input = &mut Input { rest };
+        let input = &mut Reader::new(rest);
         let dropped = input.list(|input| input.u32().map(CollectionId))?;
         let dropped_scopes = input.list(|input| input.u32().map(ScopeId))?;
         let tables = input.list(|input| {
@@ -161,7 +160,7 @@ fn put_table(out: &mut Vec<u8>, table: &CollectionTable) {
     put(out, table.scopes.iter().flat_map(|(id, step)| [*id, *step]));
 }
 
-fn table(input: &mut Input<'_>) -> Option<CollectionTable> {
+fn table(input: &mut Reader<'_>) -> Option<CollectionTable> {
     let flags = input.u8()?;
     Some(CollectionTable {
         default_open: flags & DEFAULT_OPEN != 0,
@@ -185,7 +184,7 @@ fn table(input: &mut Input<'_>) -> Option<CollectionTable> {
 }
 
 fn vb_summary(
-    input: &mut Input<'_>,
+    input: &mut Reader<'_>,
     tables: &[(ManifestUid, Arc<CollectionTable>)],
 ) -> Option<VbSummary> {
     let at = SummaryPoint {

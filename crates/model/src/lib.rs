@@ -11,6 +11,7 @@ mod ids;
 mod key;
 mod kind;
 mod moment;
+mod reader;
 mod record;
 mod time;
 mod xattr;
@@ -23,6 +24,7 @@ pub use ids::{Cas, CollectionId, ManifestUid, ScopeId, Seqno, VbId, VbUuid};
 pub use key::{KEY_BYTES_MAX, collection_key, push_leb128, split_key};
 pub use kind::{DurabilityLevel, Kind};
 pub use moment::utc;
+pub use reader::Reader;
 pub use record::{
     CollectionCount, FailoverEntry, FailoverLog, SnapshotRange, VbCounts, VbRecord, VbState,
 };

@@ -3,6 +3,7 @@
 use std::io;
 
 use cipher::{CHECK_BYTES, Encrypted, KEY_ID_BYTES, KeyId, STORE_BYTES, is_key_error, key_error};
+pub(crate) use model::Reader;
 
 /// Bytes of each file's header.
 pub(crate) const HEADER_BYTES: usize = 64;
@@ -159,44 +160,4 @@ pub(crate) fn named(name: &str, error: io::Error) -> io::Error {
         return key_error(reason);
     }
     io::Error::new(error.kind(), reason)
-}
-
-/// Reader of numbers from the front of a slice.
-#[derive(Clone, Copy)]
-pub(crate) struct Reader<'a> {
-    pub(crate) rest: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes }
-    }
-
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, rest) = self.rest.split_first_chunk::<N>()?;
-        self.rest = rest;
-        Some(*head)
-    }
-
-    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (head, rest) = self.rest.split_at_checked(count)?;
-        self.rest = rest;
-        Some(head)
-    }
-
-    pub(crate) fn u8(&mut self) -> Option<u8> {
-        self.take::<1>().map(|[byte]| byte)
-    }
-
-    pub(crate) fn u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_be_bytes)
-    }
-
-    pub(crate) fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_be_bytes)
-    }
-
-    pub(crate) fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_be_bytes)
-    }
 }

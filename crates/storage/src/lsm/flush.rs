@@ -103,23 +103,18 @@ pub(crate) fn flush(core: &Core, sealed: &Arc<LogPart>) -> io::Result<()> {
     };
     let mut piece = Piece::default();
     for (vb, _) in sealed.index.vbs() {
-        // Where the rows of the vBucket begin in the piece, and their bytes.
-        let (mut own_from, mut own_bytes) = (piece.rows.len(), 0);
+        // Rows and bytes of the vBuckets before it. Two pieces with rows of one vBucket would be two runs.
+        let mut before = (piece.rows.len(), piece.bytes);
         for row in sealed.index.rows_of(vb) {
             if piece.bytes + row.place.length() > PIECE_BYTES {
-                // Two pieces with rows of one vBucket would be two runs.
-                let split = if own_from > 0 {
-                    own_from
-                } else {
-                    piece.rows.len()
-                };
-                let own = piece.rows.split_off(split);
-                own_bytes = if own.is_empty() { 0 } else { own_bytes };
-                piece.bytes -= own_bytes;
+                if before.0 == 0 {
+                    before = (piece.rows.len(), piece.bytes);
+                }
+                let own = piece.rows.split_off(before.0);
+                let own_bytes = std::mem::replace(&mut piece.bytes, before.1) - before.1;
                 piece.write(sealed, &mut runs)?;
-                (piece.rows, piece.bytes, own_from) = (own, own_bytes, 0);
+                (piece.rows, piece.bytes, before) = (own, own_bytes, (0, 0));
             }
-            own_bytes += row.place.length();
             piece.bytes += row.place.length();
             piece.rows.push(*row);
         }
