@@ -145,7 +145,7 @@ pub(crate) static GROUPS: &[Group] = groups! {
     Bucket "manifest" "" "Names of scopes and collections";
     Guarded "cluster" "" "The cluster as this node sees it";
     Bucket "replication" "" "The node that the bucket follows, or its followers";
-    Bucket "dcp" "[JSON]" "Connections that stream changes, and their streams";
+    Bucket "dcp" "[JSON]" "Connections that stream changes, and their streams, whatever the argument asks for";
     Bucket "dcpagg" "[SEPARATOR]" "Connections that stream changes, by what their names begin with";
     Bucket "dcp-vbtakeover" "VB NAME" "What is left to be sent before a vBucket can be handed over";
     Memcached "key" "KEY VB [SCOPE.COLLECTION \\| 0xID]" "Metadata of a document";

@@ -58,11 +58,13 @@ pub(crate) static NODE: &[NodeRow] = rows! {
     GENERAL "cmd_set" Count "Writes of whole documents and of additions to them",
         |f| f.commands(&[Family::Set]);
     GENERAL "cmd_lock" Count "Get-and-lock", |f| f.commands(&[Family::Lock]);
-    GENERAL "cmd_lookup" Count "All commands that look a document up", |f| f.commands(LOOKUPS);
-    GENERAL "cmd_mutation" Count "All commands that change a document", |f| f.commands(MUTATIONS);
+    GENERAL "cmd_lookup" Count "Reads of whole documents and of their metadata, with get-and-lock",
+        |f| f.commands(LOOKUPS);
+    GENERAL "cmd_mutation" Count "Writes, deletions, counters and touches of whole documents",
+        |f| f.commands(MUTATIONS);
     GENERAL "cmd_total_gets" Count "The same as cmd_lookup", |f| f.commands(LOOKUPS);
     GENERAL "cmd_total_sets" Count "The same as cmd_mutation", |f| f.commands(MUTATIONS);
-    GENERAL "cmd_total_ops" Count "Lookups and mutations",
+    GENERAL "cmd_total_ops" Count "cmd_lookup and cmd_mutation: without commands on parts of documents, and changes with metadata",
         |f| f.commands(LOOKUPS) + f.commands(MUTATIONS);
     GENERAL "cmd_subdoc_lookup" Count "Commands that read parts of a document",
         |f| f.commands(&[Family::SubdocLookup]);
@@ -84,9 +86,9 @@ pub(crate) static NODE: &[NodeRow] = rows! {
         |f| f.answers(&[Family::Decrement], Answer::Done);
     GENERAL "decr_misses" Count "Decrements that found nothing",
         |f| f.answers(&[Family::Decrement], Answer::Missing);
-    GENERAL "cas_badval" Count "Changes refused since the document is another revision"
+    GENERAL "cas_badval" Count "Writes and deletions of whole documents refused since the document is another revision"
         Counter "cas_conflicts", |f| f.cas_conflicts();
-    GENERAL "lock_errors" Count "Commands refused since the document is locked"
+    GENERAL "lock_errors" Count "Commands on whole documents refused since the document is locked"
         Counter "lock_conflicts",
         |f| f.answers(LOOKUPS, Answer::Locked) + f.answers(MUTATIONS, Answer::Locked);
     GENERAL "ep_num_not_my_vbuckets" Count

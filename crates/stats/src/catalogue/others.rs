@@ -137,7 +137,7 @@ pub(crate) static OTHERS: &[About] = abouts! {
         "JSON: nodes, buckets, elections and moves; what is null only the node knows that `controller` names";
     REPLICATION "role" Text
         "alone, active, replica, or superseded: active until another node was promoted";
-    REPLICATION "peer" Text "The other node; empty if there is none";
+    REPLICATION "peer" Text "The other nodes, with commas between them; empty if there is none";
     REPLICATION "stage" Text
         "Of a replica: waiting, connecting, introducing, streaming, promoted or stopped; else none";
     REPLICATION "last_error" Text
@@ -157,7 +157,7 @@ pub(crate) static OTHERS: &[About] = abouts! {
     TAKEOVER "estimate" Count "Changes not yet sent, at most";
     TAKEOVER "vb_items" Count "Changes there ever were in the vBucket";
     TASKS "ep_tasks:tasks" Json
-        "Of each worker name, lane, state (running or waiting), steps and the time that these took, microseconds";
+        "Of each worker `name`, lane (`type`), `state` (RUNNING or SNOOZED), steps (`num_runs`) and the time that these took, microseconds (`total_runtime`)";
     TASKS "ep_tasks:cur_time" Micros "The monotonic clock";
     TASKS "ep_tasks:uptime_s" Seconds "Time since the node started";
     TASKS "ep_tasks:bucket" Text "The bucket";
