@@ -80,9 +80,6 @@ impl LogPart {
 }
 
 /// Returns the encoded state of a vBucket from logs, the youngest first, and the manifest before them.
-///
-/// # Errors
-/// Those of reading it.
 pub(crate) fn state_bytes<'l>(
     logs: impl IntoIterator<Item = &'l LogPart>,
     before: &Manifest,
@@ -103,9 +100,6 @@ pub(crate) fn state_bytes<'l>(
 }
 
 /// Returns the text of the bucket, as [`state_bytes`].
-///
-/// # Errors
-/// Those of reading it.
 pub(crate) fn text_bytes<'l>(
     logs: impl IntoIterator<Item = &'l LogPart>,
     before: &Manifest,
@@ -205,9 +199,6 @@ impl Current {
     }
 
     /// Returns the state of a vBucket with its record; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// Those of reading it.
     pub(crate) fn stored(&self, vb: VbId) -> io::Result<Option<StoredState>> {
         if self.states.get(vb).is_none() {
             return Ok(None);
@@ -219,9 +210,6 @@ impl Current {
     }
 
     /// Returns the text of the bucket.
-    ///
-    /// # Errors
-    /// Those of reading it.
     pub(crate) fn text(&self) -> io::Result<Option<Vec<u8>>> {
         text_bytes(self.logs(), &self.version.manifest)
     }
@@ -244,9 +232,6 @@ impl Current {
     /// Reads the newest row of a name in the logs into `bytes`. Returns whether there is one. The
     /// younger log may have the older row, because the removal of a row may be written after a
     /// newer row.
-    ///
-    /// # Errors
-    /// Those of reading it.
     pub(crate) fn find_in_logs(
         &self,
         vb: VbId,

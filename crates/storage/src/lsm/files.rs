@@ -18,15 +18,9 @@ use crate::names;
 /// A directory.
 pub(crate) trait Files: Debug + Send + Sync {
     /// Creates an empty file or truncates one, for reading and writing.
-    ///
-    /// # Errors
-    /// Those of the system.
     fn create(&self, name: &str) -> io::Result<Arc<dyn StoreFile>>;
 
     /// Opens a file for reading and writing; `NotFound` if it does not exist.
-    ///
-    /// # Errors
-    /// Those of the system.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StoreFile>>;
 
     /// Renames a file. It replaces an existing file of the new name.
@@ -42,9 +36,6 @@ pub(crate) trait Files: Debug + Send + Sync {
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// Returns the names of the files, in any order.
-    ///
-    /// # Errors
-    /// Those of the system.
     fn list(&self) -> io::Result<Vec<String>>;
 
     /// Makes all names durable, including removals.
@@ -54,9 +45,6 @@ pub(crate) trait Files: Debug + Send + Sync {
     fn sync_names(&self) -> io::Result<()>;
 
     /// Returns the free bytes.
-    ///
-    /// # Errors
-    /// Those of the system.
     fn free_bytes(&self) -> io::Result<u64>;
 
     /// Returns the path of a file, for messages.
@@ -71,9 +59,6 @@ pub(crate) trait Files: Debug + Send + Sync {
 /// An open file. Several threads may read and write it at the same time.
 pub(crate) trait StoreFile: Debug + Send + Sync {
     /// Fills `bytes` from offset `at` on; `UnexpectedEof` if the file ends before.
-    ///
-    /// # Errors
-    /// Those of the system.
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()>;
 
     /// Writes all of `bytes` at offset `at`.
@@ -83,21 +68,12 @@ pub(crate) trait StoreFile: Debug + Send + Sync {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
 
     /// Returns the length.
-    ///
-    /// # Errors
-    /// Those of the system.
     fn length(&self) -> io::Result<u64>;
 
     /// Returns the bytes on disk, without holes.
-    ///
-    /// # Errors
-    /// Those of the system.
     fn disk_bytes(&self) -> io::Result<u64>;
 
     /// Truncates the file, or extends it by a hole.
-    ///
-    /// # Errors
-    /// Those of the system.
     fn set_length(&self, length: u64) -> io::Result<()>;
 
     /// Makes written data and the length durable.

@@ -18,9 +18,6 @@ pub(crate) struct Made {
 
 impl Made {
     /// Creates an empty file. Returns its header; its name is not durable yet.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(crate) fn create(
         files: &Arc<dyn Files>,
         kind: FileKind,

@@ -157,18 +157,12 @@ impl Manifest {
     }
 
     /// Returns the bytes of a state.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(crate) fn state(&self, vb: VbId) -> io::Result<Option<Vec<u8>>> {
         let at = self.states.get(vb);
         at.map(|at| self.part(*at, &vb.0.to_be_bytes())).transpose()
     }
 
     /// Returns the text of the bucket.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(crate) fn text(&self) -> io::Result<Option<Vec<u8>>> {
         self.text.map(|at| self.part(at, &[])).transpose()
     }

@@ -8,7 +8,8 @@
 //!  tail: the last acknowledged commit
 //! ```
 //!
-//! Only `files`, `directory` and `reading` touch files. Drawn in `docs/format/`.
+//! Only `files`, `directory` and `reading` touch files. Drawn in `docs/format/`. Functions return
+//! the errors of the files that they use: their comments list only other errors.
 
 mod bytes;
 mod check;

@@ -14,9 +14,6 @@ use super::files::{Files, StoreFile};
 use super::pieces::Pieces;
 
 /// Creates a file. Returns it with the header to be written into it.
-///
-/// # Errors
-/// Those of the system.
 pub(crate) fn create(
     files: &dyn Files,
     name: &str,

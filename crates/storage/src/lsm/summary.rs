@@ -15,9 +15,6 @@ const TEXT_AT: usize = HEADER_BYTES + GROUP_BYTES;
 
 /// Replaces the summary; it is about the rows up to `group`.
 ///
-/// # Errors
-/// Those of the system.
-///
 /// Cost: two syncs.
 pub(crate) fn write(files: &dyn Files, group: u64, text: &[u8]) -> io::Result<()> {
     let written = try_write(files, group, text);

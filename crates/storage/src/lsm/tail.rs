@@ -52,9 +52,6 @@ pub(crate) struct TailFile {
 
 impl TailFile {
     /// Creates the file; its name is not durable yet.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(crate) fn make(files: &dyn Files) -> io::Result<Self> {
         let file = files.create(NAME)?;
         file.set_length(SLOTS * SLOT_BYTES as u64)?;
@@ -92,9 +89,6 @@ impl TailFile {
     }
 
     /// Whether all of its bytes are as written: slots that are undamaged, or were never used.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(crate) fn is_whole(&self) -> io::Result<bool> {
         let mut bytes = vec![0; usize::try_from(self.file.length()?).unwrap_or(usize::MAX)];
         self.file.read_at(&mut bytes, 0)?;
@@ -109,9 +103,6 @@ impl TailFile {
 
     /// Records the last durable commit. The write reaches the operating system at once, so that it
     /// survives the end of this process; it does not wait for the disk.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(crate) fn note(&mut self, group: u64, manifest: u64, left: Left) -> io::Result<()> {
         let next = Tail {
             number: self.tail.number + 1,
@@ -126,9 +117,6 @@ impl TailFile {
     }
 
     /// Makes the last write durable.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync()
     }

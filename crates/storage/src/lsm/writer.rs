@@ -256,9 +256,6 @@ impl Core {
 
     /// Seals the log if its encryption is outdated, unless there is a sealed one. A running
     /// commit does this itself.
-    ///
-    /// # Errors
-    /// Those of creating the next one.
     pub(crate) fn seal_stale(&self) -> io::Result<()> {
         let Some(mut writer) = self.writer.try_lock() else {
             return Ok(());

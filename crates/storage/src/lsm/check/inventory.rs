@@ -74,9 +74,6 @@ impl Inventory {
     }
 
     /// Includes all existing files if a file of the manifest is missing.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(crate) fn widen(&mut self, files: &dyn Files) -> io::Result<()> {
         let there = files.list()?;
         if self.names().all(|name| there.contains(&name)) {

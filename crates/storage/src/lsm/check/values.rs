@@ -27,9 +27,6 @@ impl<'f> ValueFiles<'f> {
     }
 
     /// Returns a file, numbered as in [`ValuePlace`].
-    ///
-    /// # Errors
-    /// Those of opening it.
     pub(crate) fn file(&mut self, number: u64) -> io::Result<&Arc<dyn StoreFile>> {
         if self.open.len() >= OPEN_MAX && !self.open.contains_key(&number) {
             self.open.clear();

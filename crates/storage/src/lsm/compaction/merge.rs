@@ -35,9 +35,6 @@ pub(crate) struct Merged {
 
 impl Merged {
     /// Creates the iterator from cursors, each with its highest valid seqno, the youngest first.
-    ///
-    /// # Errors
-    /// Those of reading.
     pub(crate) fn new(cursors: Vec<(Cursor, Seqno)>) -> io::Result<Self> {
         let mut merged = Self {
             cursors,
@@ -54,9 +51,6 @@ impl Merged {
     }
 
     /// Advances to the next row.
-    ///
-    /// # Errors
-    /// Those of reading.
     pub(crate) fn advance(&mut self) -> io::Result<()> {
         if let Some(at) = self.at {
             self.cursors[at].0.advance()?;
@@ -65,9 +59,6 @@ impl Merged {
     }
 
     /// Advances to the first row whose name is not below `name`.
-    ///
-    /// # Errors
-    /// Those of reading.
     pub(crate) fn seek(&mut self, name: &[u8]) -> io::Result<()> {
         self.cursors
             .iter_mut()

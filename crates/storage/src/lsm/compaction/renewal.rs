@@ -38,9 +38,6 @@ impl Core {
     }
 
     /// Continues a renewal: the log becomes a run, then all runs are merged.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(super) fn renew(&self) -> io::Result<Renewal> {
         self.seal_stale()?;
         let (files, current) = (&*self.files, self.current.read());

@@ -249,9 +249,6 @@ impl LogIndex {
     }
 
     /// Returns the newest row of a name, after reading it from `file` into `bytes`.
-    ///
-    /// # Errors
-    /// Those of reading it.
     pub(crate) fn find(
         &self,
         vb: VbId,

@@ -90,18 +90,12 @@ impl Existing {
     }
 
     /// Returns the number of the first group; `None` if its first chunk is missing or incomplete.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(crate) fn first_group(&self) -> io::Result<Option<u64>> {
         let first = self.chunk(HEADER_BYTES as u64)?;
         Ok(first.map(|(first, _)| first.group))
     }
 
     /// Whether the log has a whole group.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(crate) fn has_groups(&self) -> io::Result<bool> {
         let Some(first) = self.first_group()? else {
             return Ok(false);

@@ -33,9 +33,6 @@ pub(super) struct FilterWriter {
 
 impl FilterWriter {
     /// Creates a writer for run `number` with a temporary file. No file of values has that number.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(super) fn aside(files: &Arc<dyn Files>, number: u64) -> io::Result<Self> {
         let (made, header) = Made::create(files, FileKind::Values, number)?;
         made.file.write_at(&header, 0)?;
@@ -51,9 +48,6 @@ impl FilterWriter {
     }
 
     /// Ends a block of `run`, before the block `next`.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(super) fn end_block(&mut self, run: &dyn StoreFile, next: u32) -> io::Result<()> {
         if self.hashes.len() >= FILTER_ROWS {
             self.end_filter(run, next)?;
@@ -101,9 +95,6 @@ impl FilterWriter {
     }
 
     /// Ends the last filter.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(super) fn finish(&mut self, run: &dyn StoreFile) -> io::Result<()> {
         if !self.hashes.is_empty() || self.made.is_empty() {
             self.end_filter(run, 0)?;
@@ -113,9 +104,6 @@ impl FilterWriter {
     }
 
     /// Returns the next bytes of all filters; `None` at the end.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(super) fn next_piece(&mut self) -> io::Result<Option<&[u8]>> {
         if let Some(aside) = &self.aside {
             let left = usize::try_from(self.aside_bytes - self.given).unwrap_or(usize::MAX);

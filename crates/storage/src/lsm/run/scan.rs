@@ -76,9 +76,6 @@ impl FoundBlock {
 
 /// Returns the undamaged blocks of run `number`, ascending by offset.
 ///
-/// # Errors
-/// Those of the system.
-///
 /// Cost: reads the file twice.
 pub(crate) fn scan(file: &dyn StoreFile, number: u64) -> io::Result<Vec<FoundBlock>> {
     let length = file.length()?;

@@ -41,9 +41,6 @@ pub(crate) struct RunWriter {
 
 impl RunWriter {
     /// Creates the file.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(crate) fn create(files: &Arc<dyn Files>, number: u64) -> io::Result<Self> {
         let (made, header) = Made::create(files, FileKind::Run, number)?;
         Ok(Self {
@@ -62,9 +59,6 @@ impl RunWriter {
 
     /// Creates the file of a run that may be large: its filters are in a temporary file, because
     /// those of the runs that it replaces take memory, too.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(crate) fn create_large(files: &Arc<dyn Files>, number: u64) -> io::Result<Self> {
         let mut writer = Self::create(files, number)?;
         writer.filters = FilterWriter::aside(files, number)?;
@@ -82,9 +76,6 @@ impl RunWriter {
     }
 
     /// Begins the section of a vBucket with this epoch.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(crate) fn begin_section(&mut self, vb: VbId, epoch: u64) -> io::Result<()> {
         self.end_section()?;
         self.index.sections.push(Section {
@@ -103,9 +94,6 @@ impl RunWriter {
     }
 
     /// Adds a row; names ascend in a section.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(crate) fn add(&mut self, row: Row<'_>) -> io::Result<()> {
         let name = row.name();
         if self.buffer.len() == self.block {
@@ -222,9 +210,6 @@ impl RunWriter {
 
     /// Ends the run, durably except for its name. The file is removed unless it is kept. Its
     /// filters are not in memory yet.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(crate) fn finish(mut self) -> io::Result<(Run, Made)> {
         self.end_section()?;
         self.index.filters = self.add_filters()?;

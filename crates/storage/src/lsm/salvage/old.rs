@@ -62,9 +62,6 @@ pub(super) struct Highest {
 
 impl<'f> Old<'f> {
     /// Reads the undamaged content; `None` if the store was never used.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(super) fn read(files: &'f dyn Files) -> io::Result<Option<Self>> {
         let Some(mut inventory) = Inventory::of(files)? else {
             return Ok(None);
@@ -203,9 +200,6 @@ impl<'f> Old<'f> {
     }
 
     /// Returns the valid rows of a vBucket; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub(super) fn rows_of(&mut self, vb: VbId) -> io::Result<Option<VbRows>> {
         let Some((lineage, record)) = self.lineage(vb) else {
             return Ok(None);
@@ -236,9 +230,6 @@ impl<'f> Old<'f> {
     }
 
     /// Returns the document of a row.
-    ///
-    /// # Errors
-    /// Those of reading its value.
     pub(super) fn document(&mut self, row: &[u8]) -> io::Result<Document> {
         let row = Row::of(row)?;
         let apart = row

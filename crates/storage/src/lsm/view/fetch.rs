@@ -9,9 +9,6 @@ use crate::lsm::writer::Core;
 use crate::port::Want;
 
 /// Returns the document of a key.
-///
-/// # Errors
-/// Those of reading it.
 pub(crate) fn fetch(core: &Core, vb: VbId, want: &Want<'_>) -> io::Result<Option<Document>> {
     let document = of_tag(core, vb, row::DOCUMENT, want.key)?;
     match (want.seqno, &document) {

@@ -101,9 +101,6 @@ impl RowView {
     }
 
     /// Reads the value of a row that is stored apart.
-    ///
-    /// # Errors
-    /// Those of reading it.
     pub(crate) fn check_value(&self, row: Row<'_>) -> io::Result<()> {
         row.place()
             .map_or(Ok(()), |place| self.values.read(place).map(drop))
@@ -128,9 +125,6 @@ impl RowView {
 
     /// Whether a row of the logs has the same name and is newer; for a row of a run also one of the
     /// same seqno. `but` is the row itself, if it is in a log.
-    ///
-    /// # Errors
-    /// Those of reading it.
     pub(super) fn is_hidden(
         &self,
         row: Row<'_>,
@@ -158,9 +152,6 @@ impl RowView {
     }
 
     /// Iterates over the rows of the runs from a name on. Runs without a seqno from `lowest` on are skipped.
-    ///
-    /// # Errors
-    /// Those of reading.
     pub(super) fn in_runs(&self, from: &[u8], lowest: Seqno) -> io::Result<Merged> {
         let mut cursors = Vec::new();
         for (run, section, limit) in self.values.version.sections(self.vb, &self.lineage) {
@@ -245,9 +236,6 @@ impl RowView {
     }
 
     /// See `Snapshot::beside_documents_after`; events from seqno `events` on, or none.
-    ///
-    /// # Errors
-    /// Those of reading.
     pub(crate) fn beside_documents(
         &self,
         events: Option<Seqno>,

@@ -24,9 +24,6 @@ pub(crate) struct DiskSnapshot {
 
 impl DiskSnapshot {
     /// Opens a view of the current content.
-    ///
-    /// # Errors
-    /// Those of reading the record.
     pub(crate) fn open(current: &Current, vb: VbId) -> io::Result<Self> {
         let stored = current.stored(vb)?;
         let view = stored.map(|stored| {
