@@ -12,7 +12,6 @@ use cipher::{EncryptionKeys, is_key_error};
 use super::files::Directory;
 use super::open::is_ours;
 use super::options::DiskOptions;
-use super::sealed::KeyedFiles;
 use super::store::{DiskStore, Opened};
 use super::threads::OwnThreads;
 use crate::error::one_line;
@@ -166,7 +165,7 @@ impl DiskStore {
         let lock = lock(path)?;
         // Checked again, because no other process can change it under the lock.
         check_content(path)?;
-        let files = Arc::new(KeyedFiles::new(Directory::at(path), keys));
+        let files = Arc::new(Directory::at(path, keys));
         let (store, opened) = Self::open_files(files, threads, options).map_err(failed)?;
         *store.lock.lock() = Some(lock);
         Ok((store, opened))

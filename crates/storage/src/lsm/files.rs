@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cipher::{Cipher, Keyring};
+use cipher::{Cipher, EncryptionKeys, Keyring};
 
 use super::pieces::Pieces;
 use crate::names;
@@ -103,13 +103,15 @@ pub(crate) trait StoreFile: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
+    keyring: Option<Keyring>,
 }
 
 impl Directory {
-    /// Creates a handle of an existing directory.
-    pub(crate) fn at(path: &Path) -> Self {
+    /// Creates a handle of an existing directory. With `keys`, new files are encrypted.
+    pub(crate) fn at(path: &Path, keys: Option<&Arc<EncryptionKeys>>) -> Self {
         Self {
             path: path.to_owned(),
+            keyring: keys.map(Keyring::new),
         }
     }
 }
@@ -153,6 +155,10 @@ impl Files for Directory {
 
     fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    fn keyring(&self) -> Option<&Keyring> {
+        self.keyring.as_ref()
     }
 }
 

@@ -17,7 +17,7 @@ use super::log::{Log, What};
 use super::manifest::{Contents, Manifest, Parts, RunEntry};
 use super::row::{self, Row, ValuePlace, Written};
 use super::run::RunWriter;
-use super::sealed::{self, KeyedFiles};
+use super::sealed;
 use super::state::{self, Lineage, State};
 use super::summary;
 use super::tail::{Left, TailFile};
@@ -184,7 +184,7 @@ fn state() {
 
 fn directory() -> (tempfile::TempDir, Arc<dyn Files>) {
     let place = tempfile::tempdir().expect("a directory");
-    let files = Arc::new(Directory::at(place.path()));
+    let files = Arc::new(Directory::at(place.path(), None));
     (place, files)
 }
 
@@ -297,7 +297,7 @@ fn encrypted() {
     let line = EncryptionKeys::line("k1", &[1; 32]).expect("an ID");
     let keys = EncryptionKeys::parse(&line, move || next.fetch_add(1, Ordering::SeqCst));
     let keys = Arc::new(keys.expect("a key"));
-    let files = KeyedFiles::new(Directory::at(place.path()), Some(&keys));
+    let files = Directory::at(place.path(), Some(&keys));
     let made = (FileKind::Values, 9);
     let (file, header) = sealed::create(&files, "values-00000009", made).expect("a file");
     let expected = "534554544545564c00000002000000000000000000000009016b31000000000000000000\

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cipher::{EncryptionKeys, Keyring};
 use parking_lot::Mutex;
 
 use super::damage::Damage;
@@ -24,6 +25,7 @@ type Failures = Arc<Mutex<Vec<(String, u64, io::Error)>>>;
 #[derive(Debug)]
 pub(crate) struct ReadOnly {
     path: PathBuf,
+    keyring: Option<Keyring>,
     failures: Failures,
     _lock: Option<File>,
 }
@@ -33,7 +35,10 @@ impl ReadOnly {
     ///
     /// # Errors
     /// `InUse`, `OlderFormat`, `Foreign`, `Unreadable`.
-    pub(crate) fn lock(path: &Path) -> Result<Self, OpenError> {
+    pub(crate) fn lock(
+        path: &Path,
+        keys: Option<&Arc<EncryptionKeys>>,
+    ) -> Result<Self, OpenError> {
         let lock = match File::open(path.join(LOCK)) {
             Ok(file) => {
                 try_lock(path, &file)?;
@@ -44,6 +49,7 @@ impl ReadOnly {
         };
         check_content(path)?;
         Ok(Self {
+            keyring: keys.map(Keyring::new),
             _lock: lock,
             ..Self::unlocked(path)
         })
@@ -53,6 +59,7 @@ impl ReadOnly {
     pub(crate) fn unlocked(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
+            keyring: None,
             failures: Failures::default(),
             _lock: None,
         }
@@ -110,6 +117,10 @@ impl Files for ReadOnly {
 
     fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    fn keyring(&self) -> Option<&Keyring> {
+        self.keyring.as_ref()
     }
 }
 

@@ -1,10 +1,9 @@
 //! Files with a header, which states their encryption.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use cipher::{Cipher, EncryptionKeys, Keyring, SEAL_BYTES, missing};
+use cipher::{Cipher, SEAL_BYTES, missing};
 
 use super::bytes::{
     FileKind, HEADER_BYTES, IDENTITY_BYTES, check_header, damaged, encrypted_header, header,
@@ -194,62 +193,5 @@ impl StoreFile for SealedFile {
             cipher: Arc::clone(&self.cipher),
             pieces: Pieces::default(),
         }))
-    }
-}
-
-/// Files that are encrypted when they are created.
-#[derive(Debug)]
-pub(crate) struct KeyedFiles<F> {
-    files: F,
-    keyring: Option<Keyring>,
-}
-
-impl<F> KeyedFiles<F> {
-    pub(crate) fn new(files: F, keys: Option<&Arc<EncryptionKeys>>) -> Self {
-        let keyring = keys.map(Keyring::new);
-        Self { files, keyring }
-    }
-
-    /// Returns the files without encryption.
-    pub(crate) fn inner(&self) -> &F {
-        &self.files
-    }
-}
-
-impl<F: Files> Files for KeyedFiles<F> {
-    fn create(&self, name: &str) -> io::Result<Arc<dyn StoreFile>> {
-        self.files.create(name)
-    }
-
-    fn open(&self, name: &str) -> io::Result<Arc<dyn StoreFile>> {
-        self.files.open(name)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.files.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.files.remove(name)
-    }
-
-    fn list(&self) -> io::Result<Vec<String>> {
-        self.files.list()
-    }
-
-    fn sync_names(&self) -> io::Result<()> {
-        self.files.sync_names()
-    }
-
-    fn free_bytes(&self) -> io::Result<u64> {
-        self.files.free_bytes()
-    }
-
-    fn path_of(&self, name: &str) -> PathBuf {
-        self.files.path_of(name)
-    }
-
-    fn keyring(&self) -> Option<&Keyring> {
-        self.keyring.as_ref()
     }
 }

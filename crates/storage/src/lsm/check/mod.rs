@@ -26,7 +26,7 @@ use super::log::{Entry, Existing, Searched, What};
 use super::reading::ReadOnly;
 use super::row::{Row, ValuePlace, value_file};
 use super::run::{self, Run, Told};
-use super::sealed::{self, KeyedFiles};
+use super::sealed;
 use super::state;
 
 pub(crate) use inventory::{Inventory, reason};
@@ -72,10 +72,10 @@ pub fn check(
     keys: Option<&Arc<EncryptionKeys>>,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<Checked, OpenError> {
-    let files = KeyedFiles::new(ReadOnly::lock(path)?, keys);
+    let files = ReadOnly::lock(path, keys)?;
     let checked = check_files(&files, progress);
     let mut checked = checked.map_err(|error| open_error(path, &error))?;
-    checked.damaged.extend(files.inner().failures());
+    checked.damaged.extend(files.failures());
     Ok(checked)
 }
 

@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
     use crate::lsm::files::Directory;
-    use crate::lsm::sealed::{self, KeyedFiles};
+    use crate::lsm::sealed;
 
     /// Returns the bytes and positions of the filters of a run with `count` names, 100 in each block.
     fn written(
@@ -194,7 +194,7 @@ mod tests {
         let keys = Arc::new(EncryptionKeys::parse(&line, || 7).expect("a key"));
         for (keys, seal) in [(None, 0), (Some(&keys), 24)] {
             let files: Arc<dyn Files> =
-                Arc::new(KeyedFiles::new(Directory::at(place.path()), keys));
+                Arc::new(Directory::at(place.path(), keys));
             let made = sealed::create(&*files, "run-00000009", (FileKind::Run, 9));
             let run = &*made.expect("a run").0;
             let aside = || FilterWriter::aside(&files, 9).expect("a file");
@@ -218,7 +218,7 @@ mod tests {
                 }
             }
         }
-        let names = Directory::at(place.path()).list().expect("it is there");
+        let names = Directory::at(place.path(), None).list().expect("it is there");
         assert_eq!(names, ["run-00000009"], "nothing stays aside");
     }
 
@@ -227,7 +227,7 @@ mod tests {
         let place = tempfile::tempdir().expect("a directory");
         let line = EncryptionKeys::line("k1", &[1; 32]).expect("an ID");
         let keys = Arc::new(EncryptionKeys::parse(&line, || 7).expect("a key"));
-        let files = KeyedFiles::new(Directory::at(place.path()), Some(&keys));
+        let files = Directory::at(place.path(), Some(&keys));
         let made = sealed::create(&files, "run-00000009", (FileKind::Run, 9));
         let run = &*made.expect("a run").0;
         let (bytes, at) = written(run, FilterWriter::default(), 128_000);

@@ -23,7 +23,6 @@ use super::damage::Damage;
 use super::directory::{OpenError, open_error};
 use super::options::DiskOptions;
 use super::reading::ReadOnly;
-use super::sealed::KeyedFiles;
 use super::store::DiskStore;
 use crate::StoreError;
 use crate::port::{KvStore as _, VbBatch};
@@ -104,8 +103,7 @@ pub fn salvage(
     to: &Path,
     keys: Option<&Arc<EncryptionKeys>>,
 ) -> Result<Salvaged, SalvageError> {
-    let files = ReadOnly::lock(from).map_err(SalvageError::Refused)?;
-    let files = KeyedFiles::new(files, keys);
+    let files = ReadOnly::lock(from, keys).map_err(SalvageError::Refused)?;
     let read = |error: io::Error| match error.kind() {
         io::ErrorKind::Unsupported => SalvageError::Refused(open_error(from, &error)),
         _ => SalvageError::Read(from.to_owned(), error),
@@ -115,7 +113,7 @@ pub fn salvage(
         damaged: checked.damaged,
         ..Salvaged::default()
     };
-    report.damaged.extend(files.inner().failures());
+    report.damaged.extend(files.failures());
     let old = Old::read(&files).map_err(read)?;
     let (store, opened) = DiskStore::open_with_keys(to, DiskOptions::default(), keys)?;
     if !opened.fresh {

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cipher::{EncryptionKeys, Keyring};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use super::disk::{Disk, FileId, Left};
@@ -30,6 +31,7 @@ pub(crate) struct Taking {
 #[derive(Clone, Debug)]
 pub(crate) struct SimFiles {
     inside: Arc<Mutex<Inside>>,
+    keyring: Option<Arc<Keyring>>,
 }
 
 #[derive(Debug)]
@@ -66,6 +68,15 @@ impl SimFiles {
         };
         Self {
             inside: Arc::new(Mutex::new(inside)),
+            keyring: None,
+        }
+    }
+
+    /// Returns the same directory, with these keys for its files.
+    pub(crate) fn with_keys(&self, keys: Option<&Arc<EncryptionKeys>>) -> Self {
+        Self {
+            inside: Arc::clone(&self.inside),
+            keyring: keys.map(|keys| Arc::new(Keyring::new(keys))),
         }
     }
 
@@ -270,6 +281,10 @@ impl Files for SimFiles {
 
     fn path_of(&self, name: &str) -> PathBuf {
         PathBuf::from("/simulated").join(name)
+    }
+
+    fn keyring(&self) -> Option<&Keyring> {
+        self.keyring.as_deref()
     }
 }
 

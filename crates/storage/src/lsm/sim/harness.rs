@@ -18,7 +18,6 @@ use super::world::World;
 use crate::lsm::check::check_files;
 use crate::lsm::damage::Damage;
 use crate::lsm::files::Files;
-use crate::lsm::sealed::KeyedFiles;
 use crate::port::{KvStore, VbBatch};
 use crate::work::Threads;
 
@@ -71,9 +70,9 @@ impl<S: KvStore> Harness<S> {
         }
     }
 
-    fn keyed(&self, files: &SimFiles, writes: u64) -> KeyedFiles<SimFiles> {
+    fn keyed(&self, files: &SimFiles, writes: u64) -> SimFiles {
         let keys = self.keys.as_ref().map(|keys| &keys[writes as usize % 2]);
-        KeyedFiles::new(files.clone(), keys)
+        files.with_keys(keys)
     }
 
     pub(super) fn open(&self, files: &SimFiles, threads: &SimThreads) -> Opening<S> {
