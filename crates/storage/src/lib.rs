@@ -43,7 +43,7 @@ pub use lsm::{
 };
 pub use mem::MemStore;
 pub use port::{
-    Change, Changes, CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, LoadedVb,
-    LookedAt, RowLooker, Snapshot, Upkeep, VbBatch, Want,
+    Change, Changes, CommitInfo, Compacted, DamagedRow, DiskUsage, Documents, Keep, KvStore,
+    LoadedVb, LookedAt, RowLooker, Snapshot, Upkeep, VbBatch, Want,
 };
 pub use work::{Duty, Next, Running, Threads, Worker};

@@ -220,6 +220,9 @@ pub trait KvStore: Send + Sync + 'static {
     fn close(&self) -> Result<(), StoreError>;
 }
 
+/// Documents of a walk, or the error that ends it.
+pub type Documents<'s> = Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + 's>;
+
 /// A consistent view of one vBucket. It keeps old rows on disk: drop it after use.
 ///
 /// A walk is resumed by calling [`Snapshot::by_seqno`] again with the seqno after the last one.
@@ -241,10 +244,7 @@ pub trait Snapshot: Send + Sync {
 
     /// Iterates over the rows from seqno `from` (inclusive) on, seqnos ascending. Ends after the first error:
     /// `Io`, or `Corrupt` at a row that cannot be read.
-    fn by_seqno(
-        &self,
-        from: Seqno,
-    ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_>;
+    fn by_seqno(&self, from: Seqno) -> Documents<'_>;
 
     /// Returns the rows that are no documents of clients, seqnos ascending: events of collections, prepares and aborts.
     ///
@@ -274,10 +274,7 @@ pub trait Snapshot: Send + Sync {
 
     /// Iterates over the rows and the other versions of the history from seqno `from` on, seqnos
     /// ascending. Ends after the first error.
-    fn with_history(
-        &self,
-        from: Seqno,
-    ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_>;
+    fn with_history(&self, from: Seqno) -> Documents<'_>;
 
     /// Calls `f` with the newest rows of documents with keys in a range, ascending, until it
     /// breaks. A document is made only if `f` asks for it. Rows [beside

@@ -34,6 +34,12 @@ pub(crate) fn read_error(error: io::Error, during: &'static str) -> StoreError {
     StoreError::new(kind, during).because(error)
 }
 
+/// Converts the error of a write that left everything written before undamaged.
+pub(crate) fn write_error(error: io::Error, during: &'static str) -> StoreError {
+    let kind = shortage(&error).unwrap_or(ErrorKind::Io);
+    StoreError::new(kind, during).because(error)
+}
+
 /// As [`read_error`], for one vBucket.
 pub(crate) fn read_error_of(vb: VbId, during: &'static str) -> impl Fn(io::Error) -> StoreError {
     move |error| read_error(error, during).of(vb)

@@ -10,7 +10,7 @@ use super::current::Note;
 use super::fault::read_error_of;
 use super::log::What;
 use super::row::{DOCUMENT, HISTORY, PREPARED, Row};
-use super::state::State;
+use super::state::{State, StoredState};
 use super::view::{DiskSnapshot, Names, RowView};
 use super::writer::Core;
 use crate::history::{HistoryKept, HistoryLimits, Trim};
@@ -24,35 +24,38 @@ pub(crate) fn rollback(core: &Core, vb: VbId, to: Seqno) -> Result<VbRecord, Sto
     let (mut changes, _) = core.begin(during)?;
     let stored = core.current.read().stored(vb);
     let stored = stored.map_err(read_error_of(vb, during))?;
-    let Some(mut stored) = stored else {
+    let Some(StoredState {
+        mut record,
+        mut state,
+    }) = stored
+    else {
         return Err(StoreError::new(ErrorKind::Corrupt, during)
             .of(vb)
             .because("it has no record"));
     };
-    if to >= stored.record.high_seqno {
-        return Ok(stored.record);
+    if to >= record.high_seqno {
+        return Ok(record);
     }
-    let mut state = stored.state();
     let point = go_back(&mut state, to);
-    rolled_back(&mut stored.record, point);
+    rolled_back(&mut record, point);
     state.high_seqno = point;
-    state.purge_seqno = stored.record.purge_seqno;
+    state.purge_seqno = record.purge_seqno;
     let epoch = core.next_epoch.fetch_add(1, Ordering::Relaxed);
     core.current.read().forget_epochs(vb, &mut state.lineage);
     state.lineage.roll_back(point, epoch);
-    put_state(&mut changes, vb, &stored.record, state);
+    put_state(&mut changes, vb, &record, state);
     changes.finish()?;
-    Ok(stored.record)
+    Ok(record)
 }
 
 /// See `KvStore::rollback_point`.
 pub(crate) fn rollback_point(core: &Core, vb: VbId, to: Seqno) -> Result<Seqno, StoreError> {
     let stored = core.current.read().stored(vb);
     let stored = stored.map_err(read_error_of(vb, "looking for the way back"))?;
-    Ok(stored.map_or(Seqno::ZERO, |stored| {
+    Ok(stored.map_or(Seqno::ZERO, |mut stored| {
         let high = stored.record.high_seqno;
         if to < high {
-            go_back(&mut stored.state(), to)
+            go_back(&mut stored.state, to)
         } else {
             high
         }
@@ -118,11 +121,11 @@ impl Drops<'_> {
         let (mut changes, _) = self.core.begin(during)?;
         let stored = self.core.current.read().stored(vb);
         let stored = stored.map_err(read_error_of(vb, during))?;
-        let Some(stored) = stored.filter(|stored| stored.lineage.epoch == self.epoch) else {
+        let is_same = |stored: &StoredState| stored.state.lineage.epoch == self.epoch;
+        let Some(StoredState { record, mut state }) = stored.filter(is_same) else {
             self.over = true;
             return Ok(());
         };
-        let mut state = stored.state();
         if let Some(purge_seqno) = self.purge_seqno {
             state.points.clear();
             state.purge_seqno = state.purge_seqno.max(purge_seqno);
@@ -131,7 +134,7 @@ impl Drops<'_> {
         for (name, seqno) in self.rows.drain(..) {
             put_gone(&mut changes, vb, &name, seqno);
         }
-        put_state(&mut changes, vb, &stored.record, state);
+        put_state(&mut changes, vb, &record, state);
         changes.finish()?;
         self.core.dead_rows.fetch_add(2 * count, Ordering::Relaxed);
         self.dropped += count;

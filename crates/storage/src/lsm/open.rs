@@ -251,8 +251,8 @@ impl Replay {
             let bytes = manifest.state(vb)?;
             let stored = bytes.as_deref().and_then(state::decode);
             let stored = stored.ok_or_else(|| state::no_record(vb))?;
-            next_epoch = next_epoch.max(stored.lineage.epoch + 1);
-            states.insert(vb, stored.state());
+            next_epoch = next_epoch.max(stored.state.lineage.epoch + 1);
+            states.insert(vb, stored.state);
         }
         Ok(Self {
             states,
@@ -355,8 +355,8 @@ impl Replay {
             What::Forget => Note::Forget(vb),
             What::Record => {
                 let stored = state::decode(entry.body).ok_or_else(|| state::no_record(vb))?;
-                self.next_epoch = self.next_epoch.max(stored.lineage.epoch + 1);
-                Note::State(vb, entry.place, stored.state())
+                self.next_epoch = self.next_epoch.max(stored.state.lineage.epoch + 1);
+                Note::State(vb, entry.place, stored.state)
             }
         };
         let from = std::mem::replace(linked, part.index.len());

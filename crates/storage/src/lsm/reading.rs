@@ -35,10 +35,7 @@ impl ReadOnly {
     ///
     /// # Errors
     /// `InUse`, `OlderFormat`, `Foreign`, `Unreadable`.
-    pub(crate) fn lock(
-        path: &Path,
-        keys: Option<&Arc<EncryptionKeys>>,
-    ) -> Result<Self, OpenError> {
+    pub(crate) fn lock(path: &Path, keys: Option<&Arc<EncryptionKeys>>) -> Result<Self, OpenError> {
         let lock = match File::open(path.join(LOCK)) {
             Ok(file) => {
                 try_lock(path, &file)?;

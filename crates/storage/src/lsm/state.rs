@@ -76,20 +76,7 @@ pub(crate) struct State {
 pub(crate) struct StoredState {
     /// Record with the high and purge seqno of the state.
     pub(crate) record: VbRecord,
-    pub(crate) points: RestorePoints,
-    pub(crate) lineage: Lineage,
-}
-
-impl StoredState {
-    /// Returns the state without the record.
-    pub(crate) fn state(&self) -> State {
-        State {
-            high_seqno: self.record.high_seqno,
-            purge_seqno: self.record.purge_seqno,
-            points: self.points.clone(),
-            lineage: self.lineage.clone(),
-        }
-    }
+    pub(crate) state: State,
 }
 
 /// Appends a state to `out`.
@@ -214,11 +201,13 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<StoredState> {
         term,
         counts,
     };
-    Some(StoredState {
-        record,
+    let state = State {
+        high_seqno,
+        purge_seqno,
         points: RestorePoints::from_seqnos(&points)?,
         lineage: Lineage { epoch, before },
-    })
+    };
+    Some(StoredState { record, state })
 }
 
 /// Returns the error of a record that cannot be read.
@@ -262,7 +251,8 @@ mod tests {
         encode(&record, &state, &mut bytes);
         let read = decode(&bytes).expect("a state");
         assert_eq!(read.record, record);
-        assert_eq!((read.points, read.lineage), (state.points, state.lineage));
+        let read = (read.state.points, read.state.lineage);
+        assert_eq!(read, (state.points, state.lineage));
         assert!((0..70).all(|cut| decode(&bytes[..cut]).is_none()));
     }
 }

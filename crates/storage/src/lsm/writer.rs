@@ -8,7 +8,7 @@ use model::VbId;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::current::{Current, LogPart, Note};
-use super::fault::shortage;
+use super::fault::{shortage, write_error};
 use super::files::Files;
 use super::log::{Group, Log, LogRow, Place, What};
 use super::options::DiskOptions;
@@ -166,10 +166,9 @@ impl Writer {
     /// `NoSpace`, `Io`: the stop counts as unclean.
     pub(crate) fn mark_clean(&mut self, manifest: u64) -> Result<(), StoreError> {
         let noted = self.tail.note(self.log.last_group, manifest, Left::Clean);
-        noted.and_then(|()| self.tail.sync()).map_err(|error| {
-            let kind = shortage(&error).unwrap_or(ErrorKind::Io);
-            StoreError::new(kind, CLOSING).because(error)
-        })
+        noted
+            .and_then(|()| self.tail.sync())
+            .map_err(|error| write_error(error, CLOSING))
     }
 }
 
@@ -250,7 +249,7 @@ impl Core {
         let spare = state.spare.take();
         drop(state);
         self.rotate(writer, spare)
-            .map_err(|error| not_begun(&error, during))?;
+            .map_err(|error| write_error(error, during))?;
         Ok(waits)
     }
 
@@ -398,12 +397,6 @@ impl Core {
     pub(crate) fn manifest_number(&self) -> u64 {
         self.current.read().version.manifest.contents.number
     }
-}
-
-/// Returns the error of a log that could not be created: the current one is undamaged.
-fn not_begun(error: &io::Error, during: &'static str) -> StoreError {
-    let kind = shortage(error).unwrap_or(ErrorKind::Io);
-    StoreError::new(kind, during).because(error.to_string())
 }
 
 /// Subtracts from the number of dead rows.

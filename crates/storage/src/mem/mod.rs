@@ -10,8 +10,8 @@ use crate::history::{HistoryKept, HistoryLimits, Trim, merged};
 use crate::key_range::KeyRange;
 use crate::points::RestorePoints;
 use crate::port::{
-    Change, CommitInfo, Compacted, DiskUsage, Keep, KvStore, LoadedVb, LookedAt, RowLooker,
-    Snapshot, VbBatch, Want, is_beside,
+    Change, CommitInfo, Compacted, DiskUsage, Documents, Keep, KvStore, LoadedVb, LookedAt,
+    RowLooker, Snapshot, VbBatch, Want, is_beside,
 };
 use crate::{ErrorKind, StoreError};
 
@@ -302,7 +302,7 @@ impl Snapshot for MemSnapshot {
         self.contents.as_ref().map(|contents| &contents.record)
     }
 
-    fn by_seqno(&self, from: Seqno) -> Box<dyn Iterator<Item = MemResult<Document>> + Send + '_> {
+    fn by_seqno(&self, from: Seqno) -> Documents<'_> {
         match &self.contents {
             Some(contents) => Box::new(contents.rows.range(from..).map(|(_, row)| Ok(row.clone()))),
             None => Box::new(std::iter::empty()),
@@ -314,10 +314,7 @@ impl Snapshot for MemSnapshot {
         Ok(contents.and_then(|contents| Some(*contents.history.first_key_value()?.0)))
     }
 
-    fn with_history(
-        &self,
-        from: Seqno,
-    ) -> Box<dyn Iterator<Item = MemResult<Document>> + Send + '_> {
+    fn with_history(&self, from: Seqno) -> Documents<'_> {
         let Some(contents) = &self.contents else {
             return Box::new(std::iter::empty());
         };

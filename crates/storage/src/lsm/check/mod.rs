@@ -25,7 +25,7 @@ use super::flush::value_file_name;
 use super::log::{Entry, Existing, Searched, What};
 use super::reading::ReadOnly;
 use super::row::{Row, ValuePlace, value_file};
-use super::run::{self, Run, Told};
+use super::run::{self, CheckEvent, Run};
 use super::sealed;
 use super::state;
 
@@ -323,20 +323,14 @@ impl Check<'_> {
             Ok(run) => run,
             Err(error) => return self.failed(&name, error),
         };
-        run::check(&run, &mut |told| match told {
-            Told::Bytes(bytes) => self.read(bytes),
-            Told::Row(vb, row) => self.row(vb, row),
-            Told::Damage(found) => self.checked.damaged.push(Damage {
-                file: self.files.path_of(&name),
-                reason: found.reason,
-                vb: found.vb,
-                keys: found.keys,
-                rows: found.rows,
-            }),
+        run::check(&run, &self.files.path_of(&name), &mut |event| match event {
+            CheckEvent::Bytes(bytes) => self.read(bytes),
+            CheckEvent::Row(vb, row) => self.row(vb, row),
+            CheckEvent::Damage(found) => self.checked.damaged.push(found),
         });
         for section in run.sections().iter().filter(|_| inventory.trusted) {
             let state = self.states.get(section.vb);
-            let state = state.filter(|stored| stored.lineage.epoch == section.epoch);
+            let state = state.filter(|stored| stored.state.lineage.epoch == section.epoch);
             if state.is_some_and(|stored| stored.record.high_seqno < section.highest) {
                 self.damage(&name, "it has rows above the high seqno");
                 if let Some(damage) = self.checked.damaged.last_mut() {

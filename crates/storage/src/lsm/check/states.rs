@@ -24,14 +24,14 @@ pub(crate) struct States {
 impl States {
     /// Records a state, unless a later one is known.
     pub(crate) fn record(&mut self, vb: VbId, stored: StoredState) {
-        let order = |stored: &StoredState| (stored.lineage.epoch, stored.record.high_seqno);
-        self.newest = self.newest.max(stored.lineage.epoch);
+        let order = |stored: &StoredState| (stored.state.lineage.epoch, stored.record.high_seqno);
+        self.newest = self.newest.max(stored.state.lineage.epoch);
         let found = self.vbs.slot(vb).get_or_insert_default();
         let is_later = found
             .state
             .as_ref()
             .is_none_or(|known| order(known) <= order(&stored));
-        if is_later && stored.lineage.epoch > found.forgotten {
+        if is_later && stored.state.lineage.epoch > found.forgotten {
             found.state = Some(stored);
         }
     }

@@ -29,18 +29,12 @@ pub(crate) struct Merged {
     cursors: Vec<(Cursor, Seqno)>,
     /// Index of the cursor with the current row.
     at: Option<usize>,
-    /// Rows that were skipped.
-    pub(crate) dropped: u64,
 }
 
 impl Merged {
     /// Creates the iterator from cursors, each with its highest valid seqno, the youngest first.
     pub(crate) fn new(cursors: Vec<(Cursor, Seqno)>) -> io::Result<Self> {
-        let mut merged = Self {
-            cursors,
-            at: None,
-            dropped: 0,
-        };
+        let mut merged = Self { cursors, at: None };
         merged.settle()?;
         Ok(merged)
     }
@@ -96,7 +90,6 @@ impl Merged {
                 self.at = best;
                 return Ok(());
             };
-            self.dropped += 1;
             self.cursors[passed].0.advance()?;
         }
     }

@@ -1,57 +1,47 @@
 //! Check of a whole run: each block, and whether the index finds its rows.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use model::{Seqno, VbId};
 
 use super::format::{BLOCK_ALIGN, Section};
 use super::open::{Run, rows};
 use crate::lsm::bytes::HEADER_BYTES;
-use crate::lsm::damage::Keys;
+use crate::lsm::damage::{Damage, Keys};
 use crate::lsm::row::{self, HISTORY, Row};
 
 /// Event of a check.
-pub(crate) enum Told<'a> {
+pub(crate) enum CheckEvent<'a> {
     /// More bytes were read.
     Bytes(u64),
     /// A row is valid.
     Row(VbId, Row<'a>),
     /// A part is damaged.
-    Damage(RunDamage),
+    Damage(Damage),
 }
 
-/// Damage of a part of a run.
-#[derive(Debug, Default)]
-pub(crate) struct RunDamage {
-    pub(crate) reason: String,
-    pub(crate) vb: Option<VbId>,
-    pub(crate) keys: Keys,
-    pub(crate) rows: Option<u64>,
-}
-
-/// Reads all blocks of an open run, and reports their content to `tell`.
-pub(crate) fn check(run: &Run, tell: &mut dyn FnMut(Told<'_>)) {
+/// Reads all blocks of an open run, and reports their content to `tell`; `file` is its path, for damage.
+pub(crate) fn check(run: &Run, file: &Path, tell: &mut dyn FnMut(CheckEvent<'_>)) {
     let (mut counted, mut gone, mut values) = (0, 0, BTreeMap::<u64, u64>::new());
     let (mut at, mut is_whole) = (HEADER_BYTES as u64, true);
     for section in run.sections() {
-        let mut walk = Walk::new(run, section);
-        is_whole &= walk.blocks(&mut at, &mut |told| {
-            if let Told::Row(_, row) = &told {
+        let mut walk = Walk::new(run, section, file);
+        is_whole &= walk.blocks(&mut at, &mut |event| {
+            if let CheckEvent::Row(_, row) = &event {
                 counted += 1;
                 gone += u64::from(row.is_gone());
                 if let Some(place) = row.place() {
                     *values.entry(place.file).or_default() += u64::from(place.length);
                 }
             }
-            tell(told);
+            tell(event);
         });
     }
     let agrees = (counted, gone) == (run.rows(), run.gone()) && values == *run.values();
     if is_whole && !(agrees && at == run.filters_at()) {
-        tell(Told::Damage(RunDamage {
-            reason: "its index does not agree with its blocks".into(),
-            ..RunDamage::default()
-        }));
+        let reason = "its index does not agree with its blocks";
+        tell(CheckEvent::Damage(Damage::of(file.to_owned(), reason)));
     }
 }
 
@@ -59,11 +49,12 @@ pub(crate) fn check(run: &Run, tell: &mut dyn FnMut(Told<'_>)) {
 struct Walk<'r> {
     run: &'r Run,
     section: &'r Section,
+    file: &'r Path,
     /// The last row that was read.
     last: Option<Vec<u8>>,
     /// Range of damaged blocks at the current position.
     gap: Option<(u64, u64)>,
-    gaps: Vec<RunDamage>,
+    gaps: Vec<Damage>,
     rows: u64,
     lowest: Seqno,
     highest: Seqno,
@@ -72,10 +63,11 @@ struct Walk<'r> {
 }
 
 impl<'r> Walk<'r> {
-    fn new(run: &'r Run, section: &'r Section) -> Self {
+    fn new(run: &'r Run, section: &'r Section, file: &'r Path) -> Self {
         Self {
             run,
             section,
+            file,
             last: None,
             gap: None,
             gaps: Vec::new(),
@@ -87,7 +79,7 @@ impl<'r> Walk<'r> {
     }
 
     /// Reads all blocks, which should begin at `at`. Returns whether all are undamaged.
-    fn blocks(&mut self, at: &mut u64, tell: &mut dyn FnMut(Told<'_>)) -> bool {
+    fn blocks(&mut self, at: &mut u64, tell: &mut dyn FnMut(CheckEvent<'_>)) -> bool {
         let section = self.section;
         let mut bytes = Vec::new();
         for block in section.first_block..section.first_block + section.blocks {
@@ -96,8 +88,8 @@ impl<'r> Walk<'r> {
                 self.wrong = Some("its blocks do not follow one another");
             }
             *at = to;
-            tell(Told::Bytes(to.saturating_sub(from)));
-            match self.run.check_block(section, block, &mut bytes) {
+            tell(CheckEvent::Bytes(to.saturating_sub(from)));
+            match self.run.read_block_by(true, (section, block), &mut bytes) {
                 Ok(()) => self.block(block, &bytes, tell),
                 Err(_) => self.gap = Some((self.gap.map_or(from, |(from, _)| from), to)),
             }
@@ -114,14 +106,10 @@ impl<'r> Walk<'r> {
             self.wrong = Some("its index does not agree with its rows");
         }
         for gap in self.gaps.drain(..) {
-            tell(Told::Damage(gap));
+            tell(CheckEvent::Damage(gap));
         }
         if let Some(reason) = self.wrong {
-            tell(Told::Damage(RunDamage {
-                reason: reason.into(),
-                vb: Some(section.vb),
-                ..RunDamage::default()
-            }));
+            tell(CheckEvent::Damage(self.damage(reason)));
         }
         is_whole
     }
@@ -133,15 +121,20 @@ impl<'r> Walk<'r> {
         };
         let last = self.last.as_deref().and_then(Row::first_of);
         let key = |row: Option<Row<'_>>| row.map(|row| row.key().to_vec());
-        self.gaps.push(RunDamage {
-            reason: format!("bytes {from} to {to} are damaged"),
-            vb: Some(self.section.vb),
+        self.gaps.push(Damage {
             keys: Keys::Between(key(last), key(next)),
-            rows: None,
+            ..self.damage(format!("bytes {from} to {to} are damaged"))
         });
     }
 
-    fn block(&mut self, block: u32, bytes: &[u8], tell: &mut dyn FnMut(Told<'_>)) {
+    fn damage(&self, reason: impl Into<String>) -> Damage {
+        Damage {
+            vb: Some(self.section.vb),
+            ..Damage::of(self.file.to_owned(), reason)
+        }
+    }
+
+    fn block(&mut self, block: u32, bytes: &[u8], tell: &mut dyn FnMut(CheckEvent<'_>)) {
         let (vb, mut length) = (self.section.vb, 0);
         for row in rows(bytes) {
             if length == 0 {
@@ -164,7 +157,7 @@ impl<'r> Walk<'r> {
             let last = self.last.get_or_insert_default();
             last.clear();
             last.extend_from_slice(row.bytes);
-            tell(Told::Row(vb, row));
+            tell(CheckEvent::Row(vb, row));
         }
         let padding = &bytes[length..];
         if padding.len() >= BLOCK_ALIGN || padding.iter().any(|byte| *byte != 0) {

@@ -193,8 +193,7 @@ mod tests {
         let line = EncryptionKeys::line("k1", &[1; 32]).expect("an ID");
         let keys = Arc::new(EncryptionKeys::parse(&line, || 7).expect("a key"));
         for (keys, seal) in [(None, 0), (Some(&keys), 24)] {
-            let files: Arc<dyn Files> =
-                Arc::new(Directory::at(place.path(), keys));
+            let files: Arc<dyn Files> = Arc::new(Directory::at(place.path(), keys));
             let made = sealed::create(&*files, "run-00000009", (FileKind::Run, 9));
             let run = &*made.expect("a run").0;
             let aside = || FilterWriter::aside(&files, 9).expect("a file");
@@ -218,7 +217,9 @@ mod tests {
                 }
             }
         }
-        let names = Directory::at(place.path(), None).list().expect("it is there");
+        let names = Directory::at(place.path(), None)
+            .list()
+            .expect("it is there");
         assert_eq!(names, ["run-00000009"], "nothing stays aside");
     }
 

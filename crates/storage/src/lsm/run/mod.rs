@@ -15,7 +15,7 @@ mod open;
 mod scan;
 mod writer;
 
-pub(crate) use check::{Told, check};
+pub(crate) use check::{CheckEvent, check};
 pub(crate) use cursor::Cursor;
 pub(crate) use format::Section;
 pub(crate) use open::{PARTS, Run, part_of};

@@ -211,20 +211,8 @@ impl Run {
         self.read_block_by(by_crc, (section, block), bytes)
     }
 
-    /// As [`Run::read_block`], also with the checksum of an encrypted block.
-    ///
-    /// # Errors
-    /// As [`Run::read_block`].
-    pub(super) fn check_block(
-        &self,
-        section: &Section,
-        block: u32,
-        bytes: &mut Vec<u8>,
-    ) -> io::Result<()> {
-        self.read_block_by(true, (section, block), bytes)
-    }
-
-    fn read_block_by(
+    /// As [`Run::read_block`]; with `by_crc`, the checksum is verified, too.
+    pub(super) fn read_block_by(
         &self,
         by_crc: bool,
         (section, block): (&Section, u32),

@@ -160,7 +160,7 @@ impl<'f> Old<'f> {
                 let Some(stored) = crate::lsm::state::decode(entry.body) else {
                     return;
                 };
-                let epoch = stored.lineage.epoch;
+                let epoch = stored.state.lineage.epoch;
                 let places = pending.remove(entry.vb).unwrap_or_default();
                 let rows = self.logged.slot(entry.vb).get_or_insert_default();
                 rows.extend(places.into_iter().map(|place| Logged { log, place, epoch }));
@@ -191,9 +191,9 @@ impl<'f> Old<'f> {
         let epochs = epochs.chain(blocks.map(|(_, block)| block.epoch));
         let newest = epochs.max().unwrap_or(0);
         if let Some(stored) = self.states.get(vb)
-            && (self.trusted || stored.lineage.epoch >= newest)
+            && (self.trusted || stored.state.lineage.epoch >= newest)
         {
-            return Some((stored.lineage.clone(), Some(stored.record.clone())));
+            return Some((stored.state.lineage.clone(), Some(stored.record.clone())));
         }
         let forgotten = self.states.vbs.get(vb).map_or(0, |found| found.forgotten);
         (!self.trusted && newest > forgotten).then(|| (Lineage::new(newest), None))

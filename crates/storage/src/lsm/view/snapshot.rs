@@ -13,7 +13,7 @@ use crate::key_range::KeyRange;
 use crate::lsm::current::Current;
 use crate::lsm::fault::{read_error, read_error_of};
 use crate::lsm::row::{DOCUMENT, HISTORY};
-use crate::port::{LookedAt, RowLooker, Snapshot};
+use crate::port::{Documents, LookedAt, RowLooker, Snapshot};
 
 /// A consistent view of one vBucket.
 pub(crate) struct DiskSnapshot {
@@ -27,7 +27,7 @@ impl DiskSnapshot {
     pub(crate) fn open(current: &Current, vb: VbId) -> io::Result<Self> {
         let stored = current.stored(vb)?;
         let view = stored.map(|stored| {
-            let view = RowView::open(current, vb, &stored.lineage);
+            let view = RowView::open(current, vb, &stored.state.lineage);
             (view, stored.record)
         });
         Ok(Self { vb, view })
@@ -74,10 +74,7 @@ impl Snapshot for DiskSnapshot {
         self.view.as_ref().map(|(_, record)| record)
     }
 
-    fn by_seqno(
-        &self,
-        from: Seqno,
-    ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_> {
+    fn by_seqno(&self, from: Seqno) -> Documents<'_> {
         let rows = self.documents(Range::Newest, from, "scanning");
         Box::new(until_error(rows).map(|row| row.map(|(_, document)| document)))
     }
@@ -104,10 +101,7 @@ impl Snapshot for DiskSnapshot {
         Ok(first)
     }
 
-    fn with_history(
-        &self,
-        from: Seqno,
-    ) -> Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_> {
+    fn with_history(&self, from: Seqno) -> Documents<'_> {
         let during = "scanning with history";
         let rows = self.documents(Range::Newest, from, during);
         let history = self.documents(Range::History, from, during);
