@@ -106,7 +106,7 @@ fn put(
         core.has_large.store(true, Ordering::Relaxed);
     }
     let is_apart = value.len() >= core.options.apart_bytes_min.max(1) as usize;
-    let file = ValuePlace::of_log(changes.log_number());
+    let file = ValuePlace::of_log(changes.writer.log.number);
     let seal_bytes = changes.writer.log.file.seal_bytes();
     let behind = if is_apart { value } else { &[] };
     let mut of = (0, row::DOCUMENT);

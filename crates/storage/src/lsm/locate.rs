@@ -25,7 +25,7 @@ pub(crate) fn locate(core: &Core, vb: VbId, after: Seqno) -> DamagedRow {
         let walked = cursor.and_then(|mut cursor| {
             while let Some(row) = cursor.row() {
                 if let Some(place) = row.place()
-                    && is_damage(&rows.check_value(row))
+                    && is_damage(&rows.values.read(place).map(drop))
                 {
                     let lowest = found.seqno.unwrap_or(row.seqno());
                     found.seqno = Some(lowest.min(row.seqno()));
@@ -45,9 +45,11 @@ pub(crate) fn locate(core: &Core, vb: VbId, after: Seqno) -> DamagedRow {
     if let Some(Err(_)) = snapshot.by_seqno(after.next()).find(Result::is_err)
         && found.files.is_empty()
     {
-        found
-            .files
-            .extend(rows.log_names().map(|name| core.files.path_of(&name)));
+        found.files.extend(
+            rows.values
+                .log_names()
+                .map(|name| core.files.path_of(&name)),
+        );
     }
     found
 }

@@ -226,6 +226,7 @@ fn each(
     f: &mut dyn FnMut(Row<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     rows.by_name(
+        Seqno::ZERO,
         names,
         &mut |row| {
             f(row)?;

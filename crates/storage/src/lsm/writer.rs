@@ -40,7 +40,7 @@ pub(crate) struct Core {
     /// Approximate number of superseded rows and removals in runs.
     pub(crate) dead_rows: AtomicU64,
     pub(crate) has_history: AtomicBool,
-    /// The last committed group.
+    /// The last committed group. A commit under way may not be counted yet.
     pub(crate) committed: AtomicU64,
     /// Whether documents of a MiB and more may exist.
     pub(crate) has_large: AtomicBool,
@@ -321,11 +321,6 @@ impl Changes<'_> {
         self.notes.push(note);
     }
 
-    /// Returns the number of the log.
-    pub(crate) fn log_number(&self) -> u64 {
-        self.writer.log.number
-    }
-
     /// Returns the state of a vBucket, including this group's entries.
     ///
     /// Cost: one lookup, as long as batches come in the order of their vBuckets.
@@ -389,11 +384,6 @@ impl Drop for Changes<'_> {
 }
 
 impl Core {
-    /// Returns the last committed group. A commit under way may not be counted yet.
-    pub(crate) fn last_group(&self) -> u64 {
-        self.committed.load(Ordering::Relaxed)
-    }
-
     pub(crate) fn manifest_number(&self) -> u64 {
         self.current.read().version.manifest.contents.number
     }

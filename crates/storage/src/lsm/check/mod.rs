@@ -22,12 +22,11 @@ use super::damage::{Damage, Keys};
 use super::directory::{OpenError, open_error};
 use super::files::Files;
 use super::flush::value_file_name;
-use super::log::{Entry, Existing, Searched, What};
+use super::log::{Existing, Searched, What};
 use super::reading::ReadOnly;
 use super::row::{Row, ValuePlace, value_file};
 use super::run::{self, CheckEvent, Run};
 use super::sealed;
-use super::state;
 
 pub(crate) use inventory::{Inventory, reason};
 pub(crate) use states::States;
@@ -174,17 +173,12 @@ impl Check<'_> {
         let Some(manifest) = &inventory.manifest else {
             return;
         };
-        for vb in manifest.vbs() {
-            let bytes = manifest.state(vb).ok().flatten();
-            if let Some(stored) = bytes.as_deref().and_then(state::decode) {
-                self.states.record(vb, stored);
-                continue;
-            }
-            let reason = "the state of a vBucket is damaged";
-            self.damage(super::manifest::NAME, reason);
-            if let Some(damage) = self.checked.damaged.last_mut() {
-                damage.vb = Some(vb);
-            }
+        for vb in self.states.read(manifest) {
+            let path = self.files.path_of(super::manifest::NAME);
+            self.checked.damaged.push(Damage {
+                vb: Some(vb),
+                ..Damage::of(path, "the state of a vBucket is damaged")
+            });
         }
     }
 
@@ -246,7 +240,7 @@ impl Check<'_> {
         let (states, rows) = (&mut self.states, &mut self.checked.rows);
         let mut values = 0;
         let found = log.search(last, &mut |entry| {
-            apply(states, &entry);
+            states.apply(&entry);
             if entry.what == What::Row {
                 *rows += 1;
                 values += u64::from(Row::of(entry.body)?.place().is_some());
@@ -332,10 +326,13 @@ impl Check<'_> {
             let state = self.states.get(section.vb);
             let state = state.filter(|stored| stored.state.lineage.epoch == section.epoch);
             if state.is_some_and(|stored| stored.record.high_seqno < section.highest) {
-                self.damage(&name, "it has rows above the high seqno");
-                if let Some(damage) = self.checked.damaged.last_mut() {
-                    damage.vb = Some(section.vb);
-                }
+                self.checked.damaged.push(Damage {
+                    vb: Some(section.vb),
+                    ..Damage::of(
+                        self.files.path_of(&name),
+                        "it has rows above the high seqno",
+                    )
+                });
             }
         }
         Ok(())
@@ -356,18 +353,5 @@ impl Check<'_> {
                 rows: Some(1),
             });
         }
-    }
-}
-
-/// Applies an entry of a log to the states.
-pub(crate) fn apply(states: &mut States, entry: &Entry<'_>) {
-    match entry.what {
-        What::Record => {
-            if let Some(stored) = state::decode(entry.body) {
-                states.record(entry.vb, stored);
-            }
-        }
-        What::Forget => states.forget(entry.vb),
-        What::Row | What::Text => {}
     }
 }

@@ -2,7 +2,9 @@
 
 use model::VbId;
 
-use crate::lsm::state::StoredState;
+use crate::lsm::log::{Entry, What};
+use crate::lsm::manifest::Manifest;
+use crate::lsm::state::{self, StoredState};
 use crate::per_vb::PerVb;
 
 /// Known state of a vBucket.
@@ -22,8 +24,34 @@ pub(crate) struct States {
 }
 
 impl States {
+    /// Records the states in a manifest. Returns the vBuckets whose state is damaged.
+    pub(crate) fn read(&mut self, manifest: &Manifest) -> Vec<VbId> {
+        let mut damaged = Vec::new();
+        for vb in manifest.vbs() {
+            let bytes = manifest.state(vb).ok().flatten();
+            match bytes.as_deref().and_then(state::decode) {
+                Some(stored) => self.record(vb, stored),
+                None => damaged.push(vb),
+            }
+        }
+        damaged
+    }
+
+    /// Applies an entry of a log.
+    pub(crate) fn apply(&mut self, entry: &Entry<'_>) {
+        match entry.what {
+            What::Record => {
+                if let Some(stored) = state::decode(entry.body) {
+                    self.record(entry.vb, stored);
+                }
+            }
+            What::Forget => self.forget(entry.vb),
+            What::Row | What::Text => {}
+        }
+    }
+
     /// Records a state, unless a later one is known.
-    pub(crate) fn record(&mut self, vb: VbId, stored: StoredState) {
+    fn record(&mut self, vb: VbId, stored: StoredState) {
         let order = |stored: &StoredState| (stored.state.lineage.epoch, stored.record.high_seqno);
         self.newest = self.newest.max(stored.state.lineage.epoch);
         let found = self.vbs.slot(vb).get_or_insert_default();
@@ -37,7 +65,7 @@ impl States {
     }
 
     /// Records the removal of a vBucket.
-    pub(crate) fn forget(&mut self, vb: VbId) {
+    fn forget(&mut self, vb: VbId) {
         let found = self.vbs.slot(vb).get_or_insert_default();
         found.forgotten = self.newest;
         found.state = None;

@@ -136,7 +136,7 @@ impl Worker for CompactionWorker {
         if self.failures > 0 && now_ns < self.retry_ns {
             return Next::At(self.retry_ns);
         }
-        let group = core.last_group();
+        let group = core.committed.load(Ordering::Relaxed);
         if group != self.seen.0 {
             self.seen = (group, now_ns);
         }

@@ -12,8 +12,8 @@ use crate::lsm::files::{Files, StoreFile};
 use crate::lsm::sealed;
 
 /// Bytes of a search window, and the overlap of two windows, because a header may cross their border.
-pub(super) const SEARCH_BYTES: usize = 64 << 10;
-pub(super) const SEARCH_OVERLAP: usize = CHUNK_HEADER_BYTES - 1;
+const SEARCH_BYTES: usize = 64 << 10;
+const SEARCH_OVERLAP: usize = CHUNK_HEADER_BYTES - 1;
 /// Number of zeros that count as the end of the written part.
 const SEARCH_ZEROS_MAX: usize = 1 << 20;
 
@@ -22,7 +22,7 @@ const SEARCH_ZEROS_MAX: usize = 1 << 20;
 pub(crate) struct Existing {
     pub(crate) file: Arc<dyn StoreFile>,
     pub(crate) number: u64,
-    pub(super) length: u64,
+    length: u64,
 }
 
 /// Returns the error of log `number`, which lacks durable groups after these.
@@ -51,7 +51,10 @@ impl Existing {
     /// # Errors
     /// As [`sealed::open`].
     pub(crate) fn open(files: &dyn Files, number: u64) -> io::Result<Self> {
-        let file = sealed::open(files, FileKind::Log, number)?;
+        Self::of(sealed::open(files, FileKind::Log, number)?, number)
+    }
+
+    pub(super) fn of(file: Arc<dyn StoreFile>, number: u64) -> io::Result<Self> {
         let length = file.length()?;
         Ok(Self {
             file,
@@ -135,23 +138,37 @@ impl Existing {
     fn is_damaged(&self, groups: Groups) -> io::Result<bool> {
         let missing = groups.last_group + 1;
         let mut zeros = 0;
-        let mut at = groups.end;
+        let found = self.find_in_windows(groups.end, |window, at| {
+            if window.iter().all(|byte| *byte == 0) {
+                zeros += window.len();
+                return Ok((zeros >= SEARCH_ZEROS_MAX).then_some(false));
+            }
+            zeros = 0;
+            let has_later = self.has_later(window, at, missing)?;
+            Ok(has_later.then_some(true))
+        })?;
+        Ok(found.unwrap_or(false))
+    }
+
+    /// Passes the windows of the file from an offset on to `find`, with their offsets, until it finds something.
+    pub(super) fn find_in_windows<T>(
+        &self,
+        from: u64,
+        mut find: impl FnMut(&[u8], u64) -> io::Result<Option<T>>,
+    ) -> io::Result<Option<T>> {
+        let mut at = from;
         let mut buffer = vec![0; SEARCH_BYTES + SEARCH_OVERLAP];
-        while at < self.length && zeros < SEARCH_ZEROS_MAX {
+        while at < self.length {
             let left = usize::try_from(self.length - at).unwrap_or(usize::MAX);
             let window = &mut buffer[..left.min(SEARCH_BYTES + SEARCH_OVERLAP)];
             self.file.read_at(window, at)?;
-            if window.iter().all(|byte| *byte == 0) {
-                zeros += window.len();
-            } else {
-                zeros = 0;
-                if self.has_later(window, at, missing)? {
-                    return Ok(true);
-                }
+            let found = find(window, at)?;
+            if found.is_some() {
+                return Ok(found);
             }
             at += SEARCH_BYTES as u64;
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Whether a whole chunk of a group after `missing` begins within `window`, which is at offset `at`.

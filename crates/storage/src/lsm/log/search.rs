@@ -3,7 +3,7 @@
 use std::io;
 
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader, Entry};
-use super::replay::{Existing, Groups, SEARCH_BYTES, SEARCH_OVERLAP};
+use super::replay::{Existing, Groups};
 use crate::lsm::bytes::{FileKind, HEADER_BYTES};
 use crate::lsm::files::Files;
 use crate::lsm::sealed;
@@ -32,13 +32,7 @@ impl Existing {
     /// # Errors
     /// As [`sealed::open_any`].
     pub(crate) fn open_any(files: &dyn Files, number: u64) -> io::Result<Self> {
-        let file = sealed::open_any(files, FileKind::Log, number)?;
-        let length = file.length()?;
-        Ok(Self {
-            file,
-            number,
-            length,
-        })
+        Self::of(sealed::open_any(files, FileKind::Log, number)?, number)
     }
 
     /// Passes the entries of all whole groups to `each`, also those after damage. `last` is the
@@ -91,15 +85,9 @@ impl Existing {
 
     /// Returns the position of the next whole group with a higher number.
     fn next_whole(&self, groups: Groups) -> io::Result<Option<Groups>> {
-        let mut at = groups.end;
-        let mut buffer = vec![0; SEARCH_BYTES + SEARCH_OVERLAP];
-        while at < self.length {
-            let left = usize::try_from(self.length - at).unwrap_or(usize::MAX);
-            let window = &mut buffer[..left.min(SEARCH_BYTES + SEARCH_OVERLAP)];
-            self.file.read_at(window, at)?;
+        self.find_in_windows(groups.end, |window, at| {
             if window.iter().all(|byte| *byte == 0) {
-                at += SEARCH_BYTES as u64;
-                continue;
+                return Ok(None);
             }
             for (offset, head) in window.array_windows::<CHUNK_HEADER_BYTES>().enumerate() {
                 let header = ChunkHeader::read(head);
@@ -114,8 +102,7 @@ impl Existing {
                     return Ok(Some(next));
                 }
             }
-            at += SEARCH_BYTES as u64;
-        }
-        Ok(None)
+            Ok(None)
+        })
     }
 }

@@ -83,7 +83,7 @@ impl<'r> Walk<'r> {
         let section = self.section;
         let mut bytes = Vec::new();
         for block in section.first_block..section.first_block + section.blocks {
-            let (from, to) = self.run.block_at(section, block);
+            let (from, to) = self.run.index.block(section, block);
             if from != *at {
                 self.wrong = Some("its blocks do not follow one another");
             }
@@ -169,7 +169,7 @@ impl<'r> Walk<'r> {
     fn is_found(&self, row: Row<'_>, block: u32) -> bool {
         let name = row.name();
         if row.tag() == HISTORY {
-            return self.run.block_of(self.section, name) == block;
+            return self.run.index.block_of(self.section, name) == block;
         }
         let hash = row::hash(self.section.vb, name);
         self.run.may_have(self.section, name, hash) == Some(block)

@@ -25,7 +25,7 @@ impl Cursor {
     /// # Errors
     /// As [`Run::read_block`].
     pub(crate) fn new(run: Arc<Run>, section: Section, from: &[u8]) -> io::Result<Self> {
-        let next_block = run.block_of(&section, from);
+        let next_block = run.index.block_of(&section, from);
         let mut cursor = Self {
             run,
             section,
@@ -65,7 +65,7 @@ impl Cursor {
         if self.row().is_none_or(|row| row.name() >= name) {
             return Ok(());
         }
-        let block = self.run.block_of(&self.section, name);
+        let block = self.run.index.block_of(&self.section, name);
         if block >= self.next_block {
             self.next_block = block;
             self.block.clear();

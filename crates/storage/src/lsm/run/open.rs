@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use model::{Seqno, VbId};
+use model::VbId;
 
 use super::filters;
 use super::format::{BLOCK_END_BYTES, END_BYTES, END_MAGIC, Index, Section};
@@ -30,7 +30,7 @@ pub(crate) struct Run {
     pub(crate) number: u64,
     /// Bytes of the file.
     pub(crate) bytes: u64,
-    index: Index,
+    pub(super) index: Index,
     /// The part of all its vBuckets, if they are of one.
     pub(crate) part: Option<u16>,
     /// Offset of the index, after the filters.
@@ -267,25 +267,10 @@ impl Run {
         Ok(rows(bytes).find(|row| row.name() == name))
     }
 
-    /// Returns the begin and the end of a block.
-    pub(super) fn block_at(&self, section: &Section, block: u32) -> (u64, u64) {
-        self.index.block(section, block)
-    }
-
     /// Returns the offset of the filters, after the last block.
     pub(super) fn filters_at(&self) -> u64 {
         let first = self.index.filters.first();
         first.map_or(self.index_at, |filter| filter.at)
-    }
-
-    /// Returns the first block that may have names not below `name`.
-    pub(super) fn block_of(&self, section: &Section, name: &[u8]) -> u32 {
-        self.index.block_of(section, name)
-    }
-
-    /// Whether a section may have a row with a seqno from `from` on.
-    pub(crate) fn has_seqnos_from(section: &Section, from: Seqno) -> bool {
-        section.highest >= from
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use model::{Cas, Document, Seqno, VbId, VbRecord};
 
 use crate::lsm::bytes::FileKind;
-use crate::lsm::check::{Inventory, States, ValueFiles, apply};
+use crate::lsm::check::{Inventory, States, ValueFiles};
 use crate::lsm::files::{Files, StoreFile};
 use crate::lsm::log::{Entry, Existing, Place, What};
 use crate::lsm::row::{HISTORY, Row};
@@ -99,12 +99,7 @@ impl<'f> Old<'f> {
         let Some(manifest) = &inventory.manifest else {
             return;
         };
-        for vb in manifest.vbs() {
-            let bytes = manifest.state(vb).ok().flatten();
-            if let Some(stored) = bytes.as_deref().and_then(crate::lsm::state::decode) {
-                self.states.record(vb, stored);
-            }
-        }
+        self.states.read(manifest);
         match manifest.text() {
             Ok(text) => self.text = text,
             Err(_damaged) => self.text_lost = true,
@@ -150,7 +145,7 @@ impl<'f> Old<'f> {
 
     /// Collects rows of a group until the state of their vBucket follows, which has their epoch.
     fn entry(&mut self, log: u64, entry: &Entry<'_>, pending: &mut PerVb<Vec<Place>>) {
-        apply(&mut self.states, entry);
+        self.states.apply(entry);
         match entry.what {
             What::Row => {
                 let rows = pending.slot(entry.vb).get_or_insert_default();

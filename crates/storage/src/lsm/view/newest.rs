@@ -26,12 +26,12 @@ impl RowView {
             highest: section.highest.min(limit),
             rows: u64::from(section.rows),
         });
-        let logged = || self.logged().iter().map(|(row, _)| row.seqno);
+        let logged = || self.logged.iter().map(|(row, _)| row.seqno);
         let logged = logged().min().zip(logged().max());
         let logged = logged.map(|(lowest, highest)| Part {
             lowest,
             highest,
-            rows: self.logged().len() as u64,
+            rows: self.logged.len() as u64,
         });
         newest(sections.chain(logged).collect(), rows)
     }

@@ -64,10 +64,10 @@ impl Names {
 pub(crate) struct RowView {
     pub(super) vb: VbId,
     lineage: Lineage,
-    pub(super) values: Values,
+    pub(crate) values: Values,
     pub(super) walks: WalkBytes,
     /// Valid rows of the logs with their files, sorted by hash; of equal hashes the newest last.
-    logged: Vec<(LogRow, Arc<dyn StoreFile>)>,
+    pub(super) logged: Vec<(LogRow, Arc<dyn StoreFile>)>,
     /// Known order of each log.
     orders: Vec<(Arc<Ordered>, Arc<dyn StoreFile>)>,
 }
@@ -98,22 +98,6 @@ impl RowView {
     /// Iterates over the runs with valid rows.
     pub(crate) fn sections(&self) -> impl Iterator<Item = (&Arc<Run>, &Section, Seqno)> {
         self.values.version.sections(self.vb, &self.lineage)
-    }
-
-    /// Reads the value of a row that is stored apart.
-    pub(crate) fn check_value(&self, row: Row<'_>) -> io::Result<()> {
-        row.place()
-            .map_or(Ok(()), |place| self.values.read(place).map(drop))
-    }
-
-    /// Iterates over the names of the logs.
-    pub(crate) fn log_names(&self) -> impl Iterator<Item = String> {
-        self.values.log_names()
-    }
-
-    /// Returns the rows of the logs, by hash.
-    pub(super) fn logged(&self) -> &[(LogRow, Arc<dyn StoreFile>)] {
-        &self.logged
     }
 
     /// Returns the rows of the logs with a hash.
@@ -155,7 +139,7 @@ impl RowView {
     pub(super) fn in_runs(&self, from: &[u8], lowest: Seqno) -> io::Result<Merged> {
         let mut cursors = Vec::new();
         for (run, section, limit) in self.values.version.sections(self.vb, &self.lineage) {
-            if Run::has_seqnos_from(section, lowest) {
+            if section.highest >= lowest {
                 let cursor = Cursor::new(Arc::clone(run), *section, from)?;
                 cursors.push((cursor, limit));
             }
@@ -163,7 +147,8 @@ impl RowView {
         Merged::new(cursors)
     }
 
-    /// Passes the rows with names in some ranges to `f`, in the order of names, until it breaks. The ranges ascend.
+    /// Passes the rows from seqno `lowest` on with names in some ranges to `f`, in the order of names, until it
+    /// breaks. The ranges ascend. Files that have only lower seqnos are not read.
     ///
     /// # Errors
     /// Those of reading and of `f`.
@@ -171,19 +156,6 @@ impl RowView {
     /// Cost: mostly a block of each run for each range and those in the ranges, and the rows of the
     /// logs in them (see [`LogOrder`](crate::lsm::log::LogOrder)).
     pub(crate) fn by_name(
-        &self,
-        ranges: &[Names],
-        f: &mut dyn FnMut(Row<'_>) -> Result<ControlFlow<()>, StoreError>,
-        during: &'static str,
-    ) -> Result<(), StoreError> {
-        self.by_name_from(Seqno::ZERO, ranges, f, during)
-    }
-
-    /// As [`RowView::by_name`], without rows below seqno `lowest`; files that have only such rows are not read.
-    ///
-    /// # Errors
-    /// As [`RowView::by_name`].
-    pub(super) fn by_name_from(
         &self,
         lowest: Seqno,
         ranges: &[Names],
@@ -253,12 +225,12 @@ impl RowView {
             Ok(ControlFlow::Continue(()))
         };
         match events {
-            Some(Seqno(0 | 1)) => self.by_name(&[keys, prepared], take, during)?,
+            Some(Seqno(0 | 1)) => self.by_name(Seqno::ZERO, &[keys, prepared], take, during)?,
             Some(lowest) => {
-                self.by_name_from(lowest, &[keys], take, during)?;
-                self.by_name(&[prepared], take, during)?;
+                self.by_name(lowest, &[keys], take, during)?;
+                self.by_name(Seqno::ZERO, &[prepared], take, during)?;
             }
-            None => self.by_name(&[prepared], take, during)?,
+            None => self.by_name(Seqno::ZERO, &[prepared], take, during)?,
         }
         found.sort_by_key(Document::seqno);
         Ok(found)

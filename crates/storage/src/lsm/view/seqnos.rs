@@ -117,7 +117,7 @@ impl Drop for Window {
 impl<'v> BySeqno<'v> {
     /// Creates an iterator from a seqno on.
     pub(crate) fn new(view: &'v RowView, range: Range, from: Seqno) -> Self {
-        let rows = view.logged().iter();
+        let rows = view.logged.iter();
         let rows = rows.filter(|(row, _)| row.seqno >= from && !row.gone);
         let mut logged: Vec<_> = rows.cloned().collect();
         logged.sort_by_key(|(row, _)| row.seqno);

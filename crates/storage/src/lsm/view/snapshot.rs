@@ -90,6 +90,7 @@ impl Snapshot for DiskSnapshot {
         let mut first = None;
         if let Some(view) = self.rows() {
             view.by_name(
+                Seqno::ZERO,
                 &[Names::of_tag(HISTORY)],
                 &mut |row| {
                     first = Some(row.seqno());
@@ -123,7 +124,7 @@ impl Snapshot for DiskSnapshot {
         let events = KeyRange::of_collection(CollectionId::SYSTEM);
         let parts = range.without(&events);
         let names: Vec<Names> = parts.map(|part| Names::of_keys(DOCUMENT, &part)).collect();
-        view.by_name_from(
+        view.by_name(
             lowest,
             &names,
             &mut |row| {
