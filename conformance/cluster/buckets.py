@@ -222,6 +222,40 @@ def a_node_that_starts_again_lets_in_who_may_log_in_now(world):
 
 
 @suite.test
+def a_node_that_stood_still_lets_in_who_may_log_in_now(world):
+    wire = Wire(world.etcd.clients[0])
+    with Cluster(world.etcd, world.name(), nodes=1) as cluster:
+        first, users = cluster.nodes[0], "/settings/rbac/users/local"
+        for name in ("removed", "changed"):
+            must(first, "PUT", f"{users}/{name}", password="secret1", roles="admin")
+        at = f"etcd://127.0.0.1:{wire.port}/{cluster.name}"
+        with Node("--cluster", at, "--node-name", "late").watched() as late:
+            late.start()
+            eventually("it has the users", lambda: logs_in(late, "removed", "secret1"))
+            alive = lambda count: lambda: len(cluster.look("alive/")) == count
+            eventually("it has a lease", alive(2), seconds=30)
+            late.process.send_signal(signal.SIGSTOP)
+            must(first, "DELETE", f"{users}/removed")
+            must(first, "PUT", f"{users}/changed", password="secret2", roles="admin")
+            must(first, "PUT", f"{users}/made", password="secret3", roles="admin")
+            eventually("its lease is over", alive(1), seconds=30)
+            wire.slow(0.2)
+            late.process.send_signal(signal.SIGCONT)
+            with ThreadPoolExecutor(4) as together:
+                logins = (("removed", "secret1"), ("changed", "secret1"), ("changed", "secret2"), ("made", "secret3"))
+                equal(list(together.map(lambda login: logs_in(late, *login), logins)), [False, False, True, True], "logins")
+            # What etcd cannot tell is not waited for.
+            eventually("it has a lease again", alive(2), seconds=30)
+            late.process.send_signal(signal.SIGSTOP)
+            eventually("its lease is over", alive(1), seconds=30)
+            wire.freeze()
+            late.process.send_signal(signal.SIGCONT)
+            equal(logs_in(late, "made", "secret3"), True, "a login without etcd")
+            wire.flow()
+    wire.close()
+
+
+@suite.test
 def settings_changed_at_all_nodes_at_once_are_all_kept(world):
     with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()

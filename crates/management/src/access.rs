@@ -131,8 +131,13 @@ pub(super) async fn take_turn(
     if !headers.contains_key(AUTHORIZATION) {
         return Err(answers::unauthorized());
     }
-    match state.view.login_turn(peer.address) {
-        LoginTurn::Now => {}
+    let mut turn = state.view.login_turn(peer.address);
+    while let LoginTurn::AskAgain(wait) = turn {
+        time::sleep(wait).await;
+        turn = state.view.login_turn(peer.address);
+    }
+    match turn {
+        LoginTurn::Now | LoginTurn::AskAgain(_) => {}
         LoginTurn::After(wait) => time::sleep(wait).await,
         LoginTurn::Refused(wait) => {
             time::sleep(wait).await;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
@@ -112,6 +113,12 @@ impl Driver {
         let outputs = self.participant.tick(now_ms, &self.shared.table);
         self.carry(outputs);
         self.renew();
+        let users = self.participant.view().users.as_ref();
+        let taken = self.shared.users.load(Ordering::Acquire);
+        let newest = users.is_none_or(|users| taken >= users.mod_revision);
+        let has_lease = self.participant.lease_until_ms() > now_ms;
+        let mut pause = self.shared.pause.lock();
+        pause.tick(now_ms, has_lease && newest);
     }
 
     fn take(&mut self, event: Event) {

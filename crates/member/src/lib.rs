@@ -21,6 +21,7 @@ mod join;
 mod member;
 mod news;
 mod packet;
+mod pause;
 mod peers;
 mod shared;
 mod trouble;

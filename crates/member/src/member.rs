@@ -1,8 +1,8 @@
 //! Handle of a node's part in a cluster.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -19,9 +19,10 @@ use crate::events::Event;
 use crate::hosted::Hosted;
 use crate::join::{JoinError, Joined, MemberOptions, take_users};
 use crate::packet::Envelope;
+use crate::pause::Pause;
 use crate::peers::Peers;
 use crate::shared::{Host, Shared};
-use crate::worker::{Queue, Worker};
+use crate::worker::Worker;
 
 /// A node's part in a cluster, with its threads. It ends with [`Member::stop`].
 pub struct Member {
@@ -62,6 +63,8 @@ impl Member {
             table: Table::new(joined.me),
             status: RwLock::default(),
             taken: Mutex::default(),
+            users: AtomicU64::default(),
+            pause: Mutex::new(Pause::new(node.clock.mono_ns() / 1_000_000)),
             trouble: Mutex::default(),
             no_space: AtomicBool::default(),
             unmade: Mutex::default(),
@@ -90,17 +93,7 @@ impl Member {
             heard_ms: shared.now_ms(),
             shared: Arc::clone(&shared),
         };
-        let worker = Worker {
-            shared: Arc::clone(&shared),
-            work: queued,
-            done: events.clone(),
-            epoch: 0,
-            taken: BTreeMap::new(),
-            users: 0,
-            failed: BTreeSet::new(),
-            queue: Queue::default(),
-            open: Vec::new(),
-        };
+        let worker = Worker::new(Arc::clone(&shared), queued, events.clone());
         let threads = [
             spawn("cluster", move || driver.run())?,
             spawn("copies", move || worker.run())?,
@@ -199,6 +192,11 @@ impl ClusterMember for Member {
 
     fn change(&self, change: AgreedChange) -> Result<(), ChangeError> {
         self.shared.change(change)
+    }
+
+    fn has_newest_users(&self) -> bool {
+        let now_ms = self.shared.now_ms();
+        !self.shared.pause.lock().holds_logins(now_ms)
     }
 
     fn message(&self, bytes: &[u8]) {

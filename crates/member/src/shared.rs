@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bucket::FlusherState;
 use cluster::agreed::{ClusterId, Node, Seen, View};
@@ -15,6 +15,7 @@ use tls::PeerTls;
 
 use crate::copies::Table;
 use crate::hosted::Hosted;
+use crate::pause::Pause;
 use crate::trouble::Trouble;
 
 /// Reason why a bucket was not made.
@@ -101,6 +102,9 @@ pub(crate) struct Shared {
     pub(crate) status: RwLock<MemberStatus>,
     /// Revisions up to which nodes have applied the agreed state, as they reported.
     pub(crate) taken: Mutex<BTreeMap<NodeId, u64>>,
+    /// Revision of the applied users, 0 after a restore of etcd.
+    pub(crate) users: AtomicU64,
+    pub(crate) pause: Mutex<Pause>,
     /// Requests that etcd did not carry out.
     pub(crate) trouble: Mutex<Trouble>,
     /// Whether a bucket of the cluster cannot be made here for lack of space.

@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Queued steps. Removals of copies are separate: each needs a sync of the store, and as many come together
 /// as takeovers end together.
 #[derive(Default)]
-pub(crate) struct Queue {
+struct Queue {
     steps: Vec<Step>,
     removals: VecDeque<Step>,
 }
@@ -55,23 +55,34 @@ impl Queue {
 }
 
 pub(crate) struct Worker {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) work: Receiver<Work>,
-    pub(crate) done: Sender<Event>,
+    shared: Arc<Shared>,
+    work: Receiver<Work>,
+    done: Sender<Event>,
     /// Epoch of these revisions.
-    pub(crate) epoch: u64,
+    epoch: u64,
     /// Revisions of each bucket's applied settings and manifest.
-    pub(crate) taken: BTreeMap<BucketId, (u64, u64)>,
-    /// Revision of the applied users.
-    pub(crate) users: u64,
+    taken: BTreeMap<BucketId, (u64, u64)>,
     /// Failed nodes.
-    pub(crate) failed: BTreeSet<NodeId>,
-    pub(crate) queue: Queue,
+    failed: BTreeSet<NodeId>,
+    queue: Queue,
     /// Steps that wait.
-    pub(crate) open: Vec<Unfinished>,
+    open: Vec<Unfinished>,
 }
 
 impl Worker {
+    pub(crate) fn new(shared: Arc<Shared>, work: Receiver<Work>, done: Sender<Event>) -> Self {
+        Self {
+            shared,
+            work,
+            done,
+            epoch: 0,
+            taken: BTreeMap::new(),
+            failed: BTreeSet::new(),
+            queue: Queue::default(),
+            open: Vec::new(),
+        }
+    }
+
     /// Works until the driver has ended. It retries changes that could not be applied at an interval: a
     /// bucket may be loading.
     pub(crate) fn run(mut self) {
@@ -193,16 +204,19 @@ impl Worker {
     fn reconcile(&mut self, view: &Arc<View>) -> bool {
         if self.epoch != view.epoch() {
             // After a restore of etcd, revisions begin again.
-            (self.epoch, self.users) = (view.epoch(), 0);
+            self.epoch = view.epoch();
+            self.shared.users.store(0, Ordering::Relaxed);
             self.taken.clear();
         }
         let (mut done, mut no_space, mut unmade) = (true, false, BTreeSet::new());
         // Before buckets, which may wait for the disk: a removed user must not be let in meanwhile.
         if let Some(users) = &view.users
-            && users.mod_revision > self.users
+            && users.mod_revision > self.shared.users.load(Ordering::Relaxed)
         {
             if put_users(&self.shared.node, &users.value) {
-                self.users = users.mod_revision;
+                self.shared
+                    .users
+                    .store(users.mod_revision, Ordering::Release);
             } else {
                 done = false;
             }

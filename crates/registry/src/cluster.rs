@@ -120,6 +120,10 @@ pub trait ClusterMember: Send + Sync {
     /// The change was not made. After [`ChangeError::Unavailable`] it may have been made.
     fn change(&self, change: AgreedChange) -> Result<(), ChangeError>;
 
+    /// Whether this node has the newest users: false for a while after its process stood still, until the users are
+    /// read again.
+    fn has_newest_users(&self) -> bool;
+
     /// Takes a message of another node.
     fn message(&self, bytes: &[u8]);
 }

@@ -180,5 +180,9 @@ impl ClusterMember for FakeMember {
         refused.map_or(Ok(()), Err)
     }
 
+    fn has_newest_users(&self) -> bool {
+        true
+    }
+
     fn message(&self, _bytes: &[u8]) {}
 }
