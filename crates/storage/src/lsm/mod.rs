@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Only `files`, `directory` and `reading` touch files. Drawn in `docs/format/`. Functions return
-//! the errors of the files that they use: their comments list only other errors.
+//! the errors of the files and of the functions that they use: their comments list only other errors.
 
 mod bytes;
 mod check;

@@ -354,9 +354,6 @@ impl<'a> Row<'a> {
     }
 
     /// Returns the document, with its value from the row or with `apart`, which was read from its place.
-    ///
-    /// # Errors
-    /// As [`Row::meta`].
     pub(crate) fn document(&self, apart: Option<&[u8]>) -> io::Result<Document> {
         let (meta, key) = (self.meta()?, self.key());
         if let Some(value) = apart {

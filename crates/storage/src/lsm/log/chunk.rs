@@ -54,9 +54,6 @@ pub(super) struct ChunkHeader {
 impl ChunkHeader {
     /// Writes the header into `chunk`, with the seal if the file is encrypted, and the checksum
     /// over all bytes after the checksum, with `rest` at the end. The chunk will be at offset `at`.
-    ///
-    /// # Errors
-    /// As [`Cipher::seal`].
     pub(super) fn write(
         self,
         chunk: &mut [u8],

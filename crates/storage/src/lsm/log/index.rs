@@ -65,9 +65,6 @@ impl LogRow {
     }
 
     /// Reads the row into `bytes`.
-    ///
-    /// # Errors
-    /// As [`Place::read`].
     pub(crate) fn read(&self, file: &dyn StoreFile, bytes: &mut Vec<u8>) -> io::Result<()> {
         self.place.read(file, What::Row, self.vb, bytes)
     }

@@ -45,9 +45,6 @@ impl LogOrder {
 
     /// Makes the order from the rows of a log, which has `len` rows including invalid ones.
     ///
-    /// # Errors
-    /// Those of reading them.
-    ///
     /// Cost: reads the rows, in the order of their offsets; holds their names meanwhile.
     pub(crate) fn make(
         &self,
@@ -100,9 +97,6 @@ impl Ordered {
     }
 
     /// Passes the rows of a vBucket with names from `from` (inclusive) to `to` (exclusive) to `f`, in order.
-    ///
-    /// # Errors
-    /// Those of reading and of `f`.
     ///
     /// Cost: a read of each, and of log2(rows) others.
     pub(crate) fn range(

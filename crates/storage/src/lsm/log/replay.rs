@@ -47,9 +47,6 @@ pub(crate) struct Groups {
 
 impl Existing {
     /// Opens a log, and checks the header.
-    ///
-    /// # Errors
-    /// As [`sealed::open`].
     pub(crate) fn open(files: &dyn Files, number: u64) -> io::Result<Self> {
         Self::of(sealed::open(files, FileKind::Log, number)?, number)
     }

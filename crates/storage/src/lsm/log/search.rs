@@ -28,18 +28,12 @@ pub(crate) struct Searched {
 
 impl Existing {
     /// Opens a log, even one with a damaged header.
-    ///
-    /// # Errors
-    /// As [`sealed::open_any`].
     pub(crate) fn open_any(files: &dyn Files, number: u64) -> io::Result<Self> {
         Self::of(sealed::open_any(files, FileKind::Log, number)?, number)
     }
 
     /// Passes the entries of all whole groups to `each`, also those after damage. `last` is the
     /// group before the first one of the log, if known.
-    ///
-    /// # Errors
-    /// Those of the system and of `each`.
     ///
     /// Cost: reads the file.
     pub(crate) fn search(

@@ -21,9 +21,6 @@ pub(crate) struct Cursor {
 
 impl Cursor {
     /// Creates a cursor at the first row whose name is not below `from`.
-    ///
-    /// # Errors
-    /// As [`Run::read_block`].
     pub(crate) fn new(run: Arc<Run>, section: Section, from: &[u8]) -> io::Result<Self> {
         let next_block = run.index.block_of(&section, from);
         let mut cursor = Self {
@@ -47,18 +44,12 @@ impl Cursor {
     }
 
     /// Advances to the next row.
-    ///
-    /// # Errors
-    /// As [`Run::read_block`].
     pub(crate) fn advance(&mut self) -> io::Result<()> {
         self.at += self.length;
         self.settle()
     }
 
     /// Advances to the first row whose name is not below `name`.
-    ///
-    /// # Errors
-    /// As [`Run::read_block`].
     ///
     /// Cost: one read at most, unless that row begins a block.
     pub(crate) fn seek(&mut self, name: &[u8]) -> io::Result<()> {

@@ -251,9 +251,6 @@ impl Run {
     }
 
     /// Reads the block of a name into `bytes`. Returns the row of the name, if there is one.
-    ///
-    /// # Errors
-    /// As [`Run::read_block`].
     pub(crate) fn get<'b>(
         &self,
         section: &Section,

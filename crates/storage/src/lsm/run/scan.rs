@@ -26,9 +26,6 @@ pub(crate) struct FoundBlock {
 
 impl FoundBlock {
     /// Reads its rows.
-    ///
-    /// # Errors
-    /// Those of the system and of `each`.
     pub(crate) fn read(
         &self,
         file: &dyn StoreFile,

@@ -150,9 +150,6 @@ impl RowView {
     /// Passes the rows from seqno `lowest` on with names in some ranges to `f`, in the order of names, until it
     /// breaks. The ranges ascend. Files that have only lower seqnos are not read.
     ///
-    /// # Errors
-    /// Those of reading and of `f`.
-    ///
     /// Cost: mostly a block of each run for each range and those in the ranges, and the rows of the
     /// logs in them (see [`LogOrder`](crate::lsm::log::LogOrder)).
     pub(crate) fn by_name(
