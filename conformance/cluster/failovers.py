@@ -4,7 +4,7 @@ import json
 import struct
 import time
 
-from cluster import MAJORITY
+from cluster import MAJORITY, Cluster
 from dcp import ACTIVE_ONLY, DCP_STREAM_REQ, NO_END, Consumer
 from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, fill, has_all, is_served, state_of, three_nodes
 from harness import equal, eventually
@@ -220,3 +220,15 @@ def a_node_that_was_removed_with_its_copies_comes_back_as_a_new_one(world):
         cluster.nodes[1].kill()
         client = cluster.client()
         has_all(client, b"new", seconds=FAILOVER_SECONDS)
+
+
+@suite.test
+def a_member_that_restarts_is_served_before_its_former_lease_ends(world):
+    with Cluster(world.etcd, world.name(), lease=60) as cluster:
+        cluster.make_bucket()
+        its = next(iter(cluster.look("controller").values()))["node"]
+        node = cluster.nodes[its - 1]
+        node.stop()
+        node.start()
+        eventually("all is served", lambda: cluster.client().everywhere(), seconds=30)
+        equal(next(iter(cluster.look("controller").values()))["node"], its, "the controller")

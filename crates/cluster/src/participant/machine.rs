@@ -439,7 +439,8 @@ impl Participant {
         key.text(self.identity.cluster)
     }
 
-    /// Becomes the controller if there is none.
+    /// Becomes the controller if there is none, or if it was an earlier start of this node, which has ended: nobody
+    /// else could replace that one before its lease ends.
     fn elect(&mut self, now_ms: u64) {
         let Identity { node, boot, .. } = self.identity;
         let me = Controller::new(node, boot);
@@ -451,11 +452,16 @@ impl Participant {
             return;
         };
         let known = self.watching_since_ms.is_some() && self.is_alive_by(lease);
-        if controller.is_some() || !known || self.is_under_way(|p| p == Purpose::Elect) {
+        let open = controller.is_none_or(|entry| {
+            let former = &entry.value;
+            former.node == node && former.boot != boot && former.adopts.is_none()
+        });
+        if !open || !known || self.is_under_way(|p| p == Purpose::Elect) {
             return;
         }
         let key = self.key(Key::Controller);
-        let compare = vec![Compare::Version(key.clone(), 0)];
+        let seen = controller.map_or(0, |entry| entry.mod_revision);
+        let compare = vec![Compare::ModRevision(key.clone(), seen)];
         let value = serde_json::to_string(&me);
         let value = value.expect("values of ours have no maps");
         let then = vec![Op::Put { key, value, lease }];

@@ -1,10 +1,10 @@
 //! Outputs of a participant.
 
-use super::{Copies, Identity, Output, Participant};
+use super::{Copies, Identity, Lease, Output, Participant};
 use crate::agent::{Copy, Role, Step};
-use crate::agreed::{Chunk, ClusterId, Controller, Key, Node, Seen};
+use crate::agreed::{Alive, Chunk, ClusterId, Controller, Key, Node, Seen};
 use crate::condition::Condition;
-use crate::coord::{Answer, Change, KeyValue, LeaseId, Request};
+use crate::coord::{Answer, Change, Compare, KeyValue, LeaseId, Request};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb};
 use crate::message::{Message, Order};
 use crate::promotion::Position;
@@ -59,14 +59,18 @@ fn row(revision: u64, nodes: [NodeId; 2], term: u64) -> Change {
 }
 
 fn put<T: serde::Serialize>(revision: u64, key: Key, value: &T) -> Change {
-    Change::Put(KeyValue {
+    Change::Put(kv(revision, key, value))
+}
+
+fn kv<T: serde::Serialize>(revision: u64, key: Key, value: &T) -> KeyValue {
+    KeyValue {
         key: key.text(CLUSTER),
         value: serde_json::to_string(value).unwrap(),
         create_revision: 2,
         mod_revision: revision,
         version: revision,
         lease: LeaseId(0),
-    })
+    }
 }
 
 #[test]
@@ -143,4 +147,45 @@ fn controller_decides_once_for_a_batch_of_inputs() {
         .filter(|output| matches!(output, Output::Request(..)));
     assert_eq!(requests.count(), 1, "{outputs:?}");
     assert_eq!(participant.decide(0), []);
+}
+
+/// Conditions of the transaction with which a node that is alive replaces this controller; none if it does not.
+fn election(found: &Controller) -> Vec<Compare> {
+    let mut participant = participant();
+    let lease = LeaseId(9);
+    let alive = Change::Put(KeyValue {
+        lease,
+        ..kv(3, Key::Alive(ME), &Alive::default())
+    });
+    let changes = [put(2, Key::Node(ME), &Node::default()), alive];
+    participant.take_changes(3, &changes, &NoCopies);
+    participant.take_changes(4, &[put(4, Key::Controller, found)], &NoCopies);
+    participant.watching_since_ms = Some(0);
+    participant.lease = Lease::Held {
+        lease,
+        until_ms: 5_000,
+        renewed_ms: 0,
+    };
+    let requests = participant.tick(0, &NoCopies).into_iter();
+    let txns = requests.filter_map(|output| match output {
+        Output::Request(_, Request::Txn(txn)) => Some(txn.compare),
+        _ => None,
+    });
+    txns.flatten().collect()
+}
+
+#[test]
+fn controller_that_was_an_earlier_start_of_this_node_is_replaced_at_once() {
+    let former = Controller::new(ME, 8);
+    let key = Key::Controller.text(CLUSTER);
+    assert_eq!(election(&former), [Compare::ModRevision(key, 4)]);
+    for other in [
+        Controller::new(OTHER, 8),
+        Controller {
+            adopts: Some(3),
+            ..former
+        },
+    ] {
+        assert_eq!(election(&other), [], "{other:?}");
+    }
 }
