@@ -27,8 +27,14 @@ pub fn bucket_id(view: &View, name: &str) -> Option<BucketId> {
 
 /// Whether the cluster has a bucket of this name that this node does not serve: the node is about to make it.
 pub fn awaits_bucket(node: &Registry, name: &str) -> bool {
-    let agreed = |member: &Arc<dyn ClusterMember>| bucket_id(&member.view(), name).is_some();
-    node.bucket(name).is_none() && node.cluster.get().is_some_and(agreed)
+    let makes = |member: &Arc<dyn ClusterMember>| makes_bucket(&**member, name);
+    node.bucket(name).is_none() && node.cluster.get().is_some_and(makes)
+}
+
+/// Whether the cluster has a bucket of this name, and this node does not report that it cannot make it.
+pub fn makes_bucket(member: &dyn ClusterMember, name: &str) -> bool {
+    let view = member.view();
+    bucket_id(&view, name).is_some_and(|id| !view.lacks(member.me(), id))
 }
 
 /// Returns the agreed settings of a bucket, with its name and number of vBuckets from their own fields.

@@ -43,8 +43,8 @@ pub use cluster_status::{
     BucketStatus, ClusterStatus, Copies, NodeStatus, WaitingStatus, node_state,
 };
 pub use clustered::{
-    agreed_settings, alternate_address, awaits_bucket, bucket_id, is_only_copy, publish_cluster,
-    publish_cluster_nodes, sends_clients_here, server_group,
+    agreed_settings, alternate_address, awaits_bucket, bucket_id, is_only_copy, makes_bucket,
+    publish_cluster, publish_cluster_nodes, sends_clients_here, server_group,
 };
 pub use connections::{About, Addresses, CONNECTIONS_MAX, ConnectionInfo, Connections};
 pub use group::{Following, Group, Standing, StartAs};

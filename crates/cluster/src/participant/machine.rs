@@ -439,8 +439,8 @@ impl Participant {
         key.text(self.identity.cluster)
     }
 
-    /// Becomes the controller if there is none, or if it was an earlier start of this node, which has ended: nobody
-    /// else could replace that one before its lease ends.
+    /// Becomes the controller if there is none, or if it was an earlier start of this node, which has ended: no other
+    /// node could replace that one before its lease ends.
     fn elect(&mut self, now_ms: u64) {
         let Identity { node, boot, .. } = self.identity;
         let me = Controller::new(node, boot);

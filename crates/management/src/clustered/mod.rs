@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use identity::AuthenticatedUser;
-use registry::{BUCKET_WAIT, ClusterStatus, bucket_id};
+use registry::{BUCKET_WAIT, ClusterStatus, makes_bucket};
 use serde_json::{Value, json};
 use tokio::time;
 
@@ -58,7 +58,7 @@ pub(super) async fn answer(
 }
 
 /// Answers a GET for a bucket that the cluster has and this node does not once the node has made it, as SELECT_BUCKET
-/// does.
+/// does. If the node cannot make it the answer does not wait.
 pub(super) async fn await_bucket(
     State(state): State<HttpState>,
     params: Result<RawPathParams, RawPathParamsRejection>,
@@ -74,7 +74,7 @@ pub(super) async fn await_bucket(
     let (parts, body) = request.into_parts();
     let again = Request::from_parts(parts.clone(), Body::empty());
     let answer = next.clone().run(Request::from_parts(parts, body)).await;
-    if answer.status() != StatusCode::NOT_FOUND || bucket_id(&member.view(), bucket).is_none() {
+    if answer.status() != StatusCode::NOT_FOUND || !makes_bucket(&*member, bucket) {
         return answer;
     }
     let Some(mut changes) = state.view.config_changes(None) else {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cluster::agreed::{Address, NodeState};
+use cluster::agreed::{Address, Alive, NodeState};
 use cluster::coordinator::{Held, Progress};
-use cluster::{NodeId, Order, Phase, Row};
+use cluster::{BucketId, NodeId, Order, Phase, Row};
 use collections::Manifest;
 use registry::cluster::MemberStatus;
 use registry::cluster_map::MapRevision;
@@ -371,6 +371,26 @@ fn a_client_waits_for_a_bucket_that_this_node_is_about_to_make() {
     let map = client.call(&Request::new(Opcode::GET_CLUSTER_CONFIG));
     let all = ["10.0.0.1:11210", "10.0.0.2:11210", "10.0.0.3:11210"];
     assert_eq!(servers(&map.json()), all, "the map of the cluster");
+    drop(client);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn no_client_waits_for_a_bucket_that_this_node_cannot_make() {
+    let waits = Waits {
+        bucket: Duration::from_hours(1),
+        ..Waits::default()
+    };
+    let buckets = vec![bucket("default")];
+    let (node, member) = in_cluster(started(&config(None, buckets), waits));
+    member.put_bucket(SHOP, "shop", 1024, &[row(&[2, 1])]);
+    let mut alive = Alive::default();
+    alive.health.unmade.insert(BucketId(SHOP));
+    member.edit(|view, revision| {
+        view.alive.insert(NodeId(2), written(revision, alive));
+    });
+    let mut client = Client::logged_in(node.ports().kv, &SDK);
+    client.select("shop").is(Status::EACCESS);
     drop(client);
     node.shutdown().unwrap();
 }
