@@ -9,7 +9,7 @@ from etcd import Etcd, free_ports
 from harness import Node, equal, eventually, finished
 from manage import call, must
 from wire import Wire
-from world import CONFIG, UNAVAILABLE, USAGE, holds, must_init, suite
+from world import CONFIG, DATA, UNAVAILABLE, USAGE, holds, must_init, suite
 
 
 @contextmanager
@@ -100,6 +100,7 @@ def what_a_node_is_asked_before_it_has_joined_is_done_by_the_cluster(world):
     with Cluster(world.etcd, world.name(), nodes=1) as cluster:
         first = cluster.nodes[0]
         cluster.make_bucket("memory", replicas=0, bucketType="ephemeral")
+        equal(cluster.tried("drain", "a")[::2], (DATA, "settee: no other node runs that could take the copies of a\n"), "drain")
         at = f"etcd://127.0.0.1:{wire.port}/{cluster.name}"
         with Node("--cluster", at, "--node-name", "late").watched() as late:
             late.start()

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::view::{MemberLink, Status};
+use super::view::{MemberLink, Node, Status};
 use super::watch;
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
@@ -146,6 +146,16 @@ pub(super) fn drain(args: &DrainArgs) -> Result<(), Failure> {
     if matches!(&*node.state, "failed" | "failed_over") {
         let reason = format!(
             "{} has failed: settee cluster rebalance puts its copies elsewhere",
+            args.node
+        );
+        return Err(Failure::new(Sysexit::Data, reason));
+    }
+    let takes = |other: &Node| {
+        other.id != node.id && other.alive && matches!(&*other.state, "active" | "new")
+    };
+    if !status.nodes.iter().any(takes) {
+        let reason = format!(
+            "no other node runs that could take the copies of {}",
             args.node
         );
         return Err(Failure::new(Sysexit::Data, reason));
