@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from cluster import Cluster
 from failures import three_nodes
@@ -198,61 +199,64 @@ def logs_in(node, user, password):
     return True
 
 
-@suite.test
-def a_node_that_starts_again_lets_in_who_may_log_in_now(world):
+# Logins after the users have changed, and whether each is let in.
+LOGINS = {("removed", "secret1"): False, ("changed", "secret1"): False, ("changed", "secret2"): True, ("made", "secret3"): True}
+USERS = "/settings/rbac/users/local"
+
+
+@contextmanager
+def a_late_node(world):
+    """A cluster, a node of it that has the users as they are at first, and its wire to etcd."""
     wire = Wire(world.etcd.clients[0])
     with Cluster(world.etcd, world.name(), nodes=1) as cluster:
-        first, users = cluster.nodes[0], "/settings/rbac/users/local"
         for name in ("removed", "changed"):
-            must(first, "PUT", f"{users}/{name}", password="secret1", roles="admin")
+            must(cluster.nodes[0], "PUT", f"{USERS}/{name}", password="secret1", roles="admin")
         at = f"etcd://127.0.0.1:{wire.port}/{cluster.name}"
         with Node("--cluster", at, "--node-name", "late").watched() as late:
             late.start()
             eventually("it has the users", lambda: logs_in(late, "removed", "secret1"))
-            late.kill()
-            must(first, "DELETE", f"{users}/removed")
-            must(first, "PUT", f"{users}/changed", password="secret2", roles="admin")
-            must(first, "PUT", f"{users}/made", password="secret3", roles="admin")
-            # It serves long before etcd has told it all.
-            wire.slow(0.2)
-            late.start()
-            logins = (("removed", "secret1"), ("changed", "secret1"), ("changed", "secret2"), ("made", "secret3"))
-            equal([logs_in(late, *login) for login in logins], [False, False, True, True], "logins")
+            yield cluster, late, wire
     wire.close()
+
+
+def change_users(node):
+    must(node, "DELETE", f"{USERS}/removed")
+    must(node, "PUT", f"{USERS}/changed", password="secret2", roles="admin")
+    must(node, "PUT", f"{USERS}/made", password="secret3", roles="admin")
+
+
+@suite.test
+def a_node_that_starts_again_lets_in_who_may_log_in_now(world):
+    with a_late_node(world) as (cluster, late, wire):
+        late.kill()
+        change_users(cluster.nodes[0])
+        # It serves long before etcd has told it all.
+        wire.slow(0.2)
+        late.start()
+        equal({login: logs_in(late, *login) for login in LOGINS}, LOGINS, "logins")
 
 
 @suite.test
 def a_node_that_stood_still_lets_in_who_may_log_in_now(world):
-    wire = Wire(world.etcd.clients[0])
-    with Cluster(world.etcd, world.name(), nodes=1) as cluster:
-        first, users = cluster.nodes[0], "/settings/rbac/users/local"
-        for name in ("removed", "changed"):
-            must(first, "PUT", f"{users}/{name}", password="secret1", roles="admin")
-        at = f"etcd://127.0.0.1:{wire.port}/{cluster.name}"
-        with Node("--cluster", at, "--node-name", "late").watched() as late:
-            late.start()
-            eventually("it has the users", lambda: logs_in(late, "removed", "secret1"))
-            alive = lambda count: lambda: len(cluster.look("alive/")) == count
-            eventually("it has a lease", alive(2), seconds=30)
-            late.process.send_signal(signal.SIGSTOP)
-            must(first, "DELETE", f"{users}/removed")
-            must(first, "PUT", f"{users}/changed", password="secret2", roles="admin")
-            must(first, "PUT", f"{users}/made", password="secret3", roles="admin")
-            eventually("its lease is over", alive(1), seconds=30)
-            wire.slow(0.2)
-            late.process.send_signal(signal.SIGCONT)
-            with ThreadPoolExecutor(4) as together:
-                logins = (("removed", "secret1"), ("changed", "secret1"), ("changed", "secret2"), ("made", "secret3"))
-                equal(list(together.map(lambda login: logs_in(late, *login), logins)), [False, False, True, True], "logins")
-            # What etcd cannot tell is not waited for.
-            eventually("it has a lease again", alive(2), seconds=30)
-            late.process.send_signal(signal.SIGSTOP)
-            eventually("its lease is over", alive(1), seconds=30)
-            wire.freeze()
-            late.process.send_signal(signal.SIGCONT)
-            equal(logs_in(late, "made", "secret3"), True, "a login without etcd")
-            wire.flow()
-    wire.close()
+    with a_late_node(world) as (cluster, late, wire):
+        alive = lambda count: lambda: len(cluster.look("alive/")) == count  # noqa: E731
+        eventually("it has a lease", alive(2), seconds=30)
+        late.process.send_signal(signal.SIGSTOP)
+        change_users(cluster.nodes[0])
+        eventually("its lease is over", alive(1), seconds=30)
+        wire.slow(0.2)
+        late.process.send_signal(signal.SIGCONT)
+        with ThreadPoolExecutor(len(LOGINS)) as together:
+            let_in = together.map(lambda login: logs_in(late, *login), LOGINS)
+            equal(dict(zip(LOGINS, let_in, strict=True)), LOGINS, "logins")
+        # What etcd cannot tell is not waited for.
+        eventually("it has a lease again", alive(2), seconds=30)
+        late.process.send_signal(signal.SIGSTOP)
+        eventually("its lease is over", alive(1), seconds=30)
+        wire.freeze()
+        late.process.send_signal(signal.SIGCONT)
+        equal(logs_in(late, "made", "secret3"), True, "a login without etcd")
+        wire.flow()
 
 
 @suite.test

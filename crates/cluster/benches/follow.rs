@@ -85,7 +85,7 @@ impl World {
         };
         follower.view.load(CLUSTER, revision, &found);
         let mut coordinator = Coordinator::new(CLUSTER, Settings::default());
-        coordinator.set_term(follower.view.controller.as_ref().map(|c| c.create_revision));
+        coordinator.set_term(follower.view.controller.as_ref().map(|c| c.mod_revision));
         let mut world = Self {
             store,
             coordinator,

@@ -131,23 +131,23 @@ pub(super) async fn take_turn(
     if !headers.contains_key(AUTHORIZATION) {
         return Err(answers::unauthorized());
     }
-    let mut turn = state.view.login_turn(peer.address);
-    while let LoginTurn::AskAgain(wait) = turn {
-        time::sleep(wait).await;
-        turn = state.view.login_turn(peer.address);
-    }
-    match turn {
-        LoginTurn::Now | LoginTurn::AskAgain(_) => {}
-        LoginTurn::After(wait) => time::sleep(wait).await,
-        LoginTurn::Refused(wait) => {
-            time::sleep(wait).await;
-            state.view.note_login(peer.address, false);
-            audited::login_failed(state, peer, None);
-            let reason = "Too many logins from this address failed; try again later.";
-            return Err(last(StatusCode::TOO_MANY_REQUESTS, reason));
+    loop {
+        match state.view.login_turn(peer.address) {
+            LoginTurn::Now => return Ok(()),
+            LoginTurn::AskAgain(wait) => time::sleep(wait).await,
+            LoginTurn::After(wait) => {
+                time::sleep(wait).await;
+                return Ok(());
+            }
+            LoginTurn::Refused(wait) => {
+                time::sleep(wait).await;
+                state.view.note_login(peer.address, false);
+                audited::login_failed(state, peer, None);
+                let reason = "Too many logins from this address failed; try again later.";
+                return Err(last(StatusCode::TOO_MANY_REQUESTS, reason));
+            }
         }
     }
-    Ok(())
 }
 
 /// Returns the user of the connection's certificate, or of the request's credentials if they are right. A node without

@@ -131,7 +131,7 @@ pub struct Alive {
     pub health: Health,
 }
 
-/// The controller; the create revision of its key is its term. During an adoption there is no controller: the
+/// The controller; the revision of its key is its term. During an adoption there is no controller: the
 /// adoption has the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Controller {
