@@ -10,6 +10,9 @@
 //! `SETTEE_ENCRYPTION_KEYS`, all data is encrypted. `cpu_items_per_second` counts the processor
 //! time of all threads (Linux). Rates are of the median.
 
+#[path = "../tests/it/hooked.rs"]
+mod hooked;
+
 use std::alloc::System;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,11 +21,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use benchkit::{Figures, REPETITIONS, Rows, Summary, per, process_cpu_ns, timed};
 use bucket::{Bucket, BucketOptions, Clock, Eviction, Flushed};
 use engine::{Outcome, StoreMode, VbConfig, Write};
-use model::{Cas, Datatype, Document, Draft, Meta, Now, VbId, VbState, VbUuid};
+use hooked::{Answer, Hooked, Hooks};
+use model::{Cas, Datatype, Draft, Meta, Now, VbId, VbState, VbUuid};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use storage::{
-    Change, Changes, CommitInfo, DiskOptions, DiskStore, EncryptionKeys, KvStore, StoreError,
-    VbBatch, Want,
+    Change, Changes, CommitInfo, DiskOptions, DiskStore, EncryptionKeys, KvStore, VbBatch,
 };
 
 #[global_allocator]
@@ -66,10 +69,12 @@ impl Changes for WatchedChanges<'_> {
     }
 }
 
-type Answer<T> = Result<T, StoreError>;
+impl Hooks for Watched {
+    type Inner = DiskStore;
 
-impl KvStore for Watched {
-    storage::hand_on!();
+    fn inner(&self) -> &DiskStore {
+        &self.inner
+    }
 
     fn commit(&self, batches: &[VbBatch<'_>]) -> Answer<CommitInfo> {
         let watched: Vec<_> = batches
@@ -85,19 +90,9 @@ impl KvStore for Watched {
         self.look();
         info
     }
-
-    fn may_have(&self, vb: VbId, key: &[u8]) -> bool {
-        self.inner.may_have(vb, key)
-    }
-
-    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
-        self.inner.fetch(vb, wants)
-    }
-
-    fn close(&self) -> Answer<()> {
-        self.inner.close()
-    }
 }
+
+type Store = Hooked<Watched>;
 
 /// A stopped clock: nothing expires here, and the counters' times are not used.
 struct Standstill;
@@ -111,16 +106,16 @@ impl Clock for Standstill {
     }
 }
 
-fn open(path: &Path, vbuckets: u16) -> Arc<Bucket<Watched>> {
+fn open(path: &Path, vbuckets: u16) -> Arc<Bucket<Store>> {
     let keys = std::env::var("SETTEE_ENCRYPTION_KEYS").ok();
     let keys = keys.map(|text| EncryptionKeys::parse(&text, || 1).expect("they are keys"));
     let keys = keys.map(Arc::new);
     let opened = DiskStore::open_with_keys(path, DiskOptions::default(), keys.as_ref());
     let (inner, opened) = opened.expect("it opens");
-    let store = Watched {
+    let store = Hooked(Watched {
         inner,
         peak: AtomicUsize::new(0),
-    };
+    });
     let options = BucketOptions {
         name: "bench".into(),
         vbuckets,
@@ -141,12 +136,12 @@ fn open(path: &Path, vbuckets: u16) -> Arc<Bucket<Watched>> {
     Bucket::open(options, store, Arc::new(Standstill), &mut uuid).expect("its records are sound")
 }
 
-fn warm_up(bucket: &Bucket<Watched>) {
+fn warm_up(bucket: &Bucket<Store>) {
     bucket.warm_up(&mut || VbUuid(2));
 }
 
 /// Sets these keys to JSON values of so many bytes.
-fn write(bucket: &Bucket<Watched>, value_bytes: usize, keys: impl Iterator<Item = u64>) {
+fn write(bucket: &Bucket<Store>, value_bytes: usize, keys: impl Iterator<Item = u64>) {
     let meta = Meta {
         datatype: Datatype::JSON,
         ..Meta::default()
@@ -168,7 +163,7 @@ fn write(bucket: &Bucket<Watched>, value_bytes: usize, keys: impl Iterator<Item 
     }
 }
 
-fn flush(bucket: &Bucket<Watched>) {
+fn flush(bucket: &Bucket<Store>) {
     let is_dirty = |vb| bucket.with_vbucket(VbId(vb), |vbucket| vbucket.is_dirty()) == Some(true);
     let dirty = || bucket.vbuckets() == 1 && is_dirty(0);
     assert_eq!(bucket.flush_step(), Flushed::Clean);
@@ -185,7 +180,7 @@ struct Sample {
     bytes: usize,
 }
 
-fn measure(bucket: &Bucket<Watched>, work: impl FnOnce()) -> Sample {
+fn measure(bucket: &Bucket<Store>, work: impl FnOnce()) -> Sample {
     let before = held();
     bucket.store().peak.store(before, Ordering::Relaxed);
     let cpu = process_cpu_ns();

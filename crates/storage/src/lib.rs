@@ -9,7 +9,6 @@
 
 mod by_key;
 mod error;
-mod faulty;
 mod history;
 mod key_range;
 #[expect(
@@ -34,7 +33,6 @@ pub use cipher::{EncryptionKeys, KeysError};
 
 pub use by_key::{KeyLook, KeyRow, KeyRows};
 pub use error::{ErrorKind, StoreError};
-pub use faulty::{Fault, FaultyStore};
 pub use history::{HistoryKept, HistoryLimits};
 pub use key_range::KeyRange;
 pub use lsm::{

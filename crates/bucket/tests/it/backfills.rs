@@ -8,9 +8,9 @@ use bucket::{
 };
 use engine::{StoreMode, Write};
 use model::{Cas, Draft, Meta, Now, Seqno, SnapshotRange, VbId};
-use storage::{FaultyStore, KvStore};
+use storage::KvStore;
 
-use crate::world::{Ear, Kept, Ops, ROOMY, options, warm};
+use crate::world::{Ear, FaultyStore, Kept, Ops, ROOMY, options, warm};
 
 const EVERYTHING: SnapshotRange = SnapshotRange {
     start: Seqno(1),

@@ -10,9 +10,9 @@ use collections::{
     WantedScope, events_of,
 };
 use model::{CollectionId, Seqno, SnapshotRange, VbId};
-use storage::{FaultyStore, KvStore};
+use storage::KvStore;
 
-use crate::world::{Ear, Kept, Ops, ROOMY, disk, options, rows, warm};
+use crate::world::{Ear, FaultyStore, Kept, Ops, ROOMY, disk, options, rows, warm};
 
 /// Far in the future of the tests' clock.
 const LATER_S: u64 = 1_700_000_000 + 3600;

@@ -6,11 +6,13 @@ use std::time::Duration;
 use bucket::{Bucket, BucketOptions, CompactionRules, CompactionTicket, Counters, Flushed, Wake};
 use collections::{CollectionSettings, Manifest};
 use model::{Kind, Seqno, VbId};
-use storage::{Fault, FaultyStore, KvStore, MemStore};
+use storage::{KvStore, MemStore};
 
 use crate::expiry::set_until;
 use crate::full_eviction::{evict_all, whole};
-use crate::world::{Ear, Ops, PATIENCE, ROOMY, disk, options, rows, running, warm};
+use crate::world::{
+    Ear, Fault, FaultyStore, Ops, PATIENCE, ROOMY, disk, options, rows, running, warm,
+};
 
 /// Far in the future of the tests' clock.
 const LATER_S: u64 = 1_700_000_000 + 3600;

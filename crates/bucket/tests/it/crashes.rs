@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use bucket::{Bucket, Flushed};
 use model::{Seqno, VbId};
-use storage::{Fault, FaultyStore, KvStore};
+use storage::KvStore;
 
-use crate::world::{Kept, Ops, ROOMY, disk, options, rows, stored, warm};
+use crate::world::{Fault, FaultyStore, Kept, Ops, ROOMY, disk, options, rows, stored, warm};
 
 const VBUCKETS: u16 = 2;
 const ROUNDS: usize = 8;

@@ -6,9 +6,11 @@ use std::time::Duration;
 use bucket::{Counters, Flushed, FlusherState};
 use engine::OpError;
 use model::{Seqno, VbId};
-use storage::{ErrorKind, Fault, FaultyStore};
+use storage::ErrorKind;
 
-use crate::world::{Ear, Kept, Ops, ROOMY, options, restore, rows, running, warm};
+use crate::world::{
+    Ear, Fault, FaultyStore, Kept, Ops, ROOMY, options, restore, rows, running, warm,
+};
 
 #[test]
 fn full_disk_loses_nothing_duplicates_nothing_and_acknowledges_nothing() {

@@ -7,11 +7,11 @@ use bucket::{Bucket, Counters, Flushed, Wake, Workers};
 use collections::Manifest;
 use engine::{OpError, Outcome};
 use model::{Seqno, VbId, VbState, VbUuid};
-use storage::{ErrorKind, Fault, FaultyStore};
+use storage::ErrorKind;
 
 use crate::world::{
-    Ear, Gated, HandClock, Kept, Ops, ROOMY, Slow, disk, options, restore, rows, running, stored,
-    uuids, warm,
+    Ear, Fault, FaultyStore, Gated, HandClock, Kept, Ops, ROOMY, Slow, disk, options, restore,
+    rows, running, stored, uuids, warm,
 };
 
 #[test]

@@ -5,9 +5,11 @@ use std::time::Duration;
 use bucket::{Bucket, Counters, Flushed, Limit, Purpose, Reservation};
 use engine::{OpError, Outcome};
 use model::VbId;
-use storage::{Fault, FaultyStore, KvStore, MemStore};
+use storage::{KvStore, MemStore};
 
-use crate::world::{Ear, Kept, Ops, PATIENCE, options, read_through, running, warm};
+use crate::world::{
+    Ear, Fault, FaultyStore, Kept, Ops, PATIENCE, options, read_through, running, warm,
+};
 
 /// Writes until a write is refused. Returns the number of written documents.
 fn fill(bucket: &Bucket<impl KvStore>, vb: u16, prefix: &str) -> u32 {

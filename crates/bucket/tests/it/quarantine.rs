@@ -3,10 +3,10 @@
 use bucket::{CompactionRules, Flushed, WarmupStage};
 use engine::{OpError, Outcome};
 use model::{Seqno, VbId, VbState, VbUuid};
-use storage::{FaultyStore, KvStore};
+use storage::KvStore;
 
 use crate::full_eviction::whole;
-use crate::world::{Kept, Ops, ROOMY, cold, options, rows, uuids, warm};
+use crate::world::{FaultyStore, Kept, Ops, ROOMY, cold, options, rows, uuids, warm};
 
 const DAMAGED: VbId = VbId(1);
 

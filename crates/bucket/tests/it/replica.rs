@@ -7,9 +7,9 @@ use model::{
     Cas, Document, DurabilityLevel, FailoverEntry, FailoverLog, Kind, ManifestUid, Meta, ScopeId,
     Seqno, SnapshotRange, VbId, VbState, VbUuid,
 };
-use storage::{FaultyStore, KvStore, MemStore};
+use storage::{KvStore, MemStore};
 
-use crate::world::{Ops, ROOMY, cold, disk, options, rows, uuids, warm};
+use crate::world::{FaultyStore, Ops, ROOMY, cold, disk, options, rows, uuids, warm};
 
 const VB: VbId = VbId(0);
 

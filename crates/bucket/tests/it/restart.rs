@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 use bucket::{Bucket, BucketOptions, Counters, Flushed, FlusherState, WarmupStage, Workers};
 use engine::OpError;
 use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbState, VbUuid};
-use storage::{FaultyStore, KvStore, VbBatch};
+use storage::{KvStore, VbBatch};
 
 use crate::world::{
-    Ear, Kept, Ops, ROOMY, cold, disk, options, read_through, rows, running, uuids, warm,
+    Ear, FaultyStore, Kept, Ops, ROOMY, cold, disk, options, read_through, rows, running, uuids,
+    warm,
 };
 
 fn histories<S: KvStore>(bucket: &Bucket<S>, vb: u16) -> Vec<FailoverEntry> {

@@ -5,70 +5,27 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bucket::Clock;
 use model::{Document, VbId};
-use storage::{CommitInfo, KvStore, MemStore, StoreError, VbBatch, Want};
+use storage::{CommitInfo, KvStore, MemStore, VbBatch, Want};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::hooked::{Answer, Hooked, Hooks};
 use crate::world::{Ear, HandClock, PATIENCE};
 
 /// A store that several buckets may use one after the other, as over restarts: closing it only counts.
+pub(crate) type Kept = Hooked<Memory>;
+
 #[derive(Clone, Default)]
-pub(crate) struct Kept {
+pub(crate) struct Memory {
     inner: Arc<MemStore>,
     pub(crate) closes: Arc<AtomicUsize>,
 }
 
-/// A `Kept` store with commits that can be blocked.
-pub(crate) struct Gated {
-    inner: Kept,
-    is_shut: AtomicBool,
-    /// Rung when a commit reaches the gate.
-    pub(crate) reached: Arc<Ear>,
-    gate: Ear,
-}
+impl Hooks for Memory {
+    type Inner = MemStore;
 
-impl Gated {
-    pub(crate) fn new(inner: Kept) -> Self {
-        Self {
-            inner,
-            is_shut: AtomicBool::new(false),
-            reached: Ear::new(),
-            gate: Ear::default(),
-        }
-    }
-
-    /// Blocks the next commit.
-    pub(crate) fn shut(&self) {
-        self.is_shut.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn open(&self) {
-        bucket::Wake::wake(&self.gate);
-    }
-
-    fn pass(&self) {
-        if self.is_shut.swap(false, Ordering::SeqCst) {
-            bucket::Wake::wake(&*self.reached);
-            self.gate.listen();
-        }
-    }
-}
-
-type Answer<T> = Result<T, StoreError>;
-
-impl KvStore for Kept {
-    storage::hand_on!();
-
-    fn may_have(&self, vb: VbId, key: &[u8]) -> bool {
-        self.inner.may_have(vb, key)
-    }
-
-    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
-        self.inner.fetch(vb, wants)
-    }
-
-    fn commit(&self, batches: &[VbBatch<'_>]) -> Answer<CommitInfo> {
-        self.inner.commit(batches)
+    fn inner(&self) -> &MemStore {
+        &self.inner
     }
 
     fn close(&self) -> Answer<()> {
@@ -77,30 +34,60 @@ impl KvStore for Kept {
     }
 }
 
-impl KvStore for Gated {
-    storage::hand_on!();
+/// A `Kept` store with commits that can be blocked.
+pub(crate) type Gated = Hooked<Gate>;
 
-    fn may_have(&self, vb: VbId, key: &[u8]) -> bool {
-        self.inner.may_have(vb, key)
+pub(crate) struct Gate {
+    inner: Kept,
+    is_shut: AtomicBool,
+    /// Rung when a commit reaches the gate.
+    pub(crate) reached: Arc<Ear>,
+    opened: Ear,
+}
+
+impl Gated {
+    pub(crate) fn new(inner: Kept) -> Self {
+        Self(Gate {
+            inner,
+            is_shut: AtomicBool::new(false),
+            reached: Ear::new(),
+            opened: Ear::default(),
+        })
+    }
+}
+
+impl Gate {
+    /// Blocks the next commit.
+    pub(crate) fn shut(&self) {
+        self.is_shut.store(true, Ordering::SeqCst);
     }
 
-    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
-        self.inner.fetch(vb, wants)
+    pub(crate) fn open(&self) {
+        bucket::Wake::wake(&self.opened);
+    }
+}
+
+impl Hooks for Gate {
+    type Inner = Kept;
+
+    fn inner(&self) -> &Kept {
+        &self.inner
     }
 
     fn commit(&self, batches: &[VbBatch<'_>]) -> Answer<CommitInfo> {
-        self.pass();
+        if self.is_shut.swap(false, Ordering::SeqCst) {
+            bucket::Wake::wake(&*self.reached);
+            self.opened.listen();
+        }
         self.inner.commit(batches)
-    }
-
-    fn close(&self) -> Answer<()> {
-        self.inner.close()
     }
 }
 
 /// A store on a slow disk: each read takes 100 us of a manual clock. The first read continues once
 /// all requests exist; from the third on, a read continues once another thread wants to read, too.
-pub(crate) struct Slow {
+pub(crate) type Slow = Hooked<SlowReads>;
+
+pub(crate) struct SlowReads {
     inner: Kept,
     clock: Arc<HandClock>,
     has_large: bool,
@@ -120,15 +107,17 @@ struct Reads {
 
 impl Slow {
     pub(crate) fn new(has_large: bool, clock: Arc<HandClock>) -> Self {
-        Self {
+        Self(SlowReads {
             inner: Kept::default(),
             clock,
             has_large,
             reads: Mutex::default(),
             changed: Condvar::new(),
-        }
+        })
     }
+}
 
+impl SlowReads {
     /// Declares that all requests exist.
     pub(crate) fn all_asked_for(&self) {
         self.reads.lock().all_asked_for = true;
@@ -141,21 +130,17 @@ impl Slow {
     }
 }
 
-impl KvStore for Slow {
-    storage::hand_on!();
+impl Hooks for SlowReads {
+    type Inner = Kept;
 
-    fn commit(&self, batches: &[VbBatch<'_>]) -> Answer<CommitInfo> {
-        self.inner.commit(batches)
+    fn inner(&self) -> &Kept {
+        &self.inner
     }
 
     fn may_have_large(&self) -> bool {
         self.reads.lock().asked += 1;
         self.changed.notify_all();
         self.has_large
-    }
-
-    fn may_have(&self, vb: VbId, key: &[u8]) -> bool {
-        self.inner.may_have(vb, key)
     }
 
     fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
@@ -183,9 +168,5 @@ impl KvStore for Slow {
         reads.now -= 1;
         drop(reads);
         self.inner.fetch(vb, wants)
-    }
-
-    fn close(&self) -> Answer<()> {
-        self.inner.close()
     }
 }

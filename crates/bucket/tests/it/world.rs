@@ -268,4 +268,5 @@ pub(crate) fn rows(store: &impl KvStore, vb: u16) -> Vec<Document> {
     snapshot.by_seqno(Seqno(1)).map(Result::unwrap).collect()
 }
 
+pub(crate) use crate::faulty::{Fault, FaultyStore};
 pub(crate) use crate::stores::{Gated, Kept, Slow};
