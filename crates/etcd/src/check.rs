@@ -42,10 +42,7 @@ impl Etcd {
         let runtime = runtime().map_err(broken)?;
         let checked = runtime.block_on(check(&members));
         runtime.shutdown_background();
-        checked.map_err(|refusal| match refusal {
-            Refusal::Problem(problem) => problem,
-            other => Problem::new(ProblemKind::Refused, format!("etcd refuses: {other:?}")),
-        })
+        checked.map_err(Problem::from)
     }
 }
 

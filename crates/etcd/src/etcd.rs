@@ -14,11 +14,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::members::Members;
 use crate::messages::{Call, answer};
 use crate::options::Options;
-use crate::problem::Problem;
+use crate::problem::{Answered, Problem, ProblemKind};
 use crate::refusal::Refusal;
-use crate::watches::Watches;
+use crate::watches::{Answers, Watches};
 
-/// Maximum number of requests in flight; a further one is answered as unavailable.
+/// Maximum number of requests in flight; a further one is not carried out.
 const UNDER_WAY_MAX: usize = 256;
 
 /// A client of etcd: one thread with its connections. Dropping it ends both; requests in flight then get no answer.
@@ -36,7 +36,7 @@ struct Command {
 /// Target of an answer.
 enum To {
     Answers(RequestId),
-    Asked(SyncSender<Answer>),
+    Asked(SyncSender<Answered>),
 }
 
 impl Etcd {
@@ -44,10 +44,7 @@ impl Etcd {
     ///
     /// # Errors
     /// There are no trusted certificates, a certificate cannot be read, or no thread can be started.
-    pub fn start(
-        options: Options,
-        answers: Box<dyn Fn(RequestId, Answer) + Send + Sync>,
-    ) -> io::Result<Self> {
+    pub fn start(options: Options, answers: Box<Answers>) -> io::Result<Self> {
         let members = Arc::new(Members::new(options)?);
         let runtime = runtime()?;
         let (commands, inbox) = unbounded_channel();
@@ -75,18 +72,17 @@ impl Etcd {
         self.send(To::Answers(id), request);
     }
 
-    /// Waits for the answer to a request other than a watch; [`Answer::Unavailable`] if there is none in time.
-    pub fn ask(&self, request: Request, patience: Duration) -> Answer {
+    /// Waits for the answer to a request other than a watch.
+    ///
+    /// # Errors
+    /// The reason why there is no answer in time.
+    pub fn ask(&self, request: Request, patience: Duration) -> Answered {
         let (answer, answered) = sync_channel(1);
         self.send(To::Asked(answer), request);
-        answered
-            .recv_timeout(patience)
-            .unwrap_or(Answer::Unavailable)
-    }
-
-    /// Returns the last failure of etcd; `None` if it has answered since.
-    pub fn problem(&self) -> Option<Problem> {
-        self.members.problem()
+        answered.recv_timeout(patience).unwrap_or_else(|_| {
+            let sentence = format!("etcd does not answer within {} s", patience.as_secs());
+            Err(Problem::new(ProblemKind::Unreachable, sentence))
+        })
     }
 
     /// Uses the login of these options from now on, and their certificates, which are read again, for later connections.
@@ -95,12 +91,6 @@ impl Etcd {
     /// There are no trusted certificates, or a certificate cannot be read; login and certificates stay.
     pub fn renew(&self, options: &Options) -> io::Result<()> {
         self.members.renew(options)
-    }
-
-    /// Returns the last failure of etcd in a sentence.
-    pub fn why(&self) -> String {
-        let problem = self.problem().map(|problem| problem.to_string());
-        problem.unwrap_or_else(|| "etcd does not answer".to_owned())
     }
 
     fn send(&self, to: To, request: Request) {
@@ -152,7 +142,8 @@ impl Work {
         let watches = Arc::clone(&self.watches);
         let room = Arc::clone(&self.room).try_acquire_owned();
         let (Ok(room), false) = (room, matches!(request, Request::Watch { .. })) else {
-            return watches.answer(to, Answer::Unavailable);
+            let sentence = format!("more than {UNDER_WAY_MAX} requests wait for etcd");
+            return watches.answer(to, Err(Problem::new(ProblemKind::Unreachable, sentence)));
         };
         let members = Arc::clone(&self.members);
         tokio::spawn(async move {
@@ -162,14 +153,11 @@ impl Work {
                 _ => members.call(&call, read).await,
             };
             let answer = match called {
-                Ok(answer) => answer,
                 // A transaction with a missing lease counts as one whose condition does not hold.
-                Err(Refusal::NoLease) if matches!(request, Request::Txn(_)) => Answer::Refused,
-                Err(Refusal::NoLease) => Answer::NoLease,
-                Err(Refusal::Compacted) => Answer::Compacted,
-                Err(Refusal::Token | Refusal::Problem(_)) => Answer::Unavailable,
+                Err(Refusal::NoLease) if matches!(request, Request::Txn(_)) => Ok(Answer::Refused),
+                called => called.or_else(Refusal::answered),
             };
-            if let Answer::KeptAlive(revision) = answer {
+            if let Ok(Answer::KeptAlive(revision)) = answer {
                 watches.behind(revision);
             }
             drop(room);
@@ -179,7 +167,7 @@ impl Work {
 }
 
 impl Watches {
-    fn answer(&self, to: To, answer: Answer) {
+    fn answer(&self, to: To, answer: Answered) {
         match to {
             To::Answers(id) => self.answer_to(id, answer),
             // The caller may have stopped waiting.

@@ -27,7 +27,8 @@ pub(crate) struct Members {
     all: Vec<Member>,
     access: RwLock<Arc<Access>>,
     pub(crate) timeout: Duration,
-    state: Mutex<State>,
+    /// Index of the member to which requests go.
+    current: Mutex<usize>,
 }
 
 struct Member {
@@ -37,13 +38,6 @@ struct Member {
     login: tokio::sync::Mutex<()>,
     /// Notifies watches of the member's failure.
     left: Notify,
-}
-
-#[derive(Default)]
-struct State {
-    /// Member to which requests go.
-    current: usize,
-    problem: Option<Problem>,
 }
 
 impl Members {
@@ -65,7 +59,7 @@ impl Members {
             all: endpoints.into_iter().map(member).collect(),
             access,
             timeout: options.timeout,
-            state: Mutex::default(),
+            current: Mutex::default(),
         })
     }
 
@@ -86,14 +80,9 @@ impl Members {
         &self.all[at].endpoint
     }
 
-    /// Returns the last failure of a request; `None` if one has succeeded since.
-    pub(crate) fn problem(&self) -> Option<Problem> {
-        self.state.lock().problem.clone()
-    }
-
     /// Returns all members, in the order in which they are tried.
     pub(crate) fn in_turn(&self) -> impl Iterator<Item = usize> + use<> {
-        let (first, count) = (self.state.lock().current, self.len());
+        let (first, count) = (*self.current.lock(), self.len());
         (first..first + count).map(move |at| at % count)
     }
 
@@ -102,9 +91,9 @@ impl Members {
         let member = &self.all[at];
         member.idle.lock().clear();
         member.left.notify_waiters();
-        let mut state = self.state.lock();
-        if state.current == at {
-            state.current = (at + 1) % self.len();
+        let mut current = self.current.lock();
+        if *current == at {
+            *current = (at + 1) % self.len();
         }
     }
 
@@ -202,21 +191,17 @@ impl Members {
         self.judge(at, version.unwrap_or_else(|_| Err(self.late())))
     }
 
-    /// Records the result of a request, and leaves a member that failed.
+    /// Adds the member's name to a problem, and leaves a member that failed.
     pub(crate) fn judge<T>(&self, at: usize, result: Result<T, Refusal>) -> Result<T, Refusal> {
         let problem = match result {
             Err(Refusal::Problem(problem)) => problem,
             Err(Refusal::Token) => self.no_login(),
-            other => {
-                self.state.lock().problem = None;
-                return other;
-            }
+            other => return other,
         };
         let problem = problem.at(self.endpoint(at));
         if !problem.member_is_well {
             self.leave(at);
         }
-        self.state.lock().problem = Some(problem.clone());
         Err(problem.into())
     }
 

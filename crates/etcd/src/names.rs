@@ -13,8 +13,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Finds the cluster with this name.
 pub fn find(etcd: &Etcd, name: &str) -> Result<ClusterId, String> {
     let range = Range::Prefix(name_key(""));
-    let Answer::Got { found, .. } = etcd.ask(Request::Get(range), PATIENCE) else {
-        return Err(etcd.why());
+    let answer = etcd.ask(Request::Get(range), PATIENCE);
+    let Answer::Got { found, .. } = answer.map_err(|problem| problem.to_string())? else {
+        return Err("etcd gave no answer to a question".to_owned());
     };
     let (directory, key) = (name_key(""), name_key(name));
     let Some(entry) = found.iter().find(|kv| kv.key == key) else {

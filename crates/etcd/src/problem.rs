@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use cluster::coord::Answer;
+
 /// Kind of a problem, by the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
@@ -75,6 +77,9 @@ impl Problem {
         self.kind
     }
 }
+
+/// Answer of etcd to a request, or the reason why there is none. A transaction without an answer may have been made.
+pub type Answered = Result<Answer, Problem>;
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

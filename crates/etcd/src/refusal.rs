@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use cluster::coord::Answer;
 use serde_json::Value;
 
-use crate::problem::{Problem, ProblemKind};
+use crate::problem::{Answered, Problem, ProblemKind};
 
 /// Refusal of a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,6 +22,15 @@ const PERMISSION_DENIED: i64 = 7;
 const UNAVAILABLE: i64 = 14;
 
 impl Refusal {
+    /// Returns the answer that this refusal is, or the problem.
+    pub(crate) fn answered(self) -> Answered {
+        match self {
+            Self::NoLease => Ok(Answer::NoLease),
+            Self::Compacted => Ok(Answer::Compacted),
+            refusal => Err(refusal.into()),
+        }
+    }
+
     /// Makes the refusal for an answer that etcd would not send.
     pub(crate) fn unreadable(why: &dyn fmt::Display) -> Self {
         let sentence = format!("the answer is not one of etcd ({why})");
@@ -75,6 +85,15 @@ impl Refusal {
 impl From<Problem> for Refusal {
     fn from(problem: Problem) -> Self {
         Self::Problem(problem)
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Problem(problem) => problem,
+            other => Self::new(ProblemKind::Refused, format!("etcd refuses: {other:?}")),
+        }
     }
 }
 

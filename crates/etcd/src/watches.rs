@@ -17,11 +17,11 @@ use tokio::task::AbortHandle;
 use crate::lines::Lines;
 use crate::members::Members;
 use crate::messages::{Call, unchanged_until, watched};
-use crate::problem::{Problem, ProblemKind};
+use crate::problem::{Answered, Problem, ProblemKind};
 use crate::refusal::Refusal;
 
 /// Function that delivers answers.
-pub(crate) type Answers = dyn Fn(RequestId, Answer) + Send + Sync;
+pub(crate) type Answers = dyn Fn(RequestId, Answered) + Send + Sync;
 
 /// Time within which changes arrive that are older than a known revision.
 const LATE: Duration = Duration::from_millis(200);
@@ -54,7 +54,7 @@ impl Watches {
     }
 
     /// Delivers an answer to a request.
-    pub(crate) fn answer_to(&self, id: RequestId, answer: Answer) {
+    pub(crate) fn answer_to(&self, id: RequestId, answer: Answered) {
         (self.answers)(id, answer);
     }
 
@@ -63,7 +63,8 @@ impl Watches {
         let told = from.saturating_sub(1);
         let before = self.end(prefix, None);
         if let Some(before) = before {
-            (self.answers)(before.id, Answer::Unavailable);
+            let problem = Problem::new(ProblemKind::Unreachable, "a watch lagged behind");
+            (self.answers)(before.id, Err(problem.at(self.members.endpoint(before.at))));
             self.members.leave(before.at);
         }
         let watch = Watch {
@@ -77,10 +78,7 @@ impl Watches {
         let watches = Arc::clone(self);
         let of = prefix.to_owned();
         let task = tokio::spawn(async move {
-            let answer = match watches.run(id, &of, &call).await {
-                Refusal::Compacted => Answer::Compacted,
-                _ => Answer::Unavailable,
-            };
+            let answer = watches.run(id, &of, &call).await.answered();
             if watches.end(&of, Some(id)).is_some() {
                 (watches.answers)(id, answer);
             }
@@ -112,7 +110,10 @@ impl Watches {
             let left = self.members.left(at);
             let refusal = tokio::select! {
                 refusal = self.run_at(at, id, prefix, call) => refusal,
-                () = left => Problem::new(ProblemKind::Unreachable, "the member failed").into(),
+                () = left => {
+                    let problem = Problem::new(ProblemKind::Unreachable, "another request failed");
+                    problem.at(self.members.endpoint(at)).into()
+                }
             };
             match refusal {
                 Refusal::Problem(problem) if problem.not_done => last = Some(problem),
@@ -173,7 +174,7 @@ impl Watches {
             }
             watch.told = watch.told.max(revision);
         }
-        (self.answers)(id, Answer::Changes { revision, changes });
+        (self.answers)(id, Ok(Answer::Changes { revision, changes }));
     }
 
     /// Reports a revision of etcd to watches whose keys did not change.

@@ -245,23 +245,21 @@ impl Shared {
         let begun = Instant::now();
         let mut repeated = false;
         loop {
-            match self.etcd.ask(Request::Txn(draft.0.clone()), PATIENCE) {
-                Answer::Committed(revision) => return Ok(revision),
-                Answer::Refused => {
+            let problem = match self.etcd.ask(Request::Txn(draft.0.clone()), PATIENCE) {
+                Ok(Answer::Committed(revision)) => return Ok(revision),
+                Ok(_) => {
                     let made = repeated.then(|| self.made_before(&draft.0)).flatten();
                     let other = "another change came first: look again";
                     return made.ok_or_else(|| ChangeError::Conflict(other.into()));
                 }
-                _ => self.note_problem(),
-            }
-            let problem = self.etcd.problem().map(|problem| problem.kind());
-            let silent = problem.is_none_or(|kind| {
-                matches!(kind, ProblemKind::Unreachable | ProblemKind::NoQuorum)
-            });
+                Err(problem) => problem,
+            };
+            self.note_problem(&problem);
+            let kind = problem.kind();
+            let silent = matches!(kind, ProblemKind::Unreachable | ProblemKind::NoQuorum);
             if !silent || begun.elapsed() > PATIENCE || self.is_stopped() {
-                let why = self.etcd.why();
                 return Err(ChangeError::Unavailable(format!(
-                    "etcd did not confirm the change: {why}"
+                    "etcd did not confirm the change: {problem}"
                 )));
             }
             repeated = true;
@@ -276,7 +274,7 @@ impl Shared {
             Op::Delete { key } => (key, None),
         };
         let newest = Request::Get(Range::Key(key.clone()));
-        let Answer::Got { revision, found } = self.etcd.ask(newest, PATIENCE) else {
+        let Ok(Answer::Got { revision, found }) = self.etcd.ask(newest, PATIENCE) else {
             return None;
         };
         let made = found.first().map(|now| &now.value) == written;

@@ -124,12 +124,14 @@ impl Driver {
     fn take(&mut self, event: Event) {
         let now_ms = self.shared.now_ms();
         let outputs = match event {
-            Event::Answer(id, answer) => {
-                if answer == Answer::Unavailable {
-                    self.shared.note_problem();
-                } else {
+            Event::Answer(id, answered) => {
+                if answered.is_ok() {
                     self.heard_ms = now_ms;
                 }
+                let answer = answered.unwrap_or_else(|problem| {
+                    self.shared.note_problem(&problem);
+                    Answer::Unavailable
+                });
                 let table = &self.shared.table;
                 let outputs = self.participant.answer(id, &answer, now_ms, table);
                 self.renew();

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use cluster::agent::Step;
 use cluster::agreed::{Seen, View};
-use cluster::coord::{Answer, RequestId};
+use cluster::coord::RequestId;
 use cluster::{BucketId, Order, Vb};
+use etcd::Answered;
 
 use crate::packet::Envelope;
 
 /// An event for the driver.
 pub(crate) enum Event {
-    Answer(RequestId, Answer),
+    Answer(RequestId, Answered),
     Packet(Envelope),
     Order(Order),
     /// Steps of these copies were made or attempted.

@@ -216,10 +216,8 @@ fn peer_tls(meta: &Meta, options: &MemberOptions) -> Result<Option<Arc<PeerTls>>
 }
 
 fn ask(etcd: &Etcd, request: Request) -> Result<Answer, JoinError> {
-    match etcd.ask(request, PATIENCE) {
-        Answer::Unavailable => Err(JoinError::Etcd(etcd.why())),
-        answer => Ok(answer),
-    }
+    let answered = etcd.ask(request, PATIENCE);
+    answered.map_err(|problem| JoinError::Etcd(problem.to_string()))
 }
 
 fn no_answer() -> JoinError {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bucket::FlusherState;
 use cluster::agreed::{ClusterId, Node, Seen, View};
 use cluster::{BucketId, NodeId};
-use etcd::Etcd;
+use etcd::{Etcd, Problem};
 use parking_lot::{Mutex, RwLock};
 use registry::cluster::MemberStatus;
 use registry::{BucketSettings, Registry};
@@ -134,12 +134,9 @@ impl Shared {
     }
 
     /// Records that etcd did not carry out a request.
-    pub(crate) fn note_problem(&self) {
-        // Without a problem another request was carried out since.
-        if let Some(problem) = self.etcd.problem() {
-            let now_ms = self.now_ms();
-            self.trouble.lock().note(problem.to_string(), now_ms);
-        }
+    pub(crate) fn note_problem(&self, problem: &Problem) {
+        let now_ms = self.now_ms();
+        self.trouble.lock().note(problem.to_string(), now_ms);
     }
 
     /// A node has taken over everything up to a revision.

@@ -78,11 +78,10 @@ fn every_request_is_answered_once() {
     {
         let id = RequestId(number as u64);
         client.etcd.request(id, request.clone());
-        assert_eq!(client.next(), (id.0, answer.clone()), "{request:?}");
-        assert_eq!(client.etcd.ask(request, PATIENCE), answer);
+        assert_eq!(client.next(), (id.0, Ok(answer.clone())), "{request:?}");
+        assert_eq!(client.etcd.ask(request, PATIENCE), Ok(answer));
     }
     assert!(client.answers.try_recv().is_err());
-    assert_eq!(client.etcd.problem(), None);
 }
 
 #[test]
@@ -123,8 +122,8 @@ fn invalid_or_missing_answer_is_unavailable() {
         let fake = Fake::start(move |_| reply());
         let client = Client::of(&[fake.url()]);
         client.etcd.request(RequestId(1), put("/a"));
-        assert_eq!(client.next(), (1, Answer::Unavailable), "{why}");
-        let problem = client.problem();
+        let (id, problem) = client.next_problem();
+        assert_eq!(id, 1, "{why}");
         assert!(
             problem.contains(why) && problem.contains(&fake.url()),
             "{problem}"
@@ -141,9 +140,7 @@ fn request_to_a_silent_member_times_out() {
         timeout,
         ..options(&[fake.url()])
     });
-    client.etcd.request(RequestId(1), put("/a"));
-    assert_eq!(client.next(), (1, Answer::Unavailable));
-    assert!(client.problem().contains("100 ms"));
+    assert!(client.problem(put("/a")).contains("100 ms"));
 }
 
 #[test]
@@ -169,7 +166,10 @@ fn client_logs_in_again_when_etcd_forgot_the_token() {
         ..options(&[fake.url()])
     });
     for _ in 0..2 {
-        assert_eq!(client.etcd.ask(put("/c"), PATIENCE), Answer::Committed(2));
+        assert_eq!(
+            client.etcd.ask(put("/c"), PATIENCE),
+            Ok(Answer::Committed(2))
+        );
     }
     let paths: Vec<String> = fake.asked().into_iter().map(|asked| asked.path).collect();
     let (login, txn) = ("/v3/auth/authenticate", "/v3/kv/txn");
@@ -193,14 +193,16 @@ fn renewed_login_is_used_from_the_next_request_on() {
         ..options(&[fake.url()])
     };
     let client = Client::with(options.clone());
-    assert_eq!(client.etcd.ask(put("/c"), PATIENCE), Answer::Unavailable);
-    assert!(client.etcd.why().contains("authentication failed"));
+    assert!(client.problem(put("/c")).contains("authentication failed"));
     options.login = Some(Login {
         password: "changed".to_owned(),
         ..login()
     });
     client.etcd.renew(&options).unwrap();
-    assert_eq!(client.etcd.ask(put("/c"), PATIENCE), Answer::Committed(2));
+    assert_eq!(
+        client.etcd.ask(put("/c"), PATIENCE),
+        Ok(Answer::Committed(2))
+    );
 }
 
 /// etcd needs a tenth of a second of a processor for each login.
@@ -224,7 +226,7 @@ fn requests_of_one_moment_need_one_login() {
         for id in 0..8 {
             client.etcd.request(RequestId(id), put("/c"));
         }
-        let done = |(_, answer)| answer == Answer::Committed(2);
+        let done = |(_, answer)| answer == Ok(Answer::Committed(2));
         assert_eq!(
             (0..8).filter(|_| done(client.next())).count(),
             if granted_at_all { 8 } else { 0 }
@@ -261,7 +263,7 @@ fn wrong_or_missing_login_is_reported_as_problem() {
             login,
             ..options(&[fake.url()])
         });
-        assert_eq!(client.etcd.ask(put("/c"), PATIENCE), Answer::Unavailable);
-        assert!(client.problem().contains(why), "{}", client.problem());
+        let problem = client.problem(put("/c"));
+        assert!(problem.contains(why), "{problem}");
     }
 }

@@ -10,15 +10,15 @@ mod watches;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use cluster::coord::{Answer, RequestId};
-use etcd::{Etcd, Login, Options};
+use cluster::coord::{Request, RequestId};
+use etcd::{Answered, Etcd, Login, Options};
 
 use crate::fake::PATIENCE;
 
 /// A client with its received answers.
 struct Client {
     etcd: Etcd,
-    answers: Receiver<(RequestId, Answer)>,
+    answers: Receiver<(RequestId, Answered)>,
 }
 
 impl Client {
@@ -34,13 +34,20 @@ impl Client {
         Self { etcd, answers }
     }
 
-    fn next(&self) -> (u64, Answer) {
+    fn next(&self) -> (u64, Answered) {
         let (id, answer) = self.answers.recv_timeout(PATIENCE).expect("an answer");
         (id.0, answer)
     }
 
-    fn problem(&self) -> String {
-        self.etcd.problem().expect("a problem").to_string()
+    /// Returns the request that got no answer next, with the reason.
+    fn next_problem(&self) -> (u64, String) {
+        let (id, answer) = self.next();
+        (id, answer.unwrap_err().to_string())
+    }
+
+    /// Returns the reason why a request gets no answer.
+    fn problem(&self, request: Request) -> String {
+        self.etcd.ask(request, PATIENCE).unwrap_err().to_string()
     }
 }
 

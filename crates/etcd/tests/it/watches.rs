@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use cluster::coord::{Answer, Change, LeaseId, Request, RequestId};
+use etcd::Answered;
 
 use crate::Client;
 use crate::answers::put;
@@ -38,8 +39,8 @@ fn serving(
     })
 }
 
-fn told((id, answer): (u64, Answer)) -> (u64, u64, Vec<(String, u64)>) {
-    let Answer::Changes { revision, changes } = answer else {
+fn told((id, answer): (u64, Answered)) -> (u64, u64, Vec<(String, u64)>) {
+    let Ok(Answer::Changes { revision, changes }) = answer else {
         panic!("{answer:?}");
     };
     let of = |change: &Change| (change.key().to_owned(), change.revision());
@@ -61,7 +62,8 @@ fn watch_does_not_depend_on_chunks_of_its_stream() {
         assert_eq!(told(client.next()), (1, 5, changes));
         assert_eq!(told(client.next()), (1, 9, vec![]));
         drop(pieces);
-        assert_eq!(client.next(), (1, Answer::Unavailable));
+        let broken = format!("{}: a watch broke off", fake.url());
+        assert_eq!(client.next_problem(), (1, broken));
         assert!(client.answers.try_recv().is_err());
         assert!(fake.asked()[0].body.contains(r#""start_revision":"3""#));
     }
@@ -69,20 +71,20 @@ fn watch_does_not_depend_on_chunks_of_its_stream() {
 
 #[test]
 fn watch_ends_with_the_reason_of_etcd() {
-    for (message, end) in [
+    for (message, reason) in [
         (
             r#"{"result":{"header":{"revision":"9"},"canceled":true,"compact_revision":"7"}}"#,
-            Answer::Compacted,
+            None,
         ),
         (
             r#"{"result":{"header":{"revision":"9"},"canceled":true,"cancel_reason":"etcdserver: no leader"}}"#,
-            Answer::Unavailable,
+            Some("no leader"),
         ),
         (
             r#"{"error":{"grpc_code":14,"http_code":503,"message":"etcdserver: server stopped"}}"#,
-            Answer::Unavailable,
+            Some("server stopped"),
         ),
-        ("<html>", Answer::Unavailable),
+        ("<html>", Some("not one of etcd")),
     ] {
         let (pieces, watched) = body();
         let fake = serving(vec![watched], |_| granted("{}"));
@@ -90,7 +92,13 @@ fn watch_ends_with_the_reason_of_etcd() {
         client.etcd.request(RequestId(1), watch(3));
         send(&pieces, CREATED);
         send(&pieces, message);
-        assert_eq!(client.next(), (1, end), "{message}");
+        match (client.next(), reason) {
+            ((1, Ok(Answer::Compacted)), None) => {}
+            ((1, Err(problem)), Some(reason)) => {
+                assert!(problem.to_string().contains(reason), "{problem}");
+            }
+            other => panic!("{message}: {other:?}"),
+        }
         drop(pieces);
         fake.wait_for_an_end();
     }
@@ -107,7 +115,8 @@ fn new_watch_ends_the_old_one_and_tries_another_member() {
     send(&first, CHANGED);
     assert_eq!(told(client.next()).1, 5);
     client.etcd.request(RequestId(2), watch(6));
-    assert_eq!(client.next(), (1, Answer::Unavailable));
+    let lagged = format!("{}: a watch lagged behind", one.url());
+    assert_eq!(client.next_problem(), (1, lagged));
     send(&second, PROGRESS);
     assert_eq!(told(client.next()), (2, 9, vec![]));
 }
@@ -125,7 +134,7 @@ fn watch_with_reported_changes_is_not_moved_to_another_member() {
         &pieces,
         r#"{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}"#,
     );
-    assert_eq!(client.next(), (1, Answer::Unavailable));
+    assert!(client.next_problem().1.contains("no leader"));
     assert!(other.asked().is_empty());
 }
 
@@ -137,8 +146,8 @@ fn watches_of_a_failed_member_end() {
     client.etcd.request(RequestId(1), watch(3));
     send(&pieces, CHANGED);
     assert_eq!(told(client.next()).1, 5);
-    assert_eq!(client.etcd.ask(put("/a"), PATIENCE), Answer::Unavailable);
-    assert_eq!(client.next(), (1, Answer::Unavailable));
+    client.etcd.ask(put("/a"), PATIENCE).unwrap_err();
+    assert!(client.next_problem().1.contains("another request failed"));
 }
 
 #[test]
@@ -171,7 +180,8 @@ fn unchanged_watch_reports_the_revision_of_a_renewal() {
         send(&pieces, CHANGED);
         assert_eq!(told(client.next()).1, 5);
         let keep_alive = Request::KeepAlive(LeaseId(5));
-        assert_eq!(client.etcd.ask(keep_alive, PATIENCE), Answer::KeptAlive(20));
+        let kept = client.etcd.ask(keep_alive, PATIENCE);
+        assert_eq!(kept, Ok(Answer::KeptAlive(20)));
         if changed {
             // The watch itself reports the changes.
             send(&pieces, PROGRESS);

@@ -116,12 +116,13 @@ fn make(etcd: &Etcd, args: &InitArgs, cluster: ClusterId) -> Result<(), Failure>
         then: keys.into_iter().zip(values).map(put).collect(),
     };
     match etcd.ask(Request::Txn(txn), PATIENCE) {
-        Answer::Committed(_) => Ok(()),
-        Answer::Refused => Err(Failure::new(
+        Ok(Answer::Committed(_)) => Ok(()),
+        Ok(_) => Err(Failure::new(
             Sysexit::Data,
             format!("there is a cluster named {name} in this etcd"),
         )),
-        _ => was_made(etcd, name, &entry),
+        Err(_) if was_made(etcd, name, &entry) => Ok(()),
+        Err(problem) => Err(problem.into()),
     }
 }
 
@@ -130,18 +131,12 @@ fn text(value: &impl serde::Serialize) -> String {
 }
 
 /// Checks after a missing answer whether the cluster was created.
-fn was_made(etcd: &Etcd, name: &str, entry: &str) -> Result<(), Failure> {
-    let problem = etcd.problem();
+fn was_made(etcd: &Etcd, name: &str, entry: &str) -> bool {
     let get = Request::Get(Range::Key(name_key(name)));
-    if let Answer::Got { found, .. } = etcd.ask(get, PATIENCE)
-        && found.first().is_some_and(|kv| kv.value == entry)
-    {
-        return Ok(());
-    }
-    Err(problem.map_or_else(
-        || Failure::new(Sysexit::TempFail, "etcd does not answer"),
-        Failure::from,
-    ))
+    let Ok(Answer::Got { found, .. }) = etcd.ask(get, PATIENCE) else {
+        return false;
+    };
+    found.first().is_some_and(|kv| kv.value == entry)
 }
 
 fn random() -> Result<u128, Failure> {
