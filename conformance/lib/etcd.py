@@ -134,10 +134,15 @@ class Etcd:
             raise Refused(error) from None
 
     def get(self, prefix, member=0):
-        """Values by their keys, of all keys with a prefix."""
-        end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-        found = self.call("/v3/kv/range", {"key": encode(prefix), "range_end": encode(end)}, member)
-        return {decode(kv["key"]): decode(kv.get("value", "")) for kv in found.get("kvs", [])}
+        """Values by their keys, of all keys with a prefix. An etcd that is too busy to answer (503) is asked again."""
+        body = {"key": encode(prefix), "range_end": encode(prefix[:-1] + chr(ord(prefix[-1]) + 1))}
+        for left in (3, 2, 1, 0):
+            try:
+                found = self.call("/v3/kv/range", body, member)
+                return {decode(kv["key"]): decode(kv.get("value", "")) for kv in found.get("kvs", [])}
+            except Refused as error:
+                if error.status != 503 or not left:
+                    raise
 
     def revision(self, member=0):
         """That of the newest change."""
