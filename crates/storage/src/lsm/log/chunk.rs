@@ -7,7 +7,6 @@ use model::VbId;
 
 use crate::lsm::bytes::{CRC_BYTES, Reader, damaged};
 use crate::lsm::files::StoreFile;
-use crate::lsm::log::piece::PieceReader;
 use crate::lsm::log::place::Place;
 use crate::lsm::row::Row;
 
@@ -165,37 +164,12 @@ fn checksum(what: What, vb: VbId, body: &[u8]) -> u32 {
 ///
 /// # Errors
 /// `InvalidData` if it is not the body of this entry.
-pub(crate) fn check_body(what: What, vb: VbId, bytes: &[u8]) -> io::Result<&[u8]> {
+pub(super) fn check_body(what: What, vb: VbId, bytes: &[u8]) -> io::Result<&[u8]> {
     let split = bytes.split_first_chunk::<CRC_BYTES>();
     let (crc, body) = split.ok_or_else(|| damaged("an entry of a log is cut"))?;
     if u32::from_be_bytes(*crc) == checksum(what, vb, body) {
         Ok(body)
     } else {
         Err(damaged("checksum mismatch"))
-    }
-}
-
-impl Place {
-    /// Reads the body into `bytes`, and checks it.
-    ///
-    /// # Errors
-    /// Those of the system; `InvalidData` if it is not the written body.
-    pub(crate) fn read(
-        self,
-        file: &dyn StoreFile,
-        what: What,
-        vb: VbId,
-        bytes: &mut Vec<u8>,
-    ) -> io::Result<()> {
-        bytes.clear();
-        if file.cipher().is_some() {
-            bytes.extend_from_slice(PieceReader::new(file).body(self)?);
-            return Ok(());
-        }
-        bytes.resize(CRC_BYTES + self.length(), 0);
-        file.read_at(bytes, self.offset() - CRC_BYTES as u64)?;
-        check_body(what, vb, bytes)?;
-        bytes.drain(..CRC_BYTES);
-        Ok(())
     }
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use model::VbId;
 use parking_lot::Mutex;
 
-use super::chunk::{What, check_body};
+use super::chunk::What;
 use super::index::{LogIndex, LogRow};
-use super::piece::PieceReader;
+use super::piece::EntryReader;
 use super::place::Place;
 use crate::lsm::files::StoreFile;
 use crate::lsm::row::Row;
@@ -143,41 +143,29 @@ pub(crate) fn read_rows(
 ) -> io::Result<Vec<(VbId, usize, usize)>> {
     rows.sort_unstable_by_key(|row| row.place.offset());
     let mut places = Vec::with_capacity(rows.len());
-    if file.cipher().is_some() {
-        let mut pieces = PieceReader::new(file);
-        for row in rows {
-            let from = arena.len();
-            arena.extend_from_slice(pieces.body(row.place)?);
-            places.push((row.vb, from, arena.len() - from));
-        }
-        return Ok(places);
-    }
-    let mut window: Vec<u8> = Vec::new();
-    let mut at = 0;
-    while at < rows.len() {
-        let from = rows[at].place.offset() - 4;
-        let (mut end, mut next) = (from, at);
-        while let Some(row) = rows.get(next) {
+    let mut reader = EntryReader::new(file);
+    let mut rest = &*rows;
+    while let Some(first) = rest.first() {
+        let from = first.place.offset();
+        let (mut end, mut count) = (from, 0);
+        for row in rest {
             let (begin, after) = (
                 row.place.offset(),
                 row.place.offset() + row.place.length() as u64,
             );
-            if next > at && (begin > end + GAP_MAX || after - from > READ_BYTES) {
+            if count > 0 && (begin > end + GAP_MAX || after - from > READ_BYTES) {
                 break;
             }
-            end = after;
-            next += 1;
+            (end, count) = (after, count + 1);
         }
-        window.resize((end - from) as usize, 0);
-        file.read_at(&mut window, from)?;
-        for row in &rows[at..next] {
-            let begin = (row.place.offset() - 4 - from) as usize;
-            let bytes = &window[begin..begin + 4 + row.place.length()];
-            let body = check_body(What::Row, row.vb, bytes)?;
+        reader.load(from..end)?;
+        let (adjacent, others) = rest.split_at(count);
+        for row in adjacent {
+            let body = reader.body(What::Row, row.vb, row.place)?;
             places.push((row.vb, arena.len(), body.len()));
             arena.extend_from_slice(body);
         }
-        at = next;
+        rest = others;
     }
     Ok(places)
 }
