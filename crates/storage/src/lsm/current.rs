@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use model::{Seqno, VbId};
 
 use super::bytes::{FileKind, damaged, named};
-use super::files::StoreFile;
 use super::log::{LogIndex, LogOrder, LogRow, Place, RecordAt, What};
 use super::manifest::Manifest;
 use super::row::{Row, ValuePlace, value_file};
 use super::run::{Run, Section};
+use super::sealed::StoreFile;
 use super::state::{self, Lineage, State, StoredState};
 use crate::per_vb::PerVb;
 
 /// A log with its index.
 #[derive(Debug)]
 pub(crate) struct LogPart {
-    pub(crate) file: Arc<dyn StoreFile>,
+    pub(crate) file: Arc<StoreFile>,
     pub(crate) number: u64,
     pub(crate) index: LogIndex,
     pub(crate) order: LogOrder,
@@ -30,7 +30,7 @@ pub(crate) struct LogPart {
 
 impl LogPart {
     /// Creates a log without rows, after this group.
-    pub(crate) fn empty(file: Arc<dyn StoreFile>, number: u64, last_group: u64) -> Self {
+    pub(crate) fn empty(file: Arc<StoreFile>, number: u64, last_group: u64) -> Self {
         Self {
             file,
             number,
@@ -50,7 +50,7 @@ impl LogPart {
 
     fn read(&self, place: Place, what: What, vb: VbId) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        place.read(&*self.file, what, vb, &mut bytes)?;
+        place.read(&self.file, what, vb, &mut bytes)?;
         Ok(bytes)
     }
 
@@ -61,7 +61,7 @@ impl LogPart {
         states: &mut PerVb<State>,
         notes: impl IntoIterator<Item = Note>,
     ) {
-        self.index.link(from, &*self.file);
+        self.index.link(from, &self.file);
         for note in notes {
             match note {
                 Note::Text(place) => self.index.text = Some(place),
@@ -122,7 +122,7 @@ pub(crate) enum Note {
 /// A file with values of rows in runs.
 #[derive(Clone, Debug)]
 pub(crate) struct ValueFile {
-    pub(crate) file: Arc<dyn StoreFile>,
+    pub(crate) file: Arc<StoreFile>,
     pub(crate) bytes: u64,
 }
 
@@ -247,7 +247,7 @@ impl Current {
             };
             let found = log
                 .index
-                .find(vb, (name, hash), &*log.file, &mut found_bytes)?;
+                .find(vb, (name, hash), &log.file, &mut found_bytes)?;
             let Some(row) = found.filter(|row| row.seqno <= limit) else {
                 continue;
             };
@@ -266,13 +266,13 @@ impl Current {
 /// The files of values that rows refer to.
 #[derive(Clone, Debug)]
 pub(crate) struct Values {
-    active: (u64, Arc<dyn StoreFile>),
-    sealed: Option<(u64, Arc<dyn StoreFile>)>,
+    active: (u64, Arc<StoreFile>),
+    sealed: Option<(u64, Arc<StoreFile>)>,
     pub(crate) version: Arc<Version>,
 }
 
 impl Values {
-    fn file(&self, number: u64) -> io::Result<&Arc<dyn StoreFile>> {
+    fn file(&self, number: u64) -> io::Result<&Arc<StoreFile>> {
         let logs = [Some(&self.active), self.sealed.as_ref()];
         let mut logs = logs.into_iter().flatten();
         if let Some((_, file)) = logs.find(|(known, _)| *known == number) {

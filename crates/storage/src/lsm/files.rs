@@ -10,18 +10,17 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cipher::{Cipher, EncryptionKeys, Keyring};
+use cipher::{EncryptionKeys, Keyring};
 
-use super::pieces::Pieces;
 use crate::names;
 
 /// A directory.
 pub(crate) trait Files: Debug + Send + Sync {
     /// Creates an empty file or truncates one, for reading and writing.
-    fn create(&self, name: &str) -> io::Result<Arc<dyn StoreFile>>;
+    fn create(&self, name: &str) -> io::Result<Arc<dyn RawFile>>;
 
     /// Opens a file for reading and writing; `NotFound` if it does not exist.
-    fn open(&self, name: &str) -> io::Result<Arc<dyn StoreFile>>;
+    fn open(&self, name: &str) -> io::Result<Arc<dyn RawFile>>;
 
     /// Renames a file. It replaces an existing file of the new name.
     ///
@@ -57,7 +56,7 @@ pub(crate) trait Files: Debug + Send + Sync {
 }
 
 /// An open file. Several threads may read and write it at the same time.
-pub(crate) trait StoreFile: Debug + Send + Sync {
+pub(crate) trait RawFile: Debug + Send + Sync {
     /// Fills `bytes` from offset `at` on; `UnexpectedEof` if the file ends before.
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()>;
 
@@ -82,21 +81,6 @@ pub(crate) trait StoreFile: Debug + Send + Sync {
     /// Then it is unknown which writes since the last sync are durable. `NotFound` if the file's
     /// name was removed: no opening would find it.
     fn sync(&self) -> io::Result<()>;
-
-    /// Returns the cipher of its units; `None` for a plain file.
-    fn cipher(&self) -> Option<&Cipher> {
-        None
-    }
-
-    /// Returns the positions of an encrypted log's pieces; `None` for a plain file.
-    fn pieces(&self) -> Option<&Pieces> {
-        None
-    }
-
-    /// Returns this file for reading values only; `None` if that makes no difference.
-    fn for_values(&self) -> Option<Arc<dyn StoreFile>> {
-        None
-    }
 }
 
 /// A directory of the file system.
@@ -117,12 +101,12 @@ impl Directory {
 }
 
 impl Files for Directory {
-    fn create(&self, name: &str) -> io::Result<Arc<dyn StoreFile>> {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn RawFile>> {
         let file = names::create_unsynced(&self.path.join(name))?;
         Ok(Arc::new(OpenFile(file)))
     }
 
-    fn open(&self, name: &str) -> io::Result<Arc<dyn StoreFile>> {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn RawFile>> {
         let mut options = fs::File::options();
         let file = options.read(true).write(true).open(self.path.join(name))?;
         Ok(Arc::new(OpenFile(file)))
@@ -165,7 +149,7 @@ impl Files for Directory {
 #[derive(Debug)]
 struct OpenFile(fs::File);
 
-impl StoreFile for OpenFile {
+impl RawFile for OpenFile {
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
         self.0.read_exact_at(bytes, at)
     }

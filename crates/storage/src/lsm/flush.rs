@@ -70,7 +70,7 @@ impl Piece {
     /// Reads the rows, sorts those of each vBucket by name, and writes them.
     fn write(&mut self, sealed: &LogPart, runs: &mut Runs<'_>) -> io::Result<()> {
         self.arena.reserve_exact(self.bytes.max(PIECE_BYTES));
-        let mut places = read_rows(&*sealed.file, &mut self.rows, &mut self.arena)?;
+        let mut places = read_rows(&sealed.file, &mut self.rows, &mut self.arena)?;
         let arena = &self.arena;
         let row = |place: &(VbId, usize, usize)| Row::of(&arena[place.1..place.1 + place.2]);
         let name = |place: &(VbId, usize, usize)| row(place).map(|row| row.name());
@@ -181,10 +181,7 @@ impl Core {
                 .cloned();
             let sealed = flushed.filter(|log| ValuePlace::of_log(log.number) == *file);
             let of_log = sealed.map(|log| ValueFile {
-                file: log
-                    .file
-                    .for_values()
-                    .unwrap_or_else(|| Arc::clone(&log.file)),
+                file: log.file.for_values(),
                 bytes: log.bytes,
             });
             let found = known.or(of_log);

@@ -4,15 +4,15 @@ use std::io;
 use std::sync::Arc;
 
 use super::bytes::{FileKind, HEADER_BYTES};
-use super::files::{Files, StoreFile};
-use super::sealed;
+use super::files::Files;
+use super::sealed::{self, StoreFile};
 
 /// A file that nothing refers to yet. It is removed if it is dropped before [`Made::keep`].
 #[derive(Debug)]
 pub(crate) struct Made {
     files: Arc<dyn Files>,
     name: String,
-    pub(crate) file: Arc<dyn StoreFile>,
+    pub(crate) file: Arc<StoreFile>,
     kept: bool,
 }
 

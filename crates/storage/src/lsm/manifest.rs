@@ -10,8 +10,8 @@ use model::VbId;
 use ring::digest::{self, Digest, SHA256};
 
 use super::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, Reader, damaged, named};
-use super::files::{Files, StoreFile};
-use super::sealed;
+use super::files::Files;
+use super::sealed::{self, StoreFile};
 use crate::per_vb::PerVb;
 
 pub(crate) const NAME: &str = "MANIFEST";
@@ -51,7 +51,7 @@ pub(crate) struct Contents {
 #[derive(Debug)]
 pub(crate) struct Manifest {
     pub(crate) contents: Contents,
-    file: Arc<dyn StoreFile>,
+    file: Arc<StoreFile>,
     states: PerVb<(u32, u32)>,
     text: Option<(u32, u32)>,
 }
@@ -77,7 +77,7 @@ impl Manifest {
         written: impl FnOnce(),
     ) -> io::Result<Self> {
         let (file, header) = sealed::create(files, DRAFT, (FileKind::Manifest, 0))?;
-        let (bytes, states, text) = encode(&*file, &header, &contents, parts)?;
+        let (bytes, states, text) = encode(&file, &header, &contents, parts)?;
         file.write_at(&bytes, 0)?;
         file.sync()?;
         written();
@@ -113,7 +113,7 @@ impl Manifest {
         Self::decoded(file, &bytes)
     }
 
-    fn of(file: Arc<dyn StoreFile>) -> io::Result<Self> {
+    fn of(file: Arc<StoreFile>) -> io::Result<Self> {
         let length = file.length()?;
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
         file.read_at(&mut bytes, 0)?;
@@ -135,7 +135,7 @@ impl Manifest {
     }
 
     /// Returns the manifest in `file`, of which `bytes` lie before the seal and the checksum.
-    fn decoded(file: Arc<dyn StoreFile>, bytes: &[u8]) -> io::Result<Self> {
+    fn decoded(file: Arc<StoreFile>, bytes: &[u8]) -> io::Result<Self> {
         let found = decode(bytes).ok_or_else(|| damaged("it makes no sense"))?;
         let (contents, states, text) = found;
         Ok(Self {
@@ -148,7 +148,7 @@ impl Manifest {
 
     /// Whether its encryption is that of a new file.
     pub(crate) fn is_current(&self, files: &dyn Files) -> bool {
-        sealed::is_current(files, &*self.file)
+        sealed::is_current(files, &self.file)
     }
 
     /// Iterates over the vBuckets with a state.
@@ -201,7 +201,7 @@ fn digest(bytes: &[u8]) -> Digest {
 }
 
 fn encode(
-    file: &dyn StoreFile,
+    file: &StoreFile,
     header: &[u8],
     contents: &Contents,
     parts: &Parts,

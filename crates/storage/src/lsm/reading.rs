@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::damage::Damage;
 use super::directory::{LOCK, OpenError, check_content, open_error, try_lock};
-use super::files::{Files, StoreFile};
+use super::files::{Files, RawFile};
 
 /// Bytes that are read at once after a larger read failed.
 const PIECE_BYTES: usize = 4096;
@@ -77,11 +77,11 @@ fn refused() -> io::Error {
 }
 
 impl Files for ReadOnly {
-    fn create(&self, _name: &str) -> io::Result<Arc<dyn StoreFile>> {
+    fn create(&self, _name: &str) -> io::Result<Arc<dyn RawFile>> {
         Err(refused())
     }
 
-    fn open(&self, name: &str) -> io::Result<Arc<dyn StoreFile>> {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn RawFile>> {
         Ok(Arc::new(OpenFile {
             file: File::open(self.path.join(name))?,
             name: name.to_owned(),
@@ -128,7 +128,7 @@ struct OpenFile {
     failures: Failures,
 }
 
-impl StoreFile for OpenFile {
+impl RawFile for OpenFile {
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
         match self.file.read_exact_at(bytes, at) {
             Err(error) if error.raw_os_error().is_some() => {}

@@ -10,7 +10,7 @@ use model::{Cas, CollectionId, Datatype, Document, DurabilityLevel, Kind, Meta, 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::bytes::{FileKind, Reader, damaged};
-use super::files::StoreFile;
+use super::sealed::StoreFile;
 
 /// Tag of a committed document, or of its tombstone.
 pub(crate) const DOCUMENT: u8 = 0;
@@ -57,7 +57,7 @@ impl ValuePlace {
     ///
     /// # Errors
     /// Those of the system; `InvalidData` if it is not the written value.
-    pub(crate) fn read(self, file: &dyn StoreFile) -> io::Result<Vec<u8>> {
+    pub(crate) fn read(self, file: &StoreFile) -> io::Result<Vec<u8>> {
         let mut value = vec![0; self.length as usize + file.seal_bytes()];
         file.read_at(&mut value, self.offset)?;
         let whole = file.unseal(&mut value, 0, (self.offset, &[]));

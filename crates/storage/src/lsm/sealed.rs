@@ -1,6 +1,7 @@
 //! Files with a header, which states their encryption.
 
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use cipher::{Cipher, SEAL_BYTES, missing};
@@ -9,7 +10,7 @@ use super::bytes::{
     FileKind, HEADER_BYTES, IDENTITY_BYTES, check_header, damaged, encrypted_header, header,
     identity, is_plain,
 };
-use super::files::{Files, StoreFile};
+use super::files::{Files, RawFile};
 use super::pieces::Pieces;
 
 /// Creates a file. Returns it with the header to be written into it.
@@ -17,14 +18,14 @@ pub(crate) fn create(
     files: &dyn Files,
     name: &str,
     of: (FileKind, u64),
-) -> io::Result<(Arc<dyn StoreFile>, [u8; HEADER_BYTES])> {
+) -> io::Result<(Arc<StoreFile>, [u8; HEADER_BYTES])> {
     let file = files.create(name)?;
     let Some(keyring) = files.keyring() else {
-        return Ok((file, header(of.0, of.1)));
+        return Ok((StoreFile::of(file, None), header(of.0, of.1)));
     };
     let (identity, check, cipher) = keyring.create(|key, store| identity(of, key, store))?;
     let header = encrypted_header(&identity, check);
-    Ok((SealedFile::of(file, cipher), header))
+    Ok((StoreFile::of(file, Some(cipher)), header))
 }
 
 /// Opens a file, and checks its header.
@@ -32,11 +33,7 @@ pub(crate) fn create(
 /// # Errors
 /// Those of the system; `InvalidData` for the header of another file; a
 /// [`key_error`](cipher::key_error).
-pub(crate) fn open(
-    files: &dyn Files,
-    kind: FileKind,
-    number: u64,
-) -> io::Result<Arc<dyn StoreFile>> {
+pub(crate) fn open(files: &dyn Files, kind: FileKind, number: u64) -> io::Result<Arc<StoreFile>> {
     let file = files.open(&kind.name(number))?;
     let mut head = [0; HEADER_BYTES];
     if file.length()? < HEADER_BYTES as u64 {
@@ -44,12 +41,12 @@ pub(crate) fn open(
     }
     file.read_at(&mut head, 0)?;
     let Some(found) = check_header(kind, number, &head)? else {
-        return Ok(file);
+        return Ok(StoreFile::of(file, None));
     };
     let keyring = files.keyring();
     let keyring = keyring.ok_or_else(|| missing(found.key))?;
     let cipher = keyring.open(&head[..IDENTITY_BYTES], &found)?;
-    Ok(SealedFile::of(file, cipher))
+    Ok(StoreFile::of(file, Some(cipher)))
 }
 
 /// Opens a file whose header may be damaged. If the damaged header does not look plain, the file
@@ -61,30 +58,71 @@ pub(crate) fn open_any(
     files: &dyn Files,
     kind: FileKind,
     number: u64,
-) -> io::Result<Arc<dyn StoreFile>> {
+) -> io::Result<Arc<StoreFile>> {
     match open(files, kind, number) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
         opened => return opened,
     }
     let file = files.open(&kind.name(number))?;
     let Some(keyring) = files.keyring() else {
-        return Ok(file);
+        return Ok(StoreFile::of(file, None));
     };
     let mut head = [0; HEADER_BYTES];
     let cut = file.read_at(&mut head, 0).is_err();
     let cipher = keyring.guess(|key, store| identity((kind, number), key, store))?;
-    match cipher.filter(|_| !cut && !is_plain(&head)) {
-        Some(cipher) => Ok(SealedFile::of(file, cipher)),
-        None => Ok(file),
-    }
+    let cipher = cipher.filter(|_| !cut && !is_plain(&head));
+    Ok(StoreFile::of(file, cipher))
 }
 
 /// Whether the encryption of a file is that of a new one: with the first key, if there are keys.
-pub(crate) fn is_current(files: &dyn Files, file: &dyn StoreFile) -> bool {
+pub(crate) fn is_current(files: &dyn Files, file: &StoreFile) -> bool {
     files.keyring().is_none() || file.cipher().is_some_and(Cipher::is_current)
 }
 
-impl dyn StoreFile + '_ {
+/// A file of the store. Reads and writes handle the encrypted bytes of its units.
+#[derive(Debug)]
+pub(crate) struct StoreFile {
+    file: Arc<dyn RawFile>,
+    cipher: Option<Arc<Cipher>>,
+    pieces: Pieces,
+}
+
+impl Deref for StoreFile {
+    type Target = dyn RawFile;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.file
+    }
+}
+
+impl StoreFile {
+    fn of(file: Arc<dyn RawFile>, cipher: Option<Cipher>) -> Arc<Self> {
+        Arc::new(Self {
+            file,
+            cipher: cipher.map(Arc::new),
+            pieces: Pieces::default(),
+        })
+    }
+
+    /// Returns this file for reading values only: without the positions of pieces.
+    pub(crate) fn for_values(&self) -> Arc<Self> {
+        Arc::new(Self {
+            file: Arc::clone(&self.file),
+            cipher: self.cipher.clone(),
+            pieces: Pieces::default(),
+        })
+    }
+
+    /// Returns the cipher of its units; `None` for a plain file.
+    pub(crate) fn cipher(&self) -> Option<&Cipher> {
+        self.cipher.as_deref()
+    }
+
+    /// Returns the positions of an encrypted log's pieces; `None` for a plain file.
+    pub(crate) fn pieces(&self) -> Option<&Pieces> {
+        self.cipher.as_ref().map(|_| &self.pieces)
+    }
+
     /// Returns the bytes that sealing adds to a unit.
     pub(crate) fn seal_bytes(&self) -> usize {
         self.cipher().map_or(0, |_| SEAL_BYTES)
@@ -133,65 +171,5 @@ impl dyn StoreFile + '_ {
     ) -> io::Result<usize> {
         let cipher = self.cipher();
         cipher.map_or(Ok(unit.len()), |cipher| cipher.open(unit, at, of))
-    }
-}
-
-/// An encrypted file. Reads and writes handle the encrypted bytes.
-#[derive(Debug)]
-struct SealedFile {
-    file: Arc<dyn StoreFile>,
-    cipher: Arc<Cipher>,
-    pieces: Pieces,
-}
-
-impl SealedFile {
-    fn of(file: Arc<dyn StoreFile>, cipher: Cipher) -> Arc<dyn StoreFile> {
-        Arc::new(Self {
-            file,
-            cipher: Arc::new(cipher),
-            pieces: Pieces::default(),
-        })
-    }
-}
-
-impl StoreFile for SealedFile {
-    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
-        self.file.read_at(bytes, at)
-    }
-
-    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        self.file.write_at(bytes, at)
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        self.file.length()
-    }
-
-    fn disk_bytes(&self) -> io::Result<u64> {
-        self.file.disk_bytes()
-    }
-
-    fn set_length(&self, length: u64) -> io::Result<()> {
-        self.file.set_length(length)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.file.sync()
-    }
-
-    fn cipher(&self) -> Option<&Cipher> {
-        Some(&self.cipher)
-    }
-
-    fn pieces(&self) -> Option<&Pieces> {
-        Some(&self.pieces)
-    }
-
-    fn for_values(&self) -> Option<Arc<dyn StoreFile>> {
-        Some(Arc::new(Self {
-            file: Arc::clone(&self.file),
-            cipher: Arc::clone(&self.cipher),
-            pieces: Pieces::default(),
-        }))
     }
 }

@@ -46,7 +46,7 @@ fn try_write(files: &dyn Files, group: u64, text: &[u8]) -> io::Result<()> {
 /// or not encrypted as a new file is.
 pub(crate) fn read(files: &dyn Files, group: u64) -> io::Result<Vec<u8>> {
     let file = sealed::open(files, FileKind::Events, 0)?;
-    if !sealed::is_current(files, &*file) {
+    if !sealed::is_current(files, &file) {
         return Err(damaged("its key is not the first one"));
     }
     let mut bytes = vec![0; usize::try_from(file.length()?).unwrap_or(usize::MAX)];

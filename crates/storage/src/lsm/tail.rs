@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::bytes::{CRC_BYTES, Reader, damaged, named};
-use super::files::{Files, StoreFile};
+use super::files::{Files, RawFile};
 
 pub(crate) const NAME: &str = "TAIL";
 
@@ -46,7 +46,7 @@ pub(crate) struct Tail {
 /// The open file.
 #[derive(Debug)]
 pub(crate) struct TailFile {
-    file: Arc<dyn StoreFile>,
+    file: Arc<dyn RawFile>,
     pub(crate) tail: Tail,
 }
 

@@ -5,9 +5,9 @@ use std::collections::btree_map::Entry;
 use std::io;
 use std::sync::Arc;
 
-use crate::lsm::files::{Files, StoreFile};
+use crate::lsm::files::Files;
 use crate::lsm::row::{ValuePlace, value_file};
-use crate::lsm::sealed;
+use crate::lsm::sealed::{self, StoreFile};
 
 /// Maximum number of open files.
 const OPEN_MAX: usize = 256;
@@ -15,7 +15,7 @@ const OPEN_MAX: usize = 256;
 /// Reader of values in any file.
 pub(crate) struct ValueFiles<'f> {
     files: &'f dyn Files,
-    open: BTreeMap<u64, Arc<dyn StoreFile>>,
+    open: BTreeMap<u64, Arc<StoreFile>>,
 }
 
 impl<'f> ValueFiles<'f> {
@@ -27,7 +27,7 @@ impl<'f> ValueFiles<'f> {
     }
 
     /// Returns a file, numbered as in [`ValuePlace`].
-    pub(crate) fn file(&mut self, number: u64) -> io::Result<&Arc<dyn StoreFile>> {
+    pub(crate) fn file(&mut self, number: u64) -> io::Result<&Arc<StoreFile>> {
         if self.open.len() >= OPEN_MAX && !self.open.contains_key(&number) {
             self.open.clear();
         }
@@ -50,6 +50,6 @@ impl<'f> ValueFiles<'f> {
         if place.offset.saturating_add(bytes) > file.length()? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        place.read(&**file)
+        place.read(file)
     }
 }

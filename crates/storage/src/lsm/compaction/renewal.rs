@@ -31,7 +31,7 @@ impl Core {
         let sealed = current.sealed.as_ref().map(|log| &log.file);
         let mut logs = [Some(&current.active.file), sealed].into_iter().flatten();
         let version = &current.version;
-        logs.any(|file| !is_current(files, &**file))
+        logs.any(|file| !is_current(files, file))
             || !version.manifest.is_current(files)
             || version.runs.iter().any(|run| !run.is_current(files))
             || !stale_values(files, version).is_empty()
@@ -60,6 +60,6 @@ impl Core {
 
 fn stale_values(files: &dyn Files, version: &Version) -> BTreeSet<u64> {
     let values = version.values.iter();
-    let stale = values.filter(|(_, value)| !is_current(files, &*value.file));
+    let stale = values.filter(|(_, value)| !is_current(files, &value.file));
     stale.map(|(number, _)| *number).collect()
 }

@@ -6,9 +6,9 @@ use cipher::{Cipher, SEAL_BYTES};
 use model::VbId;
 
 use crate::lsm::bytes::{CRC_BYTES, Reader, damaged};
-use crate::lsm::files::StoreFile;
 use crate::lsm::log::place::Place;
 use crate::lsm::row::Row;
+use crate::lsm::sealed::StoreFile;
 
 /// Bytes of a chunk's header: crc, length of the rest, log, group, number of the chunk in it, flags.
 pub(super) const CHUNK_HEADER_BYTES: usize = 29;
@@ -57,7 +57,7 @@ impl ChunkHeader {
         self,
         chunk: &mut [u8],
         rest: &[u8],
-        (file, at): (&dyn StoreFile, u64),
+        (file, at): (&StoreFile, u64),
     ) -> io::Result<()> {
         chunk[4..8].copy_from_slice(&self.length.to_be_bytes());
         chunk[8..16].copy_from_slice(&self.log.to_be_bytes());
@@ -77,7 +77,7 @@ impl ChunkHeader {
     }
 
     /// Whether a chunk that was read at `at` has a valid checksum and seal.
-    pub(super) fn is_whole(chunk: &[u8], (file, at): (&dyn StoreFile, u64)) -> bool {
+    pub(super) fn is_whole(chunk: &[u8], (file, at): (&StoreFile, u64)) -> bool {
         let crc = crc32fast::hash(&chunk[CRC_BYTES..]).to_be_bytes();
         let is_sealed = |cipher: &Cipher| {
             let (header, rest) = chunk.split_at(CHUNK_HEADER_BYTES);

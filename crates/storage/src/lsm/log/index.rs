@@ -5,10 +5,10 @@ use std::io;
 use hashbrown::HashTable;
 use model::{Seqno, VbId};
 
-use crate::lsm::files::StoreFile;
 use crate::lsm::log::chunk::What;
 use crate::lsm::log::place::Place;
 use crate::lsm::row::Row;
+use crate::lsm::sealed::StoreFile;
 use crate::per_vb::PerVb;
 
 /// A row of a log.
@@ -65,7 +65,7 @@ impl LogRow {
     }
 
     /// Reads the row into `bytes`.
-    pub(crate) fn read(&self, file: &dyn StoreFile, bytes: &mut Vec<u8>) -> io::Result<()> {
+    pub(crate) fn read(&self, file: &StoreFile, bytes: &mut Vec<u8>) -> io::Result<()> {
         self.place.read(file, What::Row, self.vb, bytes)
     }
 }
@@ -168,7 +168,7 @@ impl LogIndex {
     ///
     /// Cost: a lookup in the table for each, and two reads for a row that replaces another one
     /// whose seqno it does not have.
-    pub(crate) fn link(&mut self, from: usize, file: &dyn StoreFile) {
+    pub(crate) fn link(&mut self, from: usize, file: &StoreFile) {
         let rows = &self.rows;
         let hash = |number: &u32| Self::hash_of(rows, *number);
         self.by_name.reserve(self.len - from, hash);
@@ -250,7 +250,7 @@ impl LogIndex {
         &self,
         vb: VbId,
         (name, hash): (&[u8], u64),
-        file: &dyn StoreFile,
+        file: &StoreFile,
         bytes: &mut Vec<u8>,
     ) -> io::Result<Option<LogRow>> {
         let found = self.find_number(vb, hash, &mut |row| {

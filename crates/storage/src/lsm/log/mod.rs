@@ -18,8 +18,8 @@ use std::sync::Arc;
 use model::VbId;
 
 use super::bytes::{FileKind, HEADER_BYTES};
-use super::files::{Files, StoreFile};
-use super::sealed::{self, is_current};
+use super::files::Files;
+use super::sealed::{self, StoreFile, is_current};
 use chunk::{CHUNK_HEADER_BYTES, ChunkHeader, ENTRY_BYTES, LAST};
 use piece::{LENGTH_BYTES, PIECE_BYTES};
 
@@ -43,7 +43,7 @@ const EXTENT_MAX: u64 = 64 << 20;
 /// The log being written.
 #[derive(Debug)]
 pub(crate) struct Log {
-    pub(crate) file: Arc<dyn StoreFile>,
+    pub(crate) file: Arc<StoreFile>,
     pub(crate) number: u64,
     /// Offset of the next group; all before are whole groups.
     pub(crate) end: u64,
@@ -88,7 +88,7 @@ impl Log {
     }
 
     /// Continues an existing log after its last whole group.
-    pub(crate) fn at(file: Arc<dyn StoreFile>, number: u64, end: u64, last_group: u64) -> Self {
+    pub(crate) fn at(file: Arc<StoreFile>, number: u64, end: u64, last_group: u64) -> Self {
         Self {
             file,
             number,
@@ -108,7 +108,7 @@ impl Log {
 
     /// Whether its encryption is that of a new file.
     pub(crate) fn is_current(&self, files: &dyn Files) -> bool {
-        is_current(files, &*self.file)
+        is_current(files, &self.file)
     }
 
     /// Makes everything written durable.

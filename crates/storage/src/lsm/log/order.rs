@@ -11,8 +11,8 @@ use super::chunk::What;
 use super::index::{LogIndex, LogRow};
 use super::piece::EntryReader;
 use super::place::Place;
-use crate::lsm::files::StoreFile;
 use crate::lsm::row::Row;
+use crate::lsm::sealed::StoreFile;
 use crate::per_vb::PerVb;
 
 /// Maximum gap between rows of a log that are read at once, in bytes.
@@ -48,7 +48,7 @@ impl LogOrder {
     /// Cost: reads the rows, in the order of their offsets; holds their names meanwhile.
     pub(crate) fn make(
         &self,
-        (file, len): (&dyn StoreFile, usize),
+        (file, len): (&StoreFile, usize),
         mut rows: Vec<LogRow>,
     ) -> io::Result<()> {
         rows.sort_unstable_by_key(|row| row.place.offset());
@@ -101,7 +101,7 @@ impl Ordered {
     /// Cost: a read of each, and of log2(rows) others.
     pub(crate) fn range(
         &self,
-        (file, vb): (&dyn StoreFile, VbId),
+        (file, vb): (&StoreFile, VbId),
         (from, to): (&[u8], &[u8]),
         f: &mut dyn FnMut(Place, Vec<u8>) -> io::Result<()>,
     ) -> io::Result<()> {
@@ -137,7 +137,7 @@ impl Ordered {
 /// # Errors
 /// Those of the system; `InvalidData` if one is not the written row.
 pub(crate) fn read_rows(
-    file: &dyn StoreFile,
+    file: &StoreFile,
     rows: &mut [LogRow],
     arena: &mut Vec<u8>,
 ) -> io::Result<Vec<(VbId, usize, usize)>> {

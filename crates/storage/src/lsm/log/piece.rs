@@ -6,9 +6,9 @@ use std::ops::Range;
 use model::VbId;
 
 use crate::lsm::bytes::{CRC_BYTES, damaged};
-use crate::lsm::files::StoreFile;
 use crate::lsm::log::chunk::{What, check_body};
 use crate::lsm::log::place::Place;
+use crate::lsm::sealed::StoreFile;
 
 /// Bytes of the length field before a piece.
 pub(super) const LENGTH_BYTES: usize = 4;
@@ -18,7 +18,7 @@ pub(super) const PIECE_BYTES: usize = 2 << 10;
 
 /// Reader of single entries of a log. It reads many at once if it is told to [load](Self::load) them.
 pub(crate) struct EntryReader<'f> {
-    file: &'f dyn StoreFile,
+    file: &'f StoreFile,
     /// Offset of the window in the file.
     at: u64,
     window: Vec<u8>,
@@ -27,7 +27,7 @@ pub(crate) struct EntryReader<'f> {
 }
 
 impl<'f> EntryReader<'f> {
-    pub(crate) fn new(file: &'f dyn StoreFile) -> Self {
+    pub(crate) fn new(file: &'f StoreFile) -> Self {
         Self {
             file,
             at: 0,
@@ -107,7 +107,7 @@ impl Place {
     /// Those of the system; `InvalidData` if it is not the written body.
     pub(crate) fn read(
         self,
-        file: &dyn StoreFile,
+        file: &StoreFile,
         what: What,
         vb: VbId,
         bytes: &mut Vec<u8>,

@@ -8,8 +8,8 @@ use cipher::SEAL_BYTES;
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader, Entry, LAST};
 use super::piece::LENGTH_BYTES;
 use crate::lsm::bytes::{FileKind, HEADER_BYTES, Reader, damaged};
-use crate::lsm::files::{Files, StoreFile};
-use crate::lsm::sealed;
+use crate::lsm::files::Files;
+use crate::lsm::sealed::{self, StoreFile};
 
 /// Bytes of a search window, and the overlap of two windows, because a header may cross their border.
 const SEARCH_BYTES: usize = 64 << 10;
@@ -20,7 +20,7 @@ const SEARCH_ZEROS_MAX: usize = 1 << 20;
 /// An existing log.
 #[derive(Debug)]
 pub(crate) struct Existing {
-    pub(crate) file: Arc<dyn StoreFile>,
+    pub(crate) file: Arc<StoreFile>,
     pub(crate) number: u64,
     length: u64,
 }
@@ -51,7 +51,7 @@ impl Existing {
         Self::of(sealed::open(files, FileKind::Log, number)?, number)
     }
 
-    pub(super) fn of(file: Arc<dyn StoreFile>, number: u64) -> io::Result<Self> {
+    pub(super) fn of(file: Arc<StoreFile>, number: u64) -> io::Result<Self> {
         let length = file.length()?;
         Ok(Self {
             file,

@@ -7,8 +7,9 @@ use xorf::{BinaryFuse8, BinaryFuse8Ref, DmaSerializable, Filter as _, FilterRef 
 
 use super::format::{FILTER_ROWS, FilterAt};
 use crate::lsm::bytes::{FileKind, HEADER_BYTES, damaged};
-use crate::lsm::files::{Files, StoreFile};
+use crate::lsm::files::Files;
 use crate::lsm::made::Made;
+use crate::lsm::sealed::StoreFile;
 
 /// Bytes of filters in a temporary file that are written and read at once.
 const ASIDE_BYTES: usize = 256 << 10;
@@ -48,7 +49,7 @@ impl FilterWriter {
     }
 
     /// Ends a block of `run`, before the block `next`.
-    pub(super) fn end_block(&mut self, run: &dyn StoreFile, next: u32) -> io::Result<()> {
+    pub(super) fn end_block(&mut self, run: &StoreFile, next: u32) -> io::Result<()> {
         if self.hashes.len() >= FILTER_ROWS {
             self.end_filter(run, next)?;
         }
@@ -56,7 +57,7 @@ impl FilterWriter {
     }
 
     /// Ends the filter of the blocks before the block `next`.
-    fn end_filter(&mut self, run: &dyn StoreFile, next: u32) -> io::Result<()> {
+    fn end_filter(&mut self, run: &StoreFile, next: u32) -> io::Result<()> {
         self.hashes.sort_unstable();
         self.hashes.dedup();
         if self.hashes.is_empty() {
@@ -95,7 +96,7 @@ impl FilterWriter {
     }
 
     /// Ends the last filter.
-    pub(super) fn finish(&mut self, run: &dyn StoreFile) -> io::Result<()> {
+    pub(super) fn finish(&mut self, run: &StoreFile) -> io::Result<()> {
         if !self.hashes.is_empty() || self.made.is_empty() {
             self.end_filter(run, 0)?;
         }
@@ -131,11 +132,7 @@ impl FilterWriter {
 ///
 /// # Errors
 /// `InvalidData` if they are not the written filters.
-pub(super) fn unseal(
-    run: &dyn StoreFile,
-    filters: &[FilterAt],
-    bytes: &mut [u8],
-) -> io::Result<()> {
+pub(super) fn unseal(run: &StoreFile, filters: &[FilterAt], bytes: &mut [u8]) -> io::Result<()> {
     let filters_at = filters.first().map_or(0, |filter| filter.at);
     for filter in filters {
         let at = filter.at.saturating_sub(filters_at);
@@ -160,14 +157,10 @@ mod tests {
 
     use super::*;
     use crate::lsm::files::Directory;
-    use crate::lsm::sealed;
+    use crate::lsm::sealed::{self, StoreFile};
 
     /// Returns the bytes and positions of the filters of a run with `count` names, 100 in each block.
-    fn written(
-        run: &dyn StoreFile,
-        mut writer: FilterWriter,
-        count: u64,
-    ) -> (Vec<u8>, Vec<FilterAt>) {
+    fn written(run: &StoreFile, mut writer: FilterWriter, count: u64) -> (Vec<u8>, Vec<FilterAt>) {
         for name in 0..count {
             writer.add(hash(name));
             if name % 100 == 99 {

@@ -11,9 +11,9 @@ use super::filters;
 use super::format::{BLOCK_END_BYTES, END_BYTES, END_MAGIC, Index, Section};
 use super::format::{block_about, block_crc};
 use crate::lsm::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, Reader, damaged, named};
-use crate::lsm::files::{Files, StoreFile};
+use crate::lsm::files::Files;
 use crate::lsm::row::Row;
-use crate::lsm::sealed::{self, is_current};
+use crate::lsm::sealed::{self, StoreFile, is_current};
 
 /// Number of parts of the vBuckets: a large merge writes a run for each, and later ones take those of one part.
 pub(crate) const PARTS: u16 = 8;
@@ -26,7 +26,7 @@ pub(crate) fn part_of(vb: VbId) -> u16 {
 /// A run. Memory: some 1.14 bytes a row for the filters, and a quarter of a byte for the index.
 #[derive(Debug)]
 pub(crate) struct Run {
-    file: Arc<dyn StoreFile>,
+    file: Arc<StoreFile>,
     pub(crate) number: u64,
     /// Bytes of the file.
     pub(crate) bytes: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Run {
 impl Run {
     /// Creates a run without its filters in memory.
     pub(super) fn new(
-        file: Arc<dyn StoreFile>,
+        file: Arc<StoreFile>,
         (number, bytes): (u64, u64),
         mut index: Index,
         index_at: u64,
@@ -83,7 +83,7 @@ impl Run {
         opened.map_err(|error| named(&name, error))
     }
 
-    fn read(file: Arc<dyn StoreFile>, number: u64, bytes: u64) -> io::Result<Self> {
+    fn read(file: Arc<StoreFile>, number: u64, bytes: u64) -> io::Result<Self> {
         let length = file.length()?;
         if length != bytes || bytes < (HEADER_BYTES + CRC_BYTES + END_BYTES) as u64 {
             return Err(damaged(format!("it has {length} bytes instead of {bytes}")));
@@ -134,7 +134,7 @@ impl Run {
         if crc != block_crc(self.number, at, &bytes).to_be_bytes() {
             return Err(damaged("its filters are damaged"));
         }
-        filters::unseal(&*self.file, &self.index.filters, &mut bytes)?;
+        filters::unseal(&self.file, &self.index.filters, &mut bytes)?;
         // Another thread may have read them first; they are the same.
         self.filters.get_or_init(|| bytes);
         Ok(())
@@ -247,7 +247,7 @@ impl Run {
 
     /// Whether its encryption is that of a new file.
     pub(crate) fn is_current(&self, files: &dyn Files) -> bool {
-        is_current(files, &*self.file)
+        is_current(files, &self.file)
     }
 
     /// Reads the block of a name into `bytes`. Returns the row of the name, if there is one.

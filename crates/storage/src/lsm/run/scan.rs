@@ -8,8 +8,8 @@ use super::format::{BLOCK_ALIGN, BLOCK_END_BYTES, BLOCK_MAGIC};
 use super::format::{block_about, block_crc};
 use super::open::rows;
 use crate::lsm::bytes::{CRC_BYTES, HEADER_BYTES, Reader};
-use crate::lsm::files::StoreFile;
 use crate::lsm::row::Row;
+use crate::lsm::sealed::StoreFile;
 
 /// Bytes of a search window.
 const WINDOW_BYTES: usize = 1 << 20;
@@ -28,7 +28,7 @@ impl FoundBlock {
     /// Reads its rows.
     pub(crate) fn read(
         &self,
-        file: &dyn StoreFile,
+        file: &StoreFile,
         each: &mut dyn FnMut(Row<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut bytes = vec![0; self.length as usize - BLOCK_END_BYTES];
@@ -37,7 +37,7 @@ impl FoundBlock {
         rows(&bytes).try_for_each(each)
     }
 
-    fn unseal(&self, file: &dyn StoreFile, bytes: &mut Vec<u8>) -> io::Result<()> {
+    fn unseal(&self, file: &StoreFile, bytes: &mut Vec<u8>) -> io::Result<()> {
         let about = block_about(self.epoch, self.vb);
         file.unseal(bytes, 0, (self.at, &about))
     }
@@ -61,7 +61,7 @@ impl FoundBlock {
         )
     }
 
-    fn is_whole(&self, file: &dyn StoreFile, number: u64) -> io::Result<bool> {
+    fn is_whole(&self, file: &StoreFile, number: u64) -> io::Result<bool> {
         let mut bytes = vec![0; self.length as usize];
         file.read_at(&mut bytes, self.at)?;
         let crc = bytes.split_off(bytes.len() - CRC_BYTES);
@@ -74,7 +74,7 @@ impl FoundBlock {
 /// Returns the undamaged blocks of run `number`, ascending by offset.
 ///
 /// Cost: reads the file twice.
-pub(crate) fn scan(file: &dyn StoreFile, number: u64) -> io::Result<Vec<FoundBlock>> {
+pub(crate) fn scan(file: &StoreFile, number: u64) -> io::Result<Vec<FoundBlock>> {
     let length = file.length()?;
     let mut found: Vec<FoundBlock> = Vec::new();
     let mut free = HEADER_BYTES as u64;

@@ -196,7 +196,7 @@ impl RunWriter {
     fn add_filters(&mut self) -> io::Result<Vec<FilterAt>> {
         let filters_at = self.bytes();
         let mut crc = crc_from(self.number, filters_at);
-        self.filters.finish(&*self.made.file)?;
+        self.filters.finish(&self.made.file)?;
         while let Some(piece) = self.filters.next_piece()? {
             crc.update(piece);
             self.buffer.extend_from_slice(piece);

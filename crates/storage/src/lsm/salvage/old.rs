@@ -8,11 +8,11 @@ use model::{Cas, Document, Seqno, VbId, VbRecord};
 
 use crate::lsm::bytes::FileKind;
 use crate::lsm::check::{Inventory, States, ValueFiles};
-use crate::lsm::files::{Files, StoreFile};
+use crate::lsm::files::Files;
 use crate::lsm::log::{Entry, Existing, Place, What};
 use crate::lsm::row::{HISTORY, Row};
 use crate::lsm::run::{FoundBlock, scan};
-use crate::lsm::sealed;
+use crate::lsm::sealed::{self, StoreFile};
 use crate::lsm::state::Lineage;
 use crate::per_vb::PerVb;
 
@@ -33,9 +33,9 @@ pub(super) struct Old<'f> {
     states: States,
     logged: PerVb<Vec<Logged>>,
     /// The logs of these rows.
-    logs: BTreeMap<u64, Arc<dyn StoreFile>>,
+    logs: BTreeMap<u64, Arc<StoreFile>>,
     /// Blocks of runs, each with its file.
-    blocks: PerVb<Vec<(Arc<dyn StoreFile>, FoundBlock)>>,
+    blocks: PerVb<Vec<(Arc<StoreFile>, FoundBlock)>>,
     /// The text of the bucket.
     pub(super) text: Option<Vec<u8>>,
     pub(super) text_lost: bool,
@@ -83,7 +83,7 @@ impl<'f> Old<'f> {
         for (number, _) in &inventory.runs {
             match sealed::open_any(files, FileKind::Run, *number) {
                 Ok(file) => {
-                    for block in scan(&*file, *number)? {
+                    for block in scan(&file, *number)? {
                         let blocks = old.blocks.slot(block.vb).get_or_insert_default();
                         blocks.push((Arc::clone(&file), block));
                     }
@@ -202,7 +202,7 @@ impl<'f> Old<'f> {
         let mut newest = Newest::default();
         for (file, block) in self.blocks.remove(vb).unwrap_or_default() {
             if let Some(limit) = lineage.limit(block.epoch) {
-                block.read(&*file, &mut |row| {
+                block.read(&file, &mut |row| {
                     newest.add(row, limit);
                     Ok(())
                 })?;
@@ -217,7 +217,7 @@ impl<'f> Old<'f> {
                 continue;
             };
             // The row was readable before.
-            if row.place.read(&**file, What::Row, vb, &mut bytes).is_ok() {
+            if row.place.read(file, What::Row, vb, &mut bytes).is_ok() {
                 newest.add(Row::of(&bytes)?, limit);
             }
         }

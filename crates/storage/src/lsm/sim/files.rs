@@ -10,7 +10,7 @@ use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use super::disk::{Disk, FileId, Left};
 use super::plan::{Mishap, OpKind, Plan};
 use super::random::Random;
-use crate::lsm::files::{Files, StoreFile};
+use crate::lsm::files::{Files, RawFile};
 
 /// More bytes than any test uses.
 pub(super) const SPACE: u64 = 1 << 40;
@@ -132,7 +132,7 @@ impl SimFiles {
         self.inside.lock().disk.cut(Left::Any(random))
     }
 
-    fn file(&self, id: FileId) -> Arc<dyn StoreFile> {
+    fn file(&self, id: FileId) -> Arc<dyn RawFile> {
         Arc::new(SimFile {
             inside: Arc::clone(&self.inside),
             id,
@@ -217,7 +217,7 @@ fn not_found(name: &str) -> io::Error {
 }
 
 impl Files for SimFiles {
-    fn create(&self, name: &str) -> io::Result<Arc<dyn StoreFile>> {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn RawFile>> {
         let mut inside = self.inside.lock();
         inside.note(name);
         inside.perhaps(OpKind::Create, |disk| {
@@ -227,7 +227,7 @@ impl Files for SimFiles {
         Ok(self.file(id))
     }
 
-    fn open(&self, name: &str) -> io::Result<Arc<dyn StoreFile>> {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn RawFile>> {
         let mut inside = self.inside.lock();
         inside.note(name);
         inside.plainly(OpKind::Open)?;
@@ -288,7 +288,7 @@ impl Files for SimFiles {
     }
 }
 
-impl StoreFile for SimFile {
+impl RawFile for SimFile {
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
         let mut inside = self.inside.lock();
         inside.plainly(OpKind::Read)?;

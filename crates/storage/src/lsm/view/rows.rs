@@ -11,10 +11,10 @@ use crate::key_range::KeyRange;
 use crate::lsm::compaction::Merged;
 use crate::lsm::current::{Current, Values, WalkBytes};
 use crate::lsm::fault::read_error_of;
-use crate::lsm::files::StoreFile;
 use crate::lsm::log::{LogRow, Ordered};
 use crate::lsm::row::{self, Row};
 use crate::lsm::run::{Cursor, Run, Section};
+use crate::lsm::sealed::StoreFile;
 use crate::lsm::state::Lineage;
 
 /// A range of names.
@@ -67,9 +67,9 @@ pub(crate) struct RowView {
     pub(crate) values: Values,
     pub(super) walks: WalkBytes,
     /// Valid rows of the logs with their files, sorted by hash; of equal hashes the newest last.
-    pub(super) logged: Vec<(LogRow, Arc<dyn StoreFile>)>,
+    pub(super) logged: Vec<(LogRow, Arc<StoreFile>)>,
     /// Known order of each log.
-    orders: Vec<(Arc<Ordered>, Arc<dyn StoreFile>)>,
+    orders: Vec<(Arc<Ordered>, Arc<StoreFile>)>,
 }
 
 impl RowView {
@@ -101,7 +101,7 @@ impl RowView {
     }
 
     /// Returns the rows of the logs with a hash.
-    pub(super) fn logged_of(&self, hash: u64) -> &[(LogRow, Arc<dyn StoreFile>)] {
+    pub(super) fn logged_of(&self, hash: u64) -> &[(LogRow, Arc<StoreFile>)] {
         let from = self.logged.partition_point(|(row, _)| row.hash < hash);
         let rest = &self.logged[from..];
         &rest[..rest.partition_point(|(row, _)| row.hash == hash)]
@@ -112,7 +112,7 @@ impl RowView {
     pub(super) fn is_hidden(
         &self,
         row: Row<'_>,
-        but: Option<&(LogRow, Arc<dyn StoreFile>)>,
+        but: Option<&(LogRow, Arc<StoreFile>)>,
     ) -> io::Result<bool> {
         if self.logged.is_empty() {
             return Ok(false);
@@ -121,13 +121,13 @@ impl RowView {
         for (other, file) in self.logged_of(row::hash(self.vb, row.name())) {
             let newer = (other.seqno, other.gone) > (row.seqno(), row.is_gone())
                 || but.is_none() && other.seqno == row.seqno();
-            let is_own = |(own, of): &(LogRow, Arc<dyn StoreFile>)| {
+            let is_own = |(own, of): &(LogRow, Arc<StoreFile>)| {
                 own.place == other.place && own.seqno == other.seqno && Arc::ptr_eq(of, file)
             };
             if !newer || but.is_some_and(is_own) {
                 continue;
             }
-            other.read(&**file, &mut bytes)?;
+            other.read(file, &mut bytes)?;
             if Row::of(&bytes)?.name() == row.name() {
                 return Ok(true);
             }
@@ -243,7 +243,7 @@ impl RowView {
             order.range((&**file, self.vb), range, &mut |place, bytes| {
                 let row = Row::of(&bytes)?;
                 let of_it = self.logged_of(row::hash(self.vb, row.name()));
-                let is_it = |(row, of): &&(LogRow, Arc<dyn StoreFile>)| {
+                let is_it = |(row, of): &&(LogRow, Arc<StoreFile>)| {
                     row.place == place && Arc::ptr_eq(of, file)
                 };
                 // Rows outside of the view are invalid.
@@ -263,14 +263,14 @@ impl RowView {
         let wanted = |row: &LogRow| row.seqno >= lowest && classes & 1 << row.class() != 0;
         for logged in self.logged.iter().filter(|(row, _)| wanted(row)) {
             let (row, file) = logged;
-            let is_known = |(order, of): &(Arc<Ordered>, Arc<dyn StoreFile>)| {
+            let is_known = |(order, of): &(Arc<Ordered>, Arc<StoreFile>)| {
                 order.has(row) && Arc::ptr_eq(of, file)
             };
             if self.orders.iter().any(is_known) {
                 continue;
             }
             let mut bytes = Vec::new();
-            row.read(&**file, &mut bytes)?;
+            row.read(file, &mut bytes)?;
             let found = Row::of(&bytes)?;
             let is_in = |range: &Names| range.contains(found.name());
             if ranges.iter().any(is_in) && !self.is_hidden(found, Some(logged))? {

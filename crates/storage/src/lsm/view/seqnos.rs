@@ -8,9 +8,9 @@ use model::{Document, Seqno};
 
 use super::rows::RowView;
 use crate::lsm::current::WalkBytes;
-use crate::lsm::files::StoreFile;
 use crate::lsm::log::LogRow;
 use crate::lsm::row::{self, HISTORY, Row};
+use crate::lsm::sealed::StoreFile;
 
 /// Minimum bytes of rows in a window, and half of the maximum, approximately; values that are
 /// stored apart do not count. Equal to the largest chunk that a backfill takes from one walk.
@@ -35,7 +35,7 @@ pub(crate) struct BySeqno<'v> {
     /// Index of the next row in the window.
     at: usize,
     /// Rows of the logs, ascending by seqno.
-    logged: Vec<(LogRow, Arc<dyn StoreFile>)>,
+    logged: Vec<(LogRow, Arc<StoreFile>)>,
     logged_at: usize,
     bytes: Vec<u8>,
 }
@@ -181,7 +181,7 @@ impl<'v> BySeqno<'v> {
     fn in_logs(&mut self) -> io::Result<Option<Seqno>> {
         while let Some(logged) = self.logged.get(self.logged_at) {
             let (row, file) = logged;
-            row.read(&**file, &mut self.bytes)?;
+            row.read(file, &mut self.bytes)?;
             let found = Row::of(&self.bytes)?;
             if self.is_in_range(found) && !self.view.is_hidden(found, Some(logged))? {
                 return Ok(Some(row.seqno));
