@@ -13,12 +13,14 @@ from harness import Node, equal, eventually
 from links import LinkedCluster
 from manage import call, must
 from mcbp import (
-    FEATURE_COLLECTIONS, FEATURE_SELECT_BUCKET, GET, GET_COLLECTION_ID, NOT_FOUND, SELECT_BUCKET, SUCCESS, Closed, Connection,
+    FEATURE_COLLECTIONS, FEATURE_SELECT_BUCKET, FEATURE_XERROR, GET, GET_COLLECTION_ID, NO_ACCESS, NOT_FOUND, SELECT_BUCKET, SUCCESS,
+    Closed, Connection,
 )  # fmt: skip
 from wire import Wire
 from world import holds, suite
 
 GET_CLUSTER_CONFIG = 0xB5
+ISASL_REFRESH = 0xF1
 KEYS = [f"key-{number}".encode() for number in range(100)]
 FLUSH = "/pools/default/buckets/default/controller/doFlush"
 SCOPES = "/pools/default/buckets/default/scopes"
@@ -241,11 +243,15 @@ def a_node_that_stood_still_lets_in_who_may_log_in_now(world):
     with a_late_node(world) as (cluster, late, wire):
         alive = lambda count: lambda: len(cluster.look("alive/")) == count  # noqa: E731
         eventually("it has a lease", alive(2), seconds=30)
+        opened = Connection(late.kv)
+        opened.hello(FEATURE_XERROR)
+        opened.login("removed", "secret1", bucket=None)
         late.process.send_signal(signal.SIGSTOP)
         change_users(cluster.nodes[0])
         eventually("its lease is over", alive(1), seconds=30)
         wire.slow(0.2)
         late.process.send_signal(signal.SIGCONT)
+        equal(opened.call(ISASL_REFRESH).status, NO_ACCESS, "a request of the removed user")
         with ThreadPoolExecutor(len(LOGINS)) as together:
             let_in = together.map(lambda login: logs_in(late, *login), LOGINS)
             equal(dict(zip(LOGINS, let_in, strict=True)), LOGINS, "logins")

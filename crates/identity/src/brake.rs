@@ -38,8 +38,6 @@ pub enum LoginTurn {
     Now,
     /// The login may be judged after this time.
     After(Duration),
-    /// No turn is reserved: one must be asked for again after this time.
-    AskAgain(Duration),
     /// The login is refused after this time: too many wait already.
     Refused(Duration),
 }
@@ -210,7 +208,6 @@ mod tests {
             match brake.turn(PEER, 0) {
                 LoginTurn::Now => waits.push(Duration::ZERO),
                 LoginTurn::After(wait) => waits.push(wait),
-                LoginTurn::AskAgain(_) => panic!("the brake reserves a turn"),
                 LoginTurn::Refused(wait) => assert_eq!(wait, longest),
             }
         }

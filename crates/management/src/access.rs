@@ -131,22 +131,27 @@ pub(super) async fn take_turn(
     if !headers.contains_key(AUTHORIZATION) {
         return Err(answers::unauthorized());
     }
-    loop {
-        match state.view.login_turn(peer.address) {
-            LoginTurn::Now => return Ok(()),
-            LoginTurn::AskAgain(wait) => time::sleep(wait).await,
-            LoginTurn::After(wait) => {
-                time::sleep(wait).await;
-                return Ok(());
-            }
-            LoginTurn::Refused(wait) => {
-                time::sleep(wait).await;
-                state.view.note_login(peer.address, false);
-                audited::login_failed(state, peer, None);
-                let reason = "Too many logins from this address failed; try again later.";
-                return Err(last(StatusCode::TOO_MANY_REQUESTS, reason));
-            }
+    await_users(&*state.view).await;
+    match state.view.login_turn(peer.address) {
+        LoginTurn::Now => Ok(()),
+        LoginTurn::After(wait) => {
+            time::sleep(wait).await;
+            Ok(())
         }
+        LoginTurn::Refused(wait) => {
+            time::sleep(wait).await;
+            state.view.note_login(peer.address, false);
+            audited::login_failed(state, peer, None);
+            let reason = "Too many logins from this address failed; try again later.";
+            Err(last(StatusCode::TOO_MANY_REQUESTS, reason))
+        }
+    }
+}
+
+/// Waits while the node may not know the newest users.
+pub(super) async fn await_users(view: &dyn NodeView) {
+    while let Some(wait) = view.users_wait() {
+        time::sleep(wait).await;
     }
 }
 
@@ -161,6 +166,7 @@ pub(super) async fn authenticate(
         return Ok(AuthenticatedUser::of_open_node());
     }
     if let Some(name) = &peer.user {
+        await_users(&*state.view).await;
         // Look up the current user: it may have been removed.
         let user = state.view.identity().look_up(name);
         return user.ok_or_else(answers::unauthorized);

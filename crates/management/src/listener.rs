@@ -23,11 +23,11 @@ use tokio::time;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{Error, ServerConfig};
 
-use super::audited;
 use super::closing::stopped;
 use super::peer::Peer;
 use super::routes::router;
 use super::stand_in;
+use super::{access, audited};
 use crate::refusals::Refusals;
 use crate::view::NodeView;
 
@@ -216,6 +216,7 @@ async fn welcome(
     };
     match shaken {
         Ok(Ok(stream)) => {
+            access::await_users(&*view).await;
             let shown = stream.get_ref().1.peer_certificates();
             let certificate = shown.and_then(|chain| chain.first());
             let certified = match view

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use audit::{Recorder, Settings};
 use axum::http::StatusCode;
@@ -44,6 +45,9 @@ pub trait NodeView: Send + Sync + 'static {
     /// # Errors
     /// It could not be written, and stays as it was; one line.
     fn change_audit(&self, settings: Settings) -> Result<(), String>;
+
+    /// Returns the time after which to ask again, while logins wait for the newest users.
+    fn users_wait(&self) -> Option<Duration>;
 
     /// Reserves a turn to judge a login from this address. Returns when the turn comes.
     fn login_turn(&self, peer: IpAddr) -> LoginTurn;

@@ -116,9 +116,7 @@ impl Driver {
         let users = self.participant.view().users.as_ref();
         let taken = self.shared.users.load(Ordering::Acquire);
         let newest = users.is_none_or(|users| taken >= users.mod_revision);
-        let has_lease = self.participant.lease_until_ms() > now_ms;
-        let mut pause = self.shared.pause.lock();
-        pause.tick(now_ms, has_lease && newest);
+        self.shared.pause.tick(now_ms, newest);
     }
 
     fn take(&mut self, event: Event) {
@@ -259,6 +257,8 @@ impl Driver {
     fn renew(&self) {
         let alive = !self.participant.is_disk_dead();
         let until_ms = alive.then(|| self.participant.lease_until_ms());
+        let now_ms = self.shared.now_ms();
+        self.shared.pause.renew(now_ms, until_ms.unwrap_or(0));
         for hosted in self.shared.table.all() {
             hosted.copies.renew(&self.settings, until_ms);
         }

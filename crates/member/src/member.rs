@@ -64,7 +64,7 @@ impl Member {
             status: RwLock::default(),
             taken: Mutex::default(),
             users: AtomicU64::default(),
-            pause: Mutex::new(Pause::new(node.clock.mono_ns() / 1_000_000)),
+            pause: Pause::new(node.clock.mono_ns() / 1_000_000),
             trouble: Mutex::default(),
             no_space: AtomicBool::default(),
             unmade: Mutex::default(),
@@ -195,8 +195,7 @@ impl ClusterMember for Member {
     }
 
     fn has_newest_users(&self) -> bool {
-        let now_ms = self.shared.now_ms();
-        !self.shared.pause.lock().holds_logins(now_ms)
+        !self.shared.pause.holds_users(self.shared.now_ms())
     }
 
     fn message(&self, bytes: &[u8]) {

@@ -104,7 +104,7 @@ pub(crate) struct Shared {
     pub(crate) taken: Mutex<BTreeMap<NodeId, u64>>,
     /// Revision of the applied users, 0 after a restore of etcd.
     pub(crate) users: AtomicU64,
-    pub(crate) pause: Mutex<Pause>,
+    pub(crate) pause: Pause,
     /// Requests that etcd did not carry out.
     pub(crate) trouble: Mutex<Trouble>,
     /// Whether a bucket of the cluster cannot be made here for lack of space.

@@ -1,7 +1,7 @@
 //! A fake cluster member for tests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cluster::agreed::{
     Address, Alive, BucketSpec, CHUNK_VBUCKETS, Chunk, Entry, Meta, Node, NodeState, View,
@@ -33,6 +33,10 @@ pub struct FakeMember {
     pub apply: Mutex<Option<Apply>>,
     /// Error for the next change.
     pub refuse: Mutex<Option<ChangeError>>,
+    /// Whether the newest users are not known.
+    pub users_are_old: AtomicBool,
+    /// Number of questions whether they are.
+    pub users_asks: AtomicU64,
 }
 
 /// Returns an entry that was written at a revision.
@@ -93,6 +97,8 @@ impl FakeMember {
             changes: Mutex::default(),
             apply: Mutex::default(),
             refuse: Mutex::default(),
+            users_are_old: AtomicBool::default(),
+            users_asks: AtomicU64::default(),
         })
     }
 
@@ -181,7 +187,8 @@ impl ClusterMember for FakeMember {
     }
 
     fn has_newest_users(&self) -> bool {
-        true
+        self.users_asks.fetch_add(1, Ordering::Relaxed);
+        !self.users_are_old.load(Ordering::Relaxed)
     }
 
     fn message(&self, _bytes: &[u8]) {}

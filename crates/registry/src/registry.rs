@@ -31,7 +31,7 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit of a wait for a bucket of the cluster that this node is about to make.
 pub const BUCKET_WAIT: Duration = Duration::from_secs(5);
 
-/// Interval between checks of a login that waits for the newest users.
+/// Interval between checks of a user that waits for the newest users.
 const USERS_LOOK: Duration = Duration::from_millis(20);
 
 /// Longest silence of a change consumer that gets noops.
@@ -310,12 +310,14 @@ impl Registry {
         )
     }
 
+    /// Returns the time after which to ask again, while logins and requests of users wait for the newest users.
+    pub fn users_wait(&self) -> Option<Duration> {
+        let member = self.cluster.get()?;
+        (!member.has_newest_users()).then_some(USERS_LOOK)
+    }
+
     /// Reserves a turn to judge a login from `peer`. Returns when the turn comes.
     pub fn login_turn(&self, peer: IpAddr) -> LoginTurn {
-        let member = self.cluster.get();
-        if member.is_some_and(|member| !member.has_newest_users()) {
-            return LoginTurn::AskAgain(USERS_LOOK);
-        }
         self.brake.turn(peer, self.clock.mono_ns())
     }
 

@@ -20,6 +20,24 @@ impl Session {
         }
     }
 
+    /// Returns the time after which to ask again, while streams wait: for memory for their messages, or for the newest
+    /// users, as requests do.
+    pub fn streams_wait(&self) -> Option<Duration> {
+        let for_memory = || match self.reserve(Purpose::Stream, 0, Duration::ZERO) {
+            Reservation::Granted => None,
+            Reservation::Wait { retry, .. } => Some(retry),
+            Reservation::Refused { pause, .. } => Some(pause),
+        };
+        self.users_wait().or_else(for_memory)
+    }
+
+    /// Returns the time after which to ask again, while the peer waits for the newest users: its own rights may have
+    /// changed. Other nodes do not wait once they are logged in.
+    pub(crate) fn users_wait(&self) -> Option<Duration> {
+        let wait = self.node.users_wait()?;
+        (!self.is_of_a_node()).then_some(wait)
+    }
+
     /// Reserves memory for the request at the front of the input. The request is parked while it waits. A
     /// wait does not count as a run: the limit of runs is for requests that fetch.
     pub(crate) fn admit(

@@ -5,30 +5,38 @@ use std::sync::Arc;
 use audit::Event;
 use identity::CertificateVerdict;
 
+use crate::login::ShownCertificate;
 use crate::session::Session;
 
 impl Session {
-    /// Takes the client certificate (DER) of the TLS handshake, or `None` if the peer showed none. If it
-    /// names a user, the peer is logged in.
-    ///
-    /// # Errors
-    /// The connection must be closed, since a certificate of a user is mandatory and this is none; the reason.
-    pub fn begin_with_certificate(
-        &mut self,
-        certificate: Option<&[u8]>,
-    ) -> Result<(), &'static str> {
+    /// Takes the client certificate (DER) of the TLS handshake, or `None` if the peer showed none. It is judged
+    /// before the first input.
+    pub fn begin_with_certificate(&mut self, certificate: Option<&[u8]>) {
+        self.login.shown = Some(ShownCertificate(certificate.map(Box::from)));
+    }
+
+    /// Logs the peer in if its certificate names a user. Returns false if the connection must be closed, since a certificate
+    /// of a user is mandatory and this is none.
+    pub(crate) fn judge_certificate(&mut self, shown: &ShownCertificate) -> bool {
         let node = Arc::clone(&self.node);
-        match node.identity.judge_certificate(certificate) {
-            CertificateVerdict::NoUser => Ok(()),
-            CertificateVerdict::Refused(reason) => Err(reason),
+        match node.identity.judge_certificate(shown.0.as_deref()) {
+            CertificateVerdict::NoUser => true,
+            CertificateVerdict::Refused(reason) => {
+                tracing::debug!(
+                    connection = self.info.id,
+                    reason,
+                    "no certificate of a user"
+                );
+                self.note_certificate_problem(reason);
+                false
+            }
             CertificateVerdict::User(user) => {
                 self.info.note(|about| about.user = Some(user.name.clone()));
                 self.user = Some(user);
                 self.login.certified = true;
                 self.work_out_access();
                 self.record(Event::AuthSucceeded, node.clock.now(), |line| line);
-                self.hand_on_trail();
-                Ok(())
+                true
             }
         }
     }

@@ -11,9 +11,15 @@ pub(crate) struct LoginAttempts {
     failures: u32,
     /// Wait of the login at the front of the input.
     waits: Option<Waiting>,
+    /// Certificate that is not judged yet.
+    pub(crate) shown: Option<ShownCertificate>,
     /// Whether the connection began with a user's certificate: then there is no other login.
     pub(crate) certified: bool,
 }
+
+/// Client certificate (DER) of a TLS handshake, if the peer showed one.
+#[derive(Debug)]
+pub(crate) struct ShownCertificate(pub(crate) Option<Box<[u8]>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
@@ -34,14 +40,13 @@ pub(crate) enum LoginStep {
 }
 
 impl LoginAttempts {
-    /// Returns the next step of the login at the front of the input; calls `turn` until it reserves one.
+    /// Returns the next step of the login at the front of the input; calls `turn` once for it.
     pub(crate) fn step(&mut self, now_ns: u64, turn: impl FnOnce() -> LoginTurn) -> LoginStep {
         let waiting = if let Some(waiting) = self.waits.take() {
             waiting
         } else {
             let (wait, refused) = match turn() {
                 LoginTurn::Now => return LoginStep::Judge,
-                LoginTurn::AskAgain(wait) => return LoginStep::Wait(wait),
                 LoginTurn::After(wait) => (wait, false),
                 LoginTurn::Refused(wait) => (wait, true),
             };
@@ -85,8 +90,6 @@ mod tests {
         let never = || panic!("a turn was taken already");
         let left = |ns| LoginStep::Wait(Duration::from_nanos(ns));
         assert_eq!(attempts.step(100, || LoginTurn::Now), LoginStep::Judge);
-        let ask_again = || LoginTurn::AskAgain(Duration::from_nanos(7));
-        assert_eq!(attempts.step(100, ask_again), left(7));
         assert_eq!(attempts.step(100, after(50)), left(50));
         assert_eq!(attempts.step(120, never), left(30), "woken early");
         assert_eq!(attempts.step(150, never), LoginStep::Judge);

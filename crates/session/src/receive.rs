@@ -61,9 +61,18 @@ impl Turn {
 }
 
 impl Session {
-    /// Settles owed answers. Returns a verdict if no command can run at this moment.
+    /// Settles owed answers, and judges the certificate of the peer. Returns a verdict if no command can run at this
+    /// moment.
     fn obstacle(&mut self, congested: bool, now: Now, output: &mut Vec<u8>) -> Option<Verdict> {
         if self.owes() && !self.settle(now, output) {
+            return Some(Verdict::Close);
+        }
+        if let Some(wait) = self.users_wait() {
+            return Some(Verdict::Parked(wait));
+        }
+        if let Some(certificate) = self.login.shown.take()
+            && !self.judge_certificate(&certificate)
+        {
             return Some(Verdict::Close);
         }
         if !congested || !self.is_authenticated() {

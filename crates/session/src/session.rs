@@ -8,6 +8,7 @@ use bucket::Wake;
 use consumer::Inbound;
 use identity::{AuthenticatedUser, SaslSession};
 use model::{Datatype, Now, VbId};
+use registry::cluster::CLUSTER_USER;
 use registry::cluster_map::{MapRevision, localize};
 use registry::timings::Timings;
 use registry::{ConnectionInfo, Registry, ServedBucket, awaits_bucket};
@@ -154,6 +155,12 @@ impl Session {
     /// Whether the peer may do more than log in.
     pub fn is_authenticated(&self) -> bool {
         self.user.is_some() || self.port == Port::Memcached
+    }
+
+    /// Whether the peer is a node of this node's cluster.
+    pub(crate) fn is_of_a_node(&self) -> bool {
+        let user = self.user.as_ref();
+        user.is_some_and(|user| *user.name == *CLUSTER_USER)
     }
 
     pub(crate) fn has(&self, feature: Feature) -> bool {

@@ -196,6 +196,10 @@ impl NodeView for FakeNode {
         Ok(())
     }
 
+    fn users_wait(&self) -> Option<Duration> {
+        None
+    }
+
     fn login_turn(&self, _: IpAddr) -> LoginTurn {
         LoginTurn::Now
     }

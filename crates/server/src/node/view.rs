@@ -55,6 +55,10 @@ impl NodeView for NodeState {
         self.world.audit.change(settings, self.clock.now().unix_ns)
     }
 
+    fn users_wait(&self) -> Option<Duration> {
+        self.registry.users_wait()
+    }
+
     fn login_turn(&self, peer: IpAddr) -> LoginTurn {
         self.registry.login_turn(peer)
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use registry::cluster::{CLUSTER_USER, MESSAGE, NoOrder, ORDER, give_order};
+use registry::cluster::{MESSAGE, NoOrder, ORDER, give_order};
 use registry::{
     PROMOTE, PROMOTED, REGISTER, ServedBucket, Stage, USERS, forget_replicas, hear, register,
     tell_users,
@@ -58,9 +58,7 @@ pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> Command
 fn message(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let session = &context.session;
     let member = session.node.cluster.get();
-    let user = session.user.as_ref();
-    let peer = user.is_some_and(|user| *user.name == *CLUSTER_USER);
-    let Some(member) = member.filter(|_| peer) else {
+    let Some(member) = member.filter(|_| session.is_of_a_node()) else {
         return Err(Refusal::invalid("there is no such setting"));
     };
     member.message(frame.value);

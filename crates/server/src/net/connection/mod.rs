@@ -18,7 +18,7 @@ use std::net::Shutdown;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use bucket::{Purpose, Reservation, Wake as _};
+use bucket::Wake as _;
 use mio::event::Event;
 use session::dcp::Produced;
 use session::{Received, Verdict};
@@ -243,20 +243,13 @@ impl Connection {
     fn stream_wait(&mut self, turns: u32) -> Option<TurnResult> {
         let mut limit = self.session.produce_within();
         if self.streams_deferred {
-            let Reservation::Wait { retry, .. } = self.reserve_stream() else {
-                return None;
-            };
+            let retry = self.session.streams_wait()?;
             limit = Some(limit.map_or(retry, |limit| limit.min(retry)));
         }
         match limit {
             Some(limit) if limit.is_zero() => (turns > 1).then_some(TurnResult::Again),
             limit => Some(TurnResult::Wait(limit.map(|limit| Instant::now() + limit))),
         }
-    }
-
-    /// Reserves memory for messages of streams.
-    fn reserve_stream(&self) -> Reservation {
-        self.session.reserve(Purpose::Stream, 0, Duration::ZERO)
     }
 
     /// Sends messages of the streams, then returns the next action.
@@ -267,7 +260,8 @@ impl Connection {
         ) {
             return Ok(next);
         }
-        self.streams_deferred = !self.session.is_consumer() && !self.reserve_stream().is_granted();
+        self.streams_deferred =
+            !self.session.is_consumer() && self.session.streams_wait().is_some();
         if self.streams_deferred {
             return Ok(match next {
                 NextAction::Produce => NextAction::Read,

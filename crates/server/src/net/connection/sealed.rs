@@ -96,19 +96,8 @@ impl Connection {
             _ => {
                 self.until = None;
                 let certificate = self.tls.as_ref().and_then(|tls| tls.peer_certificate());
-                if let Err(reason) = self.session.begin_with_certificate(certificate) {
-                    tracing::debug!(
-                        connection = self.info.id,
-                        reason,
-                        "no certificate of a user"
-                    );
-                    self.session.note_certificate_problem(reason);
-                    return Ok(Some(NextAction::Linger));
-                }
-                match read {
-                    Some(count) => self.take_input(count, scratch).map(Some),
-                    None => Ok(Some(NextAction::Read)),
-                }
+                self.session.begin_with_certificate(certificate);
+                self.take_input(read.unwrap_or(0), scratch).map(Some)
             }
         }
     }

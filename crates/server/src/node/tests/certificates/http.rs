@@ -28,7 +28,7 @@ pub(super) fn https(
     Some(parsed(&answer))
 }
 
-fn parsed(answer: &str) -> (u16, String) {
+pub(super) fn parsed(answer: &str) -> (u16, String) {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     (status, body.to_owned())
@@ -36,7 +36,7 @@ fn parsed(answer: &str) -> (u16, String) {
 
 const ADMIN: &str = "Authorization: Basic QWRtaW5pc3RyYXRvcjpzZWNyZXQgd29yZA==\r\n";
 
-fn get(path: &str, more: &str) -> String {
+pub(super) fn get(path: &str, more: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n")
 }
 

@@ -4,6 +4,7 @@ mod audited;
 mod authority;
 mod handed_on;
 mod http;
+mod outdated;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
