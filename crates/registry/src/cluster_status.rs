@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::agreed::{Address, Node, NodeState, Rebalance, View};
-use cluster::coordinator::{Held, Promoted, can_hand_over, forced};
+use cluster::coordinator::{Held, Promoted, can_hand_over, forced, misplaced};
 use cluster::{BucketId, Condition, NodeId, Row, Vb, majority};
 use serde::Serialize;
 
@@ -51,6 +51,8 @@ pub struct ClusterStatus {
     pub moves: usize,
     /// Number of moves that have not begun; only the controller knows it.
     pub moves_left: Option<usize>,
+    /// Number of vBuckets that a rebalance by the present nodes would change; `None` if it was not computed.
+    pub misplaced: Option<usize>,
     /// Number of moves that wait for space on a full disk; only the controller knows it.
     pub moves_without_space: Option<usize>,
     /// vBuckets that get no active copy until more copies are back; only the controller knows them.
@@ -258,12 +260,21 @@ impl ClusterStatus {
             elections: buckets.iter().map(|bucket| bucket.elections).sum(),
             moves: buckets.iter().map(|bucket| bucket.moves).sum(),
             moves_left: progress.map(|progress| progress.moves_left),
+            misplaced: None,
             moves_without_space: progress.map(|progress| progress.moves_without_space),
             waiting: progress.map(|progress| waiting(view, &progress.waiting)),
             promoted: progress.map(|progress| promoted(view, &progress.promoted)),
             damaged: damaged(view),
             nodes,
             buckets,
+        }
+    }
+
+    /// Returns the status like [`ClusterStatus::of`], with the plan of a rebalance.
+    pub fn with_plan(member: &dyn ClusterMember) -> Self {
+        Self {
+            misplaced: Some(misplaced(&member.view())),
+            ..Self::of(member)
         }
     }
 
@@ -565,6 +576,21 @@ mod tests {
         assert_eq!(served(&member), 2, "node 3 does not hear node 2");
         member.put_node(1, NodeState::Failed);
         assert_eq!(served(&member), 1, "node 1 is failed over");
+    }
+
+    #[test]
+    fn uneven_active_copies_are_counted_as_misplaced() {
+        let member = FakeMember::new(1);
+        for id in 1..=2 {
+            member.put_node(id, NodeState::Active);
+        }
+        let misplaced = |active: [u16; 4]| {
+            let rows = active.map(|node| row(&[node, 3 - node]));
+            member.put_bucket(7, "default", 4, &rows);
+            ClusterStatus::with_plan(&*member).misplaced
+        };
+        assert_eq!(misplaced([1, 2, 2, 1]), Some(0));
+        assert_eq!(misplaced([1, 1, 1, 1]), Some(2));
     }
 
     #[test]

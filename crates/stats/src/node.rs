@@ -45,7 +45,7 @@ pub(super) fn collect(
         }
         ("cluster", []) => {
             let member = node.cluster.get().ok_or(NO_CLUSTER)?;
-            let status = serde_json::to_string(&ClusterStatus::of(&**member));
+            let status = serde_json::to_string(&ClusterStatus::with_plan(&**member));
             rows.row("status", status.expect("its keys are texts"));
         }
         ("settings", []) => rows.row("", settings(node)),

@@ -21,6 +21,7 @@ mod unsafely;
 
 pub use hand_over::can_hand_over;
 pub use machine::{Action, Coordinator, Progress, Promoted, Tick, Waiting};
+pub use moves::misplaced;
 pub use policy::Held;
 pub use unsafely::{Forced, forced, unsafe_order};
 

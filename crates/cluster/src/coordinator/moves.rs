@@ -30,6 +30,16 @@ pub(super) fn members(view: &View) -> Vec<Member> {
     active.map(member).collect()
 }
 
+/// Returns the number of vBuckets of which a rebalance would move copies, or give the active role to another one.
+pub fn misplaced(view: &View) -> usize {
+    let mut wanted = Wanted::default();
+    wanted.refresh(view, members(view));
+    let rows = view.rows();
+    let moves =
+        rows.filter(|(vb, ..)| wanted.chain(*vb).is_some_and(|to| to != present(view, *vb)));
+    moves.count()
+}
+
 impl Wanted {
     /// Computes the plan again if members or buckets changed.
     pub(super) fn refresh(&mut self, view: &View, members: Vec<Member>) {

@@ -113,6 +113,11 @@ fn text(status: &Status) -> String {
             "{moves} moves wait for space on the disk of {names}"
         ));
     }
+    if let Some(vbuckets) = uneven(status) {
+        line(format_args!(
+            "copies are uneven: settee cluster rebalance would change {vbuckets} vBuckets"
+        ));
+    }
     for of in copy_lines(status).iter().chain(&node_lines(status)) {
         line(format_args!("{of}"));
     }
@@ -123,6 +128,15 @@ fn text(status: &Status) -> String {
         text += &table(&bucket_rows(status));
     }
     text
+}
+
+/// Returns the number of vBuckets that a rebalance would change, if all else is settled: a node that comes back may need none.
+fn uneven(status: &Status) -> Option<usize> {
+    let idle = status.rebalance == "idle" && status.moves + status.elections == 0;
+    let settled = status.nodes.iter().all(|node| node.state == "active");
+    status
+        .misplaced
+        .filter(|vbuckets| *vbuckets > 0 && idle && settled)
 }
 
 /// Returns lines about nodes: those that are not failed over, cannot make a bucket, or are not reached.
@@ -280,7 +294,7 @@ mod tests {
         let told = serde_json::json!({
             "cluster": "ours", "epoch": 1, "revision": 9, "node": "n1", "controller": "n2",
             "etcd_silent_ms": 120, "etcd_problem": "no space", "lease_left_ms": 4200, "rebalance": "running", "failovers": 1,
-            "elections": 0, "moves": 4, "moves_left": 300,
+            "elections": 0, "moves": 4, "moves_left": 300, "misplaced": 3,
             "damaged": [
                 { "bucket": "a", "node": "n1", "vbuckets": 3, "ranges": "1-2, 5", "unreadable": "5" },
                 { "bucket": "a", "node": "node-2", "vbuckets": 1, "ranges": "7", "unreadable": "" },
@@ -317,6 +331,14 @@ bucket  vBuckets  served  copies  lacking  n1   node-2
 a       16        13      2       3        5+6  0+0
 ";
         assert_eq!(text(&status), expected);
+        let uneven = "copies are uneven: settee cluster rebalance would change 3 vBuckets\n";
+        assert!(!text(&status).contains(uneven), "it runs");
+        let idle = Status {
+            rebalance: "idle".to_owned(),
+            moves: 0,
+            ..status.clone()
+        };
+        assert!(text(&idle).contains(uneven));
         let missing = status.node("n3").err().unwrap().to_string();
         assert!(missing.ends_with("there are: n1, node-2"), "{missing}");
     }

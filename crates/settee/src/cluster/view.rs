@@ -49,6 +49,9 @@ pub(super) struct Status {
     pub(super) moves: usize,
     /// Number of moves left; known only to the controller.
     pub(super) moves_left: Option<usize>,
+    /// Number of vBuckets that a rebalance would change.
+    #[serde(default)]
+    pub(super) misplaced: Option<usize>,
     /// Known only to the controller.
     #[serde(default)]
     pub(super) moves_without_space: Option<usize>,
