@@ -16,7 +16,7 @@ const WINDOW: &[u8] = b"connection_buffer_size";
 const FIRST_OPAQUE: u32 = 6;
 
 /// Names of settings, each with whether the connection must be closed if the producer refuses it.
-const CONTROLS: [(&[u8], bool); 16] = [
+const CONTROLS: [(&[u8], bool); 15] = [
     (DcpControl::BUCKET_UUID, true),
     (b"enable_noop", true),
     (b"set_noop_interval", true),
@@ -24,7 +24,6 @@ const CONTROLS: [(&[u8], bool); 16] = [
     (b"set_priority", false),
     (b"supports_cursor_dropping_vulcan", false),
     (b"supports_hifi_MFU", false),
-    (b"send_stream_end_on_client_close_stream", false),
     (b"enable_expiry_opcode", false),
     (b"include_deleted_user_xattrs", false),
     (NEW_STATUSES, false),

@@ -20,6 +20,9 @@ pub enum Unusable {
     Stuck(VbId, String),
 }
 
+/// Shortest interval between two looks at a vBucket that is no replica.
+const NO_REPLICA_NS: u64 = 100_000_000;
+
 /// One stream for each vBucket of a bucket that follows.
 pub struct StandingStreams<T> {
     intake: Intake<T>,
@@ -61,16 +64,18 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
         self.now_ns = now_ns;
     }
 
-    /// Restarts the stream of a vBucket whose role or producer changed: closes it, and requests a new one without
-    /// delay if the vBucket is a replica.
+    /// Restarts the stream of a vBucket whose role or producer changed: closes it, and requests a new one at once if
+    /// the vBucket is a replica.
     pub fn turn(&mut self, vb: VbId, out: &mut Vec<u8>) {
         if !self.intake.is_closed(vb) {
             self.intake.close_there(vb, out);
         }
-        self.next_ns = self.now_ns;
-        if let Some(ask_from_ns) = self.ask_from_ns.get_mut(usize::from(vb.0)) {
-            *ask_from_ns = self.now_ns;
-        }
+        self.ask(vb, out);
+    }
+
+    /// Returns the time until [`Self::ask_due`] has something to do, if nothing happens before.
+    pub fn due_in(&self) -> Duration {
+        Duration::from_nanos(self.next_ns.saturating_sub(self.now_ns))
     }
 
     /// Requests the missing streams whose time has come.
@@ -86,16 +91,26 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
             }
             if from_ns > self.now_ns {
                 self.next_ns = self.next_ns.min(from_ns);
-            } else if !self.intake.ask(vb, self.flags, out) {
-                // The vBucket may become a replica again.
-                self.rest(vb);
+            } else {
+                self.ask(vb, out);
             }
+        }
+    }
+
+    /// Requests a stream if the vBucket is a replica; it may become one later.
+    fn ask(&mut self, vb: VbId, out: &mut Vec<u8>) {
+        if !self.intake.ask(vb, self.flags, out) {
+            self.rest_for(vb, self.retry_ns.max(NO_REPLICA_NS));
         }
     }
 
     /// Schedules the next request for a missing stream after the retry interval.
     fn rest(&mut self, vb: VbId) {
-        let from_ns = self.now_ns.saturating_add(self.retry_ns);
+        self.rest_for(vb, self.retry_ns);
+    }
+
+    fn rest_for(&mut self, vb: VbId, interval_ns: u64) {
+        let from_ns = self.now_ns.saturating_add(interval_ns);
         self.next_ns = self.next_ns.min(from_ns);
         if let Some(ask_from_ns) = self.ask_from_ns.get_mut(usize::from(vb.0)) {
             *ask_from_ns = from_ns;

@@ -15,8 +15,6 @@ use super::consumer::Consumer;
 use super::link::{End, READ_BYTES};
 use super::socket::{Socket, send};
 
-/// Longest wait for input before the consumer's clock is advanced.
-pub(super) const TICK: Duration = Duration::from_millis(100);
 /// Time limit for a write: a peer that does not read counts as dead.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
 
@@ -103,7 +101,7 @@ impl<'a> Carrier<'a> {
             input.reserve(READ_BYTES);
             let read = tokio::select! {
                 biased;
-                read = tokio::time::timeout(TICK, stream.read_buf(&mut input)) => read.map(Some),
+                read = tokio::time::timeout(consumer.due_in(), stream.read_buf(&mut input)) => read.map(Some),
                 () = self.news.notify.notified() => Ok(None),
             };
             let now_ns = self.node.clock.mono_ns();

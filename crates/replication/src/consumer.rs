@@ -16,6 +16,8 @@ use super::setup::Introduction;
 
 /// Silence after which a connection is dead, even in the middle of a message: the producer sends no-ops.
 const SILENCE: Duration = Duration::from_secs(3 * NOOP_INTERVAL_S as u64);
+/// Longest interval between two calls of [`Consumer::tick`].
+pub(super) const TICK: Duration = Duration::from_millis(100);
 const SECOND_NS: u64 = 1_000_000_000;
 /// Interval between two requests for the seqnos of the active node.
 const SEQNOS_NS: u64 = 2 * SECOND_NS;
@@ -86,8 +88,17 @@ impl<'a, T: Target> Consumer<'a, T> {
         Ok(done)
     }
 
-    /// Does the periodic work: acknowledges bytes, requests missing streams, detects a dead producer. Call it at
-    /// least every 100 ms.
+    /// Returns the time until [`Self::tick`] is due, if nothing happens before.
+    pub(super) fn due_in(&self) -> Duration {
+        if self.opening.is_done() {
+            TICK.min(self.streams.due_in())
+        } else {
+            TICK
+        }
+    }
+
+    /// Does the periodic work: acknowledges bytes, requests missing streams, detects a dead producer. Call it when
+    /// [`Self::due_in`] has passed.
     ///
     /// # Errors
     /// As [`Consumer::receive`].
@@ -171,9 +182,11 @@ impl<'a, T: Target> Consumer<'a, T> {
         self.streams.intake().acknowledge_prepares(vb, out);
     }
 
-    /// Restarts the stream of a vBucket whose role or producer changed.
+    /// Restarts the stream of a vBucket whose role or producer changed. All are requested once the connection is set up.
     pub(super) fn turn(&mut self, vb: VbId, out: &mut Vec<u8>) {
-        self.streams.turn(vb, out);
+        if self.opening.is_done() {
+            self.streams.turn(vb, out);
+        }
     }
 }
 

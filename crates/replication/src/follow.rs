@@ -11,9 +11,9 @@ use registry::{Peer, Progress, Stage};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 
-use super::carrier::{Carrier, TICK};
+use super::carrier::Carrier;
 use super::catch_up::CatchUp;
-use super::consumer::Consumer;
+use super::consumer::{Consumer, TICK};
 use super::link::{
     BACKOFF_MAX, BACKOFF_MIN, End, FETCH_CONNECT_LIMIT, FETCH_STALL_LIMIT, Link, READ_BYTES,
 };

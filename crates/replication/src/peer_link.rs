@@ -25,7 +25,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// Pause between two connections.
 const BACKOFF: Duration = Duration::from_millis(100);
 /// Interval before a stream is requested again: a new active copy appears within some milliseconds.
-const RETRY: Duration = Duration::from_millis(50);
+const RETRY: Duration = Duration::from_millis(25);
 
 /// Parameters of a connection.
 #[derive(Clone)]

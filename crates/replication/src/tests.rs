@@ -22,7 +22,7 @@ use wire::{
 };
 
 use super::broken::Broken;
-use super::consumer::Consumer;
+use super::consumer::{Consumer, TICK};
 use super::setup::{Introduction, Setup, StreamWishes};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -553,6 +553,45 @@ fn a_refused_or_ended_stream_is_asked_for_again_later() {
         .iter()
         .filter(|bytes| parsed::<StreamRequest<'_>>(bytes).is_some());
     assert_eq!(again.count(), 1);
+}
+
+#[test]
+fn a_turned_stream_is_closed_and_asked_for_again_at_once() {
+    let (fake, about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    set.granted();
+    let old = set.opaque;
+    said(&mut set.out);
+    set.consumer.turn(VbId(0), &mut set.out);
+    let (requests, _) = said(&mut set.out);
+    let opcodes = requests.iter().map(|bytes| frame_of(bytes).header.opcode);
+    let expected = [Opcode::DCP_CLOSE_STREAM, Opcode::DCP_STREAM_REQ];
+    assert_eq!(opcodes.collect::<Vec<_>>(), expected);
+    set.note_asked(&requests);
+    assert_ne!(set.opaque, old);
+    assert_eq!(set.consumer.due_in(), TICK, "nothing is missing");
+}
+
+#[test]
+fn the_next_request_for_a_refused_stream_is_not_late() {
+    let (fake, mut about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
+    about.streams.retry = TICK / 4;
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    let refusal = answer(
+        Opcode::DCP_STREAM_REQ,
+        set.opaque,
+        Status::NOT_MY_VBUCKET,
+        b"",
+    );
+    set.hears(&refusal, 0).expect("a refusal");
+    said(&mut set.out);
+    assert_eq!(set.consumer.due_in(), TICK / 4);
+    let due_ns = set.consumer.due_in().as_nanos() as u64;
+    set.consumer.tick(due_ns, &mut set.out).expect("time");
+    let old = set.opaque;
+    let (requests, _) = said(&mut set.out);
+    set.note_asked(&requests);
+    assert_ne!(set.opaque, old);
 }
 
 #[test]
