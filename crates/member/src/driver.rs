@@ -45,6 +45,8 @@ pub(crate) struct Driver {
     pub(crate) told: Told,
     /// Time of the last answer from etcd, in milliseconds.
     pub(crate) heard_ms: u64,
+    /// Whether copies got on since the last tick: what they need next is reported at once.
+    pub(crate) got_on: bool,
 }
 
 /// State of etcd from which maps were made.
@@ -76,7 +78,7 @@ impl Driver {
                 next = (left > 0).then(|| self.events.try_recv().ok()).flatten();
             }
             self.decide();
-            let ticks = self.shared.now_ms() >= tick_ms;
+            let ticks = std::mem::take(&mut self.got_on) || self.shared.now_ms() >= tick_ms;
             if ticks {
                 self.tick();
                 self.decide();
@@ -138,6 +140,7 @@ impl Driver {
             Event::Packet(envelope) => return self.packet(&envelope),
             Event::Order(order) => self.participant.order(order),
             Event::Stepped(vbs) => {
+                self.got_on = true;
                 self.renew();
                 let mut outputs = Vec::new();
                 for vb in vbs {
@@ -192,6 +195,7 @@ impl Driver {
                 }
             }
             Packet::Confirm { ping, buckets } if ping.boot == self.shared.boot => {
+                self.got_on = true;
                 for confirmed in buckets {
                     if let Some(hosted) = table.get(confirmed.bucket) {
                         hosted

@@ -91,6 +91,7 @@ impl Member {
             kept,
             told: Told::default(),
             heard_ms: shared.now_ms(),
+            got_on: false,
             shared: Arc::clone(&shared),
         };
         let worker = Worker::new(Arc::clone(&shared), queued, events.clone());
