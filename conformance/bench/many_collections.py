@@ -1,6 +1,6 @@
 """What a thousand collections cost: time, resident memory, processor time, and a restart with them.
 
-    SETTEE_BIN=target/release/settee python3 conformance/bench/collections.py once|each [COUNT]
+    SETTEE_BIN=target/release/settee python3 conformance/bench/many_collections.py once|each [COUNT]
 
 `once` makes them with one manifest (`PUT` of the bucket's scopes), `each` one after the other
 (`POST`), over one connection.
