@@ -51,7 +51,7 @@ pub struct ClusterStatus {
     pub moves: usize,
     /// Number of moves that have not begun; only the controller knows it.
     pub moves_left: Option<usize>,
-    /// Number of vBuckets that a rebalance by the present nodes would change; `None` if it was not computed.
+    /// Number of vBuckets that a rebalance by the present nodes would change; `None` while one runs or copies move.
     pub misplaced: Option<usize>,
     /// Number of moves that wait for space on a full disk; only the controller knows it.
     pub moves_without_space: Option<usize>,
@@ -270,11 +270,15 @@ impl ClusterStatus {
         }
     }
 
-    /// Returns the status like [`ClusterStatus::of`], with the plan of a rebalance.
+    /// Returns the status like [`ClusterStatus::of`], with the plan of a rebalance. Nothing is planned while copies move:
+    /// then the plan is long, and the status is asked for often.
     pub fn with_plan(member: &dyn ClusterMember) -> Self {
+        let status = Self::of(member);
+        let idle = status.rebalance == "idle" && status.moves + status.elections == 0;
+        let misplaced = idle.then(|| misplaced(&member.view()));
         Self {
-            misplaced: Some(misplaced(&member.view())),
-            ..Self::of(member)
+            misplaced,
+            ..status
         }
     }
 
@@ -591,6 +595,12 @@ mod tests {
         };
         assert_eq!(misplaced([1, 2, 2, 1]), Some(0));
         assert_eq!(misplaced([1, 1, 1, 1]), Some(2));
+        let moving = Row {
+            intent: Some(2),
+            ..row(&[1, 2])
+        };
+        member.put_bucket(7, "default", 1, &[moving]);
+        assert_eq!(ClusterStatus::with_plan(&*member).misplaced, None);
     }
 
     #[test]
