@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use ring::error::Unspecified;
 use ring::hkdf::{KeyType, Prk};
 
@@ -55,6 +55,10 @@ impl KeyType for Length {
 /// Returns the error of a failed encryption: only units that are too long cause it.
 fn failed(_: Unspecified) -> io::Error {
     io::Error::other("a unit cannot be encrypted")
+}
+
+fn not_ours() -> io::Error {
+    damaged("a part of it was not encrypted there")
 }
 
 /// Derives the key of a file from its identity.
@@ -130,11 +134,27 @@ impl Cipher {
     /// # Errors
     /// `InvalidData` if the bytes were not sealed at this place.
     pub fn open(&self, sealed: &mut [u8], at: u64, of: &[u8]) -> io::Result<usize> {
-        let not_ours = || damaged("a part of it was not encrypted there");
-        let split = sealed.split_last_chunk_mut::<COUNTER_BYTES>();
-        let (sealed, counter) = split.ok_or_else(not_ours)?;
+        let (unit, seal) = sealed.split_last_chunk_mut().ok_or_else(not_ours)?;
+        self.open_apart(unit, seal, (at, of))?;
+        Ok(unit.len())
+    }
+
+    /// Decrypts a unit whose seal is elsewhere.
+    ///
+    /// # Errors
+    /// Like [`Cipher::open`].
+    pub fn open_apart(
+        &self,
+        unit: &mut [u8],
+        seal: &[u8; SEAL_BYTES],
+        (at, of): (u64, &[u8]),
+    ) -> io::Result<()> {
+        let (tag, counter) = seal.split_last_chunk().ok_or_else(not_ours)?;
+        let tag = Tag::try_from(tag).map_err(|_| not_ours())?;
         let (nonce, about) = (Self::nonce(*counter, at), Self::about(at, of));
-        let unit = self.key.open_in_place(nonce, about, sealed);
-        unit.map(|unit| unit.len()).map_err(|_| not_ours())
+        let opened = self
+            .key
+            .open_in_place_separate_tag(nonce, about, tag, unit, 0..);
+        opened.map(drop).map_err(|_| not_ours())
     }
 }

@@ -1,5 +1,6 @@
 //! An immutable document: key, value and metadata in one shared allocation.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::atomic::Ordering;
 
@@ -84,6 +85,34 @@ impl Document {
         }
     }
 
+    /// Creates a document whose value `read` writes. A large value is written into its final place, so it is in memory once.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn read<E>(
+        key: &[u8],
+        value_bytes: usize,
+        meta: &Meta,
+        read: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let (value_at, end) = (key.len(), key.len() + value_bytes);
+        let prepare_seqno = meta.prepare_seqno.0.to_be_bytes();
+        let trailer = &prepare_seqno[..trailer_bytes(meta.kind)];
+        let fill = |block: &mut [u8]| {
+            block[..value_at].copy_from_slice(key);
+            block[end..].copy_from_slice(trailer);
+            read(&mut block[value_at..end])
+        };
+        let (header, bytes) = (Header::new(key.len(), meta, true), end + trailer.len());
+        if bytes >= PUT_TOGETHER_IN_PLACE_MIN {
+            return Self::filled(header, bytes, fill);
+        }
+        let mut block = vec![0; bytes];
+        fill(&mut block)?;
+        let block = ThinArc::from_header_and_slice(header, &block);
+        Ok(Self { block })
+    }
+
     fn from_pieces(key: &[u8], value: &[u8], meta: &Meta, resident: bool) -> Self {
         let header = Header::new(key.len(), meta, resident);
         let prepare_seqno = meta.prepare_seqno.0.to_be_bytes();
@@ -110,17 +139,31 @@ impl Document {
     pub(super) fn in_place(key_len: usize, meta: &Meta, resident: bool, parts: &[&[u8]]) -> Self {
         let header = Header::new(key_len, meta, resident);
         let bytes = parts.iter().map(|part| part.len()).sum();
-        let mut block = ThinArc::from_header_and_iter(header, std::iter::repeat_n(0, bytes));
-        block.with_arc_mut(|arc| {
-            let block = triomphe::Arc::get_mut(arc).expect("the new block has one owner");
-            let mut rest = block.slice_mut();
+        let filled = Self::filled(header, bytes, |mut rest| {
             for part in parts {
                 let (here, behind) = rest.split_at_mut(part.len());
                 here.copy_from_slice(part);
                 rest = behind;
             }
+            Ok::<(), Infallible>(())
         });
-        Self { block }
+        match filled {
+            Ok(document) => document,
+        }
+    }
+
+    /// Creates a document whose block, of this many bytes, `fill` writes.
+    fn filled<E>(
+        header: Header,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let mut block = ThinArc::from_header_and_iter(header, std::iter::repeat_n(0, bytes));
+        block.with_arc_mut(|arc| {
+            let block = triomphe::Arc::get_mut(arc).expect("the new block has one owner");
+            fill(block.slice_mut())
+        })?;
+        Ok(Self { block })
     }
 
     /// Returns this document without its value, which is only in the store.

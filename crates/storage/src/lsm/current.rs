@@ -295,7 +295,17 @@ impl Values {
     /// # Errors
     /// Those of the system; `InvalidData` if it is not the written value.
     pub(crate) fn read(&self, place: ValuePlace) -> io::Result<Vec<u8>> {
-        let read = place.read(&**self.file(place.file)?);
+        let mut value = vec![0; place.length as usize];
+        self.read_into(place, &mut value)?;
+        Ok(value)
+    }
+
+    /// Reads a value into `value`, which has its length.
+    ///
+    /// # Errors
+    /// Like [`Values::read`].
+    pub(crate) fn read_into(&self, place: ValuePlace, value: &mut [u8]) -> io::Result<()> {
+        let read = place.read_into(self.file(place.file)?, value);
         let (kind, number) = value_file(place.file);
         read.map_err(|error| named(&kind.name(number), error))
     }
@@ -305,7 +315,6 @@ impl Values {
     /// # Errors
     /// Those of reading its value, and `InvalidData` for an invalid row.
     pub(crate) fn document(&self, row: Row<'_>) -> io::Result<model::Document> {
-        let apart = row.place().map(|place| self.read(place)).transpose()?;
-        row.document(apart.as_deref())
+        row.document(|place, value| self.read_into(place, value))
     }
 }

@@ -58,11 +58,19 @@ impl ValuePlace {
     /// # Errors
     /// Those of the system; `InvalidData` if it is not the written value.
     pub(crate) fn read(self, file: &StoreFile) -> io::Result<Vec<u8>> {
-        let mut value = vec![0; self.length as usize + file.seal_bytes()];
-        file.read_at(&mut value, self.offset)?;
-        let whole = file.unseal(&mut value, 0, (self.offset, &[]));
-        if whole.is_ok() && crc32fast::hash(&value) == self.crc {
-            Ok(value)
+        let mut value = vec![0; self.length as usize];
+        self.read_into(file, &mut value)?;
+        Ok(value)
+    }
+
+    /// Reads the value into `value`, which has its length.
+    ///
+    /// # Errors
+    /// Like [`ValuePlace::read`].
+    pub(crate) fn read_into(self, file: &StoreFile, value: &mut [u8]) -> io::Result<()> {
+        file.read_value(value, self.offset)?;
+        if crc32fast::hash(value) == self.crc {
+            Ok(())
         } else {
             Err(damaged("a value is damaged"))
         }
@@ -353,11 +361,15 @@ impl<'a> Row<'a> {
         })
     }
 
-    /// Returns the document, with its value from the row or with `apart`, which was read from its place.
-    pub(crate) fn document(&self, apart: Option<&[u8]>) -> io::Result<Document> {
+    /// Returns the document, with its value from the row, or read with `read` from its place.
+    pub(crate) fn document(
+        &self,
+        read: impl FnOnce(ValuePlace, &mut [u8]) -> io::Result<()>,
+    ) -> io::Result<Document> {
         let (meta, key) = (self.meta()?, self.key());
-        if let Some(value) = apart {
-            return Ok(Document::from_parts(key, value, &meta));
+        if let Some(place) = self.place() {
+            let read = |value: &mut [u8]| read(place, value);
+            return Document::read(key, place.length as usize, &meta, read);
         }
         if self.name_end == self.value_at {
             let from = self.name_end - key.len();

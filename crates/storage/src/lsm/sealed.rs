@@ -145,6 +145,20 @@ impl StoreFile {
         Ok(())
     }
 
+    /// Reads a value, which is a unit, from offset `at` into `value`.
+    ///
+    /// # Errors
+    /// Those of the system; `InvalidData` if it was not sealed at this place.
+    pub(crate) fn read_value(&self, value: &mut [u8], at: u64) -> io::Result<()> {
+        self.read_at(value, at)?;
+        let Some(cipher) = self.cipher() else {
+            return Ok(());
+        };
+        let mut seal = [0; SEAL_BYTES];
+        self.read_at(&mut seal, at + value.len() as u64)?;
+        cipher.open_apart(value, &seal, (at, &[]))
+    }
+
     /// Unseals the unit from `from` to the end of `bytes`, which was read at `at`.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use cipher::SEAL_BYTES;
 use model::{Seqno, VbId};
 
 use super::policy::Plan;
@@ -115,28 +116,32 @@ impl Mover<'_> {
         else {
             return Ok(row);
         };
-        let value = match self.values.read(place) {
-            Ok(value) => value,
+        let from = self.buffer.len();
+        self.buffer.reserve(place.length as usize + SEAL_BYTES);
+        self.buffer.resize(from + place.length as usize, 0);
+        if let Err(error) = self.values.read_into(place, &mut self.buffer[from..]) {
+            self.buffer.truncate(from);
             // A damaged value stays in its file, for salvage.
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(row),
-            Err(error) => return Err(error),
-        };
+            return match error.kind() {
+                io::ErrorKind::InvalidData => Ok(row),
+                _ => Err(error),
+            };
+        }
         let number = if let Some((number, _)) = &self.file {
             *number
         } else {
             let number = self.core.next_file.fetch_add(1, Ordering::Relaxed);
             let (made, header) = Made::create(&self.core.files, FileKind::Values, number)?;
-            self.buffer.extend_from_slice(&header);
+            made.file.write_at(&header, 0)?;
+            self.at = header.len() as u64;
             self.file = Some((number, made));
             number
         };
-        let from = self.buffer.len();
         let moved = ValuePlace {
             file: ValuePlace::of_values(number),
             offset: self.at + from as u64,
             ..place
         };
-        self.buffer.extend_from_slice(&value);
         if let Some((_, made)) = &self.file {
             let at = (moved.offset, &[][..]);
             made.file.seal(&mut self.buffer, from, at)?;
@@ -154,6 +159,7 @@ impl Mover<'_> {
             made.file.write_at(&self.buffer, self.at)?;
             self.at += self.buffer.len() as u64;
             self.buffer.clear();
+            self.buffer.shrink_to(2 * BUFFER_BYTES);
         }
         Ok(())
     }

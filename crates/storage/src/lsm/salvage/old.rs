@@ -231,7 +231,10 @@ impl<'f> Old<'f> {
             .place()
             .map(|place| self.values.read(place))
             .transpose()?;
-        row.document(apart.as_deref())
+        row.document(|_, value| {
+            value.copy_from_slice(apart.as_deref().unwrap_or_default());
+            Ok(())
+        })
     }
 }
 
