@@ -45,7 +45,7 @@ pub(crate) struct Driver {
     pub(crate) told: Told,
     /// Time of the last answer from etcd, in milliseconds.
     pub(crate) heard_ms: u64,
-    /// Whether copies got on since the last tick: what they need next is reported at once.
+    /// Whether moves, seals or steps got on since the last tick: what they need next is reported at once.
     pub(crate) got_on: bool,
 }
 
@@ -132,16 +132,13 @@ impl Driver {
                     self.shared.note_problem(&problem);
                     Answer::Unavailable
                 });
-                let table = &self.shared.table;
-                let outputs = self.participant.answer(id, &answer, now_ms, table);
-                self.renew();
-                outputs
+                self.participant
+                    .answer(id, &answer, now_ms, &self.shared.table)
             }
             Event::Packet(envelope) => return self.packet(&envelope),
             Event::Order(order) => self.participant.order(order),
             Event::Stepped(vbs) => {
                 self.got_on = true;
-                self.renew();
                 let mut outputs = Vec::new();
                 for vb in vbs {
                     self.busy.remove(&vb);
@@ -195,7 +192,7 @@ impl Driver {
                 }
             }
             Packet::Confirm { ping, buckets } if ping.boot == self.shared.boot => {
-                self.got_on = true;
+                self.got_on |= self.participant.is_busy();
                 for confirmed in buckets {
                     if let Some(hosted) = table.get(confirmed.bucket) {
                         hosted
@@ -203,7 +200,6 @@ impl Driver {
                             .confirm(from, ping.at_ms.min(now_ms), &confirmed.copies);
                     }
                 }
-                self.renew();
             }
             Packet::Confirm { .. } => {}
         }
@@ -258,6 +254,7 @@ impl Driver {
         }
     }
 
+    /// Extends the leases of the node's copies as far as its own lease and the last confirmations allow.
     fn renew(&self) {
         let alive = !self.participant.is_disk_dead();
         let until_ms = alive.then(|| self.participant.lease_until_ms());

@@ -112,7 +112,7 @@ impl Participant {
         self.sealed_for = Some((epoch, term));
         if readable.any(|(_, copy)| copy.term < term) {
             for vb in vbs {
-                self.look(vb, copies);
+                self.look(vb, copies.copy(vb));
             }
             return;
         }

@@ -308,7 +308,7 @@ impl Participant {
     fn look_at(&mut self, changed: BTreeSet<Vb>, copies: &impl Copies) {
         for vb in changed {
             self.open.insert(vb);
-            self.look(vb, copies);
+            self.look(vb, copies.copy(vb));
         }
     }
 

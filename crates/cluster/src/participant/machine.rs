@@ -275,8 +275,8 @@ impl Participant {
         let mut reports = BTreeSet::new();
         for vb in open {
             let steps = self.outputs.len();
-            self.look(vb, copies);
             let copy = copies.copy(vb);
+            self.look(vb, copy);
             self.note_condition(vb, copy.map(|copy| copy.condition));
             let report = copy.and_then(|copy| self.agent.report(vb, &copy));
             let changes = self
@@ -369,7 +369,7 @@ impl Participant {
                 if self.seals.get(vb).is_none_or(|held| held.term <= term) {
                     self.seals.insert(*vb, pending);
                 }
-                self.look(*vb, copies);
+                self.look(*vb, copies.copy(*vb));
             }
             Message::Order(Order::Recover(node)) if self.view.controller.is_none() => {
                 self.recover(*node, now_ms);
@@ -389,16 +389,15 @@ impl Participant {
     /// Records that a step of a copy was made.
     #[must_use]
     pub fn stepped(&mut self, vb: Vb, copies: &impl Copies) -> Vec<Output> {
-        self.look(vb, copies);
+        self.look(vb, copies.copy(vb));
         std::mem::take(&mut self.outputs)
     }
 
     /// Puts out the next step of a copy, or the answer to its seal.
-    pub(super) fn look(&mut self, vb: Vb, copies: &impl Copies) {
+    pub(super) fn look(&mut self, vb: Vb, copy: Option<Copy>) {
         if self.health.disk_dead {
             return;
         }
-        let copy = copies.copy(vb);
         if let Some((_, term)) = self.sealed_for {
             let open = copy.filter(|copy| copy.term < term && copy.is_readable());
             let step = open.map(|_| Output::Step(Step::Seal { vb, term }));
