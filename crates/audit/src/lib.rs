@@ -24,4 +24,4 @@ pub use put::{PutError, put};
 pub use recorder::Recorder;
 pub use settings::{DOMAINS, Settings, UserId};
 pub use stamp::Stamp;
-pub use writer::{Step, Writer};
+pub use writer::{Writer, WriterStep};

@@ -19,7 +19,7 @@ const PRUNE_S: u64 = 600;
 
 /// The next step of the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum WriterStep {
     /// Waits for more events, at most for the first duration; then gathers events for the second one.
     Wait(Option<Duration>, Duration),
     /// Ends: the recorder is closed, and everything is written.
@@ -58,10 +58,10 @@ impl Writer {
     }
 
     /// Writes queued events, closes a file that has reached its age limit, removes old files.
-    pub fn step(&mut self, unix_ns: u64) -> Step {
+    pub fn step(&mut self, unix_ns: u64) -> WriterStep {
         let Some(mut items) = self.recorder.take() else {
             self.log.close();
-            return Step::End;
+            return WriterStep::End;
         };
         while let Some(item) = items.pop_front() {
             match item {
@@ -78,7 +78,7 @@ impl Writer {
             .chain(prunes.then_some(self.prune_ns))
             .min();
         let within = next_ns.map(|at| Duration::from_nanos(at.saturating_sub(unix_ns)));
-        Step::Wait(
+        WriterStep::Wait(
             within,
             if self.settings.buffered {
                 GATHER
@@ -230,9 +230,9 @@ mod tests {
         let (recorder, mut writer) = audit(place.path());
         assert!(!recorder.is_on());
         assert_eq!(put(&recorder, 1, b"no event at all"), Ok(()));
-        assert_eq!(writer.step(START), Step::Wait(None, GATHER));
+        assert_eq!(writer.step(START), WriterStep::Wait(None, GATHER));
         recorder.close(START);
-        assert_eq!(writer.step(START), Step::End);
+        assert_eq!(writer.step(START), WriterStep::End);
         assert!(ids(place.path()).is_empty());
     }
 
@@ -247,7 +247,7 @@ mod tests {
         modified(&recorder);
         recorder.configure(Settings::new(elsewhere.path().into()), START);
         modified(&recorder);
-        assert_eq!(writer.step(START), Step::Wait(None, GATHER));
+        assert_eq!(writer.step(START), WriterStep::Wait(None, GATHER));
         assert_eq!(ids(place.path()), [4096, 20490]);
         assert_eq!(ids(elsewhere.path()), [4096, 20490, 4097]);
         let configured = &lines(place.path())[0];
@@ -264,8 +264,8 @@ mod tests {
         modified(&recorder);
         recorder.close(START);
         modified(&recorder);
-        assert!(matches!(writer.step(START), Step::Wait(..)));
-        assert_eq!(writer.step(START), Step::End);
+        assert!(matches!(writer.step(START), WriterStep::Wait(..)));
+        assert_eq!(writer.step(START), WriterStep::End);
         assert_eq!(ids(place.path()), [4096, 20490, 4097]);
         assert_eq!(recorder.dropped(), 0);
     }
@@ -281,14 +281,14 @@ mod tests {
             ..settings(place.path())
         };
         recorder.configure(wanted, START);
-        let Step::Wait(Some(within), gather) = writer.step(START) else {
+        let WriterStep::Wait(Some(within), gather) = writer.step(START) else {
             panic!("a file is open");
         };
         assert_eq!((within, gather), (Duration::from_mins(10), Duration::ZERO));
         let next = writer.step(START + 900 * SECOND);
         assert_eq!(
             next,
-            Step::Wait(Some(Duration::from_mins(10)), Duration::ZERO)
+            WriterStep::Wait(Some(Duration::from_mins(10)), Duration::ZERO)
         );
         assert!(
             !place.path().join("current-audit.log").is_symlink(),

@@ -11,7 +11,7 @@ use wire::Opaque;
 
 use crate::error::{Error, lost};
 use crate::verify::Memory;
-use crate::workload::{Operation, Request};
+use crate::workload::{Operation, PlannedRequest};
 
 /// Smallest and largest size of a new receive buffer.
 const INPUT_BYTES: std::ops::RangeInclusive<usize> = 16 * 1024..=256 * 1024;
@@ -20,7 +20,7 @@ const INPUT_BYTES: std::ops::RangeInclusive<usize> = 16 * 1024..=256 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     /// The request.
-    pub(crate) request: Request,
+    pub(crate) request: PlannedRequest,
     /// Time at which it was due, in nanoseconds since the start of the job.
     pub(crate) intended_ns: u64,
 }
@@ -164,10 +164,10 @@ impl Connection {
         node: usize,
         due: Due,
         now_ns: u64,
-        encode: impl FnOnce(&Request, &mut Vec<u8>),
+        encode: impl FnOnce(&PlannedRequest, &mut Vec<u8>),
     ) {
         self.versions += 1;
-        let request = Request {
+        let request = PlannedRequest {
             operation: due.operation,
             vbucket: due.vbucket,
             opaque: Opaque((self.versions as u32).to_be_bytes()),

@@ -11,7 +11,7 @@ use crate::error::{Cause, Error, broken};
 use crate::measure::Counts;
 use crate::pace::Pace;
 use crate::plan::Amount;
-use crate::protocol::{Kind, Protocol};
+use crate::protocol::{OperationKind, Protocol};
 use crate::routes::{AGAIN_NS, Connections, Routes};
 use crate::verify::Memory;
 use crate::workload::{Operation, Workload};
@@ -42,7 +42,7 @@ pub(crate) enum Task {
 
 /// Source of the next request.
 #[derive(Debug)]
-enum Source {
+enum RequestSource {
     Load {
         keys: Range<u64>,
         again: Vec<u64>,
@@ -57,7 +57,7 @@ enum Source {
 /// A running job.
 #[derive(Debug)]
 pub(crate) struct Job {
-    source: Source,
+    source: RequestSource,
     started: Instant,
     depth: usize,
     pace: Option<Pace>,
@@ -77,7 +77,7 @@ impl Job {
         let (source, end, rate) = match task {
             Task::Load(keys) => {
                 let (again, stored_ns) = (Vec::new(), 0);
-                let source = Source::Load {
+                let source = RequestSource::Load {
                     keys,
                     again,
                     stored_ns,
@@ -85,8 +85,8 @@ impl Job {
                 (source, None, None)
             }
             Task::Mixed { amount, rate } => match amount {
-                Amount::Ops(left) => (Source::Mixed { left }, None, rate),
-                Amount::Time(time) => (Source::Mixed { left: u64::MAX }, Some(time), rate),
+                Amount::Ops(left) => (RequestSource::Mixed { left }, None, rate),
+                Amount::Time(time) => (RequestSource::Mixed { left: u64::MAX }, Some(time), rate),
             },
         };
         Self {
@@ -114,8 +114,8 @@ impl Job {
 
     fn is_exhausted(&self, now_ns: u64) -> bool {
         let source_is_empty = match &self.source {
-            Source::Load { keys, again, .. } => keys.is_empty() && again.is_empty(),
-            Source::Mixed { left } => *left == 0,
+            RequestSource::Load { keys, again, .. } => keys.is_empty() && again.is_empty(),
+            RequestSource::Mixed { left } => *left == 0,
         };
         source_is_empty
             || self
@@ -270,12 +270,12 @@ impl Job {
 
     fn next_operation(&mut self, workload: &mut Workload) -> Option<Operation> {
         match &mut self.source {
-            Source::Load { keys, again, .. } => {
+            RequestSource::Load { keys, again, .. } => {
                 let key = again.pop().or_else(|| keys.next())?;
-                let kind = Kind::Set;
+                let kind = OperationKind::Set;
                 Some(Operation { kind, key })
             }
-            Source::Mixed { left } => {
+            RequestSource::Mixed { left } => {
                 *left = left.checked_sub(1)?;
                 Some(workload.draw())
             }
@@ -393,9 +393,9 @@ impl Job {
         let stamp = answer.pending.request.stamp(run);
         let violations = &mut self.counts.violations;
         match answer.pending.request.operation.kind {
-            Kind::Set => memory.wrote(stamp, answer.cas, violations),
-            Kind::Get => memory.read(stamp, answer.value, answer.cas, violations),
-            Kind::Delete => {}
+            OperationKind::Set => memory.wrote(stamp, answer.cas, violations),
+            OperationKind::Get => memory.read(stamp, answer.value, answer.cas, violations),
+            OperationKind::Delete => {}
         }
     }
 
@@ -408,21 +408,21 @@ impl Job {
         counts.ops += u64::from(self.end_ns.is_none_or(|end_ns| now_ns <= end_ns));
         let kind = answer.pending.request.operation.kind;
         match kind {
-            Kind::Get => counts.gets += 1,
-            Kind::Set | Kind::Delete => {
+            OperationKind::Get => counts.gets += 1,
+            OperationKind::Set | OperationKind::Delete => {
                 counts.sets += 1;
                 counts.set_latencies.record(latency_ns);
             }
         }
         match answer.status {
             Status::SUCCESS => {
-                if let Source::Load { stored_ns, .. } = &mut self.source {
+                if let RequestSource::Load { stored_ns, .. } = &mut self.source {
                     *stored_ns = now_ns;
                 }
                 Ok(())
             }
-            Status::KEY_ENOENT if kind != Kind::Set => {
-                counts.misses += u64::from(kind == Kind::Get);
+            Status::KEY_ENOENT if kind != OperationKind::Set => {
+                counts.misses += u64::from(kind == OperationKind::Get);
                 Ok(())
             }
             status => {
@@ -435,7 +435,7 @@ impl Job {
     /// During a load, sends a temporarily refused key again after a pause, so that the server can make room. Ends
     /// the load if nothing is stored for a while.
     fn load_again(&mut self, key: u64, status: Status, now_ns: u64) -> Result<(), Error> {
-        let Source::Load {
+        let RequestSource::Load {
             again, stored_ns, ..
         } = &mut self.source
         else {

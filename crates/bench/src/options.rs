@@ -10,7 +10,7 @@ use crate::distribution::Distribution;
 use crate::error::Error;
 use crate::plan::{Amount, Plan, Ratio};
 use crate::protocol::Protocol;
-use crate::scenario::{ConsumerLoad, Measurement, Origin, Scenario};
+use crate::scenario::{ConsumerLoad, DrainSource, Measurement, Scenario};
 use crate::sizes::Sizes;
 use crate::verify;
 
@@ -136,7 +136,7 @@ pub struct Options {
         default_value = "disk",
         requires = "dcp"
     )]
-    pub(crate) from: Origin,
+    pub(crate) from: DrainSource,
     /// Number of streams on which --dcp consumer sends changes, divided among the connections [default: one for
     /// each vBucket]
     #[arg(long, env = "SETTEE_BENCH_STREAMS", value_name = "N", requires = "dcp",

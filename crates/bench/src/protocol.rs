@@ -1,11 +1,11 @@
 //! The memcached protocols of a load: encodes requests and parses answers.
 
-use client::Found;
+use client::Parsed;
 use wire::Status;
 
 /// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum OperationKind {
     /// Reads a document.
     Get,
     /// Writes a document.
@@ -36,19 +36,19 @@ const LINE_BYTES_MAX: usize = 2_048;
 
 impl Protocol {
     /// Appends a request of a text protocol; `value` is the value of a write.
-    pub(crate) fn encode(self, kind: Kind, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn encode(self, kind: OperationKind, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
         let (verb, behind): (&[u8], &[u8]) = match (self, kind) {
-            (Self::Meta, Kind::Get) => (b"mg ", b" v"),
-            (Self::Meta, Kind::Set) => (b"ms ", b" "),
-            (Self::Meta, Kind::Delete) => (b"md ", b""),
-            (_, Kind::Get) => (b"get ", b""),
-            (_, Kind::Set) => (b"set ", b" 0 0 "),
-            (_, Kind::Delete) => (b"delete ", b""),
+            (Self::Meta, OperationKind::Get) => (b"mg ", b" v"),
+            (Self::Meta, OperationKind::Set) => (b"ms ", b" "),
+            (Self::Meta, OperationKind::Delete) => (b"md ", b""),
+            (_, OperationKind::Get) => (b"get ", b""),
+            (_, OperationKind::Set) => (b"set ", b" 0 0 "),
+            (_, OperationKind::Delete) => (b"delete ", b""),
         };
         out.extend_from_slice(verb);
         out.extend_from_slice(key);
         out.extend_from_slice(behind);
-        if kind == Kind::Set {
+        if kind == OperationKind::Set {
             out.extend_from_slice(value.len().to_string().as_bytes());
             out.extend_from_slice(b"\r\n");
             out.extend_from_slice(value);
@@ -57,12 +57,12 @@ impl Protocol {
     }
 
     /// Parses the answer to the oldest request; returns its status and length.
-    pub(crate) fn answer(self, bytes: &[u8]) -> Result<Found<Status>, NoAnswer> {
+    pub(crate) fn answer(self, bytes: &[u8]) -> Result<Parsed<Status>, NoAnswer> {
         let known = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
         let Some(end) = known.iter().position(|byte| *byte == b'\n') else {
             return match known.len() {
                 LINE_BYTES_MAX => Err(NoAnswer(lossy(known))),
-                _ => Ok(Found::Missing(1)),
+                _ => Ok(Parsed::Missing(1)),
             };
         };
         let line = bytes[..end].trim_ascii_end();
@@ -78,7 +78,7 @@ impl Protocol {
             b"SERVER_ERROR" => Status::ETMPFAIL,
             _ => return Err(NoAnswer(lossy(line))),
         };
-        Ok(Found::Whole(status, end + 1))
+        Ok(Parsed::Whole(status, end + 1))
     }
 
     /// Parses an answer whose line of `head` bytes contains the length of the value after it.
@@ -88,7 +88,7 @@ impl Protocol {
         head: usize,
         length: Option<&[u8]>,
         line: &[u8],
-    ) -> Result<Found<Status>, NoAnswer> {
+    ) -> Result<Parsed<Status>, NoAnswer> {
         let length = length.and_then(|word| str::from_utf8(word).ok()?.parse::<usize>().ok());
         let length = length.ok_or_else(|| NoAnswer(lossy(line)))?;
         let tail: &[u8] = match self {
@@ -97,12 +97,12 @@ impl Protocol {
         };
         let whole = head.saturating_add(length).saturating_add(tail.len());
         let Some(answer) = bytes.get(..whole) else {
-            return Ok(Found::Missing(whole - bytes.len()));
+            return Ok(Parsed::Missing(whole - bytes.len()));
         };
         if !answer.ends_with(tail) {
             return Err(NoAnswer(lossy(&answer[head + length..])));
         }
-        Ok(Found::Whole(Status::SUCCESS, whole))
+        Ok(Parsed::Whole(Status::SUCCESS, whole))
     }
 }
 
@@ -118,14 +118,14 @@ mod tests {
         let bytes = [answer, b"more"].concat();
         for cut in 0..answer.len() {
             let found = protocol.answer(&bytes[..cut]).unwrap();
-            assert!(matches!(found, Found::Missing(1..)), "{cut}");
+            assert!(matches!(found, Parsed::Missing(1..)), "{cut}");
         }
         match protocol.answer(&bytes).unwrap() {
-            Found::Whole(status, length) => {
+            Parsed::Whole(status, length) => {
                 assert_eq!(length, answer.len());
                 status
             }
-            Found::Missing(more) => panic!("{more} are missing"),
+            Parsed::Missing(more) => panic!("{more} are missing"),
         }
     }
 
@@ -163,11 +163,17 @@ mod tests {
             protocol.encode(kind, b"k", b"val", &mut out);
             String::from_utf8(out).unwrap()
         };
-        assert_eq!(line(Protocol::Text, Kind::Get), "get k\r\n");
-        assert_eq!(line(Protocol::Text, Kind::Set), "set k 0 0 3\r\nval\r\n");
-        assert_eq!(line(Protocol::Text, Kind::Delete), "delete k\r\n");
-        assert_eq!(line(Protocol::Meta, Kind::Get), "mg k v\r\n");
-        assert_eq!(line(Protocol::Meta, Kind::Set), "ms k 3\r\nval\r\n");
-        assert_eq!(line(Protocol::Meta, Kind::Delete), "md k\r\n");
+        assert_eq!(line(Protocol::Text, OperationKind::Get), "get k\r\n");
+        assert_eq!(
+            line(Protocol::Text, OperationKind::Set),
+            "set k 0 0 3\r\nval\r\n"
+        );
+        assert_eq!(line(Protocol::Text, OperationKind::Delete), "delete k\r\n");
+        assert_eq!(line(Protocol::Meta, OperationKind::Get), "mg k v\r\n");
+        assert_eq!(
+            line(Protocol::Meta, OperationKind::Set),
+            "ms k 3\r\nval\r\n"
+        );
+        assert_eq!(line(Protocol::Meta, OperationKind::Delete), "md k\r\n");
     }
 }

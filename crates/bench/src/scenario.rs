@@ -33,14 +33,14 @@ impl Scenario {
 
 /// Source of the documents to drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Origin {
+pub(crate) enum DrainSource {
     /// The log of changes in memory, which streams follow
     Memory,
     /// The store
     Disk,
 }
 
-impl Origin {
+impl DrainSource {
     /// Name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ pub(crate) struct Measurement {
     /// The scenario.
     pub(crate) scenario: Scenario,
     /// Source of the documents in scenario `drain`.
-    pub(crate) from: Origin,
+    pub(crate) from: DrainSource,
     /// The load in scenario `consumer`.
     pub(crate) load: ConsumerLoad,
 }

@@ -14,7 +14,7 @@ use crate::measure::{Counts, Slice};
 use crate::numbers::{portion, share, to_f64};
 use crate::plan::{Amount, Plan};
 use crate::process::process_cpu;
-use crate::worker::{Done, Worker};
+use crate::worker::{Done, LoadWorker};
 use crate::workload::Workload;
 
 /// Address of a server, and its name in the report.
@@ -67,7 +67,7 @@ impl Side {
             let mine = std::mem::replace(&mut sockets, rest);
             let workload = Workload::new(plan, key_form, run, u64::from(index) + 1);
             let number = 1 + connections.start as u32;
-            let worker = Worker::new(mine, number, nodes.clone(), workload, plan);
+            let worker = LoadWorker::new(mine, number, nodes.clone(), workload, plan);
             let worker = worker.map_err(os_failure)?;
             let keys = share(index, plan.threads, plan.keys);
             workers.push(WorkerHandle::start(worker, connections, keys)?);
@@ -158,7 +158,7 @@ impl Side {
 }
 
 impl WorkerHandle {
-    fn start(worker: Worker, connections: Range<u64>, keys: Range<u64>) -> Result<Self, Error> {
+    fn start(worker: LoadWorker, connections: Range<u64>, keys: Range<u64>) -> Result<Self, Error> {
         let (tasks, task_receiver) = mpsc::channel();
         let (result_sender, results) = mpsc::channel();
         let thread = std::thread::Builder::new()

@@ -69,7 +69,7 @@ fn checksum(header: &[u8], filler: &[u8]) -> u32 {
 
 /// The newest revision of a key that a connection has seen.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct NewestRevision {
     cas: Cas,
     /// Version of the connection's own newest acknowledged write.
     version: u64,
@@ -81,7 +81,7 @@ struct Known {
 /// newest acknowledged one.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, NewestRevision>,
 }
 
 impl Memory {
@@ -91,7 +91,7 @@ impl Memory {
         if cas < known.cas {
             violations.stale += 1;
         }
-        *known = Known {
+        *known = NewestRevision {
             cas,
             version: stamp.version,
         };

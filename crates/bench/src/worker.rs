@@ -25,7 +25,7 @@ pub(crate) type Done = Result<(Counts, Duration), Error>;
 
 /// The event loop. It keeps its connections from job to job.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub(crate) struct LoadWorker {
     poll: Poll,
     events: Events,
     alarm: Alarm,
@@ -35,7 +35,7 @@ pub(crate) struct Worker {
     timeout: Duration,
 }
 
-impl Worker {
+impl LoadWorker {
     /// Creates a worker with the sockets of each connection, without outstanding requests. `first` is the number
     /// of the first connection.
     pub(crate) fn new(

@@ -9,7 +9,7 @@ use wire::{Opaque, Opcode};
 
 use crate::distribution::KeySampler;
 use crate::plan::Plan;
-use crate::protocol::{Kind, Protocol};
+use crate::protocol::{OperationKind, Protocol};
 use crate::random::Random;
 use crate::sizes::Sizes;
 use crate::times::{TIMES_BYTES, Times};
@@ -31,7 +31,7 @@ const OPAQUE_AT: usize = 12;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Operation {
     /// Kind of the operation.
-    pub(crate) kind: Kind,
+    pub(crate) kind: OperationKind,
     /// Number of the key.
     pub(crate) key: u64,
 }
@@ -101,19 +101,19 @@ impl Workload {
     /// Returns the next operation.
     pub(crate) fn draw(&mut self) -> Operation {
         let kind = match self.sets {
-            0 => Kind::Get,
+            0 => OperationKind::Get,
             sets if self.random.below(self.of) < sets => self.kind_of_write(),
-            _ => Kind::Get,
+            _ => OperationKind::Get,
         };
         let key = self.sampler.draw(&mut self.random);
         Operation { kind, key }
     }
 
-    fn kind_of_write(&mut self) -> Kind {
+    fn kind_of_write(&mut self) -> OperationKind {
         match self.deletes_percent {
-            0 => Kind::Set,
-            percent if self.random.below(100) < u64::from(percent) => Kind::Delete,
-            _ => Kind::Set,
+            0 => OperationKind::Set,
+            percent if self.random.below(100) < u64::from(percent) => OperationKind::Delete,
+            _ => OperationKind::Set,
         }
     }
 
@@ -133,21 +133,21 @@ impl Workload {
     }
 
     /// Appends a request to `out`. `writer` and `version` become part of a verified value.
-    pub(crate) fn encode(&mut self, request: &Request, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&mut self, request: &PlannedRequest, out: &mut Vec<u8>) {
         if self.protocol != Protocol::Binary {
             let Operation { kind, key } = request.operation;
             let value = match kind {
-                Kind::Set => self.draw_payload(),
-                Kind::Get | Kind::Delete => 0..0,
+                OperationKind::Set => self.draw_payload(),
+                OperationKind::Get | OperationKind::Delete => 0..0,
             };
             let value = &self.payload[value];
             return self.protocol.encode(kind, &key_of(key), value, out);
         }
         let start = out.len();
         out.extend_from_slice(match request.operation.kind {
-            Kind::Get => &self.get,
-            Kind::Set => &self.set,
-            Kind::Delete => &self.delete,
+            OperationKind::Get => &self.get,
+            OperationKind::Set => &self.set,
+            OperationKind::Delete => &self.delete,
         });
         let key = key_of(request.operation.key);
         let frame = &mut out[start..];
@@ -155,7 +155,7 @@ impl Workload {
         frame[OPAQUE_AT..OPAQUE_AT + 4].copy_from_slice(&request.opaque.0);
         let digits_at = frame.len() - DIGITS;
         frame[digits_at..].copy_from_slice(&key[KEY_PREFIX.len()..]);
-        if request.operation.kind == Kind::Set {
+        if request.operation.kind == OperationKind::Set {
             self.append_value(request, start, out);
         }
     }
@@ -166,7 +166,7 @@ impl Workload {
         at..at + self.sizes.draw(&mut self.random)
     }
 
-    fn append_value(&mut self, request: &Request, start: usize, out: &mut Vec<u8>) {
+    fn append_value(&mut self, request: &PlannedRequest, start: usize, out: &mut Vec<u8>) {
         let Range { start: at, end } = self.draw_payload();
         let value_bytes = end - at;
         match (self.stamped_since, self.run) {
@@ -188,7 +188,7 @@ impl Workload {
 
 /// A request before it is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct PlannedRequest {
     /// The operation.
     pub(crate) operation: Operation,
     /// The vBucket of its key.
@@ -203,7 +203,7 @@ pub(crate) struct Request {
     pub(crate) late_ns: u64,
 }
 
-impl Request {
+impl PlannedRequest {
     /// Returns the stamp of a verified value that this request writes.
     pub(crate) fn stamp(&self, run: u32) -> Stamp {
         Stamp {
@@ -258,8 +258,8 @@ mod tests {
         }
     }
 
-    fn request(kind: Kind) -> Request {
-        Request {
+    fn request(kind: OperationKind) -> PlannedRequest {
+        PlannedRequest {
             operation: Operation {
                 kind,
                 key: 123_456_789,
@@ -287,10 +287,10 @@ mod tests {
             vbuckets: Some(1024),
         };
         for (verify, kind) in [
-            (false, Kind::Get),
-            (false, Kind::Set),
-            (true, Kind::Get),
-            (true, Kind::Set),
+            (false, OperationKind::Get),
+            (false, OperationKind::Set),
+            (true, OperationKind::Get),
+            (true, OperationKind::Set),
         ] {
             let mut workload = Workload::new(&plan(verify), key_form, 9, 0);
             let mut out = b"before".to_vec();
@@ -305,9 +305,12 @@ mod tests {
             assert_eq!(frame.vbucket(), VbId(77));
             let vbucket = VbId::of_key(b"settee:123456789", 1024);
             assert_eq!(workload.vbucket(123_456_789), vbucket);
-            assert_eq!(frame.value.len(), if kind == Kind::Set { 100 } else { 0 });
+            assert_eq!(
+                frame.value.len(),
+                if kind == OperationKind::Set { 100 } else { 0 }
+            );
             let stamp = Stamp::of_value(frame.value);
-            assert_eq!(stamp.is_some(), verify && kind == Kind::Set);
+            assert_eq!(stamp.is_some(), verify && kind == OperationKind::Set);
         }
     }
 
@@ -319,7 +322,7 @@ mod tests {
             ..plan(false)
         };
         let mut workload = Workload::new(&plan, KeyForm::default(), 0, 0);
-        for kind in [Kind::Get, Kind::Set] {
+        for kind in [OperationKind::Get, OperationKind::Set] {
             let mut out = Vec::new();
             workload.encode(&request(kind), &mut out);
             let Ok(Decoded::Frame { frame, consumed }) = decode(&out, Limits::AUTHENTICATED) else {
@@ -328,7 +331,7 @@ mod tests {
             assert_eq!((consumed, frame.key), (out.len(), &b"settee:123456789"[..]));
             let infos = wire::RequestInfos::parse(frame.frame_infos).unwrap();
             let asked = infos.durability.map(|durability| durability.level);
-            assert_eq!(asked, level.filter(|_| kind == Kind::Set));
+            assert_eq!(asked, level.filter(|_| kind == OperationKind::Set));
         }
     }
 
@@ -336,7 +339,7 @@ mod tests {
     fn memcached_keys_have_neither_prefix_nor_vbucket() {
         let mut workload = Workload::new(&plan(false), KeyForm::default(), 0, 0);
         let mut out = Vec::new();
-        workload.encode(&request(Kind::Get), &mut out);
+        workload.encode(&request(OperationKind::Get), &mut out);
         assert_eq!(out.len(), 24 + 16);
         assert_eq!(workload.vbucket(123_456_789), VbId(0));
     }
@@ -345,7 +348,7 @@ mod tests {
     fn operations_keep_their_ratio() {
         let mut workload = Workload::new(&plan(false), KeyForm::default(), 0, 0);
         let sets = (0..10_000)
-            .filter(|_| workload.draw().kind == Kind::Set)
+            .filter(|_| workload.draw().kind == OperationKind::Set)
             .count();
         assert!((2_300..2_700).contains(&sets), "{sets}");
     }

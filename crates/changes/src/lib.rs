@@ -16,6 +16,6 @@ mod vb_position;
 pub use collections::Collections;
 pub use message::{DocumentChange, StreamMessage, take};
 pub use position::{Position, PositionError, TEXT_BYTES_MAX};
-pub use record::{Change, Compact, Event, Names, Shown, cloud_rollback, void_after};
+pub use record::{Change, ChangeKind, Compact, Names, Shown, cloud_rollback, void_after};
 pub use streams::{Streams, Violation};
 pub use vb_position::VbPosition;

@@ -7,7 +7,7 @@ use wire::dcp::{
 };
 use wire::{Frame, Message as _, Opcode};
 
-use crate::record::{Change, Event, Names};
+use crate::record::{Change, ChangeKind, Names};
 use crate::streams::{Streams, Violation};
 
 /// A parsed message; the streams are already advanced.
@@ -113,7 +113,7 @@ fn document_change<'a>(frame: &Frame<'a>, keyed: bool) -> Result<DocumentChange<
 fn told<'a>(frame: &Frame<'a>) -> Result<Change<'a>, wire::Malformed> {
     let datatype = frame.header.datatype;
     let known = Change {
-        event: Event::Mutation,
+        event: ChangeKind::Mutation,
         names: Names::default(),
         vbucket: frame.vbucket(),
         seqno: Seqno(0),
@@ -129,7 +129,7 @@ fn told<'a>(frame: &Frame<'a>) -> Result<Change<'a>, wire::Malformed> {
         Opcode::DCP_DELETION => {
             let told = Deletion::parse(frame)?;
             Change {
-                event: Event::Deletion,
+                event: ChangeKind::Deletion,
                 seqno: told.seqno,
                 rev: told.rev,
                 time_s: told.delete_time.unwrap_or(0),
@@ -140,7 +140,7 @@ fn told<'a>(frame: &Frame<'a>) -> Result<Change<'a>, wire::Malformed> {
         Opcode::DCP_EXPIRATION => {
             let told = Expiration::parse(frame)?;
             Change {
-                event: Event::Expiration,
+                event: ChangeKind::Expiration,
                 seqno: told.seqno,
                 rev: told.rev,
                 time_s: told.delete_time,

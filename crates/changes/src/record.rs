@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 
 /// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum ChangeKind {
     /// The document was written.
     Mutation,
     /// The document was deleted.
@@ -17,7 +17,7 @@ pub enum Event {
     Expiration,
 }
 
-impl Event {
+impl ChangeKind {
     /// The name of the event in the output.
     pub fn name(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ pub struct Names<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
     /// The kind of the change.
-    pub event: Event,
+    pub event: ChangeKind,
     /// Scope and collection of the document.
     pub names: Names<'a>,
     /// The vBucket of the document.
@@ -73,7 +73,7 @@ impl Change<'_> {
     /// `delete_time` if it is known.
     pub fn write_json(&self, out: &mut Vec<u8>) {
         self.head(out);
-        if let Some(value) = self.value.filter(|_| self.event == Event::Mutation) {
+        if let Some(value) = self.value.filter(|_| self.event == ChangeKind::Mutation) {
             out.push(b',');
             self.value(value, ["value", "value_base64"], out);
         }
@@ -107,7 +107,7 @@ impl Change<'_> {
         number(",\"cas\":\"", self.cas.0, out);
         number("\",\"rev\":", self.rev, out);
         match self.event {
-            Event::Mutation => {
+            ChangeKind::Mutation => {
                 number(",\"flags\":", self.flags.into(), out);
                 number(",\"expiry\":", self.time_s.into(), out);
             }
@@ -141,7 +141,7 @@ impl Change<'_> {
         number(",\"seqno\":\"", seqno, out);
         number("\",\"cas\":\"", self.cas.0, out);
         out.push(b'"');
-        if let Some(value) = self.value.filter(|_| self.event == Event::Mutation) {
+        if let Some(value) = self.value.filter(|_| self.event == ChangeKind::Mutation) {
             let json = self.datatype.contains(Datatype::JSON);
             let kind: &[u8] = match (json, std::str::from_utf8(value)) {
                 (true, _) => b",\"datacontenttype\":\"application/json\",",
@@ -287,7 +287,7 @@ mod tests {
 
     fn change(value: &'static [u8], datatype: Datatype) -> Change<'static> {
         Change {
-            event: Event::Mutation,
+            event: ChangeKind::Mutation,
             names: Names {
                 scope: "_default",
                 collection: "chairs",
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn deletions_have_no_value() {
         let mut gone = change(b"", Datatype::RAW);
-        gone.event = Event::Expiration;
+        gone.event = ChangeKind::Expiration;
         gone.time_s = 1_600_000_000;
         gone.key = b"\xfe";
         let expected = json!({
@@ -395,7 +395,7 @@ mod tests {
             "/w=="
         );
         let mut gone = change(b"", Datatype::RAW);
-        gone.event = Event::Deletion;
+        gone.event = ChangeKind::Deletion;
         assert_eq!(event(&gone).get("data"), None);
         assert_eq!(event(&gone)["type"], "settee.document.deletion");
     }

@@ -11,7 +11,7 @@ const NO_END: Seqno = Seqno(u64::MAX);
 
 /// State of the stream of one vBucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Standing {
+enum StreamState {
     /// The stream must be requested.
     Wanted,
     /// The stream was requested, or is open.
@@ -21,17 +21,17 @@ enum Standing {
 }
 
 #[derive(Clone, Debug)]
-struct Stream {
+struct VbStream {
     place: VbPosition,
     end: Seqno,
-    standing: Standing,
+    standing: StreamState,
     failover_log: Vec<FailoverEntry>,
 }
 
 /// The streams of a bucket.
 #[derive(Clone, Debug)]
 pub struct Streams {
-    streams: Vec<Stream>,
+    streams: Vec<VbStream>,
     done: usize,
 }
 
@@ -41,10 +41,10 @@ pub type Violation = String;
 impl Streams {
     /// Creates streams that continue from a position, without an end.
     pub fn from(position: Position) -> Self {
-        let streams = position.places.into_iter().map(|place| Stream {
+        let streams = position.places.into_iter().map(|place| VbStream {
             place,
             end: NO_END,
-            standing: Standing::Wanted,
+            standing: StreamState::Wanted,
             failover_log: Vec::new(),
         });
         Self {
@@ -70,7 +70,7 @@ impl Streams {
         }
         for stream in &mut self.streams {
             if stream.place.seqno >= stream.end {
-                stream.standing = Standing::Done;
+                stream.standing = StreamState::Done;
                 self.done += 1;
             }
         }
@@ -79,8 +79,8 @@ impl Streams {
     /// Excludes vBuckets from the requests. Their positions stay.
     pub fn leave_out(&mut self, of: impl Fn(VbId) -> bool) {
         for (index, stream) in self.streams.iter_mut().enumerate() {
-            if stream.standing != Standing::Done && of(VbId(index as u16)) {
-                stream.standing = Standing::Done;
+            if stream.standing != StreamState::Done && of(VbId(index as u16)) {
+                stream.standing = StreamState::Done;
                 self.done += 1;
             }
         }
@@ -94,7 +94,7 @@ impl Streams {
     /// vBuckets whose streams must be requested.
     pub fn wanted(&self) -> impl Iterator<Item = VbId> {
         let all = self.streams.iter().enumerate();
-        let wanted = all.filter(|(_, stream)| stream.standing == Standing::Wanted);
+        let wanted = all.filter(|(_, stream)| stream.standing == StreamState::Wanted);
         wanted.map(|(index, _)| VbId(index as u16))
     }
 
@@ -104,7 +104,7 @@ impl Streams {
         let streams = &mut self.streams;
         let asked = wanted.into_iter().filter_map(|vbucket| {
             let stream = streams.get_mut(usize::from(vbucket.0))?;
-            stream.standing = Standing::Open;
+            stream.standing = StreamState::Open;
             Some((vbucket, stream.request()))
         });
         asked.collect()
@@ -142,16 +142,16 @@ impl Streams {
         }
         stream.place.roll_back(to);
         stream.failover_log.clear();
-        stream.standing = Standing::Wanted;
+        stream.standing = StreamState::Wanted;
         Ok(to)
     }
 
     /// Notes that a stream is not available; it must be requested again.
     pub fn want_again(&mut self, vbucket: VbId) {
         if let Some(stream) = self.streams.get_mut(usize::from(vbucket.0))
-            && stream.standing == Standing::Open
+            && stream.standing == StreamState::Open
         {
-            stream.standing = Standing::Wanted;
+            stream.standing = StreamState::Wanted;
         }
     }
 
@@ -192,12 +192,12 @@ impl Streams {
                 Err(format!("vBucket {}: ended at {at} of {end}", vbucket.0))
             }
             EndReason::OK | EndReason::CLOSED | EndReason::FILTER_EMPTY => {
-                stream.standing = Standing::Done;
+                stream.standing = StreamState::Done;
                 self.done += 1;
                 Ok(false)
             }
             _ => {
-                stream.standing = Standing::Wanted;
+                stream.standing = StreamState::Wanted;
                 Ok(true)
             }
         }
@@ -212,19 +212,19 @@ impl Streams {
     /// Position of all streams.
     pub fn position(&self) -> Position {
         Position {
-            places: self.streams.iter().map(Stream::saved).collect(),
+            places: self.streams.iter().map(VbStream::saved).collect(),
         }
     }
 
-    fn open(&mut self, vbucket: VbId) -> Result<&mut Stream, Violation> {
+    fn open(&mut self, vbucket: VbId) -> Result<&mut VbStream, Violation> {
         self.streams
             .get_mut(usize::from(vbucket.0))
-            .filter(|stream| stream.standing == Standing::Open)
+            .filter(|stream| stream.standing == StreamState::Open)
             .ok_or_else(|| format!("a message of vBucket {}, which has no stream", vbucket.0))
     }
 }
 
-impl Stream {
+impl VbStream {
     fn request(&self) -> StreamRequest<'static> {
         let place = match self.place.seqno {
             Seqno(0) => VbPosition::default(),

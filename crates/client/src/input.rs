@@ -12,7 +12,7 @@ pub const ANSWER_LIMITS: Limits = Limits {
 
 /// Result of a search at the beginning of the unread bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found<T> {
+pub enum Parsed<T> {
     /// A whole item, with its length in bytes.
     Whole(T, usize),
     /// An incomplete item, with the least number of bytes that it lacks.
@@ -72,14 +72,14 @@ impl Input {
     /// The error of `find`.
     pub fn next_by<T, E>(
         &mut self,
-        find: impl FnOnce(&[u8]) -> Result<Found<T>, E>,
+        find: impl FnOnce(&[u8]) -> Result<Parsed<T>, E>,
     ) -> Result<Option<T>, E> {
         match find(&self.bytes[self.unread.clone()])? {
-            Found::Missing(more) => {
+            Parsed::Missing(more) => {
                 self.missing = more;
                 Ok(None)
             }
-            Found::Whole(value, consumed) => {
+            Parsed::Whole(value, consumed) => {
                 self.unread.start += consumed;
                 Ok(Some(value))
             }

@@ -25,7 +25,7 @@ pub use connection::{Client, ConnectOptions, KeyForm};
 pub use error::ClientError;
 pub use feed::{Feed, Outgoing, wait_for_any};
 pub use identity::SaltedCache;
-pub use input::{ANSWER_LIMITS, Found, Input};
+pub use input::{ANSWER_LIMITS, Input, Parsed};
 pub use link::Link;
 pub use message::{Answer, Request};
 pub use nodes::{Nodes, map_in};

@@ -17,7 +17,7 @@ use crate::map::BucketMap;
 pub struct Nodes {
     options: ConnectOptions,
     cache: SaltedCache,
-    known: Vec<Known>,
+    known: Vec<NodeAddress>,
     /// Epoch and revision of the newest map.
     revision: Option<(i64, i64)>,
     /// The nodes of each vBucket's copies, the active one first.
@@ -30,7 +30,7 @@ pub struct Nodes {
 
 /// The first node, or a node that a map lists.
 #[derive(Clone, Debug)]
-struct Known {
+struct NodeAddress {
     /// Host and port that the client connects to.
     at: (String, u16),
     /// Host and port in maps; they differ from `at` behind a proxy.
@@ -44,7 +44,7 @@ impl Nodes {
     /// As [`Client::connect`].
     pub fn connect(options: &ConnectOptions) -> Result<(Self, Client), ClientError> {
         let (host, port) = options.address.host_port();
-        let first = Known {
+        let first = NodeAddress {
             at: (host.to_owned(), port),
             told: None,
         };
@@ -130,7 +130,7 @@ impl Nodes {
     pub fn address(&self, node: usize) -> Address {
         let address = self.options.address.clone();
         match self.known.get(node) {
-            Some(Known {
+            Some(NodeAddress {
                 at: (host, port), ..
             }) => Address {
                 host: host.clone(),
@@ -182,7 +182,7 @@ impl Nodes {
         let mut known = self.known.iter();
         let found = known.position(|node| node.told.as_ref().unwrap_or(&node.at) == &told);
         found.unwrap_or_else(|| {
-            self.known.push(Known {
+            self.known.push(NodeAddress {
                 at: told,
                 told: None,
             });
@@ -234,7 +234,7 @@ mod tests {
         let (host, port) = options.address.host_port();
         let at = (host.to_owned(), port);
         Nodes {
-            known: vec![Known { at, told: None }],
+            known: vec![NodeAddress { at, told: None }],
             options,
             cache: SaltedCache::default(),
             revision: None,

@@ -53,11 +53,11 @@ struct Revision {
 #[derive(Debug)]
 pub struct FakeServer {
     address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<ServerState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ServerState {
     fault: Fault,
     login: bool,
     documents: Mutex<HashMap<Vec<u8>, Vec<Revision>>>,
@@ -71,7 +71,7 @@ impl FakeServer {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
         let address = listener.local_addr().expect("a listener has an address");
-        let state = Arc::new(State {
+        let state = Arc::new(ServerState {
             fault,
             login,
             documents: Mutex::default(),
@@ -162,7 +162,7 @@ fn statistics(frame: &Frame<'_>, response: &Response<'_>, out: &mut Vec<u8>) {
     response.encode(out);
 }
 
-impl State {
+impl ServerState {
     fn documents(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<Revision>>> {
         let documents = self.documents.lock();
         documents.unwrap_or_else(PoisonError::into_inner)

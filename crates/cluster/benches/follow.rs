@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use benchkit::{Figures, Rows, per};
 use cluster::agreed::{Alive, BucketSpec, ClusterId, Controller, Key, Node, NodeState, View};
-use cluster::coord::{Answer, Change, LeaseId, Op, Range, Request, Store, Txn};
+use cluster::coord::{Answer, KeyChange, KeyStore, LeaseId, Op, Range, Request, Txn};
 use cluster::coordinator::{Action, Coordinator, Tick};
 use cluster::{BucketId, Message, NodeId, Order, Position, Settings};
 
@@ -19,7 +19,7 @@ const BUCKET: BucketId = BucketId(1);
 const NODES: u16 = 100;
 const FAILED: NodeId = NodeId(50);
 
-fn put<T: serde::Serialize>(store: &mut Store, key: Key, value: &T) {
+fn put<T: serde::Serialize>(store: &mut KeyStore, key: Key, value: &T) {
     let (key, lease) = (key.text(CLUSTER), LeaseId(0));
     let value = serde_json::to_string(value).expect("a value of ours");
     let then = vec![Op::Put { key, value, lease }];
@@ -31,11 +31,11 @@ fn put<T: serde::Serialize>(store: &mut Store, key: Key, value: &T) {
 #[derive(Clone, Default)]
 struct Follower {
     view: View,
-    changes: Vec<Change>,
+    changes: Vec<KeyChange>,
 }
 
 impl Follower {
-    fn follow(&mut self, store: &Store) {
+    fn follow(&mut self, store: &KeyStore) {
         let from = self.view.revision + 1;
         if let Answer::Changes { changes, .. } = store.changes_since(&CLUSTER.prefix(), from) {
             for change in &changes {
@@ -49,7 +49,7 @@ impl Follower {
 /// A cluster whose controller runs on node 1.
 #[derive(Clone)]
 struct World {
-    store: Store,
+    store: KeyStore,
     coordinator: Coordinator,
     follower: Follower,
     now_ms: u64,
@@ -57,7 +57,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let mut store = Store::default();
+        let mut store = KeyStore::default();
         for node in (1..=NODES).map(NodeId) {
             let zone = node.0 % 4;
             let state = NodeState::Active;
@@ -167,8 +167,8 @@ fn main() {
     let bytes: usize = changes
         .iter()
         .map(|change| match change {
-            Change::Put(kv) => kv.key.len() + kv.value.len(),
-            Change::Delete { key, .. } => key.len(),
+            KeyChange::Put(kv) => kv.key.len() + kv.value.len(),
+            KeyChange::Delete { key, .. } => key.len(),
         })
         .sum();
     let mut rows = Rows::default();

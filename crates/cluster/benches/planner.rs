@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use cluster::{BucketMap, Chain, Member, NodeId, plan};
+use cluster::{BucketChains, Chain, Member, NodeId, plan};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 const NODES: u16 = 100;
@@ -24,13 +24,13 @@ fn members(nodes: impl Iterator<Item = u16>) -> Vec<Member> {
 
 fn planning(criterion: &mut Criterion) {
     let empty = Chain::new(&[]).into_iter().cycle().take(VBUCKETS).collect();
-    let bucket = |chains| BucketMap {
+    let bucket = |chains| BucketChains {
         chains,
         copies: COPIES,
     };
     let empty = vec![bucket(empty); BUCKETS];
     let all = members(0..NODES);
-    let balanced: Vec<BucketMap> = plan(&all, &empty).into_iter().map(bucket).collect();
+    let balanced: Vec<BucketChains> = plan(&all, &empty).into_iter().map(bucket).collect();
     let mut group = criterion.benchmark_group("planner/plan");
     group.sample_size(10);
     for (name, members, present) in [

@@ -9,7 +9,7 @@ use model::{Document, FailoverLog, Seqno, VbId, VbState};
 use storage::{KvStore, StoreError};
 use wire::dcp::{MarkerFlags, MarkerVersion, SnapshotMarker};
 
-use crate::target::{NotTaken, Position, Resolved, Target};
+use crate::target::{NotTaken, ReplicaPosition, Resolved, Target};
 
 /// The vBuckets of the bucket to which `B` dereferences. It registers with no node and copies no users.
 pub struct FilledBucket<B>(pub B);
@@ -19,9 +19,9 @@ impl<S: KvStore, B: Deref<Target = Bucket<S>>> Target for FilledBucket<B> {
         self.0.vbuckets()
     }
 
-    fn position(&self, vb: VbId) -> Option<Position> {
+    fn position(&self, vb: VbId) -> Option<ReplicaPosition> {
         let position = self.0.replica_position(vb)?;
-        Some(Position {
+        Some(ReplicaPosition {
             high: position.high,
             snapshot: position.snapshot,
             log: position.failover_log,

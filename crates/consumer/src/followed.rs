@@ -10,7 +10,7 @@ use registry::{ActiveNode, NotThere, Registry, ServedBucket, Store};
 use wire::dcp::SnapshotMarker;
 
 use crate::filled::FilledBucket;
-use crate::target::{NotTaken, Position, Resolved, Target};
+use crate::target::{NotTaken, ReplicaPosition, Resolved, Target};
 
 /// A bucket that follows another node.
 pub struct Followed {
@@ -65,7 +65,7 @@ impl Target for Followed {
         }
     }
 
-    fn position(&self, vb: VbId) -> Option<Position> {
+    fn position(&self, vb: VbId) -> Option<ReplicaPosition> {
         self.filled().position(vb)
     }
 

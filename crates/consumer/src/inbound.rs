@@ -22,7 +22,7 @@ use wire::{Frame, Opaque, Opcode, Response, Status};
 
 use crate::controls::{Controls, Wishes};
 use crate::followed::Followed;
-use crate::intake::{Answered, Intake, IntakeError, Pushed};
+use crate::intake::{Intake, IntakeError, Pushed, StreamAnswer};
 use crate::passive::Violation;
 use crate::target::Target;
 
@@ -246,8 +246,8 @@ impl Inbound {
 
     fn stream_answered(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> bool {
         match self.intake.answered(frame, out) {
-            Ok(None | Some((_, Answered::Again))) => true,
-            Ok(Some((vb, Answered::Granted))) => {
+            Ok(None | Some((_, StreamAnswer::Again))) => true,
+            Ok(Some((vb, StreamAnswer::Granted))) => {
                 if let Some(adding) = self.adding.remove(&vb) {
                     let opaque = self.intake.opaque(vb);
                     let added = Response {
@@ -258,7 +258,7 @@ impl Inbound {
                 }
                 true
             }
-            Ok(Some((vb, Answered::Refused(status)))) => {
+            Ok(Some((vb, StreamAnswer::Refused(status)))) => {
                 self.lose(vb, status, out);
                 true
             }

@@ -27,7 +27,7 @@ use crate::window::Window;
 const STREAM: u32 = 1 << 31;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum StreamPhase {
     Closed,
     Asked(StreamAsk),
     Reading(Passive),
@@ -48,15 +48,15 @@ enum StreamChange<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Stream {
+struct VbStream {
     generation: u16,
     flags: StreamFlags,
     /// Seqno of the last prepare that this stream acknowledged.
     acked: Seqno,
-    phase: Phase,
+    phase: StreamPhase,
 }
 
-impl Stream {
+impl VbStream {
     fn opaque(self, vb: VbId) -> Opaque {
         let generation = u32::from(self.generation & 0x7fff) << 16;
         Opaque((STREAM | generation | u32::from(vb.0)).to_be_bytes())
@@ -91,7 +91,7 @@ pub enum Pushed {
 
 /// Result of a stream request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answered {
+pub enum StreamAnswer {
     /// The producer granted the stream.
     Granted,
     /// The producer asked for a rollback; the stream was requested again from another position.
@@ -104,7 +104,7 @@ pub enum Answered {
 pub struct Intake<T> {
     target: T,
     progress: Arc<Progress>,
-    streams: Vec<Stream>,
+    streams: Vec<VbStream>,
     window: Window,
     sync_writes: bool,
     paused: bool,
@@ -115,11 +115,11 @@ pub struct Intake<T> {
 impl<T: Deref<Target: Target>> Intake<T> {
     /// Creates an intake without streams.
     pub fn new(target: T, progress: Arc<Progress>, window_bytes: u32, now_ns: u64) -> Self {
-        let stream = Stream {
+        let stream = VbStream {
             generation: 0,
             flags: StreamFlags::default(),
             acked: Seqno::ZERO,
-            phase: Phase::Closed,
+            phase: StreamPhase::Closed,
         };
         Self {
             streams: vec![stream; usize::from(target.vbuckets())],
@@ -162,7 +162,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
         self.paused
     }
 
-    fn stream(&self, vb: VbId) -> Option<Stream> {
+    fn stream(&self, vb: VbId) -> Option<VbStream> {
         self.streams.get(usize::from(vb.0)).copied()
     }
 
@@ -174,7 +174,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
     /// Whether the vBucket has no stream, neither requested nor granted.
     pub fn is_closed(&self, vb: VbId) -> bool {
         self.stream(vb)
-            .is_none_or(|stream| stream.phase == Phase::Closed)
+            .is_none_or(|stream| stream.phase == StreamPhase::Closed)
     }
 
     /// Returns the opaque of the newest stream of a vBucket.
@@ -205,7 +205,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
         let Some(stream) = self.streams.get_mut(usize::from(vb.0)) else {
             return;
         };
-        if !self.sync_writes || !matches!(stream.phase, Phase::Reading(_)) {
+        if !self.sync_writes || !matches!(stream.phase, StreamPhase::Reading(_)) {
             return;
         }
         let prepared = self.target.high_prepared(vb);
@@ -252,7 +252,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
         stream.generation = stream.generation.wrapping_add(1);
         stream.flags = flags;
         let start = position.high;
-        stream.phase = Phase::Asked(StreamAsk { start, dropped });
+        stream.phase = StreamPhase::Asked(StreamAsk { start, dropped });
         let envelope = of_stream(vb, stream.opaque(vb));
         send(&request, &envelope, out);
         true
@@ -263,11 +263,11 @@ impl<T: Deref<Target: Target>> Intake<T> {
         let Some(stream) = self.streams.get_mut(usize::from(vb.0)) else {
             return false;
         };
-        if matches!(stream.phase, Phase::Reading(_)) {
+        if matches!(stream.phase, StreamPhase::Reading(_)) {
             self.progress.streams.fetch_sub(1, Ordering::Relaxed);
         }
-        let was_open = stream.phase != Phase::Closed;
-        stream.phase = Phase::Closed;
+        let was_open = stream.phase != StreamPhase::Closed;
+        stream.phase = StreamPhase::Closed;
         stream.generation = stream.generation.wrapping_add(u16::from(was_open));
         was_open
     }
@@ -310,7 +310,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
     fn asked(&self, opaque: Opaque) -> Option<VbId> {
         let vb = VbId(u32::from_be_bytes(opaque.0) as u16);
         let stream = self.stream(vb)?;
-        (stream.opaque(vb) == opaque && stream.phase != Phase::Closed).then_some(vb)
+        (stream.opaque(vb) == opaque && stream.phase != StreamPhase::Closed).then_some(vb)
     }
 
     /// Processes the answer to a stream request; `None` if the request was given up.
@@ -318,12 +318,12 @@ impl<T: Deref<Target: Target>> Intake<T> {
         &mut self,
         frame: &Frame<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Option<(VbId, Answered)>, IntakeError> {
+    ) -> Result<Option<(VbId, StreamAnswer)>, IntakeError> {
         let Some(vb) = self.asked(frame.header.opaque) else {
             return Ok(None);
         };
         let phase = self.stream(vb).map(|stream| stream.phase);
-        let Some(Phase::Asked(asked)) = phase else {
+        let Some(StreamPhase::Asked(asked)) = phase else {
             return Err(IntakeError::Violation(vb, Violation::Unexpected));
         };
         let malformed = |_| IntakeError::Violation(vb, Violation::Malformed);
@@ -335,23 +335,23 @@ impl<T: Deref<Target: Target>> Intake<T> {
                 let adopted = self.target.adopt(vb, log);
                 adopted.map_err(|why| not_taken(vb, why))?;
                 let stream = &mut self.streams[usize::from(vb.0)];
-                stream.phase = Phase::Reading(Passive::new(asked.start));
+                stream.phase = StreamPhase::Reading(Passive::new(asked.start));
                 // The active node may have restarted and lost earlier acknowledgements.
                 stream.acked = Seqno::ZERO;
                 Progress::add(&self.progress.streams, 1);
                 self.acknowledge_prepares(vb, out);
-                Answered::Granted
+                StreamAnswer::Granted
             }
             Status::ROLLBACK if !self.fixed => {
                 let to = parse_rollback(frame.value).map_err(malformed)?;
                 self.roll_back(vb, asked, to, out)?;
-                Answered::Again
+                StreamAnswer::Again
             }
             // The producer may not be active for the vBucket, may still load it, or may still end an old stream.
             status => {
                 tracing::debug!(vb = vb.0, %status, "a stream was refused");
                 self.close(vb);
-                Answered::Refused(status)
+                StreamAnswer::Refused(status)
             }
         };
         Ok(Some((vb, answered)))
@@ -404,8 +404,8 @@ impl<T: Deref<Target: Target>> Intake<T> {
         let Some(stream) = self.stream(vb) else {
             return Err(IntakeError::NoStream(vb));
         };
-        let Phase::Reading(passive) = stream.phase else {
-            return Err(if stream.phase == Phase::Closed {
+        let StreamPhase::Reading(passive) = stream.phase else {
+            return Err(if stream.phase == StreamPhase::Closed {
                 IntakeError::NoStream(vb)
             } else if stream.opaque(vb) == frame.header.opaque {
                 IntakeError::Violation(vb, Violation::Unexpected)
@@ -476,7 +476,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
         passive.marker(marker).map_err(violation)?;
         let begun = self.target.begin(vb, marker);
         begun.map_err(|why| not_taken(vb, why))?;
-        self.streams[usize::from(vb.0)].phase = Phase::Reading(passive);
+        self.streams[usize::from(vb.0)].phase = StreamPhase::Reading(passive);
         self.progress.raise_peer_seqno(vb, marker.range.end);
         Ok(())
     }
@@ -500,7 +500,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
         };
         taken.map_err(|why| not_taken(vb, why))?;
         let stream = &mut self.streams[usize::from(vb.0)];
-        stream.phase = Phase::Reading(passive);
+        stream.phase = StreamPhase::Reading(passive);
         if took == (Took::End { ack: true }) {
             let opaque = stream.opaque(vb);
             Response::new(Opcode::DCP_SNAPSHOT_MARKER, opaque, Status::SUCCESS).encode(out);

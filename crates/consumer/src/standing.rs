@@ -7,7 +7,7 @@ use model::VbId;
 use wire::Frame;
 use wire::dcp::StreamFlags;
 
-use crate::intake::{Answered, Intake, IntakeError, Pushed};
+use crate::intake::{Intake, IntakeError, Pushed, StreamAnswer};
 use crate::passive::Violation;
 use crate::target::Target;
 
@@ -123,7 +123,7 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
     /// The connection must be closed.
     pub fn answered(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Unusable> {
         match self.intake.answered(frame, out) {
-            Ok(Some((vb, Answered::Refused(_)))) => self.rest(vb),
+            Ok(Some((vb, StreamAnswer::Refused(_)))) => self.rest(vb),
             Ok(_) => {}
             Err(wrong) => return self.wrong(wrong, out),
         }

@@ -8,7 +8,7 @@ use wire::dcp::SnapshotMarker;
 
 /// Position of a replica vBucket, from which a stream is requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct ReplicaPosition {
     /// Seqno of the last change.
     pub high: Seqno,
     /// The snapshot of the last change; if it is complete, start and end equal `high`.
@@ -17,7 +17,7 @@ pub struct Position {
     pub log: FailoverLog,
 }
 
-impl Position {
+impl ReplicaPosition {
     /// Returns the snapshot for a stream request. Start and end are `high` if the snapshot is complete, or if
     /// nothing of it was received.
     pub fn asked_snapshot(&self) -> SnapshotRange {
@@ -78,7 +78,7 @@ pub trait Target {
     fn renew_if_damaged(&self, _vb: VbId) {}
 
     /// Returns the position of a vBucket; `None` unless it is a replica.
-    fn position(&self, vb: VbId) -> Option<Position>;
+    fn position(&self, vb: VbId) -> Option<ReplicaPosition>;
 
     /// Replaces the failover log of the vBucket by the producer's, after a stream was granted.
     fn adopt(&self, vb: VbId, log: FailoverLog) -> Result<(), NotTaken>;

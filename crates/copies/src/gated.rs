@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use consumer::{NotTaken, Position, Resolved, Target};
+use consumer::{NotTaken, ReplicaPosition, Resolved, Target};
 use model::{Document, FailoverLog, Seqno, VbId, VbState};
 use parking_lot::MutexGuard;
 use wire::dcp::SnapshotMarker;
@@ -40,7 +40,7 @@ impl<T: Target> Target for Gated<T> {
         self.target.vbuckets()
     }
 
-    fn position(&self, vb: VbId) -> Option<Position> {
+    fn position(&self, vb: VbId) -> Option<ReplicaPosition> {
         let (following, _) = self.turn(vb)?;
         self.target.position(vb).filter(|_| !following.stays)
     }

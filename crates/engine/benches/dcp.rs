@@ -9,14 +9,14 @@ use std::time::Duration;
 use common::{key, set, vbucket};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use engine::VBucket;
-use engine::dcp::{Event, Filled, Position, Stream, StreamAsk, StreamOptions};
+use engine::dcp::{ClaimedPosition, Event, Filled, Stream, StreamAsk, StreamOptions};
 use model::Seqno;
 
 const NAME: &str = "bench";
 
 fn stream(vbucket: &mut VBucket) -> Stream {
     let ask = StreamAsk {
-        position: Position::default(),
+        position: ClaimedPosition::default(),
         end: Seqno(u64::MAX),
         options: StreamOptions::default(),
     };

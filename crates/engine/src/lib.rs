@@ -39,11 +39,11 @@ pub use codec::Codec;
 pub use drift::{DriftLimits, FutureCas};
 pub use durability::{Decided, Decision, Requirement};
 pub use error::OpError;
-pub use mutated::{Counted, Mutated};
+pub use mutated::{CounterResult, Mutated};
 pub use types::{
-    Arithmetic, Concat, ConcatPlace, Exchange, FetchKey, Got, GotMeta, HistoryPoint, KeyFilter,
-    MemoryDelta, ObserveSeqno, ObserveState, Observed, Outbox, Outcome, ScanProgress, StoreMode,
-    StoredKeys, VbConfig, Wanted, WithMeta, Write,
+    Arithmetic, Concat, ConcatPlace, DocumentPart, Exchange, FetchKey, Got, GotMeta, HistoryPoint,
+    KeyFilter, MemoryDelta, ObserveSeqno, ObserveState, Observed, Outbox, Outcome, ScanProgress,
+    StoreMode, StoredKeys, VbConfig, WithMeta, Write,
 };
 pub use vbucket::{
     Applied, DurabilityChain, DurabilityStats, HashStats, Restored, VBucket, VbStats,

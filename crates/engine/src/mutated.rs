@@ -15,7 +15,7 @@ pub struct Mutated {
 
 /// Result of a counter operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub struct CounterResult {
     /// New number of the counter.
     pub number: u64,
     /// Expiry of the counter in Unix seconds; 0 for never.

@@ -101,12 +101,12 @@ pub struct FetchKey {
     /// The stored key.
     pub key: Box<[u8]>,
     /// Part of the document to be read.
-    pub wanted: Wanted,
+    pub wanted: DocumentPart,
 }
 
 /// Part of a document that is read from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum DocumentPart {
     /// The value of the revision with this seqno; its metadata is in memory.
     Value(Seqno),
     /// The newest row, if there is one; nothing of the key is in memory. The number distinguishes

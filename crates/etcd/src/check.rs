@@ -96,7 +96,7 @@ fn telling(before: Option<Refusal>, next: Refusal) -> Refusal {
 
 async fn version_of(members: &Members, at: usize) -> Result<EtcdVersion, Refusal> {
     #[derive(Deserialize)]
-    struct Versions {
+    struct VersionAnswer {
         etcdserver: String,
     }
     let told = members.version_at(at).await?;
@@ -104,7 +104,7 @@ async fn version_of(members: &Members, at: usize) -> Result<EtcdVersion, Refusal
         let problem = Problem::new(ProblemKind::NotEtcd, why);
         Err(problem.at(members.endpoint(at)).into())
     };
-    let Ok(Versions { etcdserver }) = serde_json::from_slice(&told) else {
+    let Ok(VersionAnswer { etcdserver }) = serde_json::from_slice(&told) else {
         return not_etcd("it answers, but not as etcd would".to_owned());
     };
     let etcdserver = one_line(&etcdserver);

@@ -32,7 +32,7 @@ const KEEPALIVE: Duration = Duration::from_secs(2);
 pub(crate) type Connection = http1::SendRequest<Full<Bytes>>;
 
 /// A request to a member.
-pub(crate) struct Asked<'a> {
+pub(crate) struct MemberRequest<'a> {
     pub(crate) method: Method,
     pub(crate) path: &'static str,
     pub(crate) body: &'a str,
@@ -83,7 +83,7 @@ async fn shake_hands(
 pub(crate) async fn send(
     connection: &mut Connection,
     endpoint: &Endpoint,
-    asked: &Asked<'_>,
+    asked: &MemberRequest<'_>,
 ) -> Result<Response<Incoming>, Problem> {
     let mut request = Request::builder()
         .method(asked.method.clone())

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::members::Members;
 use crate::messages::{Call, answer};
 use crate::options::Options;
-use crate::problem::{Answered, Problem, ProblemKind};
+use crate::problem::{AnswerResult, Problem, ProblemKind};
 use crate::refusal::Refusal;
 use crate::watches::{Answers, Watches};
 
@@ -24,11 +24,11 @@ const UNDER_WAY_MAX: usize = 256;
 /// A client of etcd: one thread with its connections. Dropping it ends both; requests in flight then get no answer.
 pub struct Etcd {
     members: Arc<Members>,
-    commands: Option<UnboundedSender<Command>>,
+    commands: Option<UnboundedSender<QueuedRequest>>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Command {
+struct QueuedRequest {
     to: To,
     request: Request,
 }
@@ -36,7 +36,7 @@ struct Command {
 /// Target of an answer.
 enum To {
     Answers(RequestId),
-    Asked(SyncSender<Answered>),
+    Asked(SyncSender<AnswerResult>),
 }
 
 impl Etcd {
@@ -76,7 +76,7 @@ impl Etcd {
     ///
     /// # Errors
     /// The reason why there is no answer in time.
-    pub fn ask(&self, request: Request, patience: Duration) -> Answered {
+    pub fn ask(&self, request: Request, patience: Duration) -> AnswerResult {
         let (answer, answered) = sync_channel(1);
         self.send(To::Asked(answer), request);
         answered.recv_timeout(patience).unwrap_or_else(|_| {
@@ -94,7 +94,7 @@ impl Etcd {
     }
 
     fn send(&self, to: To, request: Request) {
-        let command = Command { to, request };
+        let command = QueuedRequest { to, request };
         let commands = self.commands.as_ref().expect("it ends by being dropped");
         let sent = commands.send(command);
         assert!(sent.is_ok(), "the thread ends when this is dropped");
@@ -126,8 +126,8 @@ struct Work {
 }
 
 impl Work {
-    async fn run(&self, mut inbox: UnboundedReceiver<Command>) {
-        while let Some(Command { to, request }) = inbox.recv().await {
+    async fn run(&self, mut inbox: UnboundedReceiver<QueuedRequest>) {
+        while let Some(QueuedRequest { to, request }) = inbox.recv().await {
             let call = Call::of(&request);
             match (to, request) {
                 (To::Answers(id), Request::Watch { prefix, from }) => {
@@ -167,7 +167,7 @@ impl Work {
 }
 
 impl Watches {
-    fn answer(&self, to: To, answer: Answered) {
+    fn answer(&self, to: To, answer: AnswerResult) {
         match to {
             To::Answers(id) => self.answer_to(id, answer),
             // The caller may have stopped waiting.

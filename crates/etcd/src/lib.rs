@@ -20,4 +20,4 @@ pub use check::EtcdVersion;
 pub use etcd::Etcd;
 pub use names::find;
 pub use options::{ClusterAddress, Endpoint, Endpoints, Login, Options, check_name};
-pub use problem::{Answered, Problem, ProblemKind};
+pub use problem::{AnswerResult, Problem, ProblemKind};

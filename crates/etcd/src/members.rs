@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::access::Access;
-use crate::connection::{Asked, Connection, body, connect, send};
+use crate::connection::{Connection, MemberRequest, body, connect, send};
 use crate::messages::{Call, read};
 use crate::options::{Endpoint, Login, Options};
 use crate::problem::{Problem, ProblemKind};
@@ -24,14 +24,14 @@ use crate::refusal::Refusal;
 const IDLE_MAX: usize = 4;
 
 pub(crate) struct Members {
-    all: Vec<Member>,
+    all: Vec<EtcdMember>,
     access: RwLock<Arc<Access>>,
     pub(crate) timeout: Duration,
     /// Index of the member to which requests go.
     current: Mutex<usize>,
 }
 
-struct Member {
+struct EtcdMember {
     endpoint: Endpoint,
     idle: Mutex<Vec<Connection>>,
     /// Held during a login, so that the requests of one moment need one.
@@ -49,7 +49,7 @@ impl Members {
         if endpoints.is_empty() {
             return Err(io::Error::other("no member of etcd is named"));
         }
-        let member = |endpoint| Member {
+        let member = |endpoint| EtcdMember {
             endpoint,
             idle: Mutex::default(),
             login: tokio::sync::Mutex::default(),
@@ -180,7 +180,7 @@ impl Members {
 
     /// Returns the member's answer about its version.
     pub(crate) async fn version_at(&self, at: usize) -> Result<Bytes, Refusal> {
-        let asked = Asked {
+        let asked = MemberRequest {
             method: Method::GET,
             path: "/version",
             body: "",
@@ -230,7 +230,7 @@ impl Members {
         let mut renewed = false;
         loop {
             let token = self.token(at).await?;
-            let asked = Asked {
+            let asked = MemberRequest {
                 method: Method::POST,
                 path: call.path,
                 body: &call.body,
@@ -298,7 +298,7 @@ impl Members {
             token: String,
         }
         let credentials = json!({ "name": login.user, "password": login.password }).to_string();
-        let asked = Asked {
+        let asked = MemberRequest {
             method: Method::POST,
             path: "/v3/auth/authenticate",
             body: &credentials,
@@ -314,7 +314,7 @@ impl Members {
     async fn exchange(
         &self,
         at: usize,
-        asked: &Asked<'_>,
+        asked: &MemberRequest<'_>,
     ) -> Result<(Connection, Response<Incoming>), Problem> {
         let member = &self.all[at];
         let waiting = member.idle.lock().pop();

@@ -1,7 +1,7 @@
 //! Messages of etcd's JSON gateway: bytes are base64, 64-bit numbers are strings, zeros are left out.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use cluster::coord::{Answer, Change, Compare, KeyValue, LeaseId, Op, Range, Request, Txn};
+use cluster::coord::{Answer, Compare, KeyChange, KeyValue, LeaseId, Op, Range, Request, Txn};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -111,7 +111,7 @@ fn transaction(txn: &Txn) -> Value {
 }
 
 #[derive(Deserialize)]
-pub(crate) struct Header {
+pub(crate) struct AnswerHeader {
     #[serde(default, deserialize_with = "number")]
     pub(crate) revision: u64,
     #[serde(default)]
@@ -121,7 +121,7 @@ pub(crate) struct Header {
 /// Common part of every answer.
 #[derive(Deserialize)]
 pub(crate) struct Headed {
-    pub(crate) header: Header,
+    pub(crate) header: AnswerHeader,
 }
 
 #[derive(Default, Deserialize)]
@@ -156,14 +156,14 @@ impl From<Kv> for KeyValue {
 
 #[derive(Deserialize)]
 struct Ranged {
-    header: Header,
+    header: AnswerHeader,
     #[serde(default)]
     kvs: Vec<Kv>,
 }
 
 #[derive(Deserialize)]
 struct Transacted {
-    header: Header,
+    header: AnswerHeader,
     #[serde(default)]
     succeeded: bool,
 }
@@ -171,7 +171,7 @@ struct Transacted {
 /// A lease that was granted or renewed.
 #[derive(Deserialize)]
 struct Leased {
-    header: Header,
+    header: AnswerHeader,
     #[serde(default, rename = "ID", deserialize_with = "number")]
     id: u64,
     #[serde(default, rename = "TTL", deserialize_with = "number")]
@@ -186,7 +186,7 @@ struct Streamed<T> {
 }
 
 #[derive(Deserialize)]
-struct Event {
+struct WatchEvent {
     #[serde(default, rename = "type")]
     kind: String,
     kv: Kv,
@@ -194,7 +194,7 @@ struct Event {
 
 #[derive(Deserialize)]
 struct Watched {
-    header: Header,
+    header: AnswerHeader,
     #[serde(default)]
     created: bool,
     #[serde(default)]
@@ -204,7 +204,7 @@ struct Watched {
     #[serde(default)]
     cancel_reason: String,
     #[serde(default)]
-    events: Vec<Event>,
+    events: Vec<WatchEvent>,
 }
 
 fn number<'de, D: Deserializer<'de>>(value: D) -> Result<u64, D::Error> {
@@ -268,7 +268,7 @@ pub(crate) fn answer(request: &Request, body: &[u8]) -> Result<Answer, Refusal> 
 }
 
 /// Reads a message of a watch; `None` if it has nothing new.
-pub(crate) fn watched(message: &[u8]) -> Result<Option<(u64, Vec<Change>)>, Refusal> {
+pub(crate) fn watched(message: &[u8]) -> Result<Option<(u64, Vec<KeyChange>)>, Refusal> {
     let watched: Watched = read_streamed(message)?;
     if watched.canceled {
         return Err(match watched.compact_revision {
@@ -279,24 +279,24 @@ pub(crate) fn watched(message: &[u8]) -> Result<Option<(u64, Vec<Change>)>, Refu
     if watched.created {
         return Ok(None);
     }
-    let change = |event: Event| match (&*event.kind, event.kv) {
-        ("DELETE", kv) => Change::Delete {
+    let change = |event: WatchEvent| match (&*event.kind, event.kv) {
+        ("DELETE", kv) => KeyChange::Delete {
             key: kv.key,
             revision: kv.mod_revision,
         },
-        (_, kv) => Change::Put(kv.into()),
+        (_, kv) => KeyChange::Put(kv.into()),
     };
-    let changes: Vec<Change> = watched.events.into_iter().map(change).collect();
+    let changes: Vec<KeyChange> = watched.events.into_iter().map(change).collect();
     // While a watch catches up, the header has etcd's newest revision although more changes follow. Only a
     // message without changes proves that everything up to its revision was sent.
-    let last = changes.iter().map(Change::revision).max();
+    let last = changes.iter().map(KeyChange::revision).max();
     Ok(Some((last.unwrap_or(watched.header.revision), changes)))
 }
 
 /// Reads the answer to [`Call::changed_since`]: the revision up to which nothing changed.
 pub(crate) fn unchanged_until(body: &[u8]) -> Result<Option<u64>, Refusal> {
     #[derive(Deserialize)]
-    struct Part {
+    struct RangeAnswer {
         response_range: Counted,
     }
     #[derive(Deserialize)]
@@ -307,11 +307,11 @@ pub(crate) fn unchanged_until(body: &[u8]) -> Result<Option<u64>, Refusal> {
         count: u64,
     }
     #[derive(Deserialize)]
-    struct Answered {
-        header: Header,
-        responses: Vec<Part>,
+    struct Ranges {
+        header: AnswerHeader,
+        responses: Vec<RangeAnswer>,
     }
-    let Answered { header, responses } = read(body)?;
+    let Ranges { header, responses } = read(body)?;
     let [changed, then, now] = &responses[..] else {
         return Err(Refusal::unreadable(&"not three ranges"));
     };
@@ -377,7 +377,7 @@ mod tests {
         let some = r#"{"result":{"header":{"revision":"9"},"events":[
             {"kv":{"key":"L2E=","create_revision":"2","mod_revision":"4","version":"2","value":"dg==","lease":"5"}},
             {"type":"DELETE","kv":{"key":"L2I=","mod_revision":"5"}}]}}"#;
-        let put = Change::Put(KeyValue {
+        let put = KeyChange::Put(KeyValue {
             key: "/a".to_owned(),
             value: "v".to_owned(),
             create_revision: 2,
@@ -386,7 +386,7 @@ mod tests {
             lease: LeaseId(5),
         });
         let (key, revision) = ("/b".to_owned(), 5);
-        let delete = Change::Delete { key, revision };
+        let delete = KeyChange::Delete { key, revision };
         assert_eq!(told(some), Some((5, vec![put, delete])));
     }
 

@@ -79,7 +79,7 @@ impl Problem {
 }
 
 /// Answer of etcd to a request, or the reason why there is none. A transaction without an answer may have been made.
-pub type Answered = Result<Answer, Problem>;
+pub type AnswerResult = Result<Answer, Problem>;
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,7 +5,7 @@ use std::fmt;
 use cluster::coord::Answer;
 use serde_json::Value;
 
-use crate::problem::{Answered, Problem, ProblemKind};
+use crate::problem::{AnswerResult, Problem, ProblemKind};
 
 /// Refusal of a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ const UNAVAILABLE: i64 = 14;
 
 impl Refusal {
     /// Returns the answer that this refusal is, or the problem.
-    pub(crate) fn answered(self) -> Answered {
+    pub(crate) fn answered(self) -> AnswerResult {
         match self {
             Self::NoLease => Ok(Answer::NoLease),
             Self::Compacted => Ok(Answer::Compacted),

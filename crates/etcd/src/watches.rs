@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::coord::{Answer, Change, RequestId};
+use cluster::coord::{Answer, KeyChange, RequestId};
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
@@ -17,11 +17,11 @@ use tokio::task::AbortHandle;
 use crate::lines::Lines;
 use crate::members::Members;
 use crate::messages::{Call, unchanged_until, watched};
-use crate::problem::{Answered, Problem, ProblemKind};
+use crate::problem::{AnswerResult, Problem, ProblemKind};
 use crate::refusal::Refusal;
 
 /// Function that delivers answers.
-pub(crate) type Answers = dyn Fn(RequestId, Answered) + Send + Sync;
+pub(crate) type Answers = dyn Fn(RequestId, AnswerResult) + Send + Sync;
 
 /// Time within which changes arrive that are older than a known revision.
 const LATE: Duration = Duration::from_millis(200);
@@ -54,7 +54,7 @@ impl Watches {
     }
 
     /// Delivers an answer to a request.
-    pub(crate) fn answer_to(&self, id: RequestId, answer: Answered) {
+    pub(crate) fn answer_to(&self, id: RequestId, answer: AnswerResult) {
         (self.answers)(id, answer);
     }
 
@@ -163,7 +163,7 @@ impl Watches {
         }
     }
 
-    fn tell(&self, id: RequestId, prefix: &str, revision: u64, changes: Vec<Change>) {
+    fn tell(&self, id: RequestId, prefix: &str, revision: u64, changes: Vec<KeyChange>) {
         {
             let mut open = self.open.lock();
             let Some(watch) = open.get_mut(prefix).filter(|watch| watch.id == id) else {

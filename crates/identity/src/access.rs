@@ -9,12 +9,12 @@ pub struct Access {
     node: PrivilegeSet,
     grants: Vec<Grant>,
     /// Another user whose rights limit these.
-    limit: Option<Box<Limit>>,
+    limit: Option<Box<UserLimit>>,
 }
 
 /// A limit: the rights of another user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Limit {
+struct UserLimit {
     of: Access,
     /// Privileges that the limiting user is treated to have everywhere.
     extra: PrivilegeSet,
@@ -51,7 +51,7 @@ impl Access {
         Self {
             node: self.node.common(other.node.with(extra)),
             grants: self.grants.clone(),
-            limit: Some(Box::new(Limit {
+            limit: Some(Box::new(UserLimit {
                 of: other.clone(),
                 extra,
             })),

@@ -44,7 +44,7 @@ pub enum LoginTurn {
 
 /// History of an address.
 #[derive(Clone, Copy, Debug, Default)]
-struct Peer {
+struct AddressHistory {
     /// Wrong logins since the last right one.
     failures: u32,
     last_failure_ns: u64,
@@ -56,7 +56,7 @@ struct Peer {
     told_ns: Option<u64>,
 }
 
-impl Peer {
+impl AddressHistory {
     fn spacing_ns(&self) -> u64 {
         let doublings = self.failures.saturating_sub(FREE_FAILURES).min(16);
         (SPACING_NS << doublings).min(SPACING_NS_MAX)
@@ -80,7 +80,7 @@ impl Peer {
 /// Addresses with recent wrong logins.
 #[derive(Debug, Default)]
 pub struct LoginBrake {
-    peers: Mutex<HashMap<IpAddr, Peer>>,
+    peers: Mutex<HashMap<IpAddr, AddressHistory>>,
 }
 
 impl LoginBrake {
@@ -153,7 +153,7 @@ fn key(address: IpAddr) -> IpAddr {
 }
 
 /// Removes the address that was quiet for longest.
-fn forget_one(peers: &mut HashMap<IpAddr, Peer>) {
+fn forget_one(peers: &mut HashMap<IpAddr, AddressHistory>) {
     let oldest = peers.iter().min_by_key(|(_, peer)| peer.last_failure_ns);
     if let Some(address) = oldest.map(|(address, _)| *address) {
         peers.remove(&address);

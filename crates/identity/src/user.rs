@@ -61,9 +61,9 @@ impl User {
         }
     }
 
-    fn parts(&self) -> (u32, Parts<'_>) {
+    fn parts(&self) -> (u32, PackedFields<'_>) {
         let (second, parts) = self.0.split_first_chunk().expect("it begins with a second");
-        (u32::from_le_bytes(*second), Parts(parts))
+        (u32::from_le_bytes(*second), PackedFields(parts))
     }
 }
 
@@ -110,9 +110,9 @@ fn put_list<T>(bytes: &mut Vec<u8>, list: &[T], put: impl Fn(&mut Vec<u8>, &T)) 
 }
 
 /// The unread rest of a packed user.
-struct Parts<'a>(&'a [u8]);
+struct PackedFields<'a>(&'a [u8]);
 
-impl<'a> Parts<'a> {
+impl<'a> PackedFields<'a> {
     fn take(&mut self, length: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(length);
         self.0 = rest;

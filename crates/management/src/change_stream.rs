@@ -29,7 +29,9 @@ use tokio::time::{self, Instant};
 
 use super::answers::{self, Handled};
 use crate::closing::stopped;
-use crate::feed::{Feed, FeedTurn, News, NoFeed, Start, Telling, TellingPart, Wanted};
+use crate::feed::{
+    ChangeSelection, Feed, FeedEvent, FeedTurn, NoFeed, Start, Telling, TellingPart,
+};
 use crate::state::HttpState;
 use changes::{Shown, void_after};
 
@@ -49,7 +51,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Parameters of the query.
 #[derive(Deserialize)]
-pub(super) struct Options {
+pub(super) struct StreamQuery {
     since: Option<String>,
     keys: Option<String>,
     scope: Option<String>,
@@ -77,7 +79,7 @@ pub(super) async fn open(
     State(state): State<HttpState>,
     Extension(user): Extension<AuthenticatedUser>,
     Path(bucket): Path<String>,
-    Query(options): Query<Options>,
+    Query(options): Query<StreamQuery>,
     headers: HeaderMap,
 ) -> Handled {
     let wanted = wanted(&headers, options);
@@ -132,7 +134,7 @@ fn refused(why: NoFeed) -> Response {
 }
 
 /// Parses the parameters of the query.
-fn wanted(headers: &HeaderMap, options: Options) -> Result<Wanted, String> {
+fn wanted(headers: &HeaderMap, options: StreamQuery) -> Result<ChangeSelection, String> {
     let keys_only = match options.keys.as_deref() {
         None => false,
         Some("only") => true,
@@ -142,7 +144,7 @@ fn wanted(headers: &HeaderMap, options: Options) -> Result<Wanted, String> {
         None => Vec::new(),
         Some(text) => vbuckets(text).ok_or("Use vbuckets=1,5-9: numbers and ranges of them.")?,
     };
-    Ok(Wanted {
+    Ok(ChangeSelection {
         start: start(headers, options.since.as_deref())?,
         keys_only,
         scope: options.scope,
@@ -269,11 +271,11 @@ impl Events {
 }
 
 /// Appends an event. A large value is left out: then this returns its form, and the text behind it.
-fn event(news: &News<'_>, out: &mut Vec<u8>) -> Option<(Shown, Vec<u8>)> {
+fn event(news: &FeedEvent<'_>, out: &mut Vec<u8>) -> Option<(Shown, Vec<u8>)> {
     const END: &[u8] = b"\n\n";
     out.extend_from_slice(b"event: ");
     match news {
-        News::Large(change, shown) => {
+        FeedEvent::Large(change, shown) => {
             out.extend_from_slice(change.event.name().as_bytes());
             out.extend_from_slice(b"\ndata: ");
             let mut tail = Vec::new();
@@ -281,12 +283,12 @@ fn event(news: &News<'_>, out: &mut Vec<u8>) -> Option<(Shown, Vec<u8>)> {
             tail.extend_from_slice(END);
             return Some((*shown, tail));
         }
-        News::Change(change) => {
+        FeedEvent::Change(change) => {
             out.extend_from_slice(change.event.name().as_bytes());
             out.extend_from_slice(b"\ndata: ");
             change.write_json(out);
         }
-        News::Rollback(vbucket, seqno) => {
+        FeedEvent::Rollback(vbucket, seqno) => {
             out.extend_from_slice(b"rollback\ndata: ");
             void_after(*vbucket, *seqno, out);
         }
@@ -325,7 +327,10 @@ mod tests {
     #[test]
     fn an_event_is_a_block() {
         let mut out = Vec::new();
-        event(&News::Rollback(model::VbId(3), model::Seqno(4)), &mut out);
+        event(
+            &FeedEvent::Rollback(model::VbId(3), model::Seqno(4)),
+            &mut out,
+        );
         let expected = "event: rollback\ndata: {\"event\":\"rollback\",\"vb\":3,\"seqno\":4}\n\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }

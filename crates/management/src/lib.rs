@@ -50,7 +50,7 @@ mod visible;
 #[cfg(test)]
 mod tests;
 
-pub use feed::{Feed, FeedReader, FeedTurn, News, NoFeed, Start, Wanted};
+pub use feed::{ChangeSelection, Feed, FeedEvent, FeedReader, FeedTurn, NoFeed, Start};
 pub use listener::{CONNECTIONS_MAX, HttpDoor, HttpDoors, serve};
 pub use refusals::Refusals;
 pub use routes::router;

@@ -18,7 +18,7 @@ enum Within<'a> {
 
 /// Privilege that a permission needs for its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Needs {
+enum RequiredPrivilege {
     /// No privilege: any user has it; in a bucket, any privilege in it is enough.
     Presence,
     /// A privilege for the subject.
@@ -35,7 +35,7 @@ enum Needs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Permission<'a> {
     within: Within<'a>,
-    needs: Needs,
+    needs: RequiredPrivilege,
 }
 
 impl<'a> Permission<'a> {
@@ -77,16 +77,16 @@ impl<'a> Permission<'a> {
             return true;
         }
         match (self.needs, self.within) {
-            (Needs::Everything, _) => false,
-            (Needs::Presence, Within::Node) => true,
-            (Needs::Presence, Within::Part { bucket, .. }) => {
+            (RequiredPrivilege::Everything, _) => false,
+            (RequiredPrivilege::Presence, Within::Node) => true,
+            (RequiredPrivilege::Presence, Within::Part { bucket, .. }) => {
                 !access.within_bucket(bucket).is_empty()
             }
-            (Needs::Anywhere(one), Within::Part { bucket, .. }) => {
+            (RequiredPrivilege::Anywhere(one), Within::Part { bucket, .. }) => {
                 access.within_bucket(bucket).has(one)
             }
             (
-                Needs::Privilege(one),
+                RequiredPrivilege::Privilege(one),
                 Within::Part {
                     bucket,
                     scope,
@@ -97,7 +97,9 @@ impl<'a> Permission<'a> {
                 Some(scope) => access.of_part(bucket, scope, collection).has(one),
             },
             (
-                Needs::Node(one) | Needs::Privilege(one) | Needs::Anywhere(one),
+                RequiredPrivilege::Node(one)
+                | RequiredPrivilege::Privilege(one)
+                | RequiredPrivilege::Anywhere(one),
                 Within::Node | Within::Part { .. },
             ) => access.node().has(one),
         }
@@ -124,30 +126,30 @@ fn within(text: &str) -> Option<(Within<'_>, &str)> {
     Some((Within::Node, text))
 }
 
-fn on_node(object: &str, operation: &str) -> Needs {
+fn on_node(object: &str, operation: &str) -> RequiredPrivilege {
     let reads = operation == "read" || operation == "list";
     match object {
-        "pools" | "nodes" | "tasks" | "buckets" if reads => Needs::Presence,
-        "admin.security.admin" => Needs::Everything,
-        _ if object.starts_with("admin.security") => Needs::Privilege(if reads {
+        "pools" | "nodes" | "tasks" | "buckets" if reads => RequiredPrivilege::Presence,
+        "admin.security.admin" => RequiredPrivilege::Everything,
+        _ if object.starts_with("admin.security") => RequiredPrivilege::Privilege(if reads {
             Privilege::SecurityRead
         } else {
             Privilege::SecurityAdmin
         }),
-        "settings" if reads => Needs::Privilege(Privilege::SystemSettings),
-        "stats" | "admin.stats_export" if reads => Needs::Privilege(Privilege::Stats),
+        "settings" if reads => RequiredPrivilege::Privilege(Privilege::SystemSettings),
+        "stats" | "admin.stats_export" if reads => RequiredPrivilege::Privilege(Privilege::Stats),
         "settings" | "pools" | "nodes" | "buckets" | "admin.setup" | "admin.settings" => {
-            Needs::Privilege(Privilege::NodeSupervisor)
+            RequiredPrivilege::Privilege(Privilege::NodeSupervisor)
         }
-        _ => Needs::Everything,
+        _ => RequiredPrivilege::Everything,
     }
 }
 
-fn on_bucket(object: &str, operation: &str) -> Needs {
+fn on_bucket(object: &str, operation: &str) -> RequiredPrivilege {
     let one = match (object, operation) {
-        ("", "read" | "list") | ("collections", "read") => return Needs::Presence,
-        ("", "create" | "delete") => return Needs::Node(Privilege::NodeSupervisor),
-        ("data.stream", "read") => return Needs::Anywhere(Privilege::DcpStream),
+        ("", "read" | "list") | ("collections", "read") => return RequiredPrivilege::Presence,
+        ("", "create" | "delete") => return RequiredPrivilege::Node(Privilege::NodeSupervisor),
+        ("data.stream", "read") => return RequiredPrivilege::Anywhere(Privilege::DcpStream),
         ("" | "settings", "compact" | "flush" | "write") => Privilege::BucketAdmin,
         ("settings", "read") => Privilege::Settings,
         ("collections", "write" | "create" | "delete") => Privilege::CollectionAdmin,
@@ -163,9 +165,9 @@ fn on_bucket(object: &str, operation: &str) -> Needs {
         ("data.dcp", "read") => Privilege::DcpProducer,
         ("data.dcp", "write") => Privilege::DcpConsumer,
         ("data.dcpstream", "read") => Privilege::DcpStream,
-        _ => return Needs::Everything,
+        _ => return RequiredPrivilege::Everything,
     };
-    Needs::Privilege(one)
+    RequiredPrivilege::Privilege(one)
 }
 
 #[cfg(test)]

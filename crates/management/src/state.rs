@@ -7,7 +7,7 @@ use std::time::Instant;
 use registry::Rate;
 use tokio::sync::{Semaphore, watch};
 
-use super::turn::Turn;
+use super::turn::ChangeQueue;
 use super::view::NodeView;
 
 /// State of all HTTP handlers.
@@ -19,13 +19,13 @@ pub(super) struct HttpState {
     pub(super) streams: Arc<Semaphore>,
     pub(super) changes: Arc<Semaphore>,
     /// Queue of changes of buckets, one at a time.
-    pub(super) bucket_turn: Turn,
+    pub(super) bucket_turn: ChangeQueue,
     /// Queue of changes of collections.
-    pub(super) manifest_turn: Turn,
+    pub(super) manifest_turn: ChangeQueue,
     /// Queue of changes of the audit configuration.
-    pub(super) audit_turn: Turn,
+    pub(super) audit_turn: ChangeQueue,
     /// Queue of changes of users.
-    pub(super) users_turn: Turn,
+    pub(super) users_turn: ChangeQueue,
     /// Number of requests so far, and their rate per second.
     pub(super) requests: Arc<AtomicU64>,
     pub(super) request_rate: Arc<Rate>,
@@ -41,7 +41,7 @@ impl HttpState {
         streams_max: usize,
         changes_max: usize,
     ) -> Self {
-        let turn = || Turn::new(closing.clone());
+        let turn = || ChangeQueue::new(closing.clone());
         Self {
             view,
             streams: Arc::new(Semaphore::new(streams_max)),

@@ -9,12 +9,12 @@ use crate::closing::stopped;
 
 /// A queue of changes.
 #[derive(Clone)]
-pub(super) struct Turn {
+pub(super) struct ChangeQueue {
     one: Arc<Semaphore>,
     closing: watch::Receiver<bool>,
 }
 
-impl Turn {
+impl ChangeQueue {
     /// Creates an empty queue, which ends when `closing` turns true.
     pub(super) fn new(closing: watch::Receiver<bool>) -> Self {
         let one = Arc::new(Semaphore::new(1));

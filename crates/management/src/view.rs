@@ -18,7 +18,7 @@ use registry::{AutoCompaction, BucketSettings, ClusterSettings, Ports, StandIn};
 use tokio::sync::watch;
 use tokio_rustls::rustls::ClientConfig;
 
-use crate::feed::{Feed, NoFeed, Wanted};
+use crate::feed::{ChangeSelection, Feed, NoFeed};
 use crate::form::FieldErrors;
 
 /// The services of the node for HTTP management. Threads that serve connections call it: methods answer from memory and
@@ -140,7 +140,7 @@ pub trait NodeView: Send + Sync + 'static {
     fn changes(
         &self,
         bucket: &str,
-        wanted: &Wanted,
+        wanted: &ChangeSelection,
         user: AuthenticatedUser,
     ) -> Result<Feed, NoFeed>;
 

@@ -25,9 +25,9 @@ const REMOVED: &str = "this node was removed from the cluster: ask another one (
 
 /// A draft of a transaction.
 #[derive(Default)]
-struct Draft(Txn);
+struct DraftTxn(Txn);
 
-impl Draft {
+impl DraftTxn {
     /// Sets a key whose last write was at revision `seen`, 0 for a key that does not exist.
     fn put(&mut self, key: String, seen: u64, value: String) {
         let lease = LeaseId(0);
@@ -68,7 +68,7 @@ impl Shared {
             return Err(ChangeError::Unavailable(REMOVED.to_owned()));
         }
         let view = self.view();
-        let mut draft = Draft::default();
+        let mut draft = DraftTxn::default();
         match change {
             AgreedChange::MakeBucket(settings) => {
                 let id = self.draft_bucket(&view, &settings, &mut draft)?;
@@ -150,7 +150,7 @@ impl Shared {
         &self,
         view: &View,
         settings: &BucketSettings,
-        draft: &mut Draft,
+        draft: &mut DraftTxn,
     ) -> Result<BucketId, ChangeError> {
         let name = &settings.bucket.name;
         if find(view, name).is_some() {
@@ -175,7 +175,7 @@ impl Shared {
         &self,
         view: &'v View,
         name: &str,
-        draft: &mut Draft,
+        draft: &mut DraftTxn,
     ) -> Result<(BucketId, &'v BucketSpec), ChangeError> {
         let (id, entry) = known(view, name)?;
         let key = self.key(Key::Spec(id));
@@ -193,7 +193,7 @@ impl Shared {
         &self,
         view: &View,
         name: &str,
-        draft: &mut Draft,
+        draft: &mut DraftTxn,
     ) -> Result<BucketId, ChangeError> {
         let (before, spec) = self.draft_drop(view, name, draft)?;
         let id = self.new_id();
@@ -241,7 +241,7 @@ impl Shared {
     }
 
     /// Commits a transaction. While etcd does not tell the result, it is sent again: its conditions allow one commit.
-    fn commit(&self, draft: &Draft) -> Result<u64, ChangeError> {
+    fn commit(&self, draft: &DraftTxn) -> Result<u64, ChangeError> {
         let begun = Instant::now();
         let mut repeated = false;
         loop {

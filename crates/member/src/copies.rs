@@ -11,12 +11,12 @@ use parking_lot::RwLock;
 use crate::hosted::Hosted;
 
 /// The buckets of the cluster on this node, by UUID.
-pub(crate) struct Table {
+pub(crate) struct HostedTable {
     me: NodeId,
     buckets: RwLock<BTreeMap<BucketId, Arc<Hosted>>>,
 }
 
-impl Table {
+impl HostedTable {
     pub(crate) fn new(me: NodeId) -> Self {
         let buckets = RwLock::default();
         Self { me, buckets }
@@ -39,7 +39,7 @@ impl Table {
     }
 }
 
-impl Copies for Table {
+impl Copies for HostedTable {
     fn copy(&self, vb: Vb) -> Option<Copy> {
         self.get(vb.bucket)?.copies.copy(self.me, VbId(vb.number))
     }

@@ -12,10 +12,10 @@ use cluster::{BucketId, Message, NodeId, Output, Participant, Settings, Vb};
 use copies::vb_of;
 use registry::cluster::MemberStatus;
 
-use crate::events::{Event, Work};
+use crate::events::{DriverEvent, Work};
 use crate::hosted::Hosted;
-use crate::news::News;
-use crate::packet::{Confirmed, Envelope, Packet, Sent};
+use crate::news::LoggedChange;
+use crate::packet::{Confirmed, Envelope, Packet, PingStamp};
 use crate::peers::Peers;
 use crate::shared::Shared;
 
@@ -30,7 +30,7 @@ pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
     pub(crate) settings: Settings,
     pub(crate) participant: Participant,
-    pub(crate) events: Receiver<Event>,
+    pub(crate) events: Receiver<DriverEvent>,
     pub(crate) work: Sender<Work>,
     pub(crate) peers: Peers,
     /// Copies with a step in progress.
@@ -42,7 +42,7 @@ pub(crate) struct Driver {
     /// State of etcd that was last stored, at a step or at a new mark: it is on disk before the step is made.
     pub(crate) kept: Seen,
     /// State of etcd from which the newest maps were made.
-    pub(crate) told: Told,
+    pub(crate) told: PublishedMaps,
     /// Time of the last answer from etcd, in milliseconds.
     pub(crate) heard_ms: u64,
     /// Whether moves, seals or steps got on since the last tick: what they need next is reported at once.
@@ -51,7 +51,7 @@ pub(crate) struct Driver {
 
 /// State of etcd from which maps were made.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct PublishedMaps {
     /// Newest revision of each bucket's chunks.
     chunks: BTreeMap<BucketId, u64>,
     /// Newest revision of the nodes, and their number.
@@ -70,7 +70,7 @@ impl Driver {
             };
             let mut left = EVENTS;
             while let Some(event) = next {
-                if matches!(event, Event::Stop) {
+                if matches!(event, DriverEvent::Stop) {
                     return;
                 }
                 self.take(event);
@@ -121,10 +121,10 @@ impl Driver {
         self.shared.pause.tick(now_ms, newest);
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, event: DriverEvent) {
         let now_ms = self.shared.now_ms();
         let outputs = match event {
-            Event::Answer(id, answered) => {
+            DriverEvent::Answer(id, answered) => {
                 if answered.is_ok() {
                     self.heard_ms = now_ms;
                 }
@@ -135,9 +135,9 @@ impl Driver {
                 self.participant
                     .answer(id, &answer, now_ms, &self.shared.table)
             }
-            Event::Packet(envelope) => return self.packet(&envelope),
-            Event::Order(order) => self.participant.order(order),
-            Event::Stepped(vbs) => {
+            DriverEvent::Packet(envelope) => return self.packet(&envelope),
+            DriverEvent::Order(order) => self.participant.order(order),
+            DriverEvent::Stepped(vbs) => {
                 self.got_on = true;
                 let mut outputs = Vec::new();
                 for vb in vbs {
@@ -149,7 +149,7 @@ impl Driver {
                 }
                 outputs
             }
-            Event::Made(bucket) => {
+            DriverEvent::Made(bucket) => {
                 let of_bucket = |vb: &Vb| vb.bucket == bucket;
                 let vbs: Vec<Vb> = self
                     .participant
@@ -160,7 +160,7 @@ impl Driver {
                 let stepped = |vb| self.participant.stepped(vb, &self.shared.table);
                 vbs.into_iter().flat_map(stepped).collect()
             }
-            Event::Stop => return,
+            DriverEvent::Stop => return,
         };
         self.carry(outputs);
     }
@@ -210,7 +210,7 @@ impl Driver {
             match output {
                 Output::Request(id, request) => self.shared.etcd.request(id, request),
                 Output::Send(to, Message::Ping) => {
-                    let ping = Sent {
+                    let ping = PingStamp {
                         boot: self.shared.boot,
                         at_ms: self.shared.now_ms(),
                         taken: self.shared.taken_here(),
@@ -310,7 +310,7 @@ impl Driver {
         if self.participant.newest().mark != self.kept.mark {
             self.keep();
         }
-        for news in News::between(&before, &view, (self.shared.me, self.shared.boot)) {
+        for news in LoggedChange::between(&before, &view, (self.shared.me, self.shared.boot)) {
             news.log();
         }
         self.work(Work::Buckets(Arc::clone(&view)));

@@ -6,13 +6,13 @@ use cluster::agent::Step;
 use cluster::agreed::{Seen, View};
 use cluster::coord::RequestId;
 use cluster::{BucketId, Order, Vb};
-use etcd::Answered;
+use etcd::AnswerResult;
 
 use crate::packet::Envelope;
 
 /// An event for the driver.
-pub(crate) enum Event {
-    Answer(RequestId, Answered),
+pub(crate) enum DriverEvent {
+    Answer(RequestId, AnswerResult),
     Packet(Envelope),
     Order(Order),
     /// Steps of these copies were made or attempted.

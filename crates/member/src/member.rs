@@ -13,9 +13,9 @@ use parking_lot::{Mutex, RwLock};
 use registry::Registry;
 use registry::cluster::{AgreedChange, ChangeError, ClusterMember, MemberStatus};
 
-use crate::copies::Table;
-use crate::driver::{Driver, Told};
-use crate::events::Event;
+use crate::copies::HostedTable;
+use crate::driver::{Driver, PublishedMaps};
+use crate::events::DriverEvent;
 use crate::hosted::Hosted;
 use crate::join::{JoinError, Joined, MemberOptions, take_users};
 use crate::packet::Envelope;
@@ -27,7 +27,7 @@ use crate::worker::Worker;
 /// A node's part in a cluster, with its threads. It ends with [`Member::stop`].
 pub struct Member {
     shared: Arc<Shared>,
-    events: Sender<Event>,
+    events: Sender<DriverEvent>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -60,7 +60,7 @@ impl Member {
             boot: node.env.random_u64(),
             secret: joined.meta.secret.clone(),
             tls: joined.tls.clone(),
-            table: Table::new(joined.me),
+            table: HostedTable::new(joined.me),
             status: RwLock::default(),
             taken: Mutex::default(),
             users: AtomicU64::default(),
@@ -89,7 +89,7 @@ impl Member {
             own: VecDeque::new(),
             published: 0,
             kept,
-            told: Told::default(),
+            told: PublishedMaps::default(),
             heard_ms: shared.now_ms(),
             got_on: false,
             shared: Arc::clone(&shared),
@@ -109,7 +109,7 @@ impl Member {
     /// Ends the threads, the streams and what waits for a change; the node's lease ends by time.
     pub fn stop(&self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
-        self.send(Event::Stop);
+        self.send(DriverEvent::Stop);
         for thread in std::mem::take(&mut *self.threads.lock()) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the cluster ended by a panic");
@@ -137,15 +137,15 @@ impl Member {
         renewed.map_err(|error| error.to_string())
     }
 
-    fn send(&self, event: Event) {
+    fn send(&self, event: DriverEvent) {
         // The receiving thread has ended once the node stops.
         drop(self.events.send(event));
     }
 }
 
 /// Starts the client of etcd, whose answers are events.
-fn start_etcd(options: &MemberOptions, events: Sender<Event>) -> Result<Etcd, JoinError> {
-    let told = move |id, answer| drop(events.send(Event::Answer(id, answer)));
+fn start_etcd(options: &MemberOptions, events: Sender<DriverEvent>) -> Result<Etcd, JoinError> {
+    let told = move |id, answer| drop(events.send(DriverEvent::Answer(id, answer)));
     let etcd = Etcd::start(options.etcd.clone(), Box::new(told));
     etcd.map_err(|error| JoinError::System(error.to_string()))
 }
@@ -187,7 +187,7 @@ impl ClusterMember for Member {
         if !without && self.view().controller.is_none() {
             return Err("there is no controller now: is etcd away?".into());
         }
-        self.send(Event::Order(order));
+        self.send(DriverEvent::Order(order));
         Ok(())
     }
 
@@ -201,7 +201,7 @@ impl ClusterMember for Member {
 
     fn message(&self, bytes: &[u8]) {
         if let Some(envelope) = Envelope::read(bytes) {
-            self.send(Event::Packet(envelope));
+            self.send(DriverEvent::Packet(envelope));
         }
     }
 }

@@ -6,7 +6,7 @@ use registry::node_state;
 
 /// A change that is logged.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum LoggedChange {
     /// This node is the controller from now on, or is it no longer.
     Controls(bool),
     /// A node has another state. The former one is unknown to a node that just started.
@@ -17,7 +17,7 @@ pub(crate) enum News {
     },
 }
 
-impl News {
+impl LoggedChange {
     /// Returns the changes between two views that node `me` with its start `boot` logs: as the controller those of all
     /// nodes, else its own.
     pub(crate) fn between(before: &View, after: &View, (me, boot): (NodeId, u64)) -> Vec<Self> {
@@ -95,7 +95,7 @@ mod tests {
             });
             (before, member.view.lock().clone())
         };
-        let state = |from, to| News::State {
+        let state = |from, to| LoggedChange::State {
             node: "n2".to_owned(),
             from: Some(from),
             to,
@@ -107,11 +107,11 @@ mod tests {
             (NodeState::Active, false, "new", "active"),
         ] {
             let (before, now) = after(2, kind, failed_over);
-            let news = |me| News::between(&before, &now, me);
+            let news = |me| LoggedChange::between(&before, &now, me);
             assert_eq!(news((NodeId(1), 7)), [state(from, to)]);
             assert_eq!(news((NodeId(2), 7)), [state(from, to)]);
             assert_eq!(news((NodeId(3), 7)), []);
-            assert_eq!(News::between(&now, &now, (NodeId(1), 7)), []);
+            assert_eq!(LoggedChange::between(&now, &now, (NodeId(1), 7)), []);
         }
     }
 
@@ -120,22 +120,23 @@ mod tests {
         let member = FakeMember::new(1);
         member.put_node(1, NodeState::Failed);
         member.put_node(2, NodeState::Active);
-        let failed = News::State {
+        let failed = LoggedChange::State {
             node: "n1".to_owned(),
             from: None,
             to: "failed",
         };
         let idle = member.view.lock().clone();
-        let news = |before: &View, after: &View, id| News::between(before, after, (NodeId(id), 7));
+        let news =
+            |before: &View, after: &View, id| LoggedChange::between(before, after, (NodeId(id), 7));
         assert_eq!(news(&View::default(), &idle, 1), [failed]);
         assert_eq!(news(&View::default(), &idle, 2), []);
         member.edit(|view, revision| {
             view.controller = Some(written(revision, Controller::new(NodeId(2), 7)));
         });
         let led = member.view.lock().clone();
-        assert_eq!(news(&idle, &led, 2), [News::Controls(true)]);
-        assert_eq!(news(&led, &idle, 2), [News::Controls(false)]);
-        let other_start = News::between(&idle, &led, (NodeId(2), 8));
+        assert_eq!(news(&idle, &led, 2), [LoggedChange::Controls(true)]);
+        assert_eq!(news(&led, &idle, 2), [LoggedChange::Controls(false)]);
+        let other_start = LoggedChange::between(&idle, &led, (NodeId(2), 8));
         assert_eq!(other_start, []);
     }
 }

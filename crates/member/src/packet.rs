@@ -17,11 +17,11 @@ pub(crate) enum Packet {
     /// A message from or to the controller.
     Message(Message),
     /// The sender runs.
-    Ping(Sent),
+    Ping(PingStamp),
     /// The answer to [`Packet::Ping`] of a node that is followed.
     Confirm {
         /// Send time of the ping.
-        ping: Sent,
+        ping: PingStamp,
         /// Copies that follow that node.
         buckets: Vec<Confirmed>,
     },
@@ -29,7 +29,7 @@ pub(crate) enum Packet {
 
 /// Send time of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Sent {
+pub(crate) struct PingStamp {
     /// Number of the node's start, at which its clock began.
     pub(crate) boot: u64,
     /// Milliseconds of that clock.
@@ -71,7 +71,7 @@ mod tests {
         let sent = Envelope {
             from: NodeId(3),
             packet: Packet::Confirm {
-                ping: Sent {
+                ping: PingStamp {
                     boot: 5,
                     at_ms: 7,
                     taken: 9,

@@ -33,10 +33,10 @@ pub(crate) struct Peers {
     secret: String,
     /// TLS between the nodes.
     tls: Option<Arc<PeerTls>>,
-    by_node: BTreeMap<NodeId, Peer>,
+    by_node: BTreeMap<NodeId, PeerQueue>,
 }
 
-struct Peer {
+struct PeerQueue {
     at: (String, u16),
     queue: SyncSender<Vec<u8>>,
     /// The thread ends once the queue is dropped.
@@ -76,7 +76,7 @@ impl Peers {
         }
     }
 
-    fn start(&self, at: (String, u16), name: &str) -> std::io::Result<Peer> {
+    fn start(&self, at: (String, u16), name: &str) -> std::io::Result<PeerQueue> {
         let (queue, queued) = sync_channel(QUEUE);
         let sender = Sender {
             name: name.to_owned(),
@@ -90,7 +90,7 @@ impl Peers {
         let thread = std::thread::Builder::new()
             .name("messages".into())
             .spawn(move || sender.run(&queued))?;
-        Ok(Peer {
+        Ok(PeerQueue {
             at,
             queue,
             _thread: thread,

@@ -13,7 +13,7 @@ use registry::cluster::MemberStatus;
 use registry::{BucketSettings, Registry};
 use tls::PeerTls;
 
-use crate::copies::Table;
+use crate::copies::HostedTable;
 use crate::hosted::Hosted;
 use crate::pause::Pause;
 use crate::trouble::Trouble;
@@ -97,7 +97,7 @@ pub(crate) struct Shared {
     pub(crate) secret: String,
     /// TLS between the nodes.
     pub(crate) tls: Option<Arc<PeerTls>>,
-    pub(crate) table: Table,
+    pub(crate) table: HostedTable,
     /// The status that the driver published last.
     pub(crate) status: RwLock<MemberStatus>,
     /// Revisions up to which nodes have applied the agreed state, as they reported.

@@ -16,7 +16,7 @@ use registry::{Store, agreed_settings, collections};
 use replication::PeerOptions;
 
 use crate::around::NodeAround;
-use crate::events::{Event, Work};
+use crate::events::{DriverEvent, Work};
 use crate::hosted::Hosted;
 use crate::join::put_users;
 use crate::shared::{NotMade, Shared, reach};
@@ -57,7 +57,7 @@ impl Queue {
 pub(crate) struct Worker {
     shared: Arc<Shared>,
     work: Receiver<Work>,
-    done: Sender<Event>,
+    done: Sender<DriverEvent>,
     /// Epoch of these revisions.
     epoch: u64,
     /// Revisions of each bucket's applied settings and manifest.
@@ -70,7 +70,11 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(shared: Arc<Shared>, work: Receiver<Work>, done: Sender<Event>) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        work: Receiver<Work>,
+        done: Sender<DriverEvent>,
+    ) -> Self {
         Self {
             shared,
             work,
@@ -167,7 +171,7 @@ impl Worker {
             hosted.drop_links();
         }
         // The driver may have ended.
-        drop(self.done.send(Event::Stepped(made)));
+        drop(self.done.send(DriverEvent::Stepped(made)));
     }
 
     fn with_steps<T>(&self, hosted: &Hosted, make: impl FnOnce(&Steps<'_, Store>) -> T) -> T {
@@ -288,7 +292,7 @@ impl Worker {
         self.shared.table.insert(Arc::clone(&hosted));
         registry::publish_cluster(&self.shared.node, &hosted.served);
         // The driver may have ended.
-        drop(self.done.send(Event::Made(id)));
+        drop(self.done.send(DriverEvent::Made(id)));
         Ok(hosted)
     }
 

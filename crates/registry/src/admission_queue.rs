@@ -12,11 +12,11 @@ pub const QUEUED_BYTES_MIN: usize = 256 << 10;
 /// request waits for.
 #[derive(Debug, Default)]
 pub struct AdmissionQueue {
-    queue: Mutex<Queue>,
+    queue: Mutex<ConnectionQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct ConnectionQueue {
     /// Numbers of the waiting requests. The list is short: few large requests fit in memory, and waits are bounded.
     waiting: VecDeque<u64>,
     next: u64,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::agreed::{Address, Node, NodeState, Rebalance, View};
-use cluster::coordinator::{Held, Promoted, can_hand_over, forced, misplaced};
+use cluster::coordinator::{FailoverBlock, Promoted, can_hand_over, forced, misplaced};
 use cluster::{BucketId, Condition, NodeId, Row, Vb, majority};
 use serde::Serialize;
 
@@ -188,12 +188,12 @@ pub struct BucketStatus {
     /// Number of copies that are missing, over all vBuckets.
     pub lacking: usize,
     /// Number of copies on each node, by the name of the node.
-    pub nodes: BTreeMap<String, Copies>,
+    pub nodes: BTreeMap<String, CopyCounts>,
 }
 
 /// Copies on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Copies {
+pub struct CopyCounts {
     /// Number of active copies.
     pub active: usize,
     /// Number of replicas.
@@ -411,7 +411,7 @@ fn buckets(sight: &Sight<'_>) -> Vec<BucketStatus> {
         };
         by_id.insert(*id, bucket);
     }
-    let mut counts: BTreeMap<(BucketId, NodeId), Copies> = BTreeMap::new();
+    let mut counts: BTreeMap<(BucketId, NodeId), CopyCounts> = BTreeMap::new();
     for (vb, _, row) in view.rows() {
         let Some(bucket) = by_id.get_mut(&vb.bucket) else {
             continue;
@@ -513,7 +513,7 @@ fn damaged(view: &View) -> Vec<DamagedStatus> {
     status.collect()
 }
 
-fn waiting(view: &View, of: &[cluster::coordinator::Waiting]) -> Vec<WaitingStatus> {
+fn waiting(view: &View, of: &[cluster::coordinator::LackingVBucket]) -> Vec<WaitingStatus> {
     let mut by_id: BTreeMap<BucketId, WaitingStatus> = BTreeMap::new();
     for one in of {
         let bucket = by_id.entry(one.vb.bucket).or_default();
@@ -530,14 +530,16 @@ fn waiting(view: &View, of: &[cluster::coordinator::Waiting]) -> Vec<WaitingStat
     named.collect()
 }
 
-fn why_held(held: Held) -> &'static str {
+fn why_held(held: FailoverBlock) -> &'static str {
     match held {
-        Held::Settling => "it may not have started yet: the controller has not heard it",
-        Held::MostGone => "most nodes are gone: it may be this one that is cut off",
-        Held::Heard => "most of its peers hear it",
-        Held::OneAtATime => "another node is being failed over",
-        Held::Quota => "there were too many failovers: settee cluster recover resets their count",
-        Held::WouldLose => "none of its active copies can be replaced without loss",
+        FailoverBlock::Settling => "it may not have started yet: the controller has not heard it",
+        FailoverBlock::MostGone => "most nodes are gone: it may be this one that is cut off",
+        FailoverBlock::Heard => "most of its peers hear it",
+        FailoverBlock::OneAtATime => "another node is being failed over",
+        FailoverBlock::Quota => {
+            "there were too many failovers: settee cluster recover resets their count"
+        }
+        FailoverBlock::WouldLose => "none of its active copies can be replaced without loss",
     }
 }
 

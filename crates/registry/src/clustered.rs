@@ -10,7 +10,7 @@ use serde::Deserialize as _;
 
 use crate::cluster::ClusterMember;
 use crate::cluster_map::{
-    AlternateAddress, MapRevision, NO_NODE, NodeAddress, Row, Rows, SERVER_GROUP, StandInPorts,
+    AlternateAddress, MapRevision, MapRows, NO_NODE, NodeAddress, Row, SERVER_GROUP, StandInPorts,
     TlsPorts, global_config,
 };
 use crate::maps::MapVersion;
@@ -128,7 +128,7 @@ fn publish_nodes(node: &Registry, member: &dyn ClusterMember, view: &View) {
     }
     listed.extend(members(view));
     let listed: Vec<_> = listed.into_iter().collect();
-    let told = Told::new(view, member, &listed);
+    let told = NodeAddresses::new(view, member, &listed);
     let nodes = told.addresses(member.me(), |node| view.nodes.contains_key(&node));
     let made = |revision| {
         let json = global_config(revision, &nodes).into();
@@ -263,17 +263,17 @@ fn bucket_map(
     // A client's process may end where no node is the one that tells the map. The places of all others stay.
     let (mut named, me) = (listed.clone(), member.me());
     named.extend(Some(me).filter(|me| !listed.contains(me)));
-    let told = Told::new(view, member, &named);
+    let told = NodeAddresses::new(view, member, &named);
     let nodes = told.addresses(me, |node| listed.contains(&node));
-    served.map_of(&nodes, Rows::Each(&rows), replicas as u8, revision)
+    served.map_of(&nodes, MapRows::Each(&rows), replicas as u8, revision)
 }
 
 /// Nodes with the parts of their addresses.
-struct Told<'a> {
+struct NodeAddresses<'a> {
     nodes: Vec<(NodeId, &'a Node, String, Option<AlternateAddress>)>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> NodeAddresses<'a> {
     fn new(view: &'a View, member: &'a dyn ClusterMember, listed: &[NodeId]) -> Self {
         // A node that was removed is known to itself alone.
         let own = |id: &NodeId| (*id == member.me()).then(|| member.described());

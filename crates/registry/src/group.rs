@@ -65,7 +65,7 @@ pub struct Following {
 
 /// The durable part of a bucket's group.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
-pub struct Standing {
+pub struct GroupRecord {
     /// True if a promotion made the bucket active here, and it has followed no node since.
     #[serde(default)]
     pub promoted: bool,
@@ -91,7 +91,7 @@ pub enum StartAs {
     Superseded,
 }
 
-impl Standing {
+impl GroupRecord {
     /// Checks that nothing must be kept on disk.
     pub fn is_plain(&self) -> bool {
         *self == Self::default()
@@ -130,12 +130,12 @@ mod tests {
 
     #[test]
     fn a_recorded_decision_overrides_the_settings() {
-        let plain = Standing::default();
-        let promoted = Standing {
+        let plain = GroupRecord::default();
+        let promoted = GroupRecord {
             promoted: true,
-            ..Standing::default()
+            ..GroupRecord::default()
         };
-        let superseded = Standing {
+        let superseded = GroupRecord {
             superseded: true,
             ..promoted.clone()
         };
@@ -153,6 +153,9 @@ mod tests {
             assert_eq!(standing.start_as(settings), expected, "{standing:?}");
         }
         let kept = serde_json::to_string(&superseded).unwrap();
-        assert_eq!(serde_json::from_str::<Standing>(&kept).unwrap(), superseded);
+        assert_eq!(
+            serde_json::from_str::<GroupRecord>(&kept).unwrap(),
+            superseded
+        );
     }
 }

@@ -12,12 +12,12 @@ pub mod cluster_map;
 mod cluster_status;
 mod clustered;
 pub mod collections;
+mod connection_bytes;
 mod connections;
 pub mod dcp;
 pub mod fake_member;
 mod followed_settings;
 mod group;
-mod held;
 mod loans;
 mod mailbox;
 mod maps;
@@ -40,15 +40,15 @@ pub use advertised::Advertised;
 pub use auto_compaction::{AutoCompaction, CompactionHours, FragmentationLimit};
 pub use claims::Claims;
 pub use cluster_status::{
-    BucketStatus, ClusterStatus, Copies, NodeStatus, WaitingStatus, node_state,
+    BucketStatus, ClusterStatus, CopyCounts, NodeStatus, WaitingStatus, node_state,
 };
 pub use clustered::{
     agreed_settings, alternate_address, awaits_bucket, bucket_id, is_only_copy, makes_bucket,
     publish_cluster, publish_cluster_nodes, sends_clients_here, server_group,
 };
+pub use connection_bytes::ConnectionBytes;
 pub use connections::{About, Addresses, CONNECTIONS_MAX, ConnectionInfo, Connections};
-pub use group::{Following, Group, Standing, StartAs};
-pub use held::Held;
+pub use group::{Following, Group, GroupRecord, StartAs};
 pub use loans::{Loan, Loans};
 pub use mailbox::{Bell, Mail, Mailbox, Ring};
 pub use maps::{MapVersion, Reached, global_map};

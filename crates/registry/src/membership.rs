@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cluster_map::MapRevision;
 use crate::collections::to_bytes;
-use crate::group::{Group, Standing};
+use crate::group::{Group, GroupRecord};
 use crate::peer::{Peer, host_of, is_uuid, port, revision};
 use crate::publish::{about_bucket, about_this, publish};
 use crate::registry::Registry;
@@ -187,7 +187,7 @@ pub fn registered(
     if !node.env.standing(served.name()).is_plain() {
         // This node gives up its own history from here on.
         node.env
-            .note_standing(served.name(), Standing::default(), revision.epoch);
+            .note_standing(served.name(), GroupRecord::default(), revision.epoch);
     }
     let news = told || served.group() != group || served.map().revision != revision;
     if news {
@@ -281,7 +281,7 @@ pub fn forget_replicas(node: &Registry, served: &ServedBucket) -> bool {
 pub fn promote(node: &Registry, served: &ServedBucket, others: Vec<Peer>) {
     let bucket = &served.bucket;
     // Record first: a node that is killed here comes back as the active one, whatever its settings.
-    let standing = Standing {
+    let standing = GroupRecord {
         promoted: true,
         superseded: false,
         peers: others,

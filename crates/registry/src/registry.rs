@@ -16,7 +16,7 @@ use crate::advertised::Advertised;
 use crate::cluster::ClusterMember;
 use crate::cluster_map::AlternateAddress;
 use crate::connections::Connections;
-use crate::group::Standing;
+use crate::group::GroupRecord;
 use crate::maps::{MapVersion, Reached};
 use crate::served::ServedBucket;
 use crate::settings::{BucketSettings, MemcachedPort, Ports, StandIn};
@@ -77,10 +77,10 @@ pub trait Env: Send + Sync {
     fn remember(&self, bucket: &str, uuid: &str, epoch: i64);
 
     /// Returns the stored standing of a bucket.
-    fn standing(&self, bucket: &str) -> Standing;
+    fn standing(&self, bucket: &str) -> GroupRecord;
 
     /// Stores the standing of a bucket and the epoch of its map.
-    fn note_standing(&self, bucket: &str, standing: Standing, epoch: i64);
+    fn note_standing(&self, bucket: &str, standing: GroupRecord, epoch: i64);
 
     /// Replaces the users by those of the node that this one follows, also after a restart. Blocks for the disk.
     ///

@@ -11,7 +11,7 @@ use crate::admission_queue::AdmissionQueue;
 use crate::claims::Claims;
 use crate::cluster_map::{
     BUCKET_CAPABILITIES, BucketMap, DISK_BUCKET_CAPABILITIES, HISTORY_BUCKET_CAPABILITIES,
-    MapRevision, NodeAddress, Rows, bucket_config,
+    MapRevision, MapRows, NodeAddress, bucket_config,
 };
 use crate::dcp::DcpRegistry;
 use crate::group::Group;
@@ -123,7 +123,7 @@ impl ServedBucket {
     /// Builds the cluster map of this revision for a group of nodes.
     pub fn current_map(&self, group: &Group, at: Reached<'_>, revision: MapRevision) -> MapVersion {
         let nodes = group_nodes(at, group);
-        let rows = Rows::Same(self.bucket.vbuckets(), group_row(nodes.len()));
+        let rows = MapRows::Same(self.bucket.vbuckets(), group_row(nodes.len()));
         self.map_of(&nodes, rows, (nodes.len() - 1) as u8, revision)
     }
 
@@ -131,7 +131,7 @@ impl ServedBucket {
     pub(crate) fn map_of(
         &self,
         nodes: &[NodeAddress<'_>],
-        rows: Rows<'_>,
+        rows: MapRows<'_>,
         replicas: u8,
         revision: MapRevision,
     ) -> MapVersion {

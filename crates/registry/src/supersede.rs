@@ -11,7 +11,7 @@ use model::{VbId, VbState};
 use serde_json::{Value, json};
 
 use crate::cluster_map::MapRevision;
-use crate::group::{Group, Standing};
+use crate::group::{Group, GroupRecord};
 use crate::peer::{Peer, host_of, revision};
 use crate::publish::{about_bucket, publish};
 use crate::registry::Registry;
@@ -145,7 +145,7 @@ pub fn give_way(node: &Registry, served: &ServedBucket, later: &Later) {
     let mut standing = node.env.standing(served.name());
     let peers = promoted_first(later.promoted.as_ref(), known_peers(&before, &standing));
     let group = if was_active || before.is_superseded() {
-        standing = Standing {
+        standing = GroupRecord {
             superseded: true,
             peers: peers.clone(),
             ..standing
@@ -167,7 +167,7 @@ pub fn give_way(node: &Registry, served: &ServedBucket, later: &Later) {
     }
 }
 
-fn known_peers(group: &Group, standing: &Standing) -> Vec<Peer> {
+fn known_peers(group: &Group, standing: &GroupRecord) -> Vec<Peer> {
     if group.peers.is_empty() {
         standing.peers.clone()
     } else {

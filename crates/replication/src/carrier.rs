@@ -20,13 +20,13 @@ const WRITE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Wakes the thread of a connection.
 #[derive(Default)]
-pub(super) struct News {
+pub(super) struct StreamWake {
     notify: tokio::sync::Notify,
     /// vBuckets whose streams must be restarted.
     turned: Mutex<Vec<VbId>>,
 }
 
-impl News {
+impl StreamWake {
     /// Requests that the stream of the vBucket ends, and is requested again if the vBucket is still a replica.
     pub(super) fn turn(&self, vb: VbId) {
         self.turned.lock().push(vb);
@@ -38,7 +38,7 @@ impl News {
     }
 }
 
-impl Wake for News {
+impl Wake for StreamWake {
     fn wake(&self) {
         self.notify.notify_one();
     }
@@ -47,7 +47,7 @@ impl Wake for News {
 /// Moves the bytes of one connection.
 pub(super) struct Carrier<'a> {
     node: &'a Registry,
-    news: Arc<News>,
+    news: Arc<StreamWake>,
     /// vBuckets that may acknowledge more prepares.
     prepared: Arc<ReadySet>,
 }
@@ -57,7 +57,11 @@ impl<'a> Carrier<'a> {
         Self::with_news(node, served, Arc::default())
     }
 
-    pub(super) fn with_news(node: &'a Registry, served: &ServedBucket, news: Arc<News>) -> Self {
+    pub(super) fn with_news(
+        node: &'a Registry,
+        served: &ServedBucket,
+        news: Arc<StreamWake>,
+    ) -> Self {
         let prepared = Arc::new(ReadySet::new(Arc::clone(&news) as Arc<dyn Wake>));
         served.bucket.tell_prepared(&prepared);
         Self {

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use consumer::{Answered, Intake, IntakeError, Pushed, Target};
+use consumer::{Intake, IntakeError, Pushed, StreamAnswer, Target};
 use model::VbId;
 use registry::Progress;
 use wire::dcp::StreamFlags;
@@ -104,7 +104,7 @@ impl<T: Target> Dialogue for CatchUp<'_, T> {
             return Ok(());
         }
         match self.intake.answered(frame, out) {
-            Ok(Some((_, Answered::Refused(status)))) => {
+            Ok(Some((_, StreamAnswer::Refused(status)))) => {
                 // The request starts beyond the other node's last seqno: there is nothing to fetch.
                 self.refused += usize::from(status != Status::ERANGE);
                 self.left = self.left.saturating_sub(1);

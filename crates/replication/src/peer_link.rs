@@ -15,7 +15,7 @@ use tls::PeerTls;
 use tokio::sync::watch;
 use wire::dcp::StreamFlags;
 
-use crate::carrier::{Carrier, News};
+use crate::carrier::{Carrier, StreamWake};
 use crate::consumer::Consumer;
 use crate::link::{End, window_bytes};
 use crate::setup::{Introduction, StreamWishes};
@@ -49,7 +49,7 @@ pub struct PeerOptions {
 /// A connection to another node. Its thread ends when the value is dropped.
 pub struct PeerLink {
     at: (String, u16),
-    news: Arc<News>,
+    news: Arc<StreamWake>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -70,11 +70,11 @@ impl PeerLink {
             .build()?;
         let (stop, stopping) = watch::channel(false);
         let (news, progress) = (
-            Arc::new(News::default()),
+            Arc::new(StreamWake::default()),
             Arc::new(Progress::new(served.bucket.vbuckets())),
         );
         let at = options.at.clone();
-        let worker = Worker {
+        let worker = LinkWorker {
             node: Arc::clone(node),
             served: Arc::clone(served),
             gate: Arc::clone(gate),
@@ -115,16 +115,16 @@ impl Drop for PeerLink {
     }
 }
 
-struct Worker {
+struct LinkWorker {
     node: Arc<Registry>,
     served: Arc<ServedBucket>,
     gate: Arc<Gate>,
     options: PeerOptions,
-    news: Arc<News>,
+    news: Arc<StreamWake>,
     progress: Arc<Progress>,
 }
 
-impl Worker {
+impl LinkWorker {
     async fn run(self, mut stopping: watch::Receiver<bool>) {
         loop {
             let end = tokio::select! {

@@ -96,11 +96,11 @@ pub(super) struct Setup {
     registers: bool,
     must_register: bool,
     tells: bool,
-    login: Login,
+    login: LoginProgress,
 }
 
 /// Progress of the login.
-struct Login {
+struct LoginProgress {
     /// Copy of [`Introduction::certified`].
     certified: bool,
     scram: ScramClient,
@@ -115,7 +115,7 @@ impl Setup {
             registers: !about.about.is_empty(),
             must_register: about.must_register,
             tells: about.tells,
-            login: Login {
+            login: LoginProgress {
                 certified: about.certified,
                 scram: ScramClient::new(HASH, &about.user, &about.password, &about.nonce),
                 proof: None,

@@ -13,12 +13,12 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 /// A stream of bytes in both directions.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub(super) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}
 
 /// A connected socket.
-pub(super) type Socket = Box<dyn Stream>;
+pub(super) type Socket = Box<dyn ByteStream>;
 
 /// Connects within `limit`, over TLS if `tls` is set.
 pub(super) async fn connect(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use consumer::{NotTaken, Position, Resolved, Target, Violation, Wishes};
+use consumer::{NotTaken, ReplicaPosition, Resolved, Target, Violation, Wishes};
 use identity::{Administrator, Identity, SaslSession, SaslStep, Secrets};
 use model::{
     Cas, Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbState, VbUuid,
@@ -38,7 +38,7 @@ fn log(entries: &[(u64, u64)]) -> FailoverLog {
 
 /// A target with one vBucket that records each call.
 struct Fake {
-    position: RefCell<Option<Position>>,
+    position: RefCell<Option<ReplicaPosition>>,
     done: RefCell<Vec<String>>,
     room: Cell<bool>,
     refuse: Cell<bool>,
@@ -48,7 +48,7 @@ struct Fake {
 
 impl Fake {
     fn at(high: u64, snapshot: (u64, u64), entries: &[(u64, u64)]) -> Self {
-        let position = Position {
+        let position = ReplicaPosition {
             high: Seqno(high),
             snapshot: SnapshotRange {
                 start: Seqno(snapshot.0),
@@ -89,7 +89,7 @@ impl Target for Fake {
         1
     }
 
-    fn position(&self, _: VbId) -> Option<Position> {
+    fn position(&self, _: VbId) -> Option<ReplicaPosition> {
         self.position.borrow().clone()
     }
 

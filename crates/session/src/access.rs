@@ -45,7 +45,7 @@ pub(crate) struct SessionAccess {
     /// Privileges that the user has somewhere in the selected bucket.
     anywhere: PrivilegeSet,
     /// Privileges per collection; only for a user whose privileges differ between collections.
-    parts: Option<Box<Parts>>,
+    parts: Option<Box<PartPrivileges>>,
     /// Whether the user has any privilege in the whole of the selected bucket.
     sees_whole: bool,
     /// Whether the user has any privilege in the selected bucket.
@@ -62,12 +62,12 @@ pub(crate) struct Impersonator {
 
 /// Privileges in the collections where they differ from those of the whole bucket.
 #[derive(Debug)]
-struct Parts {
+struct PartPrivileges {
     manifest: ManifestUid,
     of: CollectionPrivileges,
 }
 
-impl Parts {
+impl PartPrivileges {
     fn new(access: &Access, bucket: &str, manifest: &Manifest) -> Self {
         let whole = upserts_insert(access.of_bucket(bucket));
         let of = manifest.collections().map(|(scope, collection)| {
@@ -158,7 +158,7 @@ impl SessionAccess {
         let name = served.name();
         let (whole, anywhere) = (user.of_bucket(name), user.within_bucket(name));
         let same = whole.contains(anywhere) && (whole.is_empty() || whole.contains(SYSTEM));
-        let parts = || Box::new(Parts::new(user, name, &served.bucket.manifest()));
+        let parts = || Box::new(PartPrivileges::new(user, name, &served.bucket.manifest()));
         Self {
             node,
             bucket: upserts_insert(whole).with(node),

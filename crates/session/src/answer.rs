@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use engine::OpError;
 use model::{Datatype, ManifestUid, Now};
-use registry::timings::Answer;
+use registry::timings::CommandResult;
 use wire::response::ErrorBody;
 use wire::{Feature, Frame, Header, Response, Status, encode_server_duration};
 
@@ -29,7 +29,7 @@ impl Session {
             Refusal::Op(OpError::NotMyVbucket) | Refusal::Status(Status::NOT_MY_VBUCKET, _) => {
                 let Some(reason) = self.quarantined(frame) else {
                     self.timings
-                        .answered(frame.header.opcode.0, Answer::Refused);
+                        .answered(frame.header.opcode.0, CommandResult::Refused);
                     return self.not_my_vbucket(frame, now, output);
                 };
                 (Status::CHECKSUM_MISMATCH, Some(Cow::Owned(reason)), None)
@@ -64,7 +64,7 @@ impl Session {
             ),
         };
         self.timings
-            .answered(frame.header.opcode.0, Answer::of(status));
+            .answered(frame.header.opcode.0, CommandResult::of(status));
         if let Some(text) = &self.text {
             text.refuse(status, context.as_deref(), output);
             self.timings.responded(status);

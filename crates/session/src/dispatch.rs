@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use engine::OpError;
 use model::{Datatype, Now};
-use registry::timings::Answer;
-use wire::{Feature, Frame, Magic, RequestInfos, ServerOpcode, Standing, Status};
+use registry::timings::CommandResult;
+use wire::{Feature, Frame, Magic, OpcodeSupport, RequestInfos, ServerOpcode, Status};
 
 use crate::commands::{self, Command, Scope};
 use crate::context::Context;
@@ -73,7 +73,7 @@ impl Session {
                 done @ (CommandOutcome::Parked(_) | CommandOutcome::More | CommandOutcome::Owed),
             ) => done,
             Ok(done) => {
-                let answer = Answer::of_done(frame.header.opcode, output.len() > before);
+                let answer = CommandResult::of_done(frame.header.opcode, output.len() > before);
                 self.timings.answered(frame.header.opcode.0, answer);
                 done
             }
@@ -148,7 +148,7 @@ impl Session {
             ));
         }
         let info = opcode.info().ok_or(Status::UNKNOWN_COMMAND)?;
-        if info.standing == Standing::Removed {
+        if info.standing == OpcodeSupport::Removed {
             return Err(Status::NOT_SUPPORTED.into());
         }
         let command = command.ok_or_else(|| {

@@ -10,7 +10,7 @@ pub(crate) struct LoginAttempts {
     /// Number of failed logins.
     failures: u32,
     /// Wait of the login at the front of the input.
-    waits: Option<Waiting>,
+    waits: Option<LoginDelay>,
     /// Certificate that is not judged yet.
     pub(crate) shown: Option<ShownCertificate>,
     /// Whether the connection began with a user's certificate: then there is no other login.
@@ -22,7 +22,7 @@ pub(crate) struct LoginAttempts {
 pub(crate) struct ShownCertificate(pub(crate) Option<Box<[u8]>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct LoginDelay {
     until_ns: u64,
     /// Whether the login is refused without a check after the wait.
     refused: bool,
@@ -51,7 +51,7 @@ impl LoginAttempts {
                 LoginTurn::Refused(wait) => (wait, true),
             };
             let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-            Waiting {
+            LoginDelay {
                 until_ns: now_ns.saturating_add(wait_ns),
                 refused,
             }

@@ -17,7 +17,7 @@ pub(crate) const OPEN_WAIT: Duration = Duration::from_mins(1);
 /// State of the scan request at the front of the input.
 pub(crate) enum Scanning {
     /// The view must contain a change first.
-    Awaiting(Needs),
+    Awaiting(RequiredSeqno),
     Continuing(ContinuingScan),
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct ContinuingScan {
 
 /// A change that the view must contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Needs {
+pub(crate) struct RequiredSeqno {
     /// History of the seqno.
     pub(super) uuid: VbUuid,
     pub(super) seqno: Seqno,

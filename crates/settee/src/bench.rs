@@ -35,7 +35,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let server = connect.options()?;
     let second = options.vs.as_ref().map(|vs| connect.options_of(vs));
     let style = Style::new(output::stdout_is_coloured());
-    let line = output::Progress::new(options.json);
+    let line = output::ProgressLine::new(options.json);
     let interrupt = Interrupt::watch()?;
     let progress: Progress = Box::new(move |text| {
         line.show(text);

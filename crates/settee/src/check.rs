@@ -7,7 +7,7 @@ use server::{CheckStep, Checked, Damage, Keys, OpenErrorKind, key_text};
 
 use crate::encryption::KeyArgs;
 use crate::exit::{Failure, Sysexit};
-use crate::output::{self, Progress};
+use crate::output::{self, ProgressLine};
 
 /// Read a whole data directory and report damage.
 ///
@@ -34,8 +34,8 @@ pub(crate) struct CheckArgs {
 /// # Errors
 /// The directory cannot be read, or something is damaged.
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
-    let mut found = Found::default();
-    let line = Progress::new(false);
+    let mut found = Findings::default();
+    let line = ProgressLine::new(false);
     let keys = args.keys.keys()?;
     let done = server::check(&args.data_dir, keys.as_ref(), &mut |step| match step {
         CheckStep::Progress(bucket, progress) => {
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
 
 /// The findings of a check.
 #[derive(Default)]
-struct Found {
+struct Findings {
     lines: Vec<String>,
     node: Vec<String>,
     buckets: Vec<Value>,
@@ -75,7 +75,7 @@ struct Found {
     failed: Option<String>,
 }
 
-impl Found {
+impl Findings {
     fn add(&mut self, step: CheckStep<'_>) {
         match step {
             CheckStep::Progress(..) => {}
@@ -202,7 +202,7 @@ mod tests {
                 "shop: 7 rows of 2 vBuckets, 1 values apart, 3 files, 4096 bytes: 1 damages",
             ]
         );
-        let mut found = Found::default();
+        let mut found = Findings::default();
         found.add(CheckStep::Bucket("shop", checked()));
         let json = found.json();
         assert_eq!(json["whole"], false);

@@ -32,7 +32,7 @@ enum Action {
     Set {
         /// Family of the setting
         #[arg(value_enum)]
-        family: Family,
+        family: SettingFamily,
         /// Name of the setting
         name: String,
         /// New value
@@ -47,7 +47,7 @@ enum Action {
 
 /// Families of settings, numbered as in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Family {
+enum SettingFamily {
     /// Memory, flush and expiry
     #[value(name = "flush_param")]
     Flush = 1,

@@ -62,11 +62,11 @@ pub(crate) fn stdout_is_coloured() -> bool {
 
 /// A line on standard error that is overwritten by the next one; silent without a terminal.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct ProgressLine {
     visible: bool,
 }
 
-impl Progress {
+impl ProgressLine {
     /// Creates the line: visible if standard error is a terminal, unless `quiet` is set.
     pub(crate) fn new(quiet: bool) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.show("");
     }

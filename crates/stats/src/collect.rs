@@ -5,7 +5,7 @@ use identity::PrivilegeSet;
 use crate::catalogue::{GROUPS, GROUPS_LEFT_OUT, rows_of};
 use crate::long::{Walk, part};
 use crate::rows::Rows;
-use crate::scope::{Request, Sink, StatError, StatNeeds, StatScope};
+use crate::scope::{GroupRequest, Sink, StatError, StatNeeds, StatScope};
 
 /// Returns the names of all groups, in the order of the page.
 pub fn groups() -> impl Iterator<Item = &'static str> {
@@ -63,7 +63,7 @@ pub fn collect_part(
     if group.of_bucket && scope.bucket.is_none() {
         return Err(StatError::NoBucket);
     }
-    let request = Request {
+    let request = GroupRequest {
         group,
         arguments: &arguments,
     };

@@ -9,7 +9,7 @@ use model::{CollectionId, ManifestUid, ScopeId, Seqno, VbId};
 use registry::ServedBucket;
 
 use super::rows::{Hex, PART_BYTES, Rows, Text};
-use super::scope::{Request, StatError, StatScope};
+use super::scope::{GroupRequest, StatError, StatScope};
 use super::vbuckets::number;
 
 /// Number of collections that are read under one lock of a vBucket.
@@ -26,7 +26,7 @@ pub enum CollectionsWalk {
         sums: Vec<CollectionCounts>,
     },
     /// Rows of the sums: `items` of them are written.
-    Told { view: View, items: usize },
+    Told { view: CollectionSums, items: usize },
     /// Rows of vBuckets: position of the next one.
     Details(DetailsPosition),
 }
@@ -40,7 +40,7 @@ pub struct DetailsPosition {
 
 /// Writes the next part of a group; returns the next position, `None` at the end.
 pub(super) fn part(
-    request: Request<'_>,
+    request: GroupRequest<'_>,
     scope: &StatScope<'_>,
     walk: Option<CollectionsWalk>,
     rows: &mut Rows<'_, '_>,
@@ -75,7 +75,7 @@ pub(super) fn part(
     if next < all {
         return Ok(Some(CollectionsWalk::Sums { next, sums }));
     }
-    let view = View {
+    let view = CollectionSums {
         manifest: visible(&served.bucket.manifest(), scope),
         counts: sums,
     };
@@ -112,7 +112,7 @@ fn reason(
 fn told(
     group: &str,
     arguments: &[&str],
-    view: View,
+    view: CollectionSums,
     mut done: usize,
     rows: &mut Rows<'_, '_>,
 ) -> Result<Option<CollectionsWalk>, StatError> {
@@ -141,12 +141,12 @@ enum Item<'a> {
 
 /// The manifest with the sums of each collection.
 #[derive(Debug)]
-pub struct View {
+pub struct CollectionSums {
     manifest: Arc<Manifest>,
     counts: Vec<CollectionCounts>,
 }
 
-impl View {
+impl CollectionSums {
     fn counts(&self, id: CollectionId) -> CollectionCounts {
         let found = self.counts.binary_search_by_key(&id, |counts| counts.id);
         found.map_or(CollectionCounts::default(), |at| self.counts[at])

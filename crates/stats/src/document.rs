@@ -8,7 +8,7 @@ use storage::{KvStore as _, Want};
 use super::collections::{hex, named};
 use super::figures::BucketFigures;
 use super::rows::Rows;
-use super::scope::{Request, StatError, StatScope};
+use super::scope::{GroupRequest, StatError, StatScope};
 use super::vbuckets::number;
 
 /// State of a document in its vBucket.
@@ -21,7 +21,7 @@ struct DocumentFound {
 
 /// Writes the groups `key` and `vkey`, and those that take the id of the collection. `vkey` also queries the store.
 pub(super) fn key(
-    request: Request<'_>,
+    request: GroupRequest<'_>,
     scope: &StatScope<'_>,
     figures: &BucketFigures<'_>,
     rows: &mut Rows<'_, '_>,

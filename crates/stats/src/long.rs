@@ -2,7 +2,7 @@
 
 use super::figures::BucketFigures;
 use super::rows::Rows;
-use super::scope::{Request, StatError, StatScope};
+use super::scope::{GroupRequest, StatError, StatScope};
 use super::vbuckets::{self, Shares};
 use super::whole::whole;
 use super::{collections, dcp, node, replication};
@@ -28,7 +28,7 @@ pub enum Walk {
 ///
 /// Cost: [`super::rows::PART_BYTES`] of rows, or figures of some vBuckets.
 pub(super) fn part(
-    request: Request<'_>,
+    request: GroupRequest<'_>,
     scope: &StatScope<'_>,
     walk: Option<Walk>,
     rows: &mut Rows<'_, '_>,

@@ -11,9 +11,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric as Collected, Registry as Metrics, Unit as MetricUnit};
 use registry::Registry;
-use wire::{Opcode, Standing};
+use wire::{Opcode, OpcodeSupport};
 
-use super::catalogue::{self, Metric, NODE, Row, STATES, Unit};
+use super::catalogue::{self, Metric, NODE, STATES, Statistic, Unit};
 use super::figures::{BucketFigures, NodeFigures};
 use super::rows::Value;
 
@@ -64,7 +64,7 @@ pub fn metrics(node: &Registry) -> String {
     page
 }
 
-fn register<F>(registry: &mut Metrics, row: &Row<F>, values: &[(Labels, Value)]) {
+fn register<F>(registry: &mut Metrics, row: &Statistic<F>, values: &[(Labels, Value)]) {
     let Some(metric) = row.metric else { return };
     let (unit, per_unit) = match row.about.unit {
         Unit::Bytes => (Some(MetricUnit::Bytes), 1.0),
@@ -152,7 +152,7 @@ impl Durations {
         let mut durations = Self::default();
         for opcode in Opcode::all() {
             let kind = match opcode.info() {
-                Some(info) if info.standing == Standing::Known && info.keyed => {
+                Some(info) if info.standing == OpcodeSupport::Known && info.keyed => {
                     usize::from(info.write)
                 }
                 _ => 2,

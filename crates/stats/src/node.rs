@@ -12,7 +12,7 @@ use wire::{Opcode, Status};
 use super::figures::{BucketFigures, NodeFigures, workers};
 use super::listed::node_rows;
 use super::rows::Rows;
-use super::scope::{Request, StatError, StatScope};
+use super::scope::{GroupRequest, StatError, StatScope};
 
 const NO_CLUSTER: StatError = StatError::NothingToTell("the node is in no cluster");
 /// Number of clock reads that are timed together.
@@ -20,7 +20,7 @@ const LOOKS: u64 = 64;
 
 /// Writes a group that needs no bucket.
 pub(super) fn collect(
-    request: Request<'_>,
+    request: GroupRequest<'_>,
     scope: &StatScope<'_>,
     rows: &mut Rows<'_, '_>,
 ) -> Result<(), StatError> {

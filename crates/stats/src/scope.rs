@@ -57,7 +57,7 @@ pub enum StatPlace {
 
 /// A requested group of statistics.
 #[derive(Clone, Copy)]
-pub(super) struct Request<'a> {
+pub(super) struct GroupRequest<'a> {
     pub(super) group: &'static Group,
     /// The words after the name.
     pub(super) arguments: &'a [&'a str],

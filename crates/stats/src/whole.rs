@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use crate::figures::{BucketFigures, NodeFigures};
 use crate::listed::{bucket_rows, node_rows, state_rows};
 use crate::rows::Rows;
-use crate::scope::{Request, StatError, StatScope};
+use crate::scope::{GroupRequest, StatError, StatScope};
 use crate::{collections, dcp, document, node, scans};
 
 /// Writes all rows of a short group.
 pub(crate) fn whole(
-    request: Request<'_>,
+    request: GroupRequest<'_>,
     scope: &StatScope<'_>,
     rows: &mut Rows<'_, '_>,
 ) -> Result<(), StatError> {
@@ -22,7 +22,7 @@ pub(crate) fn whole(
 }
 
 fn bucket_group(
-    request: Request<'_>,
+    request: GroupRequest<'_>,
     scope: &StatScope<'_>,
     served: &ServedBucket,
     rows: &mut Rows<'_, '_>,

@@ -37,11 +37,11 @@ pub use history::{HistoryKept, HistoryLimits};
 pub use key_range::KeyRange;
 pub use lsm::{
     CheckProgress, Checked, Damage, DiskOptions, DiskStore, FileEncryption, Keys, OpenError,
-    OpenErrorKind, Opened, SalvageError, Salvaged, check, encryption, key_text, salvage,
+    OpenErrorKind, OpenedStore, SalvageError, Salvaged, check, encryption, key_text, salvage,
 };
 pub use mem::MemStore;
 pub use port::{
     Change, Changes, CommitInfo, Compacted, DamagedRow, DiskUsage, Documents, Keep, KvStore,
     LoadedVb, LookedAt, RowLooker, Snapshot, Upkeep, VbBatch, Want,
 };
-pub use work::{Duty, Next, Running, Threads, Worker};
+pub use work::{Duty, Next, RunningWorker, Threads, Worker};

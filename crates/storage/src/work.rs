@@ -36,11 +36,11 @@ pub trait Threads: Send + Sync {
     ///
     /// # Errors
     /// No thread could be started.
-    fn start(&self, duty: Duty, worker: Box<dyn Worker>) -> io::Result<Box<dyn Running>>;
+    fn start(&self, duty: Duty, worker: Box<dyn Worker>) -> io::Result<Box<dyn RunningWorker>>;
 }
 
 /// A running worker.
-pub trait Running: Send + Sync {
+pub trait RunningWorker: Send + Sync {
     /// Makes its next step due.
     fn ring(&self);
 

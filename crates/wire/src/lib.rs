@@ -43,7 +43,7 @@ pub use key::document_key;
 pub use malformed::{Malformed, TooLong};
 pub use message::{Envelope, Message, encode_raw};
 pub use model::DurabilityLevel;
-pub use opcode::{CasRule, Family, Opcode, OpcodeInfo, Presence, ServerOpcode, Standing};
+pub use opcode::{CasRule, Family, Opcode, OpcodeInfo, OpcodeSupport, Presence, ServerOpcode};
 pub use push::{ClusterMapNotification, ConfigRev};
 pub use request_infos::{Durability, ExtraPrivileges, InfoError, RequestInfos, encode_info};
 pub use response::Response;

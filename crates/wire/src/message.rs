@@ -4,8 +4,8 @@ use model::{Cas, Datatype, VbId};
 
 use crate::frame::{Header, Magic};
 use crate::{
-    Frame, HEADER_BYTES, InfoError, Malformed, Opaque, Opcode, OpcodeInfo, RawParts, RequestInfos,
-    Standing, TooLong,
+    Frame, HEADER_BYTES, InfoError, Malformed, Opaque, Opcode, OpcodeInfo, OpcodeSupport, RawParts,
+    RequestInfos, TooLong,
 };
 
 /// The frame is valid, but of another command than the requested message type.
@@ -216,7 +216,7 @@ pub(crate) fn checked(frame: &Frame<'_>) -> Result<Option<&'static OpcodeInfo>, 
         return Err(Malformed::new("not a request of a client"));
     }
     match frame.header.opcode.info() {
-        Some(info) if info.standing == Standing::Known => {
+        Some(info) if info.standing == OpcodeSupport::Known => {
             info.check(frame)?;
             Ok(Some(info))
         }

@@ -10,6 +10,7 @@ mod documents;
 mod doors;
 mod findings;
 mod graph;
+mod names;
 mod orphans;
 mod sizes;
 mod text;
@@ -22,7 +23,7 @@ use findings::Findings;
 
 type Check = fn(&Workspace, &mut Findings) -> Result<()>;
 
-const CHECKS: [(&str, Check); 15] = [
+const CHECKS: [(&str, Check); 16] = [
     ("sizes", sizes::check),
     ("crate graph", graph::check),
     ("crate rules", graph::check_rules),
@@ -38,6 +39,7 @@ const CHECKS: [(&str, Check); 15] = [
     ("documents", documents::check_links),
     ("conformance", conformance::check),
     ("words", words::check),
+    ("names of types", names::check),
 ];
 
 /// Runs all checks and prints the results; returns `true` if all pass.

@@ -7,20 +7,20 @@ use super::scene::Scene;
 use super::sheet::Sheet;
 use crate::error::Error;
 use crate::numbers::to_f64;
-use crate::scenario::Origin;
+use crate::scenario::DrainSource;
 
 /// Writes all documents, then streams them from memory or from disk.
-pub(super) fn run(scene: &mut Scene, from: Origin) -> Result<Sheet, Error> {
-    if from == Origin::Memory && !scene.plan.load_first {
+pub(super) fn run(scene: &mut Scene, from: DrainSource) -> Result<Sheet, Error> {
+    if from == DrainSource::Memory && !scene.plan.load_first {
         let reason = "--from memory: documents are in the log only if they are written first";
         return Err(Error::usage(reason));
     }
     let early = match from {
-        Origin::Memory => Some(scene.pinned()?),
-        Origin::Disk => None,
+        DrainSource::Memory => Some(scene.pinned()?),
+        DrainSource::Disk => None,
     };
     scene.load(&mut scene.side()?)?;
-    if from == Origin::Disk {
+    if from == DrainSource::Disk {
         scene.persisted()?;
     }
     let high = scene.high_seqnos()?;

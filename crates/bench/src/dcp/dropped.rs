@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::cpu::Cpu;
-use super::follower::{Follower, StreamFigures};
+use super::follower::{Follower, FollowerFigures};
 use super::scene::Scene;
 use super::sheet::Sheet;
 use crate::error::{Cause, Error};
@@ -78,7 +78,7 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     let unit_ms = seconds * 1e3 * CHANGES_UNIT / changes;
     sheet.figure("ms_per_100000_changes", "ms/100,000 changes", 1, unit_ms);
     spent.rows(&mut sheet, changes, "change");
-    let after_that = StreamFigures {
+    let after_that = FollowerFigures {
         changes: live.changes - caught_up.changes,
         from_disk: live.from_disk - caught_up.from_disk,
         ..live
@@ -88,7 +88,7 @@ pub(super) fn run(scene: &mut Scene) -> Result<Sheet, Error> {
     Ok(sheet)
 }
 
-fn change_rows(sheet: &mut Sheet, name: &str, label: &str, figures: StreamFigures) {
+fn change_rows(sheet: &mut Sheet, name: &str, label: &str, figures: FollowerFigures) {
     sheet.count(name, label, figures.changes);
     let name = format!("{name}_from_disk");
     sheet.count(&name, "of them in disk snapshots", figures.from_disk);

@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Numbers of received bytes and messages.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct StreamFigures {
+pub(super) struct FollowerFigures {
     /// Number of document changes.
     pub(super) changes: u64,
     /// Number of changes in snapshots from the store.
@@ -55,7 +55,7 @@ struct Streams {
     /// Number of requested streams that are not granted yet.
     unanswered: usize,
     unacknowledged: usize,
-    figures: StreamFigures,
+    figures: FollowerFigures,
 }
 
 impl Follower {
@@ -85,7 +85,7 @@ impl Follower {
     }
 
     /// Figures of all streams so far.
-    pub(super) fn figures(&self) -> StreamFigures {
+    pub(super) fn figures(&self) -> FollowerFigures {
         self.streams.figures
     }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use bucket::{Bucket, ReadBatching, ReadySet, Wake};
 use engine::VBucket;
-use engine::dcp::{Event, Filled, Position, Stream, StreamAsk, StreamOptions};
+use engine::dcp::{ClaimedPosition, Event, Filled, Stream, StreamAsk, StreamOptions};
 use model::Seqno;
 use storage::MemStore;
 
@@ -103,7 +103,7 @@ pub(crate) struct Follower {
 impl Follower {
     pub(crate) fn new(bucket: &Arc<Bucket<MemStore>>, ready: &Arc<ReadySet>, sends: bool) -> Self {
         let ask = StreamAsk {
-            position: Position::default(),
+            position: ClaimedPosition::default(),
             end: Seqno(u64::MAX),
             options: StreamOptions::default(),
         };

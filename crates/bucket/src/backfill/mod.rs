@@ -234,7 +234,7 @@ pub(crate) struct Job {
 
 /// Result of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum ChunkResult {
     More,
     Ended,
 }
@@ -274,7 +274,7 @@ impl Job {
         &mut self,
         bucket: &Bucket<S>,
         bytes_max: usize,
-    ) -> Result<Progress, StoreError> {
+    ) -> Result<ChunkResult, StoreError> {
         if self.snapshot.is_none() {
             let vb = self.shared.vb;
             self.chosen
@@ -290,12 +290,12 @@ impl Job {
         let (mut documents, mut bytes, mut ended) = (Vec::new(), 0, true);
         if let Some(chosen) = &mut self.chosen {
             let (bytes, progress) = match chosen.read(&**snapshot, to, bytes_max, &mut documents)? {
-                ChosenRead::Some(bytes) => (bytes, Some(Progress::More)),
-                ChosenRead::Last(bytes) => (bytes, Some(Progress::Ended)),
+                ChosenRead::Some(bytes) => (bytes, Some(ChunkResult::More)),
+                ChosenRead::Last(bytes) => (bytes, Some(ChunkResult::Ended)),
                 ChosenRead::TooMany => (0, None),
             };
             if let Some(progress) = progress {
-                self.post(documents, bytes, progress == Progress::Ended);
+                self.post(documents, bytes, progress == ChunkResult::Ended);
                 return Ok(progress);
             }
             self.chosen = None;
@@ -325,9 +325,9 @@ impl Job {
         }
         self.post(documents, bytes, ended);
         Ok(if ended {
-            Progress::Ended
+            ChunkResult::Ended
         } else {
-            Progress::More
+            ChunkResult::More
         })
     }
 

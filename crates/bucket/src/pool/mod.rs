@@ -17,7 +17,7 @@ use std::thread::{Builder, Scope, available_parallelism};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use storage::{Duty, Next, Running, Threads, Worker};
+use storage::{Duty, Next, RunningWorker, Threads, Worker};
 
 use crate::scheduling::Priority;
 
@@ -150,7 +150,7 @@ impl Pool {
         let id = state.next_id;
         state.next_id += 1;
         let rung = Arc::new(AtomicBool::new(false));
-        let steps = Arc::<Steps>::default();
+        let steps = Arc::<StepTotals>::default();
         let task = Task {
             worker: Some(worker),
             idle: false,
@@ -172,7 +172,7 @@ impl Pool {
 }
 
 impl Threads for Pool {
-    fn start(&self, duty: Duty, worker: Box<dyn Worker>) -> io::Result<Box<dyn Running>> {
+    fn start(&self, duty: Duty, worker: Box<dyn Worker>) -> io::Result<Box<dyn RunningWorker>> {
         let lane = match duty {
             Duty::Drain => Lane::Drain,
             Duty::Merge => Lane::Merge,
@@ -181,7 +181,7 @@ impl Threads for Pool {
     }
 }
 
-impl Running for Handle {
+impl RunningWorker for Handle {
     fn ring(&self) {
         Self::ring(self);
     }
@@ -214,17 +214,17 @@ pub(crate) struct Handle {
     /// Whether a signal came since the last step began.
     rung: Arc<AtomicBool>,
     /// Totals of its steps.
-    pub(crate) steps: Arc<Steps>,
+    pub(crate) steps: Arc<StepTotals>,
 }
 
 /// Number and duration of a worker's steps.
 #[derive(Debug, Default)]
-pub(crate) struct Steps {
+pub(crate) struct StepTotals {
     pub(crate) count: AtomicU64,
     pub(crate) busy_ns: AtomicU64,
 }
 
-impl Steps {
+impl StepTotals {
     fn add(&self, took_ns: u64) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.busy_ns.fetch_add(took_ns, Ordering::Relaxed);
@@ -301,7 +301,7 @@ struct Task {
     idle: bool,
     at_ns: Option<u64>,
     rung: Arc<AtomicBool>,
-    steps: Arc<Steps>,
+    steps: Arc<StepTotals>,
 }
 
 #[derive(Default)]
@@ -344,7 +344,7 @@ impl State {
         }
     }
 
-    fn take(&mut self) -> Option<(u64, Box<dyn Worker>, Arc<Steps>)> {
+    fn take(&mut self) -> Option<(u64, Box<dyn Worker>, Arc<StepTotals>)> {
         let id = self.ready.pop_front()?;
         let task = self.tasks.get_mut(&id)?;
         task.rung.swap(false, Ordering::SeqCst);

@@ -7,16 +7,16 @@ use super::*;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A worker made from its step function.
-struct Steps<F>(F);
+struct StepTotals<F>(F);
 
-impl<F: FnMut(u64) -> Next + Send> Worker for Steps<F> {
+impl<F: FnMut(u64) -> Next + Send> Worker for StepTotals<F> {
     fn step(&mut self, now_ns: u64) -> Next {
         (self.0)(now_ns)
     }
 }
 
 fn start(pool: &Pool, lane: Lane, step: impl FnMut(u64) -> Next + Send + 'static) -> Handle {
-    pool.start(lane, Box::new(Steps(step))).unwrap()
+    pool.start(lane, Box::new(StepTotals(step))).unwrap()
 }
 
 /// Sends its name when it is dropped.

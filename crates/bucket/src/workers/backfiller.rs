@@ -8,7 +8,7 @@ use model::Seqno;
 use storage::{KvStore, Next, Worker};
 
 use crate::Bucket;
-use crate::backfill::{Job, Progress};
+use crate::backfill::{ChunkResult, Job};
 use crate::stats::Counters;
 
 /// Maximum number of concurrent backfills of a bucket.
@@ -53,8 +53,8 @@ impl<S: KvStore> Bucket<S> {
         };
         let progress = job.read(self, bytes_max);
         match progress {
-            Ok(Progress::More) => self.backfills.active.lock().push_back(job),
-            Ok(Progress::Ended) => job.end(),
+            Ok(ChunkResult::More) => self.backfills.active.lock().push_back(job),
+            Ok(ChunkResult::Ended) => job.end(),
             Err(error) => {
                 Counters::add(&self.counters().backfills_failed, 1);
                 tracing::error!(bucket = self.name(), vb = job.vb().0, %error, "backfill failed");

@@ -226,16 +226,16 @@ fn is_tombstone_before(meta: &Meta, before_s: u64) -> bool {
 }
 
 impl CompactionStats {
-    fn begin(&self) -> Running<'_> {
+    fn begin(&self) -> CompactionPass<'_> {
         self.running.store(1, std::sync::atomic::Ordering::Relaxed);
-        Running(self)
+        CompactionPass(self)
     }
 }
 
 /// A pass under way.
-struct Running<'a>(&'a CompactionStats);
+struct CompactionPass<'a>(&'a CompactionStats);
 
-impl Drop for Running<'_> {
+impl Drop for CompactionPass<'_> {
     fn drop(&mut self) {
         Counters::add(&self.0.walks, 1);
         self.0

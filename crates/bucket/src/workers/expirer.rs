@@ -37,7 +37,7 @@ impl Expiry {
 
 /// A pass under way.
 #[derive(Default)]
-struct Pass {
+struct ExpiryPass {
     /// The current vBucket.
     vb: u16,
     expired: u64,
@@ -48,13 +48,13 @@ impl<S: KvStore> Bucket<S> {
     /// expired documents. Ends early when the workers are told to stop, and while checkpoints have
     /// no headroom for more changes; the next pass finds the rest.
     pub fn expiry_step(&self) -> u64 {
-        let mut pass = Pass::default();
+        let mut pass = ExpiryPass::default();
         while !self.continue_expiry(&mut pass) {}
         pass.expired
     }
 
     /// Runs a part of a pass. Returns whether it was the last one.
-    fn continue_expiry(&self, pass: &mut Pass) -> bool {
+    fn continue_expiry(&self, pass: &mut ExpiryPass) -> bool {
         for _ in 0..HOLDS_PER_STEP {
             if pass.vb >= self.vbuckets() {
                 Counters::add(&self.counters().expiry_passes, 1);
@@ -82,7 +82,7 @@ impl<S: KvStore> Bucket<S> {
 pub(super) struct Expirer<S> {
     bucket: Arc<Bucket<S>>,
     due_ns: u64,
-    pass: Option<Pass>,
+    pass: Option<ExpiryPass>,
 }
 
 impl<S: KvStore> Expirer<S> {

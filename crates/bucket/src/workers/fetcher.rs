@@ -32,22 +32,22 @@ const FETCHERS: usize = 4;
 pub struct Fetch {
     vb: VbId,
     key: FetchKey,
-    progress: Mutex<Progress>,
+    progress: Mutex<FetchProgress>,
 }
 
 /// Progress of a fetch.
-enum Progress {
+enum FetchProgress {
     /// The row is not read yet.
     Waiting,
     /// The row was read.
-    Read(Row),
+    Read(FetchedRow),
     /// The row was restored, or could not be read.
     Over,
 }
 
 /// A row that was read from the store and is not in a vBucket yet. Requests for the same document share it.
 #[derive(Clone)]
-struct Row {
+struct FetchedRow {
     /// `None` if the store has none.
     document: Option<Document>,
     /// The memory of a large document counts as that of connections.
@@ -55,7 +55,7 @@ struct Row {
 }
 
 /// A request for a document, as the fetcher has it.
-struct Request {
+struct FetchRequest {
     fetch: Arc<Fetch>,
     wake: Arc<dyn Wake>,
 }
@@ -63,20 +63,20 @@ struct Request {
 impl Fetch {
     /// Whether this document was not read yet.
     pub fn awaits(&self, vb: VbId, key: &FetchKey) -> bool {
-        let waits = matches!(*self.progress.lock(), Progress::Waiting);
+        let waits = matches!(*self.progress.lock(), FetchProgress::Waiting);
         waits && self.vb == vb && self.key == *key
     }
 }
 
-impl Request {
+impl FetchRequest {
     /// Whether both requests want the same document.
     fn is_for(&self, other: &Self) -> bool {
         self.fetch.vb == other.fetch.vb && self.fetch.key == other.fetch.key
     }
 
     /// Hands over the row, or `None` if it could not be read.
-    fn answer(self, row: Option<Row>) {
-        *self.fetch.progress.lock() = row.map_or(Progress::Over, Progress::Read);
+    fn answer(self, row: Option<FetchedRow>) {
+        *self.fetch.progress.lock() = row.map_or(FetchProgress::Over, FetchProgress::Read);
         // The request's thread then frees what it has allocated.
         drop(self.fetch);
         self.wake.wake();
@@ -86,7 +86,7 @@ impl Request {
 /// Requests that wait for the fetcher and its helpers.
 #[derive(Default)]
 pub(crate) struct Fetches {
-    waiting: Mutex<Vec<Request>>,
+    waiting: Mutex<Vec<FetchRequest>>,
     /// Signals of the fetcher and of its helpers.
     signals: [Signal; FETCHERS],
     /// Whether reads of the store wait for the disk, so that helpers are needed.
@@ -115,9 +115,9 @@ impl<S: KvStore> Bucket<S> {
         let fetch = Arc::new(Fetch {
             vb,
             key,
-            progress: Mutex::new(Progress::Waiting),
+            progress: Mutex::new(FetchProgress::Waiting),
         });
-        self.fetches.waiting.lock().push(Request {
+        self.fetches.waiting.lock().push(FetchRequest {
             fetch: Arc::clone(&fetch),
             wake,
         });
@@ -135,9 +135,9 @@ impl<S: KvStore> Bucket<S> {
             return;
         }
         let mut progress = fetch.progress.lock();
-        if let Progress::Read(row) = &mut *progress {
+        if let FetchProgress::Read(row) = &mut *progress {
             self.restore_row(vbucket, &fetch.key, row.document.take());
-            *progress = Progress::Over;
+            *progress = FetchProgress::Over;
         }
     }
 
@@ -176,7 +176,7 @@ impl<S: KvStore> Bucket<S> {
 
     /// Returns the waiting fetches in the order of the store, the last one first; while the disk is
     /// slow, those of one document, and whether there are more.
-    fn take_fetches(&self) -> (Vec<Request>, bool) {
+    fn take_fetches(&self) -> (Vec<FetchRequest>, bool) {
         let mut waiting = self.fetches.waiting.lock();
         let mut taken = std::mem::take(&mut *waiting);
         if self.fetches.disk_is_slow.load(Ordering::Relaxed) && !taken.is_empty() {
@@ -198,7 +198,7 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Serves the fetches of one document: `first`, and the last ones of `others`.
-    fn fetch_group(&self, first: Request, others: &mut Vec<Request>) {
+    fn fetch_group(&self, first: FetchRequest, others: &mut Vec<FetchRequest>) {
         let turn = self
             .store
             .may_have_large()
@@ -228,7 +228,7 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Reads one document; one at a time, because sizes are not known. Returns `None` if that failed.
-    fn read_row(&self, vb: VbId, wanted: &FetchKey) -> Option<Row> {
+    fn read_row(&self, vb: VbId, wanted: &FetchKey) -> Option<FetchedRow> {
         let seqno = wanted.seqno();
         let want = Want {
             key: &wanted.key,
@@ -246,7 +246,7 @@ impl<S: KvStore> Bucket<S> {
         };
         Counters::add(&self.counters().fetched, u64::from(document.is_some()));
         let bytes = document.as_ref().map_or(0, Document::memory_bytes);
-        Some(Row {
+        Some(FetchedRow {
             document,
             _held: (bytes > SMALL_BYTES).then(|| Arc::new(self.memory.hold_transit(bytes))),
         })

@@ -36,9 +36,9 @@ pub enum Flushed {
 }
 
 /// A flush batch of the engine as the store reads it, and the current time in Unix seconds.
-struct Rows<'a>(&'a FlushBatch, u32);
+struct FlushRows<'a>(&'a FlushBatch, u32);
 
-impl Changes for Rows<'_> {
+impl Changes for FlushRows<'_> {
     fn for_each(&self, f: &mut dyn FnMut(Change<'_>)) {
         self.0.for_each(&mut |item| match item {
             FlushItem::Put {
@@ -262,7 +262,7 @@ impl<S: KvStore> Bucket<S> {
     fn commit(&self, batches: &[FlushBatch]) -> Result<(), StoreError> {
         let started = self.clock.mono_ns();
         let at_s = self.clock.now().unix_s();
-        let rows: Vec<Rows<'_>> = batches.iter().map(|batch| Rows(batch, at_s)).collect();
+        let rows: Vec<FlushRows<'_>> = batches.iter().map(|batch| FlushRows(batch, at_s)).collect();
         let batches: Vec<VbBatch<'_>> = rows
             .iter()
             .map(|rows| VbBatch {

@@ -60,7 +60,7 @@ impl RowSizes {
 
 /// A pass under way.
 #[derive(Default)]
-struct Pass {
+struct RefillPass {
     /// The next vBucket.
     vb: u16,
     sizes: RowSizes,
@@ -70,12 +70,12 @@ impl<S: KvStore> Bucket<S> {
     /// Runs the whole pass: loads documents that are only in the store, up to a mark below the one
     /// at which eviction stops.
     pub fn refill(&self) {
-        let mut pass = Pass::default();
+        let mut pass = RefillPass::default();
         while self.continue_refill(&mut pass, &|| ()) {}
     }
 
     /// Loads documents of one vBucket. Returns whether there is more to do.
-    fn continue_refill(&self, pass: &mut Pass, pause: &dyn Fn()) -> bool {
+    fn continue_refill(&self, pass: &mut RefillPass, pause: &dyn Fn()) -> bool {
         let warmup = self.warmup();
         let free = self
             .memory
@@ -153,7 +153,7 @@ impl<S: KvStore> Bucket<S> {
 /// The worker that runs the pass after warmup.
 pub(super) struct Refiller<S> {
     bucket: Arc<Bucket<S>>,
-    pass: Pass,
+    pass: RefillPass,
     /// A bell for pauses; never rung.
     pausing: Bell,
 }
@@ -162,7 +162,7 @@ impl<S: KvStore> Refiller<S> {
     pub(super) fn new(bucket: Arc<Bucket<S>>) -> Self {
         Self {
             bucket,
-            pass: Pass::default(),
+            pass: RefillPass::default(),
             pausing: Bell::default(),
         }
     }

@@ -38,7 +38,7 @@ struct LearnedGroups {
 }
 
 /// A warmup under way, shared by its workers.
-struct Load<U> {
+struct WarmupQueue<U> {
     /// The next vBucket.
     next: AtomicU16,
     /// Workers that have not ended.
@@ -53,7 +53,7 @@ struct Load<U> {
     began_ns: u64,
 }
 
-impl<U: FnMut() -> VbUuid> Load<U> {
+impl<U: FnMut() -> VbUuid> WarmupQueue<U> {
     fn new(bucket: &Bucket<impl KvStore>, workers: usize, uuids: U) -> Self {
         let stored = bucket.store.disk_usage();
         let low_mark = bucket.memory.low_mark();
@@ -76,7 +76,7 @@ impl<S: KvStore> Bucket<S> {
     ///
     /// Ends early when the workers are told to stop.
     pub fn warm_up(&self, uuids: &mut dyn FnMut() -> VbUuid) {
-        let load = Load::new(self, 1, uuids);
+        let load = WarmupQueue::new(self, 1, uuids);
         let mut told = LearnedGroups::default();
         while !self.continue_warmup(&load, &mut told) {}
         self.end_warmup(&load);
@@ -86,7 +86,7 @@ impl<S: KvStore> Bucket<S> {
     /// whether nothing is left.
     fn continue_warmup<U: FnMut() -> VbUuid>(
         &self,
-        load: &Load<U>,
+        load: &WarmupQueue<U>,
         told: &mut LearnedGroups,
     ) -> bool {
         let warmup = self.warmup();
@@ -105,7 +105,7 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Ends the work of one worker. Returns whether it was the last one.
-    fn end_warmup<U>(&self, load: &Load<U>) -> bool {
+    fn end_warmup<U>(&self, load: &WarmupQueue<U>) -> bool {
         if load.workers.fetch_sub(1, Ordering::AcqRel) > 1 {
             return false;
         }
@@ -129,7 +129,7 @@ impl<S: KvStore> Bucket<S> {
     fn warm_up_vbucket<U: FnMut() -> VbUuid>(
         &self,
         vb: VbId,
-        load: &Load<U>,
+        load: &WarmupQueue<U>,
         told: &mut LearnedGroups,
     ) {
         match self.load_vbucket(vb, load, told) {
@@ -171,7 +171,7 @@ impl<S: KvStore> Bucket<S> {
     fn load_vbucket<U>(
         &self,
         vb: VbId,
-        load: &Load<U>,
+        load: &WarmupQueue<U>,
         told: &mut LearnedGroups,
     ) -> Result<bool, StoreError> {
         let known = self.with_vbucket(vb, |vbucket| vbucket.high_seqno().0 != 0);
@@ -205,7 +205,7 @@ impl<S: KvStore> Bucket<S> {
         &self,
         vb: VbId,
         snapshot: &dyn Snapshot,
-        load: &Load<U>,
+        load: &WarmupQueue<U>,
         told: &mut LearnedGroups,
     ) -> Result<(), StoreError> {
         let mut rows: Vec<Document> = Vec::with_capacity(ROWS_PER_HOLD);
@@ -320,7 +320,7 @@ impl<S: KvStore> Bucket<S> {
 /// One of the workers that warm a bucket up; the last one wakes the bucket's other workers.
 pub(super) struct Warmup<S, U, F> {
     bucket: Arc<Bucket<S>>,
-    load: Arc<Load<U>>,
+    load: Arc<WarmupQueue<U>>,
     told: LearnedGroups,
     /// Called at the end.
     warmed_up: Arc<Mutex<Option<F>>>,
@@ -335,7 +335,7 @@ where
     pub(super) fn workers(bucket: &Arc<Bucket<S>>, uuids: U, warmed_up: F) -> Vec<Self> {
         let count = available_parallelism().map_or(1, usize::from);
         let count = count.min(WORKERS_MAX);
-        let load = Arc::new(Load::new(bucket, count, uuids));
+        let load = Arc::new(WarmupQueue::new(bucket, count, uuids));
         let warmed_up = Arc::new(Mutex::new(Some(warmed_up)));
         let worker = |_| Self {
             bucket: Arc::clone(bucket),

@@ -10,7 +10,7 @@ use crate::coord::{Compare, LeaseId, Op, Txn};
 
 /// State of the key as an adoption finds it.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum KeyState {
     /// This adoption has the key.
     Ours,
     /// This adoption may take the key.
@@ -55,27 +55,27 @@ impl AdoptionKey {
     }
 
     /// Takes the key as read from etcd; returns also the term in the key.
-    pub(super) fn found(&mut self, read: &View, now_ms: u64, lease_ms: u64) -> (Found, u64) {
+    pub(super) fn found(&mut self, read: &View, now_ms: u64, lease_ms: u64) -> (KeyState, u64) {
         self.term = None;
         self.history = read.history.mod_revision;
         let Some(entry) = &read.controller else {
             self.revision = 0;
-            return (Found::Free, 0);
+            return (KeyState::Free, 0);
         };
         if entry.mod_revision != self.revision {
             (self.revision, self.since_ms) = (entry.mod_revision, now_ms);
         }
         // A controller cannot write once its key has another revision.
         let Some(term) = entry.value.adopts else {
-            return (Found::Free, 0);
+            return (KeyState::Free, 0);
         };
         let found = if (entry.value.node, entry.value.boot) == (self.me.node, self.me.boot) {
             (self.term, self.was_taken) = (Some(term), true);
-            Found::Ours
+            KeyState::Ours
         } else if self.was_taken && now_ms < self.since_ms + lease_ms {
-            Found::Waits
+            KeyState::Waits
         } else {
-            Found::Free
+            KeyState::Free
         };
         (found, term)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::key::{AdoptionKey, Found};
+use super::key::{AdoptionKey, KeyState};
 use super::writes::{Sealed, transactions};
 use crate::agreed::{ClusterId, Controller, Mark, View};
 use crate::coord::{Answer, KeyValue, Op, Range, Request};
@@ -15,7 +15,7 @@ const TERMS_ABOVE: u64 = 1_000;
 
 /// Output of an adoption.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum AdoptionOutput {
     /// Send a message to a node.
     Send(NodeId, Message),
     /// Send a request to etcd, and pass its answer to [`Adoption::answered`]. There is one at a time.
@@ -24,7 +24,7 @@ pub(crate) enum Action {
 
 /// A request that is in flight.
 #[derive(Clone, Copy, Debug)]
-enum Sent {
+enum InFlight {
     /// A read of all keys.
     Look,
     /// A transaction that writes the key with this term.
@@ -51,7 +51,7 @@ pub(crate) struct Adoption {
     asked_ms: Option<u64>,
     /// Writes of each transaction that is left, once all copies are sealed.
     left: VecDeque<Vec<Op>>,
-    in_flight: Option<Sent>,
+    in_flight: Option<InFlight>,
     /// Earliest time for the next read of etcd or refresh of the key; a request that makes progress does not
     /// wait for it.
     next_ms: u64,
@@ -148,20 +148,20 @@ impl Adoption {
     }
 
     /// Returns the next actions.
-    pub(crate) fn tick(&mut self, now_ms: u64, repeat_ms: u64) -> Vec<Action> {
+    pub(crate) fn tick(&mut self, now_ms: u64, repeat_ms: u64) -> Vec<AdoptionOutput> {
         let mut actions = self.seal(now_ms, repeat_ms);
         if self.in_flight.is_none()
             && let Some((sent, request)) = self.next_request(now_ms)
         {
             self.in_flight = Some(sent);
             self.next_ms = now_ms + repeat_ms;
-            actions.push(Action::Request(request));
+            actions.push(AdoptionOutput::Request(request));
         }
         actions
     }
 
     /// Asks for the copies that are not sealed yet.
-    fn seal(&mut self, now_ms: u64, repeat_ms: u64) -> Vec<Action> {
+    fn seal(&mut self, now_ms: u64, repeat_ms: u64) -> Vec<AdoptionOutput> {
         let soon = self.asked_ms.is_some_and(|at| now_ms < at + repeat_ms);
         if self.is_done || soon || !self.is_agreed() {
             return Vec::new();
@@ -172,11 +172,11 @@ impl Adoption {
             epoch: self.epoch,
             term: self.term,
         };
-        let ask = |node| Action::Send(node, seal.clone());
+        let ask = |node| AdoptionOutput::Send(node, seal.clone());
         self.open().map(ask).collect()
     }
 
-    fn next_request(&self, now_ms: u64) -> Option<(Sent, Request)> {
+    fn next_request(&self, now_ms: u64) -> Option<(InFlight, Request)> {
         if self.is_done {
             return None;
         }
@@ -186,15 +186,15 @@ impl Adoption {
         let (agreed, due) = (self.is_agreed(), now_ms >= self.next_ms);
         if agreed && self.is_sealed() || self.key.term().is_none() && due {
             let all = Range::Prefix(self.cluster.prefix());
-            return Some((Sent::Look, Request::Get(all)));
+            return Some((InFlight::Look, Request::Get(all)));
         }
         let is_ours = self.key.term().is_some();
         (is_ours && (due || !agreed)).then(|| self.write(Vec::new()))
     }
 
-    fn write(&self, ops: Vec<Op>) -> (Sent, Request) {
+    fn write(&self, ops: Vec<Op>) -> (InFlight, Request) {
         let txn = self.key.txn(ops, self.term);
-        (Sent::Write(self.term), Request::Txn(txn))
+        (InFlight::Write(self.term), Request::Txn(txn))
     }
 
     /// Takes an answer of etcd; may return the next request.
@@ -205,7 +205,7 @@ impl Adoption {
         lease_ms: u64,
     ) -> Option<Request> {
         match (self.in_flight.take()?, answer) {
-            (Sent::Look, Answer::Got { revision, found }) => {
+            (InFlight::Look, Answer::Got { revision, found }) => {
                 let mut read = View::default();
                 read.load(self.cluster, *revision, found);
                 if read.history.value.adopted > self.told.0 {
@@ -217,17 +217,17 @@ impl Adoption {
                 self.in_flight = Some(sent);
                 return Some(request);
             }
-            (Sent::Write(term), Answer::Committed(revision)) => {
+            (InFlight::Write(term), Answer::Committed(revision)) => {
                 self.key.written(*revision, term);
                 self.is_done = self.left.pop_front().is_some() && self.left.is_empty();
             }
             // Another adoption has the key, or the result is unknown: read everything again.
-            (Sent::Write(_), _) => {
+            (InFlight::Write(_), _) => {
                 self.next_ms = now_ms;
                 self.key.doubt();
                 self.left.clear();
             }
-            (Sent::Look, _) => {}
+            (InFlight::Look, _) => {}
         }
         None
     }
@@ -240,15 +240,15 @@ impl Adoption {
         read: &View,
         found: &[KeyValue],
         (now_ms, lease_ms): (u64, u64),
-    ) -> Option<(Sent, Request)> {
+    ) -> Option<(InFlight, Request)> {
         let knows = self.known.revision > 0;
         let all = if knows { &self.known } else { read }.nodes.keys();
         let all = all.copied().chain([self.mark.node]);
         self.nodes = all.filter(|node| !self.told.1.contains(node)).collect();
         let (key, term) = self.key.found(read, now_ms, lease_ms);
         match key {
-            Found::Ours if term > self.term => self.begin_at(term),
-            Found::Ours if self.is_agreed() && self.is_sealed() => {
+            KeyState::Ours if term > self.term => self.begin_at(term),
+            KeyState::Ours if self.is_agreed() && self.is_sealed() => {
                 let sealed = Sealed {
                     epoch: self.epoch,
                     term: self.term,
@@ -259,8 +259,8 @@ impl Adoption {
                 };
                 self.left = transactions(self.cluster, (&self.known, read), found, &sealed).into();
             }
-            Found::Ours | Found::Waits => {}
-            Found::Free => {
+            KeyState::Ours | KeyState::Waits => {}
+            KeyState::Free => {
                 if term >= self.term {
                     self.begin_at(term + TERMS_ABOVE);
                 }

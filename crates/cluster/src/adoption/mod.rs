@@ -11,4 +11,4 @@ mod machine;
 mod tests;
 mod writes;
 
-pub(crate) use machine::{Action, Adoption};
+pub(crate) use machine::{Adoption, AdoptionOutput};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::machine::{Action, Adoption};
+use super::machine::{Adoption, AdoptionOutput};
 use super::writes::{Sealed, transactions};
 use crate::agreed::{
     BucketSpec, Chunk, ClusterId, Controller, Entry, History, Key, Mark, Node, View,
 };
-use crate::coord::{Answer, LeaseId, Op, Range, Request, Store, Txn};
+use crate::coord::{Answer, KeyStore, LeaseId, Op, Range, Request, Txn};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb};
 use crate::message::Message;
 use crate::promotion::Position;
@@ -21,7 +21,7 @@ const NODES: [NodeId; 2] = [NodeId(1), NodeId(2)];
 /// An etcd, and the term at which each node is sealed; nodes that are missing here do not answer.
 #[derive(Default)]
 struct World {
-    store: Store,
+    store: KeyStore,
     sealed: BTreeMap<NodeId, u64>,
     /// The highest term that was ever in the controller's key.
     agreed: u64,
@@ -68,7 +68,7 @@ impl World {
         self.now_ms += 100;
         for action in adoption.tick(self.now_ms, REPEAT_MS) {
             match action {
-                Action::Request(request) => {
+                AdoptionOutput::Request(request) => {
                     let mut next = Some(request);
                     while let Some(request) = next {
                         let answer = self.store.answer(&request);
@@ -78,7 +78,7 @@ impl World {
                         next = adoption.answered(&answer, self.now_ms, LEASE_MS);
                     }
                 }
-                Action::Send(to, Message::SealAll { epoch, term, .. }) => {
+                AdoptionOutput::Send(to, Message::SealAll { epoch, term, .. }) => {
                     assert!(term <= self.agreed, "{term} is above {}", self.agreed);
                     let Some(held) = self.sealed.get_mut(&to) else {
                         continue;
@@ -90,7 +90,7 @@ impl World {
                         adoption.sealed(to, (epoch, term), 0, &[]);
                     }
                 }
-                Action::Send(..) => {}
+                AdoptionOutput::Send(..) => {}
             }
         }
     }
@@ -207,7 +207,7 @@ fn request_from_before_an_adoption_takes_no_key() {
     let mut one = adoption(NODES[0]);
     world.put(Key::History, &History::default());
     let actions = one.tick(0, REPEAT_MS);
-    let [Action::Request(look)] = &actions[..] else {
+    let [AdoptionOutput::Request(look)] = &actions[..] else {
         panic!("{actions:?}");
     };
     let answer = world.store.answer(look);

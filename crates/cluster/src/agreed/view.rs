@@ -9,7 +9,7 @@ use super::history::{History, Seen};
 use super::keys::{CHUNK_VBUCKETS, ClusterId, Key};
 use super::values::{Alive, BucketSpec, Chunk, Controller, Meta, Node, Orders};
 use crate::condition::Condition;
-use crate::coord::{Change, KeyValue, LeaseId};
+use crate::coord::{KeyChange, KeyValue, LeaseId};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb, Version};
 use crate::settings::Settings;
 
@@ -68,10 +68,10 @@ impl View {
     }
 
     /// Applies a change.
-    pub fn apply(&mut self, cluster: ClusterId, change: &Change) {
+    pub fn apply(&mut self, cluster: ClusterId, change: &KeyChange) {
         match change {
-            Change::Put(kv) => self.put(cluster, kv),
-            Change::Delete { key, .. } => self.delete(cluster, key),
+            KeyChange::Put(kv) => self.put(cluster, kv),
+            KeyChange::Delete { key, .. } => self.delete(cluster, key),
         }
         self.revision = self.revision.max(change.revision());
     }

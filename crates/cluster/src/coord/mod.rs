@@ -4,6 +4,6 @@ mod port;
 mod store;
 
 pub use port::{
-    Answer, Change, Compare, KeyValue, LeaseId, OPS_MAX, Op, Range, Request, RequestId, Txn,
+    Answer, Compare, KeyChange, KeyValue, LeaseId, OPS_MAX, Op, Range, Request, RequestId, Txn,
 };
-pub use store::Store;
+pub use store::KeyStore;

@@ -110,7 +110,7 @@ pub enum Request {
 
 /// A change of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Change {
+pub enum KeyChange {
     /// The key was written.
     Put(KeyValue),
     /// The key was removed.
@@ -122,7 +122,7 @@ pub enum Change {
     },
 }
 
-impl Change {
+impl KeyChange {
     /// Returns the key.
     pub fn key(&self) -> &str {
         match self {
@@ -159,7 +159,7 @@ pub enum Answer {
         /// Revision up to which everything was sent.
         revision: u64,
         /// The changes.
-        changes: Vec<Change>,
+        changes: Vec<KeyChange>,
     },
     /// The requested changes were compacted: read again. The watch is over.
     Compacted,

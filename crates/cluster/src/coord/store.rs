@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::port::{Answer, Change, Compare, KeyValue, LeaseId, OPS_MAX, Op, Range, Request, Txn};
+use super::port::{
+    Answer, Compare, KeyChange, KeyValue, LeaseId, OPS_MAX, Op, Range, Request, Txn,
+};
 
 #[derive(Clone, Debug)]
 struct Lease {
@@ -14,10 +16,10 @@ struct Lease {
 ///
 /// The caller passes the time to it, and delivers its answers.
 #[derive(Clone, Debug)]
-pub struct Store {
+pub struct KeyStore {
     revision: u64,
     keys: BTreeMap<String, KeyValue>,
-    changes: VecDeque<Change>,
+    changes: VecDeque<KeyChange>,
     /// Revision up to which changes are compacted.
     compacted: u64,
     leases: BTreeMap<LeaseId, Lease>,
@@ -26,7 +28,7 @@ pub struct Store {
     now_ms: u64,
 }
 
-impl Default for Store {
+impl Default for KeyStore {
     fn default() -> Self {
         Self {
             // Like etcd, whose first write has revision 2.
@@ -41,7 +43,7 @@ impl Default for Store {
     }
 }
 
-impl Store {
+impl KeyStore {
     /// Returns the revision of the newest write.
     pub fn revision(&self) -> u64 {
         self.revision
@@ -183,13 +185,13 @@ impl Store {
             lease,
         };
         self.keys.insert(key.to_owned(), kv.clone());
-        self.changes.push_back(Change::Put(kv));
+        self.changes.push_back(KeyChange::Put(kv));
     }
 
     fn delete(&mut self, key: &str) {
         if self.keys.remove(key).is_some() {
             let (key, revision) = (key.to_owned(), self.revision);
-            self.changes.push_back(Change::Delete { key, revision });
+            self.changes.push_back(KeyChange::Delete { key, revision });
         }
     }
 
@@ -219,7 +221,7 @@ mod tests {
 
     #[test]
     fn transaction_is_atomic_at_one_revision() {
-        let mut store = Store::default();
+        let mut store = KeyStore::default();
         let both = vec![put("/a", LeaseId(0)), put("/b", LeaseId(0))];
         let absent = vec![Compare::Version("/a".to_owned(), 0)];
         assert_eq!(
@@ -244,7 +246,7 @@ mod tests {
 
     #[test]
     fn expired_lease_removes_its_keys() {
-        let mut store = Store::default();
+        let mut store = KeyStore::default();
         store.advance(10);
         let Answer::Granted(lease) = store.answer(&Request::Grant { ttl_ms: 100 }) else {
             panic!("no lease");
@@ -268,7 +270,7 @@ mod tests {
 
     #[test]
     fn watch_returns_changes_from_a_revision_until_compaction() {
-        let mut store = Store::default();
+        let mut store = KeyStore::default();
         for key in ["/a", "/b", "/a"] {
             store.answer(&txn(vec![], vec![put(key, LeaseId(0))]));
         }

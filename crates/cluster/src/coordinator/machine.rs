@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::decide::{Decision, Facts};
 use super::draft::{self, Draft};
 use super::hand_over;
-use super::moves::{Load, Open, Takeovers, Wanted, members};
+use super::moves::{Load, Open, PlannedChains, Takeovers, members};
 use super::orders;
-use super::policy::{Held, Situation};
+use super::policy::{FailoverBlock, Situation};
 use super::renewal::Renewal;
 use super::seals::Seals;
-use super::unsafely::{self, Told};
+use super::unsafely::{self, AcceptedLoss};
 use crate::agreed::{CHUNK_VBUCKETS, ClusterId, NodeState, Rebalance, View};
 use crate::coord::{Answer, LeaseId, Txn};
 use crate::map::{NodeId, Phase, Row, Vb};
@@ -30,7 +30,7 @@ pub enum Action {
 
 /// A vBucket without an active copy that waits for more copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct LackingVBucket {
     /// The vBucket.
     pub vb: Vb,
     /// Number of copies that an election lacks.
@@ -62,9 +62,9 @@ pub struct Progress {
     /// Moves among these that wait for space on a node's disk.
     pub moves_without_space: usize,
     /// vBuckets that wait for copies.
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<LackingVBucket>,
     /// Nodes that are gone but not failed over, with the reason.
-    pub held: Vec<(NodeId, Held)>,
+    pub held: Vec<(NodeId, FailoverBlock)>,
     /// vBuckets that this controller promoted by an unsafe failover, with the newest promotion of each.
     pub promoted: Vec<Promoted>,
 }
@@ -110,9 +110,9 @@ pub struct Coordinator {
     due: BTreeSet<Vb>,
     /// Rows of moves, each with the revision of the view in which it was first seen.
     moving: BTreeMap<Vb, (Row, u64)>,
-    wanted: Wanted,
+    wanted: PlannedChains,
     /// The plan for copies that have no disk where they should be.
-    spare: Wanted,
+    spare: PlannedChains,
     takeovers: Takeovers,
     promoted: BTreeMap<Vb, Promoted>,
     progress: Progress,
@@ -138,8 +138,8 @@ impl Coordinator {
             asked_ms: None,
             due: BTreeSet::new(),
             moving: BTreeMap::new(),
-            wanted: Wanted::default(),
-            spare: Wanted::default(),
+            wanted: PlannedChains::default(),
+            spare: PlannedChains::default(),
             takeovers: Takeovers::default(),
             promoted: BTreeMap::new(),
             progress: Progress::default(),
@@ -355,7 +355,7 @@ impl Coordinator {
                     lost,
                 } => {
                     let (epoch, revision) = (*epoch, *revision);
-                    let told = Told {
+                    let told = AcceptedLoss {
                         epoch,
                         revision,
                         lost,
@@ -489,7 +489,7 @@ impl Coordinator {
             match decision {
                 Decision::Keep => {}
                 Decision::Write(new) if takes_over(&new) => ready.push((vb, new)),
-                Decision::Refuse(missing) => progress.waiting.push(Waiting { vb, missing }),
+                Decision::Refuse(missing) => progress.waiting.push(LackingVBucket { vb, missing }),
                 Decision::Write(_) | Decision::WriteIfFailed(..) if !draft.takes(vb) => {}
                 Decision::Write(new) => {
                     promoted.extend(self.promoted_by(vb, row, &new));

@@ -20,9 +20,9 @@ mod seals;
 mod unsafely;
 
 pub use hand_over::can_hand_over;
-pub use machine::{Action, Coordinator, Progress, Promoted, Tick, Waiting};
+pub use machine::{Action, Coordinator, LackingVBucket, Progress, Promoted, Tick};
 pub use moves::misplaced;
-pub use policy::Held;
+pub use policy::FailoverBlock;
 pub use unsafely::{Forced, forced, unsafe_order};
 
 #[cfg(test)]

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use super::draft::Draft;
 use crate::agreed::{CHUNK_VBUCKETS, NodeState, View};
 use crate::map::{BucketId, Chain, Member, NodeId, Phase, Row, Vb};
-use crate::planner::{BucketMap, plan};
+use crate::planner::{BucketChains, plan};
 use crate::settings::Settings;
 
 /// The planned chains, and the input of the plan.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct PlannedChains {
     members: Vec<Member>,
     /// Buckets with their numbers of copies.
     buckets: Vec<(BucketId, usize)>,
@@ -32,7 +32,7 @@ pub(super) fn members(view: &View) -> Vec<Member> {
 
 /// Returns the number of vBuckets of which a rebalance would move copies, or give the active role to another one.
 pub fn misplaced(view: &View) -> usize {
-    let mut wanted = Wanted::default();
+    let mut wanted = PlannedChains::default();
     wanted.refresh(view, members(view));
     let rows = view.rows();
     let moves =
@@ -40,7 +40,7 @@ pub fn misplaced(view: &View) -> usize {
     moves.count()
 }
 
-impl Wanted {
+impl PlannedChains {
     /// Computes the plan again if members or buckets changed.
     pub(super) fn refresh(&mut self, view: &View, members: Vec<Member>) {
         let specs = view.specs.iter();
@@ -48,7 +48,7 @@ impl Wanted {
         if members == self.members && buckets == self.buckets {
             return;
         }
-        let maps: Vec<BucketMap> = view
+        let maps: Vec<BucketChains> = view
             .specs
             .iter()
             .map(|(bucket, spec)| {
@@ -61,7 +61,7 @@ impl Wanted {
                         },
                     )
                 };
-                BucketMap {
+                BucketChains {
                     chains: (0..spec.value.vbuckets).map(of).collect(),
                     copies: spec.value.copies,
                 }

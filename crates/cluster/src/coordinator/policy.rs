@@ -8,7 +8,7 @@ use crate::map::{NodeId, Row, Vb};
 
 /// Reason why a missing node is not failed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum FailoverBlock {
     /// This controller began to watch recently, and has not heard the node since: it may start later.
     Settling,
     /// Most nodes are missing: more likely this node is cut off.
@@ -36,7 +36,7 @@ pub(super) struct Situation<'a> {
 
 impl Situation<'_> {
     /// Decides whether `node` is to be marked as failed; `None` if it is well, or has no copies.
-    pub(super) fn judge(&self, node: NodeId) -> Option<Result<(), Held>> {
+    pub(super) fn judge(&self, node: NodeId) -> Option<Result<(), FailoverBlock>> {
         let view = self.facts.view;
         let entry = view.nodes.get(&node)?;
         let alive = view.alive.get(&node);
@@ -50,34 +50,34 @@ impl Situation<'_> {
         Some(self.allow(node, condemned))
     }
 
-    fn allow(&self, node: NodeId, condemned: bool) -> Result<(), Held> {
+    fn allow(&self, node: NodeId, condemned: bool) -> Result<(), FailoverBlock> {
         let (view, settings) = (self.facts.view, self.facts.settings);
         let heard_ms = self.heard.get(&node);
         let ran = heard_ms.is_some_and(|at| *at >= self.watching_since_ms);
         if !ran && self.facts.now_ms < self.watching_since_ms + settings.settle_ms {
-            return Err(Held::Settling);
+            return Err(FailoverBlock::Settling);
         }
         let counted = view.nodes.iter().filter(|(_, n)| !n.value.failed_over);
         let gone = counted.clone().filter(|(n, _)| !view.alive.contains_key(n));
         if gone.count() * 2 > counted.count() {
-            return Err(Held::MostGone);
+            return Err(FailoverBlock::MostGone);
         }
         let peers = view.alive.iter().filter(|(peer, _)| **peer != node);
         let deaf = peers
             .clone()
             .filter(|(_, p)| p.value.health.unheard.contains(&node));
         if !condemned && deaf.count() * 2 < peers.count() {
-            return Err(Held::Heard);
+            return Err(FailoverBlock::Heard);
         }
         if self.is_busy_beside(node) {
-            return Err(Held::OneAtATime);
+            return Err(FailoverBlock::OneAtATime);
         }
         let failovers = view
             .orders
             .as_ref()
             .map_or(0, |orders| orders.value.failovers);
         if self.replaces(node) && failovers >= settings.failovers_max {
-            return Err(Held::Quota);
+            return Err(FailoverBlock::Quota);
         }
         let gains = |vb: Vb, row: &Row| {
             if row.chain.active() == Some(node) {
@@ -89,7 +89,7 @@ impl Situation<'_> {
         if view.rows().any(|(vb, _, row)| gains(vb, row)) {
             Ok(())
         } else {
-            Err(Held::WouldLose)
+            Err(FailoverBlock::WouldLose)
         }
     }
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::policy::Held;
+use super::policy::FailoverBlock;
 use super::seals::Seals;
 use super::{Action, Coordinator, Tick};
 use crate::agreed::{
     Alive, BucketSpec, Chunk, ClusterId, Controller, Health, Key, Node, NodeState, Orders, View,
 };
-use crate::coord::{Answer, LeaseId, Op, Range, Request, Store, Txn};
+use crate::coord::{Answer, KeyStore, LeaseId, Op, Range, Request, Txn};
 use crate::map::{BucketId, Chain, NodeId, Phase, Row, Vb};
 use crate::message::{CopyReport, Message, Need, Order};
 use crate::promotion::Position;
@@ -17,19 +17,19 @@ use crate::settings::Settings;
 const CLUSTER: ClusterId = ClusterId(7);
 const NODE: NodeId = NodeId(1);
 
-fn put<T: serde::Serialize>(store: &mut Store, key: Key, value: &T) {
+fn put<T: serde::Serialize>(store: &mut KeyStore, key: Key, value: &T) {
     let (key, lease) = (key.text(CLUSTER), LeaseId(0));
     let value = serde_json::to_string(value).unwrap();
     let then = vec![Op::Put { key, value, lease }];
     write(store, then);
 }
 
-fn write(store: &mut Store, then: Vec<Op>) {
+fn write(store: &mut KeyStore, then: Vec<Op>) {
     let compare = Vec::new();
     store.answer(&Request::Txn(Txn { compare, then }));
 }
 
-fn view(store: &mut Store) -> View {
+fn view(store: &mut KeyStore) -> View {
     let mut view = View::default();
     let range = Range::Prefix(CLUSTER.prefix());
     let Answer::Got { revision, found } = store.answer(&Request::Get(range)) else {
@@ -40,8 +40,8 @@ fn view(store: &mut Store) -> View {
 }
 
 /// A store with one member, which is the controller.
-fn store() -> (Store, Coordinator) {
-    let mut store = Store::default();
+fn store() -> (KeyStore, Coordinator) {
+    let mut store = KeyStore::default();
     let node = Node {
         state: NodeState::Active,
         ..Node::default()
@@ -74,7 +74,7 @@ fn txn(coordinator: &mut Coordinator, view: &View) -> Option<Txn> {
 }
 
 /// Makes the next transaction; returns the number of map chunks in it.
-fn write_next(store: &mut Store, coordinator: &mut Coordinator) -> Option<usize> {
+fn write_next(store: &mut KeyStore, coordinator: &mut Coordinator) -> Option<usize> {
     let txn = txn(coordinator, &view(store))?;
     let is_chunk = |op: &&Op| matches!(op, Op::Put { key, .. } if key.contains("/map/"));
     let chunks = txn.then.iter().filter(is_chunk).count();
@@ -86,12 +86,12 @@ fn write_next(store: &mut Store, coordinator: &mut Coordinator) -> Option<usize>
 }
 
 /// Makes all transactions of the controller; returns the number of map chunks in each.
-fn settle(store: &mut Store, coordinator: &mut Coordinator) -> Vec<usize> {
+fn settle(store: &mut KeyStore, coordinator: &mut Coordinator) -> Vec<usize> {
     std::iter::from_fn(|| write_next(store, coordinator)).collect()
 }
 
 /// Adds nodes 2 and 3, all of them active and alive.
-fn put_three_members(store: &mut Store) -> [NodeId; 3] {
+fn put_three_members(store: &mut KeyStore) -> [NodeId; 3] {
     let node = Node {
         state: NodeState::Active,
         ..Node::default()
@@ -152,7 +152,7 @@ fn unreadable_active_copy_is_replaced_without_a_mark_of_its_node() {
 }
 
 /// Half of the vBuckets are to move from the controller's node to node 2; as many moves as allowed run.
-fn moving(vbuckets: u16) -> (Store, Coordinator) {
+fn moving(vbuckets: u16) -> (KeyStore, Coordinator) {
     let (mut store, mut coordinator) = store();
     put(&mut store, Key::Spec(BucketId(1)), &spec(vbuckets));
     settle(&mut store, &mut coordinator);
@@ -198,7 +198,7 @@ fn ready(coordinator: &mut Coordinator, (vb, revision): (Vb, u64), phase: Phase)
 }
 
 /// Ends a phase of all moves in it, as far as the controller allows.
-fn leave(store: &mut Store, coordinator: &mut Coordinator, phase: Phase) {
+fn leave(store: &mut KeyStore, coordinator: &mut Coordinator, phase: Phase) {
     for moves in in_phase(&view(store), phase) {
         ready(coordinator, moves, phase);
     }
@@ -237,7 +237,7 @@ fn f7_a_controller_that_was_replaced_writes_nothing() {
 }
 
 /// Three nodes, and a map with this chain. The last node is gone, and the limit of failovers is reached.
-fn gone(chain: [u16; 3]) -> (Store, Coordinator, NodeId) {
+fn gone(chain: [u16; 3]) -> (KeyStore, Coordinator, NodeId) {
     let (mut store, mut coordinator) = store();
     let (gone, failovers) = (NodeId(2), Settings::default().failovers_max);
     let health = Health {
@@ -272,7 +272,7 @@ fn gone(chain: [u16; 3]) -> (Store, Coordinator, NodeId) {
 #[test]
 fn f15_failovers_end_at_a_quota_until_an_operator_resets_it() {
     let (mut store, mut coordinator, gone) = gone([2, 1, 3]);
-    assert_eq!(coordinator.progress().held, [(gone, Held::Quota)]);
+    assert_eq!(coordinator.progress().held, [(gone, FailoverBlock::Quota)]);
     coordinator.order(Order::Recover(NODE));
     settle(&mut store, &mut coordinator);
     let seen = view(&mut store);
@@ -296,7 +296,10 @@ fn controller_waits_only_for_nodes_that_it_has_not_heard_yet() {
         coordinator.progress().held.clone()
     };
     let guard_ms = Settings::default().settle_ms;
-    let (waited_for, judged) = ([(gone, Held::Settling)], [(gone, Held::Quota)]);
+    let (waited_for, judged) = (
+        [(gone, FailoverBlock::Settling)],
+        [(gone, FailoverBlock::Quota)],
+    );
     assert_eq!(held(None, guard_ms - 1), waited_for);
     assert_eq!(held(None, guard_ms), judged);
     assert_eq!(held(Some(watching_since_ms - 1), guard_ms - 1), waited_for);
@@ -316,7 +319,7 @@ fn f15_a_node_with_replicas_only_is_marked_whatever_the_quota() {
 #[test]
 fn failed_over_node_stays_failed_until_it_is_recovered() {
     let (mut store, mut coordinator, gone) = gone([1, 2, 3]);
-    let node = |store: &mut Store, id| view(store).nodes[&id].value.clone();
+    let node = |store: &mut KeyStore, id| view(store).nodes[&id].value.clone();
     assert!(!node(&mut store, gone).failed_over);
     for (id, revoke) in [(gone, None), (NodeId(3), Some(LeaseId(0)))] {
         coordinator.order(Order::FailOver(id));
@@ -349,7 +352,7 @@ fn failed_over_nodes_do_not_count_as_gone() {
     let (mut store, mut coordinator, gone) = gone([2, 1, 3]);
     coordinator.order(Order::FailOver(NodeId(3)));
     settle(&mut store, &mut coordinator);
-    assert_eq!(coordinator.progress().held, [(gone, Held::Quota)]);
+    assert_eq!(coordinator.progress().held, [(gone, FailoverBlock::Quota)]);
 }
 
 #[test]
@@ -394,7 +397,7 @@ fn report_stays_valid_when_other_rows_of_its_chunk_change() {
 }
 
 /// Returns the number of moves in each phase.
-fn phases(store: &mut Store) -> [usize; 4] {
+fn phases(store: &mut KeyStore) -> [usize; 4] {
     let seen = view(store);
     let phases = [
         Phase::Build,
@@ -406,7 +409,7 @@ fn phases(store: &mut Store) -> [usize; 4] {
 }
 
 /// Fills the new copies of all moves.
-fn fill(store: &mut Store, coordinator: &mut Coordinator) {
+fn fill(store: &mut KeyStore, coordinator: &mut Coordinator) {
     for phase in [Phase::Build, Phase::CatchUp, Phase::TwoChains] {
         leave(store, coordinator, phase);
     }
@@ -495,7 +498,7 @@ fn moves_waiting_for_space_do_not_block_other_moves() {
     put(&mut store, Key::Map(BucketId(1), 0), &Chunk { rows });
     coordinator.order(Order::Rebalance);
     settle(&mut store, &mut coordinator);
-    let moving_from = |store: &mut Store, node| {
+    let moving_from = |store: &mut KeyStore, node| {
         let seen = view(store);
         let is_of = |row: &Row| row.change.is_some() && row.chain.active() == Some(node);
         seen.rows().filter(|(_, _, row)| is_of(row)).count()
@@ -512,7 +515,7 @@ fn moves_waiting_for_space_do_not_block_other_moves() {
 }
 
 /// Three members, and a new row that its replica is sealed for, before some of them prove to have no disk for it.
-fn new_row_without_disks(vb: Vb, full: &[NodeId], health: &Health) -> (Store, Coordinator) {
+fn new_row_without_disks(vb: Vb, full: &[NodeId], health: &Health) -> (KeyStore, Coordinator) {
     let (mut store, mut coordinator) = store();
     put_three_members(&mut store);
     let spec = BucketSpec {
@@ -588,7 +591,7 @@ fn lacking(bucket: BucketId) -> Health {
 }
 
 /// Three members, the last of which cannot make its replicas of a bucket; a vBucket has `copies`.
-fn unmade_replica(vb: Vb, copies: usize) -> (Store, Coordinator) {
+fn unmade_replica(vb: Vb, copies: usize) -> (KeyStore, Coordinator) {
     let (mut store, mut coordinator) = store();
     let nodes = put_three_members(&mut store);
     let spec = BucketSpec { copies, ..spec(1) };
@@ -611,7 +614,7 @@ fn replica_that_its_node_cannot_make_is_made_elsewhere_without_a_rebalance() {
     };
     let (mut store, mut coordinator) = unmade_replica(vb, 2);
     let to = Chain::new(&[NODE, NodeId(2)]).unwrap();
-    let row = |store: &mut Store| *view(store).row(vb).unwrap();
+    let row = |store: &mut KeyStore| *view(store).row(vb).unwrap();
     assert_eq!(row(&mut store).change, Some((to, Phase::Build)));
     fill(&mut store, &mut coordinator);
     let sealed = |complete| Message::Sealed {

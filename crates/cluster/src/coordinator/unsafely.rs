@@ -64,14 +64,14 @@ pub fn unsafe_order(view: &View, node: NodeId) -> Order {
 
 /// The state that an operator saw.
 #[derive(Clone, Copy)]
-pub(super) struct Told<'a> {
+pub(super) struct AcceptedLoss<'a> {
     pub(super) epoch: u64,
     pub(super) revision: u64,
     pub(super) lost: &'a [NodeId],
 }
 
 /// Writes an unsafe failover, as much of it as fits into a transaction.
-pub(super) fn obey(view: &View, draft: &mut Draft<'_>, node: NodeId, told: Told<'_>) {
+pub(super) fn obey(view: &View, draft: &mut Draft<'_>, node: NodeId, told: AcceptedLoss<'_>) {
     if view.epoch() != told.epoch || view.is_well(node) || !view.nodes.contains_key(&node) {
         return;
     }

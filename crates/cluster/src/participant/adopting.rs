@@ -1,7 +1,7 @@
 //! A participant's part in an adoption of copies.
 
 use super::machine::{Copies, Output, Participant, Purpose};
-use crate::adoption::{Action, Adoption};
+use crate::adoption::{Adoption, AdoptionOutput};
 use crate::agreed::Controller;
 use crate::coord::Answer;
 use crate::map::{NodeId, Vb};
@@ -45,8 +45,8 @@ impl Participant {
         let number = *number;
         for action in adoption.tick(now_ms, 2 * self.settings.repeat_ms) {
             match action {
-                Action::Send(to, message) => self.outputs.push(Output::Send(to, message)),
-                Action::Request(request) => {
+                AdoptionOutput::Send(to, message) => self.outputs.push(Output::Send(to, message)),
+                AdoptionOutput::Request(request) => {
                     self.request(Purpose::Adopt(number), request, now_ms);
                 }
             }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::lease::Lease;
+use super::lease::NodeLease;
 use super::machine::{Copies, Participant, Purpose};
 use crate::agreed::{Key, NodeState, Seen, View};
-use crate::coord::{Answer, Change, LeaseId, Range, Request, RequestId};
+use crate::coord::{Answer, KeyChange, LeaseId, Range, Request, RequestId};
 use crate::map::{BucketId, Vb, Version};
 
 impl Participant {
@@ -38,13 +38,13 @@ impl Participant {
                 self.doubt(self.newest, now_ms);
                 if *end == Answer::Compacted {
                     // Read everything again, as when a lease is taken.
-                    self.lease = Lease::None;
+                    self.lease = NodeLease::None;
                     self.watching_since_ms = None;
                 }
             }
             (Purpose::Grant, Answer::Granted(lease)) => {
                 let lease = *lease;
-                self.lease = Lease::Granted { lease, sent_ms };
+                self.lease = NodeLease::Granted { lease, sent_ms };
                 self.read(lease, now_ms);
             }
             (Purpose::Read(lease), Answer::Got { revision, found }) => {
@@ -53,15 +53,15 @@ impl Participant {
                 self.take_read(lease, read, now_ms, copies);
             }
             (Purpose::ClearMark(lease), Answer::Committed(_)) => {
-                if let Lease::Joining { lease: is, sent_ms } = self.lease
+                if let NodeLease::Joining { lease: is, sent_ms } = self.lease
                     && is == lease
                 {
-                    self.lease = Lease::Granted { lease, sent_ms };
+                    self.lease = NodeLease::Granted { lease, sent_ms };
                     self.read(lease, now_ms);
                 }
             }
             (Purpose::Grant | Purpose::Read(_) | Purpose::ClearMark(_), _) => {
-                self.lease = Lease::None;
+                self.lease = NodeLease::None;
             }
             (Purpose::Join, answer) => self.take_joined(answer),
             (Purpose::KeepAlive(lease, seen), answer) => {
@@ -90,11 +90,11 @@ impl Participant {
     }
 
     fn take_read(&mut self, lease: LeaseId, read: View, now_ms: u64, copies: &impl Copies) {
-        let Lease::Granted { lease: is, sent_ms } = self.lease else {
+        let NodeLease::Granted { lease: is, sent_ms } = self.lease else {
             return;
         };
         if is != lease || !self.follows(&read) {
-            self.lease = Lease::None;
+            self.lease = NodeLease::None;
             // Changes that the watch delivered after this read began may be missing in it.
             if !read.has(&self.newest_when_asked) {
                 self.note_went_back(now_ms);
@@ -109,7 +109,7 @@ impl Participant {
         let mine = mine.map_or(0, |entry| entry.mod_revision);
         let alive = read.alive.get(&self.identity.node);
         let seen = (mine, alive.map_or(0, |entry| entry.mod_revision));
-        self.lease = Lease::Read {
+        self.lease = NodeLease::Read {
             lease,
             sent_ms,
             seen,
@@ -119,11 +119,12 @@ impl Participant {
 
     fn take_joined(&mut self, answer: &Answer) {
         let joining = self.lease;
-        self.lease = Lease::None;
-        if let (Lease::Joining { lease, sent_ms }, Answer::Committed(revision)) = (joining, answer)
+        self.lease = NodeLease::None;
+        if let (NodeLease::Joining { lease, sent_ms }, Answer::Committed(revision)) =
+            (joining, answer)
         {
             self.joined = *revision;
-            self.lease = Lease::held(&self.settings, lease, sent_ms);
+            self.lease = NodeLease::held(&self.settings, lease, sent_ms);
         }
     }
 
@@ -135,7 +136,7 @@ impl Participant {
     }
 
     pub(super) fn kept_alive(&mut self, kept: LeaseId, sent_ms: u64, answer: &Answer) {
-        let Lease::Held {
+        let NodeLease::Held {
             lease, until_ms, ..
         } = self.lease
         else {
@@ -145,12 +146,12 @@ impl Participant {
             return;
         }
         if matches!(answer, Answer::KeptAlive(_)) {
-            let renewed = Lease::held(&self.settings, lease, sent_ms);
+            let renewed = NodeLease::held(&self.settings, lease, sent_ms);
             if renewed.until_ms() > until_ms {
                 self.lease = renewed;
             }
         } else if *answer == Answer::NoLease {
-            self.lease = Lease::None;
+            self.lease = NodeLease::None;
         }
     }
 
@@ -205,10 +206,10 @@ impl Participant {
     }
 
     /// Whether a controller made one of the changes in a history without a transaction that this node had seen.
-    fn are_of_another_history(&self, changes: &[Change]) -> bool {
+    fn are_of_another_history(&self, changes: &[KeyChange]) -> bool {
         let cluster = self.identity.cluster;
-        let is = |change: &Change| match change {
-            Change::Put(kv) if Key::parse(cluster, &kv.key) == Some(Key::History) => {
+        let is = |change: &KeyChange| match change {
+            KeyChange::Put(kv) if Key::parse(cluster, &kv.key) == Some(Key::History) => {
                 let mut read = View::default();
                 read.load(cluster, kv.mod_revision, std::slice::from_ref(kv));
                 kv.mod_revision > self.view.revision && !read.has(&self.newest)
@@ -221,7 +222,7 @@ impl Participant {
     /// Records that etcd lacks a state which this node had seen when it asked: the node does not follow it.
     pub(super) fn note_went_back(&mut self, now_ms: u64) {
         self.went_back_ms.get_or_insert(now_ms);
-        self.lease = Lease::None;
+        self.lease = NodeLease::None;
         self.watching_since_ms = None;
         if let Some(watch) = self.watch.take() {
             self.requests.remove(&watch);
@@ -256,10 +257,10 @@ impl Participant {
         if !known || self.removed || self.view.nodes.contains_key(&me) {
             return;
         }
-        if let Lease::Held { lease, .. } = self.lease {
+        if let NodeLease::Held { lease, .. } = self.lease {
             self.request(Purpose::Revoke(me, lease), Request::Revoke(lease), now_ms);
         }
-        (self.lease, self.removed) = (Lease::None, true);
+        (self.lease, self.removed) = (NodeLease::None, true);
     }
 
     fn take_all_chunks(&mut self) -> BTreeSet<Vb> {
@@ -278,17 +279,22 @@ impl Participant {
         changed.unwrap_or_default()
     }
 
-    pub(super) fn take_changes(&mut self, revision: u64, changes: &[Change], copies: &impl Copies) {
+    pub(super) fn take_changes(
+        &mut self,
+        revision: u64,
+        changes: &[KeyChange],
+        copies: &impl Copies,
+    ) {
         let cluster = self.identity.cluster;
         let (mut all, mut vbs) = (false, BTreeSet::new());
         let seen = self.view.revision;
         for change in changes.iter().filter(|change| change.revision() > seen) {
             self.view.apply(cluster, change);
             match (Key::parse(cluster, change.key()), change) {
-                (Some(Key::Map(bucket, chunk)), Change::Put(_)) => {
+                (Some(Key::Map(bucket, chunk)), KeyChange::Put(_)) => {
                     vbs.extend(self.take_chunk((bucket, chunk)));
                 }
-                (Some(Key::Map(bucket, chunk)), Change::Delete { .. }) => {
+                (Some(Key::Map(bucket, chunk)), KeyChange::Delete { .. }) => {
                     vbs.extend(self.agent.forget((bucket, chunk)));
                 }
                 (Some(Key::Meta), _) => all = true,
@@ -314,14 +320,14 @@ impl Participant {
 
     /// Drops a lease that etcd does not have, or that is void since the node is marked as failed.
     pub(super) fn check_lease(&mut self) {
-        let Lease::Held { lease, .. } = self.lease else {
+        let NodeLease::Held { lease, .. } = self.lease else {
             return;
         };
         let me = self.identity.node;
         let state = self.view.nodes.get(&me).map(|entry| entry.value.state);
         let known = self.view.revision >= self.joined;
         if known && state == Some(NodeState::Failed) && !self.is_alive_by(lease) {
-            self.lease = Lease::None;
+            self.lease = NodeLease::None;
         }
     }
 

@@ -10,7 +10,7 @@ use crate::settings::Settings;
 
 /// State of a node's lease. Times are send times of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lease {
+pub enum NodeLease {
     /// No lease, and no request in flight.
     None,
     /// A lease was requested.
@@ -49,7 +49,7 @@ pub enum Lease {
     },
 }
 
-impl Lease {
+impl NodeLease {
     /// Makes a held lease from a request that was sent at `sent_ms`.
     pub(super) fn held(settings: &Settings, lease: LeaseId, sent_ms: u64) -> Self {
         Self::Held {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::lease::Lease;
+use super::lease::NodeLease;
 use crate::adoption::Adoption;
 use crate::agent::{Agent, Copy, SealReply, Step, seal};
 use crate::agreed::{ClusterId, Controller, Entry, Health, Key, Node, Seen, View};
@@ -85,7 +85,7 @@ pub struct Participant {
     pub(super) view: View,
     pub(super) agent: Agent,
     pub(super) coordinator: Coordinator,
-    pub(super) lease: Lease,
+    pub(super) lease: NodeLease,
     pub(super) health: Health,
     pub(super) requests: BTreeMap<RequestId, (Purpose, u64)>,
     pub(super) last_request: u64,
@@ -133,7 +133,7 @@ impl Participant {
             identity,
             settings,
             view: View::default(),
-            lease: Lease::None,
+            lease: NodeLease::None,
             health: Health::default(),
             requests: BTreeMap::new(),
             last_request: 0,
@@ -447,7 +447,7 @@ impl Participant {
         let controller = self.view.controller.as_ref();
         let term = controller.filter(mine).map(|entry| entry.mod_revision);
         self.coordinator.set_term(term);
-        let Lease::Held { lease, .. } = self.lease else {
+        let NodeLease::Held { lease, .. } = self.lease else {
             return;
         };
         let known = self.watching_since_ms.is_some() && self.is_alive_by(lease);

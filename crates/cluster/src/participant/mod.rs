@@ -8,7 +8,7 @@ mod lease;
 mod machine;
 mod presence;
 
-pub use lease::Lease;
+pub use lease::NodeLease;
 pub use machine::{Copies, Identity, Output, Participant};
 
 #[cfg(test)]

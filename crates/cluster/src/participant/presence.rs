@@ -1,6 +1,6 @@
 //! The lease of a node, and its reports about itself.
 
-use super::lease::Lease;
+use super::lease::NodeLease;
 use super::machine::{Copies, Output, Participant, Purpose};
 use crate::agent::Role;
 use crate::agreed::{Alive, Entry, Key, Node, NodeState};
@@ -123,20 +123,20 @@ impl Participant {
     /// Takes a lease, or renews it, and writes the node's health.
     pub(super) fn keep_lease(&mut self, now_ms: u64, copies: &impl Copies) {
         match self.lease {
-            Lease::None
+            NodeLease::None
                 if self.may_ask(now_ms)
                     && !self.is_under_way(|p| matches!(p, Purpose::Grant | Purpose::Read(_))) =>
             {
-                self.lease = Lease::Asked;
+                self.lease = NodeLease::Asked;
                 self.went_back_ms = self.went_back_ms.map(|_| now_ms);
                 let ttl_ms = self.settings.lease_ms;
                 self.request(Purpose::Grant, Request::Grant { ttl_ms }, now_ms);
             }
             // The read is old. Read again, so that a waiting node sees changes that a lost watch does not deliver.
-            Lease::Read { sent_ms, .. } if now_ms >= sent_ms + self.settings.lease_ms => {
-                self.lease = Lease::None;
+            NodeLease::Read { sent_ms, .. } if now_ms >= sent_ms + self.settings.lease_ms => {
+                self.lease = NodeLease::None;
             }
-            Lease::Read {
+            NodeLease::Read {
                 lease,
                 sent_ms,
                 seen,
@@ -147,15 +147,15 @@ impl Participant {
                     active && self.agent.step(*vb, copy.as_ref()).is_some()
                 };
                 if !copies.vbuckets().iter().any(old) {
-                    self.lease = Lease::Joining { lease, sent_ms };
+                    self.lease = NodeLease::Joining { lease, sent_ms };
                     self.join(lease, seen, now_ms);
                 }
             }
-            Lease::Held {
+            NodeLease::Held {
                 lease, renewed_ms, ..
             } => {
                 if now_ms >= renewed_ms + self.settings.lease_ms / 5 {
-                    if let Lease::Held { renewed_ms, .. } = &mut self.lease {
+                    if let NodeLease::Held { renewed_ms, .. } = &mut self.lease {
                         *renewed_ms = now_ms;
                     }
                     let purpose = Purpose::KeepAlive(lease, self.view.revision);

@@ -1,10 +1,10 @@
 //! Outputs of a participant.
 
-use super::{Copies, Identity, Lease, Output, Participant};
+use super::{Copies, Identity, NodeLease, Output, Participant};
 use crate::agent::{Copy, Role, Step};
 use crate::agreed::{Alive, Chunk, ClusterId, Controller, Key, Node, Seen};
 use crate::condition::Condition;
-use crate::coord::{Answer, Change, Compare, KeyValue, LeaseId, Request};
+use crate::coord::{Answer, Compare, KeyChange, KeyValue, LeaseId, Request};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb};
 use crate::message::{Message, Order};
 use crate::promotion::Position;
@@ -53,13 +53,13 @@ fn participant() -> Participant {
 }
 
 /// A row of the vBucket, written by a revision.
-fn row(revision: u64, nodes: [NodeId; 2], term: u64) -> Change {
+fn row(revision: u64, nodes: [NodeId; 2], term: u64) -> KeyChange {
     let row = Row::new(Chain::new(&nodes).unwrap(), term);
     put(revision, Key::Map(VB.bucket, 0), &Chunk { rows: vec![row] })
 }
 
-fn put<T: serde::Serialize>(revision: u64, key: Key, value: &T) -> Change {
-    Change::Put(kv(revision, key, value))
+fn put<T: serde::Serialize>(revision: u64, key: Key, value: &T) -> KeyChange {
+    KeyChange::Put(kv(revision, key, value))
 }
 
 fn kv<T: serde::Serialize>(revision: u64, key: Key, value: &T) -> KeyValue {
@@ -153,7 +153,7 @@ fn controller_decides_once_for_a_batch_of_inputs() {
 fn election(found: &Controller) -> Vec<Compare> {
     let mut participant = participant();
     let lease = LeaseId(9);
-    let alive = Change::Put(KeyValue {
+    let alive = KeyChange::Put(KeyValue {
         lease,
         ..kv(3, Key::Alive(ME), &Alive::default())
     });
@@ -161,7 +161,7 @@ fn election(found: &Controller) -> Vec<Compare> {
     participant.take_changes(3, &changes, &NoCopies);
     participant.take_changes(4, &[put(4, Key::Controller, found)], &NoCopies);
     participant.watching_since_ms = Some(0);
-    participant.lease = Lease::Held {
+    participant.lease = NodeLease::Held {
         lease,
         until_ms: 5_000,
         renewed_ms: 0,

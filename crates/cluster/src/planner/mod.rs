@@ -10,7 +10,7 @@ mod roles;
 
 use crate::map::{COPIES_MAX, Chain, Member};
 use placement::Placement;
-use quota::{Limits, Quotas, Totals};
+use quota::{CopyLimits, Quotas, Totals};
 
 /// Tolerated deviation of a node's copies from an equal share, over all buckets, in thousandths.
 const COPIES_TOLERANCE_PER_MILLE: usize = 8;
@@ -19,7 +19,7 @@ const ACTIVE_TOLERANCE_PER_MILLE: usize = 4;
 
 /// Present map of a bucket, and the wanted number of copies.
 #[derive(Clone, Debug)]
-pub struct BucketMap {
+pub struct BucketChains {
     /// A chain for each vBucket. It may contain nodes that are not members.
     pub chains: Vec<Chain>,
     /// Wanted number of copies of each vBucket, 1 to [`COPIES_MAX`]; with fewer members there are fewer copies.
@@ -27,24 +27,24 @@ pub struct BucketMap {
 }
 
 /// Returns the wanted map of each bucket. Without members the maps stay as they are.
-pub fn plan(members: &[Member], buckets: &[BucketMap]) -> Vec<Vec<Chain>> {
+pub fn plan(members: &[Member], buckets: &[BucketChains]) -> Vec<Vec<Chain>> {
     let mut members = members.to_vec();
     members.sort_unstable();
     members.dedup_by_key(|member| member.node);
     if members.is_empty() {
         return buckets.iter().map(|bucket| bucket.chains.clone()).collect();
     }
-    let copies_of = |bucket: &BucketMap| bucket.copies.clamp(1, COPIES_MAX.min(members.len()));
-    let copies = |bucket: &BucketMap| bucket.chains.len() * copies_of(bucket);
-    let vbuckets = |bucket: &BucketMap| bucket.chains.len();
-    let totals = |of: &dyn Fn(&BucketMap) -> usize, per_mille| {
+    let copies_of = |bucket: &BucketChains| bucket.copies.clamp(1, COPIES_MAX.min(members.len()));
+    let copies = |bucket: &BucketChains| bucket.chains.len() * copies_of(bucket);
+    let vbuckets = |bucket: &BucketChains| bucket.chains.len();
+    let totals = |of: &dyn Fn(&BucketChains) -> usize, per_mille| {
         Totals::new(members.len(), buckets.iter().map(of).sum(), per_mille)
     };
     let mut copies_total = totals(&copies, COPIES_TOLERANCE_PER_MILLE);
     let mut active_total = totals(&vbuckets, ACTIVE_TOLERANCE_PER_MILLE);
     let mut wanted = Vec::with_capacity(buckets.len());
     for bucket in buckets {
-        let limits = Limits::new(&members, bucket.chains.len(), copies_of(bucket));
+        let limits = CopyLimits::new(&members, bucket.chains.len(), copies_of(bucket));
         let mut placement = Placement::keep(&members, &limits, &bucket.chains);
         let quotas = Quotas::of_copies(&limits, &placement.counts(), &copies_total);
         placement.complete(&quotas, &copies_total);

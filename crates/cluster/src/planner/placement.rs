@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
-use super::quota::{Limits, Quotas, Totals};
+use super::quota::{CopyLimits, Quotas, Totals};
 use crate::map::{Chain, Member, NodeId};
 
 /// Copies by vBucket and by member; members are indices.
 pub(super) struct Placement<'a> {
     members: &'a [Member],
-    limits: &'a Limits,
+    limits: &'a CopyLimits,
     copies: Vec<Vec<u16>>,
     vbuckets: Vec<Vec<u16>>,
     /// Number of vBuckets that two members have in common.
@@ -21,7 +21,7 @@ pub(super) struct Placement<'a> {
 
 impl<'a> Placement<'a> {
     /// Keeps the present copies that can stay.
-    pub(super) fn keep(members: &'a [Member], limits: &'a Limits, chains: &[Chain]) -> Self {
+    pub(super) fn keep(members: &'a [Member], limits: &'a CopyLimits, chains: &[Chain]) -> Self {
         let mut placement = Self {
             members,
             limits,
@@ -64,7 +64,7 @@ impl<'a> Placement<'a> {
         found.ok().map(|at| at as u16)
     }
 
-    pub(super) fn limits(&self) -> &Limits {
+    pub(super) fn limits(&self) -> &CopyLimits {
         self.limits
     }
 
@@ -128,7 +128,7 @@ impl<'a> Placement<'a> {
         let below = |member: u16| count(member) < quotas.0[usize::from(member)];
         let mut targets: Vec<u16> = (0..self.members.len() as u16).collect();
         targets.sort_by_key(|to| (!below(*to), count(*to), *to));
-        let mut by: Vec<Option<Step>> = vec![None; self.members.len()];
+        let mut by: Vec<Option<SearchStep>> = vec![None; self.members.len()];
         let mut done = vec![false; self.members.len()];
         let mut queue = VecDeque::from([(0, start)]);
         while let Some((cost, from)) = queue.pop_front() {
@@ -148,7 +148,7 @@ impl<'a> Placement<'a> {
                     continue;
                 };
                 let there = self.kept[vb].contains(&from);
-                let step = Step {
+                let step = SearchStep {
                     vb,
                     from,
                     cost: cost + usize::from(there),
@@ -261,14 +261,14 @@ impl<'a> Placement<'a> {
 
 /// The move with which the search reached a member.
 #[derive(Clone, Copy)]
-struct Step {
+struct SearchStep {
     vb: usize,
     from: u16,
     cost: usize,
 }
 
 /// Returns the moves from `start` to `end`.
-fn trace(by: &[Option<Step>], start: u16, end: u16) -> Vec<(usize, u16, u16)> {
+fn trace(by: &[Option<SearchStep>], start: u16, end: u16) -> Vec<(usize, u16, u16)> {
     let mut moves = Vec::new();
     let mut to = end;
     while to != start {

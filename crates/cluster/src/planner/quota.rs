@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::map::Member;
 
 /// Limits by members, zones and number of copies.
-pub(super) struct Limits {
+pub(super) struct CopyLimits {
     pub(super) vbuckets: usize,
     pub(super) copies: usize,
     /// Zone of each member, numbered from 0.
@@ -16,7 +16,7 @@ pub(super) struct Limits {
     pub(super) per_zone: Vec<usize>,
 }
 
-impl Limits {
+impl CopyLimits {
     pub(super) fn new(members: &[Member], vbuckets: usize, copies: usize) -> Self {
         let mut zones: Vec<u16> = members.iter().map(|member| member.zone).collect();
         zones.sort_unstable();
@@ -52,7 +52,7 @@ impl Quotas {
     /// Computes equal shares, with zones limited to what they can have ([water
     /// filling](https://en.wikipedia.org/wiki/Water_filling_algorithm)). The remainder goes to members that
     /// have it already, then to those with the lowest `totals`.
-    pub(super) fn of_copies(limits: &Limits, counts: &[usize], totals: &Totals) -> Self {
+    pub(super) fn of_copies(limits: &CopyLimits, counts: &[usize], totals: &Totals) -> Self {
         let mut open: Vec<usize> = (0..limits.sizes.len()).collect();
         let mut rest = limits.vbuckets * limits.copies;
         let mut quotas = vec![0; counts.len()];
@@ -73,7 +73,7 @@ impl Quotas {
     }
 
     /// Computes equal shares of the active copies, regardless of zones.
-    pub(super) fn of_active(limits: &Limits, counts: &[usize], totals: &Totals) -> Self {
+    pub(super) fn of_active(limits: &CopyLimits, counts: &[usize], totals: &Totals) -> Self {
         let (base, extra) = (
             limits.vbuckets / counts.len(),
             limits.vbuckets % counts.len(),
@@ -88,7 +88,7 @@ impl Quotas {
     }
 }
 
-impl Limits {
+impl CopyLimits {
     /// Divides `total` among the members of `zones`.
     fn share(
         &self,

@@ -11,16 +11,16 @@ fn members(zones: &[u16]) -> Vec<Member> {
     zones.iter().enumerate().map(member).collect()
 }
 
-fn empty(vbuckets: usize, copies: usize) -> BucketMap {
-    BucketMap {
+fn empty(vbuckets: usize, copies: usize) -> BucketChains {
+    BucketChains {
         chains: vec![Chain::new(&[]).unwrap(); vbuckets],
         copies,
     }
 }
 
-fn planned(members: &[Member], buckets: &[BucketMap]) -> Vec<BucketMap> {
+fn planned(members: &[Member], buckets: &[BucketChains]) -> Vec<BucketChains> {
     let maps = plan(members, buckets).into_iter().zip(buckets);
-    let bucket = |(chains, bucket): (Vec<Chain>, &BucketMap)| BucketMap {
+    let bucket = |(chains, bucket): (Vec<Chain>, &BucketChains)| BucketChains {
         chains,
         copies: bucket.copies,
     };
@@ -28,7 +28,7 @@ fn planned(members: &[Member], buckets: &[BucketMap]) -> Vec<BucketMap> {
 }
 
 /// Returns the copies and the active copies of each member.
-fn counts(members: &[Member], buckets: &[BucketMap]) -> (Vec<usize>, Vec<usize>) {
+fn counts(members: &[Member], buckets: &[BucketChains]) -> (Vec<usize>, Vec<usize>) {
     let chains = || buckets.iter().flat_map(|bucket| &bucket.chains);
     let copies = |member: &Member| chains().filter(|chain| chain.holds(member.node)).count();
     let active = |member: &Member| {
@@ -63,9 +63,9 @@ struct Work {
     takeovers: usize,
 }
 
-fn work(present: &[BucketMap], wanted: &[BucketMap]) -> Work {
+fn work(present: &[BucketChains], wanted: &[BucketChains]) -> Work {
     let mut work = Work::default();
-    let chains = |maps: &[BucketMap]| {
+    let chains = |maps: &[BucketChains]| {
         maps.iter()
             .flat_map(|map| map.chains.clone())
             .collect::<Vec<_>>()
@@ -79,7 +79,7 @@ fn work(present: &[BucketMap], wanted: &[BucketMap]) -> Work {
 }
 
 /// Returns a lower bound of any plan: copies that vBuckets lack, or copies that members lack for an equal share.
-fn least_builds(members: &[Member], bucket: &BucketMap) -> usize {
+fn least_builds(members: &[Member], bucket: &BucketChains) -> usize {
     let stays = |node: &&NodeId| members.iter().any(|member| member.node == **node);
     let copies = bucket.copies.min(members.len());
     let lacks = |chain: &Chain| copies.saturating_sub(chain.nodes().iter().filter(stays).count());
@@ -94,7 +94,7 @@ fn least_builds(members: &[Member], bucket: &BucketMap) -> usize {
 }
 
 /// 100 nodes in 4 zones, 30 buckets of 1,024 vBuckets with 2 replicas.
-fn large() -> (Vec<Member>, Vec<BucketMap>) {
+fn large() -> (Vec<Member>, Vec<BucketChains>) {
     let zones: Vec<u16> = (0..100).map(|number| number % 4).collect();
     let members = members(&zones);
     let buckets = planned(&members, &vec![empty(1024, 3); 30]);
@@ -102,7 +102,12 @@ fn large() -> (Vec<Member>, Vec<BucketMap>) {
 }
 
 /// Checks that the builds are within some per cent of the bound.
-fn check_large(members: &[Member], before: &[BucketMap], after: &[BucketMap], per_cent: usize) {
+fn check_large(
+    members: &[Member],
+    before: &[BucketChains],
+    after: &[BucketChains],
+    per_cent: usize,
+) {
     let (copies, active) = counts(members, after);
     assert!(imbalance(&copies) <= 10, "copies {}", imbalance(&copies));
     assert!(imbalance(&active) <= 10, "active {}", imbalance(&active));
@@ -250,7 +255,7 @@ proptest! {
     }
 }
 
-fn check(members: &[Member], buckets: &[BucketMap]) {
+fn check(members: &[Member], buckets: &[BucketChains]) {
     let mut zones: Vec<u16> = members.iter().map(|member| member.zone).collect();
     zones.sort_unstable();
     let mut sizes: Vec<usize> = zones.chunk_by(|a, b| a == b).map(<[u16]>::len).collect();

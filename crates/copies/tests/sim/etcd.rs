@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cluster::agreed::{CHUNK_VBUCKETS, Chunk, History, Key, Meta};
-use cluster::coord::{Answer, Compare, LeaseId, Op, Request, RequestId, Store, Txn};
+use cluster::coord::{Answer, Compare, KeyStore, LeaseId, Op, Request, RequestId, Txn};
 use cluster::{NodeId, Row, Vb};
 
 use crate::bugs::Bug;
@@ -19,7 +19,7 @@ struct Watcher {
 
 #[derive(Default)]
 pub(crate) struct Etcd {
-    pub(crate) store: Store,
+    pub(crate) store: KeyStore,
     watchers: BTreeMap<usize, Watcher>,
     pub(crate) down_until_ms: u64,
     /// Number of restores so far; a restore ends all connections.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bucket::Bucket;
-use consumer::{FilledBucket, NotTaken, Position, Resolved, Target};
+use consumer::{FilledBucket, NotTaken, ReplicaPosition, Resolved, Target};
 use model::{Document, FailoverLog, Seqno, VbId, VbState};
 use wire::dcp::SnapshotMarker;
 
@@ -20,7 +20,7 @@ impl Target for Planted {
         self.filled.vbuckets()
     }
 
-    fn position(&self, vb: VbId) -> Option<Position> {
+    fn position(&self, vb: VbId) -> Option<ReplicaPosition> {
         self.filled.position(vb)
     }
 

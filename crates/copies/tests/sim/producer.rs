@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bucket::{Backfill, BackfillBuffer, BackfillChunk, BackfillNews, Bucket, ReadySet, WantedRows};
 use engine::dcp::{
-    Event, Filled, Position, RollbackRules, Rows, Snapshot, Stream, StreamAsk, StreamEnd,
-    StreamOptions, StreamRefusal,
+    ClaimedPosition, Event, Filled, RollbackRules, Snapshot, StoreRows, Stream, StreamAsk,
+    StreamEnd, StreamOptions, StreamRefusal,
 };
 use engine::{Garbage, VBucket};
 use model::{Document, DurabilityLevel, Kind, VbId};
@@ -22,7 +22,7 @@ use crate::disk::Disk;
 
 struct ChunkRows(BackfillChunk);
 
-impl Rows for ChunkRows {
+impl StoreRows for ChunkRows {
     fn documents(&self) -> &[Document] {
         &self.0.documents
     }
@@ -243,7 +243,7 @@ impl Entry {
 
 fn ask(request: &StreamRequest<'_>) -> StreamAsk {
     StreamAsk {
-        position: Position {
+        position: ClaimedPosition {
             uuid: request.uuid,
             seqno: request.start,
             snapshot: request.snapshot,

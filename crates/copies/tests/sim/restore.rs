@@ -1,7 +1,7 @@
 //! Restores of etcd from a backup.
 
 use cluster::agreed::View;
-use cluster::coord::{Answer, Range, Request, Store};
+use cluster::coord::{Answer, KeyStore, Range, Request};
 
 use cluster::{BucketId, Vb};
 
@@ -14,7 +14,7 @@ pub(crate) struct Restored {
     know: Vec<usize>,
 }
 
-fn view_of(store: &mut Store) -> View {
+fn view_of(store: &mut KeyStore) -> View {
     let mut view = View::default();
     let range = Range::Prefix(CLUSTER.prefix());
     if let Answer::Got { revision, found } = store.answer(&Request::Get(range)) {
@@ -30,7 +30,7 @@ impl World {
     }
 
     /// Stops etcd, and replaces its data by a backup. Its revision may grow beyond the lost one.
-    pub(crate) fn restore(&mut self, backup: &Store) {
+    pub(crate) fn restore(&mut self, backup: &KeyStore) {
         let was = self.etcd.store.revision();
         let lost = self.agreed();
         self.tell(|| format!("etcd is restored from {} to {was}", backup.revision()));

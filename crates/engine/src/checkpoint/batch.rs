@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 use model::{Document, Seqno, VbId, VbRecord};
 
 use super::run::Run;
-use super::segment::{ChangeSum, Piece, Sealed, SegmentCounts, Slot};
+use super::segment::{ChangeSum, Sealed, SegmentCounts, SegmentPart, Slot};
 use collections::{EventGroup, SystemEvent};
 
 /// Limits of one read from the log. The size of the last segment's part is estimated from averages,
@@ -89,7 +89,7 @@ pub(crate) struct FlightId {
 /// Changes taken for a flush.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<SegmentPart>,
     /// Documents in whole segments; those in parts of segments are counted on request.
     pub(super) counted: ChangeSum,
     /// Last seqno of a failed batch: the store may have its changes nevertheless.
@@ -103,7 +103,7 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    pub(crate) fn push(&mut self, piece: Piece, facts: &SegmentCounts) {
+    pub(crate) fn push(&mut self, piece: SegmentPart, facts: &SegmentCounts) {
         if piece.is_whole() {
             self.counted.items += facts.live;
             self.counted.bytes += facts.live_bytes;
@@ -130,7 +130,7 @@ impl Taken {
     }
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {
-        self.pieces.iter().flat_map(Piece::slots)
+        self.pieces.iter().flat_map(SegmentPart::slots)
     }
 
     pub(crate) fn first_seqno(&self) -> Option<Seqno> {

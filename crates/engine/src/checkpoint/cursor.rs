@@ -7,7 +7,7 @@ use model::{Document, Seqno, SnapshotRange};
 
 use super::batch::Garbage;
 use super::run::CheckpointKind;
-use super::segment::Piece;
+use super::segment::SegmentPart;
 use collections::EventGroup;
 
 /// Identifies a cursor of one vBucket; never reused.
@@ -103,7 +103,7 @@ pub struct CursorBatch {
     pub last: Seqno,
     /// Whether the log has more changes for this cursor.
     pub more: bool,
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<SegmentPart>,
     #[expect(dead_code, reason = "freed with the batch, outside of the lock")]
     pub(super) garbage: Garbage,
 }
@@ -125,7 +125,7 @@ impl CursorBatch {
     /// Returns the changes; a group of events is one change. Changes that were replaced before the
     /// batch was taken are left out.
     pub fn documents(&self) -> impl Iterator<Item = &Document> {
-        let slots = self.pieces.iter().flat_map(Piece::slots);
+        let slots = self.pieces.iter().flat_map(SegmentPart::slots);
         slots.filter_map(|slot| slot.document.as_ref())
     }
 

@@ -9,7 +9,7 @@ use super::cursor::{
     CheckpointPressure, Cursor, CursorBatch, CursorId, CursorRead, CursorStats, Registered,
     SlowestCursor,
 };
-use super::segment::{HINT_MAX, Piece, SLOTS_MIN};
+use super::segment::{HINT_MAX, SLOTS_MIN, SegmentPart};
 use super::{CheckpointLog, FlushBudget, Garbage};
 
 /// Maximum number of changes that a reader gets as copies of slots. The tail stays open then: it
@@ -152,7 +152,7 @@ impl CheckpointLog {
         let run = *self.run(self.run_at(position));
         let last = pieces.last().and_then(|piece| piece.slots().last());
         let last = last.map_or(run.last, |slot| slot.seqno);
-        let first = pieces.first().and_then(Piece::first_seqno);
+        let first = pieces.first().and_then(SegmentPart::first_seqno);
         let start = if position <= run.first_position {
             run.range.start
         } else {
@@ -203,7 +203,7 @@ impl CheckpointLog {
     }
 
     /// Returns parts of segments from `position` on, up to `end` or the end of the budget.
-    fn pieces(&mut self, position: u64, end: u64, budget: FlushBudget) -> (Vec<Piece>, u64) {
+    fn pieces(&mut self, position: u64, end: u64, budget: FlushBudget) -> (Vec<SegmentPart>, u64) {
         let mut pieces = Vec::new();
         let mut at = position;
         let (mut items, mut bytes) = (0, 0);
@@ -231,7 +231,7 @@ impl CheckpointLog {
                         ..usize::try_from(end - begin).unwrap_or(0);
                     let copy = self.tail[range].to_vec();
                     let count = copy.len();
-                    pieces.push(Piece::new(Arc::new(copy), 0, count));
+                    pieces.push(SegmentPart::new(Arc::new(copy), 0, count));
                     return (pieces, end);
                 }
                 self.cut();

@@ -9,7 +9,7 @@ use model::{Document, Seqno};
 
 use super::batch::{Garbage, Released};
 use super::cursor::Cursor;
-use super::run::{CheckpointKind, Origin, Run};
+use super::run::{CheckpointKind, LogStart, Run};
 use super::segment::{
     SEGMENT_BYTES_MIN, SLOTS_MAX, SLOTS_MIN, Sealed, SegmentCounts, Slot, Slots, home_of, index_of,
     slots_bytes,
@@ -70,7 +70,7 @@ enum Home {
 
 impl CheckpointLog {
     /// Creates a log whose first change will follow `origin.high`.
-    pub(crate) fn new(origin: &Origin, bytes_max: usize) -> Self {
+    pub(crate) fn new(origin: &LogStart, bytes_max: usize) -> Self {
         Self {
             sealed: VecDeque::new(),
             tail: Vec::new(),

@@ -39,6 +39,6 @@ pub(crate) use flight::Flight;
 pub(crate) use log::CheckpointLog;
 pub use replica::{ReplicaError, SnapshotMarker};
 pub use run::CheckpointKind;
-pub(crate) use run::{Origin, PrepareProgress};
+pub(crate) use run::{LogStart, PrepareProgress};
 pub use spare::SpareBuffers;
 pub use stats::CheckpointStats;

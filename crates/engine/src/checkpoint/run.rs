@@ -59,7 +59,7 @@ pub(crate) struct PrepareProgress {
 
 /// Start of a log.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Origin {
+pub(crate) struct LogStart {
     /// Last seqno before the log.
     pub(crate) high: Seqno,
     /// Snapshot that contains it; ends above `high` if a part is missing.
@@ -72,8 +72,8 @@ pub(crate) struct Origin {
 
 impl Run {
     /// Returns the first run of a log.
-    pub(crate) fn first(origin: &Origin) -> Self {
-        let Origin { high, snapshot, .. } = *origin;
+    pub(crate) fn first(origin: &LogStart) -> Self {
+        let LogStart { high, snapshot, .. } = *origin;
         let partial = snapshot.end > high;
         Self {
             checkpoint: 1,

@@ -118,17 +118,17 @@ impl Sealed {
     }
 
     /// Returns a part of the segment.
-    pub(crate) fn piece(&self, from: usize, to: usize) -> Piece {
-        Piece {
+    pub(crate) fn piece(&self, from: usize, to: usize) -> SegmentPart {
+        SegmentPart {
             group: self.group.clone(),
-            ..Piece::new(Arc::clone(&self.slots), from, to)
+            ..SegmentPart::new(Arc::clone(&self.slots), from, to)
         }
     }
 }
 
 /// A part of a segment, held by a reader. Never empty.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct SegmentPart {
     slots: Arc<Slots>,
     from: usize,
     to: usize,
@@ -136,7 +136,7 @@ pub(crate) struct Piece {
     pub(crate) group: Option<Arc<EventGroup>>,
 }
 
-impl Piece {
+impl SegmentPart {
     pub(crate) fn new(slots: Arc<Slots>, from: usize, to: usize) -> Self {
         debug_assert!(from < to && to <= slots.len());
         Self {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::CheckpointLog;
 use super::run::Run;
-use super::segment::{Piece, Sealed};
+use super::segment::{Sealed, SegmentPart};
 
 /// Capacity of the buffers: more segments and runs than a log gets between two flushes.
 const ENTRIES: usize = 6;
@@ -17,7 +17,7 @@ const ENTRIES: usize = 6;
 pub struct SpareBuffers {
     pub(super) sealed: VecDeque<Sealed>,
     pub(super) closed: VecDeque<Run>,
-    pieces: Vec<Piece>,
+    pieces: Vec<SegmentPart>,
 }
 
 impl SpareBuffers {
@@ -29,7 +29,7 @@ impl SpareBuffers {
     }
 
     /// Takes the buffer for the pieces of a batch.
-    pub(super) fn take_pieces(&mut self) -> Vec<Piece> {
+    pub(super) fn take_pieces(&mut self) -> Vec<SegmentPart> {
         std::mem::take(&mut self.pieces)
     }
 }

@@ -2,14 +2,14 @@
 
 use model::{Document, Seqno, SnapshotRange, VbState};
 
-use super::rollback::{Position, RollbackRules};
+use super::rollback::{ClaimedPosition, RollbackRules};
 use crate::checkpoint::CursorId;
 
 /// A consumer's stream request.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamAsk {
     /// Position of the consumer.
-    pub position: Position,
+    pub position: ClaimedPosition,
     /// Last seqno wanted.
     pub end: Seqno,
     /// Options of the stream.

@@ -12,9 +12,9 @@
 
 mod filter;
 mod flow;
-mod held;
 mod keepalive;
 mod message;
+mod pending_changes;
 mod rollback;
 mod stream;
 #[cfg(test)]
@@ -22,11 +22,11 @@ mod tests;
 
 pub use filter::StreamFilter;
 pub use flow::FlowControl;
-pub use held::Rows;
 pub use keepalive::{Keepalive, Pulse};
 pub use message::{
     Advances, Event, Filled, Snapshot, StoreView, StreamAsk, StreamEnd, StreamFigures,
     StreamOptions, StreamRefusal, StreamTotals, Versions,
 };
-pub use rollback::{History, Position, RollbackRules, rollback};
-pub use stream::{OnlyRows, Opened, Stream};
+pub use pending_changes::StoreRows;
+pub use rollback::{ClaimedPosition, History, RollbackRules, rollback};
+pub use stream::{OnlyRows, OpenedStream, Stream};

@@ -4,7 +4,7 @@ use model::{FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbUuid};
 
 /// Position that a peer claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Position {
+pub struct ClaimedPosition {
     /// UUID of the history that the peer follows; zero for none.
     pub uuid: VbUuid,
     /// Last seqno that the peer has.
@@ -41,7 +41,11 @@ pub struct RollbackRules {
 /// peer has, up to the end of its snapshot. No tombstone that the peer still needs was purged.
 ///
 /// Source: engine specification section 9. Test: `dcp::rollback::tests`.
-pub fn rollback(position: &Position, history: &History<'_>, rules: RollbackRules) -> Option<Seqno> {
+pub fn rollback(
+    position: &ClaimedPosition,
+    history: &History<'_>,
+    rules: RollbackRules,
+) -> Option<Seqno> {
     let start = position.seqno;
     if start == Seqno::ZERO && (position.uuid == VbUuid(0) || !rules.strict_uuid) {
         return None;
@@ -102,8 +106,8 @@ mod tests {
             .expect("it has entries")
     }
 
-    fn asks(uuid: u64, start: u64, snapshot: (u64, u64)) -> Position {
-        Position {
+    fn asks(uuid: u64, start: u64, snapshot: (u64, u64)) -> ClaimedPosition {
+        ClaimedPosition {
             uuid: VbUuid(uuid),
             seqno: Seqno(start),
             snapshot: SnapshotRange {
@@ -114,7 +118,7 @@ mod tests {
         }
     }
 
-    fn decide(position: Position, purge: u64, rules: RollbackRules) -> Option<u64> {
+    fn decide(position: ClaimedPosition, purge: u64, rules: RollbackRules) -> Option<u64> {
         let log = log();
         let history = History {
             log: &log,
@@ -163,7 +167,7 @@ mod tests {
         assert_eq!(decide(at_50, 100, rules), Some(0));
         assert_eq!(decide(asks(A, 100, (100, 100)), 100, rules), None);
         assert_eq!(decide(asks(A, 0, (0, 0)), 100, rules), None, "has nothing");
-        let knows = Position {
+        let knows = ClaimedPosition {
             purge_seqno: Seqno(100),
             ..at_50
         };

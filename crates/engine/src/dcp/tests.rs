@@ -26,7 +26,7 @@ struct World {
 
 struct Chunk(Vec<Document>);
 
-impl Rows for Chunk {
+impl StoreRows for Chunk {
     fn documents(&self) -> &[Document] {
         &self.0
     }
@@ -65,7 +65,7 @@ fn set(vbucket: &mut VBucket, key: &str) {
 
 fn ask(seqno: u64, end: u64, options: StreamOptions) -> StreamAsk {
     StreamAsk {
-        position: Position {
+        position: ClaimedPosition {
             uuid: VbUuid(u64::from(seqno != 0)),
             seqno: Seqno(seqno),
             snapshot: range(seqno, seqno),

@@ -26,7 +26,7 @@ struct KeyOf {
 
 /// State while at least one prepare is undecided.
 #[derive(Debug, Default)]
-struct Waiting {
+struct OpenPrepares {
     /// In ascending order of seqno.
     tracked: VecDeque<Tracked>,
     keys: HashTable<KeyOf>,
@@ -37,7 +37,7 @@ struct Waiting {
 /// The undecided prepares of one vBucket. Eight bytes if there never was one; when idle, it keeps
 /// room for a few.
 #[derive(Debug, Default)]
-pub(super) struct Prepares(Option<Box<Waiting>>);
+pub(super) struct Prepares(Option<Box<OpenPrepares>>);
 
 impl Prepares {
     /// Number of undecided prepares.
@@ -135,7 +135,7 @@ impl Prepares {
     /// Bytes of the prepares and their containers.
     pub(super) fn memory_bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |waiting| {
-            size_of::<Waiting>()
+            size_of::<OpenPrepares>()
                 + waiting.document_bytes
                 + waiting.tracked.capacity() * size_of::<Tracked>()
                 + waiting.keys.allocation_size()
@@ -143,7 +143,7 @@ impl Prepares {
     }
 }
 
-impl Waiting {
+impl OpenPrepares {
     fn index_of(&self, seqno: Seqno) -> Option<usize> {
         self.tracked
             .binary_search_by_key(&seqno, |tracked| tracked.document.seqno())

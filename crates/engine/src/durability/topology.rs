@@ -47,7 +47,7 @@ impl Topology {
         if text.is_empty() {
             return Some(Self::default());
         }
-        let mut reader = Reader {
+        let mut reader = TopologyReader {
             rest: text.as_bytes(),
         };
         let mut chains = Vec::new();
@@ -113,14 +113,14 @@ impl Topology {
 }
 
 /// A node, or a missing one.
-struct Node(Option<Box<str>>);
+struct NodeName(Option<Box<str>>);
 
 /// A parser for the JSON that a topology needs.
-struct Reader<'a> {
+struct TopologyReader<'a> {
     rest: &'a [u8],
 }
 
-impl Reader<'_> {
+impl TopologyReader<'_> {
     fn take(&mut self, token: &[u8]) -> Option<()> {
         self.rest = self.rest.trim_ascii_start().strip_prefix(token)?;
         Some(())
@@ -143,9 +143,9 @@ impl Reader<'_> {
 
     /// Parses a string or `null`. Of the escapes only `\"`, `\\` and `\/` are accepted: names of
     /// nodes have no others.
-    fn node(&mut self) -> Option<Node> {
+    fn node(&mut self) -> Option<NodeName> {
         if self.take(b"null").is_some() {
-            return Some(Node(None));
+            return Some(NodeName(None));
         }
         self.take(b"\"")?;
         let mut bytes = Vec::new();
@@ -166,7 +166,7 @@ impl Reader<'_> {
             }
         }
         let name = String::from_utf8(bytes).ok()?;
-        Some(Node(Some(name.into_boxed_str())))
+        Some(NodeName(Some(name.into_boxed_str())))
     }
 }
 

@@ -16,7 +16,7 @@ struct AskedKey {
 
 /// State of a key that is not in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum AwayState {
     /// The store was not asked.
     No,
     /// The store was asked; its answer is outstanding.
@@ -80,11 +80,11 @@ impl Away {
         self.asked.find(hash, |asked| *asked.key == *key)
     }
 
-    pub(super) fn asked(&self, hash: u64, key: &[u8]) -> Asked {
+    pub(super) fn asked(&self, hash: u64, key: &[u8]) -> AwayState {
         match self.find(hash, key).map(|asked| asked.ticket) {
-            None => Asked::No,
-            Some(None) => Asked::Absent,
-            Some(Some(ticket)) => Asked::Waits(ticket),
+            None => AwayState::No,
+            Some(None) => AwayState::Absent,
+            Some(Some(ticket)) => AwayState::Waits(ticket),
         }
     }
 

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 
-pub(crate) use away::Asked;
 use away::Away;
+pub(crate) use away::AwayState;
 use foldhash::fast::FixedState;
 use model::{Document, Seqno};
 use part::Rehash;
@@ -20,7 +20,7 @@ mod tests;
 /// Place of a key in the table, or its absence: the result of one look-up, valid until the table
 /// changes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct TablePlace {
     /// Hash of the key.
     pub(crate) hash: u64,
     spot: Spot,
@@ -122,10 +122,10 @@ impl Table {
 
     /// Looks up `key`.
     #[inline]
-    pub(crate) fn place(&self, key: &[u8]) -> Place {
+    pub(crate) fn place(&self, key: &[u8]) -> TablePlace {
         let hash = hash_of(&self.hasher, key);
         let spot = self.documents.find(hash, |document| document.has_key(key));
-        Place { hash, spot }
+        TablePlace { hash, spot }
     }
 
     /// Prefetches the memory that a look-up of `key` reads first.
@@ -145,9 +145,9 @@ impl Table {
     }
 
     /// Place of the document in a slot.
-    pub(crate) fn place_of_slot(&self, spot: Spot) -> Option<Place> {
+    pub(crate) fn place_of_slot(&self, spot: Spot) -> Option<TablePlace> {
         let document = self.documents.get(spot)?;
-        Some(Place {
+        Some(TablePlace {
             hash: hash_of(&self.hasher, document.key()),
             spot,
         })
@@ -155,7 +155,7 @@ impl Table {
 
     /// Document at a place.
     #[inline]
-    pub(crate) fn at(&self, place: Place) -> Option<&Document> {
+    pub(crate) fn at(&self, place: TablePlace) -> Option<&Document> {
         self.documents.get(place.spot)
     }
 
@@ -182,7 +182,7 @@ impl Table {
     /// Puts the document at the place of its key; returns the previous one.
     ///
     /// Cost: bounded; a full table grows by a small part.
-    pub(crate) fn put(&mut self, place: Place, document: Document) -> Option<Document> {
+    pub(crate) fn put(&mut self, place: TablePlace, document: Document) -> Option<Document> {
         self.counts.add(&document);
         if let Some(there) = self.documents.get_mut(place.spot) {
             let old = std::mem::replace(there, document);
@@ -221,7 +221,7 @@ impl Table {
     }
 
     /// Removes the document of `place`, and counts it as being only in the store. `high_seqno` is the vBucket's.
-    pub(crate) fn evict(&mut self, place: Place, high_seqno: Seqno) -> Option<Document> {
+    pub(crate) fn evict(&mut self, place: TablePlace, high_seqno: Seqno) -> Option<Document> {
         let document = self.at(place)?.clone();
         let is_it = |other: &Document| other.same_as(&document);
         let rehash = ByKey(&self.hasher);
@@ -252,7 +252,7 @@ impl Table {
     /// Whether the table is complete for this key: its document is in memory, or no document is
     /// only in the store.
     #[inline]
-    pub(crate) fn is_known(&self, place: Place) -> bool {
+    pub(crate) fn is_known(&self, place: TablePlace) -> bool {
         place.spot != Spot::NONE || self.away.is_none()
     }
 
@@ -264,20 +264,20 @@ impl Table {
     }
 
     /// Puts back a live document that was only in the store.
-    pub(crate) fn bring_back(&mut self, place: Place, document: Document) {
+    pub(crate) fn bring_back(&mut self, place: TablePlace, document: Document) {
         self.count_back(false, 1);
         self.put(place, document);
     }
 
     /// State of a key that is not in memory.
-    pub(crate) fn asked(&self, place: Place, key: &[u8]) -> Asked {
+    pub(crate) fn asked(&self, place: TablePlace, key: &[u8]) -> AwayState {
         let away = self.away.as_ref();
-        away.map_or(Asked::Absent, |away| away.asked(place.hash, key))
+        away.map_or(AwayState::Absent, |away| away.asked(place.hash, key))
     }
 
     /// Records a request to the store for a key that is not in memory; the answer must show
     /// `ticket`.
-    pub(crate) fn ask(&mut self, place: Place, key: &[u8], ticket: u64) {
+    pub(crate) fn ask(&mut self, place: TablePlace, key: &[u8], ticket: u64) {
         if let Some(away) = &mut self.away {
             away.ask(place.hash, key, Some(ticket));
         }
@@ -287,7 +287,7 @@ impl Table {
     /// `false` and does nothing if no request with this ticket is outstanding.
     pub(crate) fn answer(
         &mut self,
-        place: Place,
+        place: TablePlace,
         key: &[u8],
         ticket: u64,
         row: Option<Document>,
@@ -295,7 +295,7 @@ impl Table {
         let Some(away) = &mut self.away else {
             return false;
         };
-        if away.asked(place.hash, key) != Asked::Waits(ticket) {
+        if away.asked(place.hash, key) != AwayState::Waits(ticket) {
             return false;
         }
         let Some(row) = row else {
@@ -308,7 +308,7 @@ impl Table {
     }
 
     /// Removes the request for a key.
-    pub(crate) fn forget_asked(&mut self, place: Place, key: &[u8]) {
+    pub(crate) fn forget_asked(&mut self, place: TablePlace, key: &[u8]) {
         if let Some(away) = &mut self.away {
             away.forget(place.hash, key);
         }

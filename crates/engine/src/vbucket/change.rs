@@ -9,15 +9,15 @@ use super::partition::HEAT_WRITTEN;
 use crate::checkpoint::LogEntry;
 use crate::durability::{Requirement, Tracked};
 use crate::mutated::Mutated;
-use crate::table::Place;
+use crate::table::TablePlace;
 use crate::types::Outcome;
 use collections::{EventGroup, Superseded};
 
 /// Kind of a change, with its place.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Change<'a> {
+pub(super) enum TableChange<'a> {
     /// The newest document or tombstone of its key, visible to readers.
-    Commit(Place),
+    Commit(TablePlace),
     /// A durable write that waits for its decision.
     Prepare {
         hash: u64,
@@ -38,7 +38,7 @@ impl VBucket {
     /// Makes a checked change: at once, or as a durable write.
     pub(super) fn write(
         &mut self,
-        place: Place,
+        place: TablePlace,
         draft: Draft,
         durable: Option<Requirement>,
         now: Now,
@@ -51,14 +51,14 @@ impl VBucket {
 
     /// Assigns seqno, CAS and revision to the draft, and makes it the newest version of its key.
     /// Cannot fail: the caller has checked everything.
-    pub(super) fn commit(&mut self, place: Place, draft: Draft, now: Now) -> Mutated {
+    pub(super) fn commit(&mut self, place: TablePlace, draft: Draft, now: Now) -> Mutated {
         let old = self.table.at(place);
         let rev = old.map_or(self.max_deleted_rev, Document::rev) + 1;
         let heat = old.map_or(0, Document::heat).max(HEAT_WRITTEN);
         let document = draft.stamp(self.hlc.next(now), self.high_seqno.next(), rev);
         document.set_heat(heat);
         let mutated = self.mutated(&document);
-        self.change(document, Change::Commit(place));
+        self.change(document, TableChange::Commit(place));
         mutated
     }
 
@@ -67,7 +67,7 @@ impl VBucket {
     ///
     /// Cost: O(1).
     #[inline]
-    pub(super) fn change(&mut self, document: Document, change: Change<'_>) {
+    pub(super) fn change(&mut self, document: Document, change: TableChange<'_>) {
         self.high_seqno = document.seqno();
         if !document.kind().is_prepared() {
             self.visible_seqno = document.seqno();
@@ -75,8 +75,8 @@ impl VBucket {
         self.outbox.needs_flush = true;
         self.outbox.changed = true;
         match change {
-            Change::Commit(place) => self.put_newest(place, document),
-            Change::Prepare {
+            TableChange::Commit(place) => self.put_newest(place, document),
+            TableChange::Prepare {
                 hash,
                 older,
                 deadline_ns,
@@ -90,7 +90,7 @@ impl VBucket {
                     maybe_visible: false,
                 });
             }
-            Change::Abort(prepare) => {
+            TableChange::Abort(prepare) => {
                 self.checkpoints.append(&document, LogEntry::over(prepare));
                 self.checkpoints.note_evicted(&document);
                 let counts = &mut self.durability.counts;
@@ -98,17 +98,17 @@ impl VBucket {
                 counts.last_aborted = document.prepare_seqno();
                 self.note_completed(document.prepare_seqno().min(document.seqno()));
             }
-            Change::Event(before) => {
+            TableChange::Event(before) => {
                 let active = self.state == VbState::Active;
                 self.checkpoints
                     .append(&document, LogEntry::Event { before, active });
             }
-            Change::Group(group) => self.checkpoints.append(&document, LogEntry::Group(group)),
+            TableChange::Group(group) => self.checkpoints.append(&document, LogEntry::Group(group)),
         }
     }
 
     #[inline]
-    fn put_newest(&mut self, place: Place, document: Document) {
+    fn put_newest(&mut self, place: TablePlace, document: Document) {
         if document.kind().is_tombstone() {
             self.max_deleted_rev = self.max_deleted_rev.max(document.rev());
         }

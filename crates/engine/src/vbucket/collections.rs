@@ -7,7 +7,7 @@ use model::{
     split_key,
 };
 
-use super::change::Change;
+use super::change::TableChange;
 use super::pass::{Pass, Visited};
 use super::{Applied, VBucket};
 use crate::checkpoint::ReplicaError;
@@ -124,7 +124,7 @@ impl VBucket {
         let (last, last_cas) = (Seqno(first.0 + others), Cas(first_cas.0 + others));
         self.hlc.observe(last_cas);
         let marker = EventGroup::marker(last, last_cas);
-        self.change(marker, Change::Group(group));
+        self.change(marker, TableChange::Group(group));
         self.collections.note_planned_group(uid, events, first);
     }
 
@@ -141,7 +141,7 @@ impl VBucket {
             self.checkpoints.close_checkpoint();
         }
         self.count_end(&document);
-        self.change(document, Change::Event(superseded));
+        self.change(document, TableChange::Event(superseded));
     }
 
     fn count_end(&mut self, event: &Document) {

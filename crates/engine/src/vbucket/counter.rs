@@ -8,7 +8,7 @@ use super::attributes::{Plain, behind};
 use crate::codec::Codec;
 use crate::durability::Requirement;
 use crate::error::OpError;
-use crate::mutated::Counted;
+use crate::mutated::CounterResult;
 use crate::types::{Arithmetic, Outcome};
 
 impl VBucket {
@@ -28,7 +28,7 @@ impl VBucket {
         arithmetic: Arithmetic,
         codec: &dyn Codec,
         now: Now,
-    ) -> Result<Outcome<Counted>, OpError> {
+    ) -> Result<Outcome<CounterResult>, OpError> {
         self.check_key(key)?;
         let durable = self.requirement(arithmetic.durability, now)?;
         let place = seek!(self, key);
@@ -59,7 +59,7 @@ impl VBucket {
         let draft = Draft::from_joined(&joined, key.len(), &meta);
         let outcome = self.write(place, draft, durable, now);
         self.count_write(key, true);
-        Ok(outcome.map(|mutated| Counted {
+        Ok(outcome.map(|mutated| CounterResult {
             number,
             expiry,
             mutated,
@@ -72,7 +72,7 @@ impl VBucket {
         arithmetic: Arithmetic,
         durable: Option<Requirement>,
         now: Now,
-    ) -> Result<Outcome<Counted>, OpError> {
+    ) -> Result<Outcome<CounterResult>, OpError> {
         let number = arithmetic.initial.ok_or(OpError::KeyNotFound)?;
         if key.len() > KEY_BYTES_MAX {
             return Err(OpError::InvalidArgument("the key is too long"));
@@ -86,7 +86,7 @@ impl VBucket {
         let draft = Draft::new(key, number.to_string().as_bytes(), &meta);
         let outcome = self.write(self.table.place(key), draft, durable, now);
         self.count_write(key, false);
-        Ok(outcome.map(|mutated| Counted {
+        Ok(outcome.map(|mutated| CounterResult {
             number,
             expiry,
             mutated,

@@ -2,14 +2,14 @@
 
 use model::{Document, Draft, DurabilityLevel, Kind, Meta, Now, Seqno, VbState};
 
-use super::change::Change;
+use super::change::TableChange;
 use super::partition::HEAT_WRITTEN;
 use super::{Applied, VBucket};
 use crate::checkpoint::{CheckpointKind, ReplicaError};
 use crate::durability::{Decided, Decision, Durability, NEVER, Requirement, SnapshotEnd, Tracked};
 use crate::error::OpError;
 use crate::mutated::Mutated;
-use crate::table::Place;
+use crate::table::TablePlace;
 use crate::types::Outcome;
 
 /// Statistics of the durable writes of a vBucket.
@@ -67,7 +67,7 @@ impl VBucket {
 
     /// Refuses a change of a key with an undecided durable write.
     #[inline]
-    pub(super) fn check_undecided(&self, place: Place, key: &[u8]) -> Result<(), OpError> {
+    pub(super) fn check_undecided(&self, place: TablePlace, key: &[u8]) -> Result<(), OpError> {
         match self.durability.pending(place.hash, key) {
             None => Ok(()),
             Some(prepare) if prepare.maybe_visible => Err(OpError::SyncWriteReCommitInProgress),
@@ -77,7 +77,7 @@ impl VBucket {
 
     /// Refuses to read a key if it is unknown whether its prepare was committed.
     #[inline]
-    pub(super) fn check_readable(&self, place: Place, key: &[u8]) -> Result<(), OpError> {
+    pub(super) fn check_readable(&self, place: TablePlace, key: &[u8]) -> Result<(), OpError> {
         if self.durability.hides(place.hash, key) {
             return Err(OpError::SyncWriteReCommitInProgress);
         }
@@ -87,7 +87,7 @@ impl VBucket {
     /// Begins a checked durable write.
     pub(super) fn prepare(
         &mut self,
-        place: Place,
+        place: TablePlace,
         mut draft: Draft,
         requirement: Requirement,
         now: Now,
@@ -101,7 +101,7 @@ impl VBucket {
         let mutated = self.mutated(&document);
         self.change(
             document,
-            Change::Prepare {
+            TableChange::Prepare {
                 hash: place.hash,
                 older: None,
                 deadline_ns: requirement.deadline_ns,
@@ -154,7 +154,7 @@ impl VBucket {
         let document = prepare.committed(at);
         document.set_heat(HEAT_WRITTEN);
         let place = self.table.place(document.key());
-        self.change(document.clone(), Change::Commit(place));
+        self.change(document.clone(), TableChange::Commit(place));
         self.completed(&prepare);
         self.durability.counts.committed += 1;
         self.durability.counts.last_committed = seqno;
@@ -179,7 +179,7 @@ impl VBucket {
             return;
         };
         let prepare = &tracked.document;
-        self.change(prepare.aborted(at), Change::Abort(Some(prepare)));
+        self.change(prepare.aborted(at), TableChange::Abort(Some(prepare)));
         self.outbox.decided.push(Decided {
             prepare: seqno,
             decision: Decision::Ambiguous,
@@ -339,17 +339,17 @@ impl VBucket {
 
     /// Applies a checked prepare or abort of the active vBucket. Removes the tracked prepare of the
     /// same key: the abort decides it, or a snapshot from a store left out its decision.
-    pub(super) fn follow_prepared(&mut self, place: Place, document: &Document) {
+    pub(super) fn follow_prepared(&mut self, place: TablePlace, document: &Document) {
         let waiting = self.durability.prepare_of(place.hash, document.key());
         let aborts = document.kind() == Kind::Abort;
         let gone = waiting.filter(|seqno| !aborts || *seqno == document.prepare_seqno());
         let gone = gone.and_then(|seqno| self.durability.untrack(seqno));
         let gone = gone.map(|tracked| tracked.document);
         let change = if aborts {
-            Change::Abort(gone.as_ref())
+            TableChange::Abort(gone.as_ref())
         } else {
             self.outbox.hurry |= document.level() == Some(DurabilityLevel::PersistToMajority);
-            Change::Prepare {
+            TableChange::Prepare {
                 hash: place.hash,
                 older: gone.as_ref(),
                 deadline_ns: NEVER,
@@ -363,7 +363,7 @@ impl VBucket {
 
     /// Removes the prepare that a committed change of the active vBucket decides, and returns it.
     /// Works also if the change does not name the prepare, as in a snapshot from a store.
-    pub(super) fn follow_committed(&mut self, place: Place, key: &[u8]) -> Option<Document> {
+    pub(super) fn follow_committed(&mut self, place: TablePlace, key: &[u8]) -> Option<Document> {
         let seqno = self.durability.prepare_of(place.hash, key)?;
         let prepare = self.durability.untrack(seqno)?.document;
         self.completed(&prepare);

@@ -6,14 +6,14 @@ use model::{
     Cas, Document, FailoverEntry, FailoverLog, Now, Seqno, SnapshotRange, VbId, VbRecord, VbState,
 };
 
-use crate::checkpoint::{CheckpointLog, Flight, FlightId, Origin, PrepareProgress};
+use crate::checkpoint::{CheckpointLog, Flight, FlightId, LogStart, PrepareProgress};
 use crate::drift::{DriftLimits, ForeignCounts};
 use crate::durability::Durability;
 use crate::error::OpError;
 use crate::hlc::Hlc;
 use crate::locks::Locks;
-use crate::table::{Place, Spot, Table};
-use crate::types::{FetchKey, MemoryDelta, Outbox, Outcome, VbConfig, Wanted};
+use crate::table::{Spot, Table, TablePlace};
+use crate::types::{DocumentPart, FetchKey, MemoryDelta, Outbox, Outcome, VbConfig};
 use collections::VbCollections;
 
 /// Heat of a document that was just read; below, of one that was just written.
@@ -137,7 +137,7 @@ impl VBucket {
     /// row, then [`VBucket::finish_warmup`].
     pub fn from_record(id: VbId, record: VbRecord, config: Arc<VbConfig>) -> Self {
         let high = record.high_seqno;
-        let origin = Origin {
+        let origin = LogStart {
             high,
             snapshot: record.snapshot,
             prepares: PrepareProgress {
@@ -225,7 +225,7 @@ impl VBucket {
     }
 
     /// Returns the document at `place` if it is live: neither deleted nor expired.
-    pub(super) fn live(&self, place: Place, now: Now) -> Option<&Document> {
+    pub(super) fn live(&self, place: TablePlace, now: Now) -> Option<&Document> {
         let document = self.table.at(place)?;
         let gone = document.kind().is_tombstone() || document.is_expired(now.unix_s());
         (!gone).then_some(document)
@@ -233,7 +233,12 @@ impl VBucket {
 
     /// Refuses a writer that may not change the live document at `place`. Checks the lock before
     /// the CAS.
-    pub(super) fn check_writer(&mut self, place: Place, cas: Cas, now: Now) -> Result<(), OpError> {
+    pub(super) fn check_writer(
+        &mut self,
+        place: TablePlace,
+        cas: Cas,
+        now: Now,
+    ) -> Result<(), OpError> {
         let Some(document) = self.table.at(place) else {
             return Ok(());
         };
@@ -253,7 +258,7 @@ impl VBucket {
         self.counters.fetches += 1;
         FetchKey {
             key: document.key().into(),
-            wanted: Wanted::Value(document.seqno()),
+            wanted: DocumentPart::Value(document.seqno()),
         }
     }
 
@@ -267,7 +272,7 @@ impl VBucket {
         reason = "what it answers is four words: a fifth of a look-up's time when not inlined"
     )]
     #[inline(always)]
-    pub(super) fn seek(&mut self, key: &[u8]) -> Result<Place, FetchKey> {
+    pub(super) fn seek(&mut self, key: &[u8]) -> Result<TablePlace, FetchKey> {
         let place = self.table.place(key);
         if self.table.is_known(place) {
             return Ok(place);

@@ -5,7 +5,7 @@ use model::{Cas, CollectionId, Document, FailoverEntry, Now, VbState, VbUuid, sp
 use super::VBucket;
 use super::partition::HEAT_READ;
 use crate::error::OpError;
-use crate::table::Place;
+use crate::table::TablePlace;
 use crate::types::{Got, GotMeta, ObserveSeqno, ObserveState, Observed, Outcome};
 
 /// Maximum number of slots that [`VBucket::random_document`] visits.
@@ -50,7 +50,7 @@ impl VBucket {
     }
 
     #[inline]
-    pub(super) fn read(&mut self, place: Place, document: Document, now: Now) -> Outcome<Got> {
+    pub(super) fn read(&mut self, place: TablePlace, document: Document, now: Now) -> Outcome<Got> {
         if !document.is_resident() {
             return self.needs_fetch(&document);
         }
@@ -69,14 +69,18 @@ impl VBucket {
         self.collections.count(key, |counts| counts.ops_get += 1);
     }
 
-    fn visible_cas(&mut self, place: Place, document: &Document, now: Now) -> Cas {
+    fn visible_cas(&mut self, place: TablePlace, document: &Document, now: Now) -> Cas {
         let locked = self.locks.cas_of(place.hash, document.key(), now).is_some();
         if locked { Cas::LOCKED } else { document.cas() }
     }
 
     /// Returns the live document at `place`; turns an expired one into a tombstone.
     #[inline]
-    pub(super) fn live_or_expire(&mut self, place: Place, now: Now) -> Result<Document, OpError> {
+    pub(super) fn live_or_expire(
+        &mut self,
+        place: TablePlace,
+        now: Now,
+    ) -> Result<Document, OpError> {
         let document = self.table.at(place).ok_or(OpError::KeyNotFound)?;
         if document.kind().is_tombstone() {
             return Err(OpError::KeyNotFound);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::{Document, SnapshotRange, VbRecord, VbState};
 
 use super::VBucket;
-use super::change::Change;
+use super::change::TableChange;
 use super::partition::HEAT_WRITTEN;
 use crate::checkpoint::{CheckpointKind, ReplicaError, SnapshotMarker};
 use collections::SystemEvent;
@@ -81,7 +81,7 @@ impl VBucket {
             let committed = committed.map(|prepare| document.as_commit_of(prepare.seqno()));
             let document = committed.unwrap_or_else(|| document.clone());
             document.set_heat(heat);
-            self.change(document, Change::Commit(place));
+            self.change(document, TableChange::Commit(place));
         }
         Ok(self.applied())
     }

@@ -9,7 +9,7 @@ use crate::codec::{Codec, NoCodec};
 use crate::durability::Requirement;
 use crate::error::OpError;
 use crate::mutated::Mutated;
-use crate::table::Place;
+use crate::table::TablePlace;
 use crate::types::{FetchKey, Got, Outcome, StoreMode, Write};
 
 impl VBucket {
@@ -78,7 +78,7 @@ impl VBucket {
     #[cold]
     fn keep_attributes(
         &mut self,
-        place: Place,
+        place: TablePlace,
         write: &mut Write,
         codec: &dyn Codec,
     ) -> Result<Option<FetchKey>, OpError> {
@@ -147,7 +147,7 @@ impl VBucket {
     /// Turns the expired document at `place` into a tombstone, and returns whether it did. Refuses
     /// while the key has an undecided durable write, after its collection was dropped, and while
     /// attributes that stay are not in memory.
-    pub(super) fn expire(&mut self, place: Place, now: Now) -> bool {
+    pub(super) fn expire(&mut self, place: TablePlace, now: Now) -> bool {
         let Some(document) = self.table.at(place) else {
             return false;
         };

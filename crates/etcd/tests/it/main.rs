@@ -11,14 +11,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use cluster::coord::{Request, RequestId};
-use etcd::{Answered, Etcd, Login, Options};
+use etcd::{AnswerResult, Etcd, Login, Options};
 
 use crate::fake::PATIENCE;
 
 /// A client with its received answers.
 struct Client {
     etcd: Etcd,
-    answers: Receiver<(RequestId, Answered)>,
+    answers: Receiver<(RequestId, AnswerResult)>,
 }
 
 impl Client {
@@ -34,7 +34,7 @@ impl Client {
         Self { etcd, answers }
     }
 
-    fn next(&self) -> (u64, Answered) {
+    fn next(&self) -> (u64, AnswerResult) {
         let (id, answer) = self.answers.recv_timeout(PATIENCE).expect("an answer");
         (id.0, answer)
     }

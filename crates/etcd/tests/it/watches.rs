@@ -2,8 +2,8 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use cluster::coord::{Answer, Change, LeaseId, Request, RequestId};
-use etcd::Answered;
+use cluster::coord::{Answer, KeyChange, LeaseId, Request, RequestId};
+use etcd::AnswerResult;
 
 use crate::Client;
 use crate::answers::put;
@@ -39,11 +39,11 @@ fn serving(
     })
 }
 
-fn told((id, answer): (u64, Answered)) -> (u64, u64, Vec<(String, u64)>) {
+fn told((id, answer): (u64, AnswerResult)) -> (u64, u64, Vec<(String, u64)>) {
     let Ok(Answer::Changes { revision, changes }) = answer else {
         panic!("{answer:?}");
     };
-    let of = |change: &Change| (change.key().to_owned(), change.revision());
+    let of = |change: &KeyChange| (change.key().to_owned(), change.revision());
     (id, revision, changes.iter().map(of).collect())
 }
 

@@ -3,10 +3,10 @@
 //! A request arrives here after its user was checked. If it does not concern the cluster, it goes on to the handlers of
 //! a node alone. The agreed state is read from the node's view of etcd; orders go to the controller.
 
-mod asked;
 mod forms;
 mod nodes;
 mod orders;
+mod request;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::RawPathParamsRejection;
@@ -24,7 +24,7 @@ use crate::closing::stopped;
 use crate::documents;
 use crate::state::HttpState;
 use crate::visible::visible;
-use asked::Asked;
+use request::ClusterRequest;
 
 /// Longest form of an order, bytes.
 const FORM_BYTES_MAX: usize = 64 << 10;
@@ -39,7 +39,7 @@ pub(super) async fn answer(
     let (Some(member), Some(path)) = (state.view.cluster(), path) else {
         return Ok(next.run(request).await);
     };
-    let asked = Asked {
+    let asked = ClusterRequest {
         status: ClusterStatus::of(&*member),
         state,
         member,
@@ -90,7 +90,7 @@ pub(super) async fn await_bucket(
     next.run(again).await
 }
 
-impl Asked {
+impl ClusterRequest {
     async fn get(self, path: &str, request: Request, next: Next) -> Handled {
         let headers = request.headers().clone();
         let user = request.extensions().get::<AuthenticatedUser>().cloned();

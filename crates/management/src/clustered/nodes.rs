@@ -7,7 +7,7 @@ use registry::NodeStatus;
 use registry::cluster_map::bracketed;
 use serde_json::{Value, json};
 
-use super::asked::Asked;
+use super::request::ClusterRequest;
 use crate::documents;
 use crate::visible::visible;
 
@@ -29,7 +29,7 @@ fn membership(node: &NodeStatus) -> &'static str {
     }
 }
 
-impl Asked {
+impl ClusterRequest {
     /// Returns all nodes in the form of a list of nodes. Only this node has figures.
     pub(super) fn entries(&self, user: Option<&AuthenticatedUser>) -> Value {
         let nodes = self.status.nodes.iter();

@@ -10,8 +10,8 @@ use registry::{ClusterStatus, NodeStatus};
 use serde_json::{Value, json};
 use tokio::{task, time};
 
-use super::asked::Asked;
 use super::forms;
+use super::request::ClusterRequest;
 use crate::answers::{self, Handled};
 use crate::form::{Form, field};
 use crate::tools::only;
@@ -48,7 +48,7 @@ fn state_of(now: &ClusterStatus, node: &NodeStatus) -> Option<&'static str> {
     nodes.find(|one| one.id == node.id).map(|one| one.state)
 }
 
-impl Asked {
+impl ClusterRequest {
     pub(super) async fn order(self, path: &str, body: &[u8]) -> Handled {
         match path {
             "/controller/rebalance" => self.rebalance(body).await,

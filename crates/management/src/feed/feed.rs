@@ -19,7 +19,7 @@ use wire::{Feature, FeatureSet, Opaque, Status};
 use super::large::LargeValue;
 use super::piece::{LargeLoan, Piece};
 use super::reader::{FeedPart, FeedReader};
-use super::sink::{News, NewsSink};
+use super::sink::{FeedEvent, NewsSink};
 
 /// Delay before a stream that is not available is requested again, ns.
 const AGAIN_NS: u64 = 500_000_000;
@@ -37,7 +37,7 @@ pub enum Start {
 
 /// Selection of changes for a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ChangeSelection {
     /// Start of the feed.
     pub start: Start,
     /// True to leave values out.
@@ -50,7 +50,7 @@ pub struct Wanted {
     pub vbuckets: Vec<(u16, u16)>,
 }
 
-impl Wanted {
+impl ChangeSelection {
     fn wants(&self, vb: VbId) -> bool {
         let mut ranges = self.vbuckets.iter();
         self.vbuckets.is_empty() || ranges.any(|(first, last)| (*first..=*last).contains(&vb.0))
@@ -145,7 +145,7 @@ impl Feed {
         served: &Arc<ServedBucket>,
         clock: Arc<dyn Clock>,
         env: Arc<dyn Env>,
-        wanted: &Wanted,
+        wanted: &ChangeSelection,
         mut reader: FeedReader,
     ) -> Result<Self, NoFeed> {
         static NAMES: AtomicU64 = AtomicU64::new(0);
@@ -250,7 +250,7 @@ impl Feed {
     }
 
     /// Passes a bounded number of events to `tell`. Does not block.
-    pub(crate) fn turn(&mut self, mut tell: impl FnMut(News<'_>)) -> FeedTurn {
+    pub(crate) fn turn(&mut self, mut tell: impl FnMut(FeedEvent<'_>)) -> FeedTurn {
         let now = self.clock.now();
         if !self.reader.may_read(self.served.name(), self.part.as_ref()) {
             return FeedTurn::Over;
@@ -281,7 +281,7 @@ impl Feed {
     }
 
     /// Requests the streams that are due; returns `false` if one can never be opened.
-    fn ask(&mut self, now: Now, tell: &mut impl FnMut(News<'_>)) -> bool {
+    fn ask(&mut self, now: Now, tell: &mut impl FnMut(FeedEvent<'_>)) -> bool {
         if self.ask_at_ns.is_none_or(|at| at > now.mono_ns) {
             return true;
         }
@@ -309,7 +309,7 @@ impl Feed {
                 Ok(OpenedStream::Rollback(to)) => {
                     self.ask_after(now, 0);
                     let noted = self.streams.rolled_back(vbucket, to);
-                    noted.map(|to| tell(News::Rollback(vbucket, to)))
+                    noted.map(|to| tell(FeedEvent::Rollback(vbucket, to)))
                 }
                 Err(refusal) if is_final(&refusal) => Err(format!("{refusal:?}")),
                 Err(_) => {

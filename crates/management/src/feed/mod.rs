@@ -11,7 +11,7 @@ mod reader;
 mod sink;
 mod telling;
 
-pub use feed::{Feed, FeedTurn, NoFeed, Start, Wanted};
+pub use feed::{ChangeSelection, Feed, FeedTurn, NoFeed, Start};
 pub use reader::FeedReader;
-pub use sink::News;
+pub use sink::FeedEvent;
 pub(crate) use telling::{Telling, TellingPart};

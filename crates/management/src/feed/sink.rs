@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use changes::{Change, Collections, Event as ChangeEvent, Shown, Streams, Violation};
+use changes::{Change, ChangeKind, Collections, Shown, Streams, Violation};
 use collections::{CollectionChange, SystemEvent};
 use engine::dcp::Event;
 use model::{Datatype, Document, Kind, Seqno, VbId, body_at, split_key};
@@ -16,7 +16,7 @@ const EVENT_BYTES: usize = 55;
 
 /// An event for the reader.
 #[derive(Clone, Copy, Debug)]
-pub enum News<'a> {
+pub enum FeedEvent<'a> {
     /// A document changed.
     Change(Change<'a>),
     /// A document changed. Its large value comes separately ([`super::Feed::take_large`]), in this form.
@@ -40,7 +40,7 @@ pub(super) struct NewsSink<'f, F> {
     pub(super) violation: Option<Violation>,
 }
 
-impl<'f, F: FnMut(News<'_>)> NewsSink<'f, F> {
+impl<'f, F: FnMut(FeedEvent<'_>)> NewsSink<'f, F> {
     pub(super) fn new(
         streams: &'f mut Streams,
         collections: &'f mut Collections,
@@ -96,13 +96,13 @@ impl<'f, F: FnMut(News<'_>)> NewsSink<'f, F> {
 
     fn change(&mut self, document: &Document, vb: VbId) -> Result<(), Violation> {
         let event = match document.kind().plain() {
-            Kind::Mutation => ChangeEvent::Mutation,
-            Kind::Deletion => ChangeEvent::Deletion,
-            Kind::Expiration => ChangeEvent::Expiration,
+            Kind::Mutation => ChangeKind::Mutation,
+            Kind::Deletion => ChangeKind::Deletion,
+            Kind::Expiration => ChangeKind::Expiration,
             other => return Err(format!("an unexpected {other:?}")),
         };
         let (collection, key) = split_key(document.key()).ok_or("a key without a collection")?;
-        let told = event == ChangeEvent::Mutation && !self.keys_only;
+        let told = event == ChangeKind::Mutation && !self.keys_only;
         let (value, datatype) = if told {
             plain_value(document)
         } else {
@@ -123,17 +123,17 @@ impl<'f, F: FnMut(News<'_>)> NewsSink<'f, F> {
             datatype,
         };
         if value.len() < LARGE_BYTES {
-            (self.tell)(News::Change(change));
+            (self.tell)(FeedEvent::Change(change));
             self.bytes += value.len();
         } else {
-            (self.tell)(News::Large(change, Shown::of(&value, datatype)));
+            (self.tell)(FeedEvent::Large(change, Shown::of(&value, datatype)));
             self.large = Some(LargeValue::of(document, value));
         }
         Ok(())
     }
 }
 
-impl<F: FnMut(News<'_>)> EventSink for NewsSink<'_, F> {
+impl<F: FnMut(FeedEvent<'_>)> EventSink for NewsSink<'_, F> {
     fn bytes(&self) -> usize {
         self.bytes
     }

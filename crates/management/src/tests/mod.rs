@@ -23,8 +23,8 @@ use identity::{
 use parking_lot::{Condvar, Mutex};
 use registry::cluster::ClusterMember;
 use registry::cluster_map::{
-    AlternateAddress, BUCKET_CAPABILITIES, BucketMap, HOST_PLACEHOLDER, MapRevision, NO_NODE,
-    NodeAddress, Rows, SERVER_GROUP, StandInPorts, TlsPorts, bucket_config, global_config,
+    AlternateAddress, BUCKET_CAPABILITIES, BucketMap, HOST_PLACEHOLDER, MapRevision, MapRows,
+    NO_NODE, NodeAddress, SERVER_GROUP, StandInPorts, TlsPorts, bucket_config, global_config,
 };
 use registry::collections::CollectionsError;
 use serde_json::Value;
@@ -48,7 +48,7 @@ use registry::{
 use tokio::sync::watch;
 
 use super::*;
-use crate::feed::{Feed, NoFeed, Wanted};
+use crate::feed::{ChangeSelection, Feed, NoFeed};
 use crate::view::UsersError;
 
 fn settings_of_the_bucket(name: &str) -> BucketSettings {
@@ -353,7 +353,7 @@ impl NodeView for FakeNode {
                 manifest_uid: 0,
                 capabilities: BUCKET_CAPABILITIES,
                 nodes: &[NODE],
-                rows: Rows::Same(1024, [0, NO_NODE, NO_NODE, NO_NODE]),
+                rows: MapRows::Same(1024, [0, NO_NODE, NO_NODE, NO_NODE]),
             };
             bucket_config(&map).into()
         })
@@ -369,7 +369,7 @@ impl NodeView for FakeNode {
             .then(|| self.rev.subscribe())
     }
 
-    fn changes(&self, _: &str, _: &Wanted, _: AuthenticatedUser) -> Result<Feed, NoFeed> {
+    fn changes(&self, _: &str, _: &ChangeSelection, _: AuthenticatedUser) -> Result<Feed, NoFeed> {
         Err(NoFeed::NoBucket)
     }
 

@@ -2,22 +2,24 @@
 
 use serde::{Serialize, Serializer};
 
-use super::parts::{AlternateAddress, HOST_PLACEHOLDER, NodeAddress, Rows, StandInPorts};
+use super::parts::{AlternateAddress, HOST_PLACEHOLDER, MapRows, NodeAddress, StandInPorts};
 
 /// Rows, each cut to its first `width` nodes.
 pub(super) struct RowsJson<'a> {
-    pub(super) rows: Rows<'a>,
+    pub(super) rows: MapRows<'a>,
     pub(super) width: usize,
 }
 
 impl Serialize for RowsJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.rows {
-            Rows::Same(vbuckets, row) => {
+            MapRows::Same(vbuckets, row) => {
                 let row = &row[..self.width];
                 serializer.collect_seq(std::iter::repeat_n(row, vbuckets.into()))
             }
-            Rows::Each(rows) => serializer.collect_seq(rows.iter().map(|row| &row[..self.width])),
+            MapRows::Each(rows) => {
+                serializer.collect_seq(rows.iter().map(|row| &row[..self.width]))
+            }
         }
     }
 }
@@ -39,7 +41,7 @@ pub(super) struct BucketMapJson<'a> {
     pub(super) cluster_capabilities: Empty,
     #[serde(rename = "vBucketServerMap")]
     pub(super) vbucket_server_map: ServerMap<'a>,
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<NodeForm>,
     pub(super) nodes_ext: Vec<NodeExt<'a>>,
 }
 
@@ -68,7 +70,7 @@ pub(super) struct ServerMap<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Node {
+pub(super) struct NodeForm {
     pub(super) hostname: String,
     pub(super) ports: DirectPort,
     pub(super) couch_api_base: String,

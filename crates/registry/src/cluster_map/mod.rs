@@ -10,9 +10,11 @@ mod parts;
 #[cfg(test)]
 mod tests;
 
-use forms::{BucketMapJson, DirectPort, Empty, GlobalConfig, Node, NodeExt, RowsJson, ServerMap};
+use forms::{
+    BucketMapJson, DirectPort, Empty, GlobalConfig, NodeExt, NodeForm, RowsJson, ServerMap,
+};
 pub use parts::{
-    AlternateAddress, HOST_PLACEHOLDER, NO_NODE, NodeAddress, Row, Rows, SERVER_GROUP,
+    AlternateAddress, HOST_PLACEHOLDER, MapRows, NO_NODE, NodeAddress, Row, SERVER_GROUP,
     StandInPorts, TlsPorts,
 };
 use serde::Serialize;
@@ -107,7 +109,7 @@ pub struct BucketMap<'a> {
     /// error if it stands after it.
     pub nodes: &'a [NodeAddress<'a>],
     /// The nodes of each vBucket.
-    pub rows: Rows<'a>,
+    pub rows: MapRows<'a>,
 }
 
 /// Builds the configuration of one bucket, as `GET_CLUSTER_CONFIG` answers and pushes it.
@@ -127,7 +129,7 @@ pub fn bucket_config(map: &BucketMap<'_>) -> String {
     let kv = |(node, port): (&NodeAddress<'_>, u16)| format!("{}:{port}", bracketed(node.host));
     let listed = |(node, port): (&NodeAddress<'_>, u16)| {
         let mgmt = format!("{}:{}", bracketed(node.host), node.http_port);
-        Node {
+        NodeForm {
             couch_api_base: format!("http://{mgmt}/{name}%2B{uuid}"),
             hostname: mgmt,
             ports: DirectPort { direct: port },

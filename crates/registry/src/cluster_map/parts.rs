@@ -75,14 +75,14 @@ pub type Row = [i16; 4];
 /// One row per vBucket, at least one: clients retry for ever on an empty map. A configuration shows only the active
 /// node and the replicas of a row; it omits further entries.
 #[derive(Clone, Copy, Debug)]
-pub enum Rows<'a> {
+pub enum MapRows<'a> {
     /// The same row for this number of vBuckets.
     Same(u16, Row),
     /// One row for each vBucket.
     Each(&'a [Row]),
 }
 
-impl Rows<'_> {
+impl MapRows<'_> {
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Same(vbuckets, _) => *vbuckets == 0,

@@ -31,7 +31,7 @@ fn travel() -> BucketMap<'static> {
         manifest_uid: 0,
         capabilities: BUCKET_CAPABILITIES,
         nodes: &[NODE],
-        rows: Rows::Same(1024, ALONE),
+        rows: MapRows::Same(1024, ALONE),
     }
 }
 
@@ -69,7 +69,7 @@ fn bucket_config_is_the_example() {
 #[test]
 fn a_missing_replica_is_minus_one() {
     let map = BucketMap {
-        rows: Rows::Same(2, ALONE),
+        rows: MapRows::Same(2, ALONE),
         replicas: 1,
         ..travel()
     };
@@ -155,7 +155,7 @@ fn capabilities_list_only_what_works() {
 #[should_panic(expected = "empty map")]
 fn a_map_without_vbuckets_is_a_bug() {
     drop(bucket_config(&BucketMap {
-        rows: Rows::Same(0, ALONE),
+        rows: MapRows::Same(0, ALONE),
         ..travel()
     }));
 }
@@ -183,7 +183,7 @@ fn each_vbucket_may_have_nodes_of_its_own() {
     let map = BucketMap {
         replicas: 1,
         nodes: &nodes,
-        rows: Rows::Each(&rows),
+        rows: MapRows::Each(&rows),
         ..travel()
     };
     let config = parse(&bucket_config(&map));

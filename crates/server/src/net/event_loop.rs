@@ -44,13 +44,13 @@ struct Seat {
 }
 
 /// A member of a group: its seat, and the range of its input.
-struct Member {
+struct GroupRequest {
     seat: usize,
     input: Range<usize>,
 }
 
 /// A member whose request was run: its seat, the range of its answer, and the result.
-struct Answered {
+struct FinishedRequest {
     seat: usize,
     answer: Range<usize>,
     received: Received,
@@ -71,8 +71,8 @@ pub(super) struct EventLoop {
     /// part at most.
     long: VecDeque<usize>,
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
-    group: Vec<Member>,
-    answered: Vec<Answered>,
+    group: Vec<GroupRequest>,
+    answered: Vec<FinishedRequest>,
     scratch: Scratch,
 }
 
@@ -299,7 +299,7 @@ impl EventLoop {
                     let input = read..read + count;
                     read = input.end;
                     let seat = number;
-                    self.group.push(Member { seat, input });
+                    self.group.push(GroupRequest { seat, input });
                 }
                 Ok(None) if connection.has_more() => self.enqueue(number),
                 Ok(None) => {}
@@ -322,7 +322,7 @@ impl EventLoop {
             let before = self.scratch.output.len();
             let input = &self.scratch.input[member.input.clone()];
             let received = seat.connection.receive(input, &mut self.scratch.output);
-            self.answered.push(Answered {
+            self.answered.push(FinishedRequest {
                 seat: member.seat,
                 answer: before..self.scratch.output.len(),
                 received,
@@ -342,7 +342,7 @@ impl EventLoop {
     }
 
     /// Prefetches the documents of the first request of each member.
-    fn prefetch_documents(&self, group: &[Member]) {
+    fn prefetch_documents(&self, group: &[GroupRequest]) {
         if group.len() < 2 {
             return;
         }
@@ -357,7 +357,7 @@ impl EventLoop {
     fn answer(&mut self) {
         let mut answered = std::mem::take(&mut self.answered);
         let mut output = std::mem::take(&mut self.scratch.output);
-        for Answered {
+        for FinishedRequest {
             seat: number,
             answer,
             received,

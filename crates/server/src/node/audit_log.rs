@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use audit::{Recorder, Settings, Step, Writer};
+use audit::{Recorder, Settings, Writer, WriterStep};
 use bucket::Clock;
 use parking_lot::Mutex;
 use storage::names;
@@ -118,8 +118,8 @@ impl AuditLog {
             loop {
                 own.wait(wait.0, wait.1);
                 match writer.step(time.now().unix_ns) {
-                    Step::Wait(at_most, gather) => wait = (at_most, gather),
-                    Step::End => break,
+                    WriterStep::Wait(at_most, gather) => wait = (at_most, gather),
+                    WriterStep::End => break,
                 }
             }
         })?;

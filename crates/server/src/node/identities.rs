@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use registry::{
-    BucketConfig, BucketSettings, ClusterSettings, HistorySettings, Standing, VBUCKETS,
+    BucketConfig, BucketSettings, ClusterSettings, GroupRecord, HistorySettings, VBUCKETS,
 };
 use serde::{Deserialize, Serialize};
 use storage::names;
@@ -44,7 +44,7 @@ pub(super) struct Identities {
     histories: BTreeMap<String, HistorySettings>,
     /// Standings of buckets that have other nodes, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    standings: BTreeMap<String, Standing>,
+    standings: BTreeMap<String, GroupRecord>,
     /// Buckets whose stores must be removed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) dropped: BTreeSet<String>,
@@ -261,12 +261,12 @@ impl Identities {
     }
 
     /// Returns the standing of a bucket.
-    pub(super) fn standing(&self, name: &str) -> Standing {
+    pub(super) fn standing(&self, name: &str) -> GroupRecord {
         self.standings.get(name).cloned().unwrap_or_default()
     }
 
     /// Records the standing of a bucket.
-    pub(super) fn set_standing(&mut self, name: &str, standing: Standing) {
+    pub(super) fn set_standing(&mut self, name: &str, standing: GroupRecord) {
         if standing.is_plain() {
             self.standings.remove(name);
         } else {

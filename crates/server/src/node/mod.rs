@@ -68,7 +68,7 @@ use audit_log::AuditThread;
 use descriptors::Descriptors;
 use load::Load;
 use member::start_member;
-use open::{Launcher, Opened, open_buckets};
+use open::{Launcher, NodeData, open_buckets};
 use sockets::Sockets;
 use world::World;
 
@@ -347,7 +347,7 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
         rev: i64::from(started_unix_s),
     };
     let launcher = Launcher::new(config, Arc::clone(&clock), made_of.waits.memory);
-    let Opened {
+    let NodeData {
         kept,
         users,
         audit,

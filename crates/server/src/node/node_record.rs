@@ -1,6 +1,6 @@
 //! The identities of a running node, and the directory that keeps them.
 
-use registry::{BucketSettings, Standing};
+use registry::{BucketSettings, GroupRecord};
 
 use super::data_dir::DataDir;
 use super::identities::Identities;
@@ -48,7 +48,7 @@ impl NodeRecord {
     pub(super) fn note_standing(
         &mut self,
         name: &str,
-        standing: Standing,
+        standing: GroupRecord,
         epoch: i64,
     ) -> Result<(), StartError> {
         self.change_and_save(|identities| {

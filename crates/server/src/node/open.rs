@@ -7,7 +7,7 @@ use bucket::{Bucket, BucketOptions, Buffers, Clock, MemoryWaits, Pool, Workers};
 use engine::VbConfig;
 use model::DurabilityLevel;
 use registry::{
-    BucketConfig, BucketKind, BucketSettings, EvictionPolicy, Group, OpenedBucket, Standing,
+    BucketConfig, BucketKind, BucketSettings, EvictionPolicy, Group, GroupRecord, OpenedBucket,
     StartAs, Store, collections,
 };
 use replication::ReplicaOf;
@@ -38,7 +38,7 @@ const FLUSH_INTERVAL_MS: u64 = 50;
 const EXPIRY_PASS_S: u32 = 600;
 
 /// The data of the node.
-pub(super) struct Opened {
+pub(super) struct NodeData {
     pub(super) kept: NodeRecord,
     pub(super) users: KeptUsers,
     pub(super) audit: AuditLog,
@@ -62,11 +62,11 @@ pub(super) struct Launcher {
 }
 
 /// Identity of a bucket, and its role in the group of nodes that have it.
-struct Known<'a> {
+struct BucketIdentity<'a> {
     uuid: String,
     /// Epoch of the bucket's map.
     epoch: i64,
-    standing: Standing,
+    standing: GroupRecord,
     follows: Option<&'a ReplicaOf>,
     /// Whether the node is in a cluster.
     member: bool,
@@ -79,7 +79,7 @@ pub(super) fn open_buckets(
     config: &NodeConfig,
     launcher: &Launcher,
     warmed: &watch::Sender<usize>,
-) -> Result<Opened, StartError> {
+) -> Result<NodeData, StartError> {
     let (dir, identities) = match &config.data_dir {
         Some(path) => {
             let (dir, identities) = DataDir::open(path)?;
@@ -110,7 +110,7 @@ pub(super) fn open_buckets(
         let store = stores.0.remove(0);
         let name = &settings.bucket.name;
         let of = config.replica_of.as_ref();
-        let known = Known {
+        let known = BucketIdentity {
             uuid: kept.identities.bucket(name),
             epoch: kept.identities.epoch(name),
             standing: kept.identities.standing(name),
@@ -130,7 +130,7 @@ pub(super) fn open_buckets(
             }
         }
     }
-    Ok(Opened {
+    Ok(NodeData {
         kept,
         users,
         audit,
@@ -248,10 +248,10 @@ impl Launcher {
         let store = self.open_store(&settings.bucket, dir)?;
         let (done, warm) = mpsc::channel();
         let done = move || drop(done);
-        let known = Known {
+        let known = BucketIdentity {
             uuid,
             epoch: 1,
-            standing: Standing::default(),
+            standing: GroupRecord::default(),
             follows: None,
             member: self.member,
             purge_age_s: self
@@ -300,7 +300,7 @@ impl Launcher {
         &self,
         settings: BucketSettings,
         OpenedStore { store, clean }: OpenedStore,
-        known: Known<'_>,
+        known: BucketIdentity<'_>,
         done: impl FnOnce() + Send + 'static,
     ) -> Result<OpenedBucket, StartError> {
         let config = &settings.bucket;
@@ -405,7 +405,7 @@ fn forget_manifest(bucket: &Bucket<Store>) -> Result<(), StartError> {
 /// Sets the states of the vBuckets by the role of this node in the bucket's group. Returns the group.
 fn take_part(
     bucket: &Bucket<Store>,
-    standing: &Standing,
+    standing: &GroupRecord,
     of: Option<&ReplicaOf>,
 ) -> Result<Group, StartError> {
     let name = bucket.name();

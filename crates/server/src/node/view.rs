@@ -10,8 +10,8 @@ use collections::{Manifest, ManifestError};
 use engine::VbStats;
 use identity::{AuthenticatedUser, Directory, Identity, LoginTurn};
 use management::{
-    ActiveNode, BucketChange, BucketSummary, BucketsError, ClusterChange, EditSettings, Feed,
-    FeedReader, NoFeed, NodeSummary, NodeView, UsersError, Wanted,
+    ActiveNode, BucketChange, BucketSummary, BucketsError, ChangeSelection, ClusterChange,
+    EditSettings, Feed, FeedReader, NoFeed, NodeSummary, NodeView, UsersError,
 };
 use model::{VbId, VbState};
 use registry::cluster::ClusterMember;
@@ -264,7 +264,7 @@ impl NodeView for NodeState {
     fn changes(
         &self,
         bucket: &str,
-        wanted: &Wanted,
+        wanted: &ChangeSelection,
         user: AuthenticatedUser,
     ) -> Result<Feed, NoFeed> {
         let served = self.registry.bucket(bucket).ok_or(NoFeed::NoBucket)?;

@@ -6,7 +6,7 @@ use bucket::WarmupStage;
 use identity::Roster;
 use model::{VbId, VbState};
 use parking_lot::{Mutex, MutexGuard};
-use registry::{BucketSettings, Env, FlushError, ServedBucket, Standing, Store};
+use registry::{BucketSettings, Env, FlushError, GroupRecord, ServedBucket, Store};
 use tokio::sync::watch;
 
 use super::audit_log::AuditLog;
@@ -160,11 +160,11 @@ impl Env for World {
         }
     }
 
-    fn standing(&self, bucket: &str) -> Standing {
+    fn standing(&self, bucket: &str) -> GroupRecord {
         self.kept().identities.standing(bucket)
     }
 
-    fn note_standing(&self, bucket: &str, standing: Standing, epoch: i64) {
+    fn note_standing(&self, bucket: &str, standing: GroupRecord, epoch: i64) {
         if let Err(error) = self.kept().note_standing(bucket, standing, epoch) {
             tracing::error!(bucket, %error, "what the bucket is in its group is not written down");
         }

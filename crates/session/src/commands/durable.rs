@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::{Counted, Mutated, OpError, Outcome, Requirement, VBucket};
+use engine::{CounterResult, Mutated, OpError, Outcome, Requirement, VBucket};
 use model::VbId;
 use registry::ServedBucket;
 use wire::response::{MutationToken, counter_value};
@@ -38,7 +38,7 @@ impl Written for Mutated {
     }
 }
 
-impl Written for Counted {
+impl Written for CounterResult {
     fn mutated(&self) -> Mutated {
         self.mutated
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use wire::{OpcodeInfo, Standing};
+use wire::{OpcodeInfo, OpcodeSupport};
 
 use super::command::Where;
 use super::find::find;
@@ -17,7 +17,7 @@ pub fn opcodes_page() -> String {
         .count();
     let known = OpcodeInfo::all()
         .iter()
-        .filter(|info| info.standing == Standing::Known)
+        .filter(|info| info.standing == OpcodeSupport::Known)
         .count();
     let _infallible = writeln!(
         page,
@@ -46,7 +46,7 @@ pub fn opcodes_page() -> String {
                     note,
                 )
             }
-            None if info.standing == Standing::Removed => {
+            None if info.standing == OpcodeSupport::Removed => {
                 ("-", "", String::new(), "", "", "removed from the protocol")
             }
             None => {
@@ -75,7 +75,7 @@ mod tests {
     fn every_row_is_found_and_is_part_of_the_protocol() {
         for command in COMMANDS {
             let info = command.opcode.info().unwrap();
-            assert_eq!(info.standing, Standing::Known, "{}", info.name);
+            assert_eq!(info.standing, OpcodeSupport::Known, "{}", info.name);
             assert_eq!(find(command.opcode).unwrap().opcode, command.opcode);
             let document = command.scope == Scope::Document;
             assert_eq!(info.keyed, document, "{}: scope and key", info.name);

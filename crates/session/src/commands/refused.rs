@@ -97,7 +97,7 @@ pub(crate) fn reason(opcode: Opcode) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use wire::{OpcodeInfo, Standing};
+    use wire::{OpcodeInfo, OpcodeSupport};
 
     use super::*;
     use crate::commands::find;
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn each_opcode_is_served_or_refused_with_a_reason() {
         for info in OpcodeInfo::all() {
-            let known = info.standing == Standing::Known;
+            let known = info.standing == OpcodeSupport::Known;
             let (served, refused) = (find(info.opcode).is_some(), reason(info.opcode).is_some());
             assert_eq!(known, served != refused, "{}", info.name);
             assert!(!(served && refused), "{}", info.name);

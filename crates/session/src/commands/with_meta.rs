@@ -20,7 +20,7 @@ use crate::outcome::{CommandResult, Refusal, value_refusal};
 const ROOM_BYTES: usize = 128;
 
 /// A write that is requested.
-struct Asked<'a> {
+struct MetaWrite<'a> {
     key: &'a [u8],
     value: &'a [u8],
     action: MetaAction,
@@ -36,7 +36,7 @@ struct Asked<'a> {
 /// `SET_WITH_META`, `ADD_WITH_META`, `DEL_WITH_META` and their quiet forms.
 pub(super) fn write(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult {
     let request = WithMeta::read(frame)?;
-    let asked = Asked {
+    let asked = MetaWrite {
         key: request.key,
         value: request.value,
         action: request.action,
@@ -66,7 +66,7 @@ pub(super) fn write_json(context: &mut Context<'_>, frame: &Frame<'_>) -> Comman
     let word = |number: Number| {
         u32::try_from(number.0).map_err(|_| Refusal::invalid("a number is beyond 32 bits"))
     };
-    let asked = Asked {
+    let asked = MetaWrite {
         key: request.key,
         value: request.value,
         action,
@@ -143,7 +143,7 @@ impl TryFrom<NumberForm> for Number {
     }
 }
 
-fn run(context: &mut Context<'_>, frame: &Frame<'_>, asked: Asked<'_>) -> CommandResult {
+fn run(context: &mut Context<'_>, frame: &Frame<'_>, asked: MetaWrite<'_>) -> CommandResult {
     let Location { bucket, key, vb } = context.locate(frame, asked.key)?;
     check_accepts(&bucket, asked.options)?;
     let now = context.now;
@@ -175,7 +175,7 @@ fn run(context: &mut Context<'_>, frame: &Frame<'_>, asked: Asked<'_>) -> Comman
     })
 }
 
-fn meta_of(asked: &Asked<'_>, datatype: Datatype, now: Now) -> Meta {
+fn meta_of(asked: &MetaWrite<'_>, datatype: Datatype, now: Now) -> Meta {
     let kind = match asked.action {
         MetaAction::Set | MetaAction::Add => Kind::Mutation,
         MetaAction::Delete if asked.options.contains(MetaOptions::IS_EXPIRATION) => {

@@ -35,7 +35,7 @@ impl EventSink for FrameSink<'_> {
 
     fn event(&mut self, event: &Event<'_>, of: EventStream, agreed: &Agreed) -> Option<usize> {
         let before = self.output.len();
-        let form = Form {
+        let form = MessageForm {
             settings: agreed,
             features: self.features,
         };
@@ -66,12 +66,12 @@ impl EventSink for FrameSink<'_> {
 }
 
 /// Form in which a connection gets its messages.
-struct Form<'a> {
+struct MessageForm<'a> {
     settings: &'a Agreed,
     features: FeatureSet,
 }
 
-impl Form<'_> {
+impl MessageForm<'_> {
     /// Appends the message of `event`.
     fn event(
         &self,

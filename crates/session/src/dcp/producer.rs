@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bucket::{BackfillBuffer, Bucket, ReadBatching, ReadySet, Wake};
 use engine::dcp::{
-    FlowControl, Keepalive, Position, Pulse, RollbackRules, Stream, StreamAsk, StreamEnd,
+    ClaimedPosition, FlowControl, Keepalive, Pulse, RollbackRules, Stream, StreamAsk, StreamEnd,
     StreamOptions, StreamRefusal,
 };
 use model::{FailoverLog, Now, VbId};
@@ -18,7 +18,7 @@ use wire::{Feature, FeatureSet, Opaque, Opcode, Status};
 use super::control::{self, ControlChange};
 use super::filter::{Filter, Limit};
 use super::sink::EventSink;
-use super::streams::{Entry, Turn, Visited};
+use super::streams::{OpenStream, StreamTurn, Visited};
 use crate::outcome::Refusal;
 
 /// Maximum number of streams of a connection.
@@ -87,7 +87,7 @@ pub struct Producer {
     keepalive: Keepalive,
     ready: Arc<ReadySet>,
     buffer: Arc<BackfillBuffer>,
-    streams: BTreeMap<StreamKey, Box<Entry>>,
+    streams: BTreeMap<StreamKey, Box<OpenStream>>,
     next_vb: VbId,
     /// Offset at which the streams of a vBucket begin, so that each of them comes first in turn.
     rotation: usize,
@@ -229,7 +229,7 @@ impl Producer {
     fn ask(&self, request: &StreamRequest<'_>, filter: &Filter, features: FeatureSet) -> StreamAsk {
         let flag = |flag| request.flags.contains(flag);
         StreamAsk {
-            position: Position {
+            position: ClaimedPosition {
                 uuid: request.uuid,
                 seqno: request.start,
                 snapshot: request.snapshot,
@@ -280,7 +280,7 @@ impl Producer {
         let refusal: Refusal = match opened {
             Ok((Ok(opened), log, epoch)) => {
                 drop(opened.garbage);
-                let entry = Entry {
+                let entry = OpenStream {
                     stream: opened.stream,
                     opaque,
                     epoch,
@@ -364,7 +364,7 @@ impl Producer {
 
     /// Takes the consumer's answer to a message; `false` if the answer is a reason to close the connection.
     pub fn answered(&mut self, opcode: Opcode, status: Status, opaque: Opaque) -> bool {
-        let of_stream = |entry: &(&StreamKey, &mut Box<Entry>)| entry.1.opaque == opaque;
+        let of_stream = |entry: &(&StreamKey, &mut Box<OpenStream>)| entry.1.opaque == opaque;
         match status {
             Status::SUCCESS => {
                 if opcode == Opcode::DCP_NOOP {
@@ -477,7 +477,7 @@ impl Producer {
             let Some(entry) = self.streams.get_mut(&key) else {
                 continue;
             };
-            let mut turn = Turn {
+            let mut turn = StreamTurn {
                 bucket: &self.served.bucket,
                 env: &*self.env,
                 buffer: &self.buffer,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bucket::{
     Backfill, BackfillBuffer, BackfillChunk, BackfillNews, Bucket, ReadBatching, WantedRows,
 };
-use engine::dcp::{Filled, FlowControl, Rows, Stream, StreamEnd};
+use engine::dcp::{Filled, FlowControl, StoreRows, Stream, StreamEnd};
 use model::{Document, VbId, VbState};
 use registry::dcp::{Agreed, OsoBackfill, StreamKey, Totals};
 use registry::{Env, Store};
@@ -15,7 +15,7 @@ use super::filter::Limit;
 use super::sink::{EventSink, EventStream};
 
 /// A stream with its state outside the engine.
-pub(super) struct Entry {
+pub(super) struct OpenStream {
     pub(super) stream: Stream,
     pub(super) opaque: Opaque,
     /// Epoch of the vBucket at the opening of the stream.
@@ -27,7 +27,7 @@ pub(super) struct Entry {
 }
 
 /// Resources that a stream needs for a step.
-pub(super) struct Turn<'a, S> {
+pub(super) struct StreamTurn<'a, S> {
     pub(super) bucket: &'a Bucket<Store>,
     pub(super) env: &'a dyn Env,
     pub(super) buffer: &'a Arc<BackfillBuffer>,
@@ -64,20 +64,20 @@ enum Look {
 
 struct ChunkRows(BackfillChunk);
 
-impl Rows for ChunkRows {
+impl StoreRows for ChunkRows {
     fn documents(&self) -> &[Document] {
         &self.0.documents
     }
 }
 
-impl Entry {
+impl OpenStream {
     /// Sends events until the sink has `limit` bytes.
     pub(super) fn drive<S: EventSink>(
         &mut self,
         key: StreamKey,
         name: &str,
         limit: usize,
-        turn: &mut Turn<'_, S>,
+        turn: &mut StreamTurn<'_, S>,
     ) -> Visited {
         if turn.bucket.epoch(key.vb) != self.epoch {
             self.backfill = None;
@@ -121,7 +121,7 @@ impl Entry {
     }
 
     /// Looks for more events to send.
-    fn look<S>(&mut self, key: StreamKey, name: &str, turn: &Turn<'_, S>) -> Look {
+    fn look<S>(&mut self, key: StreamKey, name: &str, turn: &StreamTurn<'_, S>) -> Look {
         if self.backfill.is_some() {
             return if self.look_into_backfill(key, name, turn) {
                 Look::More
@@ -150,7 +150,12 @@ impl Entry {
         }
     }
 
-    fn look_into_backfill<S>(&mut self, key: StreamKey, name: &str, turn: &Turn<'_, S>) -> bool {
+    fn look_into_backfill<S>(
+        &mut self,
+        key: StreamKey,
+        name: &str,
+        turn: &StreamTurn<'_, S>,
+    ) -> bool {
         let Some(backfill) = &self.backfill else {
             return false;
         };
@@ -179,7 +184,7 @@ impl Entry {
     fn locked<T, S>(
         &mut self,
         vb: VbId,
-        turn: &Turn<'_, S>,
+        turn: &StreamTurn<'_, S>,
         f: impl FnOnce(&mut Stream, &mut engine::VBucket) -> (T, engine::Garbage),
     ) -> Option<T> {
         let (bucket, epoch, stream) = (turn.bucket, self.epoch, &mut self.stream);
@@ -196,7 +201,7 @@ impl Entry {
     }
 
     /// Makes the vBucket dead here: the peer took it over.
-    fn hand_over<S>(&mut self, vb: VbId, turn: &Turn<'_, S>) {
+    fn hand_over<S>(&mut self, vb: VbId, turn: &StreamTurn<'_, S>) {
         let uuid = turn.env.random_vb_uuid();
         match turn.bucket.set_vbucket(vb, VbState::Dead, None, uuid) {
             Ok(()) => {
@@ -218,7 +223,7 @@ impl Entry {
     }
 }
 
-impl<S: EventSink> Turn<'_, S> {
+impl<S: EventSink> StreamTurn<'_, S> {
     /// Whether another event may be sent, with up to `limit` bytes in the sink.
     fn has_room(&self, limit: usize) -> bool {
         self.sink.bytes() < limit && self.flow.has_room() && !self.sink.ends_turn()
@@ -235,11 +240,15 @@ impl<S: EventSink> Turn<'_, S> {
 
 #[cfg(test)]
 mod tests {
-    use super::Entry;
+    use super::OpenStream;
 
     /// A connection may have 1,024 idle streams, and a node many connections.
     #[test]
     fn an_idle_stream_is_small() {
-        assert!(size_of::<Entry>() <= 232, "{}", size_of::<Entry>());
+        assert!(
+            size_of::<OpenStream>() <= 232,
+            "{}",
+            size_of::<OpenStream>()
+        );
     }
 }

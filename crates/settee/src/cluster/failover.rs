@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::orders::{LOOK, PATIENCE, give, state_of, tell};
-use super::view::{MemberLink, Node, Promoted, Status};
+use super::view::{MemberLink, NodeView, Promoted, Status};
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
@@ -107,7 +107,7 @@ fn fail_over_gracefully(
 }
 
 /// Waits until a failed-over node has no active copies, or must keep some; returns the node's last status.
-fn until_replaced(link: &mut MemberLink, name: &str) -> Result<Node, Failure> {
+fn until_replaced(link: &mut MemberLink, name: &str) -> Result<NodeView, Failure> {
     let began = Instant::now();
     loop {
         let now = link.status_of_controller()?.1;
@@ -143,7 +143,7 @@ fn fail_over_unsafely(
         return Err(Failure::new(Sysexit::Data, reason));
     }
     note(format_args!("an unsafe failover of {name}, {}", cost(node)));
-    let well = |node: &&Node| node.alive && !node.disk_dead;
+    let well = |node: &&NodeView| node.alive && !node.disk_dead;
     let lost = before.nodes.iter().filter(|node| !well(node));
     for gone in lost.clone() {
         note(format_args!("{} is given up: {}", gone.name, silence(gone)));
@@ -171,7 +171,7 @@ fn fail_over_unsafely(
 }
 
 /// Returns the possible cost of an unsafe failover of a node, by bucket.
-fn cost(node: &Node) -> String {
+fn cost(node: &NodeView) -> String {
     let of = |bucket: &super::view::UnsafeFailover| {
         format!(
             "of {} vBuckets of bucket {} ({}), which lack {} copies more: those on {} are given up",
@@ -187,7 +187,7 @@ fn cost(node: &Node) -> String {
     format!("which may lose durable writes that were acknowledged,\n{buckets}")
 }
 
-fn silence(node: &Node) -> String {
+fn silence(node: &NodeView) -> String {
     match node.silent_ms {
         _ if node.disk_dead => "its disk died".to_owned(),
         Some(ms) => format!("not heard for {} s", ms / 1000),

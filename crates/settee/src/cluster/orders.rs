@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::view::{MemberLink, Node, Status};
+use super::view::{MemberLink, NodeView, Status};
 use super::watch;
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
@@ -150,7 +150,7 @@ pub(super) fn drain(args: &DrainArgs) -> Result<(), Failure> {
         );
         return Err(Failure::new(Sysexit::Data, reason));
     }
-    let takes = |other: &Node| {
+    let takes = |other: &NodeView| {
         other.id != node.id && other.alive && matches!(&*other.state, "active" | "new")
     };
     if !status.nodes.iter().any(takes) {

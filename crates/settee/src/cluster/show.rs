@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::view::{Bucket, MemberLink, Node, Status};
+use super::view::{BucketView, MemberLink, NodeView, Status};
 use crate::connect::ConnectArgs;
 use crate::exit::Failure;
 use crate::output;
@@ -41,7 +41,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<(), Failure> {
     } else {
         output::print(text(&status).as_bytes())?;
     }
-    let unserved = |bucket: &&Bucket| bucket.served < bucket.vbuckets.into();
+    let unserved = |bucket: &&BucketView| bucket.served < bucket.vbuckets.into();
     let unserved = status.buckets.iter().find(unserved);
     unserved.map_or(Ok(()), |bucket| {
         let left = usize::from(bucket.vbuckets) - bucket.served;
@@ -105,7 +105,7 @@ fn text(status: &Status) -> String {
         status.failovers
     ));
     if let Some(moves) = status.moves_without_space.filter(|moves| *moves > 0) {
-        let has_no_disk = |node: &&Node| node.disk_full || !node.unmade.is_empty();
+        let has_no_disk = |node: &&NodeView| node.disk_full || !node.unmade.is_empty();
         let full = status.nodes.iter().filter(has_no_disk);
         let names: Vec<_> = full.map(|node| node.name.as_str()).collect();
         let names = names.join(", ");
@@ -171,10 +171,10 @@ fn copy_lines(status: &Status) -> Vec<String> {
         } else {
             ""
         };
-        let has = |bucket: &&Bucket| bucket.name == waiting.bucket;
+        let has = |bucket: &&BucketView| bucket.name == waiting.bucket;
         let of = status.buckets.iter().find(has).map(|of| &of.nodes);
         let is_full =
-            |node: &&Node| node.disk_full && of.is_some_and(|of| of.contains_key(&node.name));
+            |node: &&NodeView| node.disk_full && of.is_some_and(|of| of.contains_key(&node.name));
         let full = status.nodes.iter().filter(is_full);
         let full: Vec<_> = full.map(|node| node.name.as_str()).collect();
         let why = if full.is_empty() {
@@ -201,18 +201,18 @@ fn copy_lines(status: &Status) -> Vec<String> {
     waiting.chain(damaged).collect()
 }
 
-fn node_rows(nodes: &[Node]) -> Vec<Vec<String>> {
+fn node_rows(nodes: &[NodeView]) -> Vec<Vec<String>> {
     let names = [
         "node", "state", "alive", "zone", "address", "version", "active", "replicas",
     ];
     let mut rows = vec![names.map(str::to_owned).to_vec()];
     rows.extend(nodes.iter().map(|node| {
         let alive = match node {
-            Node { alive: false, .. } => "no",
-            Node {
+            NodeView { alive: false, .. } => "no",
+            NodeView {
                 disk_dead: true, ..
             } => "disk dead",
-            Node {
+            NodeView {
                 disk_full: true, ..
             } => "disk full",
             _ => "yes",

@@ -57,19 +57,19 @@ pub(super) struct Status {
     pub(super) moves_without_space: Option<usize>,
     /// Known only to the controller.
     #[serde(default)]
-    pub(super) waiting: Option<Vec<Waiting>>,
+    pub(super) waiting: Option<Vec<WaitingVBuckets>>,
     /// Known only to the controller.
     #[serde(default)]
     pub(super) promoted: Option<Vec<Promoted>>,
     #[serde(default)]
     pub(super) damaged: Vec<Damaged>,
-    pub(super) nodes: Vec<Node>,
-    pub(super) buckets: Vec<Bucket>,
+    pub(super) nodes: Vec<NodeView>,
+    pub(super) buckets: Vec<BucketView>,
 }
 
 /// vBuckets of a bucket that wait for copies.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Waiting {
+pub(super) struct WaitingVBuckets {
     pub(super) bucket: String,
     pub(super) vbuckets: usize,
     pub(super) missing: usize,
@@ -82,7 +82,7 @@ pub(super) struct Waiting {
     clippy::struct_excessive_bools,
     reason = "they are independent facts of a document"
 )]
-pub(super) struct Node {
+pub(super) struct NodeView {
     pub(super) name: String,
     pub(super) id: u16,
     pub(super) state: String,
@@ -158,18 +158,18 @@ struct Outside {
 
 /// A bucket.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Bucket {
+pub(super) struct BucketView {
     pub(super) name: String,
     pub(super) vbuckets: u16,
     pub(super) copies: usize,
     pub(super) served: usize,
     pub(super) lacking: usize,
-    pub(super) nodes: BTreeMap<String, Copies>,
+    pub(super) nodes: BTreeMap<String, CopyCounts>,
 }
 
 /// Numbers of copies on a node.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct Copies {
+pub(super) struct CopyCounts {
     pub(super) active: usize,
     pub(super) replicas: usize,
 }
@@ -192,7 +192,7 @@ impl Status {
     ///
     /// # Errors
     /// It does not exist; the message names the existing nodes.
-    pub(super) fn node(&self, name: &str) -> Result<&Node, Failure> {
+    pub(super) fn node(&self, name: &str) -> Result<&NodeView, Failure> {
         let found = self.nodes.iter().find(|node| node.name == name);
         found.ok_or_else(|| {
             let names: Vec<_> = self.nodes.iter().map(|node| node.name.as_str()).collect();

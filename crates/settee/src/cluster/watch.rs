@@ -16,7 +16,7 @@ const BAR: usize = 30;
 /// # Errors
 /// No member can be asked, or the rebalance was paused.
 pub(super) fn until_settled(link: &mut MemberLink) -> Result<(), Failure> {
-    let shown = output::Progress::new(false);
+    let shown = output::ProgressLine::new(false);
     let began = Instant::now();
     let mut most = 0;
     loop {

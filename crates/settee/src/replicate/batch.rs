@@ -43,13 +43,16 @@ impl Batch {
     }
 
     /// Returns the writes to send again: the refused ones, and all of `vbuckets`.
-    pub(super) fn again(&self, vbuckets: &BTreeSet<VbId>) -> impl Iterator<Item = (VbId, Held)> {
+    pub(super) fn again(
+        &self,
+        vbuckets: &BTreeSet<VbId>,
+    ) -> impl Iterator<Item = (VbId, QueuedWrite)> {
         let is_again = |frame: &Frame<'_>| {
             vbuckets.contains(&frame.vbucket()) || self.refused.contains(&frame.header.opaque.0)
         };
         let again = writes(&self.frames).filter(move |(frame, _)| is_again(frame));
         again.map(|(frame, bytes)| {
-            let held = Held {
+            let held = QueuedWrite {
                 mark: self.mark,
                 opaque: frame.header.opaque,
                 bytes: bytes.to_vec(),
@@ -61,7 +64,7 @@ impl Batch {
 
 /// A write that waits to be sent.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct QueuedWrite {
     /// Newest mark when the write was made.
     pub(super) mark: u64,
     /// Opaque of the write; it grows from write to write.
@@ -70,7 +73,7 @@ pub(super) struct Held {
 }
 
 /// Writes of a vBucket that wait until a node serves it, by opaque and so in their order.
-pub(super) type Waiting = BTreeMap<[u8; 4], Held>;
+pub(super) type QueuedWrites = BTreeMap<[u8; 4], QueuedWrite>;
 
 /// Iterates over frames, each with its bytes.
 fn writes(mut frames: &[u8]) -> impl Iterator<Item = (Frame<'_>, &[u8])> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters of a direction.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct DirectionCounts {
     /// Changes that were sent.
     pub(super) sent: AtomicU64,
     /// Sent changes that were not newer than the document of the target.
@@ -18,14 +18,14 @@ pub(super) struct Counts {
     pub(super) rollbacks: AtomicU64,
 }
 
-impl Counts {
+impl DirectionCounts {
     /// Adds one to a counter.
     pub(super) fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for DirectionCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         write!(

@@ -11,12 +11,14 @@ use wire::dcp::{Deletion, Expiration, Mutation, OpenFlags};
 use wire::request::{MetaAction, MetaOptions, WithMeta};
 use wire::{Frame, Malformed, Message as _, Opcode};
 
-use super::counts::Counts;
+use super::counts::DirectionCounts;
 use super::echo::Echo;
-use super::state::StateFile;
-use super::writer::{Writer, Writing};
+use super::state::ReplicateStateFile;
+use super::writer::{TargetWriter, Writing};
 use crate::exit::{Failure, Sysexit};
-use crate::stream::{Broken, CollectionPart, Opening, Source, TICK, Told, collections_of, newest};
+use crate::stream::{
+    Broken, CollectionPart, Source, StreamEvent, StreamOpening, TICK, collections_of, newest,
+};
 use crate::tail::Interrupt;
 
 /// Longest wait for bytes while writes or a position are pending; [`TICK`] otherwise.
@@ -27,12 +29,12 @@ const KEEP_INTERVAL: Duration = Duration::from_millis(200);
 const STREAM_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 
 /// State that both directions share.
-pub(super) struct Shared {
-    pub(super) state: StateFile,
+pub(super) struct SharedState {
+    pub(super) state: ReplicateStateFile,
     pub(super) interrupt: Interrupt,
     /// Whether a direction failed for good.
     pub(super) stops: AtomicBool,
-    pub(super) counts: [Counts; 2],
+    pub(super) counts: [DirectionCounts; 2],
     /// Changes that each direction has sent.
     pub(super) echoes: [Echo; 2],
     pub(super) filter: Option<CollectionPart>,
@@ -42,7 +44,7 @@ pub(super) struct Shared {
 
 /// One direction, from its first connection to its last.
 pub(super) struct Direction<'a> {
-    pub(super) shared: &'a Shared,
+    pub(super) shared: &'a SharedState,
     /// Index of the direction: 0 or 1.
     pub(super) index: usize,
     pub(super) from: ConnectOptions,
@@ -91,7 +93,7 @@ impl Direction<'_> {
             } else {
                 0
             },
-            writer: Writer::new(there, &shared.counts[self.index], writing),
+            writer: TargetWriter::new(there, &shared.counts[self.index], writing),
             moved: false,
         };
         let session = Session {
@@ -120,8 +122,8 @@ impl Direction<'_> {
         Ok(streams)
     }
 
-    fn opening(&self) -> Opening {
-        Opening {
+    fn opening(&self) -> StreamOpening {
+        StreamOpening {
             name: "settee-replicate",
             flags: OpenFlags::INCLUDE_XATTRS
                 .with(OpenFlags::INCLUDE_DELETE_TIMES)
@@ -161,7 +163,7 @@ struct Session<'s, 'd> {
 
 /// The write side of a direction.
 struct Outlet<'d> {
-    shared: &'d Shared,
+    shared: &'d SharedState,
     index: usize,
     to: &'d ConnectOptions,
     /// Whether keys of the source carry the identifier of their collection.
@@ -172,7 +174,7 @@ struct Outlet<'d> {
     /// Key prefixes at the target, by collection of the source.
     prefixes: HashMap<CollectionId, Vec<u8>>,
     options: u32,
-    writer: Writer<'d>,
+    writer: TargetWriter<'d>,
     /// Whether the stream sent anything since the last position was taken.
     moved: bool,
 }
@@ -240,19 +242,19 @@ impl Session<'_, '_> {
 }
 
 impl Outlet<'_> {
-    fn take(&mut self, told: &Told<'_>) -> Result<(), Broken> {
+    fn take(&mut self, told: &StreamEvent<'_>) -> Result<(), Broken> {
         self.moved = true;
         match *told {
-            Told::Change {
+            StreamEvent::Change {
                 change,
                 names,
                 history,
                 frame,
             } => self.write(frame, change, names, history),
-            Told::System => Ok(()),
+            StreamEvent::System => Ok(()),
             // The target may still have the lost changes; the other direction, if any, sends them back.
-            Told::Rollback(..) => {
-                Counts::add(&self.shared.counts[self.index].rollbacks);
+            StreamEvent::Rollback(..) => {
+                DirectionCounts::add(&self.shared.counts[self.index].rollbacks);
                 Ok(())
             }
         }
@@ -276,7 +278,7 @@ impl Outlet<'_> {
         let vbucket = self.form.vbucket(user_key);
         if let Some((history, seqno)) = shared.echoes[1 - index].take(&change, user_key) {
             self.writer.skip(vbucket, history, seqno);
-            Counts::add(&shared.counts[index].echoes);
+            DirectionCounts::add(&shared.counts[index].echoes);
             return Ok(());
         }
         let at = (history, told.named(names).seqno);

@@ -13,19 +13,19 @@ const SLOTS: usize = 1 << 20;
 /// since it is not newer.
 #[derive(Debug)]
 pub(super) struct Echo {
-    slots: Mutex<Box<[Sent]>>,
+    slots: Mutex<Box<[SentChange]>>,
 }
 
 /// A sent change.
 #[derive(Clone, Copy, Debug)]
-struct Sent {
+struct SentChange {
     /// Hash of the document's version; 0 for an empty slot.
     name: u64,
     history: VbUuid,
     seqno: Seqno,
 }
 
-impl Sent {
+impl SentChange {
     const NOTHING: Self = Self {
         name: 0,
         history: VbUuid(0),
@@ -38,7 +38,7 @@ impl Echo {
     pub(super) fn new(remembers: bool) -> Self {
         let slots = if remembers { SLOTS } else { 0 };
         Self {
-            slots: Mutex::new(vec![Sent::NOTHING; slots].into()),
+            slots: Mutex::new(vec![SentChange::NOTHING; slots].into()),
         }
     }
 
@@ -47,7 +47,7 @@ impl Echo {
         let name = name_of(change, user_key);
         let (history, seqno) = at;
         self.with_slot(name, |slot| {
-            *slot = Sent {
+            *slot = SentChange {
                 name,
                 history,
                 seqno,
@@ -60,12 +60,12 @@ impl Echo {
         let name = name_of(change, user_key);
         let sent = self.with_slot(name, |slot| {
             let is_it = slot.name == name;
-            is_it.then(|| std::mem::replace(slot, Sent::NOTHING))
+            is_it.then(|| std::mem::replace(slot, SentChange::NOTHING))
         });
         sent.flatten().map(|sent| (sent.history, sent.seqno))
     }
 
-    fn with_slot<T>(&self, name: u64, act: impl FnOnce(&mut Sent) -> T) -> Option<T> {
+    fn with_slot<T>(&self, name: u64, act: impl FnOnce(&mut SentChange) -> T) -> Option<T> {
         let mut slots = self.slots.lock().expect("no thread panicked with it");
         let index = usize::try_from(name).ok()? % slots.len().max(1);
         slots.get_mut(index).map(act)

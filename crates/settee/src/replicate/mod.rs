@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 
 use client::Address;
 
-use self::counts::Counts;
-use self::direction::{Direction, Shared};
+use self::counts::DirectionCounts;
+use self::direction::{Direction, SharedState};
 use self::echo::Echo;
-use self::state::StateFile;
+use self::state::ReplicateStateFile;
 use crate::connect::LoginArgs;
 use crate::exit::Failure;
 use crate::stderr::note;
@@ -94,8 +94,8 @@ pub(crate) fn run(args: &ReplicateArgs) -> Result<(), Failure> {
     let from = args.login.options_of("FROM", &args.from)?;
     let to = args.login.options_of("TO", &args.to)?;
     let filter = args.filter.as_ref().map(CollectionPart::to_string);
-    let state = StateFile::open(&args.state, names.clone(), filter.unwrap_or_default())?;
-    let shared = Shared {
+    let state = ReplicateStateFile::open(&args.state, names.clone(), filter.unwrap_or_default())?;
+    let shared = SharedState {
         state,
         interrupt: Interrupt::watch()?,
         stops: AtomicBool::new(false),
@@ -144,7 +144,7 @@ pub(crate) fn run(args: &ReplicateArgs) -> Result<(), Failure> {
     ended.into_iter().collect()
 }
 
-fn report(names: &[String; 2], counts: &[Counts; 2], both: bool) {
+fn report(names: &[String; 2], counts: &[DirectionCounts; 2], both: bool) {
     let [from, to] = names;
     note(format_args!("{from} to {to}: {}", counts[0]));
     if both {

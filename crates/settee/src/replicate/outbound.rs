@@ -182,7 +182,7 @@ pub(super) fn asking(vbucket: VbId) -> Envelope<'static> {
 
 /// Meaning of a received frame.
 #[derive(Debug)]
-pub(super) enum Answered {
+pub(super) enum Reply {
     /// No meaning for the writer.
     Nothing,
     /// Answer to a batch: the seqnos of the node's active vBuckets.
@@ -199,7 +199,7 @@ pub(super) enum Answered {
     Refused { opaque: Opaque, status: Status },
 }
 
-impl Answered {
+impl Reply {
     /// Classifies a frame.
     ///
     /// # Errors

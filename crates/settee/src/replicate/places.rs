@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use client::{Address, Nodes};
 use model::VbId;
 
-use super::batch::{Held, Waiting};
+use super::batch::{QueuedWrite, QueuedWrites};
 use crate::exit::{Failure, Sysexit};
 use crate::stderr::note;
 use crate::stream::MOVE_PATIENCE;
@@ -19,7 +19,7 @@ const TELL_AFTER: Duration = Duration::from_secs(5);
 
 /// Location of a vBucket's writes.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct WritePlace {
     /// Node of the unanswered writes, and number of their batches.
     node: usize,
     batches: usize,
@@ -31,9 +31,9 @@ struct Place {
 /// Locations of all writes, by vBucket.
 #[derive(Debug)]
 pub(super) struct Places {
-    by_vbucket: Vec<Place>,
+    by_vbucket: Vec<WritePlace>,
     /// Queued writes.
-    waiting: BTreeMap<VbId, Waiting>,
+    waiting: BTreeMap<VbId, QueuedWrites>,
     waiting_bytes: usize,
     /// vBuckets with unanswered writes at a node to which the map does not give them, and since when.
     moved: BTreeMap<VbId, Instant>,
@@ -50,7 +50,7 @@ pub(super) struct Places {
 impl Places {
     /// Creates the locations without writes.
     pub(super) fn new(vbuckets: u16, address: Address) -> Self {
-        let place = Place {
+        let place = WritePlace {
             node: 0,
             batches: 0,
             again_at: Instant::now(),
@@ -102,7 +102,7 @@ impl Places {
     }
 
     /// Takes the queued writes of a vBucket, in their order.
-    pub(super) fn take_waiting(&mut self, vbucket: VbId) -> Waiting {
+    pub(super) fn take_waiting(&mut self, vbucket: VbId) -> QueuedWrites {
         let waited = self.waiting.remove(&vbucket).unwrap_or_default();
         let bytes = waited.values().map(|held| held.bytes.len());
         self.waiting_bytes -= bytes.sum::<usize>();
@@ -110,7 +110,7 @@ impl Places {
     }
 
     /// Queues a write.
-    pub(super) fn hold(&mut self, vbucket: VbId, held: Held) {
+    pub(super) fn hold(&mut self, vbucket: VbId, held: QueuedWrite) {
         self.waiting_bytes += held.bytes.len();
         let waiting = self.waiting.entry(vbucket).or_default();
         waiting.insert(held.opaque.0, held);
@@ -232,11 +232,11 @@ impl Places {
         Ok(())
     }
 
-    fn at(&self, VbId(vbucket): VbId) -> &Place {
+    fn at(&self, VbId(vbucket): VbId) -> &WritePlace {
         &self.by_vbucket[usize::from(vbucket)]
     }
 
-    fn at_mut(&mut self, VbId(vbucket): VbId) -> &mut Place {
+    fn at_mut(&mut self, VbId(vbucket): VbId) -> &mut WritePlace {
         &mut self.by_vbucket[usize::from(vbucket)]
     }
 }
@@ -268,8 +268,8 @@ mod tests {
         )
     }
 
-    fn held(opaque: u32, mark: u64) -> Held {
-        Held {
+    fn held(opaque: u32, mark: u64) -> QueuedWrite {
+        QueuedWrite {
             mark,
             opaque: Opaque(opaque.to_be_bytes()),
             bytes: vec![0; 10],

@@ -15,7 +15,7 @@ const VERSION: u32 = 1;
 const FILE_BYTES_MAX: u64 = 2 * 1024 * 1024;
 
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-struct Saved {
+struct SavedPositions {
     settee_replicate: u32,
     from: String,
     to: String,
@@ -26,12 +26,12 @@ struct Saved {
 
 /// The state file, shared by both directions.
 #[derive(Debug)]
-pub(super) struct StateFile {
+pub(super) struct ReplicateStateFile {
     path: PathBuf,
-    saved: Mutex<Saved>,
+    saved: Mutex<SavedPositions>,
 }
 
-impl StateFile {
+impl ReplicateStateFile {
     /// Opens the file at `path` for a pair of buckets; the state is empty if there is no file.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl StateFile {
         [from, to]: [String; 2],
         filter: String,
     ) -> Result<Self, Failure> {
-        let expected = Saved {
+        let expected = SavedPositions {
             settee_replicate: VERSION,
             from,
             to,
@@ -55,10 +55,10 @@ impl StateFile {
         let saved = match state_file::read(path, FILE_BYTES_MAX, "settee replicate")? {
             None => expected,
             Some(text) => {
-                let Ok(saved) = serde_json::from_str::<Saved>(&text) else {
+                let Ok(saved) = serde_json::from_str::<SavedPositions>(&text) else {
                     return refuse(Sysexit::Data, "it is no state of settee replicate");
                 };
-                let known = Saved {
+                let known = SavedPositions {
                     positions: saved.positions.clone(),
                     ..expected
                 };
@@ -110,9 +110,9 @@ mod tests {
 
     use super::*;
 
-    fn open(folder: &tempfile::TempDir, from: &str) -> Result<StateFile, Failure> {
+    fn open(folder: &tempfile::TempDir, from: &str) -> Result<ReplicateStateFile, Failure> {
         let path = folder.path().join("state");
-        StateFile::open(&path, [from.into(), "b".into()], String::new())
+        ReplicateStateFile::open(&path, [from.into(), "b".into()], String::new())
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = open(&folder, "a").unwrap();
         state.save(0, &Position::beginning(4)).unwrap();
-        let code = |result: Result<StateFile, Failure>| result.unwrap_err().code();
+        let code = |result: Result<ReplicateStateFile, Failure>| result.unwrap_err().code();
         assert_eq!(code(open(&folder, "c")), Sysexit::Usage);
         let text = fs::read_to_string(&state.path).unwrap();
         for bad in ["", "{}", &text[1..]] {

@@ -13,9 +13,9 @@ use wire::request::{ObserveSeqno, WithMeta};
 use wire::response::ObserveSeqnoReply;
 use wire::{Envelope, Frame, Message as _, Opaque, Status};
 
-use super::batch::Held;
-use super::counts::Counts;
-use super::outbound::{Answered, Outbound, asking, is_for_the_moment};
+use super::batch::QueuedWrite;
+use super::counts::DirectionCounts;
+use super::outbound::{Outbound, Reply, asking, is_for_the_moment};
 use super::places::Places;
 use super::unkept::Unkept;
 use crate::exit::{Failure, Sysexit, code_of_status};
@@ -37,22 +37,22 @@ pub(super) struct Writing {
 
 /// The writer of the target.
 #[derive(Debug)]
-pub(super) struct Writer<'a> {
+pub(super) struct TargetWriter<'a> {
     nodes: Nodes,
     attempts: Attempts,
     links: BTreeMap<usize, Outbound>,
     places: Places,
     unkept: Unkept,
-    counts: &'a Counts,
+    counts: &'a DirectionCounts,
     writing: Writing,
     /// Newest mark.
     mark: u64,
     next_opaque: u32,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> TargetWriter<'a> {
     /// Creates a writer without connections.
-    pub(super) fn new(nodes: Nodes, counts: &'a Counts, writing: Writing) -> Self {
+    pub(super) fn new(nodes: Nodes, counts: &'a DirectionCounts, writing: Writing) -> Self {
         Self {
             places: Places::new(nodes.vbuckets(), nodes.address(0)),
             nodes,
@@ -123,7 +123,7 @@ impl<'a> Writer<'a> {
             datatype,
             ..Envelope::default()
         };
-        Counts::add(&self.counts.sent);
+        DirectionCounts::add(&self.counts.sent);
         let mark = self.mark;
         let node = self.places.route(vbucket, self.nodes.owner(vbucket));
         if let Some(node) = node.filter(|node| self.links.contains_key(node)) {
@@ -133,7 +133,7 @@ impl<'a> Writer<'a> {
         }
         let mut bytes = Vec::new();
         change.encode(&envelope, &mut bytes)?;
-        let held = Held {
+        let held = QueuedWrite {
             mark,
             opaque,
             bytes,
@@ -290,7 +290,7 @@ impl<'a> Writer<'a> {
             let nodes = &mut self.nodes;
             let taken = link.feed.take(|frame, _| {
                 let is_newer = map_in(frame).is_some_and(|map| nodes.learn(map, node));
-                Ok::<_, ClientError>((Answered::of(frame)?, is_newer))
+                Ok::<_, ClientError>((Reply::of(frame)?, is_newer))
             })?;
             let Some((answered, is_newer)) = taken else {
                 return Ok(());
@@ -316,14 +316,14 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn on_answer(&mut self, answered: Answered, node: usize) -> Result<(), Broken> {
+    fn on_answer(&mut self, answered: Reply, node: usize) -> Result<(), Broken> {
         match answered {
-            Answered::Nothing => Ok(()),
-            Answered::Batch(active) => {
+            Reply::Nothing => Ok(()),
+            Reply::Batch(active) => {
                 self.on_batch(active, node);
                 Ok(())
             }
-            Answered::History(vbucket, history) => {
+            Reply::History(vbucket, history) => {
                 let link = self.links.get_mut(&node);
                 let known = link.and_then(|link| link.histories.get_mut(&vbucket));
                 if let Some(known) = known {
@@ -331,15 +331,15 @@ impl<'a> Writer<'a> {
                 }
                 Ok(())
             }
-            Answered::Observed(reply) => self.on_observed(&reply, node),
-            Answered::OtherHistory(vbucket) if self.nodes.owner(vbucket) == Some(node) => {
+            Reply::Observed(reply) => self.on_observed(&reply, node),
+            Reply::OtherHistory(vbucket) if self.nodes.owner(vbucket) == Some(node) => {
                 Err(again(NEW_HISTORY))
             }
-            Answered::OtherHistory(vbucket) | Answered::NotObserved(vbucket) => {
+            Reply::OtherHistory(vbucket) | Reply::NotObserved(vbucket) => {
                 self.unkept.unanswered(Some(vbucket), node);
                 Ok(())
             }
-            Answered::Refused { opaque, status } => self.on_refused(opaque, status, node),
+            Reply::Refused { opaque, status } => self.on_refused(opaque, status, node),
         }
     }
 
@@ -365,7 +365,7 @@ impl<'a> Writer<'a> {
             }
         }
         for (vbucket, held) in batch.again(&moved) {
-            Counts::add(&self.counts.retried);
+            DirectionCounts::add(&self.counts.retried);
             self.places.pause(vbucket, self.nodes.owner(vbucket));
             self.places.hold(vbucket, held);
         }
@@ -393,7 +393,7 @@ impl<'a> Writer<'a> {
             return Ok(());
         };
         if status == Status::KEY_EEXISTS {
-            Counts::add(&self.counts.not_newer);
+            DirectionCounts::add(&self.counts.not_newer);
             if self.writing.tells_conflicts {
                 let what = batch.write(opaque).as_ref().map(described);
                 let what = what.unwrap_or_default();
@@ -428,7 +428,7 @@ impl<'a> Writer<'a> {
                 self.places.end(*vbucket);
             }
             for (vbucket, held) in batch.again(&batch.vbuckets) {
-                Counts::add(&self.counts.retried);
+                DirectionCounts::add(&self.counts.retried);
                 self.places.hold(vbucket, held);
             }
         }

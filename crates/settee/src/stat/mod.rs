@@ -1,8 +1,8 @@
 //! `settee stat`: shows the statistics of a server, as text or as JSON.
 
-mod held;
 mod natural;
 mod report;
+mod row_buffer;
 
 use std::io::{self, Write};
 
@@ -11,8 +11,8 @@ use crate::exit::Failure;
 use crate::output;
 
 use client::ClientError;
-use held::Held;
 use report::{Report, Shape};
+use row_buffer::RowBuffer;
 
 /// Show statistics of a server.
 ///
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
 struct Printer<W> {
     report: Report<W>,
     /// Rows that wait for the others; `None` once rows are printed in order of arrival.
-    held: Option<Held>,
+    held: Option<RowBuffer>,
     json: bool,
     sort: bool,
 }
@@ -94,7 +94,7 @@ impl<W: Write> Printer<W> {
     fn new(to: W, json: bool, sort: bool) -> Self {
         Self {
             report: Report::new(to),
-            held: Some(Held::default()),
+            held: Some(RowBuffer::default()),
             json,
             sort,
         }

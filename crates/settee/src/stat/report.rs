@@ -28,12 +28,12 @@ pub(super) struct Report<W> {
     buffer: Vec<u8>,
     rows: u64,
     /// The last member written, if the format is an object.
-    last: Member,
+    last: JsonMember,
 }
 
 /// A name, and the position of its first value in the buffer.
 #[derive(Debug, Default)]
-struct Member {
+struct JsonMember {
     name: Vec<u8>,
     value_at: usize,
     has_many: bool,
@@ -47,7 +47,7 @@ impl<W: Write> Report<W> {
             shape: Shape::Text { width: 0 },
             buffer: Vec::new(),
             rows: 0,
-            last: Member::default(),
+            last: JsonMember::default(),
         }
     }
 

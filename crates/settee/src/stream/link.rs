@@ -9,7 +9,7 @@ use wire::dcp::{OpenFlags, flow_bytes_of};
 
 use super::broken::{Unread, silent};
 use super::part::CollectionPart;
-use super::reading::{Reading, Told};
+use super::reading::{Reading, StreamEvent};
 use super::window::Window;
 
 /// Longest wait for bytes, and so the longest delay of an interrupt.
@@ -18,7 +18,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_mins(1);
 
 /// Options of connections with streams.
-pub(crate) struct Opening {
+pub(crate) struct StreamOpening {
     /// Prefix of the connections' names.
     pub(crate) name: &'static str,
     pub(crate) flags: OpenFlags,
@@ -52,7 +52,7 @@ impl NodeLink {
     pub(super) fn new(
         node: usize,
         mut client: Client,
-        opening: &Opening,
+        opening: &StreamOpening,
     ) -> Result<Self, ClientError> {
         client.open_streams(opening.name, opening.flags, opening.window_bytes)?;
         for name in opening.switches {
@@ -77,7 +77,7 @@ impl NodeLink {
         &mut self,
         is_ready: bool,
         reading: &mut Reading,
-        on: &mut impl FnMut(Told<'_>) -> Result<bool, Unread>,
+        on: &mut impl FnMut(StreamEvent<'_>) -> Result<bool, Unread>,
     ) -> Result<bool, Unread> {
         self.is_busy = is_ready && self.feed.wait(TICK)?;
         if self.is_busy {

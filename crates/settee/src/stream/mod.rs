@@ -11,8 +11,8 @@ mod window;
 
 pub(crate) use self::attempts::Attempts;
 pub(crate) use self::broken::Broken;
-pub(crate) use self::link::{Opening, TICK, collections_of};
+pub(crate) use self::link::{StreamOpening, TICK, collections_of};
 pub(crate) use self::newest::newest;
 pub(crate) use self::part::CollectionPart;
-pub(crate) use self::reading::{MOVE_PATIENCE, Told};
+pub(crate) use self::reading::{MOVE_PATIENCE, StreamEvent};
 pub(crate) use self::source::Source;

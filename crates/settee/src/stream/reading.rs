@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub(crate) const MOVE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// An event for the command.
-pub(crate) enum Told<'a> {
+pub(crate) enum StreamEvent<'a> {
     /// A document changed.
     Change {
         change: DocumentChange<'a>,
@@ -176,7 +176,7 @@ impl Reading {
         frame: &Frame<'_>,
         out: &mut Outgoing,
         node: usize,
-        on: &mut impl FnMut(Told<'_>) -> Result<bool, Unread>,
+        on: &mut impl FnMut(StreamEvent<'_>) -> Result<bool, Unread>,
     ) -> Result<bool, Unread> {
         if let Some(map) = map_in(frame) {
             self.learn(map, node);
@@ -208,7 +208,7 @@ impl Reading {
     fn on_answer(
         &mut self,
         frame: &Frame<'_>,
-        on: &mut impl FnMut(Told<'_>) -> Result<bool, Unread>,
+        on: &mut impl FnMut(StreamEvent<'_>) -> Result<bool, Unread>,
     ) -> Result<bool, Unread> {
         if frame.header.opcode != Opcode::DCP_STREAM_REQ {
             return Ok(true);
@@ -231,7 +231,7 @@ impl Reading {
                 let to = parse_rollback(frame.value).map_err(malformed)?;
                 let to = self.streams.rolled_back(vbucket, to).map_err(violation)?;
                 self.ask_after(Duration::ZERO);
-                return on(Told::Rollback(vbucket, to));
+                return on(StreamEvent::Rollback(vbucket, to));
             }
             Status::ETMPFAIL | Status::ENOMEM | Status::EBUSY => {}
             Status::NOT_MY_VBUCKET => {
@@ -250,13 +250,13 @@ impl Reading {
         &mut self,
         frame: &Frame<'_>,
         out: &mut Outgoing,
-        on: &mut impl FnMut(Told<'_>) -> Result<bool, Unread>,
+        on: &mut impl FnMut(StreamEvent<'_>) -> Result<bool, Unread>,
     ) -> Result<bool, Unread> {
         match changes::take(frame, &mut self.streams, self.keyed).map_err(violation)? {
             StreamMessage::Change(change) => {
                 let history = self.streams.history(change.vbucket());
                 let names = self.collections.names(change.collection);
-                on(Told::Change {
+                on(StreamEvent::Change {
                     change,
                     names,
                     history,
@@ -265,7 +265,7 @@ impl Reading {
             }
             StreamMessage::System(event) => {
                 self.collections.learn(&event);
-                on(Told::System)
+                on(StreamEvent::System)
             }
             StreamMessage::Ended { reason, again } => {
                 if reason == EndReason::LOST_PRIVILEGES {
@@ -356,8 +356,8 @@ mod tests {
             panic!("no frame");
         };
         let mut rollbacks = Vec::new();
-        let mut on = |told: Told<'_>| {
-            if let Told::Rollback(vbucket, to) = told {
+        let mut on = |told: StreamEvent<'_>| {
+            if let StreamEvent::Rollback(vbucket, to) = told {
                 rollbacks.push((vbucket, to));
             }
             Ok(true)

@@ -12,15 +12,15 @@ use wire::dcp::StreamRequest;
 
 use super::attempts::Attempts;
 use super::broken::{Broken, Unread};
-use super::link::{NodeLink, Opening, collections_of};
-use super::reading::{Reading, Told, stream_envelope};
+use super::link::{NodeLink, StreamOpening, collections_of};
+use super::reading::{Reading, StreamEvent, stream_envelope};
 use crate::exit::{Failure, Sysexit};
 use crate::stderr::note;
 
 /// Reader of a bucket's streams.
 pub(crate) struct Source {
     reading: Reading,
-    opening: Opening,
+    opening: StreamOpening,
     /// Value of every stream request: the filter of scope or collection.
     filter: String,
     links: Vec<NodeLink>,
@@ -32,7 +32,11 @@ impl Source {
     ///
     /// # Errors
     /// `streams` are of a bucket with another number of vBuckets.
-    pub(crate) fn new(nodes: Nodes, streams: Streams, opening: Opening) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        nodes: Nodes,
+        streams: Streams,
+        opening: StreamOpening,
+    ) -> Result<Self, Failure> {
         let source = Self {
             reading: Reading::new(nodes, streams),
             opening,
@@ -57,7 +61,7 @@ impl Source {
     pub(crate) fn turn(
         &mut self,
         at_most: Duration,
-        mut on: impl FnMut(Told<'_>) -> Result<bool, Broken>,
+        mut on: impl FnMut(StreamEvent<'_>) -> Result<bool, Broken>,
     ) -> Result<(), Broken> {
         for node in self.reading.cut_off() {
             self.lose(node, self.moved_away(node));
@@ -68,7 +72,7 @@ impl Source {
         self.each(|link, _| Ok(link.feed.flush()?))?;
         let ready = wait_for_any(self.links.iter().map(|link| &link.feed), at_most)?;
         let mut ready = ready.into_iter();
-        let mut on = |told: Told<'_>| on(told).map_err(Unread::from);
+        let mut on = |told: StreamEvent<'_>| on(told).map_err(Unread::from);
         let mut wants_more = true;
         self.each(|link, reading| {
             let is_ready = ready.next().unwrap_or(false);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use changes::Streams;
 
-use super::state::StateFile;
+use super::state::TailStateFile;
 use crate::exit::Failure;
 
 /// Largest age of the stored position after a kill or a power cut; later changes are written again.
@@ -13,13 +13,13 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// Stores the position of written changes, if the user wants it.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    file: Option<StateFile>,
+    file: Option<TailStateFile>,
     kept_at: Option<Instant>,
 }
 
 impl Keeper {
     /// Creates a keeper that stores the position in `file`.
-    pub(super) fn new(file: Option<StateFile>) -> Self {
+    pub(super) fn new(file: Option<TailStateFile>) -> Self {
         Self {
             file,
             kept_at: None,

@@ -24,11 +24,11 @@ pub(crate) use self::interrupt::Interrupt;
 use self::keeper::Keeper;
 use self::lines::{Format, Lines};
 use self::session::{Ended, Tail};
-use self::state::StateFile;
-use self::target::Target;
+use self::state::TailStateFile;
+use self::target::TailTarget;
 use crate::connect::ConnectArgs;
 use crate::exit::Failure;
-use crate::stream::{Opening, Source, newest};
+use crate::stream::{Source, StreamOpening, newest};
 
 /// Follow the changes of documents, one line of JSON each.
 ///
@@ -45,7 +45,7 @@ use crate::stream::{Opening, Source, newest};
 #[derive(Debug, clap::Args)]
 pub(crate) struct TailArgs {
     /// BUCKET, BUCKET.SCOPE or BUCKET.SCOPE.COLLECTION; the bucket of --connect when left out
-    target: Option<Target>,
+    target: Option<TailTarget>,
     /// Start: now, beginning, or a position. An existing state file has priority
     #[arg(long, env = "SETTEE_FROM", value_name = "WHERE", default_value = "now")]
     from: Start,
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &TailArgs) -> Result<(), Failure> {
             "--connect: memcached has no changes to follow; use couchbase://",
         ));
     };
-    let target = args.target.clone().unwrap_or_else(|| Target {
+    let target = args.target.clone().unwrap_or_else(|| TailTarget {
         bucket: login.bucket.clone(),
         part: None,
     });
@@ -121,8 +121,8 @@ pub(crate) fn run(args: &TailArgs) -> Result<(), Failure> {
     let file = args
         .state
         .as_deref()
-        .map(|path| StateFile::new(path, &target));
-    let saved = file.as_ref().map_or(Ok(None), StateFile::load)?;
+        .map(|path| TailStateFile::new(path, &target));
+    let saved = file.as_ref().map_or(Ok(None), TailStateFile::load)?;
     let interrupt = Interrupt::watch()?;
     let opening = opening(args, &target);
     let from = saved.map_or_else(|| args.from.clone(), Start::Position);
@@ -145,12 +145,12 @@ pub(crate) fn run(args: &TailArgs) -> Result<(), Failure> {
 }
 
 /// Returns the parameters of connections.
-fn opening(args: &TailArgs, target: &Target) -> Opening {
+fn opening(args: &TailArgs, target: &TailTarget) -> StreamOpening {
     let mut flags = OpenFlags::INCLUDE_DELETE_TIMES;
     if args.keys_only {
         flags = flags.with(OpenFlags::NO_VALUE);
     }
-    Opening {
+    StreamOpening {
         name: "settee-tail",
         flags,
         switches: &["enable_expiry_opcode", "supports_cursor_dropping"],

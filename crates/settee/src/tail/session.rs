@@ -4,7 +4,7 @@ use super::interrupt::Interrupt;
 use super::keeper::Keeper;
 use super::lines::{Lines, Unwritten};
 use crate::exit::Failure;
-use crate::stream::{Source, TICK, Told};
+use crate::stream::{Source, StreamEvent, TICK};
 
 /// Reason why a tail ended.
 #[derive(Debug)]
@@ -66,9 +66,9 @@ impl Tail {
         }
     }
 
-    fn tell(&mut self, told: &Told<'_>) {
+    fn tell(&mut self, told: &StreamEvent<'_>) {
         match *told {
-            Told::Change {
+            StreamEvent::Change {
                 change,
                 names,
                 history,
@@ -80,8 +80,8 @@ impl Tail {
                 }
                 self.lines.change(&change, history);
             }
-            Told::Rollback(vbucket, to) => self.lines.rollback(vbucket, to),
-            Told::System => {}
+            StreamEvent::Rollback(vbucket, to) => self.lines.rollback(vbucket, to),
+            StreamEvent::System => {}
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use changes::Position;
 use serde::{Deserialize, Serialize};
 
-use super::target::Target;
+use super::target::TailTarget;
 use crate::exit::{Failure, Sysexit};
 use crate::state_file;
 
@@ -15,7 +15,7 @@ const VERSION: u32 = 1;
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Deserialize, Serialize)]
-struct Saved {
+struct SavedPosition {
     settee_tail: u32,
     target: String,
     position: String,
@@ -23,14 +23,14 @@ struct Saved {
 
 /// A state file, which may not exist yet.
 #[derive(Debug)]
-pub(super) struct StateFile {
+pub(super) struct TailStateFile {
     path: PathBuf,
     target: String,
 }
 
-impl StateFile {
+impl TailStateFile {
     /// Creates the state file of a target at `path`.
-    pub(super) fn new(path: &Path, target: &Target) -> Self {
+    pub(super) fn new(path: &Path, target: &TailTarget) -> Self {
         Self {
             path: path.to_owned(),
             target: target.to_string(),
@@ -49,7 +49,7 @@ impl StateFile {
         let Some(text) = state_file::read(&self.path, FILE_BYTES_MAX, "settee tail")? else {
             return Ok(None);
         };
-        let Ok(saved) = serde_json::from_str::<Saved>(&text) else {
+        let Ok(saved) = serde_json::from_str::<SavedPosition>(&text) else {
             return refuse(Sysexit::Data, "it is no state of settee tail");
         };
         if saved.settee_tail != VERSION {
@@ -71,7 +71,7 @@ impl StateFile {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn save(&self, position: &Position) -> Result<(), Failure> {
-        let saved = Saved {
+        let saved = SavedPosition {
             settee_tail: VERSION,
             target: self.target.clone(),
             position: position.to_string(),
@@ -89,8 +89,8 @@ mod tests {
 
     use super::*;
 
-    fn file(folder: &tempfile::TempDir, target: &str) -> StateFile {
-        StateFile::new(&folder.path().join("state"), &target.parse().unwrap())
+    fn file(folder: &tempfile::TempDir, target: &str) -> TailStateFile {
+        TailStateFile::new(&folder.path().join("state"), &target.parse().unwrap())
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = file(&folder, "travel");
         state.save(&Position::beginning(4)).unwrap();
-        let code = |state: &StateFile| state.load().unwrap_err().code();
+        let code = |state: &TailStateFile| state.load().unwrap_err().code();
         let other = file(&folder, "travel.inventory");
         assert_eq!(code(&other), Sysexit::Usage);
         assert!(
@@ -136,9 +136,9 @@ mod tests {
             fs::write(&state.path, text).unwrap();
             assert_eq!(code(&state), Sysexit::Data, "{text:.40}");
         }
-        let folder_itself = StateFile::new(folder.path(), &"travel".parse().unwrap());
+        let folder_itself = TailStateFile::new(folder.path(), &"travel".parse().unwrap());
         assert_eq!(code(&folder_itself), Sysexit::Os);
-        let nowhere = StateFile::new(
+        let nowhere = TailStateFile::new(
             Path::new("/no/such/folder/state"),
             &"travel".parse().unwrap(),
         );

@@ -10,14 +10,14 @@ use crate::stream::CollectionPart;
 /// Form: `BUCKET`, `BUCKET.SCOPE` or `BUCKET.SCOPE.COLLECTION`. Names of scopes and collections have no dots; a
 /// bucket with dots in its name is given with `--connect`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct TailTarget {
     /// Name of the bucket.
     pub(super) bucket: String,
     /// A part of the bucket; `None` for the whole bucket.
     pub(super) part: Option<CollectionPart>,
 }
 
-impl FromStr for Target {
+impl FromStr for TailTarget {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -45,7 +45,7 @@ impl FromStr for Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for TailTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.bucket)?;
         if let Some(part) = &self.part {
@@ -62,14 +62,14 @@ mod tests {
     #[test]
     fn target_is_bucket_scope_or_collection() {
         for text in ["travel", "travel.inventory", "travel.inventory.airline"] {
-            let target: Target = text.parse().unwrap();
+            let target: TailTarget = text.parse().unwrap();
             assert_eq!(
                 (target.bucket.as_str(), target.to_string().as_str()),
                 ("travel", text)
             );
         }
         for text in ["", ".", "a.", "a..b", "a.b.c.d"] {
-            assert!(text.parse::<Target>().is_err(), "{text}");
+            assert!(text.parse::<TailTarget>().is_err(), "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use super::management::{Management, parse};
-use super::records::{self, Group};
+use super::records::{self, UserGroup};
 use crate::connect::ConnectArgs;
 use crate::exit::Failure;
 use crate::output;
@@ -14,7 +14,7 @@ const GROUPS: &str = "/settings/rbac/groups";
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum GroupAction {
-    Add(AddArgs),
+    Add(AddGroupArgs),
     /// Print every group with description and roles
     List {
         /// Print the answer of the HTTP management, JSON
@@ -38,7 +38,7 @@ pub(super) enum GroupAction {
 ///
 /// Users join it with `settee user add USER --group GROUP`.
 #[derive(Debug, clap::Args)]
-pub(super) struct AddArgs {
+pub(super) struct AddGroupArgs {
     /// Name of the group
     group: String,
     /// A role, as `settee user list --roles` names them; may be repeated
@@ -69,7 +69,7 @@ pub(super) fn run(what: &GroupAction) -> Result<(), Failure> {
             if *json {
                 return output::print_json(&parse::<Value>(&answer)?);
             }
-            let groups = parse::<Vec<Group>>(&answer)?;
+            let groups = parse::<Vec<UserGroup>>(&answer)?;
             output::print(records::table_of_groups(&groups).as_bytes())
         }
         GroupAction::Del { group, connect } => {

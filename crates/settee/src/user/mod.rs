@@ -14,7 +14,7 @@ use serde_json::Value;
 use self::groups::GroupAction;
 pub(crate) use self::management::Management;
 use self::management::parse;
-use self::records::{Role, User};
+use self::records::{UserRecord, UserRole};
 use crate::connect::{ConnectArgs, first_line};
 use crate::exit::Failure;
 use crate::output;
@@ -192,9 +192,9 @@ fn list(management: &Management, roles: bool, json: bool) -> Result<(), Failure>
         return output::print_json(&parse::<Value>(&answer)?);
     }
     let table = if roles {
-        records::table_of_roles(&parse::<Vec<Role>>(&answer)?)
+        records::table_of_roles(&parse::<Vec<UserRole>>(&answer)?)
     } else {
-        records::table_of_users(&parse::<Vec<User>>(&answer)?)
+        records::table_of_users(&parse::<Vec<UserRecord>>(&answer)?)
     };
     output::print(table.as_bytes())
 }
@@ -210,7 +210,7 @@ fn change_password(
         let form = [("password", password)];
         management.ask(Method::POST, "/controller/changePassword", &form)?;
     } else {
-        let record: User = parse(&management.ask(Method::GET, &path(user), &[])?)?;
+        let record: UserRecord = parse(&management.ask(Method::GET, &path(user), &[])?)?;
         let (roles, groups) = (record.own_roles(), record.groups());
         let form = [
             ("name", record.name()),

@@ -6,48 +6,48 @@ use serde::Deserialize;
 
 /// A user.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct User {
+pub(super) struct UserRecord {
     id: String,
     #[serde(default)]
     name: String,
     #[serde(default)]
-    roles: Vec<Role>,
+    roles: Vec<UserRole>,
     #[serde(default)]
     groups: Vec<String>,
 }
 
 /// A group.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Group {
+pub(super) struct UserGroup {
     id: String,
     #[serde(default)]
     description: String,
     #[serde(default)]
-    roles: Vec<Role>,
+    roles: Vec<UserRole>,
 }
 
 /// A role of a user, or an existing role.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Role {
+pub(super) struct UserRole {
     #[serde(rename = "role")]
     id: String,
     bucket_name: Option<String>,
     scope_name: Option<String>,
     collection_name: Option<String>,
     #[serde(default)]
-    origins: Vec<Origin>,
+    origins: Vec<RoleOrigin>,
     #[serde(default)]
     desc: String,
 }
 
 /// Origin of a user's role: `user` or `group`.
 #[derive(Clone, Debug, Deserialize)]
-struct Origin {
+struct RoleOrigin {
     #[serde(rename = "type")]
     kind: String,
 }
 
-impl User {
+impl UserRecord {
     /// Full name of the user.
     pub(super) fn name(&self) -> &str {
         &self.name
@@ -60,13 +60,13 @@ impl User {
 
     /// The user's own roles, without those of groups, in the form of a request.
     pub(super) fn own_roles(&self) -> String {
-        let own = |role: &&Role| role.origins.iter().any(|origin| origin.kind == "user");
+        let own = |role: &&UserRole| role.origins.iter().any(|origin| origin.kind == "user");
         let own = self.roles.iter().filter(own);
-        own.map(Role::text).collect::<Vec<_>>().join(",")
+        own.map(UserRole::text).collect::<Vec<_>>().join(",")
     }
 }
 
-impl Role {
+impl UserRole {
     /// Text of this role: `data_reader[bucket:scope:collection]`.
     fn text(&self) -> String {
         let parts = [&self.bucket_name, &self.scope_name, &self.collection_name];
@@ -94,9 +94,9 @@ impl Role {
 }
 
 /// Returns a table of users.
-pub(super) fn table_of_users(users: &[User]) -> String {
-    let row = |user: &User| {
-        let roles: Vec<String> = user.roles.iter().map(Role::text).collect();
+pub(super) fn table_of_users(users: &[UserRecord]) -> String {
+    let row = |user: &UserRecord| {
+        let roles: Vec<String> = user.roles.iter().map(UserRole::text).collect();
         [
             user.id.clone(),
             user.name.clone(),
@@ -111,9 +111,9 @@ pub(super) fn table_of_users(users: &[User]) -> String {
 }
 
 /// Returns a table of groups.
-pub(super) fn table_of_groups(groups: &[Group]) -> String {
-    let row = |group: &Group| {
-        let roles: Vec<String> = group.roles.iter().map(Role::text).collect();
+pub(super) fn table_of_groups(groups: &[UserGroup]) -> String {
+    let row = |group: &UserGroup| {
+        let roles: Vec<String> = group.roles.iter().map(UserRole::text).collect();
         [group.id.clone(), group.description.clone(), roles.join(",")]
     };
     let rows = groups.iter().map(row).collect();
@@ -121,8 +121,8 @@ pub(super) fn table_of_groups(groups: &[Group]) -> String {
 }
 
 /// Returns a table of the existing roles.
-pub(super) fn table_of_roles(roles: &[Role]) -> String {
-    let row = |role: &Role| [role.pattern(), role.desc.clone()];
+pub(super) fn table_of_roles(roles: &[UserRole]) -> String {
+    let row = |role: &UserRole| [role.pattern(), role.desc.clone()];
     table(["ROLE", "DESCRIPTION"], roles.iter().map(row).collect())
 }
 
@@ -162,14 +162,14 @@ mod tests {
 
     #[test]
     fn only_own_roles_are_sent_back() {
-        let user: User = serde_json::from_str(USER).unwrap();
+        let user: UserRecord = serde_json::from_str(USER).unwrap();
         assert_eq!(user.own_roles(), "admin,data_reader[b:s]");
         assert_eq!(user.groups(), "g");
     }
 
     #[test]
     fn tables_are_aligned() {
-        let user: User = serde_json::from_str(USER).unwrap();
+        let user: UserRecord = serde_json::from_str(USER).unwrap();
         let expected = "\
 USER  NAME  ROLES                                   GROUPS
 ana   -     admin,data_reader[b:s],bucket_admin[*]  g
@@ -177,7 +177,7 @@ ana   -     admin,data_reader[b:s],bucket_admin[*]  g
         assert_eq!(table_of_users(&[user]), expected);
         let roles = r#"[{"role":"admin","desc":"All."},
             {"role":"data_reader","bucket_name":"*","scope_name":"*","collection_name":"*"}]"#;
-        let roles: Vec<Role> = serde_json::from_str(roles).unwrap();
+        let roles: Vec<UserRole> = serde_json::from_str(roles).unwrap();
         let expected = "\
 ROLE                                  DESCRIPTION
 admin                                 All.

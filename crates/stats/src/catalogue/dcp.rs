@@ -2,20 +2,20 @@
 
 use registry::dcp::{ProducerFigures, RegisteredConsumer, StreamFigures};
 
-use super::row::{Row, rows};
+use super::row::{Statistic, rows};
 use crate::dcp::DcpTotals;
 use crate::rows::Value;
 
 /// A row of a connection that sends changes; its name follows `eq_dcpq:NAME:`.
-pub(crate) type ProducerRow = Row<fn(&ProducerFigures) -> Value>;
+pub(crate) type ProducerRow = Statistic<fn(&ProducerFigures) -> Value>;
 /// A row of a connection that receives changes; its name follows `eq_dcpq:NAME:`.
-pub(crate) type ConsumerRow = Row<fn(&RegisteredConsumer) -> Value>;
+pub(crate) type ConsumerRow = Statistic<fn(&RegisteredConsumer) -> Value>;
 /// A row of a stream; its name follows `eq_dcpq:NAME:stream_N_`.
-pub(crate) type StreamRow = Row<fn(&StreamFigures) -> Value>;
+pub(crate) type StreamRow = Statistic<fn(&StreamFigures) -> Value>;
 /// A row of a bucket.
-pub(crate) type TotalRow = Row<fn(&DcpTotals) -> Value>;
+pub(crate) type TotalRow = Statistic<fn(&DcpTotals) -> Value>;
 /// A row of all connections with the same name prefix; its name follows `NAME:`.
-pub(crate) type SumRow = Row<fn(&DcpTotals) -> Value>;
+pub(crate) type SumRow = Statistic<fn(&DcpTotals) -> Value>;
 
 const DCP: &[&str] = &["dcp"];
 const SUMS: &[&str] = &["dcpagg"];

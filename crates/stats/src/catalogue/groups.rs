@@ -26,15 +26,15 @@ macro_rules! groups {
         &[$(Group {
             name: $name,
             arguments: $arguments,
-            of_bucket: matches!(Kind::$kind, Kind::Bucket | Kind::Memcached),
-            memcached: matches!(Kind::$kind, Kind::Memcached),
-            guarded: matches!(Kind::$kind, Kind::Guarded),
+            of_bucket: matches!(GroupKind::$kind, GroupKind::Bucket | GroupKind::Memcached),
+            memcached: matches!(GroupKind::$kind, GroupKind::Memcached),
+            guarded: matches!(GroupKind::$kind, GroupKind::Guarded),
             help: $help,
         }),*]
     };
 }
 
-enum Kind {
+enum GroupKind {
     Bucket,
     Memcached,
     Node,

@@ -27,5 +27,5 @@ pub(crate) use lists::bucket_rows;
 pub(crate) use node::NODE;
 pub(crate) use page::rows_of;
 pub use page::stats_page;
-pub(crate) use row::{BucketRow, Metric, NodeRow, Row, Unit, VbRow};
+pub(crate) use row::{BucketRow, Metric, NodeRow, Statistic, Unit, VbRow};
 pub(crate) use vbuckets::VBUCKETS;

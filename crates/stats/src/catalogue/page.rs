@@ -9,7 +9,7 @@ use super::left_out::LEFT_OUT;
 use super::lists::bucket_rows;
 use super::node::NODE;
 use super::others::OTHERS;
-use super::row::{About, Metric, Row, Unit};
+use super::row::{About, Metric, Statistic, Unit};
 use super::vbuckets::VBUCKETS;
 use crate::scope::StatPlace;
 
@@ -100,7 +100,7 @@ pub(crate) fn rows_of(group: &str) -> Vec<(String, About)> {
 
 fn named<F: 'static>(
     prefix: &str,
-    rows: impl IntoIterator<Item = &'static Row<F>>,
+    rows: impl IntoIterator<Item = &'static Statistic<F>>,
 ) -> impl Iterator<Item = (String, About)> {
     let name = move |about: About| (format!("{prefix}{}", about.name), about);
     rows.into_iter().map(move |row| name(row.about))
@@ -108,7 +108,7 @@ fn named<F: 'static>(
 
 fn metrics(page: &mut String) {
     fn with_name<F: 'static>(
-        rows: impl IntoIterator<Item = &'static Row<F>>,
+        rows: impl IntoIterator<Item = &'static Statistic<F>>,
     ) -> impl Iterator<Item = (About, Metric)> {
         let rows = rows.into_iter();
         rows.filter_map(|row| Some((row.about, row.metric?)))

@@ -64,20 +64,20 @@ pub(crate) struct About {
 }
 
 /// A statistic and the function that computes it.
-pub(crate) struct Row<F: 'static> {
+pub(crate) struct Statistic<F: 'static> {
     pub(crate) about: About,
     pub(crate) metric: Option<Metric>,
     pub(crate) value: F,
 }
 
 /// A row of the node.
-pub(crate) type NodeRow = Row<fn(&NodeFigures<'_>) -> Value>;
+pub(crate) type NodeRow = Statistic<fn(&NodeFigures<'_>) -> Value>;
 /// A row of a bucket.
-pub(crate) type BucketRow = Row<fn(&BucketFigures<'_>) -> Value>;
+pub(crate) type BucketRow = Statistic<fn(&BucketFigures<'_>) -> Value>;
 /// A row of the vBuckets of a bucket that are in one state; its name follows `vb_STATE_`.
-pub(crate) type StateRow = Row<fn(&StateSums) -> Value>;
+pub(crate) type StateRow = Statistic<fn(&StateSums) -> Value>;
 /// A row of a vBucket; its name follows `vb_N:`.
-pub(crate) type VbRow = Row<fn(&VbFigures) -> Value>;
+pub(crate) type VbRow = Statistic<fn(&VbFigures) -> Value>;
 
 /// `GROUPS "name" Unit "help";`
 macro_rules! abouts {
@@ -96,7 +96,7 @@ pub(crate) use abouts;
 macro_rules! rows {
     ($($groups:ident $name:literal $unit:ident $help:literal $($kind:ident $metric:literal)?,
         |$figures:ident| $value:expr;)*) => {
-        &[$($crate::catalogue::row::Row {
+        &[$($crate::catalogue::row::Statistic {
             about: $crate::catalogue::row::About {
                 groups: $groups,
                 name: $name,

@@ -8,7 +8,7 @@ use super::current::Note;
 use super::log::{LogRow, What};
 use super::row::{self, ValuePlace, Written};
 use super::state::{self, Lineage, State};
-use super::writer::{Changes, Core};
+use super::writer::{Core, GroupWriter};
 use crate::StoreError;
 use crate::port::{Change, CommitInfo, VbBatch};
 
@@ -95,7 +95,7 @@ impl Core {
 
 /// Adds a document, which replaces the row at a seqno. Returns its bytes.
 fn put(
-    changes: &mut Changes<'_>,
+    changes: &mut GroupWriter<'_>,
     vb: VbId,
     (document, supersedes): (&Document, Seqno),
     written: Written,
@@ -130,7 +130,7 @@ fn put(
 }
 
 /// Adds the removal of the row with a name and a seqno.
-pub(crate) fn put_gone(changes: &mut Changes<'_>, vb: VbId, name: &[u8], seqno: Seqno) {
+pub(crate) fn put_gone(changes: &mut GroupWriter<'_>, vb: VbId, name: &[u8], seqno: Seqno) {
     let place = changes.put(What::Row, vb, &[], |out, _| {
         row::encode_gone(name, seqno, out);
     });
@@ -142,7 +142,7 @@ pub(crate) fn put_gone(changes: &mut Changes<'_>, vb: VbId, name: &[u8], seqno: 
 
 /// Adds the state of a vBucket. Returns its bytes.
 pub(crate) fn put_state(
-    changes: &mut Changes<'_>,
+    changes: &mut GroupWriter<'_>,
     vb: VbId,
     record: &model::VbRecord,
     state: State,

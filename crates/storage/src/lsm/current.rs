@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use model::{Seqno, VbId};
 
 use super::bytes::{FileKind, damaged, named};
-use super::log::{LogIndex, LogOrder, LogRow, Place, RecordAt, What};
+use super::log::{LogIndex, LogOrder, LogPlace, LogRow, RecordAt, What};
 use super::manifest::Manifest;
 use super::row::{Row, ValuePlace, value_file};
 use super::run::{Run, Section};
@@ -48,7 +48,7 @@ impl LogPart {
         rows.filter(move |row| row.seqno <= limit)
     }
 
-    fn read(&self, place: Place, what: What, vb: VbId) -> io::Result<Vec<u8>> {
+    fn read(&self, place: LogPlace, what: What, vb: VbId) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         place.read(&self.file, what, vb, &mut bytes)?;
         Ok(bytes)
@@ -114,9 +114,9 @@ pub(crate) fn text_bytes<'l>(
 
 /// An entry of a group beside its rows.
 pub(crate) enum Note {
-    State(VbId, Place, State),
+    State(VbId, LogPlace, State),
     Forget(VbId),
-    Text(Place),
+    Text(LogPlace),
 }
 
 /// A file with values of rows in runs.

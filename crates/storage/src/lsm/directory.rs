@@ -12,7 +12,7 @@ use cipher::{EncryptionKeys, is_key_error};
 use super::files::Directory;
 use super::open::is_ours;
 use super::options::DiskOptions;
-use super::store::{DiskStore, Opened};
+use super::store::{DiskStore, OpenedStore};
 use super::threads::OwnThreads;
 use crate::error::one_line;
 use crate::names;
@@ -128,7 +128,7 @@ impl DiskStore {
     /// See [`OpenErrorKind`]; the content of the directory stays as it is.
     ///
     /// Cost: reads one record per vBucket, and the logs that are in no run yet; creating a store takes six syncs.
-    pub fn open(path: &Path, options: DiskOptions) -> Result<(Self, Opened), OpenError> {
+    pub fn open(path: &Path, options: DiskOptions) -> Result<(Self, OpenedStore), OpenError> {
         Self::open_with_keys(path, options, None)
     }
 
@@ -140,7 +140,7 @@ impl DiskStore {
         path: &Path,
         options: DiskOptions,
         keys: Option<&Arc<EncryptionKeys>>,
-    ) -> Result<(Self, Opened), OpenError> {
+    ) -> Result<(Self, OpenedStore), OpenError> {
         Self::open_with(&OwnThreads, path, options, keys)
     }
 
@@ -153,7 +153,7 @@ impl DiskStore {
         path: &Path,
         options: DiskOptions,
         keys: Option<&Arc<EncryptionKeys>>,
-    ) -> Result<(Self, Opened), OpenError> {
+    ) -> Result<(Self, OpenedStore), OpenError> {
         let failed = |error: io::Error| open_error(path, &error);
         // Parents are included: the process that created them may have ended before their names were synced.
         let above = path.parent().filter(|above| !above.as_os_str().is_empty());

@@ -103,13 +103,13 @@ impl Directory {
 impl Files for Directory {
     fn create(&self, name: &str) -> io::Result<Arc<dyn RawFile>> {
         let file = names::create_unsynced(&self.path.join(name))?;
-        Ok(Arc::new(OpenFile(file)))
+        Ok(Arc::new(SystemFile(file)))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn RawFile>> {
         let mut options = fs::File::options();
         let file = options.read(true).write(true).open(self.path.join(name))?;
-        Ok(Arc::new(OpenFile(file)))
+        Ok(Arc::new(SystemFile(file)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -147,9 +147,9 @@ impl Files for Directory {
 }
 
 #[derive(Debug)]
-struct OpenFile(fs::File);
+struct SystemFile(fs::File);
 
-impl RawFile for OpenFile {
+impl RawFile for SystemFile {
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
         self.0.read_exact_at(bytes, at)
     }

@@ -13,12 +13,12 @@ use super::current::{LogPart, ValueFile, Version, state_bytes, text_bytes};
 use super::fault::shortage;
 use super::log::{Log, LogRow, read_rows};
 use super::made::Made;
-use super::manifest::{Contents, Manifest, Parts, RunEntry};
+use super::manifest::{EncodedStates, Manifest, ManifestContents, RunEntry};
 use super::row::{Row, ValuePlace, value_file};
 use super::run::{Run, RunWriter};
 use super::writer::{Core, lower};
 use crate::ErrorKind;
-use crate::work::{Next, Running, Worker};
+use crate::work::{Next, RunningWorker, Worker};
 
 /// Bytes of rows that are sorted at once. A vBucket with more bytes in the log is split into several runs.
 const PIECE_BYTES: usize = 512 << 10;
@@ -60,13 +60,13 @@ impl Runs<'_> {
 
 /// Rows that are sorted together.
 #[derive(Default)]
-struct Piece {
+struct SortedRows {
     rows: Vec<LogRow>,
     bytes: usize,
     arena: Vec<u8>,
 }
 
-impl Piece {
+impl SortedRows {
     /// Reads the rows, sorts those of each vBucket by name, and writes them.
     fn write(&mut self, sealed: &LogPart, runs: &mut Runs<'_>) -> io::Result<()> {
         self.arena.reserve_exact(self.bytes.max(PIECE_BYTES));
@@ -101,7 +101,7 @@ pub(crate) fn flush(core: &Core, sealed: &Arc<LogPart>) -> io::Result<()> {
         core,
         writers: Vec::new(),
     };
-    let mut piece = Piece::default();
+    let mut piece = SortedRows::default();
     for (vb, _) in sealed.index.vbs() {
         // Rows and bytes of the vBuckets before it. Two pieces with rows of one vBucket would be two runs.
         let mut before = (piece.rows.len(), piece.bytes);
@@ -189,7 +189,7 @@ impl Core {
             values.insert(*file, found);
         }
         let old = &before.manifest.contents;
-        let contents = Contents {
+        let contents = ManifestContents {
             number: old.number + 1,
             next_file: self.next_file.load(Ordering::Relaxed),
             next_epoch: self.next_epoch.load(Ordering::Relaxed),
@@ -255,14 +255,14 @@ pub(crate) fn value_file_name(file: u64) -> String {
 }
 
 /// Returns the states of all vBuckets, and the text: from the manifest, and from a log after it.
-fn parts(before: &Manifest, log: Option<&LogPart>) -> io::Result<Parts> {
+fn parts(before: &Manifest, log: Option<&LogPart>) -> io::Result<EncodedStates> {
     let mut vbs: Vec<VbId> = before.vbs().collect();
     if let Some(log) = log {
         vbs.extend(log.index.vbs().map(|(vb, _)| vb));
         vbs.sort_unstable();
         vbs.dedup();
     }
-    let mut parts = Parts::default();
+    let mut parts = EncodedStates::default();
     for vb in vbs {
         let bytes = state_bytes(log, before, vb)?;
         parts.states.extend(bytes.map(|bytes| (vb, bytes)));
@@ -275,13 +275,13 @@ fn parts(before: &Manifest, log: Option<&LogPart>) -> io::Result<Parts> {
 pub(crate) struct FlushWorker {
     core: Arc<Core>,
     /// Rung after new runs were made.
-    merging: Arc<dyn Running>,
+    merging: Arc<dyn RunningWorker>,
     failures: u32,
     retry_ns: u64,
 }
 
 impl FlushWorker {
-    pub(crate) fn new(core: Arc<Core>, merging: Arc<dyn Running>) -> Self {
+    pub(crate) fn new(core: Arc<Core>, merging: Arc<dyn RunningWorker>) -> Self {
         Self {
             core,
             merging,

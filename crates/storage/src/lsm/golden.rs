@@ -14,13 +14,13 @@ use model::{
 use super::bytes::FileKind;
 use super::files::{Directory, Files};
 use super::log::{Log, What};
-use super::manifest::{Contents, Manifest, Parts, RunEntry};
+use super::manifest::{EncodedStates, Manifest, ManifestContents, RunEntry};
 use super::row::{self, Row, ValuePlace, Written};
 use super::run::RunWriter;
 use super::sealed;
 use super::state::{self, Lineage, State};
 use super::summary;
-use super::tail::{Left, TailFile};
+use super::tail::{LastStop, TailFile};
 use crate::points::RestorePoints;
 
 fn crc(parts: &[&[u8]]) -> [u8; 4] {
@@ -322,7 +322,7 @@ fn encrypted() {
 #[test]
 fn manifest() {
     let (place, files) = directory();
-    let contents = Contents {
+    let contents = ManifestContents {
         number: 12,
         next_file: 10,
         next_epoch: 4,
@@ -336,7 +336,7 @@ fn manifest() {
         }],
         values: vec![(ValuePlace::of_log(2), 400)],
     };
-    let parts = Parts {
+    let parts = EncodedStates {
         states: vec![(VbId(0x0102), known_state())],
         text: Some(b"{}".to_vec()),
     };
@@ -372,7 +372,7 @@ fn events() {
 fn tail() {
     let (place, files) = directory();
     let mut tail = TailFile::make(&*files).expect("a tail");
-    tail.note(7, 12, Left::Clean).expect("a note");
+    tail.note(7, 12, LastStop::Clean).expect("a note");
     let slot = |number: u8, group: u8, manifest: u8, left: u8| {
         let mut slot = b"SETTEETL".to_vec();
         for number in [number, group, manifest] {

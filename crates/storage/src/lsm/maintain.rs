@@ -11,7 +11,7 @@ use super::fault::read_error_of;
 use super::log::What;
 use super::row::{DOCUMENT, HISTORY, PREPARED, Row};
 use super::state::{State, StoredState};
-use super::view::{DiskSnapshot, Names, RowView};
+use super::view::{DiskSnapshot, NameRange, RowView};
 use super::writer::Core;
 use crate::history::{HistoryKept, HistoryLimits, Trim};
 use crate::key_range::KeyRange;
@@ -188,7 +188,7 @@ pub(crate) fn compact(
         let Some(rows) = snapshot.rows() else { break };
         let names: Vec<_> = ranges
             .iter()
-            .map(|keys| Names::of_keys(tag, keys))
+            .map(|keys| NameRange::of_keys(tag, keys))
             .collect();
         each(rows, &names, during, &mut |row| {
             let meta = row.meta().map_err(&io)?;
@@ -221,7 +221,7 @@ pub(crate) fn compact(
 /// Passes all rows with names in the ranges to `f`.
 fn each(
     rows: &RowView,
-    names: &[Names],
+    names: &[NameRange],
     during: &'static str,
     f: &mut dyn FnMut(Row<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
@@ -253,7 +253,7 @@ pub(crate) fn trim_history(
     let bytes_of =
         |row: Row<'_>| row.bytes.len() as u64 + row.place().map_or(0, |at| u64::from(at.length));
     let mut bytes = 0;
-    let names = [Names::of_tag(HISTORY)];
+    let names = [NameRange::of_tag(HISTORY)];
     if limits.bytes != u64::MAX {
         each(rows, &names, during, &mut |row| {
             bytes += bytes_of(row);

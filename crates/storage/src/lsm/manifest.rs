@@ -26,7 +26,7 @@ pub(crate) struct RunEntry {
 
 /// Content of the manifest, without the states of vBuckets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Contents {
+pub(crate) struct ManifestContents {
     /// Number of replacements.
     pub(crate) number: u64,
     /// Number of the next run or file of values.
@@ -50,7 +50,7 @@ pub(crate) struct Contents {
 /// An open manifest: states are read from the file on demand.
 #[derive(Debug)]
 pub(crate) struct Manifest {
-    pub(crate) contents: Contents,
+    pub(crate) contents: ManifestContents,
     file: Arc<StoreFile>,
     states: PerVb<(u32, u32)>,
     text: Option<(u32, u32)>,
@@ -58,7 +58,7 @@ pub(crate) struct Manifest {
 
 /// Encoded states of vBuckets, and the text of the bucket.
 #[derive(Debug, Default)]
-pub(crate) struct Parts {
+pub(crate) struct EncodedStates {
     pub(crate) states: Vec<(VbId, Vec<u8>)>,
     pub(crate) text: Option<Vec<u8>>,
 }
@@ -72,8 +72,8 @@ impl Manifest {
     /// Cost: two syncs.
     pub(crate) fn write(
         files: &dyn Files,
-        contents: Contents,
-        parts: &Parts,
+        contents: ManifestContents,
+        parts: &EncodedStates,
         written: impl FnOnce(),
     ) -> io::Result<Self> {
         let (file, header) = sealed::create(files, DRAFT, (FileKind::Manifest, 0))?;
@@ -193,7 +193,7 @@ fn part_crc(of: &[u8], bytes: &[u8]) -> u32 {
 /// Offset and length of a part.
 type PartAt = (u32, u32);
 
-type Decoded = (Contents, PerVb<PartAt>, Option<PartAt>);
+type Decoded = (ManifestContents, PerVb<PartAt>, Option<PartAt>);
 
 /// Returns the digest of the whole manifest, which its seal covers.
 fn digest(bytes: &[u8]) -> Digest {
@@ -203,8 +203,8 @@ fn digest(bytes: &[u8]) -> Digest {
 fn encode(
     file: &StoreFile,
     header: &[u8],
-    contents: &Contents,
-    parts: &Parts,
+    contents: &ManifestContents,
+    parts: &EncodedStates,
 ) -> io::Result<(Vec<u8>, PerVb<PartAt>, Option<PartAt>)> {
     let mut out = header.to_vec();
     let numbers = |out: &mut Vec<u8>, numbers: &[u64]| {
@@ -260,7 +260,7 @@ fn encode(
 
 fn decode(bytes: &[u8]) -> Option<Decoded> {
     let reader = &mut Reader::new(bytes.get(HEADER_BYTES..)?);
-    let mut contents = Contents {
+    let mut contents = ManifestContents {
         number: reader.u64()?,
         next_file: reader.u64()?,
         next_epoch: reader.u64()?,
@@ -268,7 +268,7 @@ fn decode(bytes: &[u8]) -> Option<Decoded> {
         flushed_group: reader.u64()?,
         dead_rows: reader.u64()?,
         has_history: reader.u64()? != 0,
-        ..Contents::default()
+        ..ManifestContents::default()
     };
     for _ in 0..reader.u64()? {
         let (number, bytes) = (reader.u64()?, reader.u64()?);

@@ -49,7 +49,7 @@ pub use directory::{OpenError, OpenErrorKind};
 pub use encryption::{FileEncryption, encryption};
 pub use options::DiskOptions;
 pub use salvage::{SalvageError, Salvaged, salvage};
-pub use store::{DiskStore, Opened};
+pub use store::{DiskStore, OpenedStore};
 
 #[cfg(test)]
 mod golden;

@@ -9,21 +9,21 @@ use super::current::{Current, LogPart, Note, ValueFile, Version, WalkBytes};
 use super::files::Files;
 use super::flush::value_file_name;
 use super::log::{Entry, Existing, Groups, Log, LogRow, What, lacks_groups};
-use super::manifest::{self, Contents, Manifest, Parts};
+use super::manifest::{self, EncodedStates, Manifest, ManifestContents};
 use super::options::DiskOptions;
 use super::row::{self, HISTORY, Row, ValuePlace, value_file};
 use super::run::Run;
 use super::sealed;
 use super::state;
 use super::summary;
-use super::tail::{self, Left, TailFile};
+use super::tail::{self, LastStop, TailFile};
 use crate::per_vb::PerVb;
 
 /// Bytes that are read and written at once when a log is rewritten.
 const REWRITTEN_BYTES: usize = 256 << 10;
 
 /// Content of an opened store.
-pub(crate) struct Found {
+pub(crate) struct StoreContent {
     pub(crate) current: Current,
     pub(crate) log: Log,
     pub(crate) tail: TailFile,
@@ -31,7 +31,7 @@ pub(crate) struct Found {
     pub(crate) dead_rows: u64,
     pub(crate) has_history: bool,
     pub(crate) fresh: bool,
-    pub(crate) left: Left,
+    pub(crate) left: LastStop,
 }
 
 /// Whether a name belongs to a store.
@@ -46,7 +46,7 @@ pub(crate) fn is_ours(name: &str) -> bool {
 ///
 /// # Errors
 /// `InvalidData` if a file is damaged or missing: then nothing was changed. Those of the system.
-pub(crate) fn open(files: &dyn Files, options: &DiskOptions) -> io::Result<Found> {
+pub(crate) fn open(files: &dyn Files, options: &DiskOptions) -> io::Result<StoreContent> {
     match Manifest::read(files) {
         Ok(manifest) => open_existing(files, manifest),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -87,19 +87,19 @@ pub(crate) fn check_unfinished(files: &dyn Files) -> io::Result<()> {
 }
 
 /// Creates a store. Cost: five syncs.
-fn create(files: &dyn Files, options: &DiskOptions) -> io::Result<Found> {
+fn create(files: &dyn Files, options: &DiskOptions) -> io::Result<StoreContent> {
     let tail = TailFile::make(files)?;
     // The sync of the log's name makes that of the tail durable, too.
     let log = Log::create(files, 1, 0, options.log_bytes)?;
-    let contents = Contents {
+    let contents = ManifestContents {
         number: 1,
         next_file: 1,
         next_epoch: 1,
         first_log: 1,
-        ..Contents::default()
+        ..ManifestContents::default()
     };
-    let manifest = Manifest::write(files, contents, &Parts::default(), || {})?;
-    Ok(Found {
+    let manifest = Manifest::write(files, contents, &EncodedStates::default(), || {})?;
+    Ok(StoreContent {
         current: Current {
             active: LogPart::empty(Arc::clone(&log.file), 1, 0),
             sealed: None,
@@ -117,11 +117,11 @@ fn create(files: &dyn Files, options: &DiskOptions) -> io::Result<Found> {
         dead_rows: 0,
         has_history: false,
         fresh: true,
-        left: Left::Clean,
+        left: LastStop::Clean,
     })
 }
 
-fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<Found> {
+fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<StoreContent> {
     let mut tail = TailFile::open(files).map_err(|error| missing(tail::NAME, error))?;
     let contents = manifest.contents.clone();
     if contents.number < tail.tail.manifest {
@@ -151,14 +151,14 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<Found> {
     }
     // All acknowledged commits exist. From here on files may be changed.
     let left = match tail.tail.left {
-        Left::Clean if tail.tail.group < last_group => Left::Running,
+        LastStop::Clean if tail.tail.group < last_group => LastStop::Running,
         left => left,
     };
-    if left != Left::Clean || tail.tail.manifest < contents.number {
+    if left != LastStop::Clean || tail.tail.manifest < contents.number {
         // The manifest must be durable before files of the older one are removed.
         files.sync_names()?;
     }
-    if left != Left::Clean {
+    if left != LastStop::Clean {
         rewrite(&logs)?;
         logs.last().map_or(Ok(()), cut)?;
     }
@@ -169,7 +169,7 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<Found> {
     };
     remove_unnamed(files, &version, &logs)?;
     if tail.tail.group < last_group || tail.tail.manifest < contents.number {
-        tail.note(last_group, contents.number, Left::Running)?;
+        tail.note(last_group, contents.number, LastStop::Running)?;
         tail.sync()?;
     }
     let log = logs.last().map(|(log, groups)| {
@@ -178,7 +178,7 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<Found> {
     });
     let log = log.ok_or_else(|| damaged("there is no log"))?;
     let active = parts.pop().ok_or_else(|| damaged("there is no log"))?;
-    Ok(Found {
+    Ok(StoreContent {
         current: Current {
             active,
             sealed: parts.pop().map(Arc::new),
@@ -204,7 +204,7 @@ fn missing(name: &str, error: io::Error) -> io::Error {
     }
 }
 
-fn open_runs(files: &dyn Files, contents: &Contents) -> io::Result<Vec<Arc<Run>>> {
+fn open_runs(files: &dyn Files, contents: &ManifestContents) -> io::Result<Vec<Arc<Run>>> {
     let open = |entry: &manifest::RunEntry| {
         let name = FileKind::Run.name(entry.number);
         let run = Run::open(files, entry.number, entry.bytes);
@@ -213,7 +213,10 @@ fn open_runs(files: &dyn Files, contents: &Contents) -> io::Result<Vec<Arc<Run>>
     contents.runs.iter().map(open).collect()
 }
 
-fn open_values(files: &dyn Files, contents: &Contents) -> io::Result<BTreeMap<u64, ValueFile>> {
+fn open_values(
+    files: &dyn Files,
+    contents: &ManifestContents,
+) -> io::Result<BTreeMap<u64, ValueFile>> {
     let mut values = BTreeMap::new();
     for (number, bytes) in &contents.values {
         let name = value_file_name(*number);
@@ -268,7 +271,7 @@ impl Replay {
     fn logs(
         &mut self,
         files: &dyn Files,
-        contents: &Contents,
+        contents: &ManifestContents,
     ) -> io::Result<Vec<(Existing, Groups)>> {
         let mut logs: Vec<(Existing, Groups)> = Vec::new();
         for number in contents.first_log.. {

@@ -15,11 +15,11 @@ use super::files::Files;
 use super::flush::FlushWorker;
 use super::log::What;
 use super::maintain;
-use super::open::{self, Found};
+use super::open::{self, StoreContent};
 use super::options::DiskOptions;
-use super::tail::Left;
+use super::tail::LastStop;
 use super::view::{self, DiskSnapshot};
-use super::writer::{Core, Counters, Flushing, Writer};
+use super::writer::{BackgroundTotals, Core, Flushing, Writer};
 use super::{commit, locate, summary};
 use crate::history::{HistoryKept, HistoryLimits};
 use crate::key_range::KeyRange;
@@ -27,7 +27,7 @@ use crate::port::{
     CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, Upkeep,
     VbBatch, Want,
 };
-use crate::work::{Duty, Running, Threads};
+use crate::work::{Duty, RunningWorker, Threads};
 use crate::{ErrorKind, StoreError};
 
 /// Approximate memory of the workers in bytes: rows being sorted, a filter being built, blocks of runs being merged.
@@ -35,7 +35,7 @@ const WORK_BYTES: u64 = 16 << 20;
 
 /// Result of opening a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenedStore {
     /// Whether the store is new.
     pub fresh: bool,
     /// Whether the last stop was clean; otherwise every active vBucket begins a new history. A new store is clean.
@@ -47,7 +47,7 @@ pub struct Opened {
 /// A [`KvStore`] on disk.
 pub struct DiskStore {
     core: Arc<Core>,
-    merging: Arc<dyn Running>,
+    merging: Arc<dyn RunningWorker>,
     /// The locked file, until the store is closed or dropped.
     pub(super) lock: Mutex<Option<File>>,
 }
@@ -61,8 +61,8 @@ impl DiskStore {
         files: Arc<dyn Files>,
         threads: &dyn Threads,
         options: DiskOptions,
-    ) -> io::Result<(Self, Opened)> {
-        let Found {
+    ) -> io::Result<(Self, OpenedStore)> {
+        let StoreContent {
             current,
             log,
             tail,
@@ -90,11 +90,11 @@ impl DiskStore {
             current: RwLock::new(current),
             flushing,
             stopping: AtomicBool::new(false),
-            counters: Counters::default(),
+            counters: BackgroundTotals::default(),
         });
         let compaction = CompactionWorker::new(Arc::clone(&core));
         let compaction = threads.start(Duty::Merge, Box::new(compaction))?;
-        let merging: Arc<dyn Running> = Arc::from(compaction);
+        let merging: Arc<dyn RunningWorker> = Arc::from(compaction);
         let flusher = FlushWorker::new(Arc::clone(&core), Arc::clone(&merging));
         let store = Self {
             core,
@@ -104,10 +104,10 @@ impl DiskStore {
         let flusher = threads.start(Duty::Drain, Box::new(flusher))?;
         *store.core.flushing.worker.lock() = Some(flusher);
         store.core.flushing.ring();
-        let opened = Opened {
+        let opened = OpenedStore {
             fresh,
-            clean: left == Left::Clean,
-            poisoned: left == Left::Poisoned,
+            clean: left == LastStop::Clean,
+            poisoned: left == LastStop::Poisoned,
         };
         Ok((store, opened))
     }

@@ -21,7 +21,7 @@ const BODY_BYTES: usize = 48;
 
 /// Kind of the last stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum LastStop {
     /// The store is open, or its process ended.
     #[default]
     Running,
@@ -40,7 +40,7 @@ pub(crate) struct Tail {
     pub(crate) group: u64,
     /// The last manifest.
     pub(crate) manifest: u64,
-    pub(crate) left: Left,
+    pub(crate) left: LastStop,
 }
 
 /// The open file.
@@ -59,7 +59,7 @@ impl TailFile {
             file,
             tail: Tail::default(),
         };
-        tail.note(0, 0, Left::Running)?;
+        tail.note(0, 0, LastStop::Running)?;
         tail.file.sync()?;
         Ok(tail)
     }
@@ -103,7 +103,7 @@ impl TailFile {
 
     /// Records the last durable commit. The write reaches the operating system at once, so that it
     /// survives the end of this process; it does not wait for the disk.
-    pub(crate) fn note(&mut self, group: u64, manifest: u64, left: Left) -> io::Result<()> {
+    pub(crate) fn note(&mut self, group: u64, manifest: u64, left: LastStop) -> io::Result<()> {
         let next = Tail {
             number: self.tail.number + 1,
             group,
@@ -146,9 +146,9 @@ fn decode(slot: &[u8; SLOT_BYTES]) -> Option<Tail> {
         group: reader.u64()?,
         manifest: reader.u64()?,
         left: match reader.u8()? {
-            0 => Left::Running,
-            1 => Left::Clean,
-            _ => Left::Poisoned,
+            0 => LastStop::Running,
+            1 => LastStop::Clean,
+            _ => LastStop::Poisoned,
         },
     })
 }

@@ -10,7 +10,7 @@ use model::{Document, Seqno, VbId};
 
 use super::*;
 use crate::suite::{document, parts, put, record, view};
-use crate::work::{Duty, Next, Running, Threads, Worker};
+use crate::work::{Duty, Next, RunningWorker, Threads, Worker};
 use crate::{Change, Changes, Keep, KvStore as _, VbBatch, Want};
 
 fn small() -> DiskOptions {
@@ -57,12 +57,12 @@ fn disk_store_passes_the_suite_with_a_run_for_each_commit() {
 struct Idle;
 
 impl Threads for Idle {
-    fn start(&self, _: Duty, _: Box<dyn Worker>) -> io::Result<Box<dyn Running>> {
+    fn start(&self, _: Duty, _: Box<dyn Worker>) -> io::Result<Box<dyn RunningWorker>> {
         Ok(Box::new(Self))
     }
 }
 
-impl Running for Idle {
+impl RunningWorker for Idle {
     fn ring(&self) {}
 
     fn join(&self) {}
@@ -136,7 +136,7 @@ fn compaction_during_a_rollback_reports_no_dropped_rows() {
 struct Stepped(Mutex<Vec<Box<dyn Worker>>>);
 
 impl Threads for Stepped {
-    fn start(&self, _: Duty, worker: Box<dyn Worker>) -> io::Result<Box<dyn Running>> {
+    fn start(&self, _: Duty, worker: Box<dyn Worker>) -> io::Result<Box<dyn RunningWorker>> {
         self.0.lock().expect("no panic").push(worker);
         Ok(Box::new(Idle))
     }

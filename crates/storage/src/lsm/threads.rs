@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::work::{Duty, Next, Running, Threads, Worker};
+use crate::work::{Duty, Next, RunningWorker, Threads, Worker};
 
 /// Starts a thread for each worker.
 #[derive(Debug)]
 pub(crate) struct OwnThreads;
 
 impl Threads for OwnThreads {
-    fn start(&self, duty: Duty, mut worker: Box<dyn Worker>) -> io::Result<Box<dyn Running>> {
+    fn start(&self, duty: Duty, mut worker: Box<dyn Worker>) -> io::Result<Box<dyn RunningWorker>> {
         let name = match duty {
             Duty::Drain => "drain",
             Duty::Merge => "merge",
@@ -45,7 +45,7 @@ struct Own {
     handle: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Running for Own {
+impl RunningWorker for Own {
     fn ring(&self) {
         self.unpark.unpark();
     }

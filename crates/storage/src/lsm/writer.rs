@@ -10,11 +10,11 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use super::current::{Current, LogPart, Note};
 use super::fault::{shortage, write_error};
 use super::files::Files;
-use super::log::{Group, Log, LogRow, Place, What};
+use super::log::{Log, LogGroup, LogPlace, LogRow, What};
 use super::options::DiskOptions;
 use super::state::State;
-use super::tail::{Left, TailFile};
-use crate::work::Running;
+use super::tail::{LastStop, TailFile};
+use crate::work::RunningWorker;
 use crate::{ErrorKind, StoreError};
 
 const CLOSING: &str = "closing";
@@ -48,12 +48,12 @@ pub(crate) struct Core {
     pub(crate) renewing: AtomicBool,
     pub(crate) flushing: Flushing,
     pub(crate) stopping: AtomicBool,
-    pub(crate) counters: Counters,
+    pub(crate) counters: BackgroundTotals,
 }
 
 /// Totals of the background work.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct BackgroundTotals {
     pub(crate) merges: AtomicU64,
     pub(crate) merges_failed: AtomicU64,
     pub(crate) runs_failed: AtomicU64,
@@ -65,7 +65,7 @@ pub(crate) struct Flushing {
     /// The sealed log, if it waits for the worker, and the error of the last attempt.
     pub(crate) state: Mutex<FlushState>,
     pub(crate) changed: Condvar,
-    pub(crate) worker: Mutex<Option<Box<dyn Running>>>,
+    pub(crate) worker: Mutex<Option<Box<dyn RunningWorker>>>,
 }
 
 impl std::fmt::Debug for Flushing {
@@ -94,7 +94,7 @@ impl Flushing {
 
 /// Whether commits are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+enum WriterMode {
     Ready,
     Poisoned,
     Closed,
@@ -105,7 +105,7 @@ enum Mode {
 pub(crate) struct Writer {
     pub(crate) log: Log,
     tail: TailFile,
-    mode: Mode,
+    mode: WriterMode,
 }
 
 impl Writer {
@@ -113,7 +113,7 @@ impl Writer {
         Self {
             log,
             tail,
-            mode: Mode::Ready,
+            mode: WriterMode::Ready,
         }
     }
 
@@ -123,9 +123,9 @@ impl Writer {
     /// `Closed`, `Poisoned`.
     pub(crate) fn check(&self, during: &'static str) -> Result<(), StoreError> {
         match self.mode {
-            Mode::Ready => Ok(()),
-            Mode::Poisoned => Err(StoreError::new(ErrorKind::Poisoned, during)),
-            Mode::Closed => Err(StoreError::new(ErrorKind::Closed, during)),
+            WriterMode::Ready => Ok(()),
+            WriterMode::Poisoned => Err(StoreError::new(ErrorKind::Poisoned, during)),
+            WriterMode::Closed => Err(StoreError::new(ErrorKind::Closed, during)),
         }
     }
 
@@ -139,9 +139,11 @@ impl Writer {
     }
 
     fn poison(&mut self, error: io::Error, during: &'static str) -> StoreError {
-        self.mode = Mode::Poisoned;
+        self.mode = WriterMode::Poisoned;
         let tail = self.tail.tail;
-        let noted = self.tail.note(tail.group, tail.manifest, Left::Poisoned);
+        let noted = self
+            .tail
+            .note(tail.group, tail.manifest, LastStop::Poisoned);
         if let Err(error) = noted.and_then(|()| self.tail.sync()) {
             tracing::warn!(%error, "cannot note that a sync failed");
         }
@@ -153,10 +155,10 @@ impl Writer {
     /// # Errors
     /// `Poisoned`: a clean stop is impossible.
     pub(crate) fn end(&mut self) -> Result<bool, StoreError> {
-        match std::mem::replace(&mut self.mode, Mode::Closed) {
-            Mode::Closed => Ok(false),
-            Mode::Poisoned => Err(StoreError::new(ErrorKind::Poisoned, CLOSING)),
-            Mode::Ready => Ok(true),
+        match std::mem::replace(&mut self.mode, WriterMode::Closed) {
+            WriterMode::Closed => Ok(false),
+            WriterMode::Poisoned => Err(StoreError::new(ErrorKind::Poisoned, CLOSING)),
+            WriterMode::Ready => Ok(true),
         }
     }
 
@@ -165,7 +167,9 @@ impl Writer {
     /// # Errors
     /// `NoSpace`, `Io`: the stop counts as unclean.
     pub(crate) fn mark_clean(&mut self, manifest: u64) -> Result<(), StoreError> {
-        let noted = self.tail.note(self.log.last_group, manifest, Left::Clean);
+        let noted = self
+            .tail
+            .note(self.log.last_group, manifest, LastStop::Clean);
         noted
             .and_then(|()| self.tail.sync())
             .map_err(|error| write_error(error, CLOSING))
@@ -173,10 +177,10 @@ impl Writer {
 }
 
 /// Changes of one group, which are atomic.
-pub(crate) struct Changes<'c> {
+pub(crate) struct GroupWriter<'c> {
     pub(crate) core: &'c Core,
     pub(crate) writer: MutexGuard<'c, Writer>,
-    group: Group,
+    group: LogGroup,
     during: &'static str,
     /// Rows that are not in the index yet, and the first of those that are not linked.
     staged: Vec<LogRow>,
@@ -191,7 +195,10 @@ impl Core {
     ///
     /// # Errors
     /// `Closed`, `Poisoned`, `NoSpace`, `Io`.
-    pub(crate) fn begin(&self, during: &'static str) -> Result<(Changes<'_>, bool), StoreError> {
+    pub(crate) fn begin(
+        &self,
+        during: &'static str,
+    ) -> Result<(GroupWriter<'_>, bool), StoreError> {
         let mut writer = self.writer.lock();
         writer.check(during)?;
         let free = match self.files.free_bytes() {
@@ -208,7 +215,7 @@ impl Core {
         let waited = self.ensure_space(&mut writer, during)?;
         let group = writer.log.begin();
         let from = self.current.read().active.index.len();
-        let changes = Changes {
+        let changes = GroupWriter {
             core: self,
             writer,
             group,
@@ -259,7 +266,7 @@ impl Core {
         let Some(mut writer) = self.writer.try_lock() else {
             return Ok(());
         };
-        let is_due = writer.mode == Mode::Ready && !writer.log.is_current(&*self.files);
+        let is_due = writer.mode == WriterMode::Ready && !writer.log.is_current(&*self.files);
         let mut flushing = self.flushing.state.lock();
         if flushing.waiting || !is_due {
             return Ok(());
@@ -289,7 +296,7 @@ impl Core {
     }
 }
 
-impl Changes<'_> {
+impl GroupWriter<'_> {
     /// Adds an entry, unless an earlier one failed.
     pub(crate) fn put(
         &mut self,
@@ -297,7 +304,7 @@ impl Changes<'_> {
         vb: VbId,
         value: &[u8],
         encode: impl FnOnce(&mut Vec<u8>, u64),
-    ) -> Option<Place> {
+    ) -> Option<LogPlace> {
         if self.failed.is_some() {
             return None;
         }
@@ -361,7 +368,7 @@ impl Changes<'_> {
             return Err(self.writer.poison(error, self.during));
         }
         let (group, manifest) = (self.writer.log.last_group, self.core.manifest_number());
-        if let Err(error) = self.writer.tail.note(group, manifest, Left::Running) {
+        if let Err(error) = self.writer.tail.note(group, manifest, LastStop::Running) {
             // Commits are durable without it; but a later loss of them would not be detected.
             tracing::warn!(%error, "cannot note what was acknowledged");
         }
@@ -376,7 +383,7 @@ impl Changes<'_> {
     }
 }
 
-impl Drop for Changes<'_> {
+impl Drop for GroupWriter<'_> {
     fn drop(&mut self) {
         let mut current = self.core.current.write();
         current.active.index.unstage(self.from);

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use model::{Cas, Datatype, Document, DurabilityLevel, Kind, Meta, Seqno, VbId};
-use storage::{Change, Changes, DiskOptions, DiskStore, EncryptionKeys, KvStore, Opened, VbBatch};
+use storage::{
+    Change, Changes, DiskOptions, DiskStore, EncryptionKeys, KvStore, OpenedStore, VbBatch,
+};
 
 use crate::damage::{copy, named};
 use crate::encryption::{keys, line};
@@ -37,7 +39,7 @@ fn keys_of(path: &Path) -> Option<Arc<EncryptionKeys>> {
     path.ends_with(ENCRYPTED).then(|| keys(&[line("k1", 1)]))
 }
 
-fn open(path: &Path) -> (DiskStore, Opened) {
+fn open(path: &Path) -> (DiskStore, OpenedStore) {
     DiskStore::open_with_keys(path, tiny(), keys_of(path).as_ref()).unwrap()
 }
 

@@ -8,7 +8,7 @@ pub struct Opcode(pub u8);
 
 /// Whether an opcode is part of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum OpcodeSupport {
     /// Part of the protocol; a node may serve it or not.
     Known,
     /// A removed number, or one for tests only: answered with `NotSupported`, whatever the frame
@@ -90,7 +90,7 @@ pub struct OpcodeInfo {
     /// The name in capitals.
     pub name: &'static str,
     /// Whether it is part of the protocol.
-    pub standing: Standing,
+    pub standing: OpcodeSupport,
     /// Allowed lengths of the extras.
     pub extras: &'static [u8],
     /// Rule for the key.

@@ -8,7 +8,7 @@ use std::fmt;
 use model::{Cas, Datatype, VbId};
 
 use crate::{Frame, Malformed};
-pub use info::{CasRule, Family, Opcode, OpcodeInfo, Presence, Standing};
+pub use info::{CasRule, Family, Opcode, OpcodeInfo, OpcodeSupport, Presence};
 
 impl Opcode {
     /// Returns the row of this number; `None` if it is undefined.
@@ -82,7 +82,7 @@ impl OpcodeInfo {
     /// Source: protocol section 2. Test: `rules::every_opcode_at_its_boundaries`.
     #[inline]
     pub fn check(&self, frame: &Frame<'_>) -> Result<(), Malformed> {
-        if self.standing == Standing::Removed {
+        if self.standing == OpcodeSupport::Removed {
             return Ok(());
         }
         let datatype = frame.header.datatype;

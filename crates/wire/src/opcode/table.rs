@@ -2,7 +2,7 @@
 
 use model::Datatype;
 
-use super::info::{CasRule, Family, Opcode, OpcodeInfo, Presence, Standing};
+use super::info::{CasRule, Family, Opcode, OpcodeInfo, OpcodeSupport, Presence};
 use CasRule::{Any, NonZero};
 use Presence::{Optional, Required};
 
@@ -10,7 +10,7 @@ use Presence::{Optional, Required};
 const BARE: OpcodeInfo = OpcodeInfo {
     opcode: Opcode(0xff),
     name: "",
-    standing: Standing::Known,
+    standing: OpcodeSupport::Known,
     extras: &[0],
     key: Presence::Forbidden,
     value: Presence::Forbidden,
@@ -124,7 +124,7 @@ const JSON: Datatype = Datatype::JSON;
 const BODY: Datatype = Datatype(0x03);
 
 const REMOVED: OpcodeInfo = OpcodeInfo {
-    standing: Standing::Removed,
+    standing: OpcodeSupport::Removed,
     ..BARE
 };
 /// Reads a document by key.

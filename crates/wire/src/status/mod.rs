@@ -8,11 +8,11 @@ use std::fmt;
 
 use attribute::Attribute;
 pub use error_map::error_map;
-use table::Row;
 pub use table::Status;
+use table::StatusRow;
 
 impl Status {
-    fn row(self) -> Option<&'static Row> {
+    fn row(self) -> Option<&'static StatusRow> {
         let index = table::ROWS
             .binary_search_by_key(&self, |row| row.status)
             .ok()?;

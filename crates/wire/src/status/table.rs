@@ -11,7 +11,7 @@ use super::attribute::Attribute::{
 pub struct Status(pub u16);
 
 /// One row of the status table.
-pub(super) struct Row {
+pub(super) struct StatusRow {
     pub(super) status: Status,
     pub(super) name: &'static str,
     pub(super) description: &'static str,
@@ -27,7 +27,7 @@ macro_rules! statuses {
             )*
         }
 
-        pub(super) static ROWS: &[Row] = &[$(Row {
+        pub(super) static ROWS: &[StatusRow] = &[$(StatusRow {
             status: Status($number),
             name: stringify!($name),
             description: $description,

@@ -1,6 +1,6 @@
 //! Splitting text requests off a buffer.
 
-use super::meta::{MetaFlags, MetaOptions, MetaRequest, MetaVerb};
+use super::meta::{MetaFlags, MetaModifiers, MetaRequest, MetaVerb};
 use super::request::{Retrieval, TextRequest, TextStore, TextStoreMode};
 use super::words::{KEY_BYTES_MAX, Words, decimal, decimal_u32, expiry};
 use crate::Magic;
@@ -362,7 +362,7 @@ fn read_flush(mut words: Words<'_>) -> Result<TextRequest<'_>, &'static str> {
 fn read_meta(verb: MetaVerb, mut words: Words<'_>) -> Result<TextRequest<'_>, &'static str> {
     let key = words.key().ok_or(BAD_FORMAT)?;
     let flags = MetaFlags(words.0);
-    let options = MetaOptions::read(verb, flags)?;
+    let options = MetaModifiers::read(verb, flags)?;
     Ok(TextRequest::Meta(MetaRequest {
         verb,
         key,
@@ -379,7 +379,7 @@ fn read_meta_set(mut words: Words<'_>) -> Line<'_> {
     };
     let length = length as usize;
     let flags = MetaFlags(words.0);
-    match (key, MetaOptions::read(MetaVerb::Set, flags)) {
+    match (key, MetaModifiers::read(MetaVerb::Set, flags)) {
         (Some(key), Ok(options)) if key.len() <= KEY_BYTES_MAX => {
             let meta = MetaRequest {
                 verb: MetaVerb::Set,

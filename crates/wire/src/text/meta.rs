@@ -91,7 +91,7 @@ impl MetaMode {
     clippy::struct_excessive_bools,
     reason = "each is a flag of the protocol"
 )]
-pub struct MetaOptions {
+pub struct MetaModifiers {
     /// Whether the key is in base64.
     pub base64: bool,
     /// Whether the usual answer is not sent.
@@ -127,7 +127,7 @@ pub struct MetaRequest<'a> {
     /// The key as sent.
     pub key: &'a [u8],
     /// Options set by its flags.
-    pub options: MetaOptions,
+    pub options: MetaModifiers,
     /// The flags as sent.
     pub flags: MetaFlags<'a>,
     /// The value of `ms`.
@@ -157,7 +157,7 @@ impl<'a> MetaFlags<'a> {
     }
 }
 
-impl MetaOptions {
+impl MetaModifiers {
     /// Parses the flags of a command.
     pub(super) fn read(verb: MetaVerb, flags: MetaFlags<'_>) -> Result<Self, &'static str> {
         let mut options = Self::default();

@@ -13,5 +13,5 @@ mod words;
 
 pub use answer::{push_decimal, push_signed};
 pub use decode::{TEXT_LINE_BYTES_MAX, TextDecoded, TextError, TextPlace, decode_text};
-pub use meta::{MetaFlags, MetaMode, MetaOptions, MetaRequest, MetaVerb};
+pub use meta::{MetaFlags, MetaMode, MetaModifiers, MetaRequest, MetaVerb};
 pub use request::{Retrieval, TextRequest, TextStore, TextStoreMode};

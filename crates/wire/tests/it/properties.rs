@@ -26,8 +26,8 @@ use wire::response::{
 };
 use wire::{
     CasRule, ClusterMapNotification, ConfigRev, Decoded, Durability, DurabilityLevel, Envelope,
-    ExtraPrivileges, FeatureList, Limits, Opaque, Opcode, RawParts, RequestInfos, Response,
-    Standing, Status, checks, decode, encode_info, encode_raw,
+    ExtraPrivileges, FeatureList, Limits, Opaque, Opcode, OpcodeSupport, RawParts, RequestInfos,
+    Response, Status, checks, decode, encode_info, encode_raw,
 };
 
 use crate::support::{Sample, valid_extras, whole_frame};
@@ -588,7 +588,7 @@ fn encoded_sample(opcode: Opcode) -> Vec<u8> {
     let extras = valid_extras(info);
     let envelope = Envelope {
         cas: Cas(u64::from(
-            info.standing == Standing::Known && info.cas == CasRule::NonZero,
+            info.standing == OpcodeSupport::Known && info.cas == CasRule::NonZero,
         )),
         ..Envelope::default()
     };

@@ -2,7 +2,7 @@
 
 use model::{Cas, Datatype, VbId};
 use wire::{
-    CasRule, Envelope, Malformed, Opcode, OpcodeInfo, Presence, RawParts, Standing, checks,
+    CasRule, Envelope, Malformed, Opcode, OpcodeInfo, OpcodeSupport, Presence, RawParts, checks,
     encode_raw,
 };
 
@@ -72,7 +72,7 @@ impl Sample {
 fn known() -> impl Iterator<Item = &'static OpcodeInfo> {
     OpcodeInfo::all()
         .iter()
-        .filter(|info| info.standing == Standing::Known)
+        .filter(|info| info.standing == OpcodeSupport::Known)
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn removed_and_unknown_opcodes_have_no_rules() {
     for number in 0..=u8::MAX {
         let opcode = Opcode(number);
         let standing = opcode.info().map(|info| info.standing);
-        if standing == Some(Standing::Known) {
+        if standing == Some(OpcodeSupport::Known) {
             continue;
         }
         seen += 1;

@@ -27,7 +27,7 @@ pub(super) struct Granted {
 
 /// A snapshot to encode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Snapshot {
+pub(super) struct SnapshotPlan {
     /// Number of mutations, at least 1.
     pub(super) changes: u64,
     /// Whether the consumer must acknowledge the end of the snapshot.
@@ -36,13 +36,13 @@ pub(super) struct Snapshot {
 
 /// Encodes mutations of documents with different keys and the same value.
 #[derive(Clone, Debug)]
-pub(super) struct Changes {
+pub(super) struct MutationEncoder {
     template: Vec<u8>,
     next_key: u64,
     cas: u64,
 }
 
-impl Changes {
+impl MutationEncoder {
     /// Creates an encoder. `first_key` is the number of the first key; `cas` is below every CAS sent.
     pub(super) fn new(value_bytes: usize, first_key: u64, cas: Cas) -> Result<Self, TooLong> {
         let key = [&[DEFAULT_COLLECTION][..], &key_of(0)].concat();
@@ -74,7 +74,7 @@ impl Changes {
     pub(super) fn snapshot(
         &mut self,
         stream: &mut Granted,
-        snapshot: Snapshot,
+        snapshot: SnapshotPlan,
         out: &mut Vec<u8>,
     ) -> Result<(), TooLong> {
         let end = Seqno(stream.last.0 + snapshot.changes);
@@ -130,8 +130,8 @@ mod tests {
             opaque: Opaque(*b"opaq"),
             last: Seqno(7),
         };
-        let mut changes = Changes::new(66, 41, Cas(100)).unwrap();
-        let snapshot = Snapshot {
+        let mut changes = MutationEncoder::new(66, 41, Cas(100)).unwrap();
+        let snapshot = SnapshotPlan {
             changes: 2,
             ack: true,
         };

@@ -26,8 +26,8 @@ use crate::numbers::{BYTES_PER_MIB, share, to_f64};
 use crate::process::{RESIDENT, RESIDENT_PEAK, status_bytes, threads_cpu};
 use crate::random::random_run;
 use crate::scenario::ConsumerLoad;
-use changes::{Changes, Snapshot};
-use producer::{CHUNK_BYTES, Producer};
+use changes::{MutationEncoder, SnapshotPlan};
+use producer::{BenchProducer, CHUNK_BYTES};
 
 /// Number of keys per snapshot of one change, and largest number of these snapshots.
 const SINGLE_SNAPSHOTS_SHARE: u64 = 5;
@@ -88,19 +88,20 @@ fn fill(scene: &mut Scene, vbuckets: &[VbId], snapshot: u64) -> Result<Sheet, Er
     let started = Instant::now();
     let bytes = send_all(&mut producers, snapshot, |number| {
         let keys = share(number, connections, changes);
-        let part = Changes::new(value_bytes, keys.start, Cas(cas.0 + keys.start));
+        let part = MutationEncoder::new(value_bytes, keys.start, Cas(cas.0 + keys.start));
         Ok((part.map_err(ClientError::from)?, keys.end - keys.start))
     })?;
     let elapsed = started.elapsed();
     let after = Usage::now(pid);
     scene.show("snapshots of one change");
     let singles = (changes / SINGLE_SNAPSHOTS_SHARE).clamp(1, SINGLE_SNAPSHOTS_MAX);
-    let again = Changes::new(value_bytes, 0, Cas(cas.0 + changes)).map_err(ClientError::from)?;
+    let again =
+        MutationEncoder::new(value_bytes, 0, Cas(cas.0 + changes)).map_err(ClientError::from)?;
     let acknowledged = single_snapshots(&mut producers[0], again, singles)?;
     let mut sheet = Sheet::new("consumer", &[]);
     sheet.count("connections", "connections", connections.into());
     sheet.count("streams", "streams", vbuckets.len() as u64);
-    let window = producers.iter().map(Producer::window_bytes).sum();
+    let window = producers.iter().map(BenchProducer::window_bytes).sum();
     let window_mib = to_f64(window) / BYTES_PER_MIB;
     sheet.figure("window_mib", "flow-control windows, MiB", 1, window_mib);
     let seconds = elapsed.as_secs_f64().max(1e-9);
@@ -115,7 +116,7 @@ fn fill(scene: &mut Scene, vbuckets: &[VbId], snapshot: u64) -> Result<Sheet, Er
     Ok(sheet)
 }
 
-fn open_all(scene: &mut Scene, vbuckets: &[VbId]) -> Result<Vec<Producer>, Error> {
+fn open_all(scene: &mut Scene, vbuckets: &[VbId]) -> Result<Vec<BenchProducer>, Error> {
     scene.show("opening streams");
     let (run, connections, timeout) = (random_run()?, scene.plan.connections, scene.plan.timeout);
     let mut producers = Vec::new();
@@ -124,7 +125,7 @@ fn open_all(scene: &mut Scene, vbuckets: &[VbId]) -> Result<Vec<Producer>, Error
         let of_it = vbuckets.iter().skip(number as usize);
         let part: Vec<VbId> = of_it.step_by(connections as usize).copied().collect();
         let client = scene.client()?;
-        producers.push(Producer::open(client, &part, run, number, timeout)?);
+        producers.push(BenchProducer::open(client, &part, run, number, timeout)?);
     }
     Ok(producers)
 }
@@ -178,9 +179,9 @@ fn newest_cas() -> Result<Cas, Error> {
 
 /// Lets every producer send its part on its own thread; returns the number of bytes.
 fn send_all(
-    producers: &mut [Producer],
+    producers: &mut [BenchProducer],
     snapshot: u64,
-    part: impl Fn(u32) -> Result<(Changes, u64), Error>,
+    part: impl Fn(u32) -> Result<(MutationEncoder, u64), Error>,
 ) -> Result<u64, Error> {
     thread::scope(|scope| {
         let mut threads = Vec::new();
@@ -194,14 +195,14 @@ fn send_all(
 
 /// Sends `count` changes, `each` per stream in turn, and waits until the node has the last one.
 fn send_part(
-    producer: &mut Producer,
-    mut changes: Changes,
+    producer: &mut BenchProducer,
+    mut changes: MutationEncoder,
     count: u64,
     each: u64,
 ) -> Result<u64, Error> {
     let (mut left, mut bytes) = (count, 0);
     while left > 0 {
-        let snapshot = Snapshot {
+        let snapshot = SnapshotPlan {
             changes: each.min(left),
             ack: left <= each,
         };
@@ -220,13 +221,13 @@ fn send_part(
 
 /// Returns the times from sending a snapshot to the acknowledgement of its end.
 fn single_snapshots(
-    producer: &mut Producer,
-    mut changes: Changes,
+    producer: &mut BenchProducer,
+    mut changes: MutationEncoder,
     count: u64,
 ) -> Result<Latencies, Error> {
     let mut latencies = Latencies::default();
     for _ in 0..count {
-        let single = Snapshot {
+        let single = SnapshotPlan {
             changes: 1,
             ack: true,
         };

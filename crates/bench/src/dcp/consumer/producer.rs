@@ -16,7 +16,7 @@ use model::{Seqno, VbId, VbUuid};
 use wire::dcp::{AddStream, BufferAck, DcpControl, DcpOpen, OpenFlags, StreamFlags, StreamRequest};
 use wire::{Envelope, Frame, Malformed, Message as _, Opaque, Opcode, Response, Status};
 
-use super::changes::{Changes, Granted, Snapshot};
+use super::changes::{Granted, MutationEncoder, SnapshotPlan};
 use crate::error::{Cause, Error, broken_stream as broken, refused};
 
 /// Number of bytes that are collected for one write.
@@ -26,13 +26,13 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// The flow-control window of a connection: its size, and the bytes that are not acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Window {
+struct FlowWindow {
     /// Size of the window in bytes; 0 for no limit.
     limit: u64,
     outstanding: u64,
 }
 
-impl Window {
+impl FlowWindow {
     /// Returns how many of `wanted` bytes may be sent.
     fn free(self, wanted: usize) -> usize {
         if self.limit == 0 {
@@ -51,11 +51,11 @@ struct ConsumerProgress {
     added: usize,
     /// Number of answers to markers: snapshots with an acknowledged end.
     snapshots: u64,
-    window: Window,
+    window: FlowWindow,
 }
 
 /// A connection on which this process is the producer.
-pub(super) struct Producer {
+pub(super) struct BenchProducer {
     /// The connection. Messages posted here are answers to requests of the node.
     feed: Feed,
     /// Whether the last message may be sent only in part, so that no answer may follow yet.
@@ -77,7 +77,7 @@ struct Consumer {
     uuid: VbUuid,
 }
 
-impl Producer {
+impl BenchProducer {
     /// Makes the node the consumer of `vbuckets`, which must be replica or pending. `run` distinguishes the
     /// connections and histories of this run from those of others.
     pub(super) fn open(
@@ -117,7 +117,11 @@ impl Producer {
     }
 
     /// Collects a snapshot for the next stream in turn.
-    pub(super) fn push(&mut self, changes: &mut Changes, snapshot: Snapshot) -> Result<(), Error> {
+    pub(super) fn push(
+        &mut self,
+        changes: &mut MutationEncoder,
+        snapshot: SnapshotPlan,
+    ) -> Result<(), Error> {
         let streams = &mut self.consumer.streams;
         let stream = &mut streams[self.next];
         let encoded = changes.snapshot(stream, snapshot, &mut self.output);
@@ -295,7 +299,7 @@ mod tests {
 
     #[test]
     fn window_limits_sent_bytes() {
-        let window = |limit, outstanding| Window { limit, outstanding };
+        let window = |limit, outstanding| FlowWindow { limit, outstanding };
         assert_eq!(window(0, 1 << 40).free(100), 100, "no flow control");
         assert_eq!(window(1000, 0).free(100), 100);
         assert_eq!(window(1000, 950).free(100), 50);

@@ -341,7 +341,7 @@ pub(super) fn durable(key: &str, seqno: u64, kind: Kind) -> Document {
 #[test]
 fn changes_of_durable_writes_are_kept_apart() {
     // Example of the specification: set A, prepare A, commit A, prepare A, abort A, set A.
-    let mut log = CheckpointLog::new(&Origin::default(), usize::MAX);
+    let mut log = CheckpointLog::new(&LogStart::default(), usize::MAX);
     let ids = |log: &CheckpointLog| log.stats().open_id;
     let one = change("A", 1);
     log.append(&one, LogEntry::over(None));
@@ -385,7 +385,7 @@ fn small_flushes_stay_cheap_while_a_reader_lags() {
 fn cursors_are_small_and_their_list_has_little_capacity() {
     let size = size_of::<crate::checkpoint::cursor::Cursor>();
     assert!(size <= 72, "{size}");
-    let mut log = CheckpointLog::new(&Origin::default(), 1 << 20);
+    let mut log = CheckpointLog::new(&LogStart::default(), 1 << 20);
     for number in 0..100 {
         let _registered = log.register(&format!("c{number}"), Seqno::ZERO);
     }

@@ -101,7 +101,7 @@ fn expel_works_in_every_state_of_a_checkpoint() {
 
 #[test]
 fn expelled_prepares_still_separate_changes_of_their_key() {
-    let mut log = CheckpointLog::new(&Origin::default(), usize::MAX);
+    let mut log = CheckpointLog::new(&LogStart::default(), usize::MAX);
     let flush = |log: &mut CheckpointLog| {
         let (taken, flight) = log.take_dirty(FlushBudget::ALL, &mut SpareBuffers::default());
         let count = taken.count();

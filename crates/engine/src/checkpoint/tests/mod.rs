@@ -38,7 +38,7 @@ struct World {
 impl World {
     fn new(bytes_max: usize) -> Self {
         Self {
-            log: CheckpointLog::new(&Origin::default(), bytes_max),
+            log: CheckpointLog::new(&LogStart::default(), bytes_max),
             table: [].into(),
             high: 0,
             flying: ChangeSum::default(),

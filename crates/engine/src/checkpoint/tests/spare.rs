@@ -15,7 +15,7 @@ fn capacities(spare: &SpareBuffers, log: &CheckpointLog) -> [usize; 4] {
 
 #[test]
 fn a_flush_allocates_neither_segments_nor_runs_under_the_lock() {
-    let mut log = CheckpointLog::new(&Origin::default(), usize::MAX);
+    let mut log = CheckpointLog::new(&LogStart::default(), usize::MAX);
     let mut spare = SpareBuffers::default();
     spare.refill();
     let filled = capacities(&spare, &log);

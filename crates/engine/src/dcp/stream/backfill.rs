@@ -6,8 +6,8 @@ use super::state::{ANNOUNCED, HistoryPart, OutOfOrder, Phase, Stream};
 use crate::VBucket;
 use crate::checkpoint::{CursorId, CursorRead, FlushBudget, Garbage};
 use crate::dcp::filter::StreamFilter;
-use crate::dcp::held::{Held, Rows};
 use crate::dcp::message::{Advances, Snapshot, StoreView, StreamEnd, Versions};
+use crate::dcp::pending_changes::{PendingChanges, StoreRows};
 
 /// Maximum number of collections in a filter for which rows are looked up by key.
 const COLLECTIONS_MAX: usize = 16;
@@ -172,12 +172,12 @@ impl Stream {
     }
 
     /// Takes rows of the store.
-    pub fn backfill_rows(&mut self, rows: Box<dyn Rows>) {
+    pub fn backfill_rows(&mut self, rows: Box<dyn StoreRows>) {
         if self.phase == Phase::Store {
             let last = rows.documents().last().map(Document::seqno);
             let last = last.filter(|_| self.out_of_order == OutOfOrder::No);
             self.held_end = last.unwrap_or(self.read);
-            self.held = Some(Held::from_store(rows));
+            self.held = Some(PendingChanges::from_store(rows));
         }
     }
 
@@ -199,7 +199,7 @@ impl Stream {
         self.checkpoint_next = true;
         if let Some(batch) = self.joined.take() {
             self.held_end = batch.last;
-            self.held = Some(Held::from_memory(*batch));
+            self.held = Some(PendingChanges::from_memory(*batch));
             return;
         }
         if self.read >= self.end || self.options.disk_only {

@@ -3,16 +3,16 @@
 use model::{Seqno, SnapshotRange, VbState};
 
 use super::backfill::awaits;
-use super::state::{ANNOUNCED, Opened, OutOfOrder, Phase, Stream};
+use super::state::{ANNOUNCED, OpenedStream, OutOfOrder, Phase, Stream};
 use crate::VBucket;
 use crate::checkpoint::{
     BatchPlace, CheckpointKind, CursorBatch, CursorId, CursorRead, FlushBudget, Garbage,
 };
 use crate::dcp::filter::StreamFilter;
-use crate::dcp::held::Held;
 use crate::dcp::message::{
     Event, Filled, Snapshot, StreamAsk, StreamEnd, StreamFigures, StreamRefusal, Versions,
 };
+use crate::dcp::pending_changes::PendingChanges;
 use crate::dcp::rollback::{History, rollback};
 
 /// Maximum part of the log that a stream pins at once.
@@ -32,7 +32,7 @@ impl Stream {
         vbucket: &mut VBucket,
         name: &str,
         mut ask: StreamAsk,
-    ) -> Result<Opened, StreamRefusal> {
+    ) -> Result<OpenedStream, StreamRefusal> {
         let options = ask.options;
         match vbucket.state() {
             VbState::Active => {}
@@ -77,7 +77,7 @@ impl Stream {
         if stream.end <= stream.read {
             stream.phase = Phase::Ending(StreamEnd::Finished);
             let garbage = Garbage::default();
-            return Ok(Opened { stream, garbage });
+            return Ok(OpenedStream { stream, garbage });
         }
         let garbage = if options.disk_only {
             stream.phase = Phase::NeedsStore;
@@ -85,7 +85,7 @@ impl Stream {
         } else {
             stream.seat(vbucket, name)
         };
-        Ok(Opened { stream, garbage })
+        Ok(OpenedStream { stream, garbage })
     }
 
     /// Limits the stream to some collections. Call under the same lock as [`Stream::open`].
@@ -308,7 +308,7 @@ impl Stream {
                 },
             });
         }
-        self.held = Some(Held::from_memory(batch));
+        self.held = Some(PendingChanges::from_memory(batch));
     }
 
     /// Finds the last change of the batch that the peer gets. A peer without `SeqnoAdvanced` waits

@@ -5,4 +5,4 @@ mod events;
 mod state;
 
 pub use backfill::OnlyRows;
-pub use state::{Opened, Stream};
+pub use state::{OpenedStream, Stream};

@@ -4,9 +4,9 @@ use model::{Seqno, VbState};
 
 use crate::checkpoint::{CursorBatch, CursorId, Garbage};
 use crate::dcp::filter::StreamFilter;
-use crate::dcp::held::Held;
 use crate::dcp::message::{Snapshot, StreamAsk, StreamEnd, StreamOptions, StreamTotals};
-use crate::dcp::rollback::Position;
+use crate::dcp::pending_changes::PendingChanges;
+use crate::dcp::rollback::ClaimedPosition;
 use collections::Living;
 
 /// Phase of a stream.
@@ -53,7 +53,7 @@ pub(super) struct HistoryPart {
 }
 
 /// Result of [`Stream::open`].
-pub struct Opened {
+pub struct OpenedStream {
     /// The stream. It has a cursor, unless it begins with a backfill.
     pub stream: Stream,
     /// Garbage of an older cursor with the same name.
@@ -100,7 +100,7 @@ pub struct Stream {
     pub(super) snapshot: Option<Box<Snapshot>>,
     /// Seqno for the next `SeqnoAdvanced` event; zero for none.
     pub(super) advanced: Seqno,
-    pub(super) held: Option<Box<Held>>,
+    pub(super) held: Option<Box<PendingChanges>>,
     /// Changes from memory that follow the store's rows in the same snapshot.
     pub(super) joined: Option<Box<CursorBatch>>,
     /// Progress of an out-of-order snapshot.
@@ -127,7 +127,7 @@ pub(super) const ANNOUNCED: Seqno = Seqno(u64::MAX);
 impl Stream {
     /// Creates a stream at the peer's position, without a cursor.
     pub(super) fn new(ask: &StreamAsk) -> Self {
-        let Position {
+        let ClaimedPosition {
             seqno, snapshot, ..
         } = ask.position;
         let asked_start = if seqno == snapshot.end {

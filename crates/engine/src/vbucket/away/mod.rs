@@ -4,8 +4,8 @@ use model::{CollectionId, Datatype, Document, Seqno, VbCounts};
 
 use super::VBucket;
 use super::partition::HEAT_WRITTEN;
-use crate::table::{Asked, Place};
-use crate::types::{FetchKey, Wanted};
+use crate::table::{AwayState, TablePlace};
+use crate::types::{DocumentPart, FetchKey};
 
 /// Result of restoring a row from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,12 +20,16 @@ pub enum Restored {
 
 impl VBucket {
     #[inline(never)]
-    pub(super) fn seek_away(&mut self, place: Place, key: &[u8]) -> Result<Place, FetchKey> {
+    pub(super) fn seek_away(
+        &mut self,
+        place: TablePlace,
+        key: &[u8],
+    ) -> Result<TablePlace, FetchKey> {
         let ticket = match self.table.asked(place, key) {
-            Asked::Absent => return Ok(place),
-            Asked::Waits(ticket) => ticket,
-            Asked::No if !self.config.stored_keys.may_have(self.id, key) => return Ok(place),
-            Asked::No => {
+            AwayState::Absent => return Ok(place),
+            AwayState::Waits(ticket) => ticket,
+            AwayState::No if !self.config.stored_keys.may_have(self.id, key) => return Ok(place),
+            AwayState::No => {
                 // Another vBucket with this id must use other tickets.
                 let history = self.failover_log.newest().uuid.0;
                 let ticket = history.wrapping_add(self.counters.fetches);
@@ -36,7 +40,7 @@ impl VBucket {
         self.counters.fetches += 1;
         Err(FetchKey {
             key: key.into(),
-            wanted: Wanted::Row(ticket),
+            wanted: DocumentPart::Row(ticket),
         })
     }
 
@@ -67,18 +71,18 @@ impl VBucket {
     pub fn restore(&mut self, asked: &FetchKey, found: Option<Document>) -> Restored {
         let place = self.table.place(&asked.key);
         match asked.wanted {
-            Wanted::Row(ticket) => self.restore_row(place, &asked.key, ticket, found),
-            Wanted::Metadata(ticket) => {
+            DocumentPart::Row(ticket) => self.restore_row(place, &asked.key, ticket, found),
+            DocumentPart::Metadata(ticket) => {
                 let row = found.map(without_value);
                 self.restore_row(place, &asked.key, ticket, row)
             }
-            Wanted::Value(seqno) => self.restore_value(place, seqno, found),
+            DocumentPart::Value(seqno) => self.restore_value(place, seqno, found),
         }
     }
 
     fn restore_row(
         &mut self,
-        place: Place,
+        place: TablePlace,
         key: &[u8],
         ticket: u64,
         found: Option<Document>,
@@ -98,7 +102,12 @@ impl VBucket {
         Restored::Done
     }
 
-    fn restore_value(&mut self, place: Place, seqno: Seqno, found: Option<Document>) -> Restored {
+    fn restore_value(
+        &mut self,
+        place: TablePlace,
+        seqno: Seqno,
+        found: Option<Document>,
+    ) -> Restored {
         let there = self.table.at(place);
         let there = there.filter(|there| !there.is_resident() && there.seqno() == seqno);
         let Some(before) = there.map(Document::memory_bytes) else {
@@ -160,15 +169,15 @@ impl FetchKey {
     /// Returns the seqno of the row, if only its value is wanted.
     pub fn seqno(&self) -> Option<Seqno> {
         match self.wanted {
-            Wanted::Value(seqno) => Some(seqno),
-            Wanted::Row(_) | Wanted::Metadata(_) => None,
+            DocumentPart::Value(seqno) => Some(seqno),
+            DocumentPart::Row(_) | DocumentPart::Metadata(_) => None,
         }
     }
 
     /// The same of a row, without its value.
     pub(super) fn of_metadata(self) -> Self {
         let wanted = match self.wanted {
-            Wanted::Row(ticket) => Wanted::Metadata(ticket),
+            DocumentPart::Row(ticket) => DocumentPart::Metadata(ticket),
             wanted => wanted,
         };
         Self { wanted, ..self }

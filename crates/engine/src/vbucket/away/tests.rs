@@ -7,8 +7,8 @@ use crate::checkpoint::FlushBudget;
 use crate::error::OpError;
 use crate::mutated::Mutated;
 use crate::types::{
-    Exchange, FetchKey, HistoryPoint, KeyFilter, Outcome, StoreMode, StoredKeys, VbConfig, Wanted,
-    Write,
+    DocumentPart, Exchange, FetchKey, HistoryPoint, KeyFilter, Outcome, StoreMode, StoredKeys,
+    VbConfig, Write,
 };
 use crate::vbucket::VBucket;
 
@@ -180,7 +180,7 @@ fn operation_that_needs_no_value_leaves_it_in_the_store() {
         Restored::Ignored
     );
     let reader = wanted(vbucket.get(KEY, NOW));
-    assert_eq!(reader.wanted, Wanted::Value(old.seqno()));
+    assert_eq!(reader.wanted, DocumentPart::Value(old.seqno()));
     assert!(matches!(
         set(&mut vbucket, KEY, b"new"),
         Ok(Outcome::Done(_))

@@ -3,12 +3,12 @@
 use model::{Cas, Document, Meta, Now, Seqno};
 
 use super::VBucket;
-use super::change::Change;
+use super::change::TableChange;
 use super::partition::HEAT_WRITTEN;
 use crate::drift::FutureCas;
 use crate::error::OpError;
 use crate::mutated::Mutated;
-use crate::table::Place;
+use crate::table::TablePlace;
 use crate::types::{Outcome, WithMeta};
 
 /// Maximum CAS that is accepted: years of changes fit above it.
@@ -72,12 +72,17 @@ impl VBucket {
         let heat = self.table.at(place).map_or(0, Document::heat);
         document.set_heat(heat.max(HEAT_WRITTEN));
         let mutated = self.mutated(&document);
-        self.change(document, Change::Commit(place));
+        self.change(document, TableChange::Commit(place));
         Ok(Outcome::Done(mutated))
     }
 
     /// Checks whether the local version may be replaced, apart from conflict resolution.
-    fn check_replaced(&mut self, place: Place, write: &WithMeta, now: Now) -> Result<(), OpError> {
+    fn check_replaced(
+        &mut self,
+        place: TablePlace,
+        write: &WithMeta,
+        now: Now,
+    ) -> Result<(), OpError> {
         if self.live(place, now).is_some() {
             if write.adds {
                 return Err(OpError::KeyExists);
@@ -101,7 +106,7 @@ impl VBucket {
         }
     }
 
-    fn check_newer(&mut self, place: Place, incoming: &Meta) -> Result<(), OpError> {
+    fn check_newer(&mut self, place: TablePlace, incoming: &Meta) -> Result<(), OpError> {
         let Some(there) = self.table.at(place) else {
             return Ok(());
         };

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, VecDeque};
 use collections::Manifest;
 use engine::VBucket;
 use engine::dcp::{
-    Event, Filled, Position, RollbackRules, Rows, Snapshot, StoreView, Stream, StreamAsk,
-    StreamEnd, StreamFilter, StreamOptions,
+    ClaimedPosition, Event, Filled, RollbackRules, Snapshot, StoreRows, StoreView, Stream,
+    StreamAsk, StreamEnd, StreamFilter, StreamOptions,
 };
 use model::{CollectionId, Document, ScopeId, Seqno, SnapshotRange, VbUuid};
 
@@ -15,7 +15,7 @@ use crate::store::{ModelStore, reread};
 
 struct Chunk(Vec<Document>);
 
-impl Rows for Chunk {
+impl StoreRows for Chunk {
     fn documents(&self) -> &[Document] {
         &self.0
     }
@@ -61,7 +61,7 @@ pub(super) enum Step {
 
 fn ask(wanted: &Wanted, uuid: VbUuid, seqno: Seqno, snapshot: SnapshotRange) -> StreamAsk {
     StreamAsk {
-        position: Position {
+        position: ClaimedPosition {
             uuid,
             seqno,
             snapshot,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::{FetchKey, OpError, Wanted};
+use engine::{DocumentPart, FetchKey, OpError};
 use model::{Cas, DOCUMENT_OVERHEAD_BYTES, Document, Kind, Meta, Now, Seqno};
 
 /// One revision in the model.
@@ -77,7 +77,7 @@ impl Expected {
         let seqno = self.documents.get(key)?.meta.seqno;
         self.evicted.contains(key).then(|| FetchKey {
             key: key.into(),
-            wanted: Wanted::Value(seqno),
+            wanted: DocumentPart::Value(seqno),
         })
     }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use collections::{Collection, CollectionSettings, Manifest, ManifestPlanner, Scope, SystemEvent};
 use engine::{
-    Arithmetic, Codec, Concat, ConcatPlace, FetchKey, FlushBatch, FlushBudget, OpError, Outcome,
-    Restored, StoreMode, VBucket, VbConfig, Wanted, Write,
+    Arithmetic, Codec, Concat, ConcatPlace, DocumentPart, FetchKey, FlushBatch, FlushBudget,
+    OpError, Outcome, Restored, StoreMode, VBucket, VbConfig, Write,
 };
 use expected::Expected;
 use model::{
@@ -494,7 +494,7 @@ impl World {
                     return;
                 };
                 let asked = FetchKey {
-                    wanted: Wanted::Value(row.seqno()),
+                    wanted: DocumentPart::Value(row.seqno()),
                     key: key.clone().into(),
                 };
                 let is_wanted = self.expected.fetch(&key).as_ref() == Some(&asked);

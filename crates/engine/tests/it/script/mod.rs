@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use ::collections::SystemEvent;
 use engine::{
-    Arithmetic, Concat, ConcatPlace, FetchKey, FlushBatch, FlushBudget, FlushItem, Got, Mutated,
-    ObserveState, OpError, Outcome, Restored, StoreMode, VBucket, VbConfig, Wanted, Write,
+    Arithmetic, Concat, ConcatPlace, DocumentPart, FetchKey, FlushBatch, FlushBudget, FlushItem,
+    Got, Mutated, ObserveState, OpError, Outcome, Restored, StoreMode, VBucket, VbConfig, Write,
 };
 use model::{
     Cas, CollectionId, Datatype, Document, Draft, FailoverEntry, Kind, Meta, Now, Seqno, VbId,
@@ -215,9 +215,9 @@ impl World {
                 Ok(text)
             }
             Outcome::NeedsFetch(FetchKey { key, wanted }) => Ok(match wanted {
-                Wanted::Value(seqno) => format!("fetch {}@{seqno}", key_shown(&key)),
-                Wanted::Row(_) => format!("fetch whole {}", key_shown(&key)),
-                Wanted::Metadata(_) => format!("fetch metadata of {}", key_shown(&key)),
+                DocumentPart::Value(seqno) => format!("fetch {}@{seqno}", key_shown(&key)),
+                DocumentPart::Row(_) => format!("fetch whole {}", key_shown(&key)),
+                DocumentPart::Metadata(_) => format!("fetch metadata of {}", key_shown(&key)),
             }),
         }
     }
@@ -470,7 +470,7 @@ impl World {
                     return "no row".into();
                 };
                 let asked = FetchKey {
-                    wanted: Wanted::Value(row.seqno()),
+                    wanted: DocumentPart::Value(row.seqno()),
                     key: key.as_slice().into(),
                 };
                 match self.vbucket.restore(&asked, Some(row)) {

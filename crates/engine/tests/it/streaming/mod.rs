@@ -177,8 +177,8 @@ impl World {
             let found = found.ok().map(|outcome| match outcome {
                 engine::Outcome::Done(got) | engine::Outcome::Prepared(got) => got.document.seqno(),
                 engine::Outcome::NeedsFetch(fetch) => match fetch.wanted {
-                    engine::Wanted::Value(seqno) => seqno,
-                    engine::Wanted::Row(_) | engine::Wanted::Metadata(_) => {
+                    engine::DocumentPart::Value(seqno) => seqno,
+                    engine::DocumentPart::Row(_) | engine::DocumentPart::Metadata(_) => {
                         panic!("all keys are here")
                     }
                 },

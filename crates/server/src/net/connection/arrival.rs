@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use mio::net::TcpStream;
 use registry::timings::Timings;
-use registry::{Addresses, ConnectionInfo, Held, Mailbox};
+use registry::{Addresses, ConnectionBytes, ConnectionInfo, Mailbox};
 use session::{Door, Session};
 
 use super::seal::Seal;
@@ -28,7 +28,7 @@ pub(crate) struct Connection {
     pub(super) unsent: Vec<u8>,
     pub(super) sent: usize,
     /// Memory that backlog and output hold.
-    pub(super) held: Held,
+    pub(super) held: ConnectionBytes,
     /// True if congestion defers the streams.
     pub(super) streams_deferred: bool,
     pub(super) next: NextAction,
@@ -113,7 +113,7 @@ impl Connection {
         };
         Some(Self {
             stream: TcpStream::from_std(stream),
-            held: Held::nothing(&node.buffers, &info),
+            held: ConnectionBytes::nothing(&node.buffers, &info),
             streams_deferred: false,
             session,
             info,

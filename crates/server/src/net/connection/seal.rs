@@ -222,11 +222,11 @@ impl Seal {
 type Traffic<'a> = rustls::unbuffered::WriteTraffic<'a, ServerConnectionData>;
 
 /// The missing room, if an error is about missing room.
-trait Needs {
+trait MissingSpace {
     fn needs(&self) -> Option<usize>;
 }
 
-impl Needs for EncodeError {
+impl MissingSpace for EncodeError {
     fn needs(&self) -> Option<usize> {
         match self {
             Self::InsufficientSize(InsufficientSizeError { required_size }) => Some(*required_size),
@@ -235,7 +235,7 @@ impl Needs for EncodeError {
     }
 }
 
-impl Needs for EncryptError {
+impl MissingSpace for EncryptError {
     fn needs(&self) -> Option<usize> {
         match self {
             Self::InsufficientSize(InsufficientSizeError { required_size }) => Some(*required_size),
@@ -245,7 +245,7 @@ impl Needs for EncryptError {
 }
 
 /// Appends the bytes that `write` produces. If `room` is not enough, calls `write` again with more.
-fn append<E: Needs>(
+fn append<E: MissingSpace>(
     output: &mut Vec<u8>,
     room: usize,
     mut write: impl FnMut(&mut [u8]) -> Result<usize, E>,
@@ -253,7 +253,7 @@ fn append<E: Needs>(
     let before = output.len();
     output.resize(before + room, 0);
     let mut written = write(&mut output[before..]);
-    if let Some(needed) = written.as_ref().err().and_then(Needs::needs) {
+    if let Some(needed) = written.as_ref().err().and_then(MissingSpace::needs) {
         output.resize(before + needed, 0);
         written = write(&mut output[before..]);
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster::agreed::{Address, Alive, NodeState};
-use cluster::coordinator::{Held, Progress};
+use cluster::coordinator::{FailoverBlock, Progress};
 use cluster::{BucketId, NodeId, Order, Phase, Row};
 use collections::Manifest;
 use registry::cluster::MemberStatus;
@@ -212,7 +212,7 @@ fn operators_see_the_cluster_and_give_it_orders() {
     assert_eq!(answer.context(), "there is no controller now");
     let progress = Progress {
         moves_left: 7,
-        held: vec![(NodeId(3), Held::Quota)],
+        held: vec![(NodeId(3), FailoverBlock::Quota)],
         ..Progress::default()
     };
     *member.status.lock() = MemberStatus {

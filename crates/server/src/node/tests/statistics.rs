@@ -21,12 +21,12 @@ use crate::config::NodeConfig;
 const STAT: u8 = 0x10;
 const SUCCESS: u16 = 0;
 
-struct Running {
+struct RunningWorker {
     node: Node,
     _dir: TempDir,
 }
 
-impl Running {
+impl RunningWorker {
     fn start() -> Self {
         let dir = TempDir::new().unwrap();
         let bucket = BucketConfig {
@@ -71,7 +71,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningWorker {
     fn drop(&mut self) {
         self.node.shutdown().unwrap();
     }
@@ -195,7 +195,7 @@ fn fold(group: &str, key: &str) -> String {
 
 #[test]
 fn rows_and_the_catalogue_match() {
-    let running = Running::start();
+    let running = RunningWorker::start();
     let mut client = running.client();
     client.set("one", "1");
     let collections = r#"[{"name":"_default","uid":"0"},{"name":"c","uid":"8","maxTTL":9}]"#;
@@ -255,7 +255,7 @@ fn rows_and_the_catalogue_match() {
 
 #[test]
 fn totals_match_the_operations() {
-    let running = Running::start();
+    let running = RunningWorker::start();
     let mut client = running.client();
     for key in ["a", "b", "c"] {
         client.set(key, "12345");
@@ -306,7 +306,7 @@ fn totals_match_the_operations() {
 
 #[test]
 fn vbuckets_are_shown_one_by_one_or_all() {
-    let running = Running::start();
+    let running = RunningWorker::start();
     let mut client = running.client();
     client.set("foo", "bar");
     let vb = vb_of("foo");
@@ -328,7 +328,7 @@ fn vbuckets_are_shown_one_by_one_or_all() {
 
 #[test]
 fn counters_of_vbuckets_and_connections_are_shown() {
-    let running = Running::start();
+    let running = RunningWorker::start();
     let mut client = running.client();
     client.set("foo", "{\"a\":1}");
     let vb = vb_of("foo");
@@ -367,7 +367,7 @@ fn counters_of_vbuckets_and_connections_are_shown() {
 
 #[test]
 fn a_document_is_shown_with_its_stored_state() {
-    let running = Running::start();
+    let running = RunningWorker::start();
     let mut client = running.client();
     client.set("foo", "bar");
     let vb = vb_of("foo");
@@ -393,7 +393,7 @@ fn a_document_is_shown_with_its_stored_state() {
 
 #[test]
 fn long_groups_come_in_parts_and_whole() {
-    let running = Running::start();
+    let running = RunningWorker::start();
     let mut client = running.client();
     let mut collections = |uid: u32, first: u32, count: u32| {
         let mut all = vec![json!({ "name": "_default", "uid": "0" })];
@@ -441,7 +441,7 @@ fn long_groups_come_in_parts_and_whole() {
 
 #[test]
 fn disk_bytes_of_a_vbucket_follow_its_rows() {
-    let running = Running::start();
+    let running = RunningWorker::start();
     let mut client = running.client();
     let parts = |client: &mut Client, name: &str| -> Vec<u64> {
         let rows = client.rows("diskinfo detail");
@@ -466,7 +466,7 @@ fn disk_bytes_of_a_vbucket_follow_its_rows() {
 
 #[test]
 fn refusals() {
-    let running = Running::start();
+    let running = RunningWorker::start();
     let mut client = running.client();
     let refused = [
         ("nothing", 0x01),
@@ -495,7 +495,7 @@ fn refusals() {
 
 #[test]
 fn a_group_of_a_bucket_needs_one() {
-    let running = Running::start();
+    let running = RunningWorker::start();
     let mut client = Client::connect(running.node.ports().kv);
     let (xerror, plain) = (0x07_u16.to_be_bytes(), b"\0admin\0secret");
     assert_eq!(client.call(0x1f, &[], b"test", &xerror), SUCCESS, "HELLO");
@@ -513,7 +513,7 @@ fn a_group_of_a_bucket_needs_one() {
 
 #[test]
 fn timings_are_kept_and_reset() {
-    let running = Running::start();
+    let running = RunningWorker::start();
     let mut client = running.client();
     client.set("a", "1");
     let counted = |rows: &Rows| -> u64 {
@@ -531,7 +531,7 @@ fn timings_are_kept_and_reset() {
 
 #[test]
 fn metrics_are_documented_and_few() {
-    let running = Running::start();
+    let running = RunningWorker::start();
     let mut client = running.client();
     client.set("a", "1");
     let (page, documented) = (running.metrics(), stats_page());
@@ -568,7 +568,7 @@ fn metrics_are_documented_and_few() {
 /// counter; a base unit, stated beside the name.
 #[test]
 fn metrics_have_names_by_the_rules() {
-    let running = Running::start();
+    let running = RunningWorker::start();
     running.client().set("a", "1");
     let page = running.metrics();
     let told = |what: &str, name: &str| {
@@ -618,7 +618,7 @@ fn metrics_have_names_by_the_rules() {
 #[test]
 fn every_group_comes_in_small_parts() {
     const PART_BYTES_MAX: usize = 24 << 10;
-    let running = Running::start();
+    let running = RunningWorker::start();
     let mut clients: Vec<Client> = (0..40).map(|_| running.client()).collect();
     let producer = &mut clients[0];
     assert_eq!(
@@ -667,7 +667,7 @@ fn every_group_comes_in_small_parts() {
 
 #[test]
 fn a_connection_yields_with_each_part_of_a_long_answer() {
-    let running = Running::start();
+    let running = RunningWorker::start();
     let mut client = running.client();
     let yields = |client: &mut Client| {
         let row = client.try_rows("connections self").unwrap().remove(0).1;

@@ -9,7 +9,7 @@ use bucket::{Sampling, ScanRequest};
 use model::{CollectionId, Seqno, VbId, VbUuid};
 use serde::Deserialize;
 
-use crate::scanning::Needs;
+use crate::scanning::RequiredSeqno;
 
 /// Bytes of a range's first or last key at most, without the collection prefix.
 const KEY_BYTES_MAX: usize = 250;
@@ -63,7 +63,10 @@ struct SnapshotJson {
 }
 
 /// Reads the JSON of a request.
-pub(super) fn read(vb: VbId, text: &[u8]) -> Result<(ScanRequest, Option<Needs>), InvalidScan> {
+pub(super) fn read(
+    vb: VbId,
+    text: &[u8],
+) -> Result<(ScanRequest, Option<RequiredSeqno>), InvalidScan> {
     let json: Json =
         serde_json::from_slice(text).map_err(|_| "the value is not the JSON of a range scan")?;
     let collection = match json.collection {
@@ -109,9 +112,9 @@ pub(super) fn read(vb: VbId, text: &[u8]) -> Result<(ScanRequest, Option<Needs>)
     Ok((ask, needs))
 }
 
-fn needs(json: &SnapshotJson) -> Result<Needs, InvalidScan> {
+fn needs(json: &SnapshotJson) -> Result<RequiredSeqno, InvalidScan> {
     let uuid = json.vb_uuid.parse();
-    Ok(Needs {
+    Ok(RequiredSeqno {
         uuid: VbUuid(uuid.map_err(|_| "vb_uuid is not a decimal number")?),
         seqno: Seqno(json.seqno),
         wait: json

@@ -16,7 +16,7 @@ use wire::{Feature, Frame, Header, Message, Status};
 use crate::context::Context;
 use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::reply::Reply;
-use crate::scanning::{ContinuingScan, Needs, OPEN_WAIT, OpeningScan, Scanning, active};
+use crate::scanning::{ContinuingScan, OPEN_WAIT, OpeningScan, RequiredSeqno, Scanning, active};
 use answers::Answers;
 
 /// Interval at which a wait for rows checks that the scan still exists.
@@ -65,7 +65,7 @@ fn await_view(
     context: &mut Context<'_>,
     bucket: &ServedBucket,
     vb: VbId,
-    (asked, mut registered): (Option<Needs>, Option<Needs>),
+    (asked, mut registered): (Option<RequiredSeqno>, Option<RequiredSeqno>),
 ) -> Result<Option<CommandOutcome>, Refusal> {
     let waker = context.session.waker();
     loop {
@@ -74,7 +74,7 @@ fn await_view(
             bucket.bucket.forget_waiter(&waker);
             registered = None;
         }
-        let needs = asked.or(registered).unwrap_or(Needs {
+        let needs = asked.or(registered).unwrap_or(RequiredSeqno {
             uuid: point.uuid,
             seqno: point.high,
             wait: OPEN_WAIT,
@@ -122,7 +122,7 @@ fn point(bucket: &ServedBucket, vb: VbId) -> Result<Point, Refusal> {
 fn park(
     context: &mut Context<'_>,
     bucket: &ServedBucket,
-    needs: Needs,
+    needs: RequiredSeqno,
 ) -> Result<CommandOutcome, Refusal> {
     let park = context.park();
     let waited = Duration::from_nanos(context.now.mono_ns.saturating_sub(park.since_ns));

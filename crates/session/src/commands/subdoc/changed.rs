@@ -19,7 +19,7 @@ use super::virtual_attributes::Shown;
 
 /// Requested changes of a document's parts.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct RequestedChanges<'a> {
     pub(super) specs: &'a [Spec<'a>],
     /// Whether missing objects on a path are created, whatever the flags of the specs.
     pub(super) makes: bool,
@@ -77,9 +77,9 @@ pub(super) fn root_of(specs: &[Spec<'_>]) -> &'static [u8] {
 pub(super) fn changed(
     shown: &Shown<'_>,
     parts: Result<(), Status>,
-    wanted: Wanted<'_>,
+    wanted: RequestedChanges<'_>,
 ) -> Result<Result<Changed, Failed>, OpError> {
-    let mut work = Work {
+    let mut work = PatchedDocument {
         shown,
         attributes: AttributeSet::of(shown.attributes),
         body: Cow::Borrowed(shown.body),
@@ -127,7 +127,7 @@ fn tell(multi: bool, index: usize, number: i64, told: &mut Vec<u8>) {
 }
 
 /// A document during a series of changes.
-struct Work<'a> {
+struct PatchedDocument<'a> {
     /// The document before all changes.
     shown: &'a Shown<'a>,
     attributes: AttributeSet<'a>,
@@ -140,7 +140,7 @@ struct Work<'a> {
     placeholders: Option<Placeholders>,
 }
 
-impl Work<'_> {
+impl PatchedDocument<'_> {
     fn run(&mut self, spec: &Spec<'_>) -> Result<Option<i64>, Status> {
         match spec.what {
             What::SetWhole => self.set_body(spec.value.to_vec()),

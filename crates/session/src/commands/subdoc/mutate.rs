@@ -18,7 +18,7 @@ use wire::{Frame, Message, Status};
 use super::super::documents::absolute_expiry;
 use super::super::durable::Written;
 use super::super::write::held_bytes;
-use super::changed::{Changed, Failed, Wanted, changed, root_of, split};
+use super::changed::{Changed, Failed, RequestedChanges, changed, root_of, split};
 use super::lookup::{of_deleted, parts_of, plain};
 use super::spec::{
     A, AD, CD, MD, RV, Spec, What, check, check_all, check_attributes, check_doc_flags,
@@ -85,7 +85,7 @@ struct MutateRequest<'a> {
 
 /// A change whose flags were checked.
 struct WantedEdit<'a> {
-    wanted: Wanted<'a>,
+    wanted: RequestedChanges<'a>,
     flags: DocFlags,
     cas: Cas,
     expiry: u32,
@@ -119,7 +119,7 @@ fn judge<'a>(
     } else {
         check_writes(specs)?;
         return Ok(WantedEdit {
-            wanted: Wanted {
+            wanted: RequestedChanges {
                 specs,
                 makes,
                 multi: asked.multi,

@@ -15,7 +15,7 @@ use serde_json::json;
 use server::names;
 
 use self::process::LOOK;
-use self::running::{Running, init};
+use self::running::{DemoProcesses, init};
 use super::view::MemberLink;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
@@ -110,7 +110,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
     })?;
     let mut signals = watch_signals()?;
     // All started processes end with this value.
-    let mut running = Running::new(&args.data_dir);
+    let mut running = DemoProcesses::new(&args.data_dir);
     let endpoints = match &args.etcd {
         Some(endpoints) => endpoints.clone(),
         None => running.start_etcd(ports.etcd)?,

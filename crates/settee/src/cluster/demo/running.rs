@@ -20,7 +20,7 @@ const START_LIMIT: Duration = Duration::from_mins(1);
 const LEASE: &str = "2";
 
 /// Running processes. Dropping the value ends them.
-pub(super) struct Running {
+pub(super) struct DemoProcesses {
     directory: PathBuf,
     etcd: Option<Process>,
     nodes: Vec<Process>,
@@ -45,7 +45,7 @@ pub(super) fn init(etcd: &Endpoints, name: &str) -> Result<(), Failure> {
     Err(Failure::new(Sysexit::Unavailable, reason))
 }
 
-impl Running {
+impl DemoProcesses {
     pub(super) fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -163,7 +163,7 @@ fn await_start(process: &mut Process, serves: &dyn Fn() -> bool) -> Result<(), F
     Ok(())
 }
 
-impl Drop for Running {
+impl Drop for DemoProcesses {
     fn drop(&mut self) {
         self.nodes.iter().for_each(Process::terminate);
         self.nodes.iter_mut().for_each(Process::wait);

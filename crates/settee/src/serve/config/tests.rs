@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::exit::Sysexit;
-use crate::serve::settings::Origin;
+use crate::serve::settings::ValueOrigin;
 use crate::serve::settings::tests::from_flags;
 
 fn config(given: &[(&str, &str)]) -> ServeConfig {
@@ -254,8 +254,11 @@ fn a_password_is_never_shown() {
 #[test]
 fn exit_code_distinguishes_usage_error_from_configuration_error() {
     for (origin, written) in [
-        (Origin::Environment, "SETTEE_KV_PORT"),
-        (Origin::File("settee.toml".into()), "settee.toml: kv-port"),
+        (ValueOrigin::Environment, "SETTEE_KV_PORT"),
+        (
+            ValueOrigin::File("settee.toml".into()),
+            "settee.toml: kv-port",
+        ),
     ] {
         let mut settings = from_flags(&[("kv-port", "x")]);
         settings.get_mut("kv-port").unwrap().origin = origin;
@@ -358,12 +361,12 @@ fn memory_and_data_dir_conflict_only_at_same_origin() {
     );
 
     let mut settings = from_flags(&both);
-    settings.get_mut("data-dir").unwrap().origin = Origin::Environment;
+    settings.get_mut("data-dir").unwrap().origin = ValueOrigin::Environment;
     assert_eq!(
         ServeConfig::from_settings(&settings).unwrap().node.data_dir,
         None
     );
-    settings.get_mut("memory").unwrap().origin = Origin::File("f".into());
+    settings.get_mut("memory").unwrap().origin = ValueOrigin::File("f".into());
     let config = ServeConfig::from_settings(&settings).unwrap();
     assert_eq!(config.node.data_dir, Some("/srv".into()));
 }

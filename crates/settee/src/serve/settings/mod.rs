@@ -123,7 +123,7 @@ impl ConfigError {
 
 /// Origin of a value; the greater one has priority.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Origin {
+pub(super) enum ValueOrigin {
     File(PathBuf),
     Environment,
     Flag,
@@ -132,7 +132,7 @@ pub(super) enum Origin {
 /// The values of one key, all from the origin with the highest priority. Never empty; only `bucket` has several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GivenSetting {
-    pub(super) origin: Origin,
+    pub(super) origin: ValueOrigin,
     pub(super) values: Vec<String>,
 }
 
@@ -140,17 +140,17 @@ impl GivenSetting {
     /// The key as written by the user.
     pub(super) fn written(&self, key: &str) -> String {
         match &self.origin {
-            Origin::Flag => format!("--{key}"),
-            Origin::Environment => environment_name(key),
-            Origin::File(path) => format!("{}: {key}", path.display()),
+            ValueOrigin::Flag => format!("--{key}"),
+            ValueOrigin::Environment => environment_name(key),
+            ValueOrigin::File(path) => format!("{}: {key}", path.display()),
         }
     }
 
     /// Returns the exit code for a mistake at this origin.
     pub(super) fn exit_code(&self) -> Sysexit {
         match self.origin {
-            Origin::Flag => Sysexit::Usage,
-            Origin::Environment | Origin::File(_) => Sysexit::Config,
+            ValueOrigin::Flag => Sysexit::Usage,
+            ValueOrigin::Environment | ValueOrigin::File(_) => Sysexit::Config,
         }
     }
 }
@@ -184,7 +184,7 @@ pub(super) fn gather(
                     .collect(),
                 _ => vec![value],
             };
-            let origin = Origin::Environment;
+            let origin = ValueOrigin::Environment;
             settings.insert(key, GivenSetting { origin, values });
         }
     }
@@ -216,7 +216,7 @@ fn from_flags(args: &ServeArgs) -> Settings {
             }
             _ => continue,
         };
-        let origin = Origin::Flag;
+        let origin = ValueOrigin::Flag;
         settings.insert(key, GivenSetting { origin, values });
     }
     settings
@@ -300,7 +300,7 @@ fn from_file(path: &Path, written: &str, read_file: ReadFile<'_>) -> Result<Sett
         let Some(key) = KEYS.into_iter().find(|key| *key == name) else {
             return Err(ConfigError::new(Sysexit::Config, unknown_key(path, &name)));
         };
-        let origin = Origin::File(path.to_owned());
+        let origin = ValueOrigin::File(path.to_owned());
         let values = texts(key, &value).ok_or_else(|| wrong_type(path, key, &value))?;
         settings.insert(key, GivenSetting { origin, values });
     }

@@ -8,7 +8,7 @@ pub(in crate::serve) fn from_flags(given: &[(&str, &str)]) -> Settings {
         let key = KEYS.into_iter().find(|key| key == name).unwrap();
         let given = settings.entry(key);
         let given = given.or_insert(GivenSetting {
-            origin: Origin::Flag,
+            origin: ValueOrigin::Flag,
             values: vec![],
         });
         given.values.push((*value).to_owned());

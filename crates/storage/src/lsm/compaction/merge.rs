@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use cipher::SEAL_BYTES;
 use model::{Seqno, VbId};
 
-use super::policy::Plan;
+use super::policy::MergePlan;
 use crate::lsm::bytes::FileKind;
 use crate::lsm::current::{ValueFile, Values};
 use crate::lsm::flush::Switch;
@@ -192,7 +192,7 @@ struct Inputs<'v> {
 ///
 /// # Errors
 /// Those of the system, and `Interrupted` if the store is closing: then nothing is changed.
-pub(super) fn merge(core: &Core, runs: &[Arc<Run>], plan: &Plan) -> io::Result<usize> {
+pub(super) fn merge(core: &Core, runs: &[Arc<Run>], plan: &MergePlan) -> io::Result<usize> {
     let dead_before = core.dead_rows.load(Ordering::Relaxed);
     let (values, lineages) = {
         let current = core.current.read();

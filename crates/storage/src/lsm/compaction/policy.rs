@@ -50,7 +50,7 @@ pub(super) struct Sizes {
 
 /// Limits of the policy.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct MergeLimits {
     /// Bytes of the log, from which the smallest runs are made.
     pub(super) log_bytes: u64,
     /// Number of runs of one class that are merged into the next class.
@@ -60,7 +60,7 @@ pub(super) struct Limits {
 
 /// A planned merge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct MergePlan {
     /// Numbers of the runs, counted from the youngest. No other run between them has a vBucket of theirs.
     pub(super) runs: Vec<usize>,
     /// Whether a run is written for each part.
@@ -74,7 +74,12 @@ pub(super) struct Plan {
 impl Sizes {
     /// Returns the next merge; `quiet` is true while no commits arrive, `goes_on` if the last merge of all runs left
     /// files that are to be emptied.
-    pub(super) fn plan(&self, limits: Limits, quiet: bool, goes_on: bool) -> Option<Plan> {
+    pub(super) fn plan(
+        &self,
+        limits: MergeLimits,
+        quiet: bool,
+        goes_on: bool,
+    ) -> Option<MergePlan> {
         let files = self.mostly_dead(quiet);
         if let Some(runs) = self.full_class(limits) {
             return Some(self.plan_of(runs, &files, limits));
@@ -92,15 +97,15 @@ impl Sizes {
     }
 
     /// Returns a merge of all mergeable runs that empties these files of values.
-    pub(super) fn all(&self, emptied: BTreeSet<u64>, limits: Limits) -> Plan {
-        Plan {
+    pub(super) fn all(&self, emptied: BTreeSet<u64>, limits: MergeLimits) -> MergePlan {
+        MergePlan {
             emptied,
             ..self.plan_of(self.usable().collect(), &[], limits)
         }
     }
 
     /// Returns the merge of these runs. Values move unless the runs are of one part, which cannot empty a file.
-    fn plan_of(&self, runs: Vec<usize>, files: &[u64], limits: Limits) -> Plan {
+    fn plan_of(&self, runs: Vec<usize>, files: &[u64], limits: MergeLimits) -> MergePlan {
         let bytes: u64 = runs.iter().map(|at| self.runs[*at].bytes).sum();
         // A smaller result stays in the lowest class: the next merge of that class takes it too.
         let is_large = bytes > 2 * limits.log_bytes;
@@ -114,7 +119,7 @@ impl Sizes {
         } else {
             BTreeSet::new()
         };
-        Plan {
+        MergePlan {
             leaves_files: emptied.len() < files.len(),
             runs,
             splits,
@@ -123,7 +128,7 @@ impl Sizes {
     }
 
     /// Returns the runs of the lowest full class, and all younger ones: of those of all parts, or of one part.
-    fn full_class(&self, limits: Limits) -> Option<Vec<usize>> {
+    fn full_class(&self, limits: MergeLimits) -> Option<Vec<usize>> {
         let young = self.full_class_of(self.young().collect(), limits.log_bytes, limits.runs_max);
         let bytes = limits.log_bytes / u64::from(PARTS);
         let of_part = |part| self.full_class_of(self.of_part(part), bytes, limits.runs_max);
@@ -186,7 +191,7 @@ impl Sizes {
     }
 
     /// Returns whether enough of the rows is dead for a merge of one part while no commits arrive.
-    fn has_dead_rows(&self, limits: Limits) -> bool {
+    fn has_dead_rows(&self, limits: MergeLimits) -> bool {
         let bytes: u64 = self.runs[self.usable()].iter().map(|run| run.bytes).sum();
         let values: u64 = self.values.values().map(|(bytes, _)| bytes).sum();
         let dead = u128::from(bytes) * u128::from(self.dead_rows.min(self.rows))
@@ -196,7 +201,7 @@ impl Sizes {
     }
 
     /// Returns whether too much of the store is dead, of which these files would be emptied.
-    fn is_dead(&self, mostly_dead: &[u64], limits: Limits, quiet: bool) -> bool {
+    fn is_dead(&self, mostly_dead: &[u64], limits: MergeLimits, quiet: bool) -> bool {
         let runs = &self.runs[self.usable()];
         let run_bytes: u64 = runs.iter().map(|run| run.bytes).sum();
         let value_bytes: u64 = self.values.values().map(|(bytes, _)| bytes).sum();
@@ -278,7 +283,7 @@ impl Sizes {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits {
+    const LIMITS: MergeLimits = MergeLimits {
         log_bytes: 10,
         runs_max: 4,
         dead_bytes_min: 5,
@@ -392,7 +397,7 @@ mod tests {
     /// A run of all parts beyond the lowest class would keep all later merges from writing parts.
     #[test]
     fn every_merge_beyond_the_lowest_class_writes_parts() {
-        let limits = Limits {
+        let limits = MergeLimits {
             runs_max: 8,
             ..LIMITS
         };

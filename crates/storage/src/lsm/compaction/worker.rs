@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::merge::merge;
-use super::policy::{Limits, RunSize, Sizes};
+use super::policy::{MergeLimits, RunSize, Sizes};
 use super::renewal::Renewal;
 use crate::lsm::current::Version;
 use crate::lsm::flush::pause_after;
@@ -60,7 +60,7 @@ impl CompactionWorker {
         }
         let sizes = sizes_of(&version, core.dead_rows.load(Ordering::Relaxed));
         let options = &core.options;
-        let limits = Limits {
+        let limits = MergeLimits {
             log_bytes: options.log_bytes,
             runs_max: options.runs_max,
             dead_bytes_min: options.dead_bytes_min,

@@ -6,7 +6,7 @@ use cipher::{Cipher, SEAL_BYTES};
 use model::VbId;
 
 use crate::lsm::bytes::{CRC_BYTES, Reader, damaged};
-use crate::lsm::log::place::Place;
+use crate::lsm::log::place::LogPlace;
 use crate::lsm::row::Row;
 use crate::lsm::sealed::StoreFile;
 
@@ -110,7 +110,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) what: What,
     pub(crate) vb: VbId,
     /// Position of the body in the file.
-    pub(crate) place: Place,
+    pub(crate) place: LogPlace,
     pub(crate) body: &'a [u8],
 }
 
@@ -132,7 +132,7 @@ impl<'a> Entry<'a> {
         let vb = VbId(reader.u16()?);
         let length = reader.u32()? as usize;
         let _crc = reader.u32()?;
-        let place = Place::at(at + (before - reader.rest.len()) as u64, length).ok()?;
+        let place = LogPlace::at(at + (before - reader.rest.len()) as u64, length).ok()?;
         let body = reader.bytes(length)?;
         Some(Self {
             what,

@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 use model::{Seqno, VbId};
 
 use crate::lsm::log::chunk::What;
-use crate::lsm::log::place::Place;
+use crate::lsm::log::place::LogPlace;
 use crate::lsm::row::Row;
 use crate::lsm::sealed::StoreFile;
 use crate::per_vb::PerVb;
@@ -15,7 +15,7 @@ use crate::per_vb::PerVb;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogRow {
     pub(crate) seqno: Seqno,
-    pub(crate) place: Place,
+    pub(crate) place: LogPlace,
     /// See [`hash`](crate::lsm::row::hash).
     pub(crate) hash: u64,
     /// The previous row of the vBucket, counted from 1; 0 for none. Before the row is linked: the
@@ -35,7 +35,7 @@ impl LogRow {
     pub(crate) fn new(
         (vb, seqno): (VbId, Seqno),
         (hash, class): (u64, u8),
-        place: Place,
+        place: LogPlace,
         gone: bool,
     ) -> Self {
         Self {
@@ -77,7 +77,7 @@ pub(crate) enum RecordAt {
     #[default]
     Before,
     /// The record is in the log.
-    Log(Place),
+    Log(LogPlace),
     /// The vBucket is removed.
     Nowhere,
 }
@@ -107,7 +107,7 @@ pub(crate) struct LogIndex {
     by_name: HashTable<u32>,
     vbs: PerVb<VbRows>,
     /// The text of the bucket.
-    pub(crate) text: Option<Place>,
+    pub(crate) text: Option<LogPlace>,
 }
 
 impl LogIndex {
@@ -291,7 +291,13 @@ impl LogIndex {
 
     /// Sets the record of a vBucket, and the epoch of later rows. If the epoch changes, earlier
     /// rows above `limit` become invalid.
-    pub(crate) fn set_record(&mut self, vb: VbId, place: Place, epoch: u64, limit: Option<Seqno>) {
+    pub(crate) fn set_record(
+        &mut self,
+        vb: VbId,
+        place: LogPlace,
+        epoch: u64,
+        limit: Option<Seqno>,
+    ) {
         let known = self.vbs.get(vb).copied().unwrap_or_default();
         if known.epoch != 0 && known.epoch != epoch {
             self.unlink(vb, limit);

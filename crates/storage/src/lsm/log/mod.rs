@@ -26,7 +26,7 @@ use piece::{LENGTH_BYTES, PIECE_BYTES};
 pub(crate) use chunk::{Entry, What};
 pub(crate) use index::{LogIndex, LogRow, RecordAt};
 pub(crate) use order::{LogOrder, Ordered, read_rows};
-pub(crate) use place::Place;
+pub(crate) use place::LogPlace;
 pub(crate) use replay::{Existing, Groups, lacks_groups};
 pub(crate) use search::Searched;
 
@@ -59,7 +59,7 @@ pub(crate) struct Log {
 
 /// A group being written. Without [`Log::finish`] it does not count.
 #[derive(Debug, Default)]
-pub(crate) struct Group {
+pub(crate) struct LogGroup {
     /// Offset of the buffered chunk in the file.
     at: u64,
     chunk: u32,
@@ -124,10 +124,10 @@ impl Log {
     }
 
     /// Begins a group. All earlier ones must be durable.
-    pub(crate) fn begin(&mut self) -> Group {
+    pub(crate) fn begin(&mut self) -> LogGroup {
         debug_assert!(self.synced, "a group is begun when all before are durable");
         self.begin_chunk();
-        Group {
+        LogGroup {
             at: self.end,
             chunk: 0,
         }
@@ -140,11 +140,11 @@ impl Log {
     /// Those of the system: the group cannot be finished.
     pub(crate) fn put(
         &mut self,
-        group: &mut Group,
+        group: &mut LogGroup,
         (what, vb): (What, VbId),
         value: &[u8],
         encode: impl FnOnce(&mut Vec<u8>, u64),
-    ) -> io::Result<Place> {
+    ) -> io::Result<LogPlace> {
         if self.piece.is_none() && self.file.cipher().is_some() {
             self.buffer.extend_from_slice(&[0; LENGTH_BYTES]);
             self.piece = Some(self.buffer.len());
@@ -175,14 +175,14 @@ impl Log {
             self.write_chunk(group, 0, value)?;
             self.begin_chunk();
         }
-        Place::at(at, length)
+        LogPlace::at(at, length)
     }
 
     /// Writes the rest: the group counts from here on, and is durable after [`Log::sync`].
     ///
     /// # Errors
     /// Those of the system: the group does not count.
-    pub(crate) fn finish(&mut self, mut group: Group) -> io::Result<()> {
+    pub(crate) fn finish(&mut self, mut group: LogGroup) -> io::Result<()> {
         let written = self.write_chunk(&mut group, LAST, &[]);
         if written.is_ok() {
             self.end = group.at;
@@ -196,7 +196,7 @@ impl Log {
     }
 
     /// Seals the entries since the last piece.
-    fn end_piece(&mut self, group: &Group) -> io::Result<()> {
+    fn end_piece(&mut self, group: &LogGroup) -> io::Result<()> {
         let (Some(from), Some(pieces)) = (self.piece.take(), self.file.pieces()) else {
             return Ok(());
         };
@@ -216,7 +216,7 @@ impl Log {
     }
 
     /// Writes the buffer, followed by `rest`, as a chunk.
-    fn write_chunk(&mut self, group: &mut Group, flags: u8, rest: &[u8]) -> io::Result<()> {
+    fn write_chunk(&mut self, group: &mut LogGroup, flags: u8, rest: &[u8]) -> io::Result<()> {
         self.end_piece(group)?;
         let header = ChunkHeader {
             length: (self.buffer.len() - CHUNK_HEADER_BYTES + rest.len()) as u32,

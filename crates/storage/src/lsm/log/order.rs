@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::chunk::What;
 use super::index::{LogIndex, LogRow};
 use super::piece::EntryReader;
-use super::place::Place;
+use super::place::LogPlace;
 use crate::lsm::row::Row;
 use crate::lsm::sealed::StoreFile;
 use crate::per_vb::PerVb;
@@ -66,7 +66,7 @@ impl LogOrder {
         }
         drop((rows, bytes));
         let name =
-            |of: &(VbId, u32, u32, Place)| &names[of.1 as usize..of.1 as usize + of.2 as usize];
+            |of: &(VbId, u32, u32, LogPlace)| &names[of.1 as usize..of.1 as usize + of.2 as usize];
         entries.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| name(a).cmp(name(b))));
         let vbs = entries.chunk_by(|a, b| a.0 == b.0);
         let vbs = vbs.map(|of_one| (of_one[0].0, of_one.iter().map(|of| of.3).collect()));
@@ -87,7 +87,7 @@ pub(crate) struct Ordered {
     rows: usize,
     /// Offset up to which rows are in the order.
     end: u64,
-    vbs: PerVb<Box<[Place]>>,
+    vbs: PerVb<Box<[LogPlace]>>,
 }
 
 impl Ordered {
@@ -103,10 +103,10 @@ impl Ordered {
         &self,
         (file, vb): (&StoreFile, VbId),
         (from, to): (&[u8], &[u8]),
-        f: &mut dyn FnMut(Place, Vec<u8>) -> io::Result<()>,
+        f: &mut dyn FnMut(LogPlace, Vec<u8>) -> io::Result<()>,
     ) -> io::Result<()> {
         let places = self.vbs.get(vb).map_or(&[][..], |places| places);
-        let read = |place: Place| {
+        let read = |place: LogPlace| {
             let mut bytes = Vec::new();
             place.read(file, What::Row, vb, &mut bytes)?;
             io::Result::Ok(bytes)

@@ -7,7 +7,7 @@ use model::VbId;
 
 use crate::lsm::bytes::{CRC_BYTES, damaged};
 use crate::lsm::log::chunk::{What, check_body};
-use crate::lsm::log::place::Place;
+use crate::lsm::log::place::LogPlace;
 use crate::lsm::sealed::StoreFile;
 
 /// Bytes of the length field before a piece.
@@ -56,7 +56,7 @@ impl<'f> EntryReader<'f> {
     ///
     /// # Errors
     /// Those of the system; `InvalidData` if it is not the written body.
-    pub(crate) fn body(&mut self, what: What, vb: VbId, place: Place) -> io::Result<&[u8]> {
+    pub(crate) fn body(&mut self, what: What, vb: VbId, place: LogPlace) -> io::Result<&[u8]> {
         let body = place.offset()..place.offset() + place.length() as u64;
         if let Some(pieces) = self.file.pieces() {
             if !self.piece.contains(&body.start) {
@@ -100,7 +100,7 @@ fn lacks() -> io::Error {
     damaged("an entry of a log is in no piece")
 }
 
-impl Place {
+impl LogPlace {
     /// Reads the body into `bytes`, and checks it.
     ///
     /// # Errors

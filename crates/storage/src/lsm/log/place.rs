@@ -6,9 +6,9 @@ use std::io;
 ///
 /// Layout: the offset in the upper 38 bits, the length in the lower 26.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(u64);
+pub(crate) struct LogPlace(u64);
 
-impl Place {
+impl LogPlace {
     const LENGTH_BITS: u32 = 26;
 
     /// Returns the place of `length` bytes at `offset`.

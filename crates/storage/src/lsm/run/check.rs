@@ -26,7 +26,7 @@ pub(crate) fn check(run: &Run, file: &Path, tell: &mut dyn FnMut(CheckEvent<'_>)
     let (mut counted, mut gone, mut values) = (0, 0, BTreeMap::<u64, u64>::new());
     let (mut at, mut is_whole) = (HEADER_BYTES as u64, true);
     for section in run.sections() {
-        let mut walk = Walk::new(run, section, file);
+        let mut walk = SectionCheck::new(run, section, file);
         is_whole &= walk.blocks(&mut at, &mut |event| {
             if let CheckEvent::Row(_, row) = &event {
                 counted += 1;
@@ -46,7 +46,7 @@ pub(crate) fn check(run: &Run, file: &Path, tell: &mut dyn FnMut(CheckEvent<'_>)
 }
 
 /// A walk over the blocks of a section.
-struct Walk<'r> {
+struct SectionCheck<'r> {
     run: &'r Run,
     section: &'r Section,
     file: &'r Path,
@@ -62,7 +62,7 @@ struct Walk<'r> {
     wrong: Option<&'static str>,
 }
 
-impl<'r> Walk<'r> {
+impl<'r> SectionCheck<'r> {
     fn new(run: &'r Run, section: &'r Section, file: &'r Path) -> Self {
         Self {
             run,

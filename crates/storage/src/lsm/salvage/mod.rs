@@ -26,7 +26,7 @@ use super::reading::ReadOnly;
 use super::store::DiskStore;
 use crate::StoreError;
 use crate::port::{KvStore as _, VbBatch};
-use old::{Old, VbRows};
+use old::{Old, SalvagedRows};
 
 /// Maximum documents and bytes of one commit into the new store.
 const COMMIT_ROWS: usize = 10_000;
@@ -139,7 +139,7 @@ pub fn salvage(
 fn copy(
     old: &mut Old<'_>,
     vb: VbId,
-    found: VbRows,
+    found: SalvagedRows,
     store: &DiskStore,
     report: &mut Salvaged,
 ) -> Result<(), SalvageError> {

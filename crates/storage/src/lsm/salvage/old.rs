@@ -9,7 +9,7 @@ use model::{Cas, Document, Seqno, VbId, VbRecord};
 use crate::lsm::bytes::FileKind;
 use crate::lsm::check::{Inventory, States, ValueFiles};
 use crate::lsm::files::Files;
-use crate::lsm::log::{Entry, Existing, Place, What};
+use crate::lsm::log::{Entry, Existing, LogPlace, What};
 use crate::lsm::row::{HISTORY, Row};
 use crate::lsm::run::{FoundBlock, scan};
 use crate::lsm::sealed::{self, StoreFile};
@@ -21,7 +21,7 @@ use crate::per_vb::PerVb;
 struct Logged {
     /// Number of the log.
     log: u64,
-    place: Place,
+    place: LogPlace,
     epoch: u64,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Old<'f> {
 }
 
 /// The valid rows of a vBucket.
-pub(super) struct VbRows {
+pub(super) struct SalvagedRows {
     pub(super) record: Option<VbRecord>,
     /// The newest row of each name, without removals.
     pub(super) rows: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -144,7 +144,7 @@ impl<'f> Old<'f> {
     }
 
     /// Collects rows of a group until the state of their vBucket follows, which has their epoch.
-    fn entry(&mut self, log: u64, entry: &Entry<'_>, pending: &mut PerVb<Vec<Place>>) {
+    fn entry(&mut self, log: u64, entry: &Entry<'_>, pending: &mut PerVb<Vec<LogPlace>>) {
         self.states.apply(entry);
         match entry.what {
             What::Row => {
@@ -195,7 +195,7 @@ impl<'f> Old<'f> {
     }
 
     /// Returns the valid rows of a vBucket; `None` if it does not exist.
-    pub(super) fn rows_of(&mut self, vb: VbId) -> io::Result<Option<VbRows>> {
+    pub(super) fn rows_of(&mut self, vb: VbId) -> io::Result<Option<SalvagedRows>> {
         let Some((lineage, record)) = self.lineage(vb) else {
             return Ok(None);
         };
@@ -264,7 +264,7 @@ impl Newest {
         }
     }
 
-    fn end(mut self, record: Option<VbRecord>) -> VbRows {
+    fn end(mut self, record: Option<VbRecord>) -> SalvagedRows {
         let (mut metas, mut versions) = (Highest::default(), 0);
         self.rows.retain(|_, bytes| {
             let Some(row) = Row::first_of(bytes).filter(|row| !row.is_gone()) else {
@@ -280,7 +280,7 @@ impl Newest {
             versions += u64::from(row.tag() == HISTORY);
             row.tag() != HISTORY
         });
-        VbRows {
+        SalvagedRows {
             record,
             rows: self.rows,
             metas,

@@ -12,18 +12,22 @@ use super::files::SimFiles;
 use super::harness::Harness;
 use super::possible::Possible;
 use super::random::Random;
-use super::read::{Found, Wrong, read};
+use super::read::{Deviation, ReadBack, read};
 use super::threads::{SimThreads, WORK_MAX};
 use super::verdict::{Failed, Stats};
 use super::workload::Workload;
-use super::world::{Step, World};
+use super::world::{StoreCall, World};
 use crate::ErrorKind;
 use crate::port::KvStore;
 
-type Contents = BTreeMap<String, Content>;
+type ManifestContents = BTreeMap<String, Content>;
 
 /// Damages files, of which older versions exist as well. Returns a description.
-pub(super) fn damage(files: &mut Contents, older: &[Contents], random: &mut Random) -> String {
+pub(super) fn damage(
+    files: &mut ManifestContents,
+    older: &[ManifestContents],
+    random: &mut Random,
+) -> String {
     let names: Vec<String> = files.keys().cloned().collect();
     let (name, other) = (random.pick(&names).clone(), random.pick(&names).clone());
     let past = random.pick(older);
@@ -133,7 +137,7 @@ impl<S: KvStore> Harness<S> {
     /// Opens damaged files, reads everything, makes a step, and reads everything again.
     pub(super) fn check_damaged(
         &self,
-        damaged: &Contents,
+        damaged: &ManifestContents,
         world: &World,
         (mut random, mut workload): (Random, Workload),
         stats: &mut Stats,
@@ -176,7 +180,7 @@ impl<S: KvStore> Harness<S> {
     pub(super) fn open_damaged(
         &self,
         files: &SimFiles,
-        damaged: &Contents,
+        damaged: &ManifestContents,
         stats: &mut Stats,
     ) -> Result<Option<(S, SimThreads)>, Failed> {
         let threads = SimThreads::default();
@@ -208,7 +212,7 @@ fn go_on<S: KvStore>(
     store: &S,
     threads: &SimThreads,
     world: &World,
-    step: &Step,
+    step: &StoreCall,
     possible: &mut Possible,
 ) -> Result<bool, Failed> {
     threads.run(WORK_MAX);
@@ -216,7 +220,7 @@ fn go_on<S: KvStore>(
     let done = threads.call(|| call(store, step, &after));
     match &done {
         Ok(()) => *possible = Possible::only(&after),
-        Err(Wrong::Said(error))
+        Err(Deviation::Said(error))
             if matches!(error.kind, ErrorKind::Corrupt | ErrorKind::Poisoned) =>
         {
             *possible = possible.during(step, world, &after);
@@ -230,10 +234,10 @@ fn go_on<S: KvStore>(
 
 /// Whether the store reported damage; all other content must be right.
 pub(super) fn judge_found(
-    found: Result<Found, Wrong>,
+    found: Result<ReadBack, Deviation>,
     possible: &Possible,
 ) -> Result<bool, Failed> {
-    let Found { vbs, manifest } = match found {
+    let ReadBack { vbs, manifest } = match found {
         Ok(found) => found,
         Err(wrong) => return said(wrong).map(|()| true),
     };
@@ -261,10 +265,10 @@ pub(super) fn judge_found(
 }
 
 /// Checks that an error reports damage.
-fn said(wrong: Wrong) -> Result<(), Failed> {
+fn said(wrong: Deviation) -> Result<(), Failed> {
     match wrong {
-        Wrong::Said(error) if error.kind == ErrorKind::Corrupt => Ok(()),
-        Wrong::Said(error) => Err(Failed(format!("damage is told as {error}"))),
-        Wrong::Silent(text) => Err(Failed(text)),
+        Deviation::Said(error) if error.kind == ErrorKind::Corrupt => Ok(()),
+        Deviation::Said(error) => Err(Failed(format!("damage is told as {error}"))),
+        Deviation::Silent(text) => Err(Failed(text)),
     }
 }

@@ -28,7 +28,7 @@ enum Surety {
 }
 
 #[derive(Clone, Debug)]
-enum Change {
+enum FileChange {
     /// Whole sectors, as in the cache.
     Write {
         at: u64,
@@ -48,7 +48,7 @@ enum NameChange {
 struct File {
     seen: Content,
     durable: Content,
-    changes: Vec<(Change, Surety)>,
+    changes: Vec<(FileChange, Surety)>,
 }
 
 /// A directory on a disk.
@@ -62,7 +62,7 @@ pub(crate) struct Disk {
 }
 
 /// Changes since the last syncs that survive a power failure.
-pub(super) enum Left<'r> {
+pub(super) enum SurvivingChanges<'r> {
     /// None.
     Nothing,
     /// Those with set bits, in the order of [`Disk::unsynced`].
@@ -159,7 +159,7 @@ impl Disk {
         let to = (at + bytes.len() as u64).next_multiple_of(sector);
         let mut sectors = vec![0; (to.min(file.seen.length()) - from) as usize];
         file.seen.read(from, &mut sectors);
-        let change = Change::Write {
+        let change = FileChange::Write {
             at: from,
             bytes: sectors.into(),
         };
@@ -169,7 +169,8 @@ impl Disk {
     pub(super) fn set_length(&mut self, id: FileId, length: u64) {
         let file = self.files.get_mut(&id).expect("it is open");
         file.seen.set_length(length);
-        file.changes.push((Change::Length(length), Surety::Pending));
+        file.changes
+            .push((FileChange::Length(length), Surety::Pending));
     }
 
     pub(super) fn sync(&mut self, id: FileId) {
@@ -225,7 +226,7 @@ impl Disk {
     }
 
     /// Returns the disk after a power failure.
-    pub(super) fn cut(&self, left: Left<'_>) -> Self {
+    pub(super) fn cut(&self, left: SurvivingChanges<'_>) -> Self {
         let mut picks = Picks { left, next: 0 };
         let mut contents = BTreeMap::new();
         for id in self.reachable() {
@@ -241,7 +242,7 @@ impl Disk {
         let mut names = self.durable_names.clone();
         let (mode, mut over) = (picks.mode(), false);
         for (change, surety) in &self.name_changes {
-            over |= mode == Mode::First && !over && picks.any(4);
+            over |= mode == CrashMode::First && !over && picks.any(4);
             if *surety != Surety::Sure && (over || !picks.takes(mode)) {
                 continue;
             }
@@ -291,7 +292,7 @@ fn open<T>(changes: &[(T, Surety)]) -> usize {
 
 /// Part of the changes of a file or of names that survives.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum CrashMode {
     None,
     All,
     /// The first ones.
@@ -304,51 +305,51 @@ enum Mode {
 
 /// Selects the surviving changes one by one.
 struct Picks<'r> {
-    left: Left<'r>,
+    left: SurvivingChanges<'r>,
     next: u32,
 }
 
 impl Picks<'_> {
-    fn mode(&mut self) -> Mode {
+    fn mode(&mut self) -> CrashMode {
         match &mut self.left {
-            Left::Nothing => Mode::None,
-            Left::Whole(_) => Mode::Some,
-            Left::Any(random) => *random.pick(&[
-                Mode::None,
-                Mode::All,
-                Mode::First,
-                Mode::Some,
-                Mode::Torn,
-                Mode::Torn,
+            SurvivingChanges::Nothing => CrashMode::None,
+            SurvivingChanges::Whole(_) => CrashMode::Some,
+            SurvivingChanges::Any(random) => *random.pick(&[
+                CrashMode::None,
+                CrashMode::All,
+                CrashMode::First,
+                CrashMode::Some,
+                CrashMode::Torn,
+                CrashMode::Torn,
             ]),
         }
     }
 
     /// Whether the next change survives.
-    fn takes(&mut self, mode: Mode) -> bool {
+    fn takes(&mut self, mode: CrashMode) -> bool {
         match (&mut self.left, mode) {
-            (Left::Whole(bits), _) => {
+            (SurvivingChanges::Whole(bits), _) => {
                 let taken = self.next < u64::BITS && *bits >> self.next & 1 == 1;
                 self.next += 1;
                 taken
             }
-            (_, Mode::None) => false,
-            (_, Mode::All | Mode::First) => true,
-            (Left::Any(random), _) => random.one_in(2),
-            (Left::Nothing, _) => false,
+            (_, CrashMode::None) => false,
+            (_, CrashMode::All | CrashMode::First) => true,
+            (SurvivingChanges::Any(random), _) => random.one_in(2),
+            (SurvivingChanges::Nothing, _) => false,
         }
     }
 
     fn any(&mut self, in_how_many: u64) -> bool {
         match &mut self.left {
-            Left::Any(random) => random.one_in(in_how_many),
+            SurvivingChanges::Any(random) => random.one_in(in_how_many),
             _ => false,
         }
     }
 
     /// Selects the surviving sectors of a write.
     fn sectors(&mut self, count: usize) -> Vec<bool> {
-        let Left::Any(random) = &mut self.left else {
+        let SurvivingChanges::Any(random) = &mut self.left else {
             return vec![false; count];
         };
         let at = random.next(count as u64 + 1) as usize;
@@ -369,22 +370,27 @@ fn cut_file(file: &File, picks: &mut Picks<'_>) -> Content {
     let mut content = file.durable.clone();
     let (mode, mut over) = (picks.mode(), false);
     for (change, surety) in &file.changes {
-        over |= mode == Mode::First && !over && picks.any(4);
+        over |= mode == CrashMode::First && !over && picks.any(4);
         let sure = *surety == Surety::Sure;
         match change {
             // File systems write lengths in order, as their own records: a file that was truncated
             // and rewritten shows no new content before the truncation.
-            Change::Length(length) => {
+            FileChange::Length(length) => {
                 if sure
-                    || (!over && picks.takes(if mode == Mode::Torn { Mode::Some } else { mode }))
+                    || (!over
+                        && picks.takes(if mode == CrashMode::Torn {
+                            CrashMode::Some
+                        } else {
+                            mode
+                        }))
                 {
                     content.set_length(*length);
                 } else {
                     over = true;
                 }
             }
-            Change::Write { at, bytes } if sure => content.write(*at, bytes),
-            Change::Write { at, bytes } if mode == Mode::Torn && !over => {
+            FileChange::Write { at, bytes } if sure => content.write(*at, bytes),
+            FileChange::Write { at, bytes } if mode == CrashMode::Torn && !over => {
                 let piece = if bytes.len() > SECTORS_OF_BYTES {
                     PAGE
                 } else {
@@ -398,7 +404,7 @@ fn cut_file(file: &File, picks: &mut Picks<'_>) -> Content {
                 }
                 grow(&mut content, *at, bytes, picks);
             }
-            Change::Write { at, bytes } => {
+            FileChange::Write { at, bytes } => {
                 if !over && picks.takes(mode) {
                     content.write(*at, bytes);
                 } else if !over {
@@ -436,10 +442,11 @@ mod tests {
 
     fn images(disk: &Disk) -> BTreeSet<String> {
         let mut random = Random(1);
-        let any = (0..8_000).map(|_| texts(&disk.cut(Left::Any(&mut random))).join(" "));
+        let any =
+            (0..8_000).map(|_| texts(&disk.cut(SurvivingChanges::Any(&mut random))).join(" "));
         let mut found: BTreeSet<String> = any.collect();
         let whole = 0..1_u64 << disk.unsynced();
-        found.extend(whole.map(|bits| texts(&disk.cut(Left::Whole(bits))).join(" ")));
+        found.extend(whole.map(|bits| texts(&disk.cut(SurvivingChanges::Whole(bits))).join(" ")));
         found
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use cipher::{EncryptionKeys, Keyring};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
-use super::disk::{Disk, FileId, Left};
-use super::plan::{Mishap, OpKind, Plan};
+use super::disk::{Disk, FileId, SurvivingChanges};
+use super::plan::{FaultPlan, Mishap, OpKind};
 use super::random::Random;
 use crate::lsm::files::{Files, RawFile};
 
@@ -37,7 +37,7 @@ pub(crate) struct SimFiles {
 #[derive(Debug)]
 struct Inside {
     disk: Disk,
-    plan: Plan,
+    plan: FaultPlan,
     random: Random,
     taking: Option<Taking>,
     taken: Vec<Disk>,
@@ -59,7 +59,7 @@ impl SimFiles {
     pub(crate) fn over(disk: Disk, random: Random) -> Self {
         let inside = Inside {
             disk,
-            plan: Plan::default(),
+            plan: FaultPlan::default(),
             random,
             taking: None,
             taken: Vec::new(),
@@ -91,7 +91,7 @@ impl SimFiles {
     }
 
     /// Returns the plan of failures, and its counts.
-    pub(crate) fn plan(&self) -> MappedMutexGuard<'_, Plan> {
+    pub(crate) fn plan(&self) -> MappedMutexGuard<'_, FaultPlan> {
         MutexGuard::map(self.inside.lock(), |inside| &mut inside.plan)
     }
 
@@ -124,12 +124,12 @@ impl SimFiles {
 
     /// Returns the worst disk after a power failure.
     pub(crate) fn cut(&self) -> Disk {
-        self.inside.lock().disk.cut(Left::Nothing)
+        self.inside.lock().disk.cut(SurvivingChanges::Nothing)
     }
 
     /// Returns a possible disk after a power failure.
     pub(crate) fn cut_somehow(&self, random: &mut Random) -> Disk {
-        self.inside.lock().disk.cut(Left::Any(random))
+        self.inside.lock().disk.cut(SurvivingChanges::Any(random))
     }
 
     fn file(&self, id: FileId) -> Arc<dyn RawFile> {
@@ -147,7 +147,7 @@ impl Inside {
             match kind {
                 OpKind::Sync | OpKind::SyncNames => self.take_at_sync(taking.at_sync),
                 _ if kind.changes() && self.random.one_in(taking.one_in) => {
-                    let image = self.disk.cut(Left::Any(&mut self.random));
+                    let image = self.disk.cut(SurvivingChanges::Any(&mut self.random));
                     self.taken.push(image);
                 }
                 _ => {}
@@ -174,14 +174,14 @@ impl Inside {
             .ok()
             .and_then(|bits| 1_usize.checked_shl(bits));
         if let Some(all) = all.filter(|all| *all <= count) {
-            let images = (0..all as u64).map(|bits| self.disk.cut(Left::Whole(bits)));
+            let images = (0..all as u64).map(|bits| self.disk.cut(SurvivingChanges::Whole(bits)));
             self.taken.extend(images);
         } else {
-            self.taken.push(self.disk.cut(Left::Nothing));
+            self.taken.push(self.disk.cut(SurvivingChanges::Nothing));
             self.taken.push(self.disk.killed());
         }
         for _ in 0..count.div_ceil(2) {
-            let image = self.disk.cut(Left::Any(&mut self.random));
+            let image = self.disk.cut(SurvivingChanges::Any(&mut self.random));
             self.taken.push(image);
         }
     }

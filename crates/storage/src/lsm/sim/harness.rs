@@ -108,7 +108,7 @@ impl<S: KvStore> Harness<S> {
             threads.run(*random.pick(&[0, 2, WORK_MAX]));
             let step = workload.commit(&world);
             world = world.after(&step);
-            let super::world::Step::Commit(batches) = &step else {
+            let super::world::StoreCall::Commit(batches) = &step else {
                 return Ok(());
             };
             let batches: Vec<VbBatch<'_>> = batches.iter().map(|batch| batch.as_batch()).collect();

@@ -13,11 +13,11 @@ use super::harness::Harness;
 use super::plan::OpKind;
 use super::possible::{Candidate, Possible};
 use super::random::Random;
-use super::read::{Wrong, read, view};
+use super::read::{Deviation, read, view};
 use super::threads::{SimThreads, WORK_MAX};
 use super::verdict::{Failed, Stats};
 use super::workload::{Workload, again};
-use super::world::{Step, VbState, World};
+use super::world::{StoreCall, VbState, World};
 use crate::port::{KvStore, Snapshot};
 use crate::{ErrorKind, StoreError};
 
@@ -132,7 +132,7 @@ impl<'h, S: KvStore> Life<'h, S> {
     }
 
     /// Makes a step; after a failure until it succeeds.
-    pub(super) fn drive(&mut self, mut step: Step) -> Result<(), Failed> {
+    pub(super) fn drive(&mut self, mut step: StoreCall) -> Result<(), Failed> {
         for attempt in 0..ATTEMPTS {
             let met = self.files.plan().met.len();
             let Err(error) = self.perform(&step)? else {
@@ -156,7 +156,7 @@ impl<'h, S: KvStore> Life<'h, S> {
                 }
                 return self.restart();
             }
-            if matches!(step, Step::Commit(_)) {
+            if matches!(step, StoreCall::Commit(_)) {
                 self.look()?;
             }
             step = again(&step, &mut self.random);
@@ -198,7 +198,7 @@ impl<'h, S: KvStore> Life<'h, S> {
     }
 
     /// Makes a step once.
-    fn perform(&mut self, step: &Step) -> Result<Result<(), StoreError>, Failed> {
+    fn perform(&mut self, step: &StoreCall) -> Result<Result<(), StoreError>, Failed> {
         let after = self.world.after(step);
         let during = self.possible.during(step, &self.world, &after);
         self.files.take(self.taking);
@@ -206,7 +206,7 @@ impl<'h, S: KvStore> Life<'h, S> {
         self.check_taken(&during)?;
         self.stats.steps += 1;
         if let Err(error) = result {
-            let Wrong::Said(error) = error else {
+            let Deviation::Said(error) = error else {
                 return Err(Failed(format!("{error} in {step:?}")));
             };
             self.possible = during;
@@ -221,7 +221,7 @@ impl<'h, S: KvStore> Life<'h, S> {
             past.worlds.push(after.clone());
         }
         // Other steps may have nothing to write.
-        self.changed |= matches!(step, Step::Commit(_) | Step::Manifest(_));
+        self.changed |= matches!(step, StoreCall::Commit(_) | StoreCall::Manifest(_));
         self.world = after;
         Ok(Ok(()))
     }
@@ -235,7 +235,7 @@ impl<'h, S: KvStore> Life<'h, S> {
         let found = read(self.store()).and_then(|found| possible.recognize(found));
         match found {
             Ok(_) => Ok(()),
-            Err(Wrong::Said(error)) if self.faulty && error.kind.may_pass() => Ok(()),
+            Err(Deviation::Said(error)) if self.faulty && error.kind.may_pass() => Ok(()),
             Err(wrong) => Err(Failed(format!("while it is open: {wrong}"))),
         }
     }
@@ -257,7 +257,7 @@ impl<'h, S: KvStore> Life<'h, S> {
                         view.differs(&state)
                     )));
                 }
-                Err(Wrong::Said(_)) if self.faulty => {}
+                Err(Deviation::Said(_)) if self.faulty => {}
                 Err(wrong) => return Err(Failed(format!("of a snapshot: {wrong}"))),
             },
             Some((_, None)) => {}
@@ -359,7 +359,7 @@ impl<'h, S: KvStore> Life<'h, S> {
             tries -= 1;
             match read(self.store()).and_then(|found| self.possible.recognize(found)) {
                 Ok(world) => break world,
-                Err(Wrong::Said(error)) if tries > 0 && error.kind.may_pass() => {
+                Err(Deviation::Said(error)) if tries > 0 && error.kind.may_pass() => {
                     if tries == 1 {
                         self.put_right();
                     }

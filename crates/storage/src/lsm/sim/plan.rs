@@ -75,7 +75,7 @@ pub(crate) struct Fault {
 
 /// All planned failures, and the operations so far.
 #[derive(Debug, Default)]
-pub(crate) struct Plan {
+pub(crate) struct FaultPlan {
     pub(crate) faults: Vec<Fault>,
     counts: BTreeMap<OpKind, u64>,
     total: u64,
@@ -83,7 +83,7 @@ pub(crate) struct Plan {
     pub(crate) met: Vec<OpKind>,
 }
 
-impl Plan {
+impl FaultPlan {
     /// Returns the number of operations of a kind; with `None`, of all.
     pub(crate) fn count(&self, of: Option<OpKind>) -> u64 {
         of.map_or(self.total, |kind| {

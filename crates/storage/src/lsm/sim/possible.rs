@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use model::VbId;
 
-use super::read::{Found, View, Wrong, ensure};
-use super::world::{Step, VbState, World};
+use super::read::{Deviation, ReadBack, ReadVBucket, ensure};
+use super::world::{StoreCall, VbState, World};
 
 /// A possible state of a vBucket.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl Possible {
     }
 
     /// Returns the possible states during a step from one world to another.
-    pub(crate) fn during(&self, step: &Step, before: &World, after: &World) -> Self {
+    pub(crate) fn during(&self, step: &StoreCall, before: &World, after: &World) -> Self {
         let mut during = self.clone();
         for vb in step.touched() {
             let state = after.vbs.get(&vb).cloned();
@@ -64,7 +64,7 @@ impl Possible {
     pub(crate) fn find(
         &self,
         vb: VbId,
-        view: Option<&View>,
+        view: Option<&ReadVBucket>,
     ) -> Result<Option<Arc<VbState>>, String> {
         let none = [Candidate::Exact(None)];
         let candidates = self.vbs.get(&vb).map_or(&none[..], |all| all);
@@ -97,7 +97,7 @@ impl Possible {
     }
 
     /// Returns the world that matches a store.
-    pub(crate) fn recognize(&self, found: Found) -> Result<World, Wrong> {
+    pub(crate) fn recognize(&self, found: ReadBack) -> Result<World, Deviation> {
         let mut world = World::default();
         let mut views = BTreeMap::new();
         for (vb, view) in found.vbs {
@@ -105,7 +105,7 @@ impl Possible {
         }
         let vbs: BTreeSet<VbId> = views.keys().chain(self.vbs.keys()).copied().collect();
         for vb in vbs {
-            let state = self.find(vb, views.get(&vb)).map_err(Wrong::Silent)?;
+            let state = self.find(vb, views.get(&vb)).map_err(Deviation::Silent)?;
             if let Some(state) = state {
                 world.vbs.insert(vb, state);
             }

@@ -11,20 +11,20 @@ use crate::{KeyLook, KeyRange, KeyRow, StoreError};
 
 /// A deviation from the expected state.
 #[derive(Debug)]
-pub(crate) enum Wrong {
+pub(crate) enum Deviation {
     /// The store reported an error.
     Said(StoreError),
     /// The store reported no error.
     Silent(String),
 }
 
-impl From<StoreError> for Wrong {
+impl From<StoreError> for Deviation {
     fn from(error: StoreError) -> Self {
         Self::Said(error)
     }
 }
 
-impl std::fmt::Display for Wrong {
+impl std::fmt::Display for Deviation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Said(error) => write!(f, "{error}"),
@@ -33,17 +33,17 @@ impl std::fmt::Display for Wrong {
     }
 }
 
-pub(super) fn ensure(holds: bool, text: impl FnOnce() -> String) -> Result<(), Wrong> {
+pub(super) fn ensure(holds: bool, text: impl FnOnce() -> String) -> Result<(), Deviation> {
     if holds {
         Ok(())
     } else {
-        Err(Wrong::Silent(text()))
+        Err(Deviation::Silent(text()))
     }
 }
 
 /// A vBucket as it was read.
 #[derive(Clone, Debug)]
-pub(crate) struct View {
+pub(crate) struct ReadVBucket {
     pub(crate) record: VbRecord,
     pub(crate) rows: BTreeMap<Seqno, Document>,
     /// Rows with the history.
@@ -65,7 +65,7 @@ fn same_rows<'d>(
     one.len() == other.len() && one.zip(other).all(|(one, other)| same(one, other))
 }
 
-impl View {
+impl ReadVBucket {
     /// Whether the view equals a state.
     pub(crate) fn shows(&self, state: &VbState) -> bool {
         let mut all = state.all();
@@ -149,13 +149,13 @@ impl View {
 }
 
 /// The content of a store, with the errors of its parts.
-pub(crate) struct Found {
-    pub(crate) vbs: BTreeMap<VbId, Result<View, Wrong>>,
-    pub(crate) manifest: Result<Option<Vec<u8>>, Wrong>,
+pub(crate) struct ReadBack {
+    pub(crate) vbs: BTreeMap<VbId, Result<ReadVBucket, Deviation>>,
+    pub(crate) manifest: Result<Option<Vec<u8>>, Deviation>,
 }
 
 /// Reads the whole store.
-pub(crate) fn read(store: &dyn KvStore) -> Result<Found, Wrong> {
+pub(crate) fn read(store: &dyn KvStore) -> Result<ReadBack, Deviation> {
     let mut vbs = BTreeMap::new();
     let mut last = None;
     for loaded in store.load()? {
@@ -183,13 +183,13 @@ pub(crate) fn read(store: &dyn KvStore) -> Result<Found, Wrong> {
             })?;
         }
     }
-    let manifest = store.manifest().map_err(Wrong::Said);
-    Ok(Found { vbs, manifest })
+    let manifest = store.manifest().map_err(Deviation::Said);
+    Ok(ReadBack { vbs, manifest })
 }
 
 fn rows_of(
     rows: Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + '_>,
-) -> Result<BTreeMap<Seqno, Document>, Wrong> {
+) -> Result<BTreeMap<Seqno, Document>, Deviation> {
     let mut found: BTreeMap<Seqno, Document> = BTreeMap::new();
     for row in rows {
         let row = row?;
@@ -203,9 +203,9 @@ fn rows_of(
 }
 
 /// Reads a snapshot.
-pub(crate) fn view(snapshot: &dyn Snapshot) -> Result<View, Wrong> {
+pub(crate) fn view(snapshot: &dyn Snapshot) -> Result<ReadVBucket, Deviation> {
     let record = snapshot.record().cloned();
-    let record = record.ok_or_else(|| Wrong::Silent("there is no record".to_owned()))?;
+    let record = record.ok_or_else(|| Deviation::Silent("there is no record".to_owned()))?;
     ensure(snapshot.high_seqno() == record.high_seqno, || {
         "the snapshot ends elsewhere than its record".to_owned()
     })?;
@@ -225,7 +225,7 @@ pub(crate) fn view(snapshot: &dyn Snapshot) -> Result<View, Wrong> {
         later.keys().eq(all.range(middle..).map(|row| row.0)),
         || format!("another history from {middle} on"),
     )?;
-    Ok(View {
+    Ok(ReadVBucket {
         record,
         rows,
         all,
@@ -234,10 +234,10 @@ pub(crate) fn view(snapshot: &dyn Snapshot) -> Result<View, Wrong> {
 }
 
 /// Reads a vBucket, by seqno and by key.
-pub(crate) fn read_vb(store: &dyn KvStore, vb: VbId) -> Result<View, Wrong> {
-    let of_vb = |wrong: Wrong| match wrong {
-        Wrong::Silent(text) => Wrong::Silent(format!("{vb}: {text}")),
-        said @ Wrong::Said(_) => said,
+pub(crate) fn read_vb(store: &dyn KvStore, vb: VbId) -> Result<ReadVBucket, Deviation> {
+    let of_vb = |wrong: Deviation| match wrong {
+        Deviation::Silent(text) => Deviation::Silent(format!("{vb}: {text}")),
+        said @ Deviation::Said(_) => said,
     };
     let snapshot = store.snapshot(vb)?;
     let view = view(&*snapshot).map_err(of_vb)?;
@@ -247,7 +247,11 @@ pub(crate) fn read_vb(store: &dyn KvStore, vb: VbId) -> Result<View, Wrong> {
 }
 
 /// Checks that each row is found by its seqno, and committed ones by their key.
-fn by_fetch(store: &dyn KvStore, vb: VbId, rows: &BTreeMap<Seqno, Document>) -> Result<(), Wrong> {
+fn by_fetch(
+    store: &dyn KvStore,
+    vb: VbId,
+    rows: &BTreeMap<Seqno, Document>,
+) -> Result<(), Deviation> {
     let mut wants = Vec::new();
     let mut expected = Vec::new();
     for (seqno, row) in rows {
@@ -291,7 +295,7 @@ fn by_fetch(store: &dyn KvStore, vb: VbId, rows: &BTreeMap<Seqno, Document>) -> 
 }
 
 /// Checks that the keys of live documents are found in order.
-fn by_look(snapshot: &dyn Snapshot, rows: &BTreeMap<Seqno, Document>) -> Result<(), Wrong> {
+fn by_look(snapshot: &dyn Snapshot, rows: &BTreeMap<Seqno, Document>) -> Result<(), Deviation> {
     let range = KeyRange::default();
     let look = KeyLook {
         range: &range,

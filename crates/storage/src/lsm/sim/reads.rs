@@ -16,13 +16,13 @@ use crate::{KeyLook, KeyRange, KeyRow, KvStore as _, Snapshot};
 const VB: VbId = VbId(3);
 const ROWS: u64 = 3_000;
 
-struct Counted {
+struct CountedStore {
     store: DiskStore,
     files: SimFiles,
     threads: SimThreads,
 }
 
-impl Counted {
+impl CountedStore {
     /// Creates a store with logs of so many bytes, and [`ROWS`] rows in each of two vBuckets.
     fn filled(log_bytes: u64) -> Self {
         let files = SimFiles::over(Disk::default(), Random(1));
@@ -90,7 +90,7 @@ fn found(snapshot: &dyn Snapshot, from: u64, to: u64) -> Vec<String> {
 #[test]
 fn look_at_few_keys_does_not_read_the_others() {
     for log_bytes in [1 << 30, 64 << 10] {
-        let counted = Counted::filled(log_bytes);
+        let counted = CountedStore::filled(log_bytes);
         let store = &counted.store;
         drop(store.snapshot_by_key(VB).expect("it opens"));
         let (keys, reads) = counted.reads(|| {
@@ -131,7 +131,7 @@ fn of_another(seqno: u64, kind: Kind) -> (Document, Seqno) {
 #[test]
 fn erasure_of_a_small_collection_does_not_read_the_others() {
     for log_bytes in [1 << 30, 64 << 10] {
-        let counted = Counted::filled(log_bytes);
+        let counted = CountedStore::filled(log_bytes);
         let (store, high) = (&counted.store, ROWS + 13);
         let mut rows: Vec<_> = (ROWS + 1..high - 2)
             .map(|seqno| of_another(seqno, Kind::Mutation))

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::work::{Duty, Next, Running, Threads, Worker};
+use crate::work::{Duty, Next, RunningWorker, Threads, Worker};
 
 /// Maximum number of steps of a worker; more count as endless.
 const STEPS_MAX: u32 = 100_000;
@@ -31,17 +31,17 @@ fn sleeps(thread: &Path) -> bool {
 /// Runs the workers of stores, one step at a time, in the calling thread.
 #[derive(Clone, Default)]
 pub(crate) struct SimThreads {
-    workers: Arc<Mutex<Vec<Arc<Slot>>>>,
+    workers: Arc<Mutex<Vec<Arc<WorkerSlot>>>>,
     now_ns: Arc<Mutex<u64>>,
 }
 
-struct Slot {
+struct WorkerSlot {
     /// `None` during a step, and at the end.
     worker: Mutex<Option<Box<dyn Worker>>>,
     due: Mutex<Next>,
 }
 
-impl Slot {
+impl WorkerSlot {
     fn is_due(&self, now_ns: u64) -> bool {
         match *self.due.lock() {
             Next::Again => true,
@@ -117,8 +117,8 @@ impl SimThreads {
 }
 
 impl Threads for SimThreads {
-    fn start(&self, _duty: Duty, worker: Box<dyn Worker>) -> io::Result<Box<dyn Running>> {
-        let slot = Arc::new(Slot {
+    fn start(&self, _duty: Duty, worker: Box<dyn Worker>) -> io::Result<Box<dyn RunningWorker>> {
+        let slot = Arc::new(WorkerSlot {
             worker: Mutex::new(Some(worker)),
             due: Mutex::new(Next::Again),
         });
@@ -131,11 +131,11 @@ impl Threads for SimThreads {
 }
 
 struct SimRunning {
-    slot: Arc<Slot>,
+    slot: Arc<WorkerSlot>,
     threads: SimThreads,
 }
 
-impl Running for SimRunning {
+impl RunningWorker for SimRunning {
     fn ring(&self) {
         let mut due = self.slot.due.lock();
         if *due != Next::Done {

@@ -8,7 +8,7 @@ use model::{
 };
 
 use super::random::Random;
-use super::world::{Batch, OwnedChange, Step, TrimBy, VbState, Verdicts, World};
+use super::world::{Batch, OwnedChange, StoreCall, TrimBy, VbState, Verdicts, World};
 
 /// The vBuckets of a workload.
 pub(crate) const VBS: [VbId; 4] = [VbId(0), VbId(1), VbId(511), VbId(1023)];
@@ -43,7 +43,7 @@ impl Workload {
     }
 
     /// Returns a step of any kind.
-    pub(crate) fn step(&mut self, world: &World) -> Step {
+    pub(crate) fn step(&mut self, world: &World) -> StoreCall {
         self.now_s += 1;
         let vb = *self.random.pick(&VBS);
         let high = world.vbs.get(&vb).map(|state| state.record.high_seqno);
@@ -54,22 +54,22 @@ impl Workload {
             } else {
                 12.min(high.0 + 1)
             };
-            return Step::Rollback(vb, Seqno(high.0 + 1 - self.random.next(back + 1)));
+            return StoreCall::Rollback(vb, Seqno(high.0 + 1 - self.random.next(back + 1)));
         }
         match (self.random.next(100), high) {
             (4..8, _) => {
                 let count = 1 + self.random.next(2);
                 let vbs = (0..count).map(|_| *self.random.pick(&VBS));
-                Step::Remove(vbs.collect())
+                StoreCall::Remove(vbs.collect())
             }
-            (8..16, Some(high)) => Step::Compact(
+            (8..16, Some(high)) => StoreCall::Compact(
                 vb,
                 Verdicts {
                     gone_to: Seqno(self.random.next(high.0 + 1)),
                     erased: self.one_in(4).then(|| self.random.next(7) as u8),
                 },
             ),
-            (16..21, Some(_)) => Step::Trim(
+            (16..21, Some(_)) => StoreCall::Trim(
                 vb,
                 TrimBy {
                     before_s: self.now_s - self.random.next(20) as u32,
@@ -79,14 +79,14 @@ impl Workload {
             (21..25, _) => {
                 let most = if self.one_in(20) { 100_000 } else { 300 };
                 let length = self.random.next(most);
-                Step::Manifest((0..length).map(|_| self.random.next(256) as u8).collect())
+                StoreCall::Manifest((0..length).map(|_| self.random.next(256) as u8).collect())
             }
             _ => self.commit(world),
         }
     }
 
     /// Returns a commit.
-    pub(crate) fn commit(&mut self, world: &World) -> Step {
+    pub(crate) fn commit(&mut self, world: &World) -> StoreCall {
         self.now_s += 1;
         let mut batches = Vec::new();
         let all = self.random.next(15) + 1;
@@ -95,7 +95,7 @@ impl Workload {
                 batches.push(self.batch(vb, world.vbs.get(&vb).map(|state| &**state)));
             }
         }
-        Step::Commit(batches)
+        StoreCall::Commit(batches)
     }
 
     fn one_in(&mut self, in_how_many: u64) -> bool {
@@ -131,7 +131,7 @@ impl Workload {
     fn change(
         &mut self,
         key: &[u8],
-        rows: KeyRows<'_>,
+        rows: ExpectedRows<'_>,
         high: &mut Seqno,
         keeps: bool,
     ) -> Vec<OwnedChange> {
@@ -253,14 +253,14 @@ impl Workload {
 
 /// Rows of a key.
 #[derive(Clone, Copy, Default)]
-struct KeyRows<'s> {
+struct ExpectedRows<'s> {
     committed: Option<&'s Document>,
     /// A prepare or an abort.
     prepared: Option<&'s Document>,
 }
 
-fn by_key(state: &VbState) -> BTreeMap<&[u8], KeyRows<'_>> {
-    let mut found: BTreeMap<&[u8], KeyRows<'_>> = BTreeMap::new();
+fn by_key(state: &VbState) -> BTreeMap<&[u8], ExpectedRows<'_>> {
+    let mut found: BTreeMap<&[u8], ExpectedRows<'_>> = BTreeMap::new();
     for row in state.rows.values() {
         let rows = found.entry(row.key()).or_default();
         if row.kind().is_prepared() {
@@ -273,8 +273,8 @@ fn by_key(state: &VbState) -> BTreeMap<&[u8], KeyRows<'_>> {
 }
 
 /// Returns a commit for a retry after a failure: unchanged, or with a newer version of a document in each batch.
-pub(crate) fn again(step: &Step, random: &mut Random) -> Step {
-    let Step::Commit(batches) = step else {
+pub(crate) fn again(step: &StoreCall, random: &mut Random) -> StoreCall {
+    let StoreCall::Commit(batches) = step else {
         return step.clone();
     };
     let mut batches = batches.clone();
@@ -303,5 +303,5 @@ pub(crate) fn again(step: &Step, random: &mut Random) -> Step {
             end: seqno,
         };
     }
-    Step::Commit(batches)
+    StoreCall::Commit(batches)
 }

@@ -206,7 +206,7 @@ impl Changes for Batch {
 
 /// A call that changes a store.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub(crate) enum StoreCall {
     Commit(Vec<Batch>),
     Rollback(VbId, Seqno),
     Remove(Vec<VbId>),
@@ -215,7 +215,7 @@ pub(crate) enum Step {
     Manifest(Vec<u8>),
 }
 
-impl Step {
+impl StoreCall {
     /// Returns the vBuckets that it changes.
     pub(crate) fn touched(&self) -> BTreeSet<VbId> {
         match self {
@@ -241,7 +241,7 @@ pub(crate) struct World {
 
 impl World {
     /// Returns the content after a step.
-    pub(crate) fn after(&self, step: &Step) -> Self {
+    pub(crate) fn after(&self, step: &StoreCall) -> Self {
         let mut after = self.clone();
         let mut with = |vb: &VbId, f: &dyn Fn(&mut VbState)| {
             if let Some(state) = after.vbs.get_mut(vb) {
@@ -249,18 +249,18 @@ impl World {
             }
         };
         match step {
-            Step::Commit(batches) => {
+            StoreCall::Commit(batches) => {
                 for batch in batches {
                     let state = after.vbs.entry(batch.vb);
                     let state = state.or_insert_with(|| Arc::new(VbState::new(&batch.record)));
                     Arc::make_mut(state).change(batch);
                 }
             }
-            Step::Rollback(vb, to) => with(vb, &|state| state.roll_back(*to)),
-            Step::Compact(vb, verdicts) => with(vb, &|state| state.compact(*verdicts)),
-            Step::Trim(vb, trim) => with(vb, &|state| state.trim(*trim)),
-            Step::Remove(vbs) => after.vbs.retain(|vb, _| !vbs.contains(vb)),
-            Step::Manifest(text) => after.manifest = Some(text.clone()),
+            StoreCall::Rollback(vb, to) => with(vb, &|state| state.roll_back(*to)),
+            StoreCall::Compact(vb, verdicts) => with(vb, &|state| state.compact(*verdicts)),
+            StoreCall::Trim(vb, trim) => with(vb, &|state| state.trim(*trim)),
+            StoreCall::Remove(vbs) => after.vbs.retain(|vb, _| !vbs.contains(vb)),
+            StoreCall::Manifest(text) => after.manifest = Some(text.clone()),
         }
         after
     }

@@ -9,5 +9,5 @@ mod snapshot;
 
 pub(crate) use fetch::{fetch, may_have};
 pub(crate) use order::order_logs;
-pub(crate) use rows::{Names, RowView};
+pub(crate) use rows::{NameRange, RowView};
 pub(crate) use snapshot::DiskSnapshot;

@@ -18,13 +18,13 @@ use crate::lsm::sealed::StoreFile;
 use crate::lsm::state::Lineage;
 
 /// A range of names.
-pub(crate) struct Names {
+pub(crate) struct NameRange {
     from: Vec<u8>,
     /// End (exclusive).
     to: Vec<u8>,
 }
 
-impl Names {
+impl NameRange {
     /// Returns the range of a tag.
     pub(crate) fn of_tag(tag: u8) -> Self {
         Self::of_keys(tag, &KeyRange::default())
@@ -155,7 +155,7 @@ impl RowView {
     pub(crate) fn by_name(
         &self,
         lowest: Seqno,
-        ranges: &[Names],
+        ranges: &[NameRange],
         f: &mut dyn FnMut(Row<'_>) -> Result<ControlFlow<()>, StoreError>,
         during: &'static str,
     ) -> Result<(), StoreError> {
@@ -213,8 +213,8 @@ impl RowView {
         let io = read_error_of(self.vb, during);
         let keys = KeyRange::of_collection(CollectionId::SYSTEM);
         let (keys, prepared) = (
-            Names::of_keys(row::DOCUMENT, &keys),
-            Names::of_tag(row::PREPARED),
+            NameRange::of_keys(row::DOCUMENT, &keys),
+            NameRange::of_tag(row::PREPARED),
         );
         let mut found = Vec::new();
         let take = &mut |row: Row<'_>| {
@@ -234,7 +234,7 @@ impl RowView {
     }
 
     /// Returns the rows of the logs from seqno `lowest` on with names in some ranges, by name, the newest of each.
-    fn logged_by_name(&self, lowest: Seqno, ranges: &[Names]) -> io::Result<Vec<Vec<u8>>> {
+    fn logged_by_name(&self, lowest: Seqno, ranges: &[NameRange]) -> io::Result<Vec<Vec<u8>>> {
         let mut rows = Vec::new();
         let known = self.orders.iter();
         let known = known.flat_map(|known| ranges.iter().map(move |range| (known, range)));
@@ -272,7 +272,7 @@ impl RowView {
             let mut bytes = Vec::new();
             row.read(file, &mut bytes)?;
             let found = Row::of(&bytes)?;
-            let is_in = |range: &Names| range.contains(found.name());
+            let is_in = |range: &NameRange| range.contains(found.name());
             if ranges.iter().any(is_in) && !self.is_hidden(found, Some(logged))? {
                 rows.push(bytes);
             }

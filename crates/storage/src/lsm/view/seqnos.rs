@@ -31,7 +31,7 @@ pub(crate) struct BySeqno<'v> {
     range: Range,
     /// First seqno of the next window; `None` after the last one.
     next: Option<Seqno>,
-    window: Window,
+    window: SeqnoWindow,
     /// Index of the next row in the window.
     at: usize,
     /// Rows of the logs, ascending by seqno.
@@ -41,7 +41,7 @@ pub(crate) struct BySeqno<'v> {
 }
 
 /// Rows of a window.
-struct Window {
+struct SeqnoWindow {
     /// Account of its bytes, and the bytes counted there.
     walks: WalkBytes,
     counted: usize,
@@ -52,7 +52,7 @@ struct Window {
     ceiling: Option<Seqno>,
 }
 
-impl Window {
+impl SeqnoWindow {
     fn new(walks: WalkBytes) -> Self {
         Self {
             walks,
@@ -108,7 +108,7 @@ impl Window {
     }
 }
 
-impl Drop for Window {
+impl Drop for SeqnoWindow {
     fn drop(&mut self) {
         self.walks.change(self.counted, 0);
     }
@@ -125,7 +125,7 @@ impl<'v> BySeqno<'v> {
             view,
             range,
             next: Some(from),
-            window: Window::new(view.walks.clone()),
+            window: SeqnoWindow::new(view.walks.clone()),
             at: 0,
             logged,
             logged_at: 0,
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn memory_of_a_window_is_counted_and_bounded() {
         let walks = WalkBytes::default();
-        let mut window = Window::new(walks.clone());
+        let mut window = SeqnoWindow::new(walks.clone());
         let mut bytes = Vec::new();
         for seqno in (1..=60_000).rev() {
             bytes.clear();

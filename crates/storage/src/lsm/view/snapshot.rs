@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use model::{CollectionId, Document, Seqno, VbId, VbRecord};
 
-use super::rows::{Names, RowView};
+use super::rows::{NameRange, RowView};
 use super::seqnos::{BySeqno, Range};
 use crate::StoreError;
 use crate::history::merged;
@@ -91,7 +91,7 @@ impl Snapshot for DiskSnapshot {
         if let Some(view) = self.rows() {
             view.by_name(
                 Seqno::ZERO,
-                &[Names::of_tag(HISTORY)],
+                &[NameRange::of_tag(HISTORY)],
                 &mut |row| {
                     first = Some(row.seqno());
                     Ok(ControlFlow::Break(()))
@@ -123,7 +123,9 @@ impl Snapshot for DiskSnapshot {
         let io = read_error_of(self.vb, during);
         let events = KeyRange::of_collection(CollectionId::SYSTEM);
         let parts = range.without(&events);
-        let names: Vec<Names> = parts.map(|part| Names::of_keys(DOCUMENT, &part)).collect();
+        let names: Vec<NameRange> = parts
+            .map(|part| NameRange::of_keys(DOCUMENT, &part))
+            .collect();
         view.by_name(
             lowest,
             &names,

@@ -9,7 +9,7 @@ use crate::connections::ConnectionInfo;
 use crate::served::ServedBucket;
 
 /// The bytes that one connection holds, until this value is dropped. They count against the quota of its bucket.
-pub struct Held {
+pub struct ConnectionBytes {
     buffers: Arc<Buffers>,
     info: Arc<ConnectionInfo>,
     bytes: usize,
@@ -18,7 +18,7 @@ pub struct Held {
     position: Option<QueuePosition>,
 }
 
-impl Held {
+impl ConnectionBytes {
     /// Creates the count of a connection that holds nothing.
     pub fn nothing(buffers: &Arc<Buffers>, info: &Arc<ConnectionInfo>) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for ConnectionBytes {
     fn drop(&mut self) {
         self.note(0, None);
     }

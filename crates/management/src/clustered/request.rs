@@ -8,7 +8,7 @@ use registry::cluster::ClusterMember;
 use crate::state::HttpState;
 
 /// A request to a node of a cluster.
-pub(super) struct Asked {
+pub(super) struct ClusterRequest {
     pub(super) state: HttpState,
     pub(super) member: Arc<dyn ClusterMember>,
     /// Status of the cluster when the request arrived.

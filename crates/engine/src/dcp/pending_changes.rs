@@ -6,20 +6,20 @@ use crate::checkpoint::{BatchPlace, CursorBatch};
 use collections::GroupReader;
 
 /// Rows of the store, in ascending order. The value may also carry the accounting of their memory.
-pub trait Rows: Send {
+pub trait StoreRows: Send {
     /// Returns the rows.
     fn documents(&self) -> &[Document];
 }
 
 /// Changes held until they are sent.
-pub(super) struct Held {
-    source: Source,
+pub(super) struct PendingChanges {
+    source: ChangeSource,
     /// The group of events at the current place, if there is one.
     group: Option<GroupReader>,
 }
 
 /// Source of the changes, with the current position.
-enum Source {
+enum ChangeSource {
     Memory {
         batch: CursorBatch,
         /// Place of the last change, and place at which the search for the next one begins.
@@ -27,15 +27,15 @@ enum Source {
         next: BatchPlace,
     },
     Store {
-        rows: Box<dyn Rows>,
+        rows: Box<dyn StoreRows>,
         next: usize,
     },
 }
 
-impl Held {
+impl PendingChanges {
     /// Holds a batch of the log; the position is before its first change.
     pub(super) fn from_memory(batch: CursorBatch) -> Box<Self> {
-        let source = Source::Memory {
+        let source = ChangeSource::Memory {
             batch,
             current: BatchPlace::default(),
             next: BatchPlace::default(),
@@ -47,16 +47,16 @@ impl Held {
     }
 
     /// Holds rows of the store; the position is before the first row.
-    pub(super) fn from_store(rows: Box<dyn Rows>) -> Box<Self> {
+    pub(super) fn from_store(rows: Box<dyn StoreRows>) -> Box<Self> {
         Box::new(Self {
-            source: Source::Store { rows, next: 0 },
+            source: ChangeSource::Store { rows, next: 0 },
             group: None,
         })
     }
 
     /// Whether the changes are rows of the store.
     pub(super) fn is_from_store(&self) -> bool {
-        matches!(self.source, Source::Store { .. })
+        matches!(self.source, ChangeSource::Store { .. })
     }
 
     /// Moves to the next change, and returns it.
@@ -65,7 +65,7 @@ impl Held {
             return self.group.as_mut()?.step();
         }
         let (found, group) = match &mut self.source {
-            Source::Memory {
+            ChangeSource::Memory {
                 batch,
                 current,
                 next,
@@ -75,7 +75,7 @@ impl Held {
                 let group = batch.group(*next);
                 (found, group.map(|group| GroupReader::of_log(found, group)))
             }
-            Source::Store { rows, next } => {
+            ChangeSource::Store { rows, next } => {
                 let row = rows.documents().get(*next)?;
                 *next += 1;
                 (row, GroupReader::of_row(row))
@@ -92,29 +92,29 @@ impl Held {
         self.group.as_ref().is_some_and(|group| !group.is_over())
     }
 
-    /// Whether [`Held::step`] has no more changes.
+    /// Whether [`PendingChanges::step`] has no more changes.
     pub(super) fn is_over(&self) -> bool {
         let over = match &self.source {
-            Source::Memory { batch, next, .. } => {
+            ChangeSource::Memory { batch, next, .. } => {
                 let mut place = *next;
                 batch.next(&mut place).is_none()
             }
-            Source::Store { rows, next } => *next >= rows.documents().len(),
+            ChangeSource::Store { rows, next } => *next >= rows.documents().len(),
         };
         over && !self.is_in_group()
     }
 
-    /// Returns the change that [`Held::step`] returned last.
+    /// Returns the change that [`PendingChanges::step`] returned last.
     pub(super) fn current(&self) -> Option<&Document> {
         if let Some(group) = &self.group {
             return group.current();
         }
         match &self.source {
-            Source::Memory { batch, current, .. } => {
+            ChangeSource::Memory { batch, current, .. } => {
                 let mut place = *current;
                 batch.next(&mut place)
             }
-            Source::Store { rows, next } => rows.documents().get(next.checked_sub(1)?),
+            ChangeSource::Store { rows, next } => rows.documents().get(next.checked_sub(1)?),
         }
     }
 }

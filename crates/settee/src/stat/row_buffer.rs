@@ -11,7 +11,7 @@ const MANY: usize = 100_000;
 ///
 /// Cost: 16 bytes per row, in addition to its text.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct RowBuffer {
     text: Vec<u8>,
     rows: Vec<Span>,
 }
@@ -24,7 +24,7 @@ struct Span {
     value: u32,
 }
 
-impl Held {
+impl RowBuffer {
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn many_rows_are_sorted_stably() {
-        let mut held = Held::default();
+        let mut held = RowBuffer::default();
         for row in 0..2 * MANY {
             let name = format!("row {}", (row * 7919) % MANY);
             held.push(name.as_bytes(), row.to_string().as_bytes());
