@@ -220,7 +220,7 @@ impl Shared {
         let late = "the bucket is agreed on, and not made everywhere yet";
         self.follow(late, &|| {
             let view = self.view();
-            let Some(spec) = view.specs.get(&id) else {
+            if !view.specs.contains_key(&id) {
                 return if view.revision < made {
                     Ok(false)
                 } else {
@@ -228,12 +228,8 @@ impl Shared {
                         "the bucket was dropped or flushed meanwhile".into(),
                     ))
                 };
-            };
-            let elected = |number| {
-                let row = view.row(cluster::Vb { bucket: id, number });
-                row.is_some_and(|row| row.term > 0 && row.intent.is_none())
-            };
-            Ok(self.table.get(id).is_some() && (0..spec.value.vbuckets).all(elected))
+            }
+            Ok(self.table.get(id).is_some() && view.is_served(id))
         })?;
         let revision = self.view().revision;
         self.await_others(revision);

@@ -45,7 +45,7 @@ pub(crate) struct Driver {
     pub(crate) told: PublishedMaps,
     /// Time of the last answer from etcd, in milliseconds.
     pub(crate) heard_ms: u64,
-    /// Whether moves, seals or steps got on since the last tick: what they need next is reported at once.
+    /// Whether the next tick comes at once: moves, seals or steps got on, or other nodes may wait for a ping.
     pub(crate) got_on: bool,
 }
 
@@ -159,6 +159,10 @@ impl Driver {
                     .collect();
                 let stepped = |vb| self.participant.stepped(vb, &self.shared.table);
                 vbs.into_iter().flat_map(stepped).collect()
+            }
+            DriverEvent::Applied => {
+                self.got_on = true;
+                return self.participant.ping_early();
             }
             DriverEvent::Stop => return,
         };

@@ -19,6 +19,8 @@ pub(crate) enum DriverEvent {
     Stepped(Vec<Vb>),
     /// A bucket was made: its copies can be.
     Made(BucketId),
+    /// A change for which clients may wait was applied here.
+    Applied,
     Stop,
 }
 

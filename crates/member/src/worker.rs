@@ -54,6 +54,29 @@ impl Queue {
     }
 }
 
+/// Marks of the agreed state that differ after a change for which a client waits.
+#[derive(Default, PartialEq, Eq)]
+struct Asked {
+    /// Newest revision of settings, collections and users.
+    revision: u64,
+    buckets: usize,
+    electing: usize,
+}
+
+impl Asked {
+    fn of(view: &View, electing: usize) -> Self {
+        let specs = view.specs.values().map(|spec| spec.mod_revision);
+        let manifests = view.manifests.values().map(|entry| entry.mod_revision);
+        let users = view.users.iter().map(|entry| entry.mod_revision);
+        let newest = specs.chain(manifests).chain(users).max();
+        Self {
+            revision: newest.unwrap_or_default(),
+            buckets: view.specs.len(),
+            electing,
+        }
+    }
+}
+
 pub(crate) struct Worker {
     shared: Arc<Shared>,
     work: Receiver<Work>,
@@ -62,6 +85,10 @@ pub(crate) struct Worker {
     epoch: u64,
     /// Revisions of each bucket's applied settings and manifest.
     taken: BTreeMap<BucketId, (u64, u64)>,
+    /// Buckets made here of which a vBucket had no active copy yet.
+    electing: BTreeSet<BucketId>,
+    /// Newest change that clients asked for, of those applied here.
+    applied: Asked,
     /// Failed nodes.
     failed: BTreeSet<NodeId>,
     queue: Queue,
@@ -81,6 +108,8 @@ impl Worker {
             done,
             epoch: 0,
             taken: BTreeMap::new(),
+            electing: BTreeSet::new(),
+            applied: Asked::default(),
             failed: BTreeSet::new(),
             queue: Queue::default(),
             open: Vec::new(),
@@ -119,10 +148,23 @@ impl Worker {
             if let Some(newest) = view.take_if(|_| Instant::now() >= try_at) {
                 if self.reconcile(&newest) {
                     self.shared.note_taken(self.shared.me, newest.revision);
+                    self.report(&newest);
                 } else {
                     (view, try_at) = (Some(newest), Instant::now() + RETRY);
                 }
             }
+        }
+    }
+
+    /// Reports an applied change to other nodes at once if a client of theirs may wait for it.
+    fn report(&mut self, view: &View) {
+        self.electing
+            .retain(|id| view.specs.contains_key(id) && !view.is_served(*id));
+        let applied = Asked::of(view, self.electing.len());
+        if self.applied != applied {
+            self.applied = applied;
+            // The driver may have ended.
+            drop(self.done.send(DriverEvent::Applied));
         }
     }
 
@@ -276,7 +318,7 @@ impl Worker {
     }
 
     fn make_bucket(
-        &self,
+        &mut self,
         id: BucketId,
         spec: &BucketSpec,
         view: &View,
@@ -290,6 +332,7 @@ impl Worker {
         let served = served.ok_or_else(|| "another bucket has its name".to_owned())?;
         let hosted = Arc::new(Hosted::new(id, served));
         self.shared.table.insert(Arc::clone(&hosted));
+        self.electing.insert(id);
         registry::publish_cluster(&self.shared.node, &hosted.served);
         // The driver may have ended.
         drop(self.done.send(DriverEvent::Made(id)));

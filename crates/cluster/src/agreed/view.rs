@@ -218,6 +218,16 @@ impl View {
         chunks.is_some_and(|chunks| (0..chunks).all(known))
     }
 
+    /// Whether each vBucket of a bucket has an elected copy, and none is being elected.
+    pub fn is_served(&self, bucket: BucketId) -> bool {
+        let spec = self.specs.get(&bucket);
+        let elected = |number| {
+            let row = self.row(Vb { bucket, number });
+            row.is_some_and(|row| row.term > 0 && row.intent.is_none())
+        };
+        spec.is_some_and(|spec| (0..spec.value.vbuckets).all(elected))
+    }
+
     /// Returns the row of a vBucket.
     pub fn row(&self, vb: Vb) -> Option<&Row> {
         let chunk = self.maps.get(&(vb.bucket, vb.number / CHUNK_VBUCKETS))?;

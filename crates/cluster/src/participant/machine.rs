@@ -95,6 +95,8 @@ pub struct Participant {
     pub(super) behind_since_ms: Option<u64>,
     pub(super) heard: BTreeMap<NodeId, u64>,
     pub(super) pinged_ms: Option<u64>,
+    /// Whether the next ping is sent early, because another node may wait for it.
+    pub(super) pings_early: bool,
     pub(super) seals: BTreeMap<Vb, PendingSeal>,
     /// Reports that the controller got without asking.
     pub(super) reported: BTreeSet<CopyReport>,
@@ -142,6 +144,7 @@ impl Participant {
             behind_since_ms: None,
             heard: BTreeMap::new(),
             pinged_ms: None,
+            pings_early: false,
             seals: BTreeMap::new(),
             reported: BTreeSet::new(),
             open: BTreeSet::new(),
@@ -217,6 +220,11 @@ impl Participant {
     /// Sets the buckets that this node cannot make.
     pub fn set_unmade(&mut self, buckets: BTreeSet<BucketId>) {
         self.health.unmade = buckets;
+    }
+
+    /// Sends the next ping early: it reports a state for which another node may wait.
+    pub fn ping_early(&mut self) {
+        self.pings_early = true;
     }
 
     /// Whether a sync of this node failed.

@@ -24,7 +24,7 @@ impl Participant {
     }
 
     pub(super) fn ping(&mut self, now_ms: u64) {
-        let pause_ms = if self.is_moving() {
+        let pause_ms = if self.pings_early || self.is_moving() {
             self.settings.moving_ms
         } else {
             self.settings.repeat_ms
@@ -33,6 +33,7 @@ impl Participant {
             return;
         }
         self.pinged_ms = Some(now_ms);
+        self.pings_early = false;
         let me = self.identity.node;
         let peers: Vec<NodeId> = self
             .view

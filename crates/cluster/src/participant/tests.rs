@@ -125,6 +125,29 @@ fn node_that_was_never_heard_becomes_unheard() {
 }
 
 #[test]
+fn state_for_which_another_node_may_wait_is_reported_early_and_once() {
+    let mut participant = participant();
+    let Settings {
+        repeat_ms,
+        moving_ms,
+        ..
+    } = Settings::default();
+    let changes = [put(3, Key::Node(OTHER), &Node::default())];
+    participant.take_changes(4, &changes, &NoCopies);
+    let pings_at = |participant: &mut Participant, now_ms| {
+        let ping = Output::Send(OTHER, Message::Ping);
+        participant.tick(now_ms, &NoCopies).contains(&ping)
+    };
+    assert!(pings_at(&mut participant, 0));
+    assert!(!pings_at(&mut participant, moving_ms));
+    participant.ping_early();
+    assert!(!pings_at(&mut participant, moving_ms - 1), "not too often");
+    assert!(pings_at(&mut participant, moving_ms));
+    assert!(!pings_at(&mut participant, 2 * moving_ms));
+    assert!(pings_at(&mut participant, moving_ms + repeat_ms));
+}
+
+#[test]
 fn controller_decides_once_for_a_batch_of_inputs() {
     let mut participant = participant();
     let me = Controller::new(ME, 1);
