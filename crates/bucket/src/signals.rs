@@ -128,14 +128,14 @@ impl DirtySet {
     }
 
     /// Lets the next mark ring, unless there are marks. Returns whether the flusher may sleep.
-    pub(crate) fn rest(&self) -> bool {
+    pub(crate) fn rearm(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         // An earlier mark did not see `asleep`, so check again.
-        let rests = !self.any();
-        if !rests {
+        let is_idle = !self.any();
+        if !is_idle {
             self.asleep.store(false, Ordering::SeqCst);
         }
-        rests
+        is_idle
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
             }
             match self.left {
                 0 => Next::Done,
-                _ if self.dirty.rest() => Next::OnSignal,
+                _ if self.dirty.rearm() => Next::OnSignal,
                 _ => Next::Again,
             }
         }

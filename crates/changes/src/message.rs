@@ -96,13 +96,13 @@ pub fn take<'a>(
 }
 
 fn document_change<'a>(frame: &Frame<'a>, keyed: bool) -> Result<DocumentChange<'a>, Violation> {
-    let told = told(frame).map_err(|error| error.to_string())?;
+    let change = parse_change(frame).map_err(|error| error.to_string())?;
     let (collection, key) = if keyed {
-        split_key(told.key).ok_or("a key without a collection")?
+        split_key(change.key).ok_or("a key without a collection")?
     } else {
-        (CollectionId::DEFAULT, told.key)
+        (CollectionId::DEFAULT, change.key)
     };
-    let unnamed = Change { key, ..told };
+    let unnamed = Change { key, ..change };
     Ok(DocumentChange {
         collection,
         unnamed,
@@ -110,7 +110,7 @@ fn document_change<'a>(frame: &Frame<'a>, keyed: bool) -> Result<DocumentChange<
 }
 
 /// Parses a mutation, deletion or expiration. The key stays unchanged.
-fn told<'a>(frame: &Frame<'a>) -> Result<Change<'a>, wire::Malformed> {
+fn parse_change<'a>(frame: &Frame<'a>) -> Result<Change<'a>, wire::Malformed> {
     let datatype = frame.header.datatype;
     let known = Change {
         event: ChangeKind::Mutation,

@@ -92,7 +92,7 @@ impl Streams {
     }
 
     /// vBuckets whose streams must be requested.
-    pub fn wanted(&self) -> impl Iterator<Item = VbId> {
+    pub fn missing_streams(&self) -> impl Iterator<Item = VbId> {
         let all = self.streams.iter().enumerate();
         let wanted = all.filter(|(_, stream)| stream.standing == StreamState::Wanted);
         wanted.map(|(index, _)| VbId(index as u16))
@@ -100,7 +100,10 @@ impl Streams {
 
     /// Returns the requests for the wanted streams of some vBuckets, and marks them as requested.
     pub fn requests(&mut self, of: impl Fn(VbId) -> bool) -> Vec<(VbId, StreamRequest<'static>)> {
-        let wanted: Vec<VbId> = self.wanted().filter(|vbucket| of(*vbucket)).collect();
+        let wanted: Vec<VbId> = self
+            .missing_streams()
+            .filter(|vbucket| of(*vbucket))
+            .collect();
         let streams = &mut self.streams;
         let asked = wanted.into_iter().filter_map(|vbucket| {
             let stream = streams.get_mut(usize::from(vbucket.0))?;
@@ -206,13 +209,13 @@ impl Streams {
     /// UUID of the history to which the newest change of a vBucket belongs.
     pub fn history(&self, vbucket: VbId) -> VbUuid {
         let stream = self.streams.get(usize::from(vbucket.0));
-        stream.map_or(VbUuid(0), |stream| stream.saved().uuid)
+        stream.map_or(VbUuid(0), |stream| stream.resume_position().uuid)
     }
 
     /// Position of all streams.
     pub fn position(&self) -> Position {
         Position {
-            places: self.streams.iter().map(VbStream::saved).collect(),
+            places: self.streams.iter().map(VbStream::resume_position).collect(),
         }
     }
 
@@ -228,7 +231,7 @@ impl VbStream {
     fn request(&self) -> StreamRequest<'static> {
         let place = match self.place.seqno {
             Seqno(0) => VbPosition::default(),
-            _ => self.saved(),
+            _ => self.resume_position(),
         };
         StreamRequest {
             flags: StreamFlags::ACTIVE_ONLY,
@@ -240,7 +243,7 @@ impl VbStream {
         }
     }
 
-    fn saved(&self) -> VbPosition {
+    fn resume_position(&self) -> VbPosition {
         let mut place = self.place;
         place.belong(self.failover_log.iter().copied());
         place
@@ -284,7 +287,7 @@ mod tests {
         streams.reached(VB, Seqno(4)).unwrap();
         streams.want_again(VB);
         streams.want_again(VbId(2));
-        assert_eq!(streams.wanted().collect::<Vec<_>>(), [VB, VbId(2)]);
+        assert_eq!(streams.missing_streams().collect::<Vec<_>>(), [VB, VbId(2)]);
         let requests = streams.requests(|vbucket| vbucket == VB);
         assert_eq!(requests.len(), 1);
         let (vbucket, request) = requests[0];

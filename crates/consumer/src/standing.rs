@@ -100,16 +100,16 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
     /// Requests a stream if the vBucket is a replica; it may become one later.
     fn ask(&mut self, vb: VbId, out: &mut Vec<u8>) {
         if !self.intake.ask(vb, self.flags, out) {
-            self.rest_for(vb, self.retry_ns.max(NO_REPLICA_NS));
+            self.retry_after(vb, self.retry_ns.max(NO_REPLICA_NS));
         }
     }
 
     /// Schedules the next request for a missing stream after the retry interval.
-    fn rest(&mut self, vb: VbId) {
-        self.rest_for(vb, self.retry_ns);
+    fn retry(&mut self, vb: VbId) {
+        self.retry_after(vb, self.retry_ns);
     }
 
-    fn rest_for(&mut self, vb: VbId, interval_ns: u64) {
+    fn retry_after(&mut self, vb: VbId, interval_ns: u64) {
         let from_ns = self.now_ns.saturating_add(interval_ns);
         self.next_ns = self.next_ns.min(from_ns);
         if let Some(ask_from_ns) = self.ask_from_ns.get_mut(usize::from(vb.0)) {
@@ -123,9 +123,9 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
     /// The connection must be closed.
     pub fn answered(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Unusable> {
         match self.intake.answered(frame, out) {
-            Ok(Some((vb, StreamAnswer::Refused(_)))) => self.rest(vb),
+            Ok(Some((vb, StreamAnswer::Refused(_)))) => self.retry(vb),
             Ok(_) => {}
-            Err(wrong) => return self.wrong(wrong, out),
+            Err(wrong) => return self.on_error(wrong, out),
         }
         Ok(())
     }
@@ -138,17 +138,17 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
         match self.intake.pushed(frame, out) {
             Ok(Pushed::Taken) => Ok(()),
             Ok(Pushed::Ended(vb)) => {
-                self.rest(vb);
+                self.retry(vb);
                 Ok(())
             }
-            Err(wrong) => self.wrong(wrong, out),
+            Err(wrong) => self.on_error(wrong, out),
         }
     }
 
     /// Handles an error. A violation of the protocol costs the connection; an error of one vBucket costs only its
     /// stream.
-    fn wrong(&mut self, wrong: IntakeError, out: &mut Vec<u8>) -> Result<(), Unusable> {
-        let (vb, anew) = match wrong {
+    fn on_error(&mut self, error: IntakeError, out: &mut Vec<u8>) -> Result<(), Unusable> {
+        let (vb, anew) = match error {
             // Messages that were under way when their stream was closed are ignored.
             IntakeError::NoStream(_) | IntakeError::OtherStream(_) => return Ok(()),
             IntakeError::Violation(vb, violation) => {
@@ -159,7 +159,7 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
             IntakeError::Incomplete(vb) => (vb, true),
         };
         self.intake.close_there(vb, out);
-        self.rest(vb);
+        self.retry(vb);
         if anew && let Err(IntakeError::Stuck(vb, reason)) = self.intake.begin_anew(vb) {
             return Err(Unusable::Stuck(vb, reason));
         }

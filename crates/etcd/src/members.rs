@@ -98,7 +98,7 @@ impl Members {
     }
 
     /// Waits until the member fails.
-    pub(crate) async fn left(&self, at: usize) {
+    pub(crate) async fn failed(&self, at: usize) {
         self.all[at].left.notified().await;
     }
 

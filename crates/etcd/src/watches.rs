@@ -107,7 +107,7 @@ impl Watches {
             if let Some(watch) = self.open.lock().get_mut(prefix) {
                 watch.at = at;
             }
-            let left = self.members.left(at);
+            let left = self.members.failed(at);
             let refusal = tokio::select! {
                 refusal = self.run_at(at, id, prefix, call) => refusal,
                 () = left => {

@@ -41,11 +41,11 @@ const PASSED_OVER: [&str; 3] = [
 /// Returns the routes for the settings of the node.
 pub(super) fn routes() -> Router<HttpState> {
     Router::new()
-        .route("/settings/autoCompaction", get(told).post(set))
+        .route("/settings/autoCompaction", get(current).post(set))
         .route("/controller/setAutoCompaction", post(set))
 }
 
-async fn told(State(state): State<HttpState>) -> Response {
+async fn current(State(state): State<HttpState>) -> Response {
     let node = state.view.node();
     let settings = node.cluster.auto_compaction.unwrap_or_default();
     answers::ok(&json!({

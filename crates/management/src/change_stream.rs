@@ -82,15 +82,16 @@ pub(super) async fn open(
     Query(options): Query<StreamQuery>,
     headers: HeaderMap,
 ) -> Handled {
-    let wanted = wanted(&headers, options);
-    let wanted = wanted.map_err(|reason| answers::refusal(StatusCode::BAD_REQUEST, &reason))?;
+    let selection = parse_selection(&headers, options);
+    let selection =
+        selection.map_err(|reason| answers::refusal(StatusCode::BAD_REQUEST, &reason))?;
     let Ok(slot) = std::sync::Arc::clone(&state.changes).try_acquire_owned() else {
         let reason = "Too many streams of changes are open.";
         return Err(answers::refusal(StatusCode::SERVICE_UNAVAILABLE, reason));
     };
     let feed = state
         .view
-        .changes(&bucket, &wanted, user)
+        .changes(&bucket, &selection, user)
         .map_err(refused)?;
     let events = Events {
         feed,
@@ -134,7 +135,7 @@ fn refused(why: NoFeed) -> Response {
 }
 
 /// Parses the parameters of the query.
-fn wanted(headers: &HeaderMap, options: StreamQuery) -> Result<ChangeSelection, String> {
+fn parse_selection(headers: &HeaderMap, options: StreamQuery) -> Result<ChangeSelection, String> {
     let keys_only = match options.keys.as_deref() {
         None => false,
         Some("only") => true,

@@ -86,7 +86,7 @@ pub fn register(
                 .bucket
                 .set_topology(&topology, node.env.random_vb_uuid());
         }
-        let mut standing = node.env.standing(served.name());
+        let mut standing = node.env.group_record(served.name());
         standing.peers.clone_from(&group.peers);
         node.env.note_standing(served.name(), standing, ours.epoch);
         served.set_group(group);
@@ -184,7 +184,7 @@ pub fn registered(
         );
         false
     });
-    if !node.env.standing(served.name()).is_plain() {
+    if !node.env.group_record(served.name()).is_plain() {
         // This node gives up its own history from here on.
         node.env
             .note_standing(served.name(), GroupRecord::default(), revision.epoch);
@@ -266,7 +266,7 @@ pub fn forget_replicas(node: &Registry, served: &ServedBucket) -> bool {
     if served.group().role() != "active" {
         return false;
     }
-    let mut standing = node.env.standing(served.name());
+    let mut standing = node.env.group_record(served.name());
     standing.peers.clear();
     let alone = next_epoch(served);
     node.env.note_standing(served.name(), standing, alone.epoch);

@@ -77,7 +77,7 @@ pub trait Env: Send + Sync {
     fn remember(&self, bucket: &str, uuid: &str, epoch: i64);
 
     /// Returns the stored standing of a bucket.
-    fn standing(&self, bucket: &str) -> GroupRecord;
+    fn group_record(&self, bucket: &str) -> GroupRecord;
 
     /// Stores the standing of a bucket and the epoch of its map.
     fn note_standing(&self, bucket: &str, standing: GroupRecord, epoch: i64);

@@ -128,7 +128,7 @@ pub fn heard(served: &ServedBucket, host: &str, answer: &[u8]) -> EpochAnswer {
 pub fn heard_of_epoch(node: &Registry, served: &ServedBucket, epoch: i64) {
     let ours = served.map().revision.epoch;
     let plausible = epoch > ours && epoch.saturating_sub(ours) <= EPOCHS_AHEAD_MAX;
-    if plausible && !node.env.standing(served.name()).peers.is_empty() {
+    if plausible && !node.env.group_record(served.name()).peers.is_empty() {
         give_way(node, served, &Later::epoch(epoch));
     }
 }
@@ -142,7 +142,7 @@ pub fn give_way(node: &Registry, served: &ServedBucket, later: &Later) {
     }
     let before = served.group();
     let was_active = before.active().is_none();
-    let mut standing = node.env.standing(served.name());
+    let mut standing = node.env.group_record(served.name());
     let peers = promoted_first(later.promoted.as_ref(), known_peers(&before, &standing));
     let group = if was_active || before.is_superseded() {
         standing = GroupRecord {

@@ -71,8 +71,8 @@ impl<'a, T: Target> CatchUp<'a, T> {
         Ok(done)
     }
 
-    fn wrong(&mut self, wrong: IntakeError, out: &mut Vec<u8>) -> Result<(), Broken> {
-        match wrong {
+    fn on_error(&mut self, error: IntakeError, out: &mut Vec<u8>) -> Result<(), Broken> {
+        match error {
             IntakeError::NoStream(_) | IntakeError::OtherStream(_) => Ok(()),
             IntakeError::Violation(vb, violation) => Err(Broken::Violation(Some(vb), violation)),
             IntakeError::Stuck(vb, reason) => Err(Broken::Stuck(vb, reason)),
@@ -111,7 +111,7 @@ impl<T: Target> Dialogue for CatchUp<'_, T> {
                 Ok(())
             }
             Ok(_) => Ok(()),
-            Err(wrong) => self.wrong(wrong, out),
+            Err(wrong) => self.on_error(wrong, out),
         }
     }
 
@@ -122,7 +122,7 @@ impl<T: Target> Dialogue for CatchUp<'_, T> {
                 self.left = self.left.saturating_sub(1);
                 Ok(())
             }
-            Err(wrong) => self.wrong(wrong, out),
+            Err(wrong) => self.on_error(wrong, out),
         }
     }
 }

@@ -49,7 +49,7 @@ impl Dialogue for Notice<'_> {
 impl Link {
     /// Notifies the other nodes of a promotion that happened before the last start.
     pub(super) async fn tell_again(self, orders: watch::Receiver<Order>) {
-        let mut others = self.node.env.standing(self.served.name()).peers;
+        let mut others = self.node.env.group_record(self.served.name()).peers;
         self.with_configured(&mut others);
         self.tell_others(others, false, orders).await;
     }

@@ -52,7 +52,7 @@ pub(super) fn part(
     }
     let (first, mut sums) = match walk {
         Some(CollectionsWalk::Told { view, items }) => {
-            return told(group, arguments, view, items, rows);
+            return write_items(group, arguments, view, items, rows);
         }
         Some(CollectionsWalk::Sums { next, sums }) => (next, sums),
         _ => {
@@ -79,7 +79,7 @@ pub(super) fn part(
         manifest: visible(&served.bucket.manifest(), scope),
         counts: sums,
     };
-    told(group, arguments, view, 0, rows)
+    write_items(group, arguments, view, 0, rows)
 }
 
 /// Returns the manifest with only the collections whose figures the client may see.
@@ -109,7 +109,7 @@ fn reason(
 }
 
 /// Writes the rows of further items; returns the next position.
-fn told(
+fn write_items(
     group: &str,
     arguments: &[&str],
     view: CollectionSums,

@@ -49,7 +49,7 @@ impl CertificateDir {
     /// The authority cannot be read or written; one line.
     pub(crate) fn make(&self) -> Result<Made, String> {
         let authority = match &self.directory {
-            Some(directory) => Authority::kept(directory)?,
+            Some(directory) => Authority::read_or_make(directory)?,
             None => Authority::new().map_err(|error| error.to_string())?,
         };
         self.sign(&authority).map_err(|error| error.to_string())
@@ -103,7 +103,7 @@ impl Authority {
     }
 
     /// Reads the authority from the directory, or makes one if there is none.
-    fn kept(directory: &Path) -> Result<Self, String> {
+    fn read_or_make(directory: &Path) -> Result<Self, String> {
         let (key_file, certificate_file) =
             (directory.join(KEY_FILE), directory.join(CERTIFICATE_FILE));
         let Some(text) = read(&key_file)? else {
@@ -266,7 +266,7 @@ mod tests {
     fn a_damaged_authority_is_not_copied() {
         let home = tempfile::tempdir().unwrap();
         let (from, to) = (home.path().join("from"), home.path().join("to"));
-        Authority::kept(&from).unwrap();
+        Authority::read_or_make(&from).unwrap();
         for name in [KEY_FILE, CERTIFICATE_FILE] {
             let whole = fs::read(from.join(name)).unwrap();
             for damaged in [&[][..], &whole[..whole.len() / 2], &[0; 64]] {
@@ -277,6 +277,6 @@ mod tests {
             fs::write(from.join(name), whole).unwrap();
         }
         copy(&from, &to).unwrap();
-        Authority::kept(&to).unwrap();
+        Authority::read_or_make(&to).unwrap();
     }
 }

@@ -347,7 +347,7 @@ impl<S: KvStore> Flusher<S> {
 
     /// Returns the event to wait for before the next flush: changes, and then the end of the
     /// interval, unless a client observes persistence. `None` to flush at once.
-    fn rest(&mut self, now_ns: u64) -> Option<Next> {
+    fn wait_for_work(&mut self, now_ns: u64) -> Option<Next> {
         let flushes = &self.bucket.flushes;
         if let Some(pause) = self.pause.take() {
             self.pause_until_ns = now_ns + pause.as_nanos() as u64;
@@ -368,7 +368,7 @@ impl<S: KvStore> Flusher<S> {
         if hurried {
             return None;
         }
-        if flushes.dirty.rest() {
+        if flushes.dirty.rearm() {
             return Some(Next::OnSignal);
         }
         (now_ns < self.next_ns).then_some(Next::At(self.next_ns))
@@ -406,7 +406,7 @@ impl<S: KvStore> Worker for Flusher<S> {
             return self.tries_left.map_or(Next::OnSignal, |_| Next::Done);
         }
         if self.waiting.is_empty() {
-            if let Some(next) = self.rest(now_ns) {
+            if let Some(next) = self.wait_for_work(now_ns) {
                 return next;
             }
             let interval_ns = bucket.options.flush_interval_ms * 1_000_000;

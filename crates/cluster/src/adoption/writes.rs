@@ -97,7 +97,7 @@ pub(super) fn transactions(
     sealed: &Sealed,
 ) -> Vec<Vec<Op>> {
     let base = if known.revision > 0 { known } else { read };
-    let wanted = wanted(cluster, (base, read), sealed);
+    let wanted = wanted_keys(cluster, (base, read), sealed);
     let has: BTreeMap<&str, &str> = found
         .iter()
         .map(|kv| (kv.key.as_str(), kv.value.as_str()))
@@ -129,7 +129,7 @@ pub(super) fn transactions(
 }
 
 /// Returns the keys and values that etcd must have, without the history and the epoch.
-fn wanted(
+fn wanted_keys(
     cluster: ClusterId,
     (base, read): (&View, &View),
     sealed: &Sealed,

@@ -261,7 +261,7 @@ impl Identities {
     }
 
     /// Returns the standing of a bucket.
-    pub(super) fn standing(&self, name: &str) -> GroupRecord {
+    pub(super) fn group_record(&self, name: &str) -> GroupRecord {
         self.standings.get(name).cloned().unwrap_or_default()
     }
 

@@ -84,13 +84,13 @@ impl Host for NodeState {
     fn adjust_bucket(&self, settings: BucketSettings) -> Result<(), String> {
         let name = settings.bucket.name.clone();
         let adjusted = NodeState::adjust_bucket(self, &name, &|_| Ok(settings.clone()));
-        adjusted.map_err(|error| told(&error))
+        adjusted.map_err(|error| refusal_text(&error))
     }
 
     fn drop_bucket(&self, name: &str) -> Result<(), String> {
         match NodeState::drop_bucket(self, name) {
             Ok(()) | Err(BucketsError::Unknown) => Ok(()),
-            Err(error) => Err(told(&error)),
+            Err(error) => Err(refusal_text(&error)),
         }
     }
 }
@@ -134,7 +134,7 @@ fn not_made(error: &BucketsError) -> NotMade {
     }
 }
 
-fn told(error: &BucketsError) -> String {
+fn refusal_text(error: &BucketsError) -> String {
     error.to_string()
 }
 

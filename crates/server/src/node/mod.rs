@@ -417,7 +417,7 @@ fn start_follower(state: &Arc<NodeState>, config: &NodeConfig) -> std::io::Resul
         return Ok(());
     };
     if let Some(served) = state.bucket(&of.bucket) {
-        let standing = state.env.standing(&of.bucket);
+        let standing = state.env.group_record(&of.bucket);
         let promoted = standing.start_as(Some(&of.following())) == StartAs::Promoted;
         let follower = Follower::start(&state.registry, &served, of.clone(), promoted)?;
         served.set_follower(follower);

@@ -92,7 +92,7 @@ pub(super) fn open_buckets(
     let audit = AuditLog::open(config.data_dir.as_deref(), launcher.clock.now().unix_ns)?;
     let mut kept = NodeRecord { dir, identities };
     kept.remove_dropped()?;
-    let wanted = wanted(config, &kept)?;
+    let wanted = configured_buckets(config, &kept)?;
     kept.note_new(&wanted)?;
     // Warn before the buckets' threads start: a thread that finds no memory for its stack ends the process.
     memory_limits::tell(wanted.iter().map(|of| of.bucket.quota_bytes).sum());
@@ -113,7 +113,7 @@ pub(super) fn open_buckets(
         let known = BucketIdentity {
             uuid: kept.identities.bucket(name),
             epoch: kept.identities.epoch(name),
-            standing: kept.identities.standing(name),
+            standing: kept.identities.group_record(name),
             follows: of.filter(|of| of.bucket == *name),
             member: config.cluster.is_some(),
             purge_age_s: launcher
@@ -205,7 +205,10 @@ fn stop(buckets: &[OpenedBucket]) {
 }
 
 /// Returns the configured buckets, then those that were created while the node ran.
-fn wanted(config: &NodeConfig, kept: &NodeRecord) -> Result<Vec<BucketSettings>, StartError> {
+fn configured_buckets(
+    config: &NodeConfig,
+    kept: &NodeRecord,
+) -> Result<Vec<BucketSettings>, StartError> {
     for one in &config.buckets {
         kept.identities
             .check_vbuckets(one)

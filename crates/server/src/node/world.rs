@@ -160,8 +160,8 @@ impl Env for World {
         }
     }
 
-    fn standing(&self, bucket: &str) -> GroupRecord {
-        self.kept().identities.standing(bucket)
+    fn group_record(&self, bucket: &str) -> GroupRecord {
+        self.kept().identities.group_record(bucket)
     }
 
     fn note_standing(&self, bucket: &str, standing: GroupRecord, epoch: i64) {

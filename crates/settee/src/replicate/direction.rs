@@ -195,7 +195,7 @@ impl Session<'_, '_> {
                 // The writer bounds the pending writes: without room there is no reading.
                 source.acknowledge()?;
             } else {
-                source.rest();
+                source.restart_silence();
             }
             let writer = &mut outlet.writer;
             writer.turn(match (writer.is_idle(), room) {

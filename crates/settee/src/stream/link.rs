@@ -108,7 +108,7 @@ impl NodeLink {
     }
 
     /// Restarts the time limit for silence: the command has not read on purpose.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn restart_silence(&mut self) {
         self.heard = Instant::now();
     }
 }

@@ -89,13 +89,16 @@ impl Reading {
     /// No node granted a stream for `patience`.
     pub(super) fn wanted_nodes(&mut self, patience: Duration) -> Result<BTreeSet<usize>, Failure> {
         self.ask_at = None;
-        for vbucket in self.streams.wanted() {
+        for vbucket in self.streams.missing_streams() {
             let lost_at = self.places[usize::from(vbucket.0)].lost_at;
             if lost_at.is_some_and(|at| at.elapsed() >= patience) {
                 return Err(self.trouble.take().unwrap_or_else(|| unserved(vbucket)));
             }
         }
-        let owners = self.streams.wanted().filter_map(|vb| self.nodes.owner(vb));
+        let owners = self
+            .streams
+            .missing_streams()
+            .filter_map(|vb| self.nodes.owner(vb));
         Ok(owners.collect())
     }
 
@@ -116,7 +119,7 @@ impl Reading {
             (place.node, place.moved_at) = (Some(*node), None);
         }
         let mut is_unserved = false;
-        for VbId(vbucket) in self.streams.wanted() {
+        for VbId(vbucket) in self.streams.missing_streams() {
             is_unserved = true;
             let place = &mut self.places[usize::from(vbucket)];
             place.lost_at.get_or_insert_with(Instant::now);

@@ -90,8 +90,8 @@ impl Source {
     }
 
     /// Restarts the time limit for silence: the command has not read on purpose.
-    pub(crate) fn rest(&mut self) {
-        self.links.iter_mut().for_each(NodeLink::rest);
+    pub(crate) fn restart_silence(&mut self) {
+        self.links.iter_mut().for_each(NodeLink::restart_silence);
     }
 
     /// Calls `act` for each connection, and drops lost connections.

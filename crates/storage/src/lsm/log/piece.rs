@@ -41,8 +41,8 @@ impl<'f> EntryReader<'f> {
         let (from, end) = match self.file.pieces() {
             None => (bodies.start - CRC_BYTES as u64, bodies.end),
             Some(pieces) => {
-                let first = pieces.find(bodies.start).ok_or_else(lacks)?;
-                let (last, length) = pieces.find(bodies.end - 1).ok_or_else(lacks)?;
+                let first = pieces.find(bodies.start).ok_or_else(no_piece)?;
+                let (last, length) = pieces.find(bodies.end - 1).ok_or_else(no_piece)?;
                 (first.0, last + u64::from(length))
             }
         };
@@ -60,11 +60,11 @@ impl<'f> EntryReader<'f> {
         let body = place.offset()..place.offset() + place.length() as u64;
         if let Some(pieces) = self.file.pieces() {
             if !self.piece.contains(&body.start) {
-                let piece = pieces.find(body.start).ok_or_else(lacks)?;
+                let piece = pieces.find(body.start).ok_or_else(no_piece)?;
                 self.unseal(piece, &body)?;
             }
             if body.end > self.piece.end {
-                return Err(lacks());
+                return Err(no_piece());
             }
             return Ok(self.in_window(&body));
         }
@@ -96,7 +96,7 @@ impl<'f> EntryReader<'f> {
     }
 }
 
-fn lacks() -> io::Error {
+fn no_piece() -> io::Error {
     damaged("an entry of a log is in no piece")
 }
 
