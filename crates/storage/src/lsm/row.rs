@@ -176,7 +176,8 @@ pub(crate) fn encode(
             (tag_of(document), 0, extra)
         }
     };
-    out.reserve(HEAD_BYTES + 1 + seqno_bytes + document.key_and_value().len() + extra as usize);
+    let apart_bytes = apart.map_or(value.len(), |_| PLACE_BYTES);
+    out.reserve(head_bytes(document, written) + apart_bytes);
     let level = meta.level.map_or(0, |level| level as u8);
     let kind = meta.kind.plain() as u8 | level << LEVEL_SHIFT;
     let flags = if apart.is_some() { THERE } else { 0 };
