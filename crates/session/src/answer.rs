@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 
 use engine::OpError;
-use model::{Datatype, ManifestUid, Now};
+use model::{Datatype, Document, ManifestUid, Now};
 use registry::timings::CommandResult;
 use wire::response::ErrorBody;
 use wire::{Feature, Frame, Header, Response, Status, encode_server_duration};
 
 use crate::outcome::{CommandOutcome, Refusal, UNKNOWN_COLLECTION_CONTEXT};
+use crate::pending_value::PendingValue;
 use crate::reply::Reply;
 use crate::session::Session;
 use crate::status;
@@ -151,6 +152,27 @@ impl Session {
         CommandOutcome::Next
     }
 
+    /// Lets `value` follow the next answer piece by piece, if it can. Returns whether it does.
+    pub(crate) fn send_apart(&mut self, document: &Document, value: &[u8]) -> bool {
+        if self.text.is_none() && !self.is_dcp() {
+            self.pending_value = PendingValue::of(document, value);
+        }
+        self.pending_value.is_some()
+    }
+
+    /// Appends the next piece of the pending value. Returns whether nothing more is pending.
+    pub(crate) fn append_pending(&mut self, output: &mut Vec<u8>) -> bool {
+        self.pending_value
+            .take_if(|pending| pending.append_piece(output));
+        self.pending_value.is_none()
+    }
+
+    /// Returns the memory of the document whose value is not sent completely.
+    pub fn pending_bytes(&self) -> usize {
+        let pending = self.pending_value.as_ref();
+        pending.map_or(0, PendingValue::memory_bytes)
+    }
+
     /// Appends an answer in the form that the connection negotiated. It does not compress, and clears
     /// datatype bits that were not negotiated.
     pub(crate) fn answer(
@@ -191,7 +213,11 @@ impl Session {
             key: reply.key,
             value: reply.value,
         };
-        response.encode(output);
+        if reply.apart {
+            response.encode_head(reply.value.len(), output);
+        } else {
+            response.encode(output);
+        }
         self.timings.responded(reply.status);
     }
 

@@ -28,12 +28,18 @@ impl Session {
         now: Now,
         output: &mut Vec<u8>,
     ) -> CommandOutcome {
-        if !self.is_authenticated() || !self.has_large_response(frame, now) {
+        let is_known = self.park.as_ref().is_some_and(|park| park.is_large);
+        if !self.is_authenticated() || !is_known && !self.has_large_response(frame, now) {
             return self.execute(frame, now, output);
         }
         match self.admit(Purpose::LargeAnswer, 0, now) {
             Ok(()) => self.execute(frame, now, output),
-            Err(Refusal::NoMemoryYet(retry)) => CommandOutcome::Parked(retry),
+            Err(Refusal::NoMemoryYet(retry)) => {
+                if let Some(park) = &mut self.park {
+                    park.is_large = true;
+                }
+                CommandOutcome::Parked(retry)
+            }
             Err(refusal) => self.refuse(frame, refusal, now, output),
         }
     }
@@ -81,14 +87,15 @@ impl Session {
         } else {
             frame.vbucket()
         };
-        let found = served.bucket.read(vb, |vbucket| {
+        // A fetched value is restored here: an answer may have to wait for what others hold.
+        let found = self.read(served, vb, |vbucket| {
             if sends == Sends::ReplicaDocument {
                 vbucket.get_replica(key.bytes(), true, now)
             } else {
                 vbucket.get_or_tombstone(key.bytes(), now)
             }
         });
-        // A value that must be fetched is checked after the fetch.
+        // A value that must be fetched is checked after the fetch, when this runs again.
         let Ok(Outcome::Done(got)) = found else {
             return false;
         };

@@ -26,6 +26,7 @@ mod login;
 mod outcome;
 mod owed;
 mod park;
+mod pending_value;
 mod prefetch;
 mod receive;
 mod recording;

@@ -14,6 +14,9 @@ pub(crate) struct Park {
     /// Documents that are fetched for the request. A write needs no other grant of memory then: while it waited for
     /// one, they would leave memory again.
     pub(crate) fetches: Vec<Arc<Fetch>>,
+    /// Whether its answer is large, and waited for memory. The document may leave meanwhile, and is not fetched for the
+    /// next look.
+    pub(crate) is_large: bool,
 }
 
 impl Park {
@@ -23,6 +26,7 @@ impl Park {
             since_ns,
             runs: 0,
             fetches: Vec::new(),
+            is_large: false,
         }
     }
 }

@@ -100,6 +100,9 @@ impl Session {
             until_ns: now.mono_ns + TURN_NS,
             congested: self.is_congested(),
         };
+        if !self.append_pending(output) {
+            return turn.received(Verdict::OutputFull);
+        }
         if let Some(verdict) = self.obstacle(turn.congested, turn.now, output) {
             return turn.received(verdict);
         }
@@ -114,7 +117,8 @@ impl Session {
             if turn.consumed >= prefetched {
                 prefetched = turn.consumed + self.prefetch_documents(&input[turn.consumed..]);
             }
-            if output.len() >= output_max || turn.now.mono_ns >= turn.until_ns {
+            let is_full = output.len() >= output_max || self.pending_value.is_some();
+            if is_full || turn.now.mono_ns >= turn.until_ns {
                 self.info.count_yield();
                 break Verdict::OutputFull;
             }

@@ -12,6 +12,8 @@ pub(crate) struct Reply<'a> {
     pub(crate) extras: &'a [u8],
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
+    /// Whether the value follows the answer, see [`Session::send_apart`](crate::Session).
+    pub(crate) apart: bool,
     /// Expiry of the document; only answers in text show it.
     pub(crate) expiry: u32,
     /// Whether the document is stale; only answers in text show it.
@@ -29,6 +31,7 @@ impl<'a> Reply<'a> {
         extras: &[],
         key: &[],
         value: &[],
+        apart: false,
         expiry: 0,
         stale: false,
         opcode: None,

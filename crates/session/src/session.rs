@@ -22,6 +22,7 @@ use crate::key::StoredKey;
 use crate::login::LoginAttempts;
 use crate::owed::Owed;
 use crate::park::Park;
+use crate::pending_value::PendingValue;
 use crate::scanning::{OpeningScan, Scanning};
 use crate::text::TextConversation;
 use crate::trail::Trail;
@@ -76,6 +77,8 @@ pub struct Session {
     pub(crate) park: Option<Park>,
     /// Progress of a long answer that is sent in parts.
     pub(crate) walk: Option<Walk>,
+    /// Value of the last answer, while the output has only a part of it.
+    pub(crate) pending_value: Option<PendingValue>,
     /// Range scan of the request at the front of the input.
     pub(crate) scan: Option<Box<Scanning>>,
     /// Range scans that are being opened, in the order of their requests; they are answered in this order.
@@ -129,6 +132,7 @@ impl Session {
             map_host: None,
             park: None,
             walk: None,
+            pending_value: None,
             scan: None,
             opening: VecDeque::new(),
             dcp: None,
@@ -222,9 +226,9 @@ impl Session {
         self.work_out_access();
     }
 
-    /// Whether the request at the front of the input has sent a part of its answer, and more follow.
+    /// Whether a part of an answer was sent, and more follow.
     pub fn is_in_long_answer(&self) -> bool {
-        self.walk.is_some()
+        self.walk.is_some() || self.pending_value.is_some()
     }
 
     /// Takes the back-off to wait before the next request; it gives the flusher time to free quota.

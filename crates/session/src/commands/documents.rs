@@ -13,6 +13,7 @@ use wire::{Frame, Status};
 use crate::context::Context;
 use crate::outcome::{CommandOutcome, Refusal};
 use crate::reply::Reply;
+use crate::session::Session;
 
 /// Expiries up to this many seconds are relative; larger ones are Unix seconds.
 const RELATIVE_EXPIRY_MAX: u32 = 30 * 24 * 60 * 60;
@@ -33,16 +34,15 @@ pub(crate) fn absolute_expiry(expiry: u32, now: Now) -> Result<u32, Refusal> {
         .ok_or_else(|| Status::EXPIRY_OVERFLOW.into())
 }
 
-impl Context<'_> {
+impl Session {
     /// Runs an operation on a vBucket, after the documents that were fetched for the request are restored in the same hold.
-    pub(super) fn run<T>(
+    fn run<T>(
         &self,
         bucket: &ServedBucket,
         vb: VbId,
         f: impl FnOnce(&mut VBucket) -> Result<T, OpError>,
     ) -> Result<T, OpError> {
-        let park = self.session.park.as_ref();
-        let fetches = park.map_or(&[][..], |park| &park.fetches);
+        let fetches = self.park.as_ref().map_or(&[][..], |park| &park.fetches);
         bucket.bucket.run(vb, |vbucket| {
             for fetch in fetches {
                 bucket.bucket.restore(fetch, vbucket);
@@ -51,17 +51,39 @@ impl Context<'_> {
         })
     }
 
-    /// Like [`Context::run`], for reading a document; cheaper if it is in memory.
+    /// Like [`Session::run`], for reading a document; cheaper if it is in memory.
+    pub(crate) fn read<T>(
+        &self,
+        bucket: &ServedBucket,
+        vb: VbId,
+        f: impl FnOnce(&mut VBucket) -> Result<Outcome<T>, OpError>,
+    ) -> Result<Outcome<T>, OpError> {
+        match &self.park {
+            None => bucket.bucket.read(vb, f),
+            Some(_) => self.run(bucket, vb, f),
+        }
+    }
+}
+
+impl Context<'_> {
+    /// See [`Session::run`].
+    pub(super) fn run<T>(
+        &self,
+        bucket: &ServedBucket,
+        vb: VbId,
+        f: impl FnOnce(&mut VBucket) -> Result<T, OpError>,
+    ) -> Result<T, OpError> {
+        self.session.run(bucket, vb, f)
+    }
+
+    /// See [`Session::read`].
     pub(super) fn read<T>(
         &self,
         bucket: &ServedBucket,
         vb: VbId,
         f: impl FnOnce(&mut VBucket) -> Result<Outcome<T>, OpError>,
     ) -> Result<Outcome<T>, OpError> {
-        match &self.session.park {
-            None => bucket.bucket.read(vb, f),
-            Some(_) => self.run(bucket, vb, f),
-        }
+        self.session.read(bucket, vb, f)
     }
 
     /// Parks the read if its value must be fetched first.
@@ -118,6 +140,7 @@ impl Context<'_> {
                 return self.reply_loudly(frame, &Reply::status(status));
             }
         };
+        let apart = self.session.send_apart(&got.document, &value);
         let extras = ItemFlags(got.document.flags()).to_bytes();
         let reply = Reply {
             cas: got.cas,
@@ -125,6 +148,7 @@ impl Context<'_> {
             extras: &extras,
             key,
             value: &value,
+            apart,
             expiry: got.document.expiry(),
             stale: self.session.text.is_some() && is_stale(&got.document),
             ..Reply::EMPTY

@@ -75,12 +75,14 @@ pub(super) fn get_ex(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandRes
     let got = context.settle(&bucket, vb, outcome)?;
     let system = context.may(&key, Privilege::SystemXattrRead);
     let (value, datatype) = with_attributes(&got.document, system);
+    let apart = !context.quiet && context.session.send_apart(&got.document, &value);
     let extras = ItemFlags(got.document.flags()).to_bytes();
     let reply = Reply {
         cas: got.cas,
         datatype,
         extras: &extras,
         value: &value,
+        apart,
         ..Reply::EMPTY
     };
     Ok(context.reply(frame, &reply))

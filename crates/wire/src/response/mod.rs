@@ -86,6 +86,9 @@ impl<'a> Response<'a> {
     /// Source: protocol section 1.1, section 1.2. Test: `golden`.
     #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {
+        let small_parts = self.extras.len().saturating_add(self.key.len());
+        let head_bytes = small_parts.saturating_add(HEADER_BYTES + usize::from(FRAMING_LEN));
+        out.reserve(head_bytes.saturating_add(self.value.len()));
         self.encode_head(self.value.len(), out);
         out.extend_from_slice(self.value);
     }
@@ -118,7 +121,6 @@ impl<'a> Response<'a> {
             opaque: self.opaque,
             cas: self.cas,
         };
-        out.reserve(HEADER_BYTES.saturating_add(body_bytes));
         out.extend_from_slice(&header.to_bytes());
         if let Some(duration) = duration {
             let [high, low] = duration.to_be_bytes();

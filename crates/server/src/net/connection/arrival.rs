@@ -54,7 +54,8 @@ impl Connection {
     /// Resets the state of the socket for a new thread: the poll of that thread knows nothing of it.
     fn begin_elsewhere(&mut self) {
         // Input may be left, and the mail about a decided owed answer may have been taken already.
-        self.next = if !self.backlog.is_empty() || self.session.owes() {
+        let answers = self.session.owes() || self.session.is_in_long_answer();
+        self.next = if !self.backlog.is_empty() || answers {
             NextAction::Backlog
         } else if self.session.is_dcp() {
             NextAction::Produce

@@ -105,6 +105,10 @@ impl Connection {
     pub(super) fn receive(&mut self, input: &[u8], output: &mut Vec<u8>) -> Received {
         let received = self.session.receive(input, output);
         self.backlog.extend_from_slice(&input[received.consumed..]);
+        if self.session.is_in_long_answer() {
+            // The next connections of a group find what this one holds.
+            self.note_held();
+        }
         received
     }
 

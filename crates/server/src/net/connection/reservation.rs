@@ -14,7 +14,8 @@ impl Connection {
     /// Counts the bytes that are held for the peer.
     pub(super) fn note_held(&mut self) {
         let sealed = self.tls.as_ref().map_or(0, |tls| tls.held());
-        let bytes = self.backlog.capacity() + self.unsent.capacity() + sealed;
+        let buffers = self.backlog.capacity() + self.unsent.capacity() + sealed;
+        let bytes = buffers + self.session.pending_bytes();
         self.held.note(bytes, self.session.bucket());
     }
 

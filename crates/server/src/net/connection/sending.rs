@@ -22,6 +22,9 @@ impl Connection {
             return Ok(());
         }
         let sent = self.send_some(output);
+        if let (Ok(sent), true) = (&sent, self.session.is_in_long_answer()) {
+            self.info.count_taken(*sent);
+        }
         if let Ok(sent) = sent
             && sent < output.len()
         {

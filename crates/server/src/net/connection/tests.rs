@@ -1,13 +1,14 @@
 //! Tests of the length of a connection's turn.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use model::VbId;
 use registry::Waits;
 use session::Door;
-use wire::Opcode;
+use wire::{Decoded, Limits, Opcode};
 
 use super::*;
 use crate::node::Node;
@@ -39,14 +40,20 @@ fn alone(node: &Node) -> (Connection, WorkerContext, TcpStream) {
     (connection.expect("there is room for it"), context, peer)
 }
 
-/// Returns requests that stream the whole vBucket in small turns.
-fn stream() -> Vec<Request> {
+/// Returns the requests that select the bucket.
+fn login() -> [Request; 2] {
     let login = format!("\0{USER}\0{PASSWORD}");
-    let mut everything = [0; 48];
-    everything[16..24].fill(0xff);
-    vec![
+    [
         Request::new(Opcode::SASL_AUTH).key("PLAIN").value(login),
         Request::new(Opcode::SELECT_BUCKET).key("default"),
+    ]
+}
+
+/// Returns requests that stream the whole vBucket in small turns.
+fn stream() -> Vec<Request> {
+    let mut everything = [0; 48];
+    everything[16..24].fill(0xff);
+    let streams = [
         Request::new(Opcode::DCP_OPEN)
             .key("c")
             .extras(&1_u64.to_be_bytes()),
@@ -54,7 +61,60 @@ fn stream() -> Vec<Request> {
             .key("set_priority")
             .value("low"),
         Request::new(Opcode::DCP_STREAM_REQ).extras(&everything),
-    ]
+    ];
+    login().into_iter().chain(streams).collect()
+}
+
+/// Returns opcode and body of each whole frame.
+fn frames(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
+    let mut found = Vec::new();
+    while let Ok(Decoded::Frame { frame, consumed }) = wire::decode(bytes, Limits::AUTHENTICATED) {
+        let body = &bytes[24..consumed];
+        found.push((frame.header.opcode.0, body));
+        bytes = &bytes[consumed..];
+    }
+    found
+}
+
+#[test]
+fn a_large_value_is_copied_only_as_far_as_the_peer_reads() {
+    const VALUE_BYTES: usize = 8 << 20;
+    let node = started(&config(None, vec![bucket("default")]), Waits::default());
+    let value: Vec<u8> = (0..VALUE_BYTES).map(|at| (at >> 10) as u8).collect();
+    let mut writer = Client::ready(node.ports().kv);
+    writer.set("large", value.clone()).ok();
+    let (mut connection, context, mut peer) = alone(&node);
+    let get = Request::new(Opcode::GET).key("large");
+    let get = get.vbucket(VbId::of_key(b"large", 1024).0);
+    let mut requests = login().to_vec();
+    requests.extend([get.clone(), get, Request::new(Opcode::NOOP)]);
+    let bytes: Vec<u8> = requests.iter().flat_map(Request::bytes).collect();
+    peer.write_all(&bytes).unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let (mut scratch, mut read) = (Scratch::default(), Vec::new());
+    let began = Instant::now();
+    while !read.ends_with(&[0; 20]) || frames(&read).len() < requests.len() {
+        assert!(began.elapsed() < PATIENCE, "{} bytes", read.len());
+        (connection.socket.readable, connection.socket.writable) = (true, true);
+        connection.advance(&context, &mut scratch).unwrap();
+        let copied = connection.unsent.capacity() + scratch.output.capacity();
+        assert!(copied <= 1 << 20, "{copied} bytes");
+        if connection.session.is_in_long_answer() {
+            let held = connection.info.held();
+            assert!(held >= VALUE_BYTES, "{held} bytes are counted");
+        }
+        let mut some = vec![0; 64 << 10];
+        while let Ok(count) = peer.read(&mut some) {
+            read.extend_from_slice(&some[..count]);
+        }
+    }
+    let frames = frames(&read);
+    let opcodes: Vec<u8> = frames.iter().map(|(opcode, _)| *opcode).collect();
+    let expected: Vec<u8> = requests.iter().map(|request| request.bytes()[1]).collect();
+    assert_eq!(opcodes, expected);
+    assert!(frames[2].1[4..] == value && frames[3].1[4..] == value);
+    connection.end(&node.state().net);
+    node.shutdown().unwrap();
 }
 
 #[test]

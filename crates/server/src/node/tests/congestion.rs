@@ -1,10 +1,12 @@
 //! Tests of the memory that all connections hold: half-received requests and answers that are not read.
 
 use std::io::Read as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bucket::MemoryWaits;
 use model::VbId;
+use registry::{BucketKind, EvictionPolicy};
 use wire::{Opcode, Status};
 
 use super::client::{Client, Request};
@@ -28,6 +30,10 @@ fn node() -> Node {
 }
 
 fn node_that_grants(stillness: Duration) -> Node {
+    node_at(None, stillness)
+}
+
+fn node_at(path: Option<&Path>, stillness: Duration) -> Node {
     let waits = Waits {
         memory: congested_for(LONG),
         stillness,
@@ -35,7 +41,11 @@ fn node_that_grants(stillness: Duration) -> Node {
     };
     let mut bucket = bucket("default");
     bucket.quota_bytes = 128 << 20;
-    started(&config(None, vec![bucket]), waits)
+    if path.is_some() {
+        bucket.kind = BucketKind::Couchbase;
+        bucket.eviction = EvictionPolicy::Values;
+    }
+    started(&config(path, vec![bucket]), waits)
 }
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
@@ -79,6 +89,34 @@ fn large_answers_wait_for_unread_ones_and_small_ones_do_not() {
     assert_eq!(late.answer().ok().value.len(), LARGE_BYTES);
     until("nothing is held", || node.state.buffers.held() == 0);
     assert_eq!(node.state.buffers.closed(), 0);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn large_answers_wait_for_unread_ones_also_after_a_fetch() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_at(Some(dir.path()), LONG);
+    let mut other = Client::ready(node.ports().kv);
+    let mut deaf = crowded(&node);
+    other.set("small", "s").ok();
+    let evict = Request::of(Opcode::EVICT_KEY, "large");
+    until("it has left memory", || {
+        other.call(&evict).status == Status::SUCCESS
+    });
+    let mut late = Client::ready(node.ports().kv);
+    late.pipeline_and_wait(&[get_large()]);
+    let fetched = || {
+        let served = node.state.bucket("default").unwrap();
+        bucket::Counters::read(&served.bucket.counters().fetched) > 0
+    };
+    until("it is fetched", fetched);
+    let held = node.state.buffers.held();
+    for _ in 0..100 {
+        assert_eq!(other.get("small").ok().value, b"s");
+    }
+    assert_eq!(node.state.buffers.held(), held, "one answer is held");
+    assert_eq!(deaf.answer().ok().value.len(), LARGE_BYTES);
+    assert_eq!(late.answer().ok().value.len(), LARGE_BYTES);
     node.shutdown().unwrap();
 }
 
