@@ -163,7 +163,7 @@ impl VBucket {
             evicts_keys: config.evicts_keys,
             config,
             locks: Locks::default(),
-            hlc: Hlc::new(record.max_cas),
+            hlc: Hlc::new(record.max_cas, record.failover_log.newest().uuid.0),
             failover_log: record.failover_log,
             durability,
             collections: VbCollections::default(),

@@ -31,10 +31,12 @@ const FIRST: Meta = Meta {
 };
 
 pub(super) fn vbucket_of(config: VbConfig) -> VBucket {
-    let first = FailoverEntry {
-        uuid: VbUuid(1),
-        seqno: Seqno::ZERO,
-    };
+    vbucket_with(VbUuid(1), config)
+}
+
+fn vbucket_with(uuid: VbUuid, config: VbConfig) -> VBucket {
+    let seqno = Seqno::ZERO;
+    let first = FailoverEntry { uuid, seqno };
     VBucket::new(VbId(0), VbState::Active, first, Arc::new(config))
 }
 
@@ -158,6 +160,25 @@ fn a_cas_of_the_far_future_is_counted_and_taken_refused_or_replaced() {
         assert_eq!(stats.drift_behind, 0);
         let own = Cas(vbucket.max_cas().0 + 1);
         assert_eq!(store(&mut vbucket, None).cas, own);
+    }
+}
+
+#[test]
+fn one_of_two_versions_made_in_the_same_tick_wins_at_both_sites() {
+    for conflicts in [ConflictResolution::Revision, ConflictResolution::LastWrite] {
+        let [mut one, mut other] = [VbUuid(0x7001), VbUuid(0x7002)].map(|uuid| {
+            let config = VbConfig {
+                conflicts,
+                ..VbConfig::default()
+            };
+            vbucket_with(uuid, config)
+        });
+        store(&mut one, None);
+        store(&mut other, None);
+        let (first, second) = (meta_of(&mut one), meta_of(&mut other));
+        assert!(set(&mut one, &second).is_ok());
+        assert_eq!(set(&mut other, &first), Err(OpError::KeyExists));
+        assert_eq!(meta_of(&mut one).cas, meta_of(&mut other).cas);
     }
 }
 

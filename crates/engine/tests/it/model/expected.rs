@@ -41,12 +41,14 @@ pub(super) struct Expected {
     pub(super) high: Seqno,
     pub(super) flushed: Seqno,
     pub(super) max_cas: Cas,
+    /// Low bits of the first CAS in a tick of the clock.
+    pub(super) cas_start: u64,
     pub(super) max_deleted_rev: u64,
 }
 
 impl Expected {
     pub(super) fn next_cas(&mut self, now: Now) -> Cas {
-        self.max_cas = Cas((now.unix_ns & !0xffff).max(self.max_cas.0 + 1));
+        self.max_cas = Cas((now.unix_ns & !0xffff | self.cas_start).max(self.max_cas.0 + 1));
         self.max_cas
     }
 

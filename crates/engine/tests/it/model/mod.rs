@@ -55,7 +55,10 @@ impl World {
         let (vbucket, config) = new_vbucket(VbState::Active, config);
         Self {
             vbucket,
-            expected: Expected::default(),
+            expected: Expected {
+                cas_start: 1,
+                ..Expected::default()
+            },
             store: ModelStore::default(),
             batch: None,
             config,
@@ -440,6 +443,7 @@ impl World {
             high: record.high_seqno,
             flushed: record.high_seqno,
             max_cas: record.max_cas,
+            cas_start: record.failover_log.newest().uuid.0,
             max_deleted_rev: record.max_deleted_rev,
             ..Expected::default()
         };
