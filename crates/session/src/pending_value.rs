@@ -3,8 +3,9 @@
 
 use model::Document;
 
-/// Size from which values are sent piece by piece, and of a piece.
-const PIECE_BYTES: usize = 128 << 10;
+/// Size from which values are sent piece by piece, and of a piece. Smaller pieces cost values of 1 MB a fifth of their
+/// throughput.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// A value of which not everything is in the output.
 pub(crate) struct PendingValue {
