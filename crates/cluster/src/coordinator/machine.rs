@@ -7,7 +7,8 @@ use super::draft::{self, Draft};
 use super::hand_over;
 use super::moves::{Load, Open, PlannedChains, Takeovers, members};
 use super::orders;
-use super::policy::{FailoverBlock, Situation};
+use super::policy::Situation;
+use super::progress::{LackingVBucket, Progress, Promoted};
 use super::renewal::Renewal;
 use super::seals::Seals;
 use super::unsafely::{self, AcceptedLoss};
@@ -26,47 +27,6 @@ pub enum Action {
     Revoke(NodeId, LeaseId),
     /// Send a message.
     Send(NodeId, Message),
-}
-
-/// A vBucket without an active copy that waits for more copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LackingVBucket {
-    /// The vBucket.
-    pub vb: Vb,
-    /// Number of copies that an election lacks.
-    pub missing: usize,
-}
-
-/// A copy that was promoted with too few copies, by an operator's order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Promoted {
-    /// The vBucket.
-    pub vb: Vb,
-    /// Node of the copy.
-    pub node: NodeId,
-    /// Term since which it is active.
-    pub term: u64,
-    /// Its seqno at the promotion: later writes of other copies are lost.
-    pub seqno: u64,
-}
-
-/// Progress, for operators.
-#[derive(Clone, Debug, Default)]
-pub struct Progress {
-    /// Elections in progress.
-    pub elections: usize,
-    /// Moves in progress.
-    pub moves: usize,
-    /// Moves that the plan wants and that have not begun.
-    pub moves_left: usize,
-    /// Moves among these that wait for space on a node's disk.
-    pub moves_without_space: usize,
-    /// vBuckets that wait for copies.
-    pub waiting: Vec<LackingVBucket>,
-    /// Nodes that are gone but not failed over, with the reason.
-    pub held: Vec<(NodeId, FailoverBlock)>,
-    /// vBuckets that this controller promoted by an unsafe failover, with the newest promotion of each.
-    pub promoted: Vec<Promoted>,
 }
 
 /// Input of a round.
@@ -149,6 +109,12 @@ impl Coordinator {
     /// Returns the progress as of the last round.
     pub fn progress(&self) -> &Progress {
         &self.progress
+    }
+
+    /// Whether a round may find something to do before the next input.
+    pub fn is_busy(&self, view: &View) -> bool {
+        let gone = |node| !view.alive.contains_key(node);
+        self.progress.is_open() || !self.orders.is_empty() || view.nodes.keys().any(gone)
     }
 
     /// Returns the term as controller.

@@ -15,14 +15,16 @@ mod machine;
 mod moves;
 mod orders;
 mod policy;
+mod progress;
 mod renewal;
 mod seals;
 mod unsafely;
 
 pub use hand_over::can_hand_over;
-pub use machine::{Action, Coordinator, LackingVBucket, Progress, Promoted, Tick};
+pub use machine::{Action, Coordinator, Tick};
 pub use moves::misplaced;
 pub use policy::FailoverBlock;
+pub use progress::{LackingVBucket, Progress, Promoted};
 pub use unsafely::{Forced, forced, unsafe_order};
 
 #[cfg(test)]

@@ -281,6 +281,17 @@ fn f15_failovers_end_at_a_quota_until_an_operator_resets_it() {
 }
 
 #[test]
+fn controller_is_busy_while_a_node_is_gone_and_while_copies_move() {
+    let (mut store, mut coordinator, gone) = gone([1, 2, 3]);
+    assert!(coordinator.is_busy(&view(&mut store)));
+    put(&mut store, Key::Alive(gone), &Alive::default());
+    settle(&mut store, &mut coordinator);
+    assert!(!coordinator.is_busy(&view(&mut store)));
+    let (mut store, coordinator) = moving(4);
+    assert!(coordinator.is_busy(&view(&mut store)));
+}
+
+#[test]
 fn controller_waits_only_for_nodes_that_it_has_not_heard_yet() {
     let (mut store, mut coordinator, gone) = gone([2, 1, 3]);
     let seen = view(&mut store);

@@ -122,6 +122,8 @@ pub struct Participant {
     pub(super) adoption: Option<(u64, Adoption)>,
     /// Whether there was input that the controller has not handled.
     undecided: bool,
+    /// Time of the controller's last round.
+    pub(super) controlled_ms: Option<u64>,
     pub(super) outputs: Vec<Output>,
 }
 
@@ -157,6 +159,7 @@ impl Participant {
             sealed_for: None,
             adoption: None,
             undecided: false,
+            controlled_ms: None,
             outputs: Vec::new(),
         }
     }
@@ -267,14 +270,19 @@ impl Participant {
         self.keep_lease(now_ms, copies);
         self.keep_watch(now_ms);
         self.elect(now_ms);
-        self.control(now_ms);
+        let repeat_ms = self.settings.repeat_ms;
+        let is_late = self.controlled_ms.is_none_or(|at| now_ms >= at + repeat_ms);
+        // A round checks every vBucket.
+        if is_late || self.coordinator.is_busy(&self.view) {
+            self.control(now_ms);
+        }
         self.adopt(now_ms);
-        let kept_ms = 2 * self.settings.repeat_ms;
+        let kept_ms = 2 * repeat_ms;
         self.seals
             .retain(|_, pending| now_ms < pending.since_ms + kept_ms);
         let mut open = std::mem::take(&mut self.open);
         if now_ms >= self.look_ms {
-            self.look_ms = now_ms + LOOKS * self.settings.repeat_ms;
+            self.look_ms = now_ms + LOOKS * repeat_ms;
             open.extend(copies.vbuckets());
             open.extend(self.agent.vbuckets());
             self.health.damaged.clear();
@@ -480,6 +488,7 @@ impl Participant {
         let Some(watching_since_ms) = self.watching_since_ms else {
             return;
         };
+        self.controlled_ms = Some(now_ms);
         let tick = Tick {
             view: &self.view,
             now_ms,

@@ -172,6 +172,31 @@ fn controller_decides_once_for_a_batch_of_inputs() {
     assert_eq!(participant.decide(0), []);
 }
 
+#[test]
+fn controller_that_rests_makes_a_round_for_input_and_at_the_interval_of_repetitions() {
+    let mut participant = participant();
+    let alive = Alive::default();
+    let changes = [
+        put(2, Key::Controller, &Controller::new(ME, 1)),
+        put(3, Key::Node(ME), &Node::default()),
+        put(4, Key::Alive(ME), &alive),
+    ];
+    participant.take_changes(4, &changes, &NoCopies);
+    participant.watching_since_ms = Some(0);
+    let round = |participant: &mut Participant, now_ms| {
+        drop(participant.tick(now_ms, &NoCopies));
+        participant.controlled_ms
+    };
+    assert_eq!(round(&mut participant, 0), Some(0));
+    let Settings { repeat_ms, .. } = participant.settings;
+    assert_eq!(round(&mut participant, repeat_ms - 1), Some(0));
+    assert_eq!(round(&mut participant, repeat_ms), Some(repeat_ms));
+    let order = Message::Order(Order::Rebalance);
+    drop(participant.message(OTHER, &order, repeat_ms + 1, &NoCopies));
+    drop(participant.decide(repeat_ms + 1));
+    assert_eq!(participant.controlled_ms, Some(repeat_ms + 1));
+}
+
 /// Conditions of the transaction with which a node that is alive replaces this controller; none if it does not.
 fn election(found: &Controller) -> Vec<Compare> {
     let mut participant = participant();
