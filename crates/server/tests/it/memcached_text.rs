@@ -3,10 +3,11 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
+use model::VbId;
 use wire::Opcode;
 
 use crate::client::{Client, PASSWORD, Request, USER, set};
-use crate::place::{asking_for_logins, on_disk, shared, shared_classic};
+use crate::place::{asking_for_logins, on_disk, own, set_vbucket, shared, shared_classic};
 
 /// Sends a request; returns all answers until the end of the connection.
 fn talk_to(port: u16, request: &[u8]) -> String {
@@ -325,6 +326,28 @@ fn a_line_of_keys_may_be_longer_than_any_other() {
     talk("set t:many-4999 0 0 1\nz\n");
     let request = format!("get {}\nmn\n", keys.join(" "));
     assert_eq!(talk(&request), ["VALUE t:many-4999 0 1", "z", "END", "MN"]);
+}
+
+#[test]
+fn a_refused_key_ends_the_answer_to_a_retrieval() {
+    let node = own();
+    let (gone, there) = ("t:gone", "t:there");
+    let mut sdk = Client::ready(node.ports().kv);
+    sdk.set(there, "x").ok();
+    set_vbucket(&mut sdk, VbId::of_key(gone.as_bytes(), 1024).0, 2);
+    let refusal = "SERVER_ERROR the document is not active on this node\r\n";
+    let value = "VALUE t:there 0 1\r\nx\r\n";
+    let port = node.ports().memcached.unwrap();
+    let requests = [
+        format!("get {gone}"),
+        format!("get {there} {gone} {there} {gone}"),
+        format!("gat 0 {gone} {there}"),
+        format!("add {there} 0 0 1\r\ny"),
+        format!("get t:none {there}"),
+    ];
+    let answers = format!("{refusal}{value}{refusal}{refusal}NOT_STORED\r\n{value}END\r\n");
+    let requests = requests.map(|request| request + "\r\n").concat();
+    assert_eq!(talk_to(port, requests.as_bytes()), answers);
 }
 
 #[test]

@@ -51,14 +51,15 @@ impl TextConversation {
         recaching: Option<&Recaching>,
         out: &mut Vec<u8>,
     ) {
-        self.refused.set(None);
-        if self.gives_or_takes_a_value() && reply.status == Status::SUCCESS {
+        let succeeds = reply.status == Status::SUCCESS;
+        self.refused.set((!succeeds).then_some(reply.status));
+        if self.gives_or_takes_a_value() && succeeds {
             recaching.inspect(|all| all.stored(self.document_key()));
         }
         if self.noreply {
             return;
         }
-        if reply.status != Status::SUCCESS {
+        if !succeeds {
             return self.tell(reply.status, None, out);
         }
         match self.form {

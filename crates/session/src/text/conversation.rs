@@ -149,6 +149,13 @@ impl TextConversation {
         }
     }
 
+    /// Whether a key of the current retrieval was refused. The line of the refusal ends the whole answer.
+    pub(super) fn broke_off(&self) -> bool {
+        let refused = self.refused.get();
+        let is_retrieval = matches!(self.form, Form::Value { .. });
+        is_retrieval && refused.is_some_and(|status| status != Status::KEY_ENOENT)
+    }
+
     /// Whether the last command failed because the document is missing.
     pub(super) fn missed(&self) -> bool {
         let refused = self.refused.get();

@@ -152,10 +152,22 @@ impl Session {
         }
     }
 
+    fn broke_off(&self) -> bool {
+        self.text.as_ref().is_some_and(|text| text.broke_off())
+    }
+
     fn run_text(&mut self, request: &TextRequest<'_>, turn: &mut Turn, out: &mut Vec<u8>) -> Ran {
         match request {
+            TextRequest::Key(..) if self.broke_off() => Ok(CommandOutcome::Next),
             TextRequest::Key(retrieval, key) => self.retrieve(*retrieval, key, turn, out),
-            TextRequest::EndOfKeys => say(out, "END"),
+            TextRequest::EndOfKeys => {
+                let broke_off = self.broke_off();
+                self.expect(Form::Silent, false);
+                if broke_off {
+                    return Ok(CommandOutcome::Next);
+                }
+                say(out, "END")
+            }
             TextRequest::Store(store) => self.run_store(store, turn, out),
             TextRequest::Delete { key, noreply } => {
                 self.expect(Form::Delete, *noreply);
@@ -235,6 +247,9 @@ impl Session {
     ) -> Ran {
         let with_cas = retrieval.with_cas;
         self.expect(Form::Value { with_cas }, false);
+        if let Some(text) = &self.text {
+            text.refused.set(None);
+        }
         let Some(expiry) = retrieval.expiry else {
             return self.run_frame(&about(Opcode::GETKQ, key), turn, out);
         };
