@@ -10,7 +10,7 @@ use hyper::{Method, Response};
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::access::Access;
@@ -36,8 +36,8 @@ struct EtcdMember {
     idle: Mutex<Vec<Connection>>,
     /// Held during a login, so that the requests of one moment need one.
     login: tokio::sync::Mutex<()>,
-    /// Notifies watches of the member's failure.
-    left: Notify,
+    /// Problem of the request that failed last, for watches.
+    failures: watch::Sender<Option<Problem>>,
 }
 
 impl Members {
@@ -53,7 +53,7 @@ impl Members {
             endpoint,
             idle: Mutex::default(),
             login: tokio::sync::Mutex::default(),
-            left: Notify::new(),
+            failures: watch::Sender::new(None),
         };
         Ok(Self {
             all: endpoints.into_iter().map(member).collect(),
@@ -87,19 +87,23 @@ impl Members {
     }
 
     /// Makes the next member the current one after a failure of this one.
-    pub(crate) fn leave(&self, at: usize) {
+    pub(crate) fn leave(&self, at: usize, problem: &Problem) {
         let member = &self.all[at];
         member.idle.lock().clear();
-        member.left.notify_waiters();
+        member.failures.send_replace(Some(problem.clone()));
         let mut current = self.current.lock();
         if *current == at {
             *current = (at + 1) % self.len();
         }
     }
 
-    /// Waits until the member fails.
-    pub(crate) async fn failed(&self, at: usize) {
-        self.all[at].left.notified().await;
+    /// Waits until a request to the member fails; returns its problem.
+    pub(crate) async fn failed(&self, at: usize) -> Problem {
+        let mut failures = self.all[at].failures.subscribe();
+        let changed = failures.changed().await;
+        changed.expect("the sender lives as long as the members");
+        let problem = failures.borrow().clone();
+        problem.expect("only failures are sent")
     }
 
     /// Calls one member after the other, until one of them may have carried out the request.
@@ -143,7 +147,8 @@ impl Members {
             },
             answer = &mut second => match answer {
                 Ok(answer) => {
-                    self.leave(slow);
+                    let problem = Self::late(self.timeout / 4);
+                    self.leave(slow, &problem.at(self.endpoint(slow)));
                     Ok(answer)
                 }
                 Err(_) => first.await,
@@ -165,7 +170,10 @@ impl Members {
             read(&answer)
         };
         let answer = timeout(self.timeout, exchange).await;
-        self.judge(at, answer.unwrap_or_else(|_| Err(self.late())))
+        self.judge(
+            at,
+            answer.unwrap_or_else(|_| Err(Self::late(self.timeout).into())),
+        )
     }
 
     /// Opens a stream at one member. It ends with the connection.
@@ -175,7 +183,10 @@ impl Members {
         call: &Call,
     ) -> Result<(Connection, Response<Incoming>), Refusal> {
         let opened = timeout(self.timeout, self.ask(at, call)).await;
-        self.judge(at, opened.unwrap_or_else(|_| Err(self.late())))
+        self.judge(
+            at,
+            opened.unwrap_or_else(|_| Err(Self::late(self.timeout).into())),
+        )
     }
 
     /// Returns the member's answer about its version.
@@ -188,7 +199,10 @@ impl Members {
         };
         let exchange = async { body(self.exchange(at, &asked).await?.1).await };
         let version = timeout(self.timeout, exchange).await;
-        self.judge(at, version.unwrap_or_else(|_| Err(self.late())))
+        self.judge(
+            at,
+            version.unwrap_or_else(|_| Err(Self::late(self.timeout).into())),
+        )
     }
 
     /// Adds the member's name to a problem, and leaves a member that failed.
@@ -200,7 +214,7 @@ impl Members {
         };
         let problem = problem.at(self.endpoint(at));
         if !problem.member_is_well {
-            self.leave(at);
+            self.leave(at, &problem);
         }
         Err(problem.into())
     }
@@ -215,9 +229,9 @@ impl Members {
         Problem::new(ProblemKind::Login, sentence).of_a_well_member()
     }
 
-    fn late(&self) -> Refusal {
-        let sentence = format!("no answer within {} ms", self.timeout.as_millis());
-        Problem::new(ProblemKind::Unreachable, sentence).into()
+    fn late(limit: Duration) -> Problem {
+        let sentence = format!("no answer within {} ms", limit.as_millis());
+        Problem::new(ProblemKind::Unreachable, sentence)
     }
 
     /// Returns the head of an answer with a successful status; gets a new token if etcd does not know the

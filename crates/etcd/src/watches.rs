@@ -64,8 +64,9 @@ impl Watches {
         let before = self.end(prefix, None);
         if let Some(before) = before {
             let problem = Problem::new(ProblemKind::Unreachable, "a watch lagged behind");
-            (self.answers)(before.id, Err(problem.at(self.members.endpoint(before.at))));
-            self.members.leave(before.at);
+            let problem = problem.at(self.members.endpoint(before.at));
+            self.members.leave(before.at, &problem);
+            (self.answers)(before.id, Err(problem));
         }
         let watch = Watch {
             id,
@@ -110,10 +111,7 @@ impl Watches {
             let left = self.members.failed(at);
             let refusal = tokio::select! {
                 refusal = self.run_at(at, id, prefix, call) => refusal,
-                () = left => {
-                    let problem = Problem::new(ProblemKind::Unreachable, "another request failed");
-                    problem.at(self.members.endpoint(at)).into()
-                }
+                problem = left => problem.begun().into(),
             };
             match refusal {
                 Refusal::Problem(problem) if problem.not_done => last = Some(problem),

@@ -139,15 +139,15 @@ fn watch_with_reported_changes_is_not_moved_to_another_member() {
 }
 
 #[test]
-fn watches_of_a_failed_member_end() {
+fn watches_of_a_failed_member_end_with_the_problem_of_the_request_that_failed() {
     let (pieces, watched) = body();
     let fake = serving(vec![watched], |_| Reply::Raw(Vec::new()));
     let client = Client::of(&[fake.url()]);
     client.etcd.request(RequestId(1), watch(3));
     send(&pieces, CHANGED);
     assert_eq!(told(client.next()).1, 5);
-    client.etcd.ask(put("/a"), PATIENCE).unwrap_err();
-    assert!(client.next_problem().1.contains("another request failed"));
+    let problem = client.etcd.ask(put("/a"), PATIENCE).unwrap_err();
+    assert_eq!(client.next_problem().1, problem.to_string());
 }
 
 #[test]
