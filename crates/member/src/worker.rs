@@ -56,14 +56,14 @@ impl Queue {
 
 /// Marks of the agreed state that differ after a change for which a client waits.
 #[derive(Default, PartialEq, Eq)]
-struct Asked {
+struct AppliedMarks {
     /// Newest revision of settings, collections and users.
     revision: u64,
     buckets: usize,
     electing: usize,
 }
 
-impl Asked {
+impl AppliedMarks {
     fn of(view: &View, electing: usize) -> Self {
         let specs = view.specs.values().map(|spec| spec.mod_revision);
         let manifests = view.manifests.values().map(|entry| entry.mod_revision);
@@ -88,7 +88,7 @@ pub(crate) struct Worker {
     /// Buckets made here of which a vBucket had no active copy yet.
     electing: BTreeSet<BucketId>,
     /// Newest change that clients asked for, of those applied here.
-    applied: Asked,
+    applied: AppliedMarks,
     /// Failed nodes.
     failed: BTreeSet<NodeId>,
     queue: Queue,
@@ -109,7 +109,7 @@ impl Worker {
             epoch: 0,
             taken: BTreeMap::new(),
             electing: BTreeSet::new(),
-            applied: Asked::default(),
+            applied: AppliedMarks::default(),
             failed: BTreeSet::new(),
             queue: Queue::default(),
             open: Vec::new(),
@@ -160,7 +160,7 @@ impl Worker {
     fn report(&mut self, view: &View) {
         self.electing
             .retain(|id| view.specs.contains_key(id) && !view.is_served(*id));
-        let applied = Asked::of(view, self.electing.len());
+        let applied = AppliedMarks::of(view, self.electing.len());
         if self.applied != applied {
             self.applied = applied;
             // The driver may have ended.
