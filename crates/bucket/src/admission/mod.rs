@@ -64,9 +64,9 @@ impl Purpose {
     const fn retry(self) -> Duration {
         Duration::from_millis(match self {
             Self::Write | Self::Removal | Self::Fetch => 1,
-            // The reliever takes a few milliseconds to free memory.
-            Self::LargeWrite | Self::Request { .. } | Self::Frame { .. } => 5,
-            Self::LargeAnswer | Self::Answer | Self::Stream | Self::Body | Self::Reader => 50,
+            // The reliever takes a few milliseconds to free memory, and a peer as long to read a large answer.
+            Self::LargeWrite | Self::Request { .. } | Self::Frame { .. } | Self::LargeAnswer => 5,
+            Self::Answer | Self::Stream | Self::Body | Self::Reader => 50,
             Self::Expiry | Self::Restore | Self::Replication => 0,
         })
     }
