@@ -10,7 +10,7 @@ use wire::{Family, Opcode, OpcodeInfo, Status};
 /// Result of a command, as statistics distinguish results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum CommandResult {
+pub enum CountedResult {
     /// The command was done.
     Done = 0,
     /// The document does not exist.
@@ -25,7 +25,7 @@ pub enum CommandResult {
 
 const ANSWERS: usize = 5;
 
-impl CommandResult {
+impl CountedResult {
     /// Maps a status to a result.
     pub fn of(status: Status) -> Self {
         match status {
@@ -76,7 +76,7 @@ impl Timings {
     }
 
     /// Counts the result of a command.
-    pub fn answered(&self, opcode: u8, answer: CommandResult) {
+    pub fn answered(&self, opcode: u8, answer: CountedResult) {
         self.answers[usize::from(opcode)][answer as usize].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -93,7 +93,7 @@ impl Timings {
     }
 
     /// Returns the number of commands of an opcode with this result.
-    pub fn answers(&self, opcode: u8, answer: CommandResult) -> u64 {
+    pub fn answers(&self, opcode: u8, answer: CountedResult) -> u64 {
         self.answers[usize::from(opcode)][answer as usize].load(Ordering::Relaxed)
     }
 
@@ -185,26 +185,26 @@ mod tests {
     #[test]
     fn answers_are_counted_apart_and_reset() {
         let timings = Timings::default();
-        timings.answered(0, CommandResult::of(Status::SUCCESS));
-        timings.answered(0, CommandResult::of(Status::KEY_ENOENT));
-        timings.answered(0, CommandResult::of(Status::KEY_ENOENT));
-        timings.answered(1, CommandResult::of(Status::E2BIG));
-        assert_eq!(timings.answers(0, CommandResult::Done), 1);
-        assert_eq!(timings.answers(0, CommandResult::Missing), 2);
-        assert_eq!(timings.answers(1, CommandResult::Refused), 1);
+        timings.answered(0, CountedResult::of(Status::SUCCESS));
+        timings.answered(0, CountedResult::of(Status::KEY_ENOENT));
+        timings.answered(0, CountedResult::of(Status::KEY_ENOENT));
+        timings.answered(1, CountedResult::of(Status::E2BIG));
+        assert_eq!(timings.answers(0, CountedResult::Done), 1);
+        assert_eq!(timings.answers(0, CountedResult::Missing), 2);
+        assert_eq!(timings.answers(1, CountedResult::Refused), 1);
         timings.reset();
-        assert_eq!(timings.answers(0, CommandResult::Missing), 0);
+        assert_eq!(timings.answers(0, CountedResult::Missing), 0);
         assert_eq!(
-            CommandResult::of_done(Opcode::GETQ, false),
-            CommandResult::Missing
+            CountedResult::of_done(Opcode::GETQ, false),
+            CountedResult::Missing
         );
         assert_eq!(
-            CommandResult::of_done(Opcode::GETQ, true),
-            CommandResult::Done
+            CountedResult::of_done(Opcode::GETQ, true),
+            CountedResult::Done
         );
         assert_eq!(
-            CommandResult::of_done(Opcode::SETQ, false),
-            CommandResult::Done
+            CountedResult::of_done(Opcode::SETQ, false),
+            CountedResult::Done
         );
     }
 

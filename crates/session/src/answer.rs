@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use engine::OpError;
 use model::{Datatype, Document, ManifestUid, Now};
-use registry::timings::CommandResult;
+use registry::timings::CountedResult;
 use wire::response::ErrorBody;
 use wire::{Feature, Frame, Header, Response, Status, encode_server_duration};
 
@@ -30,7 +30,7 @@ impl Session {
             Refusal::Op(OpError::NotMyVbucket) | Refusal::Status(Status::NOT_MY_VBUCKET, _) => {
                 let Some(reason) = self.quarantined(frame) else {
                     self.timings
-                        .answered(frame.header.opcode.0, CommandResult::Refused);
+                        .answered(frame.header.opcode.0, CountedResult::Refused);
                     return self.not_my_vbucket(frame, now, output);
                 };
                 (Status::CHECKSUM_MISMATCH, Some(Cow::Owned(reason)), None)
@@ -65,7 +65,7 @@ impl Session {
             ),
         };
         self.timings
-            .answered(frame.header.opcode.0, CommandResult::of(status));
+            .answered(frame.header.opcode.0, CountedResult::of(status));
         if let Some(text) = &self.text {
             text.refuse(status, context.as_deref(), output);
             self.timings.responded(status);

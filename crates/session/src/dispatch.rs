@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use engine::OpError;
 use model::{Datatype, Now};
-use registry::timings::CommandResult;
+use registry::timings::CountedResult;
 use wire::{Feature, Frame, Magic, OpcodeSupport, RequestInfos, ServerOpcode, Status};
 
 use crate::commands::{self, Command, Scope};
@@ -73,7 +73,7 @@ impl Session {
                 done @ (CommandOutcome::Parked(_) | CommandOutcome::More | CommandOutcome::Owed),
             ) => done,
             Ok(done) => {
-                let answer = CommandResult::of_done(frame.header.opcode, output.len() > before);
+                let answer = CountedResult::of_done(frame.header.opcode, output.len() > before);
                 self.timings.answered(frame.header.opcode.0, answer);
                 done
             }

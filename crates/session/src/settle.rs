@@ -15,7 +15,7 @@ use std::time::Duration;
 use bucket::ScanId;
 use engine::{Decision, Mutated};
 use model::Now;
-use registry::timings::CommandResult;
+use registry::timings::CountedResult;
 use wire::response::MutationToken;
 use wire::{Feature, Frame, Opcode, RequestInfos, Status};
 
@@ -65,7 +65,7 @@ impl Session {
     fn answer_committed(&self, owed: &Owed, mutated: &Mutated, output: &mut Vec<u8>) {
         let opcode = owed.header.opcode;
         self.timings
-            .answered(opcode.0, CommandResult::of_done(opcode, !owed.quiet));
+            .answered(opcode.0, CountedResult::of_done(opcode, !owed.quiet));
         if owed.quiet {
             return;
         }
@@ -92,7 +92,7 @@ impl Session {
     fn answer_ambiguous(&self, owed: &Owed, output: &mut Vec<u8>) -> bool {
         let status = Status::SYNC_WRITE_AMBIGUOUS;
         self.timings
-            .answered(owed.header.opcode.0, CommandResult::of(status));
+            .answered(owed.header.opcode.0, CountedResult::of(status));
         let context = "the write was not decided in time; it may or may not happen";
         if let Some(text) = &self.text {
             text.refuse(status, Some(context), output);
@@ -132,7 +132,7 @@ impl Session {
             }
             first.told = true;
             let ScanId(id) = first.scan.id();
-            let answer = CommandResult::of_done(header.opcode, true);
+            let answer = CountedResult::of_done(header.opcode, true);
             self.timings.answered(header.opcode.0, answer);
             self.answer_to(&header, &Reply::value(&id), since_ns, output);
         }

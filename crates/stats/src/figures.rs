@@ -8,7 +8,7 @@ use engine::{
     CheckpointStats, CursorStats, DriftLimits, DurabilityStats, HashStats, VBucket, VbStats,
 };
 use model::{FailoverEntry, Now, VbId, VbState, VbUuid};
-use registry::timings::{CommandResult, Merged, Timings};
+use registry::timings::{CountedResult, Merged, Timings};
 use registry::{Registry, ServedBucket, Store};
 use storage::{DiskUsage, HistoryKept, KvStore as _, Upkeep};
 use wire::{CasRule, Family, OpcodeInfo, Status};
@@ -50,19 +50,19 @@ impl<'a> NodeFigures<'a> {
     }
 
     /// Returns the number of commands of some families with one kind of answer.
-    pub(super) fn answers(&self, families: &[Family], answer: CommandResult) -> u64 {
+    pub(super) fn answers(&self, families: &[Family], answer: CountedResult) -> u64 {
         self.answered(answer, |info| families.contains(&info.family))
     }
 
     /// Returns the number of changes that were refused because of their CAS. Other commands get this answer for
     /// other reasons.
     pub(super) fn cas_conflicts(&self) -> u64 {
-        self.answered(CommandResult::Conflict, |info| {
+        self.answered(CountedResult::Conflict, |info| {
             info.cas == CasRule::Any && matches!(info.family, Family::Set | Family::Delete)
         })
     }
 
-    fn answered(&self, answer: CommandResult, of: impl Fn(&OpcodeInfo) -> bool) -> u64 {
+    fn answered(&self, answer: CountedResult, of: impl Fn(&OpcodeInfo) -> bool) -> u64 {
         let count = |opcode| workers(self.node).map(move |one| one.answers(opcode, answer));
         opcodes(of).flat_map(count).sum()
     }
@@ -76,10 +76,10 @@ impl<'a> NodeFigures<'a> {
     /// Returns the number of commands of any opcode that failed.
     pub(super) fn errors(&self) -> u64 {
         let all = [
-            CommandResult::Missing,
-            CommandResult::Conflict,
-            CommandResult::Locked,
-            CommandResult::Refused,
+            CountedResult::Missing,
+            CountedResult::Conflict,
+            CountedResult::Locked,
+            CountedResult::Refused,
         ];
         let of = |timings: &Timings| -> u64 {
             (0..=u8::MAX)

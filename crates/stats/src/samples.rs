@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use registry::timings::CommandResult;
+use registry::timings::CountedResult;
 use registry::{Registry, ServedBucket};
 use wire::{Family, Opcode};
 
@@ -148,7 +148,7 @@ pub fn reads(node: &Registry) -> Reads {
     let figures = NodeFigures::of(node);
     Reads {
         all: figures.commands(&[Family::Get]),
-        hits: figures.answers(&[Family::Get], CommandResult::Done),
+        hits: figures.answers(&[Family::Get], CountedResult::Done),
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn absolute_expiry(expiry: u32, now: Now) -> Result<u32, Refusal> {
 
 impl Session {
     /// Runs an operation on a vBucket, after the documents that were fetched for the request are restored in the same hold.
-    fn run<T>(
+    pub(super) fn run<T>(
         &self,
         bucket: &ServedBucket,
         vb: VbId,
@@ -66,26 +66,6 @@ impl Session {
 }
 
 impl Context<'_> {
-    /// See [`Session::run`].
-    pub(super) fn run<T>(
-        &self,
-        bucket: &ServedBucket,
-        vb: VbId,
-        f: impl FnOnce(&mut VBucket) -> Result<T, OpError>,
-    ) -> Result<T, OpError> {
-        self.session.run(bucket, vb, f)
-    }
-
-    /// See [`Session::read`].
-    pub(super) fn read<T>(
-        &self,
-        bucket: &ServedBucket,
-        vb: VbId,
-        f: impl FnOnce(&mut VBucket) -> Result<Outcome<T>, OpError>,
-    ) -> Result<Outcome<T>, OpError> {
-        self.session.read(bucket, vb, f)
-    }
-
     /// Parks the read if its value must be fetched first.
     pub(super) fn settle<T>(
         &mut self,

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use registry::COMPATIBLE_VERSION;
-use registry::timings::CommandResult;
+use registry::timings::CountedResult;
 use wire::{Family, Status};
 
 use super::row::{GENERAL, NodeRow, rows};
@@ -71,26 +71,26 @@ pub(crate) static NODE: &[NodeRow] = rows! {
     GENERAL "cmd_subdoc_mutation" Count "Commands that change parts of a document",
         |f| f.commands(&[Family::SubdocMutation]);
     GENERAL "get_hits" Count "Reads that found their document" Counter "get_hits",
-        |f| f.answers(&[Family::Get], CommandResult::Done);
+        |f| f.answers(&[Family::Get], CountedResult::Done);
     GENERAL "get_misses" Count "Reads that found nothing" Counter "get_misses",
-        |f| f.answers(&[Family::Get], CommandResult::Missing);
+        |f| f.answers(&[Family::Get], CountedResult::Missing);
     GENERAL "delete_hits" Count "Deletes that found their document" Counter "delete_hits",
-        |f| f.answers(&[Family::Delete], CommandResult::Done);
+        |f| f.answers(&[Family::Delete], CountedResult::Done);
     GENERAL "delete_misses" Count "Deletes that found nothing" Counter "delete_misses",
-        |f| f.answers(&[Family::Delete], CommandResult::Missing);
+        |f| f.answers(&[Family::Delete], CountedResult::Missing);
     GENERAL "incr_hits" Count "Increments that were done",
-        |f| f.answers(&[Family::Increment], CommandResult::Done);
+        |f| f.answers(&[Family::Increment], CountedResult::Done);
     GENERAL "incr_misses" Count "Increments that found nothing",
-        |f| f.answers(&[Family::Increment], CommandResult::Missing);
+        |f| f.answers(&[Family::Increment], CountedResult::Missing);
     GENERAL "decr_hits" Count "Decrements that were done",
-        |f| f.answers(&[Family::Decrement], CommandResult::Done);
+        |f| f.answers(&[Family::Decrement], CountedResult::Done);
     GENERAL "decr_misses" Count "Decrements that found nothing",
-        |f| f.answers(&[Family::Decrement], CommandResult::Missing);
+        |f| f.answers(&[Family::Decrement], CountedResult::Missing);
     GENERAL "cas_badval" Count "Writes and deletions of whole documents refused since the document is another revision"
         Counter "cas_conflicts", |f| f.cas_conflicts();
     GENERAL "lock_errors" Count "Commands on whole documents refused since the document is locked"
         Counter "lock_conflicts",
-        |f| f.answers(LOOKUPS, CommandResult::Locked) + f.answers(MUTATIONS, CommandResult::Locked);
+        |f| f.answers(LOOKUPS, CountedResult::Locked) + f.answers(MUTATIONS, CountedResult::Locked);
     GENERAL "ep_num_not_my_vbuckets" Count
         "Requests for a vBucket that this node does not serve, of all buckets together",
         |f| f.responses(Status::NOT_MY_VBUCKET);
