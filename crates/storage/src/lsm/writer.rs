@@ -25,6 +25,9 @@ const STAGED_MAX: usize = 4096;
 /// Factor by which a full log may grow while the previous one is not in runs yet.
 const GROWTH_MAX: u64 = 2;
 
+/// Part of its size limit that a log must have to be sealed when there is too little space.
+const WORTH_SEALING: u64 = 8;
+
 /// State shared by the store and its workers.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -209,6 +212,11 @@ impl Core {
             free => free.map_err(|error| StoreError::new(ErrorKind::Io, during).because(error))?,
         };
         if free < self.options.free_bytes_min {
+            if writer.log.end >= self.options.log_bytes / WORTH_SEALING {
+                // As a run it takes less, if rows of it are dead. The caller tries again.
+                let sealed = self.seal(&mut writer);
+                sealed.map_err(|error| write_error(error, during))?;
+            }
             let reason = format!("only {free} bytes are free");
             return Err(StoreError::new(ErrorKind::NoSpace, during).because(reason));
         }
@@ -266,14 +274,21 @@ impl Core {
         let Some(mut writer) = self.writer.try_lock() else {
             return Ok(());
         };
-        let is_due = writer.mode == WriterMode::Ready && !writer.log.is_current(&*self.files);
+        if writer.mode != WriterMode::Ready || writer.log.is_current(&*self.files) {
+            return Ok(());
+        }
+        self.seal(&mut writer)
+    }
+
+    /// Seals the log, unless there is a sealed one.
+    fn seal(&self, writer: &mut Writer) -> io::Result<()> {
         let mut flushing = self.flushing.state.lock();
-        if flushing.waiting || !is_due {
+        if flushing.waiting {
             return Ok(());
         }
         let spare = flushing.spare.take();
         drop(flushing);
-        self.rotate(&mut writer, spare)
+        self.rotate(writer, spare)
     }
 
     /// Seals the log, and continues with the next one. There must be no sealed one.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use model::Seqno;
 use parking_lot::Mutex;
 
 use super::damage::{damage, judge_found};
@@ -20,11 +21,14 @@ use super::plan::{EIO, EMFILE, ENOSPC, EROFS, Fault, Mishap, OpKind};
 use super::possible::{Candidate, Possible};
 use super::random::Random;
 use super::read::read;
+use super::threads::{SimThreads, WORK_MAX};
 use super::verdict::{Failed, Refused, Stats};
 use super::workload::{VBS, Workload};
+use crate::ErrorKind;
 use crate::lsm::files::Files;
 use crate::lsm::{DiskOptions, DiskStore};
 use crate::port::KvStore;
+use crate::suite::{document, try_put};
 use crate::work::Threads;
 
 /// Returns a number from the environment.
@@ -322,5 +326,40 @@ fn each_sync_is_needed() {
         });
         let found = found.count();
         assert!(found > 2, "{of:?} {named}: {found}");
+    }
+}
+
+/// A document that is written again and again leaves dead rows in the log. Values are in runs, or apart.
+#[test]
+fn store_without_space_frees_what_its_log_does_not_need() {
+    for apart_bytes_min in [u32::MAX, 300] {
+        let options = DiskOptions {
+            log_bytes: 1 << 20,
+            free_bytes_min: 300 << 10,
+            apart_bytes_min,
+            quiet: Duration::from_millis(500),
+            dead_bytes_min: 1,
+            ..DiskOptions::default()
+        };
+        let files = SimFiles::over(Disk::default(), Random(1));
+        files.set_space(900 << 10);
+        let threads = SimThreads::default();
+        let (store, _) =
+            DiskStore::open_files(Arc::new(files), &threads, options).expect("it opens");
+        let value = "v".repeat(4_000);
+        let mut seqno = 0;
+        let mut write = || {
+            let replaced = Seqno(seqno);
+            seqno += 1;
+            try_put(&store, VBS[0], &[(document(seqno, "k", &value), replaced)])
+        };
+        let refused = (0..500).find_map(|_| write().err());
+        let refused = refused.expect("the log takes more than fits");
+        assert_eq!(refused.kind, ErrorKind::NoSpace);
+        for _ in 0..4 {
+            threads.run(WORK_MAX);
+            threads.pass(1_000_000_000);
+        }
+        write().expect("there is space again");
     }
 }
