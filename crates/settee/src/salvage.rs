@@ -13,7 +13,8 @@ use crate::output;
 /// For a node that refuses to start because a file is damaged. Every copied document passed its checksum. A node
 /// that starts on the copy has the identity and the buckets of the damaged one. The damaged directory stays
 /// unchanged; no node may be running on it. With keys the copy is encrypted, with the first of them. A document
-/// whose newest version is lost may come back in an older version.
+/// whose newest version is lost may come back in an older version. If something is lost, no node of a cluster starts on
+/// the copy: an empty directory gets everything from other nodes.
 ///
 /// Exit code 65 when something is damaged or missing; it is listed.
 #[derive(Debug, clap::Args)]
@@ -51,6 +52,11 @@ pub(crate) fn run(args: &SalvageArgs) -> Result<(), Failure> {
                 ));
             }
             SalvageStep::Bucket(bucket, salvaged) => lines.extend(describe(bucket, salvaged)),
+            SalvageStep::MemberIncomplete(cluster, file) => lines.push(format!(
+                "cluster {cluster} would take the copy for a whole one: start the node with an empty directory, or remove \
+                 {} if no other node has its documents",
+                file.display()
+            )),
             SalvageStep::BucketFailed(bucket, error) => {
                 lines.push(format!("{bucket}: not copied, or not all: {error}"));
                 failed = failed.take().or_else(|| not_damage(error));

@@ -15,7 +15,7 @@ use storage::names;
 
 use super::identities::{Identities, MemberOf};
 use super::sealed_file;
-use crate::config::{NodeConfig, StartError};
+use crate::config::StartError;
 
 /// A directory with one of these files is a store. The second one is of releases before the first version of the
 /// format.
@@ -26,6 +26,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Number of attempts to remove a store.
 const REMOVALS_MAX: u32 = 100;
 pub(super) const BUCKETS: &str = "buckets";
+/// The file that marks the copy of a cluster's member that lacks data.
+pub(super) const INCOMPLETE: &str = "INCOMPLETE";
 /// A file system's own directory in an otherwise empty mount; it holds no data of ours.
 pub(super) const LOST_AND_FOUND: &str = "lost+found";
 
@@ -150,21 +152,35 @@ impl DataDir {
 /// Checks that the data directory of a node of a cluster is started only as a node of that cluster. Its copies of
 /// vBuckets belong to the cluster, and old ones may have the state active.
 pub(super) fn check_cluster(
-    config: &NodeConfig,
+    directory: &Path,
+    wanted: Option<&str>,
     kept: Option<&MemberOf>,
 ) -> Result<(), StartError> {
-    let wanted = config.cluster.as_ref().map(|cluster| &cluster.name);
-    let Some(MemberOf { name, .. }) = kept.filter(|kept| wanted != Some(&kept.name)) else {
+    let Some(MemberOf { name, .. }) = kept else {
         return Ok(());
     };
-    let directory = config.data_dir.as_deref().unwrap_or(Path::new(""));
-    let other = wanted.map_or_else(
-        || "serve without a cluster".to_owned(),
-        |wanted| format!("join cluster {wanted}"),
-    );
+    let incomplete = directory.join(INCOMPLETE);
+    let why = if wanted != Some(name) {
+        let other = wanted.map_or_else(
+            || "serve without a cluster".to_owned(),
+            |wanted| format!("join cluster {wanted}"),
+        );
+        format!(
+            "belongs to a node of cluster {name}, which alone says what is active in it: start it with \
+             --cluster etcd://.../{name}, or take another directory to {other}"
+        )
+    } else if incomplete.exists() {
+        format!(
+            "settee salvage could not copy everything of a node of cluster {name}, which would take this copy for a whole \
+             one: fail the node over, rebalance, remove it, and start it with an empty directory; if no other node has its \
+             documents, remove {}",
+            incomplete.display()
+        )
+    } else {
+        return Ok(());
+    };
     Err(StartError::Cluster(format!(
-        "{}: belongs to a node of cluster {name}, which alone says what is active in it: start it with \
-         --cluster etcd://.../{name}, or take another directory to {other}",
+        "{}: {why}",
         directory.display()
     )))
 }

@@ -1,6 +1,6 @@
 //! Opens the buckets of a configuration and starts their workers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
 use bucket::{Bucket, BucketOptions, Buffers, Clock, MemoryWaits, Pool, Workers};
@@ -87,7 +87,9 @@ pub(super) fn open_buckets(
         }
         None => (None, Identities::new()),
     };
-    check_cluster(config, identities.member_of.as_ref())?;
+    let directory = config.data_dir.as_deref().unwrap_or(Path::new(""));
+    let cluster = config.cluster.as_ref().map(|cluster| &*cluster.name);
+    check_cluster(directory, cluster, identities.member_of.as_ref())?;
     let users = KeptUsers::load(config.data_dir.as_deref())?;
     let audit = AuditLog::open(config.data_dir.as_deref(), launcher.clock.now().unix_ns)?;
     let mut kept = NodeRecord { dir, identities };

@@ -230,7 +230,12 @@ pub(super) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
     let copies = node.active + node.replicas;
     if copies > 0 {
         let name = &args.node;
-        let reason = format!("{name} has {copies} copies: settee cluster drain {name} moves them");
+        let hint = if node.state == "failed" {
+            "settee cluster rebalance makes them anew on other nodes".to_owned()
+        } else {
+            format!("settee cluster drain {name} moves them")
+        };
+        let reason = format!("{name} has {copies} copies: {hint}");
         return Err(Failure::new(Sysexit::TempFail, reason));
     }
     let gone = |now: &Status| now.nodes.iter().all(|other| other.id != node.id);

@@ -14,8 +14,11 @@ use registry::{
 use storage::KvStore as _;
 use wire::{Opcode, Status};
 
-use super::super::CheckStep;
 use super::super::buckets::with_collections;
+use super::super::data_dir::check_cluster;
+use super::super::identities::MemberOf;
+use super::super::salvage::identities_of;
+use super::super::{CheckStep, SalvageStep};
 use super::changes::until;
 use super::client::{Client, Request, SDK};
 use super::{Node, Waits, bucket, config, started};
@@ -393,6 +396,44 @@ fn a_salvaged_directory_is_the_same_node() {
     assert_ne!(uuids(&node), known);
     assert_eq!(get_in_few(&node, "a"), b"1");
     node.shutdown().unwrap();
+}
+
+#[test]
+fn no_node_of_a_cluster_starts_on_a_salvaged_copy_that_lacks_data() {
+    let place = tempfile::tempdir().unwrap();
+    let served = on(place.path());
+    make(&served, shop(true)).unwrap();
+    served.shutdown().unwrap();
+    drop(served);
+    let mut identities = identities_of(place.path()).unwrap();
+    let cluster = MemberOf {
+        name: "blue".to_owned(),
+        uuid: "0".repeat(32),
+    };
+    identities.member_of = Some(cluster.clone());
+    identities.write_into(place.path()).unwrap();
+    let copy = || {
+        let (to, mut told) = (tempfile::tempdir().unwrap(), String::new());
+        let mut each = |step: SalvageStep<'_>| told = format!("{step:?}");
+        super::super::salvage(place.path(), to.path(), None, &mut each).unwrap();
+        (to, told)
+    };
+    let started = |to: &Path| check_cluster(to, Some("blue"), Some(&cluster));
+    let (whole, told) = copy();
+    assert!(told.contains("Bucket("), "{told}");
+    assert!(started(whole.path()).is_ok());
+    for entry in std::fs::read_dir(place.path().join("buckets/shop")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().unwrap() != "MANIFEST" {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let (partial, told) = copy();
+    assert!(told.contains("MemberIncomplete(\"blue\""), "{told}");
+    let refusal = started(partial.path()).unwrap_err().to_string();
+    assert!(refusal.contains("INCOMPLETE"), "{refusal}");
+    std::fs::remove_file(partial.path().join("INCOMPLETE")).unwrap();
+    assert!(started(partial.path()).is_ok());
 }
 
 #[test]
