@@ -18,6 +18,8 @@ use crate::stats::{Counters, FlusherState, WarmupStage};
 const COMMIT_ITEMS_MAX: usize = 1 << 20;
 /// Pause before a failed commit is retried.
 const RETRY: Duration = Duration::from_millis(200);
+/// Length from which a commit is logged, us: durable writes of its vBuckets have waited for it, and some of them in vain.
+const SLOW_COMMIT_US: u64 = 5_000_000;
 /// Attempts of the last flush without disk space, before the bucket stops without it.
 const DRAIN_TRIES: usize = 25;
 /// Divisor: part of the quota that must become durable before a resting reliever is woken.
@@ -276,6 +278,15 @@ impl<S: KvStore> Bucket<S> {
             self.histories.grew(rows.0.vb, rows.0.bytes() as u64);
         }
         let took_us = (self.clock.mono_ns().saturating_sub(started)) / 1000;
+        if took_us >= SLOW_COMMIT_US {
+            let (bucket, seconds) = (self.name(), took_us / 1_000_000);
+            tracing::warn!(
+                bucket,
+                seconds,
+                rows = info.rows,
+                "a commit took long: the disk is slow"
+            );
+        }
         let counters = self.counters();
         Counters::add(&counters.commits, 1);
         Counters::add(&counters.commits_waited, u64::from(info.waited));
