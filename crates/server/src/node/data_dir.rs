@@ -149,8 +149,8 @@ impl DataDir {
     }
 }
 
-/// Checks that the data directory of a node of a cluster is started only as a node of that cluster. Its copies of
-/// vBuckets belong to the cluster, and old ones may have the state active.
+/// Checks that the data directory of a node of a cluster is started only as a node of that cluster, and lacks no data.
+/// Its copies of vBuckets belong to the cluster: old ones may have the state active, and partial ones pass for whole.
 pub(super) fn check_cluster(
     directory: &Path,
     wanted: Option<&str>,
