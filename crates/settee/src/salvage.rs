@@ -52,9 +52,9 @@ pub(crate) fn run(args: &SalvageArgs) -> Result<(), Failure> {
                 ));
             }
             SalvageStep::Bucket(bucket, salvaged) => lines.extend(describe(bucket, salvaged)),
-            SalvageStep::MemberIncomplete(cluster, file) => lines.push(format!(
-                "cluster {cluster} would take the copy for a whole one: start the node with an empty directory, or remove \
-                 {} if no other node has its documents",
+            SalvageStep::Incomplete(file) => lines.push(format!(
+                "other nodes would take the copy for a whole one: a node of a cluster, or one with --replica-of, begins with \
+                 an empty directory instead; if no other node has the documents, remove {}",
                 file.display()
             )),
             SalvageStep::BucketFailed(bucket, error) => {

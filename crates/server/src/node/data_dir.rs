@@ -26,7 +26,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Number of attempts to remove a store.
 const REMOVALS_MAX: u32 = 100;
 pub(super) const BUCKETS: &str = "buckets";
-/// The file that marks the copy of a cluster's member that lacks data.
+/// The file that marks a copy of salvage that lacks data.
 pub(super) const INCOMPLETE: &str = "INCOMPLETE";
 /// A file system's own directory in an otherwise empty mount; it holds no data of ours.
 pub(super) const LOST_AND_FOUND: &str = "lost+found";
@@ -149,39 +149,41 @@ impl DataDir {
     }
 }
 
-/// Checks that the data directory of a node of a cluster is started only as a node of that cluster, and lacks no data.
-/// Its copies of vBuckets belong to the cluster: old ones may have the state active, and partial ones pass for whole.
+/// Checks that the data directory of a node of a cluster is started only as a node of that cluster: it alone says which
+/// of the copies of vBuckets are active.
 pub(super) fn check_cluster(
     directory: &Path,
     wanted: Option<&str>,
     kept: Option<&MemberOf>,
 ) -> Result<(), StartError> {
-    let Some(MemberOf { name, .. }) = kept else {
-        return Ok(());
-    };
+    match kept {
+        Some(MemberOf { name, .. }) if wanted != Some(name) => {
+            let other = wanted.map_or_else(
+                || "serve without a cluster".to_owned(),
+                |wanted| format!("join cluster {wanted}"),
+            );
+            Err(StartError::Cluster(format!(
+                "{}: belongs to a node of cluster {name}, which alone says what is active in it: start it with \
+                 --cluster etcd://.../{name}, or take another directory to {other}",
+                directory.display()
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that a node whose copies of vBuckets replicate those of `others` does not start on a copy of salvage that lacks
+/// data: they would take it for a whole one.
+pub(super) fn check_complete(directory: &Path, others: &str) -> Result<(), StartError> {
     let incomplete = directory.join(INCOMPLETE);
-    let why = if wanted != Some(name) {
-        let other = wanted.map_or_else(
-            || "serve without a cluster".to_owned(),
-            |wanted| format!("join cluster {wanted}"),
-        );
-        format!(
-            "belongs to a node of cluster {name}, which alone says what is active in it: start it with \
-             --cluster etcd://.../{name}, or take another directory to {other}"
-        )
-    } else if incomplete.exists() {
-        format!(
-            "settee salvage could not copy everything of a node of cluster {name}, which would take this copy for a whole \
-             one: fail the node over, rebalance, remove it, and start it with an empty directory; if no other node has its \
-             documents, remove {}",
-            incomplete.display()
-        )
-    } else {
+    if !incomplete.exists() {
         return Ok(());
-    };
-    Err(StartError::Cluster(format!(
-        "{}: {why}",
-        directory.display()
+    }
+    let (directory, file) = (directory.display(), incomplete.display());
+    Err(StartError::Incomplete(format!(
+        "{directory}: settee salvage could not copy everything, and {others} would take this copy for a whole one: start \
+         with an empty directory (first fail a node of a cluster over, rebalance, and remove it); if no other node has the \
+         documents, remove {file}"
     )))
 }
 

@@ -1,6 +1,6 @@
 //! Opens the buckets of a configuration and starts their workers.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 
 use bucket::{Bucket, BucketOptions, Buffers, Clock, MemoryWaits, Pool, Workers};
@@ -22,7 +22,7 @@ use value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX};
 use super::audit_log::AuditLog;
 use super::client_certificates;
 use super::configured::Configured;
-use super::data_dir::{DataDir, check_cluster};
+use super::data_dir::{DataDir, check_cluster, check_complete};
 use super::identities::Identities;
 use super::memory_limits;
 use super::node_record::NodeRecord;
@@ -87,9 +87,7 @@ pub(super) fn open_buckets(
         }
         None => (None, Identities::new()),
     };
-    let directory = config.data_dir.as_deref().unwrap_or(Path::new(""));
-    let cluster = config.cluster.as_ref().map(|cluster| &*cluster.name);
-    check_cluster(directory, cluster, identities.member_of.as_ref())?;
+    check_role(config, &identities)?;
     let users = KeptUsers::load(config.data_dir.as_deref())?;
     let audit = AuditLog::open(config.data_dir.as_deref(), launcher.clock.now().unix_ns)?;
     let mut kept = NodeRecord { dir, identities };
@@ -139,6 +137,26 @@ pub(super) fn open_buckets(
         buckets,
         tls,
     })
+}
+
+/// Checks that the data directory fits the role of the node, as its configuration and its records have it.
+fn check_role(config: &NodeConfig, kept: &Identities) -> Result<(), StartError> {
+    let Some(directory) = &config.data_dir else {
+        return Ok(());
+    };
+    let cluster = config.cluster.as_ref().map(|cluster| &*cluster.name);
+    check_cluster(directory, cluster, kept.member_of.as_ref())?;
+    if let Some(name) = cluster {
+        return check_complete(directory, &format!("cluster {name}"));
+    }
+    let follows = |of: &&ReplicaOf| {
+        let standing = kept.group_record(&of.bucket);
+        standing.start_as(Some(&of.following())) == StartAs::Replica
+    };
+    match config.replica_of.as_ref().filter(follows) {
+        Some(of) => check_complete(directory, &format!("{}:{}", of.host, of.port)),
+        None => Ok(()),
+    }
 }
 
 /// Returns the configured hosts under which the node is reached.

@@ -19,8 +19,7 @@ const QUOTA_BYTES: u64 = 256 << 20;
 const FEW: u16 = VBUCKET_COUNTS[0];
 
 /// Content of [`INCOMPLETE`].
-const INCOMPLETE_TEXT: &str =
-    "settee salvage copied this directory of a cluster's node, and could not copy everything.\n";
+const INCOMPLETE_TEXT: &str = "settee salvage could not copy everything into this directory.\n";
 
 /// Progress of a salvage.
 #[derive(Debug)]
@@ -37,16 +36,16 @@ pub enum SalvageStep<'a> {
     Bucket(&'a str, &'a Salvaged),
     /// A bucket was not copied, or not all of its readable data.
     BucketFailed(&'a str, &'a SalvageError),
-    /// The node is a member of this cluster and the copy lacks data: no node starts on it before the file is removed.
-    MemberIncomplete(&'a str, PathBuf),
+    /// The copy lacks data: no node that has replicas of other nodes starts on it before this file is removed.
+    Incomplete(PathBuf),
 }
 
 /// Copies the readable data of every bucket in the data directory `from` into `to`, which must be empty or
 /// missing; changes nothing in `from`. `keys` decrypt encrypted data; with them, the copy is encrypted. A node that starts on
 /// `to` serves every copied bucket with its settings. Reports progress to `each`.
 ///
-/// A cluster would take the copy of its member for a whole one. So one that lacks data has a file that keeps a node from
-/// starting on it.
+/// A cluster would take the copy of its member for a whole one, and so would the node that a replica follows. So a copy
+/// that lacks data has a file that keeps such nodes from starting on it.
 ///
 /// # Errors
 /// `from` cannot be read at all, or `to` cannot be written.
@@ -78,11 +77,8 @@ pub fn salvage(
     for name in &lost {
         identities.add_made(&default_settings(name), None);
     }
-    let member_of = identities.member_of.as_ref().map(|of| of.name.clone());
     let (incomplete, mut whole) = (to.join(INCOMPLETE), !from.join(INCOMPLETE).exists());
-    if member_of.is_some() {
-        storage::names::replace(&incomplete, INCOMPLETE_TEXT.as_bytes()).map_err(write)?;
-    }
+    storage::names::replace(&incomplete, INCOMPLETE_TEXT.as_bytes()).map_err(write)?;
     identities.write_into(to).map_err(write)?;
     if let Err(why) = tls::copy_authority(from, to) {
         each(SalvageStep::AuthorityLost(why));
@@ -107,10 +103,10 @@ pub fn salvage(
             }
         }
     }
-    match member_of {
-        Some(_) if whole => drop(storage::names::remove(&incomplete).map_err(write)?),
-        Some(cluster) => each(SalvageStep::MemberIncomplete(&cluster, incomplete)),
-        None => {}
+    if whole {
+        storage::names::remove(&incomplete).map_err(write)?;
+    } else {
+        each(SalvageStep::Incomplete(incomplete));
     }
     Ok(())
 }

@@ -155,6 +155,7 @@ fn refusal(error: &StartError) -> Failure {
         }
         StartError::NotReplica { .. }
         | StartError::Cluster(_)
+        | StartError::Incomplete(_)
         | StartError::Certificate(_)
         | StartError::DataKey(_) => Sysexit::Config,
         StartError::DataAccess(_) | StartError::NoSpace(_) => Sysexit::CantCreate,
