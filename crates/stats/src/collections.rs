@@ -8,7 +8,7 @@ use identity::Privilege;
 use model::{CollectionId, ManifestUid, ScopeId, Seqno, VbId};
 use registry::ServedBucket;
 
-use super::rows::{Hex, PART_BYTES, Rows, Text};
+use super::rows::{Hex, PART_BYTES, Rows};
 use super::scope::{GroupRequest, StatError, StatScope};
 use super::vbuckets::number;
 
@@ -159,12 +159,7 @@ impl CollectionSums {
             }
             Item::Scope(scope) => self.scope(scope, rows),
             Item::Name(scope, collection) => {
-                rows.prefix([
-                    &Hex(scope.id.0) as &dyn Text,
-                    &":",
-                    &Hex(collection.id.0),
-                    &":",
-                ]);
+                rows.prefix((Hex(scope.id.0), ":", Hex(collection.id.0), ":"));
                 rows.row("name", &collection.name);
             }
             Item::Collection(scope, collection) => self.collection(scope, collection, rows),
@@ -173,7 +168,7 @@ impl CollectionSums {
 
     fn collection(&self, scope: &Scope, collection: &Collection, rows: &mut Rows<'_, '_>) {
         let (id, counts) = (collection.id, self.counts(collection.id));
-        rows.prefix([&Hex(scope.id.0) as &dyn Text, &":", &Hex(id.0), &":"]);
+        rows.prefix((Hex(scope.id.0), ":", Hex(id.0), ":"));
         rows.row("name", &collection.name);
         rows.row("scope_name", &scope.name);
         totals(&counts, rows);
@@ -192,7 +187,7 @@ impl CollectionSums {
             sum.ops_store += counts.ops_store;
             sum.ops_delete += counts.ops_delete;
         }
-        rows.prefix([&Hex(scope.id.0) as &dyn Text, &":"]);
+        rows.prefix((Hex(scope.id.0), ":"));
         rows.row("name", &scope.name);
         rows.row("collections", scope.collections.len());
         totals(&sum, rows);
@@ -298,13 +293,10 @@ pub(super) fn manifest(
     let manifest = served.bucket.manifest();
     uid_row(manifest.uid(), rows);
     for scope in manifest.scopes() {
-        rows.prefix([&Hex(scope.id.0) as &dyn Text, &":"]);
+        rows.prefix((Hex(scope.id.0), ":"));
         rows.row("name", &scope.name);
         for collection in &scope.collections {
-            rows.row(
-                [&Hex(collection.id.0) as &dyn Text, &":name"],
-                &collection.name,
-            );
+            rows.row((Hex(collection.id.0), ":name"), &collection.name);
         }
     }
     Ok(())
@@ -324,8 +316,10 @@ fn details(
         [] => (VbId(0), bucket.vbuckets()),
         [vb] => {
             let id = number(vb)?;
-            let there = bucket.with_vbucket_for(Hold::Stat, id, |_| ());
-            there.ok_or(StatError::NoVbucket)?;
+            if walk.is_none() {
+                let there = bucket.with_vbucket_for(Hold::Stat, id, |_| ());
+                there.ok_or(StatError::NoVbucket)?;
+            }
             (id, id.0.saturating_add(1))
         }
         _ => return Err(StatError::Argument("one vBucket at most")),
@@ -368,7 +362,7 @@ fn of_vbucket(
         (some, lengths, seqnos)
     });
     let (collections, lengths, (uid, persisted)) = found?;
-    rows.prefix([&"vb_" as &dyn Text, &id.0, &":"]);
+    rows.prefix(("vb_", id.0, ":"));
     let scopes_only = group == "scopes-details";
     if let Some((open, scopes)) = lengths {
         rows.row("manifest:uid", uid.0);
@@ -384,10 +378,7 @@ fn of_vbucket(
     for one in collections.iter().take(COLLECTIONS_A_HOLD) {
         if scopes_only {
             let (scope, id) = (Hex(one.scope.0), Hex(one.counts.id.0));
-            rows.row(
-                [&scope as &dyn Text, &":", &id, &":items"],
-                one.counts.items,
-            );
+            rows.row((scope, ":", id, ":items"), one.counts.items);
         } else {
             // Both lists have the same order, and each may have collections that the other lacks.
             while named
@@ -411,7 +402,7 @@ fn of_collection(
     rows: &mut Rows<'_, '_>,
 ) {
     let counts = &one.counts;
-    rows.prefix([&"vb_" as &dyn Text, &id.0, &":", &Hex(counts.id.0), &":"]);
+    rows.prefix(("vb_", id.0, ":", Hex(counts.id.0), ":"));
     if let Some(name) = name {
         rows.row("name", name);
     }

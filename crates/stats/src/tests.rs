@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::catalogue::{GROUPS, GROUPS_LEFT_OUT, LEFT_OUT, rows_of};
+use crate::rows::{Hex, Rows};
 use crate::stats_page;
 
 /// Returns group and key of all answers of a reference server of 2021 in groups of this node, in the form of the
@@ -92,4 +93,24 @@ fn known_groups_are_served_or_left_out_with_reason() {
         let left_out = left_out.filter(|(names, _)| names.contains(&name));
         assert_eq!(served.count() + left_out.count(), 1, "{name}");
     }
+}
+
+#[test]
+fn rows_are_prefix_name_and_value() {
+    let mut told = Vec::new();
+    let mut sink = |key: &str, value: &str| told.push(format!("{key}={value}"));
+    let mut rows = Rows::new(&mut sink);
+    rows.prefix(("vb_", 1023_u16, ":", Hex(0x3ef), ":"));
+    rows.row("scope", Hex(0));
+    rows.row("items", 9_u64);
+    rows.row((Hex(u32::MAX), ":", Hex(0x10)), 10_u64);
+    rows.prefix("");
+    rows.row("name", "");
+    let expected = [
+        "vb_1023:0x3ef:scope=0x0",
+        "vb_1023:0x3ef:items=9",
+        "vb_1023:0x3ef:0xffffffff:0x10=10",
+        "name=",
+    ];
+    assert_eq!(told, expected);
 }
