@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::catalogue::{GROUPS, GROUPS_LEFT_OUT, LEFT_OUT, rows_of};
 use crate::rows::{Hex, Rows};
+use crate::scope::StatError;
 use crate::stats_page;
+use crate::vbuckets::number;
 
 /// Returns group and key of all answers of a reference server of 2021 in groups of this node, in the form of the
 /// catalogue.
@@ -93,6 +95,20 @@ fn known_groups_are_served_or_left_out_with_reason() {
         let left_out = left_out.filter(|(names, _)| names.contains(&name));
         assert_eq!(served.count() + left_out.count(), 1, "{name}");
     }
+}
+
+#[test]
+fn vbuckets_out_of_range_are_told_from_words() {
+    let refused = [
+        ("65536", "the vBucket is out of range"),
+        ("99999", "the vBucket is out of range"),
+        ("-1", "the vBucket is not a number"),
+        ("x", "the vBucket is not a number"),
+    ];
+    for (word, reason) in refused {
+        assert_eq!(number(word), Err(StatError::Argument(reason)), "{word}");
+    }
+    assert_eq!(number("1024").map(|vb| vb.0), Ok(1024));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Groups with rows for every vBucket.
 
+use std::num::{IntErrorKind, ParseIntError};
+
 use bucket::Hold;
 use model::VbId;
 use registry::ServedBucket;
@@ -143,9 +145,12 @@ fn share(bytes: u64, rows: u64, total: u64) -> u64 {
 
 /// Parses the number of a vBucket.
 pub(super) fn number(word: &str) -> Result<VbId, StatError> {
-    let number = word
-        .parse()
-        .map_err(|_| StatError::Argument("the vBucket is not a number"))?;
+    let number = word.parse().map_err(|error: ParseIntError| {
+        StatError::Argument(match error.kind() {
+            IntErrorKind::PosOverflow => "the vBucket is out of range",
+            _ => "the vBucket is not a number",
+        })
+    })?;
     Ok(VbId(number))
 }
 
