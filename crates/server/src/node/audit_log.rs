@@ -47,7 +47,9 @@ impl AuditLog {
             data_dir,
             changing: Mutex::default(),
         };
-        log.reload(unix_ns).map_err(StartError::DataFormat)?;
+        if let Some(settings) = log.read().map_err(StartError::DataFormat)? {
+            log.adopt(settings, unix_ns);
+        }
         Ok(log)
     }
 
@@ -56,10 +58,19 @@ impl AuditLog {
     /// # Errors
     /// The reason in one line; the configuration stays as it was.
     pub(super) fn reload(&self, unix_ns: u64) -> Result<(), String> {
-        let Some(data_dir) = &self.data_dir else {
-            return Ok(());
-        };
         let _turn = self.changing.lock();
+        if let Some(settings) = self.read()? {
+            self.check_directory(&settings)?;
+            self.adopt(settings, unix_ns);
+        }
+        Ok(())
+    }
+
+    /// Reads the configuration file; `None` if there is no file.
+    fn read(&self) -> Result<Option<Settings>, String> {
+        let Some(data_dir) = &self.data_dir else {
+            return Ok(None);
+        };
         let path = data_dir.join(FILE);
         let refused = |why: String| {
             format!(
@@ -69,11 +80,27 @@ impl AuditLog {
         };
         let settings = match fs::read(&path) {
             Ok(text) => Settings::parse(&text).map_err(refused)?,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(refused(error.to_string())),
         };
-        self.adopt(settings, unix_ns);
-        Ok(())
+        Ok(Some(settings))
+    }
+
+    /// Refuses a directory that does not exist. The default one is made by [`Self::adopt`].
+    fn check_directory(&self, settings: &Settings) -> Result<(), String> {
+        let directory = &settings.log_path;
+        if directory.is_dir() || self.own_directory().is_some_and(|own| own == *directory) {
+            return Ok(());
+        }
+        let directory = directory.display();
+        Err(format!(
+            "{FILE}: log_path: the directory {directory} does not exist"
+        ))
+    }
+
+    /// The default directory of events.
+    fn own_directory(&self) -> Option<PathBuf> {
+        self.data_dir.as_ref().map(|dir| dir.join(DIRECTORY))
     }
 
     /// Changes the configuration, and keeps it over restarts.
@@ -96,9 +123,10 @@ impl AuditLog {
     }
 
     fn adopt(&self, settings: Settings, unix_ns: u64) {
-        let own = self.data_dir.as_ref().map(|dir| dir.join(DIRECTORY));
         if settings.enabled
-            && own.is_some_and(|own| own == settings.log_path)
+            && self
+                .own_directory()
+                .is_some_and(|own| own == settings.log_path)
             && let Err(error) = super::private::make_directory(&settings.log_path)
         {
             // The writer counts and logs events that it cannot write.

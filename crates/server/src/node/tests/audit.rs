@@ -323,7 +323,19 @@ fn a_configuration_holds_over_restarts_and_a_wrong_one_is_refused() {
         "{}",
         refused.text()
     );
+    let elsewhere = audited.dir.path().join("elsewhere");
+    let moved = audit::Settings::new(elsewhere.clone()).to_file();
+    audited.write(&moved);
+    let refused = client
+        .call(&Request::new(Opcode::AUDIT_CONFIG_RELOAD))
+        .is(Status::EINVAL);
+    let reason = format!(
+        "log_path: the directory {} does not exist",
+        elsewhere.display()
+    );
+    assert!(refused.context().contains(&reason), "{}", refused.text());
     assert_eq!(audited.node.state().audit.settings().rotate_size, 12345);
+    audited.write(r#"{"version":2,"odd":1}"#);
     let Audited { dir, node } = audited;
     node.shutdown().unwrap();
     match Node::start(Audited::config(&dir)) {
@@ -347,7 +359,7 @@ fn a_configuration_holds_over_restarts_and_a_wrong_one_is_refused() {
 fn an_unwritable_log_counts_lost_events_and_delays_nothing() {
     let audited = Audited::start();
     let mut client = Client::ready(audited.port());
-    audited.configure(&json!({ "log_path": "/dev/null/log" }));
+    audited.configure(&json!({ "log_path": "/proc" }));
     for number in 0..100 {
         client.call(&set(&number.to_string())).ok();
     }
