@@ -115,14 +115,17 @@ pub(crate) struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Fills in the bytes before the body, for which `entry` has space.
-    pub(super) fn seal(what: What, vb: VbId, entry: &mut [u8]) {
+    /// Fills in the bytes before the body, for which `entry` has space. The checksum of an entry that is not `checked`,
+    /// as one in a sealed piece, is 0.
+    pub(super) fn begin(what: What, vb: VbId, entry: &mut [u8], checked: bool) {
         let length = (entry.len() - ENTRY_BYTES) as u32;
         entry[0] = what as u8;
         entry[1..3].copy_from_slice(&vb.0.to_be_bytes());
         entry[3..7].copy_from_slice(&length.to_be_bytes());
-        let crc = checksum(what, vb, &entry[ENTRY_BYTES..]);
-        entry[7..ENTRY_BYTES].copy_from_slice(&crc.to_be_bytes());
+        if checked {
+            let crc = checksum(what, vb, &entry[ENTRY_BYTES..]);
+            entry[7..ENTRY_BYTES].copy_from_slice(&crc.to_be_bytes());
+        }
     }
 
     /// Reads the next entry from `reader`, which is at offset `at` of the file; `None` if it is invalid.

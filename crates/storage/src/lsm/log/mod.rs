@@ -155,7 +155,7 @@ impl Log {
         let at = group.at + body as u64;
         encode(&mut self.buffer, at);
         let length = self.buffer.len() - body;
-        Entry::seal(what, vb, &mut self.buffer[entry..]);
+        Entry::begin(what, vb, &mut self.buffer[entry..], self.piece.is_none());
         let is_full = |from: usize| !value.is_empty() || self.buffer.len() - from >= PIECE_BYTES;
         if self.piece.is_some_and(is_full) {
             self.end_piece(group)?;
