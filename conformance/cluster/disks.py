@@ -4,13 +4,14 @@ import os
 import struct
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 from cluster import Client, Cluster, member_of
 from failures import FAILOVER_SECONDS, fill, go_on, has_all, settled
 from harness import equal, eventually
 from manage import must
-from mcbp import SET
+from mcbp import SET, Connection
 from moves import share
 from world import holds, suite
 
@@ -156,7 +157,8 @@ def a_member_without_space_for_a_bucket_waits_without_work(world):
         share(cluster, node, lambda part: part > 0.2)
         fail(node)
         must(cluster.nodes[0], "POST", "/pools/default/buckets", name="other", ramQuotaMB="100", numVBuckets="128")
-        eventually("it cannot make it", lambda: "a bucket of the cluster cannot be made" in node.tail(), seconds=30)
+        refusal = "a bucket of the cluster cannot be made"
+        eventually("it cannot make it", lambda: refusal in node.log.read_text(), seconds=30)
         used = node.processor_ns()
         time.sleep(LITTLE_SECONDS)
         used = (node.processor_ns() - used) / 1e9
@@ -266,3 +268,32 @@ def f13_a_node_whose_syncs_fail_is_replaced_and_loses_nothing(world):
         eventually("it is replaced", replaced, seconds=FAILOVER_SECONDS)
         assert node.alive(), "it ended"
         has_all(others, keys=SAFE_KEYS)
+
+
+@suite.test
+def changes_of_buckets_are_applied_once_a_full_disk_has_space(world):
+    with Cluster(world.etcd, world.name(), nodes=2) as cluster:
+        cluster.make_bucket()
+        cluster.make_bucket("other")
+        node = member_of(world.etcd, cluster.name, "c")
+        cluster.nodes.append(node)
+        between(node, OPS="write", KIND="full")
+        node.start()
+
+        def serves(seconds, bucket="default"):
+            with closing(Connection(node.kv).login(bucket=bucket)) as connection:
+                equal(connection.stats()["ep_max_ttl"], str(seconds), "maxTTL")
+            return True
+
+        for bucket in ("default", "other"):
+            eventually(f"it serves {bucket}", lambda bucket=bucket: serves(0, bucket), seconds=30)
+        fail(node)
+        must(cluster.nodes[0], "POST", "/pools/default/buckets/default", maxTTL="77")
+        must(cluster.nodes[0], "DELETE", "/pools/default/buckets/other")
+        for line in ("settings of the cluster are not obeyed", "a bucket that the cluster dropped is not gone"):
+            eventually(line, lambda line=line: line in node.log.read_text(), seconds=30)
+        serves(0)
+        fail(node, False)
+        eventually("it obeys", lambda: serves(77), seconds=30)
+        other = node.data / "buckets" / "other"
+        eventually("it dropped the bucket", lambda: not other.exists(), seconds=30)

@@ -84,6 +84,7 @@ async fn run(
             (StatusCode::SERVICE_UNAVAILABLE, json!({ "_": text }))
         }
         BucketsError::NoSpace(_) | BucketsError::Failed(_) => {
+            tracing::error!(reason = text, "a bucket could not be changed");
             (StatusCode::INTERNAL_SERVER_ERROR, json!({ "_": text }))
         }
     };

@@ -89,6 +89,10 @@ pub(crate) struct Worker {
     electing: BTreeSet<BucketId>,
     /// Newest change that clients asked for, of those applied here.
     applied: AppliedMarks,
+    /// Buckets that the cluster dropped, and that are not removed here yet.
+    dropped: Vec<Arc<Hosted>>,
+    /// Changes that cannot be applied yet, each with its bucket: they are tried again, and logged once.
+    refused: BTreeSet<(&'static str, String)>,
     /// Failed nodes.
     failed: BTreeSet<NodeId>,
     queue: Queue,
@@ -110,6 +114,8 @@ impl Worker {
             taken: BTreeMap::new(),
             electing: BTreeSet::new(),
             applied: AppliedMarks::default(),
+            dropped: Vec::new(),
+            refused: BTreeSet::new(),
             failed: BTreeSet::new(),
             queue: Queue::default(),
             open: Vec::new(),
@@ -267,7 +273,7 @@ impl Worker {
                 done = false;
             }
         }
-        self.drop_buckets(view);
+        done &= self.drop_buckets(view);
         for (id, entry) in &view.specs {
             let hosted = match self.shared.table.get(*id) {
                 Some(hosted) => hosted,
@@ -280,7 +286,7 @@ impl Worker {
                         no_space: full,
                     }) => {
                         let bucket = &entry.value.name;
-                        tracing::error!(bucket, reason, "a bucket of the cluster cannot be made");
+                        self.refuse(bucket, "a bucket of the cluster cannot be made", &reason);
                         (done, no_space) = (false, no_space | full);
                         unmade.insert(*id);
                         continue;
@@ -301,20 +307,36 @@ impl Worker {
                 self.with_steps(&hosted, refresh);
             }
         }
+        if done {
+            self.refused.clear();
+        }
         done
     }
 
-    /// Drops buckets that the cluster dropped. One that another one replaces stays until that one has a map.
-    fn drop_buckets(&mut self, view: &View) {
+    /// Logs that a change cannot be applied yet, unless it has done so.
+    fn refuse(&mut self, bucket: &str, what: &'static str, reason: &str) {
+        if self.refused.insert((what, bucket.to_owned())) {
+            tracing::error!(bucket, reason, "{what}");
+        }
+    }
+
+    /// Drops buckets that the cluster dropped; returns whether all are gone. One that another one replaces stays until
+    /// that one has a map.
+    fn drop_buckets(&mut self, view: &View) -> bool {
         let unmapped = view.specs.iter().filter(|(id, _)| !view.has_map(**id));
         let awaited: BTreeSet<&str> = unmapped.map(|(_, spec)| &*spec.value.name).collect();
         for hosted in self.shared.table.all() {
             let unknown = view.history.value.unknown.contains(&hosted.id);
             let stays = awaited.contains(hosted.served.name());
             if !view.specs.contains_key(&hosted.id) && !unknown && !stays {
-                self.drop_bucket(&hosted);
+                self.leave(&hosted);
+                self.dropped.push(hosted);
             }
         }
+        let mut dropped = std::mem::take(&mut self.dropped);
+        dropped.retain(|hosted| !self.is_gone(hosted));
+        self.dropped = dropped;
+        self.dropped.is_empty()
     }
 
     fn make_bucket(
@@ -339,65 +361,81 @@ impl Worker {
         Ok(hosted)
     }
 
-    fn drop_bucket(&mut self, hosted: &Hosted) {
+    /// Ends the part of this node in a bucket.
+    fn leave(&mut self, hosted: &Hosted) {
         self.shared.table.remove(hosted.id);
         self.taken.remove(&hosted.id);
         for vb in hosted.copies.vbuckets() {
             hosted.copies.gate.close(model::VbId(vb.number));
         }
         hosted.links.lock().clear();
-        if let Err(reason) = self.shared.host.drop_bucket(hosted.served.name()) {
-            let bucket = hosted.served.name();
-            tracing::error!(
-                bucket,
-                reason,
-                "a bucket that the cluster dropped is not gone"
-            );
-        }
     }
 
-    /// Applies the settings and collections of a bucket; returns whether the collections are applied.
+    /// Removes a dropped bucket from the node; returns whether it is gone. Another one may have its name by now.
+    fn is_gone(&mut self, hosted: &Hosted) -> bool {
+        let (name, uuid) = (hosted.served.name(), hosted.id.to_string());
+        let served = self.shared.node.bucket(name);
+        if served.is_none_or(|served| served.uuid != uuid) {
+            return true;
+        }
+        let dropped = self.shared.host.drop_bucket(name);
+        let refuse = |reason: &String| {
+            self.refuse(
+                name,
+                "a bucket that the cluster dropped is not gone",
+                reason,
+            );
+        };
+        dropped.inspect_err(refuse).is_ok()
+    }
+
+    /// Applies the settings and collections of a bucket; returns whether all are applied.
     fn adjust(&mut self, hosted: &Hosted, view: &View) -> bool {
-        let bucket = hosted.served.name();
-        let taken = self.taken.entry(hosted.id).or_default();
-        if let Some(spec) = view.specs.get(&hosted.id)
+        let (id, bucket) = (hosted.id, hosted.served.name());
+        let mut taken = self.taken.get(&id).copied().unwrap_or_default();
+        let mut done = true;
+        if let Some(spec) = view.specs.get(&id)
             && spec.mod_revision > taken.0
         {
-            taken.0 = spec.mod_revision;
-            match agreed_settings(&spec.value) {
-                Ok(settings) if hosted.served.settings() == settings => {}
-                Ok(settings) => {
-                    if let Err(reason) = self.shared.host.adjust_bucket(settings) {
-                        tracing::error!(bucket, reason, "settings of the cluster are not obeyed");
-                    }
+            match self.adjust_settings(hosted, &spec.value) {
+                Ok(()) => taken.0 = spec.mod_revision,
+                Err(reason) => {
+                    done = false;
+                    self.refuse(bucket, "settings of the cluster are not obeyed", &reason);
                 }
-                Err(reason) => tracing::error!(bucket, reason, "settings that make no sense"),
             }
         }
-        if let Some(manifest) = view.manifests.get(&hosted.id)
+        if let Some(manifest) = view.manifests.get(&id)
             && manifest.mod_revision > taken.1
         {
-            let read = collections::of_json(manifest.value.as_bytes());
-            let told = read
-                .map_err(|error| error.to_string())
-                .and_then(|manifest| {
-                    let set = |_: &_| Ok(manifest.clone());
-                    let bucket = &hosted.served.bucket;
-                    let changed = bucket.change_manifest(set, collections::to_bytes);
-                    changed.map(drop).map_err(|error| error.to_string())
-                });
-            match told {
-                Ok(()) => {
-                    taken.1 = manifest.mod_revision;
-                    registry::publish_cluster(&self.shared.node, &hosted.served);
-                }
+            match self.adjust_manifest(hosted, &manifest.value) {
+                Ok(()) => taken.1 = manifest.mod_revision,
                 Err(reason) => {
-                    tracing::warn!(bucket, reason, "collections are not taken over yet");
-                    return false;
+                    done = false;
+                    self.refuse(bucket, "collections are not taken over yet", &reason);
                 }
             }
         }
-        true
+        self.taken.insert(id, taken);
+        done
+    }
+
+    fn adjust_settings(&self, hosted: &Hosted, spec: &BucketSpec) -> Result<(), String> {
+        let settings = agreed_settings(spec)?;
+        if hosted.served.settings() == settings {
+            return Ok(());
+        }
+        self.shared.host.adjust_bucket(settings)
+    }
+
+    fn adjust_manifest(&self, hosted: &Hosted, manifest: &str) -> Result<(), String> {
+        let manifest = collections::of_json(manifest.as_bytes());
+        let manifest = manifest.map_err(|error| error.to_string())?;
+        let bucket = &hosted.served.bucket;
+        let changed = bucket.change_manifest(|_| Ok(manifest.clone()), collections::to_bytes);
+        changed.map_err(|error| error.to_string())?;
+        registry::publish_cluster(&self.shared.node, &hosted.served);
+        Ok(())
     }
 }
 

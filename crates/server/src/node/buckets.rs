@@ -380,7 +380,6 @@ pub(super) fn complete(now: &Manifest, history: bool) -> Result<Manifest, Manife
 }
 
 pub(super) fn failed(error: &StartError) -> BucketsError {
-    tracing::error!(%error, "a bucket could not be changed");
     match error {
         StartError::NoSpace(reason) => BucketsError::NoSpace(reason.clone()),
         _ => BucketsError::Failed(error.to_string()),
