@@ -38,6 +38,12 @@ impl Session {
         (!self.is_of_a_node()).then_some(wait)
     }
 
+    /// Notes the back-off after a write that has its memory.
+    pub(crate) fn note_granted_write(&mut self) {
+        let served = self.bucket.as_ref();
+        self.write_backoff = served.and_then(|served| served.bucket.write_backoff());
+    }
+
     /// Reserves memory for the request at the front of the input. The request is parked while it waits. A
     /// wait does not count as a run: the limit of runs is for requests that fetch.
     pub(crate) fn admit(
@@ -57,8 +63,7 @@ impl Session {
         match self.reserve(purpose, bytes, waited) {
             Reservation::Granted => {
                 if writes {
-                    let served = self.bucket.as_ref();
-                    self.write_backoff = served.and_then(|served| served.bucket.write_backoff());
+                    self.note_granted_write();
                 }
                 Ok(())
             }

@@ -8,6 +8,7 @@ use registry::timings::CountedResult;
 use wire::response::ErrorBody;
 use wire::{Feature, Frame, Header, Response, Status, encode_server_duration};
 
+use crate::incoming_value::IncomingValue;
 use crate::outcome::{CommandOutcome, Refusal, UNKNOWN_COLLECTION_CONTEXT};
 use crate::pending_value::PendingValue;
 use crate::reply::Reply;
@@ -167,10 +168,12 @@ impl Session {
         self.pending_value.is_none()
     }
 
-    /// Returns the memory of the document whose value is not sent completely.
+    /// Returns the memory of the documents whose values are not received or not sent completely.
     pub fn pending_bytes(&self) -> usize {
+        let incoming = self.incoming.as_ref();
         let pending = self.pending_value.as_ref();
-        pending.map_or(0, PendingValue::memory_bytes)
+        incoming.map_or(0, IncomingValue::memory_bytes)
+            + pending.map_or(0, PendingValue::memory_bytes)
     }
 
     /// Appends an answer in the form that the connection negotiated. It does not compress, and clears

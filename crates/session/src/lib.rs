@@ -21,6 +21,8 @@ pub mod dcp;
 mod dispatch;
 mod features;
 mod impersonate;
+mod incoming;
+mod incoming_value;
 mod key;
 mod login;
 mod outcome;

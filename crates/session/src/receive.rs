@@ -163,7 +163,11 @@ impl Session {
         turn: &mut Turn,
         output: &mut Vec<u8>,
     ) -> ControlFlow<Verdict> {
-        let (frame, length) = match wire::decode(input, self.limits()) {
+        let decoded = match &self.incoming {
+            None => wire::decode(input, self.limits()),
+            Some(value) => Ok(value.decode(input)),
+        };
+        let (frame, length) = match decoded {
             Ok(Decoded::Incomplete { more }) => {
                 return ControlFlow::Break(Verdict::NeedInput(more));
             }
@@ -182,6 +186,7 @@ impl Session {
             Err(verdict) => return ControlFlow::Break(verdict),
         };
         self.park = None;
+        self.incoming = None;
         turn.consumed += length;
         turn.commands += 1;
         if outcome == CommandOutcome::Close {

@@ -18,6 +18,7 @@ use wire::{Feature, FeatureSet, Frame, Limits};
 
 use crate::access::{Impersonator, SessionAccess};
 use crate::dcp::{FrameSink, GuardedProducer, Produced};
+use crate::incoming_value::IncomingValue;
 use crate::key::StoredKey;
 use crate::login::LoginAttempts;
 use crate::owed::Owed;
@@ -75,6 +76,8 @@ pub struct Session {
     /// Host that maps must name for this peer; `None` to leave the placeholder.
     pub(crate) map_host: Option<Box<str>>,
     pub(crate) park: Option<Park>,
+    /// Value of the frame at the front of the input, if it is received into its document.
+    pub(crate) incoming: Option<IncomingValue>,
     /// Progress of a long answer that is sent in parts.
     pub(crate) walk: Option<Walk>,
     /// Value of the last answer, while the output has only a part of it.
@@ -131,6 +134,7 @@ impl Session {
             known_map: None,
             map_host: None,
             park: None,
+            incoming: None,
             walk: None,
             pending_value: None,
             scan: None,

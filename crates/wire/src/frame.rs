@@ -367,11 +367,26 @@ impl<'a> Frame<'a> {
     }
 }
 
-impl Frame<'_> {
+impl<'a> Frame<'a> {
     /// Returns the frame at the start of `input` with only its header, to refuse it before its body
     /// arrives. `None` without a whole header.
     pub fn of_header(input: &[u8]) -> Option<Self> {
         Header::read(input.first_chunk()?).ok().map(Self::bare)
+    }
+
+    /// Returns the frame at the start of `input` without its value, and the number of bytes before the
+    /// value. `None` if not all of them are there.
+    pub fn without_value(input: &'a [u8]) -> Option<(Self, usize)> {
+        let (head, body) = input.split_first_chunk()?;
+        let header = Header::read(head).ok()?;
+        let parts = [
+            usize::from(header.framing_len),
+            usize::from(header.extras_len),
+            usize::from(header.key_len),
+        ];
+        let before = parts.into_iter().fold(0, usize::saturating_add);
+        let frame = split(header, body.get(..before)?)?;
+        Some((frame, HEADER_BYTES.saturating_add(before)))
     }
 
     /// Returns a frame with only its header.

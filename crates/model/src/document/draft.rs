@@ -1,5 +1,7 @@
 //! A document under construction.
 
+use std::convert::Infallible;
+
 use super::header::{Header, LEVEL_SHIFT, Meta, trailer_bytes};
 use super::shared::{Document, PUT_TOGETHER_IN_PLACE_MIN};
 use crate::{Cas, Datatype, DurabilityLevel, Kind, Seqno};
@@ -42,6 +44,16 @@ impl Draft {
         }
     }
 
+    /// Creates a draft with space for a value of this size, which [`Draft::edit_value`] writes.
+    pub fn with_space(key: &[u8], value_bytes: usize) -> Self {
+        let filled = Document::read(key, value_bytes, &Meta::default(), |_| {
+            Ok::<(), Infallible>(())
+        });
+        match filled {
+            Ok(document) => Self { document },
+        }
+    }
+
     /// Read access to the document.
     pub fn document(&self) -> &Document {
         &self.document
@@ -64,14 +76,20 @@ impl Draft {
         self.edit(|header| header.expiry = expiry);
     }
 
+    /// Sets all metadata; those of a commit or an abort are not possible.
+    pub fn set_meta(&mut self, meta: &Meta) {
+        debug_assert_eq!(trailer_bytes(meta.kind), 0, "a draft decides no prepare");
+        self.edit(|header| *header = Header::new(usize::from(header.key_len), meta, true));
+    }
+
     /// Lets `change` edit the value in place; its length stays.
-    pub fn edit_value(&mut self, change: impl FnOnce(&mut [u8])) {
+    pub fn edit_value<T>(&mut self, change: impl FnOnce(&mut [u8]) -> T) -> T {
         let at = usize::from(self.document.header().key_len);
         let end = self.document.key_and_value().len();
         self.document.block.with_arc_mut(|arc| {
             let block = triomphe::Arc::get_mut(arc).expect("a draft has a single owner");
-            change(&mut block.slice_mut()[at..end]);
-        });
+            change(&mut block.slice_mut()[at..end])
+        })
     }
 
     /// Makes it the prepare of a durable write; of a tombstone, of a durable deletion.

@@ -51,6 +51,34 @@ fn parts_are_joined_at_any_size() {
 }
 
 #[test]
+fn a_value_that_is_written_into_its_draft_stays_there() {
+    for bytes in [1, PUT_TOGETHER_IN_PLACE_MIN] {
+        let mut draft = Draft::with_space(b"\0key", bytes);
+        assert!(draft.document().value() == vec![0; bytes]);
+        let place = draft.edit_value(|value| {
+            value.fill(b'v');
+            value.as_ptr()
+        });
+        let meta = Meta {
+            flags: 7,
+            datatype: Datatype::JSON,
+            ..Meta::default()
+        };
+        draft.set_meta(&meta);
+        let document = draft.stamp(Cas(1), Seqno(2), 3);
+        assert!(document.value() == vec![b'v'; bytes]);
+        assert!(std::ptr::eq(document.value().as_ptr(), place));
+        let expected = Meta {
+            cas: Cas(1),
+            seqno: Seqno(2),
+            rev: 3,
+            ..meta
+        };
+        assert_eq!((document.key(), document.meta()), (&b"\0key"[..], expected));
+    }
+}
+
+#[test]
 fn stamp_keeps_all_other_metadata() {
     let meta = Meta {
         flags: 0x0200_0006,

@@ -4,7 +4,8 @@
 use wire::{Feature, Opcode, Status};
 
 use crate::client::{Client, Request, SDK, count, sdk_and, sdk_without};
-use crate::place::shared;
+use crate::place::{on_disk, shared};
+use crate::promotion::until;
 use crate::subdoc::{
     ADD, COUNTER, DELETE, DICT_ADD, DICT_UPSERT, EXISTS, GET, MKDOC, XATTR, changes, lookups, one,
     results,
@@ -42,6 +43,25 @@ fn attributed(client: &mut Client, key: &str) {
         (DICT_UPSERT, XATTR, "_sys", "true"),
     ];
     client.call(&changes(key, &both)).ok();
+}
+
+#[test]
+fn a_large_write_keeps_attributes_that_left_memory() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on_disk(place.path());
+    let mut client = Client::ready(node.ports().kv);
+    attributed(&mut client, "large");
+    let evict = Request::of(Opcode::EVICT_KEY, "large");
+    until("it does not become durable", || {
+        client.call(&evict).status == Status::SUCCESS
+    });
+    let value = "v".repeat(1 << 20);
+    client.set("large", &value).ok();
+    assert!(client.get("large").ok().text() == value);
+    let found = attributes(&mut client, "large", 0, &["user.a[0]", "_sys"]);
+    assert_eq!(found, ["1", "true"]);
+    drop(client);
+    node.shutdown().unwrap();
 }
 
 /// The stale mark of a document goes with its value; other attributes stay.

@@ -2,7 +2,7 @@
 
 use wire::{Feature, Opcode, Status};
 
-use crate::client::{Client, Request, count, sdk_and, sdk_without, set};
+use crate::client::{Client, Request, count, sdk_and, sdk_without, set, store};
 use crate::place::{on_both, shared};
 
 const JSON: u8 = 1;
@@ -49,6 +49,36 @@ fn the_node_detects_json_whatever_the_client_claims() {
         no_json.call(&set("json", value)).ok();
         assert_eq!(client.get("json").ok().datatype, datatype);
     }
+}
+
+#[test]
+fn large_values_are_stored_as_they_were_sent() {
+    const LARGE: usize = 1 << 20;
+    on_both(|port| {
+        let mut with_prefixes = Client::ready(port);
+        let mut without = Client::with(port, &sdk_without(Feature::COLLECTIONS));
+        for (client, key) in [(&mut with_prefixes, "\0large"), (&mut without, "large")] {
+            let of_key = |request: Request| request.key(key);
+            let json = format!("\"{}\"", "j".repeat(LARGE));
+            let raw: Vec<u8> = (0..LARGE).map(|at| (at >> 8) as u8).collect();
+            let add = store(Opcode::ADD, "large", &raw, 0, 0);
+            let replace = store(Opcode::REPLACE, "large", &raw, 7, 0);
+            let get = Request::of(Opcode::GET, "large");
+            let delete = Request::of(Opcode::DELETE, "large");
+            let requests = [set("large", &json), get.clone(), add, replace, get, delete];
+            client.pipeline(&requests.map(of_key));
+            let answers = client.answers(6);
+            let statuses: Vec<Status> = answers.iter().map(|answer| answer.status).collect();
+            let (ok, exists) = (Status::SUCCESS, Status::KEY_EEXISTS);
+            assert_eq!(statuses, [ok, ok, exists, ok, ok, ok]);
+            assert!(answers[1].value == json.as_bytes() && answers[4].value == raw);
+            assert_eq!((answers[1].datatype, answers[4].datatype), (JSON, 0));
+            assert_eq!(
+                (&answers[1].extras[..], &answers[4].extras[..]),
+                (&[0; 4][..], &[0, 0, 0, 7][..])
+            );
+        }
+    });
 }
 
 #[test]

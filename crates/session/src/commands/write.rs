@@ -10,6 +10,7 @@ use wire::{Frame, Message};
 
 use super::documents::absolute_expiry;
 use crate::context::{Context, Location};
+use crate::incoming_value::IncomingValue;
 use crate::key::StoredKey;
 use crate::outcome::{CommandResult, Refusal, value_refusal};
 
@@ -49,13 +50,24 @@ pub(super) fn store(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResu
     }
     let now = context.now;
     let expiry = absolute_expiry(request.expiry, now)?;
-    let plain = plain_bytes(request.value, frame.header.datatype);
-    let _transient =
-        context.admit_with_transient(&bucket, request.value.len() + ROOM_BYTES, plain)?;
+    let _transient = if context.session.incoming.is_some() {
+        // Its memory was reserved before it was received, and has counted as used since.
+        context.session.note_granted_write();
+        None
+    } else {
+        let plain = plain_bytes(request.value, frame.header.datatype);
+        context.admit_with_transient(&bucket, request.value.len() + ROOM_BYTES, plain)?
+    };
     let meta = Meta {
         flags: request.flags,
         expiry,
         ..Meta::default()
+    };
+    let incoming = context.session.incoming.take();
+    let is_in_place = incoming.is_some();
+    let draft = match incoming {
+        Some(value) => value.into_draft(meta),
+        None => draft(&bucket, &key, frame, meta)?,
     };
     let mut write = Write {
         mode: match request.mode {
@@ -63,14 +75,19 @@ pub(super) fn store(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResu
             Mode::Add => StoreMode::Add,
             Mode::Replace => StoreMode::Replace,
         },
-        draft: Some(draft(&bucket, &key, frame, meta)?),
+        draft: Some(draft),
         cas: frame.header.cas,
         preserve_expiry: context.infos.preserve_ttl,
         durability: context.requirement(&bucket),
     };
-    context.write(frame, &bucket, vb, |vbucket| {
+    let done = context.write(frame, &bucket, vb, |vbucket| {
         vbucket.store_with(&mut write, &Values, now)
-    })
+    });
+    if is_in_place {
+        // A request that waits runs again.
+        context.session.incoming = write.draft.map(IncomingValue::complete);
+    }
+    done
 }
 
 /// DELETE, DELETEQ.

@@ -20,11 +20,12 @@ use std::time::{Duration, Instant};
 
 use bucket::Wake as _;
 use mio::event::Event;
+use mio::net::TcpStream;
 use session::dcp::Produced;
 use session::{Received, Verdict};
 
 use self::scratch::KEEP_BYTES;
-use self::state::NextAction;
+use self::state::{NextAction, SocketState};
 
 pub(crate) use arrival::Arrival;
 pub(super) use arrival::{Connection, WorkerContext};
@@ -82,22 +83,28 @@ impl Connection {
     }
 
     fn read_socket(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        loop {
-            match self.stream.read(buffer) {
-                Ok(count) => {
-                    // A short read emptied the socket: an event will report more input.
-                    self.socket.readable = count == buffer.len() || self.socket.read_closed;
-                    self.info.count_received(count);
-                    return Ok(Some(count));
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.socket.readable = false;
-                    return Ok(None);
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+        let read = read(&mut self.stream, buffer, &mut self.socket)?;
+        self.info.count_received(read.unwrap_or(0));
+        Ok(read)
+    }
+
+    /// Reads more of a value that is received into its document. Returns `None` if there is no such value, or over TLS,
+    /// where the input may hold more than the value.
+    fn read_value(&mut self) -> Option<io::Result<Option<usize>>> {
+        if self.tls.is_some() {
+            return None;
         }
+        let (stream, socket) = (&mut self.stream, &mut self.socket);
+        let read = self.session.read_value(|space| {
+            let space_max = space.len().min(KEEP_BYTES);
+            let read = read(stream, &mut space[..space_max], socket);
+            let count = read.as_ref().map_or(0, |count| count.unwrap_or(0));
+            (count, read)
+        })?;
+        if let Ok(Some(count)) = read {
+            self.info.count_received(count);
+        }
+        Some(read)
     }
 
     /// Runs input that came while the backlog was empty, and appends the answers to `output`.
@@ -236,11 +243,26 @@ impl Connection {
         if !self.socket.readable {
             return Ok(None);
         }
+        if let Some(read) = self.read_value() {
+            return Ok(match read? {
+                Some(0) => Some(NextAction::Close),
+                Some(_) => Some(self.after_value_input()),
+                None => None,
+            });
+        }
         Ok(match self.read(&mut scratch.input, &mut scratch.sealed)? {
             Some(0) => Some(NextAction::Close),
             Some(count) => Some(self.take_input(count, scratch)?),
             None => self.socket.readable.then_some(NextAction::Read),
         })
+    }
+
+    /// Returns the next action after a part of a value that is received into its document.
+    fn after_value_input(&self) -> NextAction {
+        match self.session.value_bytes_missing() {
+            Some(1..) => NextAction::Read,
+            _ => NextAction::Backlog,
+        }
     }
 
     /// Returns the wait of a connection with streams; `None` if its streams have something to send.
@@ -291,8 +313,9 @@ impl Connection {
     fn take_input(&mut self, count: usize, scratch: &mut Scratch) -> io::Result<NextAction> {
         let input = &scratch.input[..count];
         if !self.backlog.is_empty() {
-            self.backlog.extend_from_slice(input);
-            return Ok(NextAction::Backlog);
+            let in_place = self.session.fill_value(input);
+            self.backlog.extend_from_slice(&input[in_place..]);
+            return Ok(self.after_value_input());
         }
         let received = self.receive(input, &mut scratch.output);
         self.send(&mut scratch.output)?;
@@ -351,5 +374,28 @@ impl Connection {
             return Ok(NextAction::Backlog);
         }
         Ok(otherwise)
+    }
+}
+
+/// Reads some bytes, and clears `readable` when the socket has no more. Returns `None` if it has none.
+fn read(
+    stream: &mut TcpStream,
+    buffer: &mut [u8],
+    socket: &mut SocketState,
+) -> io::Result<Option<usize>> {
+    loop {
+        match stream.read(buffer) {
+            Ok(count) => {
+                // A short read emptied the socket: an event will report more input.
+                socket.readable = count == buffer.len() || socket.read_closed;
+                return Ok(Some(count));
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                socket.readable = false;
+                return Ok(None);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }

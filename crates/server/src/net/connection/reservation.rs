@@ -21,7 +21,8 @@ impl Connection {
 
     /// Reserves memory for the `more` missing bytes of the frame in the backlog, after a wait of `waited`.
     pub(super) fn reserve_input(&mut self, more: usize, waited: Duration) -> Reservation {
-        if self.backlog.capacity() - self.backlog.len() >= more {
+        let is_reserved = self.backlog.capacity() - self.backlog.len() >= more;
+        if is_reserved || self.session.value_bytes_missing().is_some() {
             return Reservation::Granted;
         }
         let first = match self.session.bucket() {
@@ -33,14 +34,16 @@ impl Connection {
         } else {
             Purpose::Frame { first }
         };
-        // The document is a copy of the input, so the request needs twice the bytes.
-        let reservation = self
-            .session
-            .reserve(purpose, more.saturating_mul(2), waited);
+        // A document that is a copy of the input needs the bytes again.
+        let copies = 2 - usize::from(self.session.receives_in_place(&self.backlog));
+        let bytes = more.saturating_mul(copies);
+        let reservation = self.session.reserve(purpose, bytes, waited);
         if reservation.is_granted() {
             self.held.leave_queue();
-            // Include room for bytes behind the frame, so that the buffer does not grow for them.
-            self.backlog.reserve_exact(more + READ_BYTES);
+            if !self.session.receive_in_place(&mut self.backlog) {
+                // Include room for bytes behind the frame, so that the buffer does not grow for them.
+                self.backlog.reserve_exact(more + READ_BYTES);
+            }
             self.note_held();
         }
         reservation

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::VbId;
-use registry::Waits;
+use registry::{BucketConfig, BucketKind, EvictionPolicy, Waits};
 use session::Door;
-use wire::{Decoded, Limits, Opcode};
+use wire::{Decoded, Frame, Limits, Opcode, Status};
 
 use super::*;
 use crate::node::Node;
@@ -65,12 +65,11 @@ fn stream() -> Vec<Request> {
     login().into_iter().chain(streams).collect()
 }
 
-/// Returns opcode and body of each whole frame.
-fn frames(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
+/// Returns the whole frames.
+fn frames(mut bytes: &[u8]) -> Vec<Frame<'_>> {
     let mut found = Vec::new();
     while let Ok(Decoded::Frame { frame, consumed }) = wire::decode(bytes, Limits::AUTHENTICATED) {
-        let body = &bytes[24..consumed];
-        found.push((frame.header.opcode.0, body));
+        found.push(frame);
         bytes = &bytes[consumed..];
     }
     found
@@ -109,10 +108,69 @@ fn a_large_value_is_copied_only_as_far_as_the_peer_reads() {
         }
     }
     let frames = frames(&read);
-    let opcodes: Vec<u8> = frames.iter().map(|(opcode, _)| *opcode).collect();
+    let opcodes: Vec<u8> = frames.iter().map(|frame| frame.header.opcode.0).collect();
     let expected: Vec<u8> = requests.iter().map(|request| request.bytes()[1]).collect();
     assert_eq!(opcodes, expected);
-    assert!(frames[2].1[4..] == value && frames[3].1[4..] == value);
+    assert!(frames[2].value == value && frames[3].value == value);
+    connection.end(&node.state().net);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_large_value_is_received_into_its_document() {
+    const VALUE_BYTES: usize = 8 << 20;
+    let place = tempfile::tempdir().unwrap();
+    let evicting = BucketConfig {
+        kind: BucketKind::Couchbase,
+        eviction: EvictionPolicy::Values,
+        ..bucket("default")
+    };
+    let node = started(
+        &config(Some(place.path()), vec![evicting]),
+        Waits::default(),
+    );
+    let value: Vec<u8> = (0..VALUE_BYTES).map(|at| (at >> 10) as u8).collect();
+    let (mut connection, context, mut peer) = alone(&node);
+    let vbucket = VbId::of_key(b"large", 1024).0;
+    let large = Request::new(Opcode::SET)
+        .key("large")
+        .vbucket(vbucket)
+        .extras(&[0; 8])
+        .value(&value);
+    let store = |opcode| Request {
+        opcode,
+        ..large.clone()
+    };
+    let mut requests = login().to_vec();
+    requests.extend([Opcode::SET, Opcode::ADD, Opcode::REPLACE].map(store));
+    requests.push(Request::new(Opcode::NOOP));
+    let bytes: Vec<u8> = requests.iter().flat_map(Request::bytes).collect();
+    peer.set_nonblocking(true).unwrap();
+    let (mut scratch, mut unsent, mut read) = (Scratch::default(), &bytes[..], Vec::new());
+    let (mut held_max, began) = (0, Instant::now());
+    while frames(&read).len() < requests.len() {
+        assert!(began.elapsed() < PATIENCE, "{} bytes", unsent.len());
+        while let Ok(count @ 1..) = peer.write(unsent) {
+            unsent = &unsent[count..];
+        }
+        (connection.socket.readable, connection.socket.writable) = (true, true);
+        connection.advance(&context, &mut scratch).unwrap();
+        let copied = connection.backlog.capacity();
+        assert!(copied <= 2 * READ_BYTES, "{copied} bytes");
+        held_max = connection.info.held().max(held_max);
+        let mut some = vec![0; 64 << 10];
+        while let Ok(count) = peer.read(&mut some) {
+            read.extend_from_slice(&some[..count]);
+        }
+    }
+    let expected = VALUE_BYTES..VALUE_BYTES + VALUE_BYTES / 2;
+    assert!(expected.contains(&held_max), "{held_max} bytes");
+    assert_eq!(connection.info.held(), 0);
+    let statuses: Vec<Status> = frames(&read).iter().map(Frame::status).collect();
+    let (ok, exists) = (Status::SUCCESS, Status::KEY_EEXISTS);
+    assert_eq!(statuses, [ok, ok, ok, exists, ok, ok]);
+    let mut reader = Client::ready(node.ports().kv);
+    assert!(reader.get("large").ok().value == value);
     connection.end(&node.state().net);
     node.shutdown().unwrap();
 }

@@ -297,7 +297,7 @@ fn large_requests_get_room_in_order_of_arrival() {
             }));
             until("it waits", || waiting() > index);
         }
-        served.bucket.set_memory_overhead(40 << 20);
+        served.bucket.set_memory_overhead(50 << 20);
         let mut looker = Client::ready(port);
         looker.set("small", "s").ok();
         assert_eq!(waiting(), 2, "there is room for the later one only");
