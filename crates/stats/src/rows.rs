@@ -194,6 +194,9 @@ impl From<String> for Value {
 /// Bytes of an answer beyond key and value.
 const ROW_OVERHEAD_BYTES: usize = 24;
 
+/// Capacity of the two buffers at first: most keys and values fit.
+const TEXT_BYTES: usize = 64;
+
 /// A writer of rows to the sink. It allocates once per group, not per row.
 pub(super) struct Rows<'a, 's> {
     sink: &'a mut Sink<'s>,
@@ -207,9 +210,9 @@ impl<'a, 's> Rows<'a, 's> {
     pub(super) fn new(sink: &'a mut Sink<'s>) -> Self {
         Self {
             sink,
-            key: String::new(),
+            key: String::with_capacity(TEXT_BYTES),
             prefix_len: 0,
-            value: String::new(),
+            value: String::with_capacity(TEXT_BYTES),
             bytes: 0,
         }
     }
