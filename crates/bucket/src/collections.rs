@@ -11,7 +11,7 @@ use collections::{
     ManifestPlanner, OpenCollection, Scope, SharedCollections, SummaryWriter, SystemEvent,
     events_of,
 };
-use model::{CollectionId, Document, ManifestUid, ScopeId, VbId, VbState};
+use model::{CollectionId, Document, ManifestUid, Now, ScopeId, VbId, VbState};
 use parking_lot::{Mutex, RwLock};
 use storage::{KvStore, StoreError};
 
@@ -220,8 +220,9 @@ impl<S: KvStore> Bucket<S> {
         let next = Arc::new(next);
         // A collection's number is published only after every vBucket can use it.
         let mut planner = ManifestPlanner::new(&next, STEPS_PER_HOLD);
+        let now = self.clock.now();
         for id in (0..self.vbuckets()).map(VbId) {
-            self.apply_manifest(id, &mut planner);
+            self.apply_manifest(id, &mut planner, now);
         }
         self.publish_manifest(Arc::clone(&next));
         self.end_scans_of_dropped();
@@ -240,9 +241,8 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Applies a manifest to an active vBucket, in steps.
-    fn apply_manifest(&self, id: VbId, planner: &mut ManifestPlanner<'_>) {
+    fn apply_manifest(&self, id: VbId, planner: &mut ManifestPlanner<'_>, now: Now) {
         loop {
-            let now = self.clock.now();
             let before = self.newest(id);
             let finished = self.with_vbucket_for(Hold::Collections, id, |vbucket| {
                 vbucket.apply_manifest(planner, now)
@@ -270,8 +270,9 @@ impl<S: KvStore> Bucket<S> {
         let turn = self.collections.changing.lock();
         let manifest = self.manifest();
         let mut planner = ManifestPlanner::new(&manifest, STEPS_PER_HOLD);
+        let now = self.clock.now();
         for id in ids {
-            self.apply_manifest(id, &mut planner);
+            self.apply_manifest(id, &mut planner, now);
             self.share_collections(id);
         }
         drop(turn);

@@ -15,6 +15,10 @@ const ENDS_GROUPED: u32 = 1;
 
 /// Version of the stored value.
 const VERSION: u8 = 1;
+/// Largest length of a key: two tags, an id in LEB128, a suffix.
+const KEY_BYTES_MAX: usize = 18;
+/// Length of the value of a collection's begin without its name.
+const BEGIN_BYTES: usize = 22;
 /// Flags of the settings.
 const HAS_TTL: u8 = 1;
 const KEEPS_HISTORY: u8 = 2;
@@ -117,7 +121,8 @@ impl<'a> SystemEvent<'a> {
             CollectionChange::ScopeBegun { scope, .. }
             | CollectionChange::ScopeEnded { scope, .. } => (SCOPE, scope.0, "_scope"),
         };
-        let mut key = vec![CollectionId::SYSTEM.0 as u8, part];
+        let mut key = Vec::with_capacity(KEY_BYTES_MAX);
+        key.extend([CollectionId::SYSTEM.0 as u8, part]);
         push_leb128(id, &mut key);
         key.extend_from_slice(suffix.as_bytes());
         key
@@ -133,8 +138,6 @@ impl<'a> SystemEvent<'a> {
 
     /// Returns the stored value.
     pub fn value(&self) -> Vec<u8> {
-        let mut value = vec![VERSION];
-        value.extend_from_slice(&self.manifest.0.to_be_bytes());
         let (scope, collection, name) = match self.change {
             CollectionChange::Begun(info) | CollectionChange::Modified(info) => {
                 (info.scope, Some((info.id, info.settings)), info.name)
@@ -145,6 +148,9 @@ impl<'a> SystemEvent<'a> {
             CollectionChange::ScopeBegun { scope, name } => (scope, None, name),
             CollectionChange::ScopeEnded { scope } => (scope, None, ""),
         };
+        let mut value = Vec::with_capacity(BEGIN_BYTES + name.len());
+        value.push(VERSION);
+        value.extend_from_slice(&self.manifest.0.to_be_bytes());
         value.extend_from_slice(&scope.0.to_be_bytes());
         if let Some((id, settings)) = collection {
             value.extend_from_slice(&id.0.to_be_bytes());
