@@ -247,17 +247,22 @@ impl NodeState {
         let noted = now.versioning.max_cas.clone();
         let mut settings = edit(now)?;
         note_max_cas(&mut settings.versioning, noted, &served);
-        let quota_bytes = settings.bucket.quota_bytes;
-        if quota_bytes > served.bucket.memory().quota() {
+        let (before, quota_bytes) = (served.bucket.memory().quota(), settings.bucket.quota_bytes);
+        if quota_bytes > before {
             self.check_quota(quota_bytes, Some(name))?;
         }
-        let changed = served.bucket.change_limits(|limits| {
-            limits.quota_bytes = quota_bytes;
-            Ok(())
-        });
-        changed.map_err(|reason| BucketsError::Failed(reason.to_owned()))?;
-        let obeyed = self.world.obey(&served, settings);
-        obeyed.map_err(|error| failed(&error))?;
+        let set_quota = |quota_bytes| {
+            let changed = served.bucket.change_limits(|limits| {
+                limits.quota_bytes = quota_bytes;
+                Ok(())
+            });
+            changed.map_err(|reason| BucketsError::Failed(reason.to_owned()))
+        };
+        set_quota(quota_bytes)?;
+        if let Err(error) = self.world.obey(&served, settings) {
+            set_quota(before)?;
+            return Err(failed(&error));
+        }
         // Nodes that follow this one read the settings again.
         self.connections.map_changed();
         Ok(())

@@ -351,6 +351,28 @@ fn a_refused_start_leaves_other_buckets_clean() {
 }
 
 #[test]
+fn settings_that_cannot_be_written_change_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let node = on(place.path());
+    make(&node, shop(true)).unwrap();
+    let mut more = shop(true);
+    more.bucket.quota_bytes = 80 << 20;
+    more.max_ttl_s = 77;
+    let in_the_way = place.path().join("node.json.tmp");
+    std::fs::create_dir(&in_the_way).unwrap();
+    assert!(matches!(adjust(&node, &more), Err(BucketsError::Failed(_))));
+    let served = node.state.registry.bucket("shop").unwrap();
+    assert_eq!(served.settings(), shop(true));
+    assert_eq!(served.bucket.memory().quota(), 64 << 20);
+    assert_eq!(served.bucket.vb_config().max_ttl_s, 1000);
+    std::fs::remove_dir(&in_the_way).unwrap();
+    adjust(&node, &more).unwrap();
+    assert_eq!(served.settings(), more);
+    drop(served);
+    node.shutdown().unwrap();
+}
+
+#[test]
 fn a_salvaged_directory_is_the_same_node() {
     let place = tempfile::tempdir().unwrap();
     let node = on(place.path());
