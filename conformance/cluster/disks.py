@@ -11,7 +11,7 @@ from cluster import Client, Cluster, member_of
 from failures import FAILOVER_SECONDS, fill, go_on, has_all, settled
 from harness import equal, eventually
 from manage import must
-from mcbp import SET, Connection
+from mcbp import SASL_AUTH, SET, SUCCESS, Connection
 from moves import share
 from world import holds, suite
 
@@ -271,7 +271,7 @@ def f13_a_node_whose_syncs_fail_is_replaced_and_loses_nothing(world):
 
 
 @suite.test
-def changes_of_buckets_are_applied_once_a_full_disk_has_space(world):
+def changes_reach_a_node_whose_disk_is_full(world):
     with Cluster(world.etcd, world.name(), nodes=2) as cluster:
         cluster.make_bucket()
         cluster.make_bucket("other")
@@ -285,9 +285,18 @@ def changes_of_buckets_are_applied_once_a_full_disk_has_space(world):
                 equal(connection.stats()["ep_max_ttl"], str(seconds), "maxTTL")
             return True
 
+        def lets_in():
+            with closing(Connection(node.kv)) as connection:
+                return connection.call(SASL_AUTH, b"PLAIN", b"", b"\0ada\0secret1").status == SUCCESS
+
         for bucket in ("default", "other"):
             eventually(f"it serves {bucket}", lambda bucket=bucket: serves(0, bucket), seconds=30)
+        ada = "/settings/rbac/users/local/ada"
+        must(cluster.nodes[0], "PUT", ada, password="secret1", roles="admin")
+        eventually("it knows the user", lets_in, seconds=30)
         fail(node)
+        must(cluster.nodes[0], "DELETE", ada)
+        eventually("the user is gone", lambda: not lets_in(), seconds=30)
         must(cluster.nodes[0], "POST", "/pools/default/buckets/default", maxTTL="77")
         must(cluster.nodes[0], "DELETE", "/pools/default/buckets/other")
         for line in ("settings of the cluster are not obeyed", "a bucket that the cluster dropped is not gone"):

@@ -136,6 +136,8 @@ pub struct Identity {
     peer: OnceLock<Account>,
     decoy: Account,
     roster: RwLock<Roster>,
+    /// Edition of the users that are on disk.
+    kept: AtomicU64,
     /// Right passwords of users that logged in with PLAIN or over HTTP.
     seen: Mutex<HashMap<String, Seen>>,
     /// [`Secrets::process`].
@@ -182,6 +184,7 @@ impl Identity {
             seen: Mutex::default(),
             process: secrets.process,
             iterations,
+            kept: AtomicU64::new(0),
             revision: AtomicU64::new(0),
             certificates: RwLock::default(),
         }
@@ -206,6 +209,16 @@ impl Identity {
     /// Returns the [`Roster::edition`] of the users in force.
     pub fn edition(&self) -> u64 {
         self.roster.read().edition
+    }
+
+    /// Returns the edition of the users that are on disk, which a failed write leaves behind those in force.
+    pub fn kept_edition(&self) -> u64 {
+        self.kept.load(Ordering::Acquire)
+    }
+
+    /// Notes that the users of this edition are on disk, or need not be.
+    pub fn note_kept(&self, edition: u64) {
+        self.kept.store(edition, Ordering::Release);
     }
 
     /// Replaces the users and groups from management; the edition is the next one.

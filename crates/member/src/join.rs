@@ -17,6 +17,8 @@ use crate::shared::Host;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Attempts to get a node number: nodes that join at the same time compete for it.
 const TRIES: usize = 20;
+/// Report of users that cannot be put in force, or not be written.
+pub(crate) const USERS_NOT_TAKEN: &str = "the users of the cluster are not taken";
 
 /// Options with which a node joins a cluster.
 #[derive(Clone, Debug)]
@@ -161,18 +163,12 @@ pub(crate) fn take_users(
     node: &Registry,
 ) -> Result<(), JoinError> {
     let view = read_view(etcd, cluster)?;
-    if let Some(users) = view.users.as_ref().filter(|_| view.has(seen)) {
-        put_users(node, &users.value);
+    if let Some(users) = view.users.as_ref().filter(|_| view.has(seen))
+        && let Err(reason) = registry::take_users(node, users.value.as_bytes())
+    {
+        tracing::error!(reason, "{USERS_NOT_TAKEN}");
     }
     Ok(())
-}
-
-/// Puts agreed users in force; false if they cannot be.
-pub(crate) fn put_users(node: &Registry, users: &str) -> bool {
-    let taken = registry::take_users(node, users.as_bytes());
-    let report =
-        |reason: &String| tracing::error!(reason, "the users of the cluster are not taken");
-    taken.inspect_err(report).is_ok()
 }
 
 fn read_view(etcd: &Etcd, cluster: ClusterId) -> Result<View, JoinError> {

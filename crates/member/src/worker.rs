@@ -18,7 +18,7 @@ use replication::PeerOptions;
 use crate::around::NodeAround;
 use crate::events::{DriverEvent, Work};
 use crate::hosted::Hosted;
-use crate::join::put_users;
+use crate::join::USERS_NOT_TAKEN;
 use crate::shared::{NotMade, Shared, reach};
 
 /// Interval between attempts to apply the agreed state.
@@ -92,7 +92,7 @@ pub(crate) struct Worker {
     /// Buckets that the cluster dropped, and that are not removed here yet.
     dropped: Vec<Arc<Hosted>>,
     /// Changes that cannot be applied yet, each with its bucket: they are tried again, and logged once.
-    refused: BTreeSet<(&'static str, String)>,
+    refused: BTreeSet<(&'static str, Option<String>)>,
     /// Failed nodes.
     failed: BTreeSet<NodeId>,
     queue: Queue,
@@ -265,12 +265,15 @@ impl Worker {
         if let Some(users) = &view.users
             && users.mod_revision > self.shared.users.load(Ordering::Relaxed)
         {
-            if put_users(&self.shared.node, &users.value) {
-                self.shared
-                    .users
-                    .store(users.mod_revision, Ordering::Release);
-            } else {
-                done = false;
+            match registry::take_users(&self.shared.node, users.value.as_bytes()) {
+                Ok(()) => {
+                    let taken = &self.shared.users;
+                    taken.store(users.mod_revision, Ordering::Release);
+                }
+                Err(reason) => {
+                    done = false;
+                    self.refuse(None, USERS_NOT_TAKEN, &reason);
+                }
             }
         }
         done &= self.drop_buckets(view);
@@ -286,7 +289,11 @@ impl Worker {
                         no_space: full,
                     }) => {
                         let bucket = &entry.value.name;
-                        self.refuse(bucket, "a bucket of the cluster cannot be made", &reason);
+                        self.refuse(
+                            Some(bucket),
+                            "a bucket of the cluster cannot be made",
+                            &reason,
+                        );
                         (done, no_space) = (false, no_space | full);
                         unmade.insert(*id);
                         continue;
@@ -314,8 +321,8 @@ impl Worker {
     }
 
     /// Logs that a change cannot be applied yet, unless it has done so.
-    fn refuse(&mut self, bucket: &str, what: &'static str, reason: &str) {
-        if self.refused.insert((what, bucket.to_owned())) {
+    fn refuse(&mut self, bucket: Option<&str>, what: &'static str, reason: &str) {
+        if self.refused.insert((what, bucket.map(str::to_owned))) {
             tracing::error!(bucket, reason, "{what}");
         }
     }
@@ -381,7 +388,7 @@ impl Worker {
         let dropped = self.shared.host.drop_bucket(name);
         let refuse = |reason: &String| {
             self.refuse(
-                name,
+                Some(name),
                 "a bucket that the cluster dropped is not gone",
                 reason,
             );
@@ -401,7 +408,11 @@ impl Worker {
                 Ok(()) => taken.0 = spec.mod_revision,
                 Err(reason) => {
                     done = false;
-                    self.refuse(bucket, "settings of the cluster are not obeyed", &reason);
+                    self.refuse(
+                        Some(bucket),
+                        "settings of the cluster are not obeyed",
+                        &reason,
+                    );
                 }
             }
         }
@@ -412,7 +423,7 @@ impl Worker {
                 Ok(()) => taken.1 = manifest.mod_revision,
                 Err(reason) => {
                     done = false;
-                    self.refuse(bucket, "collections are not taken over yet", &reason);
+                    self.refuse(Some(bucket), "collections are not taken over yet", &reason);
                 }
             }
         }

@@ -85,7 +85,7 @@ pub trait Env: Send + Sync {
     /// Replaces the users by those of the node that this one follows, also after a restart. Blocks for the disk.
     ///
     /// # Errors
-    /// The users could not be written, and stay as they were.
+    /// The users could not be written. They are in force until a restart.
     fn follow_users(&self, roster: Roster) -> Result<(), String>;
 
     /// Applies the settings of the followed bucket, as [`BucketSettings::followed_by`] converts them, also after a

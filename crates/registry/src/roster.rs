@@ -11,9 +11,9 @@ pub const USERS: &[u8] = b"replication.users";
 /// Longest roster that is sent, bytes: an answer must fit a frame.
 const TOLD_BYTES_MAX: usize = 16 << 20;
 
-/// Builds the question that a following node sends.
+/// Builds the question that a following node sends. Users that are in force and not on disk are asked for again.
 pub fn users_question(node: &Registry) -> String {
-    node.identity.edition().to_string()
+    node.identity.kept_edition().to_string()
 }
 
 /// Answers a node that has the users of edition `has`. Cost: some 10 ms for 10,000 users if the edition differs.
@@ -36,21 +36,25 @@ pub fn tell_users(node: &Registry, has: &[u8]) -> Result<Vec<u8>, &'static str> 
     Ok(told)
 }
 
-/// Takes the users that the active node sent. They apply to every command that arrives from here on.
+/// Takes the users that the active node sent. They apply to every command that arrives from here on, also if they cannot
+/// be written: a removed user must not be let in meanwhile.
 ///
 /// # Errors
-/// The users are not valid, or could not be written; with the reason. The users stay as they were.
+/// The users are not valid, and stay as they were, or could not be written; with the reason.
 pub fn take_users(node: &Registry, told: &[u8]) -> Result<(), String> {
     if told.is_empty() {
         return Ok(());
     }
     let roster: Roster = serde_json::from_slice(told).map_err(|error| error.to_string())?;
     let (users, edition) = (roster.directory.users.all().len(), roster.edition);
-    if node.identity.edition() == edition {
+    if node.identity.kept_edition() == edition {
         return Ok(());
     }
-    node.env.follow_users(roster)?;
-    tracing::info!(users, edition, "the users are taken over from another node");
-    node.users_changed();
-    Ok(())
+    let is_news = node.identity.edition() != edition;
+    let kept = node.env.follow_users(roster);
+    if is_news {
+        tracing::info!(users, edition, "the users are taken over from another node");
+        node.users_changed();
+    }
+    kept
 }

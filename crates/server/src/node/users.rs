@@ -78,6 +78,7 @@ impl KeptUsers {
             };
             Identity::new(administrator, secrets)
         };
+        identity.note_kept(roster.edition);
         identity.replace_roster(roster);
         let identity = Arc::new(identity);
         Users { file, identity }
@@ -143,23 +144,31 @@ impl Users {
         if !edit(&mut directory) || directory == *before.directory {
             return Ok(());
         }
-        self.replace(Roster {
+        let roster = Roster {
             edition: now_ns.max(before.edition + 1),
             directory: directory.into(),
             ..before
-        })
+        };
+        self.keep(&roster)
+            .inspect_err(|reason| tracing::error!(reason, "users could not be changed"))?;
+        self.identity.replace_roster(roster);
+        Ok(())
     }
 
-    /// Replaces the users by those of another node.
+    /// Replaces the users by those of another node. They are in force also if they cannot be written.
     ///
     /// # Errors
-    /// See [`Users::edit`].
-    pub(super) fn replace(&self, roster: Roster) -> Result<(), String> {
-        self.file.write(&roster).map_err(|error| {
-            tracing::error!(%error, "the users could not be written");
-            format!("The users could not be written: {error}")
-        })?;
+    /// They could not be written.
+    pub(super) fn follow(&self, roster: Roster) -> Result<(), String> {
+        let kept = self.keep(&roster);
         self.identity.replace_roster(roster);
+        kept
+    }
+
+    fn keep(&self, roster: &Roster) -> Result<(), String> {
+        let written = self.file.write(roster);
+        written.map_err(|error| format!("The users could not be written: {error}"))?;
+        self.identity.note_kept(roster.edition);
         Ok(())
     }
 }
@@ -196,6 +205,30 @@ mod tests {
         kept.file.write(&roster).unwrap();
         let again = KeptUsers::load(Some(place.path())).unwrap();
         assert_eq!(again.roster, roster);
+    }
+
+    #[test]
+    fn followed_users_are_in_force_before_they_can_be_written() {
+        let place = tempfile::tempdir().unwrap();
+        let config = crate::node::tests::config(None, Vec::new());
+        let users = KeptUsers::load(Some(place.path()))
+            .unwrap()
+            .in_force(&config);
+        let identity = Arc::clone(&users.identity);
+        let in_the_way = place.path().join("users.json.tmp");
+        fs::create_dir(&in_the_way).unwrap();
+        users.follow(roster()).unwrap_err();
+        assert!(identity.directory().users.get("ada").is_some());
+        assert_eq!((identity.edition(), identity.kept_edition()), (7, 0));
+        let gone = &mut |directory: &mut Directory| directory.users.remove("ada").is_some();
+        users.edit(9, gone).unwrap_err();
+        assert!(identity.directory().users.get("ada").is_some());
+
+        fs::remove_dir(&in_the_way).unwrap();
+        users.follow(roster()).unwrap();
+        assert_eq!(identity.kept_edition(), 7);
+        let again = KeptUsers::load(Some(place.path())).unwrap();
+        assert_eq!(again.in_force(&config).identity.kept_edition(), 7);
     }
 
     #[test]

@@ -171,7 +171,7 @@ impl Env for World {
     }
 
     fn follow_users(&self, roster: Roster) -> Result<(), String> {
-        self.users().replace(roster)
+        self.users().follow(roster)
     }
 
     fn follow_settings(&self, served: &ServedBucket, told: BucketSettings) -> Result<bool, String> {
