@@ -341,7 +341,7 @@ impl Worker {
             }
         }
         let mut dropped = std::mem::take(&mut self.dropped);
-        dropped.retain(|hosted| !self.is_gone(hosted));
+        dropped.retain(|hosted| !self.remove_bucket(hosted));
         self.dropped = dropped;
         self.dropped.is_empty()
     }
@@ -379,7 +379,7 @@ impl Worker {
     }
 
     /// Removes a dropped bucket from the node; returns whether it is gone. Another one may have its name by now.
-    fn is_gone(&mut self, hosted: &Hosted) -> bool {
+    fn remove_bucket(&mut self, hosted: &Hosted) -> bool {
         let (name, uuid) = (hosted.served.name(), hosted.id.to_string());
         let served = self.shared.node.bucket(name);
         if served.is_none_or(|served| served.uuid != uuid) {

@@ -50,14 +50,6 @@ pub(super) fn store(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResu
     }
     let now = context.now;
     let expiry = absolute_expiry(request.expiry, now)?;
-    let _transient = if context.session.incoming.is_some() {
-        // Its memory was reserved before it was received, and has counted as used since.
-        context.session.note_granted_write();
-        None
-    } else {
-        let plain = plain_bytes(request.value, frame.header.datatype);
-        context.admit_with_transient(&bucket, request.value.len() + ROOM_BYTES, plain)?
-    };
     let meta = Meta {
         flags: request.flags,
         expiry,
@@ -65,9 +57,15 @@ pub(super) fn store(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResu
     };
     let incoming = context.session.incoming.take();
     let is_in_place = incoming.is_some();
-    let draft = match incoming {
-        Some(value) => value.into_draft(meta),
-        None => draft(&bucket, &key, frame, meta)?,
+    let (draft, _transient) = if let Some(value) = incoming {
+        // Its memory was reserved before it was received, and has counted as used since.
+        context.session.note_granted_write();
+        (value.into_draft(meta), None)
+    } else {
+        let plain = plain_bytes(request.value, frame.header.datatype);
+        let stored = request.value.len() + ROOM_BYTES;
+        let transient = context.admit_with_transient(&bucket, stored, plain)?;
+        (draft(&bucket, &key, frame, meta)?, transient)
     };
     let mut write = Write {
         mode: match request.mode {
