@@ -23,6 +23,7 @@ mod news;
 mod packet;
 mod pause;
 mod peers;
+mod retry;
 mod shared;
 mod trouble;
 mod worker;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cluster::agent::Step;
 use cluster::agreed::{BucketSpec, NodeState, Seen, View};
@@ -19,12 +19,12 @@ use crate::around::NodeAround;
 use crate::events::{DriverEvent, Work};
 use crate::hosted::Hosted;
 use crate::join::USERS_NOT_TAKEN;
+use crate::retry::{RETRY, Refused, Unapplied};
 use crate::shared::{NotMade, Shared, reach};
 
-/// Interval between attempts to apply the agreed state.
-const RETRY: Duration = Duration::from_secs(1);
 /// Interval between checks of steps that wait for the disk.
 const LOOK: Duration = Duration::from_millis(1);
+const NOT_MADE: &str = "a bucket of the cluster cannot be made";
 
 /// Queued steps. Removals of copies are separate: each needs a sync of the store, and as many come together
 /// as takeovers end together.
@@ -91,8 +91,8 @@ pub(crate) struct Worker {
     applied: AppliedMarks,
     /// Buckets that the cluster dropped, and that are not removed here yet.
     dropped: Vec<Arc<Hosted>>,
-    /// Changes that cannot be applied yet, each with its bucket: they are tried again, and logged once.
-    refused: BTreeSet<(&'static str, Option<String>)>,
+    /// Changes that cannot be made yet.
+    refused: Refused,
     /// Failed nodes.
     failed: BTreeSet<NodeId>,
     queue: Queue,
@@ -115,51 +115,55 @@ impl Worker {
             electing: BTreeSet::new(),
             applied: AppliedMarks::default(),
             dropped: Vec::new(),
-            refused: BTreeSet::new(),
+            refused: Refused::default(),
             failed: BTreeSet::new(),
             queue: Queue::default(),
             open: Vec::new(),
         }
     }
 
-    /// Works until the driver has ended. It retries changes that could not be applied at an interval: a
-    /// bucket may be loading.
+    /// Works until the driver has ended. It retries changes that could not be made: a bucket may be loading, or a disk
+    /// full.
     pub(crate) fn run(mut self) {
-        // Newest view that is not completely applied, and the time of the next attempt.
-        let (mut view, mut try_at) = (None, Instant::now());
+        let (mut view, mut seen) = (Unapplied::default(), Unapplied::default());
         loop {
-            let pause = match (&view, self.open.is_empty()) {
-                _ if !self.queue.is_empty() => Duration::ZERO,
-                (_, false) => LOOK,
-                (Some(_), true) => RETRY,
-                (None, true) => Duration::MAX,
+            let pause = if !self.queue.is_empty() {
+                Duration::ZERO
+            } else if !self.open.is_empty() {
+                LOOK
+            } else if !view.is_empty() || !seen.is_empty() {
+                RETRY
+            } else {
+                Duration::MAX
             };
             let first = match self.work.recv_timeout(pause) {
                 Ok(first) => Some(first),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let mut seen = None;
             let rest = std::iter::from_fn(|| self.work.try_recv().ok());
             for work in first.into_iter().chain(rest) {
                 match work {
                     Work::Step(step) => self.queue.add(step),
-                    Work::Keep(newest) => seen = Some(newest),
-                    Work::Buckets(newer) => (view, try_at) = (Some(newer), Instant::now()),
+                    Work::Keep(newest) => seen.set(newest),
+                    Work::Buckets(newer) => view.set(newer),
                 }
             }
-            self.keep(seen);
+            seen.attempt(|seen| self.keep(*seen));
             let steps = self.queue.next();
             self.make(steps);
-            if let Some(newest) = view.take_if(|_| Instant::now() >= try_at) {
-                if self.reconcile(&newest) {
-                    self.shared.note_taken(self.shared.me, newest.revision);
-                    self.report(&newest);
-                } else {
-                    (view, try_at) = (Some(newest), Instant::now() + RETRY);
-                }
-            }
+            view.attempt(|view| self.apply(view));
         }
+    }
+
+    /// Applies the agreed state; returns whether all of it is applied.
+    fn apply(&mut self, view: &Arc<View>) -> bool {
+        let applied = self.reconcile(view);
+        if applied {
+            self.shared.note_taken(self.shared.me, view.revision);
+            self.report(view);
+        }
+        applied
     }
 
     /// Reports an applied change to other nodes at once if a client of theirs may wait for it.
@@ -174,13 +178,12 @@ impl Worker {
         }
     }
 
-    /// Stores the seen state of etcd.
-    fn keep(&self, seen: Option<Seen>) {
+    /// Stores the seen state of etcd; returns whether it is on disk.
+    fn keep(&mut self, seen: Seen) -> bool {
         let cluster = self.shared.cluster.uuid();
-        let kept = seen.map_or(Ok(()), |seen| self.shared.host.keep_seen(&cluster, seen));
-        if let Err(reason) = kept {
-            tracing::error!(reason, "what was seen of the cluster is not on disk");
-        }
+        let kept = self.shared.host.keep_seen(&cluster, seen);
+        let what = "what was seen of the cluster is not on disk";
+        self.refused.note(None, what, kept)
     }
 
     /// Begins steps, and continues those that wait.
@@ -265,15 +268,12 @@ impl Worker {
         if let Some(users) = &view.users
             && users.mod_revision > self.shared.users.load(Ordering::Relaxed)
         {
-            match registry::take_users(&self.shared.node, users.value.as_bytes()) {
-                Ok(()) => {
-                    let taken = &self.shared.users;
-                    taken.store(users.mod_revision, Ordering::Release);
-                }
-                Err(reason) => {
-                    done = false;
-                    self.refuse(None, USERS_NOT_TAKEN, &reason);
-                }
+            let taken = registry::take_users(&self.shared.node, users.value.as_bytes());
+            if self.refused.note(None, USERS_NOT_TAKEN, taken) {
+                let taken = &self.shared.users;
+                taken.store(users.mod_revision, Ordering::Release);
+            } else {
+                done = false;
             }
         }
         done &= self.drop_buckets(view);
@@ -284,17 +284,10 @@ impl Worker {
                 None if !view.has_map(*id) => continue,
                 None => match self.make_bucket(*id, &entry.value, view) {
                     Ok(hosted) => hosted,
-                    Err(NotMade {
-                        reason,
-                        no_space: full,
-                    }) => {
-                        let bucket = &entry.value.name;
-                        self.refuse(
-                            Some(bucket),
-                            "a bucket of the cluster cannot be made",
-                            &reason,
-                        );
-                        (done, no_space) = (false, no_space | full);
+                    Err(not_made) => {
+                        let (bucket, reason) = (&entry.value.name, not_made.reason);
+                        self.refused.note(Some(bucket), NOT_MADE, Err(reason));
+                        (done, no_space) = (false, no_space | not_made.no_space);
                         unmade.insert(*id);
                         continue;
                     }
@@ -315,16 +308,9 @@ impl Worker {
             }
         }
         if done {
-            self.refused.clear();
+            self.refused.forget_buckets();
         }
         done
-    }
-
-    /// Logs that a change cannot be applied yet, unless it has done so.
-    fn refuse(&mut self, bucket: Option<&str>, what: &'static str, reason: &str) {
-        if self.refused.insert((what, bucket.map(str::to_owned))) {
-            tracing::error!(bucket, reason, "{what}");
-        }
     }
 
     /// Drops buckets that the cluster dropped; returns whether all are gone. One that another one replaces stays until
@@ -362,6 +348,7 @@ impl Worker {
         let hosted = Arc::new(Hosted::new(id, served));
         self.shared.table.insert(Arc::clone(&hosted));
         self.electing.insert(id);
+        self.refused.note(Some(&spec.name), NOT_MADE, Ok(()));
         registry::publish_cluster(&self.shared.node, &hosted.served);
         // The driver may have ended.
         drop(self.done.send(DriverEvent::Made(id)));
@@ -386,14 +373,8 @@ impl Worker {
             return true;
         }
         let dropped = self.shared.host.drop_bucket(name);
-        let refuse = |reason: &String| {
-            self.refuse(
-                Some(name),
-                "a bucket that the cluster dropped is not gone",
-                reason,
-            );
-        };
-        dropped.inspect_err(refuse).is_ok()
+        let what = "a bucket that the cluster dropped is not gone";
+        self.refused.note(Some(name), what, dropped)
     }
 
     /// Applies the settings and collections of a bucket; returns whether all are applied.
@@ -404,27 +385,23 @@ impl Worker {
         if let Some(spec) = view.specs.get(&id)
             && spec.mod_revision > taken.0
         {
-            match self.adjust_settings(hosted, &spec.value) {
-                Ok(()) => taken.0 = spec.mod_revision,
-                Err(reason) => {
-                    done = false;
-                    self.refuse(
-                        Some(bucket),
-                        "settings of the cluster are not obeyed",
-                        &reason,
-                    );
-                }
+            let adjusted = self.adjust_settings(hosted, &spec.value);
+            let what = "settings of the cluster are not obeyed";
+            if self.refused.note(Some(bucket), what, adjusted) {
+                taken.0 = spec.mod_revision;
+            } else {
+                done = false;
             }
         }
         if let Some(manifest) = view.manifests.get(&id)
             && manifest.mod_revision > taken.1
         {
-            match self.adjust_manifest(hosted, &manifest.value) {
-                Ok(()) => taken.1 = manifest.mod_revision,
-                Err(reason) => {
-                    done = false;
-                    self.refuse(Some(bucket), "collections are not taken over yet", &reason);
-                }
+            let adjusted = self.adjust_manifest(hosted, &manifest.value);
+            let what = "collections are not taken over yet";
+            if self.refused.note(Some(bucket), what, adjusted) {
+                taken.1 = manifest.mod_revision;
+            } else {
+                done = false;
             }
         }
         self.taken.insert(id, taken);
