@@ -1,7 +1,6 @@
 //! `/settings/autoCompaction`, and the compaction settings of buckets.
 
 use std::str::FromStr;
-use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -12,8 +11,9 @@ use axum::routing::{get, post};
 use registry::{AutoCompaction, CompactionHours, FragmentationLimit};
 use serde_json::{Value, json};
 
-use crate::answers;
+use crate::answers::{self, Handled};
 use crate::form::{Form, fields};
+use crate::node_settings;
 use crate::state::HttpState;
 use crate::view::ClusterChange;
 
@@ -54,7 +54,7 @@ async fn current(State(state): State<HttpState>) -> Response {
     }))
 }
 
-async fn set(State(state): State<HttpState>, body: Bytes) -> Response {
+async fn set(State(state): State<HttpState>, body: Bytes) -> Handled {
     let mut form = Form::new(&body);
     let known = |name: &str| READ.contains(&name) || PASSED_OVER.contains(&name);
     for (name, _) in fields(&body).filter(|(name, _)| !known(base(name))) {
@@ -62,22 +62,14 @@ async fn set(State(state): State<HttpState>, body: Bytes) -> Response {
     }
     let settings = read(&mut form);
     if let Some(refused) = answers::wrong_fields(&form.wrong) {
-        return refused;
+        return Err(refused);
     }
     let change = ClusterChange {
         auto_compaction: Some(settings),
         ..ClusterChange::default()
     };
-    let view = Arc::clone(&state.view);
-    let done = state.users_turn.run(move || view.change_cluster(change));
-    match done.await {
-        Some(Ok(())) => StatusCode::OK.into_response(),
-        Some(Err(error)) => {
-            form.complain("_", &error.to_string());
-            answers::wrong_fields(&form.wrong).unwrap_or_else(answers::not_found)
-        }
-        None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-    }
+    node_settings::change(&state, change).await?;
+    Ok(StatusCode::OK.into_response())
 }
 
 /// Returns a field's name without the part in brackets.

@@ -61,32 +61,19 @@ async fn run(
     let Err(error) = done.await.unwrap_or(Err(BucketsError::Stopping)) else {
         return Ok(StatusCode::OK.into_response());
     };
-    let text = error.to_string();
-    let bad = StatusCode::BAD_REQUEST;
-    let (status, value) = match error {
+    let (status, text) = (error.status(), error.to_string());
+    if status == StatusCode::INTERNAL_SERVER_ERROR {
+        tracing::error!(reason = text, "a bucket could not be changed");
+    }
+    let value = match error {
         BucketsError::Unknown => return Err(answers::not_found()),
-        BucketsError::Invalid(wrong) => (bad, json!({ "errors": wrong, "summaries": {} })),
-        BucketsError::Exists | BucketsError::Occupied(_) => {
-            (bad, json!({ "errors": { "name": text } }))
+        BucketsError::Invalid(wrong) => json!({ "errors": wrong, "summaries": {} }),
+        BucketsError::Exists | BucketsError::Occupied(_) => json!({ "errors": { "name": text } }),
+        BucketsError::QuotaTooLarge(_) => {
+            json!({ "errors": { "ramQuota": text }, "summaries": {} })
         }
-        BucketsError::QuotaTooLarge(_) => (
-            bad,
-            json!({ "errors": { "ramQuota": text }, "summaries": {} }),
-        ),
-        BucketsError::QuotaTooSmall(_) => (bad, json!({ "errors": { "memoryQuota": text } })),
-        BucketsError::TooMany(_)
-        | BucketsError::FlushDisabled
-        | BucketsError::Follows
-        | BucketsError::Busy
-        | BucketsError::Refused(_)
-        | BucketsError::NoClientAuthority(_) => (bad, json!({ "_": text })),
-        BucketsError::Stopping | BucketsError::Unavailable(_) => {
-            (StatusCode::SERVICE_UNAVAILABLE, json!({ "_": text }))
-        }
-        BucketsError::NoSpace(_) | BucketsError::Failed(_) => {
-            tracing::error!(reason = text, "a bucket could not be changed");
-            (StatusCode::INTERNAL_SERVER_ERROR, json!({ "_": text }))
-        }
+        BucketsError::QuotaTooSmall(_) => json!({ "errors": { "memoryQuota": text } }),
+        _ => json!({ "_": text }),
     };
     Err(answers::json(status, &value))
 }

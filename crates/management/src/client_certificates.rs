@@ -2,8 +2,6 @@
 //!
 //! Shape: `{"state":"enable","prefixes":[{"path":"subject.cn","prefix":"www.","delimiter":".,;"}]}`.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -16,8 +14,9 @@ use serde_json::{Map, Value, json};
 
 use super::answers::{self, Handled};
 use super::form::FieldErrors;
+use super::node_settings;
 use crate::state::HttpState;
-use crate::view::{BucketsError, ClusterChange};
+use crate::view::ClusterChange;
 
 /// Largest number of rules, as in the reference server.
 const RULES_MAX: usize = 10;
@@ -43,18 +42,8 @@ async fn change(State(state): State<HttpState>, body: Bytes) -> Handled {
         client_certificates: Some(settings),
         ..ClusterChange::default()
     };
-    let view = Arc::clone(&state.view);
-    let done = tokio::task::spawn_blocking(move || view.change_cluster(change)).await;
-    match done.unwrap_or(Err(BucketsError::Stopping)) {
-        Ok(()) => Ok(StatusCode::OK.into_response()),
-        Err(error @ BucketsError::NoClientAuthority(_)) => {
-            Err(answers::wrong_field("state", &error.to_string()))
-        }
-        Err(error) => {
-            let status = StatusCode::INTERNAL_SERVER_ERROR;
-            Err(answers::refusal(status, &error.to_string()))
-        }
-    }
+    node_settings::change(&state, change).await?;
+    Ok(StatusCode::OK.into_response())
 }
 
 fn read(body: &[u8], wrong: &mut FieldErrors) -> CertificateSettings {

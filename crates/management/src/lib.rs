@@ -30,6 +30,7 @@ mod hand_on;
 mod host;
 mod listener;
 mod monitoring;
+mod node_settings;
 mod origin;
 mod peer;
 mod permission;

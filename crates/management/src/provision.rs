@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::answers::{self, Handled};
 use super::form::{FieldErrors, field, refuse_unknown};
+use super::node_settings;
 use super::rbac::{check_name, check_password};
 use crate::state::HttpState;
 use crate::view::{ClusterChange, NodeView};
@@ -74,41 +75,41 @@ pub(super) fn read_services(
     asked
 }
 
-async fn services(State(state): State<HttpState>, body: Bytes) -> Response {
+async fn services(State(state): State<HttpState>, body: Bytes) -> Handled {
     let may = may_stand_in(&*state.view);
     let mut wrong = FieldErrors::new();
     let asked = read_services(&body, may, &mut wrong);
     refuse_unknown(&body, &["services"], &mut wrong);
     if wrong.is_empty() {
-        choose(&state, asked, &mut wrong).await;
+        choose(&state, asked, &mut wrong).await?;
     }
     let texts: Vec<_> = wrong.values().cloned().collect();
     if texts.is_empty() {
-        return StatusCode::OK.into_response();
+        return Ok(StatusCode::OK.into_response());
     }
-    answers::json(StatusCode::BAD_REQUEST, &Value::Array(texts))
+    Err(answers::json(StatusCode::BAD_REQUEST, &Value::Array(texts)))
 }
 
 /// Makes the node stand in for these services. They must be chosen before there is an administrator.
-pub(super) async fn choose(state: &HttpState, asked: BTreeSet<StandIn>, wrong: &mut FieldErrors) {
+pub(super) async fn choose(
+    state: &HttpState,
+    asked: BTreeSet<StandIn>,
+    wrong: &mut FieldErrors,
+) -> Result<(), Response> {
     let ClusterSettings { stands_in_for, .. } = state.view.node().cluster;
     if may_stand_in(&*state.view).is_empty() || stands_in_for == asked {
-        return;
+        return Ok(());
     }
     if !state.view.is_open() {
         let text = "Services are chosen before the node has its administrator.";
         wrong.insert("services".into(), text.into());
-        return;
+        return Ok(());
     }
     let change = ClusterChange {
         stands_in_for: Some(asked),
         ..ClusterChange::default()
     };
-    let view = Arc::clone(&state.view);
-    let done = state.users_turn.run(move || view.change_cluster(change));
-    if let Some(Err(error)) = done.await {
-        wrong.insert("services".into(), error.to_string().into());
-    }
+    node_settings::change(state, change).await
 }
 
 /// `POST /settings/indexes`: any storage mode of indexes is accepted, since it has no effect.
@@ -174,7 +175,7 @@ pub(super) async fn close(state: &HttpState, body: &[u8]) -> Handled {
             ..ClusterChange::default()
         };
         let changed = view.change_cluster(change);
-        changed.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+        changed.map_err(|error| (error.status(), error.to_string()))?;
         tracing::info!(
             user = name,
             "the node has its administrator, and asks for credentials"

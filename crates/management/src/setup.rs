@@ -5,7 +5,6 @@
 //! are refused, with advice on how to get the state.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -20,9 +19,9 @@ use serde_json::json;
 use super::answers::{self, Handled};
 use super::bucket_form::QUOTA_MIB_MAX;
 use super::form::{FieldErrors, field, fields, flag, refuse_unknown};
-use super::provision;
+use super::{node_settings, provision};
 use crate::state::HttpState;
-use crate::view::{BucketsError, ClusterChange, NodeView};
+use crate::view::{ClusterChange, NodeView};
 
 const NAME_BYTES_MAX: usize = 256;
 const CLUSTER_FIELDS: [&str; 4] = [
@@ -75,29 +74,15 @@ pub(super) fn hello(view: &dyn NodeView) -> Response {
 }
 
 /// `POST /pools/default`: sets the name and the quota of a cluster.
-pub(super) async fn cluster(State(state): State<HttpState>, body: Bytes) -> Response {
+pub(super) async fn cluster(State(state): State<HttpState>, body: Bytes) -> Handled {
     let mut wrong = FieldErrors::new();
     let asked = state.view.node().cluster.stands_in_for;
     let change = read_cluster(&body, &asked, &mut wrong);
     refuse_unknown(&body, &CLUSTER_FIELDS, &mut wrong);
-    change_cluster(&state, change, &mut wrong).await;
-    done(&wrong, StatusCode::OK.into_response())
-}
-
-/// Makes the change if there are no errors, outside of the thread that serves connections.
-async fn change_cluster(state: &HttpState, change: ClusterChange, wrong: &mut FieldErrors) {
-    if !wrong.is_empty() || change == ClusterChange::default() {
-        return;
+    if wrong.is_empty() && change != ClusterChange::default() {
+        node_settings::change(&state, change).await?;
     }
-    let view = Arc::clone(&state.view);
-    let changed = tokio::task::spawn_blocking(move || view.change_cluster(change)).await;
-    let (about, text) = match changed {
-        Ok(Ok(())) => return,
-        Ok(Err(error @ BucketsError::QuotaTooSmall(_))) => ("memoryQuota", error.to_string()),
-        Ok(Err(error)) => ("_", error.to_string()),
-        Err(_) => ("_", "the change was cut short".to_owned()),
-    };
-    wrong.insert(about.into(), text.into());
+    Ok(done(&wrong, StatusCode::OK.into_response()))
 }
 
 /// Accepts any name for a node alone: clients name it by the host that they used. A node of a cluster has the host that
@@ -122,7 +107,7 @@ async fn rename(State(state): State<HttpState>, body: Bytes) -> Response {
 }
 
 /// `PUT /node/controller/setupAlternateAddresses/external`: sets a host, and ports that differ from the node's own.
-async fn set_external(State(state): State<HttpState>, body: Bytes) -> Response {
+async fn set_external(State(state): State<HttpState>, body: Bytes) -> Handled {
     let mut external = AlternateAddress::default();
     let mut wrong = FieldErrors::new();
     let node = state.view.node();
@@ -156,28 +141,22 @@ async fn set_external(State(state): State<HttpState>, body: Bytes) -> Response {
     if !is_host(&external.hostname) {
         wrong.insert("hostname".into(), "The value must be a host".into());
     }
-    change_external(&state, Some(external), wrong).await
+    change_external(&state, Some(external), &wrong).await
 }
 
-async fn drop_external(State(state): State<HttpState>) -> Response {
-    change_external(&state, None, FieldErrors::new()).await
+async fn drop_external(State(state): State<HttpState>) -> Handled {
+    change_external(&state, None, &FieldErrors::new()).await
 }
 
 async fn change_external(
     state: &HttpState,
     external: Option<AlternateAddress>,
-    mut wrong: FieldErrors,
-) -> Response {
+    wrong: &FieldErrors,
+) -> Handled {
     if wrong.is_empty() {
-        let view = Arc::clone(&state.view);
-        let changed = state
-            .bucket_turn
-            .run(move || view.set_external_address(external));
-        if let Err(error) = changed.await.unwrap_or(Err(BucketsError::Stopping)) {
-            wrong.insert("_".into(), error.to_string().into());
-        }
+        node_settings::run(state, |view| view.set_external_address(external)).await?;
     }
-    done(&wrong, StatusCode::OK.into_response())
+    Ok(done(wrong, StatusCode::OK.into_response()))
 }
 
 async fn web(State(state): State<HttpState>) -> Response {
@@ -218,9 +197,11 @@ async fn init(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> H
     check_reports(&body, &mut wrong);
     let change = read_cluster(&body, &asked, &mut wrong);
     refuse_unknown(&body, &INIT_FIELDS, &mut wrong);
-    change_cluster(&state, change, &mut wrong).await;
+    if wrong.is_empty() && change != ClusterChange::default() {
+        node_settings::change(&state, change).await?;
+    }
     if wrong.is_empty() {
-        provision::choose(&state, asked, &mut wrong).await;
+        provision::choose(&state, asked, &mut wrong).await?;
     }
     if was_open && wrong.is_empty() {
         provision::close(&state, &body).await?;

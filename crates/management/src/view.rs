@@ -403,6 +403,27 @@ pub enum BucketsError {
     Failed(String),
 }
 
+impl BucketsError {
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            Self::Unknown => StatusCode::NOT_FOUND,
+            Self::Stopping | Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoSpace(_) | Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Exists
+            | Self::TooMany(_)
+            | Self::Occupied(_)
+            | Self::Busy
+            | Self::FlushDisabled
+            | Self::Follows
+            | Self::Invalid(_)
+            | Self::Refused(_)
+            | Self::QuotaTooLarge(_)
+            | Self::QuotaTooSmall(_)
+            | Self::NoClientAuthority(_) => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
 /// Reason why users and groups were not changed; one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UsersError {

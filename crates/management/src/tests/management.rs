@@ -265,6 +265,44 @@ async fn an_alternate_address_is_set_and_removed() {
     assert_eq!(external(), None);
 }
 
+#[tokio::test]
+async fn settings_that_cannot_be_written_are_the_nodes_failure() {
+    let fixture = Fixture::new();
+    *fixture.node.stands_in.lock() = true;
+    *fixture.node.disk_error.lock() = Some("the disk is full".into());
+    let external = "/node/controller/setupAlternateAddresses/external";
+    for (method, path, form) in [
+        (Method::POST, "/pools/default", "clusterName=x"),
+        (
+            Method::POST,
+            "/settings/autoCompaction",
+            "parallelDBAndViewCompaction=true",
+        ),
+        (
+            Method::POST,
+            "/settings/clientCertAuth",
+            r#"{"state":"disable"}"#,
+        ),
+        (Method::PUT, external, "hostname=outside"),
+        (Method::DELETE, external, ""),
+        (
+            Method::POST,
+            "/node/controller/setupServices",
+            "services=kv,index",
+        ),
+        (
+            Method::POST,
+            "/clusterInit",
+            "clusterName=x&username=ada&password=secret1&port=SAME",
+        ),
+    ] {
+        let (status, said) = call(&fixture, method.clone(), path, form).await;
+        assert_eq!(status, 500, "{method} {path}: {said}");
+        assert!(said.contains("the disk is full"), "{path}: {said}");
+    }
+    assert_eq!(*fixture.node.cluster.lock(), ClusterSettings::default());
+}
+
 /// A setting with the current value is accepted; others are refused with a reason.
 #[tokio::test]
 async fn tools_set_current_values_and_get_reasons_for_refusals() {

@@ -113,7 +113,7 @@ struct FakeNode {
     /// The number of times that an open node says so before another request makes its administrator.
     closes_after: Mutex<Option<usize>>,
     identity: Identity,
-    /// Error of every write of users.
+    /// Error of every write of users, and of settings.
     disk_error: Mutex<Option<String>>,
     audit: Arc<Recorder>,
     member: Mutex<Option<Arc<dyn ClusterMember>>>,
@@ -145,6 +145,11 @@ impl FakeNode {
             member: Mutex::default(),
             audit: Arc::new(Recorder::new("host".into(), Settings::new(PathBuf::new()))),
         })
+    }
+
+    fn check_disk(&self) -> Result<(), BucketsError> {
+        let error = self.disk_error.lock().clone();
+        error.map_or(Ok(()), |why| Err(BucketsError::Failed(why)))
     }
 
     fn has(&self, bucket: &str) -> bool {
@@ -323,6 +328,7 @@ impl NodeView for FakeNode {
     }
 
     fn change_cluster(&self, change: ClusterChange) -> Result<(), BucketsError> {
+        self.check_disk()?;
         let mut cluster = self.cluster.lock();
         if change.memory_quota_mib.is_some_and(|mib| mib < 256) {
             return Err(BucketsError::QuotaTooSmall(256));
@@ -338,6 +344,7 @@ impl NodeView for FakeNode {
     }
 
     fn set_external_address(&self, external: Option<AlternateAddress>) -> Result<(), BucketsError> {
+        self.check_disk()?;
         self.cluster.lock().external = external;
         Ok(())
     }
