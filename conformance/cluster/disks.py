@@ -1,5 +1,6 @@
 """Nodes whose disks are full, or die."""
 
+import json
 import os
 import struct
 import subprocess
@@ -306,3 +307,28 @@ def changes_reach_a_node_whose_disk_is_full(world):
         eventually("it obeys", lambda: serves(77), seconds=30)
         other = node.data / "buckets" / "other"
         eventually("it dropped the bucket", lambda: not other.exists(), seconds=30)
+
+
+@suite.test
+def what_a_member_saw_is_written_once_its_disk_has_space(world):
+    with Cluster(world.etcd, world.name(), nodes=2) as cluster:
+        cluster.make_bucket()
+        node = member_of(world.etcd, cluster.name, "c")
+        cluster.nodes.append(node)
+        between(node, FILES="cluster.json", OPS="write", KIND="full")
+        node.start()
+        eventually("it is known", lambda: len(cluster.states()) == 3, seconds=30)
+        fail(node)
+        cluster.order("rebalance")
+        share(cluster, node, lambda part: part > 0.2)
+        eventually("it is rebalanced", lambda: cluster.status()["rebalance"] == "idle", seconds=30)
+
+        def has_newest():
+            files = [one.data / "cluster.json" for one in cluster.nodes]
+            lines = [file.read_text().splitlines()[-1] if file.exists() else "{}" for file in files]
+            return len({str(json.loads(line).get("mark")) for line in lines}) == 1
+
+        assert not has_newest(), "it wrote what it saw"
+        fail(node, False)
+        eventually("it writes what it saw", has_newest, seconds=30)
+        equal(node.log.read_text().count("ERROR"), 1, "lines of errors")
