@@ -108,18 +108,18 @@ impl Target for Followed {
         self.served.dcp.settings.read().idle_timeout
     }
 
-    fn registered(&self, answer: &[u8]) -> Result<(), NotThere> {
+    fn registered(&self, answer: &[u8]) -> Result<Result<(), String>, NotThere> {
         let Some(active) = &self.active else {
-            return Ok(());
+            return Ok(Ok(()));
         };
         let to = ActiveNode {
             at: active.at.clone(),
             over_tls: active.over_tls,
             demote: active.demote.load(Ordering::Relaxed),
         };
-        registry::registered(&self.node, &self.served, &to, answer)?;
+        let settings = registry::registered(&self.node, &self.served, &to, answer)?;
         active.demote.store(false, Ordering::Relaxed);
-        Ok(())
+        Ok(settings)
     }
 
     fn users_question(&self) -> Option<String> {

@@ -120,9 +120,10 @@ pub trait Target {
         None
     }
 
-    /// Processes the active node's answer to the registration.
-    fn registered(&self, _answer: &[u8]) -> Result<(), NotThere> {
-        Ok(())
+    /// Processes the active node's answer to the registration. Returns whether its settings are obeyed, or the reason why
+    /// not. Blocks for the disk if they changed.
+    fn registered(&self, _answer: &[u8]) -> Result<Result<(), String>, NotThere> {
+        Ok(Ok(()))
     }
 
     /// Returns the request for the users of the active node; `None` if users are not copied.

@@ -133,7 +133,7 @@ pub enum NotThere {
 }
 
 /// Takes the active node's answer to a registration: its map becomes the map of this node. An answer that cannot be
-/// understood changes nothing.
+/// understood changes nothing. Returns whether the settings of its bucket are obeyed, or the reason why not.
 ///
 /// # Errors
 /// The node is not the one to follow; nothing is changed.
@@ -142,9 +142,9 @@ pub fn registered(
     served: &ServedBucket,
     of: &ActiveNode,
     answer: &[u8],
-) -> Result<(), NotThere> {
+) -> Result<Result<(), String>, NotThere> {
     let Ok(answer) = serde_json::from_slice::<Value>(answer) else {
-        return Ok(());
+        return Ok(Ok(()));
     };
     if let Some(reason) = answer["refused"].as_str() {
         return Err(NotThere::Refused(reason.to_owned()));
@@ -160,10 +160,10 @@ pub fn registered(
         return Err(NotThere::Refused(reason.to_owned()));
     }
     let Some(revision) = revision(&answer) else {
-        return Ok(());
+        return Ok(Ok(()));
     };
     let Some(active) = Peer::active(&answer["nodes"][0], &of.at, over_tls) else {
-        return Ok(());
+        return Ok(Ok(()));
     };
     if !of.demote && revision.epoch < served.map().revision.epoch {
         let reason = "another node was promoted since that one was the active one";
@@ -176,25 +176,18 @@ pub fn registered(
         served.show_uuid(uuid);
     }
     let group = group_of(node, active, &answer["nodes"]);
-    let told = take_settings(node, served, &answer["settings"]).unwrap_or_else(|error| {
-        tracing::error!(
-            bucket = served.name(),
-            error,
-            "the settings are not followed"
-        );
-        false
-    });
+    let told = take_settings(node, served, &answer["settings"]);
     if !node.env.group_record(served.name()).is_plain() {
         // This node gives up its own history from here on.
         node.env
             .note_standing(served.name(), GroupRecord::default(), revision.epoch);
     }
-    let news = told || served.group() != group || served.map().revision != revision;
+    let news = told == Ok(true) || served.group() != group || served.map().revision != revision;
     if news {
         served.set_group(group);
         publish(node, served, revision);
     }
-    Ok(())
+    Ok(told.map(drop))
 }
 
 /// Applies the settings in the active node's answer, if there are any. Returns whether they changed.

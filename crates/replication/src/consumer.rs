@@ -12,6 +12,7 @@ use wire::{Envelope, Frame, Opaque, Opcode, RawParts, Status, encode_raw};
 
 use super::broken::Broken;
 use super::dialogue::{Dialogue, Opening};
+use super::missed::Missed;
 use super::setup::Introduction;
 
 /// Silence after which a connection is dead, even in the middle of a message: the producer sends no-ops.
@@ -37,8 +38,8 @@ pub(super) struct Consumer<'a, T> {
     news: bool,
     /// Whether a request for users is not answered yet.
     asks_users: bool,
-    /// Last logged reason why the users are not copied.
-    users_missed: String,
+    users: Missed,
+    settings: Missed,
 }
 
 impl<'a, T: Target> Consumer<'a, T> {
@@ -66,7 +67,8 @@ impl<'a, T: Target> Consumer<'a, T> {
             seqnos_ns: now_ns,
             news: false,
             asks_users: false,
-            users_missed: String::new(),
+            users: Missed::new("users"),
+            settings: Missed::new("settings"),
         })
     }
 
@@ -159,22 +161,18 @@ impl<'a, T: Target> Consumer<'a, T> {
             Status::EACCESS => Err("only a full administrator is told of them".to_owned()),
             other => Err(format!("{}: {}", other.description(), told.escape_ascii())),
         };
-        let missed = taken.err().unwrap_or_default();
-        if !missed.is_empty() && missed != self.users_missed {
-            tracing::warn!(
-                reason = missed,
-                "the users of the active node are not followed"
-            );
-        }
-        self.users_missed = missed;
+        self.users.note(&self.opening.about().bucket, taken);
     }
 
-    fn registered(&self, answer: &[u8]) -> Result<(), Broken> {
+    /// Processes the answer to a registration. If its settings cannot be kept, the documents are still replicated.
+    fn registered(&mut self, answer: &[u8]) -> Result<(), Broken> {
         let registered = self.streams.target().registered(answer);
-        registered.map_err(|why| match why {
+        let settings = registered.map_err(|why| match why {
             NotThere::Elsewhere(host, port) => Broken::Elsewhere(host, port),
             NotThere::Refused(reason) => Broken::Refused(reason),
-        })
+        })?;
+        self.settings.note(&self.opening.about().bucket, settings);
+        Ok(())
     }
 
     /// Acknowledges the prepares of the vBucket if there are new ones. Call it whenever there may be.

@@ -24,6 +24,7 @@ mod dialogue;
 mod follow;
 mod follower;
 mod link;
+mod missed;
 mod notice;
 mod order;
 mod peer_link;

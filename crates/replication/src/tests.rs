@@ -1,8 +1,8 @@
 //! Tests of the consumer against a scripted producer.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use consumer::{NotTaken, ReplicaPosition, Resolved, Target, Violation, Wishes};
@@ -12,6 +12,8 @@ use model::{
 };
 use proptest::prelude::*;
 use registry::{NotThere, Progress, Stage};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 use wire::dcp::{
     Abort, BufferAck, Commit, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion,
     Mutation, Prepare, SeqnoAcknowledged, SeqnoAdvanced, SnapshotMarker, StreamEnd, StreamRequest,
@@ -153,9 +155,11 @@ impl Target for Fake {
         self.idle_timeout.get()
     }
 
-    fn registered(&self, answer: &[u8]) -> Result<(), NotThere> {
-        self.note(format!("registered {}", String::from_utf8_lossy(answer)));
-        Ok(())
+    fn registered(&self, answer: &[u8]) -> Result<Result<(), String>, NotThere> {
+        let answer = String::from_utf8_lossy(answer);
+        self.note(format!("registered {answer}"));
+        let full = answer.contains("refuse settings");
+        Ok(if full { Err("full".into()) } else { Ok(()) })
     }
 }
 
@@ -405,6 +409,48 @@ fn stream_is_negotiated_granted_and_applied() {
     assert_eq!(fake.taken(), expected);
     assert_eq!(set.progress.changes.load(Ordering::Relaxed), 3);
     assert_eq!(set.progress.peer_seqno(VbId(0)), Seqno(3));
+}
+
+/// Levels of the lines that are logged.
+#[derive(Clone, Default)]
+struct LogLevels(Arc<Mutex<Vec<Level>>>);
+
+impl Subscriber for LogLevels {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        self.0
+            .lock()
+            .expect("a lock")
+            .push(*event.metadata().level());
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn settings_that_cannot_be_kept_are_logged_once_and_once_when_they_are() {
+    let (fake, about) = (Fake::at(0, (0, 0), &[(UUID.0, 0)]), introduction());
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    let levels = LogLevels::default();
+    tracing::subscriber::with_default(levels.clone(), || {
+        for told in ["refuse settings", "refuse settings", "said", "said"] {
+            let registration = Opaque([0, 0, 0xff, 0xfe]);
+            let (opcode, ok) = (Opcode::IOCTL_SET, Status::SUCCESS);
+            let answer = answer(opcode, registration, ok, told.as_bytes());
+            set.hears(&answer, 0).expect("the connection stays");
+        }
+    });
+    assert_eq!(*levels.0.lock().unwrap(), [Level::WARN, Level::INFO]);
 }
 
 #[test]

@@ -161,7 +161,9 @@ impl Users {
     /// They could not be written.
     pub(super) fn follow(&self, roster: Roster) -> Result<(), String> {
         let kept = self.keep(&roster);
-        self.identity.replace_roster(roster);
+        if self.identity.edition() != roster.edition {
+            self.identity.replace_roster(roster);
+        }
         kept
     }
 
