@@ -38,9 +38,9 @@ impl<T> Unapplied<T> {
 
 /// Changes that are refused, each with its bucket: each is logged once, and once more when it is made.
 #[derive(Default)]
-pub(crate) struct Refused(BTreeSet<(&'static str, Option<String>)>);
+pub(crate) struct RefusedChanges(BTreeSet<(&'static str, Option<String>)>);
 
-impl Refused {
+impl RefusedChanges {
     /// Notes an attempt of a change, which `what` describes as refused; returns whether it was made.
     pub(crate) fn note(
         &mut self,
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_refused_change_is_noted_until_it_is_made() {
-        let mut refused = Refused::default();
+        let mut refused = RefusedChanges::default();
         for bucket in [None, Some("shop"), Some("gone")] {
             assert!(!refused.note(bucket, "not written", Err("full".into())));
         }

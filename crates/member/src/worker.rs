@@ -19,7 +19,7 @@ use crate::around::NodeAround;
 use crate::events::{DriverEvent, Work};
 use crate::hosted::Hosted;
 use crate::join::USERS_NOT_TAKEN;
-use crate::retry::{RETRY, Refused, Unapplied};
+use crate::retry::{RETRY, RefusedChanges, Unapplied};
 use crate::shared::{NotMade, Shared, reach};
 
 /// Interval between checks of steps that wait for the disk.
@@ -92,7 +92,7 @@ pub(crate) struct Worker {
     /// Buckets that the cluster dropped, and that are not removed here yet.
     dropped: Vec<Arc<Hosted>>,
     /// Changes that cannot be made yet.
-    refused: Refused,
+    refused: RefusedChanges,
     /// Failed nodes.
     failed: BTreeSet<NodeId>,
     queue: Queue,
@@ -115,7 +115,7 @@ impl Worker {
             electing: BTreeSet::new(),
             applied: AppliedMarks::default(),
             dropped: Vec::new(),
-            refused: Refused::default(),
+            refused: RefusedChanges::default(),
             failed: BTreeSet::new(),
             queue: Queue::default(),
             open: Vec::new(),

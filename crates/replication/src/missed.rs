@@ -1,6 +1,6 @@
 //! Log of what a follower cannot take over from the active node.
 
-/// What is not followed, and why.
+/// Part of the active node's state, and the reason why it is not followed.
 pub(super) struct Missed {
     what: &'static str,
     /// Last logged reason; empty while all is followed.
