@@ -3,9 +3,8 @@
 
 use wire::{Feature, Opcode, Status};
 
-use crate::client::{Client, Request, SDK, count, sdk_and, sdk_without};
+use crate::client::{Client, Request, SDK, count, sdk_and, sdk_without, until};
 use crate::place::{on_disk, shared};
-use crate::promotion::until;
 use crate::subdoc::{
     ADD, COUNTER, DELETE, DICT_ADD, DICT_UPSERT, EXISTS, GET, MKDOC, XATTR, changes, lookups, one,
     results,
@@ -49,7 +48,7 @@ fn attributed(client: &mut Client, key: &str) {
 fn a_large_write_keeps_attributes_that_left_memory() {
     let place = tempfile::tempdir().unwrap();
     let node = on_disk(place.path());
-    let mut client = Client::ready(node.ports().kv);
+    let mut client = Client::refilled(node.ports().kv);
     attributed(&mut client, "large");
     let evict = Request::of(Opcode::EVICT_KEY, "large");
     until("it does not become durable", || {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use model::VbId;
 use rustls::crypto::ring;
@@ -16,8 +16,19 @@ use wire::{Decoded, Feature, Limits, Opcode, Response, Status, decode};
 
 /// Time limit of an answer: a test fails instead of hanging.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// Time limit of what a test waits for.
+const PATIENCE: Duration = Duration::from_mins(1);
 pub(crate) const USER: &str = "Administrator";
 pub(crate) const PASSWORD: &str = "secret word";
+
+/// Waits until `holds`. Fails with `what` after [`PATIENCE`].
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}
 
 /// One request; parts that are not set are empty.
 #[derive(Clone, Debug)]
@@ -260,6 +271,16 @@ impl Client {
     /// Connects like an SDK without compression: ready for documents of `default`.
     pub(crate) fn ready(port: u16) -> Self {
         Self::with(port, &SDK)
+    }
+
+    /// Connects to a node with a store, and waits until no document returns to memory on its own account: the refill
+    /// after a start, also an empty one, may take what left meanwhile.
+    pub(crate) fn refilled(port: u16) -> Self {
+        let mut client = Self::ready(port);
+        until("the refill goes on", || {
+            client.stats("")["ep_warmup_refill"] == "done"
+        });
+        client
     }
 
     /// Connects with these features: ready for documents of `default`.

@@ -1,22 +1,10 @@
 //! Tests of orders of operators: traffic, persistence and documents in memory.
 
-use std::time::{Duration, Instant};
-
 use wire::{Opcode, Status};
 
-use crate::client::{Client, Request, SDK};
+use crate::client::{Client, Request, SDK, until};
 use crate::dcp::history::post;
 use crate::place::{on_disk, own, with_full_eviction};
-
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::yield_now();
-    }
-}
 
 fn order(client: &mut Client, opcode: Opcode) {
     client.call(&Request::new(opcode)).ok();
@@ -61,7 +49,7 @@ fn changes_during_stopped_persistence_become_durable_later() {
 fn a_value_leaves_memory_on_request_and_is_read_back() {
     let place = tempfile::tempdir().unwrap();
     let node = on_disk(place.path());
-    let mut client = Client::ready(node.ports().kv);
+    let mut client = Client::refilled(node.ports().kv);
     client.set("k", "value").ok();
     let evict = Request::of(Opcode::EVICT_KEY, "k");
     until("it does not become durable", || {
@@ -88,11 +76,8 @@ fn the_store_answers_for_keys_that_left_memory() {
     drop(client);
     node.shutdown().unwrap();
     let node = with_full_eviction(place.path());
-    let mut client = Client::ready(node.ports().kv);
+    let mut client = Client::refilled(node.ports().kv);
     let evict = |key| Request::of(Opcode::EVICT_KEY, key);
-    until("the refill goes on", || {
-        client.stats("")["ep_warmup_refill"] == "done"
-    });
     client.call(&evict("there")).ok();
     for _ in 0..2 {
         client.call(&evict("gone")).is(Status::KEY_ENOENT);
@@ -108,7 +93,7 @@ fn the_store_answers_for_keys_that_left_memory() {
 fn a_random_key_is_fetched_if_all_have_left_memory() {
     let place = tempfile::tempdir().unwrap();
     let node = with_full_eviction(place.path());
-    let mut client = Client::ready(node.ports().kv);
+    let mut client = Client::refilled(node.ports().kv);
     let keys: Vec<String> = (0..50).map(|number| format!("key-{number}")).collect();
     for key in &keys {
         client.set(key, "value").ok();

@@ -4,10 +4,9 @@ use serde_json::Value;
 use server::Node;
 use wire::Opcode;
 
-use crate::client::{Client, Request, SDK, set};
+use crate::client::{Client, Request, SDK, set, until};
 use crate::handed_on::{BUCKETS, admin, asked};
 use crate::place::{own, replica_of_bucket};
-use crate::promotion::until;
 use crate::with_meta::{FIRST, FORCE_ACCEPT, known, put};
 
 const SHOP: &str = "/pools/default/buckets/shop";

@@ -8,9 +8,8 @@ use server::Node;
 
 use wire::Opcode;
 
-use crate::client::{Client, PASSWORD, Request, USER};
+use crate::client::{Client, PASSWORD, Request, USER, until};
 use crate::place::{on_disk, own, replica_of};
-use crate::promotion::until;
 
 /// Sends a request as a user, given as NAME:PASSWORD. Returns status and body.
 pub(crate) fn asked(port: u16, method: &str, path: &str, form: &str, user: &str) -> (u16, String) {

@@ -4,16 +4,15 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use wire::{Opcode, Status};
 
-use crate::client::{Client, Request, set};
+use crate::client::{Client, Request, set, until};
 use crate::durable::{durable, until_replicated};
 use crate::place::{on_disk, own, replica_of};
 
 const MAJORITY: u8 = 1;
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Forwards bytes both ways to a port until it is frozen. Then connections stay open, and no more bytes arrive.
 fn wire_to(port: u16) -> (u16, Arc<AtomicBool>) {
@@ -52,14 +51,6 @@ fn carry(mut from: TcpStream, mut to: TcpStream, frozen: &AtomicBool) {
 fn known_nodes(client: &mut Client) -> usize {
     let map = client.call(&Request::new(Opcode::GET_CLUSTER_CONFIG)).ok();
     map.json()["nodesExt"].as_array().map_or(0, Vec::len)
-}
-
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Cuts one replica off; `others` acknowledge writes that it does not get. Then it is promoted.

@@ -31,7 +31,7 @@ fn bytes_of_connections_are_counted_also_once_they_end() {
 fn the_store_counts_its_operations() {
     let place = tempfile::tempdir().unwrap();
     let node = on_disk(place.path());
-    let mut client = Client::ready(node.ports().kv);
+    let mut client = Client::refilled(node.ports().kv);
     let seqno = client.set("k", "1").ok().seqno();
     let vb = crate::durable::vbucket("k");
     let wait = Request::new(Opcode::SEQNO_PERSISTENCE).vbucket(vb);

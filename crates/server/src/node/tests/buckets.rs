@@ -17,8 +17,7 @@ use wire::{Opcode, Status};
 use super::super::buckets::with_collections;
 use super::super::data_dir::check_complete;
 use super::super::{CheckStep, SalvageStep};
-use super::changes::until;
-use super::client::{Client, Request, SDK};
+use super::client::{Client, Request, SDK, until};
 use super::{Node, Waits, bucket, config, started};
 
 fn on(place: &Path) -> Node {

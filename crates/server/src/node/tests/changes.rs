@@ -2,13 +2,13 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::client::{Client, PASSWORD, USER};
+use super::client::{Client, PASSWORD, USER, until};
 use super::{Node, Waits, bucket, config, started};
 
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -49,14 +49,6 @@ fn event(reader: &mut BufReader<TcpStream>) -> Option<Value> {
         if let Some(data) = line.strip_prefix(b"data: ") {
             return Some(serde_json::from_slice(data).unwrap());
         }
-    }
-}
-
-pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        std::thread::yield_now();
     }
 }
 

@@ -16,8 +16,7 @@ use registry::{BucketSettings, MemcachedPort, Waits, manifest_changed, publish_c
 use serde_json::{Value, json};
 use wire::{Feature, Opcode, Status};
 
-use super::changes::until;
-use super::client::{Client, Request, SDK};
+use super::client::{Client, Request, SDK, until};
 use super::{Node, SOON, bucket, config, extras, listening, start, started};
 use crate::config::NodeConfig;
 

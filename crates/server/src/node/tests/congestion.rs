@@ -2,19 +2,18 @@
 
 use std::io::Read as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bucket::MemoryWaits;
 use model::VbId;
 use registry::{BucketKind, EvictionPolicy};
 use wire::{Opcode, Status};
 
-use super::client::{Client, Request};
+use super::client::{Client, Request, until};
 use super::{Node, Waits, bucket, config, started};
 
 /// Longer than any test: a wait with this limit never ends by itself.
 const LONG: Duration = Duration::from_mins(5);
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Size of a large document, bytes: more than the sockets of both ends take.
 const LARGE_BYTES: usize = 20 << 20;
 
@@ -46,14 +45,6 @@ fn node_at(path: Option<&Path>, stillness: Duration) -> Node {
         bucket.eviction = EvictionPolicy::Values;
     }
     started(&config(path, vec![bucket]), waits)
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        std::thread::yield_now();
-    }
 }
 
 fn get_large() -> Request {
@@ -96,7 +87,7 @@ fn large_answers_wait_for_unread_ones_and_small_ones_do_not() {
 fn large_answers_wait_for_unread_ones_also_after_a_fetch() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_at(Some(dir.path()), LONG);
-    let mut other = Client::ready(node.ports().kv);
+    let mut other = Client::refilled(node.ports().kv);
     let mut deaf = crowded(&node);
     other.set("small", "s").ok();
     let evict = Request::of(Opcode::EVICT_KEY, "large");

@@ -8,12 +8,11 @@ use model::VbId;
 use registry::{BucketConfig, BucketKind, EvictionPolicy};
 use wire::{Opcode, Status};
 
-use super::client::{self, Client, Request};
+use super::client::{self, Client, Request, until};
 use super::{Node, SOON, Waits, bucket, config, started};
 
 /// Longer than any test: a wait with this limit never ends by itself.
 const LONG: Duration = Duration::from_mins(5);
-const PATIENCE: Duration = Duration::from_secs(30);
 const FLUSH: u32 = 1;
 
 fn waiting(room: Duration) -> Waits {
@@ -48,14 +47,6 @@ fn take_room(client: &mut Client) {
 
 fn give_room(client: &mut Client) {
     set_param(client, "mutation_mem_ratio", "0.93");
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        std::thread::yield_now();
-    }
 }
 
 #[test]
@@ -204,7 +195,7 @@ fn a_large_document_that_left_memory_is_replaced_without_its_old_value() {
     let served = node.state.bucket("default").unwrap();
     let memory = served.bucket.memory();
     let bytes = 16 << 20;
-    let mut client = Client::ready(node.ports().kv);
+    let mut client = Client::refilled(node.ports().kv);
     client.set("large", vec![b'o'; bytes]).ok();
     let evict = Request::of(Opcode::EVICT_KEY, "large");
     until("it has left memory", || {
@@ -224,7 +215,7 @@ fn a_write_for_which_a_document_was_fetched_does_not_wait_for_room() {
     let node = with_little_room_for(EvictionPolicy::Values, dir.path(), SOON);
     let served = node.state.bucket("default").unwrap();
     let memory = served.bucket.memory();
-    let mut client = Client::ready(node.ports().kv);
+    let mut client = Client::refilled(node.ports().kv);
     client.set("a", vec![b'a'; PAD_BYTES]).ok();
     let append = Request::of(Opcode::APPEND, "a").value(vec![b'b'; PAD_BYTES / 2]);
     let evict = Request::of(Opcode::EVICT_KEY, "a");
@@ -403,7 +394,7 @@ fn with_a_value_on_disk(dir: &Path, room: Duration) -> (Node, Client) {
         ..bucket("default")
     };
     let node = started(&config(Some(dir), vec![values]), waiting(room));
-    let mut client = Client::ready(node.ports().kv);
+    let mut client = Client::refilled(node.ports().kv);
     client.set("a", large()).ok();
     set_param(&mut client, "mem_low_wat_percent", "0.0001");
     set_param(&mut client, "mem_high_wat_percent", "0.0001");

@@ -1,7 +1,7 @@
 //! Tests of callers with certificates at a node that follows another one over TLS, and of requests on behalf of others.
 
 use super::super::audit::recorded;
-use super::super::changes::until;
+use super::super::client::until;
 use super::super::client::{PASSWORD, USER as ADMINISTRATOR};
 use super::http::https;
 use super::*;

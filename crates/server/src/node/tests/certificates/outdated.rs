@@ -8,7 +8,7 @@ use identity::Administrator;
 use registry::cluster::CLUSTER_USER;
 use registry::fake_member::FakeMember;
 
-use super::super::changes::until;
+use super::super::client::until;
 use super::http::{self, https, parsed};
 use super::*;
 
