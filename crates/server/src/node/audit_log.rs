@@ -12,6 +12,7 @@ use bucket::Clock;
 use parking_lot::Mutex;
 use storage::names;
 
+use super::data_dir::access;
 use super::random::random_uuid;
 use crate::config::StartError;
 
@@ -47,7 +48,7 @@ impl AuditLog {
             data_dir,
             changing: Mutex::default(),
         };
-        if let Some(settings) = log.read().map_err(StartError::DataFormat)? {
+        if let Some(settings) = log.read()? {
             log.adopt(settings, unix_ns);
         }
         Ok(log)
@@ -59,7 +60,7 @@ impl AuditLog {
     /// The reason in one line; the configuration stays as it was.
     pub(super) fn reload(&self, unix_ns: u64) -> Result<(), String> {
         let _turn = self.changing.lock();
-        if let Some(settings) = self.read()? {
+        if let Some(settings) = self.read().map_err(|error| error.to_string())? {
             self.check_directory(&settings)?;
             self.adopt(settings, unix_ns);
         }
@@ -67,22 +68,21 @@ impl AuditLog {
     }
 
     /// Reads the configuration file; `None` if there is no file.
-    fn read(&self) -> Result<Option<Settings>, String> {
+    fn read(&self) -> Result<Option<Settings>, StartError> {
         let Some(data_dir) = &self.data_dir else {
             return Ok(None);
         };
         let path = data_dir.join(FILE);
-        let refused = |why: String| {
-            format!(
-                "{}: {why}; mend it, or remove it: then nothing is recorded",
-                path.display()
-            )
-        };
-        let settings = match fs::read(&path) {
-            Ok(text) => Settings::parse(&text).map_err(refused)?,
+        let text = match fs::read(&path) {
+            Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(refused(error.to_string())),
+            Err(error) => return Err(access(&path, &error)),
         };
+        let settings = Settings::parse(&text).map_err(|why| {
+            let path = path.display();
+            let hint = "mend it, or remove it: then nothing is recorded";
+            StartError::DataFormat(format!("{path}: {why}; {hint}"))
+        })?;
         Ok(Some(settings))
     }
 

@@ -44,22 +44,22 @@ impl DataDir {
     /// # Errors
     /// It cannot be created or read, another process has it, or it holds something else than a node's data.
     pub(super) fn open(path: &Path) -> Result<(Self, Identities), StartError> {
-        let access = |error: &std::io::Error| access(path, error);
-        names::make_directories(path).map_err(|error| access(&error))?;
+        names::make_directories(path).map_err(|error| access(path, &error))?;
         let dir = Self {
             path: path.to_owned(),
             lock: lock(path)?,
         };
-        let identities = match fs::read(path.join(sealed_file::NODE.name)) {
+        let file = path.join(sealed_file::NODE.name);
+        let identities = match fs::read(&file) {
             Ok(bytes) => Identities::parse(&bytes).map_err(|why| dir.unusable(&why))?,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 dir.check_is_ours()?;
                 Identities::new()
             }
-            Err(error) => return Err(access(&error)),
+            Err(error) => return Err(access(&file, &error)),
         };
         dir.check_knows_stores(&identities)?;
-        super::private::close_to_others(path).map_err(|error| access(&error))?;
+        super::private::close_to_others(path).map_err(|error| access(path, &error))?;
         Ok((dir, identities))
     }
 
@@ -72,7 +72,7 @@ impl DataDir {
 
     /// Checks that a directory without a node file is empty, or holds only the remains of an interrupted start.
     fn check_is_ours(&self) -> Result<(), StartError> {
-        let stores = stores(&self.path).map_err(|error| self.access(&error))?;
+        let stores = stores(&self.path)?;
         if !stores.is_empty() {
             let buckets = stores.join(", ");
             return Err(self.unusable(&format!("is missing, and there are buckets: {buckets}")));
@@ -95,7 +95,7 @@ impl DataDir {
     /// Checks that every store belongs to a bucket with an identity: the identity is written before the store is
     /// created.
     fn check_knows_stores(&self, identities: &Identities) -> Result<(), StartError> {
-        let stores = stores(&self.path).map_err(|error| self.access(&error))?;
+        let stores = stores(&self.path)?;
         match stores.into_iter().find(|name| !identities.knows(name)) {
             None => Ok(()),
             Some(name) => {
@@ -123,7 +123,7 @@ impl DataDir {
         loop {
             match names::remove_tree(&path) {
                 Ok(()) => return Ok(()),
-                Err(error) if tries == REMOVALS_MAX => return Err(self.access(&error)),
+                Err(error) if tries == REMOVALS_MAX => return Err(access(&path, &error)),
                 Err(_) => tries += 1,
             }
         }
@@ -134,9 +134,9 @@ impl DataDir {
         if !identities.changed {
             return Ok(());
         }
-        identities
-            .write_into(&self.path)
-            .map_err(|error| self.access(&error))
+        let file = self.path.join(sealed_file::NODE.name);
+        let written = identities.write_into(&self.path);
+        written.map_err(|error| access(&file, &error))
     }
 
     /// Releases the directory for another node.
@@ -188,17 +188,19 @@ pub(super) fn check_complete(directory: &Path, others: &str) -> Result<(), Start
 }
 
 /// Returns the names of the stores in a data directory, sorted.
-pub(super) fn stores(path: &Path) -> std::io::Result<Vec<String>> {
-    let entries = match fs::read_dir(path.join(BUCKETS)) {
+pub(super) fn stores(path: &Path) -> Result<Vec<String>, StartError> {
+    let buckets = path.join(BUCKETS);
+    let entries = match fs::read_dir(&buckets) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
+        Err(error) => return Err(access(&buckets, &error)),
     };
     let mut names = Vec::new();
     for entry in entries {
-        let entry = entry?;
+        let entry = entry.map_err(|error| access(&buckets, &error))?;
         for mark in STORE_MARKS {
-            if entry.path().join(mark).try_exists()? {
+            let file = entry.path().join(mark);
+            if file.try_exists().map_err(|error| access(&file, &error))? {
                 names.push(entry.file_name().to_string_lossy().into_owned());
                 break;
             }
@@ -347,6 +349,23 @@ mod tests {
                 "{line}"
             );
             assert!(line.contains("settee salvage"), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let refused = || match DataDir::open(place.path()) {
+            Err(StartError::DataAccess(line)) => line,
+            other => panic!("{:?}", other.map(|_| ())),
+        };
+        for name in [sealed_file::NODE.name, BUCKETS] {
+            // A link to itself cannot be followed, by any user.
+            let path = place.path().join(name);
+            std::os::unix::fs::symlink(&path, &path).unwrap();
+            let line = refused();
+            assert!(line.starts_with(&path.display().to_string()), "{line}");
+            fs::remove_file(&path).unwrap();
         }
     }
 

@@ -38,6 +38,17 @@ pub(super) const SEEN: SealedFile = SealedFile {
     words: "settee cluster 1",
 };
 
+/// Reason why a file cannot be used. `Display` is for a line that begins with the path.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SealedFileError {
+    /// The system does not let the node read it.
+    #[error("{0}")]
+    Access(#[from] io::Error),
+    /// It differs from the written one, or is of a later release.
+    #[error("{0}")]
+    Content(String),
+}
+
 /// The content of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Text<'a> {
@@ -72,30 +83,30 @@ impl SealedFile {
         &self,
         path: &Path,
         known: u32,
-    ) -> Result<Option<T>, String> {
-        let text = |error: io::Error| error.to_string();
+    ) -> Result<Option<T>, SealedFileError> {
         let mut file = match File::open(path) {
             Ok(file) => BufReader::new(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(text(error)),
+            Err(error) => return Err(error.into()),
         };
         let mut line = Vec::new();
         let most = self.words.len() as u64 + CHECKSUM_BYTES_MAX;
-        let mut first = file.by_ref().take(most);
-        first.read_until(b'\n', &mut line).map_err(text)?;
+        file.by_ref().take(most).read_until(b'\n', &mut line)?;
+        let content = SealedFileError::Content;
         if line.starts_with(b"{") {
-            return Err(damaged("it has no checksum"));
+            return Err(content(damaged("it has no checksum")));
         }
         let mut checksum = Checksum::default();
-        io::copy(&mut file, &mut checksum).map_err(text)?;
+        io::copy(&mut file, &mut checksum)?;
         if line != format!("{}\n", self.first_line(&checksum)).as_bytes() {
-            return Err(damaged("checksum mismatch"));
+            return Err(content(damaged("checksum mismatch")));
         }
         let json = SeekFrom::Start(line.len() as u64);
-        file.seek(json).map_err(text)?;
-        check_version(&mut file, known)?;
-        file.seek(json).map_err(text)?;
-        serde_json::from_reader(file).map_err(damaged).map(Some)
+        file.seek(json)?;
+        check_version(&mut file, known).map_err(content)?;
+        file.seek(json)?;
+        let value = serde_json::from_reader(file).map_err(damaged);
+        value.map(Some).map_err(content)
     }
 
     /// Returns the content of a file's bytes.

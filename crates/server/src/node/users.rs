@@ -6,8 +6,9 @@ use std::sync::Arc;
 use identity::{Administrator, Directory, Identity, Roster, Secrets};
 use serde::Serialize;
 
+use super::data_dir::access;
 use super::random::fill_random;
-use super::sealed_file::USERS;
+use super::sealed_file::{SealedFileError, USERS};
 use crate::config::{NodeConfig, StartError};
 
 /// Version of `users.json` that this release reads and writes.
@@ -49,7 +50,7 @@ impl KeptUsers {
         let path = dir.map(|dir| dir.join(USERS.name));
         let read = path.as_ref().map_or(Ok(None), |path| {
             let read = USERS.read(path, VERSION);
-            read.map_err(|why| StartError::DataFormat(refusal(path, &why)))
+            read.map_err(|why| refusal(path, &why))
         });
         let roster = read?.map_or_else(fresh, |roster: Roster| Roster {
             // The file was written by a release without editions.
@@ -99,12 +100,15 @@ pub(super) fn copy_users(from: &Path, to: &Path) -> Result<(), String> {
     written.map_err(|error| format!("{}: {error}", to.display()))
 }
 
-fn refusal(path: &Path, why: &str) -> String {
-    format!(
-        "{}: {why}; put the right {} back, or remove it: then only the administrator may log in",
-        path.display(),
-        USERS.name
-    )
+fn refusal(path: &Path, why: &SealedFileError) -> StartError {
+    match why {
+        SealedFileError::Access(error) => access(path, error),
+        SealedFileError::Content(why) => StartError::DataFormat(format!(
+            "{}: {why}; put the right {} back, or remove it: then only the administrator may log in",
+            path.display(),
+            USERS.name
+        )),
+    }
 }
 
 /// Returns no users, and salts of this process.
@@ -278,7 +282,12 @@ mod tests {
         assert!(refused(&newer).contains("version 2"));
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        let unreadable = KeptUsers::load(Some(place.path()));
-        assert!(matches!(unreadable, Err(StartError::DataFormat(_))));
+        match KeptUsers::load(Some(place.path())) {
+            Err(StartError::DataAccess(line)) => {
+                assert!(line.starts_with(&path.display().to_string()), "{line}");
+                assert!(!line.contains("remove"), "{line}");
+            }
+            other => panic!("{:?}", other.map(|kept| kept.roster)),
+        }
     }
 }
