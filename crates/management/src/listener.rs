@@ -124,11 +124,12 @@ async fn serve_door(door: HttpDoor, served: Served, shutdown: watch::Receiver<bo
         tls,
     } = door;
     let own = listener.local_addr();
+    let port = own.as_ref().map_or(0, SocketAddr::port);
     let on_loopback = own.is_ok_and(|own| own.ip().to_canonical().is_loopback());
     let slots = Arc::new(Semaphore::new(connections_max));
     let mut connections = JoinSet::new();
     let mut stopping = shutdown.clone();
-    let mut refusals = Refusals::default();
+    let mut refusals = Refusals::of(port);
     loop {
         let accepted = tokio::select! {
             biased;

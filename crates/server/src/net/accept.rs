@@ -68,7 +68,7 @@ impl Listener {
             .name("accept".into())
             .stack_size(256 << 10)
             .spawn(move || {
-                let mut refusals = Refusals::default();
+                let mut refusals = Refusals::of(address.port());
                 for arrived in listener.incoming() {
                     if stop.load(Ordering::SeqCst) {
                         return;
