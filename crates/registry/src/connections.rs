@@ -31,6 +31,7 @@ pub struct ConnectionInfo {
     /// Bytes that the peer took later than they were made.
     taken_bytes: AtomicU64,
     waits_for_room: AtomicBool,
+    owes_answers: AtomicBool,
     /// Mailbox through which other threads reach the connection.
     pub mailbox: Arc<Mailbox>,
     about: Mutex<About>,
@@ -103,6 +104,11 @@ impl ConnectionInfo {
     /// Checks whether the connection waits until others hold less.
     pub fn waits_for_room(&self) -> bool {
         self.waits_for_room.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether answers of the connection wait for replicas or a disk.
+    pub fn note_owing(&self, owes: bool) {
+        self.owes_answers.store(owes, Ordering::Relaxed);
     }
 
     /// Changes the facts of the peer.
@@ -188,6 +194,7 @@ pub struct Connections {
     count: AtomicUsize,
     total: AtomicU64,
     rejected: AtomicU64,
+    refuse_writes: AtomicBool,
     /// Traffic of connections that ended.
     ended: Mutex<Traffic>,
 }
@@ -201,6 +208,7 @@ impl Connections {
             count: AtomicUsize::new(0),
             total: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
+            refuse_writes: AtomicBool::new(false),
             ended: Mutex::default(),
         }
     }
@@ -245,6 +253,7 @@ impl Connections {
             held_bytes: AtomicUsize::new(0),
             taken_bytes: AtomicU64::new(0),
             waits_for_room: AtomicBool::new(false),
+            owes_answers: AtomicBool::new(false),
             mailbox: Arc::clone(mailbox),
             about: Mutex::default(),
         });
@@ -299,6 +308,24 @@ impl Connections {
     /// Returns the number of connections that were closed for lack of a slot.
     pub fn rejected(&self) -> u64 {
         self.rejected.load(Ordering::Relaxed)
+    }
+
+    /// Checks whether answers of a connection wait for replicas or a disk. Cost: a look at each open connection.
+    pub fn owe_answers(&self) -> bool {
+        let open = self.open.lock();
+        open.values()
+            .any(|info| info.owes_answers.load(Ordering::Relaxed))
+    }
+
+    /// Refuses writes from this call on: the node is about to stop.
+    pub fn stop_writes(&self) {
+        self.refuse_writes.store(true, Ordering::Relaxed);
+    }
+
+    /// Checks whether writes are refused.
+    #[inline]
+    pub fn refuse_writes(&self) -> bool {
+        self.refuse_writes.load(Ordering::Relaxed)
     }
 
     /// Notifies every connection that the node stops.

@@ -128,6 +128,9 @@ pub struct Waits {
     pub handshake: Duration,
     /// Wait for a message of a change consumer.
     pub silence: Duration,
+    /// Time that clients have to finish when the node stops. SDKs repeat a refused write after 1, 10, 50, 100 and
+    /// 500 ms, so that most of them wait for the last of these when the connections close.
+    pub stop: Duration,
 }
 
 impl Default for Waits {
@@ -140,6 +143,7 @@ impl Default for Waits {
             stillness: Duration::from_secs(10),
             handshake: HANDSHAKE_TIMEOUT,
             silence: SILENCE_MAX,
+            stop: Duration::from_millis(250),
         }
     }
 }

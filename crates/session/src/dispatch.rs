@@ -173,6 +173,9 @@ impl Session {
             self.impersonate(&infos, command.scope)?;
         }
         self.check_access(command)?;
+        if self.node.connections.refuse_writes() && command.writes() {
+            return Err(Refusal::not_now("the node stops"));
+        }
         Ok((command, infos))
     }
 

@@ -5,8 +5,8 @@
 //! reason. After an *unclean* stop each active vBucket begins a new branch in its failover log, so that consumers that
 //! saw lost seqnos notice. CAS values continue above the highest one on disk, whatever the clock shows.
 //!
-//! Stop (SIGTERM): accept no connections, close connections, flush dirty documents, close the stores (each records a
-//! clean stop).
+//! Stop (SIGTERM): accept no connections, refuse writes until clients have their answers, close connections, flush dirty
+//! documents, close the stores (each records a clean stop).
 
 mod agreed;
 mod audit_log;
@@ -43,6 +43,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use ::member::Member;
 use bucket::{Clock, WarmupStage};
@@ -253,6 +254,25 @@ impl Node {
         served.is_some() && stats::collect(request, &scope, sink).is_ok()
     }
 
+    /// Refuses writes for a moment, so that the answers to earlier ones are sent and SDKs repeat later ones elsewhere,
+    /// or here after the start. A write on a connection that closes is an error that SDKs show: it may have happened.
+    /// The moment ends when no client sends anything and no answer waits.
+    fn let_clients_finish(&self) {
+        const STEP: Duration = Duration::from_millis(10);
+        let connections = &self.state.connections;
+        connections.stop_writes();
+        let deadline = Instant::now() + self.state.waits.stop;
+        let mut before = None;
+        while connections.open() > 0 && Instant::now() < deadline {
+            let received = connections.traffic().received;
+            if before == Some(received) && !connections.owe_answers() {
+                return;
+            }
+            before = Some(received);
+            std::thread::sleep(STEP);
+        }
+    }
+
     /// Stops accepting, ends the connections, makes everything durable.
     ///
     /// # Errors
@@ -261,6 +281,7 @@ impl Node {
         for listener in &mut *self.listeners.lock() {
             listener.stop();
         }
+        self.let_clients_finish();
         if let Some(member) = self.member.lock().take() {
             member.stop();
         }

@@ -1,6 +1,6 @@
 //! A row of the command table.
 
-use identity::PrivilegeSet;
+use identity::{Privilege, PrivilegeSet};
 use wire::{Frame, Opcode};
 
 use crate::context::Context;
@@ -64,4 +64,17 @@ pub(crate) struct Command {
     /// Remark for the compatibility page on differences to the reference.
     pub(crate) note: &'static str,
     pub(crate) run: fn(&mut Context<'_>, &Frame<'_>) -> CommandResult,
+}
+
+impl Command {
+    /// Checks whether the command changes a document.
+    pub(crate) fn writes(&self) -> bool {
+        const WRITES: PrivilegeSet = PrivilegeSet::of(&[
+            Privilege::Insert,
+            Privilege::Upsert,
+            Privilege::Delete,
+            Privilege::MetaWrite,
+        ]);
+        self.scope == Scope::Document && !self.privileges.common(WRITES).is_empty()
+    }
 }

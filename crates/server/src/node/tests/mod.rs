@@ -32,6 +32,7 @@ mod privileges;
 mod provision;
 mod room;
 mod statistics;
+mod stop;
 mod streams;
 mod users;
 
