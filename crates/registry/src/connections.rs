@@ -6,6 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use bucket::Wake as _;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use wire::FeatureSet;
@@ -31,7 +32,7 @@ pub struct ConnectionInfo {
     /// Bytes that the peer took later than they were made.
     taken_bytes: AtomicU64,
     waits_for_room: AtomicBool,
-    owes_answers: AtomicBool,
+    owes_answer: AtomicBool,
     /// Mailbox through which other threads reach the connection.
     pub mailbox: Arc<Mailbox>,
     about: Mutex<About>,
@@ -106,9 +107,9 @@ impl ConnectionInfo {
         self.waits_for_room.load(Ordering::Relaxed)
     }
 
-    /// Notes whether answers of the connection wait for replicas or a disk.
+    /// Notes whether a request waits for its answer: for memory, a disk or replicas.
     pub fn note_owing(&self, owes: bool) {
-        self.owes_answers.store(owes, Ordering::Relaxed);
+        self.owes_answer.store(owes, Ordering::Relaxed);
     }
 
     /// Changes the facts of the peer.
@@ -253,7 +254,7 @@ impl Connections {
             held_bytes: AtomicUsize::new(0),
             taken_bytes: AtomicU64::new(0),
             waits_for_room: AtomicBool::new(false),
-            owes_answers: AtomicBool::new(false),
+            owes_answer: AtomicBool::new(false),
             mailbox: Arc::clone(mailbox),
             about: Mutex::default(),
         });
@@ -310,16 +311,19 @@ impl Connections {
         self.rejected.load(Ordering::Relaxed)
     }
 
-    /// Checks whether answers of a connection wait for replicas or a disk. Cost: a look at each open connection.
+    /// Checks whether a request waits for its answer. Cost: a look at each open connection.
     pub fn owe_answers(&self) -> bool {
         let open = self.open.lock();
         open.values()
-            .any(|info| info.owes_answers.load(Ordering::Relaxed))
+            .any(|info| info.owes_answer.load(Ordering::Relaxed))
     }
 
-    /// Refuses writes from this call on: the node is about to stop.
+    /// Refuses writes from this call on, also those that wait: the node is about to stop.
     pub fn stop_writes(&self) {
-        self.refuse_writes.store(true, Ordering::Relaxed);
+        self.refuse_writes.store(true, Ordering::SeqCst);
+        for info in self.all() {
+            info.mailbox.wake();
+        }
     }
 
     /// Checks whether writes are refused.

@@ -337,7 +337,8 @@ impl Connection {
     /// Returns the next action after a run. Input of a large frame is not read until there is memory for all of it.
     fn after(&mut self, received: &Received) -> NextAction {
         self.note_held();
-        self.info.note_owing(self.session.owes());
+        let is_parked = matches!(received.verdict, Verdict::Parked(_));
+        self.info.note_owing(is_parked || self.session.owes());
         match received.verdict {
             Verdict::NeedInput(more) => {
                 let is_small = self.backlog.len().max(more) <= READ_BYTES;

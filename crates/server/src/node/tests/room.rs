@@ -369,8 +369,12 @@ fn a_client_that_quits_while_waiting_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_stopping_node_does_not_wait_for_waiting_requests() {
-    let node = ephemeral(LONG);
+fn a_stopping_node_refuses_waiting_writes() {
+    let waits = Waits {
+        stop: LONG,
+        ..waiting(LONG)
+    };
+    let node = started(&config(None, vec![bucket("default")]), waits);
     let (mut writer, mut other) = (
         Client::ready(node.ports().kv),
         Client::ready(node.ports().kv),
@@ -378,6 +382,7 @@ fn a_stopping_node_does_not_wait_for_waiting_requests() {
     take_room(&mut other);
     writer.pipeline_and_wait(&[client::set("b", "new")]);
     node.shutdown().unwrap();
+    writer.answer().is(Status::ETMPFAIL);
     writer.expect_end();
 }
 
