@@ -14,6 +14,7 @@ use crate::buffers::Buffers;
 use crate::collections::Collections;
 use crate::compactions::Compactions;
 use crate::durable::{Alarms, DurableWaits};
+use crate::failure_log::FailureLog;
 use crate::history::{Histories, HistoryRetention};
 use crate::holds::{Hold, Holds};
 use crate::leases::Leases;
@@ -91,6 +92,8 @@ pub struct Bucket<S> {
     pub(crate) stopping: AtomicBool,
     pub(crate) flushes: Flushes,
     pub(crate) fetches: Fetches,
+    /// Failures of reads.
+    pub(crate) read_failures: FailureLog,
     pub(crate) relieving: Relieving,
     pub(crate) expiry: Expiry,
     pub(crate) compactions: Compactions,
@@ -172,6 +175,7 @@ impl<S: KvStore> Bucket<S> {
             stopping: AtomicBool::new(false),
             warmed_up: Signal::default(),
             fetches: Fetches::default(),
+            read_failures: FailureLog::default(),
             compaction: CompactionStats::default(),
             holds: Holds::default(),
             persistence_waits: PersistenceWaits::default(),

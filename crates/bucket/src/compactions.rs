@@ -6,9 +6,10 @@ use std::sync::atomic::AtomicU64;
 
 use model::{Seqno, VbId};
 use parking_lot::Mutex;
-use storage::KvStore;
+use storage::{KvStore, StoreError};
 
 use crate::Bucket;
+use crate::failure_log::FailureLog;
 use crate::pool::Signal;
 use crate::signals::Wake;
 
@@ -59,6 +60,8 @@ pub(crate) struct Compactions {
     /// Age at which tombstones are purged, in seconds.
     pub(crate) purge_age_s: AtomicU64,
     pub(crate) signal: Signal,
+    /// Failures of compactions and erasures.
+    failures: FailureLog,
     waiting: Mutex<VecDeque<(CompactionTicket, CompactionRules)>>,
     results: Mutex<VecDeque<(CompactionTicket, bool)>>,
 }
@@ -147,6 +150,13 @@ impl<S: KvStore> Bucket<S> {
         self.compactions.waiting.lock().len()
     }
 
+    /// Logs that a compaction or an erasure failed: all vBuckets may have the same reason.
+    pub(crate) fn log_compaction_failure(&self, error: &StoreError) {
+        if let Some(times) = self.compactions.failures.note(self.clock.mono_ns()) {
+            tracing::warn!(bucket = self.name(), %error, times, "compactions failed");
+        }
+    }
+
     /// Runs the first requested compaction. Returns whether there was one.
     pub(crate) fn serve_compaction(&self) -> bool {
         let Some((ticket, rules)) = self.compactions.next() else {
@@ -154,7 +164,7 @@ impl<S: KvStore> Bucket<S> {
         };
         let done = self.compact(ticket.vb, rules);
         if let Err(error) = &done {
-            tracing::warn!(bucket = self.name(), %error, "a compaction failed");
+            self.log_compaction_failure(error);
         }
         self.compactions.done(ticket, done.is_ok());
         true

@@ -13,7 +13,9 @@ use crate::stats::Counters;
 /// Slots of the table that are visited under one lock hold.
 const SLOTS_PER_HOLD: usize = 4;
 /// Delay before the eraser retries what had to wait for the flusher.
-pub(crate) const ERASE_AGAIN: Duration = Duration::from_millis(100);
+const UNFLUSHED_PAUSE: Duration = Duration::from_millis(100);
+/// Delay before the eraser retries after an error of the store.
+const FAILED_PAUSE: Duration = Duration::from_secs(1);
 
 impl<S: KvStore> Bucket<S> {
     pub(crate) fn erase_soon(&self) {
@@ -22,25 +24,28 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Erases documents of dropped collections from memory and from the store. Returns `false` if
-    /// some must wait for the flusher, or until the store works again.
+    /// Erases documents of dropped collections from memory and from the store. If some must wait for the flusher, or
+    /// until the store works again, returns the time after which to call this again.
     ///
     /// Cost: reads the rows of these collections and their neighbours; a history is read whole.
-    pub fn erase_step(&self) -> bool {
-        let mut finished = true;
+    pub fn erase_step(&self) -> Option<Duration> {
+        let mut again = None;
         for id in (0..self.vbuckets()).map(VbId) {
             if self.is_stopping() {
-                return true;
+                return None;
             }
             let dead = self.with_vbucket(id, |vbucket| vbucket.has_dead());
-            if dead == Some(true) {
-                finished &= self.erase_of(id).unwrap_or_else(|error| {
-                    tracing::warn!(bucket = self.name(), %error, "erasing a collection failed");
-                    false
-                });
-            }
+            let pause = match (dead == Some(true)).then(|| self.erase_of(id)) {
+                None | Some(Ok(true)) => continue,
+                Some(Ok(false)) => UNFLUSHED_PAUSE,
+                Some(Err(error)) => {
+                    self.log_compaction_failure(&error);
+                    FAILED_PAUSE
+                }
+            };
+            again = again.max(Some(pause));
         }
-        finished
+        again
     }
 
     fn erase_of(&self, id: VbId) -> Result<bool, StoreError> {

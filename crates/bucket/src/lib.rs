@@ -17,6 +17,7 @@ mod collections;
 mod compactions;
 mod durable;
 mod erasure;
+mod failure_log;
 mod histogram;
 mod history;
 mod holds;

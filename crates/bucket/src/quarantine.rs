@@ -149,6 +149,16 @@ impl<S: KvStore> Bucket<S> {
         Ok(true)
     }
 
+    /// Logs that documents after a seqno could not be read, and damage that is the reason. Clients repeat failed reads:
+    /// not each one has a line.
+    pub(crate) fn log_read_failure(&self, id: VbId, after: Seqno, error: &StoreError) {
+        if let Some(times) = self.read_failures.note(self.clock.mono_ns()) {
+            let (bucket, vb) = (self.name(), id.0);
+            tracing::error!(bucket, vb, %error, times, "documents could not be read");
+        }
+        self.report_damage(id, after, error);
+    }
+
     /// Logs damage that a read met in a served vBucket, with its position. Logs once for each
     /// vBucket, because the search takes a while.
     pub(crate) fn report_damage(&self, id: VbId, after: Seqno, error: &StoreError) {

@@ -40,8 +40,7 @@ impl<S: KvStore> Bucket<S> {
             };
             any = true;
             let waiter = self.read_for(&scan).unwrap_or_else(|error| {
-                tracing::error!(bucket = self.name(), vb = scan.ask.vb.0, %error, "a scan failed");
-                self.report_damage(scan.ask.vb, Seqno::ZERO, &error);
+                self.log_read_failure(scan.ask.vb, Seqno::ZERO, &error);
                 self.end_scan(&scan, ScanError::Failed)
             });
             waiters.extend(waiter);

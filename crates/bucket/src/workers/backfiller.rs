@@ -57,8 +57,7 @@ impl<S: KvStore> Bucket<S> {
             Ok(ChunkResult::Ended) => job.end(),
             Err(error) => {
                 Counters::add(&self.counters().backfills_failed, 1);
-                tracing::error!(bucket = self.name(), vb = job.vb().0, %error, "backfill failed");
-                self.report_damage(job.vb(), Seqno::ZERO, &error);
+                self.log_read_failure(job.vb(), Seqno::ZERO, &error);
                 job.fail();
                 job.end();
             }

@@ -10,7 +10,6 @@ use storage::{Compacted, Keep, KvStore, Next, StoreError, Worker};
 
 use crate::Bucket;
 use crate::compactions::CompactionRules;
-use crate::erasure::ERASE_AGAIN;
 use crate::holds::Hold;
 use crate::stats::{CompactionStats, Counters, WarmupStage};
 
@@ -322,7 +321,7 @@ impl<S: KvStore> Compactor<S> {
                 Ok(true) => return true,
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::warn!(bucket = bucket.name(), %error, "a compaction failed");
+                    bucket.log_compaction_failure(&error);
                     break;
                 }
             }
@@ -353,8 +352,8 @@ impl<S: KvStore> Worker for Compactor<S> {
         let bucket = &self.bucket;
         let due = self.erase_at_ns.is_some_and(|at_ns| at_ns <= now_ns);
         if bucket.collections.erase.swap(false, Ordering::SeqCst) || due {
-            let again_ns = now_ns + ERASE_AGAIN.as_nanos() as u64;
-            self.erase_at_ns = (!bucket.erase_step()).then_some(again_ns);
+            let again = bucket.erase_step();
+            self.erase_at_ns = again.map(|after| now_ns + after.as_nanos() as u64);
             return Next::Again;
         }
         if let Some(at_ns) = self.erase_at_ns {

@@ -238,9 +238,8 @@ impl<S: KvStore> Bucket<S> {
             Ok(documents) => documents.into_iter().next().flatten(),
             Err(error) => {
                 Counters::add(&self.counters().fetch_failed, 1);
-                tracing::error!(bucket = self.name(), %error, "a document could not be read");
                 let before = Seqno(seqno.map_or(0, |seqno| seqno.0.saturating_sub(1)));
-                self.report_damage(vb, before, &error);
+                self.log_read_failure(vb, before, &error);
                 return None;
             }
         };

@@ -91,8 +91,7 @@ impl<S: KvStore> Bucket<S> {
         let vb = VbId(pass.vb);
         pass.vb += 1;
         if let Err(error) = self.refill_vbucket(vb, part, &mut pass.sizes, pause) {
-            tracing::warn!(bucket = self.name(), %error, "documents could not be read");
-            self.report_damage(vb, Seqno::ZERO, &error);
+            self.log_read_failure(vb, Seqno::ZERO, &error);
         }
         true
     }

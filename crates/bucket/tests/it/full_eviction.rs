@@ -9,7 +9,9 @@ use engine::{OpError, Outcome, StoreMode, VbConfig, Write};
 use model::{Cas, CollectionId, Draft, Meta, Seqno, VbId, VbState, VbUuid};
 use storage::{KvStore, MemStore};
 
-use crate::world::{Ear, Ops, ROOMY, disk, options, read_through, rows, running, warm};
+use crate::world::{
+    Ear, Fault, FaultyStore, Ops, ROOMY, disk, options, read_through, rows, running, warm,
+};
 
 const VB: VbId = VbId(0);
 
@@ -377,6 +379,25 @@ fn warmup_keeps_documents_that_stay_in_the_store_readable() {
 }
 
 #[test]
+fn erasure_waits_longer_for_a_store_that_fails_than_for_the_flusher() {
+    let bucket = warm(whole(1, ROOMY), FaultyStore::new(MemStore::new()), 1);
+    let few = make_few(&bucket);
+    let (key, now) = (model::collection_key(few, b"k"), bucket.clock().now());
+    let mut write = asking(StoreMode::Set, &key, b"v");
+    retried(&bucket, || bucket.run(VB, |vb| vb.store(&mut write, now))).unwrap();
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let without = |now: &Manifest| now.without_collection("_default", "few");
+    bucket.change_manifest(without, |_| Vec::new()).unwrap();
+    let unflushed = bucket.erase_step().expect("it waits for the flusher");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    bucket.set(0, "a", b"1");
+    bucket.store().fail_next(1, Fault::Sync);
+    assert_eq!(bucket.flush_step(), Flushed::Failed);
+    let failed = bucket.erase_step().expect("it waits for the store");
+    assert!(failed > unflushed, "{failed:?}");
+}
+
+#[test]
 fn evicted_documents_of_a_dropped_collection_are_not_counted() {
     let dir = tempfile::tempdir().unwrap();
     let bucket = warm(whole(1, ROOMY), disk(dir.path()).0, 1);
@@ -399,7 +420,7 @@ fn evicted_documents_of_a_dropped_collection_are_not_counted() {
     let without = |now: &Manifest| now.without_collection("_default", "few");
     bucket.change_manifest(without, |_| Vec::new()).unwrap();
     assert_eq!(bucket.flush_step(), Flushed::Clean);
-    assert!(bucket.erase_step());
+    assert_eq!(bucket.erase_step(), None);
     let stats = bucket.with_vbucket(VB, |vb| vb.stats()).unwrap();
     assert_eq!((stats.items, stats.non_resident), (300, 300), "{stats:?}");
     assert_eq!(get(&bucket, "\0\0\0\u{7}").unwrap(), b"v");

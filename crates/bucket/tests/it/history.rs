@@ -154,7 +154,7 @@ fn history_of_a_dropped_collection_is_dropped() {
     );
     dropped.unwrap();
     flush(&bucket);
-    assert!(bucket.erase_step());
+    assert_eq!(bucket.erase_step(), None);
     assert_eq!(versions(&bucket), (vec![], None));
 }
 

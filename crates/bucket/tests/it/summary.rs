@@ -139,7 +139,7 @@ fn check(path: &Path) -> u64 {
         drop_one(bucket, "c0");
         change(bucket, |now| now.without_collection("many", "m5").unwrap());
         flush(bucket);
-        while !bucket.erase_step() {}
+        while bucket.erase_step().is_some() {}
         assert_eq!(bucket.memory().used(), bucket.recount());
     }
     for vb in 0..VBUCKETS {
@@ -209,7 +209,7 @@ fn summary_is_not_used_after_an_end_was_purged() {
     drop_one(&bucket, "c3");
     bucket.set(6, "last", b"1");
     flush(&bucket);
-    while !bucket.erase_step() {}
+    while bucket.erase_step().is_some() {}
     assert_eq!(bucket.purge(VbId(6), LATER_S).unwrap().dropped, 2);
     flush(&bucket);
     drop(bucket);
