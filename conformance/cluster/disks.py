@@ -60,18 +60,31 @@ class Faulty:
         fail(self.node, fails)
 
 
-@suite.test
-def a_node_whose_disk_is_full_goes_on_in_memory_and_catches_up(world):
-    full = Faulty(world, "d", OPS="write", KIND="full")
+def goes_on_in_memory(world, name, kind):
+    full = Faulty(world, name, OPS="write", KIND=kind)
     safe = full.cluster.client("safe")
     full.fail()
     fill(safe, b"full", keys=SAFE_KEYS, seconds=5)
     go_on(safe, 2)
-    equal(full.cluster.states()[3], "active", "state")
+    node = full.cluster.status()["nodes"][-1]
+    equal((node["name"], node["state"], node["disk_full"]), (name, "active", True), "its status")
     full.fail(False)
     for key in SAFE_KEYS:
         safe.until(0, SET, key, bytes(8), key, framing=PERSIST_TO_MAJORITY)
     has_all(safe, keys=SAFE_KEYS)
+    return full
+
+
+@suite.test
+def a_node_whose_disk_is_full_goes_on_in_memory_and_catches_up(world):
+    goes_on_in_memory(world, "d", "full")
+
+
+@suite.test
+def a_node_whose_disk_is_read_only_goes_on_in_memory_and_catches_up(world):
+    full = goes_on_in_memory(world, "h", "readonly")
+    full.cluster.order("drain", "h")
+    leave(full)
 
 
 def leave(full):

@@ -521,9 +521,11 @@ impl<S: KvStore> Bucket<S> {
         state
     }
 
-    /// Whether the last commit failed for lack of disk space. The flusher retries it, so this ends when there is space.
-    pub fn is_disk_full(&self) -> bool {
-        *self.flushes.failure.lock() == Some(ErrorKind::NoSpace)
+    /// Whether the last commit failed because the disk is full or read-only. The flusher retries it, so this ends when the
+    /// disk can be written.
+    pub fn is_disk_unwritable(&self) -> bool {
+        let failure = *self.flushes.failure.lock();
+        failure.is_some_and(ErrorKind::may_pass)
     }
 
     pub(crate) fn set_flusher_state(&self, state: FlusherState) {

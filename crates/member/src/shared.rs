@@ -162,10 +162,10 @@ impl Shared {
         view.revision >= revision && view.alive.keys().chain([&self.me]).all(has)
     }
 
-    /// Whether a commit of any bucket fails for lack of space, or a bucket cannot be made.
+    /// Whether a commit of any bucket fails because the disk is full or read-only, or there is no space for a bucket.
     pub(crate) fn has_full_disk(&self) -> bool {
-        let full = |hosted: &Arc<Hosted>| hosted.served.bucket.is_disk_full();
-        self.no_space.load(Ordering::Relaxed) || self.table.all().iter().any(full)
+        let unwritable = |hosted: &Arc<Hosted>| hosted.served.bucket.is_disk_unwritable();
+        self.no_space.load(Ordering::Relaxed) || self.table.all().iter().any(unwritable)
     }
 
     /// Whether a sync of any bucket failed.

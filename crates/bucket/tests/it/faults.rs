@@ -23,11 +23,11 @@ fn full_disk_loses_nothing_duplicates_nothing_and_acknowledges_nothing() {
     bucket.set(1, "c", b"1");
     bucket.await_persisted(VbId(0), seqno, ear.clone());
     bucket.store().fail_next(3, Fault::NoSpace);
-    assert!(!bucket.is_disk_full());
+    assert!(!bucket.is_disk_unwritable());
     for round in 0..3 {
         assert!(matches!(bucket.flush_step(), Flushed::Retry(pause) if !pause.is_zero()));
         assert_eq!(bucket.flusher_state(), FlusherState::Retrying);
-        assert!(bucket.is_disk_full());
+        assert!(bucket.is_disk_unwritable());
         assert_eq!(bucket.persisted(0), Seqno(1), "round {round}");
         assert_eq!(ear.rings(), 0);
         // Changes of keys of a failed batch that waits.
@@ -37,7 +37,7 @@ fn full_disk_loses_nothing_duplicates_nothing_and_acknowledges_nothing() {
     assert_eq!(Counters::read(&bucket.counters().commits_failed), 3);
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     assert_eq!(bucket.flusher_state(), FlusherState::Running);
-    assert!(!bucket.is_disk_full());
+    assert!(!bucket.is_disk_unwritable());
     assert_eq!((ear.rings(), bucket.any_dirty()), (1, false));
     let stored = rows(bucket.store(), 0);
     let mut keys: Vec<_> = stored
@@ -52,15 +52,17 @@ fn full_disk_loses_nothing_duplicates_nothing_and_acknowledges_nothing() {
 }
 
 #[test]
-fn disk_full_ends_when_the_failed_vbucket_is_deleted() {
-    let bucket = warm(options(2, ROOMY), FaultyStore::new(Kept::default()), 1);
-    bucket.set(0, "a", b"1");
-    bucket.store().fail_next(1, Fault::NoSpace);
-    assert!(matches!(bucket.flush_step(), Flushed::Retry(_)));
-    assert!(bucket.is_disk_full());
-    bucket.delete_vbucket(VbId(0)).expect("it goes");
-    assert_eq!(bucket.flush_step(), Flushed::Clean);
-    assert!(!bucket.is_disk_full());
+fn a_full_or_read_only_disk_ends_when_the_failed_vbucket_is_deleted() {
+    for fault in [Fault::NoSpace, Fault::Io] {
+        let bucket = warm(options(2, ROOMY), FaultyStore::new(Kept::default()), 1);
+        bucket.set(0, "a", b"1");
+        bucket.store().fail_next(1, fault);
+        assert!(matches!(bucket.flush_step(), Flushed::Retry(_)));
+        assert!(bucket.is_disk_unwritable(), "{fault:?}");
+        bucket.delete_vbucket(VbId(0)).expect("it goes");
+        assert_eq!(bucket.flush_step(), Flushed::Clean);
+        assert!(!bucket.is_disk_unwritable(), "{fault:?}");
+    }
 }
 
 #[test]
