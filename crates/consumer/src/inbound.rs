@@ -22,15 +22,13 @@ use wire::{Frame, Opaque, Opcode, Response, Status};
 
 use crate::controls::{Controls, Wishes};
 use crate::followed::Followed;
-use crate::intake::{Intake, IntakeError, Pushed, StreamAnswer};
+use crate::intake::{Intake, IntakeError, PAUSED_LOOK_NS, Pushed, StreamAnswer};
 use crate::passive::Violation;
 use crate::target::Target;
 
 /// Longest silence of a producer before the connection is closed.
 const IDLE_LIMIT: Duration = Duration::from_mins(6);
-/// Interval between ticks while acknowledgements are held back.
-const PAUSED_LOOK_NS: u64 = 100_000_000;
-/// Interval between ticks otherwise: a due acknowledgement is at most this late.
+/// Interval between ticks while acknowledgements are not held back: a due acknowledgement is at most this late.
 const ACK_LOOK_NS: u64 = 1_000_000_000;
 
 /// Reason why a message was refused: the status of the answer and a text for the error context.

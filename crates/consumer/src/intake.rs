@@ -26,6 +26,9 @@ use crate::window::Window;
 /// one vBucket, and 16 bits of the vBucket.
 const STREAM: u32 = 1 << 31;
 
+/// Interval between two checks for memory while acknowledgements are held back.
+pub(crate) const PAUSED_LOOK_NS: u64 = 100_000_000;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StreamPhase {
     Closed,
@@ -152,14 +155,14 @@ impl<T: Deref<Target: Target>> Intake<T> {
         self.fixed = true;
     }
 
-    /// The flow-control window of the connection.
-    pub fn window(&mut self) -> &mut Window {
-        &mut self.window
-    }
-
     /// Whether acknowledgements are held back, since memory is short.
     pub fn is_paused(&self) -> bool {
         self.paused
+    }
+
+    /// The flow-control window of the connection.
+    pub fn window(&mut self) -> &mut Window {
+        &mut self.window
     }
 
     fn stream(&self, vb: VbId) -> Option<VbStream> {
@@ -197,6 +200,15 @@ impl<T: Deref<Target: Target>> Intake<T> {
         while let Some(bytes) = self.window.take(now_ns) {
             Progress::add(&self.progress.acked_bytes, bytes.into());
             send(&BufferAck { bytes }, &Envelope::default(), out);
+        }
+    }
+
+    /// Returns the time when [`Self::acknowledge`] has something to do, if nothing happens before.
+    pub fn due_ns(&self, now_ns: u64) -> u64 {
+        if self.paused {
+            now_ns.saturating_add(PAUSED_LOOK_NS)
+        } else {
+            self.window.due_ns()
         }
     }
 

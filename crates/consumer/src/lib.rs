@@ -28,6 +28,6 @@ pub use followed::{Active, Followed};
 pub use inbound::{Inbound, InboundError, Opener};
 pub use intake::{Intake, IntakeError, Pushed, StreamAnswer, send};
 pub use passive::Violation;
-pub use standing::{StandingStreams, Unusable};
+pub use standing::{StandingStreams, StreamWishes, Unusable};
 pub use target::{NotTaken, ReplicaPosition, Resolved, Target};
 pub use window::Window;

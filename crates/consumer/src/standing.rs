@@ -20,14 +20,33 @@ pub enum Unusable {
     Stuck(VbId, String),
 }
 
-/// Shortest interval between two looks at a vBucket that is no replica.
-const NO_REPLICA_NS: u64 = 100_000_000;
+/// Settings of stream requests.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamWishes {
+    /// Flags of the requests.
+    pub flags: StreamFlags,
+    /// Interval before a stream that was refused or ended is requested again.
+    pub retry: Duration,
+    /// Interval before a vBucket that is no replica is checked again; `None` if [`StandingStreams::turn`] is called
+    /// for each vBucket that becomes one.
+    pub poll: Option<Duration>,
+}
+
+impl Default for StreamWishes {
+    fn default() -> Self {
+        let retry = Duration::from_secs(1);
+        Self {
+            flags: StreamFlags::default(),
+            retry,
+            poll: Some(retry),
+        }
+    }
+}
 
 /// One stream for each vBucket of a bucket that follows.
 pub struct StandingStreams<T> {
     intake: Intake<T>,
-    flags: StreamFlags,
-    retry_ns: u64,
+    wishes: StreamWishes,
     /// For each vBucket, the earliest time of the next request if it has no stream.
     ask_from_ns: Vec<u64>,
     /// Earliest time at which any stream may have to be requested.
@@ -36,13 +55,12 @@ pub struct StandingStreams<T> {
 }
 
 impl<T: Deref<Target: Target>> StandingStreams<T> {
-    /// Creates it without streams. A stream that was refused or ended is requested again after `retry`.
-    pub fn new(intake: Intake<T>, flags: StreamFlags, retry: Duration, now_ns: u64) -> Self {
+    /// Creates it without streams.
+    pub fn new(intake: Intake<T>, wishes: StreamWishes, now_ns: u64) -> Self {
         let vbuckets = usize::from(intake.target().vbuckets());
         Self {
             intake,
-            flags,
-            retry_ns: retry.as_nanos() as u64,
+            wishes,
             ask_from_ns: vec![now_ns; vbuckets],
             next_ns: now_ns,
             now_ns,
@@ -73,9 +91,10 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
         self.ask(vb, out);
     }
 
-    /// Returns the time until [`Self::ask_due`] has something to do, if nothing happens before.
-    pub fn due_in(&self) -> Duration {
-        Duration::from_nanos(self.next_ns.saturating_sub(self.now_ns))
+    /// Returns the time when [`Self::ask_due`] or [`Intake::acknowledge`] has something to do, if nothing happens
+    /// before.
+    pub fn due_ns(&self) -> u64 {
+        self.next_ns.min(self.intake.due_ns(self.now_ns))
     }
 
     /// Requests the missing streams whose time has come.
@@ -99,17 +118,19 @@ impl<T: Deref<Target: Target>> StandingStreams<T> {
 
     /// Requests a stream if the vBucket is a replica; it may become one later.
     fn ask(&mut self, vb: VbId, out: &mut Vec<u8>) {
-        if !self.intake.ask(vb, self.flags, out) {
-            self.retry_after(vb, self.retry_ns.max(NO_REPLICA_NS));
+        if !self.intake.ask(vb, self.wishes.flags, out) {
+            self.retry_after(vb, self.wishes.poll);
         }
     }
 
     /// Schedules the next request for a missing stream after the retry interval.
     fn retry(&mut self, vb: VbId) {
-        self.retry_after(vb, self.retry_ns);
+        self.retry_after(vb, Some(self.wishes.retry));
     }
 
-    fn retry_after(&mut self, vb: VbId, interval_ns: u64) {
+    /// Schedules the next request for a missing stream; `None` for no request before the next turn.
+    fn retry_after(&mut self, vb: VbId, interval: Option<Duration>) {
+        let interval_ns = interval.map_or(u64::MAX, |interval| interval.as_nanos() as u64);
         let from_ns = self.now_ns.saturating_add(interval_ns);
         self.next_ns = self.next_ns.min(from_ns);
         if let Some(ask_from_ns) = self.ask_from_ns.get_mut(usize::from(vb.0)) {

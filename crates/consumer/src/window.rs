@@ -33,6 +33,14 @@ impl Window {
         self.freed = self.freed.saturating_add(bytes as u64);
     }
 
+    /// Returns the time when processed bytes are acknowledged, however few; `u64::MAX` without any.
+    pub fn due_ns(&self) -> u64 {
+        if self.freed == 0 {
+            return u64::MAX;
+        }
+        self.last_ack_ns.saturating_add(ACK_AFTER_NS)
+    }
+
     /// Returns the number of bytes to acknowledge, if any. It is not called while memory is short, so that the
     /// producer reaches the end of its window.
     pub fn take(&mut self, now_ns: u64) -> Option<u32> {
@@ -61,8 +69,10 @@ mod tests {
         window.dealt_with(1);
         assert_eq!(window.take(1), Some(201));
         assert_eq!(window.take(2), None);
+        assert_eq!(window.due_ns(), u64::MAX);
         window.dealt_with(7);
         assert_eq!(window.take(ACK_AFTER_NS), None);
+        assert_eq!(window.due_ns(), ACK_AFTER_NS + 1);
         assert_eq!(window.take(ACK_AFTER_NS + 1), Some(7));
     }
 

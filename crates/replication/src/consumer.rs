@@ -17,8 +17,6 @@ use super::setup::Introduction;
 
 /// Silence after which a connection is dead, even in the middle of a message: the producer sends no-ops.
 const SILENCE: Duration = Duration::from_secs(3 * NOOP_INTERVAL_S as u64);
-/// Longest interval between two calls of [`Consumer::tick`].
-pub(super) const TICK: Duration = Duration::from_millis(100);
 const SECOND_NS: u64 = 1_000_000_000;
 /// Interval between two requests for the seqnos of the active node.
 const SEQNOS_NS: u64 = 2 * SECOND_NS;
@@ -33,6 +31,7 @@ pub(super) struct Consumer<'a, T> {
     streams: StandingStreams<&'a T>,
     now_ns: u64,
     heard_ns: u64,
+    /// Time of the next request for the seqnos; `u64::MAX` for a consumer that does not register.
     seqnos_ns: u64,
     /// Whether the nodes or users of the active node may have changed.
     news: bool,
@@ -57,14 +56,14 @@ impl<'a, T: Target> Consumer<'a, T> {
             about.wishes.window_bytes,
             now_ns,
         );
-        let wishes = &about.streams;
+        let registers = !about.about.is_empty();
         Ok(Self {
             opening: Opening::begin(about, out)?,
             progress,
-            streams: StandingStreams::new(intake, wishes.flags, wishes.retry, now_ns),
+            streams: StandingStreams::new(intake, about.streams, now_ns),
             now_ns,
             heard_ns: now_ns,
-            seqnos_ns: now_ns,
+            seqnos_ns: if registers { now_ns } else { u64::MAX },
             news: false,
             asks_users: false,
             users: Missed::new("users"),
@@ -92,11 +91,20 @@ impl<'a, T: Target> Consumer<'a, T> {
 
     /// Returns the time until [`Self::tick`] is due, if nothing happens before.
     pub(super) fn due_in(&self) -> Duration {
-        if self.opening.is_done() {
-            TICK.min(self.streams.due_in())
+        let silent_ns = self
+            .heard_ns
+            .saturating_add(self.silence().as_nanos() as u64);
+        let due_ns = if self.opening.is_done() {
+            silent_ns.min(self.streams.due_ns()).min(self.seqnos_ns)
         } else {
-            TICK
-        }
+            silent_ns
+        };
+        Duration::from_nanos(due_ns.saturating_sub(self.now_ns))
+    }
+
+    /// Longest silence of the producer.
+    fn silence(&self) -> Duration {
+        self.streams.target().idle_timeout().unwrap_or(SILENCE)
     }
 
     /// Does the periodic work: acknowledges bytes, requests missing streams, detects a dead producer. Call it when
@@ -108,7 +116,7 @@ impl<'a, T: Target> Consumer<'a, T> {
         self.now_ns = now_ns;
         self.streams.advance(now_ns);
         let silence = Duration::from_nanos(now_ns.saturating_sub(self.heard_ns));
-        if silence > self.streams.target().idle_timeout().unwrap_or(SILENCE) {
+        if silence > self.silence() {
             return Err(Broken::Silent);
         }
         if !self.opening.is_done() {

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::carrier::Carrier;
 use super::catch_up::CatchUp;
-use super::consumer::{Consumer, TICK};
+use super::consumer::Consumer;
 use super::link::{
     BACKOFF_MAX, BACKOFF_MIN, End, FETCH_CONNECT_LIMIT, FETCH_STALL_LIMIT, Link, READ_BYTES,
 };
@@ -48,7 +48,7 @@ impl Link {
                 Order::Stop => return self.progress.set_stage(Stage::Stopped),
             }
             if self.served.bucket.warmup().stage() != WarmupStage::Done {
-                self.pause(TICK, &mut orders).await;
+                self.pause(BACKOFF_MIN, &mut orders).await;
                 continue;
             }
             self.progress.set_stage(Stage::Connecting);

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fmt, io};
 
-use consumer::Wishes;
+use consumer::{StreamWishes, Wishes};
 use registry::{Progress, Registry, ServedBucket};
 use tokio::sync::watch;
 
 use super::broken::Broken;
-use super::setup::{Introduction, StreamWishes};
+use super::setup::Introduction;
 use crate::order::Order;
 use crate::replica_of::ReplicaOf;
 

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bucket::WarmupStage;
-use consumer::{Followed, Wishes};
+use consumer::{Followed, StreamWishes, Wishes};
 use copies::{Gate, Gated, PeerId};
 use identity::Password;
 use model::VbId;
@@ -18,7 +18,7 @@ use wire::dcp::StreamFlags;
 use crate::carrier::{Carrier, StreamWake};
 use crate::consumer::Consumer;
 use crate::link::{End, window_bytes};
-use crate::setup::{Introduction, StreamWishes};
+use crate::setup::Introduction;
 use crate::socket::connect;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
@@ -197,6 +197,7 @@ impl LinkWorker {
             streams: StreamWishes {
                 flags: StreamFlags::ACTIVE_ONLY,
                 retry: RETRY,
+                poll: None,
             },
         }
     }

@@ -1,12 +1,10 @@
 //! The setup of a replica's connection before the first stream: login, bucket, settings of the producer. It sends
 //! one request at a time and waits for each answer.
 
-use std::time::Duration;
-
-use consumer::{Controls, Wishes};
+use consumer::{Controls, StreamWishes, Wishes};
 use identity::{Hash, Password, Proof, SaltedCache, ScramClient};
 use registry::{PROMOTED, REGISTER};
-use wire::dcp::{DcpOpen, OpenFlags, StreamFlags};
+use wire::dcp::{DcpOpen, OpenFlags};
 use wire::request::{Hello, Sasl, SelectBucket};
 use wire::{
     Envelope, Feature, FeatureList, Message, Opaque, Opcode, RawParts, Status, TooLong, encode_raw,
@@ -54,23 +52,6 @@ pub(super) struct Introduction {
     pub(super) tells: bool,
     /// Settings of stream requests.
     pub(super) streams: StreamWishes,
-}
-
-/// Settings of stream requests.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StreamWishes {
-    pub(super) flags: StreamFlags,
-    /// Interval before a stream that was refused or ended is requested again.
-    pub(super) retry: Duration,
-}
-
-impl Default for StreamWishes {
-    fn default() -> Self {
-        Self {
-            flags: StreamFlags::default(),
-            retry: Duration::from_secs(1),
-        }
-    }
 }
 
 /// A step of the setup.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consumer::{NotTaken, ReplicaPosition, Resolved, Target, Violation, Wishes};
+use consumer::{NotTaken, ReplicaPosition, Resolved, StreamWishes, Target, Violation, Wishes};
 use identity::{Administrator, Identity, SaslSession, SaslStep, Secrets};
 use model::{
     Cas, Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbState, VbUuid,
@@ -24,8 +24,8 @@ use wire::{
 };
 
 use super::broken::Broken;
-use super::consumer::{Consumer, TICK};
-use super::setup::{Introduction, Setup, StreamWishes};
+use super::consumer::Consumer;
+use super::setup::{Introduction, Setup};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const UUID: VbUuid = VbUuid(0xaaaa);
@@ -615,13 +615,42 @@ fn a_turned_stream_is_closed_and_asked_for_again_at_once() {
     assert_eq!(opcodes.collect::<Vec<_>>(), expected);
     set.note_asked(&requests);
     assert_ne!(set.opaque, old);
-    assert_eq!(set.consumer.due_in(), TICK, "nothing is missing");
+    let due = set.consumer.due_in();
+    assert_eq!(due, Duration::from_secs(2), "only the seqnos are due");
+}
+
+#[test]
+fn a_link_of_a_cluster_is_due_only_for_what_it_waits_for() {
+    let (fake, mut about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
+    about.about.clear();
+    about.streams.poll = None;
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    set.granted();
+    let silence = Duration::from_mins(1);
+    assert_eq!(set.consumer.due_in(), silence);
+    let position = fake.position.take();
+    set.consumer.turn(VbId(0), &mut set.out);
+    assert_eq!(set.consumer.due_in(), silence, "it is no replica");
+    said(&mut set.out);
+    fake.position.replace(position);
+    set.consumer.turn(VbId(0), &mut set.out);
+    let (requests, _) = said(&mut set.out);
+    set.note_asked(&requests);
+    set.granted();
+    set.push(&marker(1, 9, MarkerFlags::MEMORY))
+        .expect("a marker");
+    let late_ack = Duration::from_secs(5);
+    assert_eq!(set.consumer.due_in(), late_ack, "bytes are processed");
+    fake.room.set(false);
+    set.push(&mutation(1, b"\0k")).expect("a mutation");
+    let look = Duration::from_millis(100);
+    assert_eq!(set.consumer.due_in(), look, "memory is short");
 }
 
 #[test]
 fn the_next_request_for_a_refused_stream_is_not_late() {
     let (fake, mut about) = (Fake::at(0, (0, 0), &[(1, 0)]), introduction());
-    about.streams.retry = TICK / 4;
+    about.streams.retry = Duration::from_millis(25);
     let mut set = Set::up(&fake, &about, None).expect("a connection");
     let refusal = answer(
         Opcode::DCP_STREAM_REQ,
@@ -631,7 +660,7 @@ fn the_next_request_for_a_refused_stream_is_not_late() {
     );
     set.hears(&refusal, 0).expect("a refusal");
     said(&mut set.out);
-    assert_eq!(set.consumer.due_in(), TICK / 4);
+    assert_eq!(set.consumer.due_in(), about.streams.retry);
     let due_ns = set.consumer.due_in().as_nanos() as u64;
     set.consumer.tick(due_ns, &mut set.out).expect("time");
     let old = set.opaque;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bucket::{Bucket, ReadySet};
-use consumer::{FilledBucket, Intake, StandingStreams, Unusable};
+use consumer::{FilledBucket, Intake, StandingStreams, StreamWishes, Unusable};
 use copies::{Gate, Gated};
 use model::VbId;
 use registry::Progress;
@@ -106,6 +106,11 @@ impl Link {
         let progress = Arc::new(Progress::new(bucket.vbuckets()));
         let mut intake = Intake::new(target, progress, WINDOW_BYTES, began_ns);
         intake.agree_on_sync_writes(true);
+        let wishes = StreamWishes {
+            flags: StreamFlags::ACTIVE_ONLY,
+            retry: RETRY,
+            poll: None,
+        };
         let prepared = Arc::new(ReadySet::new(Arc::new(Deaf)));
         bucket.tell_prepared(&prepared);
         Self {
@@ -113,7 +118,7 @@ impl Link {
             places: Places::default(),
             heard_ms: now_ms,
             broken_until_ms: None,
-            streams: StandingStreams::new(intake, StreamFlags::ACTIVE_ONLY, RETRY, began_ns),
+            streams: StandingStreams::new(intake, wishes, began_ns),
             prepared,
             turned: RefCell::default(),
         }
