@@ -512,6 +512,11 @@ impl<S: KvStore> Bucket<S> {
         &self.warmup
     }
 
+    /// Returns a number that is another one after persisted seqnos changed by a commit.
+    pub fn finished_commits(&self) -> u64 {
+        self.flushes.finished.load(Ordering::SeqCst)
+    }
+
     /// Returns the state of the flusher.
     pub fn flusher_state(&self) -> FlusherState {
         let state = FlusherState::from_number(self.flushes.state.load(Ordering::Relaxed));

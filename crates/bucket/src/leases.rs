@@ -5,23 +5,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use engine::OpError;
 use model::VbId;
 
-/// A time that has always passed.
-const NEVER_NS: u64 = 1;
-
 /// Time until which each vBucket may serve clients, in nanoseconds of the monotonic clock.
 #[derive(Debug)]
 pub struct Leases {
+    /// End of the node's lease.
+    node_ns: AtomicU64,
     until_ns: Box<[AtomicU64]>,
 }
 
 impl Leases {
+    /// End of the lease of a vBucket that must not serve even while the node has a lease.
+    pub const EXPIRED_NS: u64 = 1;
+
     /// Creates leases that have all expired.
     pub(crate) fn new(vbuckets: u16) -> Self {
-        let until_ns = (0..vbuckets).map(|_| AtomicU64::new(NEVER_NS)).collect();
-        Self { until_ns }
+        let until_ns = (0..vbuckets).map(|_| AtomicU64::new(Self::EXPIRED_NS));
+        Self {
+            node_ns: AtomicU64::default(),
+            until_ns: until_ns.collect(),
+        }
     }
 
-    /// Sets the end of a vBucket's lease. 0 seals the vBucket: only operations under way finish,
+    /// Sets the end of the node's lease: each vBucket that is not sealed or expired may serve until then.
+    pub fn set_node(&self, until_ns: u64) {
+        self.node_ns.store(until_ns, Ordering::SeqCst);
+    }
+
+    /// Sets the end of a vBucket's own lease. 0 seals the vBucket: only operations under way finish,
     /// and it soon follows the copy that takes over.
     pub fn set(&self, vb: VbId, until_ns: u64) {
         if let Some(lease) = self.until_ns.get(usize::from(vb.0)) {
@@ -29,7 +39,7 @@ impl Leases {
         }
     }
 
-    /// Returns the end of a vBucket's lease.
+    /// Returns the end of a vBucket's own lease.
     pub fn get(&self, vb: VbId) -> u64 {
         let lease = self.until_ns.get(usize::from(vb.0));
         lease.map_or(0, |lease| lease.load(Ordering::SeqCst))
@@ -44,7 +54,8 @@ impl Leases {
     pub(crate) fn check(&self, vb: VbId, now_ns: u64) -> Result<(), OpError> {
         match self.get(vb) {
             0 => Err(OpError::NotMyVbucket),
-            until_ns if now_ns < until_ns => Ok(()),
+            Self::EXPIRED_NS => Err(OpError::TemporaryFailure),
+            until_ns if now_ns < until_ns.max(self.node_ns.load(Ordering::SeqCst)) => Ok(()),
             _ => Err(OpError::TemporaryFailure),
         }
     }
@@ -61,6 +72,13 @@ mod tests {
         leases.set(vb, 10);
         assert_eq!(leases.check(vb, 9), Ok(()));
         assert_eq!(leases.check(vb, 10), Err(OpError::TemporaryFailure));
+        leases.set_node(20);
+        assert_eq!(leases.check(vb, 19), Ok(()), "by the node's lease");
+        assert_eq!(leases.check(vb, 20), Err(OpError::TemporaryFailure));
+        leases.set(vb, 30);
+        assert_eq!(leases.check(vb, 29), Ok(()), "by its own lease");
+        leases.set(vb, Leases::EXPIRED_NS);
+        assert_eq!(leases.check(vb, 5), Err(OpError::TemporaryFailure));
         leases.set(vb, 0);
         assert_eq!(leases.check(vb, 5), Err(OpError::NotMyVbucket));
     }

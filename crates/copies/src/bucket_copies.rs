@@ -1,8 +1,9 @@
 //! The copies of a cluster's bucket on this node, with their state and the progress of other copies.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bucket::Bucket;
+use bucket::{Bucket, Leases};
 use cluster::agent::{Copy, MoveProgress, Role, Topology};
 use cluster::{BucketId, Condition, NodeId, Position, Settings, Vb};
 use engine::VBucket;
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use storage::KvStore;
 
 use crate::gate::{Gate, history_term};
-use crate::state::CopyState;
+use crate::state::{CopyState, TermConfirmation};
 
 const MS_NS: u64 = 1_000_000;
 
@@ -23,7 +24,36 @@ pub struct BucketCopies<S> {
     pub bucket: Arc<Bucket<S>>,
     /// Gate with the nodes that its vBuckets follow.
     pub gate: Arc<Gate>,
-    copies: Mutex<Vec<Option<CopyState>>>,
+    copies: Mutex<CopyStates>,
+}
+
+/// A copy that follows another node: vBucket, term of its stream, and seqno on disk.
+pub type FollowingCopy = (u16, u64, u64);
+
+/// Marks of a bucket that differ after a change of the copies that follow another node.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FollowingStamp {
+    gate: u64,
+    commits: u64,
+    damaged: Vec<VbId>,
+}
+
+/// The states of the copies.
+struct CopyStates {
+    by_vb: Vec<Option<CopyState>>,
+    /// Number of changes of roles, terms and chains.
+    changes: u64,
+    /// Value of `changes`, and whether the disk worked, when the leases of all vBuckets were last set.
+    leased: Option<(u64, bool)>,
+    /// Send time of the last ping that each node answered.
+    answered: BTreeMap<NodeId, u64>,
+}
+
+impl CopyStates {
+    fn change(&mut self, vb: VbId) -> Option<&mut Option<CopyState>> {
+        self.changes += 1;
+        self.by_vb.get_mut(usize::from(vb.0))
+    }
 }
 
 /// Returns the position of a vBucket in the history. A snapshot that is not complete does not count.
@@ -79,7 +109,12 @@ impl<S: KvStore> BucketCopies<S> {
         };
         Self {
             id,
-            copies: Mutex::new((0..vbuckets).map(found).collect()),
+            copies: Mutex::new(CopyStates {
+                by_vb: (0..vbuckets).map(found).collect(),
+                changes: 0,
+                leased: None,
+                answered: BTreeMap::new(),
+            }),
             gate: Arc::new(Gate::new(vbuckets)),
             bucket,
         }
@@ -87,19 +122,19 @@ impl<S: KvStore> BucketCopies<S> {
 
     /// Returns the state of a copy, if it exists.
     pub fn state(&self, vb: VbId) -> Option<CopyState> {
-        self.copies.lock().get(usize::from(vb.0))?.clone()
+        self.copies.lock().by_vb.get(usize::from(vb.0))?.clone()
     }
 
     /// Sets the state of a copy.
     pub(crate) fn set_state(&self, vb: VbId, state: Option<CopyState>) {
-        if let Some(copy) = self.copies.lock().get_mut(usize::from(vb.0)) {
+        if let Some(copy) = self.copies.lock().change(vb) {
             *copy = state;
         }
     }
 
     /// Records that `term` is the term on disk while a newer one is being written; `None` once the copy is on disk.
     pub(crate) fn set_durable_term(&self, vb: VbId, term: Option<u64>) {
-        if let Some(Some(copy)) = self.copies.lock().get_mut(usize::from(vb.0)) {
+        if let Some(Some(copy)) = self.copies.lock().change(vb) {
             copy.durable_term = term.map(|term| copy.durable_term.unwrap_or(term));
         }
     }
@@ -107,7 +142,7 @@ impl<S: KvStore> BucketCopies<S> {
     /// Sets the chains of an active copy.
     pub(crate) fn set_topology(&self, vb: VbId, topology: Topology, high: u64) {
         let phase = |topology: Option<Topology>| Some(topology?.change?.1);
-        if let Some(Some(copy)) = self.copies.lock().get_mut(usize::from(vb.0)) {
+        if let Some(Some(copy)) = self.copies.lock().change(vb) {
             if phase(copy.topology) != phase(Some(topology)) {
                 copy.since_phase = high;
             }
@@ -122,7 +157,11 @@ impl<S: KvStore> BucketCopies<S> {
     /// Returns all copies.
     pub fn vbuckets(&self) -> Vec<Vb> {
         let copies = self.copies.lock();
-        let there = copies.iter().zip(0..).filter(|(copy, _)| copy.is_some());
+        let there = copies
+            .by_vb
+            .iter()
+            .zip(0..)
+            .filter(|(copy, _)| copy.is_some());
         let vb = |number| Vb {
             bucket: self.id,
             number,
@@ -130,10 +169,22 @@ impl<S: KvStore> BucketCopies<S> {
         there.map(|(_, number)| vb(number)).collect()
     }
 
+    /// Returns the copies that may not be whole.
+    pub fn damaged(&self) -> Vec<Vb> {
+        let damaged = self.bucket.damaged().into_iter();
+        let all = damaged.chain(self.gate.staying());
+        let vb = |VbId(number)| Vb {
+            bucket: self.id,
+            number,
+        };
+        all.map(vb).collect()
+    }
+
     /// Returns the nodes that copies follow.
     pub fn followed(&self) -> Vec<NodeId> {
         let copies = self.copies.lock();
-        let mut nodes: Vec<_> = copies.iter().flatten().filter_map(|c| c.follows).collect();
+        let copies = copies.by_vb.iter().flatten();
+        let mut nodes: Vec<_> = copies.filter_map(|copy| copy.follows).collect();
         nodes.sort_unstable();
         nodes.dedup();
         nodes
@@ -178,57 +229,113 @@ impl<S: KvStore> BucketCopies<S> {
         })
     }
 
-    /// Returns the copies that follow `node`: vBucket, term of the stream, and seqno on disk.
-    pub fn following(&self, node: NodeId) -> Vec<(u16, u64, u64)> {
+    /// Returns a number that is another one after each change of a copy's role, term or chains.
+    pub(crate) fn changes(&self) -> u64 {
+        self.copies.lock().changes
+    }
+
+    /// Returns the copies that follow `node`, and whether no copy was just changing.
+    pub(crate) fn following(&self, node: NodeId) -> (Vec<FollowingCopy>, bool) {
         let persisted = |vb| {
             let bucket = &self.bucket;
             bucket.with_vbucket(vb, |vbucket| vbucket.persisted_seqno().0)
         };
-        let open = self.gate.open_from(node.0).into_iter();
-        let told = open.filter_map(|(vb, term)| Some((vb.0, term, persisted(vb)?)));
-        told.collect()
+        let (open, is_whole) = self.gate.open_from(node.0);
+        let told = open.into_iter();
+        let told = told.filter_map(|(vb, term)| Some((vb.0, term, persisted(vb)?)));
+        (told.collect(), is_whole)
     }
 
-    /// Records the confirmation of another node that it follows copies of this one.
-    pub fn confirm(&self, from: NodeId, echo_ms: u64, told: &[(u16, u64, u64)]) {
-        for (number, term, seqno) in told {
-            let vb = VbId(*number);
-            let ours = self.bucket.with_vbucket(vb, |vbucket| vbucket.term());
+    /// Returns a value that is another one after each change of what [`Self::following`] returns.
+    pub(crate) fn following_stamp(&self) -> FollowingStamp {
+        FollowingStamp {
+            gate: self.gate.changes(),
+            commits: self.bucket.finished_commits(),
+            damaged: self.bucket.damaged(),
+        }
+    }
+
+    /// Takes the answer of another node to a ping that was sent at `sent_ms`: the copies that follow copies of this
+    /// one, `None` if they are those of its last answer. Returns false, without effect, if copies of this node change
+    /// at the same time.
+    pub(crate) fn confirm(
+        &self,
+        from: NodeId,
+        sent_ms: u64,
+        told: Option<&[FollowingCopy]>,
+    ) -> bool {
+        let Some(told) = told else {
             let mut copies = self.copies.lock();
-            let Some(Some(copy)) = copies.get_mut(usize::from(*number)) else {
+            let answered_ms = copies.answered.entry(from).or_default();
+            *answered_ms = sent_ms.max(*answered_ms);
+            return true;
+        };
+        let changes = self.changes();
+        let of_term = |(number, term, _): &&FollowingCopy| {
+            let ours = self.bucket.with_vbucket(VbId(*number), |vb| vb.term());
+            ours == Some(*term)
+        };
+        let told: Vec<_> = told.iter().filter(of_term).collect();
+        let mut copies = self.copies.lock();
+        if copies.changes != changes {
+            return false;
+        }
+        let before_ms = copies.answered.insert(from, sent_ms).unwrap_or_default();
+        for copy in copies.by_vb.iter_mut().flatten() {
+            if let Some(confirmation) = copy.confirmed.get_mut(&from) {
+                let sent_ms = confirmation.newest_ms(before_ms);
+                let stands = false;
+                *confirmation = TermConfirmation { sent_ms, stands };
+            }
+        }
+        for (number, _, seqno) in told {
+            let copy = copies.by_vb.get_mut(usize::from(*number));
+            let Some(copy) = copy.and_then(Option::as_mut) else {
                 continue;
             };
             let topology = copy.topology.filter(|_| copy.role == Role::Active);
-            let works = topology.is_some_and(|topology| holds(&topology, from));
-            if works && ours == Some(*term) {
-                let seen = copy.confirmed.entry(from).or_default();
-                *seen = echo_ms.max(*seen);
+            if topology.is_some_and(|topology| holds(&topology, from)) {
+                copy.confirmed.entry(from).or_default().stands = true;
                 let acknowledged = copy.acknowledged.entry(from).or_default();
                 *acknowledged = (*seqno).max(*acknowledged);
             }
         }
+        true
     }
 
     /// Extends the leases of active copies as far as allowed, and those of readable replicas. `None` for a
     /// node whose disk died: none of its active copies serves.
+    ///
+    /// Cost: a few instructions, unless copies changed, or the node's lease ends soon.
     pub fn renew(&self, settings: &Settings, lease_until_ms: Option<u64>) {
         let Some(leases) = self.bucket.leases() else {
             return;
         };
-        let copies = self.copies.lock();
-        for (copy, number) in copies.iter().zip(0..) {
-            let until_ns = match copy {
-                Some(copy) if copy.role == Role::Active => {
-                    let until_ms =
-                        lease_until_ms.map(|until_ms| copy.serves_until_ms(settings, until_ms));
-                    // 0 would mean that the copy is sealed.
-                    until_ms.unwrap_or(0).saturating_mul(MS_NS).max(1)
-                }
-                // Sealed, but the vBucket stays active for the nodes that drain it.
-                Some(copy) if copy.complete => 0,
-                _ => u64::MAX,
-            };
-            leases.set(VbId(number), until_ns);
+        let mut copies = self.copies.lock();
+        let now_ms = self.bucket.clock().mono_ns() / MS_NS;
+        let node_ms = lease_until_ms.unwrap_or_default();
+        let state = Some((copies.changes, lease_until_ms.is_some()));
+        // No confirmation counts for longer than this from its ping.
+        let matter = node_ms < now_ms + settings.confirmed_ms;
+        if matter || copies.leased != state {
+            copies.leased = state;
+            for (copy, number) in copies.by_vb.iter().zip(0..) {
+                let until_ns = match copy {
+                    Some(copy) if copy.role == Role::Active => {
+                        let confirmed_ms = copy.confirmed_until_ms(settings, &copies.answered);
+                        let own_ms = lease_until_ms.and(confirmed_ms);
+                        // 0 would mean that the copy is sealed.
+                        own_ms.map_or(Leases::EXPIRED_NS, |own_ms| {
+                            own_ms.saturating_mul(MS_NS).max(Leases::EXPIRED_NS + 1)
+                        })
+                    }
+                    // Sealed, but the vBucket stays active for the nodes that drain it.
+                    Some(copy) if copy.complete => 0,
+                    _ => u64::MAX,
+                };
+                leases.set(VbId(number), until_ns);
+            }
         }
+        leases.set_node(node_ms.saturating_mul(MS_NS));
     }
 }

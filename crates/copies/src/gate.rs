@@ -1,5 +1,7 @@
 //! The gate: it knows which node each vBucket of a bucket follows.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
 use model::{VbId, VbUuid};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -38,13 +40,21 @@ pub(crate) struct Following {
 #[derive(Debug)]
 pub struct Gate {
     vbuckets: Box<[Mutex<Following>]>,
+    /// Number of changes of what [`Self::open_from`] returns.
+    changes: AtomicU64,
+    /// Whether a vBucket could not follow at some time.
+    stayed: AtomicBool,
 }
 
 impl Gate {
     /// Creates a gate in which no vBucket follows a node.
     pub fn new(vbuckets: u16) -> Self {
         let vbuckets = (0..vbuckets).map(|_| Mutex::default()).collect();
-        Self { vbuckets }
+        Self {
+            vbuckets,
+            changes: AtomicU64::default(),
+            stayed: AtomicBool::default(),
+        }
     }
 
     pub(crate) fn lock(&self, vb: VbId) -> Option<MutexGuard<'_, Following>> {
@@ -60,13 +70,25 @@ impl Gate {
                 from,
                 ..Following::default()
             };
+            self.note_change();
         }
+    }
+
+    /// Records a change of a vBucket, which is locked.
+    pub(crate) fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Returns a number that is another one after each change of what [`Self::open_from`] returns.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
     }
 
     /// Makes a vBucket follow no node. It waits until a change in progress is applied; a rollback may take long.
     pub fn close(&self, vb: VbId) {
         if let Some(mut following) = self.lock(vb) {
             *following = Following::default();
+            self.note_change();
         }
     }
 
@@ -79,15 +101,34 @@ impl Gate {
         following.is_some_and(|following| following.stays)
     }
 
-    /// Returns the vBuckets with an open stream of `from`, each with its term.
-    pub fn open_from(&self, from: PeerId) -> Vec<(VbId, u64)> {
+    /// Records that a vBucket, which is locked, cannot follow.
+    pub(crate) fn stay(&self, following: &mut Following) {
+        following.stays = true;
+        self.stayed.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns the vBuckets for which [`Self::stays`] holds.
+    pub(crate) fn staying(&self) -> Vec<VbId> {
+        let all = self.stayed.load(Ordering::SeqCst).then_some(&self.vbuckets);
+        let vbs = (0..).zip(all.into_iter().flatten()).map(|(vb, _)| VbId(vb));
+        vbs.filter(|vb| self.stays(*vb)).collect()
+    }
+
+    /// Returns the vBuckets with an open stream of `from`, each with its term, and whether no vBucket was just
+    /// changing.
+    pub fn open_from(&self, from: PeerId) -> (Vec<(VbId, u64)>, bool) {
+        let mut is_whole = true;
         let open = |index: usize| {
             // A copy whose rollback is in progress does not count as open.
-            let following = *self.vbuckets[index].try_lock()?;
+            let Some(following) = self.vbuckets[index].try_lock() else {
+                is_whole = false;
+                return None;
+            };
             let (peer, term) = following.from.filter(|_| following.open)?;
             (peer == from).then_some((VbId(index as u16), term))
         };
-        (0..self.vbuckets.len()).filter_map(open).collect()
+        let all = (0..self.vbuckets.len()).filter_map(open).collect();
+        (all, is_whole)
     }
 }
 
@@ -113,8 +154,13 @@ mod tests {
         for vb in [0, 2] {
             gate.lock(VbId(vb)).expect("a vBucket").open = true;
         }
-        assert_eq!(gate.open_from(7), [(VbId(0), 2)]);
+        assert_eq!(gate.open_from(7), (vec![(VbId(0), 2)], true));
+        let before = gate.changes();
+        let locked = gate.lock(VbId(0));
+        assert_eq!(gate.open_from(7), (Vec::new(), false), "it is changing");
+        drop(locked);
         gate.close(VbId(0));
-        assert_eq!(gate.open_from(7), []);
+        assert_eq!(gate.open_from(7), (Vec::new(), true));
+        assert_ne!(gate.changes(), before);
     }
 }

@@ -53,6 +53,7 @@ impl<T: Target> Target for Gated<T> {
         }
         self.target.adopt(vb, log)?;
         following.open = true;
+        self.gate.note_change();
         Ok(())
     }
 
@@ -86,7 +87,7 @@ impl<T: Target> Target for Gated<T> {
             return Ok(());
         };
         if self.target.loses(vb, to)? {
-            following.stays = true;
+            self.gate.stay(&mut following);
             tracing::warn!(
                 vb = vb.0,
                 to = to.0,
@@ -94,12 +95,13 @@ impl<T: Target> Target for Gated<T> {
             );
             return Err(NotTaken::NotReplica);
         }
+        self.gate.note_change();
         self.target.roll_back(vb, to)
     }
 
     fn begin_anew(&self, vb: VbId) -> Result<(), NotTaken> {
         if let Some((mut following, _)) = self.turn(vb) {
-            following.stays = true;
+            self.gate.stay(&mut following);
         }
         Err(NotTaken::NotReplica)
     }

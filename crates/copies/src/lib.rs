@@ -11,12 +11,16 @@
 //! ```
 
 mod bucket_copies;
+mod confirmations;
 mod gate;
 mod gated;
 mod state;
 mod steps;
 
-pub use bucket_copies::BucketCopies;
+pub use bucket_copies::{BucketCopies, FollowingCopy};
+pub use confirmations::{
+    Confirmation, ConfirmationReceiver, ConfirmationSender, Confirmed, ConfirmedPosition,
+};
 pub use gate::{Gate, PeerId, history_term, history_uuid};
 pub use gated::Gated;
 pub use state::CopyState;

@@ -5,6 +5,23 @@ use std::collections::BTreeMap;
 use cluster::agent::{Role, Topology};
 use cluster::{NodeId, Settings, majority};
 
+/// Confirmation of an active copy's term by another node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TermConfirmation {
+    /// Send time of the last ping of those that the node answered with this copy, without `stands`.
+    pub(crate) sent_ms: u64,
+    /// Whether the node's present answers contain the copy: the last ping that it answered counts as well.
+    pub(crate) stands: bool,
+}
+
+impl TermConfirmation {
+    /// Returns the send time of the last ping that counts, given that of the node's last answer.
+    pub(crate) fn newest_ms(self, answered_ms: u64) -> u64 {
+        let standing_ms = if self.stands { answered_ms } else { 0 };
+        self.sent_ms.max(standing_ms)
+    }
+}
+
 /// State of a copy, besides its vBucket.
 #[derive(Clone, Debug)]
 pub struct CopyState {
@@ -24,8 +41,8 @@ pub struct CopyState {
     pub since_phase: u64,
     /// Seqnos that other nodes have on disk, from streams of this term.
     pub acknowledged: BTreeMap<NodeId, u64>,
-    /// Send times of the pings with which other nodes confirmed this term.
-    pub confirmed: BTreeMap<NodeId, u64>,
+    /// Confirmations of this term by other nodes.
+    pub(crate) confirmed: BTreeMap<NodeId, TermConfirmation>,
 }
 
 impl CopyState {
@@ -53,25 +70,30 @@ impl CopyState {
         }
     }
 
-    /// Returns the time until which an active copy may serve, in milliseconds of the node's clock, which does not
-    /// jump, and runs while the machine sleeps: as long as the lease of its node lasts, or W - 1 replicas have
-    /// confirmed its term.
-    pub(crate) fn serves_until_ms(&self, settings: &Settings, lease_until_ms: u64) -> u64 {
-        let Some(topology) = self.topology.filter(|_| self.role == Role::Active) else {
-            return 0;
-        };
+    /// Returns the time until which an active copy may serve without the lease of its node, since W - 1 replicas have
+    /// confirmed its term, in milliseconds of the node's clock, which does not jump, and runs while the machine
+    /// sleeps; `None` for a copy that does not serve. `answered` has the send times of the pings that other nodes
+    /// answered last.
+    pub(crate) fn confirmed_until_ms(
+        &self,
+        settings: &Settings,
+        answered: &BTreeMap<NodeId, u64>,
+    ) -> Option<u64> {
+        let topology = self.topology.filter(|_| self.role == Role::Active)?;
         let nodes = topology.chain.nodes();
         let needed = majority(nodes.len()) - 1;
         if needed == 0 {
-            return u64::MAX;
+            return Some(u64::MAX);
         }
         let replicas = nodes.iter().skip(1);
-        let confirmed = replicas.filter_map(|node| self.confirmed.get(node).copied());
-        let mut confirmed: Vec<u64> = confirmed.collect();
+        let newest_ms = |node| {
+            let answered_ms = answered.get(node).copied().unwrap_or_default();
+            Some(self.confirmed.get(node)?.newest_ms(answered_ms))
+        };
+        let mut confirmed: Vec<u64> = replicas.filter_map(newest_ms).collect();
         confirmed.sort_unstable_by(|a, b| b.cmp(a));
         let confirmed_ms = confirmed.get(needed - 1);
-        let until_ms = confirmed_ms.map_or(0, |sent_ms| sent_ms + settings.confirmed_ms);
-        until_ms.max(lease_until_ms)
+        Some(confirmed_ms.map_or(0, |sent_ms| sent_ms + settings.confirmed_ms))
     }
 }
 
@@ -90,12 +112,17 @@ mod tests {
             chain,
             change: None,
         });
-        let mut serves = |now_ms, lease_until_ms, confirmed: &[(u16, u64)]| {
+        let mut serves = |now_ms: u64, lease_until_ms: u64, confirmed: &[(u16, u64)]| {
+            let confirmation = |sent_ms| TermConfirmation {
+                sent_ms,
+                stands: false,
+            };
             copy.confirmed = confirmed
                 .iter()
-                .map(|(node, at_ms)| (NodeId(*node), *at_ms))
+                .map(|(node, at_ms)| (NodeId(*node), confirmation(*at_ms)))
                 .collect();
-            now_ms < copy.serves_until_ms(&Settings::default(), lease_until_ms)
+            let until_ms = copy.confirmed_until_ms(&Settings::default(), &BTreeMap::new());
+            now_ms < lease_until_ms.max(until_ms.expect("an active copy"))
         };
         assert!(serves(1_000, 1_001, &[]));
         assert!(!serves(1_000, 1_000, &[(3, 1_000)]));

@@ -50,4 +50,11 @@ impl Copies for HostedTable {
             .flat_map(|hosted| hosted.copies.vbuckets())
             .collect()
     }
+
+    fn damaged(&self) -> Vec<Vb> {
+        let all = self.all();
+        all.iter()
+            .flat_map(|hosted| hosted.copies.damaged())
+            .collect()
+    }
 }

@@ -9,13 +9,13 @@ use std::time::Duration;
 use cluster::agreed::{Seen, View};
 use cluster::coord::Answer;
 use cluster::{BucketId, Message, NodeId, Output, Participant, Settings, Vb};
-use copies::vb_of;
+use copies::{Confirmation, ConfirmationReceiver, ConfirmationSender, vb_of};
 use registry::cluster::MemberStatus;
 
 use crate::events::{DriverEvent, Work};
 use crate::hosted::Hosted;
 use crate::news::LoggedChange;
-use crate::packet::{Confirmed, Envelope, Packet, PingStamp};
+use crate::packet::{Envelope, Packet, PingStamp};
 use crate::peers::Peers;
 use crate::shared::Shared;
 
@@ -33,6 +33,9 @@ pub(crate) struct Driver {
     pub(crate) events: Receiver<DriverEvent>,
     pub(crate) work: Sender<Work>,
     pub(crate) peers: Peers,
+    /// Confirmations to other nodes, and those of other nodes.
+    pub(crate) confirms_to: BTreeMap<NodeId, ConfirmationSender>,
+    pub(crate) confirmed_by: ConfirmationReceiver,
     /// Copies with a step in progress.
     pub(crate) busy: BTreeSet<Vb>,
     /// Packets of the node to itself.
@@ -93,7 +96,7 @@ impl Driver {
     fn decide(&mut self) {
         loop {
             while let Some(envelope) = self.own.pop_front() {
-                self.packet(&envelope);
+                self.packet(envelope);
             }
             let outputs = self.participant.decide(self.shared.now_ms());
             self.carry(outputs);
@@ -135,7 +138,7 @@ impl Driver {
                 self.participant
                     .answer(id, &answer, now_ms, &self.shared.table)
             }
-            DriverEvent::Packet(envelope) => return self.packet(&envelope),
+            DriverEvent::Packet(envelope) => return self.packet(envelope),
             DriverEvent::Order(order) => self.participant.order(order),
             DriverEvent::Stepped(vbs) => {
                 self.got_on = true;
@@ -169,12 +172,12 @@ impl Driver {
         self.carry(outputs);
     }
 
-    fn packet(&mut self, envelope: &Envelope) {
+    fn packet(&mut self, envelope: Envelope) {
         let (from, now_ms) = (envelope.from, self.shared.now_ms());
         let table = &self.shared.table;
-        match &envelope.packet {
+        match envelope.packet {
             Packet::Message(message) => {
-                let outputs = self.participant.message(from, message, now_ms, table);
+                let outputs = self.participant.message(from, &message, now_ms, table);
                 self.carry(outputs);
             }
             Packet::Ping(ping) => {
@@ -183,27 +186,31 @@ impl Driver {
                 let outputs = self.participant.message(from, &runs, now_ms, table);
                 self.carry(outputs);
                 let all = self.shared.table.all();
-                let confirmed = |copies: Vec<_>, bucket| {
-                    (!copies.is_empty()).then_some(Confirmed { bucket, copies })
-                };
-                let buckets = all
-                    .iter()
-                    .filter_map(|hosted| confirmed(hosted.copies.following(from), hosted.id));
-                let buckets: Vec<_> = buckets.collect();
-                if !buckets.is_empty() {
-                    let ping = *ping;
-                    self.send(from, Packet::Confirm { ping, buckets });
+                let told = self.confirms_to.entry(from).or_default();
+                let (to, boot) = ((from, ping.known), self.shared.boot);
+                let answer = told.answer(to, boot, all.iter().map(|hosted| &hosted.copies));
+                if let Some(Confirmation { since, at, buckets }) = answer {
+                    let confirm = Packet::Confirm {
+                        ping,
+                        since,
+                        at,
+                        buckets,
+                    };
+                    self.send(from, confirm);
                 }
             }
-            Packet::Confirm { ping, buckets } if ping.boot == self.shared.boot => {
+            Packet::Confirm {
+                ping,
+                since,
+                at,
+                buckets,
+            } if ping.boot == self.shared.boot => {
                 self.got_on |= self.participant.is_busy();
-                for confirmed in buckets {
-                    if let Some(hosted) = table.get(confirmed.bucket) {
-                        hosted
-                            .copies
-                            .confirm(from, ping.at_ms.min(now_ms), &confirmed.copies);
-                    }
-                }
+                let answer = Confirmation { since, at, buckets };
+                let all = table.all();
+                let all = all.iter().map(|hosted| &hosted.copies);
+                self.confirmed_by
+                    .take((from, ping.at_ms.min(now_ms)), &answer, all);
             }
             Packet::Confirm { .. } => {}
         }
@@ -214,7 +221,10 @@ impl Driver {
             match output {
                 Output::Request(id, request) => self.shared.etcd.request(id, request),
                 Output::Send(to, Message::Ping) => {
+                    let all = self.shared.table.all();
+                    let all = all.iter().map(|hosted| &hosted.copies);
                     let ping = PingStamp {
+                        known: self.confirmed_by.position(to, all),
                         boot: self.shared.boot,
                         at_ms: self.shared.now_ms(),
                         taken: self.shared.taken_here(),

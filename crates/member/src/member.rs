@@ -1,6 +1,6 @@
 //! Handle of a node's part in a cluster.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use cluster::agreed::{Node, View};
 use cluster::{Identity, NodeId, Order, Participant, Settings};
+use copies::ConfirmationReceiver;
 use etcd::Etcd;
 use parking_lot::{Mutex, RwLock};
 use registry::Registry;
@@ -90,6 +91,8 @@ impl Member {
             published: 0,
             kept,
             told: PublishedMaps::default(),
+            confirms_to: BTreeMap::new(),
+            confirmed_by: ConfirmationReceiver::default(),
             heard_ms: shared.now_ms(),
             got_on: false,
             shared: Arc::clone(&shared),

@@ -1,6 +1,7 @@
 //! Packets between nodes of a cluster, besides their streams.
 
-use cluster::{BucketId, Message, NodeId};
+use cluster::{Message, NodeId};
+use copies::{Confirmed, ConfirmedPosition};
 use serde::{Deserialize, Serialize};
 
 /// A packet with its sender.
@@ -22,6 +23,12 @@ pub(crate) enum Packet {
     Confirm {
         /// Send time of the ping.
         ping: PingStamp,
+        /// Version since which changes are included; 0 for all copies.
+        #[serde(default)]
+        since: u64,
+        /// Position after these changes.
+        #[serde(default)]
+        at: ConfirmedPosition,
         /// Copies that follow that node.
         buckets: Vec<Confirmed>,
     },
@@ -37,14 +44,9 @@ pub(crate) struct PingStamp {
     /// Revision of etcd up to which the node has applied the agreed state.
     #[serde(default)]
     pub(crate) taken: u64,
-}
-
-/// The copies of a bucket with an open stream.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Confirmed {
-    pub(crate) bucket: BucketId,
-    /// vBucket, term of its stream, and seqno on disk.
-    pub(crate) copies: Vec<(u16, u64, u64)>,
+    /// Position of what the node knows of the other node's confirmations.
+    #[serde(default)]
+    pub(crate) known: ConfirmedPosition,
 }
 
 impl Envelope {
@@ -60,6 +62,8 @@ impl Envelope {
 
 #[cfg(test)]
 mod tests {
+    use cluster::BucketId;
+
     use super::*;
 
     #[test]
@@ -75,6 +79,12 @@ mod tests {
                     boot: 5,
                     at_ms: 7,
                     taken: 9,
+                    known: ConfirmedPosition::default(),
+                },
+                since: 4,
+                at: ConfirmedPosition {
+                    boot: 6,
+                    version: 8,
                 },
                 buckets: vec![confirmed],
             },
@@ -82,12 +92,21 @@ mod tests {
         let bytes = sent.to_bytes();
         let read = Envelope::read(&bytes).expect("a packet");
         assert_eq!(read.from, NodeId(3));
-        let Packet::Confirm { ping, buckets } = read.packet else {
+        let Packet::Confirm {
+            ping,
+            since,
+            at,
+            buckets,
+        } = read.packet
+        else {
             panic!("another packet");
         };
         assert_eq!((ping.boot, ping.at_ms, ping.taken), (5, 7, 9));
+        assert_eq!((since, at.boot, at.version), (4, 6, 8));
         assert_eq!(buckets[0].bucket, BucketId(u128::MAX - 1));
         assert_eq!(buckets[0].copies, [(0, 1, 2), (1023, u64::MAX, 0)]);
+        let of_older_node = br#"{"from":1,"packet":{"ping":{"boot":1,"at_ms":2}}}"#;
+        assert!(Envelope::read(of_older_node).is_some());
         assert!(Envelope::read(br#"{"from":1,"packet":{"dance":{}}}"#).is_none());
     }
 }

@@ -77,6 +77,8 @@ pub(crate) struct Flushes {
     pub(crate) under_way: AtomicBool,
     /// Time at which the current commit began; 0 without one.
     pub(crate) commit_began_ns: AtomicU64,
+    /// Number of commits whose result the vBuckets know.
+    pub(crate) finished: AtomicU64,
     /// Bytes that became durable since the reliever was last woken for them.
     persisted_bytes: AtomicU64,
     /// Whether commits are suspended.
@@ -95,6 +97,7 @@ impl Flushes {
             writing: Mutex::default(),
             under_way: AtomicBool::new(false),
             commit_began_ns: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
             persisted_bytes: AtomicU64::new(0),
             paused: AtomicBool::new(false),
             urgent: AtomicBool::new(false),
@@ -212,6 +215,7 @@ impl<S: KvStore> Bucket<S> {
             }
             self.evict_flushed(vb, &garbage);
         }
+        self.flushes.finished.fetch_add(1, Ordering::SeqCst);
         // The reliever may rest because nothing could be freed; now durable documents can be.
         let persisted = &self.flushes.persisted_bytes;
         if persisted.load(Ordering::Relaxed) > self.memory.quota() / RELIEF_SHARE {

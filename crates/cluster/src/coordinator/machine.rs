@@ -46,7 +46,7 @@ pub struct Tick<'a> {
 #[derive(Clone, Debug)]
 pub struct Coordinator {
     cluster: ClusterId,
-    settings: Settings,
+    pub(super) settings: Settings,
     /// Create revision of the controller's key; `None` while another node is the controller.
     term: Option<u64>,
     seals: BTreeMap<Vb, Seals>,
@@ -65,7 +65,7 @@ pub struct Coordinator {
     retry: Option<(u64, u64)>,
     /// Revision of each node's last write, and the time when it was seen if the node was not alive then.
     written: BTreeMap<NodeId, (u64, Option<u64>)>,
-    asked_ms: Option<u64>,
+    pub(super) asked_ms: Option<u64>,
     /// vBuckets whose seals are sent at once, without waiting for the next repetition.
     due: BTreeSet<Vb>,
     /// Rows of moves, each with the revision of the view in which it was first seen.
@@ -115,6 +115,14 @@ impl Coordinator {
     pub fn is_busy(&self, view: &View) -> bool {
         let gone = |node| !view.alive.contains_key(node);
         self.progress.is_open() || !self.orders.is_empty() || view.nodes.keys().any(gone)
+    }
+
+    /// Whether a round has nothing to do before the next input: it does not even repeat a transaction.
+    pub(crate) fn is_quiet(&self, view: &View) -> bool {
+        let retries = self.refused || self.retry.is_some_and(|(of, _)| of == view.revision);
+        let writes = self.in_flight.is_some() || view.revision < self.wait_revision || retries;
+        // A new controller asks in its first round.
+        self.asked_ms.is_some() && !writes && !self.is_busy(view)
     }
 
     /// Returns the term as controller.

@@ -13,8 +13,11 @@ use crate::message::{CopyReport, Message, Order};
 use crate::promotion::Position;
 use crate::settings::Settings;
 
-/// Number of message repetitions between two checks of every copy.
+/// Number of message repetitions between two checks of damaged copies.
 const LOOKS: u64 = 2;
+/// Number of message repetitions between two checks of every copy, and between two rounds of a quiet controller:
+/// changes are handled as they come.
+const LOOKS_AT_ALL: u64 = 20;
 
 /// Identity of a node.
 #[derive(Clone, Debug)]
@@ -35,6 +38,8 @@ pub trait Copies {
     fn copy(&self, vb: Vb) -> Option<Copy>;
     /// Returns all vBuckets with a copy.
     fn vbuckets(&self) -> Vec<Vb>;
+    /// Returns those with a copy that may not be whole.
+    fn damaged(&self) -> Vec<Vb>;
 }
 
 /// Output of a participant.
@@ -102,7 +107,9 @@ pub struct Participant {
     pub(super) reported: BTreeSet<CopyReport>,
     /// Copies to check at each tick; all others are checked at a longer interval.
     pub(super) open: BTreeSet<Vb>,
-    pub(super) look_ms: u64,
+    /// Times of the next checks of damaged copies and of all.
+    look_ms: u64,
+    look_at_all_ms: u64,
     /// Revision at which the lease was taken.
     pub(super) joined: u64,
     /// Whether an operator removed the node.
@@ -151,6 +158,7 @@ impl Participant {
             reported: BTreeSet::new(),
             open: BTreeSet::new(),
             look_ms: 0,
+            look_at_all_ms: 0,
             joined: 0,
             removed: false,
             newest,
@@ -265,17 +273,14 @@ impl Participant {
         let late: Vec<RequestId> = late.map(|(id, _)| *id).collect();
         for id in late {
             self.take_answer(id, &Answer::Unavailable, now_ms, copies);
+            self.undecided = true;
         }
         self.ping(now_ms);
         self.keep_lease(now_ms, copies);
         self.keep_watch(now_ms);
         self.elect(now_ms);
         let repeat_ms = self.settings.repeat_ms;
-        let is_late = self.controlled_ms.is_none_or(|at| now_ms >= at + repeat_ms);
-        // A round checks every vBucket.
-        if is_late || self.coordinator.is_busy(&self.view) {
-            self.control(now_ms);
-        }
+        self.control_late(now_ms);
         self.adopt(now_ms);
         let kept_ms = 2 * repeat_ms;
         self.seals
@@ -283,9 +288,13 @@ impl Participant {
         let mut open = std::mem::take(&mut self.open);
         if now_ms >= self.look_ms {
             self.look_ms = now_ms + LOOKS * repeat_ms;
+            open.extend(copies.damaged());
+            self.health.damaged.clear();
+        }
+        if now_ms >= self.look_at_all_ms {
+            self.look_at_all_ms = now_ms + LOOKS_AT_ALL * repeat_ms;
             open.extend(copies.vbuckets());
             open.extend(self.agent.vbuckets());
-            self.health.damaged.clear();
         }
         open.extend(self.seals.keys());
         let mut reports = BTreeSet::new();
@@ -405,6 +414,7 @@ impl Participant {
     /// Records that a step of a copy was made.
     #[must_use]
     pub fn stepped(&mut self, vb: Vb, copies: &impl Copies) -> Vec<Output> {
+        self.open.insert(vb);
         self.look(vb, copies.copy(vb));
         std::mem::take(&mut self.outputs)
     }
@@ -483,6 +493,25 @@ impl Participant {
         self.request(Purpose::Elect, Request::Txn(Txn { compare, then }), now_ms);
     }
 
+    /// Runs a round of the controller if it may have something to do without input. A round checks every vBucket.
+    fn control_late(&mut self, now_ms: u64) {
+        let repeats = if self.coordinator.is_quiet(&self.view) {
+            LOOKS_AT_ALL
+        } else {
+            1
+        };
+        let interval_ms = repeats * self.settings.repeat_ms;
+        let is_late = self
+            .controlled_ms
+            .is_none_or(|at| now_ms >= at + interval_ms);
+        if is_late || self.coordinator.is_busy(&self.view) {
+            self.control(now_ms);
+        } else {
+            let actions = self.coordinator.ask_late(&self.view, now_ms);
+            self.act(actions, now_ms);
+        }
+    }
+
     /// Runs a round of the controller, if this node is the controller.
     fn control(&mut self, now_ms: u64) {
         let Some(watching_since_ms) = self.watching_since_ms else {
@@ -495,7 +524,13 @@ impl Participant {
             watching_since_ms,
             heard: &self.heard,
         };
-        for action in self.coordinator.tick(&tick) {
+        let actions = self.coordinator.tick(&tick);
+        self.act(actions, now_ms);
+    }
+
+    /// Carries out actions of the controller.
+    fn act(&mut self, actions: Vec<Action>, now_ms: u64) {
+        for action in actions {
             match action {
                 Action::Send(to, message) => self.outputs.push(Output::Send(to, message)),
                 Action::Txn(txn) => {

@@ -28,6 +28,10 @@ impl Copies for OneCopy {
     fn vbuckets(&self) -> Vec<Vb> {
         vec![VB]
     }
+
+    fn damaged(&self) -> Vec<Vb> {
+        Vec::new()
+    }
 }
 
 struct NoCopies;
@@ -38,6 +42,10 @@ impl Copies for NoCopies {
     }
 
     fn vbuckets(&self) -> Vec<Vb> {
+        Vec::new()
+    }
+
+    fn damaged(&self) -> Vec<Vb> {
         Vec::new()
     }
 }

@@ -234,6 +234,11 @@ impl Copies for Vbs {
         let all = self.buckets.values();
         all.flat_map(|bucket| bucket.copies.vbuckets()).collect()
     }
+
+    fn damaged(&self) -> Vec<Vb> {
+        let all = self.buckets.values();
+        all.flat_map(|bucket| bucket.copies.damaged()).collect()
+    }
 }
 
 impl Vbs {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, thread};
 
 use cluster::{Condition, Copies as _, Order};
+use copies::ConfirmedPosition;
 
 use crate::bugs::{BUGS, Bug};
 use crate::failures::ready;
@@ -362,4 +363,26 @@ fn planted_bugs_are_found() {
         hidden
     });
     assert_eq!(hidden, Vec::new());
+}
+
+#[test]
+fn unchanged_copies_are_confirmed_without_a_list() {
+    let mut world = ready(3, [2, 3]);
+    let (peer, of) = (world.nodes[1].id, &mut world.nodes[0]);
+    let mut answer = |known| {
+        let told = of.confirms_to.entry(peer).or_default();
+        let all = of.vbs.buckets.values().map(|bucket| &bucket.copies);
+        let answer = told.answer((peer, known), of.boot, all);
+        answer.expect("copies follow the peer")
+    };
+    let whole = answer(ConfirmedPosition::default());
+    assert!(whole.since == 0 && !whole.buckets.is_empty());
+    let again = answer(whole.at);
+    let unchanged = (whole.at.version, whole.at, 0);
+    assert_eq!((again.since, again.at, again.buckets.len()), unchanged);
+    let of_former_start = ConfirmedPosition {
+        boot: 0,
+        ..whole.at
+    };
+    assert_eq!(answer(of_former_start), whole);
 }

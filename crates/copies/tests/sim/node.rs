@@ -9,7 +9,7 @@ use bucket::Clock;
 use cluster::agent::{Copy, Step};
 use cluster::agreed::{ClusterId, Node as NodeValue, NodeState, Seen};
 use cluster::{BucketId, Identity, NodeId, Participant, Settings, Vb};
-use copies::Unfinished;
+use copies::{ConfirmationReceiver, ConfirmationSender, Unfinished};
 use engine::OpError;
 use model::{Now, VbId, VbState};
 
@@ -79,6 +79,9 @@ pub(crate) struct Node {
     /// Steps that wait; the next field has all copies with a step.
     pub(crate) open: Vec<(Unfinished, Step, Option<Copy>)>,
     pub(crate) busy: BTreeSet<Vb>,
+    /// Confirmations to other nodes, and those of other nodes.
+    pub(crate) confirms_to: BTreeMap<NodeId, ConfirmationSender>,
+    pub(crate) confirmed_by: ConfirmationReceiver,
     /// Failed nodes, as its copies know them.
     pub(crate) failed: BTreeSet<NodeId>,
     /// Revision that its buckets follow.
@@ -108,6 +111,8 @@ impl Node {
             disks: BTreeMap::new(),
             kept: Seen::default(),
             open: Vec::new(),
+            confirms_to: BTreeMap::new(),
+            confirmed_by: ConfirmationReceiver::default(),
             busy: BTreeSet::new(),
             failed: BTreeSet::new(),
             followed: 0,
@@ -141,6 +146,8 @@ impl Node {
         self.waits.clear();
         self.in_memory.clear();
         self.failed.clear();
+        self.confirms_to.clear();
+        self.confirmed_by = ConfirmationReceiver::default();
         self.followed = 0;
     }
 

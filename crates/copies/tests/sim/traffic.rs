@@ -6,7 +6,7 @@ use bucket::{Clock as _, DurableWait};
 use cluster::agent::Role;
 use cluster::{BucketId, Copies as _, Message, NodeId, Vb};
 use consumer::Unusable;
-use copies::node_name;
+use copies::{Confirmation, ConfirmedPosition, node_name};
 use engine::{Decision, Outcome, Requirement, StoreMode, Write};
 use model::{Cas, Draft, DurabilityLevel, Meta, Seqno, VbId};
 
@@ -14,7 +14,7 @@ use crate::buckets::{Deaf, KEYS, SimBucket, key};
 use crate::bugs::Bug;
 use crate::link::{Bytes, Got, SILENCE_MS, Served};
 use crate::producer::Producer;
-use crate::world::{Following, Packet, World};
+use crate::world::{Packet, World};
 
 /// Silence of a consumer, in milliseconds, after which its connection is given up.
 const CONSUMER_SILENCE_MS: u64 = 4_000;
@@ -207,19 +207,22 @@ impl World {
         }
     }
 
-    pub(crate) fn take_ping(&mut self, from: usize, to: usize, (boot, at_ms): (u64, u64)) {
+    pub(crate) fn take_ping(
+        &mut self,
+        from: usize,
+        to: usize,
+        (boot, at_ms): (u64, u64),
+        known: ConfirmedPosition,
+    ) {
         let node = &mut self.nodes[to];
         let (peer, now_ms) = (NodeId(from as u16), node.clock_ms(self.now_ms));
         let outputs = node
             .participant
             .message(peer, &Message::Ping, now_ms, &node.vbs);
-        let following = node.vbs.buckets.iter().filter_map(|(id, bucket)| {
-            let following = bucket.copies.following(peer);
-            (!following.is_empty()).then_some((*id, following))
-        });
-        let following: Vec<_> = following.collect();
-        if !following.is_empty() {
-            self.send(to, from, Packet::Confirm(boot, at_ms, following));
+        let told = node.confirms_to.entry(peer).or_default();
+        let all = node.vbs.buckets.values().map(|bucket| &bucket.copies);
+        if let Some(answer) = told.answer((peer, known), node.boot, all) {
+            self.send(to, from, Packet::Confirm(boot, at_ms, answer));
         }
         self.carry(to, outputs);
     }
@@ -229,19 +232,16 @@ impl World {
         from: usize,
         to: usize,
         (boot, at_ms): (u64, u64),
-        all: &[Following],
+        answer: &Confirmation,
     ) {
-        let node = &self.nodes[to];
+        let node = &mut self.nodes[to];
         if node.boot != boot {
             return;
         }
         let now_ms = node.clock_ms(self.now_ms);
-        for (id, copies) in all {
-            if let Some(bucket) = node.vbs.buckets.get(id) {
-                let peer = NodeId(from as u16);
-                bucket.copies.confirm(peer, at_ms.min(now_ms), copies);
-            }
-        }
+        let of = (NodeId(from as u16), at_ms.min(now_ms));
+        let all = node.vbs.buckets.values().map(|bucket| &bucket.copies);
+        node.confirmed_by.take(of, answer, all);
         node.renew();
         self.on_disk(to);
     }

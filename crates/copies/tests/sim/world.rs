@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cluster::agreed::{BucketSpec, Key, Meta};
 use cluster::coord::{Answer, Request, RequestId};
 use cluster::{BucketId, Message, NodeId, Order, Output, Vb};
+use copies::{Confirmation, ConfirmedPosition};
 
 use crate::bugs::Bug;
 use crate::checks::Checks;
@@ -22,17 +23,14 @@ pub(crate) const TICK_MS: u64 = 100;
 /// Delay after which lost bytes are sent again.
 const RESENT_MS: u64 = 200;
 
-/// Copies of a bucket that follow a node: vBuckets, terms of their streams, seqnos on disk.
-pub(crate) type Following = (BucketId, Vec<(u16, u64, u64)>);
-
 /// A packet from a node to another one.
 #[derive(Clone)]
 pub(crate) enum Packet {
     Message(Message),
-    /// A ping: send time by the sender's clock, and number of its start.
-    Ping(u64, u64),
-    /// The answer to a ping: copies that follow the sender, by bucket.
-    Confirm(u64, u64, Vec<Following>),
+    /// A ping: number of the sender's start, send time by its clock, and what it knows of confirmations.
+    Ping(u64, u64, ConfirmedPosition),
+    /// The answer to a ping: copies that follow the sender.
+    Confirm(u64, u64, Confirmation),
     /// Bytes on a connection, from its consumer.
     Asked(BucketId, Bytes),
     /// Bytes on a connection, from its producer.
@@ -473,8 +471,10 @@ impl World {
                     }
                 }
                 Output::Send(to, Message::Ping) => {
-                    let node = &self.nodes[index];
-                    let ping = Packet::Ping(node.boot, node.clock_ms(self.now_ms));
+                    let node = &mut self.nodes[index];
+                    let all = node.vbs.buckets.values().map(|bucket| &bucket.copies);
+                    let known = node.confirmed_by.position(to, all);
+                    let ping = Packet::Ping(node.boot, node.clock_ms(self.now_ms), known);
                     self.send(index, usize::from(to.0), ping);
                 }
                 Output::Send(to, message) => {
@@ -532,7 +532,7 @@ impl World {
                 outputs.extend(node.participant.decide(now_ms));
                 self.carry(to, outputs);
             }
-            Packet::Ping(boot, at_ms) => self.take_ping(from, to, (boot, at_ms)),
+            Packet::Ping(boot, at_ms, known) => self.take_ping(from, to, (boot, at_ms), known),
             Packet::Confirm(boot, at_ms, all) => {
                 self.take_confirmation(from, to, (boot, at_ms), &all);
             }
