@@ -118,6 +118,7 @@ impl Driver {
         let outputs = self.participant.tick(now_ms, &self.shared.table);
         self.carry(outputs);
         self.renew();
+        self.shared.problems.log(now_ms);
         let users = self.participant.view().users.as_ref();
         let taken = self.shared.users.load(Ordering::Acquire);
         let newest = users.is_none_or(|users| taken >= users.mod_revision);

@@ -67,6 +67,7 @@ impl Member {
             users: AtomicU64::default(),
             pause: Pause::new(node.clock.mono_ns() / 1_000_000),
             trouble: Mutex::default(),
+            problems: Arc::default(),
             no_space: AtomicBool::default(),
             unmade: Mutex::default(),
             stopped: AtomicBool::default(),

@@ -11,6 +11,7 @@ use etcd::{Etcd, Problem};
 use parking_lot::{Mutex, RwLock};
 use registry::cluster::MemberStatus;
 use registry::{BucketSettings, Registry};
+use replication::LinkProblems;
 use tls::PeerTls;
 
 use crate::copies::HostedTable;
@@ -107,6 +108,8 @@ pub(crate) struct Shared {
     pub(crate) pause: Pause,
     /// Requests that etcd did not carry out.
     pub(crate) trouble: Mutex<Trouble>,
+    /// Reasons why other nodes are not followed.
+    pub(crate) problems: Arc<LinkProblems>,
     /// Whether a bucket of the cluster cannot be made here for lack of space.
     pub(crate) no_space: AtomicBool,
     /// Buckets of the cluster that cannot be made here, for whatever reason.

@@ -252,6 +252,7 @@ impl Worker {
             tls,
             username: CLUSTER_USER.to_owned(),
             password: Password::from(self.shared.secret.as_str()),
+            problems: Arc::clone(&self.shared.problems),
         })
     }
 

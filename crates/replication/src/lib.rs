@@ -24,6 +24,7 @@ mod dialogue;
 mod follow;
 mod follower;
 mod link;
+mod link_problems;
 mod missed;
 mod notice;
 mod order;
@@ -35,5 +36,6 @@ mod socket;
 mod tests;
 
 pub use follower::Follower;
+pub use link_problems::LinkProblems;
 pub use peer_link::{PeerLink, PeerOptions};
 pub use replica_of::ReplicaOf;

@@ -18,6 +18,7 @@ use wire::dcp::StreamFlags;
 use crate::carrier::{Carrier, StreamWake};
 use crate::consumer::Consumer;
 use crate::link::{End, window_bytes};
+use crate::link_problems::LinkProblems;
 use crate::setup::Introduction;
 use crate::socket::connect;
 
@@ -44,6 +45,8 @@ pub struct PeerOptions {
     pub username: String,
     /// Password of that user.
     pub password: Password,
+    /// Collects the reasons why the node is not followed.
+    pub problems: Arc<LinkProblems>,
 }
 
 /// A connection to another node. Its thread ends when the value is dropped.
@@ -135,7 +138,7 @@ impl LinkWorker {
             self.progress.set_stage(Stage::Connecting);
             if self.progress.last_error() != end {
                 let (bucket, node) = (self.served.name(), &self.options.name);
-                tracing::warn!(bucket, node, reason = end, "a node is not followed");
+                self.options.problems.note(bucket, node, &end);
                 self.progress.set_last_error(&end);
             }
             tokio::select! {

@@ -104,6 +104,7 @@ pub(super) fn open_buckets(
             .0
             .push(opened.map_err(|error| stores.refused(error))?);
     }
+    warn_of_unclean(&wanted, &stores);
     let tls = open_tls(config, &kept.identities).map_err(|error| stores.refused(error))?;
     let mut buckets = Vec::new();
     for settings in wanted {
@@ -188,6 +189,9 @@ fn open_tls(config: &NodeConfig, kept: &Identities) -> Result<Option<Tls>, Start
     Ok(Some(tls))
 }
 
+/// Number of buckets that a line of the log names.
+const NAMES_LOGGED: usize = 5;
+
 /// A store that nothing uses yet.
 struct OpenedStore {
     store: Store,
@@ -212,6 +216,24 @@ impl Stores {
         }
         error
     }
+}
+
+/// Logs that the last stop was not clean, in one line for all buckets.
+fn warn_of_unclean(settings: &[BucketSettings], stores: &Stores) {
+    let all = settings.iter().zip(&stores.0);
+    let unclean = all.filter(|(_, opened)| !opened.clean);
+    let unclean: Vec<&str> = unclean.map(|(one, _)| &*one.bucket.name).collect();
+    if !unclean.is_empty() {
+        let (buckets, names) = (unclean.len(), first_names(&unclean));
+        tracing::warn!(buckets, names, "the last stop was not a clean one");
+    }
+}
+
+/// Returns the first names of a list, for the log.
+fn first_names(names: &[&str]) -> String {
+    let first = names.iter().take(NAMES_LOGGED).copied();
+    let rest = (names.len() > NAMES_LOGGED).then_some("...");
+    first.chain(rest).collect::<Vec<_>>().join(", ")
 }
 
 /// Stops buckets that run already.
@@ -304,9 +326,6 @@ impl Launcher {
                 let keys = self.encryption_keys.as_ref();
                 let (store, opened) = DiskStore::open_with(threads, &path, options, keys)
                     .map_err(|error| start_error(&error))?;
-                if !opened.clean {
-                    tracing::warn!(bucket = bucket.name, "the last stop was not a clean one");
-                }
                 Ok(OpenedStore {
                     store: Store::Disk(Box::new(store)),
                     clean: opened.clean,
@@ -471,4 +490,17 @@ fn take_part(
         _ => restore_manifest(bucket)?,
     }
     Ok(standing.group(following.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_log_names_only_some_buckets() {
+        let names = ["a", "b", "c", "d", "e", "f"];
+        assert_eq!(first_names(&names[..1]), "a");
+        assert_eq!(first_names(&names[..5]), "a, b, c, d, e");
+        assert_eq!(first_names(&names), "a, b, c, d, e, ...");
+    }
 }
