@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use identity::{CertificateState, Password};
@@ -152,4 +152,13 @@ pub enum StartError {
     /// The operating system refused something else: a thread, memory, random numbers.
     #[error("{0}")]
     System(String),
+}
+
+/// Returns the error for a file or directory of the data that cannot be read or written.
+pub(crate) fn access(path: &Path, error: &io::Error) -> StartError {
+    let text = format!("{}: {error}", path.display());
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StartError::NoSpace(text),
+        _ => StartError::DataAccess(text),
+    }
 }

@@ -12,9 +12,8 @@ use bucket::Clock;
 use parking_lot::Mutex;
 use storage::names;
 
-use super::data_dir::access;
 use super::random::random_uuid;
-use crate::config::StartError;
+use crate::config::{StartError, access};
 
 /// Name of the configuration file in the data directory; operators may write it.
 const FILE: &str = "audit.json";

@@ -15,7 +15,7 @@ use storage::names;
 
 use super::identities::{Identities, MemberOf};
 use super::sealed_file;
-use crate::config::StartError;
+use crate::config::{StartError, access};
 
 /// A directory with one of these files is a store. The second one is of releases before the first version of the
 /// format.
@@ -229,14 +229,6 @@ fn lock(path: &Path) -> Result<Option<File>, StartError> {
         }
     }
     Ok(Some(directory))
-}
-
-pub(super) fn access(path: &Path, error: &std::io::Error) -> StartError {
-    let text = format!("{}: {error}", path.display());
-    match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StartError::NoSpace(text),
-        _ => StartError::DataAccess(text),
-    }
 }
 
 #[cfg(test)]

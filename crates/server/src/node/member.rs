@@ -43,7 +43,8 @@ impl Host for NodeState {
 
     fn kept_seen(&self, cluster: &str) -> Result<Seen, String> {
         let path = self.seen_path();
-        path.map_or(Ok(Seen::default()), |path| read_seen(&path, cluster))
+        let seen = path.map_or(Ok(Seen::default()), |path| read_seen(&path, cluster));
+        seen.map_err(|error| error.to_string())
     }
 
     fn note_cluster(&self, name: &str, uuid: &str) -> Result<(), String> {
@@ -107,9 +108,10 @@ fn write_seen(path: &Path, cluster: &str, seen: Seen) -> Result<(), String> {
     SEEN.replace(path, &seen).map_err(|error| error.to_string())
 }
 
-fn read_seen(path: &Path, cluster: &str) -> Result<Seen, String> {
+fn read_seen(path: &Path, cluster: &str) -> Result<Seen, StartError> {
     let read = SEEN.read::<KeptSeen>(path, SEEN_VERSION);
-    let seen = read.map_err(|why| format!("{}: {why}", path.display()))?;
+    let without = "the node does not know an etcd that was restored from a backup";
+    let seen = read.map_err(|why| why.refusal(path, without))?;
     let seen = seen.filter(|seen| seen.cluster == cluster);
     Ok(seen.map_or_else(Seen::default, |seen| {
         let (epoch, revision) = (seen.epoch, seen.revision);
@@ -169,6 +171,9 @@ pub(super) fn start_member(
     let Some(cluster) = &config.cluster else {
         return Ok(None);
     };
+    if let Some(path) = state.seen_path() {
+        read_seen(&path, "")?;
+    }
     let host = config.advertise.as_ref().map(|at| at.host.clone());
     let host = host.unwrap_or_else(|| config.listen.to_string());
     let outside = cluster.outside.as_ref();
@@ -201,8 +206,8 @@ pub(super) fn start_member(
 #[cfg(test)]
 mod tests {
     use super::super::buckets::failed;
-    use super::super::data_dir::access;
     use super::*;
+    use crate::config::access;
     use cluster::NodeId;
     use cluster::agreed::History;
 
@@ -210,7 +215,7 @@ mod tests {
     fn f6_the_seen_state_of_a_cluster_survives_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(SEEN.name);
-        assert_eq!(read_seen(&path, "c1"), Ok(Seen::default()));
+        assert_eq!(read_seen(&path, "c1").unwrap(), Seen::default());
         let (epoch, revision) = (2, 77);
         let history = History::default().with((NodeId(3), u64::MAX), 9);
         let seen = Seen {
@@ -218,11 +223,17 @@ mod tests {
             mark: history.newest(),
         };
         write_seen(&path, "c1", seen).unwrap();
-        assert_eq!(read_seen(&path, "c1"), Ok(seen));
+        assert_eq!(read_seen(&path, "c1").unwrap(), seen);
         // Revisions of another cluster mean nothing here.
-        assert_eq!(read_seen(&path, "c2"), Ok(Seen::default()));
+        assert_eq!(read_seen(&path, "c2").unwrap(), Seen::default());
         std::fs::write(&path, "{}").unwrap();
-        assert!(read_seen(&path, "c1").unwrap_err().contains("cluster.json"));
+        match read_seen(&path, "c1") {
+            Err(StartError::DataFormat(line)) => {
+                assert!(line.contains("cluster.json: damaged"), "{line}");
+                assert!(line.contains("remove it"), "{line}");
+            }
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

@@ -8,6 +8,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use storage::names;
 
+use crate::config::{StartError, access};
+
 /// Largest number of bytes after the words of a first line: CRC-32 in hex, and a length.
 const CHECKSUM_BYTES_MAX: u64 = 31;
 
@@ -47,6 +49,20 @@ pub(super) enum SealedFileError {
     /// It differs from the written one, or is of a later release.
     #[error("{0}")]
     Content(String),
+}
+
+impl SealedFileError {
+    /// Returns the reason why a node does not start with the file at `path`; `without` describes a node whose file was
+    /// removed.
+    pub(super) fn refusal(&self, path: &Path, without: &str) -> StartError {
+        match self {
+            Self::Access(error) => access(path, error),
+            Self::Content(why) => StartError::DataFormat(format!(
+                "{}: {why}; put the right file back, or remove it: then {without}",
+                path.display()
+            )),
+        }
+    }
 }
 
 /// The content of a file.

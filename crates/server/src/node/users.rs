@@ -6,9 +6,8 @@ use std::sync::Arc;
 use identity::{Administrator, Directory, Identity, Roster, Secrets};
 use serde::Serialize;
 
-use super::data_dir::access;
 use super::random::fill_random;
-use super::sealed_file::{SealedFileError, USERS};
+use super::sealed_file::USERS;
 use crate::config::{NodeConfig, StartError};
 
 /// Version of `users.json` that this release reads and writes.
@@ -50,7 +49,7 @@ impl KeptUsers {
         let path = dir.map(|dir| dir.join(USERS.name));
         let read = path.as_ref().map_or(Ok(None), |path| {
             let read = USERS.read(path, VERSION);
-            read.map_err(|why| refusal(path, &why))
+            read.map_err(|why| why.refusal(path, "only the administrator may log in"))
         });
         let roster = read?.map_or_else(fresh, |roster: Roster| Roster {
             // The file was written by a release without editions.
@@ -98,17 +97,6 @@ pub(super) fn copy_users(from: &Path, to: &Path) -> Result<(), String> {
     }
     let written = file.write(&kept.roster);
     written.map_err(|error| format!("{}: {error}", to.display()))
-}
-
-fn refusal(path: &Path, why: &SealedFileError) -> StartError {
-    match why {
-        SealedFileError::Access(error) => access(path, error),
-        SealedFileError::Content(why) => StartError::DataFormat(format!(
-            "{}: {why}; put the right {} back, or remove it: then only the administrator may log in",
-            path.display(),
-            USERS.name
-        )),
-    }
 }
 
 /// Returns no users, and salts of this process.
