@@ -1,9 +1,10 @@
 """A cluster of three nodes and an etcd on this machine: how soon what a killed node served is written again, and what
-belonging to a cluster costs a node; what clients notice while all of a node moves; what moves to a node that was away;
-how soon many clients are told of a new map.
+belonging to a cluster costs a node; what many buckets cost while nothing happens; what clients notice while all of a node
+moves; what moves to a node that was away; how soon many clients are told of a new map.
 
     SETTEE_BIN=target/release/settee python3 conformance/bench/cluster.py kills [KILLS 10] [LEASE 5]
     SETTEE_BIN=target/release/settee python3 conformance/bench/cluster.py price [PAIRS 3]
+    SETTEE_BIN=target/release/settee python3 conformance/bench/cluster.py idle [BUCKETS 60] [SECONDS 60]
     (cd conformance/go && go build -o ../../target/pace ./pace)
     SETTEE_BIN=target/release/settee PACE=target/pace python3 conformance/bench/cluster.py move [DOCUMENTS 2000000] [RATE 20000]
     SETTEE_BIN=target/release/settee PACE=target/pace python3 conformance/bench/cluster.py away [DOCUMENTS 200000] [RATE 2000] [SECONDS 60]
@@ -131,6 +132,20 @@ def price(pairs):
                 print(f"{what}: median ratio {statistics.median(column):.3f}")
         finally:
             alone.close()
+
+
+def idle(buckets, seconds):
+    flags = [("--buckets-max", str(buckets))] * 3
+    with Etcd() as etcd, Cluster(etcd, "bench", lease=5, flags=flags) as cluster:
+        for number in range(buckets):
+            cluster.make_bucket(f"b{number}", vbuckets=1024)
+        # Moves end, and what was made is on disk.
+        time.sleep(15)
+        before = [node.processor_ns() for node in cluster.nodes]
+        time.sleep(seconds)
+        taken = [node.processor_ns() - ns for node, ns in zip(cluster.nodes, before, strict=True)]
+        told = ", ".join(f"{100 * ns / 1e9 / seconds:.2f} %" for ns in taken)
+        print(f"{buckets} buckets of 1,024 vBuckets with a replica: {told} of a core")
 
 
 class Pace:
@@ -322,6 +337,7 @@ def told(clients, brief):
 MEASUREMENTS = {
     "kills": (kills, [10, 5]),
     "price": (price, [3]),
+    "idle": (idle, [60, 60]),
     "move": (move, [2_000_000, 20_000]),
     "away": (away, [200_000, 2_000, 60]),
     "told": (told, [10_000, 1]),
