@@ -168,7 +168,9 @@ class Case:
         for bucket in BUCKETS:
             if bucket not in found["settings"]:
                 continue
-            of_bucket = (f'bucket="{bucket}"', f"buckets/{bucket}", f"bucket={bucket}")
+            # A line about several buckets has their names.
+            of_names = (f'names="{bucket}', f", {bucket}")
+            of_bucket = (f'bucket="{bucket}"', f"buckets/{bucket}", f"bucket={bucket}", *of_names)
             for name, value in truth["settings"][bucket].items():
                 now = found["settings"][bucket]
                 now = now.get(name) if isinstance(now, dict) else now
