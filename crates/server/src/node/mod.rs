@@ -256,20 +256,23 @@ impl Node {
 
     /// Refuses writes for a moment, so that the answers to earlier ones are sent and SDKs repeat later ones elsewhere,
     /// or here after the start. A write on a connection that closes is an error that SDKs show: it may have happened.
-    /// The moment ends when no client sends anything and no answer waits.
+    /// The moment ends when no client sent anything for a while and no answer waits.
     fn let_clients_finish(&self) {
-        const STEP: Duration = Duration::from_millis(10);
+        // A client that is busy with the answers to many requests sends nothing for some 50 ms.
+        const QUIET: Duration = Duration::from_millis(100);
         let connections = &self.state.connections;
         connections.stop_writes();
         let deadline = Instant::now() + self.state.waits.stop;
-        let mut before = None;
-        while connections.open() > 0 && Instant::now() < deadline {
-            let received = connections.traffic().received;
-            if before == Some(received) && !connections.owe_answers() {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if connections.open() == 0 || left.is_zero() {
                 return;
             }
-            before = Some(received);
-            std::thread::sleep(STEP);
+            let before = connections.traffic().received;
+            std::thread::sleep(QUIET.min(left));
+            if connections.traffic().received == before && !connections.owe_answers() {
+                return;
+            }
         }
     }
 
