@@ -13,13 +13,14 @@ use wire::{
 const AGENT: &[u8] =
     concat!("{\"a\":\"settee-replica/", env!("CARGO_PKG_VERSION"), "\"}").as_bytes();
 
-/// Features requested by HELLO. Snappy is not one: values are stored as they are received. The map is never
+/// Features requested by HELLO. With Snappy a compressed value comes, and is stored, as compressed. The map is never
 /// fetched, so each notice of it means that the map, or the users of the node, may have changed.
-const FEATURES: [Feature; 9] = [
+const FEATURES: [Feature; 10] = [
     Feature::TCP_NODELAY,
     Feature::XATTR,
     Feature::XERROR,
     Feature::SELECT_BUCKET,
+    Feature::SNAPPY,
     Feature::JSON,
     Feature::COLLECTIONS,
     Feature::ALT_REQUEST_SUPPORT,

@@ -3,7 +3,8 @@
 use wire::{Feature, Opcode, Status};
 
 use crate::client::{Client, Request, count, sdk_and, sdk_without, set, store};
-use crate::place::{on_both, shared};
+use crate::durable::until_replicated;
+use crate::place::{on_both, own, replica_of, shared};
 
 const JSON: u8 = 1;
 const SNAPPY: u8 = 2;
@@ -135,6 +136,21 @@ fn compressed_in_and_out() {
         plain.set("packed", &text).ok();
         assert_eq!(snappy.get("packed").ok().text(), text);
     });
+}
+
+#[test]
+fn compressed_values_are_compressed_in_replicas_too() {
+    let active = own();
+    let replica = replica_of(active.ports().kv, None);
+    let text = long_json("x");
+    let request = set("packed", packed(text.as_bytes())).datatype(SNAPPY | JSON);
+    snappy_client(active.ports().kv).call(&request).ok();
+    until_replicated(&mut Client::ready(replica.ports().kv), "packed", &text);
+    let got = snappy_client(replica.ports().kv)
+        .call(&Request::of(Opcode::GET_REPLICA, "packed"))
+        .ok();
+    assert_eq!(got.datatype, SNAPPY | JSON);
+    assert_eq!(unpacked(&got.value), text.as_bytes());
 }
 
 #[test]
