@@ -1,6 +1,6 @@
 //! The thread of the participant: events come in, requests, messages and work go out.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -39,7 +39,7 @@ pub(crate) struct Driver {
     /// Copies with a step in progress.
     pub(crate) busy: BTreeSet<Vb>,
     /// Packets of the node to itself.
-    pub(crate) own: VecDeque<Envelope>,
+    pub(crate) own: Vec<Envelope>,
     /// Revision of the published view.
     pub(crate) published: u64,
     /// State of etcd that was last stored, at a step or at a new mark: it is on disk before the step is made.
@@ -95,8 +95,10 @@ impl Driver {
     /// Runs the controller after input, and handles the messages of the node to itself.
     fn decide(&mut self) {
         loop {
-            while let Some(envelope) = self.own.pop_front() {
-                self.packet(envelope);
+            while !self.own.is_empty() {
+                for envelope in std::mem::take(&mut self.own) {
+                    self.packet(envelope);
+                }
             }
             let outputs = self.participant.decide(self.shared.now_ms());
             self.carry(outputs);
@@ -262,7 +264,7 @@ impl Driver {
         let from = self.shared.me;
         let envelope = Envelope { from, packet };
         if to == from {
-            self.own.push_back(envelope);
+            self.own.push(envelope);
         } else {
             let view = self.participant.view();
             self.peers.send(view, to, envelope.to_bytes());

@@ -1,6 +1,6 @@
 //! Handle of a node's part in a cluster.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -88,7 +88,7 @@ impl Member {
             work,
             peers: Peers::new(&shared.secret, shared.tls.clone()),
             busy: BTreeSet::new(),
-            own: VecDeque::new(),
+            own: Vec::new(),
             published: 0,
             kept,
             told: PublishedMaps::default(),

@@ -210,6 +210,7 @@ impl Worker {
             }
             !over
         });
+        open.shrink_to_fit();
         self.open = open;
         if made.is_empty() {
             return;

@@ -203,7 +203,7 @@ fn members(view: &View) -> impl Iterator<Item = NodeId> {
 fn nodes_of(view: &View, id: BucketId) -> (BTreeSet<NodeId>, BTreeSet<NodeId>) {
     let (mut active, mut others) = (BTreeSet::new(), BTreeSet::new());
     for (_, chunk) in view.maps.range((id, 0)..=(id, u16::MAX)) {
-        for row in &chunk.value.rows {
+        for row in chunk.value.rows.iter() {
             active.extend(row.chain.active());
             let replicas = row.chain.nodes().iter().skip(1);
             others.extend(replicas.filter(|node| !is_failed(view, **node)));

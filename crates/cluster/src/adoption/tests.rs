@@ -255,8 +255,8 @@ fn adoption_keeps_partly_built_copies_out_of_elections() {
         ..BucketSpec::default()
     };
     let row = |nodes: &[NodeId], term| Row::new(Chain::new(nodes).unwrap(), term);
-    let entry = |rows| Entry {
-        value: Chunk { rows },
+    let entry = |row| Entry {
+        value: Chunk { rows: [row].into() },
         ..Entry::default()
     };
     let spec = Entry {
@@ -292,12 +292,12 @@ fn adoption_keeps_partly_built_copies_out_of_elections() {
         serde_json::from_str::<Chunk>(&puts.next().unwrap()).unwrap()
     };
     for chain in [&NODES[1..], &NODES[..]] {
-        known.maps.insert((bucket, 0), entry(vec![row(chain, 3)]));
-        assert_eq!(written(&known, [5, 5]).rows, [row(chain, 1_000)]);
+        known.maps.insert((bucket, 0), entry(row(chain, 3)));
+        assert_eq!(*written(&known, [5, 5]).rows, [row(chain, 1_000)]);
     }
     let older = Row {
         adopted: 1_000,
         ..row(&[NODES[1], NODES[0]], 1_000)
     };
-    assert_eq!(written(&known, [4, 5]).rows, [older]);
+    assert_eq!(*written(&known, [4, 5]).rows, [older]);
 }

@@ -7,11 +7,11 @@ use crate::agreed::{CHUNK_VBUCKETS, Chunk, View};
 use crate::map::{BucketId, NodeId, Row, Vb, Version};
 use crate::message::{CopyReport, Need};
 
-/// The part of the map that a node follows. Rows only get newer, or are removed with their bucket.
+/// The part of the map that a node follows. Chunks only get newer, or are removed with their bucket.
 #[derive(Clone, Debug)]
 pub struct Agent {
     me: NodeId,
-    rows: BTreeMap<Vb, (Version, Row)>,
+    chunks: BTreeMap<(BucketId, u16), (Version, Chunk)>,
     /// Whether the whole map is known. Then a copy without a row belongs to a bucket that was dropped.
     complete: bool,
     /// Buckets of which an adoption found only copies; these copies stay.
@@ -21,10 +21,10 @@ pub struct Agent {
 impl Agent {
     /// Creates the agent of a node that does not know the map.
     pub fn new(me: NodeId) -> Self {
-        let (rows, complete, unknown) = (BTreeMap::new(), false, Vec::new());
+        let (chunks, complete, unknown) = (BTreeMap::new(), false, Vec::new());
         Self {
             me,
-            rows,
+            chunks,
             complete,
             unknown,
         }
@@ -36,59 +36,52 @@ impl Agent {
         self.complete = view.unreadable.is_empty();
         self.unknown.clone_from(&view.history.value.unknown);
         if self.complete {
-            let chunk = |vb: &Vb| (vb.bucket, vb.number / CHUNK_VBUCKETS);
-            self.rows.retain(|vb, _| view.maps.contains_key(&chunk(vb)));
+            self.chunks.retain(|at, _| view.maps.contains_key(at));
         }
     }
 
     /// Forgets a chunk of a map that was removed with its bucket; returns the vBuckets that it had.
-    pub fn forget(&mut self, (bucket, chunk): (BucketId, u16)) -> Vec<Vb> {
-        let gone = |vb: &Vb| vb.bucket == bucket && vb.number / CHUNK_VBUCKETS == chunk;
-        self.rows
-            .extract_if(.., |vb, _| gone(vb))
-            .map(|(vb, _)| vb)
-            .collect()
+    pub fn forget(&mut self, at: (BucketId, u16)) -> Vec<Vb> {
+        let gone = self.chunks.remove(&at);
+        let rows = gone.iter().flat_map(|(_, chunk)| numbered(at, chunk));
+        rows.map(|(vb, _)| vb).collect()
     }
 
     /// Takes a chunk of a bucket's map; returns the vBuckets whose rows changed. An older chunk changes nothing.
-    pub fn apply(
-        &mut self,
-        (bucket, chunk): (BucketId, u16),
-        version: Version,
-        rows: &Chunk,
-    ) -> Vec<Vb> {
-        let mut changed = Vec::new();
-        for (number, row) in (chunk * CHUNK_VBUCKETS..).zip(&rows.rows) {
-            let vb = Vb { bucket, number };
-            let held = self.rows.get(&vb);
-            if held.is_none_or(|(held, _)| *held < version) {
-                if held.is_none_or(|(_, held)| held != row) {
-                    changed.push(vb);
-                }
-                self.rows.insert(vb, (version, *row));
-            }
+    pub fn apply(&mut self, at: (BucketId, u16), version: Version, chunk: &Chunk) -> Vec<Vb> {
+        let held = self.chunks.get(&at);
+        if held.is_some_and(|(held, _)| *held >= version) {
+            return Vec::new();
         }
+        let changed = numbered(at, chunk).filter(|(vb, row)| {
+            let held = self.row(*vb);
+            held.is_none_or(|(_, held)| held != *row)
+        });
+        let changed = changed.map(|(vb, _)| vb).collect();
+        self.chunks.insert(at, (version, chunk.clone()));
         changed
     }
 
     /// Returns the row of a vBucket and its version.
-    pub fn row(&self, vb: Vb) -> Option<&(Version, Row)> {
-        self.rows.get(&vb)
+    pub fn row(&self, vb: Vb) -> Option<(Version, &Row)> {
+        let at = (vb.bucket, vb.number / CHUNK_VBUCKETS);
+        let (version, chunk) = self.chunks.get(&at)?;
+        let row = chunk.rows.get(usize::from(vb.number % CHUNK_VBUCKETS));
+        Some((*version, row?))
     }
 
     /// Returns the vBuckets of which this node has, or shall have, a copy.
     pub fn vbuckets(&self) -> impl Iterator<Item = Vb> {
-        let mine = self
-            .rows
-            .iter()
-            .filter(|(_, (_, row))| row.has_copy(self.me));
-        mine.map(|(vb, _)| *vb)
+        let chunks = self.chunks.iter();
+        let rows = chunks.flat_map(|(at, (_, chunk))| numbered(*at, chunk));
+        rows.filter(|(_, row)| row.has_copy(self.me))
+            .map(|(vb, _)| vb)
     }
 
     /// Returns the next step of a copy towards the map; `None` if it has arrived, or the map is unknown. A
     /// copy of a dropped bucket is removed.
     pub fn step(&self, vb: Vb, copy: Option<&Copy>) -> Option<Step> {
-        if let Some((_, row)) = self.rows.get(&vb) {
+        if let Some((_, row)) = self.row(vb) {
             return next(self.me, vb, row, copy);
         }
         let dropped = self.complete && !self.unknown.contains(&vb.bucket);
@@ -97,7 +90,7 @@ impl Agent {
 
     /// Returns the report for the controller, if the copy needs something.
     pub fn report(&self, vb: Vb, copy: &Copy) -> Option<CopyReport> {
-        let (version, row) = self.rows.get(&vb)?;
+        let (version, row) = self.row(vb)?;
         let term = copy.term;
         let need = if needs_election(self.me, row, copy) {
             Need::Election { term }
@@ -109,4 +102,10 @@ impl Agent {
         let revision = version.revision;
         Some(CopyReport { vb, revision, need })
     }
+}
+
+/// Returns the rows of a chunk with their vBuckets.
+fn numbered((bucket, chunk): (BucketId, u16), rows: &Chunk) -> impl Iterator<Item = (Vb, &Row)> {
+    let vbs = (chunk * CHUNK_VBUCKETS..).map(move |number| Vb { bucket, number });
+    vbs.zip(rows.rows.iter())
 }

@@ -1,6 +1,7 @@
 //! Values, as JSON. Unknown fields are ignored, missing fields have their defaults.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -223,8 +224,8 @@ fn is_zero(number: &u64) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<RowValue>", into = "Vec<RowValue>")]
 pub struct Chunk {
-    /// Rows in the order of vBuckets.
-    pub rows: Vec<Row>,
+    /// Rows in the order of vBuckets, shared by the copies of a view.
+    pub rows: Arc<[Row]>,
 }
 
 impl From<Vec<RowValue>> for Chunk {
@@ -246,7 +247,7 @@ impl From<Vec<RowValue>> for Chunk {
 
 impl From<Chunk> for Vec<RowValue> {
     fn from(chunk: Chunk) -> Self {
-        let row = |row: Row| RowValue {
+        let row = |row: &Row| RowValue {
             chain: row.chain,
             term: row.term,
             intent: row.intent,
@@ -255,7 +256,7 @@ impl From<Chunk> for Vec<RowValue> {
             renew: row.renew,
             adopted: row.adopted,
         };
-        chunk.rows.into_iter().map(row).collect()
+        chunk.rows.iter().map(row).collect()
     }
 }
 
@@ -270,7 +271,7 @@ mod tests {
             Chain::new(&nodes).unwrap()
         };
         let chunk = Chunk {
-            rows: vec![
+            rows: [
                 Row::new(chain(&[1, 2]), 3),
                 Row {
                     intent: Some(2),
@@ -290,7 +291,8 @@ mod tests {
                     adopted: 1003,
                     ..Row::new(chain(&[1, 2]), 1004)
                 },
-            ],
+            ]
+            .into(),
         };
         let text = serde_json::to_string(&chunk).unwrap();
         let rows = r#"[{"chain":[1,2],"term":3},{"chain":[2],"term":1,"intent":2,"move":{"to":[3],"phase":"take_over"}},{"chain":[2,3,1],"term":3,"intent":4,"without":[2,3]},{"chain":[1,2],"term":3,"renew":[3]},{"chain":[1,2],"term":1004,"adopted":1003}]"#;

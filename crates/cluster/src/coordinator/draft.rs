@@ -1,6 +1,7 @@
 //! A draft of a controller's transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -106,7 +107,7 @@ impl<'a> Draft<'a> {
             .chunks
             .entry(at)
             .or_insert_with(|| view.maps[&at].value.clone());
-        chunk.rows[usize::from(vb.number % CHUNK_VBUCKETS)] = row;
+        Arc::make_mut(&mut chunk.rows)[usize::from(vb.number % CHUNK_VBUCKETS)] = row;
     }
 
     /// Writes a new chunk, provided that its bucket was not dropped meanwhile.
@@ -118,6 +119,7 @@ impl<'a> Draft<'a> {
             .get(&bucket)
             .map_or(0, |entry| entry.create_revision);
         self.compare.insert(Compare::CreateRevision(key, created));
+        let rows = rows.into();
         self.chunks.insert((bucket, chunk), Chunk { rows });
     }
 

@@ -122,7 +122,9 @@ fn unreadable_active_copy_is_replaced_without_a_mark_of_its_node() {
     put(
         &mut store,
         Key::Map(bucket, 0),
-        &Chunk { rows: vec![intent] },
+        &Chunk {
+            rows: [intent].into(),
+        },
     );
     let term = 4;
     let (position, complete) = (Position::default(), false);
@@ -258,7 +260,7 @@ fn gone(chain: [u16; 3]) -> (KeyStore, Coordinator, NodeId) {
     }
     put(&mut store, Key::Spec(BucketId(1)), &spec(1));
     let row = Row::new(Chain::new(&chain.map(NodeId)).unwrap(), 1);
-    let chunk = Chunk { rows: vec![row] };
+    let chunk = Chunk { rows: [row].into() };
     put(&mut store, Key::Map(BucketId(1), 0), &chunk);
     let orders = Orders {
         failovers,
@@ -504,7 +506,7 @@ fn moves_waiting_for_space_do_not_block_other_moves() {
         put(&mut store, Key::Alive(node), &Alive::default());
     }
     let at = |node: NodeId| Row::new(Chain::new(&[node]).unwrap(), 1);
-    let rows = [[at(NODE); 8], [at(other); 8]].concat();
+    let rows = [[at(NODE); 8], [at(other); 8]].concat().into();
     put(&mut store, Key::Spec(BucketId(1)), &spec(16));
     put(&mut store, Key::Map(BucketId(1), 0), &Chunk { rows });
     coordinator.order(Order::Rebalance);
@@ -541,7 +543,7 @@ fn new_row_without_disks(vb: Vb, full: &[NodeId], health: &Health) -> (KeyStore,
     put(
         &mut store,
         Key::Map(vb.bucket, 0),
-        &Chunk { rows: vec![row] },
+        &Chunk { rows: [row].into() },
     );
     let begun = coordinator.tick(&Tick {
         view: &view(&mut store),
@@ -609,7 +611,7 @@ fn unmade_replica(vb: Vb, copies: usize) -> (KeyStore, Coordinator) {
     put(&mut store, Key::Spec(vb.bucket), &spec);
     let mut chain = vec![NODE];
     chain.extend(&nodes[4 - copies..]);
-    let rows = vec![Row::new(Chain::new(&chain).unwrap(), 1)];
+    let rows = [Row::new(Chain::new(&chain).unwrap(), 1)].into();
     put(&mut store, Key::Map(vb.bucket, 0), &Chunk { rows });
     let health = lacking(vb.bucket);
     put(&mut store, Key::Alive(nodes[2]), &Alive { boot: 1, health });
@@ -709,7 +711,7 @@ fn node_that_cannot_make_one_bucket_counts_in_elections_of_another() {
             ..spec(1)
         };
         put(&mut store, Key::Spec(vb.bucket), &spec);
-        let rows = vec![Row::new(Chain::new(&nodes[1..]).unwrap(), 1)];
+        let rows = [Row::new(Chain::new(&nodes[1..]).unwrap(), 1)].into();
         put(&mut store, Key::Map(vb.bucket, 0), &Chunk { rows });
     }
     settle(&mut store, &mut coordinator);

@@ -63,7 +63,11 @@ fn participant() -> Participant {
 /// A row of the vBucket, written by a revision.
 fn row(revision: u64, nodes: [NodeId; 2], term: u64) -> KeyChange {
     let row = Row::new(Chain::new(&nodes).unwrap(), term);
-    put(revision, Key::Map(VB.bucket, 0), &Chunk { rows: vec![row] })
+    put(
+        revision,
+        Key::Map(VB.bucket, 0),
+        &Chunk { rows: [row].into() },
+    )
 }
 
 fn put<T: serde::Serialize>(revision: u64, key: Key, value: &T) -> KeyChange {

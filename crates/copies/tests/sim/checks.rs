@@ -246,8 +246,8 @@ impl Checks {
             return;
         };
         let key = (index, vb);
-        let before = self.versions.insert(key, *version).unwrap_or_default();
-        if before > *version {
+        let before = self.versions.insert(key, version).unwrap_or_default();
+        if before > version {
             self.fail(format!(
                 "node {index} went from {before:?} back to {version:?}"
             ));

@@ -137,8 +137,8 @@ impl Etcd {
         };
         let rows = |text: &str| serde_json::from_str::<Chunk>(text).expect("a chunk").rows;
         let (old, new) = (rows(&before.value), rows(value));
-        let pairs = old.iter().zip(new).zip(chunk * CHUNK_VBUCKETS..);
-        let rows = pairs.map(|((old, new), number)| (Vb { bucket, number }, *old, new));
+        let pairs = old.iter().zip(new.iter()).zip(chunk * CHUNK_VBUCKETS..);
+        let rows = pairs.map(|((old, new), number)| (Vb { bucket, number }, *old, *new));
         rows.collect()
     }
 

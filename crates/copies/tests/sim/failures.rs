@@ -251,7 +251,8 @@ fn restore(writes: usize) {
         world
             .vbs
             .iter()
-            .map(|vb| *agent.row(*vb).expect("a row"))
+            .map(|vb| agent.row(*vb).expect("a row"))
+            .map(|(version, row)| (version, *row))
             .collect()
     };
     let known = rows(&world);
