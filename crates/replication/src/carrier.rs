@@ -17,6 +17,8 @@ use super::socket::{Socket, send};
 
 /// Time limit for a write: a peer that does not read counts as dead.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
+/// Size of the input buffer while little comes: a link that only sees no-ops holds no more.
+const QUIET_READ_BYTES: usize = 16 << 10;
 
 /// Wakes the thread of a connection.
 #[derive(Default)]
@@ -90,7 +92,7 @@ impl<'a> Carrier<'a> {
         consumer: &mut Consumer<'_, T>,
         mut output: Vec<u8>,
     ) -> Result<std::convert::Infallible, End> {
-        let mut input = Vec::new();
+        let (mut input, mut read_bytes) = (Vec::new(), QUIET_READ_BYTES);
         loop {
             for vb in self.news.take_turned() {
                 consumer.turn(vb, &mut output);
@@ -102,7 +104,7 @@ impl<'a> Carrier<'a> {
                 send(stream, &output, WRITE_LIMIT).await?;
                 output.clear();
             }
-            input.reserve(READ_BYTES);
+            input.reserve(read_bytes);
             let read = tokio::select! {
                 biased;
                 read = tokio::time::timeout(consumer.due_in(), stream.read_buf(&mut input)) => read.map(Some),
@@ -113,12 +115,15 @@ impl<'a> Carrier<'a> {
                 // Time advances, with or without news.
                 Err(_) | Ok(None) => consumer.tick(now_ns, &mut output)?,
                 Ok(Some(read)) => {
-                    if read? == 0 {
+                    let read = read?;
+                    if read == 0 {
                         return Err(End::Lost(ErrorKind::UnexpectedEof.into()));
                     }
+                    let quiet = read < QUIET_READ_BYTES;
+                    read_bytes = if quiet { QUIET_READ_BYTES } else { READ_BYTES };
                     let done_with = consumer.receive(&input, now_ns, &mut output)?;
                     input.drain(..done_with);
-                    if input.is_empty() && input.capacity() > 4 * READ_BYTES {
+                    if input.is_empty() && input.capacity() > 4 * read_bytes {
                         input = Vec::new();
                     }
                 }
