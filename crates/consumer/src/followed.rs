@@ -20,6 +20,8 @@ pub struct Followed {
     pub served: Arc<ServedBucket>,
     /// The active node, if this bucket follows it without a cluster or a manager.
     pub active: Option<Active>,
+    /// Runs work that may wait for the store.
+    pub may_block: fn(&mut dyn FnMut()),
 }
 
 /// The node that a bucket follows.
@@ -90,7 +92,9 @@ impl Target for Followed {
     }
 
     fn roll_back(&self, vb: VbId, to: Seqno) -> Result<(), NotTaken> {
-        self.filled().roll_back(vb, to)
+        let mut rolled = Ok(());
+        (self.may_block)(&mut || rolled = self.filled().roll_back(vb, to));
+        rolled
     }
 
     fn take_over(&self, vb: VbId, state: VbState) -> Result<(), NotTaken> {

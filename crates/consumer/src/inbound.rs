@@ -102,6 +102,7 @@ impl Inbound {
             node: opener.node,
             served: Arc::clone(&served),
             active: None,
+            may_block: |work| work(),
         });
         let window = wishes.window_bytes;
         progress.set_stage(Stage::Introducing);

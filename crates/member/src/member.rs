@@ -68,6 +68,7 @@ impl Member {
             pause: Pause::new(node.clock.mono_ns() / 1_000_000),
             trouble: Mutex::default(),
             problems: Arc::default(),
+            peer_threads: Arc::default(),
             no_space: AtomicBool::default(),
             unmade: Mutex::default(),
             stopped: AtomicBool::default(),

@@ -11,7 +11,7 @@ use etcd::{Etcd, Problem};
 use parking_lot::{Mutex, RwLock};
 use registry::cluster::MemberStatus;
 use registry::{BucketSettings, Registry};
-use replication::LinkProblems;
+use replication::{LinkProblems, PeerThreads};
 use tls::PeerTls;
 
 use crate::copies::HostedTable;
@@ -110,6 +110,8 @@ pub(crate) struct Shared {
     pub(crate) trouble: Mutex<Trouble>,
     /// Reasons why other nodes are not followed.
     pub(crate) problems: Arc<LinkProblems>,
+    /// Threads of the connections for streams of other nodes.
+    pub(crate) peer_threads: Arc<PeerThreads>,
     /// Whether a bucket of the cluster cannot be made here for lack of space.
     pub(crate) no_space: AtomicBool,
     /// Buckets of the cluster that cannot be made here, for whatever reason.

@@ -254,6 +254,7 @@ impl Worker {
             username: CLUSTER_USER.to_owned(),
             password: Password::from(self.shared.secret.as_str()),
             problems: Arc::clone(&self.shared.problems),
+            threads: Arc::clone(&self.shared.peer_threads),
         })
     }
 

@@ -124,6 +124,7 @@ impl Link {
                 over_tls: self.of.tls.is_some(),
                 demote: Arc::clone(&self.demote),
             }),
+            may_block: |work| work(),
         };
         let progress = Arc::clone(&self.progress);
         let mut output = Vec::new();
@@ -208,6 +209,7 @@ impl Link {
             node: Arc::clone(&self.node),
             served: Arc::clone(&self.served),
             active: None,
+            may_block: |work| work(),
         };
         let progress = Arc::new(Progress::new(self.served.bucket.vbuckets()));
         let (mut input, mut output) = (Vec::new(), Vec::new());

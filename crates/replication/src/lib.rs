@@ -11,8 +11,8 @@
 //! serves the vBuckets that follow one other node; the `Gate` selects them. All three process messages by
 //! `Intake`.
 //!
-//! Each replicated bucket has one thread, which applies changes where it reads them. The threads that serve
-//! clients are not involved. The same thread does a promotion, between two reads, so no change of the old active
+//! Each replicated bucket has one thread, which applies changes where it reads them; all `PeerLink`s of a node share
+//! their threads. The threads that serve clients are not involved. The same thread does a promotion, between two reads, so no change of the old active
 //! node can follow it. First it fetches the changes that the other nodes of the group have and this one has not
 //! (`CatchUp`). If too few nodes can be asked, the promotion is declined.
 
@@ -37,5 +37,5 @@ mod tests;
 
 pub use follower::Follower;
 pub use link_problems::LinkProblems;
-pub use peer_link::{PeerLink, PeerOptions};
+pub use peer_link::{PeerLink, PeerOptions, PeerThreads};
 pub use replica_of::ReplicaOf;

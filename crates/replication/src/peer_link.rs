@@ -1,8 +1,8 @@
 //! A connection to another node of a cluster, for the vBuckets of a bucket that follow it.
 
 use std::io;
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bucket::WarmupStage;
@@ -12,7 +12,9 @@ use identity::Password;
 use model::VbId;
 use registry::{Progress, Registry, ServedBucket, Stage};
 use tls::PeerTls;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
+use tokio::task::block_in_place;
 use wire::dcp::StreamFlags;
 
 use crate::carrier::{Carrier, StreamWake};
@@ -27,6 +29,30 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const BACKOFF: Duration = Duration::from_millis(100);
 /// Interval before a stream is requested again: a new active copy appears within some milliseconds.
 const RETRY: Duration = Duration::from_millis(25);
+
+/// The threads for all connections of a node to other nodes: one for each processor, from the first connection on.
+#[derive(Default)]
+pub struct PeerThreads(OnceLock<Runtime>);
+
+impl PeerThreads {
+    fn runtime(&self) -> io::Result<&Runtime> {
+        if let Some(runtime) = self.0.get() {
+            return Ok(runtime);
+        }
+        let mut threads = Builder::new_multi_thread();
+        let runtime = threads.thread_name("peer").enable_all().build()?;
+        Ok(self.0.get_or_init(|| runtime))
+    }
+}
+
+impl Drop for PeerThreads {
+    fn drop(&mut self) {
+        // The last reference may be dropped by a thread that must not wait.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
 
 /// Parameters of a connection.
 #[derive(Clone)]
@@ -47,30 +73,32 @@ pub struct PeerOptions {
     pub password: Password,
     /// Collects the reasons why the node is not followed.
     pub problems: Arc<LinkProblems>,
+    /// Threads that serve the connection.
+    pub threads: Arc<PeerThreads>,
 }
 
-/// A connection to another node. Its thread ends when the value is dropped.
+/// A connection to another node. It ends when the value is dropped.
 pub struct PeerLink {
     at: (String, u16),
     news: Arc<StreamWake>,
     stop: watch::Sender<bool>,
-    thread: Option<JoinHandle<()>>,
+    /// Disconnected once the connection has ended.
+    ended: Receiver<()>,
 }
 
 impl PeerLink {
-    /// Starts a thread that connects, and connects again, until the value is dropped.
+    /// Connects, and connects again, until the value is dropped.
     ///
     /// # Errors
-    /// The thread cannot be started.
+    /// The threads cannot be started.
     pub fn start(
         node: &Arc<Registry>,
         served: &Arc<ServedBucket>,
         gate: &Arc<Gate>,
         options: PeerOptions,
     ) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let threads = Arc::clone(&options.threads);
+        let runtime = threads.runtime()?;
         let (stop, stopping) = watch::channel(false);
         let (news, progress) = (
             Arc::new(StreamWake::default()),
@@ -85,14 +113,16 @@ impl PeerLink {
             news: Arc::clone(&news),
             progress: Arc::clone(&progress),
         };
-        let thread = std::thread::Builder::new()
-            .name("peer".into())
-            .spawn(move || runtime.block_on(worker.run(stopping)))?;
+        let (runs, ended) = channel();
+        runtime.spawn(async move {
+            worker.run(stopping).await;
+            drop::<std::sync::mpsc::Sender<()>>(runs);
+        });
         Ok(Self {
             at,
             news,
             stop,
-            thread: Some(thread),
+            ended,
         })
     }
 
@@ -110,11 +140,8 @@ impl PeerLink {
 impl Drop for PeerLink {
     fn drop(&mut self) {
         self.stop.send_replace(true);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread of a connection to another node ended by a panic");
-        }
+        let ended = self.ended.recv();
+        debug_assert!(ended.is_err(), "the other end is dropped unused");
     }
 }
 
@@ -168,6 +195,7 @@ impl LinkWorker {
                 node: Arc::clone(&self.node),
                 served: Arc::clone(&self.served),
                 active: None,
+                may_block: |work| block_in_place(work),
             },
             gate: Arc::clone(&self.gate),
             peer: self.options.peer,
