@@ -114,16 +114,25 @@ impl Facts<'_> {
         !seals.has_adopted(row) && open.all(|node| !self.view.is_well(*node))
     }
 
-    /// Decides to write the intent to seal.
+    /// Decides to write the intent to seal. A restarted active copy serves nothing, so its election begins even
+    /// if it lacks seals: the row shows that the vBucket is not served.
     fn begin_election(&self, vb: Vb, row: &Row, term: u64) -> Decision {
         let missing = self.seals_missing(vb, row);
         let nodes = row.chain.nodes();
         let sole_is_failed = nodes.len() == 1 && self.is_failed(nodes[0]);
-        if missing > 0 || sole_is_failed {
+        if missing > 0 && !self.is_restarted(row) || sole_is_failed {
             return Decision::Refuse(missing.max(1));
         }
         let intent = Some(row.highest_term().max(term) + 1);
         Decision::Write(Row { intent, ..*row })
+    }
+
+    /// Whether the active copy reported that it does not serve. A report of a replica has a term above the row's.
+    fn is_restarted(&self, row: &Row) -> bool {
+        let Some(Need::Election { term }) = self.need else {
+            return false;
+        };
+        row.term > 0 && term <= row.highest_term()
     }
 
     /// Ends an election or a takeover, if possible.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::policy::FailoverBlock;
 use super::seals::Seals;
-use super::{Action, Coordinator, Tick};
+use super::{Action, Coordinator, LackingVBucket, Tick, forced, unsafe_order};
 use crate::agreed::{
     Alive, BucketSpec, Chunk, ClusterId, Controller, Health, Key, Node, NodeState, Orders, View,
 };
@@ -151,6 +151,60 @@ fn unreadable_active_copy_is_replaced_without_a_mark_of_its_node() {
     assert_eq!(view.row(vb), Some(&elected));
     let is_active = |node: &Node| node.state == NodeState::Active;
     assert!(view.nodes.values().all(|node| is_active(&node.value)));
+}
+
+#[test]
+fn restarted_active_copy_waits_for_a_dead_replica_until_it_is_given_up() {
+    let (mut store, mut coordinator) = store();
+    let (bucket, dead) = (BucketId(1), NodeId(2));
+    for (node, state) in [(NODE, NodeState::Active), (dead, NodeState::Failed)] {
+        let value = Node {
+            state,
+            ..Node::default()
+        };
+        put(&mut store, Key::Node(node), &value);
+    }
+    put(&mut store, Key::Alive(NODE), &Alive::default());
+    let spec = BucketSpec {
+        copies: 2,
+        ..spec(1)
+    };
+    put(&mut store, Key::Spec(bucket), &spec);
+    let row = Row::new(Chain::new(&[NODE, dead]).unwrap(), 3);
+    put(
+        &mut store,
+        Key::Map(bucket, 0),
+        &Chunk { rows: [row].into() },
+    );
+    settle(&mut store, &mut coordinator);
+    let vb = Vb { bucket, number: 0 };
+    assert_eq!(view(&mut store).row(vb), Some(&row));
+    assert_eq!(forced(&view(&mut store), dead), []);
+
+    let revision = view(&mut store).maps[&(bucket, 0)].mod_revision;
+    let need = Need::Election { term: 3 };
+    let report = CopyReport { vb, revision, need };
+    coordinator.message(NODE, &Message::Report(vec![report]), 0);
+    settle(&mut store, &mut coordinator);
+    let seen = view(&mut store);
+    let intent = Some(4);
+    assert_eq!(seen.row(vb), Some(&Row { intent, ..row }), "it is shown");
+    let sealed = Message::Sealed {
+        vb,
+        term: 4,
+        position: Position::default(),
+        complete: false,
+    };
+    coordinator.message(NODE, &sealed, 0);
+    assert!(settle(&mut store, &mut coordinator).is_empty());
+    let waiting = &coordinator.progress().waiting;
+    assert_eq!(waiting[..], [LackingVBucket { vb, missing: 1 }]);
+
+    assert_eq!(forced(&seen, dead).len(), 1);
+    coordinator.order(unsafe_order(&seen, dead));
+    settle(&mut store, &mut coordinator);
+    let seen = view(&mut store);
+    assert_eq!(seen.row(vb), Some(&Row::new(row.chain, 4)));
 }
 
 /// Half of the vBuckets are to move from the controller's node to node 2; as many moves as allowed run.

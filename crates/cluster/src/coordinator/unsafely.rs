@@ -22,8 +22,9 @@ pub struct Forced {
     pub without: Chain,
 }
 
-/// Returns the vBuckets that an unsafe failover of `node` forces: the active copy is there, too few copies
-/// are left for an election, but at least one is. Empty if the node is well.
+/// Returns the vBuckets that an unsafe failover of `node` forces: too few copies besides the active one are left
+/// for an election, but one copy is. The active copy is on the node, or it restarted and its election waits for
+/// the node's copy. Empty if the node is well.
 pub fn forced(view: &View, node: NodeId) -> Vec<Forced> {
     if view.is_well(node) {
         return Vec::new();
@@ -35,9 +36,11 @@ pub fn forced(view: &View, node: NodeId) -> Vec<Forced> {
             .filter(|n| !view.is_well(**n))
             .copied()
             .collect();
-        let others = nodes.len() - gone.len();
-        let missing = seals_needed(nodes.len()).saturating_sub(others);
-        let takes = row.chain.active() == Some(node) && others > 0 && missing > 0;
+        let sealable = nodes.iter().skip(1).filter(|n| view.is_well(**n)).count();
+        let missing = seals_needed(nodes.len()).saturating_sub(sealable);
+        let active = row.chain.active()?;
+        let waits = row.intent.is_some() && gone.contains(&node) && !gone.contains(&active);
+        let takes = (active == node || waits) && gone.len() < nodes.len() && missing > 0;
         let without = Chain::new(&gone).filter(|_| takes)?;
         Some(Forced {
             vb,
@@ -85,9 +88,10 @@ pub(super) fn obey(view: &View, draft: &mut Draft<'_>, node: NodeId, told: Accep
         let Some(row) = view.row(vb).filter(|_| takes) else {
             continue;
         };
-        // The operator saw nothing about a vBucket that had no copy left then.
+        // The operator saw nothing about a vBucket that had no copy left then, or whose active copy was gone elsewhere.
         let had_none = row.chain.nodes().iter().all(is_lost);
-        if had_none || row.without == Some(without) {
+        let active = row.chain.active().filter(|active| *active != node);
+        if had_none || active.as_ref().is_some_and(is_lost) || row.without == Some(without) {
             continue;
         }
         for gone in without.nodes().iter().filter(|gone| **gone != node) {

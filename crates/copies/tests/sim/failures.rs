@@ -335,6 +335,26 @@ fn f16_an_operator_gives_up_the_active_and_a_replica_once() {
 }
 
 #[test]
+fn f16_an_operator_gives_up_a_dead_replica_beside_an_active_copy_that_restarted() {
+    let mut world = ready(3, [2, 3]);
+    let dead = victim(&mut world);
+    let restarted = (0..3).find(|other| *other != dead).expect("three nodes");
+    world.crash(dead);
+    world.run(world.now_ms + 10_000);
+    assert!(all_are_served(&world));
+    world.crash(restarted);
+    world.start(restarted);
+    world.run(world.now_ms + 10_000);
+    assert!(!all_are_served(&world), "memory of two copies is lost");
+    let (dead, view) = (NodeId(dead as u16), world.agreed());
+    let served = (0..3).map(|node| serves(&world, node)).sum::<usize>();
+    assert_eq!(forced(&view, dead).len(), world.vbs.len() - served);
+    world.fail_over_unsafely(dead);
+    until(&mut world, 5_000, |world| all_are_served(world));
+    settle(&mut world);
+}
+
+#[test]
 fn f8_a_controller_that_stops_in_an_election_is_overtaken() {
     let mut world = ready(3, [2, 3]);
     let (node, old) = (victim(&mut world), controller(&mut world));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::agreed::{Node, NodeState, Rebalance, View};
 use cluster::coordinator::{FailoverBlock, Promoted, can_hand_over, forced, misplaced};
-use cluster::{BucketId, Condition, NodeId, Row, Vb, majority};
+use cluster::{BucketId, Condition, NodeId, Phase, Row, Vb, majority};
 
 use crate::cluster::{ClusterMember, MemberStatus};
 use crate::clustered::server_group;
@@ -167,7 +167,7 @@ impl<'a> Sight<'a> {
     }
 
     /// Whether the active copy of a vBucket serves: its node has a lease, or runs beside as many replicas as must confirm
-    /// the term of the copy.
+    /// the term of the copy. During an election no copy serves.
     fn serves(&self, vb: Vb, row: &Row) -> bool {
         let (view, nodes) = (self.view, row.chain.nodes());
         let Some((active, replicas)) = nodes.split_first() else {
@@ -185,7 +185,8 @@ impl<'a> Sight<'a> {
         };
         let confirmed = 1 + replicas.iter().filter(confirms).count();
         let runs = self.running.contains(active) && confirmed >= majority(nodes.len());
-        !failed && works && is_readable && row.term > 0 && (has_lease || runs)
+        let elects = row.intent.is_some() && row.phase() != Some(Phase::TakeOver);
+        !failed && !elects && works && is_readable && row.term > 0 && (has_lease || runs)
     }
 }
 
@@ -375,6 +376,13 @@ mod tests {
         assert_eq!(served(&member), 2, "node 3 does not hear node 2");
         member.put_node(1, NodeState::Failed);
         assert_eq!(served(&member), 1, "node 1 is failed over");
+
+        let elected = Row {
+            intent: Some(2),
+            ..row(&[2, 3])
+        };
+        member.put_bucket(7, "default", 1, &[elected]);
+        assert_eq!(served(&member), 0, "an election goes on");
     }
 
     #[test]
