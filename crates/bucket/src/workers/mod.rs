@@ -4,6 +4,7 @@
 mod backfiller;
 mod compactor;
 mod compressor;
+mod eviction;
 mod expirer;
 mod fetcher;
 mod flusher;
