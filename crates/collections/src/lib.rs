@@ -14,6 +14,7 @@
 //!   CollectionTable                  the existing collections
 //! ```
 
+mod edit;
 mod event;
 mod group;
 mod learn;
@@ -27,12 +28,13 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use edit::{WantedCollection, WantedScope};
 pub use event::{CollectionChange, CollectionInfo, SystemEvent};
 pub use group::{EventGroup, GroupReader, events_of};
 pub use living::Living;
 pub use manifest::{
     COLLECTIONS_MAX, Collection, CollectionSettings, Manifest, ManifestError, NAME_BYTES_MAX,
-    SCOPES_MAX, Scope, WantedCollection, WantedScope, is_valid_name,
+    SCOPES_MAX, Scope, is_valid_name,
 };
 pub use plan::{ManifestPlanner, Plan, Steps};
 pub use state::{CollectionCounts, OpenCollection, SharedCollections, Superseded, VbCollections};
