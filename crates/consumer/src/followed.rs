@@ -97,6 +97,10 @@ impl Target for Followed {
         rolled
     }
 
+    fn loses(&self, vb: VbId, to: Seqno) -> Result<bool, NotTaken> {
+        self.filled().loses(vb, to)
+    }
+
     fn take_over(&self, vb: VbId, state: VbState) -> Result<(), NotTaken> {
         self.filled().take_over(vb, state)?;
         // Requests were parked while the vBucket was pending; they can run now.

@@ -100,9 +100,7 @@ pub trait Target {
 
     /// Whether a rollback to `to` would also discard changes before `to` that the vBucket acknowledged, or all
     /// its data.
-    fn loses(&self, _vb: VbId, _to: Seqno) -> Result<bool, NotTaken> {
-        Ok(false)
-    }
+    fn loses(&self, vb: VbId, to: Seqno) -> Result<bool, NotTaken>;
 
     /// Empties a vBucket that misses a change. May take long.
     fn begin_anew(&self, vb: VbId) -> Result<(), NotTaken> {

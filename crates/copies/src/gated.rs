@@ -99,6 +99,10 @@ impl<T: Target> Target for Gated<T> {
         self.target.roll_back(vb, to)
     }
 
+    fn loses(&self, vb: VbId, to: Seqno) -> Result<bool, NotTaken> {
+        self.target.loses(vb, to)
+    }
+
     fn begin_anew(&self, vb: VbId) -> Result<(), NotTaken> {
         if let Some((mut following, _)) = self.turn(vb) {
             self.gate.stay(&mut following);

@@ -142,6 +142,10 @@ impl Target for Fake {
         Ok(())
     }
 
+    fn loses(&self, _: VbId, _: Seqno) -> Result<bool, NotTaken> {
+        Ok(false)
+    }
+
     fn take_over(&self, _: VbId, state: VbState) -> Result<(), NotTaken> {
         self.note(format!("{state:?}"));
         Ok(())
