@@ -121,6 +121,28 @@ fn create(files: &dyn Files, options: &DiskOptions) -> io::Result<StoreContent> 
     })
 }
 
+/// Checks that commits up to `acknowledged` are there; `last` is the last one, in the last log of `logs` that has any.
+fn check_acknowledged(
+    files: &dyn Files,
+    logs: &[(Existing, Groups)],
+    last: u64,
+    acknowledged: u64,
+) -> io::Result<()> {
+    if last >= acknowledged {
+        return Ok(());
+    }
+    let number = logs.last().map_or(0, |(log, _)| log.number);
+    let mut name = FileKind::Log.name(number);
+    let next = FileKind::Log.name(number + 1);
+    if files.list()?.contains(&next) {
+        // The next commit was the last one of the one log, or the first one of the other.
+        name = format!("{name} or {next}");
+    }
+    Err(damaged(format!(
+        "{name}: commits up to {acknowledged} were acknowledged, and {last} is the last one that is there"
+    )))
+}
+
 fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<StoreContent> {
     let mut tail = TailFile::open(files).map_err(|error| missing(tail::NAME, error))?;
     let contents = manifest.contents.clone();
@@ -139,16 +161,7 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<StoreConte
         has_history,
         last_group,
     } = replay;
-    if last_group < tail.tail.group {
-        let group = tail.tail.group;
-        let number = logs
-            .last()
-            .map_or(contents.first_log, |(log, _)| log.number);
-        return Err(damaged(format!(
-            "{}: commits up to {group} were acknowledged, and {last_group} is the last one that is there",
-            FileKind::Log.name(number)
-        )));
-    }
+    check_acknowledged(files, &logs, last_group, tail.tail.group)?;
     // All acknowledged commits exist. From here on files may be changed.
     let left = match tail.tail.left {
         LastStop::Clean if tail.tail.group < last_group => LastStop::Running,

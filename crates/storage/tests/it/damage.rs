@@ -354,6 +354,26 @@ fn damaged_last_commit_of_a_log_is_reported_of_this_log() {
     assert_eq!(names, [log.file_name()], "{damaged:?}");
 }
 
+#[test]
+fn damaged_first_commit_of_the_last_log_is_reported_of_this_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let (origin, path) = (dir.path().join("origin"), dir.path().join("copy"));
+    let store = DiskStore::open(&origin, short_logs()).unwrap().0;
+    commit(&store, 1..=1);
+    copy(&origin, &path);
+    commit(&store, 2..=2);
+    for name in ["log-00000002", "TAIL"] {
+        fs::copy(origin.join(name), path.join(name)).unwrap();
+    }
+    let log = path.join("log-00000002");
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[30_000] ^= 1;
+    fs::write(&log, bytes).unwrap();
+    let error = DiskStore::open(&path, short_logs()).err().unwrap();
+    let reason = "log-00000001 or log-00000002: commits up to 2 were acknowledged";
+    assert!(error.to_string().contains(reason), "{error}");
+}
+
 /// A power failure may leave some chunks of a group that was not durable, also in a new log.
 #[test]
 fn part_of_the_first_group_of_a_log_is_no_damage() {
