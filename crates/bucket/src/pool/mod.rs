@@ -21,8 +21,7 @@ use storage::{Duty, Next, RunningWorker, Threads, Worker};
 
 use crate::scheduling::Priority;
 
-/// Idle time after which a thread ends. The last one of a lane with workers is replaced by a new one if it ran a step:
-/// the allocator keeps for each thread what the thread freed, as much as its largest commit took.
+/// Idle time after which a thread ends, unless it is the last one of a lane with workers.
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
 /// A set of threads for workers that may wait for the same resource. A worker that waits for
@@ -412,12 +411,12 @@ impl Shared {
     fn run(self: &Arc<Self>) {
         self.rules.priority.apply();
         let mut state = self.state.lock();
-        let (mut idle_since_ns, mut worked) = (None, false);
+        let mut idle_since_ns = None;
         while !state.stop {
             let now_ns = self.now_ns();
             state.ripen(now_ns);
             if let Some((id, mut worker, steps)) = state.take() {
-                (idle_since_ns, worked) = (None, true);
+                idle_since_ns = None;
                 if !state.ready.is_empty() {
                     self.call_thread(&mut state);
                 }
@@ -441,22 +440,18 @@ impl Shared {
             }
             let since_ns = *idle_since_ns.get_or_insert(now_ns);
             let left = IDLE_MAX.saturating_sub(Duration::from_nanos(now_ns - since_ns));
-            if left.is_zero() {
-                if state.has_threads_to_spare() || (worked && self.start_thread(&mut state).is_ok())
-                {
-                    break;
-                }
-                worked = false;
+            if left.is_zero() && state.has_threads_to_spare() {
+                break;
             }
-            let may_end = worked || state.has_threads_to_spare();
-            self.wait(&mut state, now_ns, may_end.then_some(left));
+            self.wait(&mut state, now_ns, left);
         }
         state.threads -= 1;
     }
 
-    /// Waits for work, for the next timer, or for the end of the time after which the thread may end.
-    fn wait(&self, state: &mut MutexGuard<'_, State>, now_ns: u64, idle: Option<Duration>) {
+    /// Waits for work, for the next timer, or until there is one thread too many.
+    fn wait(&self, state: &mut MutexGuard<'_, State>, now_ns: u64, left: Duration) {
         let timer = state.timers.first().map(|(at_ns, _)| at_ns - now_ns);
+        let idle = state.has_threads_to_spare().then_some(left);
         let limit = timer
             .map(Duration::from_nanos)
             .into_iter()
