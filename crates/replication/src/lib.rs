@@ -12,8 +12,8 @@
 //! `Intake`.
 //!
 //! Each replicated bucket has one thread, which applies changes where it reads them; all `PeerLink`s of a node share
-//! their threads. The threads that serve clients are not involved. The same thread does a promotion, between two reads, so no change of the old active
-//! node can follow it. First it fetches the changes that the other nodes of the group have and this one has not
+//! their threads. The threads that serve clients are not involved. The same thread does a promotion, between two
+//! reads, so no change of the old active node can follow it. First it fetches the changes that the other nodes of the group have and this one has not
 //! (`CatchUp`). If too few nodes can be asked, the promotion is declined.
 
 mod broken;

@@ -332,46 +332,46 @@ fn commit(store: &DiskStore, seqnos: std::ops::RangeInclusive<u64>) {
     store.commit(&[batch]).unwrap();
 }
 
+/// Makes a store with a commit in each of two logs, damages the log `harmed`, and returns its path and the refusal. Of
+/// the second commit the store has the files `later`.
+fn refusal_of_two_logs(dir: &Path, harmed: &str, later: &[&str]) -> (PathBuf, String) {
+    let (origin, path) = (dir.join("origin"), dir.join("copy"));
+    let store = DiskStore::open(&origin, short_logs()).unwrap().0;
+    commit(&store, 1..=1);
+    copy(&origin, &path);
+    commit(&store, 2..=2);
+    for name in later {
+        fs::copy(origin.join(name), path.join(name)).unwrap();
+    }
+    let log = path.join(harmed);
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[30_000] ^= 1;
+    fs::write(&log, bytes).unwrap();
+    let error = DiskStore::open(&path, short_logs()).err().unwrap();
+    (path, error.to_string())
+}
+
 /// The commits that follow are in the next log, and that one is whole.
 #[test]
 fn damaged_last_commit_of_a_log_is_reported_of_this_log() {
     let dir = tempfile::tempdir().unwrap();
-    let (origin, path) = (dir.path().join("origin"), dir.path().join("copy"));
-    let store = DiskStore::open(&origin, short_logs()).unwrap().0;
-    commit(&store, 1..=1);
-    copy(&origin, &path);
-    commit(&store, 2..=2);
-    fs::copy(origin.join("log-00000002"), path.join("log-00000002")).unwrap();
-    let log = path.join("log-00000001");
-    let mut bytes = fs::read(&log).unwrap();
-    bytes[30_000] ^= 1;
-    fs::write(&log, bytes).unwrap();
-    let error = DiskStore::open(&path, short_logs()).err().unwrap();
+    let harmed = "log-00000001";
+    let (path, error) = refusal_of_two_logs(dir.path(), harmed, &["log-00000002"]);
     let reason = "log-00000001 is damaged at byte 64, and commits follow it";
-    assert!(error.to_string().contains(reason), "{error}");
+    assert!(error.contains(reason), "{error}");
     let damaged = check(&path).damaged;
     let names: Vec<_> = damaged.iter().map(|one| one.file.file_name()).collect();
-    assert_eq!(names, [log.file_name()], "{damaged:?}");
+    assert_eq!(names, [Some(harmed.as_ref())], "{damaged:?}");
 }
 
+/// It looks as if nothing was written into this log yet.
 #[test]
-fn damaged_first_commit_of_the_last_log_is_reported_of_this_log() {
+fn damaged_first_commit_of_the_last_log_is_reported_of_both_logs() {
     let dir = tempfile::tempdir().unwrap();
-    let (origin, path) = (dir.path().join("origin"), dir.path().join("copy"));
-    let store = DiskStore::open(&origin, short_logs()).unwrap().0;
-    commit(&store, 1..=1);
-    copy(&origin, &path);
-    commit(&store, 2..=2);
-    for name in ["log-00000002", "TAIL"] {
-        fs::copy(origin.join(name), path.join(name)).unwrap();
-    }
-    let log = path.join("log-00000002");
-    let mut bytes = fs::read(&log).unwrap();
-    bytes[30_000] ^= 1;
-    fs::write(&log, bytes).unwrap();
-    let error = DiskStore::open(&path, short_logs()).err().unwrap();
+    let later = ["log-00000002", "TAIL"];
+    let (_, error) = refusal_of_two_logs(dir.path(), "log-00000002", &later);
     let reason = "log-00000001 or log-00000002: commits up to 2 were acknowledged";
-    assert!(error.to_string().contains(reason), "{error}");
+    assert!(error.contains(reason), "{error}");
 }
 
 /// A power failure may leave some chunks of a group that was not durable, also in a new log.
