@@ -233,16 +233,18 @@ impl Participant {
         self.newest = self.view.seen();
     }
 
-    /// Replaces the view by a read of etcd, and watches from there on.
+    /// Replaces the view by a read of etcd, and watches from there on. A watch that reported all of it goes on.
     pub(super) fn load(&mut self, read: View, now_ms: u64, copies: &impl Copies) {
+        if self.view.revision < read.revision
+            && let Some(watch) = self.watch.take()
+        {
+            self.requests.remove(&watch);
+        }
         self.view = read;
         self.went_back_ms = None;
         (self.sealed_for, self.adoption) = (None, None);
         self.watching_since_ms.get_or_insert(now_ms);
         self.see();
-        if let Some(watch) = self.watch.take() {
-            self.requests.remove(&watch);
-        }
         self.keep_watch(now_ms);
         self.agent.keep_buckets(&self.view);
         let changed = self.take_all_chunks();

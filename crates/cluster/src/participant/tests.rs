@@ -2,7 +2,7 @@
 
 use super::{Copies, Identity, NodeLease, Output, Participant};
 use crate::agent::{Copy, Role, Step};
-use crate::agreed::{Alive, Chunk, ClusterId, Controller, Key, Node, Seen};
+use crate::agreed::{Alive, Chunk, ClusterId, Controller, Key, Node, Seen, View};
 use crate::condition::Condition;
 use crate::coord::{Answer, Compare, KeyChange, KeyValue, LeaseId, Request};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb};
@@ -119,6 +119,22 @@ fn f6_lower_revision_of_a_renewal_only_triggers_a_read() {
         let found = Vec::new();
         let outputs = participant.answer(id, &Answer::Got { revision, found }, 0, &NoCopies);
         assert_eq!((outputs, participant.etcd_went_back()), (vec![], went_back));
+    }
+}
+
+#[test]
+fn watch_goes_on_after_a_read_of_what_it_reported() {
+    let mut participant = participant();
+    let read = |revision| {
+        let mut read = View::default();
+        read.load(CLUSTER, revision, &[]);
+        read
+    };
+    for (revision, opens) in [(5, true), (5, false), (6, true)] {
+        participant.load(read(revision), 0, &NoCopies);
+        let watches = |output: &Output| matches!(output, Output::Request(_, Request::Watch { .. }));
+        let opened = participant.outputs.drain(..).any(|output| watches(&output));
+        assert_eq!(opened, opens, "{revision}");
     }
 }
 
