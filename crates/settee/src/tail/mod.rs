@@ -35,6 +35,7 @@ use crate::stream::{Source, StreamOpening, newest};
 /// A line has event (mutation, deletion, expiration), key, value, scope, collection, vb, seqno, cas, rev, flags
 /// and expiry. Within a vBucket (vb) seqnos ascend; a document stays in its vBucket. A line with event rollback
 /// revokes the earlier lines of its vb after its seqno: the server lost these changes in a crash or failover.
+/// Changes of a collection that was dropped before the command began may still come: scope and collection are empty.
 ///
 /// In a cluster all vBuckets of a bucket are followed, on any node: if a vBucket moves or a node dies, its stream
 /// goes on at the new node. --connect names any node.
