@@ -22,6 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from harness import Node, Suite, begun, binary, equal, eventually, finished
+from manage import must
 from mcbp import DELETE, GET, NOT_FOUND, SET, SUCCESS, Closed, Connection, key_call, vbucket_of
 from pair import stats
 
@@ -538,6 +539,31 @@ def takes_back_over_http_what_its_node_lost(world):
 
 
 @suite.test
+def tells_every_version_of_a_bucket_with_history(world):
+    """All of them on demand, also from the store; otherwise the newest one."""
+    bucket = {"name": "past", "ramQuotaMB": "100", "numVBuckets": "128", "storageBackend": "magma"}
+    must(world.node, "POST", "/pools/default/buckets", **bucket, historyRetentionSeconds="3600")
+    connection = Connection(world.node.kv).login(bucket="past")
+    wanted = [str(number).encode() for number in range(50)]
+    for value in wanted:
+        equal(key_call(connection, SET, b"chair", bytes(8), value, vbucket=vbucket_of(b"chair", 128)).status, SUCCESS)
+    connection.close()
+
+    def told(*arguments):
+        code, lines, error = run(world, "past", "--from", "beginning", "--until-now", *arguments)
+        equal((code, error), (0, ""), "tail")
+        return [str(json.loads(line)["value"]).encode() for line in lines]
+
+    equal(told("--all-versions"), wanted, "versions")
+    equal(told(), wanted[-1:], "without versions")
+    events = Events(world, "?since=beginning&versions=all", path="/changes/past")
+    events.read(lambda e: e.id and not e.unnamed and len(e.lines) >= len(wanted))
+    equal([str(line["value"]).encode() for line in events.lines], wanted, "versions over HTTP")
+    events.close()
+    must(world.node, "DELETE", "/pools/default/buckets/past")
+
+
+@suite.test
 def narrows_what_it_streams_over_http(world):
     """By vBucket, scope and collection; a position goes on for the same part."""
     connection = Connection(world.node.kv).login()
@@ -565,7 +591,8 @@ def narrows_what_it_streams_over_http(world):
 
 @suite.test
 def refuses_over_http_what_cannot_be(world):
-    for query in ("?vbuckets=", "?vbuckets=9-1", "?vbuckets=1024", "?vbuckets=a", "?vbuckets=1,,2", "?keys=all"):
+    vbuckets = ("", "9-1", "1024", "a", "1,,2")
+    for query in (*(f"?vbuckets={text}" for text in vbuckets), "?keys=all", "?versions=1"):
         equal(http_status(world, query=query), 400, query)
     for query in ("?scope=nope", "?scope=_default&collection=nope", "?collection=nope"):
         equal(http_status(world, query=query), 404, query)

@@ -7,7 +7,7 @@
 //! ```
 //! A client can continue a stream: it sends the last `id` in the header `Last-Event-ID`, as browsers do by themselves,
 //! or in the query (`?since=`). Events after that id come again, and none is left out. With `keys=only` values are
-//! neither read nor sent. `scope=`, `collection=` (of the default scope, unless one is named) and `vbuckets=1,5-9`
+//! neither read nor sent; with `versions=all` every version that a bucket with history keeps is sent. `scope=`, `collection=` (of the default scope, unless one is named) and `vbuckets=1,5-9`
 //! filter the changes; the positions of other vBuckets stay as they are. A reader that does not read delays only its
 //! own stream.
 
@@ -54,6 +54,7 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(super) struct StreamQuery {
     since: Option<String>,
     keys: Option<String>,
+    versions: Option<String>,
     scope: Option<String>,
     collection: Option<String>,
     vbuckets: Option<String>,
@@ -136,11 +137,8 @@ fn refused(why: NoFeed) -> Response {
 
 /// Parses the parameters of the query.
 fn parse_selection(headers: &HeaderMap, options: StreamQuery) -> Result<ChangeSelection, String> {
-    let keys_only = match options.keys.as_deref() {
-        None => false,
-        Some("only") => true,
-        Some(_) => return Err("Use keys=only, or leave it out.".into()),
-    };
+    let keys_only = is_chosen("keys", "only", options.keys.as_deref())?;
+    let all_versions = is_chosen("versions", "all", options.versions.as_deref())?;
     let vbuckets = match options.vbuckets.as_deref() {
         None => Vec::new(),
         Some(text) => vbuckets(text).ok_or("Use vbuckets=1,5-9: numbers and ranges of them.")?,
@@ -148,10 +146,19 @@ fn parse_selection(headers: &HeaderMap, options: StreamQuery) -> Result<ChangeSe
     Ok(ChangeSelection {
         start: start(headers, options.since.as_deref())?,
         keys_only,
+        all_versions,
         scope: options.scope,
         collection: options.collection,
         vbuckets,
     })
+}
+
+/// Whether a parameter that has one possible value is there.
+fn is_chosen(name: &str, only: &str, value: Option<&str>) -> Result<bool, String> {
+    match value {
+        Some(value) if value != only => Err(format!("Use {name}={only}, or leave it out.")),
+        value => Ok(value.is_some()),
+    }
 }
 
 /// Parses vBucket ids and ranges, separated by commas.

@@ -42,6 +42,8 @@ pub struct ChangeSelection {
     pub start: Start,
     /// True to leave values out.
     pub keys_only: bool,
+    /// True for every version where the bucket keeps them.
+    pub all_versions: bool,
     /// Scope of the changes; `None` for all scopes.
     pub scope: Option<String>,
     /// Collection of the changes; without a scope, of the default one.
@@ -184,7 +186,9 @@ impl Feed {
             env,
         };
         let mut producer = Producer::new(&name, Arc::clone(served), doorbell, opening);
-        for name in [b"enable_noop".as_slice(), b"enable_expiry_opcode"] {
+        let versions = wanted.all_versions.then_some(b"change_streams".as_slice());
+        let names = [b"enable_noop".as_slice(), b"enable_expiry_opcode"];
+        for name in names.into_iter().chain(versions) {
             let value = b"true";
             let set = producer.control(&DcpControl { name, value }, features);
             debug_assert!(set.is_ok(), "the producer knows its own settings");

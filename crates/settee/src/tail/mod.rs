@@ -30,6 +30,13 @@ use crate::connect::ConnectArgs;
 use crate::exit::Failure;
 use crate::stream::{Source, StreamOpening, newest};
 
+/// DCP controls of the connections; the first one is for `--all-versions`.
+const SWITCHES: &[&str] = &[
+    "change_streams",
+    "enable_expiry_opcode",
+    "supports_cursor_dropping",
+];
+
 /// Follow the changes of documents, one line of JSON each.
 ///
 /// A line has event (mutation, deletion, expiration), key, value, scope, collection, vb, seqno, cas, rev, flags
@@ -66,6 +73,10 @@ pub(crate) struct TailArgs {
     /// Write keys and metadata only; the server does not read values either
     #[arg(long, env = "SETTEE_KEYS_ONLY")]
     keys_only: bool,
+    /// Write each version of documents that the server keeps: of collections with history, in a bucket with a
+    /// retention. Otherwise a change that was replaced may be left out
+    #[arg(long, env = "SETTEE_ALL_VERSIONS")]
+    all_versions: bool,
     /// Size of the flow-control window in bytes: so much may the server send ahead
     #[arg(long, env = "SETTEE_WINDOW", value_name = "BYTES", default_value_t = 4 * 1024 * 1024,
           value_parser = clap::value_parser!(u32).range(4096..=256 * 1024 * 1024))]
@@ -151,10 +162,15 @@ fn opening(args: &TailArgs, target: &TailTarget) -> StreamOpening {
     if args.keys_only {
         flags = flags.with(OpenFlags::NO_VALUE);
     }
+    let switches = if args.all_versions {
+        SWITCHES
+    } else {
+        &SWITCHES[1..]
+    };
     StreamOpening {
         name: "settee-tail",
         flags,
-        switches: &["enable_expiry_opcode", "supports_cursor_dropping"],
+        switches,
         window_bytes: args.window,
         part: target.part.clone(),
         patience: Duration::from_secs(args.retry),
