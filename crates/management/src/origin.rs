@@ -39,7 +39,9 @@ fn names_loopback(headers: &HeaderMap) -> bool {
         }
         let name = text.split_once(':').map_or(text, |(name, _)| name);
         let address = name.parse::<Ipv4Addr>();
-        name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+        let top = name.rsplit('.').next().unwrap_or_default();
+        // `localhost` and all names below it are the loopback: RFC 6761, section 6.3.
+        top.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
     })
 }
 

@@ -111,6 +111,7 @@ async fn a_loopback_port_answers_under_names_of_the_loopback_only() {
     for host in [
         "localhost",
         "LocalHost:8091",
+        "node1.Localhost:8091",
         "127.0.0.1:1",
         "127.9.9.9",
         "[::1]:8091",
@@ -123,6 +124,7 @@ async fn a_loopback_port_answers_under_names_of_the_loopback_only() {
     for host in [
         "evil.example:8091",
         "localhost.evil.example",
+        "evil-localhost",
         "127.0.0.1.evil.example",
         "192.0.2.1",
         "[::2]:8091",
