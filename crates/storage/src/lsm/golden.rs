@@ -363,9 +363,14 @@ fn events() {
     let body = [&header(*b"EV", 0)[..], &[0, 0, 0, 0, 0, 0, 0, 7], b"a text"].concat();
     let bytes = fs::read(place.path().join("EVENTS")).expect("it is there");
     assert_eq!(bytes, [&body[..], &crc(&[&body])].concat());
-    assert_eq!(summary::read(&*files, 7).expect("it is whole"), b"a text");
+    let read = summary::read(&*files, 7).expect("it is whole");
+    assert_eq!(read.as_deref(), Some(&b"a text"[..]));
     let later = summary::read(&*files, 6).map_err(|error| error.kind());
     assert_eq!(later, Err(InvalidData));
+    let keys = EncryptionKeys::parse(&EncryptionKeys::line("k1", &[1; 32]).expect("an ID"), || 1);
+    let files = Directory::at(place.path(), Some(&Arc::new(keys.expect("a key"))));
+    let outdated = summary::read(&files, 7).expect("a change of keys is no damage");
+    assert_eq!(outdated, None);
 }
 
 #[test]

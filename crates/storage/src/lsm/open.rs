@@ -8,7 +8,7 @@ use super::bytes::{FileKind, HEADER_BYTES, damaged, named};
 use super::current::{Current, LogPart, Note, ValueFile, Version, WalkBytes};
 use super::files::Files;
 use super::flush::value_file_name;
-use super::log::{Entry, Existing, Groups, Log, LogRow, What, lacks_groups};
+use super::log::{Entry, Existing, Groups, Log, LogRow, What, lacking_commits, lacks_groups};
 use super::manifest::{self, EncodedStates, Manifest, ManifestContents};
 use super::options::DiskOptions;
 use super::row::{self, HISTORY, Row, ValuePlace, value_file};
@@ -121,28 +121,6 @@ fn create(files: &dyn Files, options: &DiskOptions) -> io::Result<StoreContent> 
     })
 }
 
-/// Checks that commits up to `acknowledged` are there; `last` is the last one, in the last log of `logs` that has any.
-fn check_acknowledged(
-    files: &dyn Files,
-    logs: &[(Existing, Groups)],
-    last: u64,
-    acknowledged: u64,
-) -> io::Result<()> {
-    if last >= acknowledged {
-        return Ok(());
-    }
-    let number = logs.last().map_or(0, |(log, _)| log.number);
-    let mut name = FileKind::Log.name(number);
-    let next = FileKind::Log.name(number + 1);
-    if files.list()?.contains(&next) {
-        // The next commit was the last one of the one log, or the first one of the other.
-        name = format!("{name} or {next}");
-    }
-    Err(damaged(format!(
-        "{name}: commits up to {acknowledged} were acknowledged, and {last} is the last one that is there"
-    )))
-}
-
 fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<StoreContent> {
     let mut tail = TailFile::open(files).map_err(|error| missing(tail::NAME, error))?;
     let contents = manifest.contents.clone();
@@ -161,7 +139,12 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<StoreConte
         has_history,
         last_group,
     } = replay;
-    check_acknowledged(files, &logs, last_group, tail.tail.group)?;
+    let number = logs
+        .last()
+        .map_or(contents.first_log, |(log, _)| log.number);
+    if let Some(reason) = lacking_commits(files, (number, last_group), tail.tail.group)? {
+        return Err(named(&FileKind::Log.name(number), damaged(reason)));
+    }
     // All acknowledged commits exist. From here on files may be changed.
     let left = match tail.tail.left {
         LastStop::Clean if tail.tail.group < last_group => LastStop::Running,

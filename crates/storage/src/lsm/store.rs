@@ -274,19 +274,21 @@ impl KvStore for DiskStore {
 
     fn summary(&self) -> Option<Vec<u8>> {
         let files = &*self.core.files;
-        match summary::read(files, self.core.committed.load(Ordering::Acquire)) {
-            Ok(text) => Some(text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => {
-                // One of a later state could look valid once the store has as many groups again.
-                let removed = files
-                    .remove(summary::NAME)
-                    .and_then(|()| files.sync_names());
-                let removed = removed.is_ok();
-                tracing::warn!(%error, removed, "{} is not used", summary::NAME);
-                None
-            }
+        let failure = match summary::read(files, self.core.committed.load(Ordering::Acquire)) {
+            Ok(Some(text)) => return Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Ok(None) => None,
+            Err(error) => Some(error),
+        };
+        // One of a later state could look valid once the store has as many groups again, and one with an old key
+        // would keep that key in use.
+        let removed = files.remove(summary::NAME);
+        let removed = removed.and_then(|()| files.sync_names()).is_ok();
+        // A change of keys is no reason for a warning.
+        if let Some(error) = failure {
+            tracing::warn!(%error, removed, "{} is not used", summary::NAME);
         }
+        None
     }
 
     fn set_summary(&self, text: &[u8]) -> Result<(), StoreError> {

@@ -39,15 +39,14 @@ fn try_write(files: &dyn Files, group: u64, text: &[u8]) -> io::Result<()> {
     files.sync_names()
 }
 
-/// Reads the summary of a store whose last group is `group`.
+/// Reads the summary of a store whose last group is `group`. `None` if it is not encrypted as a new file is.
 ///
 /// # Errors
-/// `NotFound`; those of the system; `InvalidData` if it is damaged, of a later state of the store,
-/// or not encrypted as a new file is.
-pub(crate) fn read(files: &dyn Files, group: u64) -> io::Result<Vec<u8>> {
+/// `NotFound`; those of the system; `InvalidData` if it is damaged, or of a later state of the store.
+pub(crate) fn read(files: &dyn Files, group: u64) -> io::Result<Option<Vec<u8>>> {
     let file = sealed::open(files, FileKind::Events, 0)?;
     if !sealed::is_current(files, &file) {
-        return Err(damaged("its key is not the first one"));
+        return Ok(None);
     }
     let mut bytes = vec![0; usize::try_from(file.length()?).unwrap_or(usize::MAX)];
     file.read_at(&mut bytes, 0)?;
@@ -60,5 +59,5 @@ pub(crate) fn read(files: &dyn Files, group: u64) -> io::Result<Vec<u8>> {
         return Err(damaged("it is of a later state of the store"));
     }
     file.unseal(&mut bytes, TEXT_AT, (TEXT_AT as u64, &of))?;
-    Ok(bytes.split_off(TEXT_AT))
+    Ok(Some(bytes.split_off(TEXT_AT)))
 }

@@ -369,9 +369,19 @@ fn damaged_last_commit_of_a_log_is_reported_of_this_log() {
 fn damaged_first_commit_of_the_last_log_is_reported_of_both_logs() {
     let dir = tempfile::tempdir().unwrap();
     let later = ["log-00000002", "TAIL"];
-    let (_, error) = refusal_of_two_logs(dir.path(), "log-00000002", &later);
-    let reason = "log-00000001 or log-00000002: commits up to 2 were acknowledged";
-    assert!(error.contains(reason), "{error}");
+    let (path, error) = refusal_of_two_logs(dir.path(), "log-00000002", &later);
+    let reason = "commits up to 2 were acknowledged, and 1 is the last one that is there; \
+                  the next one was in this file or in log-00000002";
+    assert!(
+        error.contains(&format!("log-00000001: {reason}")),
+        "{error}"
+    );
+    let damaged = check(&path).damaged;
+    let found = damaged.iter().map(|one| (&one.file, &*one.reason));
+    assert!(
+        found.eq([(&path.join("log-00000001"), reason)]),
+        "{damaged:?}"
+    );
 }
 
 /// A power failure may leave some chunks of a group that was not durable, also in a new log.

@@ -22,7 +22,7 @@ use super::damage::{Damage, Keys};
 use super::directory::{OpenError, open_error};
 use super::files::Files;
 use super::flush::value_file_name;
-use super::log::{Existing, Searched, What};
+use super::log::{Existing, Searched, What, lacking_commits};
 use super::reading::ReadOnly;
 use super::row::{Row, ValuePlace, value_file};
 use super::run::{self, CheckEvent, Run};
@@ -191,7 +191,7 @@ impl Check<'_> {
         let contents = contents.filter(|_| inventory.trusted);
         let mut last = contents.map(|contents| contents.flushed_group);
         let acknowledged = inventory.tail.map_or(0, |tail| tail.group);
-        let mut name = String::new();
+        let (mut name, mut with_groups) = (String::new(), inventory.logs.first().copied());
         for number in &inventory.logs {
             let before = std::mem::replace(&mut name, FileKind::Log.name(*number));
             let is_first = inventory.logs.first() == Some(number);
@@ -216,15 +216,12 @@ impl Check<'_> {
                 }
             }
             if has_groups {
-                last = Some(found.groups.last_group);
+                (last, with_groups) = (Some(found.groups.last_group), Some(*number));
             }
         }
-        let last = last.unwrap_or(0);
-        if last < acknowledged {
-            let reason = format!(
-                "commits up to {acknowledged} were acknowledged, and {last} is the last one that is there"
-            );
-            self.damage(&name, reason);
+        let (number, last) = (with_groups.unwrap_or(0), last.unwrap_or(0));
+        if let Some(reason) = lacking_commits(self.files, (number, last), acknowledged)? {
+            self.damage(&FileKind::Log.name(number), reason);
         }
         Ok(())
     }

@@ -33,6 +33,27 @@ pub(crate) fn lacks_groups(number: u64, Groups { end, .. }: Groups) -> io::Error
     ))
 }
 
+/// Checks that commits up to `acknowledged` are there; `last` is the last one, in log `number`. Returns what is lacking.
+pub(crate) fn lacking_commits(
+    files: &dyn Files,
+    (number, last): (u64, u64),
+    acknowledged: u64,
+) -> io::Result<Option<String>> {
+    if last >= acknowledged {
+        return Ok(None);
+    }
+    let reason = format!(
+        "commits up to {acknowledged} were acknowledged, and {last} is the last one that is there"
+    );
+    let next = FileKind::Log.name(number + 1);
+    Ok(Some(if files.list()?.contains(&next) {
+        // The next commit was the last one of the one log, or the first one of the other.
+        format!("{reason}; the next one was in this file or in {next}")
+    } else {
+        reason
+    }))
+}
+
 /// The chunks of a group with their offsets, and the end of the group.
 pub(super) type GroupChunks = (Vec<(u64, Vec<u8>)>, u64);
 
