@@ -94,16 +94,17 @@ impl Input {
         self.make_room();
         let free = &mut self.bytes[self.unread.end..];
         let wanted = free.len();
-        match from.read(free)? {
-            0 => Err(io::Error::new(
-                ErrorKind::UnexpectedEof,
-                "the server closed it",
-            )),
-            read => {
-                self.unread.end += read;
-                Ok(read == wanted)
-            }
+        let read = match from.read(free) {
+            // Over TLS, the text of the error is an address of documentation.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => 0,
+            read => read?,
+        };
+        if read == 0 {
+            let (kind, reason) = (ErrorKind::UnexpectedEof, "the server closed it");
+            return Err(io::Error::new(kind, reason));
         }
+        self.unread.end += read;
+        Ok(read == wanted)
     }
 
     /// Reads once from a non-blocking socket: as [`Input::fill`], but `false` if there is nothing to read, `true` if
@@ -159,6 +160,17 @@ mod tests {
         input.unread.start += 40_000;
         let closed = input.fill(&mut source).unwrap_err();
         assert_eq!(closed.kind(), ErrorKind::UnexpectedEof);
+        let broken = input.fill(&mut Broken).unwrap_err();
+        assert_eq!(broken.to_string(), closed.to_string());
+    }
+
+    /// Input that ends as one over TLS does whose peer was killed.
+    struct Broken;
+
+    impl Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::new(ErrorKind::UnexpectedEof, "an address"))
+        }
     }
 
     #[test]

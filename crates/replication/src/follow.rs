@@ -55,7 +55,7 @@ impl Link {
             let changes = self.progress.changes.load(Ordering::Relaxed);
             let (end, elsewhere) = match self.converse(&at, &mut orders).await {
                 Ok(()) | Err(End::Ordered) => continue,
-                Err(End::Lost(error)) => (error.to_string(), None),
+                Err(lost @ End::Lost(_)) => (lost.to_string(), None),
                 Err(End::Broken(broken)) => (broken.to_string(), broken.elsewhere()),
             };
             let was = at.clone();

@@ -54,6 +54,10 @@ impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ordered => f.write_str("there is another order"),
+            // Over TLS, the text of the error is an address of documentation.
+            Self::Lost(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                f.write_str("the other node closed the connection")
+            }
             Self::Lost(error) => error.fmt(f),
             Self::Broken(broken) => broken.fmt(f),
         }
