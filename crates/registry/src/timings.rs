@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bucket::{Histogram, HistogramBucket};
+use model::Cas;
 use serde_json::{Value, json};
 use wire::{Family, Opcode, OpcodeInfo, Status};
 
@@ -15,7 +16,7 @@ pub enum CountedResult {
     Done = 0,
     /// The document does not exist.
     Missing = 1,
-    /// The document exists already, or has another revision than the named one.
+    /// The document has another revision than the named one.
     Conflict = 2,
     /// The document is locked.
     Locked = 3,
@@ -26,12 +27,12 @@ pub enum CountedResult {
 const ANSWERS: usize = 5;
 
 impl CountedResult {
-    /// Maps a status to a result.
-    pub fn of(status: Status) -> Self {
+    /// Maps the status of a request that named `cas` to a result.
+    pub fn of(status: Status, cas: Cas) -> Self {
         match status {
             Status::SUCCESS => Self::Done,
             Status::KEY_ENOENT => Self::Missing,
-            Status::KEY_EEXISTS => Self::Conflict,
+            Status::KEY_EEXISTS if cas != Cas::ANY => Self::Conflict,
             Status::LOCKED => Self::Locked,
             _ => Self::Refused,
         }
@@ -185,13 +186,20 @@ mod tests {
     #[test]
     fn answers_are_counted_apart_and_reset() {
         let timings = Timings::default();
-        timings.answered(0, CountedResult::of(Status::SUCCESS));
-        timings.answered(0, CountedResult::of(Status::KEY_ENOENT));
-        timings.answered(0, CountedResult::of(Status::KEY_ENOENT));
-        timings.answered(1, CountedResult::of(Status::E2BIG));
+        timings.answered(0, CountedResult::of(Status::SUCCESS, Cas::ANY));
+        timings.answered(0, CountedResult::of(Status::KEY_ENOENT, Cas::ANY));
+        timings.answered(0, CountedResult::of(Status::KEY_ENOENT, Cas::ANY));
+        timings.answered(1, CountedResult::of(Status::E2BIG, Cas::ANY));
         assert_eq!(timings.answers(0, CountedResult::Done), 1);
         assert_eq!(timings.answers(0, CountedResult::Missing), 2);
         assert_eq!(timings.answers(1, CountedResult::Refused), 1);
+        let exists = |cas| CountedResult::of(Status::KEY_EEXISTS, cas);
+        assert_eq!(exists(Cas(5)), CountedResult::Conflict);
+        assert_eq!(
+            exists(Cas::ANY),
+            CountedResult::Refused,
+            "as of an addition"
+        );
         timings.reset();
         assert_eq!(timings.answers(0, CountedResult::Missing), 0);
         assert_eq!(

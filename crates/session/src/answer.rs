@@ -65,8 +65,8 @@ impl Session {
                 manifest_uid(),
             ),
         };
-        self.timings
-            .answered(frame.header.opcode.0, CountedResult::of(status));
+        let counted = CountedResult::of(status, frame.header.cas);
+        self.timings.answered(frame.header.opcode.0, counted);
         if let Some(text) = &self.text {
             text.refuse(status, context.as_deref(), output);
             self.timings.responded(status);

@@ -91,8 +91,8 @@ impl Session {
 
     fn answer_ambiguous(&self, owed: &Owed, output: &mut Vec<u8>) -> bool {
         let status = Status::SYNC_WRITE_AMBIGUOUS;
-        self.timings
-            .answered(owed.header.opcode.0, CountedResult::of(status));
+        let counted = CountedResult::of(status, owed.header.cas);
+        self.timings.answered(owed.header.opcode.0, counted);
         let context = "the write was not decided in time; it may or may not happen";
         if let Some(text) = &self.text {
             text.refuse(status, Some(context), output);

@@ -11,7 +11,7 @@ use model::{FailoverEntry, Now, VbId, VbState, VbUuid};
 use registry::timings::{CountedResult, Merged, Timings};
 use registry::{Registry, ServedBucket, Store};
 use storage::{DiskUsage, HistoryKept, KvStore as _, Upkeep};
-use wire::{CasRule, Family, OpcodeInfo, Status};
+use wire::{Family, OpcodeInfo, Status};
 
 /// Commands that read a document.
 pub(super) const LOOKUPS: &[Family] = &[Family::Get, Family::Lock, Family::Meta];
@@ -54,12 +54,9 @@ impl<'a> NodeFigures<'a> {
         self.answered(answer, |info| families.contains(&info.family))
     }
 
-    /// Returns the number of changes that were refused because of their CAS. Other commands get this answer for
-    /// other reasons.
-    pub(super) fn cas_conflicts(&self) -> u64 {
-        self.answered(CountedResult::Conflict, |info| {
-            info.cas == CasRule::Any && matches!(info.family, Family::Set | Family::Delete)
-        })
+    /// Returns the number of commands of any family with one kind of answer.
+    pub(super) fn all_answers(&self, answer: CountedResult) -> u64 {
+        self.answered(answer, |_| true)
     }
 
     fn answered(&self, answer: CountedResult, of: impl Fn(&OpcodeInfo) -> bool) -> u64 {

@@ -86,11 +86,12 @@ pub(crate) static NODE: &[NodeRow] = rows! {
         |f| f.answers(&[Family::Decrement], CountedResult::Done);
     GENERAL "decr_misses" Count "Decrements that found nothing",
         |f| f.answers(&[Family::Decrement], CountedResult::Missing);
-    GENERAL "cas_badval" Count "Writes and deletions of whole documents refused since the document is another revision"
-        Counter "cas_conflicts", |f| f.cas_conflicts();
-    GENERAL "lock_errors" Count "Commands on whole documents refused since the document is locked"
-        Counter "lock_conflicts",
-        |f| f.answers(LOOKUPS, CountedResult::Locked) + f.answers(MUTATIONS, CountedResult::Locked);
+    GENERAL "cas_badval" Count "Writes and deletions refused since the document is another revision"
+        Counter "cas_conflicts",
+        |f| f.answers(MUTATIONS, CountedResult::Conflict)
+            + f.answers(&[Family::SubdocMutation], CountedResult::Conflict);
+    GENERAL "lock_errors" Count "Commands refused since the document is locked"
+        Counter "lock_conflicts", |f| f.all_answers(CountedResult::Locked);
     GENERAL "ep_num_not_my_vbuckets" Count
         "Requests for a vBucket that this node does not serve, of all buckets together",
         |f| f.responses(Status::NOT_MY_VBUCKET);

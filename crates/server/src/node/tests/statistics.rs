@@ -99,14 +99,20 @@ impl Client {
         self.send_to(0, opcode, [extras, key, value]);
     }
 
-    fn send_to(&mut self, vb: u16, opcode: u8, [extras, key, value]: [&[u8]; 3]) {
+    fn send_to(&mut self, vb: u16, opcode: u8, parts: [&[u8]; 3]) {
+        self.send_with_cas((vb, 0), opcode, parts);
+    }
+
+    fn send_with_cas(&mut self, (vb, cas): (u16, u64), opcode: u8, parts: [&[u8]; 3]) {
+        let [extras, key, value] = parts;
         let mut frame = vec![0x80, opcode];
         frame.extend((key.len() as u16).to_be_bytes());
         frame.extend([extras.len() as u8, 0]);
         frame.extend(vb.to_be_bytes());
         frame.extend(((extras.len() + key.len() + value.len()) as u32).to_be_bytes());
-        frame.extend([0; 12]);
-        for part in [extras, key, value] {
+        frame.extend([0; 4]);
+        frame.extend(cas.to_be_bytes());
+        for part in parts {
             frame.extend(part);
         }
         self.0.write_all(&frame).unwrap();
@@ -251,6 +257,38 @@ fn rows_and_the_catalogue_match() {
             assert!(shown.contains(key), "{request}: {key} is not shown");
         }
     }
+}
+
+/// An edit of a part of a document is refused as a write of all of it is.
+#[test]
+fn refused_changes_are_counted_by_their_reason() {
+    // Also the answer for a lock, without HELLO.
+    let exists = 0x02;
+    // Of the edit: length of the path, flags of the path; and flags of the document: it is added.
+    let edit: (u8, &[u8], &[u8]) = (0xc8, &[0, 1, 0], b"k1");
+    let add_by_edit: (u8, &[u8], &[u8]) = (0xc8, &[0, 1, 0, 0x02], b"k1");
+    let set: (u8, &[u8], &[u8]) = (0x01, &[0; 8], b"1");
+    let add: (u8, &[u8], &[u8]) = (0x02, &[0; 8], b"1");
+    let running = RunningWorker::start();
+    let mut client = running.client();
+    client.set("a", "{}");
+    let mut refused = |cas, (opcode, extras, value), reason| {
+        client.send_with_cas((0, cas), opcode, [extras, b"a", value]);
+        assert_eq!(client.receive().status, reason, "{opcode:#x}");
+    };
+    for change in [set, edit] {
+        refused(77, change, exists);
+    }
+    for addition in [add, add_by_edit] {
+        refused(0, addition, exists);
+    }
+    refused(0, (0x94, &[], b""), SUCCESS);
+    for change in [set, edit] {
+        refused(0, change, exists);
+    }
+    let rows = client.rows("");
+    let counts = ["cas_badval", "lock_errors", "total_resp_errors"].map(|key| &*rows[key]);
+    assert_eq!(counts, ["2", "2", "6"]);
 }
 
 #[test]
