@@ -294,7 +294,7 @@ impl EventLoop {
             let connection = &mut seat.connection;
             let scratch = &mut self.scratch;
             match connection.read(&mut scratch.input[read..], &mut scratch.sealed) {
-                Ok(Some(0)) => self.remove(number),
+                Ok(Some(0)) => self.advance(number),
                 Ok(Some(count)) => {
                     let input = read..read + count;
                     read = input.end;

@@ -251,7 +251,8 @@ impl Connection {
             });
         }
         Ok(match self.read(&mut scratch.input, &mut scratch.sealed)? {
-            Some(0) => Some(NextAction::Close),
+            // A peer that sends nothing more may still read: it gets the answers that it is owed.
+            Some(0) => (!self.session.owes()).then_some(NextAction::Close),
             Some(count) => Some(self.take_input(count, scratch)?),
             None => self.socket.readable.then_some(NextAction::Read),
         })

@@ -12,7 +12,7 @@ use wire::{Decoded, Frame, Limits, Opcode, Status};
 
 use super::*;
 use crate::node::Node;
-use crate::node::tests::client::{Client, PASSWORD, Request, USER};
+use crate::node::tests::client::{Client, PASSWORD, Request, USER, set};
 use crate::node::tests::{bucket, config, started};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -224,5 +224,49 @@ fn a_waiting_request_beside_streams_does_not_delay_others() {
     assert!(matches!(next, NextAction::Park(_)), "{next:?}");
     assert!(connection.unsent.is_empty());
     connection.end(&node.state().net);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn a_peer_that_sends_nothing_more_gets_the_answers_that_it_is_owed() {
+    let place = tempfile::tempdir().unwrap();
+    let persistent = BucketConfig {
+        kind: BucketKind::Couchbase,
+        eviction: EvictionPolicy::Values,
+        ..bucket("default")
+    };
+    let buckets = vec![persistent];
+    let node = started(&config(Some(place.path()), buckets), Waits::default());
+    let mut admin = Client::ready(node.ports().kv);
+    admin.call(&Request::new(Opcode::STOP_PERSISTENCE)).ok();
+    let (mut connection, context, mut peer) = alone(&node);
+    // Durability is frame info 1; the level asks for the disk.
+    let durable = set("a", "1").infos(&[0x11, 2]);
+    let requests = login().into_iter().chain([durable]);
+    let bytes: Vec<u8> = requests.flat_map(|request| request.bytes()).collect();
+    peer.write_all(&bytes).unwrap();
+    peer.shutdown(Shutdown::Write).unwrap();
+    connection.socket.read_closed = true;
+    (connection.socket.readable, connection.socket.writable) = (true, true);
+    let mut scratch = Scratch::default();
+    let mut turn = || loop {
+        match connection.advance(&context, &mut scratch).unwrap() {
+            TurnResult::Again => {}
+            result => return result,
+        }
+    };
+    let waits = TurnResult::Wait(None);
+    assert_eq!(turn(), waits);
+    admin.call(&Request::new(Opcode::START_PERSISTENCE)).ok();
+    let began = Instant::now();
+    while turn() == waits {
+        assert!(began.elapsed() < PATIENCE, "the write is decided");
+        std::thread::yield_now();
+    }
+    let mut answers = Vec::new();
+    connection.end(&node.state().net);
+    peer.read_to_end(&mut answers).unwrap();
+    let statuses: Vec<_> = frames(&answers).iter().map(Frame::status).collect();
+    assert_eq!(statuses, [Status::SUCCESS; 3]);
     node.shutdown().unwrap();
 }
