@@ -19,6 +19,7 @@ use wire::{Envelope, Frame, Message, Opaque, Opcode, RawParts, Response, Status,
 
 use crate::changes::{document_of, event_document_of, resolved_of};
 use crate::passive::{Passive, Took, Violation};
+use crate::rollbacks::Rollbacks;
 use crate::target::{NotTaken, Resolved, Target};
 use crate::window::Window;
 
@@ -113,6 +114,7 @@ pub struct Intake<T> {
     paused: bool,
     /// Whether rollbacks are refused.
     fixed: bool,
+    rollbacks: Rollbacks,
 }
 
 impl<T: Deref<Target: Target>> Intake<T> {
@@ -132,6 +134,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
             sync_writes: false,
             paused: false,
             fixed: false,
+            rollbacks: Rollbacks::default(),
         }
     }
 
@@ -189,6 +192,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
     /// Acknowledges processed bytes. While memory is short it acknowledges nothing, so that the producer reaches
     /// the end of its window. Messages up to there are still applied.
     pub fn acknowledge(&mut self, now_ns: u64, out: &mut Vec<u8>) {
+        self.rollbacks.log(now_ns);
         if !self.target.has_memory() {
             if !self.paused {
                 self.paused = true;
@@ -208,7 +212,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
         if self.paused {
             now_ns.saturating_add(PAUSED_LOOK_NS)
         } else {
-            self.window.due_ns()
+            self.window.due_ns().min(self.rollbacks.due_ns())
         }
     }
 
@@ -393,8 +397,9 @@ impl<T: Deref<Target: Target>> Intake<T> {
             dropped + 1
         } else {
             let to = shared.min(snapshot.start);
-            tracing::info!(vb = vb.0, from = start.0, to = to.0, "rolling back");
+            tracing::debug!(vb = vb.0, from = start.0, to = to.0, "rolling back");
             self.go_back(vb, to)?;
+            self.rollbacks.note(start.0.saturating_sub(to.0));
             0
         };
         if self.ask_without(vb, flags, dropped, out) {

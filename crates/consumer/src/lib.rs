@@ -17,6 +17,7 @@ mod followed;
 mod inbound;
 mod intake;
 mod passive;
+mod rollbacks;
 mod standing;
 mod target;
 mod window;
