@@ -28,6 +28,8 @@ pub struct Problem {
     pub(crate) not_done: bool,
     /// Whether the next request may use the same member.
     pub(crate) member_is_well: bool,
+    /// Whether it ends a watch that was late, and is begun again.
+    watch_is_late: bool,
 }
 
 impl Problem {
@@ -37,6 +39,15 @@ impl Problem {
             sentence: sentence.into(),
             not_done: false,
             member_is_well: false,
+            watch_is_late: false,
+        }
+    }
+
+    /// Creates the end of a watch that may be late, and is begun again.
+    pub(crate) fn late_watch() -> Self {
+        Self {
+            watch_is_late: true,
+            ..Self::new(ProblemKind::Unreachable, "a watch lagged behind")
         }
     }
 
@@ -70,6 +81,11 @@ impl Problem {
             sentence: format!("{member}: {}", self.sentence),
             ..self
         }
+    }
+
+    /// Whether it ends a watch that was late, and is begun again: etcd carries out requests.
+    pub fn watch_is_late(&self) -> bool {
+        self.watch_is_late
     }
 
     /// Returns the kind.

@@ -63,8 +63,7 @@ impl Watches {
         let told = from.saturating_sub(1);
         let before = self.end(prefix, None);
         if let Some(before) = before {
-            let problem = Problem::new(ProblemKind::Unreachable, "a watch lagged behind");
-            let problem = problem.at(self.members.endpoint(before.at));
+            let problem = Problem::late_watch().at(self.members.endpoint(before.at));
             self.members.leave(before.at, &problem);
             (self.answers)(before.id, Err(problem));
         }

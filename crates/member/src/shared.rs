@@ -138,8 +138,12 @@ impl Shared {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Records that etcd did not carry out a request.
+    /// Records that etcd did not carry out a request, if that is a failure.
     pub(crate) fn note_problem(&self, problem: &Problem) {
+        if problem.watch_is_late() {
+            tracing::debug!(reason = %problem, "a watch of etcd is begun again");
+            return;
+        }
         let now_ms = self.now_ms();
         self.trouble.lock().note(problem.to_string(), now_ms);
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
+use bucket::WarmupStage;
 use cluster::agent::Step;
 use cluster::agreed::{BucketSpec, NodeState, Seen, View};
 use cluster::{BucketId, NodeId};
@@ -399,9 +400,14 @@ impl Worker {
         if let Some(manifest) = view.manifests.get(&id)
             && manifest.mod_revision > taken.1
         {
-            let adjusted = self.adjust_manifest(hosted, &manifest.value);
             let what = "collections are not taken over yet";
-            if self.refused.note(Some(bucket), what, adjusted) {
+            // A bucket that is loading takes none, which is no failure.
+            let loading = hosted.served.bucket.warmup().stage() == WarmupStage::Loading;
+            let mut adjust = || {
+                let adjusted = self.adjust_manifest(hosted, &manifest.value);
+                self.refused.note(Some(bucket), what, adjusted)
+            };
+            if !loading && adjust() {
                 taken.1 = manifest.mod_revision;
             } else {
                 done = false;

@@ -116,7 +116,10 @@ fn new_watch_ends_the_old_one_and_tries_another_member() {
     assert_eq!(told(client.next()).1, 5);
     client.etcd.request(RequestId(2), watch(6));
     let lagged = format!("{}: a watch lagged behind", one.url());
-    assert_eq!(client.next_problem(), (1, lagged));
+    let (id, ended) = client.next();
+    let problem = ended.unwrap_err();
+    assert_eq!((id, problem.to_string()), (1, lagged));
+    assert!(problem.watch_is_late(), "etcd carries out requests");
     send(&second, PROGRESS);
     assert_eq!(told(client.next()), (2, 9, vec![]));
 }
