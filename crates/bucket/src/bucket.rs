@@ -25,6 +25,7 @@ use crate::quarantine::Quarantine;
 use crate::scans::Scans;
 use crate::signals::Clock;
 use crate::slot::{self, Slot, SlotOptions};
+use crate::starvation::Starvation;
 use crate::stats::{CompactionStats, Counters, FlusherState, WarmupStats};
 use crate::subscribers::ReadySet;
 use crate::workers::{Expiry, Fetches, Flushes, Relieving};
@@ -95,6 +96,7 @@ pub struct Bucket<S> {
     /// Failures of reads.
     pub(crate) read_failures: FailureLog,
     pub(crate) relieving: Relieving,
+    pub(crate) starvation: Starvation,
     pub(crate) expiry: Expiry,
     pub(crate) compactions: Compactions,
     holds: Holds,
@@ -163,6 +165,7 @@ impl<S: KvStore> Bucket<S> {
             leases: options.member.then(|| Leases::new(options.vbuckets)),
             flushes: Flushes::new(usize::from(options.vbuckets)),
             relieving: Relieving::new(options.eviction),
+            starvation: Starvation::default(),
             expiry: Expiry::new(options.expiry_pass_s),
             compactions: Compactions::new(options.purge_age_s),
             slots,

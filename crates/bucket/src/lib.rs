@@ -36,6 +36,7 @@ mod scheduling;
 mod settings;
 mod signals;
 mod slot;
+mod starvation;
 mod stats;
 mod stored_key;
 mod subscribers;

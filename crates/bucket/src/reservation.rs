@@ -39,6 +39,19 @@ impl<S: KvStore> Bucket<S> {
         reservation
     }
 
+    /// Whether there is memory for more changes of other nodes; if not, it starts to free some.
+    pub fn takes_replication(&self) -> bool {
+        let reservation = self.reserve(Purpose::Replication, 0, Duration::ZERO);
+        let found = reservation.is_granted();
+        self.starvation.note(found, self.clock.mono_ns());
+        found
+    }
+
+    /// Whether changes of other nodes wait for memory, and have for a while.
+    pub fn is_starved(&self) -> bool {
+        self.starvation.is_starved(self.clock.mono_ns())
+    }
+
     /// Whether expired documents may be deleted: each deletion queues a change.
     pub(crate) fn may_expire(&self) -> bool {
         self.reserve(Purpose::Expiry, 0, Duration::ZERO)

@@ -1,9 +1,8 @@
 //! A consumer's target: the vBuckets of a bucket.
 
 use std::ops::Deref;
-use std::time::Duration;
 
-use bucket::{Bucket, PrepareEnd, Purpose};
+use bucket::{Bucket, PrepareEnd};
 use engine::{CheckpointKind, OpError, ReplicaError};
 use model::{Document, FailoverLog, Seqno, VbId, VbState};
 use storage::{KvStore, StoreError};
@@ -89,8 +88,7 @@ impl<S: KvStore, B: Deref<Target = Bucket<S>>> Target for FilledBucket<B> {
     }
 
     fn has_memory(&self) -> bool {
-        let reservation = self.0.reserve(Purpose::Replication, 0, Duration::ZERO);
-        reservation.is_granted()
+        self.0.takes_replication()
     }
 }
 

@@ -116,6 +116,7 @@ impl Driver {
         self.participant.set_disk_full(full);
         let unmade = self.shared.unmade.lock().clone();
         self.participant.set_unmade(unmade);
+        self.participant.set_starved(self.shared.starved());
         let now_ms = self.shared.now_ms();
         let outputs = self.participant.tick(now_ms, &self.shared.table);
         self.carry(outputs);

@@ -177,6 +177,13 @@ impl Shared {
         self.no_space.load(Ordering::Relaxed) || self.table.all().iter().any(unwritable)
     }
 
+    /// Returns the buckets that have no memory for changes of other nodes.
+    pub(crate) fn starved(&self) -> BTreeSet<BucketId> {
+        let all = self.table.all().into_iter();
+        let starved = all.filter(|hosted| hosted.served.bucket.is_starved());
+        starved.map(|hosted| hosted.id).collect()
+    }
+
     /// Whether a sync of any bucket failed.
     pub(crate) fn has_dead_disk(&self) -> bool {
         let failed =

@@ -120,6 +120,9 @@ pub struct Health {
     /// Buckets that it cannot make: it has no copies of them, and answers no seals for them.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub unmade: BTreeSet<BucketId>,
+    /// Buckets that have no memory for changes of other nodes.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub starved: BTreeSet<BucketId>,
 }
 
 /// A node that runs.

@@ -191,6 +191,15 @@ impl View {
         nodes.any(|node| self.has_no_disk(node, bucket))
     }
 
+    /// Whether a move of a row to another chain waits for memory: a copy gets no more changes.
+    pub fn lacks_memory(&self, bucket: BucketId, to: &Chain) -> bool {
+        let is_starved = |node| {
+            let alive = self.alive.get(node);
+            alive.is_some_and(|alive| alive.value.health.starved.contains(&bucket))
+        };
+        to.nodes().iter().any(is_starved)
+    }
+
     /// Returns all rows, each with the version of its chunk.
     pub fn rows(&self) -> impl Iterator<Item = (Vb, Version, &Row)> {
         let epoch = self.epoch();

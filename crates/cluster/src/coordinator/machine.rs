@@ -453,6 +453,8 @@ impl Coordinator {
             progress.moves += usize::from(row.change.is_some());
             let lacks = |(to, _)| view.lacks_space(vb.bucket, row, &to);
             progress.moves_without_space += usize::from(row.change.is_some_and(lacks));
+            let starves = |(to, _)| view.lacks_memory(vb.bucket, &to);
+            progress.moves_without_memory += usize::from(row.change.is_some_and(starves));
             let facts = self.facts(tick, Some((vb, version.revision, row)));
             let mut decision = facts.decide(vb, row);
             if decision == Decision::Keep && row.change.is_none() {

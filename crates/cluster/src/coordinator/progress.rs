@@ -36,6 +36,8 @@ pub struct Progress {
     pub moves_left: usize,
     /// Moves among these that wait for space on a node's disk.
     pub moves_without_space: usize,
+    /// Moves in progress that wait for memory on a node.
+    pub moves_without_memory: usize,
     /// vBuckets that wait for copies.
     pub waiting: Vec<LackingVBucket>,
     /// Nodes that are gone but not failed over, with the reason.

@@ -581,6 +581,38 @@ fn moves_waiting_for_space_do_not_block_other_moves() {
     assert_eq!(moving_from(&mut store, other), moves_per_node);
 }
 
+#[test]
+fn moves_waiting_for_memory_are_counted() {
+    let (mut store, mut coordinator) = store();
+    let to = NodeId(2);
+    let draining = Node {
+        state: NodeState::Draining,
+        ..Node::default()
+    };
+    let active = Node {
+        state: NodeState::Active,
+        ..Node::default()
+    };
+    for (node, value) in [(NODE, draining), (to, active)] {
+        put(&mut store, Key::Node(node), &value);
+        put(&mut store, Key::Alive(node), &Alive::default());
+    }
+    let rows = [Row::new(Chain::new(&[NODE]).unwrap(), 1); 8].into();
+    put(&mut store, Key::Spec(BucketId(1)), &spec(8));
+    put(&mut store, Key::Map(BucketId(1), 0), &Chunk { rows });
+    coordinator.order(Order::Rebalance);
+    for (starved, bucket) in [(false, 2), (true, 1)] {
+        let mut alive = Alive::default();
+        alive.health.starved.insert(BucketId(bucket));
+        put(&mut store, Key::Alive(to), &alive);
+        settle(&mut store, &mut coordinator);
+        let progress = coordinator.progress();
+        let waiting = if starved { progress.moves } else { 0 };
+        assert!(progress.moves > 0);
+        assert_eq!(progress.moves_without_memory, waiting);
+    }
+}
+
 /// Three members, and a new row that its replica is sealed for, before some of them prove to have no disk for it.
 fn new_row_without_disks(vb: Vb, full: &[NodeId], health: &Health) -> (KeyStore, Coordinator) {
     let (mut store, mut coordinator) = store();

@@ -233,6 +233,11 @@ impl Participant {
         self.health.unmade = buckets;
     }
 
+    /// Sets the buckets of this node that have no memory for changes of other nodes.
+    pub fn set_starved(&mut self, buckets: BTreeSet<BucketId>) {
+        self.health.starved = buckets;
+    }
+
     /// Sends the next ping early: it reports a state for which another node may wait.
     pub fn ping_early(&mut self) {
         self.pings_early = true;

@@ -47,6 +47,8 @@ pub struct ClusterStatus {
     pub misplaced: Option<usize>,
     /// Number of moves that wait for space on a full disk; only the controller knows it.
     pub moves_without_space: Option<usize>,
+    /// Number of moves in progress that wait for memory of a bucket; only the controller knows it.
+    pub moves_without_memory: Option<usize>,
     /// vBuckets that get no active copy until more copies are back; only the controller knows them.
     pub waiting: Option<Vec<WaitingStatus>>,
     /// vBuckets that the controller promoted in unsafe failovers.
@@ -81,6 +83,8 @@ pub struct NodeStatus {
     pub disk_full: bool,
     /// Names of the buckets that the node cannot make: its copies of them are missing.
     pub unmade: Vec<String>,
+    /// Names of the buckets that have no memory on the node for changes of other nodes.
+    pub starved: Vec<String>,
     /// Number of the zone.
     pub zone: u16,
     /// Name of the zone's group, as maps for clients show it.

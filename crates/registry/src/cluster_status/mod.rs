@@ -4,7 +4,7 @@ mod forms;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cluster::agreed::{Node, NodeState, Rebalance, View};
+use cluster::agreed::{Health, Node, NodeState, Rebalance, View};
 use cluster::coordinator::{FailoverBlock, Promoted, can_hand_over, forced, misplaced};
 use cluster::{BucketId, Condition, NodeId, Phase, Row, Vb, majority};
 
@@ -66,6 +66,7 @@ impl ClusterStatus {
             moves_left: progress.map(|progress| progress.moves_left),
             misplaced: None,
             moves_without_space: progress.map(|progress| progress.moves_without_space),
+            moves_without_memory: progress.map(|progress| progress.moves_without_memory),
             waiting: progress.map(|progress| waiting(view, &progress.waiting)),
             promoted: progress.map(|progress| promoted(view, &progress.promoted)),
             damaged: damaged(view),
@@ -112,9 +113,10 @@ fn nodes(view: &View) -> Vec<NodeStatus> {
         let (node, alive) = (&entry.value, view.alive.get(id));
         let unheard = alive.map_or(&[][..], |alive| &alive.value.health.unheard);
         let unheard = unheard.iter().filter(|node| view.alive.contains_key(*node));
-        let unmade = alive
-            .into_iter()
-            .flat_map(|alive| &alive.value.health.unmade);
+        let names = |of: fn(&Health) -> &BTreeSet<BucketId>| {
+            let buckets = alive.into_iter().flat_map(|alive| of(&alive.value.health));
+            buckets.map(|bucket| bucket_name(view, *bucket)).collect()
+        };
         NodeStatus {
             name: name_of(view, *id),
             id: id.0,
@@ -122,7 +124,8 @@ fn nodes(view: &View) -> Vec<NodeStatus> {
             alive: alive.is_some(),
             disk_dead: alive.is_some_and(|alive| alive.value.health.disk_dead),
             disk_full: view.is_full(*id),
-            unmade: unmade.map(|bucket| bucket_name(view, *bucket)).collect(),
+            unmade: names(|health| &health.unmade),
+            starved: names(|health| &health.starved),
             zone: node.zone,
             group: server_group(view, node),
             host: node.inside.host.clone(),

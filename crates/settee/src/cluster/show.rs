@@ -104,14 +104,8 @@ fn text(status: &Status) -> String {
         status.elections,
         status.failovers
     ));
-    if let Some(moves) = status.moves_without_space.filter(|moves| *moves > 0) {
-        let has_no_disk = |node: &&NodeView| node.disk_full || !node.unmade.is_empty();
-        let full = status.nodes.iter().filter(has_no_disk);
-        let names: Vec<_> = full.map(|node| node.name.as_str()).collect();
-        let names = names.join(", ");
-        line(format_args!(
-            "{moves} moves wait for space on the disk of {names}"
-        ));
+    for of in &waiting_moves(status) {
+        line(format_args!("{of}"));
     }
     if let Some(vbuckets) = uneven(status) {
         line(format_args!(
@@ -130,6 +124,32 @@ fn text(status: &Status) -> String {
     text
 }
 
+/// Returns a line for each reason why moves wait.
+fn waiting_moves(status: &Status) -> Vec<String> {
+    let has_no_disk = |node: &&NodeView| node.disk_full || !node.unmade.is_empty();
+    let is_starved = |node: &&NodeView| !node.starved.is_empty();
+    let waits = |moves: Option<usize>, what, lacks: &dyn Fn(&&NodeView) -> bool| {
+        let moves = moves.filter(|moves| *moves > 0)?;
+        let names: Vec<_> = status
+            .nodes
+            .iter()
+            .filter(lacks)
+            .map(|node| node.name.as_str())
+            .collect();
+        Some(format!(
+            "{moves} moves wait for {what} of {}",
+            names.join(", ")
+        ))
+    };
+    let space = waits(
+        status.moves_without_space,
+        "space on the disk",
+        &has_no_disk,
+    );
+    let memory = waits(status.moves_without_memory, "memory", &is_starved);
+    space.into_iter().chain(memory).collect()
+}
+
 /// Returns the number of vBuckets that a rebalance would change, if all else is settled: a node that comes back may need none.
 fn uneven(status: &Status) -> Option<usize> {
     let idle = status.rebalance == "idle" && status.moves + status.elections == 0;
@@ -139,7 +159,7 @@ fn uneven(status: &Status) -> Option<usize> {
         .filter(|vbuckets| *vbuckets > 0 && idle && settled)
 }
 
-/// Returns lines about nodes: those that are not failed over, cannot make a bucket, or are not reached.
+/// Returns lines about nodes: those that are not failed over, cannot make a bucket, have no memory, or are not reached.
 fn node_lines(status: &Status) -> Vec<String> {
     let nodes = || status.nodes.iter();
     let held = nodes().filter_map(|node| {
@@ -151,6 +171,13 @@ fn node_lines(status: &Status) -> Vec<String> {
         let buckets = node.unmade.join(", ");
         format!("{} cannot make {buckets}; its log says why", node.name)
     });
+    let starved = nodes().filter(|node| !node.starved.is_empty());
+    let starved = starved.map(|node| {
+        let (name, buckets) = (&node.name, node.starved.join(", "));
+        format!(
+            "{name} has no memory for changes of {buckets}: delete documents, or give more quota"
+        )
+    });
     let unheard = nodes().filter(|node| !node.unheard.is_empty());
     let unheard = unheard.map(|node| {
         format!(
@@ -159,7 +186,7 @@ fn node_lines(status: &Status) -> Vec<String> {
             node.unheard.join(", ")
         )
     });
-    held.chain(unmade).chain(unheard).collect()
+    held.chain(unmade).chain(starved).chain(unheard).collect()
 }
 
 /// Returns lines about missing and damaged copies.
@@ -295,6 +322,7 @@ mod tests {
             "cluster": "ours", "epoch": 1, "revision": 9, "node": "n1", "controller": "n2",
             "etcd_silent_ms": 120, "etcd_problem": "no space", "lease_left_ms": 4200, "rebalance": "running", "failovers": 1,
             "elections": 0, "moves": 4, "moves_left": 300, "misplaced": 3,
+            "moves_without_space": 2, "moves_without_memory": 1,
             "damaged": [
                 { "bucket": "a", "node": "n1", "vbuckets": 3, "ranges": "1-2, 5", "unreadable": "5" },
                 { "bucket": "a", "node": "node-2", "vbuckets": 1, "ranges": "7", "unreadable": "" },
@@ -305,7 +333,8 @@ mod tests {
                   "host": "h", "kv": 11210, "version": "0.1.0", "active": 5, "replicas": 6, "held": null,
                   "unheard": ["n3", "n4"], "unmade": ["a"] },
                 { "name": "node-2", "id": 2, "state": "active", "alive": false, "disk_dead": false, "zone": 1,
-                  "host": "h", "kv": 2, "version": "0.1.0", "active": 6, "replicas": 5, "held": "why" },
+                  "host": "h", "kv": 2, "version": "0.1.0", "active": 6, "replicas": 5, "held": "why",
+                  "starved": ["a", "b"] },
             ],
             "buckets": [{ "name": "a", "vbuckets": 16, "copies": 2, "served": 13, "lacking": 3,
                 "nodes": { "n1": { "active": 5, "replicas": 6 } } }],
@@ -316,11 +345,14 @@ cluster ours, epoch 1, revision 9, as n1 sees it
 controller: n2; etcd silent for 0.1 s; lease of n1 for 4.2 s
 etcd does not carry out requests of n1: no space
 rebalance: running; moves: 4, 300 to begin; elections: 0; failovers: 1
+2 moves wait for space on the disk of n1
+1 moves wait for memory of node-2
 bucket a: 3 vBuckets wait for 1 more copies: 7, 9, ...; the disk is full: n1
 bucket a: damaged copies on n1: 1-2, 5; not readable at all: 5
 bucket a: damaged copies on node-2: 7
 node-2 is not failed over: why
 n1 cannot make a; its log says why
+node-2 has no memory for changes of a, b: delete documents, or give more quota
 n1 is not reached by n3, n4
 
 node    state   alive      zone  address  version  active  replicas

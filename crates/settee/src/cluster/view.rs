@@ -57,6 +57,9 @@ pub(super) struct Status {
     pub(super) moves_without_space: Option<usize>,
     /// Known only to the controller.
     #[serde(default)]
+    pub(super) moves_without_memory: Option<usize>,
+    /// Known only to the controller.
+    #[serde(default)]
     pub(super) waiting: Option<Vec<WaitingVBuckets>>,
     /// Known only to the controller.
     #[serde(default)]
@@ -92,6 +95,9 @@ pub(super) struct NodeView {
     pub(super) disk_full: bool,
     #[serde(default)]
     pub(super) unmade: Vec<String>,
+    /// Buckets without memory for changes of other nodes.
+    #[serde(default)]
+    pub(super) starved: Vec<String>,
     pub(super) zone: u16,
     pub(super) host: String,
     pub(super) kv: u16,
