@@ -333,6 +333,40 @@ def wrong_uses_are_refused(world):
     assert "other buckets" in error, error
 
 
+@suite.test
+def a_state_is_for_buckets_not_for_addresses(world):
+    """It goes on at another address of them; a bucket that was made anew gets everything again."""
+    buckets = {"name": "mine", "ramQuotaMB": "100", "numVBuckets": "128"}, {"name": "yours", "ramQuotaMB": "100"}
+    for node, bucket in zip(world.nodes, buckets, strict=True):
+        must(node, "POST", "/pools/default/buckets", **bucket)
+    one, two = (address(node.kv, bucket["name"]) for node, bucket in zip(world.nodes, buckets, strict=True))
+    source = log_in(world.nodes[0], "mine")
+    for number in range(20):
+        key = b"kept-%d" % number
+        done = source.call(SET, collection_key(0, key), bytes(8), b"1", vbucket=vbucket_of(key, 128))
+        equal(done.status, SUCCESS, "stored")
+    source.close()
+    state = world.state()
+    sent = "20 changes sent"
+
+    def replicate(*pair):
+        code, error = run([*pair, "--state", state, "--until-now"])
+        equal(code, 0, error)
+        return error
+
+    assert sent in replicate(one, two)
+    there = [name.replace("127.0.0.1", "localhost") for name in (one, two)]
+    assert "0 changes sent" in replicate(*there)
+    code, error = run([there[1], there[0], "--state", state, "--until-now"])
+    equal(code, USAGE, error)
+    must(world.nodes[1], "DELETE", "/pools/default/buckets/yours")
+    must(world.nodes[1], "POST", "/pools/default/buckets", **buckets[1])
+    told = replicate(*there)
+    assert "made anew" in told and sent in told, told
+    for node, bucket in zip(world.nodes, buckets, strict=True):
+        must(node, "DELETE", f"/pools/default/buckets/{bucket['name']}")
+
+
 class Sites:
     """Both nodes written at once, some keys on both sides."""
 

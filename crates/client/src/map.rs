@@ -10,6 +10,8 @@ pub(crate) struct BucketMap {
     rev_epoch: i64,
     #[serde(default)]
     rev: i64,
+    /// UUID of the bucket.
+    pub(crate) uuid: Option<String>,
     #[serde(default)]
     pub(crate) nodes_ext: Vec<MapNode>,
     v_bucket_server_map: VBucketServerMap,

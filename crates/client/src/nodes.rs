@@ -20,6 +20,8 @@ pub struct Nodes {
     known: Vec<NodeAddress>,
     /// Epoch and revision of the newest map.
     revision: Option<(i64, i64)>,
+    /// UUID of the bucket.
+    uuid: Option<String>,
     /// The nodes of each vBucket's copies, the active one first.
     rows: Vec<Vec<Option<usize>>>,
     /// Whether the client reaches nodes by their external (alternate) addresses.
@@ -53,6 +55,7 @@ impl Nodes {
             cache: SaltedCache::default(),
             known: vec![first],
             revision: None,
+            uuid: None,
             rows: Vec::new(),
             outside: false,
             asked: 0,
@@ -118,6 +121,11 @@ impl Nodes {
         u16::try_from(self.rows.len()).unwrap_or(u16::MAX)
     }
 
+    /// Returns the UUID of the bucket, if the server sent it.
+    pub fn bucket_uuid(&self) -> Option<&str> {
+        self.uuid.as_deref()
+    }
+
     /// Returns the nodes with active vBuckets.
     pub fn active(&self) -> BTreeSet<usize> {
         if self.rows.is_empty() {
@@ -160,6 +168,7 @@ impl Nodes {
             self.outside = !lists(false) && lists(true);
         }
         self.revision = Some(map.revision());
+        self.uuid.clone_from(&map.uuid);
         let mut numbers = Vec::with_capacity(map.nodes_ext.len());
         for node in &map.nodes_ext {
             let told = node.address(self.outside, over_tls, &teller.at.0);
@@ -238,6 +247,7 @@ mod tests {
             options,
             cache: SaltedCache::default(),
             revision: None,
+            uuid: None,
             rows: Vec::new(),
             outside: false,
             asked: 0,

@@ -16,6 +16,7 @@ use super::echo::Echo;
 use super::state::ReplicateStateFile;
 use super::writer::{TargetWriter, Writing};
 use crate::exit::{Failure, Sysexit};
+use crate::stderr::note;
 use crate::stream::{
     Broken, CollectionPart, Source, StreamEvent, StreamOpening, TICK, collections_of, newest,
 };
@@ -73,6 +74,12 @@ impl Direction<'_> {
         }
         let keyed = first.key_form().collections;
         drop(first);
+        let uuids = [&nodes, &there].map(|nodes| nodes.bucket_uuid().map(str::to_owned));
+        if !shared.state.meet(self.index, uuids)? {
+            let to = &self.to.address;
+            note(format_args!("{to} was made anew: everything is sent again"));
+            self.position = None;
+        }
         let streams = self.streams(&mut nodes)?;
         let source = Source::new(nodes, streams, self.opening())?;
         let writing = Writing {

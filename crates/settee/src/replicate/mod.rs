@@ -43,7 +43,8 @@ use crate::tail::Interrupt;
 /// both sides take compressed ones (Snappy), else plain.
 ///
 /// The position is kept in FILE once the other side has everything on disk, and in a cluster most copies have it: a later
-/// run, also after a kill, goes on from there.
+/// run, also after a kill, goes on from there. It may name other nodes of the same buckets. If the bucket that is written
+/// was made anew, everything is sent again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReplicateArgs {
     /// Bucket to read: couchbase://USER:PASSWORD@HOST:PORT/BUCKET, or couchbases:// over TLS
