@@ -1,6 +1,7 @@
 """Nodes that an operator fails over while they run, and recovers."""
 
 import json
+import shutil
 import struct
 import time
 
@@ -233,3 +234,44 @@ def a_member_that_restarts_is_served_before_its_former_lease_ends(world):
         node.start()
         eventually("all is served", lambda: cluster.client().everywhere(), seconds=30)
         equal(controllers(), [its], "the controller")
+
+
+def active_of(client, node):
+    """The vBuckets of which the node has the active copy."""
+    client.refresh()
+    return [vbucket for vbucket, row in enumerate(client.rows()) if row[0] == node.kv]
+
+
+@suite.test
+def a_node_that_stops_beside_a_dead_one_serves_again_after_its_start(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
+        cluster.make_bucket(replicas=1)
+        client = cluster.client()
+        fill(client)
+        dead, other = cluster.nodes[2], cluster.nodes[1]
+        dead.kill()
+        is_served(client)
+        # Half of the vBuckets of the other one have their only replica on the dead one.
+        for value in (b"first", b"second"):
+            fill(client, value, durable=False)
+            before = active_of(client, other)
+            assert before, "no active copies"
+            other.stop()
+            copied = shutil.copytree(other.data, other.home / value.decode())
+            other.start()
+            client = cluster.client()
+            is_served(client)
+            equal(active_of(client, other), before, "active copies")
+            has_all(client, value)
+        # A directory that is restored from a backup may lack what was acknowledged since.
+        other.stop()
+        shutil.rmtree(other.data)
+        shutil.move(copied, other.data)
+        other.start()
+        waits = lambda: cluster.tried("status")[0] == 75  # noqa: E731
+        eventually("vBuckets wait for the dead node", waits, seconds=30)
+        alive = [key for key in KEYS if cluster.nodes[0].kv in client.row(key)]
+        fill(cluster.client(), b"third", alive, durable=False, seconds=FAILOVER_SECONDS)
+        assert waits(), "they are served"
+        dead.start()
+        is_served(cluster.client())

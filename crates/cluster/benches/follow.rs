@@ -135,6 +135,7 @@ impl World {
                     term,
                     position: Position::default(),
                     complete: false,
+                    kept: false,
                 };
                 self.coordinator.message(node, &sealed, self.now_ms);
             }

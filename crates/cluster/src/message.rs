@@ -67,6 +67,9 @@ pub enum Message {
         /// Whether the copy was active when it was sealed, so that it has everything that it acknowledged. A
         /// copy whose node restarted may have lost some of that from memory.
         complete: bool,
+        /// Whether the copy was active until its node stopped with everything on disk.
+        #[serde(default)]
+        kept: bool,
     },
     /// The copy could not be read at the start of its node: it is not active below `term`, and does not count
     /// as sealed.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bucket::{Bucket, Leases};
-use cluster::agent::{Copy, MoveProgress, Role, Topology};
+use cluster::agent::{Completeness, Copy, MoveProgress, Role, Topology};
 use cluster::{BucketId, Condition, NodeId, Position, Settings, Vb};
 use engine::VBucket;
 use model::VbId;
@@ -83,7 +83,7 @@ fn unreadable(term: u64) -> Copy {
         role: Role::Replica,
         term,
         sealed: false,
-        complete: false,
+        complete: Completeness::Unknown,
         follows: None,
         topology: None,
         position: Position::default(),
@@ -167,6 +167,24 @@ impl<S: KvStore> BucketCopies<S> {
             number,
         };
         there.map(|(_, number)| vb(number)).collect()
+    }
+
+    /// Returns the numbers of the vBuckets whose copies have everything that they acknowledged when they were active.
+    pub fn complete(&self) -> Vec<u16> {
+        let copies = self.copies.lock();
+        let complete = |copy: &CopyState| copy.stopped().complete != Completeness::Unknown;
+        let all = copies.by_vb.iter().zip(0..);
+        let all = all.filter(|(copy, _)| copy.as_ref().is_some_and(complete));
+        all.map(|(_, number)| number).collect()
+    }
+
+    /// Records at the start of the node that it stopped with everything on disk: what [`Self::complete`] returned then.
+    pub fn keep_complete(&self, numbers: &[u16]) {
+        for number in numbers {
+            if let Some(Some(copy)) = self.copies.lock().change(VbId(*number)) {
+                copy.complete = Completeness::Kept;
+            }
+        }
     }
 
     /// Returns the copies that may not be whole.
@@ -330,7 +348,7 @@ impl<S: KvStore> BucketCopies<S> {
                         })
                     }
                     // Sealed, but the vBucket stays active for the nodes that drain it.
-                    Some(copy) if copy.complete => 0,
+                    Some(copy) if copy.complete == Completeness::Drains => 0,
                     _ => u64::MAX,
                 };
                 leases.set(VbId(number), until_ns);

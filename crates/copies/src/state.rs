@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cluster::agent::{Role, Topology};
+use cluster::agent::{Completeness, Role, Topology};
 use cluster::{NodeId, Settings, majority};
 
 /// Confirmation of an active copy's term by another node.
@@ -29,8 +29,8 @@ pub struct CopyState {
     pub role: Role,
     /// Whether it was sealed at its term since the node started, and has had no stream of that term yet.
     pub sealed: bool,
-    /// Whether it was active when it was sealed, and still has everything from that time.
-    pub complete: bool,
+    /// Whether it has everything that it acknowledged when it was active.
+    pub complete: Completeness,
     /// Node from which it takes changes.
     pub follows: Option<NodeId>,
     /// Term on disk, while a newer one is being written.
@@ -51,7 +51,7 @@ impl CopyState {
         Self {
             role: Role::Replica,
             sealed: false,
-            complete: false,
+            complete: Completeness::Unknown,
             follows: None,
             durable_term: None,
             topology: None,
@@ -63,8 +63,12 @@ impl CopyState {
 
     /// Makes the state of a copy that was sealed or has ended its active role: a replica that follows no node.
     pub(crate) fn stopped(&self) -> Self {
+        let complete = match self.role {
+            Role::Active => Completeness::Drains,
+            Role::Replica => self.complete,
+        };
         Self {
-            complete: self.complete || self.role == Role::Active,
+            complete,
             durable_term: self.durable_term,
             ..Self::new()
         }

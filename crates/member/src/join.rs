@@ -11,7 +11,7 @@ use registry::Registry;
 use tls::PeerTls;
 
 use crate::greet::greet;
-use crate::shared::Host;
+use crate::host::Host;
 
 /// Longest wait for an answer of etcd.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -62,6 +62,8 @@ pub(crate) struct Joined {
     pub(crate) me: NodeId,
     pub(crate) meta: Meta,
     pub(crate) node: Node,
+    /// Number of its start that ended with everything on disk, if it was the last one.
+    pub(crate) stopped: Option<u64>,
     /// TLS between the nodes.
     pub(crate) tls: Option<Arc<PeerTls>>,
 }
@@ -124,6 +126,7 @@ impl Joined {
                     me,
                     meta,
                     node: value,
+                    stopped: same.and_then(|(_, known, _)| known.stopped),
                     tls,
                 });
             }
@@ -136,7 +139,7 @@ impl Joined {
 
 /// The cluster does not know a node that has buckets. They are its own if the node was a member until it was removed.
 fn check_buckets(etcd: &Etcd, cluster: ClusterId, host: &dyn Host) -> Result<(), JoinError> {
-    let seen = host.kept_seen(&cluster.uuid()).map_err(JoinError::System)?;
+    let (seen, _) = host.kept_seen(&cluster.uuid()).map_err(JoinError::System)?;
     if seen == Seen::default() {
         return Err(JoinError::Refused(
             "the data directory has buckets that are not the cluster's: start with another directory, and copy them \
@@ -191,6 +194,7 @@ fn described(node: &Registry, options: &MemberOptions, known: Option<&Node>) -> 
         outside: options.outside.clone(),
         zone: options.zone,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        stopped: None,
         ..known
     }
 }

@@ -12,10 +12,12 @@
 
 mod around;
 mod changes;
+mod clean_stop;
 mod copies;
 mod driver;
 mod events;
 mod greet;
+mod host;
 mod hosted;
 mod join;
 mod member;
@@ -28,6 +30,6 @@ mod shared;
 mod trouble;
 mod worker;
 
+pub use host::{CleanStop, Host, NotMade};
 pub use join::{JoinError, MemberOptions};
 pub use member::Member;
-pub use shared::{Host, NotMade};

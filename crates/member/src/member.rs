@@ -17,12 +17,13 @@ use registry::cluster::{AgreedChange, ChangeError, ClusterMember, MemberStatus};
 use crate::copies::HostedTable;
 use crate::driver::{Driver, PublishedMaps};
 use crate::events::DriverEvent;
+use crate::host::{CleanStop, Host};
 use crate::hosted::Hosted;
 use crate::join::{JoinError, Joined, MemberOptions, take_users};
 use crate::packet::Envelope;
 use crate::pause::Pause;
 use crate::peers::Peers;
-use crate::shared::{Host, Shared};
+use crate::shared::Shared;
 use crate::worker::Worker;
 
 /// A node's part in a cluster, with its threads. It ends with [`Member::stop`].
@@ -49,7 +50,7 @@ impl Member {
         let noted = host.note_cluster(&options.cluster, &uuid);
         noted.map_err(JoinError::System)?;
         host.admit_peers(&joined.meta.secret);
-        let kept = host.kept_seen(&uuid).map_err(JoinError::System)?;
+        let (kept, stop) = host.kept_seen(&uuid).map_err(JoinError::System)?;
         take_users(&etcd, joined.cluster, &kept, node)?;
         let shared = Arc::new(Shared {
             node: Arc::clone(node),
@@ -74,6 +75,9 @@ impl Member {
             stopped: AtomicBool::default(),
         });
         host_buckets(&shared);
+        if let Some(stop) = stop {
+            stop.take(&shared, kept, joined.stopped);
+        }
         let settings = Settings::of_lease(joined.meta.lease_ms);
         let identity = Identity {
             cluster: joined.cluster,
@@ -122,6 +126,17 @@ impl Member {
         }
         for hosted in self.shared.table.all() {
             hosted.links.lock().clear();
+        }
+    }
+
+    /// Records that everything is on disk; call it after [`Self::stop`], once all stores are closed. Its next start then
+    /// needs no other copies to elect those that were active.
+    pub fn note_clean_stop(&self) {
+        if let Err(reason) = CleanStop::record(&self.shared) {
+            tracing::warn!(
+                reason,
+                "the clean stop is not recorded: the next start needs other copies"
+            );
         }
     }
 

@@ -5,84 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bucket::FlusherState;
-use cluster::agreed::{ClusterId, Node, Seen, View};
+use cluster::agreed::{ClusterId, Node, View};
 use cluster::{BucketId, NodeId};
 use etcd::{Etcd, Problem};
 use parking_lot::{Mutex, RwLock};
+use registry::Registry;
 use registry::cluster::MemberStatus;
-use registry::{BucketSettings, Registry};
 use replication::{LinkProblems, PeerThreads};
 use tls::PeerTls;
 
 use crate::copies::HostedTable;
+use crate::host::Host;
 use crate::hosted::Hosted;
 use crate::pause::Pause;
 use crate::trouble::Trouble;
-
-/// Reason why a bucket was not made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotMade {
-    /// The reason, one line.
-    pub reason: String,
-    /// Whether the disk has no space.
-    pub no_space: bool,
-}
-
-impl From<String> for NotMade {
-    fn from(reason: String) -> Self {
-        let no_space = false;
-        Self { reason, no_space }
-    }
-}
-
-/// Services that a member needs from its node. Calls may block for the disk.
-pub trait Host: Send + Sync {
-    /// Makes a bucket without copies, with this UUID (32 hex digits) and the collections of a manifest, in the form in
-    /// which nodes keep it; does nothing if it exists.
-    ///
-    /// # Errors
-    /// See [`NotMade`].
-    fn make_bucket(
-        &self,
-        uuid: &str,
-        settings: BucketSettings,
-        manifest: Option<&str>,
-    ) -> Result<(), NotMade>;
-
-    /// Changes the settings of a bucket.
-    ///
-    /// # Errors
-    /// The reason why it keeps its former settings.
-    fn adjust_bucket(&self, settings: BucketSettings) -> Result<(), String>;
-
-    /// Removes a bucket.
-    ///
-    /// # Errors
-    /// The reason why it was not removed.
-    fn drop_bucket(&self, name: &str) -> Result<(), String>;
-
-    /// Stores the state of etcd that the node has seen, for the cluster with this UUID.
-    ///
-    /// # Errors
-    /// The reason why it is not on disk.
-    fn keep_seen(&self, cluster: &str, seen: Seen) -> Result<(), String>;
-
-    /// Returns the stored state for that cluster.
-    ///
-    /// # Errors
-    /// The reason why it cannot be read.
-    fn kept_seen(&self, cluster: &str) -> Result<Seen, String>;
-
-    /// Records that the node's data belongs to a node of a cluster, by the name and the UUID (32 hex digits)
-    /// of the cluster.
-    ///
-    /// # Errors
-    /// The reason why it was not recorded.
-    fn note_cluster(&self, name: &str, uuid: &str) -> Result<(), String>;
-
-    /// Admits logins of other nodes with the secret of the cluster; called once.
-    fn admit_peers(&self, secret: &str);
-}
 
 /// State that the threads of a member share.
 pub(crate) struct Shared {

@@ -18,10 +18,11 @@ use replication::PeerOptions;
 
 use crate::around::NodeAround;
 use crate::events::{DriverEvent, Work};
+use crate::host::NotMade;
 use crate::hosted::Hosted;
 use crate::join::USERS_NOT_TAKEN;
 use crate::retry::{RETRY, RefusedChanges, Unapplied};
-use crate::shared::{NotMade, Shared, reach};
+use crate::shared::{Shared, reach};
 
 /// Interval between checks of steps that wait for the disk.
 const LOOK: Duration = Duration::from_millis(1);
@@ -182,7 +183,7 @@ impl Worker {
     /// Stores the seen state of etcd; returns whether it is on disk.
     fn keep(&mut self, seen: Seen) -> bool {
         let cluster = self.shared.cluster.uuid();
-        let kept = self.shared.host.keep_seen(&cluster, seen);
+        let kept = self.shared.host.keep_seen(&cluster, seen, None);
         let what = "what was seen of the cluster is not on disk";
         self.refused.note(None, what, kept)
     }

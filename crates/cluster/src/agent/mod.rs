@@ -9,5 +9,5 @@ mod steps;
 mod topology;
 
 pub use rows::Agent;
-pub use steps::{Copy, Role, SealReply, Step, seal};
+pub use steps::{Completeness, Copy, Role, SealReply, Step, seal};
 pub use topology::{MoveProgress, Topology};

@@ -15,6 +15,18 @@ pub enum Role {
     Active,
 }
 
+/// Whether a copy that is not active has everything that it acknowledged when it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Completeness {
+    /// It may have lost some of that, was not active, or has taken changes of another node since.
+    #[default]
+    Unknown,
+    /// It was active until it was sealed. Its streams go on, so that another copy can get everything.
+    Drains,
+    /// It was active, or drained, until its node stopped with everything on disk.
+    Kept,
+}
+
 /// State of a node's copy of a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
@@ -24,8 +36,8 @@ pub struct Copy {
     pub term: u64,
     /// Whether it was sealed at its term since the node started, and has had no stream of that term yet.
     pub sealed: bool,
-    /// Whether it was active when it was sealed, and still has everything from that time.
-    pub complete: bool,
+    /// Whether it has everything that it acknowledged when it was active.
+    pub complete: Completeness,
     /// Node from which it takes changes. The stream is of the copy's term.
     pub follows: Option<NodeId>,
     /// Chains of an active copy.
@@ -180,7 +192,8 @@ pub fn seal(vb: Vb, term: u64, at_least: Option<Position>, copy: Option<&Copy>) 
             vb,
             term,
             position,
-            complete: copy.complete,
+            complete: copy.complete == Completeness::Drains,
+            kept: copy.complete == Completeness::Kept,
         });
     }
     if term <= current {
@@ -207,7 +220,7 @@ mod tests {
             role: Role::Replica,
             term,
             sealed: false,
-            complete: false,
+            complete: Completeness::Unknown,
             follows: None,
             topology: None,
             position: Position::default(),

@@ -102,6 +102,9 @@ pub struct Node {
     /// Of a member: whether others take over from its active copies, after which it is failed over.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub hands_over: bool,
+    /// Number of its start that ended with everything on disk. The next start removes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<u64>,
 }
 
 /// Health of a node and of its peers, as the node reports it.

@@ -145,8 +145,8 @@ impl Facts<'_> {
             return Decision::Write(new(chain));
         }
         let elects = !self.takes_over(vb, row, seals);
-        if elects && seals.is_complete(active) && !self.is_failed(active) {
-            // The copy acknowledged nothing since it was sealed, and no other copy can have more.
+        if elects && seals.has_everything(active) && !self.is_failed(active) {
+            // The copy acknowledged nothing since it was sealed or stopped, and no other copy can have more.
             return Decision::Write(new(row.chain));
         }
         if elects && let Some(chain) = self.elected(vb, row, seals) {

@@ -189,12 +189,16 @@ impl Coordinator {
                 term,
                 position,
                 complete,
+                kept,
             } => {
                 if let Some(seals) = self.seals.get_mut(vb) {
                     self.due.insert(*vb);
                     seals.sealed(from, *term, *position, now_ms);
                     if *complete {
                         seals.note_complete(from, *term);
+                    }
+                    if *kept {
+                        seals.note_kept(from, *term);
                     }
                 }
             }

@@ -14,6 +14,8 @@ pub(super) struct Seals {
     answers: BTreeMap<NodeId, Position>,
     /// Copies that were active when they were sealed.
     complete: BTreeSet<NodeId>,
+    /// Copies that were active until their nodes stopped with everything on disk.
+    kept: BTreeSet<NodeId>,
     /// Copies that cannot be read: they are not active below the term.
     stopped: BTreeSet<NodeId>,
     /// Time of the newest answer.
@@ -29,6 +31,7 @@ impl Seals {
             since_ms: now_ms,
             answers: BTreeMap::new(),
             complete: BTreeSet::new(),
+            kept: BTreeSet::new(),
             stopped: BTreeSet::new(),
             newest_ms: now_ms,
             refused: None,
@@ -51,6 +54,18 @@ impl Seals {
 
     pub(super) fn is_complete(&self, node: NodeId) -> bool {
         self.complete.contains(&node)
+    }
+
+    /// Records that the copy of `node` was active until the node stopped with everything on disk.
+    pub(super) fn note_kept(&mut self, node: NodeId, term: u64) {
+        if term == self.term {
+            self.kept.insert(node);
+        }
+    }
+
+    /// Whether the copy of `node`, if it is the old active one, has everything that was acknowledged.
+    pub(super) fn has_everything(&self, node: NodeId) -> bool {
+        self.is_complete(node) || self.kept.contains(&node)
     }
 
     /// Records that the copy of `node` cannot be read; returns whether this was unknown.

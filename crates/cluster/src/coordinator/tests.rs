@@ -133,6 +133,7 @@ fn unreadable_active_copy_is_replaced_without_a_mark_of_its_node() {
         term,
         position,
         complete,
+        kept: false,
     };
     assert!(settle(&mut store, &mut coordinator).is_empty());
     for (from, message) in [
@@ -194,6 +195,7 @@ fn restarted_active_copy_waits_for_a_dead_replica_until_it_is_given_up() {
         term: 4,
         position: Position::default(),
         complete: false,
+        kept: false,
     };
     coordinator.message(NODE, &sealed, 0);
     assert!(settle(&mut store, &mut coordinator).is_empty());
@@ -221,6 +223,7 @@ fn moving(vbuckets: u16) -> (KeyStore, Coordinator) {
             term: 1,
             position: Position::default(),
             complete: false,
+            kept: false,
         };
         coordinator.message(NODE, &answer, 0);
     }
@@ -643,6 +646,7 @@ fn new_row_without_disks(vb: Vb, full: &[NodeId], health: &Health) -> (KeyStore,
         term: 1,
         position: Position::default(),
         complete: false,
+        kept: false,
     };
     coordinator.message(NODE, &sealed, 0);
     let health = health.clone();
@@ -721,6 +725,7 @@ fn replica_that_its_node_cannot_make_is_made_elsewhere_without_a_rebalance() {
         term: 2,
         position: Position::default(),
         complete,
+        kept: false,
     };
     assert_eq!(row(&mut store).intent, Some(2));
     coordinator.message(NODE, &sealed(true), 0);
@@ -868,6 +873,7 @@ fn takeover_seals_its_copies_in_order_without_delay() {
         term: seen.row(vb).unwrap().intent.unwrap(),
         position,
         complete: true,
+        kept: false,
     };
     coordinator.message(NODE, &answer, 0);
     assert_eq!(sealed(&mut coordinator), [(NodeId(2), Some(position))]);

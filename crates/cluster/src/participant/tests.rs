@@ -1,7 +1,7 @@
 //! Outputs of a participant.
 
 use super::{Copies, Identity, NodeLease, Output, Participant};
-use crate::agent::{Copy, Role, Step};
+use crate::agent::{Completeness, Copy, Role, Step};
 use crate::agreed::{Alive, Chunk, ClusterId, Controller, Key, Node, Seen, View};
 use crate::condition::Condition;
 use crate::coord::{Answer, Compare, KeyChange, KeyValue, LeaseId, Request};
@@ -91,7 +91,7 @@ fn rows_of_one_batch_make_one_step() {
         role: Role::Replica,
         term: 2,
         sealed: true,
-        complete: false,
+        complete: Completeness::Unknown,
         follows: None,
         topology: None,
         position: Position::default(),

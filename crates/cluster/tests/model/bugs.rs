@@ -49,10 +49,12 @@ pub(crate) enum Bug {
     RenewedInPlace,
     /// The seal of the old active copy counts in place of any seal that is missing.
     OldActiveCounts,
+    /// An active copy that crashed counts as one that stopped with all of its data.
+    CrashCountsAsStop,
 }
 
 /// Every bug.
-pub(crate) const BUGS: [Bug; 23] = [
+pub(crate) const BUGS: [Bug; 24] = [
     Bug::SealForgotten,
     Bug::LowerPreparedChosen,
     Bug::BranchIgnored,
@@ -76,4 +78,5 @@ pub(crate) const BUGS: [Bug; 23] = [
     Bug::UnreadableSealed,
     Bug::RenewedInPlace,
     Bug::OldActiveCounts,
+    Bug::CrashCountsAsStop,
 ];

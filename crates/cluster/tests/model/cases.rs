@@ -13,6 +13,7 @@ const NOTHING: Budget = Budget {
     moves: 0,
     controllers: 0,
     damages: 0,
+    stops: 0,
 };
 
 /// One vBucket of three copies, without any events.
@@ -79,6 +80,7 @@ const MOVE: Cluster = Cluster {
         moves: 1,
         controllers: 0,
         damages: 0,
+        stops: 0,
     },
     ..THREE_COPIES
 };
@@ -108,6 +110,7 @@ const GROW: Cluster = Cluster {
         moves: 1,
         controllers: 1,
         damages: 0,
+        stops: 0,
     },
     ..THREE_COPIES
 };
@@ -183,6 +186,7 @@ const RENEWAL: Cluster = Cluster {
         moves: 2,
         controllers: 0,
         damages: 1,
+        stops: 0,
     },
     ..THREE_COPIES
 };
@@ -198,8 +202,44 @@ const DAMAGED_LEASES: Cluster = Cluster {
     ..THREE_COPIES
 };
 
+/// A node stops, another one crashes, and active copies are replaced, or go on alone.
+const STOP: Cluster = Cluster {
+    levels: [Majority; 3],
+    budget: Budget {
+        writes: 1,
+        crashes: 1,
+        failovers: 1,
+        stops: 1,
+        ..NOTHING
+    },
+    ..THREE_COPIES
+};
+
+/// Leases and confirmations, with a node that stops.
+const STOP_LEASES: Cluster = Cluster {
+    clocks: true,
+    budget: Budget {
+        failovers: 2,
+        stops: 1,
+        ..NOTHING
+    },
+    ..THREE_COPIES
+};
+
+/// A node stops while its active copy moves.
+const STOP_MOVE: Cluster = Cluster {
+    budget: Budget {
+        writes: 1,
+        failovers: 1,
+        moves: 1,
+        stops: 1,
+        ..NOTHING
+    },
+    ..MOVE_ACTIVE
+};
+
 /// Cases of a test run.
-pub(crate) const CASES: [(&str, Cluster); 14] = [
+pub(crate) const CASES: [(&str, Cluster); 17] = [
     ("failover", FAILOVER),
     ("levels", LEVELS),
     ("branches", BRANCHES),
@@ -214,6 +254,9 @@ pub(crate) const CASES: [(&str, Cluster); 14] = [
     ("damage, in memory", DAMAGE_IN_MEMORY),
     ("renewal", RENEWAL),
     ("damage and leases", DAMAGED_LEASES),
+    ("stop", STOP),
+    ("stop and leases", STOP_LEASES),
+    ("stop in a move", STOP_MOVE),
 ];
 
 /// Two vBuckets, and one event of each kind: write, crash, failover, move. Durability needs no clock.
@@ -227,6 +270,7 @@ pub(crate) const LARGEST: Cluster = Cluster {
         moves: 1,
         controllers: 0,
         damages: 0,
+        stops: 0,
     },
     ..TWO_VBUCKETS
 };
@@ -255,5 +299,6 @@ pub(crate) const fn case_for(bug: Bug) -> (Cluster, &'static str) {
         Bug::MapGoesBack => (FAILOVER, MAPS_GROW),
         Bug::UnreadableSealed | Bug::RenewedInPlace => (DAMAGE, KEPT),
         Bug::OldActiveCounts => (DAMAGE_IN_MEMORY, KEPT),
+        Bug::CrashCountsAsStop => (STOP, KEPT),
     }
 }

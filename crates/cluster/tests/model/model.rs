@@ -30,6 +30,8 @@ pub(crate) enum Action {
     LeaseRenewed(usize),
     /// A node crashes and starts again.
     Crash(usize),
+    /// A node stops with all of its data on disk, and starts again.
+    Stop(usize),
     /// A node crashes, and cannot read a copy at its start.
     Damage(usize, usize),
     /// A copy that is in no chain is removed.
@@ -87,7 +89,7 @@ impl Model for Cluster {
             }
         }
         for node in 0..NODES {
-            actions.push(Action::Crash(node));
+            actions.extend([Action::Crash(node), Action::Stop(node)]);
             if self.clocks {
                 actions.extend([
                     Action::LeaseEnds(node),
@@ -120,6 +122,7 @@ impl Model for Cluster {
             Action::LeaseEnds(node) => std::mem::take(&mut state.leases[node]),
             Action::LeaseRenewed(node) => node::renew_lease(self, &mut state, node),
             Action::Crash(node) => node::crash(self, &mut state, node),
+            Action::Stop(node) => node::stop(self, &mut state, node),
             Action::Damage(node, vb) => node::damage(self, &mut state, (node, vb)),
             Action::Remove(node, vb) => node::remove(self, &mut state.vbs[vb], node),
             Action::ReplaceController => controller::replace(&mut state),
@@ -158,6 +161,12 @@ impl Model for Cluster {
             properties.push(Property::sometimes(
                 "a node is passed over",
                 |_, state: &State| state.lost.contains(&true),
+            ));
+        }
+        if self.budget.stops > 0 {
+            properties.push(Property::sometimes(
+                "a stopped copy is active again without other copies",
+                Cluster::has_begun_alone,
             ));
         }
         if self.budget.writes > 0 {
@@ -216,6 +225,16 @@ impl Cluster {
             !to.is_empty() && vb.row.chain == Chain::new(to) && is_promoted(&first)
         };
         state.vbs.iter().zip(self.to).any(|(vb, to)| moved(vb, to))
+    }
+
+    /// Whether the first copy of the chain stopped and is active at a newer term, for which no other copy is sealed.
+    fn has_begun_alone(_: &Self, state: &State) -> bool {
+        let alone = |vb: &VBucket| {
+            let first = vb.row.chain.active();
+            let mut others = vb.row.chain.nodes().filter(|node| *node != first);
+            is_promoted(&vb.copies[first]) && others.all(|node| vb.copies[node].term == 1)
+        };
+        state.left.stops == 0 && state.vbs.iter().any(alone)
     }
 
     /// Whether a copy that could not be read is in its chain again.
@@ -282,7 +301,7 @@ impl Cluster {
         }
         for vb in &mut state.vbs {
             let row = vb.row;
-            if self.budget.moves == 0 {
+            if self.budget.moves + self.budget.stops == 0 {
                 vb.copies.iter_mut().for_each(|copy| copy.complete = false);
                 vb.complete = Default::default();
             }

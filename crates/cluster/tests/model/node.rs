@@ -253,6 +253,25 @@ pub(crate) fn crash(cluster: &Cluster, state: &mut State, node: usize) -> bool {
     true
 }
 
+/// Stops and restarts the node. Nothing is lost: what was active has all that it acknowledged.
+pub(crate) fn stop(cluster: &Cluster, state: &mut State, node: usize) -> bool {
+    if state.left.stops == 0 {
+        return false;
+    }
+    state.left.stops -= 1;
+    let complete = |vb: &VBucket| vb.copies[node].complete || vb.copies[node].is_active();
+    let (complete, lost) = (state.vbs.map(|vb| complete(&vb)), state.lost);
+    for vb in &mut state.vbs {
+        persist(vb, node);
+    }
+    restart(cluster, state, node);
+    state.lost = lost;
+    for (vb, complete) in state.vbs.iter_mut().zip(complete) {
+        vb.copies[node].complete = complete;
+    }
+    true
+}
+
 /// Crashes the node; at its start, its copy of a vBucket cannot be read.
 pub(crate) fn damage(cluster: &Cluster, state: &mut State, (node, vb): (usize, usize)) -> bool {
     if state.left.damages == 0 || !state.vbs[vb].row.has_copy(node) {
@@ -289,7 +308,7 @@ fn restart(cluster: &Cluster, state: &mut State, node: usize) {
         let copy = &mut vb.copies[node];
         copy.log.truncate(copy.persisted);
         copy.term = copy.stored_term;
-        copy.complete = false;
+        copy.complete = copy.is_active() && cluster.has(Bug::CrashCountsAsStop);
         copy.sealed &= cluster.has(Bug::RestartedCandidateActivates);
         if copy.is_active() && cluster.has(Bug::RestartedActiveServes) {
             vb.sent[usize::from(copy.term)] = copy.log;

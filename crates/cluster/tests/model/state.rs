@@ -304,6 +304,7 @@ pub(crate) struct Budget {
     pub(crate) moves: u8,
     pub(crate) controllers: u8,
     pub(crate) damages: u8,
+    pub(crate) stops: u8,
 }
 
 /// An acknowledged write; term 0 means none.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bucket::{
-    Backfilled, Bucket, BucketOptions, Clock, Eviction, HistoryRetention, ReadySet, Wake,
+    Backfilled, Bucket, BucketOptions, Clock, Eviction, Flushed, HistoryRetention, ReadySet, Wake,
     WantedRows,
 };
 use cluster::agent::{Copy, Role, Step, Topology};
@@ -159,9 +159,15 @@ impl SimBucket {
         links.retain(|node, _| followed.contains(node));
     }
 
-    pub(crate) fn flush(&self) {
-        // A failure is one of the disk, and the node knows of it.
-        let _flushed = self.copies.bucket.flush_step();
+    /// Writes all changes to disk; returns whether they are there. The node knows of a disk that fails.
+    pub(crate) fn flush(&self) -> bool {
+        let flushed = self.copies.bucket.flush_step();
+        let clean = |vb| {
+            self.copies
+                .bucket
+                .with_vbucket(VbId(vb), |vbucket| !vbucket.is_dirty())
+        };
+        flushed == Flushed::Clean && (0..VBUCKETS).all(|vb| clean(vb).unwrap_or(true))
     }
 
     /// Makes a read that finds the damage of a vBucket.

@@ -42,6 +42,7 @@ fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<u64, String> {
     world.risky = seed % 5 == 1;
     world.fills = seed % 7 == 2;
     world.damages = seed % 11 == 8;
+    world.stops = seed % 7 == 5;
     world.run(1_500);
     world.order(Order::Rebalance);
     world.run(4_000);

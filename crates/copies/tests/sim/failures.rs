@@ -355,6 +355,22 @@ fn f16_an_operator_gives_up_a_dead_replica_beside_an_active_copy_that_restarted(
 }
 
 #[test]
+fn active_copies_of_a_node_that_stopped_cleanly_need_no_dead_replica() {
+    let mut world = ready(3, [2, 3]);
+    let dead = victim(&mut world);
+    let stopped = (0..3).find(|other| *other != dead).expect("three nodes");
+    world.crash(dead);
+    world.run(world.now_ms + 10_000);
+    assert!(all_are_served(&world));
+    let before = serves(&world, stopped);
+    world.shut_down(stopped);
+    world.start(stopped);
+    until(&mut world, 5_000, |world| all_are_served(world));
+    assert!(before > 0 && serves(&world, stopped) == before);
+    settle(&mut world);
+}
+
+#[test]
 fn f8_a_controller_that_stops_in_an_election_is_overtaken() {
     let mut world = ready(3, [2, 3]);
     let (node, old) = (victim(&mut world), controller(&mut world));

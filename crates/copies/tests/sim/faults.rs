@@ -12,7 +12,16 @@ use crate::node::Node;
 use crate::world::{Event, Weather, World};
 
 impl World {
+    /// Ends a node that runs, in runs with clean stops by one of these.
     pub(crate) fn crash(&mut self, index: usize) {
+        if self.stops && self.nodes[index].up && self.rng.per_mille(500) {
+            self.shut_down(index);
+        } else {
+            self.crash_at_once(index);
+        }
+    }
+
+    pub(crate) fn crash_at_once(&mut self, index: usize) {
         self.tell(|| format!("n{index} crashes"));
         self.nodes[index].crash();
         self.checks.lost(index);
@@ -32,6 +41,7 @@ impl World {
     pub(crate) fn start_as_it_is(&mut self, index: usize) {
         self.tell(|| format!("n{index} starts"));
         self.nodes[index].restart(0);
+        self.take_stop(index);
         let boot = self.nodes[index].boot;
         self.at(self.now_ms, Event::Tick(index, boot));
     }

@@ -26,5 +26,6 @@ mod restore;
 mod rng;
 mod spoil;
 mod stepping;
+mod stops;
 mod traffic;
 mod world;

@@ -17,6 +17,7 @@ use crate::buckets::{SimBucket, Vbs};
 use crate::bugs::Bug;
 use crate::disk::Disk;
 use crate::rng::Rng;
+use crate::stops::CleanStop;
 use crate::traffic::Wait;
 
 pub(crate) const CLUSTER: ClusterId = ClusterId(0xc1);
@@ -76,6 +77,8 @@ pub(crate) struct Node {
     pub(crate) disks: BTreeMap<BucketId, Disk>,
     /// State of etcd that the node had seen at its last step; on disk before the step.
     pub(crate) kept: Seen,
+    /// The last stop, if it was clean.
+    pub(crate) stop: Option<CleanStop>,
     /// Steps that wait; the next field has all copies with a step.
     pub(crate) open: Vec<(Unfinished, Step, Option<Copy>)>,
     pub(crate) busy: BTreeSet<Vb>,
@@ -110,6 +113,7 @@ impl Node {
             vbs: Vbs::new(id, bug),
             disks: BTreeMap::new(),
             kept: Seen::default(),
+            stop: None,
             open: Vec::new(),
             confirms_to: BTreeMap::new(),
             confirmed_by: ConfirmationReceiver::default(),

@@ -25,6 +25,7 @@ impl World {
                     term,
                     position,
                     complete,
+                    kept,
                 },
                 Some(bug),
             ) => {
@@ -46,6 +47,7 @@ impl World {
                     term,
                     position,
                     complete,
+                    kept,
                 }
             }
             (Message::Stopped { vb, term }, Some(Bug::UnreadableSealed)) => Message::Sealed {
@@ -53,6 +55,7 @@ impl World {
                 term,
                 position: Position::default(),
                 complete: false,
+                kept: false,
             },
             (
                 Message::AllSealed {
@@ -92,6 +95,7 @@ impl World {
             term,
             position,
             complete: false,
+            kept: false,
         };
         for from in down {
             let node = &mut self.nodes[to];

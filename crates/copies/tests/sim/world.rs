@@ -130,6 +130,8 @@ pub(crate) struct World {
     pub(crate) risky: bool,
     /// Whether disks get full.
     pub(crate) fills: bool,
+    /// Whether some nodes stop with everything on disk instead of crashing.
+    pub(crate) stops: bool,
     /// Whether copies get damaged.
     pub(crate) damages: bool,
     /// State of the last restore of etcd, until copies are adopted.
@@ -189,6 +191,7 @@ impl World {
             strikes: 18,
             risky: false,
             fills: false,
+            stops: false,
             damages: false,
             restored: None,
             unknown: Vec::new(),

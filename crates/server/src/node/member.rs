@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::member::{Host, JoinError, Member, MemberOptions, NotMade};
+use ::member::{CleanStop, Host, JoinError, Member, MemberOptions, NotMade};
 use cluster::Version;
 use cluster::agreed::{Address, Mark, Seen};
 use identity::Administrator;
@@ -33,18 +33,21 @@ struct KeptSeen {
     /// The newest transaction of a controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mark: Option<Mark>,
+    /// The last stop, if it was clean and nothing was stored since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stop: Option<CleanStop>,
 }
 
 impl Host for NodeState {
-    fn keep_seen(&self, cluster: &str, seen: Seen) -> Result<(), String> {
+    fn keep_seen(&self, cluster: &str, seen: Seen, stop: Option<CleanStop>) -> Result<(), String> {
         let path = self.seen_path();
-        path.map_or(Ok(()), |path| write_seen(&path, cluster, seen))
+        path.map_or(Ok(()), |path| write_seen(&path, cluster, (seen, stop)))
     }
 
-    fn kept_seen(&self, cluster: &str) -> Result<Seen, String> {
+    fn kept_seen(&self, cluster: &str) -> Result<(Seen, Option<CleanStop>), String> {
         let path = self.seen_path();
-        let seen = path.map_or(Ok(Seen::default()), |path| read_seen(&path, cluster));
-        seen.map_err(|error| error.to_string())
+        let kept = path.map_or(Ok(Default::default()), |path| read_seen(&path, cluster));
+        kept.map_err(|error| error.to_string())
     }
 
     fn note_cluster(&self, name: &str, uuid: &str) -> Result<(), String> {
@@ -96,7 +99,11 @@ impl Host for NodeState {
     }
 }
 
-fn write_seen(path: &Path, cluster: &str, seen: Seen) -> Result<(), String> {
+fn write_seen(
+    path: &Path,
+    cluster: &str,
+    (seen, stop): (Seen, Option<CleanStop>),
+) -> Result<(), String> {
     let Version { epoch, revision } = seen.version;
     let seen = KeptSeen {
         version: SEEN_VERSION,
@@ -104,21 +111,23 @@ fn write_seen(path: &Path, cluster: &str, seen: Seen) -> Result<(), String> {
         epoch,
         revision,
         mark: seen.mark,
+        stop,
     };
     SEEN.replace(path, &seen).map_err(|error| error.to_string())
 }
 
-fn read_seen(path: &Path, cluster: &str) -> Result<Seen, StartError> {
+fn read_seen(path: &Path, cluster: &str) -> Result<(Seen, Option<CleanStop>), StartError> {
     let read = SEEN.read::<KeptSeen>(path, SEEN_VERSION);
     let without = "the node does not know an etcd that was restored from a backup";
     let seen = read.map_err(|why| why.refusal(path, without))?;
     let seen = seen.filter(|seen| seen.cluster == cluster);
-    Ok(seen.map_or_else(Seen::default, |seen| {
-        let (epoch, revision) = (seen.epoch, seen.revision);
-        Seen {
+    Ok(seen.map_or_else(Default::default, |kept| {
+        let (epoch, revision) = (kept.epoch, kept.revision);
+        let seen = Seen {
             version: Version { epoch, revision },
-            mark: seen.mark,
-        }
+            mark: kept.mark,
+        };
+        (seen, kept.stop)
     }))
 }
 
@@ -215,17 +224,19 @@ mod tests {
     fn f6_the_seen_state_of_a_cluster_survives_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(SEEN.name);
-        assert_eq!(read_seen(&path, "c1").unwrap(), Seen::default());
+        assert_eq!(read_seen(&path, "c1").unwrap(), Default::default());
         let (epoch, revision) = (2, 77);
         let history = History::default().with((NodeId(3), u64::MAX), 9);
         let seen = Seen {
             version: Version { epoch, revision },
             mark: history.newest(),
         };
-        write_seen(&path, "c1", seen).unwrap();
-        assert_eq!(read_seen(&path, "c1").unwrap(), seen);
+        for stop in [Some(CleanStop::default()), None] {
+            write_seen(&path, "c1", (seen, stop.clone())).unwrap();
+            assert_eq!(read_seen(&path, "c1").unwrap(), (seen, stop));
+        }
         // Revisions of another cluster mean nothing here.
-        assert_eq!(read_seen(&path, "c2").unwrap(), Seen::default());
+        assert_eq!(read_seen(&path, "c2").unwrap(), Default::default());
         std::fs::write(&path, "{}").unwrap();
         match read_seen(&path, "c1") {
             Err(StartError::DataFormat(line)) => {

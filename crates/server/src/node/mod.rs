@@ -285,7 +285,8 @@ impl Node {
             listener.stop();
         }
         self.let_clients_finish();
-        if let Some(member) = self.member.lock().take() {
+        let member = self.member.lock().take();
+        if let Some(member) = &member {
             member.stop();
         }
         for served in self.state.all_buckets() {
@@ -311,6 +312,9 @@ impl Node {
             if let Err(error) = served.workers.stop() {
                 failed.push(format!("bucket {}: {error}", served.name()));
             }
+        }
+        if let Some(member) = member.filter(|_| failed.is_empty()) {
+            member.note_clean_stop();
         }
         self.state.world.kept().release();
         if failed.is_empty() {

@@ -1,0 +1,68 @@
+//! A stop of a node after which everything is on disk.
+//!
+//! Active copies of such a node have all that they acknowledged, so that its next start needs no other copies to elect
+//! them again. The number of the start that ended is written to the data directory and to etcd, and the next start
+//! removes it from etcd. So neither a data directory nor an etcd that was restored from a backup counts.
+
+use std::time::Duration;
+
+use cluster::agreed::{Key, Node, Seen};
+use cluster::coord::{Answer, Compare, LeaseId, Op, Request, Txn};
+
+use crate::host::CleanStop;
+use crate::shared::Shared;
+
+/// Longest wait of a node that stops for an answer of etcd.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl CleanStop {
+    /// Records that the present start of the node has ended with everything on disk.
+    ///
+    /// # Errors
+    /// The reason why it is not recorded; then the next start elects as after a crash.
+    pub(crate) fn record(shared: &Shared) -> Result<(), String> {
+        let all = shared.table.all();
+        let complete = all
+            .iter()
+            .map(|hosted| (hosted.id.to_string(), hosted.copies.complete()));
+        let stop = Self {
+            boot: shared.boot,
+            complete: complete.collect(),
+        };
+        let uuid = shared.cluster.uuid();
+        let (seen, _) = shared.host.kept_seen(&uuid)?;
+        shared.host.keep_seen(&uuid, seen, Some(stop))?;
+        let view = shared.view();
+        let me = view.nodes.get(&shared.me);
+        let me = me.ok_or("the node is not in the cluster")?;
+        let stopped = Some(shared.boot);
+        let value = Node {
+            stopped,
+            ..me.value.clone()
+        };
+        let key = Key::Node(shared.me).text(shared.cluster);
+        let compare = vec![Compare::ModRevision(key.clone(), me.mod_revision)];
+        let value = serde_json::to_string(&value).expect("values of ours have no maps");
+        let lease = LeaseId(0);
+        let then = vec![Op::Put { key, value, lease }];
+        let request = Request::Txn(Txn { compare, then });
+        match shared.etcd.ask(request, PATIENCE) {
+            Ok(Answer::Committed(_)) => Ok(()),
+            Ok(_) => Err("etcd has another state of the node".to_owned()),
+            Err(problem) => Err(problem.to_string()),
+        }
+    }
+
+    /// Removes the record, which was stored with `kept`, and marks the complete copies if etcd had the same stop.
+    pub(crate) fn take(&self, shared: &Shared, kept: Seen, in_etcd: Option<u64>) {
+        let removed = shared.host.keep_seen(&shared.cluster.uuid(), kept, None);
+        if removed.is_err() || in_etcd != Some(self.boot) {
+            return;
+        }
+        for hosted in shared.table.all() {
+            if let Some(numbers) = self.complete.get(&hosted.id.to_string()) {
+                hosted.copies.keep_complete(numbers);
+            }
+        }
+    }
+}
