@@ -1,8 +1,9 @@
-//! Changes of the agreed state that a node logs: of the states of nodes, and of its own part as the controller.
+//! Changes of the agreed state that a node logs: of the states of nodes, of the rebalance, and of its own part as the
+//! controller.
 
 use cluster::NodeId;
-use cluster::agreed::{Controller, View};
-use registry::node_state;
+use cluster::agreed::{Controller, Rebalance, View};
+use registry::{node_state, rebalance_state};
 
 /// A change that is logged.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,11 +16,13 @@ pub(crate) enum LoggedChange {
         from: Option<&'static str>,
         to: &'static str,
     },
+    /// The rebalance has another state.
+    Rebalance(&'static str),
 }
 
 impl LoggedChange {
     /// Returns the changes between two views that node `me` with its start `boot` logs: as the controller those of all
-    /// nodes, else its own.
+    /// nodes and of the rebalance, else its own.
     pub(crate) fn between(before: &View, after: &View, (me, boot): (NodeId, u64)) -> Vec<Self> {
         let controls = |view: &View| {
             let controller = view.controller.as_ref().map(|entry| &entry.value);
@@ -35,7 +38,13 @@ impl LoggedChange {
             let node = entry.value.name.clone();
             ((now || *id == me) && is_news).then_some(Self::State { node, from, to })
         });
-        turn.into_iter().chain(states).collect()
+        let rebalance = |view: &View| {
+            let orders = view.orders.as_ref();
+            orders.map_or(Rebalance::Idle, |entry| entry.value.rebalance)
+        };
+        let changes = now && rebalance(before) != rebalance(after);
+        let rebalance = changes.then(|| Self::Rebalance(rebalance_state(rebalance(after))));
+        turn.into_iter().chain(states).chain(rebalance).collect()
     }
 
     pub(crate) fn log(&self) {
@@ -44,7 +53,9 @@ impl LoggedChange {
             Self::Controls(false) => {
                 tracing::info!("this node runs the controller of the cluster no longer");
             }
+            Self::Rebalance(state) => tracing::info!(state, "the rebalance has another state"),
             Self::State { node, from, to } => match (*from, *to) {
+                (None, _) => tracing::warn!(node, state = to, "this node was failed over"),
                 (Some("failed_over"), "failed") => {
                     tracing::info!(
                         node,
@@ -72,7 +83,7 @@ impl LoggedChange {
 
 #[cfg(test)]
 mod tests {
-    use cluster::agreed::NodeState;
+    use cluster::agreed::{NodeState, Orders};
     use registry::fake_member::{FakeMember, written};
 
     use super::*;
@@ -136,6 +147,15 @@ mod tests {
         let led = member.view.lock().clone();
         assert_eq!(news(&idle, &led, 2), [LoggedChange::Controls(true)]);
         assert_eq!(news(&led, &idle, 2), [LoggedChange::Controls(false)]);
+        let running = Orders {
+            rebalance: Rebalance::Running,
+            ..Orders::default()
+        };
+        member.edit(|view, revision| view.orders = Some(written(revision, running)));
+        let moves = member.view.lock().clone();
+        assert_eq!(news(&led, &moves, 2), [LoggedChange::Rebalance("running")]);
+        assert_eq!(news(&moves, &led, 2), [LoggedChange::Rebalance("idle")]);
+        assert_eq!(news(&led, &moves, 1), []);
         let other_start = LoggedChange::between(&idle, &led, (NodeId(2), 8));
         assert_eq!(other_start, []);
     }

@@ -55,11 +55,7 @@ impl ClusterStatus {
             seen_epoch: status.seen_epoch,
             adoption_waits: status.adoption_waits.into_iter().map(name).collect(),
             unknown_buckets: unknown.iter().map(BucketId::to_string).collect(),
-            rebalance: match orders.rebalance {
-                Rebalance::Idle => "idle",
-                Rebalance::Running => "running",
-                Rebalance::Paused => "paused",
-            },
+            rebalance: rebalance_state(orders.rebalance),
             failovers: orders.failovers,
             elections: buckets.iter().map(|bucket| bucket.elections).sum(),
             moves: buckets.iter().map(|bucket| bucket.moves).sum(),
@@ -93,6 +89,15 @@ fn name_of(view: &View, id: NodeId) -> String {
     let node = view.nodes.get(&id).map(|node| &node.value.name);
     let named = node.filter(|name| !name.is_empty()).cloned();
     named.unwrap_or_else(|| id.0.to_string())
+}
+
+/// Returns the word for the state of a rebalance.
+pub fn rebalance_state(rebalance: Rebalance) -> &'static str {
+    match rebalance {
+        Rebalance::Idle => "idle",
+        Rebalance::Running => "running",
+        Rebalance::Paused => "paused",
+    }
 }
 
 /// Returns the word for the state of a node.

@@ -166,6 +166,17 @@ fn node_lines(status: &Status) -> Vec<String> {
         let why = node.held.as_deref()?;
         Some(format!("{} is not failed over: {why}", node.name))
     });
+    let advised = nodes().filter_map(|node| {
+        let advice = match (&*node.state, node.alive) {
+            ("new", true) => "settee cluster rebalance makes it a member",
+            ("failed", false) => {
+                "start it again, or settee cluster rebalance makes its copies on other nodes"
+            }
+            ("failed_over", _) => "settee cluster recover makes it a member again",
+            _ => return None,
+        };
+        Some(format!("{} is {}: {advice}", node.name, node.state))
+    });
     let unmade = nodes().filter(|node| !node.unmade.is_empty());
     let unmade = unmade.map(|node| {
         let buckets = node.unmade.join(", ");
@@ -186,7 +197,12 @@ fn node_lines(status: &Status) -> Vec<String> {
             node.unheard.join(", ")
         )
     });
-    held.chain(unmade).chain(starved).chain(unheard).collect()
+    let advised = advised.chain(held);
+    advised
+        .chain(unmade)
+        .chain(starved)
+        .chain(unheard)
+        .collect()
 }
 
 /// Returns lines about missing and damaged copies.
@@ -371,6 +387,19 @@ a       16        13      2       3        5+6  0+0
             ..status.clone()
         };
         assert!(text(&idle).contains(uneven));
+        for (state, alive, advised) in [
+            ("new", true, true),
+            ("new", false, false),
+            ("failed", false, true),
+            ("failed", true, false),
+            ("failed_over", true, true),
+            ("active", true, false),
+        ] {
+            let mut status = status.clone();
+            (status.nodes[1].state, status.nodes[1].alive) = (state.to_owned(), alive);
+            let line = format!("\nnode-2 is {state}: ");
+            assert_eq!(text(&status).contains(&line), advised, "{state}, {alive}");
+        }
         let missing = status.node("n3").err().unwrap().to_string();
         assert!(missing.ends_with("there are: n1, node-2"), "{missing}");
     }
